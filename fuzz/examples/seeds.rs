@@ -8,15 +8,15 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use carrack_engine::Role;
+use carrack_engine::SessionRole;
 use carrack_fuzz::far_end::Ground;
 use carrack_fuzz::layouts::{LovWriter, gpfs_answer};
 use carrack_fuzz::site::Site;
 use carrack_journal::{FileDigest, subtrees};
 use carrack_layout::formats::{GpfsBlocks, LovComponent, LovFile, LovStripes};
-use carrack_model::{Checksum, FileId, Metadata, ObjectId, RelPath, Timestamp, TransferSpec};
-use carrack_trust::{ClientIdentity, ClientTrust, Grant, Scope, TokenSigner, client_config};
-use carrack_wire::auth::{ListenerNonce, Response, SessionKey, StreamPlace};
+use carrack_model::{ObjectChecksum, FileId, Metadata, ObjectId, RelPath, Timestamp, TransferSpec};
+use carrack_trust::{ClientIdentity, ClientTrust, TokenContent, TokenScope, TokenSigner, client_config};
+use carrack_wire::auth::{ListenerNonce, DialerResponse, SessionKey, StreamIndex};
 use carrack_wire::message::*;
 use carrack_wire::{FrameHeader, FrameKind, Preamble, TableWriter, to_json};
 
@@ -149,10 +149,10 @@ fn trust() {
     write("token", "unsigned", &[&[0], b"eyJhbGciOiJub25lIn0.e30."]);
     let signer =
         TokenSigner::new("us", &String::from_utf8(site.read("authority/token-key.pem")).expect("PEM"));
-    let grant = Grant {
+    let grant = TokenContent {
         subject: "alice".to_owned(),
         audience: "here".to_owned(),
-        scope: Scope::parse("storage.read:/data").expect("a scope"),
+        scope: TokenScope::parse("storage.read:/data").expect("a scope"),
         lifetime: Duration::from_secs(600),
     };
     // Of an issuer that no run of the target knows: each has its own.
@@ -255,8 +255,8 @@ fn write(target: &str, name: &str, parts: &[&[u8]]) {
 }
 
 /// A session that keeps to the rules: it must come to its end, if not at once: the pauses are short for a busy machine.
-fn write_session(role: Role, checksum: Checksum, name: &str, parts: &[&[u8]]) {
-    let target = if role == Role::Sink { "sink_session" } else { "source_session" };
+fn write_session(role: SessionRole, checksum: ObjectChecksum, name: &str, parts: &[&[u8]]) {
+    let target = if role == SessionRole::Sink { "sink_session" } else { "source_session" };
     write(target, name, parts);
     let ground = Ground::new();
     // Behind the byte that says the checksum.
@@ -343,20 +343,20 @@ fn sink_state() -> SinkState {
     }
 }
 
-fn listening() -> Listening {
-    Listening { port: 50_000, addresses: vec!["192.0.2.1".into(), "2001:db8::1".into()], nonce: vec![1; 32] }
+fn listening() -> ListenAddresses {
+    ListenAddresses { port: 50_000, addresses: vec!["192.0.2.1".into(), "2001:db8::1".into()], nonce: vec![1; 32] }
 }
 
-fn counters() -> Counters {
-    Counters { entries_found: 3, bytes_found: 1 << 40, scan_done: true, ..Counters::default() }
+fn counters() -> CountersMessage {
+    CountersMessage { entries_found: 3, bytes_found: 1 << 40, scan_done: true, ..CountersMessage::default() }
 }
 
 /// One of each.
-fn messages() -> Vec<(&'static str, Control)> {
-    let file = FileRef { id: 1 };
-    let refuse = Refuse { message: "no".into(), hint: "later".into(), reason: 0, retry_after_ms: 500 };
+fn messages() -> Vec<(&'static str, ControlMessage)> {
+    let file = FileReference { id: 1 };
+    let refuse = RefuseMessage { message: "no".into(), hint: "later".into(), reason: 0, retry_after_ms: 500 };
     let verify =
-        Verify { path: b"/data".to_vec(), past_cache: true, is_destination: true, ..Verify::default() };
+        VerifyRequest { path: b"/data".to_vec(), past_cache: true, is_destination: true, ..VerifyRequest::default() };
     let names = || vec![Vec::new(), b"name".to_vec()];
     let account = || Some(SightAccount { number: 7, name: b"alice".to_vec() });
     let metadata = SightMetadata {
@@ -373,13 +373,13 @@ fn messages() -> Vec<(&'static str, Control)> {
         flags: vec![0x70, 0, 0, 0, 0x40, 0, 0, 0],
         ..SightMetadata::default()
     };
-    let sight = Sight {
+    let sight = SightMessage {
         kind: 1,
         size: 7,
         stamp: 9,
         digest: vec![7; 32],
         metadata: Some(metadata),
-        ..Sight::default()
+        ..SightMessage::default()
     };
     let pieces = HashPieces {
         directory: b"a".to_vec(),
@@ -390,7 +390,7 @@ fn messages() -> Vec<(&'static str, Control)> {
         piece_bytes: 1 << 20,
         by_itself: false,
     };
-    let hello = Hello {
+    let hello = HelloMessage {
         fabric: Some(FabricWish {
             networks: vec![FabricNetwork { provider: "shm".into(), network: String::new() }],
             is_forced: true,
@@ -411,7 +411,7 @@ fn messages() -> Vec<(&'static str, Control)> {
             "selection":{"patterns":["*.o","!/keep.o"],"size_min":0,"size_max":1048576,"newer":null,"one_file_system":false,
             "links":"Followed","names":["a/b"]}}"#
             .into(),
-        lanes: Some(Lanes { wanted: 2, most: 8 }),
+        lanes: Some(LaneBounds { wanted: 2, most: 8 }),
         transfer: Some(TransferRef {
             id: vec![7; 16],
             run: vec![8; 16],
@@ -421,84 +421,84 @@ fn messages() -> Vec<(&'static str, Control)> {
         }),
     };
     vec![
-        ("hello", Control::Hello(hello)),
-        ("welcome", Control::Welcome(welcome())),
-        ("fabric", Control::Fabric(FabricLanes { names: vec![b"a name".to_vec()], problem: String::new() })),
-        ("refuse", Control::Refuse(refuse.clone())),
-        ("place", Control::Place(Place { root: 1, ..Place::default() })),
-        ("dial", Control::Dial(listening())),
-        ("dial_failed", Control::DialFailed(DialFailed { problem: "refused".into() })),
+        ("hello", ControlMessage::Hello(hello)),
+        ("welcome", ControlMessage::Welcome(welcome())),
+        ("fabric", ControlMessage::Fabric(FabricLanes { names: vec![b"a name".to_vec()], problem: String::new() })),
+        ("refuse", ControlMessage::Refuse(refuse.clone())),
+        ("place", ControlMessage::Place(PlaceMessage { root: 1, ..PlaceMessage::default() })),
+        ("dial", ControlMessage::Dial(listening())),
+        ("dial_failed", ControlMessage::DialFailed(DialFailed { problem: "refused".into() })),
         (
             "open_file",
-            Control::OpenFile(OpenFile {
+            ControlMessage::OpenFile(OpenFileMessage {
                 id: 1,
                 table: open_table(b"large", 1 << 30),
                 stripes: None,
                 goes_on: true,
-                coming: Some(Coming { ranges: vec![0, 5, 9, 1], is_part: true, makes_file: false }),
+                coming: Some(SentRanges { ranges: vec![0, 5, 9, 1], is_part: true, makes_file: false }),
                 holes: vec![65_536, 131_072],
             }),
         ),
-        ("commit_file", Control::CommitFile(file)),
-        ("offer", Control::Offer(Offer { id: 1, table: open_table(b"large", 1 << 30) })),
+        ("commit_file", ControlMessage::CommitFile(file)),
+        ("offer", ControlMessage::Offer(OfferMessage { id: 1, table: open_table(b"large", 1 << 30) })),
         (
             "wanted",
-            Control::Wanted(Wanted {
+            ControlMessage::Wanted(WantedMessage {
                 id: 1,
                 entries: vec![1],
                 held: vec![HeldRanges { entry: 0, ranges: vec![0, 1 << 20, 2 << 20, 1 << 20] }],
                 sections_left: vec![1],
             }),
         ),
-        ("file_lacks", Control::FileLacks(FileLacks { id: 1, ranges: vec![0, 1 << 20] })),
-        ("leave", Control::Leave(Leave {})),
-        ("shelve_file", Control::ShelveFile(file)),
-        ("settle", Control::Settle(Mark { number: 7 })),
-        ("settled", Control::Settled(Mark { number: 7 })),
-        ("prune", Control::Prune(Prune { trees: vec![Vec::new(), b"a/b".to_vec()] })),
-        ("stand", Control::Stand(Stand { id: 1, path: b"a".to_vec(), names: vec![b"f".to_vec()] })),
-        ("stands", Control::Stands(Stands { id: 1, kinds: vec![0, 1, 2, 3] })),
-        ("pruned", Control::Pruned(Pruned {})),
-        ("knobs", Control::Knobs(Knobs { streams: 8, writers: 16 })),
+        ("file_lacks", ControlMessage::FileLacks(DamagedRanges { id: 1, ranges: vec![0, 1 << 20] })),
+        ("leave", ControlMessage::Leave(LeaveMessage {})),
+        ("shelve_file", ControlMessage::ShelveFile(file)),
+        ("settle", ControlMessage::Settle(ChunkMark { number: 7 })),
+        ("settled", ControlMessage::Settled(ChunkMark { number: 7 })),
+        ("prune", ControlMessage::Prune(PruneMessage { trees: vec![Vec::new(), b"a/b".to_vec()] })),
+        ("stand", ControlMessage::Stand(ExistenceRequest { id: 1, path: b"a".to_vec(), names: vec![b"f".to_vec()] })),
+        ("stands", ControlMessage::Stands(ExistenceReply { id: 1, kinds: vec![0, 1, 2, 3] })),
+        ("pruned", ControlMessage::Pruned(PrunedMessage {})),
+        ("knobs", ControlMessage::Knobs(KnobsMessage { streams: 8, writers: 16 })),
         (
             "source_detail",
-            Control::SourceDetail(SourceDetail {
+            ControlMessage::SourceDetail(SourceDetail {
                 lanes: vec![LaneDetail { bytes_sent: 1 << 30, objects_sent: 1_024, ..LaneDetail::default() }],
                 size_counts: vec![1, 0, 2],
                 open: vec![FileDetail { path: b"a".to_vec(), bytes: 9, bytes_done: 5, open_ms: 1 }],
                 slowest: Vec::new(),
             }),
         ),
-        ("abandon_file", Control::AbandonFile(file)),
+        ("abandon_file", ControlMessage::AbandonFile(file)),
         (
             "objects_done",
-            Control::ObjectsDone(ObjectsDone {
+            ControlMessage::ObjectsDone(ObjectsDone {
                 written: vec![1, 2, 300],
                 corrupt: vec![4],
                 set_aside: vec![],
             }),
         ),
-        ("file_done", Control::FileDone(file)),
-        ("file_failed", Control::FileFailed(file)),
-        ("failure", Control::Failure(Failure { path: b"a/b".to_vec(), kind: 5, detail: "full".into() })),
+        ("file_done", ControlMessage::FileDone(file)),
+        ("file_failed", ControlMessage::FileFailed(file)),
+        ("failure", ControlMessage::Failure(FailureMessage { path: b"a/b".to_vec(), kind: 5, detail: "full".into() })),
         (
             "notice",
-            Control::Notice(Notice {
+            ControlMessage::Notice(NoticeMessage {
                 kind: 2,
                 text: "a socket".into(),
                 path: b"s".to_vec(),
                 count: 1,
-                ..Notice::default()
+                ..NoticeMessage::default()
             }),
         ),
-        ("counters", Control::Counters(counters())),
-        ("digest", Control::Digest(Digest { path: b"f".to_vec(), size: 3, blake3: vec![9; 32] })),
-        ("verify", Control::Verify(verify)),
-        ("walk_on", Control::WalkOn(WalkOn { beneath: b"a".to_vec(), specials: true })),
-        ("walked", Control::Walked(Walked { directory: b"a".to_vec(), names: names(), ..Walked::default() })),
+        ("counters", ControlMessage::Counters(counters())),
+        ("digest", ControlMessage::Digest(DigestMessage { path: b"f".to_vec(), size: 3, blake3: vec![9; 32] })),
+        ("verify", ControlMessage::Verify(verify)),
+        ("walk_on", ControlMessage::WalkOn(WalkRequest { beneath: b"a".to_vec(), specials: true })),
+        ("walked", ControlMessage::Walked(WalkedMessage { directory: b"a".to_vec(), names: names(), ..WalkedMessage::default() })),
         (
             "look",
-            Control::Look(Look {
+            ControlMessage::Look(LookRequest {
                 directory: b"a".to_vec(),
                 names: names(),
                 digests: true,
@@ -506,37 +506,37 @@ fn messages() -> Vec<(&'static str, Control)> {
                 kept: 15,
             }),
         ),
-        ("seen", Control::Seen(Seen { sights: vec![sight] })),
-        ("hash_pieces", Control::HashPieces(pieces)),
-        ("pieces", Control::Pieces(Pieces { values: vec![7; 96], problem: String::new() })),
-        ("verify_end", Control::VerifyEnd(VerifyEnd {})),
-        ("would_copy", Control::WouldCopy(WouldCopy { path: b"f".to_vec(), size: 3, goes: false })),
-        ("finish", Control::Finish(Finish { counters: Some(counters()), objects_sent: 3, closes: false })),
-        ("finished", Control::Finished(counters())),
-        ("abort", Control::Abort(refuse)),
-        ("heartbeat", Control::Heartbeat(Heartbeat {})),
+        ("seen", ControlMessage::Seen(SeenMessage { sights: vec![sight] })),
+        ("hash_pieces", ControlMessage::HashPieces(pieces)),
+        ("pieces", ControlMessage::Pieces(PiecesMessage { values: vec![7; 96], problem: String::new() })),
+        ("verify_end", ControlMessage::VerifyEnd(VerifyEnd {})),
+        ("would_copy", ControlMessage::WouldCopy(DryRunLine { path: b"f".to_vec(), size: 3, goes: false })),
+        ("finish", ControlMessage::Finish(FinishMessage { counters: Some(counters()), objects_sent: 3, closes: false })),
+        ("finished", ControlMessage::Finished(counters())),
+        ("abort", ControlMessage::Abort(refuse)),
+        ("heartbeat", ControlMessage::Heartbeat(Heartbeat {})),
         (
             "file_placed",
-            Control::FilePlaced(FilePlaced { id: 1, block_bytes: 1 << 20, targets: vec![3, 1, 2] }),
+            ControlMessage::FilePlaced(FileLayoutMessage { id: 1, block_bytes: 1 << 20, targets: vec![3, 1, 2] }),
         ),
     ]
 }
 
-fn welcome() -> Welcome {
-    Welcome {
+fn welcome() -> WelcomeMessage {
+    WelcomeMessage {
         software: "0.1.0".into(),
         sink: Some(sink_state()),
-        place: Some(Place { root: 0, ..Place::default() }),
+        place: Some(PlaceMessage { root: 0, ..PlaceMessage::default() }),
         listening: Some(listening()),
         lanes: 1,
-        ..Welcome::default()
+        ..WelcomeMessage::default()
     }
 }
 
 fn auth() {
     let (key, listener) = (SessionKey::new([7; 32]), ListenerNonce::new([1; 32]));
-    let (place, rtt) = (StreamPlace { number: 5, count: 8 }, Duration::from_micros(100_250));
-    let other = Response::new(&SessionKey::new([8; 32]), &listener, [2; 32], place, rtt);
+    let (place, rtt) = (StreamIndex { number: 5, count: 8 }, Duration::from_micros(100_250));
+    let other = DialerResponse::new(&SessionKey::new([8; 32]), &listener, [2; 32], place, rtt);
     for (name, place, change) in
         [("changed_version", 8, 1), ("changed_reserved", 14, 255), ("changed_proof", 115, 128)]
     {
@@ -614,7 +614,7 @@ fn lustre_files() -> Vec<(&'static str, LovFile)> {
     ]
 }
 
-fn control(message: Control) -> Vec<u8> {
+fn control(message: ControlMessage) -> Vec<u8> {
     let body = message.to_body();
     [&FrameHeader::control(body.len() as u32).encode()[..], &body].concat()
 }
@@ -640,8 +640,8 @@ fn sessions() {
     let body = [5; 2000];
     let large = object(1, 1, 0, &body, [0; 32]);
     let small = bundle(2, b"abc", &table(b"a/b", 3), [0; 32]);
-    let ping = control(Control::Heartbeat(Heartbeat {}));
-    let refusal = control(Control::Refuse(Refuse { message: "no".into(), ..Refuse::default() }));
+    let ping = control(ControlMessage::Heartbeat(Heartbeat {}));
+    let refusal = control(ControlMessage::Refuse(RefuseMessage { message: "no".into(), ..RefuseMessage::default() }));
 
     write("link_frames", "frames", &[&[1, 2], &ping, &large, &ping, &small]);
     write(
@@ -654,18 +654,18 @@ fn sessions() {
     write("first_words", "refusal", &[preamble, &refusal]);
     write("first_words", "no_hello", &[preamble, &ping]);
     write("first_words", "object", &[preamble, &large]);
-    let browse = Browse { operation: 1, path: b"/data".to_vec(), ..Browse::default() };
-    write("first_words", "browse", &[preamble, &control(Control::Browse(browse))]);
+    let browse = BrowseRequest { operation: 1, path: b"/data".to_vec(), ..BrowseRequest::default() };
+    write("first_words", "browse", &[preamble, &control(ControlMessage::Browse(browse))]);
     let entry = BrowsedEntry { name: b"name".to_vec(), kind: 1, mode: 0o644, ..BrowsedEntry::default() };
-    let entries = control(Control::Entries(Entries { entries: vec![entry; 3] }));
-    let done = control(Control::BrowseDone(BrowseDone { done: 3, failed: 0 }));
+    let entries = control(ControlMessage::Entries(EntriesMessage { entries: vec![entry; 3] }));
+    let done = control(ControlMessage::BrowseDone(BrowseDone { done: 3, failed: 0 }));
     write("browse_answers", "list", &[&[0], &entries, &ping, &done]);
     write("browse_answers", "refused", &[&[3], &refusal]);
     // Longer than the slots that are there before the agreement.
     write("first_words", "object_beyond_the_slot", &[preamble, &object(1, 1, 0, &[0; 5000], [0; 32])]);
 
     // A source that keeps to the rules, once with each checksum.
-    let open = control(Control::OpenFile(OpenFile {
+    let open = control(ControlMessage::OpenFile(OpenFileMessage {
         id: 1,
         table: open_table(b"large", body.len() as u64),
         stripes: None,
@@ -676,20 +676,20 @@ fn sessions() {
     let start = [
         &b"Welcome!\n"[..],
         preamble,
-        &control(Control::Welcome(Welcome { sink: None, ..welcome() })),
-        &control(Control::DialFailed(DialFailed { problem: "a firewall".into() })),
+        &control(ControlMessage::Welcome(WelcomeMessage { sink: None, ..welcome() })),
+        &control(ControlMessage::DialFailed(DialFailed { problem: "a firewall".into() })),
     ]
     .concat();
     let finish =
-        |objects_sent| control(Control::Finish(Finish { counters: None, objects_sent, closes: false }));
-    let end = [control(Control::CommitFile(FileRef { id: 1 })), finish(2)].concat();
-    write_session(Role::Sink, Checksum::None, "unchecked", &[&[0], &start, &large, &open, &small, &end]);
+        |objects_sent| control(ControlMessage::Finish(FinishMessage { counters: None, objects_sent, closes: false }));
+    let end = [control(ControlMessage::CommitFile(FileReference { id: 1 })), finish(2)].concat();
+    write_session(SessionRole::Sink, ObjectChecksum::None, "unchecked", &[&[0], &start, &large, &open, &small, &end]);
 
     let (content, digests) = (b"abc", digest_table(b"abc"));
     let checked = bundle(2, content, &table(b"", 3), xxh3(&[&content[..], &table(b"", 3)].concat()));
     write_session(
-        Role::Sink,
-        Checksum::Xxh3,
+        SessionRole::Sink,
+        ObjectChecksum::Xxh3,
         "xxh3",
         &[&[2], &start, &open, &object(1, 1, 0, &body, xxh3(&body)), &checked, &end],
     );
@@ -703,8 +703,8 @@ fn sessions() {
         [&header.encode()[..], &body].concat()
     };
     write_session(
-        Role::Sink,
-        Checksum::Xxh3,
+        SessionRole::Sink,
+        ObjectChecksum::Xxh3,
         "by_itself",
         &[
             &[2],
@@ -722,35 +722,35 @@ fn sessions() {
     let check = digest.finish().expect("the whole file");
     let checked = bundle(2, content, &digests, *blake3::hash(&digests).as_bytes());
     write_session(
-        Role::Sink,
-        Checksum::Blake3,
+        SessionRole::Sink,
+        ObjectChecksum::Blake3,
         "blake3",
         &[&[3], &start, &open, &object(1, 1, 0, &body, check), &checked, &end],
     );
 
-    let abandon = control(Control::AbandonFile(FileRef { id: 1 }));
+    let abandon = control(ControlMessage::AbandonFile(FileReference { id: 1 }));
     write_session(
-        Role::Sink,
-        Checksum::None,
+        SessionRole::Sink,
+        ObjectChecksum::None,
         "abandoned",
         &[&[0], &start, &open, &abandon, &small, &finish(1)],
     );
 
     // A sink that keeps to the rules as far as can be said beforehand: one bundle, three objects of one file.
-    let dial_failed = control(Control::DialFailed(DialFailed::default()));
+    let dial_failed = control(ControlMessage::DialFailed(DialFailed::default()));
     let start =
-        [preamble, &control(Control::Welcome(Welcome { place: None, ..welcome() })), &dial_failed].concat();
+        [preamble, &control(ControlMessage::Welcome(WelcomeMessage { place: None, ..welcome() })), &dial_failed].concat();
     let done = |id| {
-        control(Control::ObjectsDone(ObjectsDone { written: vec![id], corrupt: vec![], set_aside: vec![] }))
+        control(ControlMessage::ObjectsDone(ObjectsDone { written: vec![id], corrupt: vec![], set_aside: vec![] }))
     };
     let corrupt =
-        control(Control::ObjectsDone(ObjectsDone { written: vec![], corrupt: vec![1], set_aside: vec![] }));
+        control(ControlMessage::ObjectsDone(ObjectsDone { written: vec![], corrupt: vec![1], set_aside: vec![] }));
     let all: Vec<u8> = (1..=4).flat_map(done).collect();
     let ended =
-        [control(Control::FileDone(FileRef { id: 1 })), control(Control::Finished(counters()))].concat();
-    write_session(Role::Source, Checksum::None, "answers", &[&[0], &start, &all, &ended]);
+        [control(ControlMessage::FileDone(FileReference { id: 1 })), control(ControlMessage::Finished(counters()))].concat();
+    write_session(SessionRole::Source, ObjectChecksum::None, "answers", &[&[0], &start, &all, &ended]);
     // The file goes by itself, or by its messages where the scratch directory is not in memory.
-    write("source_session", "by_itself", &[&[1], &start, &all, &control(Control::Finished(counters()))]);
+    write("source_session", "by_itself", &[&[1], &start, &all, &control(ControlMessage::Finished(counters()))]);
     write("source_session", "corrupt", &[&[0], &start, &corrupt, &ended]);
     write("source_session", "by_itself_corrupt", &[&[1], &start, &corrupt, &all, &ended]);
     write("source_session", "refused", &[&[0], preamble, &refusal]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use carrack_fuzz::Input;
 use carrack_wire::auth::{
-    AuthError, ListenerNonce, RESPONSE_BYTES, Response, SessionKey, StreamPlace, listener_named,
+    AuthError, ListenerNonce, RESPONSE_BYTES, DialerResponse, SessionKey, StreamIndex, listener_named,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -21,7 +21,7 @@ fn attack(input: &mut Input<'_>) -> Option<()> {
     let [place, change] = input.take()?;
 
     let is_ours = |offset: usize, bytes: &[u8]| guess[offset..offset + bytes.len()] == *bytes;
-    let guessed = match Response::verify(&guess, &key, &listener).unwrap_err() {
+    let guessed = match DialerResponse::verify(&guess, &key, &listener).unwrap_err() {
         AuthError::NotCarrack => !is_ours(0, b"carrackd"),
         AuthError::OtherVersion(version) => version != 3 && is_ours(8, &version.to_le_bytes()),
         AuthError::WrongProof => is_ours(0, b"carrackd\x03\0"),
@@ -29,11 +29,11 @@ fn attack(input: &mut Input<'_>) -> Option<()> {
     assert!(guessed, "an error that does not fit");
 
     let u16_at = |at: usize| u16::from_le_bytes([guess[at], guess[at + 1]]);
-    let stream = StreamPlace { number: u16_at(10), count: u16_at(12) };
+    let stream = StreamIndex { number: u16_at(10), count: u16_at(12) };
     let rtt = Duration::from_micros(u32::from_le_bytes([guess[16], guess[17], guess[18], guess[19]]).into());
-    let ours = Response::new(&key, &listener, nonce, stream, rtt);
+    let ours = DialerResponse::new(&key, &listener, nonce, stream, rtt);
     assert_eq!((ours.place(), ours.rtt()), (stream, rtt));
-    assert_eq!(Response::verify(ours.as_bytes(), &key, &listener), Ok(ours));
+    assert_eq!(DialerResponse::verify(ours.as_bytes(), &key, &listener), Ok(ours));
     let proof = ours.listener_proof(&key);
     assert_eq!(ours.verify_listener(&proof, &key), Ok(()));
     assert!(proof != ours.as_bytes()[RESPONSE_BYTES - 32..], "a proof sent back is no proof");
@@ -42,7 +42,7 @@ fn attack(input: &mut Input<'_>) -> Option<()> {
     let place = usize::from(place) % RESPONSE_BYTES;
     let mut changed = *ours.as_bytes();
     changed[place] ^= change;
-    assert_eq!(Response::verify(&changed, &key, &listener).is_ok(), change == 0);
+    assert_eq!(DialerResponse::verify(&changed, &key, &listener).is_ok(), change == 0);
 
     // Neither the key nor the listener's nonce can.
     let mut other = *key.as_bytes();
@@ -52,7 +52,7 @@ fn attack(input: &mut Input<'_>) -> Option<()> {
     other[place % 32] ^= change | 1;
     let other_listener = ListenerNonce::new(other);
     for (key, listener) in [(&other_key, &listener), (&key, &other_listener)] {
-        assert!(Response::verify(ours.as_bytes(), key, listener).is_err());
+        assert!(DialerResponse::verify(ours.as_bytes(), key, listener).is_err());
     }
     assert!(ours.verify_listener(&proof, &other_key).is_err());
     // The listener that is named is the one that is meant.

@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 
-use carrack_engine::{Abort, Browsing, Found, Operation, Peer, browse};
+use carrack_engine::{AbortHandle, BrowseCall, BrowseItem, BrowseOperation, PeerChannel, browse};
 use carrack_fuzz::far_end::closed_pipes;
 use carrack_model::check_name;
 use carrack_wire::Preamble;
@@ -13,36 +13,36 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let Some((&choice, said)) = data.split_first() else { return };
     let operation = match choice % 4 {
-        0 => Operation::List,
-        1 => Operation::Stat,
-        2 => Operation::MakeDirectory { parents: true },
-        _ => Operation::Remove { recursive: true },
+        0 => BrowseOperation::List,
+        1 => BrowseOperation::Stat,
+        2 => BrowseOperation::MakeDirectory { parents: true },
+        _ => BrowseOperation::Remove { recursive: true },
     };
     let (input, output) = closed_pipes(&[&Preamble::OURS.encode(), said].concat());
-    let peer = Peer::over_pipes(input, output, "localhost".into());
+    let peer = PeerChannel::over_pipes(input, output, "localhost".into());
     let mut count = 0;
     let mut found = |found| {
         match &found {
-            Found::Entry(entry) => {
+            BrowseItem::Entry(entry) => {
                 assert!(
-                    operation == Operation::Stat && entry.name.is_empty() || check_name(&entry.name).is_ok()
+                    operation == BrowseOperation::Stat && entry.name.is_empty() || check_name(&entry.name).is_ok()
                 );
                 assert!(entry.mode <= 0o7777 && entry.mtime.nanoseconds < 1_000_000_000);
                 count += 1;
             }
-            Found::Export(name) => {
-                assert!(operation == Operation::List && check_name(name).is_ok());
+            BrowseItem::Export(name) => {
+                assert!(operation == BrowseOperation::List && check_name(name).is_ok());
             }
-            Found::Failed { .. } => {}
+            BrowseItem::Failed { .. } => {}
         }
         ControlFlow::Continue(())
     };
-    let browsing = Browsing { operation, path: "/x".into() };
+    let browsing = BrowseCall { operation, path: "/x".into() };
     // The other end is the input: nothing is touched.
-    let _ = browse(peer, &browsing, &mut found, &Abort::new().expect("an eventfd"));
+    let _ = browse(peer, &browsing, &mut found, &AbortHandle::new().expect("an eventfd"));
     match operation {
-        Operation::List => {}
-        Operation::Stat => assert!(count <= 1),
+        BrowseOperation::List => {}
+        BrowseOperation::Stat => assert!(count <= 1),
         _ => assert_eq!(count, 0),
     }
 });

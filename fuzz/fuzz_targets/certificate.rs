@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use carrack_fuzz::site::Site;
 use carrack_trust::{
-    AlternativeName, Certificate, Fingerprint, How, Identity, IdentityError, PublicKeys, check_identity_name,
+    AlternativeName, Certificate, CertificateFingerprint, IdentityProof, ProvedIdentity, IdentityError, PublicKeys, check_identity_name,
 };
 use libfuzzer_sys::fuzz_target;
 use rustls::pki_types::CertificateDer;
@@ -19,10 +19,10 @@ static KEYS: LazyLock<PublicKeys> = LazyLock::new(|| PublicKeys::parse(Site::SSH
 fuzz_target!(|data: &[u8]| {
     let chain = [CertificateDer::from(data)];
     let Ok(certificate) = Certificate::parse(data) else {
-        assert!(matches!(Identity::of_peer(&chain, &NO_KEYS), Err(IdentityError::Certificate(_))));
+        assert!(matches!(ProvedIdentity::of_peer(&chain, &NO_KEYS), Err(IdentityError::Certificate(_))));
         return;
     };
-    assert_eq!(certificate.fingerprint, Fingerprint::of(data));
+    assert_eq!(certificate.fingerprint, CertificateFingerprint::of(data));
     assert_eq!(Certificate::parse(&[data, b"x"].concat()), Err(carrack_trust::CertificateError::Format));
     // A name is one of those that the certificate has, and can be one.
     let names: Vec<&str> = certificate
@@ -37,8 +37,8 @@ fuzz_target!(|data: &[u8]| {
         .chain(certificate.common_names.iter().map(String::as_str))
         .collect();
     for keys in [&*NO_KEYS, &*KEYS] {
-        match Identity::of_peer(&chain, keys) {
-            Ok(Identity { name, how: How::Certificate { fingerprint, serial } }) => {
+        match ProvedIdentity::of_peer(&chain, keys) {
+            Ok(ProvedIdentity { name, how: IdentityProof::Certificate { fingerprint, serial } }) => {
                 assert!(
                     !certificate.is_self_issued() && names.contains(&name.as_str()),
                     "{name:?} of {names:?}"
@@ -49,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
                     (certificate.fingerprint.to_string(), certificate.serial.clone())
                 );
             }
-            Ok(Identity { name, how: How::Key { .. } }) => {
+            Ok(ProvedIdentity { name, how: IdentityProof::Key { .. } }) => {
                 assert!(
                     certificate.is_self_issued() && keys.find(&certificate.public_key).is_some(),
                     "{name}"

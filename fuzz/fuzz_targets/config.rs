@@ -1,17 +1,17 @@
 //! A daemon's configuration. Input: its text.
 #![no_main]
 
-use carrack_service::Config;
+use carrack_service::DaemonConfig;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = str::from_utf8(data) else { return };
-    let config = match Config::parse(text) {
+    let config = match DaemonConfig::parse(text) {
         Ok(config) => config,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
     assert_eq!(
-        Config::parse(&format!("{text}\n# the end\n")).as_ref(),
+        DaemonConfig::parse(&format!("{text}\n# the end\n")).as_ref(),
         Ok(&config),
         "a remark changes nothing"
     );

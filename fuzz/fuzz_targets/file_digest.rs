@@ -4,7 +4,7 @@
 #![no_main]
 
 use carrack_fuzz::Input;
-use carrack_journal::{CHUNK_BYTES, DigestError, FileDigest, Subtree, subtree_ranges, subtrees};
+use carrack_journal::{CHUNK_BYTES, DigestError, FileDigest, HashSubtree, subtree_ranges, subtrees};
 use carrack_model::ByteRange;
 use libfuzzer_sys::fuzz_target;
 
@@ -45,7 +45,7 @@ fn small(input: &mut Input<'_>) {
             added[chunks].fill(true);
             Ok(())
         };
-        assert_eq!(digest.add(Subtree { range, value }), expected);
+        assert_eq!(digest.add(HashSubtree { range, value }), expected);
     }
     let expected = if added.contains(&false) {
         Err(DigestError::Incomplete(size))
@@ -88,7 +88,7 @@ fn huge(input: &mut Input<'_>) {
             }
             assert_eq!(Some(end), range.end());
         }
-        if digest.add(Subtree { range, value: [1; 32] }).is_ok() {
+        if digest.add(HashSubtree { range, value: [1; 32] }).is_ok() {
             let end = range.end().expect("a range within a file");
             let overlaps = |held: &ByteRange| held.offset < end && range.offset < held.offset + held.len;
             assert!(end <= size && range.len > 0 && !added.iter().any(overlaps));

@@ -2,20 +2,20 @@
 //! would be real ones. Whatever comes must be refused in words. Input: what comes.
 #![no_main]
 
-use carrack_engine::{Abort, Admission, Channel, House, Request, SessionError, serve};
+use carrack_engine::{AbortHandle, AccessAdmission, ControlChannel, AccessPolicy, AccessRequest, SessionError, serve};
 use carrack_fuzz::far_end::closed_pipes;
 use libfuzzer_sys::fuzz_target;
 
 struct Closed;
 
-impl House for Closed {
-    fn admit(&self, _: Request<'_>) -> Result<Admission, SessionError> {
+impl AccessPolicy for Closed {
+    fn admit(&self, _: AccessRequest<'_>) -> Result<AccessAdmission, SessionError> {
         Err(SessionError::refused("nobody is admitted", ""))
     }
 }
 
 fuzz_target!(|data: &[u8]| {
     let (input, output) = closed_pipes(data);
-    let outcome = serve(Channel::Pipes { input, output }, &Closed, &Abort::new().expect("an eventfd"));
+    let outcome = serve(ControlChannel::Pipes { input, output }, &Closed, &AbortHandle::new().expect("an eventfd"));
     assert!(outcome.result.is_err());
 });

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use carrack_fuzz::Input;
-use carrack_journal::{About, Journal, Recovered, SessionInfo, file_name, fuzzing, inspect};
+use carrack_journal::{JournalSubject, Journal, RecoveredJournal, SessionInfo, file_name, fuzzing, inspect};
 use carrack_model::{RunToken, Timestamp, TransferId, check_name};
 use libfuzzer_sys::fuzz_target;
 
@@ -24,8 +24,8 @@ fuzz_target!(|data: &[u8]| {
     fs::remove_dir_all(&place).expect("the directory is there");
 });
 
-fn about() -> About {
-    About {
+fn about() -> JournalSubject {
+    JournalSubject {
         id: ID,
         place: 0,
         sources: vec![b"a".to_vec()],
@@ -75,7 +75,7 @@ fn check(place: &Path, file_bytes: u64) {
     }
 }
 
-fn check_partials(recovered: &Recovered) {
+fn check_partials(recovered: &RecoveredJournal) {
     for partial in recovered.partials() {
         assert_eq!(check_name(&partial.name), Ok(()));
         assert_eq!(check_name(&partial.temporary), Ok(()));
@@ -86,7 +86,7 @@ fn check_partials(recovered: &Recovered) {
     }
 }
 
-fn assert_same(one: &Recovered, other: &Recovered) {
+fn assert_same(one: &RecoveredJournal, other: &RecoveredJournal) {
     assert_eq!(one.partials(), other.partials());
     assert_eq!(one.name_count(), other.name_count());
     assert_eq!(one.statistics().done, other.statistics().done);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use carrack_fuzz::Input;
 use carrack_model::{ByteRange, FileId, RangeSet};
-use carrack_wire::{Arrival, Ledger, LedgerError};
+use carrack_wire::{ObjectArrival, Ledger, LedgerError};
 use libfuzzer_sys::fuzz_target;
 
 struct ModelFile {
@@ -36,14 +36,14 @@ impl Model {
         Ok(())
     }
 
-    fn arrive(&mut self, id: u64, range: ByteRange) -> Result<Arrival<u8>, LedgerError> {
+    fn arrive(&mut self, id: u64, range: ByteRange) -> Result<ObjectArrival<u8>, LedgerError> {
         if id > self.newest {
-            return Ok(Arrival::Early);
+            return Ok(ObjectArrival::Early);
         }
         let file = self.open.get_mut(&id).ok_or(LedgerError::NotOpen(FileId(id)))?;
         let bytes = file.bytes(range).filter(|bytes| !bytes.is_empty() && !bytes.contains(&true));
         bytes.ok_or(LedgerError::BadRange(FileId(id), range))?.fill(true);
-        Ok(file.attached.map_or(Arrival::Drop, Arrival::Write))
+        Ok(file.attached.map_or(ObjectArrival::Drop, ObjectArrival::Write))
     }
 
     fn reject(&mut self, id: u64, range: ByteRange) {

@@ -1,22 +1,22 @@
 //! What a token allows. Input: scope and path, with a byte 0xff between them.
 #![no_main]
 
-use carrack_trust::{Operation, Scope};
+use carrack_trust::{PathOperation, TokenScope};
 use libfuzzer_sys::fuzz_target;
 
-const OPERATIONS: [(Operation, &str); 4] = [
-    (Operation::Stat, "stat"),
-    (Operation::Read, "read"),
-    (Operation::Create, "create"),
-    (Operation::Modify, "modify"),
+const OPERATIONS: [(PathOperation, &str); 4] = [
+    (PathOperation::Stat, "stat"),
+    (PathOperation::Read, "read"),
+    (PathOperation::Create, "create"),
+    (PathOperation::Modify, "modify"),
 ];
 
 fuzz_target!(|data: &[u8]| {
     let mut pieces = data.splitn(2, |&byte| byte == 0xff);
     let (text, path) = (pieces.next().unwrap_or_default(), pieces.next().unwrap_or_default());
     let Ok(text) = str::from_utf8(text) else { return };
-    let Ok(scope) = Scope::parse(text) else { return };
-    let again = Scope::parse(&scope.to_string());
+    let Ok(scope) = TokenScope::parse(text) else { return };
+    let again = TokenScope::parse(&scope.to_string());
     assert_eq!(again.as_ref(), Ok(&scope), "written again it reads the same");
     for (operation, word) in OPERATIONS {
         let is_allowed = scope.allows(operation, path);

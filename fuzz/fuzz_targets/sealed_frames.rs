@@ -8,9 +8,9 @@ use std::sync::LazyLock;
 
 use carrack_fuzz::Input;
 use carrack_machine::SlotPool;
-use carrack_model::{Cipher, FileId, ObjectId, Protection};
-use carrack_transport::seal::{Seal, TrafficSecret};
-use carrack_transport::{Patience, ReceiveEndpoint, Received, TcpReceiver};
+use carrack_model::{SealCipher, FileId, ObjectId, ProtectionLevel};
+use carrack_transport::seal::{ConnectionSeal, TrafficSecret};
+use carrack_transport::{WaitPatience, ReceiveEndpoint, ReceiveResult, TcpReceiver};
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES};
 use libfuzzer_sys::fuzz_target;
 
@@ -28,8 +28,8 @@ static POOL: LazyLock<SlotPool> =
 static LISTENER: LazyLock<TcpListener> =
     LazyLock::new(|| TcpListener::bind("127.0.0.1:0").expect("a port of this host"));
 
-fn seal(protection: Protection, cipher: Cipher) -> Option<Seal> {
-    Seal::new(TrafficSecret::new([5; 32]), protection, cipher)
+fn seal(protection: ProtectionLevel, cipher: SealCipher) -> Option<ConnectionSeal> {
+    ConnectionSeal::new(TrafficSecret::new([5; 32]), protection, cipher)
 }
 
 fn object(index: usize) -> (FrameHeader, Vec<u8>) {
@@ -48,7 +48,7 @@ fn object(index: usize) -> (FrameHeader, Vec<u8>) {
 }
 
 /// The frames as they are on the wire.
-fn sealed(protection: Protection, cipher: Cipher) -> Vec<Vec<u8>> {
+fn sealed(protection: ProtectionLevel, cipher: SealCipher) -> Vec<Vec<u8>> {
     let mut seal = seal(protection, cipher).expect("a level that seals");
     let frame = |index| {
         let (header, mut body) = object(index);
@@ -92,9 +92,9 @@ fn changed(frames: &[Vec<u8>], mut input: Input<'_>) -> Vec<u8> {
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let choice = input.byte();
-    let protection = if choice & 1 == 0 { Protection::Private } else { Protection::Safe };
+    let protection = if choice & 1 == 0 { ProtectionLevel::Private } else { ProtectionLevel::Safe };
     let cipher =
-        [Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305][usize::from(choice >> 1) % 3];
+        [SealCipher::Aes256Gcm, SealCipher::Aes128Gcm, SealCipher::ChaCha20Poly1305][usize::from(choice >> 1) % 3];
     let frames = sealed(protection, cipher);
     let stream = changed(&frames, input);
 
@@ -105,14 +105,14 @@ fuzz_target!(|data: &[u8]| {
     let mut receiver = TcpReceiver::sealed(receiving, SLOT_BYTES, seal(protection, cipher));
     let mut count = 0;
     let is_whole = loop {
-        match receiver.advance(Patience::Brief, &POOL) {
-            Ok(Received::Object(incoming)) => {
+        match receiver.advance(WaitPatience::Brief, &POOL) {
+            Ok(ReceiveResult::Object(incoming)) => {
                 let (header, body) = object(count);
                 assert_eq!((incoming.header, incoming.body()), (header, &body[..]), "not what was sent");
                 count += 1;
             }
-            Ok(Received::Pending) => {}
-            Ok(Received::Closed) => break true,
+            Ok(ReceiveResult::Pending) => {}
+            Ok(ReceiveResult::Closed) => break true,
             Err(_) => break false,
         }
     };

@@ -4,9 +4,9 @@
 
 use std::sync::LazyLock;
 
-use carrack_engine::Role;
+use carrack_engine::SessionRole;
 use carrack_fuzz::{Input, far_end::Ground};
-use carrack_model::Checksum;
+use carrack_model::ObjectChecksum;
 use libfuzzer_sys::fuzz_target;
 
 static GROUND: LazyLock<Ground> = LazyLock::new(Ground::new);
@@ -14,7 +14,7 @@ static GROUND: LazyLock<Ground> = LazyLock::new(Ground::new);
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let checksum =
-        [Checksum::None, Checksum::None, Checksum::Xxh3, Checksum::Blake3][usize::from(input.byte() % 4)];
-    let _ = GROUND.run(Role::Sink, checksum, input.0);
+        [ObjectChecksum::None, ObjectChecksum::None, ObjectChecksum::Xxh3, ObjectChecksum::Blake3][usize::from(input.byte() % 4)];
+    let _ = GROUND.run(SessionRole::Sink, checksum, input.0);
     GROUND.tidy();
 });

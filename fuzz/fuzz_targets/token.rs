@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use carrack_fuzz::site::Site;
-use carrack_trust::{How, Scope, TokenError, TokenKeys, check_identity_name};
+use carrack_trust::{IdentityProof, TokenScope, TokenError, TokenKeys, check_identity_name};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -44,10 +44,10 @@ fuzz_target!(|data: &[u8]| {
     match verified {
         Ok(token) => {
             assert_eq!(Some(token.identity.name.as_str()), claims["sub"].as_str());
-            assert!(matches!(token.identity.how, How::Token { issuer, .. } if issuer == "us"));
+            assert!(matches!(token.identity.how, IdentityProof::Token { issuer, .. } if issuer == "us"));
             assert_eq!(
                 Some(token.scope),
-                claims["scope"].as_str().and_then(|scope| Scope::parse(scope).ok())
+                claims["scope"].as_str().and_then(|scope| TokenScope::parse(scope).ok())
             );
         }
         Err(error) => assert!(!matches!(error, TokenError::Signature), "it is signed"),
@@ -78,6 +78,6 @@ fn is_good(claims: &Value, token_bytes: usize) -> bool {
         && is_now
         && id != "taken-back"
         && check_identity_name(subject).is_ok()
-        && scope.is_some_and(|scope| Scope::parse(scope).is_ok())
+        && scope.is_some_and(|scope| TokenScope::parse(scope).is_ok())
         && token_bytes <= carrack_trust::MAX_TOKEN_BYTES
 }

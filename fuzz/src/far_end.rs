@@ -15,10 +15,10 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
-use carrack_engine::{Abort, Observer, Outcome, Peer, Role, Settings, Transfer, copy_with_peer};
+use carrack_engine::{AbortHandle, TransferObserver, TransferOutcome, PeerChannel, SessionRole, EndSettings, TransferRequest, copy_with_peer};
 use carrack_model::limits::SLOT_BYTES_MIN;
-use carrack_model::{Checksum, DialFrom, Event, TransferSpec};
-use carrack_wire::message::Control;
+use carrack_model::{ObjectChecksum, DialFrom, TransferEvent, TransferSpec};
+use carrack_wire::message::ControlMessage;
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -41,8 +41,8 @@ const FIRST_FRAMES: usize = 2;
 /// Nobody watches.
 struct Nobody;
 
-impl Observer for Nobody {
-    fn event(&self, event: &Event) {
+impl TransferObserver for Nobody {
+    fn event(&self, event: &TransferEvent) {
         std::hint::black_box(event);
     }
 }
@@ -71,12 +71,12 @@ fn pauses(said: &[u8]) -> (Vec<usize>, bool) {
         };
         let Ok(header) = FrameHeader::decode(header, u32::MAX) else { break };
         let Some(body) = rest.get(..header.body_len as usize) else { break };
-        let message = (header.kind == FrameKind::Control).then(|| Control::from_body(body).ok()).flatten();
-        let ends_here = matches!(message, Some(Control::Finish(_) | Control::Finished(_)));
+        let message = (header.kind == FrameKind::Control).then(|| ControlMessage::from_body(body).ok()).flatten();
+        let ends_here = matches!(message, Some(ControlMessage::Finish(_) | ControlMessage::Finished(_)));
         ends |= ends_here;
         let waits = count == FIRST_FRAMES
             || ends_here
-            || matches!(message, Some(Control::CommitFile(_) | Control::FileDone(_)));
+            || matches!(message, Some(ControlMessage::CommitFile(_) | ControlMessage::FileDone(_)));
         if waits && pauses.len() < PAUSES_MAX {
             pauses.push(at);
         }
@@ -124,7 +124,7 @@ impl Ground {
     }
 
     /// This process as `role`, against a peer that sends `said`, with `checksum` on everything that travels.
-    pub fn run(&self, role: Role, checksum: Checksum, said: &[u8]) -> Outcome {
+    pub fn run(&self, role: SessionRole, checksum: ObjectChecksum, said: &[u8]) -> TransferOutcome {
         let said = &said[..said.len().min(SAID_BYTES_MAX)];
         let (input, saying) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
         // This end may stop reading; the pipe has room for all, and held open it gives nobody a SIGPIPE.
@@ -132,44 +132,44 @@ impl Ground {
         let (done, over) = mpsc::channel();
         thread::scope(|scope| {
             scope.spawn(move || say(saying.into(), said, &over));
-            let outcome = self.end(role, checksum, Peer::over_pipes(input, nowhere(), String::new()));
+            let outcome = self.end(role, checksum, PeerChannel::over_pipes(input, nowhere(), String::new()));
             drop(done);
             outcome
         })
     }
 
-    fn end(&self, role: Role, checksum: Checksum, peer: Peer) -> Outcome {
+    fn end(&self, role: SessionRole, checksum: ObjectChecksum, peer: PeerChannel) -> TransferOutcome {
         // As the sink it asks for a directory's contents: they may have any name.
         let (dial_from, sources) = match role {
-            Role::Source => (DialFrom::Sink, "source"),
-            Role::Sink => (DialFrom::Source, "source/"),
+            SessionRole::Source => (DialFrom::Sink, "source"),
+            SessionRole::Sink => (DialFrom::Source, "source/"),
         };
-        let transfer = Transfer {
+        let transfer = TransferRequest {
             spec: TransferSpec {
                 recursive: true,
                 checksum,
-                report_digests: checksum == Checksum::Blake3,
+                report_digests: checksum == ObjectChecksum::Blake3,
                 slot_bytes: SLOT_BYTES_MIN as u32,
                 streams: 1,
                 dial_from,
                 ..TransferSpec::default()
             },
-            settings: Settings {
+            settings: EndSettings {
                 pool_bytes: 8 * SLOT_BYTES_MIN as u64,
                 io_threads: 1,
                 scan_threads: 1,
                 // An empty range: there is no port to listen on.
                 #[allow(clippy::reversed_empty_ranges)]
                 ports: Some(1..=0),
-                ..Settings::default()
+                ..EndSettings::default()
             },
             sources: vec![self.base.join(sources)],
             destination: self.base.join("sink"),
             identity: None,
-            source_base: carrack_storage::Base::Anywhere,
+            source_base: carrack_storage::PathBase::Anywhere,
             feed: None,
         };
-        let abort = Abort::new().expect("an eventfd");
+        let abort = AbortHandle::new().expect("an eventfd");
         copy_with_peer(&transfer, role, peer, &Nobody, &abort)
     }
 

@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use carrack_model::limits::{BUNDLE_ENTRIES_MAX, SLOT_BYTES_DEFAULT};
 use carrack_model::{FileId, Metadata, ObjectId, RelPath, Timestamp};
-use carrack_wire::message::{Control, Counters, ObjectsDone, OpenFile};
+use carrack_wire::message::{ControlMessage, CountersMessage, ObjectsDone, OpenFileMessage};
 use carrack_wire::{FrameHeader, FrameKind, TableReader, TableWriter};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
@@ -84,28 +84,28 @@ fn message(criterion: &mut Criterion) {
     writer.regular(b"a_large_file.bin", 1 << 40, &METADATA, 1_234_567, None);
     let answered = (1_000_000..1_000_000 + ANSWERED).collect();
     let messages = [
-        ("OpenFile", Control::OpenFile(OpenFile { id: 3, table, ..OpenFile::default() })),
+        ("OpenFile", ControlMessage::OpenFile(OpenFileMessage { id: 3, table, ..OpenFileMessage::default() })),
         (
             "ObjectsDone of 16",
-            Control::ObjectsDone(ObjectsDone { written: answered, corrupt: vec![], set_aside: vec![] }),
+            ControlMessage::ObjectsDone(ObjectsDone { written: answered, corrupt: vec![], set_aside: vec![] }),
         ),
-        ("Counters", Control::Counters(counters())),
+        ("Counters", ControlMessage::Counters(counters())),
     ];
     for (name, message) in messages {
         let mut group = criterion.benchmark_group(format!("codec/message {name}"));
         group.throughput(Throughput::Elements(1));
         let body = message.clone().to_body();
         group.bench_function("encode", |bencher| {
-            bencher.iter_batched(|| message.clone(), Control::to_body, BatchSize::SmallInput);
+            bencher.iter_batched(|| message.clone(), ControlMessage::to_body, BatchSize::SmallInput);
         });
-        group.bench_function("decode", |bencher| bencher.iter(|| Control::from_body(black_box(&body))));
+        group.bench_function("decode", |bencher| bencher.iter(|| ControlMessage::from_body(black_box(&body))));
         group.finish();
     }
 }
 
 /// Returns counters as in the middle of a transfer: every field has a value.
-fn counters() -> Counters {
-    Counters {
+fn counters() -> CountersMessage {
+    CountersMessage {
         entries_found: 100_000,
         bytes_found: 1 << 40,
         scan_done: true,
@@ -120,7 +120,7 @@ fn counters() -> Counters {
         network_ns: 1 << 35,
         idle_ns: 1 << 30,
         blocked_ns: 1 << 30,
-        ..Counters::default()
+        ..CountersMessage::default()
     }
 }
 

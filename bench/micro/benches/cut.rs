@@ -7,8 +7,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use carrack_model::limits::{BUNDLE_ENTRIES_MAX, SLOT_BYTES_DEFAULT};
-use carrack_model::{Directory, Entry, EntryKind, FileId, Metadata, RelPath, Section, TargetId};
-use carrack_plan::{BundleLimits, Bundler, FileCursor, Layout, SingleTarget, Striped, Work};
+use carrack_model::{Directory, Entry, EntryKind, FileId, Metadata, RelPath, DirectorySection, TargetId};
+use carrack_plan::{BundleLimits, Bundler, FileCursor, Layout, SingleTarget, StripedLayout, ReadUnit};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 const FILE_BYTES: u64 = 1 << 40;
@@ -30,7 +30,7 @@ fn cut(criterion: &mut Criterion) {
     let single: Arc<dyn Layout> = Arc::new(SingleTarget { target: TargetId(1) });
     let targets = (0..STRIPE_TARGETS).map(TargetId).collect();
     let striped: Arc<dyn Layout> =
-        Arc::new(Striped::new(targets, STRIPE_BYTES).expect("there are targets and a stripe size"));
+        Arc::new(StripedLayout::new(targets, STRIPE_BYTES).expect("there are targets and a stripe size"));
     let mut group = criterion.benchmark_group("cut/1 TiB file into objects of 1 MiB");
     group.throughput(Throughput::Elements(FILE_BYTES / OBJECT_BYTES));
     for (name, layout) in [("single target", single), ("8 targets, stripes of 4 MiB", striped)] {
@@ -52,7 +52,7 @@ fn cut_all(layout: &Arc<dyn Layout>) -> u64 {
 }
 
 fn bundle(criterion: &mut Criterion) {
-    let sections: Vec<Section> = (0..DIRECTORIES).map(section).collect();
+    let sections: Vec<DirectorySection> = (0..DIRECTORIES).map(section).collect();
     let mut group = criterion.benchmark_group("cut/100,000 small entries into bundles");
     group.throughput(Throughput::Elements((DIRECTORIES * ENTRIES_PER_DIRECTORY) as u64));
     group.bench_function("bundler", |bencher| {
@@ -61,11 +61,11 @@ fn bundle(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn section(number: usize) -> Section {
+fn section(number: usize) -> DirectorySection {
     let path = RelPath::new(format!("tree/part{}/directory{number}", number % 10).as_bytes())
         .expect("the path is a plain one");
     let entries = (0..ENTRIES_PER_DIRECTORY).map(|index| entry(number * ENTRIES_PER_DIRECTORY + index));
-    Section {
+    DirectorySection {
         directory: Arc::new(Directory { root_index: 0, source: path.clone(), sink: path }),
         metadata: Some(Metadata { mode: 0o755, ..Metadata::default() }),
         extras: None,
@@ -87,7 +87,7 @@ fn entry(number: usize) -> Entry {
 }
 
 /// Returns the bundles, so that freeing them is not measured.
-fn bundle_all(sections: Vec<Section>) -> Vec<Work> {
+fn bundle_all(sections: Vec<DirectorySection>) -> Vec<ReadUnit> {
     let mut bundler = Bundler::new(BundleLimits {
         object_bytes: OBJECT_BYTES,
         slot_bytes: SLOT_BYTES_DEFAULT,
@@ -95,7 +95,7 @@ fn bundle_all(sections: Vec<Section>) -> Vec<Work> {
     });
     let mut work = Vec::new();
     sections.into_iter().for_each(|section| bundler.add(section, &mut work));
-    work.extend(bundler.finish().map(Work::Bundle));
+    work.extend(bundler.finish().map(ReadUnit::Bundle));
     work
 }
 

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 
 use carrack_plan::fleet::{
-    Candidate, Claim, FleetMover, FleetPair, PairLimits, RankRules, Ranks, Waiting, assign, intake, shares,
+    TransferCandidate, PairClaim, FleetMover, FleetPair, PairLimits, RankRules, TransferRanking, WaitingTransfer, assign, intake, shares,
 };
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 
@@ -23,16 +23,16 @@ fn order(criterion: &mut Criterion) {
         let ids: Vec<String> = (0..count).map(|number| format!("{number:026}")).collect();
         let users: Vec<String> = (0..50).map(|number| format!("user{number}")).collect();
         let numbered = ids.iter().enumerate();
-        let candidates: Vec<Candidate<'_>> = numbered
+        let candidates: Vec<TransferCandidate<'_>> = numbered
             .map(|(number, id)| {
                 let account = &*users[number % users.len()];
                 let (priority, submitted_ms) = ((number % 10) as u8, number as u64);
                 let waiting =
-                    Waiting { id, account, priority, submitted_ms, deadline_ms: None, not_before_ms: None };
-                Candidate { waiting, is_begun: false }
+                    WaitingTransfer { id, account, priority, submitted_ms, deadline_ms: None, not_before_ms: None };
+                TransferCandidate { waiting, is_begun: false }
             })
             .collect();
-        let ranks = Ranks::new(RankRules::default());
+        let ranks = TransferRanking::new(RankRules::default());
         group.bench_function(BenchmarkId::new("of those that wait", count), |bencher| {
             bencher.iter(|| {
                 black_box(intake(&ranks, 1_000_000, (16, 0), &[], black_box(&candidates)).take.len())
@@ -43,7 +43,7 @@ fn order(criterion: &mut Criterion) {
 }
 
 /// Returns movers of two sites, as many begun transfers as they have places for, and the prepared ones.
-fn fleet(movers_each: usize) -> (Vec<FleetMover>, Vec<Claim>) {
+fn fleet(movers_each: usize) -> (Vec<FleetMover>, Vec<PairClaim>) {
     let movers = (0..2 * movers_each).map(|index| FleetMover {
         id: format!("mover{index}"),
         site: (index % 2).to_string(),
@@ -53,7 +53,7 @@ fn fleet(movers_each: usize) -> (Vec<FleetMover>, Vec<Claim>) {
         is_draining: false,
     });
     let at = |site: usize| (0..2 * movers_each).filter(|index| index % 2 == site).collect::<Vec<_>>();
-    let claims = (0..movers_each * PAIRS as usize + AHEAD).map(|number| Claim {
+    let claims = (0..movers_each * PAIRS as usize + AHEAD).map(|number| PairClaim {
         transfer: format!("{number:026}"),
         submitted_ms: number as u64,
         priority: (number % 10) as u8,
@@ -74,7 +74,7 @@ fn deal(criterion: &mut Criterion) {
     for movers_each in [2, 20, 60] {
         let (movers, claims) = fleet(movers_each);
         let limits = PairLimits::default();
-        let deal = |claims: &[Claim], present: &[FleetPair]| {
+        let deal = |claims: &[PairClaim], present: &[FleetPair]| {
             let shares = shares(&movers, claims, &limits);
             assign(&movers, claims, &shares, present)
         };

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::hint::black_box;
 use std::os::fd::AsFd;
 
-use carrack_journal::{About, Batch, EntryKey, Journal, SessionInfo};
+use carrack_journal::{JournalSubject, RecordBatch, EntryKey, Journal, SessionInfo};
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
 use carrack_model::{Metadata, RelPath, RunToken, Timestamp, TransferId};
 use carrack_wire::TableWriter;
@@ -31,7 +31,7 @@ fn session() -> SessionInfo {
 }
 
 fn create(place: &TempDir) -> Journal {
-    let about = About {
+    let about = JournalSubject {
         id: ID,
         place: 0,
         sources: vec![b"source".to_vec()],
@@ -76,7 +76,7 @@ fn append(criterion: &mut Criterion) {
     let place = place();
     let journal = create(&place);
     let table = table(0);
-    let mut batch = Batch::new();
+    let mut batch = RecordBatch::new();
     let mut group = criterion.benchmark_group("journal/a bundle of 512 files");
     group.throughput(Throughput::Elements(BUNDLE_ENTRIES_MAX as u64));
     group.bench_function("append", |bencher| {
@@ -93,7 +93,7 @@ fn resume(criterion: &mut Criterion) {
     let place = place();
     let journal = create(&place);
     for first in (0..FILES).step_by(BUNDLE_ENTRIES_MAX) {
-        let mut batch = Batch::new();
+        let mut batch = RecordBatch::new();
         batch.small(&table(first));
         journal.append(&batch, false).expect("room in /var/tmp");
     }

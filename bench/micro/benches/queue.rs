@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use carrack_model::TargetId;
-use carrack_plan::{Adaptive, Feed, Policy, RoundRobin, Service, TargetQueues, Threshold};
+use carrack_plan::{AdaptivePolicy, ArrivalMode, SchedulingPolicy, RoundRobinPolicy, ServedRequest, TargetQueues, ThresholdPolicy};
 use criterion::measurement::WallTime;
 use criterion::{
     BatchSize, BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
@@ -28,14 +28,14 @@ const TIME: Duration = Duration::from_millis(5);
 const MOVES: u64 = 1_000;
 
 fn queue(criterion: &mut Criterion) {
-    measure(criterion, "round robin", || Box::new(RoundRobin::new()));
+    measure(criterion, "round robin", || Box::new(RoundRobinPolicy::new()));
     measure(criterion, "threshold", || {
-        Box::new(Threshold::new(Duration::from_secs(1), Duration::from_millis(100), 30))
+        Box::new(ThresholdPolicy::new(Duration::from_secs(1), Duration::from_millis(100), 30))
     });
-    measure(criterion, "adaptive", || Box::new(Adaptive::new(8, Feed::Queued, false)));
+    measure(criterion, "adaptive", || Box::new(AdaptivePolicy::new(8, ArrivalMode::Queued, false)));
 }
 
-type Make = fn() -> Box<dyn Policy>;
+type Make = fn() -> Box<dyn SchedulingPolicy>;
 
 fn measure(criterion: &mut Criterion, policy: &str, make: Make) {
     let mut group = criterion.benchmark_group(format!("queue/{policy}"));
@@ -82,7 +82,7 @@ fn take_and_put_back(
                 now += TIME;
                 let (target, item) = queues.take(now).expect("every item is put back");
                 queues.push(target, BYTES, black_box(item));
-                queues.finished(target, Some(Service { time: TIME, bytes: BYTES }), now);
+                queues.finished(target, Some(ServedRequest { time: TIME, bytes: BYTES }), now);
             }
         });
     });

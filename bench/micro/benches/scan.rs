@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use carrack_model::RelPath;
-use carrack_storage::{Found, Root, RootKind, Scan, ScanRoot};
+use carrack_storage::{ScanResult, RootDirectory, RootKind, SourceScan, ScanRoot};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use tempfile::TempDir;
 
@@ -24,12 +24,12 @@ const FILES_PER_DIRECTORY: usize = 100;
 
 fn scan(criterion: &mut Criterion) {
     let tree = make_tree().expect("there is room for 20,000 empty files");
-    let root = Arc::new(Root::open(tree.path()).expect("the tree is there"));
+    let root = Arc::new(RootDirectory::open(tree.path()).expect("the tree is there"));
     let mut group = criterion.benchmark_group("scan/20,000 files");
     group.throughput(Throughput::Elements((DIRECTORIES * FILES_PER_DIRECTORY) as u64));
     for threads in [1, 2] {
         let what = RootKind::Tree { sink: RelPath::new(b"").expect("the root's path is empty") };
-        let scan = Scan {
+        let scan = SourceScan {
             roots: vec![ScanRoot { root: Arc::clone(&root), what }],
             threads,
             destination: None,
@@ -59,10 +59,10 @@ fn make_tree() -> io::Result<TempDir> {
 }
 
 /// Returns the number of entries that the scan finds, without failures.
-fn count_entries(scan: &Scan) -> usize {
+fn count_entries(scan: &SourceScan) -> usize {
     let count = AtomicUsize::new(0);
     scan.run(&|found| {
-        if let Found::Section(section, _) = &found {
+        if let ScanResult::Section(section, _) = &found {
             count.fetch_add(section.entries.len(), Ordering::Relaxed);
         }
         ControlFlow::Continue(())

@@ -15,17 +15,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use carrack_cluster::asks::{Answer, Ask, Looked, serve_asks};
-use carrack_cluster::bus::{Bus, BusOptions};
+use carrack_cluster::bus::{BusOptions, NatsBus};
 use carrack_cluster::error::BusError;
-use carrack_cluster::log::{ChunkDone, Log, LogEntry};
+use carrack_cluster::log::{ChunkDone, LogEntry, TransferLog};
 use carrack_cluster::manager::{self, ManagerOptions};
-use carrack_cluster::queue::{ACK_WAIT, ChunkHead, ChunkKind, Delivery, Queue};
-use carrack_cluster::registry::{Movers, Registration};
+use carrack_cluster::mover_requests::{MoverReply, MoverRequest, PathReply, serve_asks};
+use carrack_cluster::queue::{ACK_WAIT, ChunkAction, ChunkHead, QueueDelivery, TransferQueue};
+use carrack_cluster::registry::{MoverRegistration, MoverTable};
 use carrack_cluster::reports::{PairReport, report};
-use carrack_cluster::transfers::{Transfers, new_id};
+use carrack_cluster::transfers::{TransferStore, new_id};
 use carrack_register::records::{
-    MoverRecord, MoverState, Options, RECORD_VERSION, Submission, TransferRecord, TransferState,
+    MoverRecord, MoverState, RECORD_VERSION, TransferOptions, TransferRecord, TransferState,
+    TransferSubmission,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -83,7 +84,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let mut buses = Vec::new();
     for _ in 0..CONNECTIONS {
-        buses.push(Bus::connect(&options).await?);
+        buses.push(NatsBus::connect(&options).await?);
     }
     buses[0].prepare(None).await?;
     match arguments.movers {
@@ -94,9 +95,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-async fn assign(buses: &[Bus], arguments: &Arguments) -> Result<(), BusError> {
+async fn assign(buses: &[NatsBus], arguments: &Arguments) -> Result<(), BusError> {
     let transfer = new_id();
-    let queue = Queue::open(&buses[0], &transfer).await?;
+    let queue = TransferQueue::open(&buses[0], &transfer).await?;
     queue.prepare(ACK_WAIT).await?;
     let began = Instant::now();
     publish(&queue, 1, arguments).await?;
@@ -106,7 +107,7 @@ async fn assign(buses: &[Bus], arguments: &Arguments) -> Result<(), BusError> {
     let again = Arc::new(AtomicU64::new(0));
     let mut pullers = JoinSet::new();
     for puller in 0..arguments.pullers {
-        let queue = Queue::open(&buses[puller % buses.len()], &transfer).await?;
+        let queue = TransferQueue::open(&buses[puller % buses.len()], &transfer).await?;
         let again = Arc::clone(&again);
         pullers.spawn(async move {
             let chunks = queue.chunks();
@@ -128,10 +129,10 @@ async fn assign(buses: &[Bus], arguments: &Arguments) -> Result<(), BusError> {
     queue.remove().await
 }
 
-async fn publish(queue: &Queue, attempt: u32, arguments: &Arguments) -> Result<(), BusError> {
+async fn publish(queue: &TransferQueue, attempt: u32, arguments: &Arguments) -> Result<(), BusError> {
     let mut publisher = queue.publisher();
     for number in 0..arguments.chunks {
-        let head = ChunkHead::new(attempt, number, ChunkKind::Files, 1, 1 << 30);
+        let head = ChunkHead::new(attempt, number, ChunkAction::Files, 1, 1 << 30);
         publisher.publish_chunk(&head, vec![0; arguments.table_bytes]).await?;
     }
     publisher.flush().await
@@ -139,7 +140,7 @@ async fn publish(queue: &Queue, attempt: u32, arguments: &Arguments) -> Result<(
 
 /// A whole transfer by a manager. The time is from the scan's end until the record says that it is done.
 async fn carry(
-    buses: &[Bus],
+    buses: &[NatsBus],
     options: &BusOptions,
     arguments: &Arguments,
 ) -> Result<(), Box<dyn std::error::Error>> {
@@ -150,14 +151,14 @@ async fn carry(
         let bus = &buses[number % buses.len()];
         let record = MoverRecord { pairs_max: 64, ..record(number) };
         let answers = serve_asks(bus, &record.id, |ask| Box::pin(async move { answer(&ask) })).await?;
-        movers.push((answers, Registration::start(bus, record).await?));
+        movers.push((answers, MoverRegistration::start(bus, record).await?));
     }
-    let transfers = Transfers::open(&buses[0]).await?;
+    let transfers = TransferStore::open(&buses[0]).await?;
     let id = new_id();
     transfers.create(&TransferRecord::queued(id.clone(), "bench", submission(), now_ms())).await?;
 
-    let queue = Queue::open(&buses[0], &id).await?;
-    let log = Log::open(&buses[0], &id)?;
+    let queue = TransferQueue::open(&buses[0], &id).await?;
+    let log = TransferLog::open(&buses[0], &id)?;
     let scan = loop {
         // Until the manager has made it there is no queue.
         if let Ok(Some(scan)) = queue.scans().next(Duration::from_secs(1)).await {
@@ -173,7 +174,7 @@ async fn carry(
     let mut pullers = JoinSet::new();
     for puller in 0..arguments.pullers {
         let bus = buses[puller % buses.len()].clone();
-        let (queue, log) = (Queue::open(&bus, &id).await?, Log::open(&bus, &id)?);
+        let (queue, log) = (TransferQueue::open(&bus, &id).await?, TransferLog::open(&bus, &id)?);
         pullers.spawn(pull(bus, queue, log, puller));
     }
     loop {
@@ -191,7 +192,7 @@ async fn carry(
 }
 
 /// As a mover's pair: each chunk is logged, and then acknowledged.
-async fn pull(bus: Bus, queue: Queue, log: Log, puller: usize) -> Result<(), BusError> {
+async fn pull(bus: NatsBus, queue: TransferQueue, log: TransferLog, puller: usize) -> Result<(), BusError> {
     let mover = format!("mover-{}", puller % 2 * 2);
     let mut told = Instant::now();
     let mut moved = 0;
@@ -213,10 +214,10 @@ async fn pull(bus: Bus, queue: Queue, log: Log, puller: usize) -> Result<(), Bus
     }
 }
 
-fn entry(mover: &str, delivery: &Delivery<ChunkHead>) -> LogEntry {
+fn entry(mover: &str, delivery: &QueueDelivery<ChunkHead>) -> LogEntry {
     let (head, by) = (&delivery.head, mover.to_owned());
     match head.kind {
-        ChunkKind::Close => {
+        ChunkAction::Close => {
             LogEntry::Closed { attempt: head.attempt, by, failures: Vec::new(), failed_entries: 0 }
         }
         _ => LogEntry::ChunkDone(ChunkDone {
@@ -255,28 +256,28 @@ fn scan_done(attempt: u32, chunks: u64) -> LogEntry {
     }
 }
 
-fn answer(ask: &Ask) -> Answer {
+fn answer(ask: &MoverRequest) -> MoverReply {
     match ask {
-        Ask::Look { .. } => Answer::Looked(Looked {
+        MoverRequest::Look { .. } => MoverReply::Looked(PathReply {
             exists: true,
             is_directory: true,
             size: 0,
             is_link: false,
             parent_exists: true,
         }),
-        Ask::Make { .. } => Answer::Made,
-        Ask::Names { .. } => Answer::Names { digest: "the same".to_owned() },
-        Ask::Prove { .. } => Answer::Unseen { files: Vec::new() },
-        Ask::Clear { .. } => Answer::Cleared { journals: 0, temporaries: 0 },
-        Ask::LeftOut { .. } => Answer::Noted,
+        MoverRequest::Make { .. } => MoverReply::Made,
+        MoverRequest::Names { .. } => MoverReply::Names { digest: "the same".to_owned() },
+        MoverRequest::Prove { .. } => MoverReply::Unseen { files: Vec::new() },
+        MoverRequest::Clear { .. } => MoverReply::Cleared { journals: 0, temporaries: 0 },
+        MoverRequest::LeftOut { .. } => MoverReply::Noted,
     }
 }
 
-fn submission() -> Submission {
-    Submission {
+fn submission() -> TransferSubmission {
+    TransferSubmission {
         source: "site-0:/data/x".parse().expect("a place"),
         destination: "site-1:/data/y".parse().expect("a place"),
-        options: Options::default(),
+        options: TransferOptions::default(),
         priority: 5,
         label: String::new(),
         not_before_ms: None,
@@ -302,20 +303,20 @@ fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-async fn register(buses: &[Bus], arguments: &Arguments) -> Result<(), BusError> {
+async fn register(buses: &[NatsBus], arguments: &Arguments) -> Result<(), BusError> {
     let began = Instant::now();
     let mut registrations = Vec::new();
     for number in 0..arguments.movers {
-        registrations.push(Registration::start(&buses[number % buses.len()], record(number)).await?);
+        registrations.push(MoverRegistration::start(&buses[number % buses.len()], record(number)).await?);
     }
     print_rate("registered", arguments.movers as u64, began.elapsed());
-    let movers = Movers::follow(&Bus::clone(&buses[0])).await?;
+    let movers = MoverTable::follow(&NatsBus::clone(&buses[0])).await?;
     let mut fewest = usize::MAX;
     for _ in 0..arguments.seconds {
         tokio::time::sleep(Duration::from_secs(1)).await;
         fewest = fewest.min(movers.all().len());
     }
-    let oldest = registrations.iter().map(Registration::confirmed_for).max().unwrap_or_default();
+    let oldest = registrations.iter().map(MoverRegistration::confirmed_for).max().unwrap_or_default();
     println!(
         "{} movers for {} s: {fewest} were there at the fewest, the oldest beat is {oldest:.1?} old",
         arguments.movers, arguments.seconds

@@ -11,18 +11,18 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
 
-use carrack_cluster::bus::{Bus, BusOptions};
+use carrack_cluster::bus::{BusOptions, NatsBus};
 use carrack_cluster::mover::cutting::{Taking, cut_and_publish};
-use carrack_cluster::queue::{ACK_WAIT, Queue};
+use carrack_cluster::queue::{ACK_WAIT, TransferQueue};
 use carrack_cluster::transfers::new_id;
-use carrack_model::{Directory, Entry, EntryKind, Metadata, RelPath, Section};
+use carrack_model::{Directory, DirectorySection, Entry, EntryKind, Metadata, RelPath};
 use carrack_plan::fleet::ChunkLimits;
-use carrack_storage::Found;
+use carrack_storage::ScanResult;
 
 /// As in the Linux tree, about.
 const FILES_A_DIRECTORY: u64 = 100;
 
-fn section(directory: u64, files: u64) -> Section {
+fn section(directory: u64, files: u64) -> DirectorySection {
     let path = RelPath::new(format!("data/run-{:04}/part-{directory:06}", directory / 1000).as_bytes());
     let path = path.unwrap_or_else(|_| RelPath::root());
     let entry = |number: u64| Entry {
@@ -36,7 +36,7 @@ fn section(directory: u64, files: u64) -> Section {
         identity: number + 1,
         extras: None,
     };
-    Section {
+    DirectorySection {
         directory: Arc::new(Directory { root_index: 0, source: path.clone(), sink: path }),
         metadata: Some(Metadata { mode: 0o755, ..Metadata::default() }),
         extras: None,
@@ -56,16 +56,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let url = arguments.next().unwrap_or_else(|| "nats://127.0.0.1:4222".into());
     let files: u64 = arguments.next().map_or(Ok(10_000_000), |count| count.parse())?;
-    let bus = Bus::connect(&BusOptions { servers: vec![url], ..BusOptions::default() }).await?;
+    let bus = NatsBus::connect(&BusOptions { servers: vec![url], ..BusOptions::default() }).await?;
     bus.prepare(None).await?;
-    let queue = Queue::open(&bus, &new_id()).await?;
+    let queue = TransferQueue::open(&bus, &new_id()).await?;
     queue.prepare(ACK_WAIT).await?;
     let before_kib = peak_kib();
     let began = Instant::now();
     let walk = move |found: &Taking<'_>| {
         for directory in 0..files.div_ceil(FILES_A_DIRECTORY) {
             let left = files - directory * FILES_A_DIRECTORY;
-            if found(Found::Section(section(directory, left.min(FILES_A_DIRECTORY)), 1)).is_break() {
+            if found(ScanResult::Section(section(directory, left.min(FILES_A_DIRECTORY)), 1)).is_break() {
                 break;
             }
         }

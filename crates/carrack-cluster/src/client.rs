@@ -8,18 +8,18 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt, stream};
 
-use crate::bus::Bus;
-use crate::control::{Control, ControlError, Order};
+use crate::bus::NatsBus;
+use crate::control::{ControlError, TransferControl, TransferOrder};
 use crate::error::BusError;
 use crate::ids;
 use crate::lease::is_managed;
 use crate::manager::TURN;
 use crate::mover::terms;
 use crate::records::{
-    DELETION_VERSION, MoverRecord, Submission, TransferRecord, TransferState, now_ms, with_protocols,
+    DELETION_VERSION, MoverRecord, TransferRecord, TransferState, TransferSubmission, now_ms, with_protocols,
 };
-use crate::registry::Movers;
-use crate::transfers::{FindError, Transfers};
+use crate::registry::MoverTable;
+use crate::transfers::{FindError, TransferStore};
 
 /// Interval at which a watched transfer is read.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -33,8 +33,8 @@ const TAKEN_WITHIN_MS: u64 = 5_000;
 /// The commands of a fleet.
 #[derive(Clone)]
 pub struct FleetControl {
-    bus: Bus,
-    transfers: Transfers,
+    bus: NatsBus,
+    transfers: TransferStore,
 }
 
 fn of_bus(error: BusError) -> ControlError {
@@ -65,8 +65,8 @@ impl FleetControl {
     ///
     /// # Errors
     /// If NATS does not answer, or refuses.
-    pub async fn new(bus: Bus) -> Result<FleetControl, BusError> {
-        let transfers = Transfers::open(&bus).await?;
+    pub async fn new(bus: NatsBus) -> Result<FleetControl, BusError> {
+        let transfers = TransferStore::open(&bus).await?;
         Ok(FleetControl { bus, transfers })
     }
 
@@ -90,7 +90,11 @@ impl FleetControl {
         self.shown(vec![record.clone()]).await.pop().unwrap_or(record)
     }
 
-    async fn take(&self, user: String, mut submission: Submission) -> Result<TransferRecord, ControlError> {
+    async fn take(
+        &self,
+        user: String,
+        mut submission: TransferSubmission,
+    ) -> Result<TransferRecord, ControlError> {
         submission.options = submission.options.settled(lifetime::now_s())?;
         terms(&submission.options)?;
         if submission.priority > 9 {
@@ -102,7 +106,7 @@ impl FleetControl {
             return Err(ControlError::Refused { message, hint: "not_before_ms is in milliseconds".into() });
         }
         // Movers create files with their own umask.
-        let submission = Submission { umask: None, ..submission };
+        let submission = TransferSubmission { umask: None, ..submission };
         let mut record = TransferRecord::queued(ids::new_id(), &user, submission, now_ms());
         if record.deletes() {
             record.version = DELETION_VERSION;
@@ -111,14 +115,14 @@ impl FleetControl {
         Ok(self.shown_one(record).await)
     }
 
-    async fn give(&self, user: &str, id: &str, order: Order) -> Result<TransferRecord, ControlError> {
+    async fn give(&self, user: &str, id: &str, order: TransferOrder) -> Result<TransferRecord, ControlError> {
         let record = self.transfers.find(id).await.map_err(of_find)?;
         if record.user != user && user != "root" {
             return Err(ControlError::Forbidden(format!("transfer {} is {}'s", record.id, record.user)));
         }
         if record.state.is_over() {
             let (message, hint) = match order {
-                Order::Resume => (
+                TransferOrder::Resume => (
                     format!("transfer {} is {} already", record.id, record.state),
                     "submit it again: what is at the destination does not travel again",
                 ),
@@ -128,22 +132,22 @@ impl FleetControl {
         }
         let changed = self.transfers.update(&record.id, |record| match (order, record.state) {
             (_, state) if state.is_over() => {}
-            (Order::Cancel, _) => {
+            (TransferOrder::Cancel, _) => {
                 record.state = TransferState::Cancelled;
                 record.waits_for.clear();
             }
-            (Order::Pause, _) => {
+            (TransferOrder::Pause, _) => {
                 record.state = TransferState::Paused;
                 PAUSED.clone_into(&mut record.waits_for);
             }
-            (Order::Resume, TransferState::Paused) => {
+            (TransferOrder::Resume, TransferState::Paused) => {
                 record.waits_for.clear();
                 record.state = match record.started_ms {
                     Some(_) => TransferState::Running,
                     None => TransferState::Queued,
                 };
             }
-            (Order::Resume, _) => {}
+            (TransferOrder::Resume, _) => {}
         });
         changed.await.map_err(of_find)
     }
@@ -151,7 +155,7 @@ impl FleetControl {
 
 /// Changes of all transfers.
 #[derive(Default)]
-struct Changes {
+struct TransferChangeFeed {
     /// Revision up to which all changes were seen.
     revision: u64,
     ready: VecDeque<TransferRecord>,
@@ -160,13 +164,13 @@ struct Changes {
     told: HashSet<String>,
 }
 
-impl Changes {
+impl TransferChangeFeed {
     /// Transfers that were over at the start are not reported.
     fn is_news(&self, record: &TransferRecord) -> bool {
         self.has_begun || !record.state.is_over() || self.told.contains(&record.id)
     }
 
-    async fn next(&mut self, transfers: &Transfers) -> Result<TransferRecord, BusError> {
+    async fn next(&mut self, transfers: &TransferStore) -> Result<TransferRecord, BusError> {
         loop {
             if let Some(record) = self.ready.pop_front() {
                 return Ok(record);
@@ -194,11 +198,11 @@ impl Changes {
     }
 }
 
-impl Control for FleetControl {
+impl TransferControl for FleetControl {
     fn submit(
         &self,
         user: &str,
-        submission: Submission,
+        submission: TransferSubmission,
     ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
         self.take(user.to_owned(), submission).boxed()
     }
@@ -229,7 +233,7 @@ impl Control for FleetControl {
         &self,
         user: &str,
         id: &str,
-        order: Order,
+        order: TransferOrder,
     ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
         let (user, id) = (user.to_owned(), id.to_owned());
         async move { self.give(&user, &id, order).await }.boxed()
@@ -262,7 +266,7 @@ impl Control for FleetControl {
     }
 
     fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
-        stream::unfold(Some(Changes::default()), move |changes| async move {
+        stream::unfold(Some(TransferChangeFeed::default()), move |changes| async move {
             let mut changes = changes?;
             match changes.next(&self.transfers).await {
                 Ok(record) => Some((Ok(self.shown_one(record).await), Some(changes))),
@@ -273,6 +277,6 @@ impl Control for FleetControl {
     }
 
     fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, ControlError>> {
-        async move { Ok(with_protocols(Movers::list(&self.bus).await.map_err(of_bus)?)) }.boxed()
+        async move { Ok(with_protocols(MoverTable::list(&self.bus).await.map_err(of_bus)?)) }.boxed()
     }
 }

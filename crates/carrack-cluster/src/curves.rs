@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bus::Bus;
+use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::records::{RECORD_VERSION, is_name};
-use crate::store::Bucket;
+use crate::store::RecordBucket;
 use crate::subjects::BucketName;
 
 /// The rate of a number of pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CurvePoint {
+pub struct PairCurvePoint {
     /// Pairs at work.
     pub pairs: u32,
     /// Their total rate.
@@ -23,31 +23,31 @@ pub struct CurveRecord {
     /// [`RECORD_VERSION`].
     pub version: u32,
     /// The points, fewest pairs first.
-    pub points: Vec<CurvePoint>,
+    pub points: Vec<PairCurvePoint>,
     /// Time of writing, milliseconds since 1970.
     pub at_ms: u64,
 }
 
 impl CurveRecord {
     /// Creates a curve of this version.
-    pub fn new(points: Vec<CurvePoint>, at_ms: u64) -> CurveRecord {
+    pub fn new(points: Vec<PairCurvePoint>, at_ms: u64) -> CurveRecord {
         CurveRecord { version: RECORD_VERSION, points, at_ms }
     }
 }
 
 /// The bucket of curves.
 #[derive(Clone)]
-pub struct Curves {
-    bucket: Bucket<CurveRecord>,
+pub struct CurveStore {
+    bucket: RecordBucket<CurveRecord>,
 }
 
-impl Curves {
+impl CurveStore {
     /// Opens the bucket.
     ///
     /// # Errors
     /// If NATS does not answer, or refuses.
-    pub async fn open(bus: &Bus) -> Result<Curves, BusError> {
-        Ok(Curves { bucket: Bucket::open(bus, BucketName::Curves).await? })
+    pub async fn open(bus: &NatsBus) -> Result<CurveStore, BusError> {
+        Ok(CurveStore { bucket: RecordBucket::open(bus, BucketName::Curves).await? })
     }
 
     /// Returns the curve of the path from one site to another.

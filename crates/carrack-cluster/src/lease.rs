@@ -2,7 +2,7 @@
 //!
 //! A lease is a key that expires after six seconds and is renewed by compare-and-swap: of two managers that
 //! want it one gets it, and a manager that slept too long finds that it has lost it. A manager acts for a
-//! transfer only while its lease [is sure](Lease::is_sure): its earlier messages are in the log, where the
+//! transfer only while its lease [is sure](TransferLease::is_sure): its earlier messages are in the log, where the
 //! next manager reads them.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,15 +12,15 @@ use carrack_plan::fleet::{LEASE_LASTS, LEASE_RENEW_EVERY, LeaseTerm};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::bus::{Bus, LEASE};
+use crate::bus::{LEASE, NatsBus};
 use crate::clock::since_boot;
 use crate::error::BusError;
 use crate::ids;
 use crate::records::{RECORD_VERSION, is_name, now_ms};
-use crate::store::{Bucket, Live};
+use crate::store::{LiveBucket, RecordBucket};
 use crate::subjects::BucketName;
 
-/// Interval of [renewals](Lease::renew).
+/// Interval of [renewals](TransferLease::renew).
 pub const RENEW_EVERY: Duration = LEASE_RENEW_EVERY;
 
 /// Time after which watchers count an unrenewed lease as expired, even without the server's marker.
@@ -45,28 +45,28 @@ pub enum RenewError {
     /// Another manager has it, or it has expired: stop at once.
     #[error("the lease of transfer {0} is lost")]
     Lost(String),
-    /// The state is unknown; retry while the lease is [sure](Lease::is_sure).
+    /// The state is unknown; retry while the lease is [sure](TransferLease::is_sure).
     #[error(transparent)]
     Bus(#[from] BusError),
 }
 
 /// This manager's lease of a transfer.
-pub struct Lease {
-    bucket: Bucket<LeaseRecord>,
+pub struct TransferLease {
+    bucket: RecordBucket<LeaseRecord>,
     transfer: String,
     record: LeaseRecord,
     revision: u64,
     /// By the clock that runs while the machine sleeps.
-    term: Term,
+    term: SharedLeaseTerm,
 }
 
 /// The time for which a lease is valid, shared with other tasks of its owner.
 #[derive(Clone)]
-pub struct Term(Arc<Mutex<LeaseTerm>>);
+pub struct SharedLeaseTerm(Arc<Mutex<LeaseTerm>>);
 
-impl Term {
-    fn new(sent_at: Duration) -> Term {
-        Term(Arc::new(Mutex::new(LeaseTerm::new(sent_at))))
+impl SharedLeaseTerm {
+    fn new(sent_at: Duration) -> SharedLeaseTerm {
+        SharedLeaseTerm(Arc::new(Mutex::new(LeaseTerm::new(sent_at))))
     }
 
     fn confirm(&self, sent_at: Duration) {
@@ -79,26 +79,30 @@ impl Term {
     }
 }
 
-impl Lease {
+impl TransferLease {
     /// Acquires the lease; `None` if it has an owner.
     ///
     /// # Errors
     /// If one of the IDs is no valid name, or NATS does not answer.
-    pub async fn acquire(bus: &Bus, transfer: &str, manager: &str) -> Result<Option<Lease>, BusError> {
+    pub async fn acquire(
+        bus: &NatsBus,
+        transfer: &str,
+        manager: &str,
+    ) -> Result<Option<TransferLease>, BusError> {
         for name in [transfer, manager] {
             if !is_name(name) {
                 return Err(BusError::BadName(name.to_owned()));
             }
         }
-        let bucket = Bucket::open(bus, BucketName::Leases).await?;
+        let bucket = RecordBucket::open(bus, BucketName::Leases).await?;
         let since_ms = now_ms();
         let (version, manager, token) = (RECORD_VERSION, manager.to_owned(), ids::new_id());
         let record = LeaseRecord { version, manager, token, since_ms };
         let began = since_boot();
         match bucket.create(transfer, &record).await {
             Ok(revision) => {
-                let (transfer, term) = (transfer.to_owned(), Term::new(began));
-                Ok(Some(Lease { bucket, transfer, record, revision, term }))
+                let (transfer, term) = (transfer.to_owned(), SharedLeaseTerm::new(began));
+                Ok(Some(TransferLease { bucket, transfer, record, revision, term }))
             }
             Err(BusError::Exists(_)) => Ok(None),
             Err(error) => Err(error),
@@ -141,7 +145,7 @@ impl Lease {
     }
 
     /// Returns the lease's time, for other tasks.
-    pub fn term(&self) -> Term {
+    pub fn term(&self) -> SharedLeaseTerm {
         self.term.clone()
     }
 
@@ -159,8 +163,8 @@ impl Lease {
 ///
 /// # Errors
 /// If NATS refuses, or does not answer.
-pub async fn is_managed(bus: &Bus) -> Result<bool, BusError> {
-    let bucket: Bucket<LeaseRecord> = Bucket::open(bus, BucketName::Leases).await?;
+pub async fn is_managed(bus: &NatsBus) -> Result<bool, BusError> {
+    let bucket: RecordBucket<LeaseRecord> = RecordBucket::open(bus, BucketName::Leases).await?;
     Ok(bucket.keys().await?.iter().any(|key| key.starts_with(MANAGER)))
 }
 
@@ -168,19 +172,19 @@ pub async fn is_managed(bus: &Bus) -> Result<bool, BusError> {
 pub const MANAGER: &str = "manager-";
 
 /// All leases, kept up to date: a transfer without one is free.
-pub struct Leases {
-    live: Live<LeaseRecord>,
+pub struct LeaseTable {
+    live: LiveBucket<LeaseRecord>,
 }
 
-impl Leases {
+impl LeaseTable {
     /// Starts following; all leases are known when this returns.
     ///
     /// # Errors
     /// If NATS refuses, or does not answer. Later interruptions are waited out.
-    pub async fn follow(bus: &Bus) -> Result<Leases, BusError> {
+    pub async fn follow(bus: &NatsBus) -> Result<LeaseTable, BusError> {
         debug_assert!(LEASE == LEASE_LASTS && ENDED_AFTER > LEASE);
-        let bucket = Bucket::open(bus, BucketName::Leases).await?;
-        Ok(Leases { live: Live::follow(&bucket, ENDED_AFTER).await? })
+        let bucket = RecordBucket::open(bus, BucketName::Leases).await?;
+        Ok(LeaseTable { live: LiveBucket::follow(&bucket, ENDED_AFTER).await? })
     }
 
     /// Returns the owner of this transfer; `None` if it is free.

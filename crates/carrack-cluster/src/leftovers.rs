@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use carrack_model::TransferId;
 
-use crate::asks::{Answer, Ask, AskError, ask};
-use crate::bus::Bus;
+use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::mover::journal_id;
-use crate::records::{Leg, MoverRecord, TransferRecord, TransferState, now_ms};
-use crate::registry::{Movers, able};
-use crate::transfers::{Brief, FindError, Transfers};
+use crate::mover_requests::{MoverReply, MoverRequest, MoverRequestError, ask};
+use crate::records::{MoverRecord, TransferLeg, TransferRecord, TransferState, now_ms};
+use crate::registry::{MoverTable, able};
+use crate::transfers::{FindError, TransferBrief, TransferStore};
 
 /// Timeout of a removal. After a minute a mover may not answer any more (`docs/examples/nats`).
 const CLEAR_WITHIN: Duration = Duration::from_secs(50);
@@ -27,7 +27,7 @@ pub const LEFTOVERS_KEPT_MIN: Duration = Duration::from_secs(120);
 
 /// The result of clearing the leftovers of one transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cleared {
+pub struct ClearedLeftovers {
     /// The transfer's ID.
     pub transfer: String,
     /// Their directory: `SITE:/directory`.
@@ -36,9 +36,9 @@ pub struct Cleared {
     pub removed: Result<(u64, u64), String>,
 }
 
-impl fmt::Display for Cleared {
+impl fmt::Display for ClearedLeftovers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cleared { transfer, place, removed } = self;
+        let ClearedLeftovers { transfer, place, removed } = self;
         match removed {
             Ok((journals, temporaries)) => {
                 let what = format!("{journals} journals and {temporaries} temporary files removed");
@@ -61,21 +61,21 @@ pub(crate) fn has_leftovers(record: &TransferRecord) -> bool {
 /// # Errors
 /// If NATS does not answer.
 pub async fn clear_leftovers(
-    bus: &Bus,
-    transfers: &Transfers,
+    bus: &NatsBus,
+    transfers: &TransferStore,
     older: Duration,
-) -> Result<Vec<Cleared>, BusError> {
+) -> Result<Vec<ClearedLeftovers>, BusError> {
     clear_known(bus, transfers, &transfers.survey().await?, older).await
 }
 
 /// The same with a survey of all transfers. If some are of a later version, and may resume with any
 /// leftovers, nothing is removed.
 pub(crate) async fn clear_known(
-    bus: &Bus,
-    transfers: &Transfers,
-    known: &HashMap<String, Option<Brief>>,
+    bus: &NatsBus,
+    transfers: &TransferStore,
+    known: &HashMap<String, Option<TransferBrief>>,
     older: Duration,
-) -> Result<Vec<Cleared>, BusError> {
+) -> Result<Vec<ClearedLeftovers>, BusError> {
     if known.values().any(Option::is_none) {
         return Ok(Vec::new());
     }
@@ -92,7 +92,7 @@ pub(crate) async fn clear_known(
             due.push(id.clone());
         }
     }
-    let movers = if due.is_empty() { Vec::new() } else { Movers::list(bus).await? };
+    let movers = if due.is_empty() { Vec::new() } else { MoverTable::list(bus).await? };
     let mut cleared = Vec::new();
     for id in due {
         let record = match transfers.get(&id).await {
@@ -107,27 +107,29 @@ pub(crate) async fn clear_known(
             let _ = transfers.update(&id, |record| record.leftovers_cleared = true).await;
         }
         let place = format!("{}:{}", record.submission.destination.site, leg.sink);
-        cleared.push(Cleared { transfer: id, place, removed });
+        cleared.push(ClearedLeftovers { transfer: id, place, removed });
     }
     Ok(cleared)
 }
 
 /// Clears by the first mover of the sink's site that can.
 async fn clear(
-    bus: &Bus,
+    bus: &NatsBus,
     movers: &[MoverRecord],
     record: &TransferRecord,
-    leg: &Leg,
+    leg: &TransferLeg,
 ) -> Result<(u64, u64), String> {
     let site = &record.submission.destination.site;
-    let question =
-        Ask::Clear { directory: leg.sink.clone(), transfer: journal_id(&record.submission).to_string() };
+    let question = MoverRequest::Clear {
+        directory: leg.sink.clone(),
+        transfer: journal_id(&record.submission).to_string(),
+    };
     let mut reason = format!("no mover at site {site} reaches {}", leg.sink);
     for mover in able(movers, site, &leg.sink) {
         match ask(bus, &mover, &question, CLEAR_WITHIN).await {
-            Ok(Answer::Cleared { journals, temporaries }) => return Ok((journals, temporaries)),
+            Ok(MoverReply::Cleared { journals, temporaries }) => return Ok((journals, temporaries)),
             Ok(other) => reason = format!("the mover {mover} answers something else: {other:?}"),
-            Err(AskError::Failed { reason: why, .. }) => reason = why,
+            Err(MoverRequestError::Failed { reason: why, .. }) => reason = why,
             Err(error) => reason = error.to_string(),
         }
     }

@@ -2,8 +2,6 @@
 //!
 //! No payload passes through NATS, and NATS never has the only record of moved data (decision 18).
 
-pub mod asks;
-mod beginning;
 pub mod bus;
 pub mod client;
 mod clock;
@@ -15,11 +13,13 @@ pub mod leftovers;
 pub mod log;
 pub mod manager;
 pub mod mover;
+pub mod mover_requests;
 pub mod pairs;
 pub mod queue;
 pub mod registry;
 pub mod reports;
 pub mod sharing;
+mod startup;
 mod store;
 pub mod subjects;
 pub mod transfers;

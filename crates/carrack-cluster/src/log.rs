@@ -6,17 +6,17 @@
 use std::collections::VecDeque;
 
 use async_nats::HeaderMap;
-use carrack_model::Loss;
-use carrack_plan::fleet::{FaultKind, FileKey, Found, Outcome, PartOf as TrackedPart, TrackerEvent};
+use carrack_model::MetadataLoss;
+use carrack_plan::fleet::{ChunkOutcome, CutTotals, FaultKind, FileKey, TrackedPart, TrackerEvent};
 use futures_util::Stream;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 
-use crate::bus::Bus;
+use crate::bus::NatsBus;
 use crate::error::BusError;
-use crate::queue::PartOf;
-use crate::records::{FAILURES_KEPT, Failure, RECORD_VERSION, Skipped, is_name};
-use crate::store::{From, Tail, Tailed, read_record, write_record};
+use crate::queue::FilePartRange;
+use crate::records::{EntryCopyFailure, FAILURES_KEPT, RECORD_VERSION, SkippedEntry, is_name};
+use crate::store::{StreamTail, TailEvent, TailStart, read_record, write_record};
 
 /// Upper bound of bytes of failures in one entry, and the same of skipped entries; the rest is only counted.
 const FAILURE_BYTES: usize = 256 * 1024;
@@ -34,7 +34,7 @@ pub enum LogEntry {
         /// The scan's attempt.
         attempt: u32,
         /// The files.
-        files: Vec<LargeFile>,
+        files: Vec<LargeFileParts>,
     },
     /// A scan has seen everything, and all its messages are stored.
     ScanDone {
@@ -59,13 +59,13 @@ pub enum LogEntry {
         large_files: u64,
         /// Entries that could not be scanned: at most the first [`FAILURES_KEPT`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        failures: Vec<Failure>,
+        failures: Vec<EntryCopyFailure>,
         /// Number of all these entries.
         #[serde(default)]
         failed_entries: u64,
         /// Sockets, pipes and devices: at most the first [`FAILURES_KEPT`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        skipped: Vec<Skipped>,
+        skipped: Vec<SkippedEntry>,
         /// Number of all these entries.
         #[serde(default)]
         skipped_entries: u64,
@@ -85,25 +85,25 @@ pub enum LogEntry {
     FileFinished {
         /// The scan's attempt.
         attempt: u32,
-        /// [`PartOf::file`].
+        /// [`FilePartRange::file`].
         file: u64,
         /// The sink's mover.
         by: String,
         /// The failure, if it has no name at the destination.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        failure: Option<Failure>,
+        failure: Option<EntryCopyFailure>,
     },
     /// A large file with failed parts has left nothing at the destination.
     FileDiscarded {
         /// The scan's attempt.
         attempt: u32,
-        /// [`PartOf::file`].
+        /// [`FilePartRange::file`].
         file: u64,
         /// The sink's mover.
         by: String,
     },
     /// Destination entries that the source lacks are removed, as far as permitted.
-    Deleted(Deleted),
+    Deleted(DeletionDone),
     /// Files have their further names and directories their metadata, and the journals are gone: the transfer
     /// is over.
     Closed {
@@ -113,7 +113,7 @@ pub enum LogEntry {
         by: String,
         /// Failed names and directories: at most the first [`FAILURES_KEPT`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        failures: Vec<Failure>,
+        failures: Vec<EntryCopyFailure>,
         /// Number of all these failures.
         #[serde(default)]
         failed_entries: u64,
@@ -127,7 +127,7 @@ pub enum LogEntry {
         /// Number of the report, from 0.
         number: u64,
         /// One for each kind and reason.
-        losses: Vec<Loss>,
+        losses: Vec<MetadataLoss>,
     },
     /// Sent bytes that belong to no completed chunk.
     Moved {
@@ -180,8 +180,8 @@ pub enum LogEntry {
 
 /// A large file with its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LargeFile {
-    /// [`PartOf::file`].
+pub struct LargeFileParts {
+    /// [`FilePartRange::file`].
     pub file: u64,
     /// Number of its parts.
     pub parts: u32,
@@ -206,7 +206,7 @@ pub struct ChunkDone {
     pub delivered: u64,
     /// The part of a large file, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub part: Option<PartOf>,
+    pub part: Option<FilePartRange>,
     /// Files and links that are complete under their names by it; a part completes none.
     pub files: u64,
     /// Its bytes that are at the sink, independent of their mover.
@@ -221,7 +221,7 @@ pub struct ChunkDone {
     pub session_bytes: u64,
     /// Failures: at most the first [`FAILURES_KEPT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub failures: Vec<Failure>,
+    pub failures: Vec<EntryCopyFailure>,
     /// Number of all failed entries.
     #[serde(default)]
     pub failed_entries: u64,
@@ -229,7 +229,7 @@ pub struct ChunkDone {
 
 /// The result of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Deleted {
+pub struct DeletionDone {
     /// The scan's attempt.
     pub attempt: u32,
     /// The source's mover.
@@ -245,7 +245,7 @@ pub struct Deleted {
     pub stays: Vec<String>,
     /// Failures to remove entries: at most the first [`FAILURES_KEPT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub failures: Vec<Failure>,
+    pub failures: Vec<EntryCopyFailure>,
     /// Number of all these failures.
     #[serde(default)]
     pub failed_entries: u64,
@@ -265,7 +265,9 @@ impl LogEntry {
             }
             LogEntry::FileFinished { attempt, file, .. } => format!("{attempt}-finished-{file}"),
             LogEntry::FileDiscarded { attempt, file, .. } => format!("{attempt}-discarded-{file}"),
-            LogEntry::Deleted(Deleted { attempt, delivered, .. }) => format!("{attempt}-deleted-{delivered}"),
+            LogEntry::Deleted(DeletionDone { attempt, delivered, .. }) => {
+                format!("{attempt}-deleted-{delivered}")
+            }
             LogEntry::Closed { attempt, .. } => format!("{attempt}-closed"),
             LogEntry::Lost { of, number, .. } => format!("{of}-lost-{number}"),
             LogEntry::Moved { .. }
@@ -291,7 +293,7 @@ impl LogEntry {
                 failed_entries,
                 ..
             } => {
-                let found = Found {
+                let found = CutTotals {
                     chunks: *chunks,
                     files: *files,
                     bytes: *bytes,
@@ -306,7 +308,7 @@ impl LogEntry {
                 attempt: done.attempt,
                 number: done.number,
                 delivery: u32::try_from(done.delivered).unwrap_or(u32::MAX),
-                outcome: Outcome {
+                outcome: ChunkOutcome {
                     files: done.files,
                     bytes: done.bytes,
                     moved_bytes: done.moved_bytes,
@@ -367,7 +369,7 @@ fn fit(sizes: impl Iterator<Item = usize>) -> usize {
 /// An item for a follower of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // All but one are entries.
-pub enum Logged {
+pub enum FollowedEntry {
     /// An entry, with its sequence number in the stream.
     Entry {
         /// Grows from entry to entry.
@@ -381,30 +383,30 @@ pub enum Logged {
 
 /// One transfer's log.
 #[derive(Clone)]
-pub struct Log {
-    bus: Bus,
+pub struct TransferLog {
+    bus: NatsBus,
     transfer: String,
     subject: String,
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenLogEntry<'a> {
     version: u32,
     #[serde(flatten)]
     entry: &'a LogEntry,
 }
 
-impl Log {
+impl TransferLog {
     /// Opens a log.
     ///
     /// # Errors
     /// If `transfer` is no valid name.
-    pub fn open(bus: &Bus, transfer: &str) -> Result<Log, BusError> {
+    pub fn open(bus: &NatsBus, transfer: &str) -> Result<TransferLog, BusError> {
         if !is_name(transfer) {
             return Err(BusError::BadName(transfer.to_owned()));
         }
         let subject = bus.names().log_of(transfer);
-        Ok(Log { bus: bus.clone(), transfer: transfer.to_owned(), subject })
+        Ok(TransferLog { bus: bus.clone(), transfer: transfer.to_owned(), subject })
     }
 
     /// Appends an entry; it is stored when this returns. A repeated entry is harmless. Failures beyond
@@ -420,18 +422,21 @@ impl Log {
         if let Some(id) = entry.message_id(&self.transfer) {
             headers.insert("Nats-Msg-Id", id.as_str());
         }
-        let body = write_record(&what, &Written { version: RECORD_VERSION, entry: &entry })?;
+        let body = write_record(&what, &WrittenLogEntry { version: RECORD_VERSION, entry: &entry })?;
         self.bus.store(&what, self.subject.clone(), headers, body).await.map(|ack| ack.sequence)
     }
 
-    /// Returns all entries from the beginning, then [`Logged::Current`], then later entries. Never ends.
+    /// Returns all entries from the beginning, then [`FollowedEntry::Current`], then later entries. Never ends.
     ///
     /// # Errors
     /// If NATS refuses, or does not answer at first. Later interruptions are waited out.
-    pub async fn replay_and_follow(&self) -> Result<impl Stream<Item = Logged> + Send + use<>, BusError> {
+    pub async fn replay_and_follow(
+        &self,
+    ) -> Result<impl Stream<Item = FollowedEntry> + Send + use<>, BusError> {
         let tail =
-            Tail::open(&self.bus, self.bus.names().log(), self.subject.clone(), From::Message(1)).await?;
-        let follower = Follower { tail, is_current: false, ready: VecDeque::new() };
+            StreamTail::open(&self.bus, self.bus.names().log(), self.subject.clone(), TailStart::Message(1))
+                .await?;
+        let follower = LogFollower { tail, is_current: false, ready: VecDeque::new() };
         Ok(stream::unfold(follower, |mut follower| async move {
             let logged = follower.next().await;
             Some((logged, follower))
@@ -457,29 +462,31 @@ pub(crate) fn read_entry(body: &[u8]) -> LogEntry {
     read_record("a log", body).unwrap_or(LogEntry::Unknown)
 }
 
-struct Follower {
-    tail: Tail,
+struct LogFollower {
+    tail: StreamTail,
     is_current: bool,
-    ready: VecDeque<Logged>,
+    ready: VecDeque<FollowedEntry>,
 }
 
-impl Follower {
-    async fn next(&mut self) -> Logged {
+impl LogFollower {
+    async fn next(&mut self) -> FollowedEntry {
         loop {
             if let Some(logged) = self.ready.pop_front() {
                 return logged;
             }
             let behind = match self.tail.next().await {
-                Tailed::Begun(pending) => pending,
-                Tailed::Next(message) => {
-                    self.ready
-                        .push_back(Logged::Entry { seq: message.seq, entry: read_entry(&message.body) });
+                TailEvent::Begun(pending) => pending,
+                TailEvent::Next(message) => {
+                    self.ready.push_back(FollowedEntry::Entry {
+                        seq: message.seq,
+                        entry: read_entry(&message.body),
+                    });
                     message.behind
                 }
             };
             if behind == 0 && !self.is_current {
                 self.is_current = true;
-                self.ready.push_back(Logged::Current);
+                self.ready.push_back(FollowedEntry::Current);
             }
         }
     }
@@ -489,7 +496,7 @@ impl Follower {
 mod tests {
     use super::*;
 
-    fn done(failures: Vec<Failure>) -> LogEntry {
+    fn done(failures: Vec<EntryCopyFailure>) -> LogEntry {
         LogEntry::ChunkDone(ChunkDone {
             attempt: 1,
             number: 7,
@@ -510,7 +517,7 @@ mod tests {
     #[test]
     fn entries_are_read_as_they_are_written_and_unknown_ones_are_known_as_such() {
         let entry = done(Vec::new());
-        let text = write_record("", &Written { version: RECORD_VERSION, entry: &entry }).unwrap();
+        let text = write_record("", &WrittenLogEntry { version: RECORD_VERSION, entry: &entry }).unwrap();
         assert!(text.starts_with(br#"{"version":1,"what":"chunk-done","attempt":1"#));
         assert_eq!(read_record::<LogEntry>("", &text).unwrap(), entry);
         let later = br#"{"version":1,"what":"weather","rain":true}"#;
@@ -521,7 +528,7 @@ mod tests {
     #[test]
     fn failures_are_left_out_until_the_entry_fits_a_message() {
         for (bytes, count, kept) in [(10, 300, FAILURES_KEPT), (16_000, 100, 16), (300_000, 2, 0)] {
-            let failure = Failure { path: "p".repeat(bytes), kind: "k".into(), detail: "d".into() };
+            let failure = EntryCopyFailure { path: "p".repeat(bytes), kind: "k".into(), detail: "d".into() };
             let mut entry = done(vec![failure; count]);
             entry.shorten();
             let LogEntry::ChunkDone(done) = entry else { panic!("another entry") };

@@ -5,15 +5,15 @@ use futures_util::future::try_join_all;
 use futures_util::{Stream, stream};
 use serde::{Deserialize, Serialize};
 
-use crate::bus::Bus;
+use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::records::{RECORD_VERSION, is_name};
-use crate::store::{Bucket, Seen};
+use crate::store::{KeyChange, RecordBucket};
 use crate::subjects::BucketName;
 
 /// A pair of a source's and a sink's mover: a key in the pairs' bucket, `SOURCE-MOVER.TRANSFER.NUMBER`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pair {
+pub struct PairRecord {
     /// [`RECORD_VERSION`].
     pub version: u32,
     /// The transfer's ID.
@@ -26,17 +26,17 @@ pub struct Pair {
     pub sink: String,
 }
 
-impl From<Pair> for FleetPair {
-    fn from(pair: Pair) -> FleetPair {
-        let Pair { transfer, number, source, sink, .. } = pair;
+impl From<PairRecord> for FleetPair {
+    fn from(pair: PairRecord) -> FleetPair {
+        let PairRecord { transfer, number, source, sink, .. } = pair;
         FleetPair { transfer, number, source, sink }
     }
 }
 
-impl From<FleetPair> for Pair {
-    fn from(pair: FleetPair) -> Pair {
+impl From<FleetPair> for PairRecord {
+    fn from(pair: FleetPair) -> PairRecord {
         let FleetPair { transfer, number, source, sink } = pair;
-        Pair { version: RECORD_VERSION, transfer, number, source, sink }
+        PairRecord { version: RECORD_VERSION, transfer, number, source, sink }
     }
 }
 
@@ -44,9 +44,9 @@ impl From<FleetPair> for Pair {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PairChange {
     /// All pairs: at first and after each interruption. Earlier pairs that are not among these must end.
-    All(Vec<Pair>),
+    All(Vec<PairRecord>),
     /// A desired pair.
-    Put(Pair),
+    Put(PairRecord),
     /// A pair that must end.
     Gone(PairKey),
 }
@@ -64,7 +64,7 @@ pub struct PairKey {
 
 impl PairKey {
     /// Returns the key of a pair.
-    pub fn of(pair: &Pair) -> PairKey {
+    pub fn of(pair: &PairRecord) -> PairKey {
         PairKey { source: pair.source.clone(), transfer: pair.transfer.clone(), number: pair.number }
     }
 
@@ -87,7 +87,7 @@ impl PairKey {
 
 /// A filter of pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose<'a> {
+pub enum PairFilter<'a> {
     /// The pairs in which this mover reads.
     Mover(&'a str),
     /// The pairs of this transfer.
@@ -96,39 +96,39 @@ pub enum Whose<'a> {
     Everybody,
 }
 
-impl Whose<'_> {
+impl PairFilter<'_> {
     fn filter(self) -> Result<String, BusError> {
         match self {
-            Whose::Mover(name) | Whose::Transfer(name) if !is_name(name) => {
+            PairFilter::Mover(name) | PairFilter::Transfer(name) if !is_name(name) => {
                 Err(BusError::BadName(name.to_owned()))
             }
-            Whose::Mover(mover) => Ok(format!("{mover}.>")),
-            Whose::Transfer(transfer) => Ok(format!("*.{transfer}.*")),
-            Whose::Everybody => Ok(">".to_owned()),
+            PairFilter::Mover(mover) => Ok(format!("{mover}.>")),
+            PairFilter::Transfer(transfer) => Ok(format!("*.{transfer}.*")),
+            PairFilter::Everybody => Ok(">".to_owned()),
         }
     }
 }
 
 /// The bucket of pairs.
 #[derive(Clone)]
-pub struct Pairs {
-    bucket: Bucket<Pair>,
+pub struct PairStore {
+    bucket: RecordBucket<PairRecord>,
 }
 
-impl Pairs {
+impl PairStore {
     /// Opens the bucket.
     ///
     /// # Errors
     /// If NATS does not answer, or refuses.
-    pub async fn open(bus: &Bus) -> Result<Pairs, BusError> {
-        Ok(Pairs { bucket: Bucket::open(bus, BucketName::Pairs).await? })
+    pub async fn open(bus: &NatsBus) -> Result<PairStore, BusError> {
+        Ok(PairStore { bucket: RecordBucket::open(bus, BucketName::Pairs).await? })
     }
 
     /// Stores a desired pair.
     ///
     /// # Errors
     /// If NATS does not take it.
-    pub async fn put(&self, pair: &Pair) -> Result<(), BusError> {
+    pub async fn put(&self, pair: &PairRecord) -> Result<(), BusError> {
         self.bucket.put(&PairKey::of(pair).to_key()?, pair).await.map(|_| ())
     }
 
@@ -145,7 +145,7 @@ impl Pairs {
     /// # Errors
     /// If NATS does not take it.
     pub async fn remove_all(&self, transfer: &str) -> Result<usize, BusError> {
-        let pairs = self.list(Whose::Transfer(transfer)).await?;
+        let pairs = self.list(PairFilter::Transfer(transfer)).await?;
         try_join_all(pairs.iter().map(async |pair| self.remove(&PairKey::of(pair)).await)).await?;
         Ok(pairs.len())
     }
@@ -154,9 +154,9 @@ impl Pairs {
     ///
     /// # Errors
     /// If NATS does not answer.
-    pub async fn list(&self, whose: Whose<'_>) -> Result<Vec<Pair>, BusError> {
+    pub async fn list(&self, whose: PairFilter<'_>) -> Result<Vec<PairRecord>, BusError> {
         let entries = self.bucket.all(&whose.filter()?).await?;
-        let mut pairs: Vec<Pair> = entries.into_iter().map(|entry| entry.value).collect();
+        let mut pairs: Vec<PairRecord> = entries.into_iter().map(|entry| entry.value).collect();
         pairs.sort_by(|a, b| (&a.transfer, a.number).cmp(&(&b.transfer, b.number)));
         Ok(pairs)
     }
@@ -167,15 +167,17 @@ impl Pairs {
     /// If NATS refuses, or does not answer. Later interruptions are waited out.
     pub async fn watch(
         &self,
-        whose: Whose<'_>,
+        whose: PairFilter<'_>,
     ) -> Result<impl Stream<Item = PairChange> + Send + use<>, BusError> {
         let watch = self.bucket.watch(&whose.filter()?).await?;
         Ok(stream::unfold(watch, |mut watch| async move {
             loop {
                 let change = match watch.next().await {
-                    Seen::All(all) => PairChange::All(all.into_iter().map(|entry| entry.value).collect()),
-                    Seen::Put(entry) => PairChange::Put(entry.value),
-                    Seen::Gone(key) => match PairKey::from_key(&key) {
+                    KeyChange::All(all) => {
+                        PairChange::All(all.into_iter().map(|entry| entry.value).collect())
+                    }
+                    KeyChange::Put(entry) => PairChange::Put(entry.value),
+                    KeyChange::Gone(key) => match PairKey::from_key(&key) {
                         Some(key) => PairChange::Gone(key),
                         None => continue,
                     },

@@ -6,16 +6,16 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use carrack_plan::fleet::{Sight, same_storage};
+use carrack_plan::fleet::{MarkSighting, same_storage};
 use carrack_wire::PROTOCOL_VERSION;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
-use crate::bus::{Bus, LEASE};
+use crate::bus::{LEASE, NatsBus};
 use crate::error::BusError;
 use crate::records::{MoverRecord, is_name};
-use crate::store::{Bucket, Live};
+use crate::store::{LiveBucket, RecordBucket};
 use crate::subjects::BucketName;
 
 /// Interval of heartbeats: two may be lost before the lease is.
@@ -28,17 +28,17 @@ const CHANGES_APART: Duration = Duration::from_millis(250);
 const GONE_AFTER: Duration = Duration::from_secs(9);
 
 /// A mover's own record, written every two seconds and when it changes, until it
-/// [leaves](Registration::leave).
-pub struct Registration {
-    bucket: Bucket<MoverRecord>,
+/// [leaves](MoverRegistration::leave).
+pub struct MoverRegistration {
+    bucket: RecordBucket<MoverRecord>,
     record: watch::Sender<MoverRecord>,
-    confirmed: Arc<Mutex<Confirmed>>,
+    confirmed: Arc<Mutex<ConfirmedBeat>>,
     task: JoinHandle<()>,
 }
 
 /// A heartbeat that NATS has confirmed.
 #[derive(Clone, Copy)]
-struct Confirmed {
+struct ConfirmedBeat {
     began: Instant,
     /// The wall-clock time at its begin.
     clock: SystemTime,
@@ -46,27 +46,30 @@ struct Confirmed {
     revision: u64,
 }
 
-impl Confirmed {
-    async fn put(bucket: &Bucket<MoverRecord>, record: &MoverRecord) -> Result<Confirmed, BusError> {
+impl ConfirmedBeat {
+    async fn put(
+        bucket: &RecordBucket<MoverRecord>,
+        record: &MoverRecord,
+    ) -> Result<ConfirmedBeat, BusError> {
         let (began, clock) = (Instant::now(), SystemTime::now());
-        Ok(Confirmed { began, clock, revision: bucket.put(&record.id, record).await? })
+        Ok(ConfirmedBeat { began, clock, revision: bucket.put(&record.id, record).await? })
     }
 }
 
-impl Registration {
+impl MoverRegistration {
     /// Registers a mover; the record is stored when this returns.
     ///
     /// # Errors
     /// If the ID is no valid name, or if NATS does not take it.
-    pub async fn start(bus: &Bus, record: MoverRecord) -> Result<Registration, BusError> {
+    pub async fn start(bus: &NatsBus, record: MoverRecord) -> Result<MoverRegistration, BusError> {
         if !is_name(&record.id) {
             return Err(BusError::BadName(record.id));
         }
-        let bucket = Bucket::open(bus, BucketName::Movers).await?;
-        let confirmed = Arc::new(Mutex::new(Confirmed::put(&bucket, &record).await?));
+        let bucket = RecordBucket::open(bus, BucketName::Movers).await?;
+        let confirmed = Arc::new(Mutex::new(ConfirmedBeat::put(&bucket, &record).await?));
         let (record, changes) = watch::channel(record);
         let task = tokio::spawn(beat(bucket.clone(), changes, Arc::clone(&confirmed)));
-        Ok(Registration { bucket, record, confirmed, task })
+        Ok(MoverRegistration { bucket, record, confirmed, task })
     }
 
     /// Changes the record; other processes see a difference at once.
@@ -103,11 +106,11 @@ impl Registration {
         Ok((confirmed.revision == revision).then(|| here_ms.saturating_sub(kept_ms)))
     }
 
-    fn confirmed(&self) -> Confirmed {
+    fn confirmed(&self) -> ConfirmedBeat {
         *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`Registration::leave`], for a shared registration: it sends no heartbeat any more, even after an
+    /// As [`MoverRegistration::leave`], for a shared registration: it sends no heartbeat any more, even after an
     /// error.
     pub async fn retire(&self) {
         self.task.abort();
@@ -128,16 +131,16 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
+impl Drop for MoverRegistration {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 async fn beat(
-    bucket: Bucket<MoverRecord>,
+    bucket: RecordBucket<MoverRecord>,
     mut changes: watch::Receiver<MoverRecord>,
-    confirmed: Arc<Mutex<Confirmed>>,
+    confirmed: Arc<Mutex<ConfirmedBeat>>,
 ) {
     let mut clock = tokio::time::interval(BEAT);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -152,34 +155,34 @@ async fn beat(
         }
         let record = changes.borrow_and_update().clone();
         // A failed heartbeat is followed by the next; `confirmed_for` shows the failure.
-        if let Ok(Ok(beat)) = tokio::time::timeout(BEAT, Confirmed::put(&bucket, &record)).await {
+        if let Ok(Ok(beat)) = tokio::time::timeout(BEAT, ConfirmedBeat::put(&bucket, &record)).await {
             *confirmed.lock().unwrap_or_else(PoisonError::into_inner) = beat;
         }
     }
 }
 
 /// The present movers, kept up to date.
-pub struct Movers {
-    live: Live<MoverRecord>,
+pub struct MoverTable {
+    live: LiveBucket<MoverRecord>,
 }
 
-impl Movers {
+impl MoverTable {
     /// Starts following; all present movers are known when this returns.
     ///
     /// # Errors
     /// If NATS refuses, or does not answer. Later interruptions are waited out.
-    pub async fn follow(bus: &Bus) -> Result<Movers, BusError> {
+    pub async fn follow(bus: &NatsBus) -> Result<MoverTable, BusError> {
         debug_assert!(GONE_AFTER > LEASE);
-        let bucket = Bucket::open(bus, BucketName::Movers).await?;
-        Ok(Movers { live: Live::follow(&bucket, GONE_AFTER).await? })
+        let bucket = RecordBucket::open(bus, BucketName::Movers).await?;
+        Ok(MoverTable { live: LiveBucket::follow(&bucket, GONE_AFTER).await? })
     }
 
     /// Returns the present movers, for clients that may not follow: makes no consumer.
     ///
     /// # Errors
     /// If NATS refuses, or does not answer.
-    pub async fn list(bus: &Bus) -> Result<Vec<MoverRecord>, BusError> {
-        let bucket: Bucket<MoverRecord> = Bucket::open(bus, BucketName::Movers).await?;
+    pub async fn list(bus: &NatsBus) -> Result<Vec<MoverRecord>, BusError> {
+        let bucket: RecordBucket<MoverRecord> = RecordBucket::open(bus, BucketName::Movers).await?;
         let mut movers: Vec<MoverRecord> = bucket.all(">").await?.into_iter().map(|e| e.value).collect();
         movers.sort_by(|a, b| (&a.site, &a.id).cmp(&(&b.site, &b.id)));
         Ok(movers)
@@ -224,7 +227,7 @@ impl Movers {
     }
 }
 
-/// The same as [`Movers::able`], among these movers.
+/// The same as [`MoverTable::able`], among these movers.
 pub(crate) fn able<'a>(
     movers: impl IntoIterator<Item = &'a MoverRecord>,
     site: &str,
@@ -236,7 +239,7 @@ pub(crate) fn able<'a>(
     let able: Vec<&MoverRecord> = able.collect();
     let sights = able.iter().map(|mover| {
         let (directory, mark) = mover.reach(path).unwrap_or_default();
-        Sight { directory, mark, is_doubtful: false }
+        MarkSighting { directory, mark, is_doubtful: false }
     });
     let is_believed = same_storage(&sights.collect::<Vec<_>>()).is_believed;
     // Without a majority, each may be right.

@@ -1,10 +1,10 @@
 //! Reports of pairs' rates, published and not stored: a lost report is followed by the next a second later.
 
-use carrack_plan::fleet::WaitsAt;
+use carrack_plan::fleet::WaitingEnd;
 use futures_util::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 
-use crate::bus::Bus;
+use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::records::{RECORD_VERSION, is_name};
 use crate::store::{read_record, write_record};
@@ -33,7 +33,7 @@ pub struct PairReport {
     pub threshold_bytes: u64,
     /// The end whose storage it waits for most of the time, if any.
     #[serde(default)]
-    pub waits_at: WaitsAt,
+    pub waits_at: WaitingEnd,
     /// The transport of its objects; empty before it is connected.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub transport: String,
@@ -58,7 +58,7 @@ impl PairReport {
             objects: 0,
             chunks_held: 0,
             threshold_bytes: 0,
-            waits_at: WaitsAt::Neither,
+            waits_at: WaitingEnd::Neither,
             transport: String::new(),
             readers: 0,
             streams: 0,
@@ -70,7 +70,7 @@ impl PairReport {
 ///
 /// # Errors
 /// If `transfer` is no valid name. A message that NATS loses is no error.
-pub async fn report(bus: &Bus, transfer: &str, report: &PairReport) -> Result<(), BusError> {
+pub async fn report(bus: &NatsBus, transfer: &str, report: &PairReport) -> Result<(), BusError> {
     let body = write_record("a report", report)?;
     let sent = bus.client().publish(subject(bus, transfer)?, body.into()).await;
     sent.map_err(|error| BusError::away("a report", &error))
@@ -81,7 +81,7 @@ pub async fn report(bus: &Bus, transfer: &str, report: &PairReport) -> Result<()
 /// # Errors
 /// If `transfer` is no valid name, or NATS can't be reached.
 pub async fn reports(
-    bus: &Bus,
+    bus: &NatsBus,
     transfer: &str,
 ) -> Result<impl Stream<Item = PairReport> + Send + Unpin + use<>, BusError> {
     let subscribed = subscribe_reports(bus, transfer).await?;
@@ -94,7 +94,7 @@ pub async fn reports(
 /// # Errors
 /// As [`reports`].
 pub(crate) async fn subscribe_reports(
-    bus: &Bus,
+    bus: &NatsBus,
     transfer: &str,
 ) -> Result<impl Stream<Item = PairReport> + Send + Unpin + use<>, BusError> {
     let subscribed = bus.client().subscribe(subject(bus, transfer)?).await;
@@ -102,7 +102,7 @@ pub(crate) async fn subscribe_reports(
     Ok(messages.filter_map(|message| std::future::ready(read_record("a report", &message.payload).ok())))
 }
 
-fn subject(bus: &Bus, transfer: &str) -> Result<String, BusError> {
+fn subject(bus: &NatsBus, transfer: &str) -> Result<String, BusError> {
     if !is_name(transfer) {
         return Err(BusError::BadName(transfer.to_owned()));
     }

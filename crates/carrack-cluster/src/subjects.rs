@@ -72,23 +72,23 @@ impl WorkKind {
 
 /// The names, and the subjects of JetStream's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Names {
+pub struct SubjectNames {
     prefix: String,
     domain: Option<String>,
 }
 
-impl Names {
+impl SubjectNames {
     /// Creates the names under `prefix`, in the JetStream domain `domain`; by default in that of the server.
     ///
     /// # Errors
     /// If one of them can't be a part of a subject.
-    pub fn new(prefix: &str, domain: Option<&str>) -> Result<Names, BusError> {
+    pub fn new(prefix: &str, domain: Option<&str>) -> Result<SubjectNames, BusError> {
         for name in [Some(prefix), domain].into_iter().flatten() {
             if !is_name(name) {
                 return Err(BusError::BadName(name.to_owned()));
             }
         }
-        Ok(Names { prefix: prefix.to_owned(), domain: domain.map(str::to_owned) })
+        Ok(SubjectNames { prefix: prefix.to_owned(), domain: domain.map(str::to_owned) })
     }
 
     /// Returns the prefix of JetStream's requests.
@@ -127,7 +127,7 @@ impl Names {
         format!("{}_work", self.prefix)
     }
 
-    /// Returns the subjects of [`Names::work`], or of one transfer's work.
+    /// Returns the subjects of [`SubjectNames::work`], or of one transfer's work.
     pub fn work_of(&self, transfer: Option<&str>) -> String {
         match transfer {
             Some(transfer) => format!("{}.work.{transfer}.>", self.prefix),
@@ -203,14 +203,14 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_document() {
-        let names = Names::new(PREFIX, None).unwrap();
+        let names = SubjectNames::new(PREFIX, None).unwrap();
         assert_eq!(names.bucket(BucketName::Movers), "carrack_movers");
         assert_eq!(names.key_to_write(BucketName::Pairs, "m.t.0"), "$KV.carrack_pairs.m.t.0");
         assert_eq!(names.chunks("t"), "carrack.work.t.chunk.0");
         assert_eq!(names.large("t", 1, 9), "carrack.work.t.large.1.9");
         assert_eq!(names.grants("alcf"), "carrack.grants.alcf");
         assert_eq!(names.targets("alcf"), "carrack.targets.alcf");
-        let far = Names::new("dtn", Some("alcf")).unwrap();
+        let far = SubjectNames::new("dtn", Some("alcf")).unwrap();
         assert_eq!(far.key_to_write(BucketName::Leases, "t"), "$JS.alcf.API.$KV.dtn_leases.t");
         assert_eq!((far.api().as_str(), far.log_of("t").as_str()), ("$JS.alcf.API", "dtn.log.t"));
     }
@@ -218,8 +218,8 @@ mod tests {
     #[test]
     fn a_name_that_would_be_more_than_one_token_is_refused() {
         for bad in ["", "a.b", "a b", "*", ">", "a\n"] {
-            assert!(Names::new(bad, None).is_err(), "{bad:?}");
-            assert!(Names::new(PREFIX, Some(bad)).is_err(), "{bad:?}");
+            assert!(SubjectNames::new(bad, None).is_err(), "{bad:?}");
+            assert!(SubjectNames::new(PREFIX, Some(bad)).is_err(), "{bad:?}");
         }
     }
 }

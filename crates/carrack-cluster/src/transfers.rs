@@ -13,13 +13,13 @@ use futures_util::Stream;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 
-use crate::bus::Bus;
+use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::ids::is_prefix;
 use crate::leftovers::has_leftovers;
 use crate::mover::journal_id;
 use crate::records::{DELETION_VERSION, RECORD_VERSION, TransferRecord};
-use crate::store::{Bucket, Seen, Watch};
+use crate::store::{BucketWatch, KeyChange, RecordBucket};
 use crate::subjects::BucketName;
 
 pub use crate::ids::new_id;
@@ -70,13 +70,13 @@ pub enum TransferChange {
 
 /// An entry of the order of submission, which is given by its place in the stream.
 #[derive(Serialize, Deserialize)]
-struct Submitted {
+struct SubmissionOrder {
     version: u32,
     submitted_ms: u64,
 }
 
 /// A summary of a transfer for surveys.
-pub(crate) struct Brief {
+pub(crate) struct TransferBrief {
     pub submitted_ms: u64,
     /// Time of its end.
     pub ended_ms: Option<u64>,
@@ -86,9 +86,9 @@ pub(crate) struct Brief {
     pub has_leftovers: bool,
 }
 
-impl Brief {
-    fn of(record: &TransferRecord) -> Brief {
-        Brief {
+impl TransferBrief {
+    fn of(record: &TransferRecord) -> TransferBrief {
+        TransferBrief {
             submitted_ms: record.submitted_ms,
             ended_ms: record.ended_ms.filter(|_| record.state.is_over()),
             journals: journal_id(&record.submission),
@@ -106,19 +106,19 @@ pub(crate) struct ReadTransfer {
 
 /// The records.
 #[derive(Clone)]
-pub struct Transfers {
-    bucket: Bucket<TransferRecord>,
-    order: Bucket<Submitted>,
+pub struct TransferStore {
+    bucket: RecordBucket<TransferRecord>,
+    order: RecordBucket<SubmissionOrder>,
 }
 
-impl Transfers {
+impl TransferStore {
     /// Opens the buckets.
     ///
     /// # Errors
     /// If NATS does not answer, or refuses.
-    pub async fn open(bus: &Bus) -> Result<Transfers, BusError> {
-        let order = Bucket::open(bus, BucketName::Submitted).await?;
-        Ok(Transfers { bucket: Bucket::open(bus, BucketName::Transfers).await?, order })
+    pub async fn open(bus: &NatsBus) -> Result<TransferStore, BusError> {
+        let order = RecordBucket::open(bus, BucketName::Submitted).await?;
+        Ok(TransferStore { bucket: RecordBucket::open(bus, BucketName::Transfers).await?, order })
     }
 
     /// Stores a new record.
@@ -146,7 +146,7 @@ impl Transfers {
         self.update_from(&read, change).await.map(|updated| updated.record)
     }
 
-    /// As [`Transfers::update`], from a record that was read or written before: it is read again only if
+    /// As [`TransferStore::update`], from a record that was read or written before: it is read again only if
     /// another process has changed it since, or if `change` has no effect on the known version.
     pub(crate) async fn update_from(
         &self,
@@ -233,12 +233,13 @@ impl Transfers {
     }
 
     /// Returns summaries of all transfers, and `None` for records of a later version.
-    pub(crate) async fn survey(&self) -> Result<HashMap<String, Option<Brief>>, BusError> {
+    pub(crate) async fn survey(&self) -> Result<HashMap<String, Option<TransferBrief>>, BusError> {
         let mut found = HashMap::new();
         let mut entries = self.bucket.entries(1);
         while let Some(page) = entries.next().await? {
             found.extend(page.unreadable.into_iter().map(|id| (id, None)));
-            let briefs = page.entries.into_iter().map(|entry| (entry.key, Some(Brief::of(&entry.value))));
+            let briefs =
+                page.entries.into_iter().map(|entry| (entry.key, Some(TransferBrief::of(&entry.value))));
             found.extend(briefs);
         }
         Ok(found)
@@ -251,7 +252,7 @@ impl Transfers {
 
     /// Adds a transfer at the end of the order of submission, if it is missing.
     pub(crate) async fn give_place(&self, id: &str, submitted_ms: u64) -> Result<(), BusError> {
-        match self.order.create(id, &Submitted { version: RECORD_VERSION, submitted_ms }).await {
+        match self.order.create(id, &SubmissionOrder { version: RECORD_VERSION, submitted_ms }).await {
             Ok(_) | Err(BusError::Exists(_)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -292,7 +293,7 @@ impl Transfers {
         Ok(changes(self.bucket.watch(id.unwrap_or(">")).await?))
     }
 
-    /// As [`Transfers::watch`] of all records, but treats an unwanted record as a removed one: it takes no
+    /// As [`TransferStore::watch`] of all records, but treats an unwanted record as a removed one: it takes no
     /// memory.
     pub(crate) async fn watch_wanted(
         &self,
@@ -353,12 +354,12 @@ impl Transfers {
     }
 }
 
-fn changes(watch: Watch<TransferRecord>) -> impl Stream<Item = TransferChange> + Send {
+fn changes(watch: BucketWatch<TransferRecord>) -> impl Stream<Item = TransferChange> + Send {
     stream::unfold(watch, |mut watch| async move {
         let change = match watch.next().await {
-            Seen::All(all) => TransferChange::All(all.into_iter().map(|entry| entry.value).collect()),
-            Seen::Put(entry) => TransferChange::Put(Box::new(entry.value)),
-            Seen::Gone(id) => TransferChange::Gone(id),
+            KeyChange::All(all) => TransferChange::All(all.into_iter().map(|entry| entry.value).collect()),
+            KeyChange::Put(entry) => TransferChange::Put(Box::new(entry.value)),
+            KeyChange::Gone(id) => TransferChange::Gone(id),
         };
         Some((change, watch))
     })

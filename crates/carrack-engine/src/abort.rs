@@ -15,22 +15,22 @@ use crate::error::SessionError;
 
 /// A handle to interrupt a transfer. Clones share its state.
 #[derive(Clone)]
-pub struct Abort {
-    shared: Arc<Shared>,
+pub struct AbortHandle {
+    shared: Arc<AbortState>,
 }
 
-struct Shared {
+struct AbortState {
     is_set: AtomicBool,
     is_dismissal: AtomicBool,
     event: OwnedFd,
 }
 
-impl Abort {
+impl AbortHandle {
     /// Creates a handle that is not set.
-    pub fn new() -> io::Result<Abort> {
+    pub fn new() -> io::Result<AbortHandle> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (is_set, is_dismissal) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Abort { shared: Arc::new(Shared { is_set, is_dismissal, event }) })
+        Ok(AbortHandle { shared: Arc::new(AbortState { is_set, is_dismissal, event }) })
     }
 
     /// Interrupts the transfer: temporary files are removed, and the peer gets a message.

@@ -59,10 +59,10 @@ pub enum ChunkWork {
 
 /// The feed of a transfer.
 #[derive(Clone)]
-pub struct Feed(pub Arc<dyn ChunkFeed>);
+pub struct ChunkFeedHandle(pub Arc<dyn ChunkFeed>);
 
-impl fmt::Debug for Feed {
+impl fmt::Debug for ChunkFeedHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Feed")
+        f.write_str("ChunkFeedHandle")
     }
 }

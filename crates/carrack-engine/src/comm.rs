@@ -7,15 +7,15 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_transport::fabric::Hub;
-use carrack_transport::{Incoming, Link, LinkInput, TransportError};
-use carrack_wire::message::{Control, Counters, Heartbeat};
+use carrack_transport::fabric::FabricHub;
+use carrack_transport::{ControlLink, IncomingObject, LinkInput, TransportError};
+use carrack_wire::message::{ControlMessage, CountersMessage, Heartbeat};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::abort::Abort;
+use crate::abort::AbortHandle;
 use crate::error::SessionError;
-use crate::fault::Fault;
-use crate::presence::Presence;
+use crate::fault::SessionFault;
+use crate::loop_presence::LoopPresence;
 
 /// The longest interval of heartbeats. An idle end also sends at least four in the time after which it would
 /// count as dead.
@@ -33,13 +33,13 @@ const MESSAGES_A_TURN: usize = 64;
 /// The part of an end that its comm thread calls.
 pub(crate) trait CommSide {
     /// Handles the mailbox, timers and queues. Returns the time by which it must be called again.
-    fn look_around(&mut self, link: &mut Link, now: Instant) -> Result<Instant, SessionError>;
+    fn look_around(&mut self, link: &mut ControlLink, now: Instant) -> Result<Instant, SessionError>;
 
     /// Handles a control message.
-    fn control(&mut self, message: Control) -> Result<(), SessionError>;
+    fn control(&mut self, message: ControlMessage) -> Result<(), SessionError>;
 
     /// Handles an object that the link has carried.
-    fn object(&mut self, incoming: Incoming) -> Result<(), SessionError>;
+    fn object(&mut self, incoming: IncomingObject) -> Result<(), SessionError>;
 
     /// Returns the endpoints that no I/O thread drives, and the events for which each waits.
     fn endpoints(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
@@ -54,7 +54,7 @@ pub(crate) trait CommSide {
     fn listen(&self);
 
     /// Returns the present counters, which the other end of a failing session gets.
-    fn last_counters(&self) -> Option<Counters> {
+    fn last_counters(&self) -> Option<CountersMessage> {
         None
     }
 
@@ -68,19 +68,19 @@ pub(crate) trait CommSide {
 }
 
 /// The state of the loop, apart from its side.
-pub(crate) struct Comm<'a> {
-    pub(crate) link: Link,
+pub(crate) struct CommLoop<'a> {
+    pub(crate) link: ControlLink,
     /// Dropped before the other end learns of the session's end, so that it can't read this end's memory any
     /// more.
-    pub(crate) hub: Option<Box<dyn Hub>>,
+    pub(crate) hub: Option<Box<dyn FabricHub>>,
     pub(crate) pool: &'a SlotPool,
-    pub(crate) abort: &'a Abort,
-    pub(crate) fault: &'a Fault,
+    pub(crate) abort: &'a AbortHandle,
+    pub(crate) fault: &'a SessionFault,
     /// The silence after which the other end counts as dead.
     pub(crate) stall: Duration,
 }
 
-impl Comm<'_> {
+impl CommLoop<'_> {
     /// Runs until the session ends or fails. The other end gets a message about a failure.
     pub(crate) fn run(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
         let error = match self.turn_until_over(side) {
@@ -96,9 +96,9 @@ impl Comm<'_> {
         };
         let error = self.explained(error, side);
         if error.distance_from_cause() == 0 {
-            let counters = side.last_counters().map(|counters| Control::Counters(counters).to_body());
+            let counters = side.last_counters().map(|counters| ControlMessage::Counters(counters).to_body());
             counters.into_iter().for_each(|body| self.link.queue_control(body));
-            self.link.queue_control(Control::Abort(error.to_message()).to_body());
+            self.link.queue_control(ControlMessage::Abort(error.to_message()).to_body());
             // The other end may be gone.
             self.link.part(Instant::now() + LAST_WORDS);
         }
@@ -109,7 +109,7 @@ impl Comm<'_> {
         let mut last_heard = Instant::now();
         let mut last_said = Instant::now();
         let heartbeat = HEARTBEAT_MAX.min(self.stall / 4);
-        let mut presence = Presence::new(last_heard);
+        let mut presence = LoopPresence::new(last_heard);
         loop {
             let now = Instant::now();
             last_heard += presence.missed(now);
@@ -121,7 +121,7 @@ impl Comm<'_> {
             let hub_rest = self.hub.as_mut().map_or(Ok(heartbeat), |hub| hub.turn())?;
             let look_again = side.look_around(&mut self.link, now)?;
             if now.duration_since(last_said) >= heartbeat {
-                self.link.queue_control(Control::Heartbeat(Heartbeat {}).to_body());
+                self.link.queue_control(ControlMessage::Heartbeat(Heartbeat {}).to_body());
                 last_said = now;
             }
             let Ok(is_flushed) = self.link.flush() else { return self.hear_out(side) };
@@ -132,7 +132,7 @@ impl Comm<'_> {
             let (heard, places) = self.sleep(side, is_flushed, wake_at)?;
             if heard {
                 last_heard = Instant::now();
-                if self.hear(side)? == Heard::LastWord {
+                if self.hear(side)? == HeardWord::LastWord {
                     return Ok(());
                 }
             }
@@ -149,7 +149,7 @@ impl Comm<'_> {
     fn hear_out(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
         let deadline = Instant::now() + LAST_WORDS;
         while let Ok(Some(body)) = self.link.receive_control_by(self.pool, deadline) {
-            side.control(in_session(Control::from_body(&body)?)?)?;
+            side.control(in_session(ControlMessage::from_body(&body)?)?)?;
             if side.is_over() {
                 return Ok(());
             }
@@ -202,21 +202,21 @@ impl Comm<'_> {
         Ok((has_unread || !fds[0].revents().is_empty(), places))
     }
 
-    fn hear(&mut self, side: &mut dyn CommSide) -> Result<Heard, SessionError> {
+    fn hear(&mut self, side: &mut dyn CommSide) -> Result<HeardWord, SessionError> {
         for _ in 0..MESSAGES_A_TURN {
             match self.link.receive(self.pool) {
                 Ok(LinkInput::Control { lane: 1.., .. }) => {
                     return Err(SessionError::Protocol("a message for a lane that there isn't".into()));
                 }
                 Ok(LinkInput::Control { lane: 0, body }) => {
-                    side.control(in_session(Control::from_body(&body)?)?)?
+                    side.control(in_session(ControlMessage::from_body(&body)?)?)?
                 }
                 Ok(LinkInput::Object(incoming)) => side.object(incoming)?,
-                Ok(LinkInput::Pending) => return Ok(Heard::Words),
+                Ok(LinkInput::Pending) => return Ok(HeardWord::Words),
                 Ok(LinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated)
                     if side.may_be_left() =>
                 {
-                    return Ok(Heard::LastWord);
+                    return Ok(HeardWord::LastWord);
                 }
                 Ok(LinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated) => {
                     return Err(SessionError::PeerGone);
@@ -224,7 +224,7 @@ impl Comm<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Heard::Words)
+        Ok(HeardWord::Words)
     }
 
     /// Waits for the other end's reason: a broken data connection is mostly the consequence of an error
@@ -239,11 +239,13 @@ impl Comm<'_> {
         }
         let deadline = Instant::now() + LAST_WORDS;
         while let Ok(Some(body)) = self.link.receive_control_by(self.pool, deadline) {
-            match Control::from_body(&body) {
-                Ok(Control::Abort(message)) => return SessionError::from_abort(message),
-                Ok(Control::Refuse(message)) => return SessionError::from_refusal(message),
+            match ControlMessage::from_body(&body) {
+                Ok(ControlMessage::Abort(message)) => return SessionError::from_abort(message),
+                Ok(ControlMessage::Refuse(message)) => return SessionError::from_refusal(message),
                 // An error about the session's liveness does not matter any more.
-                Ok(Control::Counters(counters)) => drop(side.control(Control::Counters(counters))),
+                Ok(ControlMessage::Counters(counters)) => {
+                    drop(side.control(ControlMessage::Counters(counters)))
+                }
                 _ => {}
             }
         }
@@ -253,7 +255,7 @@ impl Comm<'_> {
 
 /// The outcome of reading the link.
 #[derive(PartialEq, Eq)]
-enum Heard {
+enum HeardWord {
     /// More messages may follow.
     Words,
     /// The other end has left, as it may.
@@ -262,13 +264,13 @@ enum Heard {
 
 /// Refuses messages that are not part of a session. The dialling end may have lost a connection, or its last
 /// proof, when all connections were established at this end.
-fn in_session(message: Control) -> Result<Control, SessionError> {
+fn in_session(message: ControlMessage) -> Result<ControlMessage, SessionError> {
     match message {
-        Control::Dial(_) | Control::DialFailed(_) => {
+        ControlMessage::Dial(_) | ControlMessage::DialFailed(_) => {
             Err(SessionError::Protocol("it gave up data connections that stand here".into()))
         }
         // The other end could not place its lanes.
-        Control::Refuse(message) => Err(SessionError::from_refusal(message)),
+        ControlMessage::Refuse(message) => Err(SessionError::from_refusal(message)),
         message => Ok(message),
     }
 }

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use carrack_model::TransferSpec;
 
-use crate::abort::Abort;
-use crate::report::Observer;
-use crate::settings::Settings;
-use crate::sharing::Share;
+use crate::abort::AbortHandle;
+use crate::report::TransferObserver;
+use crate::settings::EndSettings;
+use crate::sharing::SessionShare;
 
 /// The agreed specification, and the recipients of an end's events.
 #[derive(Clone)]
 pub(crate) struct SessionContext<'a> {
     pub(crate) spec: TransferSpec,
     /// Those of this process.
-    pub(crate) settings: Settings,
+    pub(crate) settings: EndSettings,
     /// The observer, if the user started this end.
-    pub(crate) observer: Option<&'a dyn Observer>,
-    pub(crate) abort: &'a Abort,
+    pub(crate) observer: Option<&'a dyn TransferObserver>,
+    pub(crate) abort: &'a AbortHandle,
     /// The end's client of the meta-scheduler, if targets are shared.
-    pub(crate) share: Option<Arc<Share>>,
+    pub(crate) share: Option<Arc<SessionShare>>,
 }

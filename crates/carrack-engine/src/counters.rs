@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use carrack_model::{Fill, Limiter, Progress, Summary};
+use carrack_model::{LimitingStage, StageFill, TransferProgress, TransferSummary};
 use carrack_wire::message;
 
 /// A stage of an I/O thread's time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum ThreadStage {
     /// Calls to storage, and the hashing of their data.
     Storage,
     /// Sending or receiving.
@@ -22,7 +22,7 @@ pub(crate) enum Stage {
 
 /// The counters of an end. All of its threads update them, and its comm thread reads them.
 #[derive(Default)]
-pub(crate) struct Counters {
+pub(crate) struct EndCounters {
     pub(crate) entries_found: AtomicU64,
     pub(crate) bytes_found: AtomicU64,
     pub(crate) scan_done: AtomicBool,
@@ -51,10 +51,10 @@ pub(crate) struct Counters {
     stage_ns: [AtomicU64; 4],
 }
 
-impl Counters {
+impl EndCounters {
     /// Runs `work` and adds its time to a stage.
-    pub(crate) fn time<R>(&self, stage: Stage, work: impl FnOnce() -> R) -> R {
-        let is_storage = matches!(stage, Stage::Storage);
+    pub(crate) fn time<R>(&self, stage: ThreadStage, work: impl FnOnce() -> R) -> R {
+        let is_storage = matches!(stage, ThreadStage::Storage);
         let began = Instant::now();
         if is_storage {
             self.in_storage.fetch_add(1, Relaxed);
@@ -80,8 +80,8 @@ impl Counters {
         result
     }
 
-    pub(crate) fn snapshot(&self) -> message::Counters {
-        message::Counters {
+    pub(crate) fn snapshot(&self) -> message::CountersMessage {
+        message::CountersMessage {
             entries_found: self.entries_found.load(Relaxed),
             bytes_found: self.bytes_found.load(Relaxed),
             scan_done: self.scan_done.load(Relaxed),
@@ -98,25 +98,25 @@ impl Counters {
             symlinks_kept: self.symlinks_kept.load(Relaxed),
             specials_kept: self.specials_kept.load(Relaxed),
             entries_deleted: self.entries_deleted.load(Relaxed),
-            storage_ns: self.stage_ns[Stage::Storage as usize].load(Relaxed),
-            network_ns: self.stage_ns[Stage::Network as usize].load(Relaxed),
-            idle_ns: self.stage_ns[Stage::Idle as usize].load(Relaxed),
-            blocked_ns: self.stage_ns[Stage::Blocked as usize].load(Relaxed),
+            storage_ns: self.stage_ns[ThreadStage::Storage as usize].load(Relaxed),
+            network_ns: self.stage_ns[ThreadStage::Network as usize].load(Relaxed),
+            idle_ns: self.stage_ns[ThreadStage::Idle as usize].load(Relaxed),
+            blocked_ns: self.stage_ns[ThreadStage::Blocked as usize].load(Relaxed),
             storage_busy: self.storage_busy.load(Relaxed),
             bytes_arrived: self.bytes_arrived.load(Relaxed),
             bytes_read: self.bytes_read.load(Relaxed),
-            ..message::Counters::default()
+            ..message::CountersMessage::default()
         }
     }
 }
 
 /// Returns the sum of the counters of several lanes.
-pub(crate) fn sum_of<'a>(lanes: impl Iterator<Item = &'a Counters>) -> message::Counters {
-    lanes.map(Counters::snapshot).reduce(add).unwrap_or_default()
+pub(crate) fn sum_of<'a>(lanes: impl Iterator<Item = &'a EndCounters>) -> message::CountersMessage {
+    lanes.map(EndCounters::snapshot).reduce(add).unwrap_or_default()
 }
 
-fn add(one: message::Counters, other: message::Counters) -> message::Counters {
-    message::Counters {
+fn add(one: message::CountersMessage, other: message::CountersMessage) -> message::CountersMessage {
+    message::CountersMessage {
         entries_found: one.entries_found + other.entries_found,
         bytes_found: one.bytes_found + other.bytes_found,
         scan_done: one.scan_done && other.scan_done,
@@ -147,16 +147,16 @@ fn add(one: message::Counters, other: message::Counters) -> message::Counters {
 
 /// Both ends' counters.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct BothEnds {
-    pub(crate) source: message::Counters,
-    pub(crate) sink: message::Counters,
+pub(crate) struct TransferCounters {
+    pub(crate) source: message::CountersMessage,
+    pub(crate) sink: message::CountersMessage,
     /// Objects that the sink has acked, as far as this end knows: counters come only twice a second.
     pub(crate) answered: u64,
 }
 
-impl BothEnds {
-    pub(crate) fn summary(&self) -> Summary {
-        Summary {
+impl TransferCounters {
+    pub(crate) fn summary(&self) -> TransferSummary {
+        TransferSummary {
             files_done: self.sink.files_done,
             directories_done: self.sink.directories_done,
             symlinks_done: self.sink.symlinks_done,
@@ -184,8 +184,8 @@ impl BothEnds {
     }
 
     /// Returns the present progress. The limiter is judged by the time since `before`.
-    pub(crate) fn progress(&self, before: &BothEnds) -> Progress {
-        Progress {
+    pub(crate) fn progress(&self, before: &TransferCounters) -> TransferProgress {
+        TransferProgress {
             entries_found: self.source.entries_found,
             bytes_found: self.source.bytes_found,
             scan_done: self.source.scan_done,
@@ -195,9 +195,12 @@ impl BothEnds {
             entries_failed: self.entries_failed(),
             bytes_read: self.source.bytes_read,
             bytes_sent: self.source.bytes_sent,
-            to_read: Fill { waiting: self.source.read_waiting, room: self.source.read_room },
-            to_send: Fill { waiting: self.source.send_waiting, room: self.source.send_room },
-            to_write: Fill { waiting: self.sink.write_waiting.into(), room: self.sink.write_slots.into() },
+            to_read: StageFill { waiting: self.source.read_waiting, room: self.source.read_room },
+            to_send: StageFill { waiting: self.source.send_waiting, room: self.source.send_room },
+            to_write: StageFill {
+                waiting: self.sink.write_waiting.into(),
+                room: self.sink.write_slots.into(),
+            },
             limiter: self.limiter(before),
             storage_busy: (self.source.storage_busy > 0, self.sink.storage_busy > 0),
         }
@@ -206,7 +209,7 @@ impl BothEnds {
     /// Returns the stage at which the source's threads spent most of their time. If that is sending, the
     /// sink's counters tell if its threads waited for the network or were busy writing, or if its full slots
     /// wait for a write.
-    fn limiter(&self, before: &BothEnds) -> Limiter {
+    fn limiter(&self, before: &TransferCounters) -> LimitingStage {
         let (now, then) = (&self.source, &before.source);
         let idle = now.idle_ns.saturating_sub(then.idle_ns);
         let reading = now.storage_ns.saturating_sub(then.storage_ns);
@@ -215,12 +218,12 @@ impl BothEnds {
         let writing = self.sink.storage_ns.saturating_sub(before.sink.storage_ns);
         let receiving = self.sink.network_ns.saturating_sub(before.sink.network_ns);
         match idle.max(reading).max(sending) {
-            0 => Limiter::Unknown,
-            most if most == idle && now.held_by_rate => Limiter::Rate,
-            most if most == idle && !now.scan_done => Limiter::Scan,
-            most if most == reading => Limiter::SourceStorage,
-            _ if writing > receiving || self.has_full_slots() => Limiter::SinkStorage,
-            _ => Limiter::Network,
+            0 => LimitingStage::Unknown,
+            most if most == idle && now.held_by_rate => LimitingStage::Rate,
+            most if most == idle && !now.scan_done => LimitingStage::Scan,
+            most if most == reading => LimitingStage::SourceStorage,
+            _ if writing > receiving || self.has_full_slots() => LimitingStage::SinkStorage,
+            _ => LimitingStage::Network,
         }
     }
 
@@ -236,34 +239,37 @@ impl BothEnds {
 mod tests {
     use super::*;
 
-    fn source(idle_ns: u64, storage_ns: u64, network_ns: u64) -> message::Counters {
-        message::Counters { idle_ns, storage_ns, network_ns, ..Default::default() }
+    fn source(idle_ns: u64, storage_ns: u64, network_ns: u64) -> message::CountersMessage {
+        message::CountersMessage { idle_ns, storage_ns, network_ns, ..Default::default() }
     }
 
     #[test]
     fn who_waits_for_storage_is_seen() {
-        let counters = Counters::default();
+        let counters = EndCounters::default();
         assert_eq!(counters.busy(|| counters.busy(|| counters.snapshot().storage_busy)), 2);
         assert_eq!(counters.busy(|| counters.snapshot().storage_busy), 1);
         assert_eq!(counters.snapshot().storage_busy, 0);
     }
 
-    fn judge(source: message::Counters, sink: message::Counters) -> Limiter {
-        BothEnds { source, sink, answered: 0 }.limiter(&BothEnds::default())
+    fn judge(source: message::CountersMessage, sink: message::CountersMessage) -> LimitingStage {
+        TransferCounters { source, sink, answered: 0 }.limiter(&TransferCounters::default())
     }
 
     #[test]
     fn names_what_limits() {
-        assert_eq!(judge(source(0, 0, 0), source(0, 0, 0)), Limiter::Unknown);
-        assert_eq!(judge(source(9, 1, 1), source(0, 0, 0)), Limiter::Scan);
-        assert_eq!(judge(source(1, 9, 1), source(0, 1, 9)), Limiter::SourceStorage);
-        let held = message::Counters { held_by_rate: true, scan_done: true, ..source(9, 1, 1) };
-        assert_eq!(judge(held, source(0, 1, 9)), Limiter::Rate);
-        assert_eq!(judge(message::Counters { idle_ns: 0, ..held }, source(0, 0, 9)), Limiter::SourceStorage);
-        assert_eq!(judge(source(1, 2, 9), source(0, 1, 9)), Limiter::Network);
-        assert_eq!(judge(source(1, 2, 9), source(0, 9, 1)), Limiter::SinkStorage);
-        for (write_waiting, limiter) in [(250, Limiter::SinkStorage), (20, Limiter::Network)] {
-            let slots = message::Counters { write_waiting, write_slots: 256, ..source(0, 1, 9) };
+        assert_eq!(judge(source(0, 0, 0), source(0, 0, 0)), LimitingStage::Unknown);
+        assert_eq!(judge(source(9, 1, 1), source(0, 0, 0)), LimitingStage::Scan);
+        assert_eq!(judge(source(1, 9, 1), source(0, 1, 9)), LimitingStage::SourceStorage);
+        let held = message::CountersMessage { held_by_rate: true, scan_done: true, ..source(9, 1, 1) };
+        assert_eq!(judge(held, source(0, 1, 9)), LimitingStage::Rate);
+        assert_eq!(
+            judge(message::CountersMessage { idle_ns: 0, ..held }, source(0, 0, 9)),
+            LimitingStage::SourceStorage
+        );
+        assert_eq!(judge(source(1, 2, 9), source(0, 1, 9)), LimitingStage::Network);
+        assert_eq!(judge(source(1, 2, 9), source(0, 9, 1)), LimitingStage::SinkStorage);
+        for (write_waiting, limiter) in [(250, LimitingStage::SinkStorage), (20, LimitingStage::Network)] {
+            let slots = message::CountersMessage { write_waiting, write_slots: 256, ..source(0, 1, 9) };
             assert_eq!(judge(source(1, 2, 9), slots), limiter);
         }
     }

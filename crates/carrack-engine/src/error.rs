@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use carrack_journal::JournalError;
 use carrack_machine::{PoolError, SpillError};
-use carrack_transport::{TlsError, TransportError};
-use carrack_wire::message::{MessageError, Refuse};
+use carrack_transport::{TlsHandshakeError, TransportError};
+use carrack_wire::message::{MessageError, RefuseMessage};
 use carrack_wire::{LedgerError, PreambleError, TableError};
 
-use crate::role::Role;
+use crate::role::SessionRole;
 
 /// The operation in the error when the system refuses a thread.
 pub(crate) const STARTING_A_THREAD: &str = "starting a thread";
@@ -50,7 +50,7 @@ pub enum SessionError {
         /// Advice for the user.
         hint: Option<String>,
         /// The prospect of another try, if no process listens yet for example.
-        again: Again,
+        again: RetryChance,
     },
     /// The other end closed the control channel before its first message.
     #[error("the other end said nothing")]
@@ -72,7 +72,7 @@ pub enum SessionError {
     Stalled(u64),
     /// The two ends of the control channel don't trust each other.
     #[error("{0}")]
-    Tls(TlsError),
+    Tls(TlsHandshakeError),
     /// The other end is alive, but nothing has moved for too long.
     #[error("nothing has moved for {0} s")]
     Idle(u64),
@@ -137,10 +137,10 @@ pub enum SessionError {
         error: io::Error,
     },
     /// The error of one of two far ends before it had agreed to anything.
-    #[error("the {}: {error}", if *role == Role::Source { "source" } else { "sink" })]
+    #[error("the {}: {error}", if *role == SessionRole::Source { "source" } else { "sink" })]
     At {
         /// The end.
-        role: Role,
+        role: SessionRole,
         /// Its error.
         error: Box<SessionError>,
     },
@@ -164,7 +164,7 @@ pub enum SessionError {
 
 /// The prospect of another session after a failed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Again {
+pub enum RetryChance {
     /// It would fail in the same way.
     Never,
     /// It may succeed if this run has met the other end before. Otherwise its name may be wrong, or it
@@ -270,33 +270,33 @@ impl SessionError {
     /// Returns the prospect of another session: good if the network broke, or the other end was not running,
     /// or not ready. Not so after an error that would repeat, such as a full disk, or with peers that don't
     /// trust each other, or break the protocol.
-    pub fn again(&self) -> Again {
+    pub fn again(&self) -> RetryChance {
         use TransportError::{ClosedEarly, Io, Seal, Truncated};
         match self {
             SessionError::At { error, .. } | SessionError::Over { error, .. } => error.again(),
             SessionError::Unreachable { again, .. } => *again,
             // From ssh, which reports the reason itself.
-            SessionError::PeerSilent => Again::OnceMet,
+            SessionError::PeerSilent => RetryChance::OnceMet,
             SessionError::Later { .. }
             | SessionError::PeerGone
             | SessionError::PeerStalled(_)
             | SessionError::Stalled(_)
             | SessionError::PeerLeft { .. }
-            | SessionError::Transport(Io(_) | Truncated | ClosedEarly | Seal(_)) => Again::Always,
-            _ => Again::Never,
+            | SessionError::Transport(Io(_) | Truncated | ClosedEarly | Seal(_)) => RetryChance::Always,
+            _ => RetryChance::Never,
         }
     }
 
     /// Returns true if another session of a run that has met the other end may succeed.
     pub fn may_pass(&self) -> bool {
-        self.again() != Again::Never
+        self.again() != RetryChance::Never
     }
 
     /// Returns true if the other end runs and has no room or no time now, and nothing was begun.
     pub fn is_not_now(&self) -> bool {
         match self {
             SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_not_now(),
-            SessionError::Unreachable { again, .. } => *again == Again::Always,
+            SessionError::Unreachable { again, .. } => *again == RetryChance::Always,
             error => matches!(error, SessionError::Later { .. }),
         }
     }
@@ -362,8 +362,8 @@ impl SessionError {
     }
 
     /// Returns the message for the other end.
-    pub(crate) fn to_message(&self) -> Refuse {
-        Refuse {
+    pub(crate) fn to_message(&self) -> RefuseMessage {
+        RefuseMessage {
             message: self.to_string(),
             hint: self.hint().unwrap_or_default(),
             reason: self.reason() as u32,
@@ -371,35 +371,37 @@ impl SessionError {
         }
     }
 
-    fn reason(&self) -> Reason {
+    fn reason(&self) -> RefuseReason {
         match self {
-            SessionError::Dismissed | SessionError::Later { .. } => Reason::Later,
-            error if error.is_interrupted() => Reason::Interrupted,
-            error if error.is_of_data() => Reason::Data,
-            error if error.may_pass() => Reason::Network,
-            error if error.is_full() => Reason::Full,
-            _ => Reason::Final,
+            SessionError::Dismissed | SessionError::Later { .. } => RefuseReason::Later,
+            error if error.is_interrupted() => RefuseReason::Interrupted,
+            error if error.is_of_data() => RefuseReason::Data,
+            error if error.may_pass() => RefuseReason::Network,
+            error if error.is_full() => RefuseReason::Full,
+            _ => RefuseReason::Final,
         }
     }
 
     /// Returns the error for the other end's message in a running session.
-    pub(crate) fn from_abort(message: Refuse) -> SessionError {
-        let Refuse { message, hint, reason, .. } = message;
+    pub(crate) fn from_abort(message: RefuseMessage) -> SessionError {
+        let RefuseMessage { message, hint, reason, .. } = message;
         let hint = Some(hint).filter(|hint| !hint.is_empty());
-        match Reason::of(reason) {
-            Reason::Interrupted => SessionError::Interrupted,
-            Reason::Network | Reason::Later => SessionError::PeerLeft { message, hint, is_of_data: false },
-            Reason::Data => SessionError::PeerLeft { message, hint, is_of_data: true },
-            Reason::Final => SessionError::PeerAborted { message, hint, is_full: false },
-            Reason::Full => SessionError::PeerAborted { message, hint, is_full: true },
+        match RefuseReason::of(reason) {
+            RefuseReason::Interrupted => SessionError::Interrupted,
+            RefuseReason::Network | RefuseReason::Later => {
+                SessionError::PeerLeft { message, hint, is_of_data: false }
+            }
+            RefuseReason::Data => SessionError::PeerLeft { message, hint, is_of_data: true },
+            RefuseReason::Final => SessionError::PeerAborted { message, hint, is_full: false },
+            RefuseReason::Full => SessionError::PeerAborted { message, hint, is_full: true },
         }
     }
 
     /// Returns the error for the other end's message in place of a session.
-    pub(crate) fn from_refusal(message: Refuse) -> SessionError {
-        match Reason::of(message.reason) {
-            Reason::Final => SessionError::refused(message.message, message.hint),
-            Reason::Later => {
+    pub(crate) fn from_refusal(message: RefuseMessage) -> SessionError {
+        match RefuseReason::of(message.reason) {
+            RefuseReason::Final => SessionError::refused(message.message, message.hint),
+            RefuseReason::Later => {
                 let after = Some(message.retry_after_ms).filter(|&ms| ms > 0);
                 let after = after.map(|ms| Duration::from_millis(ms.into()));
                 SessionError::later(message.message, message.hint, after)
@@ -409,9 +411,9 @@ impl SessionError {
     }
 }
 
-/// The reason that an end sends (`Refuse.reason`).
+/// The reason that an end sends (`RefuseMessage.reason`).
 #[derive(Clone, Copy)]
-enum Reason {
+enum RefuseReason {
     /// Another session would fail in the same way.
     Final = 0,
     /// The user interrupted it.
@@ -426,16 +428,16 @@ enum Reason {
     Full = 5,
 }
 
-impl Reason {
+impl RefuseReason {
     /// An unknown reason of a later version counts as final.
-    fn of(code: u32) -> Reason {
+    fn of(code: u32) -> RefuseReason {
         match code {
-            1 => Reason::Interrupted,
-            2 => Reason::Network,
-            3 => Reason::Later,
-            4 => Reason::Data,
-            5 => Reason::Full,
-            _ => Reason::Final,
+            1 => RefuseReason::Interrupted,
+            2 => RefuseReason::Network,
+            3 => RefuseReason::Later,
+            4 => RefuseReason::Data,
+            5 => RefuseReason::Full,
+            _ => RefuseReason::Final,
         }
     }
 }
@@ -484,10 +486,10 @@ mod tests {
             assert!(matches!(told, SessionError::PeerLeft { .. }) && told.may_pass(), "{error:?}: {told:?}");
         }
         let at = SessionError::At {
-            role: Role::Sink,
+            role: SessionRole::Sink,
             error: SessionError::Transport(TransportError::Truncated).into(),
         };
-        assert!(at.again() == Again::Always && at.has_broken_data() && !at.is_of_data());
+        assert!(at.again() == RetryChance::Always && at.has_broken_data() && !at.is_of_data());
         assert!(SessionError::from_abort(SessionError::Stalled(1).to_message()).is_of_data());
         assert!(!SessionError::from_abort(SessionError::PeerGone.to_message()).is_of_data());
         let full = SessionError::NoSpace { path: "x".into(), detail: "full".into() };

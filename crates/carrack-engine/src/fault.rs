@@ -7,7 +7,7 @@ use std::thread::{self, Scope};
 use crate::error::{STARTING_A_THREAD, SessionError};
 
 /// The parts that wait, which end when a session fails.
-pub(crate) trait Stop: Sync {
+pub(crate) trait FaultListener: Sync {
     /// Ends all waiting.
     fn stop(&self);
 
@@ -17,27 +17,27 @@ pub(crate) trait Stop: Sync {
 
 /// Holds the first error of a session; later errors are consequences, also after it was taken.
 #[derive(Default)]
-pub(crate) struct Fault {
-    state: Mutex<State>,
+pub(crate) struct SessionFault {
+    state: Mutex<FaultState>,
     has_ended: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct FaultState {
     is_raised: bool,
     error: Option<SessionError>,
 }
 
-impl Fault {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SessionFault {
+    fn state(&self) -> MutexGuard<'_, FaultState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps `error` if it is the first, and ends all waiting.
-    pub(crate) fn raise(&self, error: SessionError, stop: &dyn Stop) {
+    pub(crate) fn raise(&self, error: SessionError, stop: &dyn FaultListener) {
         let mut state = self.state();
         if !state.is_raised {
-            *state = State { is_raised: true, error: Some(error) };
+            *state = FaultState { is_raised: true, error: Some(error) };
         }
         drop(state);
         stop.stop();
@@ -65,7 +65,7 @@ impl Fault {
     pub(crate) fn spawn<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        stop: &'scope dyn Stop,
+        stop: &'scope dyn FaultListener,
         name: &str,
         work: impl FnOnce() + Send + 'scope,
     ) {
@@ -81,14 +81,14 @@ impl Fault {
 
     /// Raises [`SessionError::Internal`] if the thread that holds the result panics: no thread waits for a
     /// dead one.
-    pub(crate) fn watch<'a>(&'a self, stop: &'a dyn Stop) -> PanicWatch<'a> {
+    pub(crate) fn watch<'a>(&'a self, stop: &'a dyn FaultListener) -> PanicWatch<'a> {
         PanicWatch { fault: self, stop }
     }
 }
 
 pub(crate) struct PanicWatch<'a> {
-    fault: &'a Fault,
-    stop: &'a dyn Stop,
+    fault: &'a SessionFault,
+    stop: &'a dyn FaultListener,
 }
 
 impl Drop for PanicWatch<'_> {
@@ -103,18 +103,18 @@ impl Drop for PanicWatch<'_> {
 mod tests {
     use super::*;
 
-    struct Nobody;
+    struct NoFaultListener;
 
-    impl Stop for Nobody {
+    impl FaultListener for NoFaultListener {
         fn stop(&self) {}
     }
 
     #[test]
     fn the_first_error_stays_the_first_when_taken() {
-        let fault = Fault::default();
-        fault.raise(SessionError::Interrupted, &Nobody);
+        let fault = SessionFault::default();
+        fault.raise(SessionError::Interrupted, &NoFaultListener);
         assert!(fault.take().is_some_and(|error| error.is_interrupted()));
-        fault.raise(SessionError::PeerGone, &Nobody);
+        fault.raise(SessionError::PeerGone, &NoFaultListener);
         assert!(fault.take().is_none() && fault.is_raised());
     }
 }

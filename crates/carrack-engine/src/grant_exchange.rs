@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use carrack_plan::grants::{Answer, Batch};
+use carrack_plan::grants::{GrantBatch, GrantReply};
 
 /// Sends a client's batches to the meta-server of its file systems.
 pub trait GrantExchange: Send + Sync {
@@ -12,23 +12,23 @@ pub trait GrantExchange: Send + Sync {
     ///
     /// # Errors
     /// If there is no answer. After a second without answers the transfer continues without grants.
-    fn exchange(&self, batch: &Batch) -> io::Result<Answer>;
+    fn exchange(&self, batch: &GrantBatch) -> io::Result<GrantReply>;
 }
 
 /// The exchange through which an end asks for targets.
 #[derive(Clone)]
-pub struct Sharing(pub Arc<dyn GrantExchange>);
+pub struct GrantExchangeHandle(pub Arc<dyn GrantExchange>);
 
-impl fmt::Debug for Sharing {
+impl fmt::Debug for GrantExchangeHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sharing")
+        f.write_str("GrantExchangeHandle")
     }
 }
 
-impl PartialEq for Sharing {
-    fn eq(&self, other: &Sharing) -> bool {
+impl PartialEq for GrantExchangeHandle {
+    fn eq(&self, other: &GrantExchangeHandle) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for Sharing {}
+impl Eq for GrantExchangeHandle {}

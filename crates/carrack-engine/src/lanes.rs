@@ -6,25 +6,25 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_machine::{Descriptors, Duty, LaneCrew, SlotPool};
+use carrack_machine::{DescriptorBudget, LaneCrew, SlotPool, ThreadDuty};
 use carrack_model::limits::OPEN_FILES_MAX;
-use carrack_transport::Link;
-use carrack_transport::fabric::Hub;
-use carrack_wire::message::Control;
+use carrack_transport::ControlLink;
+use carrack_transport::fabric::FabricHub;
+use carrack_wire::message::ControlMessage;
 
-use crate::abort::Abort;
-use crate::comm::{Comm, CommSide, LAST_WORDS};
+use crate::abort::AbortHandle;
+use crate::comm::{CommLoop, CommSide, LAST_WORDS};
 use crate::error::{STARTING_A_THREAD, SessionError};
-use crate::fault::{Fault, Stop};
+use crate::fault::{FaultListener, SessionFault};
 
 /// The resources of a lane in an established session.
 pub(crate) struct LaneStart<E> {
     /// Its link for control messages to the same lane at the other end.
-    pub(crate) link: Link,
+    pub(crate) link: ControlLink,
     /// Data endpoints; without any the link carries the objects.
     pub(crate) endpoints: Vec<E>,
     /// The progress engine of the endpoints, if the kernel does not move the objects.
-    pub(crate) hub: Option<Box<dyn Hub>>,
+    pub(crate) hub: Option<Box<dyn FabricHub>>,
     /// Its slots. At the sink they back the credits of the source.
     pub(crate) pool: SlotPool,
     /// The placement of its threads.
@@ -34,7 +34,7 @@ pub(crate) struct LaneStart<E> {
 /// Sends the other end the reason why this end can't begin after all.
 pub(crate) fn decline<E>(mut starts: Vec<LaneStart<E>>, error: SessionError) -> SessionError {
     if let Some(first) = starts.first_mut() {
-        first.link.queue_control(Control::Abort(error.to_message()).to_body());
+        first.link.queue_control(ControlMessage::Abort(error.to_message()).to_body());
         first.link.part(Instant::now() + LAST_WORDS);
     }
     error
@@ -55,7 +55,7 @@ pub(crate) struct LaneTransport<E> {
     /// Empty if the lane's link carries the objects.
     pub(crate) endpoints: Vec<E>,
     /// The progress engine of the endpoints, if the kernel does not move the objects.
-    pub(crate) hub: Option<Box<dyn Hub>>,
+    pub(crate) hub: Option<Box<dyn FabricHub>>,
 }
 
 impl<E> LaneTransport<E> {
@@ -68,13 +68,13 @@ impl<E> LaneTransport<E> {
 
 /// A lane as its comm thread sees it.
 pub(crate) struct LaneComm<'a, S> {
-    pub(crate) link: Link,
-    pub(crate) hub: Option<Box<dyn Hub>>,
+    pub(crate) link: ControlLink,
+    pub(crate) hub: Option<Box<dyn FabricHub>>,
     pub(crate) side: S,
     pub(crate) pool: &'a SlotPool,
     pub(crate) crew: &'a LaneCrew,
-    pub(crate) fault: &'a Fault,
-    pub(crate) stop: &'a dyn Stop,
+    pub(crate) fault: &'a SessionFault,
+    pub(crate) stop: &'a dyn FaultListener,
 }
 
 /// Runs the comm threads of all lanes, the first lane's on this thread, until all have ended. Returns the
@@ -83,9 +83,10 @@ pub(crate) struct LaneComm<'a, S> {
 pub(crate) fn run_comms<S: CommSide + Send>(
     mut lanes: Vec<LaneComm<'_, S>>,
     stall: Duration,
-    abort: &Abort,
+    abort: &AbortHandle,
 ) -> (Option<S>, Result<(), SessionError>) {
-    let stops: Vec<(&Fault, &dyn Stop)> = lanes.iter().map(|lane| (lane.fault, lane.stop)).collect();
+    let stops: Vec<(&SessionFault, &dyn FaultListener)> =
+        lanes.iter().map(|lane| (lane.fault, lane.stop)).collect();
     let stops = &stops[..];
     if lanes.is_empty() {
         return (None, Err(SessionError::Internal));
@@ -112,14 +113,14 @@ pub(crate) fn run_comms<S: CommSide + Send>(
 /// Runs the comm thread of a lane. A lane that fails ends the others by `stops`.
 fn run_comm<S: CommSide>(
     lane: LaneComm<'_, S>,
-    stops: &[(&Fault, &dyn Stop)],
+    stops: &[(&SessionFault, &dyn FaultListener)],
     stall: Duration,
-    abort: &Abort,
+    abort: &AbortHandle,
 ) -> (S, Result<(), SessionError>) {
     let LaneComm { link, hub, mut side, pool, crew, fault, stop } = lane;
-    let _seat = crew.sit(Duty::Comm);
+    let _seat = crew.sit(ThreadDuty::Comm);
     let _watch = fault.watch(stop);
-    let result = Comm { link, hub, pool, abort, fault, stall }.run(&mut side);
+    let result = CommLoop { link, hub, pool, abort, fault, stall }.run(&mut side);
     if result.as_ref().is_err_and(SessionError::is_connection_lost) {
         stop.abandon();
     }
@@ -148,5 +149,5 @@ const DESCRIPTORS_PER_FILE: u64 = 6;
 
 /// Large files that may be open at once at an end of this process.
 pub(crate) fn open_files() -> usize {
-    Descriptors::of_this_process().files(DESCRIPTORS_PER_FILE, OPEN_FILES_MAX)
+    DescriptorBudget::of_this_process().files(DESCRIPTORS_PER_FILE, OPEN_FILES_MAX)
 }

@@ -7,9 +7,9 @@ use std::ffi::CString;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use carrack_journal::{Contents, Journal, JournalError, Partial, boot_id, id_of_file_name};
+use carrack_journal::{Journal, JournalContents, JournalError, PartialFile, boot_id, id_of_file_name};
 use carrack_model::{RelPath, TransferId, escape};
-use carrack_storage::{Root, keep_times};
+use carrack_storage::{RootDirectory, keep_times};
 use rustix::fs::{AtFlags, Dir, unlinkat};
 use rustix::io::Errno;
 
@@ -43,7 +43,7 @@ pub enum LeftoverError {
 ///
 /// # Errors
 /// For the first file that can't be removed.
-pub fn remove_temporaries(root: &Root, contents: &Contents) -> Result<u64, LeftoverError> {
+pub fn remove_temporaries(root: &RootDirectory, contents: &JournalContents) -> Result<u64, LeftoverError> {
     let mut removed = 0;
     for partial in &contents.partials {
         removed += u64::from(remove_temporary(root, partial)?);
@@ -52,7 +52,7 @@ pub fn remove_temporaries(root: &Root, contents: &Contents) -> Result<u64, Lefto
 }
 
 /// Returns true if it existed.
-fn remove_temporary(root: &Root, partial: &Partial) -> Result<bool, LeftoverError> {
+fn remove_temporary(root: &RootDirectory, partial: &PartialFile) -> Result<bool, LeftoverError> {
     let path = escape(&root.full_path(&partial.directory, &partial.temporary));
     if !is_temporary(&partial.temporary) {
         return Err(LeftoverError::NotTemporary(path));
@@ -81,7 +81,7 @@ fn is_temporary(name: &[u8]) -> bool {
 ///
 /// # Errors
 /// For the first file that can't be removed; earlier ones stay removed.
-pub fn clear_shared_leftovers(root: &Root, id: TransferId) -> Result<(u64, u64), LeftoverError> {
+pub fn clear_shared_leftovers(root: &RootDirectory, id: TransferId) -> Result<(u64, u64), LeftoverError> {
     let name = shared_journals(id);
     let relative =
         RelPath::new(name.as_bytes()).map_err(|_| system(&name)(ErrorKind::InvalidInput.into()))?;
@@ -112,7 +112,7 @@ fn seize_all(
     directory: BorrowedFd<'_>,
     path: &str,
     boot: [u8; 16],
-) -> Result<Vec<(Journal, Contents)>, LeftoverError> {
+) -> Result<Vec<(Journal, JournalContents)>, LeftoverError> {
     let entries = Dir::read_from(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let entries = entries.map_err(|errno| system(path)(errno.into()))?;
     let names: Vec<CString> = entries.iter().map(|entry| entry.file_name().to_owned()).collect();

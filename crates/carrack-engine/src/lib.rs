@@ -14,15 +14,14 @@ mod counters;
 mod error;
 mod examine;
 mod fault;
-mod gate;
 mod grant_exchange;
 mod idle;
 mod lanes;
 mod leftovers;
+mod loop_presence;
 mod mailbox;
 mod placed;
 mod placement;
-mod presence;
 mod report;
 mod role;
 mod run;
@@ -34,30 +33,32 @@ mod source;
 mod spill;
 mod spill_settings;
 mod stall;
+mod thread_gate;
 mod tuner_memory;
 mod verify;
 
-pub use abort::Abort;
-pub use carrack_storage::{Browsed, BrowsedKind};
-pub use carrack_transport::{Channel, Door, TlsError};
-pub use chunks::{Chunk, ChunkFeed, ChunkWork, FILE_COSTS_BYTES, Feed};
-pub use error::{Again, SessionError};
-pub use grant_exchange::{GrantExchange, Sharing};
+pub use abort::AbortHandle;
+pub use carrack_storage::{BrowsedKind, ListedEntry};
+pub use carrack_transport::{ControlChannel, ListenPoint, TlsHandshakeError};
+pub use chunks::{Chunk, ChunkFeed, ChunkFeedHandle, ChunkWork, FILE_COSTS_BYTES};
+pub use error::{RetryChance, SessionError};
+pub use grant_exchange::{GrantExchange, GrantExchangeHandle};
 pub use leftovers::{LeftoverError, clear_shared_leftovers, remove_temporaries};
-pub use report::Observer;
-pub use role::Role;
-pub use run::{DataWay, Way, persist};
+pub use report::TransferObserver;
+pub use role::SessionRole;
+pub use run::{DataRoute, SessionWay, persist};
 pub use session::{
-    Admission, Advance, BrowseSummary, Browsing, Deed, Found, House, Operation, Outcome, OwnHouse, Request,
-    beats_tcp, browse, browse_here, check_protection, copy_between, copy_local, copy_with_peer, serve,
-    shared_journals,
+    AccessAdmission, AccessKind, AccessPolicy, AccessRequest, BrowseCall, BrowseItem, BrowseOperation,
+    BrowseSummary, OwnerAccessPolicy, SessionAdvance, TransferOutcome, beats_tcp, browse, browse_here,
+    check_protection, copy_between, copy_local, copy_with_peer, serve, shared_journals,
 };
 pub use settings::{
-    FabricWanted, FarEnds, JournalSettings, Peer, PoolShare, Settings, Transfer, TransferIdentity,
+    EndSettings, FabricWanted, FarEnds, JournalSettings, PeerChannel, PoolShare, TransferIdentity,
+    TransferRequest,
 };
 pub use spill_settings::{SpillDirectory, SpillSettings};
-pub use tuner_memory::{History, TunerMemory};
+pub use tuner_memory::{TunerHistory, TunerMemory};
 pub use verify::{
-    Difference, Examination, Examiner, Finding, Kept, KeptError, ManifestEntry, MetadataChecks,
-    MetadataDifference, Verified, Verifying,
+    EndExaminer, EntryDifference, EqualPairs, EqualPairsError, ExamineSettings, ManifestEntry,
+    MetadataChecks, MetadataDifference, TreeVerification, VerifyFinding, VerifyTotals,
 };

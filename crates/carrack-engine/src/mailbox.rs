@@ -5,23 +5,23 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use carrack_machine::{Closed, Monitor};
+use carrack_machine::{Monitor, MonitorClosed};
 use rustix::event::{EventfdFlags, eventfd};
 
 /// Requests that may wait before posting blocks: more than all endpoints and I/O threads together can have.
 const LETTERS_MAX: usize = 1024;
 
 /// A bounded queue whose reader sleeps in `poll`.
-pub(crate) struct Mailbox<T> {
+pub(crate) struct CommMailbox<T> {
     letters: Monitor<VecDeque<T>>,
-    event: Waker,
+    event: MailboxWaker,
 }
 
 /// Wakes the comm thread of a mailbox, for parts that outlive their access to the mailbox.
 #[derive(Clone)]
-pub(crate) struct Waker(Arc<OwnedFd>);
+pub(crate) struct MailboxWaker(Arc<OwnedFd>);
 
-impl Waker {
+impl MailboxWaker {
     /// Wakes the comm thread.
     pub(crate) fn wake(&self) {
         // The counter can't overflow: the comm thread reads it before each look.
@@ -29,20 +29,20 @@ impl Waker {
     }
 }
 
-impl<T> Mailbox<T> {
-    pub(crate) fn new() -> io::Result<Mailbox<T>> {
+impl<T> CommMailbox<T> {
+    pub(crate) fn new() -> io::Result<CommMailbox<T>> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Mailbox { letters: Monitor::new(VecDeque::new()), event: Waker(Arc::new(event)) })
+        Ok(CommMailbox { letters: Monitor::new(VecDeque::new()), event: MailboxWaker(Arc::new(event)) })
     }
 
     /// Returns a waker for parts that do not post.
-    pub(crate) fn waker(&self) -> Waker {
+    pub(crate) fn waker(&self) -> MailboxWaker {
         self.event.clone()
     }
 
     /// Posts a request, and waits while the mailbox is full. Not for the comm thread, which would wait for
     /// itself.
-    pub(crate) fn post(&self, letter: T) -> Result<(), Closed> {
+    pub(crate) fn post(&self, letter: T) -> Result<(), MonitorClosed> {
         let mut letter = Some(letter);
         self.letters.take(|letters| {
             if letters.len() >= LETTERS_MAX {
@@ -70,7 +70,7 @@ impl<T> Mailbox<T> {
         self.event.0.as_fd()
     }
 
-    /// Resets earlier wake-ups. Call it before [`Mailbox::drain`].
+    /// Resets earlier wake-ups. Call it before [`CommMailbox::drain`].
     pub(crate) fn listen(&self) {
         let _ = rustix::io::read(&*self.event.0, &mut [0; 8][..]);
     }

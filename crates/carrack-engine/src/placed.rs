@@ -1,10 +1,10 @@
 //! Layouts on the wire: the sink's, by which the source knows the target of each object, and the source's, by
 //! which the sink stripes a file alike.
 
-use carrack_layout::Geometry;
+use carrack_layout::StripeGeometry;
 use carrack_model::TargetId;
-use carrack_plan::{Layout, Mapped};
-use carrack_wire::message::{FilePlaced, Stripes};
+use carrack_plan::{BlockMapLayout, Layout};
+use carrack_wire::message::{FileLayoutMessage, StripeCounts};
 
 /// Blocks that are sent: a layout that has not repeated itself by then is assumed to begin again.
 const BLOCKS_MAX: usize = 2_000;
@@ -13,7 +13,7 @@ const BLOCKS_MAX: usize = 2_000;
 const BLOCK_BYTES_MIN: u64 = 64 << 10;
 
 /// Returns the sink's message about a file of `size` bytes.
-pub(crate) fn to_message(id: u64, layout: &dyn Layout, size: u64) -> FilePlaced {
+pub(crate) fn to_message(id: u64, layout: &dyn Layout, size: u64) -> FileLayoutMessage {
     let mut block_bytes = size.max(1);
     let mut offset = 0;
     for _ in 0..BLOCKS_MAX {
@@ -28,38 +28,38 @@ pub(crate) fn to_message(id: u64, layout: &dyn Layout, size: u64) -> FilePlaced 
     let blocks = (0..size.max(1)).step_by(usize::try_from(block_bytes).unwrap_or(usize::MAX));
     let targets: Vec<u64> = blocks.take(BLOCKS_MAX).map(|offset| layout.extent_at(offset).target.0).collect();
     let period = (1..targets.len()).find(|&period| targets[period..] == targets[..targets.len() - period]);
-    FilePlaced { id, block_bytes, targets: targets[..period.unwrap_or(targets.len())].to_vec() }
+    FileLayoutMessage { id, block_bytes, targets: targets[..period.unwrap_or(targets.len())].to_vec() }
 }
 
 /// Returns the layout of a message, or `None` if it is invalid.
-pub(crate) fn to_layout(message: &FilePlaced) -> Option<Box<dyn Layout>> {
+pub(crate) fn to_layout(message: &FileLayoutMessage) -> Option<Box<dyn Layout>> {
     if message.targets.len() > BLOCKS_MAX {
         return None;
     }
     let targets: Vec<TargetId> = message.targets.iter().copied().map(TargetId).collect();
-    Mapped::new(&targets, message.block_bytes).map(|layout| Box::new(layout) as Box<dyn Layout>)
+    BlockMapLayout::new(&targets, message.block_bytes).map(|layout| Box::new(layout) as Box<dyn Layout>)
 }
 
 /// Returns the message about a file's striping at the source, from which the sink preserves it.
-pub(crate) fn stripes_to_message(geometry: &Geometry) -> Option<Stripes> {
+pub(crate) fn stripes_to_message(geometry: &StripeGeometry) -> Option<StripeCounts> {
     let widest = geometry.widest()?;
-    Some(Stripes { count: widest.stripe_count, stripe_bytes: widest.stripe_bytes, pool: String::new() })
+    Some(StripeCounts { count: widest.stripe_count, stripe_bytes: widest.stripe_bytes, pool: String::new() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carrack_plan::{Composite, SingleTarget, Striped};
+    use carrack_plan::{CompositeLayout, SingleTarget, StripedLayout};
 
-    fn striped(targets: &[u64], stripe_bytes: u64) -> Striped {
-        Striped::new(targets.iter().copied().map(TargetId).collect(), stripe_bytes).unwrap()
+    fn striped(targets: &[u64], stripe_bytes: u64) -> StripedLayout {
+        StripedLayout::new(targets.iter().copied().map(TargetId).collect(), stripe_bytes).unwrap()
     }
 
     #[test]
     fn what_is_told_is_understood() {
         let mib = 1 << 20;
         let composite =
-            Composite::new(vec![(mib, striped(&[9], mib)), (0, striped(&[1, 2], 4 * mib))]).unwrap();
+            CompositeLayout::new(vec![(mib, striped(&[9], mib)), (0, striped(&[1, 2], 4 * mib))]).unwrap();
         let layouts: [(&dyn Layout, usize); 3] =
             [(&SingleTarget { target: TargetId(7) }, 1), (&striped(&[3, 1, 2], mib), 3), (&composite, 50)];
         for (layout, told) in layouts {
@@ -78,7 +78,7 @@ mod tests {
         for (block_bytes, count, is_layout) in
             [(0, 1, false), (1, 0, false), (1, BLOCKS_MAX + 1, false), (1, BLOCKS_MAX, true)]
         {
-            let message = FilePlaced { id: 1, block_bytes, targets: vec![1; count] };
+            let message = FileLayoutMessage { id: 1, block_bytes, targets: vec![1; count] };
             assert_eq!(to_layout(&message).is_some(), is_layout, "{block_bytes} {count}");
         }
     }

@@ -11,20 +11,20 @@ use std::thread::{self, Scope};
 
 use carrack_layout::disks_of;
 use carrack_machine::{
-    CgroupTree, Crew, Decision, LaneCrew, LanePlacement, Loads, Monitor, Moved, NodeSet, Placement, Request,
-    Scheme, SlotPool, Step, Topology, Zone, ZoneKind, follow_flows, lanes_wanted, nic, place, repair_zones,
-    watch_crew,
+    BindingLevel, CgroupTree, CoreZone, LaneCrew, LanePlacement, MachineLoads, Monitor, MoveResult, NodeSet,
+    Placement, PlacementDecision, PlacementRequest, PlacementScheme, SlotPool, ThreadCrew, Topology,
+    ZoneKind, follow_flows, lanes_wanted, nic, place, repair_zones, watch_crew,
 };
-use carrack_model::{Side, TransferSpec};
-use carrack_transport::{Link, Stream};
+use carrack_model::{FailureSide, TransferSpec};
+use carrack_transport::{ControlLink, DataConnection};
 
 use crate::error::SessionError;
 use crate::lanes::{LaneStart, LaneTransport, deal};
-use crate::settings::Settings;
+use crate::settings::EndSettings;
 
 /// The machine, as far as the placement needs it.
 pub(crate) struct HostPlacement {
-    scheme: Scheme,
+    scheme: PlacementScheme,
     zone: ZoneKind,
     /// The reason for small buffers, if they are.
     pool_reason: Option<String>,
@@ -34,18 +34,18 @@ pub(crate) struct HostPlacement {
 
 /// The demand of an end's lanes.
 pub(crate) struct LaneDemand<'a> {
-    pub(crate) side: Side,
+    pub(crate) side: FailureSide,
     pub(crate) lane_count: usize,
     /// I/O threads of all lanes.
     pub(crate) io_threads: usize,
-    pub(crate) streams: &'a [Stream],
+    pub(crate) streams: &'a [DataConnection],
     /// Directories on the storage that is read or written.
     pub(crate) directories: Vec<BorrowedFd<'a>>,
 }
 
 impl HostPlacement {
-    pub(crate) fn detect(settings: &Settings) -> HostPlacement {
-        let is_placed = settings.placement != Scheme::Off;
+    pub(crate) fn detect(settings: &EndSettings) -> HostPlacement {
+        let is_placed = settings.placement != PlacementScheme::Off;
         let topology = is_placed.then(|| without_old_zones(Topology::for_transfer()));
         let pool_reason = settings.pool_share.as_ref().map(|share| share.reason.clone());
         HostPlacement { scheme: settings.placement, zone: settings.zone, pool_reason, topology }
@@ -54,7 +54,8 @@ impl HostPlacement {
     /// Returns the number of lanes that the machine has separate places for.
     pub(crate) fn lane_places(&self) -> usize {
         // The number of threads does not count here: the lanes that they keep busy are computed elsewhere.
-        let request = Request { scheme: self.scheme, io_threads: usize::MAX, ..Request::default() };
+        let request =
+            PlacementRequest { scheme: self.scheme, io_threads: usize::MAX, ..PlacementRequest::default() };
         self.topology.as_ref().map_or(1, |topology| lanes_wanted(topology, &request))
     }
 
@@ -67,72 +68,73 @@ impl HostPlacement {
         };
         let is_bound = placement.lanes.iter().any(|lane| !lane.cpus().is_empty());
         let zone = self.zone(&placement)?;
-        let is_worth_telling = placement.scheme != Scheme::Off || self.scheme != Scheme::Auto;
+        let is_worth_telling =
+            placement.scheme != PlacementScheme::Off || self.scheme != PlacementScheme::Auto;
         let reasons = if is_worth_telling { placement.reasons.clone() } else { Vec::new() };
         let reasons = self.pool_reason.iter().cloned().chain(reasons);
         let words = reasons.chain(zone.as_ref().map(|zone| zone.note().to_string())).collect();
-        let news = Mutex::new(News { words, has_told_steps: false });
-        let plan = self.topology.filter(|_| is_bound).map(|topology| Plan { topology, request });
+        let news = Mutex::new(PlacementNews { words, has_told_steps: false });
+        let plan = self.topology.filter(|_| is_bound).map(|topology| PlacementPlan { topology, request });
         let flows = if plan.is_some() { flows_of(demand)? } else { Vec::new() };
-        let (crew, stop) = (Crew::new(placement), Monitor::new(()));
+        let (crew, stop) = (ThreadCrew::new(placement), Monitor::new(()));
         Ok(PlacedLanes { side: demand.side, crew, plan, flows, zone, news, stop })
     }
 
     /// Devices count only if there is more than one NUMA node to choose from.
-    fn request(&self, demand: &LaneDemand<'_>) -> Request {
+    fn request(&self, demand: &LaneDemand<'_>) -> PlacementRequest {
         let has_choice = self.topology.as_ref().is_some_and(|topology| topology.nodes_with_cores() > 1);
         let streams = if has_choice { demand.streams } else { &[] };
         let directories = if has_choice { &demand.directories[..] } else { &[] };
         let address = streams.first().and_then(|stream| stream.socket().local_addr().ok());
-        Request {
+        PlacementRequest {
             scheme: self.scheme,
             lanes: Some(demand.lane_count),
             io_threads: demand.io_threads,
             nic: address.and_then(|address| nic::nic_of_address(address.ip())),
             disks: directories.iter().flat_map(|directory| disks_of(*directory)).collect(),
-            ..Request::default()
+            ..PlacementRequest::default()
         }
     }
 
-    fn zone(&self, placement: &Placement) -> Result<Option<Zone>, SessionError> {
+    fn zone(&self, placement: &Placement) -> Result<Option<CoreZone>, SessionError> {
         let kind = self.zone;
         if kind == ZoneKind::Off {
             return Ok(None);
         }
         let cpus = placement.lanes.iter().fold(Default::default(), |cpus, lane| lane.cpus().union(&cpus));
         let mems = placement.lanes.iter().fold(NodeSet::new(), |mems, lane| mems.union(&lane.memory));
-        let zone = Zone::open(kind, &cpus, &mems);
+        let zone = CoreZone::open(kind, &cpus, &mems);
         zone.map(Some).map_err(|error| SessionError::refused(format!("--zone: {error}"), ""))
     }
 }
 
 /// The placement of an end's lanes, kept until this is dropped.
 pub(crate) struct PlacedLanes {
-    side: Side,
-    crew: Crew,
+    side: FailureSide,
+    crew: ThreadCrew,
     /// The input of the placement, if threads are bound.
-    plan: Option<Plan>,
+    plan: Option<PlacementPlan>,
     /// Each lane's data connections, if threads are bound.
     flows: Vec<Vec<TcpStream>>,
-    zone: Option<Zone>,
-    news: Mutex<News>,
+    zone: Option<CoreZone>,
+    news: Mutex<PlacementNews>,
     /// Closed when the lanes are not watched any more.
     stop: Monitor<()>,
 }
 
-struct Plan {
+struct PlacementPlan {
     topology: Topology,
-    request: Request,
+    request: PlacementRequest,
 }
 
-impl Plan {
+impl PlacementPlan {
     /// Computes the placement for the present load.
-    fn placed(&self, loads: &Loads) -> Placement {
-        place(&self.topology, &Request { core_loads: loads.cpus.clone(), ..self.request.clone() })
+    fn placed(&self, loads: &MachineLoads) -> Placement {
+        place(&self.topology, &PlacementRequest { core_loads: loads.cpus.clone(), ..self.request.clone() })
     }
 }
 
-struct News {
+struct PlacementNews {
     /// Decisions that were not reported yet.
     words: Vec<String>,
     /// True if the outcome of binding was reported.
@@ -160,7 +162,7 @@ impl PlacedLanes {
     /// Allocates the slots of all lanes.
     pub(crate) fn pools(
         &self,
-        settings: &Settings,
+        settings: &EndSettings,
         spec: &TransferSpec,
         lane_count: usize,
     ) -> Result<Vec<SlotPool>, SessionError> {
@@ -171,7 +173,7 @@ impl PlacedLanes {
     /// Combines each lane with its resources.
     pub(crate) fn starts<E>(
         &self,
-        links: Vec<Link>,
+        links: Vec<ControlLink>,
         pools: Vec<SlotPool>,
         transports: Vec<LaneTransport<E>>,
     ) -> Vec<LaneStart<E>> {
@@ -198,7 +200,7 @@ impl PlacedLanes {
         if !std::mem::replace(&mut news.has_told_steps, true) {
             words.extend(self.crew.notes());
         }
-        let end = if self.side == Side::Source { "source" } else { "sink" };
+        let end = if self.side == FailureSide::Source { "source" } else { "sink" };
         words.into_iter().map(|word| format!("{end}: {word}")).collect()
     }
 
@@ -215,7 +217,7 @@ impl PlacedLanes {
         WatchGuard(&self.stop)
     }
 
-    fn watch_by(&self, plan: &Plan) {
+    fn watch_by(&self, plan: &PlacementPlan) {
         let watched =
             watch_crew(&self.crew, &self.stop, &|loads| self.replan(plan, loads), &|decision, moved| {
                 self.tell_decision(decision, moved)
@@ -225,19 +227,19 @@ impl PlacedLanes {
         }
     }
 
-    fn replan(&self, plan: &Plan, loads: &Loads) -> Placement {
+    fn replan(&self, plan: &PlacementPlan, loads: &MachineLoads) -> Placement {
         self.follow_flows(plan);
         // No other process runs in a hard zone, and the lanes can't leave it.
-        let is_alone = self.zone.as_ref().is_some_and(Zone::is_hard);
+        let is_alone = self.zone.as_ref().is_some_and(CoreZone::is_hard);
         if is_alone { self.crew.placement() } else { plan.placed(loads) }
     }
 
-    fn tell_decision(&self, decision: &Decision, moved: &Moved) {
-        let how = if moved.step == Step::Seat { "" } else { " (as far as the kernel lets it)" };
+    fn tell_decision(&self, decision: &PlacementDecision, moved: &MoveResult) {
+        let how = if moved.step == BindingLevel::Seat { "" } else { " (as far as the kernel lets it)" };
         self.tell(format!("{decision}{how}"));
     }
 
-    fn follow_flows(&self, plan: &Plan) {
+    fn follow_flows(&self, plan: &PlacementPlan) {
         let arriving: Vec<Vec<u32>> =
             self.flows.iter().map(|streams| streams.iter().filter_map(nic::incoming_cpu).collect()).collect();
         follow_flows(&self.crew, &plan.topology, &arriving).into_iter().for_each(|word| self.tell(word));
@@ -248,7 +250,7 @@ impl PlacedLanes {
         self.lock().words.push(word);
     }
 
-    fn lock(&self) -> MutexGuard<'_, News> {
+    fn lock(&self) -> MutexGuard<'_, PlacementNews> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -283,23 +285,29 @@ fn flows_of(demand: &LaneDemand<'_>) -> Result<Vec<Vec<TcpStream>>, SessionError
 /// Returns lanes without binding.
 fn nowhere(lane_count: usize) -> Placement {
     let lanes = vec![LanePlacement::default(); lane_count];
-    Placement { scheme: Scheme::Off, lanes, reasons: Vec::new() }
+    Placement { scheme: PlacementScheme::Off, lanes, reasons: Vec::new() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carrack_machine::Duty;
+    use carrack_machine::ThreadDuty;
 
     const PAPERS: &str = include_str!("../../carrack-machine/tests/fixtures/mts-2x2x6.xml");
 
-    fn host(scheme: Scheme) -> HostPlacement {
+    fn host(scheme: PlacementScheme) -> HostPlacement {
         let topology = Topology::from_xml(PAPERS, "mts-2x2x6.xml").unwrap();
         HostPlacement { scheme, zone: ZoneKind::Off, topology: Some(topology), pool_reason: None }
     }
 
     fn demand(lane_count: usize) -> LaneDemand<'static> {
-        LaneDemand { side: Side::Sink, lane_count, io_threads: 8, streams: &[], directories: Vec::new() }
+        LaneDemand {
+            side: FailureSide::Sink,
+            lane_count,
+            io_threads: 8,
+            streams: &[],
+            directories: Vec::new(),
+        }
     }
 
     fn spec() -> TransferSpec {
@@ -308,9 +316,13 @@ mod tests {
 
     #[test]
     fn a_machine_wants_a_lane_for_each_socket_where_lanes_are_bound() {
-        for (scheme, places) in
-            [(Scheme::Auto, 2), (Scheme::Mts, 2), (Scheme::Mmb, 2), (Scheme::Single, 1), (Scheme::Off, 1)]
-        {
+        for (scheme, places) in [
+            (PlacementScheme::Auto, 2),
+            (PlacementScheme::Mts, 2),
+            (PlacementScheme::Mmb, 2),
+            (PlacementScheme::Single, 1),
+            (PlacementScheme::Off, 1),
+        ] {
             assert_eq!(host(scheme).lane_places(), places, "{scheme:?}");
         }
     }
@@ -319,11 +331,11 @@ mod tests {
     /// without binding.
     #[test]
     fn places_that_are_refused_are_done_without_and_said() {
-        let lanes = host(Scheme::Mts).place(&demand(2)).unwrap();
+        let lanes = host(PlacementScheme::Mts).place(&demand(2)).unwrap();
         let mut pool = lanes.pool(1, &spec(), 4).unwrap();
         let seated = std::thread::scope(|scope| {
             let lane = lanes.lane(1);
-            scope.spawn(move || drop(lane.sit(Duty::Io(0)))).join()
+            scope.spawn(move || drop(lane.sit(ThreadDuty::Io(0)))).join()
         });
         assert!(seated.is_ok());
         assert_eq!(pool.slot_count(), 4);
@@ -339,14 +351,14 @@ mod tests {
 
     #[test]
     fn work_is_watched_where_threads_are_bound_and_its_result_comes_back() {
-        for scheme in [Scheme::Mts, Scheme::Off] {
+        for scheme in [PlacementScheme::Mts, PlacementScheme::Off] {
             assert_eq!(watched(scheme, || 7), 7);
             let panicked = std::panic::catch_unwind(|| watched(scheme, || panic!("on purpose")));
             assert!(panicked.is_err());
         }
     }
 
-    fn watched(scheme: Scheme, work: fn() -> u32) -> u32 {
+    fn watched(scheme: PlacementScheme, work: fn() -> u32) -> u32 {
         let lanes = host(scheme).place(&demand(2)).unwrap();
         std::thread::scope(|scope| {
             let _watch = lanes.watch(scope);

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use carrack_model::limits::LANES_MAX;
 use carrack_model::{
-    EntryFailure, Event, FailureKind, FileReport, Fill, Kept, LaneReport, Loss, Lost, Notice, SIZE_CLASSES,
-    Side, SourceReport, TargetId, TargetReport, escape,
+    EntryFailure, FailureKind, FailureSide, FileReport, KeptMetadata, LaneReport, LossKind, MetadataLoss,
+    SIZE_CLASSES, SourceReport, StageFill, TargetId, TargetReport, TransferEvent, TransferNotice, escape,
 };
 use carrack_plan::TargetQueues;
-use carrack_wire::message::{self, Control};
+use carrack_wire::message::{self, ControlMessage};
 
 /// Targets in one report: the message is far smaller than the largest control message.
 const TARGETS_TOLD_MAX: usize = 1_000;
@@ -20,13 +20,17 @@ const TARGETS_TOLD_MAX: usize = 1_000;
 pub(crate) const FILES_TOLD_MAX: usize = 10;
 
 /// The observer of a transfer. Called from several threads; a call that takes long delays the transfer.
-pub trait Observer: Send + Sync {
+pub trait TransferObserver: Send + Sync {
     /// Handles an event.
-    fn event(&self, event: &Event);
+    fn event(&self, event: &TransferEvent);
 }
 
 /// Delivers an event to the observer if this end has one, and otherwise by `say` to the end that has one.
-pub(crate) fn deliver(event: Event, observer: Option<&dyn Observer>, say: impl FnOnce(Control)) {
+pub(crate) fn deliver(
+    event: TransferEvent,
+    observer: Option<&dyn TransferObserver>,
+    say: impl FnOnce(ControlMessage),
+) {
     match observer {
         Some(observer) => observer.event(&event),
         None => {
@@ -38,64 +42,70 @@ pub(crate) fn deliver(event: Event, observer: Option<&dyn Observer>, say: impl F
 }
 
 /// Returns the message for an event to the end that the user started, or `None` if it stays here.
-pub(crate) fn to_message(event: Event) -> Option<Control> {
+pub(crate) fn to_message(event: TransferEvent) -> Option<ControlMessage> {
     Some(match event {
-        Event::Failed(failure) => Control::Failure(message::Failure {
+        TransferEvent::Failed(failure) => ControlMessage::Failure(message::FailureMessage {
             path: failure.path.into(),
             kind: failure.kind as u32,
             detail: failure.detail,
         }),
-        Event::Notice(notice) => Control::Notice(notice_to_message(notice)),
-        Event::FileDigest { path, size, digest } => {
-            Control::Digest(message::Digest { path: path.into(), size, blake3: digest.into() })
+        TransferEvent::Notice(notice) => ControlMessage::Notice(notice_to_message(notice)),
+        TransferEvent::FileDigest { path, size, digest } => {
+            ControlMessage::Digest(message::DigestMessage { path: path.into(), size, blake3: digest.into() })
         }
-        Event::WouldCopy { path, size } => {
-            Control::WouldCopy(message::WouldCopy { path: path.into(), size, goes: false })
+        TransferEvent::WouldCopy { path, size } => {
+            ControlMessage::WouldCopy(message::DryRunLine { path: path.into(), size, goes: false })
         }
-        Event::WouldDelete { path } => {
-            Control::WouldCopy(message::WouldCopy { path: path.into(), size: 0, goes: true })
+        TransferEvent::WouldDelete { path } => {
+            ControlMessage::WouldCopy(message::DryRunLine { path: path.into(), size: 0, goes: true })
         }
-        Event::Targets { targets, .. } => Control::Targets(message::Targets {
+        TransferEvent::Targets { targets, .. } => ControlMessage::Targets(message::TargetsMessage {
             targets: targets.into_iter().map(target_to_message).collect(),
         }),
-        Event::Source(report) => Control::SourceDetail(source_to_message(report)),
-        Event::Placed(_) | Event::Connected { .. } | Event::Progress(_) => return None,
+        TransferEvent::Source(report) => ControlMessage::SourceDetail(source_to_message(report)),
+        TransferEvent::Placed(_) | TransferEvent::Connected { .. } | TransferEvent::Progress(_) => {
+            return None;
+        }
     })
 }
 
 /// Returns a notice of the wanted metadata that the carrack at the `end` does not support.
-pub(crate) fn lacking(wanted: Kept, known: Kept, end: &str) -> Option<Notice> {
+pub(crate) fn lacking(wanted: KeptMetadata, known: KeptMetadata, end: &str) -> Option<TransferNotice> {
     let lacking = wanted.lacking_in(known);
     if lacking.is_empty() {
         return None;
     }
-    Some(Notice::Warning(format!("not kept, as the carrack at the {end} is too old for it: {lacking}")))
+    Some(TransferNotice::Warning(format!(
+        "not kept, as the carrack at the {end} is too old for it: {lacking}"
+    )))
 }
 
-fn notice_to_message(notice: Notice) -> message::Notice {
+fn notice_to_message(notice: TransferNotice) -> message::NoticeMessage {
     match notice {
-        Notice::Text(text) | Notice::Detail(text) => message::Notice { text, ..Default::default() },
-        Notice::Warning(text) => message::Notice { kind: 1, text, ..Default::default() },
-        Notice::Decision(text) => message::Notice { kind: 3, text, ..Default::default() },
-        Notice::Loss(loss) => loss_to_message(loss),
-        Notice::Skipped { path, reason } => {
-            message::Notice { kind: 2, text: reason, path: path.into(), ..Default::default() }
+        TransferNotice::Text(text) | TransferNotice::Detail(text) => {
+            message::NoticeMessage { text, ..Default::default() }
+        }
+        TransferNotice::Warning(text) => message::NoticeMessage { kind: 1, text, ..Default::default() },
+        TransferNotice::Decision(text) => message::NoticeMessage { kind: 3, text, ..Default::default() },
+        TransferNotice::Loss(loss) => loss_to_message(loss),
+        TransferNotice::Skipped { path, reason } => {
+            message::NoticeMessage { kind: 2, text: reason, path: path.into(), ..Default::default() }
         }
     }
 }
 
-fn loss_to_message(loss: Loss) -> message::Notice {
+fn loss_to_message(loss: MetadataLoss) -> message::NoticeMessage {
     let text = loss.to_string();
-    let Loss { lost, reason, count } = loss;
+    let MetadataLoss { lost, reason, count } = loss;
     let (lost, what) = match lost {
-        Lost::Part(what) => (1, what),
-        Lost::Several(what) => (2, what),
-        Lost::Whole(noun) => (3, noun),
+        LossKind::Part(what) => (1, what),
+        LossKind::Several(what) => (2, what),
+        LossKind::Whole(noun) => (3, noun),
     };
-    message::Notice { kind: 4, text, count, lost, what, reason, ..Default::default() }
+    message::NoticeMessage { kind: 4, text, count, lost, what, reason, ..Default::default() }
 }
 
-fn target_to_message(report: TargetReport) -> message::Target {
+fn target_to_message(report: TargetReport) -> message::TargetMessage {
     let TargetReport {
         label,
         bytes,
@@ -107,7 +117,7 @@ fn target_to_message(report: TargetReport) -> message::Target {
         is_avoided,
         avoided_count,
     } = report;
-    message::Target {
+    message::TargetMessage {
         label,
         bytes,
         waiting,
@@ -120,7 +130,7 @@ fn target_to_message(report: TargetReport) -> message::Target {
     }
 }
 
-fn target_to_report(target: &message::Target) -> TargetReport {
+fn target_to_report(target: &message::TargetMessage) -> TargetReport {
     TargetReport {
         label: printable(&target.label),
         bytes: target.bytes,
@@ -165,7 +175,7 @@ fn source_to_report(detail: &message::SourceDetail) -> SourceReport {
     let lanes = detail.lanes.iter().take(LANES_MAX).map(|lane| LaneReport {
         bytes_sent: lane.bytes_sent,
         objects_sent: lane.objects_sent,
-        to_send: Fill { waiting: lane.send_waiting, room: lane.send_room },
+        to_send: StageFill { waiting: lane.send_waiting, room: lane.send_room },
         readers: lane.readers,
         streams: lane.streams,
     });
@@ -236,50 +246,54 @@ fn add(known: &mut TargetReport, more: &TargetReport) {
 }
 
 /// Returns the event of a message from the other end, which is `side`, or `None` if it has none.
-pub(crate) fn to_event(message: &Control, side: Side) -> Option<Event> {
+pub(crate) fn to_event(message: &ControlMessage, side: FailureSide) -> Option<TransferEvent> {
     Some(match message {
-        Control::Failure(failure) => Event::Failed(EntryFailure {
+        ControlMessage::Failure(failure) => TransferEvent::Failed(EntryFailure {
             path: failure.path.clone().into(),
             kind: FailureKind::from_code(failure.kind).unwrap_or(FailureKind::WriteError),
             detail: printable(&failure.detail),
         }),
-        Control::Notice(notice) => Event::Notice(notice_to_event(notice)),
-        Control::Digest(digest) => Event::FileDigest {
+        ControlMessage::Notice(notice) => TransferEvent::Notice(notice_to_event(notice)),
+        ControlMessage::Digest(digest) => TransferEvent::FileDigest {
             path: digest.path.clone().into(),
             size: digest.size,
             digest: digest.blake3.as_slice().try_into().ok()?,
         },
-        Control::Targets(message) => {
-            Event::Targets { side, targets: message.targets.iter().map(target_to_report).collect() }
+        ControlMessage::Targets(message) => {
+            TransferEvent::Targets { side, targets: message.targets.iter().map(target_to_report).collect() }
         }
-        Control::SourceDetail(detail) => Event::Source(source_to_report(detail)),
-        Control::WouldCopy(line) if line.goes => Event::WouldDelete { path: line.path.clone().into() },
-        Control::WouldCopy(line) => Event::WouldCopy { path: line.path.clone().into(), size: line.size },
+        ControlMessage::SourceDetail(detail) => TransferEvent::Source(source_to_report(detail)),
+        ControlMessage::WouldCopy(line) if line.goes => {
+            TransferEvent::WouldDelete { path: line.path.clone().into() }
+        }
+        ControlMessage::WouldCopy(line) => {
+            TransferEvent::WouldCopy { path: line.path.clone().into(), size: line.size }
+        }
         _ => return None,
     })
 }
 
-fn notice_to_event(notice: &message::Notice) -> Notice {
+fn notice_to_event(notice: &message::NoticeMessage) -> TransferNotice {
     let text = printable(&notice.text);
     match notice.kind {
-        2 => Notice::Skipped { path: notice.path.clone().into(), reason: text },
-        1 => Notice::Warning(text),
-        3 => Notice::Decision(text),
-        4 => loss_of(notice).map_or(Notice::Warning(text), Notice::Loss),
-        _ => Notice::Text(text),
+        2 => TransferNotice::Skipped { path: notice.path.clone().into(), reason: text },
+        1 => TransferNotice::Warning(text),
+        3 => TransferNotice::Decision(text),
+        4 => loss_of(notice).map_or(TransferNotice::Warning(text), TransferNotice::Loss),
+        _ => TransferNotice::Text(text),
     }
 }
 
 /// Returns `None` if the message does not name the loss.
-fn loss_of(notice: &message::Notice) -> Option<Loss> {
+fn loss_of(notice: &message::NoticeMessage) -> Option<MetadataLoss> {
     let what = printable(&notice.what);
     let lost = match notice.lost {
-        1 => Lost::Part(what),
-        2 => Lost::Several(what),
-        3 => Lost::Whole(what),
+        1 => LossKind::Part(what),
+        2 => LossKind::Several(what),
+        3 => LossKind::Whole(what),
         _ => return None,
     };
-    Some(Loss { lost, reason: printable(&notice.reason), count: notice.count })
+    Some(MetadataLoss { lost, reason: printable(&notice.reason), count: notice.count })
 }
 
 /// Escapes text of another machine, which must not control the terminal of this machine.
@@ -295,37 +309,41 @@ mod tests {
     fn events_survive_the_wire() {
         let path: Box<[u8]> = Box::from(&b"a/\xff"[..]);
         for event in [
-            Event::Failed(EntryFailure {
+            TransferEvent::Failed(EntryFailure {
                 path: path.clone(),
                 kind: FailureKind::Changed,
                 detail: "x".into(),
             }),
-            Event::Notice(Notice::Skipped { path: path.clone(), reason: "a socket".into() }),
-            Event::Notice(Notice::Warning("slow".into())),
-            lost(Lost::Part("the mode".into())),
-            lost(Lost::Several("ACLs".into())),
-            lost(Lost::Whole("device".into())),
-            Event::FileDigest { path: path.clone(), size: 3, digest: [9; 32] },
-            Event::WouldCopy { path: path.clone(), size: 7 },
-            Event::WouldDelete { path },
-            Event::Targets {
-                side: Side::Sink,
+            TransferEvent::Notice(TransferNotice::Skipped { path: path.clone(), reason: "a socket".into() }),
+            TransferEvent::Notice(TransferNotice::Warning("slow".into())),
+            lost(LossKind::Part("the mode".into())),
+            lost(LossKind::Several("ACLs".into())),
+            lost(LossKind::Whole("device".into())),
+            TransferEvent::FileDigest { path: path.clone(), size: 3, digest: [9; 32] },
+            TransferEvent::WouldCopy { path: path.clone(), size: 7 },
+            TransferEvent::WouldDelete { path },
+            TransferEvent::Targets {
+                side: FailureSide::Sink,
                 targets: vec![TargetReport { label: "OST0007".into(), bytes: 9, ..TargetReport::default() }],
             },
-            Event::Notice(Notice::Decision("readers 2 → 4".into())),
-            Event::Source(source()),
+            TransferEvent::Notice(TransferNotice::Decision("readers 2 → 4".into())),
+            TransferEvent::Source(source()),
         ] {
             let message = to_message(event.clone()).unwrap();
-            assert_eq!(to_event(&message, Side::Sink), Some(event));
+            assert_eq!(to_event(&message, FailureSide::Sink), Some(event));
         }
     }
 
-    fn lost(lost: Lost) -> Event {
-        Event::Notice(Notice::Loss(Loss { lost, reason: "not permitted".into(), count: 7 }))
+    fn lost(lost: LossKind) -> TransferEvent {
+        TransferEvent::Notice(TransferNotice::Loss(MetadataLoss {
+            lost,
+            reason: "not permitted".into(),
+            count: 7,
+        }))
     }
 
     fn source() -> SourceReport {
-        let to_send = Fill { waiting: 1, room: 9 };
+        let to_send = StageFill { waiting: 1, room: 9 };
         let lane = LaneReport { bytes_sent: 7, objects_sent: 1, to_send, readers: 4, streams: 2 };
         let file = FileReport { path: b"a/\xff"[..].into(), bytes: 9, bytes_done: 5, open_ms: 11 };
         SourceReport {
@@ -350,8 +368,14 @@ mod tests {
 
     #[test]
     fn a_peer_cannot_drive_the_terminal() {
-        let message =
-            Control::Notice(message::Notice { kind: 0, text: "\x1b[2J".into(), ..Default::default() });
-        assert_eq!(to_event(&message, Side::Sink), Some(Event::Notice(Notice::Text("\\u{1b}[2J".into()))));
+        let message = ControlMessage::Notice(message::NoticeMessage {
+            kind: 0,
+            text: "\x1b[2J".into(),
+            ..Default::default()
+        });
+        assert_eq!(
+            to_event(&message, FailureSide::Sink),
+            Some(TransferEvent::Notice(TransferNotice::Text("\\u{1b}[2J".into())))
+        );
     }
 }

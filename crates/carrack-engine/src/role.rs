@@ -1,30 +1,30 @@
 //! The two roles of a session's ends.
 
-use carrack_model::Side;
+use carrack_model::FailureSide;
 
 /// The part of this process in a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum SessionRole {
     /// It reads.
     Source,
     /// It writes.
     Sink,
 }
 
-impl Role {
+impl SessionRole {
     /// Returns the role of the other end.
-    pub(crate) fn other(self) -> Role {
+    pub(crate) fn other(self) -> SessionRole {
         match self {
-            Role::Source => Role::Sink,
-            Role::Sink => Role::Source,
+            SessionRole::Source => SessionRole::Sink,
+            SessionRole::Sink => SessionRole::Source,
         }
     }
 
     /// Returns the same as a side of events.
-    pub(crate) fn side(self) -> Side {
+    pub(crate) fn side(self) -> FailureSide {
         match self {
-            Role::Source => Side::Source,
-            Role::Sink => Side::Sink,
+            SessionRole::Source => FailureSide::Source,
+            SessionRole::Sink => FailureSide::Sink,
         }
     }
 }

@@ -6,14 +6,14 @@
 
 use std::time::{Duration, Instant};
 
-use carrack_model::{Event, Notice, Summary};
+use carrack_model::{TransferEvent, TransferNotice, TransferSummary};
 use carrack_plan::Backoff;
 use carrack_transport::random;
 
-use crate::abort::Abort;
-use crate::error::{Again, SessionError};
-use crate::report::Observer;
-use crate::session::{Advance, Outcome};
+use crate::abort::AbortHandle;
+use crate::error::{RetryChance, SessionError};
+use crate::report::TransferObserver;
+use crate::session::{SessionAdvance, TransferOutcome};
 use crate::stall::CRAWL_BYTES_PER_S;
 
 /// The time in which a new run tries to reach the other end if no process listens there.
@@ -31,16 +31,16 @@ const CRAWL_MIN: Duration = Duration::from_secs(5);
 
 /// The transport of a session, after the failures of earlier sessions of its run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Way {
+pub struct SessionWay {
     /// True to use no fabric.
     pub over_tcp: bool,
     /// The connections for objects.
-    pub data: DataWay,
+    pub data: DataRoute,
 }
 
 /// The connections for objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DataWay {
+pub enum DataRoute {
     /// Data connections.
     #[default]
     Usual,
@@ -52,7 +52,7 @@ pub enum DataWay {
 
 /// Runs sessions until one completes, or fails for a reason that would repeat, or `retries` of them in a row
 /// moved nothing. After a first session that never met the other end, the error decides on another try
-/// ([`Again`]). Waits while the other end has no room are no failed tries; but with no `retries` there is one
+/// ([`RetryChance`]). Waits while the other end has no room are no failed tries; but with no `retries` there is one
 /// session.
 ///
 /// `session` connects to the other end and runs one session, with this transport: over TCP after a session
@@ -60,21 +60,21 @@ pub enum DataWay {
 /// data connections were established and moved nothing. `abort` ends the wait between two sessions.
 pub fn persist(
     retries: u32,
-    observer: &dyn Observer,
-    abort: &Abort,
-    session: &mut dyn FnMut(Way) -> Outcome,
-) -> Outcome {
-    let mut run = Run {
+    observer: &dyn TransferObserver,
+    abort: &AbortHandle,
+    session: &mut dyn FnMut(SessionWay) -> TransferOutcome,
+) -> TransferOutcome {
+    let mut run = SessionRetries {
         retries,
         began: Instant::now(),
         backoff: Backoff::default(),
         turns: Backoff::default(),
         waited_for_turn: Duration::ZERO,
         has_stood: false,
-        way: Way::default(),
+        way: SessionWay::default(),
         broken_data_count: 0,
         session_count: 0,
-        summary: Summary::default(),
+        summary: TransferSummary::default(),
     };
     loop {
         let began = Instant::now();
@@ -83,8 +83,8 @@ pub fn persist(
         // A crawl with small segments is no better than a stall with large ones.
         let most = outcome.summary.bytes_done / began.elapsed().as_secs().max(1);
         let crawled =
-            run.way.data == DataWay::Cautious && began.elapsed() > CRAWL_MIN && most < CRAWL_BYTES_PER_S;
-        let advance = if crawled { outcome.advance.min(Advance::Stood) } else { outcome.advance };
+            run.way.data == DataRoute::Cautious && began.elapsed() > CRAWL_MIN && most < CRAWL_BYTES_PER_S;
+        let advance = if crawled { outcome.advance.min(SessionAdvance::Stood) } else { outcome.advance };
         let error = match outcome.result {
             Err(error) if run.goes_on(&error) && !abort.is_set() => error,
             result => return run.end(result),
@@ -95,7 +95,7 @@ pub fn persist(
     }
 }
 
-struct Run {
+struct SessionRetries {
     retries: u32,
     began: Instant,
     backoff: Backoff,
@@ -105,37 +105,37 @@ struct Run {
     waited_for_turn: Duration,
     has_stood: bool,
     /// For the next sessions.
-    way: Way,
+    way: SessionWay,
     /// Sessions in a row that moved nothing and whose data connections broke.
     broken_data_count: u32,
     /// Sessions that were established.
     session_count: u32,
-    summary: Summary,
+    summary: TransferSummary,
 }
 
-impl Run {
-    fn note(&mut self, outcome: &Outcome) {
-        self.has_stood |= outcome.advance >= Advance::Stood;
-        if outcome.advance >= Advance::Stood {
+impl SessionRetries {
+    fn note(&mut self, outcome: &TransferOutcome) {
+        self.has_stood |= outcome.advance >= SessionAdvance::Stood;
+        if outcome.advance >= SessionAdvance::Stood {
             self.turns.reset();
             self.waited_for_turn = Duration::ZERO;
         }
-        if outcome.advance == Advance::Moved {
+        if outcome.advance == SessionAdvance::Moved {
             self.backoff.reset();
         }
         self.summary = match self.session_count {
             0 => outcome.summary,
             _ => together(self.summary, outcome.summary, outcome.result.is_ok()),
         };
-        self.session_count += u32::from(outcome.advance >= Advance::Stood);
+        self.session_count += u32::from(outcome.advance >= SessionAdvance::Stood);
     }
 
     fn goes_on(&self, error: &SessionError) -> bool {
         let is_plausible = match error.again() {
-            Again::Never => false,
-            Again::OnceMet => self.has_stood,
-            Again::Soon => self.has_stood || self.began.elapsed() < SOON,
-            Again::Always => true,
+            RetryChance::Never => false,
+            RetryChance::OnceMet => self.has_stood,
+            RetryChance::Soon => self.has_stood || self.began.elapsed() < SOON,
+            RetryChance::Always => true,
         };
         is_plausible && self.retries > 0 && (self.is_turn(error) || self.backoff.tries() < self.retries)
     }
@@ -149,9 +149,9 @@ impl Run {
     fn wait(
         &mut self,
         error: &SessionError,
-        advance: Advance,
-        observer: &dyn Observer,
-        abort: &Abort,
+        advance: SessionAdvance,
+        observer: &dyn TransferObserver,
+        abort: &AbortHandle,
     ) -> Result<(), SessionError> {
         assert!(self.retries > 0, "without retries there is one session");
         // Without random bytes the wait is the shortest, which harms only a server to which many clients
@@ -171,18 +171,18 @@ impl Run {
         };
         let how = self.change_way(error, advance);
         let text = format!("{error}; {how} in {:.1} s{count}", wait.as_secs_f64());
-        observer.event(&Event::Notice(Notice::Warning(text)));
+        observer.event(&TransferEvent::Notice(TransferNotice::Warning(text)));
         if abort.wait(wait) { Err(abort.error()) } else { Ok(()) }
     }
 
     /// Chooses the transport of the next session after this error. Returns the choice as a text.
-    fn change_way(&mut self, error: &SessionError, advance: Advance) -> &'static str {
+    fn change_way(&mut self, error: &SessionError, advance: SessionAdvance) -> &'static str {
         assert!(self.broken_data_count < BROKEN_DATA_MAX, "after so many breaks the way has changed");
         if error.speaks_for_tcp() {
             self.way.over_tcp = true;
             return "trying TCP";
         }
-        if advance == Advance::Moved {
+        if advance == SessionAdvance::Moved {
             self.broken_data_count = 0;
             return "trying again";
         }
@@ -192,27 +192,27 @@ impl Run {
         }
         self.broken_data_count = 0;
         match self.way.data {
-            DataWay::Usual => {
-                self.way.data = DataWay::Cautious;
+            DataRoute::Usual => {
+                self.way.data = DataRoute::Cautious;
                 "large packets may be lost on the way: trying fewer data connections with small segments"
             }
-            DataWay::Cautious => {
-                self.way.data = DataWay::Control;
+            DataRoute::Cautious => {
+                self.way.data = DataRoute::Control;
                 "the data connections don't work: trying through the control channel, which is slower,"
             }
-            DataWay::Control => "trying again",
+            DataRoute::Control => "trying again",
         }
     }
 
     /// Later sessions may have advanced less than earlier ones.
-    fn end(&self, result: Result<(), SessionError>) -> Outcome {
+    fn end(&self, result: Result<(), SessionError>) -> TransferOutcome {
         let moved = self.summary.entries_done() > 0 || self.summary.bytes_done > 0;
         let advance = match (moved, self.has_stood) {
-            (true, _) => Advance::Moved,
-            (false, true) => Advance::Stood,
-            (false, false) => Advance::None,
+            (true, _) => SessionAdvance::Moved,
+            (false, true) => SessionAdvance::Stood,
+            (false, false) => SessionAdvance::None,
         };
-        Outcome { summary: self.summary, result, advance }
+        TransferOutcome { summary: self.summary, result, advance }
     }
 }
 
@@ -224,7 +224,7 @@ fn part_of(chance: u64) -> f64 {
 /// Returns the work of several sessions of a run. An entry or a byte counts once, however many sessions wrote
 /// it: each session keeps the entries that earlier ones had completed. So the last session counts if it
 /// completed, and otherwise the session with the most work.
-fn together(before: Summary, last: Summary, is_complete: bool) -> Summary {
+fn together(before: TransferSummary, last: TransferSummary, is_complete: bool) -> TransferSummary {
     let [mut files, mut symlinks, mut specials, mut bytes] = [
         (last.files_done, files_kept(&last), files_kept(&before)),
         (last.symlinks_done, last.symlinks_kept, before.symlinks_kept),
@@ -238,7 +238,7 @@ fn together(before: Summary, last: Summary, is_complete: bool) -> Summary {
         specials = specials.max(before.specials_done);
         bytes = bytes.max(before.bytes_done);
     }
-    Summary {
+    TransferSummary {
         files_done: files,
         directories_done: before.directories_done.max(last.directories_done),
         symlinks_done: symlinks,
@@ -253,7 +253,7 @@ fn together(before: Summary, last: Summary, is_complete: bool) -> Summary {
     }
 }
 
-fn files_kept(summary: &Summary) -> u64 {
+fn files_kept(summary: &TransferSummary) -> u64 {
     summary.entries_kept.saturating_sub(summary.symlinks_kept).saturating_sub(summary.specials_kept)
 }
 
@@ -264,31 +264,35 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Told(Mutex<Vec<String>>);
+    struct CollectedWarnings(Mutex<Vec<String>>);
 
-    impl Observer for Told {
-        fn event(&self, event: &Event) {
-            if let Event::Notice(Notice::Warning(text)) = event {
+    impl TransferObserver for CollectedWarnings {
+        fn event(&self, event: &TransferEvent) {
+            if let TransferEvent::Notice(TransferNotice::Warning(text)) = event {
                 self.0.lock().unwrap().push(text.clone());
             }
         }
     }
 
-    fn moved(files_done: u64, result: Result<(), SessionError>) -> Outcome {
-        Outcome { summary: Summary { files_done, ..Summary::default() }, result, advance: Advance::Moved }
+    fn moved(files_done: u64, result: Result<(), SessionError>) -> TransferOutcome {
+        TransferOutcome {
+            summary: TransferSummary { files_done, ..TransferSummary::default() },
+            result,
+            advance: SessionAdvance::Moved,
+        }
     }
 
     /// The summary of a session that kept these entries, symlinks and bytes.
-    fn summary(files_done: u64, bytes_done: u64, symlinks_done: u64, kept: [u64; 3]) -> Summary {
+    fn summary(files_done: u64, bytes_done: u64, symlinks_done: u64, kept: [u64; 3]) -> TransferSummary {
         let [entries_kept, symlinks_kept, bytes_kept] = kept;
-        Summary {
+        TransferSummary {
             files_done,
             bytes_done,
             symlinks_done,
             entries_kept,
             symlinks_kept,
             bytes_kept,
-            ..Summary::default()
+            ..TransferSummary::default()
         }
     }
 
@@ -311,20 +315,20 @@ mod tests {
     }
 
     /// Runs these sessions. Returns the outcome, the number of sessions, and the messages.
-    fn run(retries: u32, mut sessions: Vec<Outcome>) -> (Outcome, usize, Vec<String>) {
-        let (told, count) = (Told::default(), sessions.len());
+    fn run(retries: u32, mut sessions: Vec<TransferOutcome>) -> (TransferOutcome, usize, Vec<String>) {
+        let (told, count) = (CollectedWarnings::default(), sessions.len());
         sessions.reverse();
         let outcome =
-            persist(retries, &told, &Abort::new().unwrap(), &mut |_| sessions.pop().expect("one more"));
+            persist(retries, &told, &AbortHandle::new().unwrap(), &mut |_| sessions.pop().expect("one more"));
         (outcome, count - sessions.len(), told.0.into_inner().unwrap())
     }
 
-    fn unreached(again: Again) -> Outcome {
-        Outcome::failed(SessionError::Unreachable { message: "away".into(), hint: None, again })
+    fn unreached(again: RetryChance) -> TransferOutcome {
+        TransferOutcome::failed(SessionError::Unreachable { message: "away".into(), hint: None, again })
     }
 
-    fn away() -> Outcome {
-        unreached(Again::OnceMet)
+    fn away() -> TransferOutcome {
+        unreached(RetryChance::OnceMet)
     }
 
     #[test]
@@ -355,13 +359,15 @@ mod tests {
 
     #[test]
     fn a_first_session_that_met_nobody_is_the_last_and_so_is_one_that_would_be_the_same_again() {
-        for outcome in [away(), unreached(Again::Never), Outcome::failed(SessionError::PeerSilent)] {
+        for outcome in
+            [away(), unreached(RetryChance::Never), TransferOutcome::failed(SessionError::PeerSilent)]
+        {
             assert_eq!(run(8, vec![outcome]).1, 1);
         }
         for error in [SessionError::PeerGone, SessionError::PeerStalled(1)] {
-            assert_eq!(run(8, vec![Outcome::failed(error), moved(1, Ok(()))]).1, 2);
+            assert_eq!(run(8, vec![TransferOutcome::failed(error), moved(1, Ok(()))]).1, 2);
         }
-        for again in [Again::Soon, Again::Always] {
+        for again in [RetryChance::Soon, RetryChance::Always] {
             assert_eq!(run(8, vec![unreached(again), moved(1, Ok(()))]).1, 2, "{again:?}");
         }
         let full = SessionError::NoSpace { path: "x".into(), detail: "full".into() };
@@ -371,18 +377,18 @@ mod tests {
     }
 
     /// Three sessions for which the other end has no room, and one that completes.
-    fn turns() -> Vec<Outcome> {
+    fn turns() -> Vec<TransferOutcome> {
         let waits = [Some(Duration::from_millis(1)), None, Some(Duration::from_millis(200))];
-        let full = waits.map(|wait| Outcome::failed(SessionError::later("full", "", wait)));
+        let full = waits.map(|wait| TransferOutcome::failed(SessionError::later("full", "", wait)));
         full.into_iter().chain([moved(1, Ok(()))]).collect()
     }
 
-    fn stood(error: SessionError) -> Outcome {
-        Outcome { advance: Advance::Stood, ..Outcome::failed(error) }
+    fn stood(error: SessionError) -> TransferOutcome {
+        TransferOutcome { advance: SessionAdvance::Stood, ..TransferOutcome::failed(error) }
     }
 
     /// A session whose data connection broke, which may mean that the other end was killed.
-    fn reset() -> Outcome {
+    fn reset() -> TransferOutcome {
         let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
         stood(SessionError::Transport(carrack_transport::TransportError::Io(reset)))
     }
@@ -402,7 +408,7 @@ mod tests {
     #[test]
     fn data_connections_that_move_nothing_are_done_without_in_the_end() {
         let left = SessionError::PeerLeft { message: "stalled".into(), hint: None, is_of_data: true };
-        let told = Told::default();
+        let told = CollectedWarnings::default();
         let (mut ways, mut sessions) = (
             Vec::new(),
             vec![
@@ -414,12 +420,12 @@ mod tests {
                 stood(SessionError::PeerGone),
             ],
         );
-        let outcome = persist(3, &told, &Abort::new().unwrap(), &mut |way| {
+        let outcome = persist(3, &told, &AbortHandle::new().unwrap(), &mut |way| {
             ways.push(way.data);
             sessions.pop().unwrap()
         });
         assert!(outcome.result.is_ok());
-        use DataWay::{Cautious, Control, Usual};
+        use DataRoute::{Cautious, Control, Usual};
         assert_eq!(ways, [Usual, Usual, Cautious, Cautious, Control, Control]);
         let told = told.0.lock().unwrap();
         assert!(
@@ -428,7 +434,7 @@ mod tests {
         );
 
         let (mut ways, mut sessions) = (Vec::new(), vec![moved(1, Ok(())), reset(), reset(), reset()]);
-        persist(4, &Told::default(), &Abort::new().unwrap(), &mut |way| {
+        persist(4, &CollectedWarnings::default(), &AbortHandle::new().unwrap(), &mut |way| {
             ways.push(way.data);
             sessions.pop().unwrap()
         });
@@ -440,10 +446,10 @@ mod tests {
         for is_forced in [false, true] {
             let error = Box::new(SessionError::PeerGone);
             let broken = SessionError::Over { provider: "efa".into(), is_forced, error };
-            let told = Told::default();
+            let told = CollectedWarnings::default();
             let mut sessions = vec![moved(3, Ok(())), moved(2, gone()), moved(1, Err(broken))];
             let mut over_tcp = Vec::new();
-            let outcome = persist(3, &told, &Abort::new().unwrap(), &mut |way| {
+            let outcome = persist(3, &told, &AbortHandle::new().unwrap(), &mut |way| {
                 over_tcp.push(way.over_tcp);
                 sessions.pop().unwrap()
             });
@@ -460,7 +466,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_ends_the_wait() {
-        let abort = Abort::new().unwrap();
+        let abort = AbortHandle::new().unwrap();
         let began = Instant::now();
         let mut count = 0;
         let outcome = std::thread::scope(|scope| {
@@ -468,7 +474,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(600));
                 abort.interrupt();
             });
-            persist(64, &Told::default(), &abort, &mut |_| {
+            persist(64, &CollectedWarnings::default(), &abort, &mut |_| {
                 count += 1;
                 stood(SessionError::PeerGone)
             })

@@ -6,29 +6,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use carrack_layout::{FileSystem, FileSystems, Medium, StorageTarget};
-use carrack_machine::{Descriptors, MemoryLimit, Scheme, ZoneKind};
+use carrack_layout::{FileSystems, MountedFileSystem, StorageMedium, StorageTarget};
+use carrack_machine::{DescriptorBudget, MemoryLimit, PlacementScheme, ZoneKind};
 use carrack_model::limits::{
     CLASS_BYTES_MAX, GROUP_BYTES, GROUP_MS, IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN,
     SPILL_DIRECTORIES_MAX, STALL_MS_DEFAULT, STALL_MS_MIN,
 };
 use carrack_model::{
-    Durability, Event, Fidelity, Notice, PolicyChoice, RunToken, Scheduling, Selection, SinkIo, SourceIo,
-    TransferId, TransferSpec, Verify, json_bytes,
+    Durability, MetadataFidelity, PolicyChoice, RunToken, ScanSelection, SchedulingOptions, SinkIo, SourceIo,
+    TransferEvent, TransferId, TransferNotice, TransferSpec, WriteVerification, json_bytes,
 };
-use carrack_plan::{RateLimits, RateSteps, Rates};
-use carrack_storage::{Base, Filter, Purpose};
-use carrack_transport::Channel;
+use carrack_plan::{RateCaps, RateLimits, RateSteps};
+use carrack_storage::{PathBase, PathPurpose, ScanFilter};
+use carrack_transport::ControlChannel;
 use carrack_wire::message::{self, MessageError};
 use carrack_wire::{from_json, to_json};
 use serde::{Deserialize, Serialize};
 
-use crate::chunks::Feed;
+use crate::chunks::ChunkFeedHandle;
 use crate::error::SessionError;
-use crate::grant_exchange::Sharing;
-use crate::report::Observer;
+use crate::grant_exchange::GrantExchangeHandle;
+use crate::report::TransferObserver;
 use crate::spill_settings::SpillSettings;
-use crate::tuner_memory::History;
+use crate::tuner_memory::TunerHistory;
 
 /// The buffers of all ends in a process get one of this number of parts of the memory that a limit leaves.
 const POOL_PARTS_DEFAULT: u64 = 4;
@@ -45,7 +45,7 @@ const ACCOUNT_NAME_BYTES_MAX: usize = 255;
 /// Settings on which the two ends need not agree. The far end of an ssh session gets them from the near end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct EndSettings {
     /// Bytes of payload memory (slots).
     pub pool_bytes: u64,
     /// The part of that which the limits of this process leave, if they leave less. Not sent to the other
@@ -64,7 +64,7 @@ pub struct Settings {
     /// The I/O method of writing large files (L8).
     pub sink_io: SinkIo,
     /// The choice of the next storage target, and its limits (L7, L15).
-    pub scheduling: Scheduling,
+    pub scheduling: SchedulingOptions,
     /// Mounts that are a target each. An end uses those that it has.
     #[serde(with = "json_bytes::list")]
     pub target_sets: Vec<PathBuf>,
@@ -73,13 +73,13 @@ pub struct Settings {
     /// Lanes; 0 to choose by the machines and the load.
     pub lanes: usize,
     /// The placement of threads and buffers (N1 to N3).
-    pub placement: Scheme,
+    pub placement: PlacementScheme,
     /// The way in which the cores of the transfer are kept (M3).
     pub zone: ZoneKind,
     /// The records of a sink, and their times.
     pub journal: JournalSettings,
     /// The check by which the sink verifies that an object was stored.
-    pub verify: Verify,
+    pub verify: WriteVerification,
     /// The silence after which the other end counts as dead, and the longest time without progress on the
     /// data path; a second at least.
     pub stall: Duration,
@@ -100,19 +100,19 @@ pub struct Settings {
     #[serde(with = "unix_ms")]
     pub deadline: Option<SystemTime>,
     /// The source's metadata beyond mode and time.
-    pub fidelity: Fidelity,
+    pub fidelity: MetadataFidelity,
     /// The entries that the source selects.
-    pub selection: Selection,
+    pub selection: ScanSelection,
     /// True if the tuner changes settings while the session runs (Y4, Y5, Y7).
     pub tunes: bool,
     /// The results of earlier sessions between these ends, if this end is the source. Not sent to the other
     /// end, which has its own.
     #[serde(skip)]
-    pub history: Option<History>,
+    pub history: Option<TunerHistory>,
     /// The exchange through which this end asks for shared targets (L10). Not sent to the other end, which
     /// has its own.
     #[serde(skip)]
-    pub sharing: Option<Sharing>,
+    pub sharing: Option<GrantExchangeHandle>,
     /// The rate of all targets by the time of day, at this end. Not sent to the other end, which obeys
     /// `scheduling`.
     #[serde(skip)]
@@ -156,9 +156,9 @@ pub enum FabricWanted {
     Provider(String),
 }
 
-impl Default for Settings {
+impl Default for EndSettings {
     fn default() -> Self {
-        Settings {
+        EndSettings {
             pool_bytes: POOL_BYTES_DEFAULT,
             pool_share: None,
             io_threads: 0,
@@ -166,22 +166,22 @@ impl Default for Settings {
             ports: None,
             source_io: SourceIo::Auto,
             sink_io: SinkIo::Auto,
-            scheduling: Scheduling::default(),
+            scheduling: SchedulingOptions::default(),
             target_sets: Vec::new(),
             recall: false,
             lanes: 0,
-            placement: Scheme::Auto,
+            placement: PlacementScheme::Auto,
             zone: ZoneKind::Off,
             journal: JournalSettings::default(),
-            verify: Verify::Object,
+            verify: WriteVerification::Object,
             stall: Duration::from_millis(STALL_MS_DEFAULT.into()),
             special_modes: true,
             idle: None,
             spill: SpillSettings::default(),
             class: String::new(),
             deadline: None,
-            fidelity: Fidelity::default(),
-            selection: Selection::default(),
+            fidelity: MetadataFidelity::default(),
+            selection: ScanSelection::default(),
             tunes: true,
             history: None,
             sharing: None,
@@ -225,21 +225,21 @@ impl Default for JournalSettings {
 
 /// A transfer that the user requested. Paths are as typed, on the end that they belong to.
 #[derive(Clone, Debug)]
-pub struct Transfer {
+pub struct TransferRequest {
     /// The specification on which both ends must agree.
     pub spec: TransferSpec,
     /// The settings on which they need not agree.
-    pub settings: Settings,
+    pub settings: EndSettings,
     /// The sources. A trailing slash means the contents of a directory.
     pub sources: Vec<PathBuf>,
     /// The start of their paths, for an initiator that is the source.
-    pub source_base: Base,
+    pub source_base: PathBase,
     /// The destination. A trailing slash means a directory.
     pub destination: PathBuf,
     /// The identity of the transfer over all of its sessions. Without it no journal is kept.
     pub identity: Option<TransferIdentity>,
     /// The feed of chunks, if the source does not scan. Only for an initiator that is the source.
-    pub feed: Option<Feed>,
+    pub feed: Option<ChunkFeedHandle>,
 }
 
 /// The identity by which a transfer is recognized.
@@ -285,9 +285,9 @@ impl TransferIdentity {
 
 /// The connection to the other end.
 #[derive(Debug)]
-pub struct Peer {
+pub struct PeerChannel {
     /// The control channel, such as the pipes of an ssh process.
-    pub channel: Channel,
+    pub channel: ControlChannel,
     /// The other host's name, for dialling it.
     pub host: String,
     /// A bearer token for an end that requires one; empty for none.
@@ -298,29 +298,29 @@ pub struct Peer {
 #[derive(Debug)]
 pub struct FarEnds {
     /// To the end that reads.
-    pub source: Peer,
+    pub source: PeerChannel,
     /// To the end that writes.
-    pub sink: Peer,
+    pub sink: PeerChannel,
     /// True if the data passes through this process, for ends that can't reach each other.
     pub relays: bool,
 }
 
-impl Peer {
+impl PeerChannel {
     /// Creates a peer behind two pipes, which another program protects.
-    pub fn over_pipes(input: OwnedFd, output: OwnedFd, host: String) -> Peer {
-        Peer { channel: Channel::Pipes { input, output }, host, token: String::new() }
+    pub fn over_pipes(input: OwnedFd, output: OwnedFd, host: String) -> PeerChannel {
+        PeerChannel { channel: ControlChannel::Pipes { input, output }, host, token: String::new() }
     }
 }
 
 /// The rate limits of one end, for all of its lanes together.
 #[derive(Clone)]
-pub(crate) struct Limits {
+pub(crate) struct EndRateLimits {
     pub(crate) rates: Arc<RateLimits>,
     /// The start of the queues' time.
     pub(crate) began: Instant,
 }
 
-impl Settings {
+impl EndSettings {
     /// Returns true if objects are taken one by one, even from a single target: there is a rate limit, or
     /// others may get the target next.
     pub(crate) fn holds_back(&self) -> bool {
@@ -328,14 +328,14 @@ impl Settings {
     }
 
     /// Returns the rate limits of one end from now on.
-    pub(crate) fn limits(&self) -> Limits {
-        let Scheduling { rate, target_rate, .. } = self.scheduling;
-        let rates = RateLimits::new(Rates { all: rate, each: target_rate });
+    pub(crate) fn limits(&self) -> EndRateLimits {
+        let SchedulingOptions { rate, target_rate, .. } = self.scheduling;
+        let rates = RateLimits::new(RateCaps { all: rate, each: target_rate });
         let rates = match &self.timetable {
             Some(steps) => rates.following(steps.clone(), since_1970()),
             None => rates,
         };
-        Limits { rates: Arc::new(rates), began: Instant::now() }
+        EndRateLimits { rates: Arc::new(rates), began: Instant::now() }
     }
 
     /// Returns the number of threads of the scan. The scan shares the cores with the I/O threads, and two
@@ -350,7 +350,7 @@ impl Settings {
     /// Returns the number of I/O threads for storage that can use `preferred`; fewer if the process may have
     /// few descriptors.
     pub(crate) fn io_thread_count(&self, preferred: u32) -> usize {
-        let descriptors = Descriptors::of_this_process();
+        let descriptors = DescriptorBudget::of_this_process();
         match self.io_threads {
             0 => (preferred as usize).clamp(2, descriptors.threads(64)),
             count => count.min(descriptors.threads(IO_THREADS_MAX)),
@@ -360,7 +360,7 @@ impl Settings {
     /// Returns the most I/O threads that the tuner may use after `start`: four times as many, but no more
     /// than 64. A number that the user chose stays.
     pub(crate) fn io_threads_most(&self, start: usize) -> usize {
-        let most = Descriptors::of_this_process().threads(64);
+        let most = DescriptorBudget::of_this_process().threads(64);
         if self.tunes && self.io_threads == 0 { (4 * start).min(most).max(start) } else { start }
     }
 
@@ -376,7 +376,7 @@ impl Settings {
     ///
     /// # Errors
     /// Refuses buffers that the machine does not have, and objects for which the limits leave too little.
-    pub(crate) fn within_memory(&self, ends: u64, slot_bytes: u32) -> Result<Settings, SessionError> {
+    pub(crate) fn within_memory(&self, ends: u64, slot_bytes: u32) -> Result<EndSettings, SessionError> {
         let info = rustix::system::sysinfo();
         let memory_bytes = info.totalram.saturating_mul(info.mem_unit.into());
         if self.pool_bytes > memory_bytes {
@@ -387,7 +387,7 @@ impl Settings {
         }
         let limit = MemoryLimit::of_this_process();
         let share = limit.map_or(Ok(None), |limit| self.share_of(&limit, ends, slot_bytes))?;
-        Ok(Settings { pool_share: share, ..self.clone() })
+        Ok(EndSettings { pool_share: share, ..self.clone() })
     }
 
     /// Returns the buffers of one of `ends` ends within a limit; `None` if they may have the requested size.
@@ -413,9 +413,12 @@ impl Settings {
     }
 
     /// Reports buffers that are smaller than the user chose.
-    pub(crate) fn tell_smaller_pool(&self, observer: &dyn Observer) {
+    pub(crate) fn tell_smaller_pool(&self, observer: &dyn TransferObserver) {
         if let (Some(share), true) = (&self.pool_share, self.has_own_pool()) {
-            observer.event(&Event::Notice(Notice::Warning(format!("--buffer: {}", share.reason))));
+            observer.event(&TransferEvent::Notice(TransferNotice::Warning(format!(
+                "--buffer: {}",
+                share.reason
+            ))));
         }
     }
 
@@ -431,11 +434,11 @@ impl Settings {
 
     /// Returns the known facts about this end's file systems. Mounts of a set that do not exist here are the
     /// other end's.
-    pub(crate) fn file_systems(&self, base: &Base) -> Result<FileSystems, SessionError> {
+    pub(crate) fn file_systems(&self, base: &PathBase) -> Result<FileSystems, SessionError> {
         let here = self
             .target_sets
             .iter()
-            .filter(|path| base.look(path, Purpose::Write).is_ok_and(|looked| looked.is_directory));
+            .filter(|path| base.look(path, PathPurpose::Write).is_ok_and(|looked| looked.is_directory));
         let here: Vec<PathBuf> = here.cloned().collect();
         base.file_systems(&here).map_err(|error| {
             let hint = "name each mount once, by its mount point";
@@ -445,9 +448,9 @@ impl Settings {
 
     /// Returns the settings for a sink, which does not need the list of selected names, but knows that there
     /// is one.
-    pub(crate) fn for_sink(&self) -> Settings {
+    pub(crate) fn for_sink(&self) -> EndSettings {
         let names = self.selection.names.as_ref().map(|_| Arc::default());
-        Settings { selection: Selection { names, ..self.selection.clone() }, ..self.clone() }
+        EndSettings { selection: ScanSelection { names, ..self.selection.clone() }, ..self.clone() }
     }
 
     /// Encodes the settings for the other end, which checks their ranges.
@@ -456,8 +459,8 @@ impl Settings {
     }
 
     /// Decodes a peer's settings.
-    pub(crate) fn of_json(text: &str) -> Result<Settings, MessageError> {
-        let settings: Settings = from_json(text)?;
+    pub(crate) fn of_json(text: &str) -> Result<EndSettings, MessageError> {
+        let settings: EndSettings = from_json(text)?;
         settings.check().map_err(MessageError::OutOfRange)?;
         Ok(settings)
     }
@@ -489,7 +492,7 @@ impl Settings {
             ("the class", self.class.len() <= CLASS_BYTES_MAX),
             ("a name of a user or group", !has_long_name),
             ("a time", self.selection.newer.is_none_or(|newer| newer.nanoseconds < 1_000_000_000)),
-            ("a pattern", Filter::new(&self.selection).is_ok()),
+            ("a pattern", ScanFilter::new(&self.selection).is_ok()),
         ];
         good.iter().find(|(_, is_good)| !is_good).map_or(Ok(()), |(what, _)| Err(*what))
     }
@@ -535,7 +538,7 @@ const DEPTH_OF_LAYOUTS: u32 = 32;
 
 /// Returns the I/O threads that a directory's storage can use, with `mounts` disks or servers mounted beneath
 /// it: a thread for each, and at least the number that a single disk can use.
-pub(crate) fn depth_of(file_system: &FileSystem, mounts: usize) -> u32 {
+pub(crate) fn depth_of(file_system: &MountedFileSystem, mounts: usize) -> u32 {
     let own = file_system.own_target().depth;
     let own = if file_system.has_layouts() { own.max(DEPTH_OF_LAYOUTS) } else { own };
     match u32::try_from(mounts).unwrap_or(u32::MAX) {
@@ -547,13 +550,13 @@ pub(crate) fn depth_of(file_system: &FileSystem, mounts: usize) -> u32 {
 /// Returns the requests in flight at one target, if the user allows `in_flight_max` (0: the storage's
 /// preference). Memory can't be congested: the number of threads is its only limit.
 pub(crate) fn depth_of_queue(target: &StorageTarget, in_flight_max: u32) -> u32 {
-    let own = if target.medium == Medium::Memory { u32::MAX } else { target.depth };
+    let own = if target.medium == StorageMedium::Memory { u32::MAX } else { target.depth };
     if in_flight_max == 0 { own } else { in_flight_max }
 }
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::{Account, AccountMap, Kept, LinkPolicy, ModeChange, NO_NUMBER, Timestamp};
+    use carrack_model::{AccountMap, AccountRef, KeptMetadata, LinkPolicy, ModeChange, NO_NUMBER, Timestamp};
 
     use std::time::UNIX_EPOCH;
 
@@ -566,7 +569,7 @@ mod tests {
             limit_bytes: (free_mib + 8) << 20,
             free_bytes: free_mib << 20,
         };
-        let settings = Settings { pool_bytes: pool_mib << 20, ..Settings::default() };
+        let settings = EndSettings { pool_bytes: pool_mib << 20, ..EndSettings::default() };
         let share = settings.share_of(&limit, ends, 1 << 20);
         share.map(|share| share.map(|share| share.bytes >> 20)).map_err(|error| error.hint())
     }
@@ -580,27 +583,32 @@ mod tests {
         assert_eq!(share(100, 120, 1), Ok(Some(60)), "not all of what was asked for does");
         assert_eq!(share(256, 20, 2), Ok(Some(4)), "the fewest slots");
         assert!(share(256, 12, 2).unwrap_err().is_some_and(|hint| hint.contains("--object-size")));
-        let settings = Settings {
+        let settings = EndSettings {
             pool_share: Some(PoolShare { bytes: 11 << 20, reason: String::new() }),
-            ..Settings::default()
+            ..EndSettings::default()
         };
-        let told = Settings::of_json(&settings.to_json()).unwrap();
-        assert_eq!((settings.slot_count(1 << 20), told), (11, Settings::default()));
+        let told = EndSettings::of_json(&settings.to_json()).unwrap();
+        assert_eq!((settings.slot_count(1 << 20), told), (11, EndSettings::default()));
     }
 
     #[test]
     fn settings_survive_the_wire() {
-        let settings = Settings {
+        let settings = EndSettings {
             pool_bytes: 1 << 30,
             io_threads: 3,
             ports: Some(50_000..=50_010),
             source_io: SourceIo::Direct,
             sink_io: SinkIo::Writeback,
-            scheduling: Scheduling { rate: 7, target_rate: 8, in_flight_max: 9, ..Scheduling::default() },
+            scheduling: SchedulingOptions {
+                rate: 7,
+                target_rate: 8,
+                in_flight_max: 9,
+                ..SchedulingOptions::default()
+            },
             target_sets: vec!["/mnt/a".into(), "/mnt/b".into()],
             recall: true,
             lanes: 2,
-            placement: Scheme::Mmb,
+            placement: PlacementScheme::Mmb,
             zone: ZoneKind::Soft,
             journal: JournalSettings {
                 is_on: false,
@@ -609,7 +617,7 @@ mod tests {
                 group_bytes: 7,
                 group_time: Duration::from_millis(8),
             },
-            verify: Verify::Readback,
+            verify: WriteVerification::Readback,
             stall: Duration::from_secs(7),
             spill: SpillSettings {
                 source: vec![crate::SpillDirectory { directory: "/nvme".into(), bytes: 1 << 40 }],
@@ -619,11 +627,11 @@ mod tests {
             },
             class: "night".into(),
             deadline: Some(UNIX_EPOCH + Duration::from_millis(1_795_399_200_001)),
-            fidelity: Fidelity {
-                kept: Kept { groups: false, ..Kept::ALL },
+            fidelity: MetadataFidelity {
+                kept: KeptMetadata { groups: false, ..KeptMetadata::ALL },
                 numeric_ids: true,
-                user: Some(Account { number: 7, name: b""[..].into() }),
-                group: Some(Account { number: NO_NUMBER, name: b"data"[..].into() }),
+                user: Some(AccountRef { number: 7, name: b""[..].into() }),
+                group: Some(AccountRef { number: NO_NUMBER, name: b"data"[..].into() }),
                 user_map: AccountMap::parse("a*:7").unwrap(),
                 group_map: AccountMap::parse("0-9:x,:y").unwrap(),
                 perms: true,
@@ -631,7 +639,7 @@ mod tests {
                 omit_times: true,
                 omit_dir_times: true,
             },
-            selection: Selection {
+            selection: ScanSelection {
                 patterns: vec!["*.o".into(), "!keep.o".into()],
                 size_min: 7,
                 size_max: Some(0),
@@ -642,44 +650,50 @@ mod tests {
             },
             tunes: false,
             segment_bytes: Some(536),
-            ..Settings::default()
+            ..EndSettings::default()
         };
-        assert_eq!(Settings::of_json(&settings.to_json()), Ok(settings.clone()));
+        assert_eq!(EndSettings::of_json(&settings.to_json()), Ok(settings.clone()));
         for policy in ["round-robin", "threshold:1,2,3", "adaptive"] {
-            let scheduling = Scheduling { policy: policy.parse().unwrap(), ..settings.scheduling };
-            let settings = Settings { scheduling, ..settings.clone() };
-            assert_eq!(Settings::of_json(&settings.to_json()), Ok(settings));
+            let scheduling = SchedulingOptions { policy: policy.parse().unwrap(), ..settings.scheduling };
+            let settings = EndSettings { scheduling, ..settings.clone() };
+            assert_eq!(EndSettings::of_json(&settings.to_json()), Ok(settings));
         }
         // A missing value has its default.
-        assert_eq!(Settings::of_json("{}"), Ok(Settings::default()));
+        assert_eq!(EndSettings::of_json("{}"), Ok(EndSettings::default()));
     }
 
     #[test]
     fn what_no_end_can_work_with_is_refused() {
-        let default = Settings::default;
-        let long = Account { number: 7, name: vec![b'a'; 256].into() };
+        let default = EndSettings::default;
+        let long = AccountRef { number: 7, name: vec![b'a'; 256].into() };
         let directory = crate::SpillDirectory { directory: "/nvme".into(), bytes: 1 };
         let patterns = vec!["{a".to_owned()];
         let endless = PolicyChoice::Threshold { window: Duration::MAX, threshold: Duration::ZERO, skips: 0 };
         for bad in [
-            Settings { ports: Some(0..=7), ..default() },
-            Settings { lanes: LANES_MAX + 1, ..default() },
-            Settings { stall: Duration::from_millis(u64::from(STALL_MS_MIN) - 1), ..default() },
-            Settings { stall: Duration::MAX, ..default() },
-            Settings {
+            EndSettings { ports: Some(0..=7), ..default() },
+            EndSettings { lanes: LANES_MAX + 1, ..default() },
+            EndSettings { stall: Duration::from_millis(u64::from(STALL_MS_MIN) - 1), ..default() },
+            EndSettings { stall: Duration::MAX, ..default() },
+            EndSettings {
                 journal: JournalSettings { group_bytes: 0, ..JournalSettings::default() },
                 ..default()
             },
-            Settings {
+            EndSettings {
                 journal: JournalSettings { group_time: Duration::MAX, ..JournalSettings::default() },
                 ..default()
             },
-            Settings { scheduling: Scheduling { policy: endless, ..Scheduling::default() }, ..default() },
-            Settings { segment_bytes: Some(87), ..default() },
-            Settings { class: "a".repeat(CLASS_BYTES_MAX + 1), ..default() },
-            Settings { fidelity: Fidelity { user: Some(long), ..Fidelity::default() }, ..default() },
-            Settings { selection: Selection { patterns, ..Selection::default() }, ..default() },
-            Settings {
+            EndSettings {
+                scheduling: SchedulingOptions { policy: endless, ..SchedulingOptions::default() },
+                ..default()
+            },
+            EndSettings { segment_bytes: Some(87), ..default() },
+            EndSettings { class: "a".repeat(CLASS_BYTES_MAX + 1), ..default() },
+            EndSettings {
+                fidelity: MetadataFidelity { user: Some(long), ..MetadataFidelity::default() },
+                ..default()
+            },
+            EndSettings { selection: ScanSelection { patterns, ..ScanSelection::default() }, ..default() },
+            EndSettings {
                 spill: SpillSettings {
                     sink: vec![directory; SPILL_DIRECTORIES_MAX + 1],
                     ..SpillSettings::default()
@@ -687,7 +701,7 @@ mod tests {
                 ..default()
             },
         ] {
-            let told = Settings::of_json(&bad.to_json());
+            let told = EndSettings::of_json(&bad.to_json());
             assert!(matches!(told, Err(MessageError::OutOfRange(_))), "{told:?}");
         }
         for bad in [
@@ -697,7 +711,7 @@ mod tests {
             "{\"io_threads\":-1}",
             "{\"over_control\":true}",
         ] {
-            let told = Settings::of_json(bad);
+            let told = EndSettings::of_json(bad);
             assert!(matches!(told, Err(MessageError::Malformed(_))), "{bad}: {told:?}");
         }
     }

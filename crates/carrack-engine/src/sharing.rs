@@ -12,20 +12,20 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_layout::StorageTarget;
-use carrack_model::{Notice, Progress, TargetId};
-use carrack_plan::grants::{Answer, Batch, ClientSettings, Gate, GrantClient, Granted};
-use carrack_plan::{Policy, Service, TargetState};
+use carrack_model::{TargetId, TransferNotice, TransferProgress};
+use carrack_plan::grants::{ClientSettings, GrantBatch, GrantClient, GrantGate, GrantReply, GrantedPolicy};
+use carrack_plan::{SchedulingPolicy, ServedRequest, TargetState};
 use carrack_wire::auth::SessionKey;
 
 use crate::error::{STARTING_A_THREAD, SessionError};
 use crate::grant_exchange::GrantExchange;
-use crate::settings::Settings;
+use crate::settings::EndSettings;
 
 /// The interval at which the thread looks for urgent requests, which are at most this late.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Queues of targets whose state the client reads, and which it wakes.
-pub(crate) trait Member: Send + Sync {
+pub(crate) trait ShareMember: Send + Sync {
     /// Returns the states of its targets.
     fn states(&self) -> Vec<TargetState>;
 
@@ -34,35 +34,35 @@ pub(crate) trait Member: Send + Sync {
 }
 
 /// The client of one session. Dropping it returns all grants.
-pub(crate) struct Share {
-    inner: Arc<Inner>,
+pub(crate) struct SessionShare {
+    inner: Arc<ShareInner>,
     speaker: Option<JoinHandle<()>>,
 }
 
-struct Inner {
+struct ShareInner {
     exchange: Arc<dyn GrantExchange>,
     began: Instant,
     /// The time by which the transfer should be complete, counted from `began`.
     deadline: Option<Duration>,
-    asking: Mutex<Asking>,
+    asking: Mutex<ShareState>,
     is_over: AtomicBool,
 }
 
-struct Asking {
+struct ShareState {
     client: GrantClient,
     threads: usize,
     /// The client's number of each target, by the target's name.
     ids: HashMap<Arc<str>, TargetId>,
-    members: Vec<(Weak<dyn Member>, Pass)>,
+    members: Vec<(Weak<dyn ShareMember>, SharePass)>,
     /// Targets on which work was begun since the last look.
     touched: HashSet<TargetId>,
-    news: Vec<Notice>,
+    news: Vec<TransferNotice>,
 }
 
 /// The grants for one lane's queues: the targets of one end, each with the client's number.
 #[derive(Clone)]
-pub(crate) struct Pass {
-    inner: Arc<Inner>,
+pub(crate) struct SharePass {
+    inner: Arc<ShareInner>,
     ids: Arc<Mutex<HashMap<TargetId, TargetId>>>,
     /// The start of the queues' time, counted from the client's.
     began: Duration,
@@ -72,24 +72,24 @@ pub(crate) struct Pass {
     was_short: Arc<AtomicBool>,
 }
 
-impl Share {
+impl SessionShare {
     /// Starts the client of an end with these settings, or returns `None` if it shares no targets. Two ends
     /// that ask the same server share their grants if they have the key of their session; in one process they
     /// have one client.
     pub(crate) fn begin(
-        settings: &Settings,
+        settings: &EndSettings,
         key: Option<&SessionKey>,
-    ) -> Result<Option<Arc<Share>>, SessionError> {
+    ) -> Result<Option<Arc<SessionShare>>, SessionError> {
         let Some(sharing) = &settings.sharing else { return Ok(None) };
         let session = key.map(SessionKey::session_name).unwrap_or_default();
         let client = GrantClient::new(&unique_name(), &settings.class, ClientSettings::default());
         let client = client.of_session(&session);
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(ShareInner {
             exchange: Arc::clone(&sharing.0),
             began: Instant::now(),
             // A deadline in the past: there is no time left.
             deadline: settings.deadline.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default()),
-            asking: Mutex::new(Asking {
+            asking: Mutex::new(ShareState {
                 client,
                 threads: 0,
                 ids: HashMap::new(),
@@ -102,14 +102,14 @@ impl Share {
         let speaking = Arc::clone(&inner);
         let speaker = thread::Builder::new().name("carrack-share".into()).spawn(move || speaking.speak());
         let speaker = speaker.map_err(SessionError::local(STARTING_A_THREAD))?;
-        Ok(Some(Arc::new(Share { inner, speaker: Some(speaker) })))
+        Ok(Some(Arc::new(SessionShare { inner, speaker: Some(speaker) })))
     }
 
     /// Creates the grants of a lane with this number of I/O threads, whose queues count their time from
     /// `began`.
-    pub(crate) fn pass(&self, threads: usize, began: Instant) -> Pass {
+    pub(crate) fn pass(&self, threads: usize, began: Instant) -> SharePass {
         self.inner.asking().change_threads(0, threads);
-        Pass {
+        SharePass {
             threads: Arc::new(AtomicUsize::new(threads)),
             was_short: Arc::default(),
             inner: Arc::clone(&self.inner),
@@ -119,7 +119,7 @@ impl Share {
     }
 
     /// Notes the transfer's progress: the deadline claims a rate for the rest.
-    pub(crate) fn look_at(&self, progress: &Progress) {
+    pub(crate) fn look_at(&self, progress: &TransferProgress) {
         if let Some(at) = self.inner.deadline {
             let left = progress.bytes_found.saturating_sub(progress.bytes_done);
             self.inner.asking().client.set_deadline(at, progress.bytes_moved, left);
@@ -127,12 +127,12 @@ impl Share {
     }
 
     /// Takes the messages for the user.
-    pub(crate) fn news(&self) -> Vec<Notice> {
+    pub(crate) fn news(&self) -> Vec<TransferNotice> {
         std::mem::take(&mut self.inner.asking().news)
     }
 }
 
-impl Drop for Share {
+impl Drop for SessionShare {
     fn drop(&mut self) {
         self.inner.is_over.store(true, Ordering::Release);
         if let Some(speaker) = self.speaker.take() {
@@ -143,8 +143,8 @@ impl Drop for Share {
     }
 }
 
-impl Inner {
-    fn asking(&self) -> MutexGuard<'_, Asking> {
+impl ShareInner {
+    fn asking(&self) -> MutexGuard<'_, ShareState> {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,9 +170,9 @@ impl Inner {
 
     /// Returns the members, and the states of the targets over all of them. Queues are locked before the
     /// client, never after.
-    fn look(&self) -> (Vec<Arc<dyn Member>>, Vec<TargetState>) {
+    fn look(&self) -> (Vec<Arc<dyn ShareMember>>, Vec<TargetState>) {
         let touched;
-        let members: Vec<(Arc<dyn Member>, Pass)> = {
+        let members: Vec<(Arc<dyn ShareMember>, SharePass)> = {
             let mut asking = self.asking();
             touched = std::mem::take(&mut asking.touched);
             asking.members.retain(|(member, _)| member.strong_count() > 0);
@@ -206,7 +206,7 @@ impl Inner {
     }
 }
 
-impl Asking {
+impl ShareState {
     /// Sets the number of threads of a lane.
     fn change_threads(&mut self, before: usize, now: usize) {
         self.threads = (self.threads + now).saturating_sub(before);
@@ -214,21 +214,21 @@ impl Asking {
     }
 
     /// Returns the next batch, and true if every target may be used from now on.
-    fn say(&mut self, now: Duration, states: &[TargetState]) -> (Option<Batch>, bool) {
+    fn say(&mut self, now: Duration, states: &[TargetState]) -> (Option<GrantBatch>, bool) {
         let batch = self.client.batch(now, states);
         let is_left_alone = self.client.take_notice().is_some();
         if is_left_alone {
             let text = "the meta-server does not answer: going on without its grants";
-            self.news.push(Notice::Warning(text.to_owned()));
+            self.news.push(TransferNotice::Warning(text.to_owned()));
         }
         (batch, is_left_alone)
     }
 
-    fn hear(&mut self, now: Duration, answer: &Answer) {
+    fn hear(&mut self, now: Duration, answer: &GrantReply) {
         self.client.answered(now, answer);
         if self.client.take_notice().is_some() {
             let text = "the meta-server answers again: keeping to its grants";
-            self.news.push(Notice::Text(text.to_owned()));
+            self.news.push(TransferNotice::Text(text.to_owned()));
         }
     }
 
@@ -243,10 +243,10 @@ impl Asking {
     }
 }
 
-impl Pass {
+impl SharePass {
     /// Restricts the policy to granted targets.
-    pub(crate) fn guard(&self, policy: Box<dyn Policy>) -> Box<dyn Policy> {
-        Box::new(Granted::new(policy, self.clone()))
+    pub(crate) fn guard(&self, policy: Box<dyn SchedulingPolicy>) -> Box<dyn SchedulingPolicy> {
+        Box::new(GrantedPolicy::new(policy, self.clone()))
     }
 
     /// Sets the number of the lane's I/O threads that are at work.
@@ -263,7 +263,7 @@ impl Pass {
     }
 
     /// Registers queues, for which the client asks for targets and which it wakes.
-    pub(crate) fn join<M: Member + 'static>(self, member: &Arc<M>) {
+    pub(crate) fn join<M: ShareMember + 'static>(self, member: &Arc<M>) {
         let (inner, member): (_, Weak<M>) = (Arc::clone(&self.inner), Arc::downgrade(member));
         inner.asking().members.push((member, self));
     }
@@ -285,7 +285,7 @@ impl Pass {
     }
 }
 
-impl Gate for Pass {
+impl GrantGate for SharePass {
     fn may_start(&self, target: TargetId, in_service: u32, now: Duration) -> bool {
         let Some(target) = self.own(target) else { return true };
         let may_start = self.inner.asking().client.may_start(target, in_service, now + self.began);
@@ -308,7 +308,7 @@ impl Gate for Pass {
         }
     }
 
-    fn finished(&mut self, target: TargetId, service: Service, now: Duration) {
+    fn finished(&mut self, target: TargetId, service: ServedRequest, now: Duration) {
         if let Some(target) = self.own(target) {
             self.inner.asking().client.finished(target, service, now + self.began);
         }

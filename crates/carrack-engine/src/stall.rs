@@ -4,14 +4,14 @@
 use std::time::{Duration, Instant};
 
 use crate::error::SessionError;
-use crate::presence::Presence;
+use crate::loop_presence::LoopPresence;
 
 /// With small segments less than this is a crawl: the path loses more than large packets.
 pub(crate) const CRAWL_BYTES_PER_S: u64 = 32 << 10;
 
 /// The state of the data path at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Flow {
+pub(crate) struct FlowSnapshot {
     /// Objects that were read and have no ack.
     pub(crate) unanswered: usize,
     /// Objects with an ack so far.
@@ -22,9 +22,9 @@ pub(crate) struct Flow {
     pub(crate) is_storage_busy: bool,
 }
 
-impl Flow {
+impl FlowSnapshot {
     /// Returns true if nothing has moved since `before`, though it should.
-    fn stands_since(&self, before: &Flow) -> bool {
+    fn stands_since(&self, before: &FlowSnapshot) -> bool {
         self.unanswered > 0
             && !self.is_storage_busy
             && (self.answered, self.arrived) == (before.answered, before.arrived)
@@ -37,18 +37,18 @@ pub(crate) struct StallWatch {
     longest: Duration,
     /// Bytes that must arrive in that time; one, if a crawl is better than nothing.
     least_bytes: u64,
-    flow: Flow,
+    flow: FlowSnapshot,
     since: Instant,
     /// The time of the last look for a crawl, and the bytes that had arrived by then.
     counted: (Instant, u64),
-    presence: Presence,
+    presence: LoopPresence,
 }
 
 impl StallWatch {
     /// Creates the watch. Objects in flight may stand still for `longest`.
     pub(crate) fn new(longest: Duration, now: Instant) -> StallWatch {
-        let (least_bytes, flow, counted) = (1, Flow::default(), (now, 0));
-        StallWatch { longest, least_bytes, flow, since: now, counted, presence: Presence::new(now) }
+        let (least_bytes, flow, counted) = (1, FlowSnapshot::default(), (now, 0));
+        StallWatch { longest, least_bytes, flow, since: now, counted, presence: LoopPresence::new(now) }
     }
 
     /// Counts a rate of less than `bytes_per_s` as a stall, too.
@@ -60,7 +60,7 @@ impl StallWatch {
     ///
     /// # Errors
     /// [`SessionError::Stalled`]: nothing has moved for too long.
-    pub(crate) fn look(&mut self, flow: Flow, now: Instant) -> Result<(), SessionError> {
+    pub(crate) fn look(&mut self, flow: FlowSnapshot, now: Instant) -> Result<(), SessionError> {
         let missed = self.presence.missed(now);
         self.since += missed;
         self.counted.0 += missed;
@@ -84,14 +84,15 @@ impl StallWatch {
 mod tests {
     use super::*;
 
-    const SENT: Flow = Flow { unanswered: 3, answered: 7, arrived: 9, is_storage_busy: false };
+    const SENT: FlowSnapshot =
+        FlowSnapshot { unanswered: 3, answered: 7, arrived: 9, is_storage_busy: false };
 
     /// Returns true if it stalls, looked at every half second, in 30 s of `flow`.
-    fn stalls(flow: impl Fn(u64) -> Flow) -> bool {
+    fn stalls(flow: impl Fn(u64) -> FlowSnapshot) -> bool {
         stalls_below(0, flow)
     }
 
-    fn stalls_below(bytes_per_s: u64, flow: impl Fn(u64) -> Flow) -> bool {
+    fn stalls_below(bytes_per_s: u64, flow: impl Fn(u64) -> FlowSnapshot) -> bool {
         let start = Instant::now();
         let mut watch = StallWatch::new(Duration::from_secs(10), start).with_least(bytes_per_s);
         (0..60).any(|tick| watch.look(flow(tick), start + Duration::from_millis(tick * 500)).is_err())
@@ -100,23 +101,23 @@ mod tests {
     #[test]
     fn what_was_sent_and_neither_arrives_nor_is_answered_has_stalled() {
         assert!(stalls(|_| SENT));
-        assert!(!stalls(|tick| Flow { answered: tick / 15, ..SENT }));
-        assert!(!stalls(|tick| Flow { arrived: tick / 15, ..SENT }), "a crawl is no stall");
-        assert!(!stalls(|_| Flow { is_storage_busy: true, ..SENT }), "slow storage is no stall");
-        assert!(!stalls(|tick| Flow { is_storage_busy: tick % 15 == 0, ..SENT }));
-        assert!(!stalls(|_| Flow { unanswered: 0, ..SENT }), "nobody owes anything");
+        assert!(!stalls(|tick| FlowSnapshot { answered: tick / 15, ..SENT }));
+        assert!(!stalls(|tick| FlowSnapshot { arrived: tick / 15, ..SENT }), "a crawl is no stall");
+        assert!(!stalls(|_| FlowSnapshot { is_storage_busy: true, ..SENT }), "slow storage is no stall");
+        assert!(!stalls(|tick| FlowSnapshot { is_storage_busy: tick % 15 == 0, ..SENT }));
+        assert!(!stalls(|_| FlowSnapshot { unanswered: 0, ..SENT }), "nobody owes anything");
     }
 
     #[test]
     fn where_it_is_worth_another_way_a_crawl_is_a_stall() {
-        assert!(stalls_below(100, |tick| Flow { arrived: tick * 40, ..SENT }));
-        assert!(!stalls_below(100, |tick| Flow { arrived: tick * 60, ..SENT }));
-        assert!(!stalls_below(100, |tick| Flow {
+        assert!(stalls_below(100, |tick| FlowSnapshot { arrived: tick * 40, ..SENT }));
+        assert!(!stalls_below(100, |tick| FlowSnapshot { arrived: tick * 60, ..SENT }));
+        assert!(!stalls_below(100, |tick| FlowSnapshot {
             arrived: tick * 40,
             is_storage_busy: tick % 4 == 0,
             ..SENT
         }));
-        assert!(!stalls_below(100, |tick| Flow {
+        assert!(!stalls_below(100, |tick| FlowSnapshot {
             arrived: tick * 40,
             unanswered: (tick % 4) as usize,
             ..SENT

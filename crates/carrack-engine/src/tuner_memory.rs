@@ -17,18 +17,18 @@ pub trait TunerMemory: Send + Sync {
 
 /// The record from which a source begins, and where it stores its result.
 #[derive(Clone)]
-pub struct History(pub Arc<dyn TunerMemory>);
+pub struct TunerHistory(pub Arc<dyn TunerMemory>);
 
-impl fmt::Debug for History {
+impl fmt::Debug for TunerHistory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("History")
+        f.write_str("TunerHistory")
     }
 }
 
-impl PartialEq for History {
-    fn eq(&self, other: &History) -> bool {
+impl PartialEq for TunerHistory {
+    fn eq(&self, other: &TunerHistory) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for History {}
+impl Eq for TunerHistory {}

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use carrack_engine::{Abort, Browsing, Found, Operation, browse};
+use carrack_engine::{AbortHandle, BrowseCall, BrowseItem, BrowseOperation, browse};
 use common::*;
 
 const ENTRIES: usize = 20_000;
@@ -27,18 +27,18 @@ fn memory_kib(field: &str) -> u64 {
 
 fn list(path: &Path) -> u64 {
     let (here, there) = channel();
-    let serving = thread::spawn(move || serve_any(there, &Abort::new().unwrap()));
+    let serving = thread::spawn(move || serve_any(there, &AbortHandle::new().unwrap()));
     let (mut count, mut name_bytes) = (0, 0);
     let mut slowly = |found| {
-        let Found::Entry(entry) = found else { panic!("{found:?}") };
+        let BrowseItem::Entry(entry) = found else { panic!("{found:?}") };
         (count, name_bytes) = (count + 1, name_bytes + entry.name.len());
         if count % 2_000 == 0 {
             thread::sleep(Duration::from_millis(20));
         }
         Continue(())
     };
-    let browsing = Browsing { operation: Operation::List, path: path.into() };
-    let summary = browse(peer(here), &browsing, &mut slowly, &Abort::new().unwrap()).unwrap();
+    let browsing = BrowseCall { operation: BrowseOperation::List, path: path.into() };
+    let summary = browse(peer(here), &browsing, &mut slowly, &AbortHandle::new().unwrap()).unwrap();
     assert_eq!((summary.done_count, summary.failed_count), (count as u64, 0));
     assert_eq!(name_bytes, count * 200);
     serving.join().unwrap().result.unwrap();

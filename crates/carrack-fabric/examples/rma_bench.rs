@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use carrack_fabric::{
-    Endpoint, Event, Filter, Limits, Offer, Peer, Place, Refused, Sharing, Transfer, usable_offers,
+    EndpointEvent, FabricEndpoint, FabricOffer, FabricPeer, MemorySharing, OfferFilter, OperationLimits,
+    PostRefusal, RemoteMemory, RmaTransfer, usable_offers,
 };
 use carrack_machine::SlotPool;
 
@@ -68,9 +69,9 @@ fn report(transport: &str, way: &str, measure: impl Fn() -> Result<Round, Failur
     }
 }
 
-fn offer(provider: &str) -> Result<Offer, Failure> {
+fn offer(provider: &str) -> Result<FabricOffer, Failure> {
     let source = (provider != "shm").then(|| "127.0.0.1".to_string());
-    let offers = usable_offers(&Filter { provider: Some(provider.to_string()), source })?;
+    let offers = usable_offers(&OfferFilter { provider: Some(provider.to_string()), source })?;
     Ok(offers.into_iter().next().ok_or("none")?)
 }
 
@@ -94,7 +95,7 @@ fn start(arguments: &[&str]) -> Result<(Child, ChildStdin, BufReader<impl Read +
 }
 
 /// Lets the thread rest while there is nothing to poll.
-fn rest(endpoint: &Endpoint, idle_turns: u32) -> io::Result<()> {
+fn rest(endpoint: &FabricEndpoint, idle_turns: u32) -> io::Result<()> {
     if endpoint.readiness().is_none() && idle_turns < 1000 {
         std::thread::yield_now();
         return Ok(());
@@ -104,9 +105,9 @@ fn rest(endpoint: &Endpoint, idle_turns: u32) -> io::Result<()> {
 
 /// The other process: slots to read from and a window to write to, until its input ends.
 fn serve(provider: &str) -> Result<(), Failure> {
-    let mut endpoint = Endpoint::open(&offer(provider)?, Limits::default())?;
+    let mut endpoint = FabricEndpoint::open(&offer(provider)?, OperationLimits::default())?;
     let pool = SlotPool::new((IN_FLIGHT * SLOT_BYTES) as u64, SLOT_BYTES)?;
-    let region = endpoint.register(&pool, Sharing::PeersRead)?;
+    let region = endpoint.register(&pool, MemorySharing::PeersRead)?;
     let window = endpoint.open_window(IN_FLIGHT * SLOT_BYTES)?;
     let mut slots: Vec<_> = (0..IN_FLIGHT).filter_map(|_| pool.try_lease()).collect();
     slots.iter_mut().for_each(|slot| slot.bytes_mut().fill(7));
@@ -141,7 +142,7 @@ fn bytes_of(text: &str) -> Result<Vec<u8>, Failure> {
 }
 
 fn measure(provider: &str, is_write: bool, time: Duration) -> Result<Round, Failure> {
-    let mut endpoint = Endpoint::open(&offer(provider)?, Limits::default())?;
+    let mut endpoint = FabricEndpoint::open(&offer(provider)?, OperationLimits::default())?;
     let (mut child, mut input, mut output) = start(&["--peer", provider])?;
     let mut line = String::new();
     output.read_line(&mut line)?;
@@ -150,7 +151,7 @@ fn measure(provider: &str, is_write: bool, time: Duration) -> Result<Round, Fail
         return Err("the peer failed".into());
     };
     let (address, key) = if is_write { (write_at, write_key) } else { (read_at, read_key) };
-    let place = Place { address: address.parse()?, key: key.parse()? };
+    let place = RemoteMemory { address: address.parse()?, key: key.parse()? };
     let peer = endpoint.add_peer(&bytes_of(name)?)?;
     let ours: Vec<String> = endpoint.name()?.iter().map(u8::to_string).collect();
     writeln!(input, "{}", ours.join(","))?;
@@ -167,33 +168,33 @@ fn measure(provider: &str, is_write: bool, time: Duration) -> Result<Round, Fail
 
 /// Keeps operations in flight for some time; the bytes they moved.
 fn move_for(
-    endpoint: &mut Endpoint,
-    peer: Peer,
-    place: Place,
+    endpoint: &mut FabricEndpoint,
+    peer: FabricPeer,
+    place: RemoteMemory,
     is_write: bool,
     time: Duration,
 ) -> Result<u64, Failure> {
     let pool = SlotPool::new((IN_FLIGHT * SLOT_BYTES) as u64, SLOT_BYTES)?;
-    let region = endpoint.register(&pool, Sharing::Local)?;
+    let region = endpoint.register(&pool, MemorySharing::Local)?;
     let (began, mut moved, mut next, mut idle) = (Instant::now(), 0, 0, 0);
     let mut events = Vec::new();
     while began.elapsed() < time || endpoint.operations_under_way() > 0 {
         while let Some(slot) = pool.try_lease().filter(|_| began.elapsed() < time) {
             let place = place.plus((next % IN_FLIGHT * SLOT_BYTES) as u64);
-            let transfer = Transfer { slot, at: 0, bytes: SLOT_BYTES, place, tag: 0 };
+            let transfer = RmaTransfer { slot, at: 0, bytes: SLOT_BYTES, place, tag: 0 };
             let posted = match is_write {
                 true => endpoint.write(peer, &region, transfer, None),
                 false => endpoint.read(peer, &region, transfer),
             };
             match posted {
                 Ok(()) => next += 1,
-                Err(Refused::Full(_)) => break,
-                Err(Refused::Failed(_, error)) => return Err(error.into()),
+                Err(PostRefusal::Full(_)) => break,
+                Err(PostRefusal::Failed(_, error)) => return Err(error.into()),
             }
         }
         idle = if endpoint.poll(&mut events)? > 0 { 0 } else { idle + 1 };
         for event in events.drain(..) {
-            if let Event::Read { result, .. } | Event::Written { result, .. } = event {
+            if let EndpointEvent::Read { result, .. } | EndpointEvent::Written { result, .. } = event {
                 result?;
                 moved += SLOT_BYTES as u64;
             }

@@ -5,8 +5,8 @@ use std::ffi::c_int;
 use carrack_machine::Slot;
 
 use crate::core::EndpointCore;
-use crate::error::{EAGAIN, FabricError, Scope};
-use crate::event::Refused;
+use crate::error::{EAGAIN, FabricError, FabricErrorScope};
+use crate::event::PostRefusal;
 use crate::ffi;
 use crate::operations::OperationKind;
 
@@ -24,10 +24,10 @@ pub(crate) fn post_it(core: &EndpointCore, kind: OperationKind, post: &ffi::RawP
     unsafe { call(core.raw(), post) }
 }
 
-pub(crate) fn refusal(kind: OperationKind, rc: c_int, slot: Slot) -> Refused {
+pub(crate) fn refusal(kind: OperationKind, rc: c_int, slot: Slot) -> PostRefusal {
     match rc {
-        rc if rc == -EAGAIN => Refused::Full(slot),
-        rc => Refused::Failed(slot, FabricError::of_call(kind.name(), rc, Scope::Operation)),
+        rc if rc == -EAGAIN => PostRefusal::Full(slot),
+        rc => PostRefusal::Failed(slot, FabricError::of_call(kind.name(), rc, FabricErrorScope::Operation)),
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn read_queue(
 ) -> Result<usize, FabricError> {
     // SAFETY: the call writes at most `batch.len()` completions.
     match unsafe { ffi::cf_poll(core.raw(), batch.as_mut_ptr(), batch.len() as c_int) } {
-        rc if rc < 0 => Err(FabricError::of_call("fi_cq_read", rc, Scope::Endpoint)),
+        rc if rc < 0 => Err(FabricError::of_call("fi_cq_read", rc, FabricErrorScope::Endpoint)),
         count => Ok(count as usize),
     }
 }

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use carrack_machine::{Slot, SlotPool};
 
-use crate::error::{FabricError, Scope};
-use crate::ffi::{self, Purpose};
-use crate::neighbours::Neighbours;
-use crate::offer::Offer;
+use crate::error::{FabricError, FabricErrorScope};
+use crate::ffi::{self, RegistrationPurpose};
+use crate::neighbours::ShmNeighbours;
+use crate::offer::FabricOffer;
 
 /// Fabric, domain, address vector, completion queue and endpoint. Closed when the last user is dropped.
 pub(crate) struct EndpointCore {
@@ -23,7 +23,7 @@ pub(crate) struct EndpointCore {
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
     by_address: bool,
     key_mask: u64,
-    /// True if endpoints of this process map each other's memory ([`Neighbours`]).
+    /// True if endpoints of this process map each other's memory ([`ShmNeighbours`]).
     has_neighbours: bool,
 }
 
@@ -38,13 +38,13 @@ unsafe impl Sync for EndpointCore {}
 impl EndpointCore {
     /// Opens all objects. The queue has room for `completions`.
     #[allow(unsafe_code)]
-    pub(crate) fn open(offer: &Offer, completions: usize) -> Result<EndpointCore, FabricError> {
+    pub(crate) fn open(offer: &FabricOffer, completions: usize) -> Result<EndpointCore, FabricError> {
         let (mut raw, mut what) = (ptr::null_mut(), ptr::null());
         // SAFETY: an entry of the library's list. The call writes both outputs before it returns.
         let rc = unsafe { ffi::cf_open(offer.info(), completions as u64, &mut raw, &mut what) };
         let raw = NonNull::new(raw)
             .filter(|_| rc == 0)
-            .ok_or_else(|| FabricError::of_call(static_text(what), rc, Scope::Endpoint))?;
+            .ok_or_else(|| FabricError::of_call(static_text(what), rc, FabricErrorScope::Endpoint))?;
         let description = &offer.description;
         let key_mask =
             if description.key_bytes >= 8 { u64::MAX } else { (1 << (8 * description.key_bytes)) - 1 };
@@ -78,7 +78,7 @@ impl EndpointCore {
     fn register(
         &self,
         memory: *mut [u8],
-        purpose: Purpose,
+        purpose: RegistrationPurpose,
     ) -> Result<(NonNull<ffi::RawRegion>, u64), FabricError> {
         self.register_as(memory, purpose, random_key()? & self.key_mask)
     }
@@ -87,7 +87,7 @@ impl EndpointCore {
     fn register_as(
         &self,
         memory: *mut [u8],
-        purpose: Purpose,
+        purpose: RegistrationPurpose,
         wish: u64,
     ) -> Result<(NonNull<ffi::RawRegion>, u64), FabricError> {
         let (mut region, mut key) = (ptr::null_mut(), 0);
@@ -107,7 +107,7 @@ impl Drop for EndpointCore {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         let mut what = ptr::null();
-        let mut neighbours = self.has_neighbours.then(Neighbours::lock);
+        let mut neighbours = self.has_neighbours.then(ShmNeighbours::lock);
         // SAFETY: opened once and closed once, without other users. All regions are gone, as each holds the
         // core.
         let rc = unsafe { ffi::cf_close(self.raw(), &mut what) };
@@ -128,7 +128,9 @@ fn random_key() -> Result<u64, FabricError> {
     let got = rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty());
     match got {
         Ok(8) => Ok(u64::from_ne_bytes(key)),
-        _ => Err(FabricError::ours("a key", "the kernel gives no random numbers", Scope::Endpoint)),
+        _ => {
+            Err(FabricError::ours("a key", "the kernel gives no random numbers", FabricErrorScope::Endpoint))
+        }
     }
 }
 
@@ -143,7 +145,7 @@ fn static_text(text: *const c_char) -> String {
 
 /// The allowed users of a pool's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
+pub enum MemorySharing {
     /// Only operations of this end.
     Local,
     /// Also peers with the key, which may read all of the memory at any time.
@@ -153,17 +155,17 @@ pub enum Sharing {
 /// A location in one end's memory, for the operations of the other end. It travels over the control channel,
 /// which must be encrypted on an untrusted network: the key gives access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RemoteMemory {
     /// An address or an offset, as the provider requires.
     pub address: u64,
     /// The region's key.
     pub key: u64,
 }
 
-impl Place {
+impl RemoteMemory {
     /// The location `bytes` further on.
-    pub fn plus(self, bytes: u64) -> Place {
-        Place { address: self.address.wrapping_add(bytes), key: self.key }
+    pub fn plus(self, bytes: u64) -> RemoteMemory {
+        RemoteMemory { address: self.address.wrapping_add(bytes), key: self.key }
     }
 }
 
@@ -188,7 +190,7 @@ impl RegisteredMemory {
     fn new(
         core: &Arc<EndpointCore>,
         pool: &SlotPool,
-        purpose: Purpose,
+        purpose: RegistrationPurpose,
     ) -> Result<RegisteredMemory, FabricError> {
         let memory = pool.memory();
         let (raw, key) = core.register(memory, purpose)?;
@@ -196,9 +198,9 @@ impl RegisteredMemory {
         Ok(RegisteredMemory { raw, base, len, key, core: Arc::clone(core), pool: pool.clone() })
     }
 
-    fn place(&self, offset: usize) -> Place {
+    fn place(&self, offset: usize) -> RemoteMemory {
         let start = if self.core.by_address { self.base as u64 } else { 0 };
-        Place { address: start + offset as u64, key: self.key }
+        RemoteMemory { address: start + offset as u64, key: self.key }
     }
 }
 
@@ -215,27 +217,36 @@ impl Drop for RegisteredMemory {
 /// A registered pool: operations move its slots. Clones share the registration, which ends when the last
 /// clone is dropped and no operation uses it.
 #[derive(Clone)]
-pub struct Region {
+pub struct RegisteredPool {
     registered: Arc<RegisteredMemory>,
 }
 
-impl Region {
+impl RegisteredPool {
     pub(crate) fn new(
         core: &Arc<EndpointCore>,
         pool: &SlotPool,
-        sharing: Sharing,
-    ) -> Result<Region, FabricError> {
-        let purpose = if sharing == Sharing::PeersRead { Purpose::PeersRead } else { Purpose::OwnRma };
-        Ok(Region { registered: Arc::new(RegisteredMemory::new(core, pool, purpose)?) })
+        sharing: MemorySharing,
+    ) -> Result<RegisteredPool, FabricError> {
+        let purpose = if sharing == MemorySharing::PeersRead {
+            RegistrationPurpose::PeersRead
+        } else {
+            RegistrationPurpose::OwnRma
+        };
+        Ok(RegisteredPool { registered: Arc::new(RegisteredMemory::new(core, pool, purpose)?) })
     }
 
     /// A region for messages only.
-    pub(crate) fn of_messages(core: &Arc<EndpointCore>, pool: &SlotPool) -> Result<Region, FabricError> {
-        Ok(Region { registered: Arc::new(RegisteredMemory::new(core, pool, Purpose::Messages)?) })
+    pub(crate) fn of_messages(
+        core: &Arc<EndpointCore>,
+        pool: &SlotPool,
+    ) -> Result<RegisteredPool, FabricError> {
+        Ok(RegisteredPool {
+            registered: Arc::new(RegisteredMemory::new(core, pool, RegistrationPurpose::Messages)?),
+        })
     }
 
     /// The location of a slot for peers; `None` for a slot of another pool.
-    pub fn place_of(&self, slot: &Slot) -> Option<Place> {
+    pub fn place_of(&self, slot: &Slot) -> Option<RemoteMemory> {
         Some(self.registered.place(self.offset_of(slot)?))
     }
 
@@ -262,20 +273,22 @@ impl Region {
 
 /// Memory that peers may write to until the endpoint is closed. Callers get copies only, never a reference. A
 /// provider may still write after the window is dropped, if a peer began the write before.
-pub struct Window {
+pub struct WritableWindow {
     registered: RegisteredMemory,
 }
 
-impl Window {
-    pub(crate) fn new(core: &Arc<EndpointCore>, bytes: usize) -> Result<Window, FabricError> {
+impl WritableWindow {
+    pub(crate) fn new(core: &Arc<EndpointCore>, bytes: usize) -> Result<WritableWindow, FabricError> {
         let bytes = bytes.next_multiple_of(4096);
         let pool = SlotPool::new(bytes as u64, bytes)
-            .map_err(|error| FabricError::ours("a window", error.to_string(), Scope::Endpoint))?;
-        Ok(Window { registered: RegisteredMemory::new(core, &pool, Purpose::PeersWrite)? })
+            .map_err(|error| FabricError::ours("a window", error.to_string(), FabricErrorScope::Endpoint))?;
+        Ok(WritableWindow {
+            registered: RegisteredMemory::new(core, &pool, RegistrationPurpose::PeersWrite)?,
+        })
     }
 
     /// The location for peers' writes at this offset.
-    pub fn place(&self, offset: usize) -> Place {
+    pub fn place(&self, offset: usize) -> RemoteMemory {
         self.registered.place(offset)
     }
 
@@ -316,23 +329,25 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::offer::{Filter, usable_offers};
+    use crate::offer::{OfferFilter, usable_offers};
 
     /// A key in use is the only refusal that needs no hardware. With hardware it is the limit of locked
     /// memory.
     #[test]
     #[allow(unsafe_code)]
     fn a_registration_that_fails_says_so() {
-        let filter = Filter { provider: Some("tcp;ofi_rxm".into()), source: Some("127.0.0.1".into()) };
+        let filter = OfferFilter { provider: Some("tcp;ofi_rxm".into()), source: Some("127.0.0.1".into()) };
         let offers = match usable_offers(&filter) {
             Ok(offers) => offers,
             Err(error) => return eprintln!("skipped: {error}"),
         };
         let core = EndpointCore::open(&offers[0], 16).expect("a domain");
         let pool = SlotPool::new(8192, 4096).expect("a pool");
-        let (first, key) = core.register_as(pool.memory(), Purpose::OwnRma, 7).expect("registered");
-        let error = core.register_as(pool.memory(), Purpose::OwnRma, 7).expect_err("the key is taken");
-        assert_eq!((key, error.scope), (7, Scope::Endpoint));
+        let (first, key) =
+            core.register_as(pool.memory(), RegistrationPurpose::OwnRma, 7).expect("registered");
+        let error =
+            core.register_as(pool.memory(), RegistrationPurpose::OwnRma, 7).expect_err("the key is taken");
+        assert_eq!((key, error.scope), (7, FabricErrorScope::Endpoint));
         assert!(error.to_string().starts_with("registering 8 KiB: ") && error.code > 0, "{error}");
         // SAFETY: registered above, not used.
         assert_eq!(unsafe { ffi::cf_deregister(first.as_ptr()) }, 0);

@@ -1,6 +1,6 @@
 //! A reliable datagram endpoint (fi_endpoint(3)) with its completion queue: messages, RMA reads, RMA writes.
 //!
-//! One thread at a time drives and polls an endpoint; only [`Endpoint::wait`] waits. The number of operations
+//! One thread at a time drives and polls an endpoint; only [`FabricEndpoint::wait`] waits. The number of operations
 //! is bounded, so that the completion queue can't overflow; "full" is flow control and gives the slot back.
 
 use std::ffi::c_void;
@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use carrack_machine::{Slot, SlotPool};
 
 use crate::calls::{post_it, read_queue, refusal};
-use crate::core::{EndpointCore, Place, Region, Sharing, Window};
-use crate::error::{FabricError, Scope};
-use crate::event::{Event, Limits, Refused, Transfer};
+use crate::core::{EndpointCore, MemorySharing, RegisteredPool, RemoteMemory, WritableWindow};
+use crate::error::{FabricError, FabricErrorScope};
+use crate::event::{EndpointEvent, OperationLimits, PostRefusal, RmaTransfer};
 use crate::ffi;
 use crate::name;
-use crate::neighbours::{NameOwner, Neighbours};
-use crate::offer::{Description, Offer};
-use crate::operations::{Operation, OperationKind, Operations};
+use crate::neighbours::{NameOwner, ShmNeighbours};
+use crate::offer::{FabricOffer, OfferDescription};
+use crate::operations::{OperationKind, OperationTable, PendingOperation};
 
 /// Another endpoint, as known to this endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct FabricPeer {
     index: usize,
     endpoint: u64,
 }
@@ -41,40 +41,40 @@ const BATCH: usize = 16;
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A fabric endpoint.
-pub struct Endpoint {
+pub struct FabricEndpoint {
     core: Arc<EndpointCore>,
     id: u64,
-    description: Description,
-    limits: Limits,
-    operations: Option<Operations>,
+    description: OfferDescription,
+    limits: OperationLimits,
+    operations: Option<OperationTable>,
     peers: Vec<u64>,
     messages: SlotPool,
-    message_region: Region,
+    message_region: RegisteredPool,
     /// Slots for receives that could not be posted yet.
     unposted: Vec<Slot>,
     /// Endpoints kept open while this endpoint knows them. After `core`, which may use them when it closes.
     neighbours: Vec<Arc<EndpointCore>>,
 }
 
-impl Endpoint {
+impl FabricEndpoint {
     /// Opens an endpoint on a domain of its own.
-    pub fn open(offer: &Offer, limits: Limits) -> Result<Endpoint, FabricError> {
+    pub fn open(offer: &FabricOffer, limits: OperationLimits) -> Result<FabricEndpoint, FabricError> {
         let description = offer.description.clone();
         if !description.has_rma || !description.is_reliable_datagram {
             let words = "the provider has no reliable datagram endpoints with RMA";
-            return Err(FabricError::ours(description.provider, words, Scope::Library));
+            return Err(FabricError::ours(description.provider, words, FabricErrorScope::Library));
         }
         let limits = limits.within(&description);
         let core = Arc::new(EndpointCore::open(offer, limits.operations + limits.receives + limits.notices)?);
         let messages = limits.message_pool()?;
-        let message_region = Region::of_messages(&core, &messages)?;
+        let message_region = RegisteredPool::of_messages(&core, &messages)?;
         let unposted = (0..limits.receives).filter_map(|_| messages.try_lease()).collect();
-        let mut endpoint = Endpoint {
+        let mut endpoint = FabricEndpoint {
             core,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             description,
             limits,
-            operations: Some(Operations::new(limits.operations + limits.receives)),
+            operations: Some(OperationTable::new(limits.operations + limits.receives)),
             peers: Vec::new(),
             messages,
             message_region,
@@ -82,23 +82,23 @@ impl Endpoint {
             neighbours: Vec::new(),
         };
         if endpoint.core.has_neighbours() {
-            Neighbours::lock().add(endpoint.name()?, &endpoint.core);
+            ShmNeighbours::lock().add(endpoint.name()?, &endpoint.core);
         }
         endpoint.post_receives()?;
         Ok(endpoint)
     }
 
     /// The offer that the endpoint was opened with.
-    pub fn description(&self) -> &Description {
+    pub fn description(&self) -> &OfferDescription {
         &self.description
     }
 
     /// The granted limits.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> OperationLimits {
         self.limits
     }
 
-    /// The endpoint's name, for a peer's [`add_peer`](Endpoint::add_peer) (fi_getname(3)).
+    /// The endpoint's name, for a peer's [`add_peer`](FabricEndpoint::add_peer) (fi_getname(3)).
     #[allow(unsafe_code)]
     pub fn name(&self) -> Result<Vec<u8>, FabricError> {
         let mut name = [0u8; name::LIMIT_BYTES];
@@ -106,19 +106,19 @@ impl Endpoint {
         // SAFETY: writes at most `len` bytes, and their number to `len`.
         match unsafe { ffi::cf_name(self.core.raw(), name.as_mut_ptr(), &mut len) } {
             0 if len <= name.len() => Ok(name[..len].to_vec()),
-            rc => Err(FabricError::of_call("fi_getname", rc, Scope::Endpoint)),
+            rc => Err(FabricError::of_call("fi_getname", rc, FabricErrorScope::Endpoint)),
         }
     }
 
     /// Adds a peer by its name (fi_av(3)). Sends nothing; the peer may not exist.
-    pub fn add_peer(&mut self, name: &[u8]) -> Result<Peer, FabricError> {
+    pub fn add_peer(&mut self, name: &[u8]) -> Result<FabricPeer, FabricError> {
         if !name::is_plausible(name, &self.name()?, self.description.address_format) {
             return Err(refused_name("it is not one of this provider's"));
         }
         if !self.core.has_neighbours() {
             return self.insert_peer(name);
         }
-        let neighbours = Neighbours::lock();
+        let neighbours = ShmNeighbours::lock();
         match neighbours.find(name) {
             NameOwner::Elsewhere => self.insert_peer(name),
             NameOwner::Closing => Err(refused_name("it is being closed")),
@@ -131,51 +131,56 @@ impl Endpoint {
     }
 
     #[allow(unsafe_code)]
-    fn insert_peer(&mut self, name: &[u8]) -> Result<Peer, FabricError> {
+    fn insert_peer(&mut self, name: &[u8]) -> Result<FabricPeer, FabricError> {
         let mut peer = 0;
         // SAFETY: the name is as long as our own name, or ends in a NUL: the library reads no further.
         match unsafe { ffi::cf_add_peer(self.core.raw(), name.as_ptr(), &mut peer) } {
             0 => self.peers.push(peer),
-            rc => return Err(FabricError::of_call("fi_av_insert", rc, Scope::Operation)),
+            rc => return Err(FabricError::of_call("fi_av_insert", rc, FabricErrorScope::Operation)),
         }
-        Ok(Peer { index: self.peers.len() - 1, endpoint: self.id })
+        Ok(FabricPeer { index: self.peers.len() - 1, endpoint: self.id })
     }
 
     /// Registers a pool's memory for operations of this endpoint. Do so once: registering takes time
     /// (fi_mr(3)).
-    pub fn register(&self, pool: &SlotPool, sharing: Sharing) -> Result<Region, FabricError> {
-        Region::new(&self.core, pool, sharing)
+    pub fn register(&self, pool: &SlotPool, sharing: MemorySharing) -> Result<RegisteredPool, FabricError> {
+        RegisteredPool::new(&self.core, pool, sharing)
     }
 
     /// Opens memory that peers may write to, rounded up to whole pages.
-    pub fn open_window(&self, bytes: usize) -> Result<Window, FabricError> {
-        Window::new(&self.core, bytes)
+    pub fn open_window(&self, bytes: usize) -> Result<WritableWindow, FabricError> {
+        WritableWindow::new(&self.core, bytes)
     }
 
     /// Sends a copy of a message of at most `message_bytes`. Returns false while the limit of operations is
     /// reached.
-    pub fn send(&mut self, peer: Peer, message: &[u8], tag: u64) -> Result<bool, FabricError> {
+    pub fn send(&mut self, peer: FabricPeer, message: &[u8], tag: u64) -> Result<bool, FabricError> {
         if message.len() > self.limits.message_bytes {
             return Err(FabricError::ours(
                 OperationKind::Send.name(),
                 "it is longer than messages may be",
-                Scope::Operation,
+                FabricErrorScope::Operation,
             ));
         }
         let Some(mut slot) = self.messages.try_lease() else { return Ok(false) };
         slot.bytes_mut()[..message.len()].copy_from_slice(message);
-        let place = Place { address: 0, key: 0 };
-        let transfer = Transfer { slot, at: 0, bytes: message.len(), place, tag };
+        let place = RemoteMemory { address: 0, key: 0 };
+        let transfer = RmaTransfer { slot, at: 0, bytes: message.len(), place, tag };
         let region = self.message_region.clone();
         match self.begin(OperationKind::Send, Some(peer), &region, transfer, None) {
             Ok(()) => Ok(true),
-            Err(Refused::Full(_)) => Ok(false),
-            Err(Refused::Failed(_, error)) => Err(error),
+            Err(PostRefusal::Full(_)) => Ok(false),
+            Err(PostRefusal::Failed(_, error)) => Err(error),
         }
     }
 
     /// Reads from the peer's memory into a slot of `region` (fi_rma(3)).
-    pub fn read(&mut self, peer: Peer, region: &Region, transfer: Transfer) -> Result<(), Refused> {
+    pub fn read(
+        &mut self,
+        peer: FabricPeer,
+        region: &RegisteredPool,
+        transfer: RmaTransfer,
+    ) -> Result<(), PostRefusal> {
         self.begin(OperationKind::Read, Some(peer), region, transfer, None)
     }
 
@@ -183,11 +188,11 @@ impl Endpoint {
     /// and the provider supports it (`notice_bytes` of its description).
     pub fn write(
         &mut self,
-        peer: Peer,
-        region: &Region,
-        transfer: Transfer,
+        peer: FabricPeer,
+        region: &RegisteredPool,
+        transfer: RmaTransfer,
         notice: Option<u64>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), PostRefusal> {
         self.begin(OperationKind::Write, Some(peer), region, transfer, notice)
     }
 
@@ -195,9 +200,9 @@ impl Endpoint {
     fn objection(
         &self,
         kind: OperationKind,
-        peer: Option<Peer>,
-        region: &Region,
-        transfer: &Transfer,
+        peer: Option<FabricPeer>,
+        region: &RegisteredPool,
+        transfer: &RmaTransfer,
     ) -> Option<&'static str> {
         let is_rma = matches!(kind, OperationKind::Read | OperationKind::Write);
         let end = transfer.at.checked_add(transfer.bytes);
@@ -219,23 +224,23 @@ impl Endpoint {
     fn begin(
         &mut self,
         kind: OperationKind,
-        peer: Option<Peer>,
-        region: &Region,
-        transfer: Transfer,
+        peer: Option<FabricPeer>,
+        region: &RegisteredPool,
+        transfer: RmaTransfer,
         notice: Option<u64>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), PostRefusal> {
         if let Some(words) = self.objection(kind, peer, region, &transfer) {
-            return Err(Refused::Failed(
+            return Err(PostRefusal::Failed(
                 transfer.slot,
-                FabricError::ours(kind.name(), words, Scope::Operation),
+                FabricError::ours(kind.name(), words, FabricErrorScope::Operation),
             ));
         }
-        let Transfer { mut slot, at, bytes, place, tag } = transfer;
+        let RmaTransfer { mut slot, at, bytes, place, tag } = transfer;
         let buffer: *mut c_void = slot.bytes_mut()[at..at + bytes].as_mut_ptr().cast();
         let peer = peer.map_or(0, |peer| self.peers[peer.index]);
-        let operation = Operation { kind, tag, slot, region: region.clone(), began: Instant::now() };
+        let operation = PendingOperation { kind, tag, slot, region: region.clone(), began: Instant::now() };
         let operations = self.operations.as_mut().expect("there until the endpoint is dropped");
-        let context = operations.add(operation).map_err(|operation| Refused::Full(operation.slot))?;
+        let context = operations.add(operation).map_err(|operation| PostRefusal::Full(operation.slot))?;
         let post = ffi::RawPost {
             buffer,
             len: bytes as u64,
@@ -259,17 +264,17 @@ impl Endpoint {
     /// Posts the buffers for peers' messages again.
     fn post_receives(&mut self) -> Result<(), FabricError> {
         while let Some(slot) = self.unposted.pop() {
-            let place = Place { address: 0, key: 0 };
-            let transfer = Transfer { slot, at: 0, bytes: self.limits.message_bytes, place, tag: 0 };
+            let place = RemoteMemory { address: 0, key: 0 };
+            let transfer = RmaTransfer { slot, at: 0, bytes: self.limits.message_bytes, place, tag: 0 };
             let region = self.message_region.clone();
             match self.begin(OperationKind::Receive, None, &region, transfer, None) {
                 Ok(()) => {}
-                Err(Refused::Full(slot)) => {
+                Err(PostRefusal::Full(slot)) => {
                     self.unposted.push(slot);
                     return Ok(());
                 }
-                Err(Refused::Failed(_, error)) => {
-                    return Err(FabricError { scope: Scope::Endpoint, ..error });
+                Err(PostRefusal::Failed(_, error)) => {
+                    return Err(FabricError { scope: FabricErrorScope::Endpoint, ..error });
                 }
             }
         }
@@ -278,7 +283,7 @@ impl Endpoint {
 
     /// Makes progress and appends events without waiting. Returns their number. After an error the endpoint
     /// is unusable.
-    pub fn poll(&mut self, events: &mut Vec<Event>) -> Result<usize, FabricError> {
+    pub fn poll(&mut self, events: &mut Vec<EndpointEvent>) -> Result<usize, FabricError> {
         let before = events.len();
         let mut batch = [ffi::RawCompletion::EMPTY; BATCH];
         loop {
@@ -295,41 +300,41 @@ impl Endpoint {
         }
     }
 
-    fn conclude(&mut self, completion: &ffi::RawCompletion) -> Result<Option<Event>, FabricError> {
+    fn conclude(&mut self, completion: &ffi::RawCompletion) -> Result<Option<EndpointEvent>, FabricError> {
         let is_notice = completion.flags & REMOTE_DATA != 0 && completion.flags & OURS == 0;
         if is_notice && completion.status == 0 {
-            return Ok(Some(Event::PeerWrote(completion.data)));
+            return Ok(Some(EndpointEvent::PeerWrote(completion.data)));
         }
         let operations = self.operations.as_mut().expect("there until the endpoint is dropped");
         let Some(operation) = operations.take(completion.context) else {
             return self.unowned(completion);
         };
-        let Operation { kind, tag, slot, .. } = operation;
+        let PendingOperation { kind, tag, slot, .. } = operation;
         let result = match completion.status {
             0 => Ok(()),
             _ => Err(FabricError::of_completion(kind.name(), completion)),
         };
         Ok(Some(match kind {
-            OperationKind::Send => Event::Sent { tag, result },
-            OperationKind::Read => Event::Read { tag, slot, result },
-            OperationKind::Write => Event::Written { tag, slot, result },
+            OperationKind::Send => EndpointEvent::Sent { tag, result },
+            OperationKind::Read => EndpointEvent::Read { tag, slot, result },
+            OperationKind::Write => EndpointEvent::Written { tag, slot, result },
             OperationKind::Receive => {
                 let len = (completion.len as usize).min(self.limits.message_bytes);
                 let message = slot.bytes()[..len].to_vec();
                 self.unposted.push(slot);
-                result.map_or_else(Event::ReceiveFailed, |()| Event::Message(message))
+                result.map_or_else(EndpointEvent::ReceiveFailed, |()| EndpointEvent::Message(message))
             }
         }))
     }
 
     /// A completion without an operation: the failure of a peer's operation, which the peer handles, or an
     /// error of the library.
-    fn unowned(&self, completion: &ffi::RawCompletion) -> Result<Option<Event>, FabricError> {
+    fn unowned(&self, completion: &ffi::RawCompletion) -> Result<Option<EndpointEvent>, FabricError> {
         if completion.status != 0 {
             return Ok(None);
         }
         let words = format!("of no operation, flags {:#x}", completion.flags);
-        Err(FabricError::ours("a completion", words, Scope::Endpoint))
+        Err(FabricError::ours("a completion", words, FabricErrorScope::Endpoint))
     }
 
     fn drain(&mut self) {
@@ -359,7 +364,7 @@ impl Endpoint {
     }
 }
 
-impl Drop for Endpoint {
+impl Drop for FabricEndpoint {
     /// Waits half a second for operations under way and cancels the rest. The slots of the rest return to
     /// their pools with the domain, when the last region and window of this endpoint is dropped; on `ofi_rxm`
     /// they never do.
@@ -387,5 +392,5 @@ impl Drop for Endpoint {
 }
 
 fn refused_name(words: &str) -> FabricError {
-    FabricError::ours("a peer's name", words, Scope::Operation)
+    FabricError::ours("a peer's name", words, FabricErrorScope::Operation)
 }

@@ -8,7 +8,7 @@ use crate::ffi;
 
 /// The extent of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum FabricErrorScope {
     /// One operation. Others continue, and the same operation may be tried again.
     Operation,
     /// The endpoint. It must be closed, and the session continues over another transport or ends.
@@ -28,7 +28,7 @@ pub struct FabricError {
     /// The library's text, with the provider's where it has one.
     pub words: String,
     /// The extent of the failure.
-    pub scope: Scope,
+    pub scope: FabricErrorScope,
 }
 
 /// `FI_EAGAIN`: a queue is full at present.
@@ -39,7 +39,7 @@ const ENOMEM: i32 = 12;
 
 impl FabricError {
     /// The error of a call.
-    pub(crate) fn of_call(what: impl Into<String>, code: c_int, scope: Scope) -> FabricError {
+    pub(crate) fn of_call(what: impl Into<String>, code: c_int, scope: FabricErrorScope) -> FabricError {
         let code = code.saturating_abs();
         FabricError { what: what.into(), code, words: words_of(code), scope }
     }
@@ -47,8 +47,11 @@ impl FabricError {
     /// The error of a registration. Hardware needs the memory locked, and most users may lock little
     /// (RLIMIT_MEMLOCK, getrlimit(2)).
     pub(crate) fn of_registering(bytes: usize, code: c_int) -> FabricError {
-        let mut error =
-            FabricError::of_call(format!("registering {} KiB", bytes >> 10), code, Scope::Endpoint);
+        let mut error = FabricError::of_call(
+            format!("registering {} KiB", bytes >> 10),
+            code,
+            FabricErrorScope::Endpoint,
+        );
         let limit = resource_limit(Resource::RLIMIT_MEMLOCK).filter(|_| error.code == ENOMEM);
         if let Some(limit) = limit {
             error.words += &format!("; this process may lock {} KiB of memory (ulimit -l)", limit >> 10);
@@ -63,11 +66,20 @@ impl FabricError {
         if !provider.is_empty() && provider != words {
             words = format!("{words} (the provider: {provider}, {})", completion.provider_status);
         }
-        FabricError { what: what.to_string(), code: completion.status, words, scope: Scope::Operation }
+        FabricError {
+            what: what.to_string(),
+            code: completion.status,
+            words,
+            scope: FabricErrorScope::Operation,
+        }
     }
 
     /// An error of this crate.
-    pub(crate) fn ours(what: impl Into<String>, words: impl Into<String>, scope: Scope) -> FabricError {
+    pub(crate) fn ours(
+        what: impl Into<String>,
+        words: impl Into<String>,
+        scope: FabricErrorScope,
+    ) -> FabricError {
         FabricError { what: what.into(), code: 0, words: words.into(), scope }
     }
 }

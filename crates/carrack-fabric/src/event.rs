@@ -2,13 +2,13 @@
 
 use carrack_machine::{Slot, SlotPool};
 
-use crate::core::Place;
-use crate::error::{FabricError, Scope};
-use crate::offer::Description;
+use crate::core::RemoteMemory;
+use crate::error::{FabricError, FabricErrorScope};
+use crate::offer::OfferDescription;
 
 /// The limits on operations under way. The provider may grant less.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct OperationLimits {
     /// Reads, writes and messages of this end.
     pub operations: usize,
     /// Messages of peers that may arrive between two polls.
@@ -19,16 +19,16 @@ pub struct Limits {
     pub notices: usize,
 }
 
-impl Default for Limits {
+impl Default for OperationLimits {
     /// For a lane of 64 slots under way, each with a message in both directions.
-    fn default() -> Limits {
-        Limits { operations: 128, receives: 64, message_bytes: 4096, notices: 128 }
+    fn default() -> OperationLimits {
+        OperationLimits { operations: 128, receives: 64, message_bytes: 4096, notices: 128 }
     }
 }
 
-impl Limits {
-    pub(crate) fn within(self, description: &Description) -> Limits {
-        Limits {
+impl OperationLimits {
+    pub(crate) fn within(self, description: &OfferDescription) -> OperationLimits {
+        OperationLimits {
             operations: at_most(self.operations, description.send_operations),
             receives: at_most(self.receives, description.receive_operations),
             ..self
@@ -38,7 +38,9 @@ impl Limits {
     pub(crate) fn message_pool(&self) -> Result<SlotPool, FabricError> {
         let bytes = self.message_bytes.max(1).next_multiple_of(4096);
         let pool = SlotPool::new(((self.operations + self.receives) * bytes) as u64, bytes);
-        pool.map_err(|error| FabricError::ours("memory for messages", error.to_string(), Scope::Endpoint))
+        pool.map_err(|error| {
+            FabricError::ours("memory for messages", error.to_string(), FabricErrorScope::Endpoint)
+        })
     }
 }
 
@@ -48,7 +50,7 @@ fn at_most(wanted: usize, granted: u64) -> usize {
 
 /// An RMA operation: `bytes` of a slot from `at` on, to or from a location at the peer.
 #[derive(Debug)]
-pub struct Transfer {
+pub struct RmaTransfer {
     /// The slot, which the operation owns until its completion.
     pub slot: Slot,
     /// The offset in the slot.
@@ -56,14 +58,14 @@ pub struct Transfer {
     /// The number of bytes, at least 1.
     pub bytes: usize,
     /// The location at the peer.
-    pub place: Place,
+    pub place: RemoteMemory,
     /// Returned with the completion.
     pub tag: u64,
 }
 
 /// An event of an endpoint.
 #[derive(Debug)]
-pub enum Event {
+pub enum EndpointEvent {
     /// A message of a peer.
     Message(Vec<u8>),
     /// A message was sent, or its sending failed.
@@ -99,7 +101,7 @@ pub enum Event {
 
 /// The reason why an operation was not posted. Carries the slot back.
 #[derive(Debug)]
-pub enum Refused {
+pub enum PostRefusal {
     /// The limit of operations is reached: poll, then try again.
     Full(Slot),
     /// The operation is invalid, or the library refused it.

@@ -69,7 +69,7 @@ pub(crate) struct RawPost {
 /// The purpose of registered memory: the enumeration before `cf_register`.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum RegistrationPurpose {
     Messages,
     OwnRma,
     PeersRead,
@@ -118,7 +118,7 @@ unsafe extern "C" {
         endpoint: *mut RawEndpoint,
         base: *mut c_void,
         len: usize,
-        purpose: Purpose,
+        purpose: RegistrationPurpose,
         key: u64,
         out: *mut *mut RawRegion,
         chosen_key: *mut u64,

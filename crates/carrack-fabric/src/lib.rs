@@ -4,7 +4,7 @@
 //! is missing. The C calls are in `shim/`; only this crate has their `unsafe`. Safe code can't:
 //!
 //! * take memory away from an operation: it owns its slot until its completion, and holds its region;
-//! * look at memory that a peer may be writing to: a [`Window`] gives copies only;
+//! * look at memory that a peer may be writing to: a [`WritableWindow`] gives copies only;
 //! * free memory that a provider might still touch: it is kept until all objects of the endpoint are closed.
 //!
 //! Sources: fi_getinfo(3), fi_endpoint(3), fi_cq(3), fi_mr(3), fi_rma(3), fi_msg(3). The use by a lane:
@@ -22,8 +22,8 @@ mod offer;
 mod operations;
 mod waiting;
 
-pub use core::{Place, Region, Sharing, Window};
-pub use endpoint::{Endpoint, Peer};
-pub use error::{FabricError, Scope};
-pub use event::{Event, Limits, Refused, Transfer};
-pub use offer::{Description, Filter, Offer, all_offers, library, usable_offers};
+pub use core::{MemorySharing, RegisteredPool, RemoteMemory, WritableWindow};
+pub use endpoint::{FabricEndpoint, FabricPeer};
+pub use error::{FabricError, FabricErrorScope};
+pub use event::{EndpointEvent, OperationLimits, PostRefusal, RmaTransfer};
+pub use offer::{FabricOffer, OfferDescription, OfferFilter, all_offers, library, usable_offers};

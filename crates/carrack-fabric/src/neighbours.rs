@@ -12,7 +12,7 @@ use crate::core::EndpointCore;
 static OPEN: Mutex<Vec<(Vec<u8>, Weak<EndpointCore>)>> = Mutex::new(Vec::new());
 
 /// A lock under which no endpoint of shm is closed.
-pub(crate) struct Neighbours {
+pub(crate) struct ShmNeighbours {
     open: MutexGuard<'static, Vec<(Vec<u8>, Weak<EndpointCore>)>>,
 }
 
@@ -26,9 +26,9 @@ pub(crate) enum NameOwner {
     Elsewhere,
 }
 
-impl Neighbours {
-    pub(crate) fn lock() -> Neighbours {
-        Neighbours { open: OPEN.lock().unwrap_or_else(PoisonError::into_inner) }
+impl ShmNeighbours {
+    pub(crate) fn lock() -> ShmNeighbours {
+        ShmNeighbours { open: OPEN.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
     pub(crate) fn add(&mut self, name: Vec<u8>, core: &Arc<EndpointCore>) {

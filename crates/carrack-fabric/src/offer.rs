@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::fs;
 use std::ptr::{self, NonNull};
 
-use crate::error::{FabricError, Scope, text};
+use crate::error::{FabricError, FabricErrorScope, text};
 use crate::ffi;
 
 const FI_MSG: u64 = 1 << 1;
@@ -23,7 +23,7 @@ pub fn library() -> Result<(u16, u16), FabricError> {
         // SAFETY: a string that does not change any more.
         let words = unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned();
         let words = format!("{words}; install libfabric1 (Debian) or libfabric (others)");
-        return Err(FabricError::ours("no libfabric", words, Scope::Library));
+        return Err(FabricError::ours("no libfabric", words, FabricErrorScope::Library));
     }
     // SAFETY: the library is loaded.
     let version = unsafe { ffi::cf_version() };
@@ -32,7 +32,7 @@ pub fn library() -> Result<(u16, u16), FabricError> {
 
 /// The offers to look for.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub struct OfferFilter {
     /// A provider, as libfabric names it: `tcp;ofi_rxm`, `shm`, `verbs;ofi_rxm`; `None` for all.
     pub provider: Option<String>,
     /// An address of this host that endpoints shall use, such as `127.0.0.1`; `None` for any. Not for `shm`.
@@ -41,7 +41,7 @@ pub struct Filter {
 
 /// The properties of an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Description {
+pub struct OfferDescription {
     /// The provider, such as `tcp;ofi_rxm`.
     pub provider: String,
     /// The network.
@@ -82,33 +82,33 @@ pub struct Description {
     pub address_format: u32,
 }
 
-/// An entry of the list, to open an [endpoint](crate::Endpoint) with.
-pub struct Offer {
+/// An entry of the list, to open an [endpoint](crate::FabricEndpoint) with.
+pub struct FabricOffer {
     info: NonNull<c_void>,
     /// The offer's properties.
-    pub description: Description,
+    pub description: OfferDescription,
 }
 
 // SAFETY: the entry is a private copy that is only read after its creation.
 #[allow(unsafe_code)]
-unsafe impl Send for Offer {}
+unsafe impl Send for FabricOffer {}
 // SAFETY: see `Send`.
 #[allow(unsafe_code)]
-unsafe impl Sync for Offer {}
+unsafe impl Sync for FabricOffer {}
 
-impl Offer {
+impl FabricOffer {
     pub(crate) fn info(&self) -> *mut c_void {
         self.info.as_ptr()
     }
 }
 
-impl std::fmt::Debug for Offer {
+impl std::fmt::Debug for FabricOffer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.description.fmt(f)
     }
 }
 
-impl Drop for Offer {
+impl Drop for FabricOffer {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         // SAFETY: our own copy, freed once.
@@ -116,14 +116,14 @@ impl Drop for Offer {
     }
 }
 
-/// All offers, also those that [endpoints](crate::Endpoint) can't use. For display.
-pub fn all_offers(filter: &Filter) -> Result<Vec<Offer>, FabricError> {
+/// All offers, also those that [endpoints](crate::FabricEndpoint) can't use. For display.
+pub fn all_offers(filter: &OfferFilter) -> Result<Vec<FabricOffer>, FabricError> {
     list(filter, false)
 }
 
 /// The offers that endpoints can use, libfabric's first choice first. Fails with the reason if there are
 /// none.
-pub fn usable_offers(filter: &Filter) -> Result<Vec<Offer>, FabricError> {
+pub fn usable_offers(filter: &OfferFilter) -> Result<Vec<FabricOffer>, FabricError> {
     let found = list(filter, true)?;
     if !found.is_empty() {
         return Ok(found);
@@ -135,13 +135,13 @@ pub fn usable_offers(filter: &Filter) -> Result<Vec<Offer>, FabricError> {
         Some(offer) if !offer.description.has_rma => "the provider has no RMA".to_string(),
         Some(_) => "the provider has no reliable datagram endpoints with RMA that we can use".to_string(),
     };
-    Err(FabricError::ours(name, words, Scope::Library))
+    Err(FabricError::ours(name, words, FabricErrorScope::Library))
 }
 
 fn c_string(text: Option<&str>) -> Result<Option<CString>, FabricError> {
     text.map(CString::new)
         .transpose()
-        .map_err(|_| FabricError::ours("fi_getinfo", "a name with a NUL in it", Scope::Library))
+        .map_err(|_| FabricError::ours("fi_getinfo", "a name with a NUL in it", FabricErrorScope::Library))
 }
 
 fn pointer(text: &Option<CString>) -> *const c_char {
@@ -149,7 +149,7 @@ fn pointer(text: &Option<CString>) -> *const c_char {
 }
 
 #[allow(unsafe_code)]
-fn list(filter: &Filter, is_usable: bool) -> Result<Vec<Offer>, FabricError> {
+fn list(filter: &OfferFilter, is_usable: bool) -> Result<Vec<FabricOffer>, FabricError> {
     library()?;
     let provider = c_string(filter.provider.as_deref())?;
     let source = c_string(filter.source.as_deref())?;
@@ -159,7 +159,7 @@ fn list(filter: &Filter, is_usable: bool) -> Result<Vec<Offer>, FabricError> {
     match rc {
         0 => {}
         NO_DATA => return Ok(Vec::new()),
-        rc => return Err(FabricError::of_call("fi_getinfo", rc, Scope::Library)),
+        rc => return Err(FabricError::of_call("fi_getinfo", rc, FabricErrorScope::Library)),
     }
     let mut offers = Vec::new();
     let mut at = head;
@@ -177,7 +177,7 @@ fn list(filter: &Filter, is_usable: bool) -> Result<Vec<Offer>, FabricError> {
 /// # Safety
 /// `info` is an entry of fi_getinfo's.
 #[allow(unsafe_code)]
-unsafe fn copy(info: *mut c_void) -> Option<Offer> {
+unsafe fn copy(info: *mut c_void) -> Option<FabricOffer> {
     let mut raw = std::mem::MaybeUninit::<ffi::RawOffer>::uninit();
     // SAFETY: the call fills the whole structure.
     let raw = unsafe {
@@ -186,14 +186,14 @@ unsafe fn copy(info: *mut c_void) -> Option<Offer> {
     };
     // SAFETY: the caller's promise.
     let info = NonNull::new(unsafe { ffi::cf_duplicate(info) })?;
-    Some(Offer { info, description: describe(&raw) })
+    Some(FabricOffer { info, description: describe(&raw) })
 }
 
-fn describe(raw: &ffi::RawOffer) -> Description {
+fn describe(raw: &ffi::RawOffer) -> OfferDescription {
     let domain = text(&raw.domain);
     let [segment, bus, device, function] = raw.pci;
     let pci = (raw.has_pci != 0).then(|| format!("{segment:04x}:{bus:02x}:{device:02x}.{function:x}"));
-    Description {
+    OfferDescription {
         provider: text(&raw.provider),
         fabric: text(&raw.fabric),
         nic: Some(text(&raw.nic)).filter(|name| !name.is_empty()),

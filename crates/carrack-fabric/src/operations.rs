@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use carrack_machine::Slot;
 
-use crate::core::Region;
+use crate::core::RegisteredPool;
 use crate::ffi::CONTEXT_BYTES;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,33 +30,33 @@ impl OperationKind {
 }
 
 /// An operation under way.
-pub(crate) struct Operation {
+pub(crate) struct PendingOperation {
     pub(crate) kind: OperationKind,
     pub(crate) tag: u64,
     pub(crate) slot: Slot,
     /// The slot's region, registered at least until the completion.
-    pub(crate) region: Region,
+    pub(crate) region: RegisteredPool,
     pub(crate) began: Instant,
 }
 
 /// `struct fi_context2`, as bytes.
 #[repr(C, align(8))]
-struct Context([u8; CONTEXT_BYTES]);
+struct FabricContext([u8; CONTEXT_BYTES]);
 
 /// The contexts. Never moved or read.
-pub(crate) struct Contexts {
-    first: NonNull<Context>,
+pub(crate) struct FabricContexts {
+    first: NonNull<FabricContext>,
     count: usize,
 }
 
 // SAFETY: plain memory, owned.
 #[allow(unsafe_code)]
-unsafe impl Send for Contexts {}
+unsafe impl Send for FabricContexts {}
 
-impl Contexts {
-    fn new(count: usize) -> Contexts {
-        let all: Box<[Context]> = (0..count).map(|_| Context([0; CONTEXT_BYTES])).collect();
-        Contexts { first: NonNull::from(Box::leak(all)).cast(), count }
+impl FabricContexts {
+    fn new(count: usize) -> FabricContexts {
+        let all: Box<[FabricContext]> = (0..count).map(|_| FabricContext([0; CONTEXT_BYTES])).collect();
+        FabricContexts { first: NonNull::from(Box::leak(all)).cast(), count }
     }
 
     fn at(&self, index: usize) -> *mut c_void {
@@ -71,7 +71,7 @@ impl Contexts {
     }
 }
 
-impl Drop for Contexts {
+impl Drop for FabricContexts {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         let all = NonNull::slice_from_raw_parts(self.first, self.count);
@@ -81,30 +81,30 @@ impl Drop for Contexts {
 }
 
 /// A bounded table of operations.
-pub(crate) struct Operations {
-    contexts: Contexts,
-    entries: Vec<Option<Operation>>,
+pub(crate) struct OperationTable {
+    contexts: FabricContexts,
+    entries: Vec<Option<PendingOperation>>,
     free: Vec<usize>,
 }
 
-impl Operations {
-    pub(crate) fn new(limit: usize) -> Operations {
-        Operations {
-            contexts: Contexts::new(limit),
+impl OperationTable {
+    pub(crate) fn new(limit: usize) -> OperationTable {
+        OperationTable {
+            contexts: FabricContexts::new(limit),
             entries: (0..limit).map(|_| None).collect(),
             free: (0..limit).rev().collect(),
         }
     }
 
     /// Adds an operation and returns its context. Gives the operation back if the table is full.
-    pub(crate) fn add(&mut self, operation: Operation) -> Result<*mut c_void, Operation> {
+    pub(crate) fn add(&mut self, operation: PendingOperation) -> Result<*mut c_void, PendingOperation> {
         let Some(index) = self.free.pop() else { return Err(operation) };
         self.entries[index] = Some(operation);
         Ok(self.contexts.at(index))
     }
 
     /// Removes the completed operation of a context; `None` if there is none.
-    pub(crate) fn take(&mut self, context: *mut c_void) -> Option<Operation> {
+    pub(crate) fn take(&mut self, context: *mut c_void) -> Option<PendingOperation> {
         let index = self.contexts.index_of(context)?;
         let operation = self.entries[index].take()?;
         self.free.push(index);
@@ -124,7 +124,7 @@ impl Operations {
     }
 
     /// The contexts and slots, which the provider may still touch, and the regions.
-    pub(crate) fn into_parts(self) -> (Contexts, Vec<Slot>, Vec<Region>) {
+    pub(crate) fn into_parts(self) -> (FabricContexts, Vec<Slot>, Vec<RegisteredPool>) {
         let apart = self.entries.into_iter().flatten().map(|operation| (operation.slot, operation.region));
         let (slots, regions) = apart.unzip();
         (self.contexts, slots, regions)
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn only_contexts_are_taken_for_contexts() {
-        let contexts = Contexts::new(3);
+        let contexts = FabricContexts::new(3);
         for index in 0..3 {
             assert_eq!(contexts.index_of(contexts.at(index)), Some(index));
         }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::FabricEndpoint;
 use crate::ffi;
 
-impl Endpoint {
+impl FabricEndpoint {
     /// A descriptor that is readable when there may be completions to poll, if
-    /// [`may_wait`](Endpoint::may_wait) returned true just before; `None` if the provider has no descriptor
+    /// [`may_wait`](FabricEndpoint::may_wait) returned true just before; `None` if the provider has no descriptor
     /// and needs polling.
     #[allow(unsafe_code)]
     pub fn readiness(&self) -> Option<BorrowedFd<'_>> {

@@ -4,7 +4,10 @@ mod common;
 
 use std::time::Instant;
 
-use carrack_fabric::{Event, Limits, Place, Region, Scope, Sharing, Transfer};
+use carrack_fabric::{
+    EndpointEvent, FabricErrorScope, MemorySharing, OperationLimits, RegisteredPool, RemoteMemory,
+    RmaTransfer,
+};
 use carrack_machine::SlotPool;
 use common::{Pair, is_untouched, leased, paint, pool, with_each_provider};
 
@@ -17,32 +20,32 @@ fn heeds_keys(provider: &str) -> bool {
 }
 
 /// Reads from a place that is not to be read: that fails, and the slot is as it was.
-fn read_in_vain(pair: &mut Pair, region: &Region, slots: &SlotPool, place: Place) {
+fn read_in_vain(pair: &mut Pair, region: &RegisteredPool, slots: &SlotPool, place: RemoteMemory) {
     let slot = leased(slots).pop().expect("free");
-    pair.read(region, Transfer { slot, at: 0, bytes: BYTES, place, tag: 0 });
+    pair.read(region, RmaTransfer { slot, at: 0, bytes: BYTES, place, tag: 0 });
     let began = Instant::now();
     loop {
         assert!(began.elapsed() < common::PATIENCE, "neither refused nor done");
         pair.a.poll(&mut pair.a_events).expect("a's queue");
         // The one that was to be read from may find the other at fault.
         let _ = pair.b.poll(&mut pair.b_events);
-        let Some(Event::Read { slot, result, .. }) = pair.a_events.pop() else { continue };
+        let Some(EndpointEvent::Read { slot, result, .. }) = pair.a_events.pop() else { continue };
         let error = result.expect_err("nothing is to be read there");
-        assert_eq!(error.scope, Scope::Operation);
+        assert_eq!(error.scope, FabricErrorScope::Operation);
         assert!(is_untouched(slot.bytes()), "a failed read has changed something");
         return;
     }
 }
 
 /// Has `spoil` make a place of memory that is shared so bad, and reads there.
-fn read_after(sharing: Sharing, spoil: impl Fn(Region, Place) -> Place) {
+fn read_after(sharing: MemorySharing, spoil: impl Fn(RegisteredPool, RemoteMemory) -> RemoteMemory) {
     with_each_provider(|provider, offer| {
         if !heeds_keys(provider) {
             return;
         }
-        let mut pair = Pair::new(offer, Limits::default());
+        let mut pair = Pair::new(offer, OperationLimits::default());
         let (ours, theirs) = (pool(1, BYTES), pool(1, BYTES));
-        let local = pair.a.register(&ours, Sharing::Local).expect("registered");
+        let local = pair.a.register(&ours, MemorySharing::Local).expect("registered");
         let remote = pair.b.register(&theirs, sharing).expect("registered");
         assert!(!remote.is_shared());
         let place = remote.place_of(&theirs.try_lease().expect("free")).expect("its slot");
@@ -53,15 +56,15 @@ fn read_after(sharing: Sharing, spoil: impl Fn(Region, Place) -> Place) {
 #[test]
 fn a_wrong_key_reads_nothing() {
     // Held to the end of the process: the key is the only thing that is wrong.
-    read_after(Sharing::PeersRead, |region, place| {
+    read_after(MemorySharing::PeersRead, |region, place| {
         std::mem::forget(region);
-        Place { key: place.key ^ 1, ..place }
+        RemoteMemory { key: place.key ^ 1, ..place }
     });
 }
 
 #[test]
 fn nothing_is_read_beyond_a_region() {
-    read_after(Sharing::PeersRead, |region, place| {
+    read_after(MemorySharing::PeersRead, |region, place| {
         std::mem::forget(region);
         place.plus(4096)
     });
@@ -69,14 +72,14 @@ fn nothing_is_read_beyond_a_region() {
 
 #[test]
 fn what_is_deregistered_is_read_no_more() {
-    read_after(Sharing::PeersRead, |_region, place| place);
+    read_after(MemorySharing::PeersRead, |_region, place| place);
 }
 
 /// Memory for our own operations only.
 #[test]
 fn what_is_local_is_not_read_by_peers() {
     // Still registered: not for them.
-    read_after(Sharing::Local, |region, place| {
+    read_after(MemorySharing::Local, |region, place| {
         std::mem::forget(region);
         place
     });
@@ -86,18 +89,18 @@ fn what_is_local_is_not_read_by_peers() {
 #[test]
 fn only_windows_are_written_to() {
     with_each_provider(|provider, offer| {
-        for sharing in [Sharing::Local, Sharing::PeersRead] {
+        for sharing in [MemorySharing::Local, MemorySharing::PeersRead] {
             if !heeds_keys(provider) {
                 return;
             }
-            let mut pair = Pair::new(offer, Limits::default());
+            let mut pair = Pair::new(offer, OperationLimits::default());
             let (ours, theirs) = (pool(1, BYTES), pool(1, BYTES));
-            let local = pair.a.register(&ours, Sharing::Local).expect("registered");
+            let local = pair.a.register(&ours, MemorySharing::Local).expect("registered");
             let remote = pair.b.register(&theirs, sharing).expect("registered");
             let target = leased(&theirs).pop().expect("free");
             let place = remote.place_of(&target).expect("its slot");
             let slot = ours.try_lease().expect("free");
-            pair.write(&local, Transfer { slot, at: 0, bytes: BYTES, place, tag: 0 }, None);
+            pair.write(&local, RmaTransfer { slot, at: 0, bytes: BYTES, place, tag: 0 }, None);
             let began = Instant::now();
             while pair.a_events.is_empty() {
                 assert!(began.elapsed() < common::PATIENCE, "{provider}: neither refused nor done");
@@ -105,7 +108,10 @@ fn only_windows_are_written_to() {
                 let _ = pair.b.poll(&mut pair.b_events);
             }
             let event = pair.a_events.pop();
-            assert!(matches!(event, Some(Event::Written { result: Err(_), .. })), "{provider}: {event:?}");
+            assert!(
+                matches!(event, Some(EndpointEvent::Written { result: Err(_), .. })),
+                "{provider}: {event:?}"
+            );
             assert!(is_untouched(target.bytes()), "{provider}");
         }
     });
@@ -115,7 +121,7 @@ fn only_windows_are_written_to() {
 #[test]
 fn sending_to_an_endpoint_that_is_gone_does_no_harm() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, Limits::default());
+        let mut pair = Pair::new(offer, OperationLimits::default());
         pair.send(b"connected", 0);
         for _ in 0..1000 {
             pair.turn();
@@ -126,8 +132,10 @@ fn sending_to_an_endpoint_that_is_gone_does_no_harm() {
             let _ = a.send(b_at_a, b"hello?", tag);
             let _ = a.poll(&mut a_events);
         }
-        let lost =
-            a_events.iter().filter(|event| matches!(event, Event::Sent { result: Err(_), .. })).count();
+        let lost = a_events
+            .iter()
+            .filter(|event| matches!(event, EndpointEvent::Sent { result: Err(_), .. }))
+            .count();
         eprintln!("{provider}: {lost} known to be lost, {} open", a.operations_under_way());
     });
 }
@@ -137,16 +145,16 @@ fn sending_to_an_endpoint_that_is_gone_does_no_harm() {
 #[test]
 fn closing_in_the_middle_gives_all_slots_back() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, Limits { operations: 32, ..Limits::default() });
+        let mut pair = Pair::new(offer, OperationLimits { operations: 32, ..OperationLimits::default() });
         let (ours, theirs) = (pool(32, BYTES), pool(1, BYTES));
-        let local = pair.a.register(&ours, Sharing::Local).expect("registered");
-        let remote = pair.b.register(&theirs, Sharing::PeersRead).expect("registered");
+        let local = pair.a.register(&ours, MemorySharing::Local).expect("registered");
+        let remote = pair.b.register(&theirs, MemorySharing::PeersRead).expect("registered");
         let mut source = theirs.try_lease().expect("free");
         paint(source.bytes_mut(), 3);
         let place = remote.place_of(&source).expect("its slot");
         pair.send(b"connected", 0);
         for (tag, slot) in leased(&ours).into_iter().enumerate() {
-            let transfer = Transfer { slot, at: 0, bytes: BYTES, place, tag: tag as u64 };
+            let transfer = RmaTransfer { slot, at: 0, bytes: BYTES, place, tag: tag as u64 };
             if let Err(refused) = pair.a.read(pair.b_at_a, &local, transfer) {
                 drop(refused);
             }

@@ -8,7 +8,8 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use carrack_fabric::{
-    Endpoint, Event, FabricError, Limits, Offer, Peer, Place, Refused, Sharing, Transfer, Window,
+    EndpointEvent, FabricEndpoint, FabricError, FabricOffer, FabricPeer, MemorySharing, OperationLimits,
+    PostRefusal, RemoteMemory, RmaTransfer, WritableWindow,
 };
 use common::{is_untouched, leased, offer, paint, pattern, pool, with_each_provider};
 
@@ -29,13 +30,13 @@ fn get(stream: &mut UnixStream) -> Vec<u8> {
     bytes
 }
 
-fn place_to_bytes(place: Place) -> Vec<u8> {
+fn place_to_bytes(place: RemoteMemory) -> Vec<u8> {
     [place.address.to_le_bytes(), place.key.to_le_bytes()].concat()
 }
 
-fn place_from_bytes(bytes: &[u8]) -> Place {
+fn place_from_bytes(bytes: &[u8]) -> RemoteMemory {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-    Place { address: word(0), key: word(8) }
+    RemoteMemory { address: word(0), key: word(8) }
 }
 
 /// The peer: a slot to read from, a window to write to; it says what it gets by messages until it is ended.
@@ -43,10 +44,10 @@ fn place_from_bytes(bytes: &[u8]) -> Place {
 fn the_peer_process() {
     let (Ok(provider), Ok(path)) = (std::env::var(PROVIDER), std::env::var(SOCKET)) else { return };
     let mut stream = UnixStream::connect(path).expect("the parent listens");
-    let mut endpoint =
-        Endpoint::open(&offer(&provider).expect("there"), Limits::default()).expect("an endpoint");
+    let mut endpoint = FabricEndpoint::open(&offer(&provider).expect("there"), OperationLimits::default())
+        .expect("an endpoint");
     let slots = pool(1, BYTES);
-    let region = endpoint.register(&slots, Sharing::PeersRead).expect("registered");
+    let region = endpoint.register(&slots, MemorySharing::PeersRead).expect("registered");
     let window = endpoint.open_window(BYTES).expect("a window");
     let mut slot = slots.try_lease().expect("free");
     paint(slot.bytes_mut(), 5);
@@ -62,11 +63,11 @@ fn the_peer_process() {
 }
 
 /// Each message with the sum of the bytes in the window.
-fn answer(endpoint: &mut Endpoint, parent: Peer, window: &Window) {
+fn answer(endpoint: &mut FabricEndpoint, parent: FabricPeer, window: &WritableWindow) {
     let (mut events, mut seen) = (Vec::new(), vec![0; BYTES]);
     let _ = endpoint.poll(&mut events);
     for event in events {
-        let Event::Message(text) = event else { continue };
+        let EndpointEvent::Message(text) = event else { continue };
         window.copy_to(0, &mut seen);
         let answer = [text, seen.iter().map(|&b| u64::from(b)).sum::<u64>().to_le_bytes().to_vec()].concat();
         while !endpoint.send(parent, &answer, 0).expect("sent") {
@@ -78,17 +79,17 @@ fn answer(endpoint: &mut Endpoint, parent: Peer, window: &Window) {
 /// A started peer and an endpoint that knows it.
 struct Session {
     child: Child,
-    endpoint: Endpoint,
-    peer: Peer,
-    theirs: Place,
-    window: Place,
+    endpoint: FabricEndpoint,
+    peer: FabricPeer,
+    theirs: RemoteMemory,
+    window: RemoteMemory,
     stream: UnixStream,
     peer_name: Vec<u8>,
     directory: std::path::PathBuf,
 }
 
 impl Session {
-    fn start(provider: &str, offer: &Offer) -> Session {
+    fn start(provider: &str, offer: &FabricOffer) -> Session {
         let unique = format!("carrack-fabric-{}-{:?}", std::process::id(), std::thread::current().id());
         let directory = std::env::temp_dir().join(unique.replace(['(', ')'], ""));
         std::fs::create_dir_all(&directory).expect("a directory");
@@ -103,7 +104,7 @@ impl Session {
             .spawn()
             .expect("a process");
         let (mut stream, _) = listener.accept().expect("the peer comes");
-        let mut endpoint = Endpoint::open(offer, Limits::default()).expect("an endpoint");
+        let mut endpoint = FabricEndpoint::open(offer, OperationLimits::default()).expect("an endpoint");
         let peer_name = get(&mut stream);
         let peer = endpoint.add_peer(&peer_name).expect("a peer");
         let (theirs, window) = (place_from_bytes(&get(&mut stream)), place_from_bytes(&get(&mut stream)));
@@ -120,7 +121,7 @@ impl Session {
             is_sent = is_sent || self.endpoint.send(self.peer, text, 0).expect("sent");
             self.endpoint.poll(&mut events).expect("the queue");
             for event in events.drain(..) {
-                if let Event::Message(answer) = event {
+                if let EndpointEvent::Message(answer) = event {
                     let (head, sum) = answer.split_at(answer.len() - 8);
                     assert_eq!(head, text);
                     return u64::from_le_bytes(sum.try_into().expect("8 bytes"));
@@ -155,16 +156,16 @@ fn two_processes_exchange_messages_reads_and_writes() {
         let mut session = Session::start(provider, offer);
         assert_eq!(session.ask(b"empty?"), 0, "{provider}");
         let slots = pool(3, BYTES);
-        let region = session.endpoint.register(&slots, Sharing::Local).expect("registered");
+        let region = session.endpoint.register(&slots, MemorySharing::Local).expect("registered");
         let mut all = leased(&slots);
         let slot = all.remove(1);
         let (theirs, peer) = (session.theirs, session.peer);
-        let transfer = Transfer { slot, at: 0, bytes: BYTES, place: theirs, tag: 1 };
+        let transfer = RmaTransfer { slot, at: 0, bytes: BYTES, place: theirs, tag: 1 };
         assert!(session.endpoint.read(peer, &region, transfer).is_ok());
         let slot = finish_one(&mut session.endpoint);
         assert!(slot.bytes().iter().enumerate().all(|(at, &byte)| byte == pattern(5, at)), "{provider}");
         let sum: u64 = slot.bytes().iter().map(|&b| u64::from(b)).sum();
-        let transfer = Transfer { slot, at: 0, bytes: BYTES, place: session.window, tag: 2 };
+        let transfer = RmaTransfer { slot, at: 0, bytes: BYTES, place: session.window, tag: 2 };
         assert!(session.endpoint.write(peer, &region, transfer, None).is_ok());
         drop(finish_one(&mut session.endpoint));
         assert_eq!(session.ask(b"written?"), sum, "{provider}");
@@ -172,13 +173,15 @@ fn two_processes_exchange_messages_reads_and_writes() {
     });
 }
 
-fn finish_one(endpoint: &mut Endpoint) -> carrack_machine::Slot {
+fn finish_one(endpoint: &mut FabricEndpoint) -> carrack_machine::Slot {
     let (mut events, began) = (Vec::new(), Instant::now());
     loop {
         assert!(began.elapsed() < common::PATIENCE, "an operation doesn't end");
         endpoint.poll(&mut events).expect("the queue");
         for event in events.drain(..) {
-            if let Event::Read { slot, result, .. } | Event::Written { slot, result, .. } = event {
+            if let EndpointEvent::Read { slot, result, .. } | EndpointEvent::Written { slot, result, .. } =
+                event
+            {
                 assert_eq!(result, Ok(()));
                 return slot;
             }
@@ -195,15 +198,15 @@ fn a_peer_that_dies_is_noticed() {
             let mut session = Session::start(provider, offer);
             session.ask(b"connected");
             let slots = pool(64, BYTES);
-            let region = session.endpoint.register(&slots, Sharing::Local).expect("registered");
+            let region = session.endpoint.register(&slots, MemorySharing::Local).expect("registered");
             for slot in leased(&slots) {
                 let place = if is_write { session.window } else { session.theirs };
-                let transfer = Transfer { slot, at: 0, bytes: BYTES, place, tag: 0 };
+                let transfer = RmaTransfer { slot, at: 0, bytes: BYTES, place, tag: 0 };
                 let posted = match is_write {
                     true => session.endpoint.write(session.peer, &region, transfer, None),
                     false => session.endpoint.read(session.peer, &region, transfer),
                 };
-                assert!(matches!(posted, Ok(()) | Err(Refused::Full(_))), "{provider}: {posted:?}");
+                assert!(matches!(posted, Ok(()) | Err(PostRefusal::Full(_))), "{provider}: {posted:?}");
             }
             session.child.kill().expect("ours");
             session.child.wait().expect("ours");
@@ -224,14 +227,14 @@ fn a_peer_that_dies_is_noticed() {
 }
 
 /// Until all operations are over, or one is overdue, or the endpoint fails: how many were done, how many failed.
-fn watch(endpoint: &mut Endpoint) -> (usize, usize, Option<FabricError>) {
+fn watch(endpoint: &mut FabricEndpoint) -> (usize, usize, Option<FabricError>) {
     let (mut events, mut done, mut failed) = (Vec::new(), 0, 0);
     while endpoint.oldest_operation().is_some_and(|age| age < Duration::from_secs(3)) {
         if let Err(error) = endpoint.poll(&mut events) {
             return (done, failed, Some(error));
         }
         for event in events.drain(..) {
-            if let Event::Read { result, .. } | Event::Written { result, .. } = event {
+            if let EndpointEvent::Read { result, .. } | EndpointEvent::Written { result, .. } = event {
                 *(if result.is_ok() { &mut done } else { &mut failed }) += 1;
             }
         }

@@ -5,8 +5,8 @@ mod common;
 use std::time::{Duration, Instant};
 
 use carrack_fabric::{
-    Endpoint, Event, Filter, Limits, Place, Refused, Region, Scope, Sharing, Transfer, all_offers, library,
-    usable_offers,
+    EndpointEvent, FabricEndpoint, FabricErrorScope, MemorySharing, OfferFilter, OperationLimits,
+    PostRefusal, RegisteredPool, RemoteMemory, RmaTransfer, all_offers, library, usable_offers,
 };
 use carrack_machine::Slot;
 use common::{CANARY, Chance, Pair, is_untouched, leased, paint, pattern, pool, skip, with_each_provider};
@@ -18,7 +18,10 @@ fn the_library_has_a_version_or_a_reason() {
     match library() {
         Ok((major, minor)) => assert!((major, minor) >= (1, 11)),
         Err(error) => {
-            assert!(error.to_string().contains("libfabric") && error.scope == Scope::Library, "{error}")
+            assert!(
+                error.to_string().contains("libfabric") && error.scope == FabricErrorScope::Library,
+                "{error}"
+            )
         }
     }
 }
@@ -26,7 +29,7 @@ fn the_library_has_a_version_or_a_reason() {
 #[test]
 fn messages_arrive_whole() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, Limits::default());
+        let mut pair = Pair::new(offer, OperationLimits::default());
         for len in [0, 1, 63, 64, 65, 1000, 4095, 4096] {
             let mut message = vec![0; len];
             paint(&mut message, len);
@@ -37,21 +40,22 @@ fn messages_arrive_whole() {
             pair.until("messages", |pair| pair.a_events.len() == 2 && pair.b_events.len() == 2);
             for event in pair.a_events.drain(..).chain(pair.b_events.drain(..)) {
                 match event {
-                    Event::Message(got) => assert_eq!(got, message, "{provider}"),
-                    Event::Sent { tag, result: Ok(()) } => assert_eq!(tag, len as u64),
+                    EndpointEvent::Message(got) => assert_eq!(got, message, "{provider}"),
+                    EndpointEvent::Sent { tag, result: Ok(()) } => assert_eq!(tag, len as u64),
                     other => panic!("{provider}: {other:?}"),
                 }
             }
         }
         let error = pair.a.send(pair.b_at_a, &[0; 4097], 0).expect_err("too long");
-        assert_eq!(error.scope, Scope::Operation);
+        assert_eq!(error.scope, FabricErrorScope::Operation);
     });
 }
 
 #[test]
 fn more_messages_than_receives_all_arrive_in_order() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, Limits { operations: 8, receives: 2, ..Limits::default() });
+        let mut pair =
+            Pair::new(offer, OperationLimits { operations: 8, receives: 2, ..OperationLimits::default() });
         let (mut sent, mut expected) = (0u64, 0u64);
         let began = Instant::now();
         while expected < 300 {
@@ -61,7 +65,7 @@ fn more_messages_than_receives_all_arrive_in_order() {
             }
             pair.turn();
             for event in pair.b_events.drain(..) {
-                let Event::Message(bytes) = event else { panic!("{provider}: {event:?}") };
+                let EndpointEvent::Message(bytes) = event else { panic!("{provider}: {event:?}") };
                 assert_eq!(bytes, expected.to_le_bytes(), "{provider}");
                 expected += 1;
             }
@@ -73,10 +77,10 @@ fn more_messages_than_receives_all_arrive_in_order() {
 #[test]
 fn reads_move_what_they_should_and_nothing_else() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, Limits::default());
+        let mut pair = Pair::new(offer, OperationLimits::default());
         let (source_pool, sink_pool) = (pool(1, SLOT_BYTES), pool(3, SLOT_BYTES));
-        let source = pair.b.register(&source_pool, Sharing::PeersRead).expect("registered");
-        let sink = pair.a.register(&sink_pool, Sharing::Local).expect("registered");
+        let source = pair.b.register(&source_pool, MemorySharing::PeersRead).expect("registered");
+        let sink = pair.a.register(&sink_pool, MemorySharing::Local).expect("registered");
         let mut theirs = source_pool.lease().expect("free");
         paint(theirs.bytes_mut(), 7);
         let mut slots = leased(&sink_pool);
@@ -86,9 +90,9 @@ fn reads_move_what_they_should_and_nothing_else() {
             let (at, from) = (chance.below(SLOT_BYTES - bytes + 1), chance.below(SLOT_BYTES - bytes + 1));
             let place = source.place_of(&theirs).expect("its slot").plus(from as u64);
             let slot = slots.remove(1);
-            pair.read(&sink, Transfer { slot, at, bytes, place, tag: round });
+            pair.read(&sink, RmaTransfer { slot, at, bytes, place, tag: round });
             pair.until("a read", |pair| !pair.a_events.is_empty());
-            let Some(Event::Read { tag, mut slot, result }) = pair.a_events.pop() else {
+            let Some(EndpointEvent::Read { tag, mut slot, result }) = pair.a_events.pop() else {
                 panic!("{provider}")
             };
             assert_eq!((tag, result), (round, Ok(())), "{provider}");
@@ -115,9 +119,9 @@ fn reads_move_what_they_should_and_nothing_else() {
 #[test]
 fn writes_move_what_they_should_and_nothing_else() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, Limits::default());
+        let mut pair = Pair::new(offer, OperationLimits::default());
         let source_pool = pool(1, SLOT_BYTES);
-        let source = pair.a.register(&source_pool, Sharing::Local).expect("registered");
+        let source = pair.a.register(&source_pool, MemorySharing::Local).expect("registered");
         let window = pair.b.open_window(SLOT_BYTES).expect("a window");
         let mut slot = source_pool.lease().expect("free");
         paint(slot.bytes_mut(), 9);
@@ -128,20 +132,20 @@ fn writes_move_what_they_should_and_nothing_else() {
         for round in 0..24u64 {
             let bytes = 1 + chance.below(if round % 3 == 0 { SLOT_BYTES } else { 70_000 });
             let (at, to) = (chance.below(SLOT_BYTES - bytes + 1), chance.below(SLOT_BYTES - bytes + 1));
-            let transfer = Transfer { slot, at, bytes, place: window.place(to), tag: round };
+            let transfer = RmaTransfer { slot, at, bytes, place: window.place(to), tag: round };
             let notice = has_notices.then_some(round << 40 | 5);
             pair.write(&source, transfer, notice);
             pair.until("a write", |pair| {
                 pair.a_events.len() == 1 && pair.b_events.len() == usize::from(has_notices)
             });
             let event = pair.a_events.pop();
-            let Some(Event::Written { tag, slot: back, result }) = event else {
+            let Some(EndpointEvent::Written { tag, slot: back, result }) = event else {
                 panic!("{provider}: {event:?}")
             };
             assert_eq!((tag, result), (round, Ok(())), "{provider}");
             if let Some(event) = pair.b_events.pop() {
                 assert!(
-                    matches!(event, Event::PeerWrote(data) if Some(data) == notice),
+                    matches!(event, EndpointEvent::PeerWrote(data) if Some(data) == notice),
                     "{provider}: {event:?}"
                 );
             }
@@ -161,10 +165,11 @@ const MANY_AT_ONCE: usize = 16;
 #[test]
 fn every_operation_ends_once() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, Limits { operations: MANY_AT_ONCE, ..Limits::default() });
+        let mut pair =
+            Pair::new(offer, OperationLimits { operations: MANY_AT_ONCE, ..OperationLimits::default() });
         let (ours, theirs) = (pool(32, MANY_BYTES), pool(1, MANY_BYTES));
-        let local = pair.a.register(&ours, Sharing::Local).expect("registered");
-        let remote = pair.b.register(&theirs, Sharing::PeersRead).expect("registered");
+        let local = pair.a.register(&ours, MemorySharing::Local).expect("registered");
+        let remote = pair.b.register(&theirs, MemorySharing::PeersRead).expect("registered");
         let window = pair.b.open_window(MANY_BYTES).expect("a window");
         let from = remote.place_of(&theirs.lease().expect("free")).expect("its slot");
         let places = [from, window.place(0)];
@@ -183,7 +188,8 @@ fn every_operation_ends_once() {
             assert!(pair.a.operations_under_way() <= MANY_AT_ONCE, "{provider}");
             pair.turn();
             pair.a_events.drain(..).for_each(|event| ends[end_of(event) as usize] += 1);
-            messages += pair.b_events.drain(..).filter(|event| matches!(event, Event::Message(_))).count();
+            messages +=
+                pair.b_events.drain(..).filter(|event| matches!(event, EndpointEvent::Message(_))).count();
         }
         (0..1000).for_each(|_| pair.turn());
         assert!(ends.iter().all(|&count| count == 1) && pair.a_events.is_empty(), "{provider}: {ends:?}");
@@ -196,8 +202,8 @@ fn every_operation_ends_once() {
 fn begin_any(
     pair: &mut Pair,
     chance: &mut Chance,
-    local: &Region,
-    [from, to]: [Place; 2],
+    local: &RegisteredPool,
+    [from, to]: [RemoteMemory; 2],
     slot: Option<Slot>,
     tag: u64,
 ) -> bool {
@@ -206,17 +212,21 @@ fn begin_any(
         return kind == 0 && pair.a.send(pair.b_at_a, &tag.to_le_bytes(), tag).expect("sent");
     };
     match kind {
-        1 => is_begun(pair.a.read(pair.b_at_a, local, Transfer { slot, at: 0, bytes, place: from, tag })),
-        _ => {
-            is_begun(pair.a.write(pair.b_at_a, local, Transfer { slot, at: 0, bytes, place: to, tag }, None))
-        }
+        1 => is_begun(pair.a.read(pair.b_at_a, local, RmaTransfer { slot, at: 0, bytes, place: from, tag })),
+        _ => is_begun(pair.a.write(
+            pair.b_at_a,
+            local,
+            RmaTransfer { slot, at: 0, bytes, place: to, tag },
+            None,
+        )),
     }
 }
 
 /// The tag of an operation that went well.
-fn end_of(event: Event) -> u64 {
-    let (Event::Sent { tag, result } | Event::Read { tag, result, .. } | Event::Written { tag, result, .. }) =
-        event
+fn end_of(event: EndpointEvent) -> u64 {
+    let (EndpointEvent::Sent { tag, result }
+    | EndpointEvent::Read { tag, result, .. }
+    | EndpointEvent::Written { tag, result, .. }) = event
     else {
         panic!("{event:?}")
     };
@@ -224,11 +234,11 @@ fn end_of(event: Event) -> u64 {
     tag
 }
 
-fn is_begun(posted: Result<(), Refused>) -> bool {
+fn is_begun(posted: Result<(), PostRefusal>) -> bool {
     match posted {
         Ok(()) => true,
-        Err(Refused::Full(_)) => false,
-        Err(Refused::Failed(_, error)) => panic!("{error}"),
+        Err(PostRefusal::Full(_)) => false,
+        Err(PostRefusal::Failed(_, error)) => panic!("{error}"),
     }
 }
 
@@ -236,15 +246,15 @@ fn is_begun(posted: Result<(), Refused>) -> bool {
 #[test]
 fn operations_that_would_go_astray_are_refused() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, Limits::default());
+        let mut pair = Pair::new(offer, OperationLimits::default());
         let (ours, others) = (pool(2, 4096), pool(2, 4096));
-        let region = pair.a.register(&ours, Sharing::Local).expect("registered");
-        let of_b = pair.b.register(&ours, Sharing::PeersRead).expect("registered");
+        let region = pair.a.register(&ours, MemorySharing::Local).expect("registered");
+        let of_b = pair.b.register(&ours, MemorySharing::PeersRead).expect("registered");
         let place = of_b.place_of(&ours.try_lease().expect("free")).expect("its slot");
         let mut refuse = |peer, region, slot, at, bytes| {
-            let refused = pair.a.read(peer, region, Transfer { slot, at, bytes, place, tag: 0 });
-            let Err(Refused::Failed(_slot, error)) = refused else { panic!("{provider}: {refused:?}") };
-            assert_eq!(error.scope, Scope::Operation);
+            let refused = pair.a.read(peer, region, RmaTransfer { slot, at, bytes, place, tag: 0 });
+            let Err(PostRefusal::Failed(_slot, error)) = refused else { panic!("{provider}: {refused:?}") };
+            assert_eq!(error.scope, FabricErrorScope::Operation);
         };
         let lease = || ours.try_lease().expect("free");
         refuse(pair.b_at_a, &region, others.try_lease().expect("free"), 0, 10);
@@ -261,7 +271,7 @@ fn operations_that_would_go_astray_are_refused() {
 #[test]
 fn a_sleeper_is_woken_by_a_message() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, Limits::default());
+        let mut pair = Pair::new(offer, OperationLimits::default());
         // Connections are made by the first message.
         pair.send(b"one", 1);
         pair.until("the first message", |pair| pair.a_events.len() + pair.b_events.len() == 2);
@@ -281,7 +291,10 @@ fn a_sleeper_is_woken_by_a_message() {
         assert!(a.send(b_at_a, b"two", 2).expect("sent"));
         while a.poll(&mut a_events).expect("a's queue") == 0 {}
         let (events, turns, _b) = sleeping.join().expect("awake");
-        assert!(matches!(&events[..], [Event::Message(bytes)] if bytes == b"two"), "{provider}: {events:?}");
+        assert!(
+            matches!(&events[..], [EndpointEvent::Message(bytes)] if bytes == b"two"),
+            "{provider}: {events:?}"
+        );
         assert!(sent.elapsed() < Duration::from_secs(15), "{provider}");
         eprintln!("{provider}: descriptor: {has_descriptor}, woken {turns} times");
     });
@@ -290,13 +303,13 @@ fn a_sleeper_is_woken_by_a_message() {
 #[test]
 fn a_provider_without_rma_is_refused_with_the_reason() {
     let Ok(_) = library() else { return skip("no libfabric") };
-    let filter = |provider: &str| Filter { provider: Some(provider.to_string()), source: None };
+    let filter = |provider: &str| OfferFilter { provider: Some(provider.to_string()), source: None };
     let error = usable_offers(&filter("no-such-provider")).expect_err("there is none");
     assert!(error.to_string().contains("no such provider"), "{error}");
-    let offers = all_offers(&Filter::default()).expect("a list");
+    let offers = all_offers(&OfferFilter::default()).expect("a list");
     let Some(offer) = offers.iter().find(|offer| !offer.description.has_rma) else {
         return skip("no provider without RMA");
     };
-    let error = Endpoint::open(offer, Limits::default()).err().expect("no RMA");
+    let error = FabricEndpoint::open(offer, OperationLimits::default()).err().expect("no RMA");
     assert!(error.to_string().contains("no reliable datagram endpoints with RMA"), "{error}");
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use carrack_model::ByteRange;
 
-use crate::subtree::{DigestError, Subtree, check_subtree, merge, sibling};
+use crate::subtree::{DigestError, HashSubtree, check_subtree, merge, sibling};
 
 /// Collects a file's subtrees and joins two siblings as soon as both are present.
 ///
@@ -17,7 +17,7 @@ use crate::subtree::{DigestError, Subtree, check_subtree, merge, sibling};
 pub struct FileDigest {
     file_size: u64,
     /// By offset; disjoint, and no two of them siblings.
-    subtrees: BTreeMap<u64, Subtree>,
+    subtrees: BTreeMap<u64, HashSubtree>,
 }
 
 impl FileDigest {
@@ -31,7 +31,7 @@ impl FileDigest {
     /// # Errors
     /// [`DigestError::BeyondEnd`], [`DigestError::NotASubtree`], [`DigestError::Overlap`]; the digest is
     /// unchanged then.
-    pub fn add(&mut self, subtree: Subtree) -> Result<(), DigestError> {
+    pub fn add(&mut self, subtree: HashSubtree) -> Result<(), DigestError> {
         let end = check_subtree(subtree.range, self.file_size)?;
         if self.overlaps(subtree.range.offset, end) {
             return Err(DigestError::Overlap(subtree.range));
@@ -47,7 +47,7 @@ impl FileDigest {
     }
 
     /// The subtrees after joining, by offset.
-    pub fn subtrees(&self) -> impl Iterator<Item = Subtree> {
+    pub fn subtrees(&self) -> impl Iterator<Item = HashSubtree> {
         self.subtrees.values().copied()
     }
 
@@ -64,7 +64,7 @@ impl FileDigest {
         Ok(whole.value)
     }
 
-    fn whole(&self) -> Option<Subtree> {
+    fn whole(&self) -> Option<HashSubtree> {
         self.subtrees.get(&0).copied().filter(|first| first.range.len == self.file_size)
     }
 
@@ -74,7 +74,7 @@ impl FileDigest {
     }
 
     /// Joins `subtree` with its sibling, the result with its own sibling, and so on.
-    fn join_siblings(&mut self, mut subtree: Subtree) -> Subtree {
+    fn join_siblings(&mut self, mut subtree: HashSubtree) -> HashSubtree {
         while let Some(other) = self.take_sibling(subtree.range) {
             subtree = if other.range < subtree.range {
                 merge(other, subtree, self.file_size)
@@ -85,7 +85,7 @@ impl FileDigest {
         subtree
     }
 
-    fn take_sibling(&mut self, range: ByteRange) -> Option<Subtree> {
+    fn take_sibling(&mut self, range: ByteRange) -> Option<HashSubtree> {
         let wanted = sibling(range, self.file_size)?;
         self.subtrees.get(&wanted.offset).filter(|held| held.range == wanted)?;
         self.subtrees.remove(&wanted.offset)
@@ -104,7 +104,7 @@ mod tests {
     }
 
     /// The subtrees of each object of a file in objects of `object_bytes`.
-    fn objects(data: &[u8], object_bytes: usize) -> Vec<Vec<Subtree>> {
+    fn objects(data: &[u8], object_bytes: usize) -> Vec<Vec<HashSubtree>> {
         let offsets = (0u64..).step_by(object_bytes);
         let pieces = offsets.zip(data.chunks(object_bytes));
         pieces.map(|(offset, piece)| subtrees(offset, piece, data.len() as u64).unwrap().collect()).collect()
@@ -112,7 +112,7 @@ mod tests {
 
     fn digest(
         file_size: usize,
-        subtrees: impl IntoIterator<Item = Subtree>,
+        subtrees: impl IntoIterator<Item = HashSubtree>,
     ) -> Result<[u8; 32], DigestError> {
         let mut digest = FileDigest::new(file_size as u64);
         subtrees.into_iter().try_for_each(|subtree| digest.add(subtree))?;
@@ -143,7 +143,7 @@ mod tests {
         let mut digest = FileDigest::new(file_size);
         for chunk in 0..chunk_count {
             let range = ByteRange::new(chunk * CHUNK_BYTES, CHUNK_BYTES);
-            digest.add(Subtree { range, value: [0; 32] }).unwrap();
+            digest.add(HashSubtree { range, value: [0; 32] }).unwrap();
             assert!(digest.subtrees.len() <= 13, "{} subtrees", digest.subtrees.len());
         }
         assert_eq!(digest.subtrees.len(), 1);
@@ -153,11 +153,11 @@ mod tests {
     fn refuses_what_was_added_before() {
         let data = contents(8_192);
         let mut digest = FileDigest::new(8_192);
-        let all: Vec<Subtree> = objects(&data, 2_048).concat();
+        let all: Vec<HashSubtree> = objects(&data, 2_048).concat();
         (0..3).for_each(|index| digest.add(all[index]).unwrap());
         assert_eq!(digest.add(all[0]), Err(DigestError::Overlap(all[0].range)), "joined since");
         assert_eq!(digest.add(all[2]), Err(DigestError::Overlap(all[2].range)));
-        let wider = Subtree { range: ByteRange::new(4_096, 4_096), value: [0; 32] };
+        let wider = HashSubtree { range: ByteRange::new(4_096, 4_096), value: [0; 32] };
         assert_eq!(digest.add(wider), Err(DigestError::Overlap(wider.range)));
         digest.add(all[3]).unwrap();
         assert_eq!(digest.finish(), Ok(*blake3::hash(&data).as_bytes()));
@@ -169,12 +169,15 @@ mod tests {
         for (offset, len) in [(0, 0), (0, 3_072), (1_024, 2_048), (1, 1_024), (8_192, 904), (4_096, 5_904)] {
             let range = ByteRange::new(offset, len);
             assert_eq!(
-                digest.add(Subtree { range, value: [0; 32] }),
+                digest.add(HashSubtree { range, value: [0; 32] }),
                 Err(DigestError::NotASubtree(range, 10_000))
             );
         }
         let range = ByteRange::new(8_192, 2_048);
-        assert_eq!(digest.add(Subtree { range, value: [0; 32] }), Err(DigestError::BeyondEnd(range, 10_000)));
+        assert_eq!(
+            digest.add(HashSubtree { range, value: [0; 32] }),
+            Err(DigestError::BeyondEnd(range, 10_000))
+        );
         assert_eq!(digest.finish(), Err(DigestError::Incomplete(10_000)));
     }
 

@@ -3,7 +3,7 @@
 //! A transfer's [`Journal`] records the completed objects and files, so that a later session resumes the
 //! transfer.
 //!
-//! A file's BLAKE3 digest is assembled from [`Subtree`]s of its objects, which arrive in any order
+//! A file's BLAKE3 digest is assembled from [`HashSubtree`]s of its objects, which arrive in any order
 //! ([`FileDigest`]); [`manifest_line`] writes it as `b3sum` does, and [`read_manifest_line`] parses such a
 //! line.
 //!
@@ -19,11 +19,14 @@ pub use file_digest::FileDigest;
 #[doc(hidden)]
 pub use log::fuzzing;
 pub use log::{
-    About, Batch, Contents, EntryKey, Follower, Journal, JournalError, Partial, Recovered, SessionInfo,
-    Statistics, boot_id, file_name, id_of_file_name, inspect, peek, set_aside,
+    EntryKey, Journal, JournalContents, JournalError, JournalFollower, JournalStatistics, JournalSubject,
+    PartialFile, RecordBatch, RecoveredJournal, SessionInfo, boot_id, file_name, id_of_file_name, inspect,
+    peek, set_aside,
 };
 pub use manifest::{ManifestLine, ManifestProblem, manifest_line, read_manifest_line};
-pub use subtree::{CHUNK_BYTES, DigestError, Subtree, SubtreeRanges, Subtrees, subtree_ranges, subtrees};
+pub use subtree::{
+    CHUNK_BYTES, DigestError, HashSubtree, SubtreeHashes, SubtreeRanges, subtree_ranges, subtrees,
+};
 
 /// The examples of the crate's README, as doc tests.
 #[cfg(doctest)]

@@ -39,7 +39,7 @@ pub enum DigestError {
 
 /// A subtree of a file's BLAKE3 tree: its range and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Subtree {
+pub struct HashSubtree {
     /// The bytes that it covers; never empty.
     pub range: ByteRange,
     /// The chaining value; for the subtree of the whole file, the file's digest.
@@ -56,7 +56,7 @@ pub struct SubtreeRanges {
 
 /// The subtrees of a piece of a file, hashed on demand; see [`subtrees`].
 #[derive(Clone, Debug)]
-pub struct Subtrees<'a> {
+pub struct SubtreeHashes<'a> {
     ranges: SubtreeRanges,
     data: &'a [u8],
 }
@@ -86,9 +86,9 @@ pub fn subtree_ranges(range: ByteRange, file_size: u64) -> Result<SubtreeRanges,
 ///
 /// # Errors
 /// Those of [`subtree_ranges`], before any byte is hashed.
-pub fn subtrees(offset: u64, data: &[u8], file_size: u64) -> Result<Subtrees<'_>, DigestError> {
+pub fn subtrees(offset: u64, data: &[u8], file_size: u64) -> Result<SubtreeHashes<'_>, DigestError> {
     let ranges = subtree_ranges(ByteRange::new(offset, data.len() as u64), file_size)?;
-    Ok(Subtrees { ranges, data })
+    Ok(SubtreeHashes { ranges, data })
 }
 
 impl Iterator for SubtreeRanges {
@@ -115,18 +115,18 @@ impl Iterator for SubtreeRanges {
 
 impl FusedIterator for SubtreeRanges {}
 
-impl Iterator for Subtrees<'_> {
-    type Item = Subtree;
+impl Iterator for SubtreeHashes<'_> {
+    type Item = HashSubtree;
 
-    fn next(&mut self) -> Option<Subtree> {
+    fn next(&mut self) -> Option<HashSubtree> {
         let range = self.ranges.next()?;
         let (piece, rest) = self.data.split_at(range.len as usize);
         self.data = rest;
-        Some(Subtree { range, value: value_of(range, piece, self.ranges.file_size) })
+        Some(HashSubtree { range, value: value_of(range, piece, self.ranges.file_size) })
     }
 }
 
-impl FusedIterator for Subtrees<'_> {}
+impl FusedIterator for SubtreeHashes<'_> {}
 
 fn value_of(range: ByteRange, piece: &[u8], file_size: u64) -> [u8; 32] {
     if range.len == file_size {
@@ -157,14 +157,14 @@ pub(crate) fn sibling(range: ByteRange, file_size: u64) -> Option<ByteRange> {
 }
 
 /// Joins the two children of a subtree.
-pub(crate) fn merge(left: Subtree, right: Subtree, file_size: u64) -> Subtree {
+pub(crate) fn merge(left: HashSubtree, right: HashSubtree, file_size: u64) -> HashSubtree {
     let range = ByteRange::new(left.range.offset, left.range.len + right.range.len);
     let value = if range.len == file_size {
         *merge_subtrees_root(&left.value, &right.value, Mode::Hash).as_bytes()
     } else {
         merge_subtrees_non_root(&left.value, &right.value, Mode::Hash)
     };
-    Subtree { range, value }
+    HashSubtree { range, value }
 }
 
 fn end_within(range: ByteRange, file_size: u64) -> Result<u64, DigestError> {

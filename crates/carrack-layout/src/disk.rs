@@ -18,17 +18,17 @@ const DISKS_MAX: usize = 256;
 
 /// The disks of one block device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Disks {
+pub(super) struct DeviceDisks {
     /// The label for reports: "sda", "md0 (sdb sdc)".
     pub(super) label: String,
     /// The kernel's names of the disks.
     pub(super) members: BTreeSet<String>,
 }
 
-impl Disks {
+impl DeviceDisks {
     /// The disks of the block device with this number; none if it is no block device (or sysfs, mounted at
     /// `sysfs`, lacks it).
-    pub(super) fn of(sysfs: &Path, device: u64) -> Option<Disks> {
+    pub(super) fn of(sysfs: &Path, device: u64) -> Option<DeviceDisks> {
         let link = sysfs.join("dev/block").join(format!("{}:{}", major(device), minor(device)));
         let device = whole_device(&fs::canonicalize(link).ok()?)?;
         let mut members = BTreeSet::new();
@@ -36,7 +36,7 @@ impl Disks {
         let own = mapped_name(&device).or_else(|| name_of(&device))?;
         let listed = members.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
         let label = if members.len() == 1 { listed } else { format!("{own} ({listed})") };
-        Some(Disks { label, members })
+        Some(DeviceDisks { label, members })
     }
 
     /// A key that is equal for two devices exactly if they lie on the same disks.
@@ -48,7 +48,7 @@ impl Disks {
 /// The kernel's names of the disks under the file system of an open file; none if it lies on no block device.
 pub fn disks_of(file: BorrowedFd<'_>) -> Vec<String> {
     let device = rustix::fs::fstat(file).map(|stat| stat.st_dev);
-    let disks = device.ok().and_then(|device| Disks::of(Path::new("/sys"), device));
+    let disks = device.ok().and_then(|device| DeviceDisks::of(Path::new("/sys"), device));
     disks.map_or_else(Vec::new, |disks| disks.members.into_iter().collect())
 }
 
@@ -131,8 +131,8 @@ mod tests {
     #[test]
     fn partitions_and_volumes_are_their_disks() {
         let sysfs = sysfs();
-        fn disks(sysfs: &tempfile::TempDir, major: u32, minor: u32) -> Disks {
-            Disks::of(sysfs.path(), makedev(major, minor)).unwrap()
+        fn disks(sysfs: &tempfile::TempDir, major: u32, minor: u32) -> DeviceDisks {
+            DeviceDisks::of(sysfs.path(), makedev(major, minor)).unwrap()
         }
         assert_eq!(
             (disks(&sysfs, 8, 1), disks(&sysfs, 8, 2), disks(&sysfs, 253, 0)),
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(disks(&sysfs, 253, 1).label, "vg-data (sdb sdc)");
         assert_eq!(disks(&sysfs, 253, 1).key(), disks(&sysfs, 9, 0).key());
         assert_ne!(disks(&sysfs, 8, 16).key(), disks(&sysfs, 9, 0).key());
-        assert_eq!(Disks::of(sysfs.path(), makedev(0, 40)), None);
+        assert_eq!(DeviceDisks::of(sysfs.path(), makedev(0, 40)), None);
     }
 
     #[test]
@@ -152,6 +152,6 @@ mod tests {
         let sysfs = sysfs();
         let md = sysfs.path().join("devices/virtual/md0");
         symlink(sysfs.path().join("devices/virtual/dm-1"), md.join("slaves/dm-1")).unwrap();
-        assert!(Disks::of(sysfs.path(), makedev(9, 0)).unwrap().members.len() >= 2);
+        assert!(DeviceDisks::of(sysfs.path(), makedev(9, 0)).unwrap().members.len() >= 2);
     }
 }

@@ -9,10 +9,10 @@ use carrack_plan::{Layout, SingleTarget};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::file_ref::FileRef;
-use super::provider::{NewFile, NoLayout, Provider};
-use super::registry::Pieces;
-use super::{Geometry, Stripe, StripeOutcome};
+use super::file_ref::LayoutFile;
+use super::provider::{LayoutProvider, NewFile, NoLayout};
+use super::registry::FileSystemPieces;
+use super::{RequestedLayout, StripeGeometry, StripeOutcome};
 use crate::StorageTarget;
 
 /// The kind of a file system, as far as it decides the layouts.
@@ -54,7 +54,7 @@ pub struct FileLayout {
     /// The target of every offset; the file system's own target if the layout is unknown.
     pub layout: Arc<dyn Layout>,
     /// The shape of the layout, if it has one.
-    pub geometry: Option<Geometry>,
+    pub geometry: Option<StripeGeometry>,
     /// Set if the data is in an archive, from where a read would restore it (Lustre's HSM).
     pub is_released: bool,
     /// The reason why the layout, or a part of it, is unknown, as a message without the file's name.
@@ -63,26 +63,26 @@ pub struct FileLayout {
 
 /// One mounted file system. Any number of threads may use it at once.
 #[derive(Debug)]
-pub struct FileSystem {
+pub struct MountedFileSystem {
     kind: FileSystemKind,
     mount_point: Option<PathBuf>,
     own: StorageTarget,
     /// The layout of files on the own target.
     whole: Arc<dyn Layout>,
-    provider: Option<Box<dyn Provider>>,
-    pieces: Pieces,
+    provider: Option<Box<dyn LayoutProvider>>,
+    pieces: FileSystemPieces,
 }
 
-impl FileSystem {
+impl MountedFileSystem {
     pub(super) fn new(
         kind: FileSystemKind,
         mount_point: Option<PathBuf>,
         own: StorageTarget,
-        provider: Option<Box<dyn Provider>>,
-        pieces: Pieces,
-    ) -> FileSystem {
+        provider: Option<Box<dyn LayoutProvider>>,
+        pieces: FileSystemPieces,
+    ) -> MountedFileSystem {
         let whole = Arc::new(SingleTarget { target: own.id });
-        FileSystem { kind, mount_point, own, whole, provider, pieces }
+        MountedFileSystem { kind, mount_point, own, whole, provider, pieces }
     }
 
     /// The kind of the file system.
@@ -121,19 +121,19 @@ impl FileSystem {
     ///
     /// Never fails: unknown parts lie on the own target, and the layout contains the reason.
     pub fn layout_of(&self, file: BorrowedFd<'_>, size: u64) -> FileLayout {
-        self.find(&FileRef::Open(file), size)
+        self.find(&LayoutFile::Open(file), size)
     }
 
-    /// As [`FileSystem::layout_of`] for `name` in `directory` (which may be `O_PATH`). Follows a link only
+    /// As [`MountedFileSystem::layout_of`] for `name` in `directory` (which may be `O_PATH`). Follows a link only
     /// with `follow`.
     ///
     /// Opens the file only if attributes don't contain the layout (BeeGFS, GPFS, CephFS with the kernel's
     /// client).
     pub fn layout_at(&self, directory: BorrowedFd<'_>, name: &[u8], follow: bool, size: u64) -> FileLayout {
-        self.find(&FileRef::Named { directory, name, follow }, size)
+        self.find(&LayoutFile::Named { directory, name, follow }, size)
     }
 
-    fn find(&self, file: &FileRef<'_>, size: u64) -> FileLayout {
+    fn find(&self, file: &LayoutFile<'_>, size: u64) -> FileLayout {
         let Some(provider) = &self.provider else { return self.whole(None) };
         match provider.layout_of(file, size, &self.pieces) {
             Ok(found) => FileLayout {
@@ -165,7 +165,7 @@ impl FileSystem {
         name: &[u8],
         flags: OFlags,
         mode: Mode,
-        stripe: &Stripe,
+        stripe: &RequestedLayout,
     ) -> Result<(OwnedFd, StripeOutcome), Errno> {
         let file = NewFile { directory, name, flags, mode };
         match (stripe.request(), &self.provider) {

@@ -14,19 +14,19 @@ use carrack_model::TargetId;
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use thiserror::Error;
 
-use super::beegfs::BeeGfs;
-use super::ceph::{self, CephFs};
-use super::disk::Disks;
-use super::file_ref::{FileRef, descriptor_path};
-use super::gluster::Gluster;
-use super::gpfs::Gpfs;
-use super::lustre::Lustre;
-use super::mount_table::{Mount, mount_of, mounts_beneath};
-use super::provider::Provider;
-use super::registry::{Pieces, Registry, TargetKey};
-use super::{FileSystem, FileSystemKind};
+use super::beegfs::BeeGfsProvider;
+use super::ceph::{self, CephFsProvider};
+use super::disk::DeviceDisks;
+use super::file_ref::{LayoutFile, descriptor_path};
+use super::gluster::GlusterProvider;
+use super::gpfs::GpfsProvider;
+use super::lustre::LustreProvider;
+use super::mount_table::{MountRecord, mount_of, mounts_beneath};
+use super::provider::LayoutProvider;
+use super::registry::{FileSystemPieces, TargetKey, TargetRegistry};
+use super::{FileSystemKind, MountedFileSystem};
 use crate::target::{TargetNames, magic_of};
-use crate::{Medium, StorageTarget};
+use crate::{StorageMedium, StorageTarget};
 
 const LUSTRE_MAGIC: u32 = 0x0BD0_0BD0;
 const CEPH_MAGIC: u32 = 0x00C3_6400;
@@ -39,8 +39,8 @@ const FUSE_MAGIC: u32 = 0x6573_5546;
 pub struct FileSystems {
     /// The mounts that the user declared, by device number.
     set: HashMap<u64, SetMember>,
-    known: RwLock<HashMap<u64, Arc<FileSystem>>>,
-    registry: Arc<Registry>,
+    known: RwLock<HashMap<u64, Arc<MountedFileSystem>>>,
+    registry: Arc<TargetRegistry>,
     /// Set if names of disks, servers and mounts are hidden: users of an export need not know its storage.
     is_discreet: bool,
 }
@@ -112,7 +112,7 @@ impl FileSystems {
     ///
     /// # Errors
     /// Those of `fstat` and `fstatfs`.
-    pub fn of(&self, fd: BorrowedFd<'_>) -> io::Result<Arc<FileSystem>> {
+    pub fn of(&self, fd: BorrowedFd<'_>) -> io::Result<Arc<MountedFileSystem>> {
         let device = fstat(fd)?.st_dev;
         if let Some(known) = self.known(device) {
             return Ok(known);
@@ -124,7 +124,7 @@ impl FileSystems {
     }
 
     /// The file system with a device number (`st_dev`), if it was examined already.
-    pub fn known(&self, device: u64) -> Option<Arc<FileSystem>> {
+    pub fn known(&self, device: u64) -> Option<Arc<MountedFileSystem>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(&device).cloned()
     }
 
@@ -147,7 +147,7 @@ impl FileSystems {
         fs::read_link(descriptor_path(directory)).map_or(0, |path| mounts_beneath(&path))
     }
 
-    fn look_at(&self, fd: BorrowedFd<'_>, device: u64, magic: u32) -> FileSystem {
+    fn look_at(&self, fd: BorrowedFd<'_>, device: u64, magic: u32) -> MountedFileSystem {
         let mount = mount_of(fd, device);
         let (kind, provider) = if self.set.contains_key(&device) {
             (FileSystemKind::Set, None)
@@ -159,15 +159,21 @@ impl FileSystems {
             None => None,
         };
         let own = self.own_target(device, magic, mount.as_ref(), provider.is_some());
-        let pieces = Pieces::new(self.registry.clone(), device, &own, scope);
-        FileSystem::new(kind, mount.map(|mount| mount.point), own, provider, pieces)
+        let pieces = FileSystemPieces::new(self.registry.clone(), device, &own, scope);
+        MountedFileSystem::new(kind, mount.map(|mount| mount.point), own, provider, pieces)
     }
 
     /// The target of files without a layout of their own: the disks, the memory, or the mount. If files have
     /// layouts (`has_pieces`), it is no single piece of storage and has no shared name.
-    fn own_target(&self, device: u64, magic: u32, mount: Option<&Mount>, has_pieces: bool) -> StorageTarget {
-        let medium = Medium::of_magic(magic);
-        let disks = Disks::of(Path::new("/sys"), device);
+    fn own_target(
+        &self,
+        device: u64,
+        magic: u32,
+        mount: Option<&MountRecord>,
+        has_pieces: bool,
+    ) -> StorageTarget {
+        let medium = StorageMedium::of_magic(magic);
+        let disks = DeviceDisks::of(Path::new("/sys"), device);
         let is_on_disks = disks.is_some();
         let disk_count = disks.as_ref().map_or(1, |disks| disks.members.len());
         let (mut key, label) = match disks {
@@ -190,11 +196,13 @@ impl FileSystems {
 
 /// A mount as a single target. Memory is one target for all its mounts, and so is the common source of
 /// several mounts (btrfs).
-fn whole_mount(device: u64, medium: Medium, mount: Option<&Mount>) -> (TargetKey, String) {
+fn whole_mount(device: u64, medium: StorageMedium, mount: Option<&MountRecord>) -> (TargetKey, String) {
     let own = TargetKey::FileSystem(device);
     match mount {
-        Some(mount) if medium == Medium::Memory => (TargetKey::Host("memory".into()), mount.kind.clone()),
-        Some(mount) if medium == Medium::Device && mount.source.is_absolute() => {
+        Some(mount) if medium == StorageMedium::Memory => {
+            (TargetKey::Host("memory".into()), mount.kind.clone())
+        }
+        Some(mount) if medium == StorageMedium::Device && mount.source.is_absolute() => {
             (TargetKey::Host(label_of(&mount.source).into()), label_of(&mount.point))
         }
         Some(mount) => (own, label_of(&mount.point)),
@@ -204,20 +212,20 @@ fn whole_mount(device: u64, medium: Medium, mount: Option<&Mount>) -> (TargetKey
 
 /// The scope in which the label of a file system without pieces is unique: the servers' name for it, or this
 /// host. None for the kernel's own file systems, such as `/proc`; an overlay is a container's, on a disk.
-fn own_scope(medium: Medium, is_on_disks: bool, mount: Option<&Mount>) -> Option<String> {
+fn own_scope(medium: StorageMedium, is_on_disks: bool, mount: Option<&MountRecord>) -> Option<String> {
     match medium {
-        Medium::Memory => None,
-        Medium::Device => {
+        StorageMedium::Memory => None,
+        StorageMedium::Device => {
             let is_storage = is_on_disks
                 || mount.is_some_and(|mount| mount.source.is_absolute() || mount.kind == "overlay");
             is_storage.then(host_name)
         }
-        Medium::Network => Some(label_of(&mount?.source)),
+        StorageMedium::Network => Some(label_of(&mount?.source)),
     }
 }
 
 /// The name of a file system with pieces that all its clients share.
-fn shared_scope(kind: FileSystemKind, fd: BorrowedFd<'_>, mount: Option<&Mount>) -> Option<Arc<str>> {
+fn shared_scope(kind: FileSystemKind, fd: BorrowedFd<'_>, mount: Option<&MountRecord>) -> Option<Arc<str>> {
     let source = label_of(&mount?.source);
     let name = match kind {
         // "10.0.0.1@tcp:10.0.0.2@tcp:/lfs01/home": the list of servers may differ.
@@ -253,18 +261,21 @@ pub fn kind_of(fd: BorrowedFd<'_>, device: u64, magic: u32) -> FileSystemKind {
 fn choose_provider(
     fd: BorrowedFd<'_>,
     magic: u32,
-    mount: Option<&Mount>,
-) -> (FileSystemKind, Option<Box<dyn Provider>>) {
-    let (kind, provider): (_, Box<dyn Provider>) = match (magic, mount.map_or("", |mount| &mount.kind)) {
-        (LUSTRE_MAGIC, _) => (FileSystemKind::Lustre, Box::new(Lustre)),
-        (CEPH_MAGIC, _) => (FileSystemKind::CephFs, Box::new(CephFs::new(true, mount))),
-        (BEEGFS_MAGIC, _) => (FileSystemKind::BeeGfs, Box::new(BeeGfs)),
-        (GPFS_MAGIC, _) => (FileSystemKind::Gpfs, Box::new(Gpfs::default())),
+    mount: Option<&MountRecord>,
+) -> (FileSystemKind, Option<Box<dyn LayoutProvider>>) {
+    let (kind, provider): (_, Box<dyn LayoutProvider>) = match (magic, mount.map_or("", |mount| &mount.kind))
+    {
+        (LUSTRE_MAGIC, _) => (FileSystemKind::Lustre, Box::new(LustreProvider)),
+        (CEPH_MAGIC, _) => (FileSystemKind::CephFs, Box::new(CephFsProvider::new(true, mount))),
+        (BEEGFS_MAGIC, _) => (FileSystemKind::BeeGfs, Box::new(BeeGfsProvider)),
+        (GPFS_MAGIC, _) => (FileSystemKind::Gpfs, Box::new(GpfsProvider::default())),
         (FUSE_MAGIC, "fuse.ceph-fuse" | "fuse.ceph") => {
-            (FileSystemKind::CephFs, Box::new(CephFs::new(false, mount)))
+            (FileSystemKind::CephFs, Box::new(CephFsProvider::new(false, mount)))
         }
-        (FUSE_MAGIC, "fuse.glusterfs") => (FileSystemKind::Gluster, Box::new(Gluster)),
-        (FUSE_MAGIC, _) if Lustre::answers(&FileRef::Held(fd)) => (FileSystemKind::Lustre, Box::new(Lustre)),
+        (FUSE_MAGIC, "fuse.glusterfs") => (FileSystemKind::Gluster, Box::new(GlusterProvider)),
+        (FUSE_MAGIC, _) if LustreProvider::answers(&LayoutFile::Held(fd)) => {
+            (FileSystemKind::Lustre, Box::new(LustreProvider))
+        }
         _ => return (FileSystemKind::Plain, None),
     };
     (kind, Some(provider))
@@ -273,7 +284,7 @@ fn choose_provider(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Stripe, StripeOutcome};
+    use crate::{RequestedLayout, StripeOutcome};
     use rustix::io::Errno;
     use std::fs::File;
 
@@ -291,7 +302,7 @@ mod tests {
         let found = systems.of(shm.as_fd()).unwrap();
         assert_eq!((found.kind(), found.has_layouts()), (FileSystemKind::Plain, false));
         let own = found.own_target();
-        assert_eq!((&*own.label, own.medium, own.object_bytes), ("tmpfs", Medium::Memory, 512 << 10));
+        assert_eq!((&*own.label, own.medium, own.object_bytes), ("tmpfs", StorageMedium::Memory, 512 << 10));
         assert_eq!((systems.target(own.id).as_ref(), &own.shared_name), (Some(own), &None));
         assert_eq!(systems.targets().len(), 1);
     }
@@ -318,13 +329,13 @@ mod tests {
     fn this_machines_disk_has_a_name() {
         let root = File::open("/").unwrap();
         let device = fstat(&root).unwrap().st_dev;
-        if Disks::of(Path::new("/sys"), device).is_none() {
+        if DeviceDisks::of(Path::new("/sys"), device).is_none() {
             println!("skipped: / is not on a disk that sysfs knows");
             return;
         }
         let systems = none();
         let own = systems.of(root.as_fd()).unwrap().own_target().clone();
-        assert!(!own.label.contains('/') && own.medium == Medium::Device, "{own:?}");
+        assert!(!own.label.contains('/') && own.medium == StorageMedium::Device, "{own:?}");
         assert_eq!(own.shared_name.as_deref(), Some(&*format!("{}/{}", host_name(), own.label)));
     }
 
@@ -377,13 +388,14 @@ mod tests {
         let handle = File::open(dir.path()).unwrap();
         let systems = none();
         let found = systems.of(handle.as_fd()).unwrap();
-        let fixed = Stripe::Fixed { count: 4, stripe_bytes: None, pool: None };
-        let auto = Stripe::Auto { file_bytes: 5 << 30 };
-        let outcomes =
-            [(b"a", &Stripe::Default), (b"b", &auto), (b"c", &fixed), (b"a", &auto)].map(|(name, stripe)| {
+        let fixed = RequestedLayout::Fixed { count: 4, stripe_bytes: None, pool: None };
+        let auto = RequestedLayout::Auto { file_bytes: 5 << 30 };
+        let outcomes = [(b"a", &RequestedLayout::Default), (b"b", &auto), (b"c", &fixed), (b"a", &auto)].map(
+            |(name, stripe)| {
                 let (flags, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
                 found.create(handle.as_fd(), name, flags, mode, stripe).map(|(_, outcome)| outcome)
-            });
+            },
+        );
         let [a, b, c, again] = outcomes;
         assert_eq!((a, b), (Ok(StripeOutcome::Default), Ok(StripeOutcome::Default)));
         assert!(matches!(c, Ok(StripeOutcome::Refused(_))));

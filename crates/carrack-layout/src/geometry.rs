@@ -2,7 +2,7 @@
 
 /// The striping of a file, without object IDs and without the first target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Geometry {
+pub struct StripeGeometry {
     /// Ranges of the file, each with a striping of its own, in the order of their starts.
     pub components: Vec<ComponentGeometry>,
     /// Copies of the file that the storage keeps; 0 if the number is unknown.
@@ -24,12 +24,12 @@ pub struct ComponentGeometry {
     /// The pool of its targets.
     pub pool: Option<String>,
     /// The distribution over the targets.
-    pub pattern: Pattern,
+    pub pattern: StripePattern,
 }
 
 /// The distribution of a range's bytes over its targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
+pub enum StripePattern {
     /// RAID 0: round-robin stripes.
     Striped,
     /// RAID 0 with several objects on a target (Lustre's overstriping).
@@ -45,18 +45,18 @@ pub enum Pattern {
 /// The stripe count that stands for all targets.
 pub const STRIPE_COUNT_ALL: u32 = u32::MAX;
 
-/// Bytes for each stripe of [`Stripe::Auto`], as sites advise (one stripe for each GiB).
+/// Bytes for each stripe of [`RequestedLayout::Auto`], as sites advise (one stripe for each GiB).
 const AUTO_BYTES_PER_STRIPE: u64 = 1 << 30;
 
 /// The requested layout of a new file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Stripe {
+pub enum RequestedLayout {
     /// The default of its directory.
     #[default]
     Default,
     /// The layout of another file. If a file system has no components, or refuses these, the stripe count,
     /// stripe size and pool of the widest component.
-    Like(Geometry),
+    Like(StripeGeometry),
     /// The same for every file.
     Fixed {
         /// Number of targets; [`STRIPE_COUNT_ALL`] for all targets, 0 for the directory's default.
@@ -73,7 +73,7 @@ pub enum Stripe {
     },
 }
 
-/// The outcome of a request for a [`Stripe`].
+/// The outcome of a request for a [`RequestedLayout`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StripeOutcome {
     /// The file has its directory's default, which was requested or is as good.
@@ -98,16 +98,16 @@ pub(super) struct StripeRequest<'a> {
     pub(super) is_auto: bool,
 }
 
-impl Stripe {
+impl RequestedLayout {
     /// The request; none if only the default is requested.
     pub(super) fn request(&self) -> Option<StripeRequest<'_>> {
         let request = match self {
-            Stripe::Default => return None,
-            Stripe::Like(geometry) => geometry.request()?,
-            Stripe::Fixed { count, stripe_bytes, pool } => {
+            RequestedLayout::Default => return None,
+            RequestedLayout::Like(geometry) => geometry.request()?,
+            RequestedLayout::Fixed { count, stripe_bytes, pool } => {
                 StripeRequest::new(*count, stripe_bytes.unwrap_or(0), pool.as_deref())
             }
-            Stripe::Auto { file_bytes } => {
+            RequestedLayout::Auto { file_bytes } => {
                 let count = file_bytes.div_ceil(AUTO_BYTES_PER_STRIPE).clamp(1, u64::from(u32::MAX - 1));
                 StripeRequest { is_auto: true, ..StripeRequest::new(count as u32, 0, None) }
             }
@@ -116,10 +116,11 @@ impl Stripe {
     }
 }
 
-impl Geometry {
+impl StripeGeometry {
     /// The component with most targets; the last one of these, which holds most of a large file.
     pub fn widest(&self) -> Option<&ComponentGeometry> {
-        let on_storage = self.components.iter().filter(|component| component.pattern != Pattern::Metadata);
+        let on_storage =
+            self.components.iter().filter(|component| component.pattern != StripePattern::Metadata);
         on_storage.max_by_key(|component| component.stripe_count)
     }
 
@@ -151,22 +152,22 @@ impl<'a> StripeRequest<'a> {
 mod tests {
     use super::*;
 
-    fn component(stripe_count: u32, stripe_bytes: u64, pattern: Pattern) -> ComponentGeometry {
+    fn component(stripe_count: u32, stripe_bytes: u64, pattern: StripePattern) -> ComponentGeometry {
         ComponentGeometry { start: 0, end: u64::MAX, stripe_bytes, stripe_count, pool: None, pattern }
     }
 
     #[test]
     fn the_widest_component_is_the_one_to_be_like() {
         let components = vec![
-            component(9, 1 << 16, Pattern::Metadata),
-            component(1, 1 << 20, Pattern::Striped),
-            component(8, 1 << 20, Pattern::Striped),
-            component(8, 1 << 22, Pattern::Striped),
+            component(9, 1 << 16, StripePattern::Metadata),
+            component(1, 1 << 20, StripePattern::Striped),
+            component(8, 1 << 20, StripePattern::Striped),
+            component(8, 1 << 22, StripePattern::Striped),
         ];
-        let like = Stripe::Like(Geometry { components, mirrors: 1 });
+        let like = RequestedLayout::Like(StripeGeometry { components, mirrors: 1 });
         let request = like.request().unwrap();
         assert_eq!((request.count, request.stripe_bytes, request.is_auto), (Some(8), Some(1 << 22), false));
-        assert_eq!(Stripe::Like(Geometry::default()).request(), None);
+        assert_eq!(RequestedLayout::Like(StripeGeometry::default()).request(), None);
     }
 
     #[test]
@@ -174,20 +175,22 @@ mod tests {
         for (file_bytes, count) in
             [(0, 1), (1, 1), (1 << 30, 1), ((1 << 30) + 1, 2), (u64::MAX, u32::MAX - 1)]
         {
-            let stripe = Stripe::Auto { file_bytes };
+            let stripe = RequestedLayout::Auto { file_bytes };
             assert_eq!(stripe.request().and_then(|request| request.count), Some(count), "{file_bytes}");
         }
     }
 
     #[test]
     fn nothing_wished_is_the_default() {
-        assert_eq!(Stripe::Default.request(), None);
+        assert_eq!(RequestedLayout::Default.request(), None);
         assert_eq!(
-            Stripe::Fixed { count: 0, stripe_bytes: Some(0), pool: Some(String::new()) }.request(),
+            RequestedLayout::Fixed { count: 0, stripe_bytes: Some(0), pool: Some(String::new()) }.request(),
             None
         );
         assert!(
-            Stripe::Fixed { count: 0, stripe_bytes: None, pool: Some("flash".into()) }.request().is_some()
+            RequestedLayout::Fixed { count: 0, stripe_bytes: None, pool: Some("flash".into()) }
+                .request()
+                .is_some()
         );
     }
 }

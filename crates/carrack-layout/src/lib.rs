@@ -1,6 +1,6 @@
 //! The storage targets of a file, and the distribution of new files over them.
 //!
-//! [`FileSystems`] knows the mounts, and [`FileSystem`] queries each of them through a provider. The parsers
+//! [`FileSystems`] knows the mounts, and [`MountedFileSystem`] queries each of them through a provider. The parsers
 //! of their replies are pure functions. Reads attributes and calls `ioctl`; never reads or writes a file's
 //! data. Any thread may call it. `docs/formats/layouts.md` has the formats.
 
@@ -21,11 +21,13 @@ mod registry;
 mod target;
 
 pub use disk::disks_of;
-pub use file_system::{FileLayout, FileSystem, FileSystemKind};
+pub use file_system::{FileLayout, FileSystemKind, MountedFileSystem};
 pub use file_systems::{FileSystems, SetError, kind_of};
-pub use geometry::{ComponentGeometry, Geometry, Pattern, STRIPE_COUNT_ALL, Stripe, StripeOutcome};
+pub use geometry::{
+    ComponentGeometry, RequestedLayout, STRIPE_COUNT_ALL, StripeGeometry, StripeOutcome, StripePattern,
+};
 pub use mount_table::{fstab_points, mount_points};
-pub use target::{Medium, StorageTarget, UNKNOWN_MAGIC, magic_of};
+pub use target::{StorageMedium, StorageTarget, UNKNOWN_MAGIC, magic_of};
 
 /// Parsers of the replies of file systems: bytes in, values out, with no trust in the contents.
 pub mod formats {

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, StatxFlags, major, minor, statx};
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(super) struct MountRecord {
     id: u64,
     device: (u32, u32),
     /// The mounted directory within the file system, except a directory that a server chose.
@@ -30,7 +30,7 @@ pub(super) struct Mount {
 }
 
 /// The mount of a file or directory with device number `device`; none without `/proc`.
-pub(super) fn mount_of(fd: BorrowedFd<'_>, device: u64) -> Option<Mount> {
+pub(super) fn mount_of(fd: BorrowedFd<'_>, device: u64) -> Option<MountRecord> {
     find(&MountTable::current()?, mount_id(fd), (major(device), minor(device)))
 }
 
@@ -44,14 +44,14 @@ pub(super) fn mounts_beneath(path: &Path) -> usize {
 /// changed since.
 struct MountTable {
     file: File,
-    mounts: Arc<[Mount]>,
+    mounts: Arc<[MountRecord]>,
 }
 
 static KNOWN: Mutex<Option<MountTable>> = Mutex::new(None);
 
 impl MountTable {
     /// All present mounts of this process; none without `/proc`.
-    fn current() -> Option<Arc<[Mount]>> {
+    fn current() -> Option<Arc<[MountRecord]>> {
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         let is_current = known.as_ref().is_some_and(|table| !table.has_changed());
         if !is_current {
@@ -96,7 +96,7 @@ fn fstab_point(line: &[u8]) -> Option<PathBuf> {
 
 /// Counts mounts with a slash or a colon in their source; others ("tmpfs", "proc") are the kernel's own file
 /// systems.
-fn count_beneath(mounts: &[Mount], path: &Path) -> usize {
+fn count_beneath(mounts: &[MountRecord], path: &Path) -> usize {
     let beneath = mounts.iter().filter(|mount| mount.point != path && mount.point.starts_with(path));
     beneath
         .filter(|mount| mount.source.as_os_str().as_bytes().iter().any(|byte| b"/:".contains(byte)))
@@ -111,17 +111,17 @@ fn mount_id(fd: BorrowedFd<'_>) -> Option<u64> {
 }
 
 /// The mount with the ID, else the last one with the device, which covers the others.
-fn find(mounts: &[Mount], id: Option<u64>, device: (u32, u32)) -> Option<Mount> {
+fn find(mounts: &[MountRecord], id: Option<u64>, device: (u32, u32)) -> Option<MountRecord> {
     let by_id = id.and_then(|id| mounts.iter().find(|mount| mount.id == id));
     by_id.or_else(|| mounts.iter().rfind(|mount| mount.device == device)).cloned()
 }
 
-fn parse_table(table: &[u8]) -> impl Iterator<Item = Mount> {
+fn parse_table(table: &[u8]) -> impl Iterator<Item = MountRecord> {
     table.split(|&byte| byte == b'\n').filter_map(parse)
 }
 
 /// `36 35 98:0 /root /point rw,noatime shared:1 - ext3 /dev/root rw`
-fn parse(line: &[u8]) -> Option<Mount> {
+fn parse(line: &[u8]) -> Option<MountRecord> {
     let mut words = line.split(|&byte| byte == b' ');
     let id = number(words.next()?)?;
     let mut device = words.nth(1)?.split(|&byte| byte == b':');
@@ -129,7 +129,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
     let (root, point) = (path(words.next()?), path(words.next()?));
     let mut words = words.skip_while(|word| *word != b"-").skip(1);
     let kind = String::from_utf8_lossy(words.next()?).into_owned();
-    Some(Mount { id, device, root, point, kind, source: path(words.next()?) })
+    Some(MountRecord { id, device, root, point, kind, source: path(words.next()?) })
 }
 
 fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_mount_is_found_by_its_id_or_its_device() {
-        fn find(id: Option<u64>, device: (u32, u32)) -> Option<Mount> {
+        fn find(id: Option<u64>, device: (u32, u32)) -> Option<MountRecord> {
             super::find(&parse_table(TABLE).collect::<Vec<_>>(), id, device)
         }
         let gluster = find(None, (0, 50)).unwrap();
@@ -223,7 +223,7 @@ mod tests {
     fn mounts_beneath_a_directory_are_counted() {
         let table = b"1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 8:2 / /set/d0 rw - xfs /dev/b rw\n\
                       3 1 0:9 / /set/n rw - nfs4 host:/export rw\n4 1 0:5 / /set/run rw - tmpfs tmpfs rw\n";
-        let mounts: Vec<Mount> = parse_table(table).collect();
+        let mounts: Vec<MountRecord> = parse_table(table).collect();
         for (path, count) in [("/", 2), ("/set", 2), ("/set/d0", 0), ("/se", 0), ("/other", 0)] {
             assert_eq!(count_beneath(&mounts, Path::new(path)), count, "{path}");
         }

@@ -8,15 +8,20 @@ use carrack_plan::Layout;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
-use super::file_ref::FileRef;
+use super::file_ref::LayoutFile;
 use super::geometry::StripeRequest;
-use super::registry::Pieces;
-use super::{Geometry, StripeOutcome};
+use super::registry::FileSystemPieces;
+use super::{StripeGeometry, StripeOutcome};
 
 /// Reads and sets the layouts of one file system. One for each mount, used by any number of threads at once.
-pub(super) trait Provider: Send + Sync + fmt::Debug {
+pub(super) trait LayoutProvider: Send + Sync + fmt::Debug {
     /// Reads the layout of a file of `size` bytes.
-    fn layout_of(&self, file: &FileRef<'_>, size: u64, pieces: &Pieces) -> Result<FoundLayout, NoLayout>;
+    fn layout_of(
+        &self,
+        file: &LayoutFile<'_>,
+        size: u64,
+        pieces: &FileSystemPieces,
+    ) -> Result<FoundLayout, NoLayout>;
 
     /// Creates a file with the requested striping, or with the default if that is refused.
     fn create(
@@ -31,7 +36,7 @@ pub(super) trait Provider: Send + Sync + fmt::Debug {
 pub(super) struct FoundLayout {
     /// None if the file lies on the own target.
     pub(super) layout: Option<Arc<dyn Layout>>,
-    pub(super) geometry: Option<Geometry>,
+    pub(super) geometry: Option<StripeGeometry>,
     pub(super) is_released: bool,
     /// The reason why a part of the layout is unknown.
     pub(super) problem: Option<String>,
@@ -53,7 +58,7 @@ impl NoLayout {
 }
 
 impl FoundLayout {
-    pub(super) fn new(layout: Option<impl Layout + 'static>, geometry: Geometry) -> FoundLayout {
+    pub(super) fn new(layout: Option<impl Layout + 'static>, geometry: StripeGeometry) -> FoundLayout {
         let layout = layout.map(|layout| Arc::new(layout) as Arc<dyn Layout>);
         FoundLayout { layout, geometry: Some(geometry), is_released: false, problem: None }
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use carrack_model::TargetId;
 
 use crate::target::TargetNames;
-use crate::{Medium, StorageTarget};
+use crate::{StorageMedium, StorageTarget};
 
 /// Bound of the targets of one process. Real sites have thousands; a file system that invents a target for
 /// every file must not fill the memory.
@@ -29,7 +29,7 @@ pub(super) enum TargetKey {
 
 /// All targets, in the order in which they were met.
 #[derive(Debug, Default)]
-pub(super) struct Registry {
+pub(super) struct TargetRegistry {
     inner: Mutex<NumberedTargets>,
 }
 
@@ -40,13 +40,13 @@ struct NumberedTargets {
     targets: Vec<StorageTarget>,
 }
 
-impl Registry {
+impl TargetRegistry {
     /// The target with this key, with a new number at its first use; none if there are too many targets.
     pub(super) fn meet(
         &self,
         key: TargetKey,
         names: impl FnOnce() -> TargetNames,
-        medium: Medium,
+        medium: StorageMedium,
         disk_count: usize,
     ) -> Option<StorageTarget> {
         let mut inner = self.inner();
@@ -84,25 +84,25 @@ impl NumberedTargets {
 
 /// A provider's view of the targets: the pieces of one file system.
 #[derive(Clone, Debug)]
-pub(super) struct Pieces {
-    registry: Arc<Registry>,
+pub(super) struct FileSystemPieces {
+    registry: Arc<TargetRegistry>,
     device: u64,
-    medium: Medium,
+    medium: StorageMedium,
     own: TargetId,
     /// The name of the file system that all its clients share.
     scope: Option<Arc<str>>,
 }
 
-impl Pieces {
+impl FileSystemPieces {
     /// The pieces of the file system with this device number. `own` stands in for pieces beyond the bound;
     /// `scope` is the name that all clients share.
     pub(super) fn new(
-        registry: Arc<Registry>,
+        registry: Arc<TargetRegistry>,
         device: u64,
         own: &StorageTarget,
         scope: Option<Arc<str>>,
-    ) -> Pieces {
-        Pieces { registry, device, medium: own.medium, own: own.id, scope }
+    ) -> FileSystemPieces {
+        FileSystemPieces { registry, device, medium: own.medium, own: own.id, scope }
     }
 
     /// The target that this file system calls `name`, which is also its label.
@@ -138,9 +138,9 @@ mod tests {
 
     #[test]
     fn the_same_key_is_the_same_target() {
-        let registry = Registry::default();
-        fn meet(registry: &Registry, key: TargetKey) -> StorageTarget {
-            registry.meet(key, || TargetNames::new("x", None), Medium::Network, 2).unwrap()
+        let registry = TargetRegistry::default();
+        fn meet(registry: &TargetRegistry, key: TargetKey) -> StorageTarget {
+            registry.meet(key, || TargetNames::new("x", None), StorageMedium::Network, 2).unwrap()
         }
         let own = meet(&registry, TargetKey::FileSystem(7));
         let piece = meet(&registry, TargetKey::Piece(7, "OST0000".into()));
@@ -154,11 +154,11 @@ mod tests {
 
     #[test]
     fn a_file_system_that_invents_targets_fills_no_memory() {
-        let registry = Arc::new(Registry::default());
+        let registry = Arc::new(TargetRegistry::default());
         let own = registry
-            .meet(TargetKey::FileSystem(1), || TargetNames::new("/mnt", None), Medium::Network, 1)
+            .meet(TargetKey::FileSystem(1), || TargetNames::new("/mnt", None), StorageMedium::Network, 1)
             .unwrap();
-        let pieces = Pieces::new(registry.clone(), 1, &own, Some("fs".into()));
+        let pieces = FileSystemPieces::new(registry.clone(), 1, &own, Some("fs".into()));
         (1..TARGETS_MAX).for_each(|index| assert_ne!(pieces.named(&index.to_string()), own.id));
         assert_eq!((registry.all().len(), pieces.named("one more")), (TARGETS_MAX, own.id));
         assert_ne!(pieces.named("1"), own.id);

@@ -11,7 +11,7 @@ use carrack_model::TargetId;
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
-/// Largest object on a [`Medium::Memory`] target: the data is still in the core's second-level cache (1 to 2
+/// Largest object on a [`StorageMedium::Memory`] target: the data is still in the core's second-level cache (1 to 2
 /// MiB on server processors) when it is hashed and sent. Half of this size makes one large file a tenth
 /// slower, as threads take turns at it twice as often, and files of 1 MiB, too; twice this size is slower on
 /// several files (bench/PROFILES.md).
@@ -49,7 +49,7 @@ const NETWORK_MAGICS: [u32; 12] = [
 
 /// The medium of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Medium {
+pub enum StorageMedium {
     /// The host's memory.
     Memory,
     /// A disk of the host.
@@ -69,7 +69,7 @@ pub struct StorageTarget {
     /// other clients (memory), or is no single piece of storage.
     pub shared_name: Option<Arc<str>>,
     /// Its medium.
-    pub medium: Medium,
+    pub medium: StorageMedium,
     /// Size of the objects of its files, in bytes; a power of two.
     pub object_bytes: u32,
     /// I/O threads that may work on it at once.
@@ -93,10 +93,17 @@ impl TargetNames {
 
 impl StorageTarget {
     /// A target of `disk_count` disks (or servers, or anything else that serves requests at the same time).
-    pub(crate) fn new(id: TargetId, names: TargetNames, medium: Medium, disk_count: usize) -> StorageTarget {
+    pub(crate) fn new(
+        id: TargetId,
+        names: TargetNames,
+        medium: StorageMedium,
+        disk_count: usize,
+    ) -> StorageTarget {
         let (object_bytes, depth) = match medium {
-            Medium::Memory => (OBJECT_BYTES_MEMORY, core_count()),
-            Medium::Device | Medium::Network => (OBJECT_BYTES, DEPTH * clamped(disk_count, 1, DISKS_MAX)),
+            StorageMedium::Memory => (OBJECT_BYTES_MEMORY, core_count()),
+            StorageMedium::Device | StorageMedium::Network => {
+                (OBJECT_BYTES, DEPTH * clamped(disk_count, 1, DISKS_MAX))
+            }
         };
         StorageTarget { id, label: names.label, shared_name: names.shared, medium, object_bytes, depth }
     }
@@ -119,15 +126,15 @@ pub fn magic_of(file: BorrowedFd<'_>) -> Result<u32, Errno> {
     }
 }
 
-impl Medium {
+impl StorageMedium {
     /// The medium of a file system with this `f_type`.
-    pub fn of_magic(magic: u32) -> Medium {
+    pub fn of_magic(magic: u32) -> StorageMedium {
         if MEMORY_MAGICS.contains(&magic) {
-            Medium::Memory
+            StorageMedium::Memory
         } else if NETWORK_MAGICS.contains(&magic) {
-            Medium::Network
+            StorageMedium::Network
         } else {
-            Medium::Device
+            StorageMedium::Device
         }
     }
 }
@@ -168,8 +175,8 @@ mod tests {
             return;
         };
         let target = own_target(shm.as_fd());
-        assert_eq!((target.medium, target.object_bytes), (Medium::Memory, 512 << 10));
-        assert_eq!(Medium::of_magic(0x0BD0_0BD0), Medium::Network);
-        assert_eq!(Medium::of_magic(0xEF53), Medium::Device);
+        assert_eq!((target.medium, target.object_bytes), (StorageMedium::Memory, 512 << 10));
+        assert_eq!(StorageMedium::of_magic(0x0BD0_0BD0), StorageMedium::Network);
+        assert_eq!(StorageMedium::of_magic(0xEF53), StorageMedium::Device);
     }
 }

@@ -14,8 +14,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use carrack_layout::{
-    ComponentGeometry, FileLayout, FileSystem, FileSystemKind, FileSystems, Geometry, Pattern,
-    STRIPE_COUNT_ALL, Stripe, StripeOutcome,
+    ComponentGeometry, FileLayout, FileSystemKind, FileSystems, MountedFileSystem, RequestedLayout,
+    STRIPE_COUNT_ALL, StripeGeometry, StripeOutcome, StripePattern,
 };
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
@@ -26,7 +26,7 @@ struct Site {
     directory: tempfile::TempDir,
     handle: OwnedFd,
     systems: FileSystems,
-    system: Arc<FileSystem>,
+    system: Arc<MountedFileSystem>,
 }
 
 impl Site {
@@ -45,7 +45,7 @@ impl Site {
         Some(Site { directory, handle, systems, system })
     }
 
-    fn create(&self, name: &str, stripe: &Stripe) -> (File, StripeOutcome) {
+    fn create(&self, name: &str, stripe: &RequestedLayout) -> (File, StripeOutcome) {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let (file, outcome) =
@@ -75,8 +75,8 @@ fn fill(mut file: File, mib: u64) {
     (0..mib).for_each(|_| file.write_all(&[7; MIB as usize]).unwrap());
 }
 
-fn fixed(count: u32, stripe_bytes: u64, pool: Option<&str>) -> Stripe {
-    Stripe::Fixed { count, stripe_bytes: Some(stripe_bytes), pool: pool.map(str::to_owned) }
+fn fixed(count: u32, stripe_bytes: u64, pool: Option<&str>) -> RequestedLayout {
+    RequestedLayout::Fixed { count, stripe_bytes: Some(stripe_bytes), pool: pool.map(str::to_owned) }
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn lustre() {
     let geometry = layout.geometry.unwrap();
     assert_eq!((geometry.components[0].stripe_count, geometry.components[0].stripe_bytes), (3, MIB));
 
-    let (file, outcome) = site.create("like", &Stripe::Like(geometry.clone()));
+    let (file, outcome) = site.create("like", &RequestedLayout::Like(geometry.clone()));
     assert_eq!(outcome, StripeOutcome::Set);
     fill(file, 1);
     assert_eq!(site.layout("like").geometry, Some(geometry));
@@ -107,11 +107,11 @@ fn lustre() {
         stripe_bytes: MIB,
         stripe_count,
         pool: None,
-        pattern: Pattern::Striped,
+        pattern: StripePattern::Striped,
     };
     let components = vec![part(0, 2 * MIB, 1), part(2 * MIB, u64::MAX, 3)];
-    let progressive = Geometry { components, mirrors: 1 };
-    let (file, outcome) = site.create("progressive", &Stripe::Like(progressive.clone()));
+    let progressive = StripeGeometry { components, mirrors: 1 };
+    let (file, outcome) = site.create("progressive", &RequestedLayout::Like(progressive.clone()));
     assert_eq!(outcome, StripeOutcome::Set);
     fill(file, 6);
     let layout = site.layout("progressive");
@@ -127,7 +127,7 @@ fn lustre() {
     let (file, outcome) = site.create("pool", &fixed(2, MIB, Some("no-such-pool")));
     assert!(matches!(&outcome, StripeOutcome::Refused(why) if why.contains("no-such-pool")), "{outcome:?}");
     fill(file, 1);
-    let (file, outcome) = site.create("default", &Stripe::Default);
+    let (file, outcome) = site.create("default", &RequestedLayout::Default);
     assert_eq!(outcome, StripeOutcome::Default);
     fill(file, 1);
     assert_eq!(site.layout("default").problem, None);
@@ -143,12 +143,12 @@ fn gluster() {
     let mut seen = std::collections::BTreeSet::new();
     for number in 0..20 {
         let name = format!("f <POSIX({number}):evil:>");
-        let (file, outcome) = site.create(&name, &Stripe::Auto { file_bytes: 5 << 30 });
+        let (file, outcome) = site.create(&name, &RequestedLayout::Auto { file_bytes: 5 << 30 });
         assert_eq!(outcome, StripeOutcome::Default);
         fill(file, 1);
         let layout = site.layout(&name);
         assert_eq!((layout.problem.as_deref(), layout.layout.targets().len()), (None, 1));
-        assert_eq!(layout.geometry.as_ref().unwrap().components[0].pattern, Pattern::Whole);
+        assert_eq!(layout.geometry.as_ref().unwrap().components[0].pattern, StripePattern::Whole);
         let label = site.labels(&layout, 1).remove(0);
         // Of a distributed volume whose bricks are here.
         if let Some((_, brick)) = label.split_once(":/") {
@@ -178,7 +178,7 @@ fn ceph() {
     assert!(labels.iter().all(|label| label.starts_with("osd.")), "{labels:?}");
     let geometry = layout.geometry.unwrap();
     assert_eq!((geometry.components[0].stripe_count, geometry.components[0].stripe_bytes), (3, MIB));
-    assert_eq!(site.create("like", &Stripe::Like(geometry.clone())).1, StripeOutcome::Set);
+    assert_eq!(site.create("like", &RequestedLayout::Like(geometry.clone())).1, StripeOutcome::Set);
     assert_eq!(site.layout("like").geometry, Some(geometry));
 
     let (_, outcome) = site.create("pool", &fixed(2, MIB, Some("no-such-pool")));

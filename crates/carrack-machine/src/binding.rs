@@ -1,7 +1,7 @@
 //! System calls that bind threads to CPUs and memory to nodes, and that report both (M4, N1).
 //!
 //! Raw calls with masks as long as the sets require, so that neither libnuma nor the fixed size of glibc's
-//! `cpu_set_t` (1,024 CPUs) is a limit. Decides nothing: [`crate::Crew`] and [`crate::SlotPool`] choose the
+//! `cpu_set_t` (1,024 CPUs) is a limit. Decides nothing: [`crate::ThreadCrew`] and [`crate::SlotPool`] choose the
 //! places.
 
 use std::io;

@@ -1,9 +1,9 @@
 //! The application of a placement (M2, M4, N2, N3): binds the threads and pools of one end.
 //!
-//! A [`Crew`] belongs to one source or one sink. Each thread binds itself at its start ([`LaneCrew::sit`])
+//! A [`ThreadCrew`] belongs to one source or one sink. Each thread binds itself at its start ([`LaneCrew::sit`])
 //! and is released at its end; [`LaneCrew::pool`] creates each lane's pool. If the kernel refuses a seat, the
-//! thread gets all CPUs of its lane, or else remains unbound; [`Crew::notes`] reports the result for each
-//! lane. Threads and pools can be moved during a transfer ([`Crew::move_lane`], [`Crew::move_thread`]), as
+//! thread gets all CPUs of its lane, or else remains unbound; [`ThreadCrew::notes`] reports the result for each
+//! lane. Threads and pools can be moved during a transfer ([`ThreadCrew::move_lane`], [`ThreadCrew::move_thread`]), as
 //! the watch does (M5).
 //!
 //! A crew whose placement binds nothing makes no system call and stores no thread.
@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::binding::{confine, cpus_of, this_thread};
 use crate::id_set::CpuSet;
-use crate::placement::{LanePlacement, Placement, Scheme, Seat};
+use crate::placement::{LanePlacement, Placement, PlacementScheme, ThreadSeat};
 use crate::pool::{PoolError, SlotPool, WeakPool};
-use crate::region::Backing;
+use crate::region::PoolBacking;
 
 /// Role of a thread in its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Duty {
+pub enum ThreadDuty {
     /// Scan thread, counted from 0; all of them share one seat (the paper's Master).
     Master(usize),
     /// Comm thread.
@@ -30,19 +30,19 @@ pub enum Duty {
     Io(usize),
 }
 
-impl fmt::Display for Duty {
+impl fmt::Display for ThreadDuty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Duty::Master(i) => write!(f, "scan thread {i}"),
-            Duty::Comm => write!(f, "comm thread"),
-            Duty::Io(i) => write!(f, "I/O thread {i}"),
+            ThreadDuty::Master(i) => write!(f, "scan thread {i}"),
+            ThreadDuty::Comm => write!(f, "comm thread"),
+            ThreadDuty::Io(i) => write!(f, "I/O thread {i}"),
         }
     }
 }
 
 /// Result of binding a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
+pub enum BindingLevel {
     /// Bound to its seat.
     Seat,
     /// Bound to all CPUs of its lane's seats.
@@ -59,26 +59,26 @@ pub struct ThreadPlace {
     /// Its lane.
     pub lane: usize,
     /// Role of the thread.
-    pub duty: Duty,
+    pub duty: ThreadDuty,
     /// CPUs that it is bound to; empty if it is not bound.
     pub cpus: CpuSet,
 }
 
 /// Result of a move.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Moved {
+pub struct MoveResult {
     /// The worst result of the moved threads.
-    pub step: Step,
+    pub step: BindingLevel,
     /// New backing of each of the lane's pools; empty if only threads moved.
-    pub backings: Vec<Backing>,
+    pub backings: Vec<PoolBacking>,
 }
 
-impl fmt::Display for Moved {
+impl fmt::Display for MoveResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.step {
-            Step::Seat => "threads in their seats",
-            Step::Lane => "not all threads in their seats, but all in the lane",
-            Step::Unbound => "not all threads in the lane",
+            BindingLevel::Seat => "threads in their seats",
+            BindingLevel::Lane => "not all threads in their seats, but all in the lane",
+            BindingLevel::Unbound => "not all threads in the lane",
         })?;
         self.backings.iter().try_for_each(|backing| write!(f, "; buffer {backing}"))
     }
@@ -97,12 +97,12 @@ pub enum MoveError {
 
 /// The threads and pools of one end. Clones share them.
 #[derive(Clone)]
-pub struct Crew {
+pub struct ThreadCrew {
     shared: Arc<CrewState>,
 }
 
 struct CrewState {
-    scheme: Scheme,
+    scheme: PlacementScheme,
     reasons: Vec<String>,
     /// CPUs of threads without a seat; `None` if no seat is bound to CPUs.
     home: Option<CpuSet>,
@@ -120,7 +120,7 @@ struct LaneState {
 
 struct BoundThread {
     tid: i32,
-    duty: Duty,
+    duty: ThreadDuty,
     cpus: CpuSet,
 }
 
@@ -133,21 +133,27 @@ struct StepCounts {
     unbound: Option<(usize, String)>,
 }
 
-impl Crew {
+impl ThreadCrew {
     /// A crew for a placement. An unbound thread gets the CPUs that the calling thread has now: call it
     /// before this thread takes a seat, and inside the core zone if there is one.
-    pub fn new(placement: Placement) -> Crew {
+    pub fn new(placement: Placement) -> ThreadCrew {
         let is_bound = placement.lanes.iter().flat_map(seats).any(|seat| !seat.cpus.is_empty());
         let home = is_bound.then(|| cpus_of(this_thread())).transpose();
         let trouble = home.as_ref().err().map(|e| format!("no thread is bound: sched_getaffinity: {e}"));
         let Placement { scheme, lanes, reasons } = placement;
         let lanes = lanes.into_iter().map(|place| Mutex::new(LaneState::new(place))).collect();
-        Crew { shared: Arc::new(CrewState { scheme, reasons, home: home.ok().flatten(), trouble, lanes }) }
+        ThreadCrew {
+            shared: Arc::new(CrewState { scheme, reasons, home: home.ok().flatten(), trouble, lanes }),
+        }
     }
 
     /// One lane without any binding.
-    pub fn unbound() -> Crew {
-        Crew::new(Placement { scheme: Scheme::Off, lanes: vec![nowhere()], reasons: Vec::new() })
+    pub fn unbound() -> ThreadCrew {
+        ThreadCrew::new(Placement {
+            scheme: PlacementScheme::Off,
+            lanes: vec![nowhere()],
+            reasons: Vec::new(),
+        })
     }
 
     /// Number of lanes.
@@ -187,17 +193,17 @@ impl Crew {
 
     /// Moves a lane's threads, and the memory of its pools, to the seats and nodes of `to` during their work.
     /// NIC and disks don't change.
-    pub fn move_lane(&self, lane: usize, to: &LanePlacement) -> Result<Moved, MoveError> {
+    pub fn move_lane(&self, lane: usize, to: &LanePlacement) -> Result<MoveResult, MoveError> {
         let (step, pools) = {
             let mut guard = self.lock(lane).ok_or(MoveError::NoSuchLane(lane))?;
             guard.re_place(to, self.shared.home.as_ref())
         };
         let backings = pools.iter().map(|pool| pool.rebind(&to.memory)).collect();
-        Ok(Moved { step, backings })
+        Ok(MoveResult { step, backings })
     }
 
     /// Moves one thread to another seat, and assigns the seat to its role.
-    pub fn move_thread(&self, tid: i32, to: &Seat) -> Result<Step, MoveError> {
+    pub fn move_thread(&self, tid: i32, to: &ThreadSeat) -> Result<BindingLevel, MoveError> {
         let mut lane = (0..self.lane_count())
             .filter_map(|i| self.lock(i))
             .find(|lane| lane.threads.iter().any(|thread| thread.tid == tid))
@@ -214,14 +220,14 @@ impl Crew {
 /// One lane of a crew. Clones share it.
 #[derive(Clone)]
 pub struct LaneCrew {
-    crew: Crew,
+    crew: ThreadCrew,
     lane: usize,
 }
 
 impl LaneCrew {
     /// Binds the calling thread to its seat until the returned value is dropped on the same thread. Each
     /// thread of the lane calls it at its start.
-    pub fn sit(&self, duty: Duty) -> Seated {
+    pub fn sit(&self, duty: ThreadDuty) -> SeatGuard {
         let seated = self.crew.shared.home.as_ref().and_then(|home| {
             let mut lane = self.crew.lock(self.lane)?;
             let tid = this_thread();
@@ -229,7 +235,7 @@ impl LaneCrew {
             lane.sit(tid, duty, home);
             Some(SeatRelease { lane: self.clone(), tid, before })
         });
-        Seated { place: seated, by_one_thread: PhantomData }
+        SeatGuard { place: seated, by_one_thread: PhantomData }
     }
 
     /// A pool on the lane's nodes, which moves with the lane.
@@ -249,7 +255,7 @@ impl LaneCrew {
 
 /// A bound thread. Dropping it restores the thread's previous CPUs.
 #[must_use = "the seat is given back as this is dropped"]
-pub struct Seated {
+pub struct SeatGuard {
     place: Option<SeatRelease>,
     by_one_thread: PhantomData<*const ()>,
 }
@@ -260,7 +266,7 @@ struct SeatRelease {
     before: Option<CpuSet>,
 }
 
-impl Drop for Seated {
+impl Drop for SeatGuard {
     fn drop(&mut self) {
         let Some(SeatRelease { lane, tid, before }) = self.place.take() else { return };
         if let Some(mut lane) = lane.crew.lock(lane.lane) {
@@ -278,26 +284,27 @@ impl LaneState {
         LaneState { place, threads: Vec::new(), pools: Vec::new(), taken: StepCounts::default() }
     }
 
-    fn sit(&mut self, tid: i32, duty: Duty, home: &CpuSet) {
+    fn sit(&mut self, tid: i32, duty: ThreadDuty, home: &CpuSet) {
         let (step, cpus) = self.settle(tid, &seat_of(&self.place, duty), home);
-        self.taken.seat += usize::from(step == Step::Seat);
+        self.taken.seat += usize::from(step == BindingLevel::Seat);
         self.threads.push(BoundThread { tid, duty, cpus });
     }
 
-    fn re_place(&mut self, to: &LanePlacement, home: Option<&CpuSet>) -> (Step, Vec<SlotPool>) {
+    fn re_place(&mut self, to: &LanePlacement, home: Option<&CpuSet>) -> (BindingLevel, Vec<SlotPool>) {
         let LanePlacement { socket, memory, master, comm, io, nic: _, disks: _ } = to.clone();
         self.place = LanePlacement { socket, memory, master, comm, io, ..self.place.clone() };
-        let threads: Vec<(i32, Duty)> = self.threads.iter().map(|thread| (thread.tid, thread.duty)).collect();
+        let threads: Vec<(i32, ThreadDuty)> =
+            self.threads.iter().map(|thread| (thread.tid, thread.duty)).collect();
         let steps = threads.into_iter().filter_map(|(tid, duty)| {
             let seat = seat_of(&self.place, duty);
             self.move_thread(tid, &seat, home)
         });
-        let step = steps.max().unwrap_or(Step::Seat);
+        let step = steps.max().unwrap_or(BindingLevel::Seat);
         self.pools.retain(|pool| pool.upgrade().is_some());
         (step, self.pools.iter().filter_map(WeakPool::upgrade).collect())
     }
 
-    fn move_thread(&mut self, tid: i32, to: &Seat, home: Option<&CpuSet>) -> Option<Step> {
+    fn move_thread(&mut self, tid: i32, to: &ThreadSeat, home: Option<&CpuSet>) -> Option<BindingLevel> {
         let position = self.threads.iter().position(|thread| thread.tid == tid)?;
         let duty = self.threads[position].duty;
         if let Some(seat) = seat_of_mut(&mut self.place, duty) {
@@ -310,17 +317,17 @@ impl LaneState {
 
     /// Binds a thread to its seat, or else to its lane's CPUs, or else not at all; returns the result and the
     /// CPUs.
-    fn settle(&mut self, tid: i32, seat: &Seat, home: &CpuSet) -> (Step, CpuSet) {
-        let Err(error) = settle_on(tid, seat, home) else { return (Step::Seat, seat.cpus.clone()) };
+    fn settle(&mut self, tid: i32, seat: &ThreadSeat, home: &CpuSet) -> (BindingLevel, CpuSet) {
+        let Err(error) = settle_on(tid, seat, home) else { return (BindingLevel::Seat, seat.cpus.clone()) };
         let refused = format!("CPU {} refused: {error}", seat.cpus);
         let lane_cpus = self.place.cpus();
         if confine(tid, &lane_cpus).is_ok() {
             count(&mut self.taken.lane, refused);
-            return (Step::Lane, lane_cpus);
+            return (BindingLevel::Lane, lane_cpus);
         }
         let _ = confine(tid, home);
         count(&mut self.taken.unbound, refused);
-        (Step::Unbound, CpuSet::new())
+        (BindingLevel::Unbound, CpuSet::new())
     }
 
     fn notes(&self, i: usize) -> Vec<String> {
@@ -345,7 +352,7 @@ impl LaneState {
     }
 }
 
-fn settle_on(tid: i32, seat: &Seat, home: &CpuSet) -> io::Result<()> {
+fn settle_on(tid: i32, seat: &ThreadSeat, home: &CpuSet) -> io::Result<()> {
     // A new thread inherits the CPUs of its creator: an unbound thread must be reset.
     confine(tid, if seat.cpus.is_empty() { home } else { &seat.cpus })
 }
@@ -362,8 +369,8 @@ fn nowhere() -> LanePlacement {
     LanePlacement {
         socket: 0,
         memory: Default::default(),
-        master: Seat::default(),
-        comm: Seat::default(),
+        master: ThreadSeat::default(),
+        comm: ThreadSeat::default(),
         io: Vec::new(),
         nic: None,
         disks: Vec::new(),
@@ -371,23 +378,25 @@ fn nowhere() -> LanePlacement {
 }
 
 /// The seat of a role; further threads share the seats from the first one on.
-pub(crate) fn seat_of(place: &LanePlacement, duty: Duty) -> Seat {
+pub(crate) fn seat_of(place: &LanePlacement, duty: ThreadDuty) -> ThreadSeat {
     match duty {
-        Duty::Master(_) => place.master.clone(),
-        Duty::Comm => place.comm.clone(),
-        Duty::Io(i) => i.checked_rem(place.io.len()).map_or_else(Seat::default, |i| place.io[i].clone()),
+        ThreadDuty::Master(_) => place.master.clone(),
+        ThreadDuty::Comm => place.comm.clone(),
+        ThreadDuty::Io(i) => {
+            i.checked_rem(place.io.len()).map_or_else(ThreadSeat::default, |i| place.io[i].clone())
+        }
     }
 }
 
-fn seat_of_mut(place: &mut LanePlacement, duty: Duty) -> Option<&mut Seat> {
+fn seat_of_mut(place: &mut LanePlacement, duty: ThreadDuty) -> Option<&mut ThreadSeat> {
     match duty {
-        Duty::Master(_) => Some(&mut place.master),
-        Duty::Comm => Some(&mut place.comm),
-        Duty::Io(i) => i.checked_rem(place.io.len()).map(|i| &mut place.io[i]),
+        ThreadDuty::Master(_) => Some(&mut place.master),
+        ThreadDuty::Comm => Some(&mut place.comm),
+        ThreadDuty::Io(i) => i.checked_rem(place.io.len()).map(|i| &mut place.io[i]),
     }
 }
 
-fn seats(place: &LanePlacement) -> impl Iterator<Item = &Seat> {
+fn seats(place: &LanePlacement) -> impl Iterator<Item = &ThreadSeat> {
     [&place.master, &place.comm].into_iter().chain(&place.io)
 }
 
@@ -397,16 +406,16 @@ mod tests {
     use crate::id_set::NodeSet;
     use std::thread;
 
-    fn on(cpus: &[u32]) -> Seat {
-        Seat { cpus: cpus.iter().copied().collect(), ..Seat::default() }
+    fn on(cpus: &[u32]) -> ThreadSeat {
+        ThreadSeat { cpus: cpus.iter().copied().collect(), ..ThreadSeat::default() }
     }
 
-    fn lane(master: Seat, comm: Seat, io: Vec<Seat>) -> LanePlacement {
+    fn lane(master: ThreadSeat, comm: ThreadSeat, io: Vec<ThreadSeat>) -> LanePlacement {
         LanePlacement { memory: NodeSet::from_iter([0]), master, comm, io, ..nowhere() }
     }
 
-    fn crew(lane: LanePlacement) -> Crew {
-        Crew::new(Placement { scheme: Scheme::Mts, lanes: vec![lane], reasons: Vec::new() })
+    fn crew(lane: LanePlacement) -> ThreadCrew {
+        ThreadCrew::new(Placement { scheme: PlacementScheme::Mts, lanes: vec![lane], reasons: Vec::new() })
     }
 
     fn allowed() -> Vec<u32> {
@@ -414,7 +423,7 @@ mod tests {
     }
 
     /// Binds a new thread and returns its CPUs while it is bound, and afterwards.
-    fn cpus_seated(crew: &Crew, duty: Duty) -> (Vec<u32>, Vec<u32>) {
+    fn cpus_seated(crew: &ThreadCrew, duty: ThreadDuty) -> (Vec<u32>, Vec<u32>) {
         let lane = crew.lane(0);
         thread::spawn(move || {
             let seated = lane.sit(duty);
@@ -431,9 +440,12 @@ mod tests {
         let all = allowed();
         let (first, last) = (all[0], all[all.len() - 1]);
         let crew = crew(lane(on(&[first]), on(&[last]), vec![on(&[first]), on(&[last])]));
-        for (duty, cpu) in
-            [(Duty::Master(3), first), (Duty::Comm, last), (Duty::Io(0), first), (Duty::Io(3), last)]
-        {
+        for (duty, cpu) in [
+            (ThreadDuty::Master(3), first),
+            (ThreadDuty::Comm, last),
+            (ThreadDuty::Io(0), first),
+            (ThreadDuty::Io(3), last),
+        ] {
             assert_eq!(cpus_seated(&crew, duty), (vec![cpu], all.clone()), "{duty}");
         }
         assert_eq!(crew.threads(), []);
@@ -444,10 +456,10 @@ mod tests {
     fn a_seat_that_does_not_exist_falls_back_to_the_lane_and_then_to_nowhere() {
         let all = allowed();
         let crew_with_one = crew(lane(on(&[all[0]]), on(&[9_999]), vec![]));
-        assert_eq!(cpus_seated(&crew_with_one, Duty::Comm).0, [all[0]]);
+        assert_eq!(cpus_seated(&crew_with_one, ThreadDuty::Comm).0, [all[0]]);
         assert!(crew_with_one.notes()[0].contains("any CPU of the lane"), "{:?}", crew_with_one.notes());
         let crew_without = crew(lane(on(&[9_998]), on(&[9_999]), vec![]));
-        assert_eq!(cpus_seated(&crew_without, Duty::Comm).0, all);
+        assert_eq!(cpus_seated(&crew_without, ThreadDuty::Comm).0, all);
         let note = &crew_without.notes()[0];
         assert!(note.contains("where the kernel likes: CPU 9999 refused: Invalid argument"), "{note}");
     }
@@ -455,22 +467,22 @@ mod tests {
     #[test]
     fn a_thread_without_a_seat_does_not_inherit_its_makers() {
         let all = allowed();
-        let crew = crew(lane(Seat::default(), on(&[all[0]]), vec![]));
+        let crew = crew(lane(ThreadSeat::default(), on(&[all[0]]), vec![]));
         let inner = crew.clone();
         let made = thread::spawn(move || {
-            let _seated = inner.lane(0).sit(Duty::Comm);
-            (allowed(), cpus_seated(&inner, Duty::Master(0)).0)
+            let _seated = inner.lane(0).sit(ThreadDuty::Comm);
+            (allowed(), cpus_seated(&inner, ThreadDuty::Master(0)).0)
         });
         assert_eq!(made.join().unwrap(), (vec![all[0]], all));
     }
 
     #[test]
     fn an_unbound_crew_remembers_nobody() {
-        let crew = Crew::unbound();
-        let _seated = crew.lane(0).sit(Duty::Comm);
+        let crew = ThreadCrew::unbound();
+        let _seated = crew.lane(0).sit(ThreadDuty::Comm);
         assert_eq!((crew.threads(), crew.lane_count()), (vec![], 1));
         let pool = crew.lane(0).pool(8192, 4096).unwrap();
-        assert_eq!(pool.backing().bound, crate::Bound::Unbound);
+        assert_eq!(pool.backing().bound, crate::MemoryBinding::Unbound);
         assert_eq!(crew.lane(7).place(), nowhere(), "a lane that was not planned");
         let told = crew.notes();
         assert!(told.iter().all(|note| note.contains("locked")), "only what is wrong: {told:?}");
@@ -482,7 +494,7 @@ mod tests {
         let (first, last) = (all[0], all[all.len() - 1]);
         let crew = crew(lane(on(&[first]), on(&[first]), vec![on(&[first])]));
         let pool = crew.lane(0).pool(64 << 10, 4096).unwrap();
-        let seated = crew.lane(0).sit(Duty::Io(0));
+        let seated = crew.lane(0).sit(ThreadDuty::Io(0));
         assert_eq!(crew.threads()[0].cpus, on(&[first]).cpus);
 
         let to = LanePlacement {
@@ -491,14 +503,14 @@ mod tests {
             ..lane(on(&[last]), on(&[last]), vec![on(&[last])])
         };
         let moved = crew.move_lane(0, &to).unwrap();
-        assert_eq!((moved.step, moved.backings.len()), (Step::Seat, 1));
+        assert_eq!((moved.step, moved.backings.len()), (BindingLevel::Seat, 1));
         assert_eq!(moved.backings[0], pool.backing());
         assert_eq!((allowed(), crew.threads()[0].cpus.clone()), (vec![last], on(&[last]).cpus));
         assert_eq!((crew.placement().lanes[0].socket, &crew.placement().lanes[0].nic), (1, &None));
         assert_eq!(crew.move_lane(1, &to), Err(MoveError::NoSuchLane(1)));
 
         let tid = crew.threads()[0].tid;
-        assert_eq!(crew.move_thread(tid, &on(&[first])), Ok(Step::Seat));
+        assert_eq!(crew.move_thread(tid, &on(&[first])), Ok(BindingLevel::Seat));
         assert_eq!((allowed(), crew.placement().lanes[0].io[0].clone()), (vec![first], on(&[first])));
         drop(seated);
         assert_eq!(

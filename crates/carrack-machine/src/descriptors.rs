@@ -21,17 +21,17 @@ pub fn raise_descriptors() -> u64 {
         // On failure the soft limit remains.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
-    Descriptors::of_this_process().0
+    DescriptorBudget::of_this_process().0
 }
 
 /// A number of descriptors to divide.
 #[derive(Clone, Copy, Debug)]
-pub struct Descriptors(u64);
+pub struct DescriptorBudget(u64);
 
-impl Descriptors {
+impl DescriptorBudget {
     /// The limit of this process.
-    pub fn of_this_process() -> Descriptors {
-        Descriptors(getrlimit(Resource::RLIMIT_NOFILE).map_or(USUAL, |(soft, _)| soft))
+    pub fn of_this_process() -> DescriptorBudget {
+        DescriptorBudget(getrlimit(Resource::RLIMIT_NOFILE).map_or(USUAL, |(soft, _)| soft))
     }
 
     /// Large files that may be open at once, with `each` descriptors each; at least two, at most `most`.
@@ -74,7 +74,7 @@ mod tests {
             (4_096, 128, 512, 64),
             (u64::MAX, 128, 512, 64),
         ] {
-            let descriptors = Descriptors(limit);
+            let descriptors = DescriptorBudget(limit);
             let shares = (descriptors.files(6, 128), descriptors.walk(512), descriptors.threads(64));
             assert_eq!(shares, (files, walk, threads), "{limit}");
         }

@@ -6,14 +6,14 @@
 //! to that one, as interrupts run there. Flows that arrive on another socket change nothing: the lane belongs
 //! to its slots, and `carrack doctor` reports badly spread interrupts.
 
-use crate::crew::{Crew, Duty};
+use crate::crew::{ThreadCrew, ThreadDuty};
 use crate::id_set::CpuSet;
-use crate::placement::{LanePlacement, Seat};
+use crate::placement::{LanePlacement, ThreadSeat};
 use crate::topology::Topology;
 
 /// Moves the comm thread of each lane to the node where most of its flows arrive: `arriving` holds the CPUs
 /// of each lane's connections. Returns descriptions of the moves, for people.
-pub fn follow_flows(crew: &Crew, topology: &Topology, arriving: &[Vec<u32>]) -> Vec<String> {
+pub fn follow_flows(crew: &ThreadCrew, topology: &Topology, arriving: &[Vec<u32>]) -> Vec<String> {
     let threads = crew.threads();
     arriving
         .iter()
@@ -21,7 +21,8 @@ pub fn follow_flows(crew: &Crew, topology: &Topology, arriving: &[Vec<u32>]) -> 
         .filter_map(|(lane, cpus)| {
             let place = crew.lane(lane).place();
             let seat = seat_beside(topology, &place, cpus)?;
-            let comm = threads.iter().find(|thread| thread.lane == lane && thread.duty == Duty::Comm)?;
+            let comm =
+                threads.iter().find(|thread| thread.lane == lane && thread.duty == ThreadDuty::Comm)?;
             crew.move_thread(comm.tid, &seat).ok()?;
             let (from, to) = (&place.comm.cpus, &seat.cpus);
             Some(format!(
@@ -34,7 +35,7 @@ pub fn follow_flows(crew: &Crew, topology: &Topology, arriving: &[Vec<u32>]) -> 
 
 /// A seat for the comm thread on the node where most of the lane's flows arrive; `None` if it is there
 /// already, or if that is no node of the lane.
-fn seat_beside(topology: &Topology, lane: &LanePlacement, arriving: &[u32]) -> Option<Seat> {
+fn seat_beside(topology: &Topology, lane: &LanePlacement, arriving: &[u32]) -> Option<ThreadSeat> {
     let mut flows = vec![0_usize; topology.nodes.len()];
     for &cpu in arriving {
         if let Some(node) = node_of(topology, cpu) {
@@ -52,7 +53,7 @@ fn seat_beside(topology: &Topology, lane: &LanePlacement, arriving: &[u32]) -> O
     let beside = here.difference(&arriving.iter().copied().collect());
     // The seat may be an I/O thread's, which then shares it with the mostly sleeping comm thread.
     let cpu = beside.first().or_else(|| here.first())?;
-    Some(Seat { cpus: CpuSet::from_iter([cpu]), ..Seat::default() })
+    Some(ThreadSeat { cpus: CpuSet::from_iter([cpu]), ..ThreadSeat::default() })
 }
 
 fn node_of(topology: &Topology, cpu: u32) -> Option<usize> {
@@ -67,7 +68,7 @@ fn listed(cpus: &[u32]) -> CpuSet {
 mod tests {
     use super::*;
     use crate::id_set::NodeSet;
-    use crate::topology::{Core, Node, Origin, Socket};
+    use crate::topology::{CpuCore, CpuSocket, NumaNode, TopologyOrigin};
 
     /// Two sockets with two nodes of two cores each.
     fn machine() -> Topology {
@@ -75,19 +76,24 @@ mod tests {
             (from..from + count).collect()
         }
         Topology {
-            origin: Origin::Sysfs,
+            origin: TopologyOrigin::Sysfs,
             sockets: (0..2)
-                .map(|id| Socket {
+                .map(|id| CpuSocket {
                     id,
                     nodes: NodeSet::from_iter([2 * id, 2 * id + 1]),
                     cpus: cpus(4 * id, 4),
                 })
                 .collect(),
             nodes: (0..4)
-                .map(|id| Node { id, socket: id as usize / 2, cpus: cpus(2 * id, 2), memory_bytes: 1 << 30 })
+                .map(|id| NumaNode {
+                    id,
+                    socket: id as usize / 2,
+                    cpus: cpus(2 * id, 2),
+                    memory_bytes: 1 << 30,
+                })
                 .collect(),
             cores: (0..8)
-                .map(|cpu| Core {
+                .map(|cpu| CpuCore {
                     socket: cpu as usize / 4,
                     node: cpu as usize / 2,
                     cpus: cpus(cpu, 1),
@@ -100,8 +106,8 @@ mod tests {
         }
     }
 
-    fn seat(cpu: u32) -> Seat {
-        Seat { cpus: CpuSet::from_iter([cpu]), ..Seat::default() }
+    fn seat(cpu: u32) -> ThreadSeat {
+        ThreadSeat { cpus: CpuSet::from_iter([cpu]), ..ThreadSeat::default() }
     }
 
     #[test]

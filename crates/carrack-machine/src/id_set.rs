@@ -13,17 +13,17 @@ const ID_MAX: u32 = 65_535;
 
 /// Marks a set of logical CPUs by the kernel's numbers (hwloc: PUs, by OS index).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cpus;
+pub struct CpuMarker;
 
 /// Marks a set of NUMA nodes by the kernel's numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Nodes;
+pub struct NodeMarker;
 
 /// Logical CPUs.
-pub type CpuSet = IdSet<Cpus>;
+pub type CpuSet = IdSet<CpuMarker>;
 
 /// NUMA nodes.
-pub type NodeSet = IdSet<Nodes>;
+pub type NodeSet = IdSet<NodeMarker>;
 
 /// A set of numbers of one kind.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,7 +41,7 @@ impl<K> Serialize for IdSet<K> {
 /// The text is no list of numbers and ranges.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a list such as 0-5,12")]
-pub struct BadList(String);
+pub struct BadIdList(String);
 
 impl<K> IdSet<K> {
     /// An empty set.
@@ -138,11 +138,11 @@ impl<K> fmt::Debug for IdSet<K> {
 }
 
 impl<K> FromStr for IdSet<K> {
-    type Err = BadList;
+    type Err = BadIdList;
 
     /// Parses the kernel's list format; surrounding blanks and an empty list are allowed.
-    fn from_str(text: &str) -> Result<IdSet<K>, BadList> {
-        IdSet::parse(text).ok_or_else(|| BadList(text.trim().to_string()))
+    fn from_str(text: &str) -> Result<IdSet<K>, BadIdList> {
+        IdSet::parse(text).ok_or_else(|| BadIdList(text.trim().to_string()))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Knows neither files nor peers.
 
 mod binding;
+mod cached_fact;
 mod cpu_use;
 mod crew;
 mod descriptors;
@@ -18,7 +19,6 @@ pub mod nic;
 mod node_state;
 mod placement;
 mod pool;
-mod recent;
 mod region;
 mod resource_limits;
 mod spill_log;
@@ -29,22 +29,28 @@ mod zone;
 
 pub use binding::node_of_pages;
 pub use cpu_use::CpuUse;
-pub use crew::{Crew, Duty, LaneCrew, MoveError, Moved, Seated, Step, ThreadPlace};
-pub use descriptors::{Descriptors, raise_descriptors};
+pub use crew::{
+    BindingLevel, LaneCrew, MoveError, MoveResult, SeatGuard, ThreadCrew, ThreadDuty, ThreadPlace,
+};
+pub use descriptors::{DescriptorBudget, raise_descriptors};
 pub use flows::follow_flows;
-pub use id_set::{BadList, CpuSet, Cpus, IdSet, NodeSet, Nodes};
+pub use id_set::{BadIdList, CpuMarker, CpuSet, IdSet, NodeMarker, NodeSet};
 pub use measure::{MeasureError, MemoryMatrix, measure_memory};
 pub use memory_limit::{MemoryLimit, keep_heaps_few};
-pub use monitor::{Attempt, Closed, Monitor};
+pub use monitor::{Monitor, MonitorClosed, WaitAttempt};
 pub use near::{deal, node_of_directory};
 pub use placement::{
-    CostOrigin, Costs, LanePlacement, Placement, Request, Scheme, Seat, lanes_wanted, place,
+    CostOrigin, LanePlacement, MemoryCosts, Placement, PlacementRequest, PlacementScheme, ThreadSeat,
+    lanes_wanted, place,
 };
 pub use pool::{PoolError, Slot, SlotPool};
-pub use region::{Backing, Bound, Pages};
+pub use region::{MemoryBinding, PageKind, PoolBacking};
 pub use resource_limits::{Resource, resource_limit};
 pub use spill_log::{SpillError, SpillLog, SpillRecord};
 pub use sys_files::SysFiles;
-pub use topology::{Core, Device, DeviceKind, LOCAL_DISTANCE, Node, Origin, Socket, Topology, TopologyError};
-pub use watch::{Change, Decision, Loads, NodeLoad, SampleError, ThreadMove, watch_crew};
-pub use zone::{CgroupTree, StaleZone, Zone, ZoneError, ZoneKind, repair_zones, stale_zones};
+pub use topology::{
+    CpuCore, CpuSocket, DeviceKind, LOCAL_DISTANCE, NumaNode, Topology, TopologyDevice, TopologyError,
+    TopologyOrigin,
+};
+pub use watch::{LaneChange, MachineLoads, NodeLoad, PlacementDecision, SampleError, ThreadMove, watch_crew};
+pub use zone::{CgroupTree, CoreZone, StaleZone, ZoneError, ZoneKind, repair_zones, stale_zones};

@@ -14,7 +14,7 @@ use crate::binding::{confine, this_thread};
 use crate::id_set::{CpuSet, NodeSet};
 use crate::node_state::NodeState;
 use crate::pool::{PoolError, SlotPool};
-use crate::region::Bound;
+use crate::region::MemoryBinding;
 
 /// A cache line on x86-64 and on most of arm64: the chase reads each line once.
 const LINE_BYTES: usize = 64;
@@ -93,7 +93,7 @@ impl MemoryBuffer {
         let bytes = buffer_bytes(&nodes).ok_or(MeasureError::NoRoom(node))?;
         let pool = SlotPool::on(&nodes, bytes as u64, bytes)?;
         let backing = pool.backing();
-        if backing.bound != Bound::Bound {
+        if backing.bound != MemoryBinding::Bound {
             return Err(MeasureError::Elsewhere(node, backing.notes.join("; ")));
         }
         let mut slot = pool.try_lease().expect("a new pool has its one slot");

@@ -7,7 +7,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use crate::recent::CachedFact;
+use crate::cached_fact::CachedFact;
 use crate::{Resource, SysFiles, resource_limit};
 
 /// Maximum age of a limit. A session touches its buffers well after it planned them, so that a shorter time

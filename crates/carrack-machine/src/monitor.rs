@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 /// The resource was closed before or during a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("closed")]
-pub struct Closed;
+pub struct MonitorClosed;
 
 /// Result of a waiter's attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt<R> {
+pub enum WaitAttempt<R> {
     /// The attempt succeeded.
     Done(R),
     /// The attempt fails until the state changes.
@@ -32,7 +32,7 @@ pub struct Monitor<S> {
 
 struct MonitorState<S> {
     state: S,
-    waiters: VecDeque<Arc<Waiter>>,
+    waiters: VecDeque<Arc<MonitorWaiter>>,
     /// Releases that no waiter has used yet: the remaining length of the chain of wake-ups.
     wakes: usize,
     /// The front waiter sleeps with a timeout: each new front waiter must try, until one of
@@ -41,12 +41,12 @@ struct MonitorState<S> {
     closed: bool,
 }
 
-struct Waiter {
+struct MonitorWaiter {
     thread: Thread,
     woken: AtomicBool,
 }
 
-impl Waiter {
+impl MonitorWaiter {
     fn wake(&self) {
         if !self.woken.swap(true, Ordering::AcqRel) {
             self.thread.unpark();
@@ -112,27 +112,27 @@ impl<S> Monitor<S> {
     }
 
     /// Waits for its turn, and until `take` succeeds.
-    pub fn take<R>(&self, mut take: impl FnMut(&mut S) -> Option<R>) -> Result<R, Closed> {
-        self.take_timed(|state| take(state).map_or(Attempt::NotYet, Attempt::Done))
+    pub fn take<R>(&self, mut take: impl FnMut(&mut S) -> Option<R>) -> Result<R, MonitorClosed> {
+        self.take_timed(|state| take(state).map_or(WaitAttempt::NotYet, WaitAttempt::Done))
     }
 
     /// Same as [`Monitor::take`], for attempts that may succeed after a time.
-    pub fn take_timed<R>(&self, mut take: impl FnMut(&mut S) -> Attempt<R>) -> Result<R, Closed> {
+    pub fn take_timed<R>(&self, mut take: impl FnMut(&mut S) -> WaitAttempt<R>) -> Result<R, MonitorClosed> {
         let mut inner = self.lock();
         if inner.closed {
-            return Err(Closed);
+            return Err(MonitorClosed);
         }
         let mut until = None;
         if inner.waiters.is_empty() {
             match take(&mut inner.state) {
-                Attempt::Done(result) => return Ok(result),
-                Attempt::NotYet => {}
-                Attempt::Until(time) => until = Some(time),
+                WaitAttempt::Done(result) => return Ok(result),
+                WaitAttempt::NotYet => {}
+                WaitAttempt::Until(time) => until = Some(time),
             }
         }
         // A queued thread has not tried yet: the chain of wake-ups must reach it.
         inner.wakes += usize::from(!inner.waiters.is_empty());
-        let waiter = Arc::new(Waiter { thread: thread::current(), woken: AtomicBool::new(false) });
+        let waiter = Arc::new(MonitorWaiter { thread: thread::current(), woken: AtomicBool::new(false) });
         inner.waiters.push_back(Arc::clone(&waiter));
         self.wait_for_turn(inner, &waiter, until, take)
     }
@@ -140,10 +140,10 @@ impl<S> Monitor<S> {
     fn wait_for_turn<'a, R>(
         &'a self,
         mut inner: MutexGuard<'a, MonitorState<S>>,
-        waiter: &Arc<Waiter>,
+        waiter: &Arc<MonitorWaiter>,
         mut until: Option<Instant>,
-        mut take: impl FnMut(&mut S) -> Attempt<R>,
-    ) -> Result<R, Closed> {
+        mut take: impl FnMut(&mut S) -> WaitAttempt<R>,
+    ) -> Result<R, MonitorClosed> {
         loop {
             let is_front = inner.waiters.front().is_some_and(|front| Arc::ptr_eq(front, waiter));
             if is_front {
@@ -153,21 +153,21 @@ impl<S> Monitor<S> {
             waiter.sleep(until.take());
             inner = self.lock();
             if inner.closed {
-                return Err(Closed);
+                return Err(MonitorClosed);
             }
             let is_front = inner.waiters.front().is_some_and(|front| Arc::ptr_eq(front, waiter));
             if !is_front {
                 continue;
             }
             match take(&mut inner.state) {
-                Attempt::Done(result) => {
+                WaitAttempt::Done(result) => {
                     inner.waiters.pop_front();
                     inner.wakes = inner.wakes.saturating_sub(1).max(usize::from(inner.is_timed));
                     inner.wake_front();
                     return Ok(result);
                 }
-                Attempt::NotYet => inner.wakes = 0,
-                Attempt::Until(time) => {
+                WaitAttempt::NotYet => inner.wakes = 0,
+                WaitAttempt::Until(time) => {
                     inner.wakes = 0;
                     until = Some(time);
                 }
@@ -280,10 +280,10 @@ mod tests {
                     monitor.take_timed(|taken| {
                         let time = begin + STEP * (*taken + 1);
                         if Instant::now() < time {
-                            return Attempt::Until(time);
+                            return WaitAttempt::Until(time);
                         }
                         *taken += 1;
-                        Attempt::Done(())
+                        WaitAttempt::Done(())
                     })
                 })
             })
@@ -301,7 +301,11 @@ mod tests {
             let (monitor_i, done) = (Arc::clone(&monitor), done.clone());
             thread::spawn(move || {
                 done.send(monitor_i.take_timed(|_| {
-                    if Instant::now() < ready_at { Attempt::Until(ready_at) } else { Attempt::Done(()) }
+                    if Instant::now() < ready_at {
+                        WaitAttempt::Until(ready_at)
+                    } else {
+                        WaitAttempt::Done(())
+                    }
                 }))
                 .unwrap();
             });
@@ -322,8 +326,8 @@ mod tests {
         };
         until(|| monitor.waiter_count() == 1);
         monitor.close();
-        assert_eq!(waiting.join().unwrap(), Err(Closed));
-        assert_eq!(monitor.take(take_one), Err(Closed));
+        assert_eq!(waiting.join().unwrap(), Err(MonitorClosed));
+        assert_eq!(monitor.take(take_one), Err(MonitorClosed));
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl NodeState {
     }
 }
 
-/// Reads a line of meminfo, such as `Node 0 MemFree:  8388 kB`.
+/// Reads a line of meminfo, such as `NumaNode 0 MemFree:  8388 kB`.
 fn field(text: &str, name: &str) -> Option<u64> {
     let name = format!("{name}:");
     let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(&name))?;

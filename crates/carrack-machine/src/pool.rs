@@ -1,6 +1,6 @@
 //! The slot pool (L6, M4): payload memory, reserved once, locked, leased and returned.
 //!
-//! One mapping ([`Region`]), divided into slots of equal size. Pages are locked at their first touch
+//! One mapping ([`MappedRegion`]), divided into slots of equal size. Pages are locked at their first touch
 //! (`MLOCK_ONFAULT`), so that a short transfer pays only for the slots it uses; slots are leased last in
 //! first out, so that recently used ones are still in a core's cache. Any thread may lease; a slot returns
 //! when dropped.
@@ -10,8 +10,8 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::id_set::NodeSet;
-use crate::monitor::{Closed, Monitor};
-use crate::region::{Backing, Region};
+use crate::monitor::{Monitor, MonitorClosed};
+use crate::region::{MappedRegion, PoolBacking};
 
 /// Reasons why a pool was not created.
 #[derive(Debug, thiserror::Error)]
@@ -36,10 +36,10 @@ fn indices(pool_bytes: u64, slot_bytes: usize) -> Option<u32> {
 }
 
 struct PoolState {
-    region: Region,
+    region: MappedRegion,
     slot_bytes: usize,
     slot_count: usize,
-    backing: Mutex<Backing>,
+    backing: Mutex<PoolBacking>,
     free: Monitor<Vec<u32>>,
 }
 
@@ -65,11 +65,11 @@ impl SlotPool {
         SlotPool::on(&NodeSet::new(), pool_bytes, slot_bytes)
     }
 
-    /// Reserves memory on `nodes`, as far as the kernel allows ([`Backing`] has the result).
+    /// Reserves memory on `nodes`, as far as the kernel allows ([`PoolBacking`] has the result).
     pub fn on(nodes: &NodeSet, pool_bytes: u64, slot_bytes: usize) -> Result<SlotPool, PoolError> {
         let indices = indices(pool_bytes, slot_bytes).ok_or(PoolError::BadSize(pool_bytes, slot_bytes))?;
         let slot_count = indices as usize;
-        let (region, backing) = Region::on(nodes, slot_count * slot_bytes)
+        let (region, backing) = MappedRegion::on(nodes, slot_count * slot_bytes)
             .map_err(|error| PoolError::NoMemory(pool_bytes, error))?;
         let (backing, free) = (Mutex::new(backing), Monitor::new((0..indices).rev().collect()));
         Ok(SlotPool { shared: Arc::new(PoolState { region, slot_bytes, slot_count, backing, free }) })
@@ -77,14 +77,14 @@ impl SlotPool {
 
     /// Moves the memory to other nodes during its use, and returns the result. Pages with device I/O in
     /// progress don't move: [`SlotPool::pages_by_node`] counts them.
-    pub fn rebind(&self, nodes: &NodeSet) -> Backing {
+    pub fn rebind(&self, nodes: &NodeSet) -> PoolBacking {
         let mut backing = self.lock_backing();
         self.shared.region.rebind(nodes, &mut backing);
         backing.clone()
     }
 
     /// The memory's properties.
-    pub fn backing(&self) -> Backing {
+    pub fn backing(&self) -> PoolBacking {
         self.lock_backing().clone()
     }
 
@@ -102,12 +102,12 @@ impl SlotPool {
     }
 
     /// Fields of a backing are replaced independently: after a panic it is still valid.
-    fn lock_backing(&self) -> MutexGuard<'_, Backing> {
+    fn lock_backing(&self) -> MutexGuard<'_, PoolBacking> {
         self.shared.backing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a free slot, in first-come-first-served order.
-    pub fn lease(&self) -> Result<Slot, Closed> {
+    pub fn lease(&self) -> Result<Slot, MonitorClosed> {
         let index = self.shared.free.take(Vec::pop)?;
         Ok(Slot { shared: Arc::clone(&self.shared), index })
     }
@@ -207,7 +207,7 @@ impl std::fmt::Debug for Slot {
 mod tests {
     use super::*;
     use crate::binding::node_of_pages;
-    use crate::region::{Bound, Pages};
+    use crate::region::{MemoryBinding, PageKind};
     use std::thread;
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
     fn bound_memory_lies_on_its_node() {
         let node_0 = NodeSet::from_iter([0]);
         let pool = SlotPool::on(&node_0, 1 << 20, 64 << 10).unwrap();
-        if pool.backing().bound != Bound::Bound {
+        if pool.backing().bound != MemoryBinding::Bound {
             eprintln!("skipped: {:?}", pool.backing().notes);
             return;
         }
@@ -270,11 +270,14 @@ mod tests {
     fn huge_pages_set_aside_are_used() {
         let pool = SlotPool::on(&NodeSet::from_iter([0]), 2 << 20, 64 << 10).unwrap();
         let backing = pool.backing();
-        if backing.pages != Pages::Huge {
+        if backing.pages != PageKind::Huge {
             eprintln!("skipped: {:?}", backing.notes);
             return;
         }
-        assert!(backing.locked && backing.bound == Bound::Bound && backing.bytes == 2 << 20, "{backing}");
+        assert!(
+            backing.locked && backing.bound == MemoryBinding::Bound && backing.bytes == 2 << 20,
+            "{backing}"
+        );
         assert_eq!(pool.pages_by_node().unwrap(), BTreeMap::from([(0, 512)]), "all present at once");
         pool.lease().unwrap().bytes_mut().fill(1);
     }
@@ -285,11 +288,11 @@ mod tests {
         let mut slot = pool.lease().unwrap();
         slot.bytes_mut().fill(5);
         let backing = pool.rebind(&NodeSet::from_iter([0]));
-        if backing.bound == Bound::Bound {
+        if backing.bound == MemoryBinding::Bound {
             assert_eq!(pool.pages_by_node().unwrap().into_keys().collect::<Vec<_>>(), [0]);
         }
         assert!(slot.bytes().iter().all(|&byte| byte == 5));
-        assert_eq!(pool.rebind(&NodeSet::new()).bound, Bound::Unbound);
+        assert_eq!(pool.rebind(&NodeSet::new()).bound, MemoryBinding::Unbound);
     }
 
     #[test]

@@ -31,15 +31,15 @@ const MOVE_BYTES: usize = 32 << 20;
 
 /// The properties of a pool's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Backing {
+pub struct PoolBacking {
     /// Bytes of the mapping.
     pub bytes: usize,
     /// The wanted nodes; empty for any.
     pub nodes: NodeSet,
     /// Binding to these nodes.
-    pub bound: Bound,
+    pub bound: MemoryBinding,
     /// The kind of pages.
-    pub pages: Pages,
+    pub pages: PageKind,
     /// True if the memory is locked (mlock).
     pub locked: bool,
     /// Reasons for the fallbacks, for people.
@@ -48,7 +48,7 @@ pub struct Backing {
 
 /// Binding of memory to its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum MemoryBinding {
     /// Strict (`MPOL_BIND`).
     Bound,
     /// Preferred while there is room (`MPOL_PREFERRED_MANY`, `MPOL_PREFERRED`).
@@ -61,7 +61,7 @@ pub enum Bound {
 
 /// Kinds of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pages {
+pub enum PageKind {
     /// Explicit huge pages, all of them populated.
     Huge,
     /// Plain pages with advice to use transparent huge pages, which the kernel follows if it can.
@@ -70,57 +70,57 @@ pub enum Pages {
     Plain,
 }
 
-impl fmt::Display for Backing {
+impl fmt::Display for PoolBacking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes = &self.nodes;
         match self.bound {
-            Bound::Bound => write!(f, "bound to node {nodes}")?,
-            Bound::Preferred => write!(f, "on node {nodes} while there is room")?,
-            Bound::FirstTouch => write!(f, "where it is touched first")?,
-            Bound::Unbound => write!(f, "bound to no node")?,
+            MemoryBinding::Bound => write!(f, "bound to node {nodes}")?,
+            MemoryBinding::Preferred => write!(f, "on node {nodes} while there is room")?,
+            MemoryBinding::FirstTouch => write!(f, "where it is touched first")?,
+            MemoryBinding::Unbound => write!(f, "bound to no node")?,
         }
         f.write_str(match self.pages {
-            Pages::Huge => ", explicit huge pages",
-            Pages::Advised => ", huge pages advised",
-            Pages::Plain => ", plain pages",
+            PageKind::Huge => ", explicit huge pages",
+            PageKind::Advised => ", huge pages advised",
+            PageKind::Plain => ", plain pages",
         })?;
         f.write_str(if self.locked { ", locked" } else { ", not locked" })
     }
 }
 
 /// A private anonymous mapping.
-pub(crate) struct Region {
+pub(crate) struct MappedRegion {
     base: *mut u8,
     len: usize,
 }
 
-// SAFETY: the region is plain memory that stays mapped until `Region` is dropped; its owner controls the
+// SAFETY: the region is plain memory that stays mapped until `MappedRegion` is dropped; its owner controls the
 // access to its parts.
 #[allow(unsafe_code)]
-unsafe impl Send for Region {}
-// SAFETY: see `Send`; a shared `Region` gives out no references.
+unsafe impl Send for MappedRegion {}
+// SAFETY: see `Send`; a shared `MappedRegion` gives out no references.
 #[allow(unsafe_code)]
-unsafe impl Sync for Region {}
+unsafe impl Sync for MappedRegion {}
 
-impl Region {
+impl MappedRegion {
     /// Maps `len` bytes (a multiple of the page size) for the threads of these nodes. Without nodes there is
     /// no binding and no extra cost.
-    pub(crate) fn on(nodes: &NodeSet, len: usize) -> io::Result<(Region, Backing)> {
+    pub(crate) fn on(nodes: &NodeSet, len: usize) -> io::Result<(MappedRegion, PoolBacking)> {
         let mut notes = Vec::new();
         if !nodes.is_empty() {
-            match Region::explicit_huge(nodes, len) {
+            match MappedRegion::explicit_huge(nodes, len) {
                 Ok(found) => return Ok(found),
                 Err(why) => notes.push(format!("no explicit huge pages: {why}")),
             }
         }
-        let region = Region::map(len, MapFlags::NORESERVE)?;
+        let region = MappedRegion::map(len, MapFlags::NORESERVE)?;
         let bound = region.bind(nodes, false, &mut notes);
-        let pages = if region.advise_huge_pages() { Pages::Advised } else { Pages::Plain };
+        let pages = if region.advise_huge_pages() { PageKind::Advised } else { PageKind::Plain };
         let locked = region.lock();
         if !locked {
             notes.push(why_not_locked(len, resource_limit(Resource::RLIMIT_MEMLOCK)));
         }
-        let backing = Backing { bytes: len, nodes: nodes.clone(), bound, pages, locked, notes };
+        let backing = PoolBacking { bytes: len, nodes: nodes.clone(), bound, pages, locked, notes };
         Ok((region, backing))
     }
 
@@ -135,13 +135,13 @@ impl Region {
     }
 
     /// Moves the memory to other nodes during its use. Pages with device I/O in progress don't move.
-    pub(crate) fn rebind(&self, nodes: &NodeSet, backing: &mut Backing) {
+    pub(crate) fn rebind(&self, nodes: &NodeSet, backing: &mut PoolBacking) {
         backing.bound = self.bind(nodes, true, &mut backing.notes);
         backing.nodes = nodes.clone();
     }
 
     #[allow(unsafe_code)]
-    fn map(len: usize, flags: MapFlags) -> io::Result<Region> {
+    fn map(len: usize, flags: MapFlags) -> io::Result<MappedRegion> {
         // SAFETY: a new private anonymous mapping at an address of the kernel's choice touches no existing
         // memory.
         let base = unsafe {
@@ -152,35 +152,37 @@ impl Region {
                 MapFlags::PRIVATE | flags,
             )?
         };
-        Ok(Region { base: base.cast(), len })
+        Ok(MappedRegion { base: base.cast(), len })
     }
 
     /// Maps explicit huge pages. All are populated at once: a page missing later would end the process
     /// (SIGBUS). Reserved pages cost other programs nothing.
-    fn explicit_huge(nodes: &NodeSet, len: usize) -> Result<(Region, Backing), String> {
+    fn explicit_huge(nodes: &NodeSet, len: usize) -> Result<(MappedRegion, PoolBacking), String> {
         let wanted = len.div_ceil(HUGE_PAGE_BYTES);
         let free = NodeState::of_this_machine().free_huge_pages(nodes);
         if free < wanted {
             return Err(format!("{wanted} of 2 MiB wanted, {free} free on node {nodes}"));
         }
         let len = wanted * HUGE_PAGE_BYTES;
-        let region = Region::map(len, MapFlags::HUGETLB | MapFlags::HUGE_2MB).map_err(|e| e.to_string())?;
+        let region =
+            MappedRegion::map(len, MapFlags::HUGETLB | MapFlags::HUGE_2MB).map_err(|e| e.to_string())?;
         region.apply(MemoryPolicy::Bind, nodes, false).map_err(|e| e.to_string())?;
         region.populate().map_err(|e| e.to_string())?;
         // Explicit huge pages are never swapped out, locked or not.
-        let (bound, pages, locked) = (Bound::Bound, Pages::Huge, true);
-        let backing = Backing { bytes: len, nodes: nodes.clone(), bound, pages, locked, notes: Vec::new() };
+        let (bound, pages, locked) = (MemoryBinding::Bound, PageKind::Huge, true);
+        let backing =
+            PoolBacking { bytes: len, nodes: nodes.clone(), bound, pages, locked, notes: Vec::new() };
         Ok((region, backing))
     }
 
-    fn bind(&self, nodes: &NodeSet, moves: bool, notes: &mut Vec<String>) -> Bound {
+    fn bind(&self, nodes: &NodeSet, moves: bool, notes: &mut Vec<String>) -> MemoryBinding {
         if nodes.is_empty() {
             if moves {
                 let _ = self.apply(MemoryPolicy::Default, nodes, false);
             }
-            return Bound::Unbound;
+            return MemoryBinding::Unbound;
         }
-        let Err(why) = self.bind_strictly(nodes, moves) else { return Bound::Bound };
+        let Err(why) = self.bind_strictly(nodes, moves) else { return MemoryBinding::Bound };
         let note = format!("memory is not bound to node {nodes}: {why}");
         if !notes.contains(&note) {
             notes.push(note);
@@ -189,8 +191,8 @@ impl Region {
             .apply(MemoryPolicy::PreferMany, nodes, moves)
             .or_else(|_| self.apply(MemoryPolicy::Prefer, nodes, moves));
         match preferred {
-            Ok(()) => Bound::Preferred,
-            Err(_) => Bound::FirstTouch,
+            Ok(()) => MemoryBinding::Preferred,
+            Err(_) => MemoryBinding::FirstTouch,
         }
     }
 
@@ -238,7 +240,7 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for MappedRegion {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         // SAFETY: unmapped once, by the owner, and no reference outlives it.
@@ -277,8 +279,8 @@ mod tests {
 
     #[test]
     fn memory_that_wishes_nothing_has_nothing_to_explain_about_nodes() {
-        let (region, backing) = Region::on(&NodeSet::new(), 8192).unwrap();
-        assert_eq!((backing.bound, backing.bytes), (Bound::Unbound, 8192));
+        let (region, backing) = MappedRegion::on(&NodeSet::new(), 8192).unwrap();
+        assert_eq!((backing.bound, backing.bytes), (MemoryBinding::Unbound, 8192));
         assert!(!backing.notes.iter().any(|note| note.contains("node")), "{:?}", backing.notes);
         assert_eq!(region.node_of_pages().unwrap(), [None, None], "nothing is touched");
     }
@@ -286,15 +288,15 @@ mod tests {
     #[test]
     fn nobody_is_bound_to_a_node_that_has_too_little() {
         let len = 1 << 46;
-        let Ok((_region, backing)) = Region::on(&NodeSet::from_iter([0]), len) else { return };
-        assert_ne!(backing.bound, Bound::Bound);
+        let Ok((_region, backing)) = MappedRegion::on(&NodeSet::from_iter([0]), len) else { return };
+        assert_ne!(backing.bound, MemoryBinding::Bound);
         assert!(backing.notes.iter().any(|note| note.contains("MiB available")), "{:?}", backing.notes);
     }
 
     #[test]
     fn a_node_that_does_not_exist_is_refused_step_by_step() {
-        let (_region, backing) = Region::on(&NodeSet::from_iter([900]), 8192).unwrap();
-        assert_eq!(backing.bound, Bound::FirstTouch);
+        let (_region, backing) = MappedRegion::on(&NodeSet::from_iter([900]), 8192).unwrap();
+        assert_eq!(backing.bound, MemoryBinding::FirstTouch);
         assert!(
             backing.notes.iter().any(|note| note.contains("is not bound to node 900")),
             "{:?}",

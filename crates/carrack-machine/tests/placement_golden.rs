@@ -6,10 +6,10 @@ mod common;
 
 use std::fmt::Write;
 
-use carrack_machine::{Placement, Request, Scheme, Seat, Topology, place};
+use carrack_machine::{Placement, PlacementRequest, PlacementScheme, ThreadSeat, Topology, place};
 use common::fixture;
 
-fn seat(topology: &Topology, seat: &Seat) -> String {
+fn seat(topology: &Topology, seat: &ThreadSeat) -> String {
     let core = topology.cores.iter().find(|core| !seat.cpus.is_empty() && seat.cpus.is_subset(&core.cpus));
     let node = core.map_or("-".into(), |core| topology.nodes[core.node].id.to_string());
     let way = seat.device.as_ref().zip(seat.cost);
@@ -41,7 +41,7 @@ fn tree(topology: &Topology, placement: &Placement) -> String {
 }
 
 #[track_caller]
-fn assert_golden(name: &str, topology: &Topology, request: &Request) {
+fn assert_golden(name: &str, topology: &Topology, request: &PlacementRequest) {
     let found = tree(topology, &place(topology, request));
     let path = common::path(&format!("golden/{name}.txt"));
     if std::env::var_os("CARRACK_UPDATE_GOLDEN").is_some() {
@@ -56,12 +56,12 @@ fn assert_golden(name: &str, topology: &Topology, request: &Request) {
     );
 }
 
-fn request(io_threads: usize, nic: &str, disks: &[&str]) -> Request {
-    Request {
+fn request(io_threads: usize, nic: &str, disks: &[&str]) -> PlacementRequest {
+    PlacementRequest {
         io_threads,
         nic: (!nic.is_empty()).then(|| nic.to_owned()),
         disks: disks.iter().map(|&disk| disk.to_owned()).collect(),
-        ..Request::default()
+        ..PlacementRequest::default()
     }
 }
 
@@ -74,13 +74,13 @@ fn one_node() {
 fn the_mts_papers_machine() {
     let machine = fixture("mts-2x2x6");
     assert_golden("mts-2x2x6", &machine, &request(16, "ib0", &[]));
-    for scheme in [Scheme::Off, Scheme::Single, Scheme::Mmb] {
-        let request = Request { scheme, ..request(8, "ib0", &[]) };
+    for scheme in [PlacementScheme::Off, PlacementScheme::Single, PlacementScheme::Mmb] {
+        let request = PlacementRequest { scheme, ..request(8, "ib0", &[]) };
         assert_golden(&format!("mts-2x2x6-{scheme}"), &machine, &request);
     }
     assert_golden("mts-2x2x6-few-threads", &machine, &request(4, "ib0", &[]));
     assert_golden("mts-2x2x6-many-threads", &machine, &request(48, "ib0", &[]));
-    let five_lanes = Request { lanes: Some(5), ..request(20, "ib0", &[]) };
+    let five_lanes = PlacementRequest { lanes: Some(5), ..request(20, "ib0", &[]) };
     assert_golden("mts-2x2x6-5-lanes", &machine, &five_lanes);
 }
 
@@ -100,7 +100,7 @@ fn the_mdtm_papers_machine() {
     let machine = fixture("mdtm-4x6");
     assert_golden("mdtm-4x6", &machine, &request(16, "eth2", &["sda", "sdb"]));
     for (name, disk) in [("raid", "sdb"), ("ssd", "sda")] {
-        let request = Request { scheme: Scheme::Single, ..request(6, "eth2", &[disk]) };
+        let request = PlacementRequest { scheme: PlacementScheme::Single, ..request(6, "eth2", &[disk]) };
         assert_golden(&format!("mdtm-4x6-{name}"), &machine, &request);
     }
 }
@@ -110,7 +110,7 @@ fn two_epycs() {
     let disks = ["nvme0n1", "nvme1n1", "nvme2n1", "nvme3n1", "nvme4n1", "nvme5n1"];
     let machine = fixture("epyc-2x64-nps4");
     assert_golden("epyc-2x64-nps4", &machine, &request(32, "enp161s0f0np0", &disks));
-    let eight_lanes = Request { lanes: Some(8), ..request(32, "enp161s0f0np0", &disks) };
+    let eight_lanes = PlacementRequest { lanes: Some(8), ..request(32, "enp161s0f0np0", &disks) };
     assert_golden("epyc-2x64-nps4-8-lanes", &machine, &eight_lanes);
 }
 
@@ -119,7 +119,11 @@ fn sockets_of_different_size_and_cores_of_different_speed() {
     let machine = fixture("different-sockets");
     assert_golden("different-sockets", &machine, &request(16, "ens2f0", &[]));
     let core_loads = [(0, 0.95), (2, 0.5)].into();
-    assert_golden("different-sockets-busy", &machine, &Request { core_loads, ..request(8, "", &[]) });
+    assert_golden(
+        "different-sockets-busy",
+        &machine,
+        &PlacementRequest { core_loads, ..request(8, "", &[]) },
+    );
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use carrack_machine::{
-    CpuSet, LanePlacement, Placement, Request, Scheme, Seat, Topology, lanes_wanted, place,
+    CpuSet, LanePlacement, Placement, PlacementRequest, PlacementScheme, ThreadSeat, Topology, lanes_wanted,
+    place,
 };
 use carrack_model::limits::LANE_IO_THREADS_MIN;
 use proptest::prelude::*;
@@ -22,34 +23,43 @@ fn machine() -> impl Strategy<Value = &'static Topology> {
 }
 
 /// A machine and something to be placed on it; the devices are the machine's, or unknown.
-fn case() -> impl Strategy<Value = (&'static Topology, Request)> {
+fn case() -> impl Strategy<Value = (&'static Topology, PlacementRequest)> {
     machine().prop_flat_map(|topology| {
         let mut names: Vec<String> = topology.devices.iter().map(|device| device.name.clone()).collect();
         names.push("nowhere0".into());
         let cpus: Vec<u32> = topology.cpus().iter().collect();
         let loads = proptest::collection::btree_map(select(cpus), 0.0..=1.0, 0..8);
-        let schemes = [Scheme::Auto, Scheme::Off, Scheme::Single, Scheme::Mmb, Scheme::Mts];
+        let schemes = [
+            PlacementScheme::Auto,
+            PlacementScheme::Off,
+            PlacementScheme::Single,
+            PlacementScheme::Mmb,
+            PlacementScheme::Mts,
+        ];
         let lanes = proptest::option::weighted(0.4, 1..12usize);
         let nic = proptest::option::of(select(names.clone()));
         let disks = subsequence(names.clone(), 0..=names.len());
         (select(schemes.to_vec()), lanes, 0..80usize, nic, disks, loads).prop_map(
             move |(scheme, lanes, io_threads, nic, disks, core_loads)| {
-                (topology, Request { scheme, lanes, io_threads, nic, disks, core_loads, costs: None })
+                (
+                    topology,
+                    PlacementRequest { scheme, lanes, io_threads, nic, disks, core_loads, costs: None },
+                )
             },
         )
     })
 }
 
 fn is_bound(placement: &Placement) -> bool {
-    matches!(placement.scheme, Scheme::Single | Scheme::Mts)
+    matches!(placement.scheme, PlacementScheme::Single | PlacementScheme::Mts)
 }
 
-fn seats(lane: &LanePlacement) -> impl Iterator<Item = &Seat> {
+fn seats(lane: &LanePlacement) -> impl Iterator<Item = &ThreadSeat> {
     [&lane.comm, &lane.master].into_iter().chain(&lane.io)
 }
 
 /// Position of a seat's core.
-fn core_of(topology: &Topology, seat: &Seat) -> usize {
+fn core_of(topology: &Topology, seat: &ThreadSeat) -> usize {
     let found =
         topology.cores.iter().position(|core| !seat.cpus.is_empty() && seat.cpus.is_subset(&core.cpus));
     found.expect("a bound seat is on a core")
@@ -61,7 +71,7 @@ fn cores_used(topology: &Topology, lane: &LanePlacement) -> BTreeSet<usize> {
 
 /// Cores that belong to the nodes of a lane's buffer, on the sockets that have these nodes.
 fn cores_of(topology: &Topology, lane: &LanePlacement) -> Vec<usize> {
-    let is_near = |core: &carrack_machine::Core| {
+    let is_near = |core: &carrack_machine::CpuCore| {
         let socket = &topology.sockets[core.socket];
         let is_own = !socket.nodes.intersection(&lane.memory).is_empty();
         lane.memory.contains(topology.nodes[core.node].id) && is_own
@@ -84,10 +94,10 @@ proptest! {
         let placement = place(topology, &request);
         prop_assert_eq!(&placement, &place(topology, &request), "twice the same");
         prop_assert_eq!(placement.lanes.len(), lanes_wanted(topology, &request));
-        prop_assert!(placement.scheme != Scheme::Auto && !placement.reasons.is_empty());
+        prop_assert!(placement.scheme != PlacementScheme::Auto && !placement.reasons.is_empty());
         if topology.nodes_with_cores() == 1 {
-            prop_assert_eq!(placement.scheme, Scheme::Off);
-        } else if request.scheme != Scheme::Auto {
+            prop_assert_eq!(placement.scheme, PlacementScheme::Off);
+        } else if request.scheme != PlacementScheme::Auto {
             prop_assert_eq!(placement.scheme, request.scheme);
         }
         let threads: usize = placement.lanes.iter().map(|lane| lane.io.len()).sum();
@@ -109,7 +119,7 @@ proptest! {
                 prop_assert_eq!(seat.cost.is_some(), seat.device.is_some());
                 prop_assert!(seat.cost.is_none_or(|cost| cost.is_finite() && cost > 0.0));
             }
-            prop_assert_eq!(lane.memory.is_empty(), placement.scheme == Scheme::Off);
+            prop_assert_eq!(lane.memory.is_empty(), placement.scheme == PlacementScheme::Off);
         }
     }
 
@@ -118,7 +128,7 @@ proptest! {
         let placement = place(topology, &request);
         prop_assume!(is_bound(&placement));
         for lane in &placement.lanes {
-            let node = |seat: &Seat| topology.cores[core_of(topology, seat)].node;
+            let node = |seat: &ThreadSeat| topology.cores[core_of(topology, seat)].node;
             prop_assert_eq!(node(&lane.master), node(&lane.comm));
             for seat in seats(lane) {
                 prop_assert!(lane.memory.contains(topology.nodes[node(seat)].id));
@@ -129,7 +139,7 @@ proptest! {
     /// With no more lanes than sockets, a lane has its socket's cores for itself.
     #[test]
     fn no_core_is_used_twice_before_all_were_used_once((topology, request) in case()) {
-        let placement = place(topology, &Request { lanes: None, ..request });
+        let placement = place(topology, &PlacementRequest { lanes: None, ..request });
         prop_assume!(is_bound(&placement));
         for lane in &placement.lanes {
             let used: Vec<usize> = lane.io.iter().map(|seat| core_of(topology, seat)).collect();
@@ -153,7 +163,7 @@ proptest! {
     /// The difference is one at most, as long as the emptier node has a core left that was used less.
     #[test]
     fn io_threads_are_spread_evenly_over_a_lanes_nodes((topology, request) in case()) {
-        let placement = place(topology, &Request { lanes: None, ..request });
+        let placement = place(topology, &PlacementRequest { lanes: None, ..request });
         prop_assume!(is_bound(&placement));
         for lane in &placement.lanes {
             let all = cores_of(topology, lane);
@@ -189,7 +199,7 @@ proptest! {
                 lanes.iter().flat_map(|&lane| placement.lanes[lane].memory.iter()).collect();
             let count = |id: u32| {
                 let position = topology.nodes.iter().position(|node| node.id == id).unwrap();
-                let is_here = |core: &&carrack_machine::Core| core.node == position && core.socket == socket;
+                let is_here = |core: &&carrack_machine::CpuCore| core.node == position && core.socket == socket;
                 topology.cores.iter().filter(is_here).count()
             };
             let least = nodes.iter().map(|&id| count(id)).min().unwrap();

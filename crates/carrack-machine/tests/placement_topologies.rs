@@ -4,13 +4,13 @@
 
 mod common;
 
-use carrack_machine::{Costs, DeviceKind, Origin, Topology, TopologyError};
+use carrack_machine::{DeviceKind, MemoryCosts, Topology, TopologyError, TopologyOrigin};
 use common::{fixture, fixture_text, synthetic};
 use proptest::prelude::*;
 
 /// Sockets, nodes and cores; what each node has.
 fn shape(topology: &Topology) -> (usize, Vec<String>, usize) {
-    let node = |node: &carrack_machine::Node| format!("{}@{}:{}", node.id, node.socket, node.cpus);
+    let node = |node: &carrack_machine::NumaNode| format!("{}@{}:{}", node.id, node.socket, node.cpus);
     (topology.sockets.len(), topology.nodes.iter().map(node).collect(), topology.cores.len())
 }
 
@@ -85,7 +85,7 @@ fn sockets_may_share_nodes() {
 fn descriptions_are_read() {
     let Some(topology) = synthetic("pack:2 numa:2 core:6 pu:1") else { return };
     assert_eq!(shape(&topology), shape(&fixture("mts-2x2x6")));
-    assert_eq!(topology.origin, Origin::Synthetic("pack:2 numa:2 core:6 pu:1".into()));
+    assert_eq!(topology.origin, TopologyOrigin::Synthetic("pack:2 numa:2 core:6 pu:1".into()));
     let bad = Topology::from_synthetic("no machine").unwrap_err();
     assert!(matches!(bad, TopologyError::BadSynthetic(_)) && bad.hint().is_some(), "{bad}");
     assert!(Topology::from_synthetic("pack:2\0").is_err());
@@ -97,14 +97,14 @@ fn this_machine_is_what_the_process_may_use() {
     for topology in [Topology::this_machine(), Topology::for_transfer()] {
         assert_eq!(topology.cpus().len() as u32, here.count(), "{topology:?}");
         assert!(topology.cpus().iter().all(|cpu| here.is_set(cpu as usize)));
-        assert!(matches!(topology.origin, Origin::Hwloc | Origin::Sysfs));
+        assert!(matches!(topology.origin, TopologyOrigin::Hwloc | TopologyOrigin::Sysfs));
     }
 }
 
 #[test]
 fn costs_follow_distances_bandwidths_or_kinds() {
     let topology = fixture("mts-2x2x6");
-    let costs = Costs::from_distances(&topology);
+    let costs = MemoryCosts::from_distances(&topology);
     assert_eq!([costs.memory(0, 0), costs.memory(0, 1), costs.memory(0, 2)], [1.0, 1.1, 2.1]);
     // Table 1 of the MTS paper; the last row was not measured.
     let (local, same, other) = (3160.43, 3038.85, 2131.24);
@@ -120,10 +120,10 @@ fn costs_follow_distances_bandwidths_or_kinds() {
         })
     };
     let measured: Vec<Vec<f64>> = (0..3).map(|node| row(node).collect()).collect();
-    let costs = Costs::from_bandwidths(&topology, &measured);
+    let costs = MemoryCosts::from_bandwidths(&topology, &measured);
     assert!((costs.memory(0, 1) - 1.04).abs() < 0.01 && (costs.memory(0, 2) - 1.48).abs() < 0.01);
     assert_eq!(costs.memory(3, 0), 2.1);
-    let costs = Costs::from_kinds(&topology, 1.0, 1.04, f64::NAN);
+    let costs = MemoryCosts::from_kinds(&topology, 1.0, 1.04, f64::NAN);
     assert_eq!((costs.memory(2, 3), costs.memory(9, 9)), (1.04, 1.0));
     assert!(costs.memory(0, 3) > 100.0);
 }
@@ -205,7 +205,7 @@ proptest! {
         }
         if let Ok(topology) = Topology::from_xml(&pieces.join("\""), name) {
             prop_assert!(is_sound(&topology), "{topology:?}");
-            let request = carrack_machine::Request { io_threads: 9, ..Default::default() };
+            let request = carrack_machine::PlacementRequest { io_threads: 9, ..Default::default() };
             prop_assert!(!carrack_machine::place(&topology, &request).lanes.is_empty());
         }
     }

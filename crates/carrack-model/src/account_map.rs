@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Account, NO_NUMBER};
+use crate::{AccountRef, NO_NUMBER};
 
 /// Limit of the rules' text, which travels in one message.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// The accounts that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum AccountSelector {
     /// Accounts with one of these numbers.
     Numbers(RangeInclusive<u32>),
     /// Accounts with this name at the source, in which `*`, `?` and `[a-z]` are wildcards.
@@ -25,9 +25,9 @@ pub enum Whose {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountRule {
     /// The accounts that the rule applies to.
-    pub whose: Whose,
+    pub whose: AccountSelector,
     /// The replacement, by name or number.
-    pub becomes: Account,
+    pub becomes: AccountRef,
 }
 
 /// Rules, of which the first match applies. An account without a match stays as it is.
@@ -102,11 +102,11 @@ fn rule_of(text: &str) -> Option<AccountRule> {
     let becomes = account(to)?;
     let range = from.split_once('-').and_then(|(low, high)| Some(number_of(low)?..=number_of(high)?));
     let whose = match (number_of(from), range) {
-        (Some(number), _) => Whose::Numbers(number..=number),
+        (Some(number), _) => AccountSelector::Numbers(number..=number),
         (None, Some(range)) if range.is_empty() => return None,
-        (None, Some(range)) => Whose::Numbers(range),
-        (None, None) if from.is_empty() => Whose::Nameless,
-        (None, None) => Whose::Named(from.to_owned()),
+        (None, Some(range)) => AccountSelector::Numbers(range),
+        (None, None) if from.is_empty() => AccountSelector::Nameless,
+        (None, None) => AccountSelector::Named(from.to_owned()),
     };
     Some(AccountRule { whose, becomes })
 }
@@ -117,11 +117,11 @@ fn number_of(text: &str) -> Option<u32> {
 
 /// Parses a user or group: a number if the text is one, even if it is also the name of an account. `None` for
 /// an empty text.
-pub fn account(text: &str) -> Option<Account> {
+pub fn account(text: &str) -> Option<AccountRef> {
     match number_of(text) {
         _ if text.is_empty() => None,
-        Some(number) => Some(Account { number, name: Arc::default() }),
-        None => Some(Account { number: NO_NUMBER, name: text.as_bytes().into() }),
+        Some(number) => Some(AccountRef { number, name: Arc::default() }),
+        None => Some(AccountRef { number: NO_NUMBER, name: text.as_bytes().into() }),
     }
 }
 
@@ -132,24 +132,24 @@ mod tests {
     #[test]
     fn rules_are_read_as_rsync_writes_them() {
         let map = AccountMap::parse("7:8,100-199:guest,al*:bob,:nobody").unwrap();
-        fn named(name: &str) -> Account {
-            Account { number: NO_NUMBER, name: name.as_bytes().into() }
+        fn named(name: &str) -> AccountRef {
+            AccountRef { number: NO_NUMBER, name: name.as_bytes().into() }
         }
-        fn rule(whose: Whose, becomes: Account) -> AccountRule {
+        fn rule(whose: AccountSelector, becomes: AccountRef) -> AccountRule {
             AccountRule { whose, becomes }
         }
         assert_eq!(
             map.rules(),
             [
-                rule(Whose::Numbers(7..=7), Account { number: 8, name: Arc::default() }),
-                rule(Whose::Numbers(100..=199), named("guest")),
-                rule(Whose::Named("al*".to_owned()), named("bob")),
-                rule(Whose::Nameless, named("nobody")),
+                rule(AccountSelector::Numbers(7..=7), AccountRef { number: 8, name: Arc::default() }),
+                rule(AccountSelector::Numbers(100..=199), named("guest")),
+                rule(AccountSelector::Named("al*".to_owned()), named("bob")),
+                rule(AccountSelector::Nameless, named("nobody")),
             ]
         );
         assert_eq!(AccountMap::parse(map.as_str()), Ok(map));
         let dashed = AccountMap::parse("web-data:0").unwrap();
-        assert_eq!(dashed.rules()[0].whose, Whose::Named("web-data".to_owned()));
+        assert_eq!(dashed.rules()[0].whose, AccountSelector::Named("web-data".to_owned()));
     }
 
     #[test]

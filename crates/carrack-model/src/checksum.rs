@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The check sent with every object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Checksum {
+pub enum ObjectChecksum {
     /// No check by carrack; only TCP's 16-bit sum remains.
     None,
     /// XXH3 with 128 bits: finds every accident, no adversary.
@@ -17,31 +17,31 @@ pub enum Checksum {
     Blake3,
 }
 
-impl Checksum {
+impl ObjectChecksum {
     /// The name used on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Checksum::None => "none",
-            Checksum::Xxh3 => "xxh3",
-            Checksum::Blake3 => "blake3",
+            ObjectChecksum::None => "none",
+            ObjectChecksum::Xxh3 => "xxh3",
+            ObjectChecksum::Blake3 => "blake3",
         }
     }
 }
 
-impl fmt::Display for Checksum {
+impl fmt::Display for ObjectChecksum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Checksum {
+impl FromStr for ObjectChecksum {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "none" => Ok(Checksum::None),
-            "xxh3" => Ok(Checksum::Xxh3),
-            "blake3" => Ok(Checksum::Blake3),
+            "none" => Ok(ObjectChecksum::None),
+            "xxh3" => Ok(ObjectChecksum::Xxh3),
+            "blake3" => Ok(ObjectChecksum::Blake3),
             other => Err(format!("unknown checksum {other:?}: use xxh3, blake3 or none")),
         }
     }

@@ -35,7 +35,7 @@ impl fmt::Display for Durability {
 
 /// The sink's verification of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Verify {
+pub enum WriteVerification {
     /// The object's check, right before the write.
     #[default]
     Object,

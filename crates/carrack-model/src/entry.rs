@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Extras, RelPath, Special};
+use crate::{ExtraMetadata, RelPath, SpecialFile};
 
 /// Seconds and nanoseconds since 1970, as in `struct timespec`; seconds may be negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// Metadata that are always kept; [`Extras`] holds the rest.
+/// Metadata that are always kept; [`ExtraMetadata`] holds the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Metadata {
     /// Permission bits (`07777`), without the file type.
@@ -38,8 +38,8 @@ pub enum EntryKind {
         /// The link's text: 1 to 4,095 bytes, no NUL.
         target: Box<[u8]>,
     },
-    /// A device, pipe or socket; only if these are kept ([`crate::Kept`]).
-    Special(Special),
+    /// A device, pipe or socket; only if these are kept ([`crate::KeptMetadata`]).
+    Special(SpecialFile),
 }
 
 /// One name in a directory that the context gives.
@@ -56,7 +56,7 @@ pub struct Entry {
     /// Inode number at the source, which tells a file from its replacement of the same name; 0 if unknown.
     pub identity: u64,
     /// Owner and attributes, if they are kept.
-    pub extras: Option<Box<Extras>>,
+    pub extras: Option<Box<ExtraMetadata>>,
 }
 
 impl Entry {
@@ -91,14 +91,14 @@ pub struct Directory {
 ///
 /// The first section of a directory carries its metadata; a directory with many entries has several sections.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Section {
+pub struct DirectorySection {
     /// The entries' directory.
     pub directory: Arc<Directory>,
     /// The directory's own metadata, set when its contents are complete; `None` if they are not kept or an
     /// earlier section had them.
     pub metadata: Option<Metadata>,
     /// Owner and attributes, if they are kept; they accompany the metadata.
-    pub extras: Option<Box<Extras>>,
+    pub extras: Option<Box<ExtraMetadata>>,
     /// The entries, none for an empty directory.
     pub entries: Vec<Entry>,
 }

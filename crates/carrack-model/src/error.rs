@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Side of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum FailureSide {
     /// The end that reads.
     Source,
     /// The end that writes.
@@ -15,7 +15,7 @@ pub enum Side {
 
 /// Scope of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum FailureScope {
     /// One object; the file may still be completed.
     Object,
     /// One file, directory or link.
@@ -28,7 +28,7 @@ pub enum Scope {
 
 /// Use of a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retry {
+pub enum RetryAdvice {
     /// A retry fails again.
     Never,
     /// A retry may succeed now.
@@ -101,7 +101,7 @@ impl FailureKind {
     }
 
     /// The side of the failure.
-    pub fn side(self) -> Side {
+    pub fn side(self) -> FailureSide {
         match self {
             FailureKind::Missing
             | FailureKind::Unreadable
@@ -110,34 +110,34 @@ impl FailureKind {
             | FailureKind::IntoItself
             | FailureKind::IsDirectory
             | FailureKind::Released
-            | FailureKind::NotAFile => Side::Source,
-            FailureKind::Corrupt => Side::Network,
+            | FailureKind::NotAFile => FailureSide::Source,
+            FailureKind::Corrupt => FailureSide::Network,
             FailureKind::WriteError
             | FailureKind::NoSpace
             | FailureKind::InTheWay
             | FailureKind::Metadata
-            | FailureKind::BadName => Side::Sink,
+            | FailureKind::BadName => FailureSide::Sink,
         }
     }
 
     /// The scope: a full disk ends the transfer, all others concern one entry.
-    pub fn scope(self) -> Scope {
+    pub fn scope(self) -> FailureScope {
         match self {
-            FailureKind::NoSpace => Scope::Transfer,
-            _ => Scope::Entry,
+            FailureKind::NoSpace => FailureScope::Transfer,
+            _ => FailureScope::Entry,
         }
     }
 
     /// The use of another run without any other change.
-    pub fn retry(self) -> Retry {
+    pub fn retry(self) -> RetryAdvice {
         match self {
-            FailureKind::Changed | FailureKind::Corrupt | FailureKind::ReadError => Retry::Now,
+            FailureKind::Changed | FailureKind::Corrupt | FailureKind::ReadError => RetryAdvice::Now,
             FailureKind::BadName
             | FailureKind::IntoItself
             | FailureKind::IsDirectory
             | FailureKind::Released
-            | FailureKind::NotAFile => Retry::Never,
-            _ => Retry::Later,
+            | FailureKind::NotAFile => RetryAdvice::Never,
+            _ => RetryAdvice::Later,
         }
     }
 

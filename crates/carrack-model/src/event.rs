@@ -2,11 +2,11 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::{Cipher, EntryFailure, Loss, Protection, Side};
+use crate::{EntryFailure, FailureSide, MetadataLoss, ProtectionLevel, SealCipher};
 
 /// The stage that limits the transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Limiter {
+pub enum LimitingStage {
     /// Not known yet.
     #[default]
     Unknown,
@@ -22,21 +22,21 @@ pub enum Limiter {
     SinkStorage,
 }
 
-impl Limiter {
+impl LimitingStage {
     /// The name in progress lines and `--json` reports.
     pub fn name(self) -> &'static str {
         match self {
-            Limiter::Unknown => "unknown",
-            Limiter::Scan => "scan",
-            Limiter::SourceStorage => "source storage",
-            Limiter::Rate => "rate limit",
-            Limiter::Network => "network",
-            Limiter::SinkStorage => "sink storage",
+            LimitingStage::Unknown => "unknown",
+            LimitingStage::Scan => "scan",
+            LimitingStage::SourceStorage => "source storage",
+            LimitingStage::Rate => "rate limit",
+            LimitingStage::Network => "network",
+            LimitingStage::SinkStorage => "sink storage",
         }
     }
 }
 
-impl Serialize for Limiter {
+impl Serialize for LimitingStage {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
     }
@@ -44,7 +44,7 @@ impl Serialize for Limiter {
 
 /// The fill of a queue between two stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Fill {
+pub struct StageFill {
     /// Waiting items.
     pub waiting: u64,
     /// Capacity; 0 if unknown.
@@ -53,7 +53,7 @@ pub struct Fill {
 
 /// A snapshot of the counters of both ends, with its fields as in `--json` reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Progress {
+pub struct TransferProgress {
     /// Entries found so far (files, directories, links).
     pub entries_found: u64,
     /// Bytes in the files found so far.
@@ -75,13 +75,13 @@ pub struct Progress {
     /// Bytes of these that have left the source.
     pub bytes_sent: u64,
     /// Entries between the scan and the reading.
-    pub to_read: Fill,
+    pub to_read: StageFill,
     /// Objects between the reading and the network.
-    pub to_send: Fill,
+    pub to_send: StageFill,
     /// Objects between the network and the writing.
-    pub to_write: Fill,
+    pub to_write: StageFill,
     /// The stage that limits now.
-    pub limiter: Limiter,
+    pub limiter: LimitingStage,
     /// True for the source and for the sink if one of its threads is in a storage call.
     #[serde(skip)]
     pub storage_busy: (bool, bool),
@@ -89,7 +89,7 @@ pub struct Progress {
 
 /// Effect of repeating the command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Nesting {
+pub enum RepeatNesting {
     /// Every run has the same effect.
     #[default]
     Never,
@@ -99,30 +99,30 @@ pub enum Nesting {
     NextTime,
 }
 
-impl Nesting {
+impl RepeatNesting {
     /// The name in `--json` reports.
     pub fn name(self) -> &'static str {
         match self {
-            Nesting::Never => "never",
-            Nesting::Inside => "inside",
-            Nesting::NextTime => "next time",
+            RepeatNesting::Never => "never",
+            RepeatNesting::Inside => "inside",
+            RepeatNesting::NextTime => "next time",
         }
     }
 }
 
 /// Place of the sources at the destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Arrival {
+pub struct DestinationName {
     /// Name of the only source within the destination; `None` if the source becomes the destination, or with
     /// several sources.
     pub name: Option<Box<[u8]>>,
     /// Effect of repeating the command.
-    pub nesting: Nesting,
+    pub nesting: RepeatNesting,
 }
 
 /// Information for the user that is not a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum TransferNotice {
     /// An entry was left out: a socket, device or pipe, or by the user's selection.
     Skipped {
         /// The path at the source.
@@ -139,7 +139,7 @@ pub enum Notice {
     /// A decision of the tuner, in words.
     Decision(String),
     /// Metadata or entries that could not be kept.
-    Loss(Loss),
+    Loss(MetadataLoss),
 }
 
 /// Number of size classes: 0 bytes, then one for each bit length of a size: 1, 2 to 3, 4 to 7 bytes and so
@@ -159,7 +159,7 @@ pub struct LaneReport {
     /// Objects sent on the lane.
     pub objects_sent: u64,
     /// Objects read and not yet passed to the kernel.
-    pub to_send: Fill,
+    pub to_send: StageFill,
     /// I/O threads that read.
     pub readers: u32,
     /// Connections in use, of the open ones; 0 from a source that does not report it.
@@ -219,9 +219,9 @@ pub struct TargetReport {
 
 /// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum TransferEvent {
     /// Both ends know the destination of the sources.
-    Placed(Arrival),
+    Placed(DestinationName),
     /// The session is established and data can flow.
     Connected {
         /// Data connections; 0 if the data shares the ssh pipe or stays within this process.
@@ -232,12 +232,12 @@ pub enum Event {
         /// between two far ends `direct`, or through this process, `relay`.
         transport: &'static str,
         /// Protection level; `None` within one process.
-        protection: Option<Protection>,
+        protection: Option<ProtectionLevel>,
         /// Algorithm of the seals, if carrack seals the data.
-        cipher: Option<Cipher>,
+        cipher: Option<SealCipher>,
     },
     /// The counters, about twice a second.
-    Progress(Progress),
+    Progress(TransferProgress),
     /// A dry run would copy this entry.
     WouldCopy {
         /// Path relative to the destination.
@@ -262,7 +262,7 @@ pub enum Event {
     /// The storage targets of one end, about twice a second if there are several, and at the end.
     Targets {
         /// The end that has them.
-        side: Side,
+        side: FailureSide,
         /// The targets that were used, in the order of their first use.
         targets: Vec<TargetReport>,
     },
@@ -271,12 +271,12 @@ pub enum Event {
     /// An entry failed.
     Failed(EntryFailure),
     /// Information for the user.
-    Notice(Notice),
+    Notice(TransferNotice),
 }
 
 /// The counts at the end of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct TransferSummary {
     /// Regular files complete at the destination.
     pub files_done: u64,
     /// Directories complete at the destination.
@@ -305,10 +305,10 @@ pub struct Summary {
     pub entries_deleted: u64,
 }
 
-impl Summary {
+impl TransferSummary {
     /// Entries complete at the destination.
     pub fn entries_done(&self) -> u64 {
-        let Summary { files_done, directories_done, symlinks_done, specials_done, .. } = *self;
+        let TransferSummary { files_done, directories_done, symlinks_done, specials_done, .. } = *self;
         [directories_done, symlinks_done, specials_done].into_iter().fold(files_done, u64::saturating_add)
     }
 }

@@ -1,14 +1,14 @@
 //! Metadata beyond mode and time, kept on request (`carrack cp --archive`): owner, extended attributes and
 //! access control lists.
 //!
-//! [`Extras::tags`] and [`Extras::keep`] encode and decode one format: `docs/formats/wire.md`, extras 3, 5,
+//! [`ExtraMetadata::tags`] and [`ExtraMetadata::keep`] encode and decode one format: `docs/formats/wire.md`, extras 3, 5,
 //! 11, 13 and 135.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AccountMap, FileFlags, ModeChange, RelPath, Special};
+use crate::{AccountMap, FileFlags, ModeChange, RelPath, SpecialFile};
 
 /// A number of no account (`chown(2)`), for accounts that are known by name only.
 pub const NO_NUMBER: u32 = u32::MAX;
@@ -27,7 +27,7 @@ const TAG_ATTRIBUTE: u8 = 5;
 /// Tag of a hard link; a reader without support would create an empty file.
 const TAG_SAME_AS: u8 = 135;
 
-/// Tag of [`AllTold`].
+/// Tag of [`CompleteKinds`].
 const TAG_ALL_TOLD: u8 = 11;
 
 /// Tag of file flags.
@@ -42,7 +42,7 @@ const ALL_ACLS: u8 = 2;
 /// A user or a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Account {
+pub struct AccountRef {
     /// Number at the source, or [`NO_NUMBER`].
     pub number: u32,
     /// Name at the source; empty if the account has none, or if only the number counts.
@@ -52,30 +52,30 @@ pub struct Account {
 
 /// An extended attribute. Linux names POSIX ACLs `system.posix_acl_access` and `system.posix_acl_default`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Attribute {
+pub struct ExtendedAttribute {
     /// Name with its name space: `user.comment`.
     pub name: Box<[u8]>,
     /// Any bytes.
     pub value: Box<[u8]>,
 }
 
-impl Attribute {
+impl ExtendedAttribute {
     /// Returns true for a POSIX ACL.
     pub fn is_acl(&self) -> bool {
         is_acl(&self.name)
     }
 }
 
-/// The kinds of which [`Extras::attributes`] is complete. The sink removes others of these kinds.
+/// The kinds of which [`ExtraMetadata::attributes`] is complete. The sink removes others of these kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct AllTold {
+pub struct CompleteKinds {
     /// Attributes in `user`.
     pub attributes: bool,
     /// POSIX ACLs.
     pub acls: bool,
 }
 
-impl AllTold {
+impl CompleteKinds {
     /// Returns true if an attribute of this name must not exist unless it is listed.
     pub fn excludes(self, name: &[u8]) -> bool {
         self.attributes && name.starts_with(b"user.") || self.acls && is_acl(name)
@@ -88,7 +88,7 @@ fn is_acl(name: &[u8]) -> bool {
 
 /// The file that a hard link shares. The link's entry has no contents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SameAs {
+pub struct HardLinkTarget {
     /// Path relative to the destination.
     pub path: RelPath,
     /// Bytes of the file.
@@ -97,19 +97,19 @@ pub struct SameAs {
 
 /// The metadata kept beyond mode and time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Extras {
+pub struct ExtraMetadata {
     /// Owner, if it is kept.
-    pub user: Option<Account>,
+    pub user: Option<AccountRef>,
     /// Group, if it is kept.
-    pub group: Option<Account>,
+    pub group: Option<AccountRef>,
     /// Attributes and ACLs, if they are kept.
-    pub attributes: Vec<Attribute>,
+    pub attributes: Vec<ExtendedAttribute>,
     /// The kinds of which `attributes` is complete.
-    pub all_told: AllTold,
+    pub all_told: CompleteKinds,
     /// File flags, if they are kept.
     pub flags: Option<FileFlags>,
     /// The shared file, for a hard link.
-    pub same_as: Option<SameAs>,
+    pub same_as: Option<HardLinkTarget>,
 }
 
 /// A value that can't be decoded.
@@ -117,10 +117,10 @@ pub struct Extras {
 #[error("an owner or attribute that can't be read")]
 pub struct BadExtra;
 
-impl Extras {
+impl ExtraMetadata {
     /// Returns true if nothing is kept.
     pub fn is_empty(&self) -> bool {
-        *self == Extras::default()
+        *self == ExtraMetadata::default()
     }
 
     /// Encodes the metadata: calls `put` with each tag and value.
@@ -141,14 +141,14 @@ impl Extras {
             value.extend_from_slice(&attribute.value);
             put(TAG_ATTRIBUTE, &value);
         }
-        if self.all_told != AllTold::default() {
-            let AllTold { attributes, acls } = self.all_told;
+        if self.all_told != CompleteKinds::default() {
+            let CompleteKinds { attributes, acls } = self.all_told;
             put(TAG_ALL_TOLD, &[u8::from(attributes) * ALL_ATTRIBUTES + u8::from(acls) * ALL_ACLS]);
         }
         if let Some(flags) = self.flags {
             put(TAG_FLAGS, &flags.to_bytes());
         }
-        if let Some(SameAs { path, size }) = &self.same_as {
+        if let Some(HardLinkTarget { path, size }) = &self.same_as {
             put(TAG_SAME_AS, &[&size.to_le_bytes(), path.as_bytes()].concat());
         }
     }
@@ -160,12 +160,12 @@ impl Extras {
         bytes
     }
 
-    /// Returns true for a tag of [`Extras::tags`].
+    /// Returns true for a tag of [`ExtraMetadata::tags`].
     pub fn knows(tag: u8) -> bool {
         matches!(tag, TAG_OWNER | TAG_ATTRIBUTE | TAG_ALL_TOLD | TAG_FLAGS | TAG_SAME_AS)
     }
 
-    /// Decodes a value of [`Extras::tags`]; returns false for an unknown tag.
+    /// Decodes a value of [`ExtraMetadata::tags`]; returns false for an unknown tag.
     ///
     /// # Errors
     /// The value does not fit its tag.
@@ -190,7 +190,7 @@ impl Extras {
             let (number, after) = rest.split_first_chunk::<4>()?;
             let (name, after) = split_name(after)?;
             rest = after;
-            *account = Some(Account { number: u32::from_le_bytes(*number), name: name.into() });
+            *account = Some(AccountRef { number: u32::from_le_bytes(*number), name: name.into() });
         }
         (which <= HAS_USER | HAS_GROUP && rest.is_empty()).then_some(())
     }
@@ -209,27 +209,27 @@ fn split_name(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (!name.contains(&0)).then_some((name, rest))
 }
 
-fn attribute_of(bytes: &[u8]) -> Option<Attribute> {
+fn attribute_of(bytes: &[u8]) -> Option<ExtendedAttribute> {
     let (name, value) = split_name(bytes)?;
     let is_good = !name.is_empty() && value.len() <= VALUE_BYTES_MAX;
-    is_good.then(|| Attribute { name: name.into(), value: value.into() })
+    is_good.then(|| ExtendedAttribute { name: name.into(), value: value.into() })
 }
 
-fn all_told_of(bytes: &[u8]) -> Option<AllTold> {
+fn all_told_of(bytes: &[u8]) -> Option<CompleteKinds> {
     let [bits] = bytes else { return None };
-    Some(AllTold { attributes: bits & ALL_ATTRIBUTES != 0, acls: bits & ALL_ACLS != 0 })
+    Some(CompleteKinds { attributes: bits & ALL_ATTRIBUTES != 0, acls: bits & ALL_ACLS != 0 })
 }
 
-fn same_as_of(bytes: &[u8]) -> Option<SameAs> {
+fn same_as_of(bytes: &[u8]) -> Option<HardLinkTarget> {
     let (size, path) = bytes.split_first_chunk::<8>()?;
     let path = RelPath::new(path).ok().filter(|path| !path.is_root())?;
-    Some(SameAs { path, size: u64::from_le_bytes(*size) })
+    Some(HardLinkTarget { path, size: u64::from_le_bytes(*size) })
 }
 
 /// The kinds of metadata kept beyond mode and time, for files, directories and links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kept {
+pub struct KeptMetadata {
     /// Owners.
     pub users: bool,
     /// Groups.
@@ -248,9 +248,9 @@ pub struct Kept {
     pub file_flags: bool,
 }
 
-impl Kept {
+impl KeptMetadata {
     /// Everything that this build supports.
-    pub const ALL: Kept = Kept {
+    pub const ALL: KeptMetadata = KeptMetadata {
         users: true,
         groups: true,
         attributes: true,
@@ -267,8 +267,8 @@ impl Kept {
     }
 
     /// Decodes bits; unknown ones are dropped, as this build can't keep them.
-    pub fn from_bits(bits: u32) -> Kept {
-        Kept {
+    pub fn from_bits(bits: u32) -> KeptMetadata {
+        KeptMetadata {
             users: bits & 1 != 0,
             groups: bits & (1 << 1) != 0,
             attributes: bits & (1 << 2) != 0,
@@ -282,22 +282,22 @@ impl Kept {
 
     /// Returns true if nothing is kept.
     pub fn is_nothing(self) -> bool {
-        self == Kept::default()
+        self == KeptMetadata::default()
     }
 
     /// Returns true if this device, pipe or socket is created at the sink.
-    pub fn has(self, special: &Special) -> bool {
+    pub fn has(self, special: &SpecialFile) -> bool {
         if special.is_device() { self.devices } else { self.specials }
     }
 
     /// The kinds that both keep.
-    pub fn and(self, other: Kept) -> Kept {
-        Kept::from_bits(self.bits() & other.bits())
+    pub fn and(self, other: KeptMetadata) -> KeptMetadata {
+        KeptMetadata::from_bits(self.bits() & other.bits())
     }
 
     /// Lists the kinds that `other` does not keep, in words; empty if it keeps all.
-    pub fn lacking_in(self, other: Kept) -> String {
-        let lacking = Kept::from_bits(self.bits() & !other.bits());
+    pub fn lacking_in(self, other: KeptMetadata) -> String {
+        let lacking = KeptMetadata::from_bits(self.bits() & !other.bits());
         let words = [
             "owners",
             "groups",
@@ -313,7 +313,8 @@ impl Kept {
     }
 
     fn flags(self) -> [bool; 8] {
-        let Kept { users, groups, attributes, acls, hard_links, devices, specials, file_flags } = self;
+        let KeptMetadata { users, groups, attributes, acls, hard_links, devices, specials, file_flags } =
+            self;
         [users, groups, attributes, acls, hard_links, devices, specials, file_flags]
     }
 }
@@ -321,15 +322,15 @@ impl Kept {
 /// The metadata that are kept, and the changes to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fidelity {
+pub struct MetadataFidelity {
     /// The kinds that are kept.
-    pub kept: Kept,
+    pub kept: KeptMetadata,
     /// Owners keep their numbers, even under other names at the sink.
     pub numeric_ids: bool,
     /// Owner of everything at the sink, in place of the original one.
-    pub user: Option<Account>,
+    pub user: Option<AccountRef>,
     /// Group of everything at the sink, in place of the original one.
-    pub group: Option<Account>,
+    pub group: Option<AccountRef>,
     /// Map of owners from the source to the sink.
     pub user_map: AccountMap,
     /// Map of groups from the source to the sink.
@@ -349,23 +350,25 @@ pub struct Fidelity {
 mod tests {
     use super::*;
 
-    fn example() -> Extras {
-        fn attribute(name: &[u8], value: &[u8]) -> Attribute {
-            Attribute { name: name.into(), value: value.into() }
+    fn example() -> ExtraMetadata {
+        fn attribute(name: &[u8], value: &[u8]) -> ExtendedAttribute {
+            ExtendedAttribute { name: name.into(), value: value.into() }
         }
-        Extras {
-            user: Some(Account { number: 7, name: b"alice"[..].into() }),
-            group: Some(Account { number: NO_NUMBER, name: b"data"[..].into() }),
+        ExtraMetadata {
+            user: Some(AccountRef { number: 7, name: b"alice"[..].into() }),
+            group: Some(AccountRef { number: NO_NUMBER, name: b"data"[..].into() }),
             attributes: vec![attribute(b"user.a", b""), attribute(b"user.b", &[0; VALUE_BYTES_MAX])],
-            all_told: AllTold { attributes: false, acls: true },
+            all_told: CompleteKinds { attributes: false, acls: true },
             flags: Some(FileFlags::new(crate::IMMUTABLE | crate::NO_DUMP, crate::NO_DUMP)),
-            same_as: Some(SameAs { path: RelPath::new(b"a/b").unwrap(), size: 7 }),
+            same_as: Some(HardLinkTarget { path: RelPath::new(b"a/b").unwrap(), size: 7 }),
         }
     }
 
-    fn through(extras: &Extras) -> Extras {
-        let mut read = Extras::default();
-        extras.tags(|tag, value| assert_eq!((Extras::knows(tag), read.keep(tag, value)), (true, Ok(true))));
+    fn through(extras: &ExtraMetadata) -> ExtraMetadata {
+        let mut read = ExtraMetadata::default();
+        extras.tags(|tag, value| {
+            assert_eq!((ExtraMetadata::knows(tag), read.keep(tag, value)), (true, Ok(true)))
+        });
         read
     }
 
@@ -373,9 +376,9 @@ mod tests {
     fn extras_survive_their_tags() {
         let whole = example();
         assert_eq!(through(&whole), whole);
-        let group_only = Extras { user: None, attributes: Vec::new(), same_as: None, ..whole.clone() };
+        let group_only = ExtraMetadata { user: None, attributes: Vec::new(), same_as: None, ..whole.clone() };
         assert_eq!(through(&group_only), group_only);
-        assert_eq!(through(&Extras::default()), Extras::default());
+        assert_eq!(through(&ExtraMetadata::default()), ExtraMetadata::default());
         let mut bytes = 0;
         whole.tags(|_, value| bytes += 4 + value.len());
         assert_eq!(whole.tag_bytes(4), bytes);
@@ -384,9 +387,9 @@ mod tests {
     #[test]
     fn the_examples_of_the_format_document() {
         let mut owner = Vec::new();
-        let extras = Extras {
+        let extras = ExtraMetadata {
             attributes: Vec::new(),
-            all_told: AllTold::default(),
+            all_told: CompleteKinds::default(),
             flags: None,
             same_as: None,
             ..example()
@@ -397,7 +400,7 @@ mod tests {
 
     #[test]
     fn what_is_no_extra_is_refused() {
-        let mut extras = Extras::default();
+        let mut extras = ExtraMetadata::default();
         assert_eq!(extras.keep(1, b""), Ok(false));
         for bad in [&b""[..], b"\x01", b"\x01\0\0\0\0", b"\x01\0\0\0\0\x02a", b"\x08", b"\x00\x00"] {
             assert_eq!(extras.keep(TAG_OWNER, bad), Err(BadExtra), "{bad:?}");
@@ -419,7 +422,7 @@ mod tests {
     fn what_is_not_told_is_excluded_by_its_kind() {
         let (user, acl, label) = (&b"user.a"[..], &b"system.posix_acl_access"[..], &b"security.selinux"[..]);
         for (attributes, acls) in [(false, false), (true, false), (false, true), (true, true)] {
-            let told = AllTold { attributes, acls };
+            let told = CompleteKinds { attributes, acls };
             assert_eq!([user, acl, label].map(|name| told.excludes(name)), [attributes, acls, false]);
         }
     }
@@ -427,13 +430,13 @@ mod tests {
     #[test]
     fn what_is_kept_survives_its_bits() {
         for bits in 0..256 {
-            assert_eq!(Kept::from_bits(bits).bits(), bits);
+            assert_eq!(KeptMetadata::from_bits(bits).bits(), bits);
         }
-        assert_eq!(Kept::from_bits(u32::MAX), Kept::ALL);
+        assert_eq!(KeptMetadata::from_bits(u32::MAX), KeptMetadata::ALL);
         assert_eq!(
-            Kept::ALL.lacking_in(Kept { users: true, acls: true, ..Kept::default() }),
+            KeptMetadata::ALL.lacking_in(KeptMetadata { users: true, acls: true, ..KeptMetadata::default() }),
             "groups, extended attributes, hard links, devices, named pipes and sockets, file flags"
         );
-        assert_eq!(Kept::ALL.lacking_in(Kept::ALL), "");
+        assert_eq!(KeptMetadata::ALL.lacking_in(KeptMetadata::ALL), "");
     }
 }

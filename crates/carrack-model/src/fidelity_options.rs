@@ -1,24 +1,24 @@
-//! The options for kept metadata, and their translation to a [`Fidelity`].
+//! The options for kept metadata, and their translation to a [`MetadataFidelity`].
 
-use crate::{Account, AccountMap, Fidelity, Kept, ModeChange, account};
+use crate::{AccountMap, AccountRef, KeptMetadata, MetadataFidelity, ModeChange, account};
 
 /// The owner of everything: `--chown`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chown {
+pub struct ChownOption {
     /// The user, if one is given.
-    pub user: Option<Account>,
+    pub user: Option<AccountRef>,
     /// The group, if one is given.
-    pub group: Option<Account>,
+    pub group: Option<AccountRef>,
 }
 
-impl Chown {
+impl ChownOption {
     /// Parses `USER:GROUP`; either may be missing.
     ///
     /// # Errors
     /// Both are missing.
-    pub fn parse(text: &str) -> Result<Chown, String> {
+    pub fn parse(text: &str) -> Result<ChownOption, String> {
         let (user, group) = text.split_once(':').unwrap_or((text, ""));
-        let chown = Chown { user: account(user), group: account(group) };
+        let chown = ChownOption { user: account(user), group: account(group) };
         match (&chown.user, &chown.group) {
             (None, None) => Err("neither a user nor a group".to_owned()),
             _ => Ok(chown),
@@ -47,7 +47,7 @@ pub struct FidelityOptions {
     /// `--numeric-ids`.
     pub numeric_ids: bool,
     /// `--chown`.
-    pub chown: Option<Chown>,
+    pub chown: Option<ChownOption>,
     /// `--usermap`.
     pub usermap: Option<AccountMap>,
     /// `--groupmap`.
@@ -69,11 +69,11 @@ pub struct FidelityOptions {
 }
 
 impl FidelityOptions {
-    /// The resulting [`Fidelity`].
-    pub fn fidelity(&self) -> Fidelity {
+    /// The resulting [`MetadataFidelity`].
+    pub fn fidelity(&self) -> MetadataFidelity {
         let (user, group) = self.chown.clone().map_or((None, None), |chown| (chown.user, chown.group));
         let archive = self.archive;
-        let kept = Kept {
+        let kept = KeptMetadata {
             users: self.owner.unwrap_or(archive) || user.is_some() || self.usermap.is_some(),
             groups: self.group.unwrap_or(archive) || group.is_some() || self.groupmap.is_some(),
             attributes: self.xattrs.unwrap_or(archive),
@@ -84,7 +84,7 @@ impl FidelityOptions {
             specials: self.specials.unwrap_or(archive),
             file_flags: self.file_flags,
         };
-        Fidelity {
+        MetadataFidelity {
             kept,
             numeric_ids: self.numeric_ids,
             user,
@@ -108,11 +108,11 @@ mod tests {
 
     #[test]
     fn accounts_are_names_or_numbers() {
-        fn named(name: &str) -> Option<Account> {
-            Some(Account { number: NO_NUMBER, name: name.as_bytes().into() })
+        fn named(name: &str) -> Option<AccountRef> {
+            Some(AccountRef { number: NO_NUMBER, name: name.as_bytes().into() })
         }
-        fn numbered(number: u32) -> Option<Account> {
-            Some(Account { number, name: Arc::default() })
+        fn numbered(number: u32) -> Option<AccountRef> {
+            Some(AccountRef { number, name: Arc::default() })
         }
         for (text, user, group) in [
             ("alice", named("alice"), None),
@@ -122,8 +122,8 @@ mod tests {
             ("7:staff", numbered(7), named("staff")),
             ("4294967295:1", named("4294967295"), numbered(1)),
         ] {
-            assert_eq!(Chown::parse(text), Ok(Chown { user, group }), "{text}");
+            assert_eq!(ChownOption::parse(text), Ok(ChownOption { user, group }), "{text}");
         }
-        assert!(Chown::parse("").is_err() && Chown::parse(":").is_err());
+        assert!(ChownOption::parse("").is_err() && ChownOption::parse(":").is_err());
     }
 }

@@ -75,25 +75,25 @@ pub fn deserialize<'de, T: ByteString, D: Deserializer<'de>>(deserializer: D) ->
     }))
 }
 
-struct Borrowed<'a, T>(&'a T);
+struct BorrowedBytes<'a, T>(&'a T);
 
-impl<T: ByteString> Serialize for Borrowed<'_, T> {
+impl<T: ByteString> Serialize for BorrowedBytes<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serialize(self.0, serializer)
     }
 }
 
-struct Owned<T>(T);
+struct OwnedBytes<T>(T);
 
-impl<'de, T: ByteString> Deserialize<'de> for Owned<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Owned<T>, D::Error> {
-        deserialize(deserializer).map(Owned)
+impl<'de, T: ByteString> Deserialize<'de> for OwnedBytes<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OwnedBytes<T>, D::Error> {
+        deserialize(deserializer).map(OwnedBytes)
     }
 }
 
 /// Optional values.
 pub mod option {
-    use super::{Borrowed, ByteString, Deserialize, Deserializer, Owned, Serialize, Serializer};
+    use super::{BorrowedBytes, ByteString, Deserialize, Deserializer, OwnedBytes, Serialize, Serializer};
 
     /// Serializes as [`serialize`](super::serialize()).
     ///
@@ -103,7 +103,7 @@ pub mod option {
         value: &Option<T>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        value.as_ref().map(Borrowed).serialize(serializer)
+        value.as_ref().map(BorrowedBytes).serialize(serializer)
     }
 
     /// Deserializes as [`deserialize`](super::deserialize()).
@@ -113,20 +113,20 @@ pub mod option {
     pub fn deserialize<'de, T: ByteString, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<T>, D::Error> {
-        Ok(Option::<Owned<T>>::deserialize(deserializer)?.map(|Owned(value)| value))
+        Ok(Option::<OwnedBytes<T>>::deserialize(deserializer)?.map(|OwnedBytes(value)| value))
     }
 }
 
 /// Lists of values.
 pub mod list {
-    use super::{Borrowed, ByteString, Deserialize, Deserializer, Owned, Serializer};
+    use super::{BorrowedBytes, ByteString, Deserialize, Deserializer, OwnedBytes, Serializer};
 
     /// Serializes as [`serialize`](super::serialize()).
     ///
     /// # Errors
     /// Those of the serializer.
     pub fn serialize<T: ByteString, S: Serializer>(values: &[T], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(values.iter().map(Borrowed))
+        serializer.collect_seq(values.iter().map(BorrowedBytes))
     }
 
     /// Deserializes as [`deserialize`](super::deserialize()).
@@ -136,13 +136,13 @@ pub mod list {
     pub fn deserialize<'de, T: ByteString, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<T>, D::Error> {
-        Ok(Vec::deserialize(deserializer)?.into_iter().map(|Owned(value)| value).collect())
+        Ok(Vec::deserialize(deserializer)?.into_iter().map(|OwnedBytes(value)| value).collect())
     }
 }
 
 /// Optional lists of names.
 pub mod names {
-    use super::{Borrowed, Deserialize, Deserializer, Owned, Serialize, Serializer};
+    use super::{BorrowedBytes, Deserialize, Deserializer, OwnedBytes, Serialize, Serializer};
     use crate::NameList;
 
     /// Serializes as [`serialize`](super::serialize()).
@@ -150,7 +150,7 @@ pub mod names {
     /// # Errors
     /// Those of the serializer.
     pub fn serialize<S: Serializer>(value: &Option<NameList>, serializer: S) -> Result<S::Ok, S::Error> {
-        let names = value.as_ref().map(|names| names.iter().map(Borrowed).collect::<Vec<_>>());
+        let names = value.as_ref().map(|names| names.iter().map(BorrowedBytes).collect::<Vec<_>>());
         names.serialize(serializer)
     }
 
@@ -159,7 +159,7 @@ pub mod names {
     /// # Errors
     /// Those of [`deserialize`](super::deserialize()).
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NameList>, D::Error> {
-        let names = Option::<Vec<Owned<Box<[u8]>>>>::deserialize(deserializer)?;
-        Ok(names.map(|names| names.into_iter().map(|Owned(name)| name).collect()))
+        let names = Option::<Vec<OwnedBytes<Box<[u8]>>>>::deserialize(deserializer)?;
+        Ok(names.map(|names| names.into_iter().map(|OwnedBytes(name)| name).collect()))
     }
 }

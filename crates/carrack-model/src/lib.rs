@@ -27,32 +27,36 @@ mod selection;
 mod spec;
 mod special;
 
-pub use account_map::{AccountMap, AccountRule, BadAccountMap, Whose, account};
-pub use checksum::Checksum;
-pub use durability::{Durability, Verify};
-pub use entry::{Directory, Entry, EntryKind, Metadata, Section, Timestamp};
-pub use error::{EntryFailure, FailureKind, Retry, Scope, Side};
+pub use account_map::{AccountMap, AccountRule, AccountSelector, BadAccountMap, account};
+pub use checksum::ObjectChecksum;
+pub use durability::{Durability, WriteVerification};
+pub use entry::{Directory, DirectorySection, Entry, EntryKind, Metadata, Timestamp};
+pub use error::{EntryFailure, FailureKind, FailureScope, FailureSide, RetryAdvice};
 pub use event::{
-    Arrival, Event, FileReport, Fill, LaneReport, Limiter, Nesting, Notice, Progress, SIZE_CLASSES,
-    SourceReport, Summary, TargetReport, size_class,
+    DestinationName, FileReport, LaneReport, LimitingStage, RepeatNesting, SIZE_CLASSES, SourceReport,
+    StageFill, TargetReport, TransferEvent, TransferNotice, TransferProgress, TransferSummary, size_class,
 };
-pub use extras::{Account, AllTold, Attribute, BadExtra, Extras, Fidelity, Kept, NO_NUMBER, SameAs};
-pub use fidelity_options::{Chown, FidelityOptions};
+pub use extras::{
+    AccountRef, BadExtra, CompleteKinds, ExtendedAttribute, ExtraMetadata, HardLinkTarget, KeptMetadata,
+    MetadataFidelity, NO_NUMBER,
+};
+pub use fidelity_options::{ChownOption, FidelityOptions};
 pub use file_flags::{APPEND_ONLY, FileFlags, IMMUTABLE, NO_DUMP};
 pub use ids::{FileId, NotATransferId, ObjectId, RunToken, TargetId, TransferId};
-pub use loss::{Loss, Lost};
+pub use loss::{LossKind, MetadataLoss};
 pub use mode_change::{BadModeChange, ModeChange};
 pub use partial_range::PartialRange;
 pub use path::{PathProblem, RelPath, check_name, escape};
-pub use policy::{PolicyChoice, PolicyProblem, Scheduling};
-pub use protection::{Cipher, Protection};
+pub use policy::{PolicyChoice, PolicyProblem, SchedulingOptions};
+pub use protection::{ProtectionLevel, SealCipher};
 pub use quantity::{parse_duration, parse_moment, parse_past_moment, parse_size};
 pub use range::{ByteRange, RangeSet};
-pub use selection::{LinkPolicy, NameList, Selection};
+pub use selection::{LinkPolicy, NameList, ScanSelection};
 pub use spec::{
-    Backup, Deletion, DialFrom, ModifyWindow, SinkIo, SourceIo, StripeChoice, Sync, TransferSpec,
+    DeletionBackup, DeletionRules, DialFrom, ModifyWindow, SinkIo, SourceIo, StripeChoice, SyncRules,
+    TransferSpec,
 };
-pub use special::{DeviceNumber, Special};
+pub use special::{DeviceNumber, SpecialFile};
 
 /// The examples of the crate's README, as doc tests.
 #[cfg(doctest)]

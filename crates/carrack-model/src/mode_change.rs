@@ -13,7 +13,7 @@ const ALL_BITS: u32 = 0o7777;
 #[serde(try_from = "String", into = "String")]
 pub struct ModeChange {
     text: String,
-    clauses: Vec<Clause>,
+    clauses: Vec<ModeClause>,
 }
 
 /// Reasons why a text is not a list of clauses.
@@ -28,28 +28,28 @@ pub enum BadModeChange {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Clause {
-    entries: Entries,
-    change: Change,
+struct ModeClause {
+    entries: ClauseEntries,
+    change: ClauseChange,
 }
 
 /// The entries that a clause applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entries {
+enum ClauseEntries {
     All,
     Directories,
     Others,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Change {
+enum ClauseChange {
     /// Octal: exactly these bits.
     Exactly(u32),
     Symbolic {
         /// Classes that the bits belong to: 0o100 owner, 0o010 group, 0o001 others; 0 for all of them, less
         /// the umask.
         classes: u32,
-        operator: Operator,
+        operator: ModeOperator,
         /// Bits of one class: read, write, execute.
         bits: u32,
         /// `X`: execute for directories, and for files with an execute bit.
@@ -60,7 +60,7 @@ enum Change {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operator {
+enum ModeOperator {
     Add,
     Remove,
     Assign,
@@ -122,21 +122,21 @@ impl ModeChange {
     }
 }
 
-impl Entries {
+impl ClauseEntries {
     fn include(self, is_directory: bool) -> bool {
         match self {
-            Entries::All => true,
-            Entries::Directories => is_directory,
-            Entries::Others => !is_directory,
+            ClauseEntries::All => true,
+            ClauseEntries::Directories => is_directory,
+            ClauseEntries::Others => !is_directory,
         }
     }
 }
-impl Change {
+impl ClauseChange {
     /// Applies the change; `executes` is true if X means x.
     fn apply(&self, mode: u32, executes: bool, umask: u32) -> u32 {
         let (classes, operator, bits, executes_too, special) = match *self {
-            Change::Exactly(bits) => return mode & !ALL_BITS | bits,
-            Change::Symbolic { classes, operator, bits, executes_too, special } => {
+            ClauseChange::Exactly(bits) => return mode & !ALL_BITS | bits,
+            ClauseChange::Symbolic { classes, operator, bits, executes_too, special } => {
                 (classes, operator, bits, executes_too, special)
             }
         };
@@ -146,9 +146,9 @@ impl Change {
             classes => (classes * 7, bits * classes),
         };
         match operator {
-            Operator::Add => mode | bits | special,
-            Operator::Remove => mode & !(bits | special),
-            Operator::Assign => mode & !reach & !special_of(classes) | bits | special,
+            ModeOperator::Add => mode | bits | special,
+            ModeOperator::Remove => mode & !(bits | special),
+            ModeOperator::Assign => mode & !reach & !special_of(classes) | bits | special,
         }
     }
 }
@@ -163,23 +163,23 @@ fn special_of(classes: u32) -> u32 {
     }
 }
 
-fn clause_of(text: &str) -> Option<Clause> {
+fn clause_of(text: &str) -> Option<ModeClause> {
     let (entries, text) = match text.as_bytes().first()? {
-        b'D' => (Entries::Directories, &text[1..]),
-        b'F' => (Entries::Others, &text[1..]),
-        _ => (Entries::All, text),
+        b'D' => (ClauseEntries::Directories, &text[1..]),
+        b'F' => (ClauseEntries::Others, &text[1..]),
+        _ => (ClauseEntries::All, text),
     };
     let change = if text.starts_with(|first: char| first.is_ascii_digit()) {
         let is_octal = text.len() <= 5 && text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
         let bits = u32::from_str_radix(text, 8).ok().filter(|&bits| is_octal && bits <= ALL_BITS)?;
-        Change::Exactly(bits)
+        ClauseChange::Exactly(bits)
     } else {
         symbolic_of(text)?
     };
-    Some(Clause { entries, change })
+    Some(ModeClause { entries, change })
 }
 
-fn symbolic_of(text: &str) -> Option<Change> {
+fn symbolic_of(text: &str) -> Option<ClauseChange> {
     let at = text.find(['+', '-', '='])?;
     let (who, rest) = text.split_at(at);
     let mut classes = 0;
@@ -193,9 +193,9 @@ fn symbolic_of(text: &str) -> Option<Change> {
         };
     }
     let operator = match rest.as_bytes()[0] {
-        b'+' => Operator::Add,
-        b'-' => Operator::Remove,
-        _ => Operator::Assign,
+        b'+' => ModeOperator::Add,
+        b'-' => ModeOperator::Remove,
+        _ => ModeOperator::Assign,
     };
     let (mut bits, mut executes_too, mut special) = (0, false, 0);
     for letter in rest[1..].chars() {
@@ -210,7 +210,7 @@ fn symbolic_of(text: &str) -> Option<Change> {
             _ => return None,
         }
     }
-    Some(Change::Symbolic { classes, operator, bits, executes_too, special })
+    Some(ClauseChange::Symbolic { classes, operator, bits, executes_too, special })
 }
 
 #[cfg(test)]

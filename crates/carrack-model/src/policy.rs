@@ -36,7 +36,7 @@ impl Default for PolicyChoice {
 /// The scheduling of an end's storage targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Scheduling {
+pub struct SchedulingOptions {
     /// The policy that picks the next target.
     pub policy: PolicyChoice,
     /// Bytes per second of all targets together; 0 for no limit.
@@ -47,7 +47,7 @@ pub struct Scheduling {
     pub in_flight_max: u32,
 }
 
-impl Scheduling {
+impl SchedulingOptions {
     /// Returns true if any limit is set: then objects are taken one by one, even from a single target.
     pub fn holds_back(&self) -> bool {
         self.rate > 0
@@ -58,9 +58,9 @@ impl Scheduling {
 
     /// The scheduling of one of `lanes` lanes: the rates are shared with the others, and the requests in
     /// flight are divided, with at least one for each lane.
-    pub fn of_lane(&self, lanes: usize) -> Scheduling {
+    pub fn of_lane(&self, lanes: usize) -> SchedulingOptions {
         let part = self.in_flight_max / u32::try_from(lanes).unwrap_or(u32::MAX).max(1);
-        Scheduling { in_flight_max: if self.in_flight_max == 0 { 0 } else { part.max(1) }, ..*self }
+        SchedulingOptions { in_flight_max: if self.in_flight_max == 0 { 0 } else { part.max(1) }, ..*self }
     }
 }
 
@@ -110,10 +110,11 @@ mod tests {
 
     #[test]
     fn lanes_have_parts_of_the_requests_at_a_time_and_the_rates_together() {
-        let all = Scheduling { rate: 7, target_rate: 5, in_flight_max: 5, ..Scheduling::default() };
-        assert_eq!(all.of_lane(2), Scheduling { in_flight_max: 2, ..all });
-        assert_eq!(Scheduling { in_flight_max: 1, ..all }.of_lane(2).in_flight_max, 1);
-        assert_eq!(Scheduling::default().of_lane(2), Scheduling::default());
+        let all =
+            SchedulingOptions { rate: 7, target_rate: 5, in_flight_max: 5, ..SchedulingOptions::default() };
+        assert_eq!(all.of_lane(2), SchedulingOptions { in_flight_max: 2, ..all });
+        assert_eq!(SchedulingOptions { in_flight_max: 1, ..all }.of_lane(2).in_flight_max, 1);
+        assert_eq!(SchedulingOptions::default().of_lane(2), SchedulingOptions::default());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A network attacker's power over the data. The control channel is authenticated and encrypted at every
 /// level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Protection {
+pub enum ProtectionLevel {
     /// Can read and change them: only a check against accidents is sent.
     Clear,
     /// Can read them: each object carries an authentication tag.
@@ -18,36 +18,36 @@ pub enum Protection {
     Private,
 }
 
-impl Protection {
+impl ProtectionLevel {
     /// The name used on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Protection::Clear => "clear",
-            Protection::Safe => "safe",
-            Protection::Private => "private",
+            ProtectionLevel::Clear => "clear",
+            ProtectionLevel::Safe => "safe",
+            ProtectionLevel::Private => "private",
         }
     }
 
     /// Returns true if objects are sealed.
     pub fn seals(self) -> bool {
-        self != Protection::Clear
+        self != ProtectionLevel::Clear
     }
 }
 
-impl fmt::Display for Protection {
+impl fmt::Display for ProtectionLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Protection {
+impl FromStr for ProtectionLevel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "clear" => Ok(Protection::Clear),
-            "safe" => Ok(Protection::Safe),
-            "private" => Ok(Protection::Private),
+            "clear" => Ok(ProtectionLevel::Clear),
+            "safe" => Ok(ProtectionLevel::Safe),
+            "private" => Ok(ProtectionLevel::Private),
             other => Err(format!("unknown protection {other:?}: use private, safe or clear")),
         }
     }
@@ -55,7 +55,7 @@ impl FromStr for Protection {
 
 /// The algorithm of the seals (RFC 5116, RFC 8439).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Cipher {
+pub enum SealCipher {
     /// AES-256-GCM.
     #[default]
     Aes256Gcm,
@@ -65,28 +65,28 @@ pub enum Cipher {
     ChaCha20Poly1305,
 }
 
-impl Cipher {
+impl SealCipher {
     /// The name used on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Cipher::Aes256Gcm => "aes-256-gcm",
-            Cipher::Aes128Gcm => "aes-128-gcm",
-            Cipher::ChaCha20Poly1305 => "chacha20-poly1305",
+            SealCipher::Aes256Gcm => "aes-256-gcm",
+            SealCipher::Aes128Gcm => "aes-128-gcm",
+            SealCipher::ChaCha20Poly1305 => "chacha20-poly1305",
         }
     }
 }
 
-impl fmt::Display for Cipher {
+impl fmt::Display for SealCipher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Cipher {
+impl FromStr for SealCipher {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305];
+        let all = [SealCipher::Aes256Gcm, SealCipher::Aes128Gcm, SealCipher::ChaCha20Poly1305];
         let found = all.into_iter().find(|cipher| cipher.name() == text);
         found.ok_or_else(|| {
             format!("unknown cipher {text:?}: use aes-256-gcm, aes-128-gcm or chacha20-poly1305")
@@ -100,19 +100,22 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for level in [Protection::Clear, Protection::Safe, Protection::Private] {
+        for level in [ProtectionLevel::Clear, ProtectionLevel::Safe, ProtectionLevel::Private] {
             assert_eq!(level.name().parse(), Ok(level));
         }
-        for cipher in [Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305] {
+        for cipher in [SealCipher::Aes256Gcm, SealCipher::Aes128Gcm, SealCipher::ChaCha20Poly1305] {
             assert_eq!(cipher.name().parse(), Ok(cipher));
         }
-        assert!("confidential".parse::<Protection>().is_err() && "rot13".parse::<Cipher>().is_err());
+        assert!("confidential".parse::<ProtectionLevel>().is_err() && "rot13".parse::<SealCipher>().is_err());
     }
 
     #[test]
     fn levels_are_ordered() {
-        assert!(Protection::Clear < Protection::Safe && Protection::Safe < Protection::Private);
-        assert_eq!(Protection::default(), Protection::Private);
-        assert!(!Protection::Clear.seals() && Protection::Safe.seals());
+        assert!(
+            ProtectionLevel::Clear < ProtectionLevel::Safe
+                && ProtectionLevel::Safe < ProtectionLevel::Private
+        );
+        assert_eq!(ProtectionLevel::default(), ProtectionLevel::Private);
+        assert!(!ProtectionLevel::Clear.seals() && ProtectionLevel::Safe.seals());
     }
 }

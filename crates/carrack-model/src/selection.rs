@@ -27,7 +27,7 @@ pub enum LinkPolicy {
 /// link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Selection {
+pub struct ScanSelection {
     /// Patterns of gitignore(5), which exclude or, with `!`, include; the last match counts. Paths are
     /// relative to the source.
     pub patterns: Vec<String>,
@@ -46,9 +46,9 @@ pub struct Selection {
     pub names: Option<NameList>,
 }
 
-impl Selection {
+impl ScanSelection {
     /// Returns true if nothing is left out.
     pub fn is_everything(&self) -> bool {
-        *self == Selection::default()
+        *self == ScanSelection::default()
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{SLOT_BYTES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN, STREAMS_MAX};
-use crate::{Checksum, Cipher, PartialRange, Protection};
+use crate::{ObjectChecksum, PartialRange, ProtectionLevel, SealCipher};
 
 /// The end that dials the data connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ pub enum ModifyWindow {
 /// A sync, which makes the destination equal to its sources without sending data that the sink has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sync {
+pub struct SyncRules {
     /// Files are equal if their contents are; otherwise if size and modification time are.
     pub by_contents: bool,
     /// The comparison of modification times.
@@ -95,13 +95,13 @@ pub struct Sync {
     /// Entries that the destination has are not copied.
     pub ignore_existing: bool,
     /// Deletion of entries that the source does not have.
-    pub deletion: Option<Deletion>,
+    pub deletion: Option<DeletionRules>,
 }
 
 /// Bounds and rules of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Deletion {
+pub struct DeletionRules {
     /// Most entries to delete; `None` for no limit.
     pub most: Option<u64>,
     /// Most entries to delete, in percent of those at the destination; `None` for no limit.
@@ -115,12 +115,12 @@ pub struct Deletion {
     /// Deletes also in file systems mounted within the destination.
     pub mounts: bool,
     /// Moves entries to a backup in place of deleting them.
-    pub backup: Option<Backup>,
+    pub backup: Option<DeletionBackup>,
 }
 
 /// Backup of deleted entries within the destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Backup {
+pub enum DeletionBackup {
     /// A directory, by its path relative to the destination.
     Directory(#[serde(with = "crate::json_bytes")] Box<[u8]>),
     /// A directory for each run in the destination's `.carrack-trash`.
@@ -138,7 +138,7 @@ pub struct TransferSpec {
     /// Only scan and report.
     pub dry_run: bool,
     /// The check that travels with each object.
-    pub checksum: Checksum,
+    pub checksum: ObjectChecksum,
     /// The sink reports each file's BLAKE3 digest (for `--manifest`).
     pub report_digests: bool,
     /// Size of a slot in bytes, a multiple of 4,096: no object is larger.
@@ -150,11 +150,11 @@ pub struct TransferSpec {
     /// Striping of large files at the sink.
     pub stripe: StripeChoice,
     /// Protection level of the data between two hosts.
-    pub protection: Protection,
+    pub protection: ProtectionLevel,
     /// Algorithm of the seals.
-    pub cipher: Cipher,
+    pub cipher: SealCipher,
     /// Sync mode; `None` for a plain copy.
-    pub sync: Option<Sync>,
+    pub sync: Option<SyncRules>,
     /// Range of the only source, a regular file; `None` for the whole file.
     pub part: Option<PartialRange>,
 }
@@ -165,14 +165,14 @@ impl Default for TransferSpec {
             recursive: false,
             no_target_directory: false,
             dry_run: false,
-            checksum: Checksum::default(),
+            checksum: ObjectChecksum::default(),
             report_digests: false,
             slot_bytes: SLOT_BYTES_DEFAULT as u32,
             streams: 0,
             dial_from: DialFrom::default(),
             stripe: StripeChoice::default(),
-            protection: Protection::default(),
-            cipher: Cipher::default(),
+            protection: ProtectionLevel::default(),
+            cipher: SealCipher::default(),
             sync: None,
             part: None,
         }
@@ -192,7 +192,7 @@ impl TransferSpec {
         if usize::from(self.streams) > STREAMS_MAX {
             return Err("the number of streams");
         }
-        if self.report_digests && self.checksum != Checksum::Blake3 {
+        if self.report_digests && self.checksum != ObjectChecksum::Blake3 {
             return Err("digests without BLAKE3");
         }
         let is_alone = !self.recursive && !self.report_digests && self.sync.is_none();

@@ -1,6 +1,6 @@
 //! Special files: devices, named pipes and sockets (inode(7)).
 //!
-//! [`Special::to_bytes`] and [`Special::from_bytes`] encode and decode one format: `docs/formats/wire.md`,
+//! [`SpecialFile::to_bytes`] and [`SpecialFile::from_bytes`] encode and decode one format: `docs/formats/wire.md`,
 //! extra 138.
 
 /// Encoded bytes.
@@ -17,7 +17,7 @@ pub struct DeviceNumber {
 
 /// A special file, which has no contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Special {
+pub enum SpecialFile {
     /// A character device.
     CharacterDevice(DeviceNumber),
     /// A block device, such as a disk.
@@ -28,18 +28,18 @@ pub enum Special {
     Socket,
 }
 
-impl Special {
+impl SpecialFile {
     /// Returns true for a device, which gives access to the kernel to every user who may open it.
     pub fn is_device(&self) -> bool {
-        matches!(self, Special::CharacterDevice(_) | Special::BlockDevice(_))
+        matches!(self, SpecialFile::CharacterDevice(_) | SpecialFile::BlockDevice(_))
     }
 
     /// The noun for people.
     pub fn noun(&self) -> &'static str {
         match self {
-            Special::CharacterDevice(_) | Special::BlockDevice(_) => "device",
-            Special::Fifo => "named pipe",
-            Special::Socket => "socket",
+            SpecialFile::CharacterDevice(_) | SpecialFile::BlockDevice(_) => "device",
+            SpecialFile::Fifo => "named pipe",
+            SpecialFile::Socket => "socket",
         }
     }
 
@@ -48,10 +48,10 @@ impl Special {
     pub fn to_bytes(&self) -> [u8; BYTES] {
         const NONE: DeviceNumber = DeviceNumber { major: 0, minor: 0 };
         let (letter, DeviceNumber { major, minor }) = match self {
-            Special::CharacterDevice(number) => (b'c', *number),
-            Special::BlockDevice(number) => (b'b', *number),
-            Special::Fifo => (b'p', NONE),
-            Special::Socket => (b's', NONE),
+            SpecialFile::CharacterDevice(number) => (b'c', *number),
+            SpecialFile::BlockDevice(number) => (b'b', *number),
+            SpecialFile::Fifo => (b'p', NONE),
+            SpecialFile::Socket => (b's', NONE),
         };
         let mut bytes = [0; BYTES];
         bytes[0] = letter;
@@ -61,14 +61,14 @@ impl Special {
     }
 
     /// Decodes; `None` for other bytes.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Special> {
+    pub fn from_bytes(bytes: &[u8]) -> Option<SpecialFile> {
         let &[letter, a, b, c, d, e, f, g, h] = bytes else { return None };
         let (major, minor) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
         match (letter, major, minor) {
-            (b'c', ..) => Some(Special::CharacterDevice(DeviceNumber { major, minor })),
-            (b'b', ..) => Some(Special::BlockDevice(DeviceNumber { major, minor })),
-            (b'p', 0, 0) => Some(Special::Fifo),
-            (b's', 0, 0) => Some(Special::Socket),
+            (b'c', ..) => Some(SpecialFile::CharacterDevice(DeviceNumber { major, minor })),
+            (b'b', ..) => Some(SpecialFile::BlockDevice(DeviceNumber { major, minor })),
+            (b'p', 0, 0) => Some(SpecialFile::Fifo),
+            (b's', 0, 0) => Some(SpecialFile::Socket),
             _ => None,
         }
     }
@@ -81,12 +81,15 @@ mod tests {
     #[test]
     fn all_kinds_survive_their_bytes() {
         let number = DeviceNumber { major: 0xfff, minor: u32::MAX };
-        for special in
-            [Special::CharacterDevice(number), Special::BlockDevice(number), Special::Fifo, Special::Socket]
-        {
-            assert_eq!(Special::from_bytes(&special.to_bytes()), Some(special));
+        for special in [
+            SpecialFile::CharacterDevice(number),
+            SpecialFile::BlockDevice(number),
+            SpecialFile::Fifo,
+            SpecialFile::Socket,
+        ] {
+            assert_eq!(SpecialFile::from_bytes(&special.to_bytes()), Some(special));
         }
-        let null = Special::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
+        let null = SpecialFile::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
         assert_eq!(null.to_bytes(), *b"c\x01\0\0\0\x03\0\0\0");
     }
 
@@ -99,7 +102,7 @@ mod tests {
             b"d\0\0\0\0\0\0\0\0",
             b"p\x01\0\0\0\0\0\0\0",
         ] {
-            assert_eq!(Special::from_bytes(bad), None, "{bad:?}");
+            assert_eq!(SpecialFile::from_bytes(bad), None, "{bad:?}");
         }
     }
 }

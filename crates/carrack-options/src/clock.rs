@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carrack_plan::{RateSteps, Timetable, minute_of};
+use carrack_plan::{RateSteps, RateTimetable, minute_of};
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
@@ -40,11 +40,11 @@ fn at(day: Date, minute: u16, zone: &TimeZone) -> Option<i64> {
 }
 
 /// Returns a timetable's rates from now on, by the system's time zone.
-pub fn steps(table: &Timetable) -> RateSteps {
+pub fn steps(table: &RateTimetable) -> RateSteps {
     steps_in(table, Timestamp::now(), &TimeZone::system())
 }
 
-fn steps_in(table: &Timetable, now: Timestamp, zone: &TimeZone) -> RateSteps {
+fn steps_in(table: &RateTimetable, now: Timestamp, zone: &TimeZone) -> RateSteps {
     let today = now.to_zoned(zone.clone()).date();
     let days = (-1..AHEAD_DAYS).filter_map(|days| today.checked_add(days.days()).ok());
     let turns = table.turns();
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_timetable_follows_the_local_time_all_year() {
         let text = "mon-fri 08:00-18:00 100, 1000";
-        let table = Timetable::parse(text, |rate| rate.parse().map_err(|_| String::new())).unwrap();
+        let table = RateTimetable::parse(text, |rate| rate.parse().map_err(|_| String::new())).unwrap();
         let now: Timestamp = "2026-11-23T06:59:00Z".parse().unwrap();
         let steps = steps_in(&table, now, &zone());
         for (moment, rate) in [

@@ -17,16 +17,16 @@ pub struct FabricArgs {
     /// takes over if a session breaks. Not between two far hosts, and not to a daemon. `carrack fabric` lists
     /// the providers.
     #[arg(long, value_name = "auto|off|[try:]PROVIDER", env = "CARRACK_FABRIC", default_value = "auto", value_parser = parse, help_heading = CONNECTION)]
-    fabric: Choice,
+    fabric: FabricOption,
 }
 
 /// The value on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice(FabricWanted);
+pub struct FabricOption(FabricWanted);
 
-fn parse(text: &str) -> Result<Choice, String> {
+fn parse(text: &str) -> Result<FabricOption, String> {
     let provider = text.strip_prefix("try:");
-    Ok(Choice(match (text, provider.unwrap_or(text)) {
+    Ok(FabricOption(match (text, provider.unwrap_or(text)) {
         ("auto", _) => FabricWanted::Auto,
         ("off", _) => FabricWanted::Off,
         (_, "") => return Err("a provider's name is needed, or auto, or off".to_owned()),

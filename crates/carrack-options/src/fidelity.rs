@@ -1,6 +1,6 @@
 //! Metadata of entries that are kept in addition to contents, mode and modification time.
 
-use carrack_model::{AccountMap, Chown, Fidelity, FidelityOptions, ModeChange};
+use carrack_model::{AccountMap, ChownOption, FidelityOptions, MetadataFidelity, ModeChange};
 use clap::{ArgAction, Args};
 
 const FIDELITY: &str = "What of a file is kept";
@@ -69,8 +69,8 @@ pub struct FidelityArgs {
 
     /// Give everything to USER and GROUP, by name or number; one of the two may be left out (`alice`,
     /// `:staff`)
-    #[arg(long, value_name = "USER:GROUP", value_parser = Chown::parse, help_heading = FIDELITY)]
-    chown: Option<Chown>,
+    #[arg(long, value_name = "USER:GROUP", value_parser = ChownOption::parse, help_heading = FIDELITY)]
+    chown: Option<ChownOption>,
 
     /// Give entries of FROM to TO: `alice:bob,1000-1999:guest,*:data`
     ///
@@ -141,12 +141,12 @@ pub struct FidelityArgs {
 
 impl FidelityArgs {
     /// Returns the metadata that a source sends.
-    pub fn fidelity(&self) -> Fidelity {
+    pub fn fidelity(&self) -> MetadataFidelity {
         self.options().fidelity()
     }
 
     /// Returns the same, with modes by default.
-    pub fn with_modes(&self) -> Fidelity {
+    pub fn with_modes(&self) -> MetadataFidelity {
         let options = self.options();
         FidelityOptions { perms: options.perms.or(Some(true)), ..options }.fidelity()
     }
@@ -181,39 +181,42 @@ impl FidelityArgs {
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::Kept;
+    use carrack_model::KeptMetadata;
     use clap::Parser;
 
     use super::*;
 
-    const ARCHIVE: Kept = Kept { file_flags: false, ..Kept::ALL };
+    const ARCHIVE: KeptMetadata = KeptMetadata { file_flags: false, ..KeptMetadata::ALL };
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct FidelityCommand {
         #[command(flatten)]
         args: FidelityArgs,
     }
 
-    fn fidelity(typed: &[&str]) -> Option<Fidelity> {
-        Line::try_parse_from(["cp"].iter().chain(typed)).ok().map(|line| line.args.fidelity())
+    fn fidelity(typed: &[&str]) -> Option<MetadataFidelity> {
+        FidelityCommand::try_parse_from(["cp"].iter().chain(typed)).ok().map(|line| line.args.fidelity())
     }
 
     #[test]
     fn an_archive_has_everything_but_what_is_left_out() {
         for (words, kept) in [
-            (&[][..], Kept::default()),
+            (&[][..], KeptMetadata::default()),
             (&["--archive"], ARCHIVE),
-            (&["--archive", "--no-owner"], Kept { users: false, ..ARCHIVE }),
-            (&["--no-owner", "--archive"], Kept { users: false, ..ARCHIVE }),
-            (&["--no-owner", "--owner"], Kept { users: true, ..Kept::default() }),
-            (&["--owner", "--no-owner"], Kept::default()),
-            (&["--archive", "--file-flags"], Kept::ALL),
-            (&["--archive", "--no-perms"], Kept { acls: false, ..ARCHIVE }),
-            (&["--devices"], Kept { devices: true, ..Kept::default() }),
-            (&["--archive", "--no-specials"], Kept { specials: false, ..ARCHIVE }),
-            (&["--chown=:staff"], Kept { groups: true, ..Kept::default() }),
-            (&["--usermap=a:b", "--no-owner"], Kept { users: true, ..Kept::default() }),
-            (&["--xattrs", "--hard-links"], Kept { attributes: true, hard_links: true, ..Kept::default() }),
+            (&["--archive", "--no-owner"], KeptMetadata { users: false, ..ARCHIVE }),
+            (&["--no-owner", "--archive"], KeptMetadata { users: false, ..ARCHIVE }),
+            (&["--no-owner", "--owner"], KeptMetadata { users: true, ..KeptMetadata::default() }),
+            (&["--owner", "--no-owner"], KeptMetadata::default()),
+            (&["--archive", "--file-flags"], KeptMetadata::ALL),
+            (&["--archive", "--no-perms"], KeptMetadata { acls: false, ..ARCHIVE }),
+            (&["--devices"], KeptMetadata { devices: true, ..KeptMetadata::default() }),
+            (&["--archive", "--no-specials"], KeptMetadata { specials: false, ..ARCHIVE }),
+            (&["--chown=:staff"], KeptMetadata { groups: true, ..KeptMetadata::default() }),
+            (&["--usermap=a:b", "--no-owner"], KeptMetadata { users: true, ..KeptMetadata::default() }),
+            (
+                &["--xattrs", "--hard-links"],
+                KeptMetadata { attributes: true, hard_links: true, ..KeptMetadata::default() },
+            ),
         ] {
             assert_eq!(fidelity(words).unwrap().kept, kept, "{words:?}");
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use carrack_engine::JournalSettings;
-use carrack_model::{Durability, Verify};
+use carrack_model::{Durability, WriteVerification};
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::size;
@@ -80,10 +80,10 @@ impl JournalArgs {
     }
 
     /// Returns the sink's check of written data.
-    pub fn verify(&self) -> Verify {
+    pub fn verify(&self) -> WriteVerification {
         match self.verify {
-            VerifyName::Object => Verify::Object,
-            VerifyName::Readback => Verify::Readback,
+            VerifyName::Object => WriteVerification::Object,
+            VerifyName::Readback => WriteVerification::Readback,
         }
     }
 }

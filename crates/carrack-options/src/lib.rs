@@ -1,10 +1,11 @@
 //! The options of carrack's copies, each defined once.
 //!
 //! `carrack cp` and `carrack sync` take them from the command line ([`TransferArgs`], [`SyncOptions`]). A
-//! submitted transfer has those that differ from their defaults as a value of its record ([`Options`]); one
-//! table lists the options that a submitted transfer can't have ([`Way`]). Names, units, ranges, defaults and
+//! submitted transfer has those that differ from their defaults as a value of its record ([`TransferOptions`]); one
+//! table lists the options that a submitted transfer can't have ([`TransferCarrier`]). Names, units, ranges, defaults and
 //! help are those of clap's definitions, from which the API's schema is made, too.
 
+mod carrier;
 pub mod clock;
 mod fabric;
 mod fidelity;
@@ -25,20 +26,19 @@ mod spill;
 mod storage;
 mod sync;
 mod transfer;
-pub mod trouble;
+pub mod user_error;
 mod values;
-mod ways;
 
+pub use carrier::{REFUSED, RefusedOption, TransferCarrier};
 pub use fidelity::FidelityArgs;
 pub use fleet::{FLEET, FleetArgs};
 pub use machine::SchemeName;
-pub use modify_window::{Window, parse_window};
-pub use options::{Options, SubmittedArgs};
+pub use modify_window::{ModifyWindowOption, parse_window};
+pub use options::{SubmittedArgs, TransferOptions};
 pub use ports::PortRange;
 pub use samples::samples;
-pub use sharing::Sharer;
+pub use sharing::SharingOption;
 pub use sync::{SYNC, SyncOptions};
 pub use transfer::{CONNECTION, DATA, TransferArgs};
-pub use trouble::Trouble;
-pub use values::Values;
-pub use ways::{REFUSED, Refused, Way};
+pub use user_error::UserError;
+pub use values::SubmittedValues;

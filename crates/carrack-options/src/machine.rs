@@ -1,8 +1,8 @@
 //! Options of the machines of both ends, each of which plans for its own: lanes, the placement of threads and
 //! buffers, and their cores.
 
-use carrack_engine::Settings;
-use carrack_machine::{Scheme, ZoneKind};
+use carrack_engine::EndSettings;
+use carrack_machine::{PlacementScheme, ZoneKind};
 use carrack_model::limits::LANES_MAX;
 use clap::{Args, ValueEnum};
 
@@ -57,14 +57,14 @@ enum ZoneName {
     Auto,
 }
 
-impl From<SchemeName> for Scheme {
-    fn from(name: SchemeName) -> Scheme {
+impl From<SchemeName> for PlacementScheme {
+    fn from(name: SchemeName) -> PlacementScheme {
         match name {
-            SchemeName::Auto => Scheme::Auto,
-            SchemeName::Off => Scheme::Off,
-            SchemeName::Single => Scheme::Single,
-            SchemeName::Mmb => Scheme::Mmb,
-            SchemeName::Mts => Scheme::Mts,
+            SchemeName::Auto => PlacementScheme::Auto,
+            SchemeName::Off => PlacementScheme::Off,
+            SchemeName::Single => PlacementScheme::Single,
+            SchemeName::Mmb => PlacementScheme::Mmb,
+            SchemeName::Mts => PlacementScheme::Mts,
         }
     }
 }
@@ -82,8 +82,8 @@ impl From<ZoneName> for ZoneKind {
 
 impl MachineArgs {
     /// Returns `settings` with these values.
-    pub fn apply(&self, settings: Settings) -> Settings {
-        Settings {
+    pub fn apply(&self, settings: EndSettings) -> EndSettings {
+        EndSettings {
             lanes: self.lanes.into(),
             placement: self.placement.into(),
             zone: self.zone.into(),
@@ -98,21 +98,21 @@ mod tests {
     use clap::Parser;
 
     #[derive(Debug, Parser)]
-    struct Cp {
+    struct MachineCommand {
         #[command(flatten)]
         args: MachineArgs,
     }
 
-    fn settings(words: &[&str]) -> Option<Settings> {
-        let cp = Cp::try_parse_from([&["cp"], words].concat()).ok()?;
-        Some(cp.args.apply(Settings::default()))
+    fn settings(words: &[&str]) -> Option<EndSettings> {
+        let cp = MachineCommand::try_parse_from([&["cp"], words].concat()).ok()?;
+        Some(cp.args.apply(EndSettings::default()))
     }
 
     #[test]
     fn what_is_typed_is_set() {
-        assert_eq!(settings(&[]), Some(Settings::default()));
+        assert_eq!(settings(&[]), Some(EndSettings::default()));
         let all = settings(&["--lanes", "2", "--placement", "mmb", "--zone=hard"]).unwrap();
-        assert_eq!((all.lanes, all.placement, all.zone), (2, Scheme::Mmb, ZoneKind::Hard));
+        assert_eq!((all.lanes, all.placement, all.zone), (2, PlacementScheme::Mmb, ZoneKind::Hard));
         assert_eq!(settings(&["--zone"]).unwrap().zone, ZoneKind::Auto);
         assert!(settings(&["--lanes", "9"]).is_none());
         assert!(settings(&["--placement", "best"]).is_none());

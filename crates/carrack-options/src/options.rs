@@ -14,12 +14,12 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::carrier::{TransferCarrier, is_refused_everywhere};
 use crate::clock;
 use crate::selection::{PatternArgs, listed};
 use crate::sync::{OF_DELETION, SYNC};
-use crate::trouble::Trouble;
-use crate::values::{Values, definition, definitions, is_switch};
-use crate::ways::{Way, is_refused_everywhere};
+use crate::user_error::UserError;
+use crate::values::{SubmittedValues, definition, definitions, is_switch};
 
 /// Upper bound of the bytes of all options together.
 const BYTES_MAX: usize = 64 << 10;
@@ -60,29 +60,29 @@ const RETIRED: [&str; 1] = ["static_striping"];
 /// The given options. Others have their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Options(Map<String, Value>);
+pub struct TransferOptions(Map<String, Value>);
 
-impl Options {
+impl TransferOptions {
     /// Creates options from those of a command line: `--name` and `--name=value`.
     ///
     /// # Errors
     /// The first wrong option, in words.
-    pub fn of_words<S: AsRef<str>>(words: &[S]) -> Result<Options, Trouble> {
+    pub fn of_words<S: AsRef<str>>(words: &[S]) -> Result<TransferOptions, UserError> {
         let words: Vec<String> = words.iter().map(|word| word.as_ref().to_owned()).collect();
-        let named = Options(Map::from_iter([(COPY_OPTIONS.to_owned(), words.into())]));
+        let named = TransferOptions(Map::from_iter([(COPY_OPTIONS.to_owned(), words.into())]));
         named.settled(crate::lifetime::now_s())
     }
 
     /// Adds an option, which replaces an earlier value.
     #[must_use]
-    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Options {
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> TransferOptions {
         self.0.insert(name.replace('-', "_"), value.into());
         self
     }
 
     /// Removes the time at which the transfer was to stop, which has passed when it continues.
     #[must_use]
-    pub fn without_stop(mut self) -> Options {
+    pub fn without_stop(mut self) -> TransferOptions {
         self.0.remove("stop_at");
         self
     }
@@ -91,7 +91,7 @@ impl Options {
     ///
     /// # Errors
     /// If one of them is unknown.
-    pub fn words(&self) -> Result<Vec<String>, Trouble> {
+    pub fn words(&self) -> Result<Vec<String>, UserError> {
         let mut words = Vec::new();
         for (key, value) in &self.0 {
             match &**key {
@@ -99,7 +99,7 @@ impl Options {
                 COPY_OPTIONS => words.extend(texts(key, value)?),
                 DEADLINE_MS => {
                     let Some(ms) = value.as_u64() else {
-                        return Err(Trouble::new(format!("{DEADLINE_MS} is in milliseconds since 1970")));
+                        return Err(UserError::new(format!("{DEADLINE_MS} is in milliseconds since 1970")));
                     };
                     words.push(format!("--deadline=@{}", ms.div_ceil(1_000)));
                 }
@@ -110,16 +110,17 @@ impl Options {
         for word in &words {
             let name = name_of_word(word).unwrap_or_default();
             if definition(name).is_none() {
-                let trouble = Trouble::new(format!("there is no option {word}"));
+                let trouble = UserError::new(format!("there is no option {word}"));
                 return Err(trouble.hint("`carrack cp --help` and `carrack submit --help` list them"));
             }
             if word.contains('\0') {
-                return Err(Trouble::new(format!("--{name}: a NUL byte")).hint("leave it out"));
+                return Err(UserError::new(format!("--{name}: a NUL byte")).hint("leave it out"));
             }
             // Another process may read the options with other rights than their user's.
             if OF_FILES.contains(&name) {
-                let trouble =
-                    Trouble::new(format!("--{name} names a file, and who carries a transfer out reads none"));
+                let trouble = UserError::new(format!(
+                    "--{name} names a file, and who carries a transfer out reads none"
+                ));
                 return Err(trouble.hint("`patterns` are lines of gitignore(5), `only` is a list of paths"));
             }
         }
@@ -130,15 +131,15 @@ impl Options {
     ///
     /// # Errors
     /// The first wrong option, in words.
-    pub fn values(&self) -> Result<Values, Trouble> {
-        Values::read(&self.words()?)
+    pub fn values(&self) -> Result<SubmittedValues, UserError> {
+        SubmittedValues::read(&self.words()?)
     }
 
     /// Checks that all options can be carried out in this way.
     ///
     /// # Errors
     /// The first option that can't, with an alternative.
-    pub fn check(&self, way: Way) -> Result<(), Trouble> {
+    pub fn check(&self, way: TransferCarrier) -> Result<(), UserError> {
         self.words()?.iter().filter_map(|word| name_of_word(word)).try_for_each(|name| way.check(name))
     }
 
@@ -147,15 +148,15 @@ impl Options {
     ///
     /// # Errors
     /// The first wrong option, in words.
-    pub fn settled(&self, now_s: i64) -> Result<Options, Trouble> {
+    pub fn settled(&self, now_s: i64) -> Result<TransferOptions, UserError> {
         let (mut kept, mut lists) = (Map::new(), BTreeMap::<String, Vec<Value>>::new());
         if let Some(retired) = RETIRED.iter().find(|key| self.0.contains_key(**key)) {
-            let trouble = Trouble::new(format!("there is no option --{} any more", name_of(retired)));
+            let trouble = UserError::new(format!("there is no option --{} any more", name_of(retired)));
             return Err(trouble.hint("leave it out: a fleet deals chunks on demand"));
         }
         let words = self.words()?;
         if words.iter().map(String::len).sum::<usize>() > BYTES_MAX {
-            let trouble = Trouble::new(format!("more than {BYTES_MAX} bytes of options"));
+            let trouble = UserError::new(format!("more than {BYTES_MAX} bytes of options"));
             return Err(trouble.hint("give fewer of them"));
         }
         for word in &words {
@@ -174,7 +175,7 @@ impl Options {
             }
         }
         kept.extend(lists.into_iter().map(|(key, values)| (key, values.into())));
-        let settled = Options(kept);
+        let settled = TransferOptions(kept);
         // Contradictions are reported before anything is stored.
         let values = settled.values()?;
         values.spec().and_then(|_| values.settings())?;
@@ -246,7 +247,7 @@ fn takes_several(name: &str) -> bool {
 }
 
 /// Returns one value of an option as JSON.
-fn settled_value(name: &str, value: &str, now_s: i64) -> Result<Value, Trouble> {
+fn settled_value(name: &str, value: &str, now_s: i64) -> Result<Value, UserError> {
     let moment = match name {
         "newer" => parse_past_moment(value, now_s),
         "deadline" => parse_moment(value, now_s),
@@ -258,22 +259,24 @@ fn settled_value(name: &str, value: &str, now_s: i64) -> Result<Value, Trouble> 
         }
     };
     let moment = moment.map_err(|error| {
-        Trouble::new(format!("--{name}={value}: {error}")).hint("as in 2d, or 2026-11-23T02:00:00Z")
+        UserError::new(format!("--{name}={value}: {error}")).hint("as in 2d, or 2026-11-23T02:00:00Z")
     })?;
     if name == "stop-at" && moment <= now_s {
-        return Err(Trouble::new(format!("--stop-at {value} is over")).hint("name a time to come"));
+        return Err(UserError::new(format!("--stop-at {value} is over")).hint("name a time to come"));
     }
     Ok(format!("@{moment}").into())
 }
 
-fn texts(key: &str, value: &Value) -> Result<Vec<String>, Trouble> {
+fn texts(key: &str, value: &Value) -> Result<Vec<String>, UserError> {
     let texts = value.as_array().and_then(|list| {
         list.iter().map(|text| text.as_str().map(str::to_owned)).collect::<Option<Vec<String>>>()
     });
-    texts.ok_or_else(|| Trouble::new(format!("{key} is a list of texts")).hint(r#"as in ["*.o", "!keep.o"]"#))
+    texts.ok_or_else(|| {
+        UserError::new(format!("{key} is a list of texts")).hint(r#"as in ["*.o", "!keep.o"]"#)
+    })
 }
 
-fn add_words(words: &mut Vec<String>, name: &str, value: &Value) -> Result<(), Trouble> {
+fn add_words(words: &mut Vec<String>, name: &str, value: &Value) -> Result<(), UserError> {
     match value {
         Value::Null | Value::Bool(false) => {}
         Value::Bool(true) => words.push(format!("--{name}")),
@@ -281,12 +284,12 @@ fn add_words(words: &mut Vec<String>, name: &str, value: &Value) -> Result<(), T
         Value::String(text) => words.push(format!("--{name}={text}")),
         Value::Array(several) => {
             several.iter().try_for_each(|value| match value {
-                _ if !takes_several(name) => Err(Trouble::new(format!("{name}: one value, and no list"))),
-                Value::Array(_) => Err(Trouble::new(format!("{name}: a list in a list"))),
+                _ if !takes_several(name) => Err(UserError::new(format!("{name}: one value, and no list"))),
+                Value::Array(_) => Err(UserError::new(format!("{name}: a list in a list"))),
                 value => add_words(words, name, value),
             })?;
         }
-        Value::Object(_) => return Err(Trouble::new(format!("{name}: it is a value, and no object"))),
+        Value::Object(_) => return Err(UserError::new(format!("{name}: it is a value, and no object"))),
     }
     Ok(())
 }
@@ -304,7 +307,7 @@ fn word_of_line(line: &str) -> Option<String> {
 /// transfer can have. Relative times are computed, and files of patterns read, at the submission.
 #[derive(Clone, Debug)]
 pub struct SubmittedArgs {
-    asked: Vec<Asked>,
+    asked: Vec<AskedOption>,
     patterns: PatternArgs,
 }
 
@@ -317,12 +320,12 @@ impl SubmittedArgs {
     ///
     /// # Errors
     /// If no submitted transfer can have one of the typed ones, or a file of patterns can't be read.
-    pub fn options(&self, way: Way) -> Result<Options, Trouble> {
+    pub fn options(&self, way: TransferCarrier) -> Result<TransferOptions, UserError> {
         let is_sync = self.asked.iter().any(|asked| asked.is_typed && asked.is_of_sync());
         let deletes =
             is_sync && self.asked.iter().any(|asked| ["delete", "delete-before"].contains(&asked.name));
         let mut words = Vec::new();
-        for Asked { name, arg, values, is_typed, .. } in self.asked.iter().filter(|asked| {
+        for AskedOption { name, arg, values, is_typed, .. } in self.asked.iter().filter(|asked| {
             // A configuration file does not turn a copy into a sync, and is for all ways of copying.
             let has_sense = !asked.is_of_sync() || is_sync && (deletes || !asked.is_of_deletion());
             asked.is_typed || has_sense && way.refusal(asked.name).is_none()
@@ -330,7 +333,7 @@ impl SubmittedArgs {
             if *is_typed && is_refused_everywhere(name) {
                 let message =
                     format!("--{name} is an option of `carrack cp`, and none of submitted transfers");
-                return Err(Trouble::new(message).hint(way.refusal(name).unwrap_or_default()));
+                return Err(UserError::new(message).hint(way.refusal(name).unwrap_or_default()));
             }
             match (is_switch(arg), *name) {
                 (_, FILES_FROM) => words.extend(self.listed(values)?),
@@ -340,23 +343,23 @@ impl SubmittedArgs {
             }
         }
         words.extend(self.patterns.lines()?.iter().filter_map(|line| word_of_line(line)));
-        Options::of_words(&words)
+        TransferOptions::of_words(&words)
     }
 
     /// Returns the paths in a file as options: the process that carries the transfer out has no such file.
-    fn listed(&self, files: &[String]) -> Result<Vec<String>, Trouble> {
+    fn listed(&self, files: &[String]) -> Result<Vec<String>, UserError> {
         let ends_with_nul = self.asked.iter().any(|asked| asked.name == FROM0);
         let mut words = Vec::new();
         for file in files {
             let paths = listed(Path::new(file), ends_with_nul)?;
             if paths.is_empty() {
-                let trouble = Trouble::new(format!("--{FILES_FROM} {file}: there is no path in it"));
+                let trouble = UserError::new(format!("--{FILES_FROM} {file}: there is no path in it"));
                 return Err(trouble.hint("list what is wanted, or leave the option out"));
             }
             for path in paths {
                 let text = String::from_utf8(path.into()).map_err(|error| {
                     let path = escape(error.as_bytes());
-                    Trouble::new(format!("--{FILES_FROM} {file}: {path} is not UTF-8"))
+                    UserError::new(format!("--{FILES_FROM} {file}: {path} is not UTF-8"))
                         .hint("`carrack cp` takes it, or name the directory above it")
                 })?;
                 words.push(format!("--only={text}"));
@@ -368,7 +371,7 @@ impl SubmittedArgs {
 
 /// A given option.
 #[derive(Clone, Debug)]
-struct Asked {
+struct AskedOption {
     arg: &'static Arg,
     name: &'static str,
     values: Vec<String>,
@@ -376,9 +379,9 @@ struct Asked {
     is_typed: bool,
 }
 
-impl Asked {
+impl AskedOption {
     /// Returns an option that differs from its default.
-    fn of(matches: &ArgMatches, name: &'static str, arg: &'static Arg) -> Option<Asked> {
+    fn of(matches: &ArgMatches, name: &'static str, arg: &'static Arg) -> Option<AskedOption> {
         let id = arg.get_id().as_str();
         let values = matches.try_get_raw(id).ok().flatten()?;
         let values: Vec<String> = values.map(|value| value.to_string_lossy().into_owned()).collect();
@@ -391,7 +394,7 @@ impl Asked {
             // The environment's values are for this process only.
             _ => return None,
         };
-        Some(Asked { arg, name, values, is_typed })
+        Some(AskedOption { arg, name, values, is_typed })
     }
 
     fn is_of_deletion(&self) -> bool {
@@ -407,7 +410,7 @@ impl FromArgMatches for SubmittedArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<SubmittedArgs, clap::Error> {
         let asked = definitions()
             .filter(|(name, _)| *name != OF_SUBMIT && !OF_PATTERNS.contains(name))
-            .filter_map(|(name, arg)| Asked::of(matches, name, arg))
+            .filter_map(|(name, arg)| AskedOption::of(matches, name, arg))
             .collect();
         Ok(SubmittedArgs { asked, patterns: PatternArgs::from_arg_matches(matches)? })
     }
@@ -420,7 +423,7 @@ impl FromArgMatches for SubmittedArgs {
 
 impl Args for SubmittedArgs {
     fn augment_args(command: Command) -> Command {
-        let all = Values::augment_args(Command::new("submitted"));
+        let all = SubmittedValues::augment_args(Command::new("submitted"));
         let args = all.get_arguments().filter(|arg| arg.get_long() != Some(OF_SUBMIT)).map(|arg| {
             let is_hidden = arg.is_hide_set() || arg.get_long().is_some_and(is_refused_everywhere);
             arg.clone().hide(is_hidden).env(None::<&'static str>)
@@ -444,18 +447,21 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Submit {
+    struct SubmitCommand {
         #[command(flatten)]
         submitted: SubmittedArgs,
     }
 
     fn typed(words: &[&str]) -> Result<Value, String> {
-        let line =
-            Submit::try_parse_from(["submit"].iter().chain(words)).map_err(|error| error.to_string())?;
-        line.submitted.options(Way::Queue).map(|options| options.0.into()).map_err(|trouble| trouble.message)
+        let line = SubmitCommand::try_parse_from(["submit"].iter().chain(words))
+            .map_err(|error| error.to_string())?;
+        line.submitted
+            .options(TransferCarrier::Queue)
+            .map(|options| options.0.into())
+            .map_err(|trouble| trouble.message)
     }
 
-    fn json(text: &str) -> Options {
+    fn json(text: &str) -> TransferOptions {
         serde_json::from_str(text).unwrap()
     }
 
@@ -489,16 +495,20 @@ mod tests {
     }
 
     /// Parses a command line over these defaults.
-    fn asked_over_defaults(defaults: &[(&str, &'static str)], words: &[&str], way: Way) -> Options {
+    fn asked_over_defaults(
+        defaults: &[(&str, &'static str)],
+        words: &[&str],
+        way: TransferCarrier,
+    ) -> TransferOptions {
         use clap::CommandFactory;
-        let command = defaults.iter().fold(Submit::command(), |command, &(name, value)| {
+        let command = defaults.iter().fold(SubmitCommand::command(), |command, &(name, value)| {
             command.mut_arg(name, |arg| {
                 let arg = if is_switch(&arg) { arg.action(ArgAction::Set) } else { arg };
                 arg.default_value(value)
             })
         });
         let matches = command.try_get_matches_from(["submit"].iter().chain(words)).unwrap();
-        Submit::from_arg_matches(&matches).unwrap().submitted.options(way).unwrap()
+        SubmitCommand::from_arg_matches(&matches).unwrap().submitted.options(way).unwrap()
     }
 
     /// As the lines of a configuration file are laid beneath a command line.
@@ -506,13 +516,16 @@ mod tests {
     fn another_default_is_asked_for_where_it_can_be_carried_out_and_means_something() {
         let defaults =
             [("lanes", "2"), ("streams", "4"), ("max_delete", "7"), ("update", "true"), ("trash", "true")];
-        assert_eq!(asked_over_defaults(&defaults, &[], Way::Queue), json(r#"{"lanes":2,"streams":4}"#));
-        assert_eq!(asked_over_defaults(&defaults, &[], Way::Fleet), json(r#"{"streams":4}"#));
+        assert_eq!(
+            asked_over_defaults(&defaults, &[], TransferCarrier::Queue),
+            json(r#"{"lanes":2,"streams":4}"#)
+        );
+        assert_eq!(asked_over_defaults(&defaults, &[], TransferCarrier::Fleet), json(r#"{"streams":4}"#));
         let sync = json(r#"{"lanes":2,"streams":4,"sync":true,"update":true}"#);
-        assert_eq!(asked_over_defaults(&defaults, &["--sync"], Way::Queue), sync);
+        assert_eq!(asked_over_defaults(&defaults, &["--sync"], TransferCarrier::Queue), sync);
         let with_deletion =
             json(r#"{"delete":true,"lanes":2,"max_delete":7,"streams":4,"trash":true,"update":true}"#);
-        assert_eq!(asked_over_defaults(&defaults, &["--delete"], Way::Queue), with_deletion);
+        assert_eq!(asked_over_defaults(&defaults, &["--delete"], TransferCarrier::Queue), with_deletion);
     }
 
     #[test]
@@ -530,12 +543,12 @@ mod tests {
 
     #[test]
     fn patterns_from_a_pipe_are_read_once_whoever_is_asked() {
-        for way in [Way::Queue, Way::Fleet] {
+        for way in [TransferCarrier::Queue, TransferCarrier::Fleet] {
             let (reader, mut writer) = std::io::pipe().unwrap();
             writer.write_all(b"build/\n").unwrap();
             drop(writer);
             let file = format!("/proc/self/fd/{}", reader.as_raw_fd());
-            let line = Submit::try_parse_from(["submit", "--filter-from", &file]).unwrap();
+            let line = SubmitCommand::try_parse_from(["submit", "--filter-from", &file]).unwrap();
             assert_eq!(line.submitted.options(way).unwrap(), json(r#"{"patterns":["build/"]}"#));
         }
     }
@@ -573,7 +586,7 @@ mod tests {
             typed(words).unwrap_err();
         }
         use clap::CommandFactory;
-        let help = Submit::command().render_long_help().to_string();
+        let help = SubmitCommand::command().render_long_help().to_string();
         assert!(
             help.contains("--files-from") && help.contains("--delete-before") && help.contains("--pairs"),
             "{help}"
@@ -591,7 +604,7 @@ mod tests {
             "--include=a=b",
             "--streams=4",
         ];
-        let options = Options::of_words(&words).unwrap();
+        let options = TransferOptions::of_words(&words).unwrap();
         assert_eq!(options.words().unwrap(), words);
         assert_eq!(json(&serde_json::to_string(&options).unwrap()), options);
         let settled = json(r#"{"newer":"2d","deadline":"1h"}"#).settled(1_000_000).unwrap();
@@ -672,9 +685,11 @@ mod tests {
             let trouble = json(text).settled(10).unwrap_err();
             assert!(!trouble.message.is_empty(), "{text}");
         }
-        let long = Options::default().with("exclude", "x".repeat(BYTES_MAX));
+        let long = TransferOptions::default().with("exclude", "x".repeat(BYTES_MAX));
         assert!(long.settled(0).is_err());
-        assert!(json(r#"{"archive":false,"streams":null}"#).settled(0).unwrap() == Options::default());
+        assert!(
+            json(r#"{"archive":false,"streams":null}"#).settled(0).unwrap() == TransferOptions::default()
+        );
     }
 
     #[test]

@@ -8,11 +8,11 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{AdditionalProperties, ArrayBuilder, ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::options::{OF_FILES, Options};
+use crate::carrier::{TransferCarrier, is_refused_everywhere};
+use crate::options::{OF_FILES, TransferOptions};
 use crate::values::{definitions, is_switch};
-use crate::ways::{Way, is_refused_everywhere};
 
-impl PartialSchema for Options {
+impl PartialSchema for TransferOptions {
     fn schema() -> RefOr<Schema> {
         let mut object = ObjectBuilder::new()
             .schema_type(Type::Object)
@@ -31,7 +31,7 @@ impl PartialSchema for Options {
     }
 }
 
-impl ToSchema for Options {
+impl ToSchema for TransferOptions {
     fn name() -> Cow<'static, str> {
         "Options".into()
     }
@@ -43,7 +43,7 @@ fn of_type(kind: SchemaType) -> ObjectBuilder {
 
 fn of_option(name: &str, arg: &Arg) -> Schema {
     let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
-    let refused = [(Way::Queue, "a machine's queue"), (Way::Fleet, "a fleet")];
+    let refused = [(TransferCarrier::Queue, "a machine's queue"), (TransferCarrier::Fleet, "a fleet")];
     let refused = refused
         .into_iter()
         .find_map(|(way, whose)| Some(format!("Not for {whose}: {}.", way.refusal(name)?)));

@@ -6,14 +6,14 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use carrack_model::{LinkPolicy, NameList, Selection, Timestamp, escape};
-use carrack_storage::Filter;
+use carrack_model::{LinkPolicy, NameList, ScanSelection, Timestamp, escape};
+use carrack_storage::ScanFilter;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
 
 use crate::lifetime;
 use crate::size;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 const SELECTION: &str = "What is left out";
 const EXCLUDE: &str = "exclude";
@@ -87,8 +87,8 @@ impl SelectArgs {
     ///
     /// # Errors
     /// If a file can't be read, or a pattern is invalid.
-    pub fn selection(&self, sources: &[OsString]) -> Result<Selection, Trouble> {
-        let selection = Selection {
+    pub fn selection(&self, sources: &[OsString]) -> Result<ScanSelection, UserError> {
+        let selection = ScanSelection {
             patterns: self.patterns.lines()?,
             size_min: self.min_size.unwrap_or(0),
             size_max: self.max_size,
@@ -97,15 +97,16 @@ impl SelectArgs {
             links: self.links(),
             names: self.names(sources)?,
         };
-        Filter::new(&selection).map_err(|error| Trouble::new(error.to_string()).hint("see gitignore(5)"))?;
+        ScanFilter::new(&selection)
+            .map_err(|error| UserError::new(error.to_string()).hint("see gitignore(5)"))?;
         Ok(selection)
     }
 
     /// Returns an option whose file can be read only once: standard input, or a pipe.
     pub(crate) fn reads_once(&self) -> Option<&'static str> {
         let of_patterns = self.patterns.0.iter().any(|pattern| match pattern {
-            Pattern::From(file) => is_passing(file),
-            Pattern::Exclude(_) | Pattern::Include(_) => false,
+            PatternOption::From(file) => is_passing(file),
+            PatternOption::Exclude(_) | PatternOption::Include(_) => false,
         });
         let of_names = self.files_from.as_ref().is_some_and(|file| is_passing(file));
         [("--filter-from", of_patterns), ("--files-from", of_names)]
@@ -122,19 +123,19 @@ impl SelectArgs {
         }
     }
 
-    fn names(&self, sources: &[OsString]) -> Result<Option<NameList>, Trouble> {
+    fn names(&self, sources: &[OsString]) -> Result<Option<NameList>, UserError> {
         let option = match (&self.files_from, &*self.only) {
             (Some(_), _) => "--files-from",
             (None, [_, ..]) => "--only",
             (None, []) => return Ok(None),
         };
         if sources.len() != 1 {
-            return Err(Trouble::new(format!("{option} is for one source, a directory")).hint("name one"));
+            return Err(UserError::new(format!("{option} is for one source, a directory")).hint("name one"));
         }
         let listed = self.files_from.iter().map(|file| listed(file, self.from0));
-        let listed = listed.collect::<Result<Vec<_>, Trouble>>()?.concat();
+        let listed = listed.collect::<Result<Vec<_>, UserError>>()?.concat();
         let only = self.only.iter().map(|path| beneath("--only", path.as_bytes()));
-        listed.into_iter().map(Ok).chain(only).collect::<Result<NameList, Trouble>>().map(Some)
+        listed.into_iter().map(Ok).chain(only).collect::<Result<NameList, UserError>>().map(Some)
     }
 }
 
@@ -142,7 +143,7 @@ impl SelectArgs {
 ///
 /// # Errors
 /// If it can't be read, or one of them is not beneath a source.
-pub(crate) fn listed(file: &Path, ends_with_nul: bool) -> Result<Vec<Box<[u8]>>, Trouble> {
+pub(crate) fn listed(file: &Path, ends_with_nul: bool) -> Result<Vec<Box<[u8]>>, UserError> {
     let text = read(file).map_err(|error| unreadable("--files-from", file, &error))?;
     let end = if ends_with_nul { 0 } else { b'\n' };
     let paths = text.split(|&byte| byte == end).filter(|path| !path.is_empty());
@@ -150,12 +151,12 @@ pub(crate) fn listed(file: &Path, ends_with_nul: bool) -> Result<Vec<Box<[u8]>>,
 }
 
 /// Normalizes a path of the list to the form of the scan.
-fn beneath(option: &str, path: &[u8]) -> Result<Box<[u8]>, Trouble> {
+fn beneath(option: &str, path: &[u8]) -> Result<Box<[u8]>, UserError> {
     let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
     let parts: Vec<&[u8]> = parts.collect();
     if path.starts_with(b"/") || parts.contains(&&b".."[..]) {
         let message = format!("{option}: {} is no path beneath the source", escape(path));
-        Err(Trouble::new(message).hint("write it without a slash in front, and without .."))
+        Err(UserError::new(message).hint("write it without a slash in front, and without .."))
     } else {
         Ok(parts.join(&b'/').into())
     }
@@ -170,8 +171,8 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-fn unreadable(option: &str, file: &Path, error: &io::Error) -> Trouble {
-    Trouble::new(format!("{option} {}: {error}", escape(file.as_os_str().as_bytes())))
+fn unreadable(option: &str, file: &Path, error: &io::Error) -> UserError {
+    UserError::new(format!("{option} {}: {error}", escape(file.as_os_str().as_bytes())))
 }
 
 /// Parses a moment, or a duration before now.
@@ -181,23 +182,23 @@ fn parse_newer(text: &str) -> Result<i64, String> {
 
 /// Patterns in their order on the command line, which counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PatternArgs(Vec<Pattern>);
+pub(crate) struct PatternArgs(Vec<PatternOption>);
 
 #[derive(Clone, Debug)]
-enum Pattern {
+enum PatternOption {
     Exclude(String),
     Include(String),
     From(PathBuf),
 }
 
 impl PatternArgs {
-    pub(crate) fn lines(&self) -> Result<Vec<String>, Trouble> {
+    pub(crate) fn lines(&self) -> Result<Vec<String>, UserError> {
         let mut lines = Vec::new();
         for pattern in &self.0 {
             match pattern {
-                Pattern::Exclude(pattern) => lines.push(line(pattern, false)?),
-                Pattern::Include(pattern) => lines.push(line(pattern, true)?),
-                Pattern::From(file) => lines.extend(pattern_lines(file)?),
+                PatternOption::Exclude(pattern) => lines.push(line(pattern, false)?),
+                PatternOption::Include(pattern) => lines.push(line(pattern, true)?),
+                PatternOption::From(file) => lines.extend(pattern_lines(file)?),
             }
         }
         Ok(lines)
@@ -213,7 +214,7 @@ fn is_passing(file: &Path) -> bool {
 ///
 /// # Errors
 /// If it can't be read, or is not UTF-8.
-fn pattern_lines(file: &Path) -> Result<Vec<String>, Trouble> {
+fn pattern_lines(file: &Path) -> Result<Vec<String>, UserError> {
     let text = read(file).map_err(|error| unreadable("--filter-from", file, &error))?;
     let text = String::from_utf8(text)
         .map_err(|_| unreadable("--filter-from", file, &io::Error::other("it is not UTF-8")))?;
@@ -222,12 +223,12 @@ fn pattern_lines(file: &Path) -> Result<Vec<String>, Trouble> {
 
 /// Returns a line of gitignore(5). In a file `#` begins a comment and `!` an inclusion; in an option they
 /// would have no effect, or the contrary.
-fn line(pattern: &str, is_include: bool) -> Result<String, Trouble> {
+fn line(pattern: &str, is_include: bool) -> Result<String, UserError> {
     let is_pattern = !pattern.trim_end().is_empty() && !pattern.starts_with(['#', '!']);
     if is_pattern {
         Ok(if is_include { format!("!{pattern}") } else { pattern.to_owned() })
     } else {
-        Err(Trouble::new(format!("'{}' is no pattern", escape(pattern.as_bytes())))
+        Err(UserError::new(format!("'{}' is no pattern", escape(pattern.as_bytes())))
             .hint("a name that begins with # or ! is written \\# or \\!"))
     }
 }
@@ -278,15 +279,16 @@ impl Args for PatternArgs {
 
 impl FromArgMatches for PatternArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<PatternArgs, clap::Error> {
-        let mut patterns: Vec<((bool, usize), Pattern)> = Vec::new();
-        for (name, kind) in
-            [(EXCLUDE, Pattern::Exclude as fn(String) -> Pattern), (INCLUDE, Pattern::Include)]
-        {
+        let mut patterns: Vec<((bool, usize), PatternOption)> = Vec::new();
+        for (name, kind) in [
+            (EXCLUDE, PatternOption::Exclude as fn(String) -> PatternOption),
+            (INCLUDE, PatternOption::Include),
+        ] {
             let values = matches.get_many::<String>(name).into_iter().flatten().cloned().map(kind);
             patterns.extend(indices_of(matches, name).zip(values));
         }
         let files =
-            matches.get_many::<PathBuf>(FILTER_FROM).into_iter().flatten().cloned().map(Pattern::From);
+            matches.get_many::<PathBuf>(FILTER_FROM).into_iter().flatten().cloned().map(PatternOption::From);
         patterns.extend(indices_of(matches, FILTER_FROM).zip(files));
         patterns.sort_by_key(|(index, _)| *index);
         Ok(PatternArgs(patterns.into_iter().map(|(_, pattern)| pattern).collect()))
@@ -305,14 +307,14 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct SelectionCommand {
         #[command(flatten)]
         args: SelectArgs,
     }
 
-    fn selection(words: &[&str]) -> Result<Selection, Trouble> {
+    fn selection(words: &[&str]) -> Result<ScanSelection, UserError> {
         let words = ["cp"].iter().chain(words);
-        Line::try_parse_from(words).unwrap().args.selection(&["src".into()])
+        SelectionCommand::try_parse_from(words).unwrap().args.selection(&["src".into()])
     }
 
     #[test]
@@ -330,7 +332,7 @@ mod tests {
         }
     }
 
-    fn names(words: &[&str]) -> Result<Vec<Box<[u8]>>, Trouble> {
+    fn names(words: &[&str]) -> Result<Vec<Box<[u8]>>, UserError> {
         selection(words).map(|selection| selection.names.unwrap().to_vec())
     }
 
@@ -353,7 +355,7 @@ mod tests {
         }
         let two = ["a".into(), "b".into()];
         let words = ["cp", &option];
-        assert!(Line::try_parse_from(words).unwrap().args.selection(&two).is_err());
+        assert!(SelectionCommand::try_parse_from(words).unwrap().args.selection(&two).is_err());
     }
 
     #[test]
@@ -365,7 +367,7 @@ mod tests {
         assert!(found.one_file_system && found.links == LinkPolicy::Skipped && found.names.is_none());
         assert_eq!(selection(&["-L"]).unwrap().links, LinkPolicy::Followed);
         assert_eq!(selection(&["--safe-links"]).unwrap().links, LinkPolicy::SafeOnly);
-        assert!(Line::try_parse_from(["cp", "-L", "--skip-links"]).is_err());
+        assert!(SelectionCommand::try_parse_from(["cp", "-L", "--skip-links"]).is_err());
         let ago = selection(&["--newer", "2d"]).unwrap().newer.unwrap().seconds;
         assert!((lifetime::now_s() - ago - 2 * 86_400).abs() < 5);
     }

@@ -31,7 +31,7 @@ pub struct SharingArgs {
     ///
     /// Another host uses its own daemon: `off` counts there too, a socket does not.
     #[arg(long, value_name = "WHO", default_value = "auto", value_hint = ValueHint::FilePath, help_heading = STORAGE)]
-    sharing: Sharer,
+    sharing: SharingOption,
 }
 
 impl SharingArgs {
@@ -46,14 +46,14 @@ impl SharingArgs {
     }
 
     /// Returns the meta-server for this end.
-    pub fn sharer(&self) -> &Sharer {
+    pub fn sharer(&self) -> &SharingOption {
         &self.sharing
     }
 }
 
 /// The choice of a meta-server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sharer {
+pub enum SharingOption {
     /// The daemon of this machine, if it shares targets.
     Auto,
     /// None.
@@ -62,14 +62,14 @@ pub enum Sharer {
     Socket(PathBuf),
 }
 
-impl FromStr for Sharer {
+impl FromStr for SharingOption {
     type Err = Infallible;
 
-    fn from_str(text: &str) -> Result<Sharer, Infallible> {
+    fn from_str(text: &str) -> Result<SharingOption, Infallible> {
         Ok(match text {
-            "auto" => Sharer::Auto,
-            "off" => Sharer::Off,
-            path => Sharer::Socket(path.strip_prefix("unix:").unwrap_or(path).into()),
+            "auto" => SharingOption::Auto,
+            "off" => SharingOption::Off,
+            path => SharingOption::Socket(path.strip_prefix("unix:").unwrap_or(path).into()),
         })
     }
 }
@@ -96,24 +96,24 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Cp {
+    struct SharingCommand {
         #[command(flatten)]
         args: SharingArgs,
     }
 
     fn parse(words: &[&str]) -> Result<SharingArgs, clap::Error> {
-        Cp::try_parse_from([&["cp"], words].concat()).map(|cp| cp.args)
+        SharingCommand::try_parse_from([&["cp"], words].concat()).map(|cp| cp.args)
     }
 
-    fn sharer(words: &[&str]) -> Sharer {
+    fn sharer(words: &[&str]) -> SharingOption {
         parse(words).unwrap().sharing
     }
 
     #[test]
     fn who_is_asked_is_a_word_or_a_socket() {
-        assert_eq!((sharer(&[]), sharer(&["--sharing", "off"])), (Sharer::Auto, Sharer::Off));
+        assert_eq!((sharer(&[]), sharer(&["--sharing", "off"])), (SharingOption::Auto, SharingOption::Off));
         for path in ["/x/y.sock", "unix:/x/y.sock"] {
-            assert_eq!(sharer(&["--sharing", path]), Sharer::Socket("/x/y.sock".into()));
+            assert_eq!(sharer(&["--sharing", path]), SharingOption::Socket("/x/y.sock".into()));
         }
     }
 

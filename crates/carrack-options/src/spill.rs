@@ -45,13 +45,13 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Cp {
+    struct SpillCommand {
         #[command(flatten)]
         args: SpillArgs,
     }
 
     fn parse(words: &[&str]) -> Result<SpillSettings, clap::Error> {
-        Cp::try_parse_from([&["cp"], words].concat()).map(|cp| cp.args.settings())
+        SpillCommand::try_parse_from([&["cp"], words].concat()).map(|cp| cp.args.settings())
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use carrack_model::{PolicyChoice, Scheduling, SinkIo, SourceIo, StripeChoice};
-use carrack_plan::{RateSteps, Timetable};
+use carrack_model::{PolicyChoice, SchedulingOptions, SinkIo, SourceIo, StripeChoice};
+use carrack_plan::{RateSteps, RateTimetable};
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::clock;
 use crate::size;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 const STORAGE: &str = "Storage";
 
@@ -46,8 +46,8 @@ pub struct StorageArgs {
     /// mon to sun, by the local time here. The first entry that fits counts; a rate alone is for the rest of
     /// the week, which has no limit without it; `off` is no limit. The end on this host follows it while the
     /// copy runs.
-    #[arg(long, value_name = "RATE", value_parser = Limit::parse, help_heading = STORAGE)]
-    bwlimit: Option<Limit>,
+    #[arg(long, value_name = "RATE", value_parser = RateLimitOption::parse, help_heading = STORAGE)]
+    bwlimit: Option<RateLimitOption>,
 
     /// Most bytes a second from or to each storage target
     #[arg(long, value_name = "RATE", value_parser = parse_rate, help_heading = STORAGE)]
@@ -114,21 +114,21 @@ impl StorageArgs {
     }
 
     /// Returns the scheduling of targets.
-    pub fn scheduling(&self) -> Result<Scheduling, Trouble> {
+    pub fn scheduling(&self) -> Result<SchedulingOptions, UserError> {
         let policy = match (self.policy, self.nice) {
             (PolicyChoice::Adaptive { .. }, nice) => PolicyChoice::Adaptive { nice },
             (policy, false) => policy,
             (policy, true) => {
-                return Err(Trouble::new(format!("--nice needs --policy adaptive, not {policy}"))
+                return Err(UserError::new(format!("--nice needs --policy adaptive, not {policy}"))
                     .hint("leave --policy out, or use --max-inflight-per-target"));
             }
         };
-        Ok(Scheduling {
+        Ok(SchedulingOptions {
             policy,
             rate: match &self.bwlimit {
                 None => 0,
-                Some(Limit::Always(rate)) => *rate,
-                Some(Limit::ByTime(..)) => self.timetable().map_or(0, |steps| steps.most()),
+                Some(RateLimitOption::Always(rate)) => *rate,
+                Some(RateLimitOption::ByTime(..)) => self.timetable().map_or(0, |steps| steps.most()),
             },
             target_rate: self.bwlimit_per_target.unwrap_or(0),
             in_flight_max: self.max_inflight_per_target,
@@ -138,7 +138,7 @@ impl StorageArgs {
     /// Returns the changes of the rate from now on.
     pub fn timetable(&self) -> Option<RateSteps> {
         match &self.bwlimit {
-            Some(Limit::ByTime(_, table)) => Some(clock::steps(table)),
+            Some(RateLimitOption::ByTime(_, table)) => Some(clock::steps(table)),
             _ => None,
         }
     }
@@ -156,29 +156,29 @@ impl StorageArgs {
 
 /// Bytes per second.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Limit {
+enum RateLimitOption {
     Always(u64),
     /// The text, and the parsed timetable.
-    ByTime(String, Timetable),
+    ByTime(String, RateTimetable),
 }
 
-impl Limit {
+impl RateLimitOption {
     /// Parses a limit.
     ///
     /// # Errors
     /// If it is neither a rate nor a timetable.
-    fn parse(text: &str) -> Result<Limit, String> {
+    fn parse(text: &str) -> Result<RateLimitOption, String> {
         if let Ok(rate) = parse_rate(text) {
-            return Ok(Limit::Always(rate));
+            return Ok(RateLimitOption::Always(rate));
         }
         // A single word with neither days nor times is meant as a rate.
         if text.contains([',', ':', ' ']) {
-            match Timetable::parse(text, parse_rate) {
-                Ok(table) => Ok(Limit::ByTime(text.to_owned(), table)),
+            match RateTimetable::parse(text, parse_rate) {
+                Ok(table) => Ok(RateLimitOption::ByTime(text.to_owned(), table)),
                 Err(problem) => Err(problem.to_string()),
             }
         } else {
-            parse_rate(text).map(Limit::Always)
+            parse_rate(text).map(RateLimitOption::Always)
         }
     }
 }
@@ -248,11 +248,16 @@ mod tests {
         }
         for text in ["", "0", "fast", "1Gbit", "/s"] {
             assert!(parse_rate(text).is_err(), "{text}");
-            assert!(Limit::parse(text).is_err_and(|error| error.contains("a rate is")), "{text}");
+            assert!(RateLimitOption::parse(text).is_err_and(|error| error.contains("a rate is")), "{text}");
         }
-        assert_eq!(Limit::parse("1 GiB"), Ok(Limit::Always(1 << 30)));
-        assert!(matches!(Limit::parse("mon-fri 8:00-18:00 1MB/s, off"), Ok(Limit::ByTime(..))));
-        assert!(Limit::parse("mon-fri 8:00-18:00 fast").is_err_and(|error| error.contains("a rate is")));
-        assert!(Limit::parse("fri 8-18 1MB").is_err_and(|error| error.contains("HH:MM")));
+        assert_eq!(RateLimitOption::parse("1 GiB"), Ok(RateLimitOption::Always(1 << 30)));
+        assert!(matches!(
+            RateLimitOption::parse("mon-fri 8:00-18:00 1MB/s, off"),
+            Ok(RateLimitOption::ByTime(..))
+        ));
+        assert!(
+            RateLimitOption::parse("mon-fri 8:00-18:00 fast").is_err_and(|error| error.contains("a rate is"))
+        );
+        assert!(RateLimitOption::parse("fri 8-18 1MB").is_err_and(|error| error.contains("HH:MM")));
     }
 }

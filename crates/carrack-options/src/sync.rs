@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
 
-use carrack_model::{Backup, Deletion, RelPath, Sync};
+use carrack_model::{DeletionBackup, DeletionRules, RelPath, SyncRules};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
-use crate::modify_window::{Window, parse_window};
-use crate::trouble::Trouble;
+use crate::modify_window::{ModifyWindowOption, parse_window};
+use crate::user_error::UserError;
 
 /// The heading of these options.
 pub const SYNC: &str = "What is sent, and what is deleted";
@@ -33,7 +33,7 @@ pub struct SyncOptions {
     /// form of the source's time is equal without it. FAT in another time zone, or at the other side of a
     /// change of the clock, needs 3601.
     #[arg(long, value_name = "SECONDS", value_parser = parse_window, default_value = "0", hide_default_value = true, allow_negative_numbers = true, help_heading = SYNC)]
-    modify_window: Window,
+    modify_window: ModifyWindowOption,
 
     /// Leave files alone that are newer at the destination
     #[arg(short, long, help_heading = SYNC)]
@@ -128,12 +128,12 @@ impl SyncOptions {
     ///
     /// # Errors
     /// If an option of deletion is given without a deletion.
-    pub fn sync(&self) -> Result<Sync, Trouble> {
+    pub fn sync(&self) -> Result<SyncRules, UserError> {
         if let Some(option) = self.of_deletion_alone() {
             let message = format!("{option} is about what is deleted, and nothing is to be");
-            return Err(Trouble::new(message).hint("add --delete or --delete-before, or leave it out"));
+            return Err(UserError::new(message).hint("add --delete or --delete-before, or leave it out"));
         }
-        Ok(Sync {
+        Ok(SyncRules {
             by_contents: self.contents,
             modify_window: self.modify_window.0,
             update: self.update,
@@ -158,21 +158,22 @@ impl SyncOptions {
         alone.next().map(|(option, _)| option)
     }
 
-    fn deletion(&self) -> Deletion {
+    fn deletion(&self) -> DeletionRules {
         let (most, most_percent) = match self.max_delete {
             Some(MaxDelete::Entries(count)) => (Some(count), None),
             Some(MaxDelete::Percent(percent)) => (None, Some(percent)),
             None => (None, None),
         };
-        let directory = self.backup_dir.as_ref().map(|path| Backup::Directory(path.0.as_bytes().into()));
-        Deletion {
+        let directory =
+            self.backup_dir.as_ref().map(|path| DeletionBackup::Directory(path.0.as_bytes().into()));
+        DeletionRules {
             most,
             most_percent,
             first: self.delete_before,
             by_empty_sources: self.delete_all,
             excluded: self.delete_excluded,
             mounts: self.delete_mounts,
-            backup: directory.or(self.trash.then_some(Backup::Trash)),
+            backup: directory.or(self.trash.then_some(DeletionBackup::Trash)),
         }
     }
 }
@@ -185,7 +186,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Line {
+    struct SyncCommand {
         #[command(flatten)]
         args: SyncOptions,
         #[arg(long)]
@@ -195,13 +196,13 @@ mod tests {
     }
 
     fn parse(words: &[&str]) -> Result<SyncOptions, clap::Error> {
-        Line::try_parse_from([&["sync"], words].concat()).map(|line| line.args)
+        SyncCommand::try_parse_from([&["sync"], words].concat()).map(|line| line.args)
     }
 
     #[test]
     fn options_arrive() {
         let sync = parse(&[]).unwrap().sync().unwrap();
-        assert_eq!(sync, Sync::default());
+        assert_eq!(sync, SyncRules::default());
         for (word, window) in [
             ("0", Some(ModifyWindow::Stored)),
             ("-1", Some(ModifyWindow::Exact)),
@@ -214,22 +215,25 @@ mod tests {
         }
         let words = ["-cu", "--existing", "--ignore-existing", "--delete", "--max-delete", "7"];
         let args = parse(&words).unwrap();
-        assert_eq!(args.sync().unwrap().deletion, Some(Deletion { most: Some(7), ..Deletion::default() }));
+        assert_eq!(
+            args.sync().unwrap().deletion,
+            Some(DeletionRules { most: Some(7), ..DeletionRules::default() })
+        );
         let words = ["--delete-before", "--max-delete", "7%", "--delete-excluded", "--trash"];
-        let first = Deletion {
+        let first = DeletionRules {
             most_percent: Some(7),
             first: true,
             excluded: true,
-            backup: Some(Backup::Trash),
-            ..Deletion::default()
+            backup: Some(DeletionBackup::Trash),
+            ..DeletionRules::default()
         };
         assert_eq!(parse(&words).unwrap().sync().unwrap().deletion, Some(first));
         let words = ["--delete", "--delete-all", "--delete-mounts", "--backup-dir", "old"];
-        let kept = Deletion {
+        let kept = DeletionRules {
             by_empty_sources: true,
             mounts: true,
-            backup: Some(Backup::Directory(b"old"[..].into())),
-            ..Deletion::default()
+            backup: Some(DeletionBackup::Directory(b"old"[..].into())),
+            ..DeletionRules::default()
         };
         assert_eq!(parse(&words).unwrap().sync().unwrap().deletion, Some(kept));
         let sync = args.sync().unwrap();

@@ -8,9 +8,11 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use carrack_engine::Settings;
+use carrack_engine::EndSettings;
 use carrack_model::limits::{IO_THREADS_MAX, RETRIES_DEFAULT, STREAMS_MAX};
-use carrack_model::{Checksum, Cipher, DialFrom, Fidelity, PartialRange, Protection, TransferSpec};
+use carrack_model::{
+    DialFrom, MetadataFidelity, ObjectChecksum, PartialRange, ProtectionLevel, SealCipher, TransferSpec,
+};
 use clap::{Args, ValueEnum};
 
 use crate::clock;
@@ -21,11 +23,11 @@ use crate::lifetime;
 use crate::machine::MachineArgs;
 use crate::ports::PortRange;
 use crate::selection::SelectArgs;
-use crate::sharing::{Sharer, SharingArgs};
+use crate::sharing::{SharingArgs, SharingOption};
 use crate::size;
 use crate::spill::SpillArgs;
 use crate::storage::StorageArgs;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// Heading of options about data.
 pub const DATA: &str = "What is copied, and how it is checked";
@@ -229,32 +231,32 @@ enum DialName {
     Sink,
 }
 
-impl From<ChecksumName> for Checksum {
-    fn from(name: ChecksumName) -> Checksum {
+impl From<ChecksumName> for ObjectChecksum {
+    fn from(name: ChecksumName) -> ObjectChecksum {
         match name {
-            ChecksumName::Xxh3 => Checksum::Xxh3,
-            ChecksumName::Blake3 => Checksum::Blake3,
-            ChecksumName::None => Checksum::None,
+            ChecksumName::Xxh3 => ObjectChecksum::Xxh3,
+            ChecksumName::Blake3 => ObjectChecksum::Blake3,
+            ChecksumName::None => ObjectChecksum::None,
         }
     }
 }
 
-impl From<ProtectionName> for Protection {
-    fn from(name: ProtectionName) -> Protection {
+impl From<ProtectionName> for ProtectionLevel {
+    fn from(name: ProtectionName) -> ProtectionLevel {
         match name {
-            ProtectionName::Private => Protection::Private,
-            ProtectionName::Safe => Protection::Safe,
-            ProtectionName::Clear => Protection::Clear,
+            ProtectionName::Private => ProtectionLevel::Private,
+            ProtectionName::Safe => ProtectionLevel::Safe,
+            ProtectionName::Clear => ProtectionLevel::Clear,
         }
     }
 }
 
-impl From<CipherName> for Cipher {
-    fn from(name: CipherName) -> Cipher {
+impl From<CipherName> for SealCipher {
+    fn from(name: CipherName) -> SealCipher {
         match name {
-            CipherName::Aes256Gcm => Cipher::Aes256Gcm,
-            CipherName::Aes128Gcm => Cipher::Aes128Gcm,
-            CipherName::ChaCha20Poly1305 => Cipher::ChaCha20Poly1305,
+            CipherName::Aes256Gcm => SealCipher::Aes256Gcm,
+            CipherName::Aes128Gcm => SealCipher::Aes128Gcm,
+            CipherName::ChaCha20Poly1305 => SealCipher::ChaCha20Poly1305,
         }
     }
 }
@@ -271,7 +273,7 @@ impl From<DialName> for DialFrom {
 
 impl TransferArgs {
     /// Returns the protection level between hosts.
-    pub fn protection(&self) -> Protection {
+    pub fn protection(&self) -> ProtectionLevel {
         self.protection.into()
     }
 
@@ -281,7 +283,7 @@ impl TransferArgs {
     }
 
     /// Returns the choice of a meta-server.
-    pub fn sharer(&self) -> &Sharer {
+    pub fn sharer(&self) -> &SharingOption {
         self.sharing.sharer()
     }
 
@@ -292,8 +294,8 @@ impl TransferArgs {
     }
 
     /// Returns the check of the data, if it was given.
-    pub fn checksum(&self) -> Option<Checksum> {
-        self.checksum.map(Checksum::from)
+    pub fn checksum(&self) -> Option<ObjectChecksum> {
+        self.checksum.map(ObjectChecksum::from)
     }
 
     /// Returns the range of the file to copy, if it is a part.
@@ -306,15 +308,16 @@ impl TransferArgs {
     ///
     /// # Errors
     /// The first option that is not.
-    pub fn check_part(&self, syncs: bool, recursive: bool) -> Result<(), Trouble> {
+    pub fn check_part(&self, syncs: bool, recursive: bool) -> Result<(), UserError> {
         if self.part().is_none() {
             return Ok(());
         }
         // If times are left out, they are as for a part.
-        let fidelity = Fidelity { omit_times: false, omit_dir_times: false, ..self.fidelity.fidelity() };
+        let fidelity =
+            MetadataFidelity { omit_times: false, omit_dir_times: false, ..self.fidelity.fidelity() };
         let (message, hint) = if syncs {
             ("a sync compares whole files, and --offset and --length are for a part of one", "use carrack cp")
-        } else if fidelity != Fidelity::default() {
+        } else if fidelity != MetadataFidelity::default() {
             (
                 "with --offset and --length the destination keeps its own mode, owner and attributes, and takes none of the source",
                 "leave -a out, and what else says which metadata are kept",
@@ -327,7 +330,7 @@ impl TransferArgs {
         } else {
             return Ok(());
         };
-        Err(Trouble::new(message).hint(hint))
+        Err(UserError::new(message).hint(hint))
     }
 
     /// Returns the values on which both ends agree.
@@ -351,11 +354,11 @@ impl TransferArgs {
     ///
     /// # Errors
     /// If two options contradict each other, or an option's file can't be read.
-    pub fn settings(&self, sources: &[OsString]) -> Result<Settings, Trouble> {
+    pub fn settings(&self, sources: &[OsString]) -> Result<EndSettings, UserError> {
         size::check_pool(self.buffer, self.object_size).map_err(|error| {
-            Trouble::new(error).hint("choose a larger --buffer or a smaller --object-size")
+            UserError::new(error).hint("choose a larger --buffer or a smaller --object-size")
         })?;
-        Ok(self.machine.apply(Settings {
+        Ok(self.machine.apply(EndSettings {
             pool_bytes: self.buffer,
             io_threads: self.io_threads.into(),
             ports: self.ports.clone().map(|ports| ports.0),
@@ -376,7 +379,7 @@ impl TransferArgs {
             tunes: self.tune == TuneName::On,
             fabric: self.fabric.wanted(),
             over_control: self.via == ViaName::Ssh,
-            ..Settings::default()
+            ..EndSettings::default()
         }))
     }
 }

@@ -2,19 +2,19 @@
 
 use std::sync::LazyLock;
 
-use carrack_engine::Settings;
-use carrack_model::{Sync, TransferSpec};
+use carrack_engine::EndSettings;
+use carrack_model::{SyncRules, TransferSpec};
 use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches, Parser};
 
 use crate::fleet::FleetArgs;
 use crate::sync::{SYNC, SyncOptions};
 use crate::transfer::TransferArgs;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// The options that a submitted transfer may have.
 #[derive(Clone, Debug, Parser)]
 #[command(no_binary_name = true, disable_help_flag = true, disable_version_flag = true)]
-pub struct Values {
+pub struct SubmittedValues {
     #[command(flatten)]
     transfer: TransferArgs,
 
@@ -31,10 +31,10 @@ pub struct Values {
 
 /// Their definitions, without the environment's values, which are for this process only.
 static COMMAND: LazyLock<Command> =
-    LazyLock::new(|| Values::command().mut_args(|arg| arg.env(None::<&'static str>)));
+    LazyLock::new(|| SubmittedValues::command().mut_args(|arg| arg.env(None::<&'static str>)));
 
 /// The values without any option.
-static DEFAULTS: LazyLock<Option<Values>> = LazyLock::new(|| Values::parse(&[]).ok());
+static DEFAULTS: LazyLock<Option<SubmittedValues>> = LazyLock::new(|| SubmittedValues::parse(&[]).ok());
 
 /// Returns the definition of each option.
 pub(crate) fn definitions() -> impl Iterator<Item = (&'static str, &'static Arg)> {
@@ -51,24 +51,24 @@ pub(crate) fn is_switch(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::SetTrue)
 }
 
-impl Values {
+impl SubmittedValues {
     /// Parses `--name` and `--name=value`.
     ///
     /// # Errors
     /// The first wrong option, in words.
-    pub fn read(words: &[String]) -> Result<Values, Trouble> {
+    pub fn read(words: &[String]) -> Result<SubmittedValues, UserError> {
         match &*DEFAULTS {
             Some(defaults) if words.is_empty() => Ok(defaults.clone()),
-            _ => Values::parse(words),
+            _ => SubmittedValues::parse(words),
         }
     }
 
-    fn parse(words: &[String]) -> Result<Values, Trouble> {
+    fn parse(words: &[String]) -> Result<SubmittedValues, UserError> {
         let matches = COMMAND.clone().try_get_matches_from(words);
-        matches.and_then(|matches| Values::from_arg_matches(&matches)).map_err(|error| {
+        matches.and_then(|matches| SubmittedValues::from_arg_matches(&matches)).map_err(|error| {
             let text = error.to_string();
             let line = text.lines().next().unwrap_or_default();
-            Trouble::new(line.strip_prefix("error: ").unwrap_or(line))
+            UserError::new(line.strip_prefix("error: ").unwrap_or(line))
                 .hint("`carrack cp --help` says what each option takes")
         })
     }
@@ -77,7 +77,7 @@ impl Values {
     ///
     /// # Errors
     /// If options of a sync, or of a part, contradict each other.
-    pub fn spec(&self) -> Result<TransferSpec, Trouble> {
+    pub fn spec(&self) -> Result<TransferSpec, UserError> {
         let (spec, sync) = (self.transfer.spec(), self.sync()?);
         self.transfer.check_part(sync.is_some(), spec.recursive)?;
         Ok(TransferSpec { recursive: spec.part.is_none(), sync, ..spec })
@@ -87,7 +87,7 @@ impl Values {
     ///
     /// # Errors
     /// If two options contradict each other.
-    pub fn settings(&self) -> Result<Settings, Trouble> {
+    pub fn settings(&self) -> Result<EndSettings, UserError> {
         self.transfer.settings(&["".into()])
     }
 
@@ -100,8 +100,8 @@ impl Values {
     ///
     /// # Errors
     /// If its options contradict each other.
-    pub fn sync(&self) -> Result<Option<Sync>, Trouble> {
+    pub fn sync(&self) -> Result<Option<SyncRules>, UserError> {
         let sync = self.difference.sync()?;
-        Ok((self.sync || sync != Sync::default()).then_some(sync))
+        Ok((self.sync || sync != SyncRules::default()).then_some(sync))
     }
 }

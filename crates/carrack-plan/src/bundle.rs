@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::Arc;
 
 use carrack_model::limits::SLOT_BYTES_MIN;
-use carrack_model::{Directory, Entry, EntryKind, Extras, Metadata, Section};
+use carrack_model::{Directory, DirectorySection, Entry, EntryKind, ExtraMetadata, Metadata};
 
 /// Fixed part of a section in a bundle's table: flags, lengths and counts, and the directory's metadata.
 const SECTION_FIXED_BYTES: usize = 32;
@@ -47,7 +47,7 @@ pub struct BundleLimits {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bundle {
     /// The entries, in the order in which they were found.
-    pub sections: Vec<Section>,
+    pub sections: Vec<DirectorySection>,
     /// Sum of the files' sizes.
     pub content_bytes: u64,
     /// Upper bound of the encoded entry table.
@@ -71,14 +71,14 @@ impl Bundle {
         let cut = &mut self.sections[index];
         let entries = cut.entries.split_off(left);
         let directory = Arc::clone(&cut.directory);
-        let first = Section { directory, metadata: None, extras: None, entries };
+        let first = DirectorySection { directory, metadata: None, extras: None, entries };
         let has_first = !first.entries.is_empty();
         let rest = Bundle::of(has_first.then_some(first).into_iter().chain(behind).collect());
         *self = Bundle::of(mem::take(&mut self.sections));
         rest
     }
 
-    fn of(sections: Vec<Section>) -> Bundle {
+    fn of(sections: Vec<DirectorySection>) -> Bundle {
         Bundle {
             content_bytes: sections.iter().flat_map(|section| &section.entries).map(Entry::size).sum(),
             table_bytes: sections.iter().map(table_bytes_of).sum(),
@@ -88,14 +88,14 @@ impl Bundle {
     }
 }
 
-fn table_bytes_of(section: &Section) -> usize {
+fn table_bytes_of(section: &DirectorySection) -> usize {
     let entries: usize = section.entries.iter().map(entry_table_bytes).sum();
     section_table_bytes(&section.directory) + extras_table_bytes(section.extras.as_deref()) + entries
 }
 
 /// A unit of reading, as it comes out of a [`Bundler`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum ReadUnit {
     /// Small files, links and directories, as one object.
     Bundle(Bundle),
     /// A file that travels alone; it is not empty.
@@ -113,7 +113,7 @@ pub fn section_table_bytes(directory: &Directory) -> usize {
 }
 
 /// Bytes of an owner and attributes in a bundle's table.
-pub fn extras_table_bytes(extras: Option<&Extras>) -> usize {
+pub fn extras_table_bytes(extras: Option<&ExtraMetadata>) -> usize {
     extras.map_or(0, |extras| extras.tag_bytes(EXTRA_HEAD_BYTES))
 }
 
@@ -158,15 +158,15 @@ impl Bundler {
     /// # Panics
     /// If an entry that must travel in a bundle (a link, an empty file) breaks [`Entry`]'s bounds so
     /// far that a slot can't hold it.
-    pub fn add(&mut self, section: Section, out: &mut Vec<Work>) {
-        let Section { directory, metadata, extras, entries } = section;
+    pub fn add(&mut self, section: DirectorySection, out: &mut Vec<ReadUnit>) {
+        let DirectorySection { directory, metadata, extras, entries } = section;
         self.is_open = false;
         if metadata.is_some() || entries.is_empty() {
             self.open(&directory, metadata, extras, out);
         }
         for entry in entries {
             if self.is_large(&directory, &entry) {
-                out.push(Work::Large { directory: Arc::clone(&directory), entry });
+                out.push(ReadUnit::Large { directory: Arc::clone(&directory), entry });
             } else {
                 self.place(&directory, entry, out);
             }
@@ -186,7 +186,7 @@ impl Bundler {
         size >= self.limits.object_bytes || size > 0 && !self.fits(table_bytes, size)
     }
 
-    fn place(&mut self, directory: &Arc<Directory>, entry: Entry, out: &mut Vec<Work>) {
+    fn place(&mut self, directory: &Arc<Directory>, entry: Entry, out: &mut Vec<ReadUnit>) {
         let table_bytes = entry_table_bytes(&entry);
         let header_bytes = if self.is_open { 0 } else { section_table_bytes(directory) };
         if !self.has_room(header_bytes + table_bytes, entry.size()) {
@@ -208,8 +208,8 @@ impl Bundler {
         &mut self,
         directory: &Arc<Directory>,
         metadata: Option<Metadata>,
-        extras: Option<Box<Extras>>,
-        out: &mut Vec<Work>,
+        extras: Option<Box<ExtraMetadata>>,
+        out: &mut Vec<ReadUnit>,
     ) {
         let table_bytes = section_table_bytes(directory) + extras_table_bytes(extras.as_deref());
         let has_sections = self.bundle.sections.len() < self.limits.entries_max;
@@ -217,7 +217,7 @@ impl Bundler {
             self.close(out);
         }
         self.bundle.table_bytes += table_bytes;
-        self.bundle.sections.push(Section {
+        self.bundle.sections.push(DirectorySection {
             directory: Arc::clone(directory),
             metadata,
             extras,
@@ -240,8 +240,8 @@ impl Bundler {
         );
     }
 
-    fn close(&mut self, out: &mut Vec<Work>) {
-        out.extend(self.finish().map(Work::Bundle));
+    fn close(&mut self, out: &mut Vec<ReadUnit>) {
+        out.extend(self.finish().map(ReadUnit::Bundle));
     }
 
     fn has_room(&self, table_bytes: usize, content_bytes: u64) -> bool {
@@ -288,24 +288,24 @@ mod tests {
         entry(name, EntryKind::Regular { size })
     }
 
-    fn section(path: &[u8], metadata: Option<Metadata>, entries: Vec<Entry>) -> Section {
-        Section { directory: directory(path), metadata, extras: None, entries }
+    fn section(path: &[u8], metadata: Option<Metadata>, entries: Vec<Entry>) -> DirectorySection {
+        DirectorySection { directory: directory(path), metadata, extras: None, entries }
     }
 
-    fn bundle_all(limits: BundleLimits, sections: Vec<Section>) -> Vec<Work> {
+    fn bundle_all(limits: BundleLimits, sections: Vec<DirectorySection>) -> Vec<ReadUnit> {
         let mut bundler = Bundler::new(limits);
         let mut out = Vec::new();
         sections.into_iter().for_each(|section| bundler.add(section, &mut out));
-        out.extend(bundler.finish().map(Work::Bundle));
+        out.extend(bundler.finish().map(ReadUnit::Bundle));
         assert_eq!(bundler.finish(), None);
         out
     }
 
-    fn bundles(work: &[Work]) -> Vec<&Bundle> {
+    fn bundles(work: &[ReadUnit]) -> Vec<&Bundle> {
         work.iter()
             .filter_map(|work| match work {
-                Work::Bundle(bundle) => Some(bundle),
-                Work::Large { .. } => None,
+                ReadUnit::Bundle(bundle) => Some(bundle),
+                ReadUnit::Large { .. } => None,
             })
             .collect()
     }
@@ -315,7 +315,7 @@ mod tests {
         let given = section(b"d", Some(Metadata::default()), vec![file(b"a", 64 << 10), file(b"b", 1 << 40)]);
         let work = bundle_all(LIMITS, vec![given.clone()]);
         assert_eq!(work.len(), 3);
-        let header = Section { entries: vec![], ..given };
+        let header = DirectorySection { entries: vec![], ..given };
         let expected = Bundle {
             sections: vec![header],
             content_bytes: 0,
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn a_section_without_metadata_whose_files_are_all_large_makes_no_bundle() {
         let work = bundle_all(LIMITS, vec![section(b"d", None, vec![file(b"a", 64 << 10)])]);
-        assert!(matches!(work[..], [Work::Large { .. }]));
+        assert!(matches!(work[..], [ReadUnit::Large { .. }]));
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
         let room = SLOT_BYTES_MIN as u64 - (SECTION_FIXED_BYTES as u64 + 1) - (40 + 1 + 40) - 1;
         let work =
             bundle_all(limits, vec![section(b"d", None, vec![file(b"a", room), file(b"b", room + 1)])]);
-        assert!(matches!(&work[..], [Work::Large { entry, .. }, Work::Bundle(bundle)]
+        assert!(matches!(&work[..], [ReadUnit::Large { entry, .. }, ReadUnit::Bundle(bundle)]
             if &*entry.name == b"b" && bundle.entry_count == 1));
     }
 
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn empty_directories_close_bundles_too() {
         let limits = BundleLimits { entries_max: 2, ..LIMITS };
-        fn empty(name: &[u8]) -> Section {
+        fn empty(name: &[u8]) -> DirectorySection {
             section(name, Some(Metadata::default()), vec![])
         }
         let work = bundle_all(limits, vec![empty(b"a"), empty(b"b"), empty(b"c")]);
@@ -391,12 +391,12 @@ mod tests {
 
     /// Possible sections of a scan: directories of some sections each, the first with or without metadata,
     /// names that tell the place of each entry.
-    fn sections() -> impl Strategy<Value = Vec<Section>> {
+    fn sections() -> impl Strategy<Value = Vec<DirectorySection>> {
         let kind = prop_oneof![
             4 => (0u64..2_000).prop_map(|size| EntryKind::Regular { size }),
             2 => (0u64..200_000).prop_map(|size| EntryKind::Regular { size }),
             1 => (1usize..SYMLINK_BYTES_MAX).prop_map(|len| EntryKind::Symlink { target: vec![b't'; len].into() }),
-            1 => Just(EntryKind::Special(carrack_model::Special::Fifo)),
+            1 => Just(EntryKind::Special(carrack_model::SpecialFile::Fifo)),
         ];
         let batches = prop::collection::vec(prop::collection::vec(kind, 0..40), 1..4);
         let tree = prop::collection::vec((any::<bool>(), 0usize..NAME_BYTES_MAX - 8, batches), 0..8);
@@ -408,13 +408,18 @@ mod tests {
         })
     }
 
-    fn batches_of(n: u32, has_metadata: bool, pad: usize, batches: Vec<Vec<EntryKind>>) -> Vec<Section> {
+    fn batches_of(
+        n: u32,
+        has_metadata: bool,
+        pad: usize,
+        batches: Vec<Vec<EntryKind>>,
+    ) -> Vec<DirectorySection> {
         let directory = directory(format!("{n}{}", "p".repeat(pad)).as_bytes());
         let metadata = has_metadata.then_some(Metadata { mode: n, ..Metadata::default() });
         let mut names = (0u32..).map(|name| name.to_string());
         (0..)
             .zip(batches)
-            .map(|(batch, kinds): (u32, _)| Section {
+            .map(|(batch, kinds): (u32, _)| DirectorySection {
                 directory: Arc::clone(&directory),
                 metadata: metadata.filter(|_| batch == 0),
                 extras: None,
@@ -429,7 +434,7 @@ mod tests {
 
     type Placed = (RelPath, Entry);
 
-    fn entries_of<'a>(sections: impl IntoIterator<Item = &'a Section>) -> Vec<Placed> {
+    fn entries_of<'a>(sections: impl IntoIterator<Item = &'a DirectorySection>) -> Vec<Placed> {
         let mut placed = Vec::new();
         for section in sections {
             let path = &section.directory.sink;
@@ -438,7 +443,7 @@ mod tests {
         placed
     }
 
-    fn metadata_of<'a>(sections: impl IntoIterator<Item = &'a Section>) -> Vec<(RelPath, Metadata)> {
+    fn metadata_of<'a>(sections: impl IntoIterator<Item = &'a DirectorySection>) -> Vec<(RelPath, Metadata)> {
         sections
             .into_iter()
             .filter_map(|section| Some((section.directory.sink.clone(), section.metadata?)))
@@ -492,13 +497,13 @@ mod tests {
             let limits = BundleLimits { object_bytes, entries_max, ..LIMITS };
             let work = bundle_all(limits, given.clone());
             let bundles = bundles(&work);
-            let sections: Vec<&Section> = bundles.iter().flat_map(|bundle| &bundle.sections).collect();
+            let sections: Vec<&DirectorySection> = bundles.iter().flat_map(|bundle| &bundle.sections).collect();
             bundles.iter().for_each(|bundle| check_bounds(bundle, limits));
             bundles.windows(2).for_each(|pair| check_full(pair[0], pair[1], limits));
             prop_assert_eq!(metadata_of(sections.clone()), metadata_of(&given));
             let large: Vec<Placed> = work.iter().filter_map(|work| match work {
-                Work::Large { directory, entry } => Some((directory.sink.clone(), entry.clone())),
-                Work::Bundle(_) => None,
+                ReadUnit::Large { directory, entry } => Some((directory.sink.clone(), entry.clone())),
+                ReadUnit::Bundle(_) => None,
             }).collect();
             let mut sizes = large.iter().map(|(_, entry)| entry.size());
             prop_assert!(sizes.all(|size| size >= object_bytes || size + 400 > SLOT_BYTES_MIN as u64));
@@ -518,7 +523,7 @@ mod tests {
                 let mut first = whole.clone();
                 let rest = first.split_off(at % whole.entry_count);
                 prop_assert_eq!(first.entry_count, at % whole.entry_count);
-                let sections: Vec<&Section> = first.sections.iter().chain(&rest.sections).collect();
+                let sections: Vec<&DirectorySection> = first.sections.iter().chain(&rest.sections).collect();
                 prop_assert_eq!(entries_of(sections.clone()), entries_of(&whole.sections));
                 prop_assert_eq!(metadata_of(sections), metadata_of(&whole.sections));
                 prop_assert_eq!(first.content_bytes + rest.content_bytes, whole.content_bytes);

@@ -160,10 +160,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{SingleTarget, Striped};
+    use crate::{SingleTarget, StripedLayout};
 
     fn striped(target_count: u64, stripe_bytes: u64) -> Arc<dyn Layout> {
-        Arc::new(Striped::new((0..target_count).map(TargetId).collect(), stripe_bytes).unwrap())
+        Arc::new(StripedLayout::new((0..target_count).map(TargetId).collect(), stripe_bytes).unwrap())
     }
 
     #[test]

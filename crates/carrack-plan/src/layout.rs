@@ -86,19 +86,19 @@ impl Layout for SingleTarget {
 
 /// A file whose stripes go round several targets (RAID 0), as on the paper's Lustre (L1).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Striped {
+pub struct StripedLayout {
     /// The target of each stripe of a round; a target may come twice (overstriping).
     round: Vec<TargetId>,
     targets: Vec<TargetId>,
     stripe_bytes: u64,
 }
 
-impl Striped {
+impl StripedLayout {
     /// Creates stripes of `stripe_bytes` bytes, the first on the first of `round`, which repeats; `None` if
     /// either is empty.
-    pub fn new(round: Vec<TargetId>, stripe_bytes: u64) -> Option<Striped> {
+    pub fn new(round: Vec<TargetId>, stripe_bytes: u64) -> Option<StripedLayout> {
         let targets = each_once(&round);
-        (!round.is_empty() && stripe_bytes > 0).then_some(Striped { round, targets, stripe_bytes })
+        (!round.is_empty() && stripe_bytes > 0).then_some(StripedLayout { round, targets, stripe_bytes })
     }
 
     /// Returns the targets in the order of the first stripes.
@@ -124,7 +124,7 @@ impl Striped {
     }
 }
 
-impl Layout for Striped {
+impl Layout for StripedLayout {
     /// One target has no edges, however small the stripes.
     fn extent_at(&self, offset: u64) -> Extent {
         let stripe_index = offset / self.stripe_bytes;
@@ -155,28 +155,28 @@ impl Layout for Striped {
 
 /// A file made of ranges that are laid out differently, each like a file of its own (Lustre's PFL, FLR, DoM).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Composite {
+pub struct CompositeLayout {
     /// Each with its end offset; the last end is `u64::MAX`.
-    components: Vec<(u64, Striped)>,
+    components: Vec<(u64, StripedLayout)>,
     targets: Vec<TargetId>,
 }
 
-impl Composite {
+impl CompositeLayout {
     /// Creates a layout from the components with their end offsets, which rise; the last component extends to
     /// `u64::MAX`. Returns `None` without components or if the ends don't rise.
     ///
     /// Stripes are counted from the file's start, not the component's, as Lustre does.
-    pub fn new(mut components: Vec<(u64, Striped)>) -> Option<Composite> {
+    pub fn new(mut components: Vec<(u64, StripedLayout)>) -> Option<CompositeLayout> {
         components.last_mut()?.0 = u64::MAX;
         if !components.is_sorted_by(|before, after| before.0 < after.0) || components[0].0 == 0 {
             return None;
         }
         let all: Vec<_> = components.iter().flat_map(|(_, striped)| striped.targets()).copied().collect();
-        Some(Composite { targets: each_once(&all), components })
+        Some(CompositeLayout { targets: each_once(&all), components })
     }
 }
 
-impl Layout for Composite {
+impl Layout for CompositeLayout {
     fn extent_at(&self, offset: u64) -> Extent {
         let index = self.components.partition_point(|(end, _)| *end <= offset);
         let (end, striped) = &self.components[index.min(self.components.len() - 1)];
@@ -208,22 +208,22 @@ impl Layout for Composite {
 
 /// A file of equal blocks with a table of their targets: CephFS objects, GPFS blocks, Gluster shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapped {
+pub struct BlockMapLayout {
     block_bytes: u64,
     /// For each block an index in `targets`.
     places: Box<[u16]>,
     targets: Vec<TargetId>,
 }
 
-impl Mapped {
+impl BlockMapLayout {
     /// Creates a layout from the target of each block, from the file's start. Blocks beyond them are assumed
     /// to repeat the first ones: wrong for each block, but spread over the same targets. Returns `None` if
     /// there are no blocks, their size is 0, or there are more than 65,536 targets.
-    pub fn new(blocks: &[TargetId], block_bytes: u64) -> Option<Mapped> {
+    pub fn new(blocks: &[TargetId], block_bytes: u64) -> Option<BlockMapLayout> {
         let targets = each_once(blocks);
         let index_of: HashMap<_, _> = targets.iter().zip(0u16..=u16::MAX).collect();
         let places = blocks.iter().map(|target| index_of.get(target).copied()).collect::<Option<Box<_>>>()?;
-        (!places.is_empty() && block_bytes > 0).then_some(Mapped { block_bytes, places, targets })
+        (!places.is_empty() && block_bytes > 0).then_some(BlockMapLayout { block_bytes, places, targets })
     }
 
     fn place(&self, block: u64) -> u16 {
@@ -249,7 +249,7 @@ impl Mapped {
     }
 }
 
-impl Layout for Mapped {
+impl Layout for BlockMapLayout {
     /// Neighbouring blocks on one target are one extent, up to the end of the map.
     fn extent_at(&self, offset: u64) -> Extent {
         let block = offset / self.block_bytes;
@@ -297,9 +297,9 @@ mod tests {
 
     /// Uses the default walk only.
     #[derive(Debug)]
-    struct Walked<'a>(&'a dyn Layout);
+    struct DefaultWalkLayout<'a>(&'a dyn Layout);
 
-    impl Layout for Walked<'_> {
+    impl Layout for DefaultWalkLayout<'_> {
         fn extent_at(&self, offset: u64) -> Extent {
             self.0.extent_at(offset)
         }
@@ -309,9 +309,9 @@ mod tests {
         }
     }
 
-    fn striped() -> impl Strategy<Value = Striped> {
+    fn striped() -> impl Strategy<Value = StripedLayout> {
         (vec((0..6u64).prop_map(TargetId), 1..9), 1..50u64)
-            .prop_map(|(round, stripe_bytes)| Striped::new(round, stripe_bytes).unwrap())
+            .prop_map(|(round, stripe_bytes)| StripedLayout::new(round, stripe_bytes).unwrap())
     }
 
     fn any_layout() -> impl Strategy<Value = Box<dyn Layout>> {
@@ -324,10 +324,10 @@ mod tests {
                 end += bytes;
                 (end, striped)
             });
-            boxed(Composite::new(parts.collect()).unwrap())
+            boxed(CompositeLayout::new(parts.collect()).unwrap())
         });
         let mapped = (vec((0..6u64).prop_map(TargetId), 1..20), 1..50u64)
-            .prop_map(|(blocks, block_bytes)| boxed(Mapped::new(&blocks, block_bytes).unwrap()));
+            .prop_map(|(blocks, block_bytes)| boxed(BlockMapLayout::new(&blocks, block_bytes).unwrap()));
         let single = Just(()).prop_map(|()| boxed(SingleTarget { target: TargetId(3) }));
         prop_oneof![single, striped().prop_map(boxed), composite, mapped]
     }
@@ -340,7 +340,7 @@ mod tests {
             end in 0..3_000u64,
         ) {
             let bytes = layout.bytes_per_target(start..end);
-            prop_assert_eq!(&bytes, &Walked(&*layout).bytes_per_target(start..end));
+            prop_assert_eq!(&bytes, &DefaultWalkLayout(&*layout).bytes_per_target(start..end));
             prop_assert_eq!(bytes.iter().sum::<u64>(), end.saturating_sub(start));
         }
 
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn stripes_go_round_the_targets() {
-        let layout = Striped::new(vec![TargetId(7), TargetId(8)], 100).unwrap();
+        let layout = StripedLayout::new(vec![TargetId(7), TargetId(8)], 100).unwrap();
         for (offset, target, end) in [(0, 7, 100), (99, 7, 100), (100, 8, 200), (200, 7, 300), (399, 8, 400)]
         {
             assert_eq!(layout.extent_at(offset), Extent { target: TargetId(target), end });
@@ -365,12 +365,12 @@ mod tests {
     fn one_target_has_no_edges() {
         let whole = Extent { target: TargetId(7), end: u64::MAX };
         assert_eq!(SingleTarget { target: TargetId(7) }.extent_at(5), whole);
-        assert_eq!(Striped::new(vec![TargetId(7)], 100).unwrap().extent_at(250), whole);
+        assert_eq!(StripedLayout::new(vec![TargetId(7)], 100).unwrap().extent_at(250), whole);
     }
 
     #[test]
     fn a_target_twice_in_a_round_is_one_target() {
-        let layout = Striped::new(vec![TargetId(7), TargetId(8), TargetId(7)], 10).unwrap();
+        let layout = StripedLayout::new(vec![TargetId(7), TargetId(8), TargetId(7)], 10).unwrap();
         assert_eq!((layout.targets(), layout.round().len()), (&[TargetId(7), TargetId(8)][..], 3));
         assert_eq!(layout.extent_at(25).target, TargetId(7));
         assert_eq!(layout.next_on(TargetId(8), 20, 100), Some(40));
@@ -380,38 +380,38 @@ mod tests {
 
     #[test]
     fn components_end_extents_and_keep_the_files_stripe_count() {
-        let first = Striped::new(vec![TargetId(1)], 10).unwrap();
-        let rest = Striped::new(vec![TargetId(2), TargetId(3)], 100).unwrap();
-        let layout = Composite::new(vec![(150, first), (160, rest)]).unwrap();
+        let first = StripedLayout::new(vec![TargetId(1)], 10).unwrap();
+        let rest = StripedLayout::new(vec![TargetId(2), TargetId(3)], 100).unwrap();
+        let layout = CompositeLayout::new(vec![(150, first), (160, rest)]).unwrap();
         for (offset, target, end) in
             [(0, 1, 150), (149, 1, 150), (150, 3, 200), (200, 2, 300), (1_000, 2, 1_100)]
         {
             assert_eq!(layout.extent_at(offset), Extent { target: TargetId(target), end });
         }
         assert_eq!(layout.targets(), [TargetId(1), TargetId(2), TargetId(3)]);
-        let one = Striped::new(vec![TargetId(1)], 10).unwrap();
-        assert_eq!(Composite::new(vec![(10, one.clone()), (10, one.clone()), (20, one.clone())]), None);
-        assert_eq!(Composite::new(vec![(0, one.clone()), (10, one)]), None);
-        assert_eq!(Composite::new(vec![]), None);
+        let one = StripedLayout::new(vec![TargetId(1)], 10).unwrap();
+        assert_eq!(CompositeLayout::new(vec![(10, one.clone()), (10, one.clone()), (20, one.clone())]), None);
+        assert_eq!(CompositeLayout::new(vec![(0, one.clone()), (10, one)]), None);
+        assert_eq!(CompositeLayout::new(vec![]), None);
     }
 
     #[test]
     fn a_map_merges_neighbours_and_repeats_beyond_its_end() {
         let blocks = [4, 4, 5, 4].map(TargetId);
-        let layout = Mapped::new(&blocks, 10).unwrap();
+        let layout = BlockMapLayout::new(&blocks, 10).unwrap();
         for (offset, target, end) in
             [(0, 4, 20), (15, 4, 20), (20, 5, 30), (30, 4, 40), (40, 4, 60), (65, 5, 70)]
         {
             assert_eq!(layout.extent_at(offset), Extent { target: TargetId(target), end });
         }
-        assert_eq!(Mapped::new(&[], 10), None);
-        assert_eq!(Mapped::new(&blocks, 0), None);
-        assert_eq!(Mapped::new(&blocks[..2], 10).unwrap().extent_at(3).end, u64::MAX);
+        assert_eq!(BlockMapLayout::new(&[], 10), None);
+        assert_eq!(BlockMapLayout::new(&blocks, 0), None);
+        assert_eq!(BlockMapLayout::new(&blocks[..2], 10).unwrap().extent_at(3).end, u64::MAX);
     }
 
     #[test]
     fn refuses_no_targets_and_no_stripes() {
-        assert_eq!(Striped::new(vec![], 100), None);
-        assert_eq!(Striped::new(vec![TargetId(7)], 0), None);
+        assert_eq!(StripedLayout::new(vec![], 100), None);
+        assert_eq!(StripedLayout::new(vec![TargetId(7)], 0), None);
     }
 }

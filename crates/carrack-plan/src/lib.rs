@@ -23,15 +23,18 @@ pub mod tuner;
 
 pub use backoff::Backoff;
 pub use bundle::{
-    Bundle, BundleLimits, Bundler, Work, entry_table_bytes, extras_table_bytes, section_table_bytes,
+    Bundle, BundleLimits, Bundler, ReadUnit, entry_table_bytes, extras_table_bytes, section_table_bytes,
 };
 pub use cut::{FileCursor, ObjectExtent};
-pub use layout::{Composite, Extent, Layout, Mapped, SingleTarget, Striped};
-pub use pace::{Pace, RateLimits, Rates};
-pub use policy::{Adaptive, Feed, Policy, RoundRobin, Service, TargetState, Threshold, Verdict, policy};
+pub use layout::{BlockMapLayout, CompositeLayout, Extent, Layout, SingleTarget, StripedLayout};
+pub use pace::{RateCaps, RateLimits, RatePacer};
+pub use policy::{
+    AdaptivePolicy, ArrivalMode, RoundRobinPolicy, SchedulingPolicy, ServedRequest, TargetState,
+    TargetVerdict, ThresholdPolicy, policy,
+};
 pub use queue::TargetQueues;
 pub use spill::{SpillGate, SpillVerdict, SpillWindow};
-pub use timetable::{RateSteps, Timetable, TimetableProblem, minute_of};
+pub use timetable::{RateSteps, RateTimetable, TimetableProblem, minute_of};
 
 /// The examples of the crate's README, as doc tests.
 #[cfg(doctest)]

@@ -14,12 +14,12 @@ const BURST: Duration = Duration::from_millis(50);
 /// One limit: a virtual clock that runs ahead by the time that each charge takes at the rate (GCRA, ITU-T
 /// I.371).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
+pub struct RatePacer {
     /// Time at which all charges are paid.
     paid_at: Duration,
 }
 
-impl Pace {
+impl RatePacer {
     /// Books bytes that are taken now; 0 bytes a second means no limit.
     pub fn charge(&mut self, now: Duration, bytes: u64, bytes_per_s: u64) {
         if bytes_per_s > 0 {
@@ -36,7 +36,7 @@ impl Pace {
 
 /// Bytes a second; 0 for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rates {
+pub struct RateCaps {
     /// For all targets together.
     pub all: u64,
     /// For each target.
@@ -47,21 +47,21 @@ pub struct Rates {
 /// start.
 #[derive(Debug, Default)]
 pub struct RateLimits {
-    rates: Rates,
+    rates: RateCaps,
     /// Rates by the time of the week, with the start in time since 1970.
     steps: Option<(RateSteps, Duration)>,
-    paces: Mutex<Paces>,
+    paces: Mutex<RatePacers>,
 }
 
 #[derive(Debug, Default)]
-struct Paces {
-    all: Pace,
-    each: HashMap<TargetId, Pace>,
+struct RatePacers {
+    all: RatePacer,
+    each: HashMap<TargetId, RatePacer>,
 }
 
 impl RateLimits {
     /// Creates constant limits.
-    pub fn new(rates: Rates) -> RateLimits {
+    pub fn new(rates: RateCaps) -> RateLimits {
         RateLimits { rates, ..RateLimits::default() }
     }
 
@@ -111,14 +111,14 @@ impl RateLimits {
 
     /// Returns the time at which a target's own rate allows the next bytes.
     pub(crate) fn target_free_at(&self, target: TargetId) -> Duration {
-        self.paces().each.get(&target).map_or(Duration::ZERO, Pace::free_at)
+        self.paces().each.get(&target).map_or(Duration::ZERO, RatePacer::free_at)
     }
 
     fn limits_all(&self) -> bool {
         self.rates.all > 0 || self.steps.is_some()
     }
 
-    fn paces(&self) -> MutexGuard<'_, Paces> {
+    fn paces(&self) -> MutexGuard<'_, RatePacers> {
         self.paces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn keeps_to_the_rate_and_grants_a_burst_after_a_rest() {
-        let mut pace = Pace::default();
+        let mut pace = RatePacer::default();
         let mut now = Duration::from_secs(9);
         for _ in 0..100 {
             now = now.max(pace.free_at());
@@ -140,7 +140,7 @@ mod tests {
             (now - Duration::from_secs(9)).abs_diff(Duration::from_millis(990 - 40))
                 < Duration::from_millis(11)
         );
-        let mut free = Pace::default();
+        let mut free = RatePacer::default();
         free.charge(now, 1 << 40, 0);
         assert_eq!(free.free_at(), Duration::ZERO);
     }
@@ -149,7 +149,7 @@ mod tests {
     fn the_lower_of_a_rate_and_what_the_time_says_counts() {
         let s = Duration::from_secs;
         let steps = RateSteps::new(vec![(s(100), 1_000), (s(103), 0)]);
-        let limits = RateLimits::new(Rates { all: 10, each: 0 }).following(steps.clone(), s(100));
+        let limits = RateLimits::new(RateCaps { all: 10, each: 0 }).following(steps.clone(), s(100));
         assert_eq!((limits.rate_of_all(s(0)), limits.rate_of_all(s(5))), (10, 10));
         let limits = RateLimits::default().following(steps, s(100));
         assert_eq!((limits.rate_of_all(s(0)), limits.rate_of_all(s(5))), (1_000, 0));

@@ -1,7 +1,7 @@
 //! The target queues: objects that wait to be read or written, one queue for each storage target (L2).
 //!
 //! Owns the waiting items, the number of items in service at each target, and the rate limits. Must not know
-//! the type of an item, wait, or wake: the engine keeps it behind a lock and does the waiting. A [`Policy`]
+//! the type of an item, wait, or wake: the engine keeps it behind a lock and does the waiting. A [`SchedulingPolicy`]
 //! chooses the next target.
 
 use std::collections::{HashMap, VecDeque};
@@ -11,14 +11,14 @@ use std::time::Duration;
 use carrack_model::TargetId;
 
 use crate::pace::RateLimits;
-use crate::policy::{Policy, RoundRobin, Service, TargetState, Verdict};
+use crate::policy::{RoundRobinPolicy, SchedulingPolicy, ServedRequest, TargetState, TargetVerdict};
 
 /// One FIFO of items for each target, and the choice of the next item.
 ///
 /// A target stays known after its queue ran empty: memory grows with the number of targets, not of items.
 /// Taking costs a few looks at each target at most. The caller bounds the number of items.
 pub struct TargetQueues<T> {
-    policy: Box<dyn Policy>,
+    policy: Box<dyn SchedulingPolicy>,
     limits: Arc<RateLimits>,
     len: usize,
     in_service: usize,
@@ -37,13 +37,13 @@ struct TargetQueue<T> {
 
 impl<T> Default for TargetQueues<T> {
     fn default() -> TargetQueues<T> {
-        TargetQueues::new(Box::new(RoundRobin::new()))
+        TargetQueues::new(Box::new(RoundRobinPolicy::new()))
     }
 }
 
 impl<T> TargetQueues<T> {
     /// Empty queues.
-    pub fn new(policy: Box<dyn Policy>) -> TargetQueues<T> {
+    pub fn new(policy: Box<dyn SchedulingPolicy>) -> TargetQueues<T> {
         TargetQueues {
             policy,
             limits: Arc::default(),
@@ -171,7 +171,7 @@ impl<T> TargetQueues<T> {
     ///
     /// # Panics
     /// If no item of this target is in service.
-    pub fn finished(&mut self, target: TargetId, service: Option<Service>, now: Duration) {
+    pub fn finished(&mut self, target: TargetId, service: Option<ServedRequest>, now: Duration) {
         let index = self.index_of.get(&target).copied();
         let Some(index) = index.filter(|&index| self.states[index].in_service > 0) else {
             panic!("nothing of {target:?} is in service");
@@ -225,7 +225,7 @@ impl<T> TargetQueues<T> {
     }
 
     /// Returns every target seen so far, with the policy's verdict and the bytes taken from it.
-    pub fn verdicts(&self, now: Duration) -> impl Iterator<Item = (&TargetState, Verdict, u64)> {
+    pub fn verdicts(&self, now: Duration) -> impl Iterator<Item = (&TargetState, TargetVerdict, u64)> {
         self.states.iter().enumerate().map(move |(index, state)| {
             (state, self.policy.verdict(now, index), self.queues[index].bytes_taken)
         })
@@ -253,7 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::pace::Rates;
+    use crate::pace::RateCaps;
     use crate::timetable::RateSteps;
 
     fn filled(items: &[(u64, u32)]) -> TargetQueues<u32> {
@@ -361,7 +361,7 @@ mod tests {
     fn rates_hold_back_until_their_time() {
         let ms = Duration::from_millis;
         let mut queues = filled(&[(1, 10), (1, 11), (2, 20), (2, 21)]);
-        queues.keep_to(Arc::new(RateLimits::new(Rates { all: 0, each: 1_000 })));
+        queues.keep_to(Arc::new(RateLimits::new(RateCaps { all: 0, each: 1_000 })));
         assert_eq!(take(&mut queues), Some((1, 10)));
         queues.charge(TargetId(1), 1_000, ms(0));
         assert_eq!(
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(queues.wake_at(ms(0)), Some(ms(950)));
         assert_eq!(queues.take(ms(949)), None);
         assert_eq!(queues.take(ms(950)), Some((TargetId(1), 11)));
-        queues.keep_to(Arc::new(RateLimits::new(Rates { all: 1_000, each: 0 })));
+        queues.keep_to(Arc::new(RateLimits::new(RateCaps { all: 1_000, each: 0 })));
         queues.charge(TargetId(2), 500, ms(1_000));
         queues.push(TargetId(3), 1, 30);
         assert_eq!((queues.take(ms(1_449)), queues.wake_at(ms(1_449))), (None, Some(ms(1_450))));
@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn lanes_keep_to_a_rate_together_and_one_alone_has_all_of_it() {
         let ms = Duration::from_millis;
-        let limits = Arc::new(RateLimits::new(Rates { all: 1_000, each: 500 }));
+        let limits = Arc::new(RateLimits::new(RateCaps { all: 1_000, each: 500 }));
         let mut lanes = [filled(&[(1, 10), (2, 20)]), filled(&[(1, 11), (2, 21)])];
         lanes.iter_mut().for_each(|lane| lane.keep_to(Arc::clone(&limits)));
         fn taken(lane: &mut TargetQueues<u32>, now: Duration) -> Option<u32> {
@@ -424,33 +424,33 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum QueueOperation {
         Push(u64),
         Take,
         /// Finishes one of the items in service, put back before if the flag is set.
         Finish(prop::sample::Index, Option<u64>),
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    fn steps() -> impl Strategy<Value = Vec<QueueOperation>> {
         let step = prop_oneof![
-            3 => (0u64..6).prop_map(Step::Push),
-            3 => Just(Step::Take),
+            3 => (0u64..6).prop_map(QueueOperation::Push),
+            3 => Just(QueueOperation::Take),
             2 => (any::<prop::sample::Index>(), prop::option::weighted(0.3, 0u64..6))
-                .prop_map(|(which, back)| Step::Finish(which, back)),
+                .prop_map(|(which, back)| QueueOperation::Finish(which, back)),
         ];
         prop::collection::vec(step, 0..200)
     }
 
     /// Reference bookkeeping to compare the queues with.
     #[derive(Default)]
-    struct Model {
+    struct QueueModel {
         waiting: HashMap<u64, VecDeque<u32>>,
         serving: Vec<(u64, u32)>,
         /// Takes that passed by an idle target with work.
         passed_by: HashMap<u64, usize>,
     }
 
-    impl Model {
+    impl QueueModel {
         fn len(&self) -> usize {
             self.waiting.values().map(VecDeque::len).sum()
         }
@@ -496,15 +496,15 @@ mod tests {
         fn nothing_is_lost_reordered_or_starved(steps in steps(), depth in 1u32..4) {
             let mut queues = TargetQueues::default();
             (0..6).for_each(|target| queues.set_depth(TargetId(target), depth));
-            let mut model = Model::default();
+            let mut model = QueueModel::default();
             for (item, step) in (0u32..).zip(steps) {
                 match step {
-                    Step::Push(target) => {
+                    QueueOperation::Push(target) => {
                         queues.push(TargetId(target), 1, item);
                         model.waiting.entry(target).or_default().push_back(item);
                     }
-                    Step::Take => model.check_take(take(&mut queues), depth),
-                    Step::Finish(which, back) if !model.serving.is_empty() => {
+                    QueueOperation::Take => model.check_take(take(&mut queues), depth),
+                    QueueOperation::Finish(which, back) if !model.serving.is_empty() => {
                         let (target, item) = model.serving.remove(which.index(model.serving.len()));
                         if let Some(back) = back {
                             queues.push(TargetId(back), 1, item);
@@ -512,7 +512,7 @@ mod tests {
                         }
                         finish(&mut queues, target);
                     }
-                    Step::Finish(..) => {}
+                    QueueOperation::Finish(..) => {}
                 }
                 prop_assert_eq!(queues.len(), model.len());
                 prop_assert_eq!(queues.in_service(), model.serving.len());

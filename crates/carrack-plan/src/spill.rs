@@ -164,7 +164,7 @@ mod tests {
     const MIB: f64 = (1 << 20) as f64;
 
     /// A source, slots, flash and a sink that flow: rates in MiB/s, sizes in MiB.
-    struct Flow {
+    struct SpillSimulation {
         gate: SpillGate,
         source: f64,
         slots: f64,
@@ -175,10 +175,19 @@ mod tests {
         written: f64,
     }
 
-    impl Flow {
-        fn new(source: f64, log: f64) -> Flow {
+    impl SpillSimulation {
+        fn new(source: f64, log: f64) -> SpillSimulation {
             let gate = SpillGate::new(u64::MAX);
-            Flow { gate, source, slots: 256.0, log, in_slots: 0.0, in_log: 0.0, arrived: 0.0, written: 0.0 }
+            SpillSimulation {
+                gate,
+                source,
+                slots: 256.0,
+                log,
+                in_slots: 0.0,
+                in_log: 0.0,
+                arrived: 0.0,
+                written: 0.0,
+            }
         }
 
         /// Runs some windows with this rate of the sink.
@@ -212,8 +221,8 @@ mod tests {
     #[test]
     fn pauses_of_the_sink_are_filled() {
         // The paper's section 5.3: ten seconds of congestion, ten without, slots for a fraction of that.
-        fn rounds(log: f64) -> Flow {
-            let mut flow = Flow::new(400.0, log);
+        fn rounds(log: f64) -> SpillSimulation {
+            let mut flow = SpillSimulation::new(400.0, log);
             for _ in 0..4 {
                 flow.run(1_200.0, 50);
                 flow.run(20.0, 50);
@@ -228,13 +237,13 @@ mod tests {
     #[test]
     fn flash_is_left_alone_where_it_brings_nothing() {
         // The link limits the rate, with and without pauses.
-        let mut flow = Flow::new(1_000.0, 8_192.0);
+        let mut flow = SpillSimulation::new(1_000.0, 8_192.0);
         flow.run(300.0, 100);
         assert_eq!((flow.written, flow.gate.verdict()), (0.0, SpillVerdict::Unneeded));
         flow.run(10.0, 50);
         assert_eq!((flow.written, flow.gate.verdict()), (0.0, SpillVerdict::Pointless));
         // The source limits the rate.
-        let mut flow = Flow::new(300.0, 8_192.0);
+        let mut flow = SpillSimulation::new(300.0, 8_192.0);
         flow.run(1_000.0, 100);
         flow.run(310.0, 100);
         assert_eq!((flow.written, flow.gate.verdict()), (0.0, SpillVerdict::Unneeded));
@@ -256,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_sink_that_stays_slow_does_not_wear_it_out() {
-        let mut flow = Flow::new(400.0, 1_000_000.0);
+        let mut flow = SpillSimulation::new(400.0, 1_000_000.0);
         flow.run(1_000.0, 100);
         flow.run(100.0, 1_000);
         let written = flow.written;

@@ -13,7 +13,7 @@ const DAY_MINUTES: u16 = 24 * 60;
 
 /// Rates by day and time, in bytes a second; 0 is no limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timetable {
+pub struct RateTimetable {
     spans: Vec<WeekSpan>,
     otherwise: u64,
 }
@@ -42,7 +42,7 @@ pub enum TimetableProblem {
     TwoRests,
 }
 
-impl Timetable {
+impl RateTimetable {
     /// Parses `mon-fri 08:00-18:00 100MB, sat 1GB, 2GB`. The first matching entry counts. A rate alone is for
     /// the rest of the week, which has no limit without it; `off` is no limit. `rate` parses a rate.
     ///
@@ -51,7 +51,7 @@ impl Timetable {
     pub fn parse(
         text: &str,
         rate: impl Fn(&str) -> Result<u64, String>,
-    ) -> Result<Timetable, TimetableProblem> {
+    ) -> Result<RateTimetable, TimetableProblem> {
         let (mut spans, mut otherwise) = (Vec::new(), None);
         for entry in text.split(',') {
             let mut words: Vec<&str> = entry.split_whitespace().collect();
@@ -69,7 +69,7 @@ impl Timetable {
             let (days, (from, to)) = days.zip(times).ok_or(wrong)?;
             spans.push(WeekSpan { days, from, to, rate });
         }
-        Ok(Timetable { spans, otherwise: otherwise.unwrap_or(0) })
+        Ok(RateTimetable { spans, otherwise: otherwise.unwrap_or(0) })
     }
 
     /// Returns the rate at a minute of a day, counted from Monday, 0, on.
@@ -161,8 +161,8 @@ impl RateSteps {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Timetable, TimetableProblem> {
-        Timetable::parse(text, |rate| rate.parse().map_err(|_| format!("no rate: {rate}")))
+    fn parse(text: &str) -> Result<RateTimetable, TimetableProblem> {
+        RateTimetable::parse(text, |rate| rate.parse().map_err(|_| format!("no rate: {rate}")))
     }
 
     #[test]

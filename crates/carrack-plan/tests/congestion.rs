@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use carrack_model::{PolicyChoice, TargetId};
-use carrack_plan::{Feed, Service, TargetQueues, policy};
+use carrack_plan::{ArrivalMode, ServedRequest, TargetQueues, policy};
 
 const MIB: u64 = 1 << 20;
 const NORMAL: Duration = Duration::from_millis(64);
@@ -66,8 +66,8 @@ impl Experiment {
         }
     }
 
-    fn feed(&self) -> Feed {
-        if self.window == usize::MAX { Feed::Queued } else { Feed::Arriving }
+    fn feed(&self) -> ArrivalMode {
+        if self.window == usize::MAX { ArrivalMode::Queued } else { ArrivalMode::Arriving }
     }
 
     /// How long it takes to serve everything.
@@ -101,7 +101,7 @@ impl Experiment {
                 (Some(end), wake) if wake.is_none_or(|wake| end <= wake) => {
                     now = end;
                     if let Some(Reverse((_, target, began))) = running.pop() {
-                        let service = Service { time: now - began, bytes: MIB };
+                        let service = ServedRequest { time: now - began, bytes: MIB };
                         queues.finished(TargetId(target), Some(service), now);
                     }
                 }
@@ -207,7 +207,8 @@ fn what_is_always_congested_is_served_too() {
 #[test]
 fn nice_leaves_a_shared_target_to_others() {
     // One target, and somebody else who doubles every service time: of the time, at most a fifth is ours.
-    let mut queues = TargetQueues::new(policy(&PolicyChoice::Adaptive { nice: true }, 8, Feed::Queued));
+    let mut queues =
+        TargetQueues::new(policy(&PolicyChoice::Adaptive { nice: true }, 8, ArrivalMode::Queued));
     queues.set_depth(TargetId(0), 8);
     (0..200).for_each(|_| queues.push(TargetId(0), MIB, ()));
     let mut now = Duration::ZERO;
@@ -223,7 +224,7 @@ fn nice_leaves_a_shared_target_to_others() {
         now += time;
         ours += NORMAL;
         served += 1;
-        queues.finished(target, Some(Service { time, bytes: MIB }), now);
+        queues.finished(target, Some(ServedRequest { time, bytes: MIB }), now);
     }
     assert!(ours < now.mul_f64(0.25), "{ours:?} of {now:?}");
 }

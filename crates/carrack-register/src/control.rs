@@ -1,10 +1,10 @@
 //! The operations of users on transfers, in a fleet or in the queue of one machine.
 
-use carrack_options::Trouble;
+use carrack_options::UserError;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
-use crate::records::{MoverRecord, Submission, TransferRecord};
+use crate::records::{MoverRecord, TransferRecord, TransferSubmission};
 
 /// The reason why an operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -28,15 +28,15 @@ pub enum ControlError {
     Away(String),
 }
 
-impl From<Trouble> for ControlError {
-    fn from(trouble: Trouble) -> ControlError {
+impl From<UserError> for ControlError {
+    fn from(trouble: UserError) -> ControlError {
         ControlError::Refused { message: trouble.message, hint: trouble.hint.unwrap_or_default() }
     }
 }
 
 /// An order about a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum TransferOrder {
     /// Ends the transfer. Complete files at the destination stay.
     Cancel,
     /// Pauses the transfer: nothing is moved until it is resumed.
@@ -46,12 +46,12 @@ pub enum Order {
 }
 
 /// The operations. `user` is the authenticated user who asks.
-pub trait Control: Send + Sync {
+pub trait TransferControl: Send + Sync {
     /// Takes a transfer over and returns its queued record. The record is durable when this returns.
     fn submit(
         &self,
         user: &str,
-        submission: Submission,
+        submission: TransferSubmission,
     ) -> BoxFuture<'_, Result<TransferRecord, ControlError>>;
 
     /// A transfer, finished or not. `id` may be a unique prefix.
@@ -71,7 +71,7 @@ pub trait Control: Send + Sync {
         &self,
         user: &str,
         id: &str,
-        order: Order,
+        order: TransferOrder,
     ) -> BoxFuture<'_, Result<TransferRecord, ControlError>>;
 
     /// The transfer now and after each change, a few times a second at most. Ends after a record of the

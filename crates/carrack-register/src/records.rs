@@ -8,7 +8,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use carrack_options::Options;
+pub use carrack_options::TransferOptions;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -26,7 +26,7 @@ pub const DELETION_VERSION: u32 = 3;
 /// A path at a site, as users write it: `alcf:/projects/x`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Location {
+pub struct SiteLocation {
     /// The site's name.
     pub site: String,
     /// The absolute path, as typed: a trailing slash means the contents of a directory.
@@ -35,7 +35,7 @@ pub struct Location {
 
 /// The reason why a location is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotALocation {
+pub enum BadSiteLocation {
     /// There is no colon.
     #[error("{0:?} names no site (write SITE:/path)")]
     NoSite(String),
@@ -57,40 +57,40 @@ pub fn is_name(name: &str) -> bool {
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
-impl FromStr for Location {
-    type Err = NotALocation;
+impl FromStr for SiteLocation {
+    type Err = BadSiteLocation;
 
-    fn from_str(text: &str) -> Result<Location, NotALocation> {
-        let (site, path) = text.split_once(':').ok_or_else(|| NotALocation::NoSite(text.into()))?;
+    fn from_str(text: &str) -> Result<SiteLocation, BadSiteLocation> {
+        let (site, path) = text.split_once(':').ok_or_else(|| BadSiteLocation::NoSite(text.into()))?;
         if !is_name(site) {
-            return Err(NotALocation::BadSite(site.into()));
+            return Err(BadSiteLocation::BadSite(site.into()));
         }
         if !path.starts_with('/') {
-            return Err(NotALocation::Relative(path.into()));
+            return Err(BadSiteLocation::Relative(path.into()));
         }
         if path.contains('\0') || path.split('/').any(|part| part == "..") {
-            return Err(NotALocation::BadPath(path.into()));
+            return Err(BadSiteLocation::BadPath(path.into()));
         }
-        Ok(Location { site: site.into(), path: path.into() })
+        Ok(SiteLocation { site: site.into(), path: path.into() })
     }
 }
 
-impl TryFrom<String> for Location {
-    type Error = NotALocation;
+impl TryFrom<String> for SiteLocation {
+    type Error = BadSiteLocation;
 
-    fn try_from(text: String) -> Result<Location, NotALocation> {
+    fn try_from(text: String) -> Result<SiteLocation, BadSiteLocation> {
         text.parse()
     }
 }
 
-impl fmt::Display for Location {
+impl fmt::Display for SiteLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.site, self.path)
     }
 }
 
-impl From<Location> for String {
-    fn from(location: Location) -> String {
+impl From<SiteLocation> for String {
+    fn from(location: SiteLocation) -> String {
         location.to_string()
     }
 }
@@ -98,16 +98,17 @@ impl From<Location> for String {
 /// A user's request for a transfer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Submission {
+#[cfg_attr(feature = "openapi", schema(as = Submission))]
+pub struct TransferSubmission {
     /// The source: a file, or a directory with all of its contents; `SITE:/path`.
     #[cfg_attr(feature = "openapi", schema(value_type = String, example = "local:/data/run7/"))]
-    pub source: Location,
+    pub source: SiteLocation,
     /// The destination, with the meaning that `carrack cp -r` gives it; `SITE:/path`.
     #[cfg_attr(feature = "openapi", schema(value_type = String, example = "local:/backup/run7"))]
-    pub destination: Location,
+    pub destination: SiteLocation,
     /// The options of the transfer.
     #[serde(default)]
-    pub options: Options,
+    pub options: TransferOptions,
     /// 0 to 9, by default 5. The share of a transfer is half as large again for each step.
     #[serde(default = "middle_priority")]
     #[cfg_attr(feature = "openapi", schema(maximum = 9))]
@@ -134,7 +135,7 @@ pub struct Umask(u16);
 /// A text that is not a umask.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no umask: octal digits are, from 0 to 0777")]
-pub struct NotAUmask(String);
+pub struct BadUmask(String);
 
 impl Umask {
     /// The umask in the bits of a mode.
@@ -149,19 +150,19 @@ impl Umask {
 }
 
 impl FromStr for Umask {
-    type Err = NotAUmask;
+    type Err = BadUmask;
 
-    fn from_str(text: &str) -> Result<Umask, NotAUmask> {
+    fn from_str(text: &str) -> Result<Umask, BadUmask> {
         let are_digits = (1..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
         let bits = u16::from_str_radix(text, 8).ok().filter(|&bits| are_digits && bits <= 0o777);
-        bits.map(Umask).ok_or_else(|| NotAUmask(text.into()))
+        bits.map(Umask).ok_or_else(|| BadUmask(text.into()))
     }
 }
 
 impl TryFrom<String> for Umask {
-    type Error = NotAUmask;
+    type Error = BadUmask;
 
-    fn try_from(text: String) -> Result<Umask, NotAUmask> {
+    fn try_from(text: String) -> Result<Umask, BadUmask> {
         text.parse()
     }
 }
@@ -181,7 +182,7 @@ impl From<Umask> for String {
 /// The latest start from now, in milliseconds: a later one is an error of the clock or the unit.
 const START_AHEAD_MAX_MS: u64 = 366 * 24 * 3600 * 1000;
 
-impl Submission {
+impl TransferSubmission {
     /// Returns true if the start time is plausible.
     pub fn has_possible_start(&self, now_ms: u64) -> bool {
         self.not_before_ms.is_none_or(|start_ms| start_ms <= now_ms.saturating_add(START_AHEAD_MAX_MS))
@@ -195,7 +196,8 @@ fn middle_priority() -> u8 {
 /// The directories of a transfer, after both ends were examined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Leg {
+#[cfg_attr(feature = "openapi", schema(as = Leg))]
+pub struct TransferLeg {
     /// A directory at the source's site, without a trailing slash.
     pub source: String,
     /// A directory at the sink's site, which need not exist.
@@ -216,7 +218,7 @@ pub enum TransferState {
     Running,
     /// The user has paused it.
     Paused,
-    /// Everything was tried; [`Tally::entries_failed`] shows whether all of it succeeded.
+    /// Everything was tried; [`TransferTally::entries_failed`] shows whether all of it succeeded.
     Done,
     /// The transfer could not be continued.
     Failed,
@@ -247,8 +249,9 @@ impl fmt::Display for TransferState {
 /// The progress of a transfer. Its totals only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = Tally))]
 #[serde(default)]
-pub struct Tally {
+pub struct TransferTally {
     /// Files and links that the scan has found so far.
     pub files_found: u64,
     /// Bytes of these files.
@@ -282,7 +285,8 @@ pub struct Tally {
 /// An entry that could not be copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Failure {
+#[cfg_attr(feature = "openapi", schema(as = Failure))]
+pub struct EntryCopyFailure {
     /// The path below the leg's directories, or the whole path if one machine has copied it. Bytes that are
     /// not UTF-8 are escaped.
     pub path: String,
@@ -295,8 +299,9 @@ pub struct Failure {
 /// A socket, pipe or device, which is left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Skipped {
-    /// As [`Failure::path`].
+#[cfg_attr(feature = "openapi", schema(as = Skipped))]
+pub struct SkippedEntry {
+    /// As [`EntryCopyFailure::path`].
     pub path: String,
     /// The kind of entry, such as "a socket".
     pub reason: String,
@@ -327,7 +332,7 @@ pub struct TransferRecord {
     /// 16 hexadecimal digits.
     pub id: String,
     /// The user's request.
-    pub submission: Submission,
+    pub submission: TransferSubmission,
     /// The user who submitted it.
     pub user: String,
     /// The transfer's state.
@@ -342,7 +347,7 @@ pub struct TransferRecord {
     pub ended_ms: Option<u64>,
     /// The directories of the transfer, once both ends were examined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leg: Option<Leg>,
+    pub leg: Option<TransferLeg>,
     /// True if an earlier transfer between the same directories has left journals: their objects are not sent
     /// again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -353,13 +358,13 @@ pub struct TransferRecord {
     pub leftovers_cleared: bool,
     /// The transfer's progress.
     #[serde(default)]
-    pub tally: Tally,
+    pub tally: TransferTally,
     /// The first entries that could not be copied, [`FAILURES_KEPT`] at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub failures: Vec<Failure>,
+    pub failures: Vec<EntryCopyFailure>,
     /// The first entries that were left out, [`FAILURES_KEPT`] at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedEntry>,
     /// The metadata that could not be kept at the destination, a line for each kind and reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<String>,
@@ -383,8 +388,13 @@ pub struct TransferRecord {
 
 impl TransferRecord {
     /// A new record in the state queued.
-    pub fn queued(id: String, user: &str, submission: Submission, submitted_ms: u64) -> TransferRecord {
-        let has_options = submission.options != Options::default();
+    pub fn queued(
+        id: String,
+        user: &str,
+        submission: TransferSubmission,
+        submitted_ms: u64,
+    ) -> TransferRecord {
+        let has_options = submission.options != TransferOptions::default();
         TransferRecord {
             version: if has_options { OPTIONS_VERSION } else { RECORD_VERSION },
             id,
@@ -397,7 +407,7 @@ impl TransferRecord {
             leg: None,
             resumes: false,
             leftovers_cleared: false,
-            tally: Tally::default(),
+            tally: TransferTally::default(),
             failures: Vec::new(),
             skipped: Vec::new(),
             losses: Vec::new(),
@@ -561,11 +571,11 @@ mod tests {
 
     #[test]
     fn locations_are_read_as_they_are_shown() {
-        let location: Location = "alcf:/projects/x/".parse().unwrap();
+        let location: SiteLocation = "alcf:/projects/x/".parse().unwrap();
         assert_eq!((&*location.site, &*location.path), ("alcf", "/projects/x/"));
         assert_eq!(location.to_string(), "alcf:/projects/x/");
         for bad in ["/projects", "alcf", ":/x", "a b:/x", "alcf:x", "alcf:/x/../y", "alcf:/\0"] {
-            assert!(bad.parse::<Location>().is_err(), "{bad}");
+            assert!(bad.parse::<SiteLocation>().is_err(), "{bad}");
         }
     }
 
@@ -600,7 +610,7 @@ mod tests {
         let text = r#"{"version":1,"id":"0123456789abcdef","submission":{"source":"a:/x","destination":"b:/y","mood":"good"},
             "user":"alice","state":"queued","submitted_ms":7,"weather":"fine"}"#;
         let record: TransferRecord = serde_json::from_str(text).unwrap();
-        assert_eq!((record.submission.priority, record.tally), (5, Tally::default()));
+        assert_eq!((record.submission.priority, record.tally), (5, TransferTally::default()));
         let text = text.replace("b:/y", "nowhere");
         assert!(serde_json::from_str::<TransferRecord>(&text).is_err());
     }

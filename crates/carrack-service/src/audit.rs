@@ -10,18 +10,18 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use carrack_trust::Identity;
+use carrack_trust::ProvedIdentity;
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::errand::Work;
-use crate::log::Log;
+use crate::log::DaemonLog;
+use crate::session_messages::AuditedWork;
 
 /// The end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
+pub enum SessionEnding {
     /// Everything requested was done.
     Ok,
     /// Some entries failed.
@@ -36,7 +36,7 @@ pub enum Ending {
 
 /// A line of the log.
 #[derive(Debug, Serialize)]
-pub struct Entry<'a> {
+pub struct AuditEntry<'a> {
     /// Time of the session's end (RFC 3339, UTC).
     pub time: String,
     /// The daemon's number for the session.
@@ -44,10 +44,10 @@ pub struct Entry<'a> {
     /// The client's address and port.
     pub from: String,
     /// The client's identity, and its source.
-    pub who: Option<&'a Identity>,
+    pub who: Option<&'a ProvedIdentity>,
     /// The client's request.
     #[serde(flatten)]
-    pub work: Option<&'a Work>,
+    pub work: Option<&'a AuditedWork>,
     /// Bytes of content.
     pub bytes: u64,
     /// Regular files.
@@ -57,7 +57,7 @@ pub struct Entry<'a> {
     /// Time from the first byte to the end.
     pub seconds: f64,
     /// The result.
-    pub result: Ending,
+    pub result: SessionEnding,
     /// The reason of the result.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: &'a str,
@@ -65,21 +65,21 @@ pub struct Entry<'a> {
 
 /// The log's file.
 #[derive(Debug)]
-pub struct Audit {
+pub struct AuditLog {
     path: Option<PathBuf>,
     file: Option<File>,
     works: bool,
-    log: Log,
+    log: DaemonLog,
 }
 
-impl Audit {
+impl AuditLog {
     /// Opens the log; without a path, lines go to standard error.
     ///
     /// # Errors
     /// The system's error, if the file can't be opened.
-    pub fn open(path: Option<&Path>, log: Log) -> io::Result<Audit> {
+    pub fn open(path: Option<&Path>, log: DaemonLog) -> io::Result<AuditLog> {
         let file = path.map(open).transpose()?;
-        Ok(Audit { path: path.map(Path::to_path_buf), file, works: true, log })
+        Ok(AuditLog { path: path.map(Path::to_path_buf), file, works: true, log })
     }
 
     /// Opens the log again, possibly at another path. If that fails, the open file stays in use.
@@ -93,7 +93,7 @@ impl Audit {
     }
 
     /// Writes a line, with one call.
-    pub fn write(&mut self, entry: &Entry<'_>) {
+    pub fn write(&mut self, entry: &AuditEntry<'_>) {
         let line = match serde_json::to_string(entry) {
             Ok(line) => line + "\n",
             Err(error) => {
@@ -135,8 +135,8 @@ pub fn now() -> String {
 mod tests {
     use super::*;
 
-    fn entry(reason: &str) -> Entry<'_> {
-        Entry {
+    fn entry(reason: &str) -> AuditEntry<'_> {
+        AuditEntry {
             time: now(),
             session: 3,
             from: "[::1]:5".into(),
@@ -146,7 +146,7 @@ mod tests {
             files: 2,
             failed: 0,
             seconds: 0.5,
-            result: Ending::Refused,
+            result: SessionEnding::Refused,
             reason,
         }
     }
@@ -160,7 +160,7 @@ mod tests {
     fn a_line_is_one_line_whatever_it_says() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit");
-        let mut audit = Audit::open(Some(&path), Log::default()).unwrap();
+        let mut audit = AuditLog::open(Some(&path), DaemonLog::default()).unwrap();
         audit.write(&entry("a\nb\"c"));
         std::fs::rename(&path, directory.path().join("old")).unwrap();
         audit.write(&entry("still the old file"));
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_stops_nothing() {
-        let mut audit = Audit::open(Some(Path::new("/dev/full")), Log::default()).unwrap();
+        let mut audit = AuditLog::open(Some(Path::new("/dev/full")), DaemonLog::default()).unwrap();
         audit.write(&entry("lost"));
         assert!(!audit.works);
     }

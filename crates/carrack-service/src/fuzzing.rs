@@ -6,12 +6,12 @@ use std::os::unix::net::UnixStream;
 
 use carrack_wire::auth::ListenerNonce;
 
-use crate::errand::{Charge, Errand, Inbox, ToParent, frame, receive};
 use crate::parent::{ConnectionKind, kind_of};
+use crate::session_messages::{SessionErrand, SessionInbox, SessionMessage, SessionSetup, frame, receive};
 
 /// The parent's decision about a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judgement {
+pub enum ConnectionJudgement {
     /// It waits for more bytes.
     Waits,
     /// It gets a process.
@@ -23,12 +23,12 @@ pub enum Judgement {
 }
 
 /// Returns the decision about a connection with these first bytes, of `there` bytes received in all.
-pub fn judged(start: &[u8], there: usize) -> Judgement {
+pub fn judged(start: &[u8], there: usize) -> ConnectionJudgement {
     match kind_of(start, there) {
-        ConnectionKind::Unknown => Judgement::Waits,
-        ConnectionKind::Control => Judgement::Control,
-        ConnectionKind::Data(nonce) => Judgement::Data(nonce),
-        ConnectionKind::Foreign | ConnectionKind::Gone => Judgement::Closed,
+        ConnectionKind::Unknown => ConnectionJudgement::Waits,
+        ConnectionKind::Control => ConnectionJudgement::Control,
+        ConnectionKind::Data(nonce) => ConnectionJudgement::Data(nonce),
+        ConnectionKind::Foreign | ConnectionKind::Gone => ConnectionJudgement::Closed,
     }
 }
 
@@ -48,7 +48,7 @@ pub fn heard_by_parent(inbox: &mut ParentInbox, socket: &UnixStream) -> io::Resu
 
 /// Received bytes of one session.
 #[derive(Debug, Default)]
-pub struct ParentInbox(Inbox);
+pub struct ParentInbox(SessionInbox);
 
 impl ParentInbox {
     /// Returns the number of bytes that wait for the rest of their frame.
@@ -59,7 +59,7 @@ impl ParentInbox {
 
 /// Returns true if the body of a frame is a message to the parent.
 pub fn is_to_parent(body: &[u8]) -> bool {
-    serde_json::from_slice::<ToParent>(body).is_ok()
+    serde_json::from_slice::<SessionMessage>(body).is_ok()
 }
 
 /// Parses the parent's first messages as a session's process does.
@@ -67,7 +67,7 @@ pub fn is_to_parent(body: &[u8]) -> bool {
 /// # Errors
 /// The error for which the process ends.
 pub fn heard_by_session(socket: &mut UnixStream) -> io::Result<(String, u64)> {
-    let charge: Charge = receive(socket)?;
-    let errand: Errand = receive(socket)?;
+    let charge: SessionSetup = receive(socket)?;
+    let errand: SessionErrand = receive(socket)?;
     Ok((charge.config, errand.session))
 }

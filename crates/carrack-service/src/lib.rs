@@ -14,7 +14,6 @@ pub mod api;
 mod audit;
 mod child;
 mod config;
-mod errand;
 #[doc(hidden)]
 pub mod fuzzing;
 mod log;
@@ -22,13 +21,14 @@ mod material;
 mod parent;
 mod path;
 pub mod queue;
+mod session_messages;
 pub mod sharing;
 
 pub use child::serve_session;
 pub use config::{
-    Config, ConfigError, DEFAULT_PORT, DEFAULT_SHARING_SOCKET, DEFAULT_SOCKET, Export, Limits,
-    MAX_CONFIG_BYTES, QueueConfig, Rule, SharingConfig,
+    AccessRule, ConfigError, DEFAULT_PORT, DEFAULT_SHARING_SOCKET, DEFAULT_SOCKET, DaemonConfig,
+    DaemonLimits, ExportConfig, MAX_CONFIG_BYTES, QueueConfig, SharingConfig,
 };
-pub use log::{Log, Verbosity};
-pub use material::{Material, MaterialError};
-pub use parent::{Plan, ServeError, check, serve, serve_local_of};
+pub use log::{DaemonLog, LogVerbosity};
+pub use material::{CredentialMaterial, MaterialError};
+pub use parent::{ServeError, ServePlan, check, serve, serve_local_of};

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// The log's verbosity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Verbosity {
+pub enum LogVerbosity {
     /// Warnings only.
     Quiet,
     /// Also beginnings and ends.
@@ -20,9 +20,9 @@ pub enum Verbosity {
 
 /// A log, which writes lines. Copies share no state.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Log(pub Verbosity);
+pub struct DaemonLog(pub LogVerbosity);
 
-impl Log {
+impl DaemonLog {
     /// Logs a warning for the administrator.
     pub fn warn(self, line: impl Display) {
         // With one call, as the sessions write to the same stream. There is no other place to report an
@@ -33,14 +33,14 @@ impl Log {
 
     /// Logs a beginning or an end.
     pub fn note(self, line: impl Display) {
-        if self.0 >= Verbosity::Normal {
+        if self.0 >= LogVerbosity::Normal {
             self.warn(line);
         }
     }
 
     /// Logs a detail.
     pub fn detail(self, line: impl FnOnce() -> String) {
-        if self.0 >= Verbosity::Verbose {
+        if self.0 >= LogVerbosity::Verbose {
             self.warn(line());
         }
     }

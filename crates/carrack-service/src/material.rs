@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_trust::{PlacesError, PublicKeys, ServerTrust, TlsError, TokenKeys, TokenKeysError, read_secret};
+use carrack_trust::{
+    CredentialPathsError, PublicKeys, ServerTrust, TlsConfigError, TokenKeys, TokenKeysError, read_secret,
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::config::Config;
+use crate::config::DaemonConfig;
 
 /// The longest file, in bytes: twice the size of a list of a million revoked certificates.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -20,7 +22,7 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 /// The contents of the files. Bytes that are no UTF-8 are invalid in PEM and in ssh's format too, and become
 /// replacement characters.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Material {
+pub struct CredentialMaterial {
     certificate: String,
     key: String,
     client_cas: String,
@@ -31,7 +33,7 @@ pub struct Material {
     revoked_tokens: String,
 }
 
-impl fmt::Debug for Material {
+impl fmt::Debug for CredentialMaterial {
     /// Leaves the key out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Material(…)")
@@ -43,7 +45,7 @@ impl fmt::Debug for Material {
 pub enum MaterialError {
     /// Missing files.
     #[error("{}", missing(.0))]
-    Missing(Vec<Absent>),
+    Missing(Vec<AbsentFile>),
     /// An unreadable file.
     #[error("{what}, {path:?}: {error}")]
     Unreadable {
@@ -56,10 +58,10 @@ pub enum MaterialError {
     },
     /// The key is unreadable, or readable for too many users.
     #[error("the daemon's key: {0}")]
-    Key(#[from] PlacesError),
+    Key(#[from] CredentialPathsError),
     /// The files make no valid TLS configuration.
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Tls(#[from] TlsConfigError),
     /// An issuer's keys are invalid.
     #[error(transparent)]
     Tokens(#[from] TokenKeysError),
@@ -67,13 +69,13 @@ pub enum MaterialError {
 
 /// A missing file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Absent {
+pub struct AbsentFile {
     what: &'static str,
     path: PathBuf,
     command: &'static str,
 }
 
-fn missing(absent: &[Absent]) -> String {
+fn missing(absent: &[AbsentFile]) -> String {
     let each = absent.iter().map(|file| format!("{} ({})", file.what, file.path.display()));
     format!("not there yet: {}", each.collect::<Vec<_>>().join(", "))
 }
@@ -99,7 +101,7 @@ impl MaterialError {
                 steps.push("move what they make to these paths".to_owned());
                 format!("a site without a CA makes one: {}", steps.join(", then "))
             }
-            MaterialError::Key(PlacesError::Exposed(path)) => {
+            MaterialError::Key(CredentialPathsError::Exposed(path)) => {
                 format!("`chmod 600 {}`", path.display())
             }
             MaterialError::Tls(error) => error.hint().unwrap_or("check the file").to_owned(),
@@ -111,14 +113,14 @@ impl MaterialError {
     }
 }
 
-impl Material {
+impl CredentialMaterial {
     /// Reads all files that `config` names. Missing files are reported together.
     ///
     /// # Errors
     /// All missing files, or the first unreadable one.
-    pub fn read(config: &Config) -> Result<Material, MaterialError> {
+    pub fn read(config: &DaemonConfig) -> Result<CredentialMaterial, MaterialError> {
         let tls = &config.tls;
-        let mut reader = Reader::default();
+        let mut reader = MaterialReader::default();
         let certificate = reader.text("the daemon's certificate", &tls.certificate, OF_SERVER)?;
         let key = reader.secret("its key", &tls.key, OF_SERVER)?;
         let client_cas = reader.all("the clients' CA", &tls.client_ca, OF_AUTHORITY)?;
@@ -133,7 +135,15 @@ impl Material {
         if !reader.absent.is_empty() {
             return Err(MaterialError::Missing(reader.absent));
         }
-        Ok(Material { certificate, key, client_cas, crls, public_keys, issuer_keys, revoked_tokens })
+        Ok(CredentialMaterial {
+            certificate,
+            key,
+            client_cas,
+            crls,
+            public_keys,
+            issuer_keys,
+            revoked_tokens,
+        })
     }
 
     /// Returns the daemon's credentials and trust. `notices` gets the lines of the public keys that can admit
@@ -158,7 +168,7 @@ impl Material {
     ///
     /// # Errors
     /// The first issuer with invalid keys.
-    pub fn token_keys(&self, config: &Config) -> Result<TokenKeys, TokenKeysError> {
+    pub fn token_keys(&self, config: &DaemonConfig) -> Result<TokenKeys, TokenKeysError> {
         let mut keys = TokenKeys::default();
         for (issuer, pem) in config.tokens.issuers.iter().zip(&self.issuer_keys) {
             keys.add_issuer(&issuer.name, &issuer.audience, pem.as_bytes())?;
@@ -174,7 +184,7 @@ impl Material {
     ///
     /// # Errors
     /// The error with which every session would fail.
-    pub fn check(&self, config: &Config) -> Result<Vec<String>, MaterialError> {
+    pub fn check(&self, config: &DaemonConfig) -> Result<Vec<String>, MaterialError> {
         let mut notices = Vec::new();
         carrack_trust::server_config(&self.trust(&mut notices))?;
         self.token_keys(config)?;
@@ -183,11 +193,11 @@ impl Material {
 }
 
 #[derive(Default)]
-struct Reader {
-    absent: Vec<Absent>,
+struct MaterialReader {
+    absent: Vec<AbsentFile>,
 }
 
-impl Reader {
+impl MaterialReader {
     fn text(
         &mut self,
         what: &'static str,
@@ -208,7 +218,7 @@ impl Reader {
         command: &'static str,
     ) -> Result<String, MaterialError> {
         match read_secret(path) {
-            Err(PlacesError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
+            Err(CredentialPathsError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
                 Ok(self.lacks(what, path, command))
             }
             Err(error) => Err(error.into()),
@@ -231,7 +241,7 @@ impl Reader {
     }
 
     fn lacks(&mut self, what: &'static str, path: &Path, command: &'static str) -> String {
-        self.absent.push(Absent { what, path: path.to_path_buf(), command });
+        self.absent.push(AbsentFile { what, path: path.to_path_buf(), command });
         String::new()
     }
 }

@@ -9,5 +9,5 @@ pub mod health;
 mod meta_server;
 mod settings;
 
-pub use meta_server::{MetaServer, Refusal};
+pub use meta_server::{BatchRefusal, MetaServer};
 pub use settings::{DEFAULT_CLASS, SharingSettings, SiteSharing};

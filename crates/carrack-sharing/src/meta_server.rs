@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_model::limits::CLASS_BYTES_MAX;
-use carrack_plan::grants::{Answer, Ask, Batch, GrantServer, Held, Load, Moved, TargetView};
+use carrack_plan::grants::{
+    ComputeLoad, GrantBatch, GrantReply, GrantRequest, GrantServer, HeldGrant, MovedBytes, TargetView,
+};
 
 use super::health::{HealthSettings, HealthThread};
 use super::settings::{DEFAULT_CLASS, SharingSettings};
@@ -28,7 +30,7 @@ const SEPARATOR: char = '/';
 
 /// The reason why a batch is refused. Its client continues as if no other transfer shared the file system.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum BatchRefusal {
     /// The batch names too many targets.
     #[error("a batch can speak of {TARGETS_OF_BATCH_MAX} targets, not of {0}")]
     TooMany(usize),
@@ -45,19 +47,19 @@ pub enum Refusal {
     Full(usize),
 }
 
-impl Refusal {
+impl BatchRefusal {
     /// Advice for the client.
     pub fn hint(&self) -> &'static str {
         match self {
-            Refusal::TooMany(_) => "ask for those that have the most work, and for the rest later",
-            Refusal::Name { .. } => "take a target's name from `carrack targets`, or a shorter name",
-            Refusal::Full(_) => "begin fewer transfers at a time",
+            BatchRefusal::TooMany(_) => "ask for those that have the most work, and for the rest later",
+            BatchRefusal::Name { .. } => "take a target's name from `carrack targets`, or a shorter name",
+            BatchRefusal::Full(_) => "begin fewer transfers at a time",
         }
     }
 
     /// Returns true if the same request may succeed later.
     pub fn may_pass(&self) -> bool {
-        matches!(self, Refusal::Full(_))
+        matches!(self, BatchRefusal::Full(_))
     }
 }
 
@@ -94,11 +96,11 @@ impl MetaServer {
     ///
     /// # Errors
     /// A limit that the batch exceeds. The batch then has no effect.
-    pub fn answer(&self, caller: &str, batch: Batch) -> Result<Answer, Refusal> {
+    pub fn answer(&self, caller: &str, batch: GrantBatch) -> Result<GrantReply, BatchRefusal> {
         check(&batch)?;
         let client = format!("{caller}{SEPARATOR}{}", batch.client);
         let class = if batch.class == DEFAULT_CLASS { String::new() } else { batch.class };
-        let batch = Batch { client, class, ..batch };
+        let batch = GrantBatch { client, class, ..batch };
         let mut server = self.server();
         if !server.knows(&batch.client) {
             make_room(&server, caller)?;
@@ -134,7 +136,7 @@ impl MetaServer {
     }
 
     /// Sets a target's present and expected load by computation.
-    pub fn set_load(&self, target: &str, load: Load) {
+    pub fn set_load(&self, target: &str, load: ComputeLoad) {
         self.server().set_load(target, load, self.now());
     }
 
@@ -167,11 +169,11 @@ fn is_of(target: &str, name: &str) -> bool {
     name.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn check(batch: &Batch) -> Result<(), Refusal> {
+fn check(batch: &GrantBatch) -> Result<(), BatchRefusal> {
     let lists = [batch.asks.len(), batch.held.len(), batch.returns.len(), batch.moved.len()];
     let count = lists.into_iter().max().unwrap_or(0);
     if count > TARGETS_OF_BATCH_MAX {
-        return Err(Refusal::TooMany(count));
+        return Err(BatchRefusal::TooMany(count));
     }
     name(&batch.client, "a client's name", CLIENT_BYTES_MAX)?;
     if !batch.session.is_empty() {
@@ -180,23 +182,23 @@ fn check(batch: &Batch) -> Result<(), Refusal> {
     if !batch.class.is_empty() {
         name(&batch.class, "a class's name", CLASS_BYTES_MAX)?;
     }
-    let asked = batch.asks.iter().map(|Ask { target, .. }| target);
-    let held = batch.held.iter().chain(&batch.returns).map(|Held { target, .. }| target);
-    let moved = batch.moved.iter().map(|Moved { target, .. }| target);
+    let asked = batch.asks.iter().map(|GrantRequest { target, .. }| target);
+    let held = batch.held.iter().chain(&batch.returns).map(|HeldGrant { target, .. }| target);
+    let moved = batch.moved.iter().map(|MovedBytes { target, .. }| target);
     asked.chain(held).chain(moved).try_for_each(|target| name(target, "a target's name", TARGET_BYTES_MAX))
 }
 
-fn name(name: &str, what: &'static str, bytes_max: usize) -> Result<(), Refusal> {
+fn name(name: &str, what: &'static str, bytes_max: usize) -> Result<(), BatchRefusal> {
     let is_fine = (1..=bytes_max).contains(&name.len()) && !name.chars().any(char::is_control);
-    if is_fine { Ok(()) } else { Err(Refusal::Name { what, bytes_max }) }
+    if is_fine { Ok(()) } else { Err(BatchRefusal::Name { what, bytes_max }) }
 }
 
-fn make_room(server: &GrantServer, caller: &str) -> Result<(), Refusal> {
+fn make_room(server: &GrantServer, caller: &str) -> Result<(), BatchRefusal> {
     let callers = server.clients().filter_map(|client| client.split_once(SEPARATOR));
     let (all, own) = (server.clients().count(), callers.filter(|(other, _)| *other == caller).count());
     match (all, own) {
-        (CLIENTS_MAX.., _) => Err(Refusal::Full(all)),
-        (_, CLIENTS_OF_CALLER_MAX..) => Err(Refusal::Full(own)),
+        (CLIENTS_MAX.., _) => Err(BatchRefusal::Full(all)),
+        (_, CLIENTS_OF_CALLER_MAX..) => Err(BatchRefusal::Full(own)),
         _ => Ok(()),
     }
 }
@@ -206,25 +208,25 @@ mod tests {
     use std::collections::BTreeMap;
     use std::thread::sleep;
 
-    use carrack_plan::grants::Class;
+    use carrack_plan::grants::ClientClass;
 
     use super::*;
 
-    fn asking(client: &str, number: u64, targets: &[&str]) -> Batch {
+    fn asking(client: &str, number: u64, targets: &[&str]) -> GrantBatch {
         let mut asks = Vec::new();
         for target in targets {
-            asks.push(Ask { target: (*target).to_owned(), objects: 1, bytes: 1, waits_us: 0 });
+            asks.push(GrantRequest { target: (*target).to_owned(), objects: 1, bytes: 1, waits_us: 0 });
         }
-        Batch { client: client.to_owned(), number, threads: 8, asks, ..Batch::default() }
+        GrantBatch { client: client.to_owned(), number, threads: 8, asks, ..GrantBatch::default() }
     }
 
-    fn holding(answer: &Answer, batch: Batch) -> Batch {
+    fn holding(answer: &GrantReply, batch: GrantBatch) -> GrantBatch {
         let mut held = Vec::new();
         for grant in &answer.grants {
             let (id, ends_in_us) = (grant.id, grant.ends_in_us);
-            held.push(Held { id, target: grant.target.clone(), ends_in_us, ..Held::default() });
+            held.push(HeldGrant { id, target: grant.target.clone(), ends_in_us, ..HeldGrant::default() });
         }
-        Batch { epoch: answer.epoch, held, ..batch }
+        GrantBatch { epoch: answer.epoch, held, ..batch }
     }
 
     /// A server after its initial wait.
@@ -244,26 +246,26 @@ mod tests {
         // The same name of another caller is another client.
         let second = server.answer("2", asking("a", 1, &["fs/x"])).unwrap();
         assert_eq!(second.grants, []);
-        server.set_load("fs/x", Load { present: 0.25, expected: 0.5 });
+        server.set_load("fs/x", ComputeLoad { present: 0.25, expected: 0.5 });
         let shown = server.targets("");
         let [target] = &shown[..] else { panic!("{shown:?}") };
         assert_eq!((target.holders[0].client.as_str(), target.waiting[0].client.as_str()), ("1/a", "2/a"));
         assert_eq!((target.load, target.load_expected), (Some(0.25), Some(0.5)));
         let told = holding(&first, asking("a", 2, &["fs/x"]));
-        let told = Batch { moved: vec![Moved { target: "fs/x".into(), bytes: 9 }], ..told };
+        let told = GrantBatch { moved: vec![MovedBytes { target: "fs/x".into(), bytes: 9 }], ..told };
         server.answer("1", told).unwrap();
         assert_eq!(server.moved_bytes(), [("fs/x".to_owned(), 9)]);
         // A client that leaves makes room at once.
-        server.answer("1", Batch { leaves: true, ..asking("a", 3, &[]) }).unwrap();
+        server.answer("1", GrantBatch { leaves: true, ..asking("a", 3, &[]) }).unwrap();
         assert_eq!(server.answer("2", asking("a", 2, &["fs/x"])).unwrap().grants.len(), 1);
     }
 
     #[test]
     fn classes_are_those_of_the_settings() {
-        let classes = ["urgent", DEFAULT_CLASS].map(|name| (name.to_owned(), Class::default()));
+        let classes = ["urgent", DEFAULT_CLASS].map(|name| (name.to_owned(), ClientClass::default()));
         let server = MetaServer::start(SharingSettings { classes: classes.into(), ..Default::default() });
         for (asked, counts_as) in [("urgent", "urgent"), ("", ""), (DEFAULT_CLASS, ""), ("other", "")] {
-            let batch = Batch { class: asked.to_owned(), ..asking(&format!("c{asked}"), 1, &["x"]) };
+            let batch = GrantBatch { class: asked.to_owned(), ..asking(&format!("c{asked}"), 1, &["x"]) };
             assert_eq!(server.answer("1", batch).unwrap().class, counts_as, "{asked}");
         }
     }
@@ -274,11 +276,11 @@ mod tests {
         let many: Vec<String> = (0..=TARGETS_OF_BATCH_MAX).map(|n| format!("fs/{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let long = "x".repeat(TARGET_BYTES_MAX + 1);
-        fn held_and_returned(target: &str) -> (Batch, Batch) {
-            let held = vec![Held { target: target.to_owned(), ..Held::default() }];
+        fn held_and_returned(target: &str) -> (GrantBatch, GrantBatch) {
+            let held = vec![HeldGrant { target: target.to_owned(), ..HeldGrant::default() }];
             (
-                Batch { held: held.clone(), ..asking("a", 1, &[]) },
-                Batch { returns: held, ..asking("a", 1, &[]) },
+                GrantBatch { held: held.clone(), ..asking("a", 1, &[]) },
+                GrantBatch { returns: held, ..asking("a", 1, &[]) },
             )
         }
         let ((held, returned), (control, _)) = (held_and_returned(&long), held_and_returned("a\nb"));
@@ -291,7 +293,7 @@ mod tests {
             control,
             asking("", 1, &["x"]),
             asking(&long, 1, &["x"]),
-            Batch { class: long.clone(), ..asking("a", 1, &["x"]) },
+            GrantBatch { class: long.clone(), ..asking("a", 1, &["x"]) },
         ] {
             let refusal = server.answer("1", batch).unwrap_err();
             assert!(!refusal.hint().is_empty() && !refusal.may_pass(), "{refusal}");
@@ -303,16 +305,16 @@ mod tests {
     #[test]
     fn nobody_can_have_all_the_places() {
         let server = MetaServer::start(SharingSettings::default());
-        fn begin(server: &MetaServer, caller: usize, client: usize) -> Result<Answer, Refusal> {
+        fn begin(server: &MetaServer, caller: usize, client: usize) -> Result<GrantReply, BatchRefusal> {
             server.answer(&caller.to_string(), asking(&client.to_string(), 1, &["x"]))
         }
         (0..CLIENTS_OF_CALLER_MAX).for_each(|client| drop(begin(&server, 0, client).unwrap()));
         let refusal = begin(&server, 0, CLIENTS_OF_CALLER_MAX).unwrap_err();
-        assert!(refusal == Refusal::Full(CLIENTS_OF_CALLER_MAX) && refusal.may_pass());
+        assert!(refusal == BatchRefusal::Full(CLIENTS_OF_CALLER_MAX) && refusal.may_pass());
         begin(&server, 0, 0).unwrap();
         let others = CLIENTS_MAX - CLIENTS_OF_CALLER_MAX;
         (0..others).for_each(|client| drop(begin(&server, 1 + client % 64, client).unwrap()));
-        assert_eq!(begin(&server, 70, 0).unwrap_err(), Refusal::Full(CLIENTS_MAX));
+        assert_eq!(begin(&server, 70, 0).unwrap_err(), BatchRefusal::Full(CLIENTS_MAX));
     }
 
     #[test]
@@ -345,7 +347,7 @@ mod tests {
         let server = settled(SharingSettings { classes: BTreeMap::new(), ..Default::default() });
         let targets: Vec<String> = (0..64).map(|n| format!("lfs01/OST{n:04x}")).collect();
         let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
-        let mut last = vec![Answer::default(); 16];
+        let mut last = vec![GrantReply::default(); 16];
         let (mut spent, mut answers) = (Duration::ZERO, 0);
         for round in 1..=100 {
             for (client, last) in last.iter_mut().enumerate() {

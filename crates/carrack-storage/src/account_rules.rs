@@ -4,12 +4,12 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use carrack_model::{Account, AccountMap, Whose};
+use carrack_model::{AccountMap, AccountRef, AccountSelector};
 use globset::{Glob, GlobMatcher};
 
 /// The rules in the order of their precedence.
 #[derive(Debug, Default)]
-pub(crate) struct AccountRules(Vec<(OwnerTest, Account)>);
+pub(crate) struct AccountRules(Vec<(OwnerTest, AccountRef)>);
 
 #[derive(Debug)]
 enum OwnerTest {
@@ -26,7 +26,7 @@ impl AccountRules {
 
     /// Returns the account by which the first matching rule replaces an owner. `name` is called only by rules
     /// on names.
-    pub(crate) fn of(&self, number: u32, name: impl Fn() -> Arc<[u8]>) -> Option<Account> {
+    pub(crate) fn of(&self, number: u32, name: impl Fn() -> Arc<[u8]>) -> Option<AccountRef> {
         self.0.iter().find(|(test, _)| test.matches(number, &name)).map(|(_, account)| account.clone())
     }
 }
@@ -44,14 +44,14 @@ impl OwnerTest {
 }
 
 /// A name that is no valid pattern stands for itself.
-fn test(whose: &Whose) -> Option<OwnerTest> {
+fn test(whose: &AccountSelector) -> Option<OwnerTest> {
     match whose {
-        Whose::Numbers(numbers) => Some(OwnerTest::Numbers(numbers.clone())),
-        Whose::Named(name) => {
+        AccountSelector::Numbers(numbers) => Some(OwnerTest::Numbers(numbers.clone())),
+        AccountSelector::Named(name) => {
             let pattern = Glob::new(name).or_else(|_| Glob::new(&globset::escape(name)));
             Some(OwnerTest::Named(pattern.ok()?.compile_matcher()))
         }
-        Whose::Nameless => Some(OwnerTest::Nameless),
+        AccountSelector::Nameless => Some(OwnerTest::Nameless),
     }
 }
 

@@ -128,11 +128,11 @@ fn by_components<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Identity;
+    use crate::FileIdentity;
     use std::os::unix::fs::symlink;
 
-    fn identity(fd: Result<OwnedFd>) -> Identity {
-        Identity::of_open(fd.unwrap()).unwrap()
+    fn identity(fd: Result<OwnedFd>) -> FileIdentity {
+        FileIdentity::of_open(fd.unwrap()).unwrap()
     }
 
     #[test]

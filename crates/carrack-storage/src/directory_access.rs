@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, Mode, Stat, chmodat, fchmod, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::Root;
+use crate::RootDirectory;
 use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child};
 use crate::status::permissions;
 
@@ -26,14 +26,14 @@ const OWNER_SEARCH: u32 = 0o100;
 /// The directories beneath a root whose modes are changed for the duration of a transfer.
 #[derive(Debug)]
 pub struct DirectoryAccess {
-    root: Arc<Root>,
+    root: Arc<RootDirectory>,
     /// Their original modes.
     changed: Mutex<BTreeMap<RelPath, u32>>,
 }
 
 /// Selects the directories whose modes are restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restoring {
+pub enum ModeRestoring {
     /// The directories that their owner can search under the original mode.
     Open,
     /// All that are left.
@@ -42,7 +42,7 @@ pub enum Restoring {
 
 impl DirectoryAccess {
     /// Manages directories beneath `root`.
-    pub fn new(root: Arc<Root>) -> DirectoryAccess {
+    pub fn new(root: Arc<RootDirectory>) -> DirectoryAccess {
         DirectoryAccess { root, changed: Mutex::default() }
     }
 
@@ -84,14 +84,14 @@ impl DirectoryAccess {
 
     /// Restores the modes of directories that nothing else has changed since. Returns the paths where this
     /// failed.
-    pub fn restore(&self, which: Restoring) -> Vec<(RelPath, Errno)> {
+    pub fn restore(&self, which: ModeRestoring) -> Vec<(RelPath, Errno)> {
         let mut changed = self.changed();
         let mut failed = Vec::new();
         // Children come before their parents.
         let paths: Vec<RelPath> = changed.keys().rev().cloned().collect();
         for path in paths {
             let mode = changed[&path];
-            if which == Restoring::Open && mode & OWNER_SEARCH == 0 {
+            if which == ModeRestoring::Open && mode & OWNER_SEARCH == 0 {
                 continue;
             }
             changed.remove(&path);
@@ -233,7 +233,7 @@ mod tests {
     fn fixture() -> (tempfile::TempDir, DirectoryAccess) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
-        let access = DirectoryAccess::new(Arc::new(Root::open(dir.path()).unwrap()));
+        let access = DirectoryAccess::new(Arc::new(RootDirectory::open(dir.path()).unwrap()));
         (dir, access)
     }
 
@@ -253,7 +253,7 @@ mod tests {
         }
         assert_eq!(*recorded.borrow(), [(rel("a"), 0o1555), (rel("a/b"), 0o2511)]);
         assert_eq!((mode_of(&dir, "a"), mode_of(&dir, "a/b")), (0o1755, 0o2711));
-        assert!(access.restore(Restoring::Open).is_empty() && access.is_empty());
+        assert!(access.restore(ModeRestoring::Open).is_empty() && access.is_empty());
         assert_eq!((mode_of(&dir, "a"), mode_of(&dir, "a/b")), (0o1555, 0o2511));
         set(&dir, "a", 0o755);
     }
@@ -276,10 +276,10 @@ mod tests {
             access.adopt(&rel(path), mode);
         }
         set(&dir, "a", 0o700);
-        assert!(access.restore(Restoring::Open).is_empty());
+        assert!(access.restore(ModeRestoring::Open).is_empty());
         assert_eq!((mode_of(&dir, "a"), mode_of(&dir, "a/b")), (0o700, 0o555));
         set(&dir, "a", 0o750);
-        assert!(access.restore(Restoring::All).is_empty() && access.is_empty());
+        assert!(access.restore(ModeRestoring::All).is_empty() && access.is_empty());
         assert_eq!(mode_of(&dir, "a"), 0o750, "another process has changed the mode since");
     }
 }

@@ -17,16 +17,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use carrack_model::{EntryFailure, Extras, FailureKind, FileFlags, Metadata, RelPath, Timestamp};
+use carrack_model::{EntryFailure, ExtraMetadata, FailureKind, FileFlags, Metadata, RelPath, Timestamp};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, unlinkat};
 use rustix::io::Errno;
 
+use crate::attribute_writer::{MODE, kept};
 use crate::directory_access::{open_own, restore_mode};
-use crate::extras_sink::{MODE, kept};
 use crate::modes::{SET_GROUP_ID, SET_IDS, is_provisional, mode_of_new_directory_in, settle_provisional};
 use crate::sink_file::users_umask;
 use crate::status::{is_regular, mtime_of};
-use crate::{Dress, Keeper, Losses, Root, ScratchNames, SinkError, StoredTimes};
+use crate::{
+    AttributeWriter, CompletedMetadata, LossCounter, RootDirectory, ScratchNames, SinkError, StoredTimes,
+};
 
 /// Bytes of the records in memory: about 50,000 directories.
 const SPOOL_BYTES_MAX: usize = 4 << 20;
@@ -45,8 +47,8 @@ const IS_FILE: u32 = 0o100_000;
 /// Directories that wait for their metadata, see the module's comment.
 #[derive(Debug)]
 pub struct DirectorySpool {
-    root: Arc<Root>,
-    keeper: Arc<Keeper>,
+    root: Arc<RootDirectory>,
+    keeper: Arc<AttributeWriter>,
     records: Vec<u8>,
     spilled: Option<SpilledRecords>,
 }
@@ -61,7 +63,7 @@ struct SpilledRecords {
 
 impl DirectorySpool {
     /// Collects directories beneath `root`; `keeper` sets owners and attributes.
-    pub fn new(root: Arc<Root>, keeper: Arc<Keeper>) -> DirectorySpool {
+    pub fn new(root: Arc<RootDirectory>, keeper: Arc<AttributeWriter>) -> DirectorySpool {
         DirectorySpool { root, keeper, records: Vec::new(), spilled: None }
     }
 
@@ -73,7 +75,7 @@ impl DirectorySpool {
         &mut self,
         path: &RelPath,
         metadata: &Metadata,
-        extras: Option<&Extras>,
+        extras: Option<&ExtraMetadata>,
     ) -> Result<(), SinkError> {
         let extras_bytes = extras.map_or(0, |extras| extras.tag_bytes(4));
         if self.records.len() + path.as_bytes().len() + extras_bytes + TRAILER_BYTES > SPOOL_BYTES_MAX {
@@ -88,7 +90,7 @@ impl DirectorySpool {
     /// # Errors
     /// As [`DirectorySpool::note`].
     pub fn note_file(&mut self, path: &RelPath, mtime: Timestamp, flags: FileFlags) -> Result<(), SinkError> {
-        let extras = Extras { flags: Some(flags), ..Extras::default() };
+        let extras = ExtraMetadata { flags: Some(flags), ..ExtraMetadata::default() };
         self.note(path, &Metadata { mode: IS_FILE, mtime }, Some(&extras))
     }
 
@@ -160,8 +162,8 @@ impl DirectorySpool {
 
 /// The state of one [`DirectorySpool::finish`].
 struct MetadataFinisher<'a, F> {
-    root: &'a Root,
-    keeper: &'a Keeper,
+    root: &'a RootDirectory,
+    keeper: &'a AttributeWriter,
     times: &'a StoredTimes,
     failed: F,
     done_count: u64,
@@ -195,7 +197,7 @@ impl<F: FnMut(EntryFailure)> MetadataFinisher<'_, F> {
 /// The metadata of one directory or file.
 struct DirectoryRecord {
     metadata: Metadata,
-    extras: Option<Extras>,
+    extras: Option<ExtraMetadata>,
 }
 
 /// Returns true if the final mode makes the directory's entries unreachable for its owner.
@@ -203,7 +205,7 @@ fn is_closed(mode: u32) -> bool {
     mode & (OWNER_SEARCH | IS_FILE) == 0
 }
 
-fn append_record(records: &mut Vec<u8>, path: &RelPath, metadata: &Metadata, extras: Option<&Extras>) {
+fn append_record(records: &mut Vec<u8>, path: &RelPath, metadata: &Metadata, extras: Option<&ExtraMetadata>) {
     let path = path.as_bytes();
     let path_bytes = u16::try_from(path.len()).expect("PATH_BYTES_MAX is 65,535");
     records.extend_from_slice(path);
@@ -251,8 +253,8 @@ fn last_record(records: &[u8]) -> Option<(&[u8], RelPath, DirectoryRecord)> {
 }
 
 /// Decodes extras: an inner none stands for no extras, an outer none for damaged ones.
-fn extras_of(mut rest: &[u8]) -> Option<Option<Extras>> {
-    let mut extras = Extras::default();
+fn extras_of(mut rest: &[u8]) -> Option<Option<ExtraMetadata>> {
+    let mut extras = ExtraMetadata::default();
     while !rest.is_empty() {
         let (head, after) = rest.split_first_chunk::<4>()?;
         let head = u32::from_le_bytes(*head);
@@ -264,8 +266,8 @@ fn extras_of(mut rest: &[u8]) -> Option<Option<Extras>> {
 }
 
 fn set_metadata(
-    root: &Root,
-    keeper: &Keeper,
+    root: &RootDirectory,
+    keeper: &AttributeWriter,
     path: &RelPath,
     record: &DirectoryRecord,
 ) -> Result<(), SinkError> {
@@ -288,7 +290,7 @@ fn set_metadata(
     let metadata = Metadata { mode, mtime: record.metadata.mtime };
     let extras = record.extras.as_ref().map(|extras| (extras, keeper));
     let losses = Some(keeper.losses());
-    let dress = Dress { metadata: &metadata, extras, losses, policy, lasting };
+    let dress = CompletedMetadata { metadata: &metadata, extras, losses, policy, lasting };
     let sets_mode = policy.perms || is_made;
     let dressed = dress.put_on(handle.as_fd(), sets_mode).map(drop);
     let timed =
@@ -305,7 +307,7 @@ fn set_metadata(
 }
 
 /// Sets the mode of the destination if it was made for the entries in it and no record gave it one.
-fn settle_root(root: &Root, losses: &Losses) -> Result<(), SinkError> {
+fn settle_root(root: &RootDirectory, losses: &LossCounter) -> Result<(), SinkError> {
     if !fstat(root).is_ok_and(|stat| is_provisional(stat.st_mode)) {
         return Ok(());
     }
@@ -315,7 +317,7 @@ fn settle_root(root: &Root, losses: &Losses) -> Result<(), SinkError> {
 
 /// Opens a directory to set its metadata. An own directory that may not be read is made readable; its mode is
 /// returned then.
-fn open_to_finish(root: &Root, path: &RelPath) -> Result<(OwnedFd, Option<Mode>), SinkError> {
+fn open_to_finish(root: &RootDirectory, path: &RelPath) -> Result<(OwnedFd, Option<Mode>), SinkError> {
     let denied = match root.open_directory(path) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => error,
         opened => return Ok((opened.map_err(SinkError::of_directory)?, None)),
@@ -325,12 +327,18 @@ fn open_to_finish(root: &Root, path: &RelPath) -> Result<(OwnedFd, Option<Mode>)
     Ok((opened.0, Some(opened.1)))
 }
 
-fn flags_of(keeper: &Keeper, record: &DirectoryRecord) -> Option<FileFlags> {
+fn flags_of(keeper: &AttributeWriter, record: &DirectoryRecord) -> Option<FileFlags> {
     record.extras.as_ref().and_then(|extras| keeper.flags_of(extras))
 }
 
 /// Sets the flags of a file, unless it is gone or changed since it was recorded.
-fn fasten_file(root: &Root, keeper: &Keeper, times: &StoredTimes, path: &RelPath, record: &DirectoryRecord) {
+fn fasten_file(
+    root: &RootDirectory,
+    keeper: &AttributeWriter,
+    times: &StoredTimes,
+    path: &RelPath,
+    record: &DirectoryRecord,
+) {
     let (Some((parent, name)), Some(flags)) = (path.split_last(), flags_of(keeper, record)) else { return };
     let Ok(held) = root.open_directory(&parent) else { return };
     let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -348,7 +356,7 @@ fn fasten_file(root: &Root, keeper: &Keeper, times: &StoredTimes, path: &RelPath
     }
 }
 
-fn failure(root: &Root, path: &RelPath, error: &SinkError) -> EntryFailure {
+fn failure(root: &RootDirectory, path: &RelPath, error: &SinkError) -> EntryFailure {
     let kind = match error.kind() {
         FailureKind::InTheWay => FailureKind::InTheWay,
         _ => FailureKind::Metadata,
@@ -357,7 +365,7 @@ fn failure(root: &Root, path: &RelPath, error: &SinkError) -> EntryFailure {
 }
 
 /// A file at the destination that is removed when its descriptor is closed.
-pub(crate) fn nameless_file(root: &Root) -> Result<File, SinkError> {
+pub(crate) fn nameless_file(root: &RootDirectory) -> Result<File, SinkError> {
     let mode = Mode::RUSR | Mode::WUSR;
     match openat(root, c".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, mode) {
         Ok(file) => Ok(file.into()),
@@ -366,7 +374,7 @@ pub(crate) fn nameless_file(root: &Root) -> Result<File, SinkError> {
 }
 
 /// The same for file systems without `O_TMPFILE`.
-fn unlinked_file(root: &Root, mode: Mode) -> Result<File, Errno> {
+fn unlinked_file(root: &RootDirectory, mode: Mode) -> Result<File, Errno> {
     let scratch =
         ScratchNames::new(None).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -386,7 +394,7 @@ fn spill_error(error: io::Error) -> SinkError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carrack_model::Fidelity;
+    use carrack_model::MetadataFidelity;
     use std::fs;
     use std::os::unix::fs::{MetadataExt, symlink};
 
@@ -398,17 +406,17 @@ mod tests {
         Metadata { mode, mtime: Timestamp { seconds, nanoseconds: 987_654_321 } }
     }
 
-    fn keeper() -> Arc<Keeper> {
-        Arc::new(Keeper::new(true))
+    fn keeper() -> Arc<AttributeWriter> {
+        Arc::new(AttributeWriter::new(true))
     }
 
     fn times() -> StoredTimes {
         StoredTimes::new(carrack_model::ModifyWindow::Stored, None)
     }
 
-    fn fixture() -> (tempfile::TempDir, Arc<Root>) {
+    fn fixture() -> (tempfile::TempDir, Arc<RootDirectory>) {
         let dir = tempfile::tempdir().unwrap();
-        let root = Arc::new(Root::open(dir.path()).unwrap());
+        let root = Arc::new(RootDirectory::open(dir.path()).unwrap());
         (dir, root)
     }
 
@@ -443,11 +451,11 @@ mod tests {
     }
 
     /// A keeper that does not keep modes.
-    fn umask_keeper(options: impl Fn(&mut Fidelity)) -> Arc<Keeper> {
+    fn umask_keeper(options: impl Fn(&mut MetadataFidelity)) -> Arc<AttributeWriter> {
         crate::clear_umask();
-        let mut fidelity = Fidelity::default();
+        let mut fidelity = MetadataFidelity::default();
         options(&mut fidelity);
-        Arc::new(Keeper::new(true).keeping(&fidelity))
+        Arc::new(AttributeWriter::new(true).keeping(&fidelity))
     }
 
     #[test]
@@ -461,7 +469,7 @@ mod tests {
         // A killed session made one of them.
         root.make_directory(&rel("shared/new")).unwrap();
         root.make_directory(&rel("killed")).unwrap();
-        let root = Arc::new(Root::open(dir.path()).unwrap());
+        let root = Arc::new(RootDirectory::open(dir.path()).unwrap());
         root.make_directory(&rel("killed/new")).unwrap();
         let mut spool = DirectorySpool::new(Arc::clone(&root), umask_keeper(|_| {}));
         for path in ["", "old", "private", "shared", "shared/new", "killed", "killed/new"] {
@@ -488,8 +496,8 @@ mod tests {
     fn a_destination_that_nobody_told_the_mode_of_is_made_as_by_mkdir() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new");
-        crate::Base::Anywhere.make_destination(&path).unwrap();
-        let spool = DirectorySpool::new(Arc::new(Root::open(&path).unwrap()), umask_keeper(|_| {}));
+        crate::PathBase::Anywhere.make_destination(&path).unwrap();
+        let spool = DirectorySpool::new(Arc::new(RootDirectory::open(&path).unwrap()), umask_keeper(|_| {}));
         assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), 0);
         assert_eq!(mode_of(&dir, "new"), 0o777 & !users_umask());
     }
@@ -500,7 +508,11 @@ mod tests {
             carrack_model::ModeChange::parse(text).unwrap()
         }
         for (options, mode, mtime) in [
-            (&(|fidelity: &mut Fidelity| fidelity.perms = true) as &dyn Fn(&mut Fidelity), 0o755, Some(5)),
+            (
+                &(|fidelity: &mut MetadataFidelity| fidelity.perms = true) as &dyn Fn(&mut MetadataFidelity),
+                0o755,
+                Some(5),
+            ),
             (&|fidelity| fidelity.mode_change = change("D2775"), 0o2755 & !users_umask(), Some(5)),
             (&|fidelity| fidelity.omit_dir_times = true, 0o755 & !users_umask(), None),
             (&|fidelity| fidelity.omit_times = true, 0o755 & !users_umask(), None),
@@ -587,12 +599,17 @@ mod tests {
 
     #[test]
     fn owners_and_attributes_come_back() {
-        fn account(name: &[u8]) -> Option<carrack_model::Account> {
-            Some(carrack_model::Account { number: 1, name: name.into() })
+        fn account(name: &[u8]) -> Option<carrack_model::AccountRef> {
+            Some(carrack_model::AccountRef { number: 1, name: name.into() })
         }
         let value = vec![b'v'; 60_000].into();
-        let attributes = vec![carrack_model::Attribute { name: b"user.a"[..].into(), value }];
-        let extras = Extras { user: account(b"u"), group: account(b""), attributes, ..Extras::default() };
+        let attributes = vec![carrack_model::ExtendedAttribute { name: b"user.a"[..].into(), value }];
+        let extras = ExtraMetadata {
+            user: account(b"u"),
+            group: account(b""),
+            attributes,
+            ..ExtraMetadata::default()
+        };
         let mut records = Vec::new();
         append_record(&mut records, &rel("a"), &metadata(0o700, 1), None);
         append_record(&mut records, &rel("a/b"), &metadata(0o755, 2), Some(&extras));

@@ -17,8 +17,8 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pread};
 
-use crate::{Root, SinkError};
-use carrack_layout::{Medium, UNKNOWN_MAGIC, magic_of};
+use crate::{RootDirectory, SinkError};
+use carrack_layout::{StorageMedium, UNKNOWN_MAGIC, magic_of};
 
 /// Magic number of FUSE (include/uapi/linux/magic.h), where `syncfs(2)` does not reach the serving process.
 const FUSE_MAGIC: u32 = 0x6573_5546;
@@ -29,7 +29,7 @@ const STALE_PAUSE: Duration = Duration::from_millis(50);
 
 /// The calls that make data durable on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durable {
+pub enum SyncMethod {
     /// None: the file system is in memory.
     Never,
     /// One call for the whole file system, or one for each file's data.
@@ -38,25 +38,25 @@ pub enum Durable {
     OneByOne,
 }
 
-impl Durable {
+impl SyncMethod {
     /// The calls that work on the file system of `file`.
     ///
     /// # Errors
     /// Those of `fstatfs`.
-    pub fn of(file: BorrowedFd<'_>) -> Result<Durable, SinkError> {
+    pub fn of(file: BorrowedFd<'_>) -> Result<SyncMethod, SinkError> {
         let magic =
             magic_of(file).map_err(|errno| SinkError::writing("looking at the file system", errno))?;
-        Ok(match (magic, Medium::of_magic(magic)) {
-            (FUSE_MAGIC | UNKNOWN_MAGIC, _) => Durable::OneByOne,
-            (_, Medium::Memory) => Durable::Never,
-            _ => Durable::Together,
+        Ok(match (magic, StorageMedium::of_magic(magic)) {
+            (FUSE_MAGIC | UNKNOWN_MAGIC, _) => SyncMethod::OneByOne,
+            (_, StorageMedium::Memory) => SyncMethod::Never,
+            _ => SyncMethod::Together,
         })
     }
 }
 
 /// The steps that precede the commit of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Care {
+pub struct CommitCare {
     /// Selects the files whose contents are made durable first.
     pub sync: SyncFirst,
     /// Set if the file is read back from the storage and compared.
@@ -116,7 +116,7 @@ pub fn sync_data(file: BorrowedFd<'_>) -> Result<(), SinkError> {
 ///
 /// # Errors
 /// As [`sync_file_system`], and those of opening the file.
-pub fn sync_file(root: &Root, directory: &RelPath, name: &[u8]) -> Result<(), SinkError> {
+pub fn sync_file(root: &RootDirectory, directory: &RelPath, name: &[u8]) -> Result<(), SinkError> {
     let held = match root.open_directory(directory) {
         Ok(held) => held,
         Err(error) if is_gone(&error) => return Ok(()),
@@ -180,7 +180,7 @@ pub fn sync_directory(directory: BorrowedFd<'_>) -> Result<(), SinkError> {
 /// # Errors
 /// As [`sync_directory`], and those of opening a directory.
 pub fn sync_directories<'a>(
-    root: &Root,
+    root: &RootDirectory,
     paths: impl IntoIterator<Item = &'a RelPath>,
 ) -> Result<(), SinkError> {
     with_parents(paths).iter().try_for_each(|path| match root.open_directory(path) {
@@ -309,10 +309,10 @@ mod tests {
 
     #[test]
     fn file_systems_are_told_apart() {
-        let memory = File::open("/dev/shm").map(|dir| Durable::of(dir.as_fd()).unwrap());
-        assert!(memory.is_err() || memory.is_ok_and(|durable| durable == Durable::Never));
+        let memory = File::open("/dev/shm").map(|dir| SyncMethod::of(dir.as_fd()).unwrap());
+        assert!(memory.is_err() || memory.is_ok_and(|durable| durable == SyncMethod::Never));
         let own = File::open(".").unwrap();
-        assert_ne!(Durable::of(own.as_fd()).unwrap(), Durable::Never, "a source tree on tmpfs?");
+        assert_ne!(SyncMethod::of(own.as_fd()).unwrap(), SyncMethod::Never, "a source tree on tmpfs?");
     }
 
     #[test]
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn every_directory_up_to_the_root_is_synced() {
         let dir = tempfile::tempdir().unwrap();
-        let root = Root::open(dir.path()).unwrap();
+        let root = RootDirectory::open(dir.path()).unwrap();
         let path = RelPath::new(b"a/b/c").unwrap();
         root.make_directory(&path).unwrap();
         sync_directories(&root, [&path]).unwrap();

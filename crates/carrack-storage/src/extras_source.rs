@@ -10,7 +10,10 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use carrack_model::{Account, AllTold, Attribute, Extras, Fidelity, FileFlags, RelPath, SameAs, Special};
+use carrack_model::{
+    AccountRef, CompleteKinds, ExtendedAttribute, ExtraMetadata, FileFlags, HardLinkTarget, MetadataFidelity,
+    RelPath, SpecialFile,
+};
 use nix::unistd::{Gid, Group, Uid, User};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, fgetxattr, flistxattr, getxattr, lgetxattr, listxattr, llistxattr,
@@ -21,7 +24,7 @@ use rustix::io::Errno;
 use crate::account_rules::AccountRules;
 use crate::file_flags::flags_of;
 use crate::modes::{ACCESS_ACL, AclBits};
-use crate::{Identity, Losses};
+use crate::{FileIdentity, LossCounter};
 
 /// The longest list of names (`XATTR_LIST_MAX`), and the longest value (`XATTR_SIZE_MAX`).
 const XATTR_BYTES_MAX: usize = 64 << 10;
@@ -38,15 +41,15 @@ const NAMES_MAX: usize = 10_000;
 /// Reads the requested extras. Any number of threads may call it.
 #[derive(Debug)]
 pub struct ExtrasReader {
-    fidelity: Fidelity,
+    fidelity: MetadataFidelity,
     bytes_max: usize,
     is_root: bool,
     user_rules: AccountRules,
     group_rules: AccountRules,
     users: AccountNames,
     groups: AccountNames,
-    losses: Losses,
-    links: Mutex<HashMap<Identity, FirstName>>,
+    losses: LossCounter,
+    links: Mutex<HashMap<FileIdentity, UnmetLinks>>,
     /// True if the file system of the first directory does not list its ACLs.
     hides_acls: OnceLock<bool>,
 }
@@ -58,7 +61,7 @@ struct AccountNames(Mutex<HashMap<u32, Arc<[u8]>>>);
 /// A file with hard links that the scan has not all met: about 150 bytes and its path. Files with one name
 /// cost nothing.
 #[derive(Debug)]
-struct FirstName {
+struct UnmetLinks {
     path: RelPath,
     size: u64,
     names_left: u32,
@@ -73,7 +76,7 @@ pub(crate) enum AttributeHolder<'a> {
 
 impl ExtrasReader {
     /// Reads the extras that `fidelity` requests, for slots of this size; none if it requests none.
-    pub fn new(fidelity: Fidelity, slot_bytes: usize) -> Option<ExtrasReader> {
+    pub fn new(fidelity: MetadataFidelity, slot_bytes: usize) -> Option<ExtrasReader> {
         let bytes_max = if slot_bytes >= 256 << 10 { EXTRAS_BYTES_MAX } else { EXTRAS_BYTES_SMALL };
         (!fidelity.kept.is_nothing()).then(|| ExtrasReader {
             user_rules: AccountRules::new(&fidelity.user_map),
@@ -83,19 +86,19 @@ impl ExtrasReader {
             is_root: rustix::process::geteuid().is_root(),
             users: AccountNames::default(),
             groups: AccountNames::default(),
-            losses: Losses::default(),
+            losses: LossCounter::default(),
             links: Mutex::default(),
             hides_acls: OnceLock::new(),
         })
     }
 
     /// The extras that could not be read.
-    pub fn losses(&self) -> &Losses {
+    pub fn losses(&self) -> &LossCounter {
         &self.losses
     }
 
     /// Reads the extras of one entry with this owner and group.
-    pub(crate) fn read(&self, spot: AttributeHolder<'_>, uid: u32, gid: u32) -> Option<Box<Extras>> {
+    pub(crate) fn read(&self, spot: AttributeHolder<'_>, uid: u32, gid: u32) -> Option<Box<ExtraMetadata>> {
         let extras =
             self.extras(spot, (uid, gid), &mut |reason| self.losses.count("extended attributes", reason));
         (!extras.is_empty()).then(|| Box::new(extras))
@@ -111,7 +114,7 @@ impl ExtrasReader {
         directory: BorrowedFd<'_>,
         name: Option<&[u8]>,
         owner: (u32, u32),
-    ) -> io::Result<(Extras, Option<String>)> {
+    ) -> io::Result<(ExtraMetadata, Option<String>)> {
         // The directory may be open with `O_PATH`, which gives no access to its own attributes.
         let name = CString::new(name.unwrap_or(b"."))?;
         let spot = AttributeHolder::Named { directory, name: &name, follow: false };
@@ -133,11 +136,11 @@ impl ExtrasReader {
         spot: AttributeHolder<'_>,
         (uid, gid): (u32, u32),
         lost: &mut dyn FnMut(&str),
-    ) -> Extras {
-        let Fidelity { kept, user, group, .. } = &self.fidelity;
+    ) -> ExtraMetadata {
+        let MetadataFidelity { kept, user, group, .. } = &self.fidelity;
         let is_asked = kept.attributes || kept.acls;
         let (attributes, all_told) = if is_asked { self.attributes(spot, lost) } else { Default::default() };
-        Extras {
+        ExtraMetadata {
             user: kept.users.then(|| self.account(user, uid, (&self.user_rules, &self.users), user_name)),
             group: kept
                 .groups
@@ -150,7 +153,7 @@ impl ExtrasReader {
     }
 
     /// Returns true if a device, pipe or socket of this type is requested.
-    pub(crate) fn keeps(&self, special: &Special) -> bool {
+    pub(crate) fn keeps(&self, special: &SpecialFile) -> bool {
         self.fidelity.kept.has(special)
     }
 
@@ -166,17 +169,23 @@ impl ExtrasReader {
 
     /// Returns the first name of the file of `size` bytes that the scan meets at `path`; none if `path` is
     /// the first of its `names` names.
-    pub(crate) fn same_as(&self, file: Identity, names: u32, size: u64, path: RelPath) -> Option<SameAs> {
+    pub(crate) fn same_as(
+        &self,
+        file: FileIdentity,
+        names: u32,
+        size: u64,
+        path: RelPath,
+    ) -> Option<HardLinkTarget> {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         match links.entry(file) {
             Entry::Vacant(vacant) => {
-                vacant.insert(FirstName { path, size, names_left: names.saturating_sub(1) });
+                vacant.insert(UnmetLinks { path, size, names_left: names.saturating_sub(1) });
                 None
             }
             Entry::Occupied(mut occupied) => {
                 let first = occupied.get_mut();
                 first.names_left = first.names_left.saturating_sub(1);
-                let same_as = SameAs { path: first.path.clone(), size: first.size };
+                let same_as = HardLinkTarget { path: first.path.clone(), size: first.size };
                 // All names were met.
                 if first.names_left == 0 {
                     occupied.remove();
@@ -189,11 +198,11 @@ impl ExtrasReader {
     /// The requested account, or that of the number. Number 0 is root on every host and gets no name.
     fn account(
         &self,
-        requested: &Option<Account>,
+        requested: &Option<AccountRef>,
         number: u32,
         (rules, names): (&AccountRules, &AccountNames),
         look_up: fn(u32) -> Option<String>,
-    ) -> Account {
+    ) -> AccountRef {
         if let Some(account) = requested {
             return account.clone();
         }
@@ -202,12 +211,16 @@ impl ExtrasReader {
         }
         let is_number = self.fidelity.numeric_ids || number == 0;
         let name = if is_number { Arc::default() } else { names.of(number, look_up) };
-        Account { number, name }
+        AccountRef { number, name }
     }
 
     /// Reads the requested attributes. If one is unreadable or too large, the others are not marked as
     /// complete.
-    fn attributes(&self, spot: AttributeHolder<'_>, lost: &mut dyn FnMut(&str)) -> (Vec<Attribute>, AllTold) {
+    fn attributes(
+        &self,
+        spot: AttributeHolder<'_>,
+        lost: &mut dyn FnMut(&str),
+    ) -> (Vec<ExtendedAttribute>, CompleteKinds) {
         let mut names = match list(spot) {
             Ok(names) => names,
             Err(Errno::OPNOTSUPP) => return Default::default(),
@@ -220,7 +233,7 @@ impl ExtrasReader {
         if kept.acls && self.has_hidden_acl(spot, &names) {
             names.extend_from_slice(ACCESS_ACL.to_bytes_with_nul());
         }
-        let mut all_told = AllTold { attributes: kept.attributes, acls: kept.acls };
+        let mut all_told = CompleteKinds { attributes: kept.attributes, acls: kept.acls };
         let mut found = Vec::new();
         let mut bytes = 0;
         for name in names.split(|&byte| byte == 0).filter(|name| self.is_wanted(name)) {
@@ -230,7 +243,7 @@ impl ExtrasReader {
                 Err(Errno::NODATA) => continue,
                 Err(errno) => {
                     lost(&reason(errno));
-                    all_told = AllTold::default();
+                    all_told = CompleteKinds::default();
                     continue;
                 }
             };
@@ -238,11 +251,11 @@ impl ExtrasReader {
             let with_this = bytes + name.len() + value.len() + 8;
             if with_this > self.bytes_max {
                 lost("too large to travel with an entry");
-                all_told = AllTold::default();
+                all_told = CompleteKinds::default();
                 continue;
             }
             bytes = with_this;
-            found.push(Attribute { name: name.into(), value: value.into() });
+            found.push(ExtendedAttribute { name: name.into(), value: value.into() });
         }
         (found, all_told)
     }

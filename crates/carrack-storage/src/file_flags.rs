@@ -26,11 +26,11 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
 
-    use carrack_model::{APPEND_ONLY, Extras, IMMUTABLE, NO_DUMP};
+    use carrack_model::{APPEND_ONLY, ExtraMetadata, IMMUTABLE, NO_DUMP};
     use rustix::fs::{CWD, IFlags, ioctl_setflags};
 
     use super::*;
-    use crate::Keeper;
+    use crate::AttributeWriter;
 
     fn of(path: &Path) -> Option<FileFlags> {
         let path = CString::new(path.as_os_str().as_bytes()).unwrap();
@@ -48,7 +48,7 @@ mod tests {
             return println!("skipped: tmpfs has no file flags here");
         }
         assert_eq!(of(&path).unwrap().set(), NO_DUMP);
-        let keeper = Keeper::new(false);
+        let keeper = AttributeWriter::new(false);
         let wanted = FileFlags::new(u32::MAX, IMMUTABLE | APPEND_ONLY | NO_DUMP);
         keeper.fasten(file.as_fd(), wanted);
         keeper.fasten(file.as_fd(), wanted.among(NO_DUMP));
@@ -56,12 +56,18 @@ mod tests {
         assert_eq!(of(&path).unwrap().set(), NO_DUMP);
         // A flag that the keeper never sets counts as no difference.
         let held = File::open(dir.path()).unwrap();
-        fn would_flag(keeper: &Keeper, held: &File, flags: FileFlags) -> bool {
-            keeper.would_flag(&Extras { flags: Some(flags), ..Extras::default() }, held.as_fd(), b"f")
+        fn would_flag(keeper: &AttributeWriter, held: &File, flags: FileFlags) -> bool {
+            keeper.would_flag(
+                &ExtraMetadata { flags: Some(flags), ..ExtraMetadata::default() },
+                held.as_fd(),
+                b"f",
+            )
         }
-        assert!(!would_flag(&keeper, &held, wanted) && would_flag(&Keeper::new(true), &held, wanted));
+        assert!(
+            !would_flag(&keeper, &held, wanted) && would_flag(&AttributeWriter::new(true), &held, wanted)
+        );
         assert!(would_flag(&keeper, &held, FileFlags::new(NO_DUMP, 0)));
         fs::remove_file(path).unwrap();
-        assert!(!would_flag(&Keeper::new(true), &held, wanted), "a missing file");
+        assert!(!would_flag(&AttributeWriter::new(true), &held, wanted), "a missing file");
     }
 }

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use unicode_normalization::UnicodeNormalization;
 
 use crate::sink_file::create_flags;
-use crate::{Identity, ScratchNames, SinkError, keep_times};
+use crate::{FileIdentity, ScratchNames, SinkError, keep_times};
 use carrack_layout::{FileSystemKind, kind_of, magic_of};
 
 /// Bound of the claims, of 16 bytes each. Beyond it, an existing name is claimed only if it is spelled the
@@ -42,7 +42,7 @@ const DECOMPOSED: &str = "casee\u{301}";
 
 /// The differences of names that a directory ignores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Folding {
+struct NameFolding {
     case: bool,
     composition: bool,
 }
@@ -50,10 +50,10 @@ struct Folding {
 /// A directory that treats different names as equal.
 #[derive(Clone, Copy, Debug)]
 pub struct FoldingDirectory {
-    folding: Folding,
+    folding: NameFolding,
     /// Set if the directory's own flag says so. Otherwise its whole file system folds names, and inode
     /// numbers may depend on names there.
-    identity: Option<Identity>,
+    identity: Option<FileIdentity>,
 }
 
 /// The claimed names beneath a destination. Any number of threads may claim.
@@ -62,7 +62,7 @@ pub struct FoldedNames {
     scratch: Arc<ScratchNames>,
     /// The magic number of the root's file system, if all directories lie on it.
     magic: Option<u32>,
-    file_systems: Mutex<HashMap<u64, Option<Folding>>>,
+    file_systems: Mutex<HashMap<u64, Option<NameFolding>>>,
     /// The directory of the last call, as files of one directory come in sequence.
     last: Mutex<Option<(RelPath, Option<FoldingDirectory>)>>,
     claims: Mutex<HashMap<u64, u64>>,
@@ -100,14 +100,16 @@ impl FoldedNames {
         }
         if FLAGGED.contains(&magic) {
             let flags = ioctl_getflags(directory).ok()?;
-            let folding = Folding { case: true, composition: true };
-            return (flags.bits() & CASEFOLD != 0)
-                .then_some(FoldingDirectory { folding, identity: Some(Identity::of_open(directory).ok()?) });
+            let folding = NameFolding { case: true, composition: true };
+            return (flags.bits() & CASEFOLD != 0).then_some(FoldingDirectory {
+                folding,
+                identity: Some(FileIdentity::of_open(directory).ok()?),
+            });
         }
         self.probed(directory, magic).map(|folding| FoldingDirectory { folding, identity: None })
     }
 
-    fn probed(&self, directory: BorrowedFd<'_>, magic: u32) -> Option<Folding> {
+    fn probed(&self, directory: BorrowedFd<'_>, magic: u32) -> Option<NameFolding> {
         let device = fstat(directory).ok()?.st_dev;
         let known = self.file_systems.lock().unwrap_or_else(PoisonError::into_inner).get(&device).copied();
         known.unwrap_or_else(|| {
@@ -117,7 +119,7 @@ impl FoldedNames {
                     keep_times(directory, || probe(directory, &self.scratch)).ok()?
                 }
                 // The file systems of `EXACT`, served by a process.
-                _ => Folding::default(),
+                _ => NameFolding::default(),
             };
             let folding = (folding.case || folding.composition).then_some(folding);
             self.file_systems.lock().unwrap_or_else(PoisonError::into_inner).insert(device, folding);
@@ -200,7 +202,7 @@ impl FoldedNames {
     }
 }
 
-impl Folding {
+impl NameFolding {
     /// Maps names that the directory treats as equal to the same bytes. Some further names are mapped alike,
     /// as file systems differ on them.
     fn fold(self, name: &[u8]) -> Vec<u8> {
@@ -216,14 +218,14 @@ impl Folding {
 }
 
 /// Creates a file, and looks it up under other spellings.
-fn probe(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> Result<Folding, Errno> {
+fn probe(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> Result<NameFolding, Errno> {
     // A file system for ASCII alone refuses the composed name.
     let (_, temporary) = scratch
         .create(COMPOSED.as_bytes(), |free| create_in(directory, free))
         .or_else(|_| scratch.create(b"case", |free| create_in(directory, free)))?;
     let name = String::from_utf8_lossy(temporary.as_bytes()).into_owned();
     let (upper, decomposed) = (name.to_ascii_uppercase(), name.replace(COMPOSED, DECOMPOSED));
-    let folding = Folding {
+    let folding = NameFolding {
         case: upper != name && exists(directory, &upper),
         composition: decomposed != name && exists(directory, &decomposed),
     };
@@ -256,7 +258,7 @@ mod tests {
     use std::fs::{self, File};
     use std::os::fd::AsFd;
 
-    const BOTH: Folding = Folding { case: true, composition: true };
+    const BOTH: NameFolding = NameFolding { case: true, composition: true };
 
     #[test]
     fn names_that_are_taken_for_the_same_fold_to_the_same() {
@@ -267,9 +269,9 @@ mod tests {
             assert_eq!(fold(one), fold(other), "{one} {other}");
         }
         assert_ne!(fold("a"), fold("b"));
-        let case = Folding { composition: false, ..BOTH };
+        let case = NameFolding { composition: false, ..BOTH };
         assert_ne!(case.fold("é".as_bytes()), case.fold("e\u{301}".as_bytes()));
-        let composition = Folding { case: false, ..BOTH };
+        let composition = NameFolding { case: false, ..BOTH };
         assert_ne!(composition.fold(b"a"), composition.fold(b"A"));
         assert_eq!(BOTH.fold(b"A\xff"), b"a\xff");
     }
@@ -301,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_place_is_claimed_once() {
-        let identity = Identity { dev: 1, ino: 2 };
+        let identity = FileIdentity { dev: 1, ino: 2 };
         claimed(&FoldingDirectory { folding: BOTH, identity: None });
         claimed(&FoldingDirectory { folding: BOTH, identity: Some(identity) });
     }
@@ -312,13 +314,13 @@ mod tests {
         let held = File::open(dir.path()).unwrap();
         let scratch = ScratchNames::new(None).unwrap();
         let found = probe(held.as_fd(), &scratch).unwrap();
-        assert_eq!(found, Folding { case: false, composition: false });
+        assert_eq!(found, NameFolding { case: false, composition: false });
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         // An append-only directory gives the same answer.
         if ioctl_setflags(&held, IFlags::APPEND).is_ok() {
             let found = probe(held.as_fd(), &scratch);
             ioctl_setflags(&held, IFlags::empty()).unwrap();
-            assert_eq!(found, Ok(Folding::default()));
+            assert_eq!(found, Ok(NameFolding::default()));
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         }
         fs::write(dir.path().join("a"), "").unwrap();

@@ -7,22 +7,22 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use carrack_layout::{FileSystem, Stripe, StripeOutcome};
+use carrack_layout::{MountedFileSystem, RequestedLayout, StripeOutcome};
 use carrack_model::{ByteRange, Metadata, Timestamp};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, ftruncate, futimens, openat, statat};
 use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 use rustix::process::geteuid;
 
+use crate::attribute_writer::{ATTRIBUTES, MODE, kept};
 use crate::durable::{settle_size, sync_whole};
-use crate::extras_sink::{ATTRIBUTES, MODE, kept};
 use crate::extras_source::reason;
-use crate::kept_bytes::{KeptBytes, ReplacedFile, now};
 use crate::modes::{mode_of_new, take_over};
+use crate::partial_rewrite::{PartialRewrite, ReplacedFile, now};
 use crate::scratch::ScratchName;
 use crate::sink_file::{create_flags, times};
 use crate::source_file::direct_fits;
 use crate::writeback::write_back;
-use crate::{Dress, ScratchNames, SinkError};
+use crate::{CompletedMetadata, ScratchNames, SinkError};
 
 /// No other user reads an incomplete file.
 const WORKING_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -79,9 +79,9 @@ pub struct GrowingSpec<'a> {
     /// Size in bytes of the complete file.
     pub size: u64,
     /// The file system of its directory.
-    pub file_system: &'a FileSystem,
+    pub file_system: &'a MountedFileSystem,
     /// The requested striping.
-    pub stripe: &'a Stripe,
+    pub stripe: &'a RequestedLayout,
     /// The requested I/O method, which the storage may not support.
     pub io: WriteIo,
     /// The first offset of a partial transfer, which ends at `size`. The file's other bytes are kept
@@ -295,7 +295,7 @@ impl GrowingFile {
     ///
     /// # Errors
     /// After [`SinkError::Metadata`] the file is in place; after any other error it is removed.
-    pub fn commit<'a>(&self, dress: impl Into<Dress<'a>>, syncs: bool) -> Result<(), SinkError> {
+    pub fn commit<'a>(&self, dress: impl Into<CompletedMetadata<'a>>, syncs: bool) -> Result<(), SinkError> {
         let (file, dress) = (self.file.as_fd(), dress.into());
         settle_size(file, self.size)?;
         let finished = self.dress(dress).and(dress.set_time(file, None));
@@ -322,14 +322,14 @@ impl GrowingFile {
     /// present file in place.
     pub fn commit_part<'a>(
         &self,
-        dress: impl Into<Dress<'a>>,
+        dress: impl Into<CompletedMetadata<'a>>,
         syncs: bool,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<(), SinkError> {
         let (file, dress) = (self.file.as_fd(), dress.into());
         let offset = self.part_offset.unwrap_or(0);
         let part = ByteRange::new(offset, self.size - offset);
-        let mut kept = KeptBytes { file, part, is_blank: !self.is_resumed, goes_on };
+        let mut kept = PartialRewrite { file, part, is_blank: !self.is_resumed, goes_on };
         for _ in 0..PART_TRIES {
             let replaced = ReplacedFile::hold(self.directory.as_fd(), &self.name, goes_on)?;
             if !kept.take_from(&replaced)? {
@@ -355,13 +355,13 @@ impl GrowingFile {
     }
 
     /// Sets the metadata. Without an exact mode the file gets the mode of the replaced file, or of a new one.
-    fn dress(&self, dress: Dress<'_>) -> Result<(), SinkError> {
+    fn dress(&self, dress: CompletedMetadata<'_>) -> Result<(), SinkError> {
         let (file, directory) = (self.file.as_fd(), self.directory.as_fd());
         if dress.policy.perms {
             return dress.put_on(file, true).map(drop);
         }
         let metadata = Metadata { mode: mode_of_new(directory, dress.metadata.mode), ..*dress.metadata };
-        let owned = Dress { metadata: &metadata, ..dress }.put_on(file, true)?;
+        let owned = CompletedMetadata { metadata: &metadata, ..dress }.put_on(file, true)?;
         let taken = take_over(file, directory, &self.name, owned).map_err(|not_taken| not_taken.errno);
         kept(dress.losses, MODE, "setting the mode", taken)
     }
@@ -461,7 +461,7 @@ mod tests {
         let scratch = ScratchNames::new(None).unwrap();
         let directory = File::open(dir.path()).unwrap();
         let file_system = FileSystems::new(&[]).unwrap().of(directory.as_fd()).unwrap();
-        let stripe = &Stripe::Default;
+        let stripe = &RequestedLayout::Default;
         let spec = GrowingSpec { size, file_system: &file_system, stripe, io, part_offset: None };
         GrowingFile::create(directory.into(), name, spec, &scratch).map(|(growing, _)| growing)
     }

@@ -6,23 +6,23 @@
 //! joins them before it returns.
 
 mod account_rules;
+mod attribute_writer;
 mod base;
 mod beneath;
 mod browse;
 mod directory_access;
 mod directory_spool;
 mod durable;
-mod extras_sink;
+mod existing_entry;
 mod extras_source;
 mod file_flags;
 mod folded_names;
 mod growing_file;
-mod kept_bytes;
 mod link_spool;
 mod link_times;
 mod losses;
 mod modes;
-mod present;
+mod partial_rewrite;
 mod root;
 mod scan;
 mod scratch;
@@ -37,33 +37,35 @@ mod stored_times;
 pub mod typed;
 mod writeback;
 
-pub use base::{Base, Looked, Named, Purpose};
+pub use attribute_writer::{AttributeWriter, CompletedMetadata, unknown_account};
+pub use base::{NamedEntry, PathBase, PathPurpose, PathStatus};
 pub use browse::{
-    Browsed, BrowsedKind, Glance, Listing, Removal, RemovalCount, RemovalStep, Removing, Sparing, count_in,
-    glance, link_text, remove_in,
+    BrowsedKind, EntryState, ListedEntry, ListingItem, RemovalCount, RemovalReport, RemovalResult,
+    RemovalStep, Sparing, count_in, glance, link_text, remove_in,
 };
-pub use directory_access::{DirectoryAccess, Restoring};
+pub use directory_access::{DirectoryAccess, ModeRestoring};
 pub use directory_spool::DirectorySpool;
 pub use durable::{
-    Care, Durable, SyncFirst, device_of, holds, keep_times, read_back, sync_data, sync_directories,
+    CommitCare, SyncFirst, SyncMethod, device_of, holds, keep_times, read_back, sync_data, sync_directories,
     sync_directory, sync_file, sync_file_system, sync_whole,
 };
-pub use extras_sink::{Dress, Keeper, unknown_account};
+pub use existing_entry::{ExistingEntry, digest_of, dress_file, look_at};
 pub use extras_source::ExtrasReader;
 pub use folded_names::{FoldedNames, FoldingDirectory};
 pub use growing_file::{GrowingFile, GrowingSpec, WriteIo, can_resume};
 pub use link_spool::{LinkCounts, LinkSpool, LinkWays};
-pub use losses::Losses;
+pub use losses::LossCounter;
 pub use modes::{ModePolicy, narrow_directory};
-pub use present::{Present, digest_of, dress_file, look_at};
-pub use root::{Located, Root};
-pub use scan::{BadPattern, Doubt, Filter, Found, RootKind, Scan, ScanRecord, ScanRoot};
+pub use root::{LocatedName, RootDirectory};
+pub use scan::{
+    BadPattern, DirectoryDoubt, RootKind, ScanFilter, ScanRecord, ScanResult, ScanRoot, SourceScan,
+};
 pub use scratch::ScratchNames;
 pub use sink_error::SinkError;
 pub use sink_file::{SmallContent, clear_umask, place_small, place_symlink, users_umask};
 pub use source_error::SourceError;
-pub use source_file::{Expected, SmallFile, SourceFile, read_small};
+pub use source_file::{ExpectedState, SmallFile, SourceFile, read_small};
 pub use source_pattern::NamePattern;
 pub use special::{dress_special, place_special};
-pub use status::{FileStamp, Identity, MountIdentity};
+pub use status::{FileIdentity, FileStamp, MountIdentity};
 pub use stored_times::{StoredTimes, are_within, may_be_stored, time_unit_of};

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use carrack_model::{EntryFailure, RelPath, SameAs, Timestamp};
+use carrack_model::{EntryFailure, HardLinkTarget, RelPath, Timestamp};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, Stat, StatxFlags, Uid, XattrFlags, fchmod, fchown, fgetxattr,
     flistxattr, fsetxattr, fstat, futimens, linkat, openat, statat, statx,
@@ -23,7 +23,7 @@ use crate::durable::settle_size;
 use crate::extras_source::{grown, reason};
 use crate::sink_file::{both_times, create_flags};
 use crate::status::{is_regular, mtime_of, size_of};
-use crate::{Losses, Root, ScratchNames, SinkError, StoredTimes, sync_whole};
+use crate::{LossCounter, RootDirectory, ScratchNames, SinkError, StoredTimes, sync_whole};
 
 /// Bytes of the records in memory: about 40,000 names.
 const SPOOL_BYTES_MAX: usize = 4 << 20;
@@ -37,7 +37,7 @@ const HARD_LINKS: &str = "hard links";
 /// Names that wait to be made, see the module's comment.
 #[derive(Debug)]
 pub struct LinkSpool {
-    root: Arc<Root>,
+    root: Arc<RootDirectory>,
     checks_times: bool,
     records: Vec<u8>,
     spilled: Option<(File, u64)>,
@@ -51,7 +51,7 @@ pub struct LinkWays<'a> {
     /// The precision in which the destination stores the time that identifies a first name.
     pub times: &'a StoredTimes,
     /// Counts names that became copies.
-    pub losses: &'a Losses,
+    pub losses: &'a LossCounter,
     /// Returns true if an operation that a directory's mode denied is worth another try.
     pub grant: &'a dyn Fn(&RelPath) -> bool,
     /// Set if a copy is made durable before its commit.
@@ -81,7 +81,7 @@ struct LinkRecord {
 
 impl LinkSpool {
     /// Collects names beneath `root`.
-    pub fn new(root: Arc<Root>) -> LinkSpool {
+    pub fn new(root: Arc<RootDirectory>) -> LinkSpool {
         LinkSpool { root, checks_times: true, records: Vec::new(), spilled: None }
     }
 
@@ -98,7 +98,7 @@ impl LinkSpool {
         &mut self,
         directory: &RelPath,
         name: &[u8],
-        same_as: &SameAs,
+        same_as: &HardLinkTarget,
         mtime: Timestamp,
     ) -> Result<(), SinkError> {
         let parts = [directory.as_bytes(), name, same_as.path.as_bytes()];
@@ -154,7 +154,7 @@ impl LinkSpool {
 
 /// The state of one [`LinkSpool::finish`].
 struct LinkMaker<'a, M, F> {
-    root: &'a Root,
+    root: &'a RootDirectory,
     checks_times: bool,
     ways: &'a LinkWays<'a>,
     make_way: M,
@@ -400,7 +400,7 @@ fn is_same(directory: BorrowedFd<'_>, name: &[u8], file: &Stat) -> bool {
     look(directory, name).is_ok_and(|other| (other.st_dev, other.st_ino) == (file.st_dev, file.st_ino))
 }
 
-fn failure(root: &Root, directory: &RelPath, name: &[u8], error: &SinkError) -> EntryFailure {
+fn failure(root: &RootDirectory, directory: &RelPath, name: &[u8], error: &SinkError) -> EntryFailure {
     EntryFailure { path: root.full_path(directory, name), kind: error.kind(), detail: error.to_string() }
 }
 
@@ -414,19 +414,19 @@ mod tests {
         RelPath::new(path.as_bytes()).unwrap()
     }
 
-    fn fixture() -> (tempfile::TempDir, Arc<Root>, SameAs, Timestamp) {
+    fn fixture() -> (tempfile::TempDir, Arc<RootDirectory>, HardLinkTarget, Timestamp) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("a")).unwrap();
         fs::write(dir.path().join("a/first"), "content").unwrap();
         let found = fs::metadata(dir.path().join("a/first")).unwrap();
         let mtime = Timestamp { seconds: found.mtime(), nanoseconds: found.mtime_nsec() as u32 };
-        let root = Arc::new(Root::open(dir.path()).unwrap());
-        (dir, root, SameAs { path: rel("a/first"), size: 7 }, mtime)
+        let root = Arc::new(RootDirectory::open(dir.path()).unwrap());
+        (dir, root, HardLinkTarget { path: rel("a/first"), size: 7 }, mtime)
     }
 
-    fn means() -> (ScratchNames, StoredTimes, Losses) {
+    fn means() -> (ScratchNames, StoredTimes, LossCounter) {
         let times = StoredTimes::new(carrack_model::ModifyWindow::Stored, None);
-        (ScratchNames::new(None).unwrap(), times, Losses::default())
+        (ScratchNames::new(None).unwrap(), times, LossCounter::default())
     }
 
     fn made(made: u64) -> LinkCounts {
@@ -499,10 +499,12 @@ mod tests {
             has_all: true,
         };
         let mut spool = LinkSpool::new(root);
-        spool.note(&rel(""), b"size", &SameAs { size: 8, ..same_as.clone() }, mtime).unwrap();
+        spool.note(&rel(""), b"size", &HardLinkTarget { size: 8, ..same_as.clone() }, mtime).unwrap();
         spool.note(&rel(""), b"time", &same_as, Timestamp::default()).unwrap();
-        spool.note(&rel(""), b"gone", &SameAs { path: rel("none"), ..same_as.clone() }, mtime).unwrap();
-        spool.note(&rel(""), b"dir", &SameAs { path: rel("a"), ..same_as }, mtime).unwrap();
+        spool
+            .note(&rel(""), b"gone", &HardLinkTarget { path: rel("none"), ..same_as.clone() }, mtime)
+            .unwrap();
+        spool.note(&rel(""), b"dir", &HardLinkTarget { path: rel("a"), ..same_as }, mtime).unwrap();
         let mut failures = 0;
         assert_eq!(spool.finish(&ways, |_, _, _| false, |_| failures += 1), made(0));
         assert_eq!((failures, fs::read_dir(dir.path()).unwrap().count()), (4, 1));

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use carrack_model::{Loss, Lost, Timestamp};
+use carrack_model::{LossKind, MetadataLoss, Timestamp};
 use rustix::fs::{Stat, Timestamps};
 use rustix::io::Errno;
 
@@ -25,8 +25,8 @@ const KINDS_MAX: usize = 64;
 
 /// Counts losses. Any number of threads may count.
 #[derive(Debug, Default)]
-pub struct Losses {
-    counts: Mutex<BTreeMap<(Lost, String), u64>>,
+pub struct LossCounter {
+    counts: Mutex<BTreeMap<(LossKind, String), u64>>,
     /// True for each mode that entries show after it was set; there are at most 4,096 modes.
     shown_modes: Mutex<BTreeMap<u32, bool>>,
     /// A [`TimeWay`].
@@ -52,7 +52,7 @@ enum TimeWay {
     Both = 2,
 }
 
-impl Losses {
+impl LossCounter {
     /// Counts one more entry whose `what` could not be kept, with the `reason`.
     pub fn count(&self, what: &str, reason: &str) {
         self.count_many(what, reason, 1);
@@ -60,20 +60,20 @@ impl Losses {
 
     /// Counts `count` more such entries.
     pub(crate) fn count_many(&self, what: &str, reason: &str, count: u64) {
-        self.add(Lost::Part(what.to_owned()), reason, count);
+        self.add(LossKind::Part(what.to_owned()), reason, count);
     }
 
     /// Counts one more `what`, of which an entry may have several.
     pub fn count_several(&self, what: &str, reason: &str) {
-        self.add(Lost::Several(what.to_owned()), reason, 1);
+        self.add(LossKind::Several(what.to_owned()), reason, 1);
     }
 
     /// Counts one more `noun` that could not be made, with the `reason`.
     pub fn count_whole(&self, noun: &str, reason: &str) {
-        self.add(Lost::Whole(noun.to_owned()), reason, 1);
+        self.add(LossKind::Whole(noun.to_owned()), reason, 1);
     }
 
-    fn add(&self, lost: Lost, reason: &str, count: u64) {
+    fn add(&self, lost: LossKind, reason: &str, count: u64) {
         if count == 0 {
             return;
         }
@@ -83,7 +83,7 @@ impl Losses {
         let key = if has_room {
             key
         } else {
-            (Lost::Part("other metadata".to_owned()), "various reasons".to_owned())
+            (LossKind::Part("other metadata".to_owned()), "various reasons".to_owned())
         };
         *counts.entry(key).or_default() += count;
     }
@@ -192,14 +192,14 @@ impl Losses {
     }
 
     /// Takes the losses, one for each pair of kind and reason, and resets the counts.
-    pub fn take(&self) -> Vec<Loss> {
+    pub fn take(&self) -> Vec<MetadataLoss> {
         let counts = std::mem::take(&mut *self.counts.lock().unwrap_or_else(PoisonError::into_inner));
-        counts.into_iter().map(|((lost, reason), count)| Loss { lost, reason, count }).collect()
+        counts.into_iter().map(|((lost, reason), count)| MetadataLoss { lost, reason, count }).collect()
     }
 
     /// Takes the losses as lines of text.
     pub fn take_lines(&self) -> Vec<String> {
-        self.take().iter().map(Loss::to_string).collect()
+        self.take().iter().map(MetadataLoss::to_string).collect()
     }
 }
 
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn losses_are_told_once_with_their_count() {
-        let losses = Losses::default();
+        let losses = LossCounter::default();
         losses.count("the owner", "not permitted");
         losses.count("the owner", "not permitted");
         losses.count("the mode", "not supported");
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn there_is_a_bound_to_the_kinds() {
-        let losses = Losses::default();
+        let losses = LossCounter::default();
         (0..1_000).for_each(|number| losses.count(&number.to_string(), "so"));
         assert_eq!(losses.take_lines().len(), KINDS_MAX + 1);
     }
@@ -263,7 +263,7 @@ mod tests {
     /// Sets a time on a file system that stores the result of `stores`, and ignores a time alone if
     /// `is_alone_ignored`.
     fn set(
-        losses: &Losses,
+        losses: &LossCounter,
         told: Timestamp,
         is_alone_ignored: bool,
         stores: impl Fn(i64, u32) -> (i64, u32),
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn one_fraction_shows_a_coarse_file_system_and_a_time_without_room_is_a_loss() {
-        let losses = Losses::default();
+        let losses = LossCounter::default();
         let time = at(1_600_000_000, 5);
         assert!(losses.reads_back(time, false));
         set(&losses, time, false, |seconds, _| (seconds, 0));
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_time_that_is_ignored_alone_is_set_together_with_the_other() {
-        let (losses, time) = (Losses::default(), at(1_600_000_000, 0));
+        let (losses, time) = (LossCounter::default(), at(1_600_000_000, 0));
         assert_eq!(set(&losses, time, true, |seconds, fraction| (seconds, fraction)), time);
         assert!(!losses.has_lost_times() && !losses.reads_back(time, true));
         // A thread that started before the handling was known.
@@ -315,7 +315,7 @@ mod tests {
         losses.note_time(time, &found((1_900_000_000, 0)), set_both);
         assert!(is_set.get() && !losses.has_lost_times());
         // A file system that ignores both.
-        let losses = Losses::default();
+        let losses = LossCounter::default();
         set(&losses, time, true, |_, _| (1_900_000_000, 0));
         assert!(losses.has_lost_times());
         assert_eq!(losses.take_lines(), ["the time of 1 entry not kept: the file system ignores it"]);
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_time_that_was_right_before_tells_nothing() {
-        let (losses, time) = (Losses::default(), at(1_600_000_000, 5));
+        let (losses, time) = (LossCounter::default(), at(1_600_000_000, 5));
         for before in [time, at(1_600_000_000, 0)] {
             losses.set_time(time, Some(before), |_| Ok(()), || panic!("it was read back")).unwrap();
         }

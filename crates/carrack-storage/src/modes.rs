@@ -7,7 +7,7 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use carrack_model::Fidelity;
+use carrack_model::MetadataFidelity;
 use rustix::fs::{
     AtFlags, Gid, Mode, Stat, Uid, XattrFlags, fchmod, fchown, fgetxattr, fremovexattr, fsetxattr, fstat,
     getxattr, lgetxattr, statat,
@@ -59,7 +59,7 @@ pub fn narrow_directory(directory: BorrowedFd<'_>, mode: u32) {
 
 /// The outcome of marking a new directory as [`PROVISIONAL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Marked {
+pub(crate) enum MarkOutcome {
     /// mkdir(2) has set the mode.
     AtOnce,
     /// chmod(2) has set the mode.
@@ -70,12 +70,12 @@ pub(crate) enum Marked {
 
 /// Sets [`PROVISIONAL`] on a directory that mkdir(2) has just made with it, if the file system takes only
 /// permission bits there (some by FUSE do).
-pub(crate) fn mark_provisional(directory: BorrowedFd<'_>) -> Marked {
+pub(crate) fn mark_provisional(directory: BorrowedFd<'_>) -> MarkOutcome {
     if is_marked(directory) {
-        return Marked::AtOnce;
+        return MarkOutcome::AtOnce;
     }
     let is_set = set_mode(directory, PROVISIONAL).is_ok() && is_marked(directory);
-    if is_set { Marked::Afterwards } else { Marked::Not }
+    if is_set { MarkOutcome::Afterwards } else { MarkOutcome::Not }
 }
 
 fn is_marked(directory: BorrowedFd<'_>) -> bool {
@@ -104,7 +104,7 @@ impl Default for ModePolicy {
 
 impl ModePolicy {
     /// The policy that the user requests.
-    pub fn of(fidelity: &Fidelity) -> ModePolicy {
+    pub fn of(fidelity: &MetadataFidelity) -> ModePolicy {
         ModePolicy {
             perms: fidelity.perms,
             times: !fidelity.omit_times,
@@ -199,23 +199,23 @@ fn default_acl(directory: BorrowedFd<'_>) -> Option<AclBits> {
 
 /// The owner and group of a file, as far as a request has set them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Owned {
+pub(crate) struct RequestedOwner {
     pub(crate) user: Option<u32>,
     pub(crate) group: Option<u32>,
 }
 
 /// Reports that a file could not get the permissions of the file that it replaces.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NotTaken {
+pub(crate) struct PermissionsNotTaken {
     /// The error of setting the mode.
     pub(crate) errno: Errno,
     /// The requested mode.
     pub(crate) mode: Mode,
 }
 
-impl NotTaken {
-    fn new(mode: u32, errno: Errno) -> NotTaken {
-        NotTaken { errno, mode: Mode::from_raw_mode(mode) }
+impl PermissionsNotTaken {
+    fn new(mode: u32, errno: Errno) -> PermissionsNotTaken {
+        PermissionsNotTaken { errno, mode: Mode::from_raw_mode(mode) }
     }
 
     /// Returns true if the mode of `file` gives group or others more permissions than requested.
@@ -231,15 +231,15 @@ pub(crate) fn take_over(
     file: BorrowedFd<'_>,
     directory: BorrowedFd<'_>,
     name: &[u8],
-    owned: Owned,
-) -> Result<(), NotTaken> {
+    owned: RequestedOwner,
+) -> Result<(), PermissionsNotTaken> {
     let Ok(replaced) = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
     if !is_regular(&replaced) {
         return Ok(());
     }
     let mut mode = replaced.st_mode & (PERMISSIONS | STICKY);
-    let has_group =
-        take_owner(file, &replaced, owned).map_err(|errno| NotTaken::new(mode & !NOT_OWNERS, errno))?;
+    let has_group = take_owner(file, &replaced, owned)
+        .map_err(|errno| PermissionsNotTaken::new(mode & !NOT_OWNERS, errno))?;
     if !has_group {
         mode = mode & !GROUP | mode & (mode & 7) << 3;
     }
@@ -250,7 +250,8 @@ pub(crate) fn take_over(
         Ok(value) => {
             // Without the ACL, the mask would exceed the rights of the group.
             let narrow = AclBits::of(&value).map_or(mode & !GROUP, |acl| acl.without(mode));
-            fchmod(file, Mode::from_raw_mode(narrow)).map_err(|errno| NotTaken::new(narrow, errno))?;
+            fchmod(file, Mode::from_raw_mode(narrow))
+                .map_err(|errno| PermissionsNotTaken::new(narrow, errno))?;
             if has_group {
                 let _ = fsetxattr(file, ACCESS_ACL, &value, XattrFlags::empty());
             }
@@ -261,13 +262,13 @@ pub(crate) fn take_over(
                 // The file may have inherited an ACL from its directory.
                 let _ = fremovexattr(file, ACCESS_ACL);
             }
-            fchmod(file, Mode::from_raw_mode(mode)).map_err(|errno| NotTaken::new(mode, errno))
+            fchmod(file, Mode::from_raw_mode(mode)).map_err(|errno| PermissionsNotTaken::new(mode, errno))
         }
     }
 }
 
 /// Sets owner and group; returns true if the file has the group of the replaced file or the requested one.
-fn take_owner(file: BorrowedFd<'_>, replaced: &Stat, owned: Owned) -> Result<bool, Errno> {
+fn take_owner(file: BorrowedFd<'_>, replaced: &Stat, owned: RequestedOwner) -> Result<bool, Errno> {
     let made = fstat(file)?;
     if owned.user.is_none() && made.st_uid != replaced.st_uid && rustix::process::geteuid().is_root() {
         // A user who may not give the file away stays its owner.
@@ -291,13 +292,13 @@ pub(crate) fn settle_provisional(directory: impl AsFd) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Placing;
+    use crate::scratch::PlacingMethod;
     use crate::{
-        Care, Dress, GrowingFile, GrowingSpec, Keeper, ScratchNames, WriteIo, clear_umask, place_small,
-        place_special, place_symlink,
+        AttributeWriter, CommitCare, CompletedMetadata, GrowingFile, GrowingSpec, ScratchNames, WriteIo,
+        clear_umask, place_small, place_special, place_symlink,
     };
-    use carrack_layout::{FileSystems, Stripe};
-    use carrack_model::{FailureKind, Kept, Metadata, Special};
+    use carrack_layout::{FileSystems, RequestedLayout};
+    use carrack_model::{FailureKind, KeptMetadata, Metadata, SpecialFile};
     use std::fs::{self, File};
     use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
     use std::path::Path;
@@ -342,12 +343,13 @@ mod tests {
         clear_umask();
         let (path, held) = (dir.join(name), File::open(dir).unwrap());
         let metadata = Metadata { mode, ..Metadata::default() };
-        let dress = Dress { policy, ..Dress::from(&metadata) };
-        for way in [Placing::LinkDescriptor, Placing::LinkProc, Placing::Rename] {
+        let dress = CompletedMetadata { policy, ..CompletedMetadata::from(&metadata) };
+        for way in [PlacingMethod::LinkDescriptor, PlacingMethod::LinkProc, PlacingMethod::Rename] {
             let scratch = ScratchNames::new(None).unwrap();
             scratch.remember(way);
             before(&path);
-            place_small(held.as_fd(), name.as_bytes(), b"new", dress, Care::default(), &scratch).unwrap();
+            place_small(held.as_fd(), name.as_bytes(), b"new", dress, CommitCare::default(), &scratch)
+                .unwrap();
             look(&path, &format!("{way:?}"));
             fs::remove_file(&path).unwrap();
         }
@@ -357,7 +359,7 @@ mod tests {
         let spec = GrowingSpec {
             size: 3,
             file_system: &file_system,
-            stripe: &Stripe::Default,
+            stripe: &RequestedLayout::Default,
             io: WriteIo::Cached,
             part_offset: None,
         };
@@ -498,23 +500,23 @@ mod tests {
     fn what_is_no_file_is_replaced_only_where_its_kind_is_copied() {
         let dir = tempfile::tempdir().unwrap();
         let held = File::open(dir.path()).unwrap();
-        let (metadata, keeper) = (Metadata::default(), Keeper::new(true));
+        let (metadata, keeper) = (Metadata::default(), AttributeWriter::new(true));
         place_special(
             held.as_fd(),
             b"pipe",
-            &Special::Fifo,
+            &SpecialFile::Fifo,
             &metadata,
             &keeper,
             &ScratchNames::new(None).unwrap(),
         )
         .unwrap();
         let path = dir.path().join("pipe");
-        for way in [Placing::LinkDescriptor, Placing::LinkProc, Placing::Rename] {
+        for way in [PlacingMethod::LinkDescriptor, PlacingMethod::LinkProc, PlacingMethod::Rename] {
             let scratch = ScratchNames::new(None).unwrap();
             scratch.remember(way);
             for policy in [NEW, ModePolicy::default()] {
-                let dress = Dress { policy, ..Dress::from(&metadata) };
-                let placed = place_small(held.as_fd(), b"pipe", b"x", dress, Care::default(), &scratch);
+                let dress = CompletedMetadata { policy, ..CompletedMetadata::from(&metadata) };
+                let placed = place_small(held.as_fd(), b"pipe", b"x", dress, CommitCare::default(), &scratch);
                 assert_eq!(placed.unwrap_err().kind(), FailureKind::InTheWay, "{way:?}");
                 let linked = place_symlink(held.as_fd(), b"pipe", b"x", dress, &scratch);
                 assert_eq!(linked.unwrap_err().kind(), FailureKind::InTheWay, "{way:?}");
@@ -522,8 +524,10 @@ mod tests {
             assert!(fs::symlink_metadata(&path).unwrap().file_type().is_fifo());
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "temporary names are left");
         }
-        let scratch = ScratchNames::new(None).unwrap().replacing(Kept { specials: true, ..Kept::default() });
-        place_small(held.as_fd(), b"pipe", b"x", &metadata, Care::default(), &scratch).unwrap();
+        let scratch = ScratchNames::new(None)
+            .unwrap()
+            .replacing(KeptMetadata { specials: true, ..KeptMetadata::default() });
+        place_small(held.as_fd(), b"pipe", b"x", &metadata, CommitCare::default(), &scratch).unwrap();
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
     }
 }

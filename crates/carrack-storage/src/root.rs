@@ -17,15 +17,15 @@ use rustix::io::Errno;
 
 use crate::base::{LinkConfinement, ResolvedPath};
 use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child, open_through};
-use crate::modes::{Marked, PROVISIONAL, mark_provisional};
-use crate::{Identity, MountIdentity};
+use crate::modes::{MarkOutcome, PROVISIONAL, mark_provisional};
+use crate::{FileIdentity, MountIdentity};
 
 /// Bound of the parents followed through `..`: no path that the kernel reports is deeper.
 const ANCESTORS_MAX: usize = 65_536;
 
 /// The handling of links in the paths beneath a root.
 #[derive(Debug)]
-enum Links {
+enum LinkHandling {
     /// A link fails the resolution.
     Kept,
     /// Links are followed, also out of the root.
@@ -37,22 +37,22 @@ enum Links {
 /// A name and its directory, by which a file is opened. If links are followed within a base, these are the
 /// link's target.
 #[derive(Debug)]
-pub struct Located<'a> {
-    directory: Holder<'a>,
+pub struct LocatedName<'a> {
+    directory: LocatedDirectory<'a>,
     name: Cow<'a, [u8]>,
     /// Set if the open call follows a link of that name.
     pub follow: bool,
 }
 
 #[derive(Debug)]
-enum Holder<'a> {
+enum LocatedDirectory<'a> {
     Given(BorrowedFd<'a>),
     Reached(OwnedFd),
 }
 
-impl<'a> Located<'a> {
-    fn given(directory: BorrowedFd<'a>, name: &'a [u8], follow: bool) -> Located<'a> {
-        Located { directory: Holder::Given(directory), name: name.into(), follow }
+impl<'a> LocatedName<'a> {
+    fn given(directory: BorrowedFd<'a>, name: &'a [u8], follow: bool) -> LocatedName<'a> {
+        LocatedName { directory: LocatedDirectory::Given(directory), name: name.into(), follow }
     }
 
     /// The name.
@@ -62,74 +62,87 @@ impl<'a> Located<'a> {
 
     /// Returns true if a link led to the name.
     pub(crate) fn was_link(&self) -> bool {
-        matches!(self.directory, Holder::Reached(_))
+        matches!(self.directory, LocatedDirectory::Reached(_))
     }
 }
 
-impl AsFd for Located<'_> {
+impl AsFd for LocatedName<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.directory {
-            Holder::Given(directory) => *directory,
-            Holder::Reached(directory) => directory.as_fd(),
+            LocatedDirectory::Given(directory) => *directory,
+            LocatedDirectory::Reached(directory) => directory.as_fd(),
         }
     }
 }
 
 /// A directory that the user named, held open (as `O_PATH`: it need not be readable).
 #[derive(Debug)]
-pub struct Root {
+pub struct RootDirectory {
     handle: OwnedFd,
     path: PathBuf,
-    identity: Identity,
+    identity: FileIdentity,
     /// The base beneath which it was opened.
-    top: Option<Identity>,
-    links: Links,
+    top: Option<FileIdentity>,
+    links: LinkHandling,
     /// Set if mkdir(2) gives directories the whole mode [`PROVISIONAL`] here.
     keeps_mkdir_mode: AtomicBool,
     /// Directories that could not get the mode [`PROVISIONAL`] since the last call.
     unmarked_count: AtomicU64,
 }
 
-impl Root {
+impl RootDirectory {
     /// Holds the directory `path`, following links in it, as the user named them.
     ///
     /// # Errors
     /// Those of `open`; `ENOTDIR` if it is no directory.
-    pub fn open(path: &Path) -> io::Result<Root> {
-        Root::open_anywhere(path, true)
+    pub fn open(path: &Path) -> io::Result<RootDirectory> {
+        RootDirectory::open_anywhere(path, true)
     }
 
-    /// As [`Root::open`], but without `follow` a link as the last name is refused.
-    pub(crate) fn open_anywhere(path: &Path, follow: bool) -> io::Result<Root> {
+    /// As [`RootDirectory::open`], but without `follow` a link as the last name is refused.
+    pub(crate) fn open_anywhere(path: &Path, follow: bool) -> io::Result<RootDirectory> {
         let no_follow = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         let handle = openat(CWD, path, PASSAGE | no_follow, Mode::empty())?;
-        let identity = Identity::of_open(&handle)?;
-        Ok(Root::new(handle, path.to_path_buf(), identity, None))
+        let identity = FileIdentity::of_open(&handle)?;
+        Ok(RootDirectory::new(handle, path.to_path_buf(), identity, None))
     }
 
     /// Holds an open directory without a path.
-    pub(crate) fn held(handle: OwnedFd) -> io::Result<Root> {
-        let identity = Identity::of_open(&handle)?;
-        Ok(Root::new(handle, PathBuf::new(), identity, Some(identity)))
+    pub(crate) fn held(handle: OwnedFd) -> io::Result<RootDirectory> {
+        let identity = FileIdentity::of_open(&handle)?;
+        Ok(RootDirectory::new(handle, PathBuf::new(), identity, Some(identity)))
     }
 
     /// Holds a directory that was resolved beneath the base `top`; `path` is its name in messages.
-    pub(crate) fn beneath(handle: OwnedFd, path: PathBuf, top: Identity) -> io::Result<Root> {
-        let identity = Identity::of_open(&handle)?;
-        Ok(Root::new(handle, path, identity, Some(top)))
+    pub(crate) fn beneath(handle: OwnedFd, path: PathBuf, top: FileIdentity) -> io::Result<RootDirectory> {
+        let identity = FileIdentity::of_open(&handle)?;
+        Ok(RootDirectory::new(handle, path, identity, Some(top)))
     }
 
-    fn new(handle: OwnedFd, path: PathBuf, identity: Identity, top: Option<Identity>) -> Root {
+    fn new(
+        handle: OwnedFd,
+        path: PathBuf,
+        identity: FileIdentity,
+        top: Option<FileIdentity>,
+    ) -> RootDirectory {
         let (keeps_mkdir_mode, unmarked_count) = Default::default();
-        Root { handle, path, identity, top, links: Links::Kept, keeps_mkdir_mode, unmarked_count }
+        RootDirectory {
+            handle,
+            path,
+            identity,
+            top,
+            links: LinkHandling::Kept,
+            keeps_mkdir_mode,
+            unmarked_count,
+        }
     }
 
     /// The identity of the directory.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> FileIdentity {
         self.identity
     }
 
-    /// The path that [`Root::open`] or [`crate::Base::open`] was called with.
+    /// The path that [`RootDirectory::open`] or [`crate::PathBase::open`] was called with.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -148,34 +161,34 @@ impl Root {
     ///
     /// # Errors
     /// Those of `open`.
-    pub(crate) fn open_again(&self) -> io::Result<(Identity, MountIdentity)> {
+    pub(crate) fn open_again(&self) -> io::Result<(FileIdentity, MountIdentity)> {
         let again = match self.top {
             None => Some(openat(CWD, &self.path, PASSAGE, Mode::empty())?),
             Some(_) => None,
         };
         let again = again.as_ref().map_or(self.as_fd(), AsFd::as_fd);
-        Ok((Identity::of_open(again)?, MountIdentity::of(again)?))
+        Ok((FileIdentity::of_open(again)?, MountIdentity::of(again)?))
     }
 
     /// Follows links in paths beneath the root, also out of it, for a source that copies the targets of
     /// links.
-    pub(crate) fn following(self) -> Root {
-        Root { links: Links::Followed, ..self }
+    pub(crate) fn following(self) -> RootDirectory {
+        RootDirectory { links: LinkHandling::Followed, ..self }
     }
 
     /// Follows links beneath the root within `confines`.
-    pub(crate) fn following_within(self, confines: LinkConfinement) -> Root {
-        Root { links: Links::FollowedWithin(confines), ..self }
+    pub(crate) fn following_within(self, confines: LinkConfinement) -> RootDirectory {
+        RootDirectory { links: LinkHandling::FollowedWithin(confines), ..self }
     }
 
     /// Returns true if links beneath the root are followed.
     pub fn follows_links(&self) -> bool {
-        !matches!(self.links, Links::Kept)
+        !matches!(self.links, LinkHandling::Kept)
     }
 
     /// Returns true if they are followed only within its base.
     pub fn is_confined(&self) -> bool {
-        matches!(self.links, Links::FollowedWithin(_))
+        matches!(self.links, LinkHandling::FollowedWithin(_))
     }
 
     /// Finds the name and directory by which the file `name` in the directory at `path`, one beneath this, is
@@ -188,17 +201,17 @@ impl Root {
         directory: BorrowedFd<'a>,
         path: &RelPath,
         name: &'a [u8],
-    ) -> Result<Located<'a>, Errno> {
-        let Links::FollowedWithin(confines) = &self.links else {
-            return Ok(Located::given(directory, name, self.follows_links()));
+    ) -> Result<LocatedName<'a>, Errno> {
+        let LinkHandling::FollowedWithin(confines) = &self.links else {
+            return Ok(LocatedName::given(directory, name, self.follows_links()));
         };
         if readlinkat_raw(directory, name, &mut [0_u8; 1][..]).is_err() {
-            return Ok(Located::given(directory, name, false));
+            return Ok(LocatedName::given(directory, name, false));
         }
         let path = path.join(name).map_err(|_| Errno::NAMETOOLONG)?;
         let ResolvedPath { holder, name, .. } = confines.follow(self.as_fd(), &path)?;
         let name = name.map_or(Cow::Borrowed(&b"."[..]), |name| Cow::Owned(name.into()));
-        Ok(Located { directory: Holder::Reached(holder), name, follow: false })
+        Ok(LocatedName { directory: LocatedDirectory::Reached(holder), name, follow: false })
     }
 
     /// The identities of the root and of every directory above it, up to `/`. A root beneath a base reports
@@ -206,13 +219,13 @@ impl Root {
     ///
     /// # Errors
     /// Those of `open` and `stat` on a parent; an error if the root is no longer beneath its base.
-    pub fn ancestors(&self) -> io::Result<Vec<Identity>> {
+    pub fn ancestors(&self) -> io::Result<Vec<FileIdentity>> {
         let mut found = vec![self.identity];
         let mut held: Option<OwnedFd> = None;
         while found.len() < ANCESTORS_MAX && found.last() != self.top.as_ref() {
             let from = held.as_ref().map_or(self.as_fd(), AsFd::as_fd);
             let above = openat(from, c"..", PASSAGE, Mode::empty())?;
-            let identity = Identity::of_open(&above)?;
+            let identity = FileIdentity::of_open(&above)?;
             if found.last() == Some(&identity) {
                 break;
             }
@@ -233,10 +246,10 @@ impl Root {
         Ok(self.open_inside(path, DIRECTORY)?)
     }
 
-    /// As [`Root::open_directory`], but opens an unreadable directory with `O_PATH`.
+    /// As [`RootDirectory::open_directory`], but opens an unreadable directory with `O_PATH`.
     ///
     /// # Errors
-    /// As [`Root::open_directory`].
+    /// As [`RootDirectory::open_directory`].
     pub fn enter_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
         self.open_directory(path).or_else(|error| match Errno::from_io_error(&error) {
             Some(Errno::ACCESS) => Ok(self.open_inside(path, PASSAGE)?),
@@ -246,9 +259,9 @@ impl Root {
 
     fn open_inside(&self, path: &RelPath, flags: OFlags) -> Result<OwnedFd, Errno> {
         match &self.links {
-            Links::Kept => open_beneath(self.as_fd(), path, flags),
-            Links::Followed => open_through(self.as_fd(), path, flags),
-            Links::FollowedWithin(confines) => confines.open_directory(self.as_fd(), path, flags),
+            LinkHandling::Kept => open_beneath(self.as_fd(), path, flags),
+            LinkHandling::Followed => open_through(self.as_fd(), path, flags),
+            LinkHandling::FollowedWithin(confines) => confines.open_directory(self.as_fd(), path, flags),
         }
     }
 
@@ -270,22 +283,22 @@ impl Root {
     ) -> Result<OwnedFd, Errno> {
         let (_, name) = path.split_last().ok_or(Errno::NOENT)?;
         match &self.links {
-            Links::Kept => open_child(directory, name, flags),
-            Links::Followed => openat(directory, name, flags, Mode::empty()),
-            Links::FollowedWithin(confines) => match open_child(directory, name, flags) {
+            LinkHandling::Kept => open_child(directory, name, flags),
+            LinkHandling::Followed => openat(directory, name, flags, Mode::empty()),
+            LinkHandling::FollowedWithin(confines) => match open_child(directory, name, flags) {
                 Err(Errno::LOOP | Errno::NOTDIR) => confines.open_directory(self.as_fd(), path, flags),
                 answer => answer,
             },
         }
     }
 
-    /// As [`Root::enter_directory`], but creates missing directories, with a mode for their owner alone,
+    /// As [`RootDirectory::enter_directory`], but creates missing directories, with a mode for their owner alone,
     /// which marks that their final mode is set at the end (see [`crate::DirectorySpool`]).
     ///
     /// Several threads may create the same directory at once.
     ///
     /// # Errors
-    /// As [`Root::open_directory`], and those of `mkdir`.
+    /// As [`RootDirectory::open_directory`], and those of `mkdir`.
     pub fn make_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
         match self.make_with(path, PROVISIONAL, DIRECTORY) {
             // A drop box is writable but not readable.
@@ -302,12 +315,12 @@ impl Root {
     /// Makes a directory for this program alone, which keeps mode 0700.
     ///
     /// # Errors
-    /// As [`Root::make_directory`].
+    /// As [`RootDirectory::make_directory`].
     pub fn make_private_directory(&self, path: &RelPath) -> io::Result<OwnedFd> {
         Ok(self.make_with(path, Mode::RWXU, DIRECTORY)?)
     }
 
-    /// As [`Root::make_directory`], with `mode` less the umask, and opened with `flags`.
+    /// As [`RootDirectory::make_directory`], with `mode` less the umask, and opened with `flags`.
     pub(crate) fn make_with(&self, path: &RelPath, mode: Mode, flags: OFlags) -> Result<OwnedFd, Errno> {
         match open_beneath(self.as_fd(), path, flags) {
             Err(Errno::NOENT) => self.make_missing(path, mode, flags),
@@ -350,8 +363,8 @@ impl Root {
             Ok(()) if mode == PROVISIONAL && !self.keeps_mkdir_mode.load(Relaxed) => {
                 let made = open_child(parent, name, flags)?;
                 let marked = mark_provisional(made.as_fd());
-                self.keeps_mkdir_mode.store(marked == Marked::AtOnce, Relaxed);
-                self.unmarked_count.fetch_add((marked == Marked::Not).into(), Relaxed);
+                self.keeps_mkdir_mode.store(marked == MarkOutcome::AtOnce, Relaxed);
+                self.unmarked_count.fetch_add((marked == MarkOutcome::Not).into(), Relaxed);
                 Ok(made)
             }
             Ok(()) | Err(Errno::EXIST) => open_child(parent, name, flags),
@@ -375,7 +388,7 @@ impl Root {
     }
 }
 
-impl AsFd for Root {
+impl AsFd for RootDirectory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
     }
@@ -396,9 +409,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("real")).unwrap();
         symlink("real", dir.path().join("link")).unwrap();
-        let root = Root::open(&dir.path().join("link")).unwrap();
+        let root = RootDirectory::open(&dir.path().join("link")).unwrap();
         assert_eq!(root.identity().ino, fs::metadata(dir.path().join("real")).unwrap().ino());
-        assert!(Root::open(&dir.path().join("nothing")).is_err());
+        assert!(RootDirectory::open(&dir.path().join("nothing")).is_err());
     }
 
     #[test]
@@ -407,7 +420,7 @@ mod tests {
         let outside = tempfile::tempdir().unwrap();
         symlink(outside.path(), dir.path().join("out")).unwrap();
         fs::write(dir.path().join("file"), b"x").unwrap();
-        let root = Root::open(dir.path()).unwrap();
+        let root = RootDirectory::open(dir.path()).unwrap();
         for planted in [&b"out"[..], b"out/new", b"out/new/deep", b"file", b"file/new"] {
             for answer in [root.open_directory(&rel(planted)), root.make_directory(&rel(planted))] {
                 let errno = Errno::from_io_error(&answer.unwrap_err()).unwrap();
@@ -420,24 +433,24 @@ mod tests {
     #[test]
     fn makes_what_is_missing_with_a_provisional_mode() {
         let dir = tempfile::tempdir().unwrap();
-        let root = Root::open(dir.path()).unwrap();
+        let root = RootDirectory::open(dir.path()).unwrap();
         let path = rel(b"a/b\xff/new\nline");
-        let made = Identity::of_open(root.make_directory(&path).unwrap()).unwrap();
-        assert_eq!(made, Identity::of_open(root.open_directory(&path).unwrap()).unwrap());
+        let made = FileIdentity::of_open(root.make_directory(&path).unwrap()).unwrap();
+        assert_eq!(made, FileIdentity::of_open(root.open_directory(&path).unwrap()).unwrap());
         fn mode_of(dir: &tempfile::TempDir, name: &str) -> u32 {
             fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o7777
         }
         assert_eq!(mode_of(&dir, "a"), 0o1700);
         root.make_private_directory(&rel(b"p")).unwrap();
         assert_eq!(mode_of(&dir, "p"), 0o700);
-        let itself = Identity::of_open(root.make_directory(&RelPath::root()).unwrap()).unwrap();
+        let itself = FileIdentity::of_open(root.make_directory(&RelPath::root()).unwrap()).unwrap();
         assert_eq!(itself, root.identity());
     }
 
     #[test]
     fn threads_may_race_to_make_the_same_directories() {
         let dir = tempfile::tempdir().unwrap();
-        let root = Root::open(dir.path()).unwrap();
+        let root = RootDirectory::open(dir.path()).unwrap();
         let made = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
                 .map(|_| {
@@ -456,11 +469,11 @@ mod tests {
     #[test]
     fn paths_beyond_path_max_are_made_and_opened() {
         let dir = tempfile::tempdir().unwrap();
-        let root = Root::open(dir.path()).unwrap();
+        let root = RootDirectory::open(dir.path()).unwrap();
         let path = RelPath::new(&vec![vec![b'd'; 200]; 300].join(&b'/')).unwrap();
         assert!(path.as_bytes().len() > 60_000);
-        let made = Identity::of_open(root.make_directory(&path).unwrap()).unwrap();
-        assert_eq!(made, Identity::of_open(root.open_directory(&path).unwrap()).unwrap());
+        let made = FileIdentity::of_open(root.make_directory(&path).unwrap()).unwrap();
+        assert_eq!(made, FileIdentity::of_open(root.open_directory(&path).unwrap()).unwrap());
         let next = path.join(b"e").unwrap();
         assert!(root.make_directory(&next).is_ok());
     }
@@ -469,17 +482,17 @@ mod tests {
     fn ancestors_lead_to_the_top() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("a")).unwrap();
-        let above = Root::open(dir.path()).unwrap();
-        let ancestors = Root::open(&dir.path().join("a")).unwrap().ancestors().unwrap();
+        let above = RootDirectory::open(dir.path()).unwrap();
+        let ancestors = RootDirectory::open(&dir.path().join("a")).unwrap().ancestors().unwrap();
         assert_eq!(ancestors[1], above.identity());
-        assert_eq!(*ancestors.last().unwrap(), Root::open(Path::new("/")).unwrap().identity());
+        assert_eq!(*ancestors.last().unwrap(), RootDirectory::open(Path::new("/")).unwrap().identity());
     }
 
     #[test]
     fn shows_paths_as_the_user_gave_them() {
-        let root = Root::open(Path::new("/")).unwrap();
+        let root = RootDirectory::open(Path::new("/")).unwrap();
         assert_eq!(&*root.full_path(&rel(b"a/b"), b"c"), b"/a/b/c");
-        let root = Root::open(Path::new(".")).unwrap();
+        let root = RootDirectory::open(Path::new(".")).unwrap();
         assert_eq!(&*root.full_path(&RelPath::root(), b"c"), b"./c");
         assert_eq!(&*root.full_path(&RelPath::root(), b""), b".");
     }

@@ -7,7 +7,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use carrack_model::Kept;
+use carrack_model::KeptMetadata;
 use carrack_model::limits::NAME_BYTES_MAX;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ const ATTEMPTS_MAX: usize = 16;
 /// The method by which a complete small file gets its name, the fastest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(crate) enum Placing {
+pub(crate) enum PlacingMethod {
     /// The file has no name while it is written, and is linked by its descriptor. This needs
     /// `CAP_DAC_READ_SEARCH`; since Linux 6.10 the opener of the file may link it, too.
     LinkDescriptor = 0,
@@ -51,7 +51,7 @@ pub struct ScratchNames {
     next: AtomicU32,
     placing: AtomicU8,
     /// The kinds of special files that may be replaced.
-    replaces: Kept,
+    replaces: KeptMetadata,
     /// `/proc/self/fd`, opened at its first use; none if `/proc` is not mounted.
     descriptors: OnceLock<Option<OwnedFd>>,
 }
@@ -68,14 +68,14 @@ impl ScratchNames {
         Ok(ScratchNames {
             tag: tag.unwrap_or(u16::from_ne_bytes([a, b])),
             next: AtomicU32::new(u32::from_ne_bytes(next)),
-            placing: AtomicU8::new(Placing::LinkDescriptor as u8),
-            replaces: Kept::default(),
+            placing: AtomicU8::new(PlacingMethod::LinkDescriptor as u8),
+            replaces: KeptMetadata::default(),
             descriptors: OnceLock::new(),
         })
     }
 
     /// Permits replacing devices, pipes and sockets of the kinds in `kept`.
-    pub fn replacing(self, kept: Kept) -> ScratchNames {
+    pub fn replacing(self, kept: KeptMetadata) -> ScratchNames {
         ScratchNames { replaces: kept, ..self }
     }
 
@@ -163,16 +163,16 @@ impl ScratchNames {
         self.descriptors.get_or_init(|| openat(CWD, c"/proc/self/fd", PASSAGE, Mode::empty()).ok()).as_ref()
     }
 
-    pub(crate) fn placing(&self) -> Placing {
+    pub(crate) fn placing(&self) -> PlacingMethod {
         match self.placing.load(Ordering::Relaxed) {
-            0 => Placing::LinkDescriptor,
-            1 => Placing::LinkProc,
-            _ => Placing::Rename,
+            0 => PlacingMethod::LinkDescriptor,
+            1 => PlacingMethod::LinkProc,
+            _ => PlacingMethod::Rename,
         }
     }
 
     /// Remembers that the faster methods failed and this one works.
-    pub(crate) fn remember(&self, placing: Placing) {
+    pub(crate) fn remember(&self, placing: PlacingMethod) {
         self.placing.fetch_max(placing as u8, Ordering::Relaxed);
     }
 }
@@ -351,8 +351,8 @@ mod tests {
     #[test]
     fn learns_downwards_only() {
         let names = ScratchNames::new(None).unwrap();
-        names.remember(Placing::Rename);
-        names.remember(Placing::LinkProc);
-        assert_eq!(names.placing(), Placing::Rename);
+        names.remember(PlacingMethod::Rename);
+        names.remember(PlacingMethod::LinkProc);
+        assert_eq!(names.placing(), PlacingMethod::Rename);
     }
 }

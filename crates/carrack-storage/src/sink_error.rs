@@ -2,7 +2,7 @@
 
 use std::io;
 
-use carrack_model::{FailureKind, Special};
+use carrack_model::{FailureKind, SpecialFile};
 use rustix::io::Errno;
 
 /// The reason why an entry could not be placed.
@@ -16,7 +16,7 @@ pub enum SinkError {
     InTheWay(#[source] io::Error),
     /// A device, pipe or socket has the name; only another special file replaces it.
     #[error("a {} stands there, which is not replaced", .0.noun())]
-    Special(Special),
+    Special(SpecialFile),
     /// The file system does not take this name.
     #[error("the file system refuses the name: {0}")]
     BadName(#[source] io::Error),
@@ -121,7 +121,7 @@ impl SinkError {
         }
     }
 
-    /// Converts a failure of [`crate::Root::open_directory`] or [`crate::Root::make_directory`].
+    /// Converts a failure of [`crate::RootDirectory::open_directory`] or [`crate::RootDirectory::make_directory`].
     pub fn of_directory(error: io::Error) -> SinkError {
         SinkError::of("opening or making its directory", error)
     }

@@ -16,12 +16,12 @@ use rustix::fs::{
 use rustix::io::{Errno, pwrite, write};
 use rustix::path::DecInt;
 
+use crate::attribute_writer::{FOLLOWS_LINKS, MODE, TIME, kept};
 use crate::durable::settle_size;
-use crate::extras_sink::{FOLLOWS_LINKS, MODE, TIME, kept};
 use crate::link_times::LinkTimes;
-use crate::modes::{Owned, SET_IDS, mode_to_create, take_over};
-use crate::scratch::Placing;
-use crate::{Care, Dress, ScratchNames, SinkError, SyncFirst, holds, sync_whole};
+use crate::modes::{RequestedOwner, SET_IDS, mode_to_create, take_over};
+use crate::scratch::PlacingMethod;
+use crate::{CommitCare, CompletedMetadata, ScratchNames, SinkError, SyncFirst, holds, sync_whole};
 
 /// Set-user-ID, set-group-ID and sticky bit, which the kernel may clear at the creation or at a write.
 const SPECIAL_BITS: u32 = 0o7000;
@@ -63,13 +63,13 @@ pub fn place_small<'a>(
     directory: BorrowedFd<'_>,
     name: &[u8],
     content: impl Into<SmallContent<'a>>,
-    dress: impl Into<Dress<'a>>,
-    care: Care,
+    dress: impl Into<CompletedMetadata<'a>>,
+    care: CommitCare,
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
     let dress = dress.into();
     let (sync, is_new) = care.sync.for_name(directory, name);
-    let care = Care { sync, ..care };
+    let care = CommitCare { sync, ..care };
     let created = if dress.policy.perms {
         dress.metadata.mode & !SET_IDS
     } else {
@@ -80,19 +80,19 @@ pub fn place_small<'a>(
     let new = NewSmallFile {
         name,
         content: content.into(),
-        dress: Dress { metadata: &metadata, ..dress },
+        dress: CompletedMetadata { metadata: &metadata, ..dress },
         created: Mode::from_raw_mode(created),
         is_new,
         care,
     };
-    if scratch.placing() != Placing::Rename
+    if scratch.placing() != PlacingMethod::Rename
         && let Some(placed) = place_by_link(directory, &new, scratch)
     {
         return placed;
     }
     let placed = place_by_rename(directory, &new, scratch);
     if matches!(placed, Ok(()) | Err(SinkError::Metadata { .. })) {
-        scratch.remember(Placing::Rename);
+        scratch.remember(PlacingMethod::Rename);
     }
     placed
 }
@@ -117,12 +117,12 @@ impl<'a, T: AsRef<[u8]> + ?Sized> From<&'a T> for SmallContent<'a> {
 struct NewSmallFile<'a> {
     name: &'a [u8],
     content: SmallContent<'a>,
-    dress: Dress<'a>,
+    dress: CompletedMetadata<'a>,
     /// The mode of its creation.
     created: Mode,
     /// True if no entry had the name a moment ago; false if that was not checked.
     is_new: bool,
-    care: Care,
+    care: CommitCare,
 }
 
 impl SyncFirst {
@@ -152,7 +152,7 @@ fn place_by_link(
         Err(errno) => return Some(Err(SinkError::writing("creating", errno))),
     };
     let (filled, owned) = match fill(file.as_fd(), new) {
-        Err(failed @ SinkError::Metadata { .. }) => (Err(failed), Owned::default()),
+        Err(failed @ SinkError::Metadata { .. }) => (Err(failed), RequestedOwner::default()),
         Err(failed) => return Some(Err(failed)),
         Ok(owned) => (Ok(()), owned),
     };
@@ -178,7 +178,7 @@ impl NewSmallFile<'_> {
         &self,
         file: BorrowedFd<'_>,
         directory: BorrowedFd<'_>,
-        owned: Owned,
+        owned: RequestedOwner,
         scratch: &ScratchNames,
     ) -> Result<ReplacementMode, SinkError> {
         const ACTION: &str = "setting the mode";
@@ -237,7 +237,7 @@ fn link_over(
 }
 
 fn link(file: &OwnedFd, directory: BorrowedFd<'_>, name: &[u8], scratch: &ScratchNames) -> Result<(), Errno> {
-    if scratch.placing() == Placing::LinkDescriptor {
+    if scratch.placing() == PlacingMethod::LinkDescriptor {
         match linkat(file, c"", directory, name, AtFlags::EMPTY_PATH) {
             Err(Errno::NOENT | Errno::PERM | Errno::ACCESS | Errno::INVAL) => {}
             answer => return answer,
@@ -246,7 +246,7 @@ fn link(file: &OwnedFd, directory: BorrowedFd<'_>, name: &[u8], scratch: &Scratc
     let descriptors = scratch.descriptors().ok_or(Errno::NOENT)?;
     let linked = linkat(descriptors, DecInt::from_fd(file), directory, name, AtFlags::SYMLINK_FOLLOW);
     if matches!(linked, Ok(()) | Err(Errno::EXIST)) {
-        scratch.remember(Placing::LinkProc);
+        scratch.remember(PlacingMethod::LinkProc);
     }
     linked
 }
@@ -260,7 +260,7 @@ fn place_by_rename(
         .create(new.name, |free| openat(directory, free, create_flags(), new.created))
         .map_err(|errno| SinkError::naming("creating", errno))?;
     let (filled, owned) = match fill(file.as_fd(), new) {
-        Err(failed @ SinkError::Metadata { .. }) => (Err(failed), Owned::default()),
+        Err(failed @ SinkError::Metadata { .. }) => (Err(failed), RequestedOwner::default()),
         Err(failed) => {
             temporary.remove(directory);
             return Err(failed);
@@ -292,7 +292,7 @@ pub(crate) fn create_flags() -> OFlags {
 }
 
 /// Writes the contents, then sets the time, then the mode bits that the creation could not set.
-fn fill(file: BorrowedFd<'_>, new: &NewSmallFile<'_>) -> Result<Owned, SinkError> {
+fn fill(file: BorrowedFd<'_>, new: &NewSmallFile<'_>) -> Result<RequestedOwner, SinkError> {
     let NewSmallFile { content, dress, care, .. } = *new;
     content.write_to(file).map_err(|errno| SinkError::writing("writing", errno))?;
     if content.bytes.len() > ONE_REQUEST {
@@ -392,7 +392,7 @@ pub fn place_symlink<'a>(
     directory: BorrowedFd<'_>,
     name: &[u8],
     target: &[u8],
-    dress: impl Into<Dress<'a>>,
+    dress: impl Into<CompletedMetadata<'a>>,
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
     let dress = dress.into();
@@ -407,7 +407,7 @@ fn replace_by_symlink(
     directory: BorrowedFd<'_>,
     name: &[u8],
     target: &[u8],
-    dress: Dress<'_>,
+    dress: CompletedMetadata<'_>,
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
     scratch.check_replaced(directory, name)?;
@@ -421,7 +421,7 @@ fn replace_by_symlink(
 fn dress_link(
     directory: BorrowedFd<'_>,
     name: &[u8],
-    dress: Dress<'_>,
+    dress: CompletedMetadata<'_>,
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
     if let Some((extras, keeper)) = dress.extras {
@@ -459,9 +459,10 @@ mod tests {
 
     const METADATA: Metadata =
         Metadata { mode: 0o640, mtime: Timestamp { seconds: 1_234_567_890, nanoseconds: 123_456_789 } };
-    const WAYS: [Placing; 3] = [Placing::LinkDescriptor, Placing::LinkProc, Placing::Rename];
+    const WAYS: [PlacingMethod; 3] =
+        [PlacingMethod::LinkDescriptor, PlacingMethod::LinkProc, PlacingMethod::Rename];
 
-    fn names(placing: Placing) -> ScratchNames {
+    fn names(placing: PlacingMethod) -> ScratchNames {
         clear_umask();
         let scratch = ScratchNames::new(None).unwrap();
         scratch.remember(placing);
@@ -493,7 +494,8 @@ mod tests {
             for (name, content) in [&b"new\nline"[..], b"\xff\xfe", &long].into_iter().zip(contents) {
                 for mode in [0o640, 0o4755, 0o2711, 0o7777, 0o000, 0o666] {
                     let metadata = Metadata { mode, ..METADATA };
-                    place_small(handle.as_fd(), name, content, &metadata, Care::default(), &scratch).unwrap();
+                    place_small(handle.as_fd(), name, content, &metadata, CommitCare::default(), &scratch)
+                        .unwrap();
                     assert_placed(&dir.path().join(OsStr::from_bytes(name)), content, &metadata);
                 }
             }
@@ -512,8 +514,8 @@ mod tests {
         holes.iter().for_each(|hole| content[hole.offset as usize..hole.end().unwrap() as usize].fill(0));
         let mut lying = content.clone();
         lying[8_192] = 1;
-        fn place(dir: &Path, way: Placing, name: &str, content: SmallContent<'_>) -> u64 {
-            let care = Care { readback: true, ..Care::default() };
+        fn place(dir: &Path, way: PlacingMethod, name: &str, content: SmallContent<'_>) -> u64 {
+            let care = CommitCare { readback: true, ..CommitCare::default() };
             let held = File::open(dir).unwrap();
             place_small(held.as_fd(), name.as_bytes(), content, &METADATA, care, &names(way)).unwrap();
             let path = dir.join(name);
@@ -549,8 +551,15 @@ mod tests {
             symlink("nowhere", dir.path().join("dangling")).unwrap();
             let (handle, scratch) = (File::open(dir.path()).unwrap(), names(way));
             for name in ["file", "link", "dangling"] {
-                place_small(handle.as_fd(), name.as_bytes(), b"new", &METADATA, Care::default(), &scratch)
-                    .unwrap();
+                place_small(
+                    handle.as_fd(),
+                    name.as_bytes(),
+                    b"new",
+                    &METADATA,
+                    CommitCare::default(),
+                    &scratch,
+                )
+                .unwrap();
                 assert_placed(&dir.path().join(name), b"new", &METADATA);
             }
             assert_eq!(fs::read(&victim).unwrap(), b"precious");
@@ -565,8 +574,8 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             fs::create_dir(dir.path().join("d")).unwrap();
             let (handle, scratch) = (File::open(dir.path()).unwrap(), names(way));
-            let error =
-                place_small(handle.as_fd(), b"d", b"x", &METADATA, Care::default(), &scratch).unwrap_err();
+            let error = place_small(handle.as_fd(), b"d", b"x", &METADATA, CommitCare::default(), &scratch)
+                .unwrap_err();
             assert_eq!(error.kind(), FailureKind::InTheWay);
             assert_eq!(scratch.placing(), way, "one failure teaches nothing");
             let error = place_symlink(handle.as_fd(), b"d", b"x", &METADATA, &scratch).unwrap_err();
@@ -579,7 +588,8 @@ mod tests {
     fn readers_never_see_a_part() {
         fn place(directory: &File, scratch: &ScratchNames, n: usize) {
             let content = vec![n as u8; 20_000];
-            place_small(directory.as_fd(), b"f", &content, &METADATA, Care::default(), scratch).unwrap();
+            place_small(directory.as_fd(), b"f", &content, &METADATA, CommitCare::default(), scratch)
+                .unwrap();
         }
         for way in WAYS {
             let dir = tempfile::tempdir().unwrap();
@@ -601,17 +611,17 @@ mod tests {
         // /proc supports neither nameless files nor ordinary ones, so the failure shows no property of a file
         // system.
         let handle = File::open("/proc/self").unwrap();
-        let scratch = names(Placing::LinkDescriptor);
+        let scratch = names(PlacingMethod::LinkDescriptor);
         let error =
-            place_small(handle.as_fd(), b"f", b"x", &METADATA, Care::default(), &scratch).unwrap_err();
+            place_small(handle.as_fd(), b"f", b"x", &METADATA, CommitCare::default(), &scratch).unwrap_err();
         assert_eq!(error.kind(), FailureKind::WriteError);
-        assert_eq!(scratch.placing(), Placing::LinkDescriptor);
+        assert_eq!(scratch.placing(), PlacingMethod::LinkDescriptor);
     }
 
     #[test]
     fn links_are_placed_with_their_time_and_replace_atomically() {
         let dir = tempfile::tempdir().unwrap();
-        let (handle, scratch) = (File::open(dir.path()).unwrap(), names(Placing::LinkDescriptor));
+        let (handle, scratch) = (File::open(dir.path()).unwrap(), names(PlacingMethod::LinkDescriptor));
         fs::write(dir.path().join("old"), b"x").unwrap();
         for (name, target) in [("new", &b"../somewhere\xff"[..]), ("old", b"a"), ("old", b"b")] {
             place_symlink(handle.as_fd(), name.as_bytes(), target, &METADATA, &scratch).unwrap();
@@ -630,9 +640,15 @@ mod tests {
         for (n, way) in WAYS.into_iter().enumerate() {
             let (handle, scratch) = (File::open(dir.path()).unwrap(), names(way));
             let name = format!("f{n}");
-            let error =
-                place_small(handle.as_fd(), name.as_bytes(), b"x", &metadata, Care::default(), &scratch)
-                    .unwrap_err();
+            let error = place_small(
+                handle.as_fd(),
+                name.as_bytes(),
+                b"x",
+                &metadata,
+                CommitCare::default(),
+                &scratch,
+            )
+            .unwrap_err();
             assert_eq!(error.kind(), FailureKind::Metadata);
             assert_eq!(fs::read(dir.path().join(name)).unwrap(), b"x");
         }

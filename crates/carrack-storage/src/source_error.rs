@@ -46,7 +46,7 @@ impl SourceError {
         }
     }
 
-    /// Converts a failure of [`crate::Root::open_directory`].
+    /// Converts a failure of [`crate::RootDirectory::open_directory`].
     pub fn of_directory(error: io::Error) -> SourceError {
         match Errno::from_io_error(&error) {
             Some(errno) => SourceError::opening(errno),

@@ -204,16 +204,16 @@ fn aligned_hole(from: u64, to: u64, size: u64, alignment: u64) -> ByteRange {
 
 /// The state of a small file as the scan or the last attempt to read it saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expected {
+pub struct ExpectedState {
     /// Size in bytes.
     pub size: u64,
     /// Modification time.
     pub mtime: Timestamp,
 }
 
-impl From<&Entry> for Expected {
-    fn from(entry: &Entry) -> Expected {
-        Expected { size: entry.size(), mtime: entry.metadata.mtime }
+impl From<&Entry> for ExpectedState {
+    fn from(entry: &Entry) -> ExpectedState {
+        ExpectedState { size: entry.size(), mtime: entry.metadata.mtime }
     }
 }
 
@@ -242,7 +242,7 @@ pub fn read_small(
     directory: BorrowedFd<'_>,
     name: &[u8],
     follow: bool,
-    expected: Expected,
+    expected: ExpectedState,
     buffer: &mut [u8],
 ) -> Result<SmallFile, SourceError> {
     let wanted = usize::try_from(expected.size).ok().and_then(|size| buffer.get_mut(..=size));
@@ -253,7 +253,7 @@ pub fn read_small(
     let handle = open_to_read(directory, name, follow)?;
     let size = read_until_short(handle.as_fd(), wanted).map_err(SourceError::reading)?;
     let stat = fstat(&handle).map_err(SourceError::reading)?;
-    let now = Expected { size: size_of(&stat), mtime: mtime_of(&stat) };
+    let now = ExpectedState { size: size_of(&stat), mtime: mtime_of(&stat) };
     if !is_regular(&stat) {
         Err(SourceError::NotRegular)
     } else if now != expected || size as u64 != expected.size {
@@ -354,9 +354,9 @@ mod tests {
     /// Usually not on tmpfs, whose files are always in the page cache.
     const DISK: &str = "/var/tmp";
 
-    fn expected(path: &Path) -> Expected {
+    fn expected(path: &Path) -> ExpectedState {
         let stat = rustix::fs::stat(path).unwrap();
-        Expected { size: size_of(&stat), mtime: mtime_of(&stat) }
+        ExpectedState { size: size_of(&stat), mtime: mtime_of(&stat) }
     }
 
     fn pattern(bytes: usize) -> Vec<u8> {
@@ -408,11 +408,11 @@ mod tests {
             let error = read_small(handle.as_fd(), b"f", false, before, &mut buffer).unwrap_err();
             let SourceError::Changed { size, mtime } = error else { panic!("{error:?}") };
             assert_eq!(size, content.len() as u64);
-            let again = Expected { size, mtime };
+            let again = ExpectedState { size, mtime };
             let read = read_small(handle.as_fd(), b"f", false, again, &mut buffer).unwrap();
             assert_eq!(&buffer[..read.size], content);
         }
-        let too_large = Expected { size: 64, ..before };
+        let too_large = ExpectedState { size: 64, ..before };
         let error = read_small(handle.as_fd(), b"f", false, too_large, &mut buffer).unwrap_err();
         assert!(matches!(error, SourceError::ReadError(_)));
     }

@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use globset::{GlobBuilder, GlobMatcher};
 use rustix::fs::{Dir, Mode, OFlags, openat};
 
-use crate::base::{Base, Purpose};
+use crate::base::{PathBase, PathPurpose};
 
 /// Bound of the sources of one pattern, whose paths are kept for the duration of the transfer.
 const MATCHES_MAX: usize = 1 << 20;
@@ -47,7 +47,7 @@ impl NamePattern {
     }
 }
 
-impl Base {
+impl PathBase {
     /// The sources that `typed` matches, sorted by name: the entry of that literal name, else the matches of
     /// the pattern, else the missing name itself.
     ///
@@ -55,7 +55,7 @@ impl Base {
     /// If a directory can't be listed, or too many names match.
     pub fn expand(&self, typed: &Path) -> io::Result<Vec<PathBuf>> {
         let has_pattern = typed.iter().any(|name| pattern_of(name).is_some());
-        if !has_pattern || self.look(typed, Purpose::Read).is_ok() {
+        if !has_pattern || self.look(typed, PathPurpose::Read).is_ok() {
             return Ok(vec![typed.to_path_buf()]);
         }
         let mut found = vec![PathBuf::new()];
@@ -71,7 +71,7 @@ impl Base {
             found = next;
         }
         // A name behind a pattern may be missing in some of the directories.
-        found.retain(|path| self.look(path, Purpose::Read).is_ok());
+        found.retain(|path| self.look(path, PathPurpose::Read).is_ok());
         if found.is_empty() {
             return Ok(vec![typed.to_path_buf()]);
         }
@@ -86,7 +86,7 @@ impl Base {
         let mut found = Vec::new();
         for directory in directories {
             let shown = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-            let root = match self.open(shown, Purpose::ReadThrough) {
+            let root = match self.open(shown, PathPurpose::ReadThrough) {
                 Ok(root) => root,
                 // A match of another pattern may be a file, or lack the next name.
                 Err(error) if directories.len() > 1 && is_no_directory(&error) => continue,
@@ -122,7 +122,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::Root;
+    use crate::RootDirectory;
 
     #[test]
     fn names_match_as_in_a_shell() {
@@ -145,11 +145,11 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, name).unwrap();
         }
-        fn expand(base: &Base, typed: &str) -> Vec<String> {
+        fn expand(base: &PathBase, typed: &str) -> Vec<String> {
             let found = base.expand(Path::new(typed)).unwrap();
             found.iter().map(|path| path.to_str().unwrap().to_owned()).collect()
         }
-        let base = Base::beneath(Root::open(dir.path()).unwrap());
+        let base = PathBase::beneath(RootDirectory::open(dir.path()).unwrap());
         assert_eq!(expand(&base, "/d?/*.dat"), ["/d1/a.dat", "/d1/b.dat", "/d2/a.dat"]);
         assert_eq!(expand(&base, "d*/x"), ["d2/x"]);
         assert_eq!(expand(&base, "*/x/*"), ["d2/x/f"]);
@@ -159,6 +159,6 @@ mod tests {
         assert_eq!(expand(&base, "d1"), ["d1"]);
         assert!(base.expand(Path::new("../*")).is_err());
         let typed = dir.path().join("d1/*.dat");
-        assert_eq!(Base::Anywhere.expand(&typed).unwrap().len(), 2);
+        assert_eq!(PathBase::Anywhere.expand(&typed).unwrap().len(), 2);
     }
 }

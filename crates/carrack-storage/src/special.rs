@@ -6,34 +6,34 @@
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use carrack_model::{DeviceNumber, Metadata, Special, Timestamp};
+use carrack_model::{DeviceNumber, Metadata, SpecialFile, Timestamp};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timestamps, Uid, XattrFlags, chmodat, chownat, fstat,
     listxattr, major, makedev, minor, mknodat, openat, removexattr, setxattr, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
-use crate::extras_sink::MetadataTarget;
+use crate::attribute_writer::MetadataTarget;
 use crate::modes::mode_of_new;
 use crate::status::mtime_of;
-use crate::{Dress, Keeper, ScratchNames, SinkError};
+use crate::{AttributeWriter, CompletedMetadata, ScratchNames, SinkError};
 
 /// Mode of a new special file until it has its owner, so that no other user can open another user's device.
 const MODE_AT_FIRST: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// The special file of this type and device number; none for files, directories and links.
-pub(crate) fn special_of(file_type: FileType, number: DeviceNumber) -> Option<Special> {
+pub(crate) fn special_of(file_type: FileType, number: DeviceNumber) -> Option<SpecialFile> {
     match file_type {
-        FileType::CharacterDevice => Some(Special::CharacterDevice(number)),
-        FileType::BlockDevice => Some(Special::BlockDevice(number)),
-        FileType::Fifo => Some(Special::Fifo),
-        FileType::Socket => Some(Special::Socket),
+        FileType::CharacterDevice => Some(SpecialFile::CharacterDevice(number)),
+        FileType::BlockDevice => Some(SpecialFile::BlockDevice(number)),
+        FileType::Fifo => Some(SpecialFile::Fifo),
+        FileType::Socket => Some(SpecialFile::Socket),
         _ => None,
     }
 }
 
 /// The special file that a status describes.
-pub(crate) fn special_of_stat(stat: &Stat) -> Option<Special> {
+pub(crate) fn special_of_stat(stat: &Stat) -> Option<SpecialFile> {
     let number = DeviceNumber { major: major(stat.st_rdev), minor: minor(stat.st_rdev) };
     special_of(FileType::from_raw_mode(stat.st_mode), number)
 }
@@ -47,9 +47,9 @@ pub(crate) fn special_of_stat(stat: &Stat) -> Option<Special> {
 pub fn place_special<'a>(
     directory: BorrowedFd<'_>,
     name: &[u8],
-    special: &Special,
-    dress: impl Into<Dress<'a>>,
-    keeper: &Keeper,
+    special: &SpecialFile,
+    dress: impl Into<CompletedMetadata<'a>>,
+    keeper: &AttributeWriter,
     scratch: &ScratchNames,
 ) -> Result<bool, SinkError> {
     if !keeper.makes(special) {
@@ -67,7 +67,7 @@ pub fn place_special<'a>(
     let mode =
         if dress.policy.perms { dress.metadata.mode } else { mode_of_new(directory, dress.metadata.mode) };
     let metadata = Metadata { mode, ..*dress.metadata };
-    let dress = Dress { metadata: &metadata, ..dress };
+    let dress = CompletedMetadata { metadata: &metadata, ..dress };
     let dressed = dress_special(directory, temporary.as_bytes(), special, dress);
     if let Err(failed) = &dressed
         && !matches!(failed, SinkError::Metadata { .. })
@@ -79,12 +79,14 @@ pub fn place_special<'a>(
     dressed.map(|()| true)
 }
 
-fn make(directory: BorrowedFd<'_>, name: &[u8], special: &Special) -> Result<(), Errno> {
+fn make(directory: BorrowedFd<'_>, name: &[u8], special: &SpecialFile) -> Result<(), Errno> {
     let (file_type, device) = match special {
-        Special::CharacterDevice(number) => (FileType::CharacterDevice, makedev(number.major, number.minor)),
-        Special::BlockDevice(number) => (FileType::BlockDevice, makedev(number.major, number.minor)),
-        Special::Fifo => (FileType::Fifo, 0),
-        Special::Socket => (FileType::Socket, 0),
+        SpecialFile::CharacterDevice(number) => {
+            (FileType::CharacterDevice, makedev(number.major, number.minor))
+        }
+        SpecialFile::BlockDevice(number) => (FileType::BlockDevice, makedev(number.major, number.minor)),
+        SpecialFile::Fifo => (FileType::Fifo, 0),
+        SpecialFile::Socket => (FileType::Socket, 0),
     };
     match mknodat(directory, name, file_type, MODE_AT_FIRST, device) {
         // Some FUSE file systems create a regular file and fail afterwards.
@@ -103,8 +105,8 @@ fn make(directory: BorrowedFd<'_>, name: &[u8], special: &Special) -> Result<(),
 pub fn dress_special<'a>(
     directory: BorrowedFd<'_>,
     name: &[u8],
-    special: &Special,
-    dress: impl Into<Dress<'a>>,
+    special: &SpecialFile,
+    dress: impl Into<CompletedMetadata<'a>>,
 ) -> Result<(), SinkError> {
     let dress = dress.into();
     let (node, mtime) = HeldSpecial::open(directory, name, special)?;
@@ -126,7 +128,7 @@ impl HeldSpecial {
     fn open(
         directory: BorrowedFd<'_>,
         name: &[u8],
-        special: &Special,
+        special: &SpecialFile,
     ) -> Result<(HeldSpecial, Timestamp), SinkError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let looked = openat(directory, name, flags, Mode::empty()).and_then(|held| Ok((fstat(&held)?, held)));
@@ -185,13 +187,18 @@ mod tests {
     use carrack_model::{FailureKind, Metadata};
 
     use super::*;
-    use crate::{Present, clear_umask, look_at};
+    use crate::{ExistingEntry, clear_umask, look_at};
 
     const METADATA: Metadata =
         Metadata { mode: 0o642, mtime: Timestamp { seconds: 1_234_567_890, nanoseconds: 5 } };
-    const NULL: Special = Special::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
+    const NULL: SpecialFile = SpecialFile::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
 
-    fn place(dir: &Path, name: &str, special: &Special, keeper: &Keeper) -> Result<bool, SinkError> {
+    fn place(
+        dir: &Path,
+        name: &str,
+        special: &SpecialFile,
+        keeper: &AttributeWriter,
+    ) -> Result<bool, SinkError> {
         clear_umask();
         let held = File::open(dir).unwrap();
         place_special(
@@ -204,12 +211,14 @@ mod tests {
         )
     }
 
-    fn seen(dir: &Path, name: &str) -> Option<Present> {
+    fn seen(dir: &Path, name: &str) -> Option<ExistingEntry> {
         look_at(File::open(dir).unwrap().as_fd(), name.as_bytes()).unwrap()
     }
 
-    fn assert_is(dir: &Path, name: &str, expected: &Special) {
-        let Some(Present::Special { special, metadata, .. }) = seen(dir, name) else { panic!("{name}") };
+    fn assert_is(dir: &Path, name: &str, expected: &SpecialFile) {
+        let Some(ExistingEntry::Special { special, metadata, .. }) = seen(dir, name) else {
+            panic!("{name}")
+        };
         assert_eq!((special, metadata), (*expected, METADATA));
     }
 
@@ -219,8 +228,8 @@ mod tests {
         fs::write(dir.path().join("file"), "old").unwrap();
         symlink("file", dir.path().join("link")).unwrap();
         fs::create_dir(dir.path().join("d")).unwrap();
-        let keeper = Keeper::new(false);
-        for special in [Special::Fifo, Special::Socket] {
+        let keeper = AttributeWriter::new(false);
+        for special in [SpecialFile::Fifo, SpecialFile::Socket] {
             for name in ["new", "file", "link", "new"] {
                 assert!(place(dir.path(), name, &special, &keeper).unwrap());
                 assert_is(dir.path(), name, &special);
@@ -237,11 +246,11 @@ mod tests {
     fn devices_are_made_or_told() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("device"), "old").unwrap();
-        let untrusting = Keeper::new(false);
+        let untrusting = AttributeWriter::new(false);
         assert!(!place(dir.path(), "device", &NULL, &untrusting).unwrap());
         assert_eq!(untrusting.losses().take_lines(), ["1 device not made: the sink makes none"]);
         assert_eq!(fs::read(dir.path().join("device")).unwrap(), b"old");
-        let keeper = Keeper::new(true);
+        let keeper = AttributeWriter::new(true);
         if place(dir.path(), "device", &NULL, &keeper).unwrap() {
             assert_is(dir.path(), "device", &NULL);
             let found = fs::symlink_metadata(dir.path().join("device")).unwrap();
@@ -255,19 +264,19 @@ mod tests {
     #[test]
     fn only_the_very_thing_is_dressed() {
         let dir = tempfile::tempdir().unwrap();
-        let keeper = Keeper::new(false);
-        place(dir.path(), "pipe", &Special::Fifo, &keeper).unwrap();
+        let keeper = AttributeWriter::new(false);
+        place(dir.path(), "pipe", &SpecialFile::Fifo, &keeper).unwrap();
         let held = File::open(dir.path()).unwrap();
         let open = Metadata { mode: 0o666, mtime: Timestamp { seconds: 1, nanoseconds: 2 } };
-        dress_special(held.as_fd(), b"pipe", &Special::Fifo, &open).unwrap();
+        dress_special(held.as_fd(), b"pipe", &SpecialFile::Fifo, &open).unwrap();
         let found = fs::symlink_metadata(dir.path().join("pipe")).unwrap();
         assert_eq!((found.mode() & 0o7777, found.mtime(), found.mtime_nsec()), (0o666, 1, 2));
-        assert!(dress_special(held.as_fd(), b"pipe", &Special::Socket, &METADATA).is_err());
-        assert!(dress_special(held.as_fd(), b"missing", &Special::Fifo, &METADATA).is_err());
+        assert!(dress_special(held.as_fd(), b"pipe", &SpecialFile::Socket, &METADATA).is_err());
+        assert!(dress_special(held.as_fd(), b"missing", &SpecialFile::Fifo, &METADATA).is_err());
         fs::hard_link(dir.path().join("pipe"), dir.path().join("again")).unwrap();
-        assert!(dress_special(held.as_fd(), b"pipe", &Special::Fifo, &METADATA).is_err());
+        assert!(dress_special(held.as_fd(), b"pipe", &SpecialFile::Fifo, &METADATA).is_err());
         symlink("pipe", dir.path().join("link")).unwrap();
-        assert!(dress_special(held.as_fd(), b"link", &Special::Fifo, &METADATA).is_err());
+        assert!(dress_special(held.as_fd(), b"link", &SpecialFile::Fifo, &METADATA).is_err());
         assert_eq!(fs::symlink_metadata(dir.path().join("pipe")).unwrap().mode() & 0o7777, 0o666);
     }
 }

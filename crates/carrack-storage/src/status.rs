@@ -16,20 +16,20 @@ const PERMISSION_BITS: u32 = 0o7777;
 
 /// Identifies a file or directory among all on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Identity {
+pub struct FileIdentity {
     /// The device number of its file system.
     pub dev: u64,
     /// Its inode number there.
     pub ino: u64,
 }
 
-impl Identity {
-    pub(crate) fn of(stat: &Stat) -> Identity {
-        Identity { dev: stat.st_dev, ino: stat.st_ino }
+impl FileIdentity {
+    pub(crate) fn of(stat: &Stat) -> FileIdentity {
+        FileIdentity { dev: stat.st_dev, ino: stat.st_ino }
     }
 
-    pub(crate) fn of_open(fd: impl AsFd) -> io::Result<Identity> {
-        Ok(Identity::of(&fstat(fd)?))
+    pub(crate) fn of_open(fd: impl AsFd) -> io::Result<FileIdentity> {
+        Ok(FileIdentity::of(&fstat(fd)?))
     }
 }
 

@@ -61,7 +61,7 @@ struct FileSystemTimes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TimeStorage {
     /// It is rounded to a multiple of this.
-    Stored(Granularity),
+    Stored(TimeGranularity),
     /// It is refused for this user, or ignored.
     Refused,
 }
@@ -136,18 +136,18 @@ impl StoredTimes {
     /// The granularity of the file system of `directory` for reports; none if it stores nanoseconds.
     pub fn coarse(&self, directory: BorrowedFd<'_>) -> Option<String> {
         let granularity = self.granularity(directory, Timestamp::default())?;
-        (granularity != Granularity(1)).then(|| granularity.to_string())
+        (granularity != TimeGranularity(1)).then(|| granularity.to_string())
     }
 
     fn file_systems(&self) -> MutexGuard<'_, HashMap<u64, FileSystemTimes>> {
         self.file_systems.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn granularity(&self, directory: BorrowedFd<'_>, found: Timestamp) -> Option<Granularity> {
+    fn granularity(&self, directory: BorrowedFd<'_>, found: Timestamp) -> Option<TimeGranularity> {
         match self.known(directory) {
             Some(TimeStorage::Stored(granularity)) => Some(granularity),
             Some(TimeStorage::Refused) => None,
-            None => Some(Granularity::seen_in(&fstat(directory).ok()?, found)),
+            None => Some(TimeGranularity::seen_in(&fstat(directory).ok()?, found)),
         }
     }
 
@@ -159,7 +159,7 @@ impl StoredTimes {
         }
         let storage = match self.probe(directory, PROBE)? {
             Some(stored) if !is_out_of_range(PROBE, stored) => {
-                TimeStorage::Stored(Granularity::of(PROBE, stored))
+                TimeStorage::Stored(TimeGranularity::of(PROBE, stored))
             }
             _ => TimeStorage::Refused,
         };
@@ -229,35 +229,35 @@ fn look_anew(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Timestamp, Errno>
 
 /// A unit in nanoseconds; a file system stores multiples of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Granularity(i128);
+struct TimeGranularity(i128);
 
-impl Granularity {
+impl TimeGranularity {
     /// The finest unit that stores `told` as `stored`.
-    fn of(told: Timestamp, stored: Timestamp) -> Granularity {
-        let finest = GRANULARITIES.into_iter().find(|unit| Granularity(*unit).stores(told, stored));
-        Granularity(finest.unwrap_or(1))
+    fn of(told: Timestamp, stored: Timestamp) -> TimeGranularity {
+        let finest = GRANULARITIES.into_iter().find(|unit| TimeGranularity(*unit).stores(told, stored));
+        TimeGranularity(finest.unwrap_or(1))
     }
 
     /// The coarsest unit of the times of a directory and of an entry in it. A change time comes from the
     /// clock of the kernel or server, so it has a fraction if one can be stored.
-    fn seen_in(directory: &Stat, found: Timestamp) -> Granularity {
-        Granularity::fitting([mtime_of(directory), changed_of(directory), found])
+    fn seen_in(directory: &Stat, found: Timestamp) -> TimeGranularity {
+        TimeGranularity::fitting([mtime_of(directory), changed_of(directory), found])
     }
 
     /// The coarsest unit of these times.
-    fn fitting<const N: usize>(seen: [Timestamp; N]) -> Granularity {
+    fn fitting<const N: usize>(seen: [Timestamp; N]) -> TimeGranularity {
         let coarsest = GRANULARITIES
             .into_iter()
             .rev()
             .find(|unit| seen.iter().all(|time| nanoseconds(*time) % unit == 0));
-        Granularity(coarsest.unwrap_or(1))
+        TimeGranularity(coarsest.unwrap_or(1))
     }
 
     /// Returns true if this or a finer unit stores `told` as `found`: encfs rounds times of files, but not of
     /// links and directories.
     fn explains(self, told: Timestamp, found: Timestamp) -> bool {
         let finer = GRANULARITIES.into_iter().filter(|granularity| *granularity <= self.0);
-        finer.map(Granularity).any(|granularity| granularity.stores(told, found))
+        finer.map(TimeGranularity).any(|granularity| granularity.stores(told, found))
     }
 
     /// Returns true if `found` is `told` rounded down or up to this unit.
@@ -266,7 +266,7 @@ impl Granularity {
     }
 }
 
-impl std::fmt::Display for Granularity {
+impl std::fmt::Display for TimeGranularity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             ns if ns >= SECOND => write!(f, "{} s", ns / SECOND),
@@ -281,13 +281,13 @@ impl std::fmt::Display for Granularity {
 /// comes from the clock of the kernel or server. Creates no probe file, and errs if a clock read such a
 /// multiple by chance.
 pub fn time_unit_of(stamp: &FileStamp) -> u32 {
-    u32::try_from(Granularity::fitting([stamp.mtime, stamp.ctime]).0).unwrap_or(1)
+    u32::try_from(TimeGranularity::fitting([stamp.mtime, stamp.ctime]).0).unwrap_or(1)
 }
 
 /// Returns true if a file system with times in units of `unit_ns` nanoseconds may have stored `told` as
 /// `found`.
 pub fn may_be_stored(told: Timestamp, found: Timestamp, unit_ns: u32) -> bool {
-    Granularity(unit_ns.max(1).into()).explains(told, found)
+    TimeGranularity(unit_ns.max(1).into()).explains(told, found)
 }
 
 /// Returns true if two times differ by at most this number of nanoseconds.
@@ -335,23 +335,23 @@ mod tests {
             (at(second + 1, 0), SECOND, "1 s"),
             (at(second - 1, 0), COARSEST, "2 s"),
         ] {
-            let found = Granularity::of(PROBE, stored);
-            assert_eq!((found, found.to_string()), (Granularity(granularity), shown.to_owned()));
+            let found = TimeGranularity::of(PROBE, stored);
+            assert_eq!((found, found.to_string()), (TimeGranularity(granularity), shown.to_owned()));
         }
     }
 
     #[test]
     fn what_is_stored_is_a_multiple_less_than_one_granularity_away() {
-        let second = Granularity(SECOND);
+        let second = TimeGranularity(SECOND);
         assert!(second.stores(at(7, 5), at(7, 0)) && second.stores(at(7, 5), at(8, 0)));
         assert!(!second.stores(at(7, 5), at(7, 4)) && !second.stores(at(7, 5), at(9, 0)));
         assert!(!second.stores(at(7, 0), at(8, 0)));
-        assert!(Granularity(COARSEST).stores(at(7, 5), at(6, 0)));
-        assert!(!Granularity(1).stores(at(7, 5), at(7, 0)));
+        assert!(TimeGranularity(COARSEST).stores(at(7, 5), at(6, 0)));
+        assert!(!TimeGranularity(1).stores(at(7, 5), at(7, 0)));
         assert!(second.stores(at(-7, 5), at(-7, 0)));
         let (told, micros) = (at(7, 123_456_789), at(7, 123_456_000));
         assert!(second.explains(told, at(7, 0)) && second.explains(told, micros));
-        assert!(!second.explains(told, at(7, 123_400_000)) && !Granularity(1).explains(told, micros));
+        assert!(!second.explains(told, at(7, 123_400_000)) && !TimeGranularity(1).explains(told, micros));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Paths as the user typed them: trailing slashes and last names carry meaning.
 //!
-//! Pure. A path beneath a base ([`crate::Base`]) starts at the base, with or without a leading slash.
+//! Pure. A path beneath a base ([`crate::PathBase`]) starts at the base, with or without a leading slash.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;

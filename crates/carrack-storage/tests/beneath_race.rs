@@ -21,11 +21,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_layout::{FileSystems, Stripe};
+use carrack_layout::{FileSystems, RequestedLayout};
 use carrack_model::{Metadata, ModifyWindow, RelPath, SourceIo, Timestamp};
 use carrack_storage::{
-    Base, Care, DirectorySpool, GrowingFile, GrowingSpec, Identity, Keeper, Listing, Named, Purpose, Root,
-    ScratchNames, SourceFile, StoredTimes, WriteIo, place_small, place_symlink,
+    AttributeWriter, CommitCare, DirectorySpool, FileIdentity, GrowingFile, GrowingSpec, ListingItem,
+    NamedEntry, PathBase, PathPurpose, RootDirectory, ScratchNames, SourceFile, StoredTimes, WriteIo,
+    place_small, place_symlink,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -192,17 +193,17 @@ fn out_of(arena: &Arena, index: usize) -> PathBuf {
 
 /// What works beneath the base has.
 struct Tools {
-    base: Base,
-    root: Arc<Root>,
+    base: PathBase,
+    root: Arc<RootDirectory>,
     scratch: ScratchNames,
     file_systems: FileSystems,
 }
 
 impl Tools {
     fn new(arena: &Arena) -> Tools {
-        let root = Arc::new(Root::open(&arena.base()).unwrap());
+        let root = Arc::new(RootDirectory::open(&arena.base()).unwrap());
         Tools {
-            base: Base::Beneath(Arc::clone(&root)),
+            base: PathBase::Beneath(Arc::clone(&root)),
             root,
             scratch: ScratchNames::new(None).unwrap(),
             file_systems: FileSystems::new(&[]).unwrap(),
@@ -214,7 +215,7 @@ impl Tools {
         let spec = GrowingSpec {
             size: 9_000,
             file_system: &file_system,
-            stripe: &Stripe::Default,
+            stripe: &RequestedLayout::Default,
             io: WriteIo::Cached,
             part_offset: None,
         };
@@ -225,7 +226,7 @@ impl Tools {
 
     fn list(&self, path: &Path) -> std::io::Result<()> {
         self.base.list(path, &mut |listing| {
-            if let Listing::Entries(entries) = listing {
+            if let ListingItem::Entries(entries) = listing {
                 for entry in entries {
                     assert!(
                         !OUTSIDE_NAMES.iter().any(|name| name.as_bytes() == &*entry.name),
@@ -239,15 +240,15 @@ impl Tools {
 
     /// As an engine reads a source that was named.
     fn read(&self, path: &Path) -> Result<(), Box<dyn std::error::Error>> {
-        let looked = self.base.look(path, Purpose::ReadThrough)?;
+        let looked = self.base.look(path, PathPurpose::ReadThrough)?;
         self.base.open_to_ask(path)?;
         if looked.is_directory {
-            let root = self.base.open(path, Purpose::ReadThrough)?;
+            let root = self.base.open(path, PathPurpose::ReadThrough)?;
             // An error is fine: it may have been moved; a directory outside is not.
             let _ = root.ancestors();
             return Ok(());
         }
-        let Named { root, name, follow } = self.base.hold(path, true)?;
+        let NamedEntry { root, name, follow } = self.base.hold(path, true)?;
         let file = SourceFile::open(root.as_fd(), &name, follow, SourceIo::Buffered)?;
         let mut content = [0; 64];
         let count = file.read_at(&mut content, 0)?;
@@ -263,7 +264,7 @@ impl Tools {
         for directory in [top, &sub] {
             let Ok(held) = self.root.make_directory(&rel(directory)) else { continue };
             let placed =
-                place_small(held.as_fd(), b"file", b"small", &METADATA, Care::default(), &self.scratch);
+                place_small(held.as_fd(), b"file", b"small", &METADATA, CommitCare::default(), &self.scratch);
             counts.note(1, &placed);
             let link = place_symlink(held.as_fd(), b"link", b"../../outside", &METADATA, &self.scratch);
             counts.note(3, &link);
@@ -279,7 +280,7 @@ impl Tools {
         }
         counts.note(0, &self.base.make_directory(Path::new(&format!("{sub}/y/{}", round % 8)), true));
         counts.note(0, &self.base.make_destination(Path::new(&format!("{sub}/z"))));
-        let mut spool = DirectorySpool::new(Arc::clone(&self.root), Arc::new(Keeper::new(true)));
+        let mut spool = DirectorySpool::new(Arc::clone(&self.root), Arc::new(AttributeWriter::new(true)));
         [top, &sub]
             .iter()
             .for_each(|path| spool.note(&rel(path), &Metadata { mode: 0o777, ..METADATA }, None).unwrap());
@@ -404,19 +405,20 @@ fn no_hostile_name_leads_out() {
         symlink(text, base_path.join(name)).unwrap();
     }
     let before = arena.outside_now();
-    let identities: Vec<Identity> = before
+    let identities: Vec<FileIdentity> = before
         .values()
-        .map(|seen| Identity { dev: seen.status[0] as u64, ino: seen.status[1] as u64 })
-        .chain([arena.dir.path(), Path::new("/")].map(|path| Root::open(path).unwrap().identity()))
+        .map(|seen| FileIdentity { dev: seen.status[0] as u64, ino: seen.status[1] as u64 })
+        .chain([arena.dir.path(), Path::new("/")].map(|path| RootDirectory::open(path).unwrap().identity()))
         .collect();
-    let is_outside = |identity: Identity| identities.contains(&identity);
+    let is_outside = |identity: FileIdentity| identities.contains(&identity);
     let tools = Tools::new(&arena);
     let names = hostile(&arena);
     assert!(names.len() >= 15);
     for name in &names {
         let path = Path::new(OsStr::from_bytes(name));
         let shown = carrack_model::escape(&name[..name.len().min(80)]);
-        for purpose in [Purpose::Read, Purpose::ReadThrough, Purpose::Write, Purpose::Browse] {
+        for purpose in [PathPurpose::Read, PathPurpose::ReadThrough, PathPurpose::Write, PathPurpose::Browse]
+        {
             assert!(!tools.base.open(path, purpose).is_ok_and(|root| is_outside(root.identity())), "{shown}");
             assert!(
                 !tools.base.look(path, purpose).is_ok_and(|looked| is_outside(looked.identity)),
@@ -430,13 +432,13 @@ fn no_hostile_name_leads_out() {
         assert!(!tools.base.leads_to(path).is_ok_and(|(holder, _)| is_outside(holder)), "{shown}");
         if let Ok(held) = tools.base.open_to_ask(path) {
             let found = File::from(held).metadata().unwrap();
-            assert!(!is_outside(Identity { dev: found.dev(), ino: found.ino() }), "{shown}");
+            assert!(!is_outside(FileIdentity { dev: found.dev(), ino: found.ino() }), "{shown}");
         }
         let _ = tools.read(path);
         let _ = tools.list(path);
         let sets = [path.to_path_buf()];
         let as_set = tools.base.file_systems(&sets);
-        assert!(as_set.is_err() || tools.base.open(path, Purpose::Write).is_ok(), "{shown}");
+        assert!(as_set.is_err() || tools.base.open(path, PathPurpose::Write).is_ok(), "{shown}");
         for parents in [false, true] {
             let _ = tools.base.make_directory(path, parents);
         }

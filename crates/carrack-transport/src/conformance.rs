@@ -16,7 +16,8 @@ use carrack_wire::{FrameHeader, FrameKind};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::endpoint::{
-    ExtentFile, Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState,
+    ExtentFile, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint,
+    SendState, WaitPatience,
 };
 
 /// Both ends of one connection.
@@ -56,31 +57,31 @@ fn header(id: u64, offset: u64, len: usize) -> FrameHeader {
     }
 }
 
-fn object(slot: Slot, id: u64, len: usize) -> Outgoing {
+fn object(slot: Slot, id: u64, len: usize) -> OutgoingObject {
     let mut slot = slot;
     slot.bytes_mut()[..len].fill(id as u8);
-    Outgoing { header: header(id, id * 10, len), payload: Payload::Slot(slot) }
+    OutgoingObject { header: header(id, id * 10, len), payload: ObjectPayload::Slot(slot) }
 }
 
 /// Posts an object and drives it until it has left. The receiver must live until then: a closed receiver is
 /// an error.
-fn send(sender: &mut dyn SendEndpoint, mut outgoing: Outgoing) {
+fn send(sender: &mut dyn SendEndpoint, mut outgoing: OutgoingObject) {
     loop {
         match sender.post(outgoing) {
             Ok(()) => break,
             Err(back) => outgoing = back,
         }
-        sender.advance(Patience::Brief).expect("the connection stands");
+        sender.advance(WaitPatience::Brief).expect("the connection stands");
     }
-    while sender.advance(Patience::Brief).expect("the connection stands") == SendState::Busy {}
+    while sender.advance(WaitPatience::Brief).expect("the connection stands") == SendState::Busy {}
 }
 
-fn receive(receiver: &mut dyn ReceiveEndpoint, slots: &SlotPool) -> Option<Incoming> {
+fn receive(receiver: &mut dyn ReceiveEndpoint, slots: &SlotPool) -> Option<IncomingObject> {
     loop {
-        match receiver.advance(Patience::Brief, slots).expect("the connection stands") {
-            Received::Object(incoming) => return Some(incoming),
-            Received::Pending => {}
-            Received::Closed => return None,
+        match receiver.advance(WaitPatience::Brief, slots).expect("the connection stands") {
+            ReceiveResult::Object(incoming) => return Some(incoming),
+            ReceiveResult::Pending => {}
+            ReceiveResult::Closed => return None,
         }
     }
 }
@@ -123,7 +124,7 @@ fn a_full_endpoint_gives_the_object_back((mut sender, mut receiver): Pair) {
             Ok(()) => posted += 1,
             Err(back) => break back,
         }
-        let _ = sender.advance(Patience::None).expect("the connection stands");
+        let _ = sender.advance(WaitPatience::None).expect("the connection stands");
         assert!(posted < 300, "an endpoint that is never full would need unbounded memory");
     };
     assert_eq!(refused.header.object, ObjectId(posted + 1), "the same object comes back");
@@ -141,15 +142,15 @@ fn without_patience_nothing_waits((_sender, mut receiver): Pair) {
     let slots = pool(1);
     let began = Instant::now();
     for _ in 0..100 {
-        assert!(matches!(receiver.advance(Patience::None, &slots), Ok(Received::Pending)));
+        assert!(matches!(receiver.advance(WaitPatience::None, &slots), Ok(ReceiveResult::Pending)));
     }
     // A hundred brief waits would be two seconds; a hundred system calls are not even a millisecond.
-    assert!(began.elapsed() < Duration::from_millis(100 * Patience::BRIEF_MS / 2));
+    assert!(began.elapsed() < Duration::from_millis(100 * WaitPatience::BRIEF_MS / 2));
 }
 
 fn patience_ends((_sender, mut receiver): Pair) {
     let slots = pool(1);
-    assert!(matches!(receiver.advance(Patience::Brief, &slots), Ok(Received::Pending)));
+    assert!(matches!(receiver.advance(WaitPatience::Brief, &slots), Ok(ReceiveResult::Pending)));
 }
 
 fn finishing_is_seen_after_the_last_object((mut sender, mut receiver): Pair) {
@@ -170,7 +171,7 @@ fn a_vanished_receiver_is_noticed((mut sender, receiver): Pair) {
     let slots = pool(4);
     let failed = (0..1000).any(|id| {
         let Some(slot) = slots.try_lease() else { return true };
-        sender.post(object(slot, id, SLOT_BYTES)).is_err() || sender.advance(Patience::Brief).is_err()
+        sender.post(object(slot, id, SLOT_BYTES)).is_err() || sender.advance(WaitPatience::Brief).is_err()
     });
     assert!(failed, "sending to nobody goes on for ever");
 }
@@ -204,9 +205,9 @@ impl PatternedFile {
         Arc::new(PatternedFile { file, is_spoilt: AtomicBool::new(false) })
     }
 
-    fn extent(self: &Arc<Self>, offset: u64, len: usize) -> Outgoing {
-        let payload = Payload::Extent(Arc::clone(self) as Arc<dyn ExtentFile>);
-        Outgoing { header: header(offset + 1, offset, len), payload }
+    fn extent(self: &Arc<Self>, offset: u64, len: usize) -> OutgoingObject {
+        let payload = ObjectPayload::Extent(Arc::clone(self) as Arc<dyn ExtentFile>);
+        OutgoingObject { header: header(offset + 1, offset, len), payload }
     }
 }
 
@@ -240,7 +241,7 @@ fn extents_are_sent_or_given_back((mut sender, mut receiver): Pair) {
     });
     let slots = pool(1);
     for offset in offsets {
-        let patience = if offset % 2 == 0 { Patience::Brief } else { Patience::None };
+        let patience = if offset % 2 == 0 { WaitPatience::Brief } else { WaitPatience::None };
         sender.post(file.extent(offset, SLOT_BYTES)).expect("idle");
         while sender.advance(patience).expect("the connection stands") == SendState::Busy {
             thread::yield_now();
@@ -267,7 +268,7 @@ fn a_file_that_shrinks_spoils_its_extent_only((mut sender, mut receiver): Pair) 
         receiver
     });
     sender.post(file.extent(0, SLOT_BYTES)).expect("idle");
-    while sender.advance(Patience::Brief).expect("the connection stands") == SendState::Busy {}
+    while sender.advance(WaitPatience::Brief).expect("the connection stands") == SendState::Busy {}
     assert!(file.is_spoilt.load(Ordering::Relaxed));
     send(&mut *sender, object(pool(1).lease().expect("open"), 7, 10));
     let _receiver = receiving.join().expect("the receiver is content");

@@ -8,19 +8,19 @@ use std::sync::atomic::AtomicU64;
 use carrack_machine::{Slot, SlotPool};
 use carrack_wire::{FrameError, FrameHeader};
 
-use crate::gauge::Gauge;
+use crate::gauge::ConnectionGauge;
 use crate::seal::SealBroken;
 
 /// The time that a call may wait for the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum WaitPatience {
     /// No time: for the comm thread.
     None,
-    /// About [`Patience::BRIEF_MS`]: for an I/O thread without other work.
+    /// About [`WaitPatience::BRIEF_MS`]: for an I/O thread without other work.
     Brief,
 }
 
-impl Patience {
+impl WaitPatience {
     /// Long enough that a thread stays with a stream that pauses, short enough that the thread soon sees the
     /// end of the session. With 20 ms, where both ends share two cores, streams went to the comm thread and
     /// objects left their core's cache.
@@ -29,15 +29,15 @@ impl Patience {
 
 /// An object to send.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct OutgoingObject {
     /// Its header.
     pub header: FrameHeader,
     /// Its body, of `header.body_len` bytes.
-    pub payload: Payload,
+    pub payload: ObjectPayload,
 }
 
 /// The location of an object's body until the transport has sent it.
-pub enum Payload {
+pub enum ObjectPayload {
     /// At the start of a slot.
     Slot(Slot),
     /// Still in its file, at `header.offset`. Only for endpoints that [send
@@ -45,11 +45,11 @@ pub enum Payload {
     Extent(Arc<dyn ExtentFile>),
 }
 
-impl fmt::Debug for Payload {
+impl fmt::Debug for ObjectPayload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Payload::Slot(slot) => slot.fmt(f),
-            Payload::Extent(file) => write!(f, "Extent({:?})", file.descriptor()),
+            ObjectPayload::Slot(slot) => slot.fmt(f),
+            ObjectPayload::Extent(file) => write!(f, "Extent({:?})", file.descriptor()),
         }
     }
 }
@@ -67,14 +67,14 @@ pub trait ExtentFile: Send + Sync {
 
 /// An object that arrived. The body is the first `header.body_len` bytes of the slot, not checked yet.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct IncomingObject {
     /// Its header, checked for layout and limits only.
     pub header: FrameHeader,
     /// Its body.
     pub slot: Slot,
 }
 
-impl Incoming {
+impl IncomingObject {
     /// The body.
     pub fn body(&self) -> &[u8] {
         &self.slot.bytes()[..self.header.body_len as usize]
@@ -92,9 +92,9 @@ pub enum SendState {
 
 /// The result of an attempt to receive.
 #[derive(Debug)]
-pub enum Received {
+pub enum ReceiveResult {
     /// A whole object.
-    Object(Incoming),
+    Object(IncomingObject),
     /// No whole object at present.
     Pending,
     /// The other end closed the endpoint after its last object.
@@ -134,17 +134,17 @@ pub trait SendEndpoint: Send {
         false
     }
 
-    /// Returns true if the endpoint takes [`Payload::Extent`].
+    /// Returns true if the endpoint takes [`ObjectPayload::Extent`].
     fn sends_extents(&self) -> bool {
         false
     }
 
     /// Takes an object, or gives it back while another object is under way: "full" is flow control, not an
     /// error. An endpoint that doesn't send extents gives an extent back.
-    fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing>;
+    fn post(&mut self, outgoing: OutgoingObject) -> Result<(), OutgoingObject>;
 
     /// Sends more of the posted object.
-    fn advance(&mut self, patience: Patience) -> Result<SendState, TransportError>;
+    fn advance(&mut self, patience: WaitPatience) -> Result<SendState, TransportError>;
 
     /// A descriptor that `poll` reports as writable when a `Busy` endpoint can send more.
     fn readiness(&self) -> BorrowedFd<'_>;
@@ -154,7 +154,7 @@ pub trait SendEndpoint: Send {
 
     /// Returns the kernel's view of the connection, for threads that don't drive the endpoint. `None` for a
     /// transport without a kernel connection.
-    fn gauge(&self) -> Option<Gauge> {
+    fn gauge(&self) -> Option<ConnectionGauge> {
         None
     }
 }
@@ -162,7 +162,7 @@ pub trait SendEndpoint: Send {
 /// The sink's end.
 pub trait ReceiveEndpoint: Send {
     /// Receives more bytes, and leases a slot when an object begins.
-    fn advance(&mut self, patience: Patience, slots: &SlotPool) -> Result<Received, TransportError>;
+    fn advance(&mut self, patience: WaitPatience, slots: &SlotPool) -> Result<ReceiveResult, TransportError>;
 
     /// A descriptor that is readable when a `Pending` endpoint can receive more.
     fn readiness(&self) -> BorrowedFd<'_>;

@@ -10,7 +10,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, sendfile};
 use rustix::io::Errno;
 use rustix::net::send;
 
-use crate::endpoint::{ExtentFile, Patience};
+use crate::endpoint::{ExtentFile, WaitPatience};
 use crate::tcp::send_flags;
 
 /// Sent in place of bytes that the file does not give.
@@ -30,7 +30,7 @@ impl ExtentWriter {
     }
 
     /// Sends until the extent is out (true) or the socket takes no more at present (false).
-    pub(crate) fn advance(&mut self, stream: &TcpStream, patience: Patience) -> io::Result<bool> {
+    pub(crate) fn advance(&mut self, stream: &TcpStream, patience: WaitPatience) -> io::Result<bool> {
         while self.left > 0 {
             let sent = if self.is_spoilt {
                 send(stream, &ZEROS[..self.left.min(ZEROS.len())], send_flags(patience))
@@ -64,12 +64,12 @@ impl ExtentWriter {
 /// Calls `sendfile`, which has no `MSG_DONTWAIT`: without patience the socket is non-blocking for the call.
 fn with_patience(
     stream: &TcpStream,
-    patience: Patience,
+    patience: WaitPatience,
     call: impl FnOnce() -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
     match patience {
-        Patience::Brief => call(),
-        Patience::None => {
+        WaitPatience::Brief => call(),
+        WaitPatience::None => {
             let flags = fcntl_getfl(stream)?;
             fcntl_setfl(stream, flags | OFlags::NONBLOCK)?;
             let sent = call();

@@ -10,14 +10,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The address and prefix under which a peer's connections are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Neighbourhood {
+pub struct PeerNeighbourhood {
     prefix: IpAddr,
     address: IpAddr,
 }
 
 /// The numbers of connections of a prefix and of an address. The prefix compares first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Share {
+pub struct ConnectionShare {
     /// Connections of all addresses of the prefix.
     pub of_prefix: usize,
     /// Connections of the address.
@@ -27,18 +27,18 @@ pub struct Share {
 /// The connections of each address and prefix, in the order in which they are closed to make room.
 #[derive(Debug)]
 pub struct FairShare<K> {
-    prefixes: Ranking<IpAddr, Ranking<IpAddr, BTreeSet<K>>>,
+    prefixes: WeightRanking<IpAddr, WeightRanking<IpAddr, BTreeSet<K>>>,
 }
 
-impl Neighbourhood {
+impl PeerNeighbourhood {
     /// The address and prefix of a peer.
-    pub fn of(peer: SocketAddr) -> Neighbourhood {
+    pub fn of(peer: SocketAddr) -> PeerNeighbourhood {
         match peer.ip().to_canonical() {
-            IpAddr::V4(address) => Neighbourhood {
+            IpAddr::V4(address) => PeerNeighbourhood {
                 prefix: Ipv4Addr::from_bits(address.to_bits() >> 8 << 8).into(),
                 address: address.into(),
             },
-            IpAddr::V6(address) => Neighbourhood {
+            IpAddr::V6(address) => PeerNeighbourhood {
                 prefix: Ipv6Addr::from_bits(address.to_bits() >> 80 << 80).into(),
                 address: Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
             },
@@ -46,59 +46,61 @@ impl Neighbourhood {
     }
 
     /// Returns true if both have the same prefix.
-    pub fn is_near(self, other: Neighbourhood) -> bool {
+    pub fn is_near(self, other: PeerNeighbourhood) -> bool {
         self.prefix == other.prefix
     }
 }
 
 impl<K: Copy + Ord> Default for FairShare<K> {
     fn default() -> Self {
-        FairShare { prefixes: Ranking::default() }
+        FairShare { prefixes: WeightRanking::default() }
     }
 }
 
 impl<K: Copy + Ord> FairShare<K> {
     /// Adds a connection. An address's connections are closed from the smallest key up.
-    pub fn add(&mut self, place: Neighbourhood, key: K) {
+    pub fn add(&mut self, place: PeerNeighbourhood, key: K) {
         self.change(place, |keys| keys.insert(key));
     }
 
     /// Removes a connection. Returns true if it was present.
-    pub fn remove(&mut self, place: Neighbourhood, key: K) -> bool {
+    pub fn remove(&mut self, place: PeerNeighbourhood, key: K) -> bool {
         self.change(place, |keys| keys.remove(&key))
     }
 
-    fn change(&mut self, place: Neighbourhood, change: impl FnOnce(&mut BTreeSet<K>) -> bool) -> bool {
+    fn change(&mut self, place: PeerNeighbourhood, change: impl FnOnce(&mut BTreeSet<K>) -> bool) -> bool {
         self.prefixes.change(place.prefix, |addresses| addresses.change(place.address, change))
     }
 
     /// The numbers of connections of an address and its prefix.
-    pub fn of(&self, place: Neighbourhood) -> Share {
-        let Some(addresses) = self.prefixes.members.get(&place.prefix) else { return Share::default() };
+    pub fn of(&self, place: PeerNeighbourhood) -> ConnectionShare {
+        let Some(addresses) = self.prefixes.members.get(&place.prefix) else {
+            return ConnectionShare::default();
+        };
         let of_address = addresses.members.get(&place.address).map_or(0, BTreeSet::len);
-        Share { of_prefix: addresses.weight(), of_address }
+        ConnectionShare { of_prefix: addresses.weight(), of_address }
     }
 
     /// The connection to close to make room: of the largest prefix the largest address, and there the
     /// smallest key.
-    pub fn first_of_largest(&self) -> Option<(Neighbourhood, K)> {
+    pub fn first_of_largest(&self) -> Option<(PeerNeighbourhood, K)> {
         let (prefix, addresses) = self.prefixes.largest()?;
         let (address, keys) = addresses.largest()?;
-        Some((Neighbourhood { prefix, address }, *keys.first()?))
+        Some((PeerNeighbourhood { prefix, address }, *keys.first()?))
     }
 
     /// The connection with the smallest key of this address.
-    pub fn first_of(&self, place: Neighbourhood) -> Option<K> {
+    pub fn first_of(&self, place: PeerNeighbourhood) -> Option<K> {
         self.prefixes.members.get(&place.prefix)?.members.get(&place.address)?.first().copied()
     }
 }
 
 /// A collection with a weight. No member of a ranking weighs 0.
-trait Weighed: Default {
+trait WeighedMembers: Default {
     fn weight(&self) -> usize;
 }
 
-impl<K> Weighed for BTreeSet<K> {
+impl<K> WeighedMembers for BTreeSet<K> {
     fn weight(&self) -> usize {
         self.len()
     }
@@ -106,19 +108,19 @@ impl<K> Weighed for BTreeSet<K> {
 
 /// Members by name and by weight.
 #[derive(Debug)]
-struct Ranking<N, M> {
+struct WeightRanking<N, M> {
     members: HashMap<N, M>,
     by_weight: BTreeSet<(usize, N)>,
     weight: usize,
 }
 
-impl<N, M> Default for Ranking<N, M> {
+impl<N, M> Default for WeightRanking<N, M> {
     fn default() -> Self {
-        Ranking { members: HashMap::new(), by_weight: BTreeSet::new(), weight: 0 }
+        WeightRanking { members: HashMap::new(), by_weight: BTreeSet::new(), weight: 0 }
     }
 }
 
-impl<N: Copy + Ord + Hash, M: Weighed> Ranking<N, M> {
+impl<N: Copy + Ord + Hash, M: WeighedMembers> WeightRanking<N, M> {
     fn change<T>(&mut self, name: N, change: impl FnOnce(&mut M) -> T) -> T {
         let member = self.members.entry(name).or_default();
         let before = member.weight();
@@ -139,7 +141,7 @@ impl<N: Copy + Ord + Hash, M: Weighed> Ranking<N, M> {
     }
 }
 
-impl<N: Copy + Ord + Hash, M: Weighed> Weighed for Ranking<N, M> {
+impl<N: Copy + Ord + Hash, M: WeighedMembers> WeighedMembers for WeightRanking<N, M> {
     fn weight(&self) -> usize {
         self.weight
     }
@@ -151,8 +153,8 @@ mod tests {
 
     use super::*;
 
-    fn place(text: &str) -> Neighbourhood {
-        Neighbourhood::of(text.parse().unwrap())
+    fn place(text: &str) -> PeerNeighbourhood {
+        PeerNeighbourhood::of(text.parse().unwrap())
     }
 
     #[test]
@@ -181,7 +183,7 @@ mod tests {
         }
         (0..15).for_each(|key| shares.add(place("198.51.100.1:1"), 200 + key));
         shares.add(place("203.0.113.1:1"), 1);
-        assert_eq!(shares.of(place("192.0.2.3:1")), Share { of_prefix: 20, of_address: 2 });
+        assert_eq!(shares.of(place("192.0.2.3:1")), ConnectionShare { of_prefix: 20, of_address: 2 });
         let mut left = Vec::new();
         while let Some((at, key)) = shares.first_of_largest() {
             assert!(shares.remove(at, key) && !shares.remove(at, key));
@@ -194,7 +196,7 @@ mod tests {
             "nobody twice: {left:?}"
         );
         assert!(left[30..].contains(&1) && left.len() == 36, "{left:?}");
-        assert_eq!(shares.of(place("192.0.2.3:1")), Share::default());
+        assert_eq!(shares.of(place("192.0.2.3:1")), ConnectionShare::default());
     }
 
     proptest! {
@@ -214,7 +216,7 @@ mod tests {
                 }
                 let of_prefix = held.iter().filter(|one| one.0 == network).count();
                 let own: Vec<_> = held.iter().filter(|one| (one.0, one.1) == (network, host)).collect();
-                prop_assert_eq!(shares.of(at), Share { of_prefix, of_address: own.len() });
+                prop_assert_eq!(shares.of(at), ConnectionShare { of_prefix, of_address: own.len() });
                 prop_assert_eq!(shares.first_of(at), own.first().map(|one| one.2));
                 let most = (0..4).map(|other| held.iter().filter(|one| one.0 == other).count()).max();
                 let largest = shares.first_of_largest().map_or(0, |(at, _)| shares.of(at).of_prefix);

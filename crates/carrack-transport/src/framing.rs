@@ -9,8 +9,8 @@ use std::io::{self, ErrorKind, IoSlice};
 use carrack_machine::{Slot, SlotPool};
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES};
 
-use crate::endpoint::{Incoming, TransportError};
-use crate::seal::{Seal, TAG_BYTES, Tag};
+use crate::endpoint::{IncomingObject, TransportError};
+use crate::seal::{ConnectionSeal, TAG_BYTES, Tag};
 
 /// Bytes in front of a body: the header, and the tag of a sealed object.
 const HEAD_BYTES_MAX: usize = HEADER_BYTES + TAG_BYTES;
@@ -52,7 +52,11 @@ impl FrameWriter {
     }
 
     /// The same, sealed. The sealed bytes replace the slot's content.
-    pub(crate) fn sealed_object(header: &FrameHeader, mut slot: Slot, seal: &mut Seal) -> FrameWriter {
+    pub(crate) fn sealed_object(
+        header: &FrameHeader,
+        mut slot: Slot,
+        seal: &mut ConnectionSeal,
+    ) -> FrameWriter {
         let tag = seal.seal(&header.encode(), &mut slot.bytes_mut()[..header.body_len as usize]);
         let mut writer = FrameWriter::object(header, slot);
         writer.head[HEADER_BYTES..].copy_from_slice(&tag);
@@ -101,14 +105,14 @@ impl FrameWriter {
 }
 
 /// A whole frame.
-pub(crate) enum Frame {
-    Object(Incoming),
+pub(crate) enum ReceivedFrame {
+    Object(IncomingObject),
     Control { lane: u32, body: Vec<u8> },
 }
 
 /// The result of an attempt to read a frame.
 pub(crate) enum FrameInput {
-    Frame(Frame),
+    Frame(ReceivedFrame),
     Pending,
     Closed,
 }
@@ -116,7 +120,7 @@ pub(crate) enum FrameInput {
 /// Puts frames together from a stream of bytes.
 pub(crate) struct FrameReader {
     slot_bytes: u32,
-    seal: Option<Seal>,
+    seal: Option<ConnectionSeal>,
     head: [u8; HEAD_BYTES_MAX],
     head_got: usize,
     body: Option<(FrameHeader, FrameBody)>,
@@ -137,7 +141,7 @@ impl FrameReader {
     }
 
     /// The same, where every object is sealed.
-    pub(crate) fn sealed(slot_bytes: u32, seal: Option<Seal>) -> FrameReader {
+    pub(crate) fn sealed(slot_bytes: u32, seal: Option<ConnectionSeal>) -> FrameReader {
         FrameReader { seal, ..FrameReader::new(slot_bytes) }
     }
 
@@ -211,7 +215,7 @@ impl FrameReader {
         *self.head.last_chunk().expect("a head is longer than a tag")
     }
 
-    fn take_whole(&mut self) -> Result<Option<Frame>, TransportError> {
+    fn take_whole(&mut self) -> Result<Option<ReceivedFrame>, TransportError> {
         let is_whole =
             self.body.as_ref().is_some_and(|(header, _)| header.body_len as usize == self.body_got);
         let Some((header, mut body)) = self.body.take_if(|_| is_whole) else { return Ok(None) };
@@ -221,8 +225,8 @@ impl FrameReader {
             seal.open(&encoded, &mut body.bytes_mut()[..header.body_len as usize], &tag)?;
         }
         Ok(Some(match body {
-            FrameBody::Slot(slot) => Frame::Object(Incoming { header, slot }),
-            FrameBody::Control(body) => Frame::Control { lane: header.lane, body },
+            FrameBody::Slot(slot) => ReceivedFrame::Object(IncomingObject { header, slot }),
+            FrameBody::Control(body) => ReceivedFrame::Control { lane: header.lane, body },
         }))
     }
 }

@@ -14,7 +14,7 @@ const NOT_SENT: Opcode = 0x894B;
 
 /// Reads the state of a connection that an endpoint owns.
 #[derive(Clone, Debug)]
-pub struct Gauge(Weak<TcpStream>);
+pub struct ConnectionGauge(Weak<TcpStream>);
 
 /// The state of a connection's path, as TCP measures it (`TCP_INFO`, tcp(7)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,9 +41,9 @@ struct TcpInfo {
     data_segments: u32,
 }
 
-impl Gauge {
-    pub(crate) fn of(stream: &Arc<TcpStream>) -> Gauge {
-        Gauge(Arc::downgrade(stream))
+impl ConnectionGauge {
+    pub(crate) fn of(stream: &Arc<TcpStream>) -> ConnectionGauge {
+        ConnectionGauge(Arc::downgrade(stream))
     }
 
     /// Bytes that were written and not sent yet; 0 when the connection is closed or broken.
@@ -87,7 +87,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = Arc::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let mut far = listener.accept().unwrap().0;
-        let gauge = Gauge::of(&near);
+        let gauge = ConnectionGauge::of(&near);
         assert_eq!((gauge.unsent_bytes(), gauge.path().unwrap().segments), (0, 0));
         near.set_nonblocking(true).unwrap();
         let mut written = 0;

@@ -22,16 +22,17 @@ mod tcp;
 mod tls;
 
 pub use endpoint::{
-    ExtentFile, Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState,
-    TransportError,
+    ExtentFile, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint,
+    SendState, TransportError, WaitPatience,
 };
-pub use fair_share::{FairShare, Neighbourhood, Share};
-pub use gauge::{Gauge, PathState};
-pub use link::{Channel, Link, LinkInput};
+pub use fair_share::{ConnectionShare, FairShare, PeerNeighbourhood};
+pub use gauge::{ConnectionGauge, PathState};
+pub use link::{ControlChannel, ControlLink, LinkInput};
 pub use loopback::loopback_pair;
 pub use rendezvous::{
-    DialError, Door, Listener, PortRange, Stream, StreamCount, dial, local_addresses, random,
+    DataConnection, DialError, ListenPoint, PortRange, StreamCount, StreamListener, dial, local_addresses,
+    random,
 };
 pub use resolve::resolve;
 pub use tcp::{TcpReceiver, TcpSender, begin_near, prepare_stream};
-pub use tls::{TlsChannel, TlsError};
+pub use tls::{TlsChannel, TlsHandshakeError};

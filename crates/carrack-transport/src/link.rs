@@ -14,8 +14,8 @@ use carrack_wire::FrameHeader;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use crate::endpoint::{Incoming, TransportError};
-use crate::framing::{Frame, FrameInput, FrameReader, FrameWriter};
+use crate::endpoint::{IncomingObject, TransportError};
+use crate::framing::{FrameInput, FrameReader, FrameWriter, ReceivedFrame};
 use crate::seal::SECRET_BYTES;
 use crate::tls::TlsChannel;
 
@@ -30,7 +30,7 @@ pub enum LinkInput {
         body: Vec<u8>,
     },
     /// An object.
-    Object(Incoming),
+    Object(IncomingObject),
     /// No whole frame at present.
     Pending,
     /// The other end has closed the link.
@@ -39,7 +39,7 @@ pub enum LinkInput {
 
 /// The byte stream under a control link. Authenticated and encrypted, except for links within a process.
 #[derive(Debug)]
-pub enum Channel {
+pub enum ControlChannel {
     /// A pair of descriptors, protected by ssh.
     Pipes {
         /// The descriptor to read from.
@@ -51,72 +51,77 @@ pub enum Channel {
     Tls(Box<TlsChannel>),
 }
 
-impl Channel {
+impl ControlChannel {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Channel::Pipes { input, .. } => Ok(rustix::io::read(input, buffer)?),
-            Channel::Tls(tls) => tls.read(buffer),
+            ControlChannel::Pipes { input, .. } => Ok(rustix::io::read(input, buffer)?),
+            ControlChannel::Tls(tls) => tls.read(buffer),
         }
     }
 
     fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
-            Channel::Pipes { output, .. } => Ok(rustix::io::writev(output, parts)?),
-            Channel::Tls(tls) => tls.write(parts),
+            ControlChannel::Pipes { output, .. } => Ok(rustix::io::writev(output, parts)?),
+            ControlChannel::Tls(tls) => tls.write(parts),
         }
     }
 
     /// Sends encrypted bytes that wait. Returns true if none is left in this process.
     fn push(&mut self) -> io::Result<bool> {
         match self {
-            Channel::Pipes { .. } => Ok(true),
-            Channel::Tls(tls) => tls.push(),
+            ControlChannel::Pipes { .. } => Ok(true),
+            ControlChannel::Tls(tls) => tls.push(),
         }
     }
 
     fn input(&self) -> BorrowedFd<'_> {
         match self {
-            Channel::Pipes { input, .. } => input.as_fd(),
-            Channel::Tls(tls) => tls.readiness(),
+            ControlChannel::Pipes { input, .. } => input.as_fd(),
+            ControlChannel::Tls(tls) => tls.readiness(),
         }
     }
 
     fn output(&self) -> BorrowedFd<'_> {
         match self {
-            Channel::Pipes { output, .. } => output.as_fd(),
-            Channel::Tls(tls) => tls.readiness(),
+            ControlChannel::Pipes { output, .. } => output.as_fd(),
+            ControlChannel::Tls(tls) => tls.readiness(),
         }
     }
 }
 
 /// One end of the control link.
-pub struct Link {
-    channel: Channel,
+pub struct ControlLink {
+    channel: ControlChannel,
     reader: FrameReader,
     queue: VecDeque<FrameWriter>,
     /// Readable when a wait must end.
     interrupt: Option<OwnedFd>,
 }
 
-impl Link {
+impl ControlLink {
     /// A link over a channel, whose descriptors become non-blocking. Objects may have `slot_bytes` at most.
-    pub fn new(channel: Channel, slot_bytes: u32) -> io::Result<Link> {
+    pub fn new(channel: ControlChannel, slot_bytes: u32) -> io::Result<ControlLink> {
         for fd in [channel.input(), channel.output()] {
             fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
         }
-        Ok(Link { channel, reader: FrameReader::new(slot_bytes), queue: VecDeque::new(), interrupt: None })
+        Ok(ControlLink {
+            channel,
+            reader: FrameReader::new(slot_bytes),
+            queue: VecDeque::new(),
+            interrupt: None,
+        })
     }
 
     /// A link over two pipes or both ends of one socket.
-    pub fn over_pipes(input: OwnedFd, output: OwnedFd, slot_bytes: u32) -> io::Result<Link> {
-        Link::new(Channel::Pipes { input, output }, slot_bytes)
+    pub fn over_pipes(input: OwnedFd, output: OwnedFd, slot_bytes: u32) -> io::Result<ControlLink> {
+        ControlLink::new(ControlChannel::Pipes { input, output }, slot_bytes)
     }
 
     /// The secret that only the two ends of this link have; `None` for a link other than one TLS connection.
     pub fn exporter(&self) -> Result<Option<[u8; SECRET_BYTES]>, rustls::Error> {
         match &self.channel {
-            Channel::Pipes { .. } => Ok(None),
-            Channel::Tls(tls) => tls.exporter().map(Some),
+            ControlChannel::Pipes { .. } => Ok(None),
+            ControlChannel::Tls(tls) => tls.exporter().map(Some),
         }
     }
 
@@ -137,13 +142,13 @@ impl Link {
 
     /// Returns true if the channel is a TLS connection of this process.
     pub fn is_tls(&self) -> bool {
-        matches!(self.channel, Channel::Tls(_))
+        matches!(self.channel, ControlChannel::Tls(_))
     }
 
     /// Makes the kernel notice within about `patience` that the other end has vanished. Where ssh carries the
     /// link, ssh does so. Errors are ignored, as the session has a watch of its own.
     pub fn set_patience(&self, patience: Duration) {
-        if let Channel::Tls(tls) = &self.channel {
+        if let ControlChannel::Tls(tls) = &self.channel {
             tls.set_patience(patience);
         }
     }
@@ -170,13 +175,13 @@ impl Link {
 
     /// Frames that have not left this process.
     pub fn queued_count(&self) -> usize {
-        let is_leaving = matches!(&self.channel, Channel::Tls(tls) if tls.has_unsent());
+        let is_leaving = matches!(&self.channel, ControlChannel::Tls(tls) if tls.has_unsent());
         self.queue.len() + usize::from(is_leaving)
     }
 
     /// Returns true if bytes are decrypted and unread, which `poll` does not show.
     pub fn has_unread(&self) -> bool {
-        matches!(&self.channel, Channel::Tls(tls) if tls.has_unread())
+        matches!(&self.channel, ControlChannel::Tls(tls) if tls.has_unread())
     }
 
     /// Writes without waiting. Returns true when the queue is empty.
@@ -195,8 +200,8 @@ impl Link {
     pub fn receive(&mut self, slots: &SlotPool) -> Result<LinkInput, TransportError> {
         let channel = &mut self.channel;
         Ok(match self.reader.advance(slots, |buffer| channel.read(buffer))? {
-            FrameInput::Frame(Frame::Control { lane, body }) => LinkInput::Control { lane, body },
-            FrameInput::Frame(Frame::Object(incoming)) => LinkInput::Object(incoming),
+            FrameInput::Frame(ReceivedFrame::Control { lane, body }) => LinkInput::Control { lane, body },
+            FrameInput::Frame(ReceivedFrame::Object(incoming)) => LinkInput::Object(incoming),
             FrameInput::Pending => LinkInput::Pending,
             FrameInput::Closed => LinkInput::Closed,
         })
@@ -222,7 +227,7 @@ impl Link {
 
     /// Flushes the queue, closes the link and waits until `deadline` at most for the other end to close.
     pub fn part(&mut self, deadline: Instant) {
-        if let (Ok(()), Channel::Tls(tls)) = (self.flush_by(deadline), &mut self.channel) {
+        if let (Ok(()), ControlChannel::Tls(tls)) = (self.flush_by(deadline), &mut self.channel) {
             tls.part(deadline);
         }
     }

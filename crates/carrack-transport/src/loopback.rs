@@ -10,7 +10,8 @@ use carrack_wire::FrameHeader;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::endpoint::{
-    Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState, TransportError,
+    IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint, SendState,
+    TransportError, WaitPatience,
 };
 use crate::seal::{TAG_BYTES, Tag};
 
@@ -61,13 +62,13 @@ impl LoopbackShared {
     fn wait<'a>(
         &'a self,
         state: MutexGuard<'a, LoopbackState>,
-        patience: Patience,
+        patience: WaitPatience,
         blocked: impl Fn(&LoopbackState) -> bool,
     ) -> MutexGuard<'a, LoopbackState> {
         match patience {
-            Patience::None => state,
-            Patience::Brief => {
-                let brief = Duration::from_millis(Patience::BRIEF_MS);
+            WaitPatience::None => state,
+            WaitPatience::Brief => {
+                let brief = Duration::from_millis(WaitPatience::BRIEF_MS);
                 let waited = self.changed.wait_timeout_while(state, brief, |state| blocked(state));
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
@@ -115,25 +116,25 @@ pub struct LoopbackSender {
 
 impl LoopbackSender {
     /// Posts an object with its seal's tag.
-    pub(crate) fn post_tagged(&mut self, outgoing: Outgoing, tag: Tag) -> Result<(), Outgoing> {
+    pub(crate) fn post_tagged(&mut self, outgoing: OutgoingObject, tag: Tag) -> Result<(), OutgoingObject> {
         let mut state = self.shared.lock();
         match outgoing.payload {
-            Payload::Slot(slot) if state.waiting.len() < DEPTH => {
+            ObjectPayload::Slot(slot) if state.waiting.len() < DEPTH => {
                 state.waiting.push_back((outgoing.header, slot, tag));
                 self.shared.signal(&mut state);
                 Ok(())
             }
-            payload => Err(Outgoing { payload, ..outgoing }),
+            payload => Err(OutgoingObject { payload, ..outgoing }),
         }
     }
 }
 
 impl SendEndpoint for LoopbackSender {
-    fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing> {
+    fn post(&mut self, outgoing: OutgoingObject) -> Result<(), OutgoingObject> {
         self.post_tagged(outgoing, NO_TAG)
     }
 
-    fn advance(&mut self, patience: Patience) -> Result<SendState, TransportError> {
+    fn advance(&mut self, patience: WaitPatience) -> Result<SendState, TransportError> {
         let state = self.shared.wait(self.shared.lock(), patience, LoopbackState::is_full);
         if state.receiver_gone {
             return Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe).into());
@@ -168,19 +169,23 @@ pub struct LoopbackReceiver {
 
 impl LoopbackReceiver {
     /// Takes the next object and its seal's tag.
-    pub(crate) fn take_tagged(&mut self, patience: Patience) -> (Received, Tag) {
+    pub(crate) fn take_tagged(&mut self, patience: WaitPatience) -> (ReceiveResult, Tag) {
         let mut state = self.shared.wait(self.shared.lock(), patience, |state| !state.has_arrived());
         if let Some((header, slot, tag)) = state.waiting.pop_front() {
             self.shared.signal(&mut state);
-            return (Received::Object(Incoming { header, slot }), tag);
+            return (ReceiveResult::Object(IncomingObject { header, slot }), tag);
         }
         let is_over = state.is_finished || state.sender_gone;
-        (if is_over { Received::Closed } else { Received::Pending }, NO_TAG)
+        (if is_over { ReceiveResult::Closed } else { ReceiveResult::Pending }, NO_TAG)
     }
 }
 
 impl ReceiveEndpoint for LoopbackReceiver {
-    fn advance(&mut self, patience: Patience, _slots: &SlotPool) -> Result<Received, TransportError> {
+    fn advance(
+        &mut self,
+        patience: WaitPatience,
+        _slots: &SlotPool,
+    ) -> Result<ReceiveResult, TransportError> {
         Ok(self.take_tagged(patience).0)
     }
 

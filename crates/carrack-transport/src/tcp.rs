@@ -1,7 +1,7 @@
 //! Data endpoints over TCP: the source pushes whole objects, and the sink's credits bound the bytes under
 //! way.
 //!
-//! The socket blocks for [`Patience::BRIEF_MS`]; a caller without patience passes `MSG_DONTWAIT`. So a
+//! The socket blocks for [`WaitPatience::BRIEF_MS`]; a caller without patience passes `MSG_DONTWAIT`. So a
 //! connection passes between I/O threads and the comm thread without a change of its mode.
 
 use std::io;
@@ -16,12 +16,13 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::endpoint::{
-    Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState, TransportError,
+    ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint, SendState, TransportError,
+    WaitPatience,
 };
 use crate::extent::ExtentWriter;
-use crate::framing::{Frame, FrameInput, FrameReader, FrameWriter};
-use crate::gauge::Gauge;
-use crate::seal::Seal;
+use crate::framing::{FrameInput, FrameReader, FrameWriter, ReceivedFrame};
+use crate::gauge::ConnectionGauge;
+use crate::seal::ConnectionSeal;
 
 /// Below this round-trip time the path is a machine or a building and needs no pacing. BBR's pacing costs a
 /// third of the rate on loopback (6.5 against 9–10 GB/s, measured with 256 KiB sends on 2 cores).
@@ -79,7 +80,7 @@ pub fn prepare_stream(stream: &TcpStream, rtt: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     stream.set_nonblocking(false)?;
     socket.set_tcp_nodelay(true)?;
-    let brief = Duration::from_millis(Patience::BRIEF_MS);
+    let brief = Duration::from_millis(WaitPatience::BRIEF_MS);
     stream.set_read_timeout(Some(brief))?;
     stream.set_write_timeout(Some(brief))?;
     if rtt >= NEAR_RTT {
@@ -108,7 +109,7 @@ pub(crate) fn keep_alive(socket: &SockRef<'_>, patience: Duration) -> io::Result
 /// The source's end of a connection.
 pub struct TcpSender {
     stream: Arc<TcpStream>,
-    seal: Option<Seal>,
+    seal: Option<ConnectionSeal>,
     frame: Option<FrameWriter>,
     /// The body that follows the frame, if it is sent from a file.
     extent: Option<ExtentWriter>,
@@ -121,7 +122,7 @@ impl TcpSender {
     }
 
     /// The same, where every object is sealed.
-    pub fn sealed(stream: TcpStream, seal: Option<Seal>) -> TcpSender {
+    pub fn sealed(stream: TcpStream, seal: Option<ConnectionSeal>) -> TcpSender {
         TcpSender { stream: Arc::new(stream), seal, frame: None, extent: None }
     }
 }
@@ -135,18 +136,18 @@ impl SendEndpoint for TcpSender {
         self.seal.is_none()
     }
 
-    fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing> {
+    fn post(&mut self, outgoing: OutgoingObject) -> Result<(), OutgoingObject> {
         if self.frame.is_some() || self.extent.is_some() {
             return Err(outgoing);
         }
         let header = outgoing.header;
         match (outgoing.payload, &mut self.seal) {
-            (Payload::Slot(slot), None) => self.frame = Some(FrameWriter::object(&header, slot)),
-            (Payload::Slot(slot), Some(seal)) => {
+            (ObjectPayload::Slot(slot), None) => self.frame = Some(FrameWriter::object(&header, slot)),
+            (ObjectPayload::Slot(slot), Some(seal)) => {
                 self.frame = Some(FrameWriter::sealed_object(&header, slot, seal));
             }
-            (payload @ Payload::Extent(_), Some(_)) => return Err(Outgoing { header, payload }),
-            (Payload::Extent(file), None) => {
+            (payload @ ObjectPayload::Extent(_), Some(_)) => return Err(OutgoingObject { header, payload }),
+            (ObjectPayload::Extent(file), None) => {
                 self.frame = Some(FrameWriter::header_only(&header));
                 self.extent = Some(ExtentWriter::new(file, &header));
             }
@@ -154,7 +155,7 @@ impl SendEndpoint for TcpSender {
         Ok(())
     }
 
-    fn advance(&mut self, patience: Patience) -> Result<SendState, TransportError> {
+    fn advance(&mut self, patience: WaitPatience) -> Result<SendState, TransportError> {
         let stream = &*self.stream;
         if let Some(frame) = &mut self.frame {
             let mut flags = send_flags(patience);
@@ -183,15 +184,15 @@ impl SendEndpoint for TcpSender {
         Ok(self.stream.shutdown(Shutdown::Write)?)
     }
 
-    fn gauge(&self) -> Option<Gauge> {
-        Some(Gauge::of(&self.stream))
+    fn gauge(&self) -> Option<ConnectionGauge> {
+        Some(ConnectionGauge::of(&self.stream))
     }
 }
 
-pub(crate) fn send_flags(patience: Patience) -> SendFlags {
+pub(crate) fn send_flags(patience: WaitPatience) -> SendFlags {
     match patience {
-        Patience::None => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-        Patience::Brief => SendFlags::NOSIGNAL,
+        WaitPatience::None => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        WaitPatience::Brief => SendFlags::NOSIGNAL,
     }
 }
 
@@ -211,16 +212,16 @@ impl TcpReceiver {
     }
 
     /// The same, where every object is sealed.
-    pub fn sealed(stream: TcpStream, slot_bytes: u32, seal: Option<Seal>) -> TcpReceiver {
+    pub fn sealed(stream: TcpStream, slot_bytes: u32, seal: Option<ConnectionSeal>) -> TcpReceiver {
         TcpReceiver { stream, reader: FrameReader::sealed(slot_bytes, seal), arrived: Arc::default() }
     }
 }
 
 impl ReceiveEndpoint for TcpReceiver {
-    fn advance(&mut self, patience: Patience, slots: &SlotPool) -> Result<Received, TransportError> {
+    fn advance(&mut self, patience: WaitPatience, slots: &SlotPool) -> Result<ReceiveResult, TransportError> {
         let flags = match patience {
-            Patience::None => RecvFlags::DONTWAIT,
-            Patience::Brief => RecvFlags::WAITALL,
+            WaitPatience::None => RecvFlags::DONTWAIT,
+            WaitPatience::Brief => RecvFlags::WAITALL,
         };
         let (stream, arrived) = (&self.stream, &self.arrived);
         let input = self.reader.advance(slots, |buffer| {
@@ -229,10 +230,10 @@ impl ReceiveEndpoint for TcpReceiver {
             Ok(count)
         })?;
         Ok(match input {
-            FrameInput::Frame(Frame::Object(incoming)) => Received::Object(incoming),
-            FrameInput::Frame(Frame::Control { .. }) => return Err(TransportError::ControlOnData),
-            FrameInput::Pending => Received::Pending,
-            FrameInput::Closed => Received::Closed,
+            FrameInput::Frame(ReceivedFrame::Object(incoming)) => ReceiveResult::Object(incoming),
+            FrameInput::Frame(ReceivedFrame::Control { .. }) => return Err(TransportError::ControlOnData),
+            FrameInput::Pending => ReceiveResult::Pending,
+            FrameInput::Closed => ReceiveResult::Closed,
         })
     }
 

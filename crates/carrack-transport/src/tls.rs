@@ -23,7 +23,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 /// The reason why the handshake failed.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
+pub enum TlsHandshakeError {
     /// The connection broke, or closed, or took too long (`ErrorKind::TimedOut`).
     #[error("the TLS handshake was cut short: {0}")]
     Io(#[from] io::Error),
@@ -32,12 +32,12 @@ pub enum TlsError {
     Tls(#[from] rustls::Error),
 }
 
-impl TlsError {
+impl TlsHandshakeError {
     /// The TLS error in an error of reading. With TLS 1.3 a client learns only after the handshake that the
     /// server does not accept it (RFC 8446 §4.4.2.4).
-    pub fn in_io(error: &io::Error) -> Option<TlsError> {
+    pub fn in_io(error: &io::Error) -> Option<TlsHandshakeError> {
         let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
-        Some(TlsError::Tls(inner.clone()))
+        Some(TlsHandshakeError::Tls(inner.clone()))
     }
 }
 
@@ -62,7 +62,7 @@ impl TlsChannel {
         config: Arc<ClientConfig>,
         server: ServerName<'static>,
         deadline: Instant,
-    ) -> Result<TlsChannel, TlsError> {
+    ) -> Result<TlsChannel, TlsHandshakeError> {
         TlsChannel::new(socket, ClientConnection::new(config, server)?.into(), deadline)
     }
 
@@ -71,11 +71,15 @@ impl TlsChannel {
         socket: TcpStream,
         config: Arc<ServerConfig>,
         deadline: Instant,
-    ) -> Result<TlsChannel, TlsError> {
+    ) -> Result<TlsChannel, TlsHandshakeError> {
         TlsChannel::new(socket, ServerConnection::new(config)?.into(), deadline)
     }
 
-    fn new(socket: TcpStream, connection: Connection, deadline: Instant) -> Result<TlsChannel, TlsError> {
+    fn new(
+        socket: TcpStream,
+        connection: Connection,
+        deadline: Instant,
+    ) -> Result<TlsChannel, TlsHandshakeError> {
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
         let mut channel = TlsChannel { socket, connection, unread: 0 };
@@ -93,7 +97,7 @@ impl TlsChannel {
     }
 
     /// One step of the handshake.
-    fn shake(&mut self, deadline: Instant) -> Result<(), TlsError> {
+    fn shake(&mut self, deadline: Instant) -> Result<(), TlsHandshakeError> {
         if !self.push()? {
             return Ok(self.wait_for(PollFlags::OUT, deadline)?);
         }

@@ -5,9 +5,9 @@
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use carrack_model::{Cipher, Protection};
+use carrack_model::{ProtectionLevel, SealCipher};
 use carrack_transport::conformance::{Pair, run};
-use carrack_transport::seal::{Seal, TrafficSecret};
+use carrack_transport::seal::{ConnectionSeal, TrafficSecret};
 use carrack_transport::{TcpReceiver, TcpSender, loopback_pair, prepare_stream};
 
 const SLOT_BYTES: u32 = 64 << 10;
@@ -22,9 +22,9 @@ fn connected() -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-fn tcp(protection: Protection, cipher: Cipher) -> Pair {
+fn tcp(protection: ProtectionLevel, cipher: SealCipher) -> Pair {
     let (near, far) = connected();
-    let seal = || Seal::new(TrafficSecret::new([1; 32]), protection, cipher);
+    let seal = || ConnectionSeal::new(TrafficSecret::new([1; 32]), protection, cipher);
     let receiver = TcpReceiver::sealed(far, SLOT_BYTES, seal());
     (Box::new(TcpSender::sealed(near, seal())), Box::new(receiver))
 }
@@ -39,17 +39,17 @@ fn loopback() {
 
 #[test]
 fn tcp_clear() {
-    run(&|| tcp(Protection::Clear, Cipher::Aes256Gcm));
+    run(&|| tcp(ProtectionLevel::Clear, SealCipher::Aes256Gcm));
 }
 
 #[test]
 fn tcp_safe() {
-    run(&|| tcp(Protection::Safe, Cipher::Aes256Gcm));
+    run(&|| tcp(ProtectionLevel::Safe, SealCipher::Aes256Gcm));
 }
 
 #[test]
 fn tcp_private() {
-    for cipher in [Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305] {
-        run(&|| tcp(Protection::Private, cipher));
+    for cipher in [SealCipher::Aes256Gcm, SealCipher::Aes128Gcm, SealCipher::ChaCha20Poly1305] {
+        run(&|| tcp(ProtectionLevel::Private, cipher));
     }
 }

@@ -10,12 +10,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use carrack_machine::{NodeSet, SlotPool};
-use carrack_model::{Cipher, Protection};
+use carrack_model::{ProtectionLevel, SealCipher};
 use carrack_transport::conformance::{Pair, run};
-use carrack_transport::fabric::{Aside, Hub, OpenLane, Wanted, usable_offers};
-use carrack_transport::seal::{Seal, TrafficSecret};
+use carrack_transport::fabric::{
+    FabricHub, FabricRequirements, OpenFabricLane, SideConnection, usable_offers,
+};
+use carrack_transport::seal::{ConnectionSeal, TrafficSecret};
 use carrack_transport::{
-    Outgoing, Patience, ReceiveEndpoint, Received, SendEndpoint, SendState, TransportError,
+    OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint, SendState, TransportError, WaitPatience,
 };
 use rustix::event::{PollFd, Timespec, poll};
 
@@ -40,7 +42,7 @@ struct Turning {
 
 impl Turning {
     /// Goes on until nothing is left to do.
-    fn start(mut hub: Box<dyn Hub>) -> Turning {
+    fn start(mut hub: Box<dyn FabricHub>) -> Turning {
         let is_over = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_over);
         let thread = thread::spawn(move || {
@@ -75,10 +77,10 @@ struct Driven<E: ?Sized> {
 }
 
 impl SendEndpoint for Driven<dyn SendEndpoint> {
-    fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing> {
+    fn post(&mut self, outgoing: OutgoingObject) -> Result<(), OutgoingObject> {
         self.end.post(outgoing)
     }
-    fn advance(&mut self, patience: Patience) -> Result<SendState, TransportError> {
+    fn advance(&mut self, patience: WaitPatience) -> Result<SendState, TransportError> {
         self.end.advance(patience)
     }
     fn readiness(&self) -> BorrowedFd<'_> {
@@ -90,7 +92,7 @@ impl SendEndpoint for Driven<dyn SendEndpoint> {
 }
 
 impl ReceiveEndpoint for Driven<dyn ReceiveEndpoint> {
-    fn advance(&mut self, patience: Patience, slots: &SlotPool) -> Result<Received, TransportError> {
+    fn advance(&mut self, patience: WaitPatience, slots: &SlotPool) -> Result<ReceiveResult, TransportError> {
         self.end.advance(patience, slots)
     }
     fn readiness(&self) -> BorrowedFd<'_> {
@@ -98,18 +100,22 @@ impl ReceiveEndpoint for Driven<dyn ReceiveEndpoint> {
     }
 }
 
-fn connected(provider: &str, protection: Protection) -> Pair {
+fn connected(provider: &str, protection: ProtectionLevel) -> Pair {
     let pool = || SlotPool::new(8 * SLOT_BYTES as u64, SLOT_BYTES).expect("a pool");
     let nodes = NodeSet::new();
-    let wanted =
-        Wanted { provider, network: "", source: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), nodes: &nodes };
-    let near = OpenLane::of_source(&wanted, pool()).expect("an endpoint");
-    let far = OpenLane::of_sink(&wanted, pool()).expect("an endpoint");
+    let wanted = FabricRequirements {
+        provider,
+        network: "",
+        source: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        nodes: &nodes,
+    };
+    let near = OpenFabricLane::of_source(&wanted, pool()).expect("an endpoint");
+    let far = OpenFabricLane::of_sink(&wanted, pool()).expect("an endpoint");
     let (near_name, far_name) = (near.name().to_vec(), far.name().to_vec());
     let (one, other) = UnixStream::pair().expect("two sockets");
     let aside = |socket: UnixStream| {
-        let seal = Seal::new(TrafficSecret::new([3; 32]), protection, Cipher::Aes256Gcm);
-        vec![Aside { socket: socket.into(), seal }]
+        let seal = ConnectionSeal::new(TrafficSecret::new([3; 32]), protection, SealCipher::Aes256Gcm);
+        vec![SideConnection { socket: socket.into(), seal }]
     };
     let (source, mut senders) = near.into_source(&far_name, aside(one), STALL).expect("a hub");
     let (sink, mut receivers) = far.into_sink(&near_name, aside(other), STALL).expect("a hub");
@@ -120,7 +126,7 @@ fn connected(provider: &str, protection: Protection) -> Pair {
 
 fn conforms(provider: &str) {
     if is_there(provider) {
-        for protection in [Protection::Clear, Protection::Safe, Protection::Private] {
+        for protection in [ProtectionLevel::Clear, ProtectionLevel::Safe, ProtectionLevel::Private] {
             run(&|| connected(provider, protection));
         }
     }

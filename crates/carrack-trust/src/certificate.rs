@@ -22,7 +22,7 @@ pub enum CertificateError {
 
 /// SHA-256 of a certificate's DER.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint(pub [u8; 32]);
+pub struct CertificateFingerprint(pub [u8; 32]);
 
 /// A name that a certificate is valid for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum AlternativeName {
 
 /// The permitted uses of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Uses {
+pub struct PermittedUses {
     /// Signing other certificates.
     pub authority: bool,
     /// TLS server.
@@ -62,7 +62,7 @@ pub struct Certificate {
     /// The names that the certificate is valid for.
     pub names: Vec<AlternativeName>,
     /// The permitted uses.
-    pub uses: Uses,
+    pub uses: PermittedUses,
     /// Valid from, seconds since 1970.
     pub not_before_s: i64,
     /// Valid until, seconds since 1970.
@@ -70,7 +70,7 @@ pub struct Certificate {
     /// The serial number, unique for the issuer, in hexadecimal digits.
     pub serial: String,
     /// SHA-256 of the DER.
-    pub fingerprint: Fingerprint,
+    pub fingerprint: CertificateFingerprint,
     /// The DER of the key's `SubjectPublicKeyInfo`.
     pub public_key: Vec<u8>,
     subject_der: Vec<u8>,
@@ -96,7 +96,7 @@ impl Certificate {
             not_before_s: x509.validity().not_before.timestamp(),
             not_after_s: x509.validity().not_after.timestamp(),
             serial: hex(significant(x509.raw_serial())),
-            fingerprint: Fingerprint::of(der),
+            fingerprint: CertificateFingerprint::of(der),
             public_key: x509.public_key().raw.to_vec(),
             subject_der: x509.subject().as_raw().to_vec(),
             issuer_der: x509.issuer().as_raw().to_vec(),
@@ -125,22 +125,22 @@ pub(crate) fn is_signed_by(certificate: &CertificateDer<'_>, authority: &Certifi
         && certificate.verify_signature(Some(authority.public_key())).is_ok()
 }
 
-impl Fingerprint {
+impl CertificateFingerprint {
     /// The fingerprint of a certificate's DER.
-    pub fn of(der: &[u8]) -> Fingerprint {
+    pub fn of(der: &[u8]) -> CertificateFingerprint {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest(&SHA256, der).as_ref());
-        Fingerprint(bytes)
+        CertificateFingerprint(bytes)
     }
 }
 
-impl fmt::Display for Fingerprint {
+impl fmt::Display for CertificateFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SHA256:{}", hex(&self.0))
     }
 }
 
-impl fmt::Debug for Fingerprint {
+impl fmt::Debug for CertificateFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -158,7 +158,7 @@ impl fmt::Display for AlternativeName {
     }
 }
 
-impl fmt::Display for Uses {
+impl fmt::Display for PermittedUses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = [(self.authority, "authority"), (self.server, "server"), (self.client, "client")];
         let words: Vec<_> = all.into_iter().filter_map(|(is_so, word)| is_so.then_some(word)).collect();
@@ -192,13 +192,13 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 }
 
 /// A certificate without extended key usage may be used as server and as client (RFC 5280, 4.2.1.12).
-fn uses(x509: &X509Certificate<'_>) -> Result<Uses, CertificateError> {
+fn uses(x509: &X509Certificate<'_>) -> Result<PermittedUses, CertificateError> {
     let basic = x509.basic_constraints().map_err(|_| CertificateError::Extensions)?;
     let extended = x509.extended_key_usage().map_err(|_| CertificateError::Extensions)?;
     let authority = basic.is_some_and(|basic| basic.value.ca);
     let (server, client) =
         extended.map_or((!authority, !authority), |uses| (uses.value.server_auth, uses.value.client_auth));
-    Ok(Uses { authority, server, client })
+    Ok(PermittedUses { authority, server, client })
 }
 
 /// Removes the zero that keeps a DER number from being negative.

@@ -2,7 +2,7 @@
 //!
 //! All ways lead to names of one kind: `alice` of a certificate, of the public keys file and of a token are
 //! the same identity to a daemon's configuration. A trusted issuer of names is trusted with all names; in the
-//! audit log, `How` shows the issuer.
+//! audit log, `IdentityProof` shows the issuer.
 
 use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
@@ -14,18 +14,18 @@ use crate::public_keys::PublicKeys;
 
 /// A proved identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct ProvedIdentity {
     /// The name in the daemon's configuration.
     pub name: String,
     /// The proof.
     #[serde(flatten)]
-    pub how: How,
+    pub how: IdentityProof,
 }
 
 /// The proof of an identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "how", rename_all = "snake_case")]
-pub enum How {
+pub enum IdentityProof {
     /// A certificate of one of the CAs.
     Certificate {
         /// The certificate's serial number, in hexadecimal digits.
@@ -67,7 +67,7 @@ pub enum IdentityError {
     Name(#[from] NameError),
 }
 
-impl Identity {
+impl ProvedIdentity {
     /// The identity of a certificate: the first of a chain that a handshake with [`crate::server_config`]
     /// accepted, as `rustls::ServerConnection::peer_certificates` gives it, and the same public keys.
     ///
@@ -75,9 +75,9 @@ impl Identity {
     ///
     /// # Errors
     /// The reason why it proves no identity.
-    pub fn of_peer(chain: &[CertificateDer<'_>], keys: &PublicKeys) -> Result<Identity, IdentityError> {
+    pub fn of_peer(chain: &[CertificateDer<'_>], keys: &PublicKeys) -> Result<ProvedIdentity, IdentityError> {
         let first = chain.first().ok_or(IdentityError::NoCertificate)?;
-        Identity::of_certificate(&Certificate::parse(first)?, keys)
+        ProvedIdentity::of_certificate(&Certificate::parse(first)?, keys)
     }
 
     /// A self-issued certificate stands for its key alone, and its names are ignored. Any other stands for
@@ -85,17 +85,17 @@ impl Identity {
     pub(crate) fn of_certificate(
         certificate: &Certificate,
         keys: &PublicKeys,
-    ) -> Result<Identity, IdentityError> {
+    ) -> Result<ProvedIdentity, IdentityError> {
         if certificate.is_self_issued() {
             let known = keys.find(&certificate.public_key).ok_or(IdentityError::UnknownKey)?;
-            let how = How::Key { fingerprint: known.fingerprint.clone() };
-            return Ok(Identity { name: known.name.clone(), how });
+            let how = IdentityProof::Key { fingerprint: known.fingerprint.clone() };
+            return Ok(ProvedIdentity { name: known.name.clone(), how });
         }
         let name = name_in(certificate).ok_or(IdentityError::Nameless)?;
         check_identity_name(name)?;
         let fingerprint = certificate.fingerprint.to_string();
-        let how = How::Certificate { serial: certificate.serial.clone(), fingerprint };
-        Ok(Identity { name: name.to_owned(), how })
+        let how = IdentityProof::Certificate { serial: certificate.serial.clone(), fingerprint };
+        Ok(ProvedIdentity { name: name.to_owned(), how })
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     /// The identity of a CA's certificate with these common names and alternative names.
-    fn of(common_names: &[&str], names: Vec<SanType>) -> Result<Identity, IdentityError> {
+    fn of(common_names: &[&str], names: Vec<SanType>) -> Result<ProvedIdentity, IdentityError> {
         let mut ca = CertificateParams::default();
         ca.distinguished_name.push(DnType::CommonName, "a CA");
         let issuer = Issuer::new(ca, KeyPair::generate().unwrap());
@@ -144,7 +144,7 @@ mod tests {
         }
         params.subject_alt_names = names;
         let made = params.signed_by(&KeyPair::generate().unwrap(), &issuer).unwrap();
-        Identity::of_peer(&[made.der().clone()], &PublicKeys::default())
+        ProvedIdentity::of_peer(&[made.der().clone()], &PublicKeys::default())
     }
 
     fn uri(text: &str) -> SanType {
@@ -184,16 +184,16 @@ mod tests {
     fn what_a_self_signed_certificate_says_does_not_count() {
         let made = rcgen::generate_simple_self_signed(vec!["root".into()]).unwrap();
         let chain = [made.cert.der().clone()];
-        assert_eq!(Identity::of_peer(&chain, &PublicKeys::default()), Err(IdentityError::UnknownKey));
-        assert_eq!(Identity::of_peer(&[], &PublicKeys::default()), Err(IdentityError::NoCertificate));
+        assert_eq!(ProvedIdentity::of_peer(&chain, &PublicKeys::default()), Err(IdentityError::UnknownKey));
+        assert_eq!(ProvedIdentity::of_peer(&[], &PublicKeys::default()), Err(IdentityError::NoCertificate));
     }
 
     #[test]
     fn an_audit_log_can_hold_it() {
-        let how = How::Token { issuer: "site".into(), id: "7".into() };
-        let identity = Identity { name: "alice".into(), how };
+        let how = IdentityProof::Token { issuer: "site".into(), id: "7".into() };
+        let identity = ProvedIdentity { name: "alice".into(), how };
         let json = serde_json::to_string(&identity).unwrap();
         assert_eq!(json, r#"{"name":"alice","how":"token","issuer":"site","id":"7"}"#);
-        assert_eq!(serde_json::from_str::<Identity>(&json).unwrap(), identity);
+        assert_eq!(serde_json::from_str::<ProvedIdentity>(&json).unwrap(), identity);
     }
 }

@@ -6,7 +6,7 @@
 //! nonce, the dialer's nonce, and the number of the stream. The bytes are in `docs/formats/wire.md`.
 //!
 //! One nonce serves all connections to a listener. A replayed response has a valid proof; the listener
-//! refuses it because its [`StreamPlace`] is taken.
+//! refuses it because its [`StreamIndex`] is taken.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ pub const NONCE_BYTES: usize = 32;
 /// Bytes of a proof.
 pub const PROOF_BYTES: usize = 32;
 
-/// Bytes of a [`Response`].
+/// Bytes of a [`DialerResponse`].
 pub const RESPONSE_BYTES: usize = 116;
 
-/// Bytes of a [`Response`] before its proof.
+/// Bytes of a [`DialerResponse`] before its proof.
 pub const CLAIM_BYTES: usize = RESPONSE_BYTES - PROOF_BYTES;
 
 /// Bytes of a response up to the end of the listener's nonce: see [`listener_named`].
@@ -126,7 +126,7 @@ pub fn listener_named(start: &[u8; NAMING_BYTES]) -> Result<ListenerNonce, AuthE
 
 /// The number of a connection among the session's streams. The listener accepts each number once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamPlace {
+pub struct StreamIndex {
     /// Counted from 0.
     pub number: u16,
     /// Number of streams that the dialer opens.
@@ -135,18 +135,18 @@ pub struct StreamPlace {
 
 /// The dialer's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Response([u8; RESPONSE_BYTES]);
+pub struct DialerResponse([u8; RESPONSE_BYTES]);
 
-impl Response {
+impl DialerResponse {
     /// A response for the stream `place` of the listener with the nonce `listener`. `nonce` holds fresh
     /// random bytes, `rtt` is the path's round-trip time as the dialer measured it.
     pub fn new(
         key: &SessionKey,
         listener: &ListenerNonce,
         nonce: [u8; NONCE_BYTES],
-        place: StreamPlace,
+        place: StreamIndex,
         rtt: Duration,
-    ) -> Response {
+    ) -> DialerResponse {
         let rtt_us = u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX);
         let mut bytes = [0; RESPONSE_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -158,7 +158,7 @@ impl Response {
         bytes[NAMING_BYTES..CLAIM_BYTES].copy_from_slice(&nonce);
         let proof = key.prove(DIALER, &bytes[..CLAIM_BYTES]);
         bytes[CLAIM_BYTES..].copy_from_slice(proof.as_bytes());
-        Response(bytes)
+        DialerResponse(bytes)
     }
 
     /// Reads a dialer's message and checks its proof in constant time.
@@ -166,8 +166,8 @@ impl Response {
         bytes: &[u8; RESPONSE_BYTES],
         key: &SessionKey,
         listener: &ListenerNonce,
-    ) -> Result<Response, AuthError> {
-        let response = Response(*bytes);
+    ) -> Result<DialerResponse, AuthError> {
+        let response = DialerResponse(*bytes);
         let named = listener_named(bytes.first_chunk().ok_or(AuthError::NotCarrack)?)?;
         if key.prove(DIALER, response.claim()) != bytes[CLAIM_BYTES..] || named != *listener {
             return Err(AuthError::WrongProof);
@@ -181,8 +181,8 @@ impl Response {
     }
 
     /// The connection's number among the streams.
-    pub fn place(&self) -> StreamPlace {
-        StreamPlace { number: self.u16_at(10), count: self.u16_at(12) }
+    pub fn place(&self) -> StreamIndex {
+        StreamIndex { number: self.u16_at(10), count: self.u16_at(12) }
     }
 
     /// The path's round-trip time.
@@ -218,7 +218,7 @@ impl Response {
 mod tests {
     use super::*;
 
-    const PLACE: StreamPlace = StreamPlace { number: 5, count: 8 };
+    const PLACE: StreamIndex = StreamIndex { number: 5, count: 8 };
     const RTT: Duration = Duration::from_micros(100_250);
     const LISTENER_NONCE: ListenerNonce = ListenerNonce([1; 32]);
 
@@ -226,12 +226,12 @@ mod tests {
         SessionKey::new([7; 32])
     }
 
-    fn ours() -> Response {
-        Response::new(&key(), &LISTENER_NONCE, [2; 32], PLACE, RTT)
+    fn ours() -> DialerResponse {
+        DialerResponse::new(&key(), &LISTENER_NONCE, [2; 32], PLACE, RTT)
     }
 
-    fn verify(bytes: &[u8; RESPONSE_BYTES]) -> Result<Response, AuthError> {
-        Response::verify(bytes, &key(), &LISTENER_NONCE)
+    fn verify(bytes: &[u8; RESPONSE_BYTES]) -> Result<DialerResponse, AuthError> {
+        DialerResponse::verify(bytes, &key(), &LISTENER_NONCE)
     }
 
     #[test]
@@ -259,12 +259,12 @@ mod tests {
 
     #[test]
     fn a_stranger_proves_nothing() {
-        let stranger = Response::new(&SessionKey::new([8; 32]), &LISTENER_NONCE, [2; 32], PLACE, RTT);
+        let stranger = DialerResponse::new(&SessionKey::new([8; 32]), &LISTENER_NONCE, [2; 32], PLACE, RTT);
         assert_eq!(verify(stranger.as_bytes()), Err(AuthError::WrongProof));
         assert_eq!(listener_named(ours().as_bytes().first_chunk().unwrap()), Ok(LISTENER_NONCE));
         assert!((0..NAMING_BYTES).all(|count| may_begin(&ours().as_bytes()[..count])));
         assert!(!may_begin(b"carrackD") && !may_begin(b"x"));
-        let elsewhere = Response::new(&key(), &ListenerNonce([9; 32]), [2; 32], PLACE, RTT);
+        let elsewhere = DialerResponse::new(&key(), &ListenerNonce([9; 32]), [2; 32], PLACE, RTT);
         assert_eq!(verify(elsewhere.as_bytes()), Err(AuthError::WrongProof));
         for at in 0..RESPONSE_BYTES {
             let mut changed = *ours().as_bytes();
@@ -284,7 +284,7 @@ mod tests {
         let mut dialers = [0; PROOF_BYTES];
         dialers.copy_from_slice(&ours().as_bytes()[CLAIM_BYTES..]);
         assert_eq!(ours().verify_listener(&dialers, &key()), Err(AuthError::WrongProof));
-        let other = Response::new(&key(), &LISTENER_NONCE, [3; 32], PLACE, RTT);
+        let other = DialerResponse::new(&key(), &LISTENER_NONCE, [3; 32], PLACE, RTT);
         let proof = ours().listener_proof(&key());
         assert_eq!(other.verify_listener(&proof, &key()), Err(AuthError::WrongProof));
     }
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_round_trip_beyond_the_field_is_the_longest() {
-        let slow = Response::new(&key(), &LISTENER_NONCE, [2; 32], PLACE, Duration::from_secs(100_000));
+        let slow = DialerResponse::new(&key(), &LISTENER_NONCE, [2; 32], PLACE, Duration::from_secs(100_000));
         assert_eq!(slow.rtt(), Duration::from_micros(u32::MAX.into()));
     }
 }

@@ -30,7 +30,7 @@ pub enum FrameKind {
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawHeader {
+struct RawFrameHeader {
     magic: [u8; 4],
     version: u8,
     kind: u8,
@@ -45,7 +45,7 @@ struct RawHeader {
     check: [u8; 32],
 }
 
-const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES);
+const _: () = assert!(size_of::<RawFrameHeader>() == HEADER_BYTES);
 
 /// A frame's header, decoded and checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl FrameHeader {
 
     /// Encodes the header.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        zerocopy::transmute!(RawHeader {
+        zerocopy::transmute!(RawFrameHeader {
             magic: MAGIC,
             version: FRAME_VERSION,
             kind: self.kind as u8,
@@ -130,7 +130,7 @@ impl FrameHeader {
 
     /// Reads a header; bodies of data frames may have `slot_bytes` at most.
     pub fn decode(bytes: &[u8; HEADER_BYTES], slot_bytes: u32) -> Result<FrameHeader, FrameError> {
-        let raw: &RawHeader = zerocopy::transmute_ref!(bytes);
+        let raw: &RawFrameHeader = zerocopy::transmute_ref!(bytes);
         raw.check_layout()?;
         let header = FrameHeader {
             kind: raw.kind()?,
@@ -167,7 +167,7 @@ impl FrameHeader {
     }
 }
 
-impl RawHeader {
+impl RawFrameHeader {
     fn check_layout(&self) -> Result<(), FrameError> {
         if self.magic != MAGIC {
             return Err(FrameError::BadMagic);

@@ -30,7 +30,7 @@ pub enum LedgerError {
 
 /// The sink's action for an object.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Arrival<T> {
+pub enum ObjectArrival<T> {
     /// Check the object and write it to this file.
     Write(T),
     /// The file is not announced yet: the control channel lags behind the data, or one stream behind another.
@@ -39,7 +39,7 @@ pub enum Arrival<T> {
     Drop,
 }
 
-struct OpenFile<T> {
+struct LedgerFile<T> {
     size: u64,
     arrived: RangeSet,
     /// `None` once the sink has given the file up.
@@ -48,7 +48,7 @@ struct OpenFile<T> {
 
 /// The files that are open at the sink.
 pub struct Ledger<T> {
-    open: HashMap<FileId, OpenFile<T>>,
+    open: HashMap<FileId, LedgerFile<T>>,
     open_max: usize,
     newest: FileId,
 }
@@ -78,13 +78,13 @@ impl<T: Clone> Ledger<T> {
         if !id.is_by_itself() {
             self.newest = id;
         }
-        self.open.insert(id, OpenFile { size, arrived: held, attached });
+        self.open.insert(id, LedgerFile { size, arrived: held, attached });
         Ok(())
     }
 
     /// Adds a committed file again that lacks ranges other than `held`.
     pub fn reopen(&mut self, id: FileId, size: u64, attached: T, held: RangeSet) {
-        self.open.insert(id, OpenFile { size, arrived: held, attached: Some(attached) });
+        self.open.insert(id, LedgerFile { size, arrived: held, attached: Some(attached) });
     }
 
     /// The data attached to an open file.
@@ -93,16 +93,16 @@ impl<T: Clone> Ledger<T> {
     }
 
     /// Records the range of an object that arrived.
-    pub fn arrive(&mut self, id: FileId, range: ByteRange) -> Result<Arrival<T>, LedgerError> {
+    pub fn arrive(&mut self, id: FileId, range: ByteRange) -> Result<ObjectArrival<T>, LedgerError> {
         let Some(file) = self.open.get_mut(&id) else {
             // Also after the end of an inline-announced file: further objects of the file get no answer.
-            return if id > self.newest { Ok(Arrival::Early) } else { Err(LedgerError::NotOpen(id)) };
+            return if id > self.newest { Ok(ObjectArrival::Early) } else { Err(LedgerError::NotOpen(id)) };
         };
         let fits = range.len > 0 && range.end().is_some_and(|end| end <= file.size);
         if !fits || !file.arrived.insert(range) {
             return Err(LedgerError::BadRange(id, range));
         }
-        Ok(file.attached.clone().map_or(Arrival::Drop, Arrival::Write))
+        Ok(file.attached.clone().map_or(ObjectArrival::Drop, ObjectArrival::Write))
     }
 
     /// Removes the range of an object that failed its check, so that it may arrive again.
@@ -151,12 +151,12 @@ mod tests {
     #[test]
     fn an_honest_file() {
         let mut ledger = Ledger::new(4);
-        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(Arrival::Early));
+        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(ObjectArrival::Early));
         ledger.announce(A, 10, Some("file"), RangeSet::new()).unwrap();
-        assert_eq!(ledger.arrive(A, range(5, 5)), Ok(Arrival::Write("file")));
-        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(Arrival::Write("file")));
+        assert_eq!(ledger.arrive(A, range(5, 5)), Ok(ObjectArrival::Write("file")));
+        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(ObjectArrival::Write("file")));
         ledger.reject(A, range(0, 5));
-        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(Arrival::Write("file")));
+        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(ObjectArrival::Write("file")));
         assert_eq!(ledger.commit(A), Ok(Some("file")));
         assert_eq!(ledger.open_count(), 0);
     }
@@ -166,15 +166,15 @@ mod tests {
         let FileId(first) = FileId::FIRST_BY_ITSELF;
         let (one, two) = (FileId(first), FileId(first + 1));
         let mut ledger = Ledger::new(3);
-        assert_eq!(ledger.arrive(one, range(5, 5)), Ok(Arrival::Early));
+        assert_eq!(ledger.arrive(one, range(5, 5)), Ok(ObjectArrival::Early));
         ledger.announce(two, 10, Some(2), RangeSet::new()).unwrap();
         ledger.announce(A, 10, Some(3), RangeSet::new()).unwrap();
         ledger.announce(one, 10, Some(1), RangeSet::new()).unwrap();
         assert_eq!(ledger.announce(one, 10, Some(1), RangeSet::new()), Err(LedgerError::NotRising(one)));
-        assert_eq!(ledger.arrive(one, range(0, 10)), Ok(Arrival::Write(1)));
+        assert_eq!(ledger.arrive(one, range(0, 10)), Ok(ObjectArrival::Write(1)));
         assert!(ledger.arrive(one, range(5, 5)).is_err(), "bytes that came before");
         assert_eq!(ledger.commit(one), Ok(Some(1)));
-        assert_eq!(ledger.arrive(two, range(0, 5)), Ok(Arrival::Write(2)));
+        assert_eq!(ledger.arrive(two, range(0, 5)), Ok(ObjectArrival::Write(2)));
         assert_eq!(ledger.commit(two), Err(LedgerError::NotWhole(two)));
     }
 
@@ -204,12 +204,12 @@ mod tests {
         let mut ledger = Ledger::new(4);
         ledger.announce(A, 10, Some(()), held.clone()).unwrap();
         assert!(ledger.arrive(A, range(0, 6)).is_err());
-        assert_eq!(ledger.arrive(A, range(6, 4)), Ok(Arrival::Write(())));
+        assert_eq!(ledger.arrive(A, range(6, 4)), Ok(ObjectArrival::Write(())));
         assert_eq!(ledger.commit(A), Ok(Some(())));
         ledger.reopen(A, 10, (), held);
         assert_eq!(ledger.commit(A), Err(LedgerError::NotWhole(A)));
         ledger.reopen(A, 10, (), RangeSet::new());
-        assert_eq!(ledger.arrive(A, range(0, 10)), Ok(Arrival::Write(())));
+        assert_eq!(ledger.arrive(A, range(0, 10)), Ok(ObjectArrival::Write(())));
         assert_eq!(ledger.commit(A), Ok(Some(())));
     }
 
@@ -219,7 +219,7 @@ mod tests {
         ledger.announce(A, 10, Some(()), RangeSet::new()).unwrap();
         assert_eq!(ledger.give_up(A), Some(()));
         assert_eq!(ledger.give_up(A), None);
-        assert_eq!(ledger.arrive(A, range(0, 10)), Ok(Arrival::Drop));
+        assert_eq!(ledger.arrive(A, range(0, 10)), Ok(ObjectArrival::Drop));
         assert_eq!(ledger.commit(A), Ok(None));
     }
 }

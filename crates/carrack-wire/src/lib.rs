@@ -16,7 +16,7 @@ mod terms;
 mod verify_message;
 
 pub use frame::{FRAME_VERSION, FrameError, FrameHeader, FrameKind, HEADER_BYTES};
-pub use ledger::{Arrival, Ledger, LedgerError};
+pub use ledger::{Ledger, LedgerError, ObjectArrival};
 pub use preamble::{PREAMBLE_BYTES, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, PreambleError};
 pub use ranges::{ranges_from_message, ranges_to_message};
 pub use table::{

@@ -4,10 +4,10 @@
 
 use prost::Message as _;
 
-pub use crate::sync_message::{Prune, Pruned, Stand, Stands};
+pub use crate::sync_message::{ExistenceReply, ExistenceRequest, PruneMessage, PrunedMessage};
 pub use crate::verify_message::{
-    HashPieces, Look, Pieces, Seen, Sight, SightAccount, SightAttribute, SightMetadata, Verify, VerifyEnd,
-    WalkOn, Walked,
+    HashPieces, LookRequest, PiecesMessage, SeenMessage, SightAccount, SightAttribute, SightMessage,
+    SightMetadata, VerifyEnd, VerifyRequest, WalkRequest, WalkedMessage,
 };
 
 /// Reasons why bytes are not a control message.
@@ -25,159 +25,159 @@ pub enum MessageError {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Envelope {
+struct ControlEnvelope {
     #[prost(
-        oneof = "Control",
+        oneof = "ControlMessage",
         tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48"
     )]
-    body: Option<Control>,
+    body: Option<ControlMessage>,
 }
 
 /// A control message.
 #[derive(Clone, PartialEq, prost::Oneof)]
 // The largest variant is sent once in a session, and few are held at a time.
 #[allow(clippy::large_enum_variant)]
-pub enum Control {
+pub enum ControlMessage {
     /// Initiator → responder, first.
     #[prost(message, tag = "1")]
-    Hello(Hello),
-    /// The answer to `Hello`.
+    Hello(HelloMessage),
+    /// The answer to `HelloMessage`.
     #[prost(message, tag = "2")]
-    Welcome(Welcome),
+    Welcome(WelcomeMessage),
     /// Either way, in place of the expected message: the reason.
     #[prost(message, tag = "3")]
-    Refuse(Refuse),
+    Refuse(RefuseMessage),
     /// Source → sink: root of the tree at the destination.
     #[prost(message, tag = "4")]
-    Place(Place),
+    Place(PlaceMessage),
     /// Initiator → responder: dial these addresses.
     #[prost(message, tag = "5")]
-    Dial(Listening),
+    Dial(ListenAddresses),
     /// Dialing end → other end: no data connection could be made. Success needs no message.
     #[prost(message, tag = "6")]
     DialFailed(DialFailed),
     /// Source → sink: large files begin (LADS: NEW_FILE).
     #[prost(message, tag = "7")]
-    OpenFile(OpenFile),
+    OpenFile(OpenFileMessage),
     /// Source → sink: all objects of the file are done; rename it (LADS: FILE_DONE).
     #[prost(message, tag = "8")]
-    CommitFile(FileRef),
+    CommitFile(FileReference),
     /// Source → sink: the source gives the file up; none of its objects is in flight.
     #[prost(message, tag = "9")]
-    AbandonFile(FileRef),
+    AbandonFile(FileReference),
     /// Sink → source: objects written (LADS: BLOCK_DONE) or spilled; each returns its credit once.
     #[prost(message, tag = "10")]
     ObjectsDone(ObjectsDone),
     /// Sink → source: the file is complete under its name.
     #[prost(message, tag = "11")]
-    FileDone(FileRef),
+    FileDone(FileReference),
     /// Sink → source: the file can't be written.
     #[prost(message, tag = "12")]
-    FileFailed(FileRef),
+    FileFailed(FileReference),
     /// Either way: a failed entry.
     #[prost(message, tag = "13")]
-    Failure(Failure),
+    Failure(FailureMessage),
     /// Either way: information for the user.
     #[prost(message, tag = "14")]
-    Notice(Notice),
+    Notice(NoticeMessage),
     /// Counters, either way, twice a second.
     #[prost(message, tag = "15")]
-    Counters(Counters),
+    Counters(CountersMessage),
     /// Sink → source: a file's BLAKE3 digest.
     #[prost(message, tag = "16")]
-    Digest(Digest),
+    Digest(DigestMessage),
     /// In a dry run: an entry to copy (source → sink) or to delete (sink → source).
     #[prost(message, tag = "17")]
-    WouldCopy(WouldCopy),
+    WouldCopy(DryRunLine),
     /// Source → sink: everything is done but the directories' metadata.
     #[prost(message, tag = "18")]
-    Finish(Finish),
+    Finish(FinishMessage),
     /// Sink → source: the directories' metadata are set; the session is over.
     #[prost(message, tag = "19")]
-    Finished(Counters),
+    Finished(CountersMessage),
     /// Either way: the session ends unfinished.
     #[prost(message, tag = "20")]
-    Abort(Refuse),
+    Abort(RefuseMessage),
     /// Either way, after a pause without other messages.
     #[prost(message, tag = "21")]
     Heartbeat(Heartbeat),
     /// Sink → source: layout of a large file at the sink (LADS: FILE_ID).
     #[prost(message, tag = "22")]
-    FilePlaced(FilePlaced),
+    FilePlaced(FileLayoutMessage),
     /// To the end that the user started: the current state of the other end's targets.
     #[prost(message, tag = "23")]
-    Targets(Targets),
-    /// Initiator → responder, first, in place of `Hello`: no copy.
+    Targets(TargetsMessage),
+    /// Initiator → responder, first, in place of `HelloMessage`: no copy.
     #[prost(message, tag = "24")]
-    Browse(Browse),
-    /// Responder → initiator: part of the entries that `Browse` requested.
+    Browse(BrowseRequest),
+    /// Responder → initiator: part of the entries that `BrowseRequest` requested.
     #[prost(message, tag = "25")]
-    Entries(Entries),
+    Entries(EntriesMessage),
     /// Responder → initiator: the last entry was sent.
     #[prost(message, tag = "26")]
     BrowseDone(BrowseDone),
     /// Source → sink with a journal: entries found by the scan, of which the sink picks the wanted ones.
     #[prost(message, tag = "27")]
-    Offer(Offer),
+    Offer(OfferMessage),
     /// Sink → source: the answer to an offer.
     #[prost(message, tag = "28")]
-    Wanted(Wanted),
+    Wanted(WantedMessage),
     /// Sink → source, in place of `FileDone`: readback found these ranges changed.
     #[prost(message, tag = "29")]
-    FileLacks(FileLacks),
+    FileLacks(DamagedRanges),
     /// Source → sink: the transfer is complete; the sink may drop its state for later sessions.
     #[prost(message, tag = "30")]
-    Leave(Leave),
+    Leave(LeaveMessage),
     /// Source → sink, in place of `CommitFile`: this session's part of the file is done; others write the
     /// rest.
     #[prost(message, tag = "31")]
-    ShelveFile(FileRef),
+    ShelveFile(FileReference),
     /// Source → sink: all objects of a chunk were answered; make them durable and record them.
     #[prost(message, tag = "32")]
-    Settle(Mark),
+    Settle(ChunkMark),
     /// Sink → source: the chunk is durable and recorded.
     #[prost(message, tag = "33")]
-    Settled(Mark),
+    Settled(ChunkMark),
     /// Source → sink that reports its slots: the tuner's new settings.
     #[prost(message, tag = "34")]
-    Knobs(Knobs),
+    Knobs(KnobsMessage),
     /// Source → sink, in a transfer with deletion: all entries are sent; delete those that the source does
     /// not have.
     #[prost(message, tag = "35")]
-    Prune(Prune),
+    Prune(PruneMessage),
     /// Sink → source: existence query.
     #[prost(message, tag = "36")]
-    Stand(Stand),
+    Stand(ExistenceRequest),
     /// Source → sink: existence reply.
     #[prost(message, tag = "37")]
-    Stands(Stands),
+    Stands(ExistenceReply),
     /// Sink → source: the deletion is done.
     #[prost(message, tag = "38")]
-    Pruned(Pruned),
-    /// Either way, after the data connections, if `Welcome` chose a fabric: the lanes' endpoints.
+    Pruned(PrunedMessage),
+    /// Either way, after the data connections, if `WelcomeMessage` chose a fabric: the lanes' endpoints.
     #[prost(message, tag = "39")]
     Fabric(FabricLanes),
-    /// Initiator → responder, first, in place of `Hello`: compare files.
+    /// Initiator → responder, first, in place of `HelloMessage`: compare files.
     #[prost(message, tag = "40")]
-    Verify(Verify),
+    Verify(VerifyRequest),
     /// Initiator → responder: request for the next names.
     #[prost(message, tag = "41")]
-    WalkOn(WalkOn),
+    WalkOn(WalkRequest),
     /// Responder → initiator: the next names.
     #[prost(message, tag = "42")]
-    Walked(Walked),
+    Walked(WalkedMessage),
     /// Initiator → responder: query of the entries at some names.
     #[prost(message, tag = "43")]
-    Look(Look),
+    Look(LookRequest),
     /// Responder → initiator: the entries.
     #[prost(message, tag = "44")]
-    Seen(Seen),
+    Seen(SeenMessage),
     /// Initiator → responder: query of the digests of a file's pieces.
     #[prost(message, tag = "45")]
     HashPieces(HashPieces),
     /// Responder → initiator: the digests.
     #[prost(message, tag = "46")]
-    Pieces(Pieces),
+    Pieces(PiecesMessage),
     /// Initiator → responder: the session is over.
     #[prost(message, tag = "47")]
     VerifyEnd(VerifyEnd),
@@ -186,22 +186,22 @@ pub enum Control {
     SourceDetail(SourceDetail),
 }
 
-impl Control {
+impl ControlMessage {
     /// Encodes the body of a control frame.
     pub fn to_body(self) -> Vec<u8> {
-        Envelope { body: Some(self) }.encode_to_vec()
+        ControlEnvelope { body: Some(self) }.encode_to_vec()
     }
 
     /// Decodes the body of a control frame.
-    pub fn from_body(body: &[u8]) -> Result<Control, MessageError> {
-        let envelope = Envelope::decode(body).map_err(|e| MessageError::Malformed(e.to_string()))?;
+    pub fn from_body(body: &[u8]) -> Result<ControlMessage, MessageError> {
+        let envelope = ControlEnvelope::decode(body).map_err(|e| MessageError::Malformed(e.to_string()))?;
         envelope.body.ok_or(MessageError::Unknown)
     }
 }
 
 /// The initiator's first message.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Hello {
+pub struct HelloMessage {
     /// The initiator's version, for people.
     #[prost(string, tag = "1")]
     pub software: String,
@@ -223,14 +223,14 @@ pub struct Hello {
     pub sink: Option<SinkState>,
     /// Addresses, if the initiator listens for data connections.
     #[prost(message, optional, tag = "7")]
-    pub listening: Option<Listening>,
+    pub listening: Option<ListenAddresses>,
     /// The initiator's settings as JSON, used by the responder in place of its defaults. (Field 8 until
     /// version 11.)
     #[prost(string, tag = "15")]
     pub settings: String,
     /// Wanted lanes.
     #[prost(message, optional, tag = "9")]
-    pub lanes: Option<Lanes>,
+    pub lanes: Option<LaneBounds>,
     /// Bearer token for a daemon that requires one; empty otherwise.
     #[prost(string, tag = "10")]
     pub token: String,
@@ -293,7 +293,7 @@ pub struct FabricLanes {
     pub problem: String,
 }
 
-impl Hello {
+impl HelloMessage {
     /// Encoded bytes, without a few of the envelope.
     pub fn byte_count(&self) -> usize {
         self.encoded_len()
@@ -322,7 +322,7 @@ pub struct TransferRef {
 
 /// An end's bounds on the number of lanes; see `docs/formats/wire.md` for the agreement.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct Lanes {
+pub struct LaneBounds {
     /// Lanes that the machine has room for.
     #[prost(uint32, tag = "1")]
     pub wanted: u32,
@@ -333,7 +333,7 @@ pub struct Lanes {
 
 /// A striping, without its targets.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Stripes {
+pub struct StripeCounts {
     /// Number of targets; 2^32-1 for all, 0 for the default.
     #[prost(uint32, tag = "1")]
     pub count: u32,
@@ -347,7 +347,7 @@ pub struct Stripes {
 
 /// The responder's answer.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Welcome {
+pub struct WelcomeMessage {
     /// The responder's version, for people.
     #[prost(string, tag = "1")]
     pub software: String,
@@ -356,14 +356,14 @@ pub struct Welcome {
     pub sink: Option<SinkState>,
     /// Root of the tree, if the responder is the source.
     #[prost(message, optional, tag = "3")]
-    pub place: Option<Place>,
+    pub place: Option<PlaceMessage>,
     /// Addresses, if the responder listens for data connections.
     #[prost(message, optional, tag = "4")]
-    pub listening: Option<Listening>,
+    pub listening: Option<ListenAddresses>,
     /// The lanes of the session.
     #[prost(uint32, tag = "5")]
     pub lanes: u32,
-    /// Metadata that the responder sends as source, beyond mode and time: bits of `carrack_model::Kept`.
+    /// Metadata that the responder sends as source, beyond mode and time: bits of `carrack_model::KeptMetadata`.
     #[prost(uint32, tag = "6")]
     pub kept: u32,
     /// The choice among the initiator's fabrics.
@@ -399,7 +399,7 @@ pub struct SinkState {
     /// The sink has a journal of this transfer: the source offers the entries it finds.
     #[prost(bool, tag = "8")]
     pub resumes: bool,
-    /// Metadata that the sink keeps beyond mode and time: bits of `carrack_model::Kept`.
+    /// Metadata that the sink keeps beyond mode and time: bits of `carrack_model::KeptMetadata`.
     #[prost(uint32, tag = "9")]
     pub kept: u32,
     /// Large files that may be open at a time, by the process's limit on descriptors; 0 for the protocol's
@@ -410,7 +410,7 @@ pub struct SinkState {
 
 /// Root of the tree at the destination.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Place {
+pub struct PlaceMessage {
     /// Root of all paths: 0 the destination, an existing directory; 1 the destination, to be created; 2 its
     /// parent.
     #[prost(uint32, tag = "1")]
@@ -426,7 +426,7 @@ pub struct Place {
 
 /// Addresses of a listening end.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Listening {
+pub struct ListenAddresses {
     /// TCP port.
     #[prost(uint32, tag = "1")]
     pub port: u32,
@@ -448,7 +448,7 @@ pub struct DialFailed {
 
 /// A reason to end the session, with a hint.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Refuse {
+pub struct RefuseMessage {
     /// The problem.
     #[prost(string, tag = "1")]
     pub message: String,
@@ -466,7 +466,7 @@ pub struct Refuse {
 
 /// Opens a large file.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct OpenFile {
+pub struct OpenFileMessage {
     /// File ID; IDs rise.
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -475,14 +475,14 @@ pub struct OpenFile {
     pub table: Vec<u8>,
     /// Striping at the source, if it is preserved and known.
     #[prost(message, optional, tag = "3")]
-    pub stripes: Option<Stripes>,
+    pub stripes: Option<StripeCounts>,
     /// Resume of an offered file: the ranges that the sink holds are not sent again.
     #[prost(bool, tag = "4")]
     pub goes_on: bool,
     /// The ranges that this session sends, where several sessions carry the transfer; the whole file if
     /// absent.
     #[prost(message, optional, tag = "5")]
-    pub coming: Option<Coming>,
+    pub coming: Option<SentRanges>,
     /// Holes, which are not sent: offset and length of each, in bytes; offsets rise, ranges don't touch. Only
     /// for a sink that supports them.
     #[prost(uint64, repeated, tag = "6")]
@@ -491,7 +491,7 @@ pub struct OpenFile {
 
 /// The ranges of a file that a session sends.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Coming {
+pub struct SentRanges {
     /// Offset and length, in bytes, of each range; offsets rise, ranges don't touch. Empty if the sink has
     /// the whole file.
     #[prost(uint64, repeated, tag = "1")]
@@ -506,7 +506,7 @@ pub struct Coming {
 
 /// A chunk of the session.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct Mark {
+pub struct ChunkMark {
     /// Chunk number, counted by the source.
     #[prost(uint64, tag = "1")]
     pub number: u64,
@@ -514,7 +514,7 @@ pub struct Mark {
 
 /// Entries found by the scan.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Offer {
+pub struct OfferMessage {
     /// Offer ID, counted from 1.
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -525,7 +525,7 @@ pub struct Offer {
 
 /// The wanted entries of an offer.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Wanted {
+pub struct WantedMessage {
     /// Offer ID.
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -553,7 +553,7 @@ pub struct HeldRanges {
 
 /// The ranges of a file that readback found changed.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct FileLacks {
+pub struct DamagedRanges {
     /// File ID.
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -564,7 +564,7 @@ pub struct FileLacks {
 
 /// A reference to a file of the session.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct FileRef {
+pub struct FileReference {
     /// File ID.
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -572,7 +572,7 @@ pub struct FileRef {
 
 /// Layout of a large file at the sink.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct FilePlaced {
+pub struct FileLayoutMessage {
     /// File ID.
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -586,15 +586,15 @@ pub struct FilePlaced {
 
 /// State of one end's targets.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Targets {
+pub struct TargetsMessage {
     /// The targets that were used.
     #[prost(message, repeated, tag = "1")]
-    pub targets: Vec<Target>,
+    pub targets: Vec<TargetMessage>,
 }
 
 /// State of one target; see `carrack_model::TargetReport`.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Target {
+pub struct TargetMessage {
     /// Name of the target.
     #[prost(string, tag = "1")]
     pub label: String,
@@ -640,7 +640,7 @@ pub struct ObjectsDone {
 
 /// An entry that failed.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Failure {
+pub struct FailureMessage {
     /// The entry's path at the failing end.
     #[prost(bytes = "vec", tag = "1")]
     pub path: Vec<u8>,
@@ -654,7 +654,7 @@ pub struct Failure {
 
 /// Information for the user.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Notice {
+pub struct NoticeMessage {
     /// 0 text, 1 warning, 2 a skipped entry, 3 a decision of the tuner, 4 metadata that the destination could
     /// not keep.
     #[prost(uint32, tag = "1")]
@@ -681,7 +681,7 @@ pub struct Notice {
 
 /// One end's counters since the start, and the time use of its I/O threads.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct Counters {
+pub struct CountersMessage {
     /// Source: entries found.
     #[prost(uint64, tag = "1")]
     pub entries_found: u64,
@@ -749,7 +749,7 @@ pub struct Counters {
     /// Sink: objects that wait for an I/O thread.
     #[prost(uint32, tag = "20")]
     pub write_waiting: u32,
-    /// Sink: slots of all lanes, each for one object. A sink that reports none does not support `Knobs`.
+    /// Sink: slots of all lanes, each for one object. A sink that reports none does not support `KnobsMessage`.
     #[prost(uint32, tag = "21")]
     pub write_slots: u32,
     /// Sink: initial number of concurrent writers, if objects wait for their targets.
@@ -844,7 +844,7 @@ pub struct FileDetail {
 
 /// The source tuner's settings for the sink (Y5), over all lanes.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct Knobs {
+pub struct KnobsMessage {
     /// Data connections in use.
     #[prost(uint32, tag = "1")]
     pub streams: u32,
@@ -855,7 +855,7 @@ pub struct Knobs {
 
 /// A file's digest.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Digest {
+pub struct DigestMessage {
     /// Relative to the destination.
     #[prost(bytes = "vec", tag = "1")]
     pub path: Vec<u8>,
@@ -869,7 +869,7 @@ pub struct Digest {
 
 /// One line of a dry run.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct WouldCopy {
+pub struct DryRunLine {
     /// Relative to the destination.
     #[prost(bytes = "vec", tag = "1")]
     pub path: Vec<u8>,
@@ -883,10 +883,10 @@ pub struct WouldCopy {
 
 /// The source's end of the session.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct Finish {
+pub struct FinishMessage {
     /// The source's counters at the end.
     #[prost(message, optional, tag = "1")]
-    pub counters: Option<Counters>,
+    pub counters: Option<CountersMessage>,
     /// Objects and bundles sent, including repetitions.
     #[prost(uint64, tag = "2")]
     pub objects_sent: u64,
@@ -897,7 +897,7 @@ pub struct Finish {
 
 /// An operation on one path, other than a copy.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Browse {
+pub struct BrowseRequest {
     /// The initiator's version, for people.
     #[prost(string, tag = "1")]
     pub software: String,
@@ -917,7 +917,7 @@ pub struct Browse {
 
 /// Some entries, in the order of the file system.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Entries {
+pub struct EntriesMessage {
     /// 256 at most.
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<BrowsedEntry>,
@@ -959,14 +959,14 @@ pub struct BrowseDone {
     /// Entries listed or removed; 1 for a directory that exists now.
     #[prost(uint64, tag = "1")]
     pub done: u64,
-    /// Failed entries, each reported by a `Failure`.
+    /// Failed entries, each reported by a `FailureMessage`.
     #[prost(uint64, tag = "2")]
     pub failed: u64,
 }
 
 /// The transfer is complete.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct Leave {}
+pub struct LeaveMessage {}
 
 /// Keeps the connection alive.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -979,28 +979,28 @@ mod tests {
 
     #[test]
     fn the_example_of_the_format_document() {
-        let message = Control::ObjectsDone(ObjectsDone {
+        let message = ControlMessage::ObjectsDone(ObjectsDone {
             written: vec![1, 2, 300],
             corrupt: vec![],
             set_aside: vec![],
         });
         assert_eq!(message.clone().to_body(), b"\x52\x06\x0a\x04\x01\x02\xac\x02");
-        assert_eq!(Control::from_body(b"\x52\x06\x0a\x04\x01\x02\xac\x02"), Ok(message));
+        assert_eq!(ControlMessage::from_body(b"\x52\x06\x0a\x04\x01\x02\xac\x02"), Ok(message));
     }
 
     #[test]
     fn skips_fields_from_the_future_and_names_unknown_messages() {
         let with_field_99 = b"\x52\x09\x0a\x04\x01\x02\xac\x02\x98\x06\x01";
-        assert!(matches!(Control::from_body(with_field_99), Ok(Control::ObjectsDone(_))));
-        assert_eq!(Control::from_body(b"\xfa\x06\x00"), Err(MessageError::Unknown));
-        assert_eq!(Control::from_body(b""), Err(MessageError::Unknown));
-        assert!(matches!(Control::from_body(b"\x52\xff"), Err(MessageError::Malformed(_))));
+        assert!(matches!(ControlMessage::from_body(with_field_99), Ok(ControlMessage::ObjectsDone(_))));
+        assert_eq!(ControlMessage::from_body(b"\xfa\x06\x00"), Err(MessageError::Unknown));
+        assert_eq!(ControlMessage::from_body(b""), Err(MessageError::Unknown));
+        assert!(matches!(ControlMessage::from_body(b"\x52\xff"), Err(MessageError::Malformed(_))));
     }
 
     proptest! {
         #[test]
         fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Control::from_body(&bytes);
+            let _ = ControlMessage::from_body(&bytes);
         }
     }
 }

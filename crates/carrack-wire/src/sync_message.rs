@@ -3,7 +3,7 @@
 /// The source has sent everything and met no failure: the sink may delete entries that the source does not
 /// have.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Prune {
+pub struct PruneMessage {
     /// Paths of the directories in which deletion is allowed.
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub trees: Vec<Vec<u8>>,
@@ -11,7 +11,7 @@ pub struct Prune {
 
 /// An existence query: names of one directory at the destination.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Stand {
+pub struct ExistenceRequest {
     /// Query ID, counted from 1.
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -25,7 +25,7 @@ pub struct Stand {
 
 /// The reply to an existence query.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Stands {
+pub struct ExistenceReply {
     /// Query ID.
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -37,4 +37,4 @@ pub struct Stands {
 
 /// The deletion is done.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct Pruned {}
+pub struct PrunedMessage {}

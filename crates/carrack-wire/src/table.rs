@@ -6,8 +6,8 @@
 
 use carrack_model::limits::{RANGES_MAX, SYMLINK_BYTES_MAX};
 use carrack_model::{
-    ByteRange, Directory, Entry, EntryKind, Extras, Metadata, PathProblem, RangeSet, RelPath, Section,
-    Special, Timestamp, check_name,
+    ByteRange, Directory, DirectorySection, Entry, EntryKind, ExtraMetadata, Metadata, PathProblem, RangeSet,
+    RelPath, SpecialFile, Timestamp, check_name,
 };
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -81,7 +81,7 @@ impl From<PathProblem> for TableError {
 pub struct TableWriter<'a> {
     out: &'a mut Vec<u8>,
     /// Owner and attributes of the records that follow.
-    extras: Option<&'a Extras>,
+    extras: Option<&'a ExtraMetadata>,
     /// Holes of the regular files that follow.
     holes: Option<&'a RangeSet>,
 }
@@ -98,7 +98,7 @@ impl<'a> TableWriter<'a> {
     }
 
     /// Adds `extras` to each record that follows.
-    pub fn with(self, extras: Option<&'a Extras>) -> TableWriter<'a> {
+    pub fn with(self, extras: Option<&'a ExtraMetadata>) -> TableWriter<'a> {
         TableWriter { extras, ..self }
     }
 
@@ -150,7 +150,7 @@ impl<'a> TableWriter<'a> {
     }
 
     /// Adds a device, pipe or socket; an `identity` of 0 is left out.
-    pub fn special(&mut self, name: &[u8], special: &Special, metadata: &Metadata, identity: u64) {
+    pub fn special(&mut self, name: &[u8], special: &SpecialFile, metadata: &Metadata, identity: u64) {
         let special = special.to_bytes();
         self.with_identity(KIND_SPECIAL, name, metadata, 0, identity, Some((EXTRA_SPECIAL, &special)));
     }
@@ -268,7 +268,7 @@ pub enum TableRecord<'a> {
         /// Set at the end of the transfer.
         metadata: Option<Metadata>,
         /// Owner and attributes, if they are kept.
-        extras: Option<Box<Extras>>,
+        extras: Option<Box<ExtraMetadata>>,
     },
     /// A file, link or special file in the directory of the last section.
     Entry(TableEntry<'a>),
@@ -286,13 +286,13 @@ pub struct TableEntry<'a> {
     /// Target of a link.
     pub symlink_target: Option<&'a [u8]>,
     /// Kind and number of a device, pipe or socket.
-    pub special: Option<Special>,
+    pub special: Option<SpecialFile>,
     /// BLAKE3 of the contents, if the session uses it.
     pub digest: Option<&'a [u8; 32]>,
     /// Inode number at the source, which tells files of the same name apart; 0 if unknown.
     pub identity: u64,
     /// Owner and attributes, if they are kept.
-    pub extras: Option<Box<Extras>>,
+    pub extras: Option<Box<ExtraMetadata>>,
     /// Holes of a regular file at the source; an honest source sends zeros there.
     pub holes: RangeSet,
 }
@@ -427,11 +427,11 @@ impl RawRecord {
 #[derive(Default)]
 struct RecordExtras<'a> {
     symlink_target: Option<&'a [u8]>,
-    special: Option<Special>,
+    special: Option<SpecialFile>,
     digest: Option<&'a [u8; 32]>,
     identity: u64,
     holes: &'a [u8],
-    more: Option<Box<Extras>>,
+    more: Option<Box<ExtraMetadata>>,
 }
 
 impl<'a> RecordExtras<'a> {
@@ -457,14 +457,14 @@ impl<'a> RecordExtras<'a> {
                 self.symlink_target = Some(value);
             }
             EXTRA_SPECIAL => {
-                self.special = Some(Special::from_bytes(value).ok_or(TableError::BadValue)?);
+                self.special = Some(SpecialFile::from_bytes(value).ok_or(TableError::BadValue)?);
             }
             EXTRA_HOLES => self.holes = value,
             EXTRA_BLAKE3 => self.digest = Some(value.try_into().map_err(|_| TableError::BadValue)?),
             EXTRA_IDENTITY => {
                 self.identity = u64::from_le_bytes(value.try_into().map_err(|_| TableError::BadValue)?);
             }
-            tag if Extras::knows(tag) => {
+            tag if ExtraMetadata::knows(tag) => {
                 let more = self.more.get_or_insert_default();
                 more.keep(tag, value).map_err(|_| TableError::BadValue)?;
             }
@@ -476,7 +476,7 @@ impl<'a> RecordExtras<'a> {
 }
 
 /// Decodes a whole table of one section into owned values, as an open-file message carries it.
-pub fn decode_section(table: &[u8]) -> Result<Section, TableError> {
+pub fn decode_section(table: &[u8]) -> Result<DirectorySection, TableError> {
     let mut reader = TableReader::new(table);
     let Some(TableRecord::Section { path, metadata, extras }) = reader.next().transpose()? else {
         return Err(TableError::NoSection);
@@ -489,7 +489,7 @@ pub fn decode_section(table: &[u8]) -> Result<Section, TableError> {
         }
     }
     let directory = Directory { root_index: 0, source: RelPath::root(), sink: path };
-    Ok(Section { directory: directory.into(), metadata, extras, entries })
+    Ok(DirectorySection { directory: directory.into(), metadata, extras, entries })
 }
 
 #[cfg(test)]

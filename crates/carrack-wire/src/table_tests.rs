@@ -1,7 +1,7 @@
 //! Writing and reading tables, and the refusal of malformed ones.
 
 use super::*;
-use carrack_model::{Account, Attribute, DeviceNumber};
+use carrack_model::{AccountRef, DeviceNumber, ExtendedAttribute};
 use proptest::prelude::*;
 
 fn metadata() -> Metadata {
@@ -49,13 +49,13 @@ fn reads_what_it_wrote() {
 
 #[test]
 fn owners_and_attributes_stand_with_their_entry() {
-    let account = |number, name: &[u8]| Some(Account { number, name: name.into() });
-    let attribute = Attribute { name: b"user.a"[..].into(), value: b"v"[..].into() };
-    let extras = Extras {
+    let account = |number, name: &[u8]| Some(AccountRef { number, name: name.into() });
+    let attribute = ExtendedAttribute { name: b"user.a"[..].into(), value: b"v"[..].into() };
+    let extras = ExtraMetadata {
         user: account(1, b"u"),
         group: account(2, b""),
         attributes: vec![attribute],
-        ..Extras::default()
+        ..ExtraMetadata::default()
     };
     let mut table = Vec::new();
     let root = RelPath::root();
@@ -82,9 +82,12 @@ fn owners_and_attributes_stand_with_their_entry() {
 #[test]
 fn special_files_say_what_they_are() {
     let number = DeviceNumber { major: 8, minor: 17 };
-    for special in
-        [Special::CharacterDevice(number), Special::BlockDevice(number), Special::Fifo, Special::Socket]
-    {
+    for special in [
+        SpecialFile::CharacterDevice(number),
+        SpecialFile::BlockDevice(number),
+        SpecialFile::Fifo,
+        SpecialFile::Socket,
+    ] {
         let mut table = Vec::new();
         let mut writer = TableWriter::new(&mut table);
         writer.section(&RelPath::root(), None);
@@ -102,7 +105,7 @@ fn special_files_say_what_they_are() {
 
 #[test]
 fn refuses_special_files_that_are_none() {
-    let fifo = Special::Fifo.to_bytes();
+    let fifo = SpecialFile::Fifo.to_bytes();
     for (kind, size, extras) in [
         (KIND_SPECIAL, 0, &[][..]),
         (KIND_SPECIAL, 1, &[(EXTRA_SPECIAL, &fifo[..])]),

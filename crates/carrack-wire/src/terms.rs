@@ -42,7 +42,8 @@ pub fn agreed_terms(spec: &TransferSpec, lanes: u32) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use carrack_model::{
-        Backup, Cipher, Deletion, DialFrom, ModifyWindow, PartialRange, Protection, StripeChoice, Sync,
+        DeletionBackup, DeletionRules, DialFrom, ModifyWindow, PartialRange, ProtectionLevel, SealCipher,
+        StripeChoice, SyncRules,
     };
 
     use super::*;
@@ -61,20 +62,25 @@ mod tests {
         for stripe in [fixed, StripeChoice::Auto, StripeChoice::Preserve] {
             specs.push(TransferSpec { stripe, ..spec.clone() });
         }
-        let all = Sync {
+        let all = SyncRules {
             by_contents: true,
             update: true,
             existing: true,
             ignore_existing: true,
-            ..Sync::default()
+            ..SyncRules::default()
         };
         for modify_window in [ModifyWindow::Exact, ModifyWindow::Within { nanoseconds: 7 }] {
-            specs.push(TransferSpec { sync: Some(Sync { modify_window, ..all.clone() }), ..spec.clone() });
+            specs.push(TransferSpec {
+                sync: Some(SyncRules { modify_window, ..all.clone() }),
+                ..spec.clone()
+            });
         }
-        for backup in
-            [Backup::Directory(b"old"[..].into()), Backup::Directory(b"\xff"[..].into()), Backup::Trash]
-        {
-            let deletion = Deletion {
+        for backup in [
+            DeletionBackup::Directory(b"old"[..].into()),
+            DeletionBackup::Directory(b"\xff"[..].into()),
+            DeletionBackup::Trash,
+        ] {
+            let deletion = DeletionRules {
                 most: Some(0),
                 most_percent: Some(9),
                 first: true,
@@ -83,15 +89,15 @@ mod tests {
                 mounts: true,
                 backup: Some(backup),
             };
-            let sync = Some(Sync { deletion: Some(deletion), ..all.clone() });
+            let sync = Some(SyncRules { deletion: Some(deletion), ..all.clone() });
             specs.push(TransferSpec { sync, ..spec.clone() });
         }
         for length in [None, Some(1), Some(u64::MAX)] {
             let part = Some(PartialRange { offset: 7, length });
             specs.push(TransferSpec { recursive: false, part, ..spec.clone() });
         }
-        for protection in [Protection::Clear, Protection::Safe, Protection::Private] {
-            for cipher in [Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305] {
+        for protection in [ProtectionLevel::Clear, ProtectionLevel::Safe, ProtectionLevel::Private] {
+            for cipher in [SealCipher::Aes256Gcm, SealCipher::Aes128Gcm, SealCipher::ChaCha20Poly1305] {
                 specs.push(TransferSpec { protection, cipher, ..spec.clone() });
             }
         }

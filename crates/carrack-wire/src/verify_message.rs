@@ -4,7 +4,7 @@
 
 /// Opens a comparison.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Verify {
+pub struct VerifyRequest {
     /// The caller's version, for people.
     #[prost(string, tag = "1")]
     pub software: String,
@@ -27,7 +27,7 @@ pub struct Verify {
 
 /// Requests the next names of a walk through the tree.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct WalkOn {
+pub struct WalkRequest {
     /// First directory of the walk; the same in all requests of one walk.
     #[prost(bytes = "vec", tag = "1")]
     pub beneath: Vec<u8>,
@@ -38,7 +38,7 @@ pub struct WalkOn {
 
 /// Some names of one directory, a failure, or a skipped entry.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Walked {
+pub struct WalkedMessage {
     /// Relative to the session's path.
     #[prost(bytes = "vec", tag = "1")]
     pub directory: Vec<u8>,
@@ -48,10 +48,10 @@ pub struct Walked {
     pub names: Vec<Vec<u8>>,
     /// An entry that can't be examined.
     #[prost(message, optional, tag = "3")]
-    pub failure: Option<super::message::Failure>,
+    pub failure: Option<super::message::FailureMessage>,
     /// A pipe, socket or device: its path at this end, and its kind.
     #[prost(message, optional, tag = "4")]
-    pub skipped: Option<super::message::Failure>,
+    pub skipped: Option<super::message::FailureMessage>,
     /// The walk is complete; the other fields are empty.
     #[prost(bool, tag = "5")]
     pub is_over: bool,
@@ -59,7 +59,7 @@ pub struct Walked {
 
 /// Queries the entries at some names.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Look {
+pub struct LookRequest {
     /// Relative to the session's path.
     #[prost(bytes = "vec", tag = "1")]
     pub directory: Vec<u8>,
@@ -79,15 +79,15 @@ pub struct Look {
 
 /// The entries found, in the order of the names.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Seen {
+pub struct SeenMessage {
     /// One for each name.
     #[prost(message, repeated, tag = "1")]
-    pub sights: Vec<Sight>,
+    pub sights: Vec<SightMessage>,
 }
 
 /// The entry at one name.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Sight {
+pub struct SightMessage {
     /// 0 other, 1 file, 2 directory, 3 symbolic link, 4 pipe, 5 socket, 6 device; 8 none, 9 unreadable.
     #[prost(uint32, tag = "1")]
     pub kind: u32,
@@ -103,7 +103,7 @@ pub struct Sight {
     /// Reason why the entry can't be read, 200 bytes at most.
     #[prost(string, tag = "5")]
     pub detail: String,
-    /// Kind and number of a device, pipe or socket, see `carrack_model::Special`; otherwise empty, also from
+    /// Kind and number of a device, pipe or socket, see `carrack_model::SpecialFile`; otherwise empty, also from
     /// a peer without support for it.
     #[prost(bytes = "vec", tag = "6")]
     pub special: Vec<u8>,
@@ -185,7 +185,7 @@ pub struct HashPieces {
     /// Relative to the session's path.
     #[prost(bytes = "vec", tag = "1")]
     pub directory: Vec<u8>,
-    /// As in `Look`.
+    /// As in `LookRequest`.
     #[prost(bytes = "vec", tag = "2")]
     pub name: Vec<u8>,
     /// Bytes that the file must have.
@@ -208,7 +208,7 @@ pub struct HashPieces {
 
 /// The digests, or the reason why there are none.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Pieces {
+pub struct PiecesMessage {
     /// 32 bytes for each piece: its chaining value in the file's BLAKE3 tree, or the BLAKE3 of the piece
     /// alone.
     #[prost(bytes = "vec", tag = "1")]

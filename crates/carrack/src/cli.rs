@@ -7,18 +7,18 @@ use crate::commands::{
     movers, orders, resume, rm, serve, session, stat, status, submit, sync, targets, topo, transfers, tune,
     verify, wait,
 };
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 
 /// Move big data sets between storage systems: in parallel, verified end to end, over ssh
 #[derive(Debug, Parser)]
 #[command(name = "carrack", version, after_long_help = crate::exit::help(""))]
 pub struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     Cp(Box<cp::CpArgs>),
     Sync(Box<sync::SyncArgs>),
     #[command(visible_alias = "retry")]
@@ -68,44 +68,44 @@ enum Command {
 
 impl Cli {
     /// Runs the command.
-    pub fn run(self) -> Exit {
+    pub fn run(self) -> ExitStatus {
         match self.command {
-            Command::Cp(args) => cp::run(&args),
-            Command::Sync(args) => sync::run(*args),
-            Command::Resume(args) => resume::run(&args),
-            Command::Submit(args) => submit::run(&args),
-            Command::Status(args) => status::run(&args),
-            Command::Transfers(args) => transfers::run(&args),
-            Command::Log(args) => log::run(&args),
-            Command::Wait(args) => wait::run(&args),
-            Command::Pause(args) => orders::pause(&args),
-            Command::Cancel(args) => orders::cancel(&args),
-            Command::Movers(args) => movers::run(&args),
-            Command::Targets(args) => targets::run(&args),
-            Command::Ls(args) => ls::run(&args),
-            Command::Stat(args) => stat::run(&args),
-            Command::Mkdir(args) => mkdir::run(&args),
-            Command::Rm(args) => rm::run(&args),
-            Command::Verify(args) => verify::run(&args),
-            Command::Layout(args) => layout::run(&args),
-            Command::Doctor(args) => doctor::run(&args),
-            Command::Topo(args) => topo::run(&args),
-            Command::Fabric(args) => fabric::run(&args),
-            Command::Forecast(args) => forecast::run(&args),
-            Command::Tune(args) => tune::run(&args),
-            Command::Journals(args) => journals::run(&args),
-            Command::Config(args) => config::run(&args),
-            Command::Keys(args) => keys::run(&args),
-            Command::Serve(args) => serve::run(&args),
-            Command::Mover(args) => fleet::run_mover(&args),
-            Command::Manager(args) => fleet::run_manager(&args),
-            Command::Api(args) => fleet::run_api(&args),
-            Command::Session(args) => session::run(&args),
-            Command::ServeSession => serve::run_session(),
-            Command::ServeQueue(args) => serve::run_queue(&args),
-            Command::QueueCopy(args) => serve::run_copy(&args),
-            Command::Man => man::run(),
-            Command::Completions(args) => completions::run(&args),
+            CliCommand::Cp(args) => cp::run(&args),
+            CliCommand::Sync(args) => sync::run(*args),
+            CliCommand::Resume(args) => resume::run(&args),
+            CliCommand::Submit(args) => submit::run(&args),
+            CliCommand::Status(args) => status::run(&args),
+            CliCommand::Transfers(args) => transfers::run(&args),
+            CliCommand::Log(args) => log::run(&args),
+            CliCommand::Wait(args) => wait::run(&args),
+            CliCommand::Pause(args) => orders::pause(&args),
+            CliCommand::Cancel(args) => orders::cancel(&args),
+            CliCommand::Movers(args) => movers::run(&args),
+            CliCommand::Targets(args) => targets::run(&args),
+            CliCommand::Ls(args) => ls::run(&args),
+            CliCommand::Stat(args) => stat::run(&args),
+            CliCommand::Mkdir(args) => mkdir::run(&args),
+            CliCommand::Rm(args) => rm::run(&args),
+            CliCommand::Verify(args) => verify::run(&args),
+            CliCommand::Layout(args) => layout::run(&args),
+            CliCommand::Doctor(args) => doctor::run(&args),
+            CliCommand::Topo(args) => topo::run(&args),
+            CliCommand::Fabric(args) => fabric::run(&args),
+            CliCommand::Forecast(args) => forecast::run(&args),
+            CliCommand::Tune(args) => tune::run(&args),
+            CliCommand::Journals(args) => journals::run(&args),
+            CliCommand::Config(args) => config::run(&args),
+            CliCommand::Keys(args) => keys::run(&args),
+            CliCommand::Serve(args) => serve::run(&args),
+            CliCommand::Mover(args) => fleet::run_mover(&args),
+            CliCommand::Manager(args) => fleet::run_manager(&args),
+            CliCommand::Api(args) => fleet::run_api(&args),
+            CliCommand::Session(args) => session::run(&args),
+            CliCommand::ServeSession => serve::run_session(),
+            CliCommand::ServeQueue(args) => serve::run_queue(&args),
+            CliCommand::QueueCopy(args) => serve::run_copy(&args),
+            CliCommand::Man => man::run(),
+            CliCommand::Completions(args) => completions::run(&args),
         }
     }
 }

@@ -1,15 +1,15 @@
 //! The exit codes, on which scripts rely. No other file has their numbers.
 
-use carrack_machine::doctor::Verdict;
-use carrack_model::Summary;
+use carrack_machine::doctor::CheckVerdict;
+use carrack_model::TransferSummary;
 use carrack_register::records::{TransferRecord, TransferState};
 
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Exit {
+pub enum ExitStatus {
     /// Everything is done.
     Complete = 0,
     /// A part is done, and a part is not.
@@ -26,7 +26,7 @@ pub enum Exit {
 
 /// The reason why a transfer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum EndReason {
     /// It was complete.
     Reached,
     /// An error ended it early.
@@ -37,32 +37,32 @@ pub enum End {
     TimedOut,
 }
 
-impl Exit {
+impl ExitStatus {
     /// The codes and their meanings, for the help and the manual page.
-    const MEANINGS: [(Exit, &'static str); 6] = [
-        (Exit::Complete, "everything that was asked for is done"),
-        (Exit::Partial, "something is done, and something failed or was left undone"),
-        (Exit::Usage, "the command line makes no sense; nothing was tried"),
-        (Exit::Nothing, "nothing is done"),
-        (Exit::TimedOut, "ended by --timeout or --stop-at"),
-        (Exit::Interrupted, "interrupted by a signal"),
+    const MEANINGS: [(ExitStatus, &'static str); 6] = [
+        (ExitStatus::Complete, "everything that was asked for is done"),
+        (ExitStatus::Partial, "something is done, and something failed or was left undone"),
+        (ExitStatus::Usage, "the command line makes no sense; nothing was tried"),
+        (ExitStatus::Nothing, "nothing is done"),
+        (ExitStatus::TimedOut, "ended by --timeout or --stop-at"),
+        (ExitStatus::Interrupted, "interrupted by a signal"),
     ];
 
     /// Their meanings for `carrack doctor`.
-    const MEANINGS_OF_DOCTOR: [(Exit, &'static str); 4] = [
-        (Exit::Complete, "all is well; notes and what can't be seen don't count"),
-        (Exit::Partial, "something can be improved, or could not be set"),
-        (Exit::Usage, "the command line makes no sense; nothing was looked at"),
-        (Exit::Nothing, "something keeps transfers from working"),
+    const MEANINGS_OF_DOCTOR: [(ExitStatus, &'static str); 4] = [
+        (ExitStatus::Complete, "all is well; notes and what can't be seen don't count"),
+        (ExitStatus::Partial, "something can be improved, or could not be set"),
+        (ExitStatus::Usage, "the command line makes no sense; nothing was looked at"),
+        (ExitStatus::Nothing, "something keeps transfers from working"),
     ];
 
     /// Their meanings for `carrack verify`.
-    const MEANINGS_OF_VERIFY: [(Exit, &'static str); 5] = [
-        (Exit::Complete, "everything is as it should be"),
-        (Exit::Partial, "something is, and something differs or could not be compared"),
-        (Exit::Usage, "the command line makes no sense; nothing was compared"),
-        (Exit::Nothing, "nothing is as it should be, or nothing could be compared"),
-        (Exit::Interrupted, "interrupted by a signal"),
+    const MEANINGS_OF_VERIFY: [(ExitStatus, &'static str); 5] = [
+        (ExitStatus::Complete, "everything is as it should be"),
+        (ExitStatus::Partial, "something is, and something differs or could not be compared"),
+        (ExitStatus::Usage, "the command line makes no sense; nothing was compared"),
+        (ExitStatus::Nothing, "nothing is as it should be, or nothing could be compared"),
+        (ExitStatus::Interrupted, "interrupted by a signal"),
     ];
 
     /// Returns the number.
@@ -71,68 +71,70 @@ impl Exit {
     }
 
     /// Returns the outcome with this number, if there is one.
-    pub fn of_code(code: u8) -> Option<Exit> {
-        Exit::MEANINGS.into_iter().map(|(exit, _)| exit).find(|exit| exit.code() == code)
+    pub fn of_code(code: u8) -> Option<ExitStatus> {
+        ExitStatus::MEANINGS.into_iter().map(|(exit, _)| exit).find(|exit| exit.code() == code)
     }
 
     /// Returns the outcome of a transfer that ended for this reason; `done` entries are complete (in a dry
     /// run: would be copied).
-    pub fn of_transfer(end: End, summary: &Summary, done: u64) -> Exit {
+    pub fn of_transfer(end: EndReason, summary: &TransferSummary, done: u64) -> ExitStatus {
         match end {
-            End::Interrupted => Exit::Interrupted,
-            End::TimedOut => Exit::TimedOut,
-            End::Reached if summary.entries_failed == 0 => Exit::Complete,
-            _ if done > 0 => Exit::Partial,
-            _ => Exit::Nothing,
+            EndReason::Interrupted => ExitStatus::Interrupted,
+            EndReason::TimedOut => ExitStatus::TimedOut,
+            EndReason::Reached if summary.entries_failed == 0 => ExitStatus::Complete,
+            _ if done > 0 => ExitStatus::Partial,
+            _ => ExitStatus::Nothing,
         }
     }
 
     /// Returns the outcome of a submitted transfer that is over, as `carrack cp` would have had it.
-    pub fn of_record(record: &TransferRecord) -> Exit {
+    pub fn of_record(record: &TransferRecord) -> ExitStatus {
         match record.state {
-            TransferState::Cancelled => Exit::Interrupted,
+            TransferState::Cancelled => ExitStatus::Interrupted,
             TransferState::Done if record.tally.entries_failed == 0 && !record.has_lost_strictly() => {
-                Exit::Complete
+                ExitStatus::Complete
             }
-            _ if record.tally.files_done > 0 => Exit::Partial,
-            _ => Exit::Nothing,
+            _ if record.tally.files_done > 0 => ExitStatus::Partial,
+            _ => ExitStatus::Nothing,
         }
     }
 
     /// Returns the outcome of a command that succeeded `done` times and failed `failed` times.
-    pub fn of_counts(done: u64, failed: u64) -> Exit {
+    pub fn of_counts(done: u64, failed: u64) -> ExitStatus {
         match (done, failed) {
-            (_, 0) => Exit::Complete,
-            (0, _) => Exit::Nothing,
-            _ => Exit::Partial,
+            (_, 0) => ExitStatus::Complete,
+            (0, _) => ExitStatus::Nothing,
+            _ => ExitStatus::Partial,
         }
     }
 
     /// Returns the outcome of a command. Prints an error on stderr.
-    pub fn of_command(ended: Result<Exit, Trouble>) -> Exit {
+    pub fn of_command(ended: Result<ExitStatus, UserError>) -> ExitStatus {
         ended.unwrap_or_else(|trouble| {
             trouble.tell();
-            Exit::Nothing
+            ExitStatus::Nothing
         })
     }
 
     /// Returns the outcome of `carrack doctor`, by its worst finding.
-    pub fn of_findings(worst: Option<Verdict>) -> Exit {
+    pub fn of_findings(worst: Option<CheckVerdict>) -> ExitStatus {
         match worst {
-            Some(Verdict::Broken) => Exit::Nothing,
-            Some(Verdict::Improve) => Exit::Partial,
-            Some(Verdict::Note | Verdict::Unknown | Verdict::Well) | None => Exit::Complete,
+            Some(CheckVerdict::Broken) => ExitStatus::Nothing,
+            Some(CheckVerdict::Improve) => ExitStatus::Partial,
+            Some(CheckVerdict::Note | CheckVerdict::Unknown | CheckVerdict::Well) | None => {
+                ExitStatus::Complete
+            }
         }
     }
 
     /// Returns this outcome, but `Partial` in place of `Complete`: something other than an entry failed.
-    pub fn with_loss(self) -> Exit {
-        if self == Exit::Complete { Exit::Partial } else { self }
+    pub fn with_loss(self) -> ExitStatus {
+        if self == ExitStatus::Complete { ExitStatus::Partial } else { self }
     }
 }
 
-impl From<Exit> for std::process::ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<ExitStatus> for std::process::ExitCode {
+    fn from(exit: ExitStatus) -> Self {
         exit.code().into()
     }
 }
@@ -142,20 +144,20 @@ pub const HELP_HEADING: &str = "Exit codes:\n";
 
 /// Returns the end of a command's help: its examples, and the codes as a paragraph.
 pub fn help(examples: &str) -> String {
-    with_codes(examples, &Exit::MEANINGS)
+    with_codes(examples, &ExitStatus::MEANINGS)
 }
 
 /// Returns the same for `carrack doctor`.
 pub fn help_of_doctor(examples: &str) -> String {
-    with_codes(examples, &Exit::MEANINGS_OF_DOCTOR)
+    with_codes(examples, &ExitStatus::MEANINGS_OF_DOCTOR)
 }
 
 /// Returns the same for `carrack verify`.
 pub fn help_of_verify(examples: &str) -> String {
-    with_codes(examples, &Exit::MEANINGS_OF_VERIFY)
+    with_codes(examples, &ExitStatus::MEANINGS_OF_VERIFY)
 }
 
-fn with_codes(examples: &str, meanings: &[(Exit, &str)]) -> String {
+fn with_codes(examples: &str, meanings: &[(ExitStatus, &str)]) -> String {
     let mut text = format!("{examples}{HELP_HEADING}");
     for (exit, meaning) in meanings {
         text.push_str(&format!("  {:>3}  {meaning}\n", exit.code()));
@@ -167,54 +169,57 @@ fn with_codes(examples: &str, meanings: &[(Exit, &str)]) -> String {
 mod tests {
     use super::*;
 
-    fn failed(entries_failed: u64) -> Summary {
-        Summary { entries_failed, ..Summary::default() }
+    fn failed(entries_failed: u64) -> TransferSummary {
+        TransferSummary { entries_failed, ..TransferSummary::default() }
     }
 
     #[test]
     fn maps_every_ending() {
         for (end, entries_failed, done, exit) in [
-            (End::Reached, 0, 5, Exit::Complete),
-            (End::Reached, 0, 0, Exit::Complete),
-            (End::Reached, 1, 5, Exit::Partial),
-            (End::Reached, 1, 0, Exit::Nothing),
-            (End::Failed, 0, 5, Exit::Partial),
-            (End::Failed, 0, 0, Exit::Nothing),
-            (End::Failed, 1, 0, Exit::Nothing),
-            (End::Interrupted, 0, 5, Exit::Interrupted),
-            (End::Interrupted, 0, 0, Exit::Interrupted),
-            (End::TimedOut, 0, 5, Exit::TimedOut),
+            (EndReason::Reached, 0, 5, ExitStatus::Complete),
+            (EndReason::Reached, 0, 0, ExitStatus::Complete),
+            (EndReason::Reached, 1, 5, ExitStatus::Partial),
+            (EndReason::Reached, 1, 0, ExitStatus::Nothing),
+            (EndReason::Failed, 0, 5, ExitStatus::Partial),
+            (EndReason::Failed, 0, 0, ExitStatus::Nothing),
+            (EndReason::Failed, 1, 0, ExitStatus::Nothing),
+            (EndReason::Interrupted, 0, 5, ExitStatus::Interrupted),
+            (EndReason::Interrupted, 0, 0, ExitStatus::Interrupted),
+            (EndReason::TimedOut, 0, 5, ExitStatus::TimedOut),
         ] {
-            assert_eq!(Exit::of_transfer(end, &failed(entries_failed), done), exit, "{end:?}");
+            assert_eq!(ExitStatus::of_transfer(end, &failed(entries_failed), done), exit, "{end:?}");
         }
     }
 
     #[test]
     fn counts_what_was_done() {
-        for (done, failed, exit) in
-            [(0, 0, Exit::Complete), (2, 0, Exit::Complete), (2, 1, Exit::Partial), (0, 1, Exit::Nothing)]
-        {
-            assert_eq!(Exit::of_counts(done, failed), exit);
+        for (done, failed, exit) in [
+            (0, 0, ExitStatus::Complete),
+            (2, 0, ExitStatus::Complete),
+            (2, 1, ExitStatus::Partial),
+            (0, 1, ExitStatus::Nothing),
+        ] {
+            assert_eq!(ExitStatus::of_counts(done, failed), exit);
         }
     }
 
     #[test]
     fn the_worst_finding_counts() {
         for (worst, exit) in [
-            (None, Exit::Complete),
-            (Some(Verdict::Unknown), Exit::Complete),
-            (Some(Verdict::Note), Exit::Complete),
-            (Some(Verdict::Improve), Exit::Partial),
-            (Some(Verdict::Broken), Exit::Nothing),
+            (None, ExitStatus::Complete),
+            (Some(CheckVerdict::Unknown), ExitStatus::Complete),
+            (Some(CheckVerdict::Note), ExitStatus::Complete),
+            (Some(CheckVerdict::Improve), ExitStatus::Partial),
+            (Some(CheckVerdict::Broken), ExitStatus::Nothing),
         ] {
-            assert_eq!(Exit::of_findings(worst), exit, "{worst:?}");
+            assert_eq!(ExitStatus::of_findings(worst), exit, "{worst:?}");
         }
     }
 
     #[test]
     fn a_loss_beside_the_entries_is_not_a_success() {
-        assert_eq!(Exit::Complete.with_loss(), Exit::Partial);
-        assert_eq!(Exit::Nothing.with_loss(), Exit::Nothing);
-        assert_eq!(Exit::Interrupted.with_loss(), Exit::Interrupted);
+        assert_eq!(ExitStatus::Complete.with_loss(), ExitStatus::Partial);
+        assert_eq!(ExitStatus::Nothing.with_loss(), ExitStatus::Nothing);
+        assert_eq!(ExitStatus::Interrupted.with_loss(), ExitStatus::Interrupted);
     }
 }

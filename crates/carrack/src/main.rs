@@ -17,7 +17,7 @@ mod signals;
 mod stack;
 mod views;
 
-use carrack_options::{lifetime, size, trouble};
+use carrack_options::{lifetime, size, user_error};
 
 fn main() -> std::process::ExitCode {
     // The Rust runtime ignores SIGPIPE: a closed stdout makes writes fail, and doesn't kill the process.
@@ -27,6 +27,6 @@ fn main() -> std::process::ExitCode {
     if stack::is_short() { stack::with_enough(run) } else { run() }.into()
 }
 
-fn run() -> exit::Exit {
+fn run() -> exit::ExitStatus {
     options::config::parse().run()
 }

@@ -3,21 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use carrack_engine::Sharing;
-use carrack_options::Sharer;
+use carrack_engine::GrantExchangeHandle;
+use carrack_options::SharingOption;
 use carrack_service::DEFAULT_SHARING_SOCKET;
 use carrack_service::sharing::SocketExchange;
 
 /// Returns the exchange with the meta-scheduler; `None` where the machine's daemons share no storage targets.
 /// A named socket is used even if nothing answers there: its daemon may start later, and until then the
 /// transfer reports that there is no answer.
-pub fn sharing(sharer: &Sharer) -> Option<Sharing> {
+pub fn sharing(sharer: &SharingOption) -> Option<GrantExchangeHandle> {
     let exchange = match sharer {
-        Sharer::Off => return None,
-        Sharer::Socket(path) => SocketExchange::new(path),
-        Sharer::Auto => of_this_machine()?,
+        SharingOption::Off => return None,
+        SharingOption::Socket(path) => SocketExchange::new(path),
+        SharingOption::Auto => of_this_machine()?,
     };
-    Some(Sharing(Arc::new(exchange)))
+    Some(GrantExchangeHandle(Arc::new(exchange)))
 }
 
 /// Returns the machine's daemon before the user's own: it speaks for all users.
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn who_is_named_is_asked_whether_there_or_not() {
-        assert!(sharing(&Sharer::Off).is_none());
-        assert!(sharing(&Sharer::Socket("/nobody/there".into())).is_some());
+        assert!(sharing(&SharingOption::Off).is_none());
+        assert!(sharing(&SharingOption::Socket("/nobody/there".into())).is_some());
     }
 }

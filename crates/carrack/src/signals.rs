@@ -8,20 +8,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use carrack_engine::Abort;
+use carrack_engine::AbortHandle;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use crate::views::live;
 
 /// A flag that the signal handler sets, before the thread that acts on the signal has its turn. Ctrl-C
 /// reaches ssh too, and on a busy machine the connection's end is noticed before the reason for it.
 #[derive(Clone, Debug, Default)]
-pub struct Signalled(Arc<AtomicBool>);
+pub struct SignalFlag(Arc<AtomicBool>);
 
-impl Signalled {
+impl SignalFlag {
     /// Returns true if a signal has come.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::SeqCst)
@@ -30,10 +30,10 @@ impl Signalled {
 
 /// Watches signals from now on. `cut` ends the connection to the far side before a second signal ends the
 /// process.
-pub fn watch(abort: Abort, cut: impl Fn() + Send + 'static) -> io::Result<Signalled> {
+pub fn watch(abort: AbortHandle, cut: impl Fn() + Send + 'static) -> io::Result<SignalFlag> {
     let ignored = ignored_signals();
     let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_in(ignored, signal));
-    let signalled = Signalled::default();
+    let signalled = SignalFlag::default();
     for signal in watched.clone() {
         flag::register(signal, signalled.0.clone())?;
     }
@@ -43,7 +43,7 @@ pub fn watch(abort: Abort, cut: impl Fn() + Send + 'static) -> io::Result<Signal
             if abort.is_set() {
                 cut();
                 live::restore();
-                std::process::exit(i32::from(Exit::Interrupted.code()));
+                std::process::exit(i32::from(ExitStatus::Interrupted.code()));
             }
             abort.interrupt();
         }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use carrack_engine::{JournalSettings, Settings, Transfer, TransferIdentity};
+use carrack_engine::{JournalSettings, EndSettings, TransferRequest, TransferIdentity};
 use carrack_model::{
-    Checksum, Deletion, DialFrom, Durability, Fidelity, Protection, RunToken, Scheduling, SinkIo, SourceIo,
-    Sync, TransferId, TransferSpec, Verify,
+    ObjectChecksum, DeletionRules, DialFrom, Durability, MetadataFidelity, ProtectionLevel, RunToken, SchedulingOptions, SinkIo, SourceIo,
+    SyncRules, TransferId, TransferSpec, WriteVerification,
 };
 
 use crate::chance::Chance;
@@ -38,7 +38,7 @@ pub struct Scenario {
     /// The destination's, by paths below `/there/copy`; nothing if that does not exist.
     pub before: Option<BTreeMap<Vec<u8>, Entry>>,
     /// The options.
-    pub transfer: Transfer,
+    pub transfer: TransferRequest,
     /// The faults of each session but the last one.
     pub sessions: Vec<Faults>,
     /// Chances of the schedule: see [`crate::world::World`].
@@ -191,18 +191,18 @@ fn before(chance: &mut Chance, tree: &BTreeMap<Vec<u8>, Entry>) -> BTreeMap<Vec<
     before
 }
 
-fn transfer(chance: &mut Chance, way: Way) -> Transfer {
-    let checksum = chance.pick(&[Checksum::Xxh3, Checksum::Xxh3, Checksum::Blake3, Checksum::None]);
+fn transfer(chance: &mut Chance, way: Way) -> TransferRequest {
+    let checksum = chance.pick(&[ObjectChecksum::Xxh3, ObjectChecksum::Xxh3, ObjectChecksum::Blake3, ObjectChecksum::None]);
     let protection = match chance.one_in(8) {
-        true => chance.pick(&[Protection::Safe, Protection::Private]),
-        false => Protection::Clear,
+        true => chance.pick(&[ProtectionLevel::Safe, ProtectionLevel::Private]),
+        false => ProtectionLevel::Clear,
     };
-    let deletion = chance.one_in(2).then(|| Deletion {
+    let deletion = chance.one_in(2).then(|| DeletionRules {
         first: chance.one_in(3),
         by_empty_sources: true,
-        ..Deletion::default()
+        ..DeletionRules::default()
     });
-    let sync = chance.one_in(3).then(|| Sync { by_contents: chance.one_in(3), deletion, ..Sync::default() });
+    let sync = chance.one_in(3).then(|| SyncRules { by_contents: chance.one_in(3), deletion, ..SyncRules::default() });
     let spec = TransferSpec {
         recursive: true,
         no_target_directory: true,
@@ -214,17 +214,17 @@ fn transfer(chance: &mut Chance, way: Way) -> Transfer {
         sync,
         ..TransferSpec::default()
     };
-    let settings = Settings {
+    let settings = EndSettings {
         pool_bytes: u64::from(spec.slot_bytes) * chance.pick(&[4, 4, 5, 8, 16]),
         io_threads: chance.pick(&[0, 1, 2, 3, 4]),
         scan_threads: chance.pick(&[0, 1, 2]),
         source_io: chance.pick(&[SourceIo::Auto, SourceIo::Buffered, SourceIo::Direct]),
         sink_io: chance.pick(&[SinkIo::Auto, SinkIo::Buffered, SinkIo::Direct, SinkIo::Writeback]),
         lanes: chance.pick(&[0, 1, 1, 2]),
-        scheduling: Scheduling {
+        scheduling: SchedulingOptions {
             rate: if chance.one_in(8) { 5_000_000 } else { 0 },
             in_flight_max: chance.pick(&[0, 0, 0, 1, 3]),
-            ..Scheduling::default()
+            ..SchedulingOptions::default()
         },
         journal: JournalSettings {
             is_on: !chance.one_in(5),
@@ -238,18 +238,18 @@ fn transfer(chance: &mut Chance, way: Way) -> Transfer {
             group_bytes: chance.pick(&[64 << 10, 1 << 20, 64 << 20]),
             group_time: Duration::from_millis(chance.pick(&[5, 100, 500])),
         },
-        verify: chance.pick(&[Verify::Object, Verify::Object, Verify::Readback]),
+        verify: chance.pick(&[WriteVerification::Object, WriteVerification::Object, WriteVerification::Readback]),
         stall: Duration::from_secs(chance.pick(&[5, 20, 60])),
-        fidelity: Fidelity { perms: chance.one_in(2), ..Fidelity::default() },
+        fidelity: MetadataFidelity { perms: chance.one_in(2), ..MetadataFidelity::default() },
         tunes: !chance.one_in(3),
         over_control: way != Way::Local && chance.one_in(8),
-        ..Settings::default()
+        ..EndSettings::default()
     };
-    Transfer {
+    TransferRequest {
         spec,
         settings,
         sources: vec!["/source/tree".into()],
-        source_base: carrack_storage::Base::Anywhere,
+        source_base: carrack_storage::PathBase::Anywhere,
         destination: "/there/copy".into(),
         identity: Some(TransferIdentity {
             id: TransferId([7; 16]),
@@ -262,13 +262,13 @@ fn transfer(chance: &mut Chance, way: Way) -> Transfer {
     }
 }
 
-fn faults(chance: &mut Chance, way: Way, transfer: &Transfer) -> Faults {
+fn faults(chance: &mut Chance, way: Way, transfer: &TransferRequest) -> Faults {
     let mut faults = Faults {
         short_one_in: chance.pick(&[0, 0, 3, 20]),
         short_stream_one_in: chance.pick(&[0, 0, 3, 20]),
         ..Faults::default()
     };
-    if transfer.spec.checksum != Checksum::None && chance.one_in(4) {
+    if transfer.spec.checksum != ObjectChecksum::None && chance.one_in(4) {
         faults.flip_one_in = chance.pick(&[4, 30]);
     }
     if chance.one_in(4) {

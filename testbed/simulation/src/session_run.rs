@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use carrack_engine::{
-    Abort, Channel, Observer, Outcome, OwnHouse, Peer, Role, Transfer, copy_local, copy_with_peer, serve,
+    AbortHandle, ControlChannel, TransferObserver, TransferOutcome, OwnerAccessPolicy, PeerChannel, SessionRole, TransferRequest, copy_local, copy_with_peer, serve,
 };
-use carrack_model::{Durability, Event, Notice, Protection, RunToken};
+use carrack_model::{Durability, TransferEvent, TransferNotice, ProtectionLevel, RunToken};
 
 use crate::descriptors::{Description, Kind};
 use crate::expectation::{Entry, Expectation};
@@ -42,20 +42,20 @@ pub struct Outline {
 /// What one end told.
 #[derive(Default)]
 struct Told {
-    outcome: Mutex<Option<Outcome>>,
+    outcome: Mutex<Option<TransferOutcome>>,
     failed: Mutex<Vec<Vec<u8>>>,
     words: Mutex<Vec<String>>,
 }
 
-impl Observer for Told {
-    fn event(&self, event: &Event) {
+impl TransferObserver for Told {
+    fn event(&self, event: &TransferEvent) {
         match event {
-            Event::Failed(failure) => {
+            TransferEvent::Failed(failure) => {
                 let word = format!("failed: {failure}");
                 self.failed.lock().expect("no panic under it").push(failure.path.to_vec());
                 self.words.lock().expect("no panic under it").push(word);
             }
-            Event::Notice(Notice::Warning(text)) => {
+            TransferEvent::Notice(TransferNotice::Warning(text)) => {
                 let word = format!("warning: {text}");
                 self.words.lock().expect("no panic under it").push(word);
             }
@@ -124,11 +124,11 @@ fn run_inside(seed: u64, traces: bool) -> Outline {
 
 /// The bytes of a pool.
 trait PoolBytes {
-    fn slot_count_for(&self, transfer: &Transfer) -> usize;
+    fn slot_count_for(&self, transfer: &TransferRequest) -> usize;
 }
 
-impl PoolBytes for carrack_engine::Settings {
-    fn slot_count_for(&self, transfer: &Transfer) -> usize {
+impl PoolBytes for carrack_engine::EndSettings {
+    fn slot_count_for(&self, transfer: &TransferRequest) -> usize {
         let least = 4 * self.lanes.max(1) as u64 * u64::from(transfer.spec.slot_bytes);
         self.pool_bytes.max(least) as usize
     }
@@ -167,7 +167,7 @@ fn prepare(world: &mut World, scenario: &Scenario) {
 }
 
 fn describe(scenario: &Scenario) -> String {
-    let Transfer { spec, settings, .. } = &scenario.transfer;
+    let TransferRequest { spec, settings, .. } = &scenario.transfer;
     let bytes = |tree: &BTreeMap<Vec<u8>, Entry>| -> usize {
         tree.values().map(|entry| if let Entry::File(data, _) = entry { data.len() } else { 0 }).sum()
     };
@@ -254,7 +254,7 @@ fn session(scenario: &Scenario, faults: Faults, run: u8) -> SessionEnd {
         identity.run = RunToken([run; 16]);
     }
     let ended = SessionEnd { initiator: Arc::default(), responder: Arc::default() };
-    let role = if scenario.way == Way::Push { Role::Source } else { Role::Sink };
+    let role = if scenario.way == Way::Push { SessionRole::Source } else { SessionRole::Sink };
     let (initiator, responder) = match scenario.way {
         Way::Local => (Process::Sink, Process::Sink),
         Way::Push => (Process::Source, Process::Sink),
@@ -263,7 +263,7 @@ fn session(scenario: &Scenario, faults: Faults, run: u8) -> SessionEnd {
     let told = Arc::clone(&ended.initiator);
     if scenario.way == Way::Local {
         start(initiator, "local", move || {
-            let abort = Abort::new().expect("an event counter");
+            let abort = AbortHandle::new().expect("an event counter");
             let outcome = copy_local(&transfer, &*told, &abort);
             *told.outcome.lock().expect("no panic under it") = Some(outcome);
         });
@@ -271,15 +271,15 @@ fn session(scenario: &Scenario, faults: Faults, run: u8) -> SessionEnd {
         let (here, there) = channel(initiator, responder);
         let answered = Arc::clone(&ended.responder);
         start(initiator, "initiator", move || {
-            let abort = Abort::new().expect("an event counter");
-            let peer = Peer::over_pipes(here.0, here.1, "127.0.0.1".into());
+            let abort = AbortHandle::new().expect("an event counter");
+            let peer = PeerChannel::over_pipes(here.0, here.1, "127.0.0.1".into());
             let outcome = copy_with_peer(&transfer, role, peer, &*told, &abort);
             *told.outcome.lock().expect("no panic under it") = Some(outcome);
         });
         start(responder, "responder", move || {
-            let abort = Abort::new().expect("an event counter");
-            let channel = Channel::Pipes { input: there.0, output: there.1 };
-            let outcome = serve(channel, &OwnHouse::over_ssh(Protection::Clear), &abort);
+            let abort = AbortHandle::new().expect("an event counter");
+            let channel = ControlChannel::Pipes { input: there.0, output: there.1 };
+            let outcome = serve(channel, &OwnerAccessPolicy::over_ssh(ProtectionLevel::Clear), &abort);
             *answered.outcome.lock().expect("no panic under it") = Some(outcome);
         });
     }
@@ -362,7 +362,7 @@ fn check_session(scenario: &Scenario, faults: &Faults, ended: SessionEnd) {
         // A bit that flips in a sealed object ends the session; in another one it costs the object, in the
         // end its files.
         let flips = faults.flip_one_in > 0;
-        let is_sealed = scenario.transfer.spec.protection != Protection::Clear;
+        let is_sealed = scenario.transfer.spec.protection != ProtectionLevel::Clear;
         if let Err(error) = &initiator
             && !(flips && is_sealed)
         {

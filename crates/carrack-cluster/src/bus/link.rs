@@ -10,21 +10,21 @@ use tokio::sync::watch;
 const REFUSAL_COUNTS: Duration = Duration::from_secs(10);
 
 /// Updated by async-nats' events.
-pub(super) struct Link {
-    state: Mutex<State>,
+pub(super) struct ConnectionWatch {
+    state: Mutex<ConnectionState>,
     /// Number of connections made: a watcher reads its keys again when it grows.
     times_connected: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct State {
+struct ConnectionState {
     lost: Option<Instant>,
     refused: Option<(Instant, String)>,
 }
 
-impl Link {
-    pub(super) fn new() -> Link {
-        Link { state: Mutex::default(), times_connected: watch::Sender::new(0) }
+impl ConnectionWatch {
+    pub(super) fn new() -> ConnectionWatch {
+        ConnectionWatch { state: Mutex::default(), times_connected: watch::Sender::new(0) }
     }
 
     pub(super) fn hear(&self, event: &Event) {
@@ -59,7 +59,7 @@ impl Link {
         self.times_connected.subscribe()
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut ConnectionState) -> T) -> T {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

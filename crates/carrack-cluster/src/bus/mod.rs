@@ -20,26 +20,26 @@ use async_nats::jetstream::{Context, Message, publish::PublishAck};
 use async_nats::{Client, HeaderMap, ServerInfo};
 use tokio::sync::watch;
 
-pub use options::{BusOptions, Login, Tls};
-pub use prepare::{LEASE, Prepared};
+pub use options::{BusOptions, NatsLogin, NatsTls};
+pub use prepare::{LEASE, PreparedBus};
 
 use crate::error::BusError;
-use crate::subjects::Names;
-use link::Link;
+use crate::subjects::SubjectNames;
+use link::ConnectionWatch;
 use options::ANSWER_WITHIN;
 use refusal::no_connection;
 
 /// The connection. Clones share it.
 #[derive(Clone)]
-pub struct Bus {
-    inner: Arc<Inner>,
+pub struct NatsBus {
+    inner: Arc<NatsBusState>,
 }
 
-struct Inner {
+struct NatsBusState {
     client: Client,
     context: Context,
-    names: Names,
-    link: Arc<Link>,
+    names: SubjectNames,
+    link: Arc<ConnectionWatch>,
 }
 
 /// The oldest server with limit markers, by which watchers see that a lease has ended.
@@ -52,15 +52,15 @@ const ASKED: u32 = 3;
 /// Time limit for sending pending messages when a process ends.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
-impl Bus {
+impl NatsBus {
     /// Connects, and checks that the server is suitable for a fleet.
     ///
     /// # Errors
     /// If none of the servers can be reached within five seconds, or if the server rejects the login, is
     /// older than 2.11, or has no JetStream.
-    pub async fn connect(options: &BusOptions) -> Result<Bus, BusError> {
-        let names = Names::new(&options.prefix, options.domain.as_deref())?;
-        let link = Arc::new(Link::new());
+    pub async fn connect(options: &BusOptions) -> Result<NatsBus, BusError> {
+        let names = SubjectNames::new(&options.prefix, options.domain.as_deref())?;
+        let link = Arc::new(ConnectionWatch::new());
         let hearing = Arc::clone(&link);
         let client = options
             .to_connect()?
@@ -74,7 +74,7 @@ impl Bus {
         check_version(&client.server_info())?;
         let builder = ContextBuilder::new().api_prefix(names.api()).timeout(ANSWER_WITHIN);
         let context = builder.build(client.clone());
-        let bus = Bus { inner: Arc::new(Inner { client, context, names, link }) };
+        let bus = NatsBus { inner: Arc::new(NatsBusState { client, context, names, link }) };
         bus.check_jetstream(options.domain.as_deref()).await?;
         Ok(bus)
     }
@@ -86,7 +86,7 @@ impl Bus {
     }
 
     /// Returns the names of the fleet's subjects, streams and buckets.
-    pub fn names(&self) -> &Names {
+    pub fn names(&self) -> &SubjectNames {
         &self.inner.names
     }
 
@@ -194,7 +194,7 @@ fn check_version(info: &ServerInfo) -> Result<(), BusError> {
 }
 
 /// Returns true for an unknown format as well: forks count their versions in other ways, and
-/// [`Bus::check_jetstream`] checks once more.
+/// [`NatsBus::check_jetstream`] checks once more.
 fn is_new_enough(version: &str) -> bool {
     let mut parts = version.split('.').map(str::parse::<u64>);
     match (parts.next(), parts.next()) {

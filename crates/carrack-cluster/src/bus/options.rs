@@ -20,7 +20,7 @@ const RECONNECT_WITHIN: Duration = Duration::from_secs(1);
 
 /// A process's credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Login {
+pub enum NatsLogin {
     /// None (or only its certificate).
     #[default]
     None,
@@ -41,7 +41,7 @@ pub enum Login {
 
 /// TLS options, for servers that need more than a URL with `tls://`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tls {
+pub struct NatsTls {
     /// True if the connection fails without TLS.
     pub required: bool,
     /// Certificates of the CAs that sign the servers', PEM, in place of the system's.
@@ -50,15 +50,15 @@ pub struct Tls {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// Options of [`Bus::connect`](super::Bus::connect).
+/// Options of [`Bus::connect`](super::NatsBus::connect).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusOptions {
     /// `nats://host:port` or `tls://host:port`; one reachable server is enough.
     pub servers: Vec<String>,
     /// The credentials.
-    pub login: Login,
+    pub login: NatsLogin,
     /// TLS.
-    pub tls: Tls,
+    pub tls: NatsTls,
     /// The JetStream domain of the fleet, if it is not the server's own.
     pub domain: Option<String>,
     /// The prefix of all names: a fleet's own.
@@ -73,8 +73,8 @@ impl Default for BusOptions {
     fn default() -> BusOptions {
         BusOptions {
             servers: vec!["nats://127.0.0.1:4222".to_owned()],
-            login: Login::None,
-            tls: Tls::default(),
+            login: NatsLogin::None,
+            tls: NatsTls::default(),
             domain: None,
             prefix: PREFIX.to_owned(),
             inbox: None,
@@ -107,13 +107,13 @@ impl BusOptions {
             options = options.custom_inbox_prefix(inbox);
         }
         Ok(match &self.login {
-            Login::None => options,
-            Login::Credentials(path) => {
+            NatsLogin::None => options,
+            NatsLogin::Credentials(path) => {
                 options.credentials(&read(path)?).map_err(|error| unfit(path, &error))?
             }
-            Login::Seed(path) => options.nkey(first_line(path)?),
-            Login::Password { user, file } => options.user_and_password(user.clone(), first_line(file)?),
-            Login::Token(path) => options.token(first_line(path)?),
+            NatsLogin::Seed(path) => options.nkey(first_line(path)?),
+            NatsLogin::Password { user, file } => options.user_and_password(user.clone(), first_line(file)?),
+            NatsLogin::Token(path) => options.token(first_line(path)?),
         })
     }
 }

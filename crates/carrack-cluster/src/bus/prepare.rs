@@ -7,7 +7,7 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 
-use super::Bus;
+use super::NatsBus;
 use crate::error::BusError;
 use crate::records::RECORD_VERSION;
 use crate::subjects::BucketName;
@@ -29,23 +29,23 @@ const SAME_WITHIN: Duration = Duration::from_secs(120);
 /// Metadata key by which a stream is recognized as carrack's.
 const MARK: &str = "carrack-records";
 
-/// The result of [`Bus::prepare`].
+/// The result of [`NatsBus::prepare`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prepared {
+pub struct PreparedBus {
     /// Number of copies of every stream; the lowest, if some streams existed.
     pub replicas: usize,
     /// A warning for the operator of the servers.
     pub warning: Option<String>,
 }
 
-impl Bus {
+impl NatsBus {
     /// Creates the missing buckets and streams; several processes may do it at the same time. Existing ones
     /// stay as they are. Without `replicas` there are three copies on a cluster, and one on a single server.
     ///
     /// # Errors
     /// If a foreign stream, or a stream of another version, has one of the names; if NATS refuses.
-    pub async fn prepare(&self, replicas: Option<usize>) -> Result<Prepared, BusError> {
-        let mut prepared = Prepared { replicas: usize::MAX, warning: None };
+    pub async fn prepare(&self, replicas: Option<usize>) -> Result<PreparedBus, BusError> {
+        let mut prepared = PreparedBus { replicas: usize::MAX, warning: None };
         let peers_until = Instant::now() + PEERS_COME_WITHIN;
         for config in self.configs() {
             let there = self.ensure(config, replicas, peers_until, &mut prepared.warning).await?;
@@ -54,7 +54,7 @@ impl Bus {
         Ok(prepared)
     }
 
-    /// Returns the names of all streams that [`Bus::prepare`] creates.
+    /// Returns the names of all streams that [`NatsBus::prepare`] creates.
     pub(super) fn streams(&self) -> Vec<String> {
         self.configs().into_iter().map(|config| config.name).collect()
     }

@@ -7,7 +7,7 @@ use std::error::Error;
 use async_nats::{ConnectError, ConnectErrorKind};
 use rustls::{AlertDescription, Error as TlsError};
 
-use super::{BusOptions, Login};
+use super::{BusOptions, NatsLogin};
 use crate::error::BusError;
 
 const NOT_THERE: &str = "is a server running there, and do firewalls let its port through?";
@@ -47,7 +47,7 @@ fn hint(options: &BusOptions, kind: ConnectErrorKind, tls: Option<&TlsError>) ->
         (ConnectErrorKind::ServerParse, _) => SERVERS,
         // This error comes from the client library and not from a server: the seed can't sign.
         (ConnectErrorKind::Authentication, _) => BAD_SEED,
-        (ConnectErrorKind::AuthorizationViolation, _) if options.login == Login::None => NO_LOGIN,
+        (ConnectErrorKind::AuthorizationViolation, _) if options.login == NatsLogin::None => NO_LOGIN,
         (ConnectErrorKind::AuthorizationViolation, _) => BAD_LOGIN,
         (ConnectErrorKind::Tls, _) => BAD_FILES,
         // The server's alert is lost if it closes before it has read the bytes after the handshake.

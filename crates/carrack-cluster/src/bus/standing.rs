@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::GetStreamErrorKind;
 
-use super::Bus;
+use super::NatsBus;
 use crate::error::BusError;
 
 /// Interval of checks, which take seven requests each.
@@ -18,14 +18,14 @@ const SURE_AFTER: Duration = Duration::from_secs(1);
 
 /// Creation time of each of the fleet's streams; `None` for a missing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Made(Vec<Option<i128>>);
+pub(crate) struct StreamCreation(Vec<Option<i128>>);
 
-impl Bus {
+impl NatsBus {
     /// Returns the creation times.
     ///
     /// # Errors
     /// If NATS does not answer, or refuses.
-    pub(crate) async fn made_at(&self) -> Result<Made, BusError> {
+    pub(crate) async fn made_at(&self) -> Result<StreamCreation, BusError> {
         let mut made = Vec::new();
         for name in self.streams() {
             made.push(match self.context().get_stream(&name).await {
@@ -40,12 +40,12 @@ impl Bus {
                 },
             });
         }
-        Ok(Made(made))
+        Ok(StreamCreation(made))
     }
 
     /// Waits until streams differ from those of `then`; checks at once after each new connection, and
     /// periodically.
-    pub(crate) async fn emptied(&self, then: Made) {
+    pub(crate) async fn emptied(&self, then: StreamCreation) {
         let mut connected = self.times_connected();
         connected.borrow_and_update();
         loop {
@@ -63,7 +63,7 @@ impl Bus {
     }
 
     /// Returns true if streams differ; false without an answer.
-    async fn is_other(&self, then: &Made) -> bool {
+    async fn is_other(&self, then: &StreamCreation) -> bool {
         self.made_at().await.is_ok_and(|now| now != *then)
     }
 }

@@ -1,27 +1,27 @@
 //! A transfer's results from its log, for its users: counts, failures, losses, and entries that were left
 //! out.
 
-use carrack_plan::fleet::Totals;
+use carrack_plan::fleet::TransferTotals;
 
-use super::losses::Losses;
-use super::moved::Moved;
+use super::byte_count::MovedByteCount;
+use super::losses::LossTotals;
 use crate::log::LogEntry;
-use crate::records::{FAILURES_KEPT, Failure, Skipped, TransferRecord};
+use crate::records::{EntryCopyFailure, FAILURES_KEPT, SkippedEntry, TransferRecord};
 
 /// The account of one transfer, from the beginning of its log.
 #[derive(Default)]
-pub(super) struct Account {
-    failures: Vec<Failure>,
-    moved: Moved,
-    losses: Losses,
+pub(super) struct LogAccount {
+    failures: Vec<EntryCopyFailure>,
+    moved: MovedByteCount,
+    losses: LossTotals,
     /// Entries that the last scan has left out, and their number.
-    skipped: (Vec<Skipped>, u64),
+    skipped: (Vec<SkippedEntry>, u64),
     /// Destination entries that a deletion keeps; `None` before the deletion.
     undeleted: Option<Vec<String>>,
     attempt: u32,
 }
 
-impl Account {
+impl LogAccount {
     /// Adds an entry of the log.
     pub fn enter(&mut self, entry: LogEntry) {
         match entry {
@@ -56,7 +56,7 @@ impl Account {
         }
     }
 
-    fn note(&mut self, failures: Vec<Failure>) {
+    fn note(&mut self, failures: Vec<EntryCopyFailure>) {
         for failure in failures {
             // Each part of a changed large file reports the failure, and each scan reports an unreadable
             // entry.
@@ -74,7 +74,7 @@ impl Account {
     }
 
     /// Updates a record. Counts only grow: a later scan that counts may have found less.
-    pub fn write(&self, record: &mut TransferRecord, totals: &Totals) {
+    pub fn write(&self, record: &mut TransferRecord, totals: &TransferTotals) {
         let bytes_moved = totals.bytes_moved + self.moved.bytes();
         let tally = &mut record.tally;
         tally.is_scanned |= totals.is_scanned;

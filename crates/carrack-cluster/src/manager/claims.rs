@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_plan::fleet::{Claim, FleetMover, Health};
+use carrack_plan::fleet::{FleetMover, MoverHealth, PairClaim};
 
-use super::Known;
-use super::ends::{Which, end};
-use super::taking::waiting;
+use super::FleetView;
+use super::ends::{TransferEnd, end};
+use super::free_transfers::waiting;
 use crate::records::{MoverRecord, MoverState, TransferRecord, now_ms};
 
 /// The transfers' claims, and the movers that can't serve them.
 #[derive(Default)]
-pub(super) struct Claims {
-    pub claims: Vec<Claim>,
+pub(super) struct PairClaims {
+    pub claims: Vec<PairClaim>,
     /// Movers that don't see what the others of their site see, with the reason.
     pub odd: HashMap<String, String>,
     /// Transfers that have no usable mover at one of their ends, with the reason.
@@ -34,19 +34,25 @@ pub(super) fn fleet(movers: &[Arc<MoverRecord>]) -> Vec<FleetMover> {
 }
 
 /// Returns the claims of all running transfers, by this manager's knowledge.
-pub(super) fn claims(known: &Known, movers: &[Arc<MoverRecord>], health: &Health, now: Duration) -> Claims {
+pub(super) fn claims(
+    known: &FleetView,
+    movers: &[Arc<MoverRecord>],
+    health: &MoverHealth,
+    now: Duration,
+) -> PairClaims {
     let mut records: Vec<&TransferRecord> =
         known.records.begun().filter(|record| record.leg.is_some()).collect();
     records.sort_by(|a, b| (a.submitted_ms, &a.id).cmp(&(b.submitted_ms, &b.id)));
-    let mut all = Claims::default();
+    let mut all = PairClaims::default();
     for record in records {
         let wanted = known.wanted(record);
         let is_mine = known.owned.get(&record.id).is_some_and(|owned| owned.term.is_sure());
         let Some(leg) = record.leg.as_ref().filter(|_| wanted > 0 || is_mine) else { continue };
         let submission = &record.submission;
         let (source_site, sink_site) = (&submission.source.site, &submission.destination.site);
-        let ends = [(Which::Source, source_site, &leg.source), (Which::Sink, sink_site, &leg.sink)]
-            .map(|(which, site, path)| end(movers, health, now, &record.id, (which, site, path)));
+        let ends =
+            [(TransferEnd::Source, source_site, &leg.source), (TransferEnd::Sink, sink_site, &leg.sink)]
+                .map(|(which, site, path)| end(movers, health, now, &record.id, (which, site, path)));
         for end in &ends {
             all.odd.extend(end.odd.clone());
             if let Some(why) = [&end.at_odds, &end.ill].into_iter().find(|why| !why.is_empty()) {
@@ -54,7 +60,7 @@ pub(super) fn claims(known: &Known, movers: &[Arc<MoverRecord>], health: &Health
             }
         }
         let [sources, sinks] = ends.map(|end| end.able);
-        all.claims.push(Claim {
+        all.claims.push(PairClaim {
             transfer: record.id.clone(),
             submitted_ms: record.submitted_ms,
             // The priority rises as the deadline comes nearer.

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_plan::fleet::{Believed, Health, Sight, same_storage};
+use carrack_plan::fleet::{BelievedMovers, MarkSighting, MoverHealth, same_storage};
 
 use crate::records::MoverRecord;
 
 /// The movers of a site that reach a path.
 #[derive(Debug, Default)]
-pub(super) struct End {
+pub(super) struct SiteMovers {
     /// All of them, by their index among all movers.
     pub reaching: Vec<usize>,
     /// Those that can be used now.
@@ -30,7 +30,7 @@ pub(super) fn ids(movers: &[Arc<MoverRecord>], indexes: &[usize]) -> Vec<String>
 
 /// One end of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum TransferEnd {
     /// Movers whose marks differ are not trusted.
     Sink,
     /// The equality of the source was checked when the leg was determined.
@@ -40,26 +40,26 @@ pub(super) enum Which {
 /// Returns the movers for `transfer` at `path`.
 pub(super) fn end(
     movers: &[Arc<MoverRecord>],
-    health: &Health,
+    health: &MoverHealth,
     now: Duration,
     transfer: &str,
-    (which, site, path): (Which, &str, &str),
-) -> End {
+    (which, site, path): (TransferEnd, &str, &str),
+) -> SiteMovers {
     let reaching: Vec<usize> = (0..movers.len()).filter(|&index| movers[index].reaches(site, path)).collect();
     let sights = reaching.iter().map(|&index| {
         let mover = &movers[index];
         let (directory, mark) = mover.reach(path).unwrap_or_default();
         let is_doubtful = !mover.ill.is_empty() || health.refuses(transfer, &mover.id);
-        Sight { directory, mark, is_doubtful }
+        MarkSighting { directory, mark, is_doubtful }
     });
-    let sights: Vec<Sight<'_>> = sights.collect();
-    let Believed { is_believed, at_odds } = same_storage(&sights);
-    let mut end = End::default();
+    let sights: Vec<MarkSighting<'_>> = sights.collect();
+    let BelievedMovers { is_believed, at_odds } = same_storage(&sights);
+    let mut end = SiteMovers::default();
     let mut ill = Vec::new();
     for ((&index, sight), is_believed) in reaching.iter().zip(&sights).zip(is_believed) {
         let mover = &movers[index];
         let is_believed = is_believed
-            || which == Which::Source && at_odds.iter().any(|directory| directory == sight.directory);
+            || which == TransferEnd::Source && at_odds.iter().any(|directory| directory == sight.directory);
         if !is_believed {
             end.odd.insert(mover.id.clone(), odd(sight.directory));
         } else if !mover.ill.is_empty() {
@@ -95,11 +95,11 @@ pub(super) fn odd_of_all(movers: &[Arc<MoverRecord>]) -> HashMap<String, String>
     }
     let mut all = HashMap::new();
     for ((_, directory), seen) in places {
-        let sights: Vec<Sight<'_>> = seen
+        let sights: Vec<MarkSighting<'_>> = seen
             .iter()
-            .map(|&(mover, mark)| Sight { directory, mark, is_doubtful: !mover.ill.is_empty() })
+            .map(|&(mover, mark)| MarkSighting { directory, mark, is_doubtful: !mover.ill.is_empty() })
             .collect();
-        let Believed { is_believed, at_odds } = same_storage(&sights);
+        let BelievedMovers { is_believed, at_odds } = same_storage(&sights);
         // Without a majority, no mover is reported.
         for ((mover, _), _) in seen.iter().zip(is_believed).filter(|(_, is)| !is && at_odds.is_empty()) {
             all.insert(mover.id.clone(), odd(directory));
@@ -114,7 +114,7 @@ fn odd(directory: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use carrack_plan::fleet::{Fault, FaultKind};
+    use carrack_plan::fleet::{FaultKind, MoverFault};
 
     use super::*;
     use crate::records::{MoverState, RECORD_VERSION};
@@ -145,16 +145,19 @@ mod tests {
     fn of_two_that_differ_the_one_that_refuses_is_the_odd_one() {
         let movers = [mover("a", "x"), mover("b", "y")];
         let now = Duration::ZERO;
-        let mut health = Health::new();
-        let both = end(&movers, &health, now, "t", (Which::Sink, "s", "/d/e"));
+        let mut health = MoverHealth::new();
+        let both = end(&movers, &health, now, "t", (TransferEnd::Sink, "s", "/d/e"));
         assert!(both.able.is_empty() && both.at_odds.contains("a and b") && both.odd.len() == 2);
         let (transfer, mover, other) = ("t".into(), "b".into(), String::new());
-        health.fault(now, &Fault { transfer, mover, other, kind: FaultKind::Refused, reason: String::new() });
-        let one = end(&movers, &health, now, "t", (Which::Sink, "s", "/d/e"));
+        health.fault(
+            now,
+            &MoverFault { transfer, mover, other, kind: FaultKind::Refused, reason: String::new() },
+        );
+        let one = end(&movers, &health, now, "t", (TransferEnd::Sink, "s", "/d/e"));
         assert_eq!((one.able, one.reaching), (vec![0], vec![0, 1]));
         assert!(one.at_odds.is_empty() && one.odd.contains_key("b"));
-        assert!(end(&movers, &health, now, "t", (Which::Sink, "s", "/elsewhere")).reaching.is_empty());
-        let source = end(&movers, &Health::new(), now, "t", (Which::Source, "s", "/d/e"));
+        assert!(end(&movers, &health, now, "t", (TransferEnd::Sink, "s", "/elsewhere")).reaching.is_empty());
+        let source = end(&movers, &MoverHealth::new(), now, "t", (TransferEnd::Source, "s", "/d/e"));
         assert_eq!((source.able, source.at_odds.as_str()), (vec![0, 1], ""));
     }
 

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carrack_plan::fleet::{Fault, Illness};
+use carrack_plan::fleet::{MoverFault, MoverQuarantine};
 
-use super::Manager;
-use crate::asks::{Ask, ask};
+use super::FleetManager;
+use crate::mover_requests::{MoverRequest, ask};
 
 /// Timeout of a notification, to which the mover only acknowledges.
 const HEARD_WITHIN: Duration = Duration::from_secs(3);
@@ -21,9 +21,9 @@ const SHOWN_FOR: Duration = Duration::from_secs(60);
 /// Time after which a notification about another storage expires at the mover.
 const ODD_FOR: Duration = Duration::from_secs(600);
 
-impl Manager {
+impl FleetManager {
     /// Handles a mover's fault: the mover is left out for a while, and notified.
-    pub(super) fn fault(self: &Arc<Self>, fault: &Fault) {
+    pub(super) fn fault(self: &Arc<Self>, fault: &MoverFault) {
         let now = self.now();
         let (mover, illness) = {
             let mut health = self.health();
@@ -31,7 +31,7 @@ impl Manager {
             let illness = health.left_out(now, &fault.transfer, &mover).cloned();
             (mover, illness)
         };
-        let Some(Illness { reason, until, .. }) = illness else { return };
+        let Some(MoverQuarantine { reason, until, .. }) = illness else { return };
         let left_out_for = until.saturating_sub(now);
         self.say(format!(
             "transfer {}: {mover} is left out for {} s: {reason}",
@@ -84,7 +84,7 @@ impl Manager {
         tokio::spawn(async move {
             let for_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             // It is for people only.
-            let _ = ask(&manager.bus, &mover, &Ask::LeftOut { reason, for_ms }, HEARD_WITHIN).await;
+            let _ = ask(&manager.bus, &mover, &MoverRequest::LeftOut { reason, for_ms }, HEARD_WITHIN).await;
         });
     }
 }

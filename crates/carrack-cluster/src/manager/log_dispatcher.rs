@@ -3,7 +3,7 @@
 //!
 //! It reads no earlier entries. A transfer that this manager begins has no log yet and is followed here; the
 //! log of a transfer that another manager began is replayed by a consumer of its own
-//! ([`Log::replay_and_follow`](crate::log::Log::replay_and_follow)).
+//! ([`TransferLog::replay_and_follow`](crate::log::TransferLog::replay_and_follow)).
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -15,16 +15,16 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::JoinHandle;
 
-use crate::bus::Bus;
+use crate::bus::NatsBus;
 use crate::error::BusError;
-use crate::log::{Logged, read_entry};
-use crate::store::{From, Kept, Tail, Tailed};
+use crate::log::{FollowedEntry, read_entry};
+use crate::store::{StreamMessage, StreamTail, TailEvent, TailStart};
 
 /// Entries that may wait for the task of one transfer: more than arrive during one of its steps. Beyond it
 /// the subscription ends.
 const WAITING_MAX: usize = 16 * 1024;
 
-type Subscribers = Mutex<HashMap<String, mpsc::Sender<Logged>>>;
+type Subscribers = Mutex<HashMap<String, mpsc::Sender<FollowedEntry>>>;
 
 /// The consumer and the subscribers. Ends with its owner.
 pub(super) struct LogDispatcher {
@@ -43,17 +43,17 @@ impl LogDispatcher {
     ///
     /// # Errors
     /// If NATS refuses, or does not answer. Later interruptions are waited out.
-    pub async fn start(bus: &Bus) -> Result<LogDispatcher, BusError> {
+    pub async fn start(bus: &NatsBus) -> Result<LogDispatcher, BusError> {
         let (stream, prefix) = (bus.names().log(), bus.names().log_of(""));
         let found = bus.context().get_stream(&stream).await;
         let found = found.map_err(|error| bus.away(&stream, &error))?;
-        let begin = From::Message(found.cached_info().state.last_sequence + 1);
-        let mut tail = Tail::open(bus, stream, bus.names().log_of("*"), begin).await?;
+        let begin = TailStart::Message(found.cached_info().state.last_sequence + 1);
+        let mut tail = StreamTail::open(bus, stream, bus.names().log_of("*"), begin).await?;
         let subscribers: Arc<Subscribers> = Arc::default();
         let dispatching = Arc::clone(&subscribers);
         let task = tokio::spawn(async move {
             loop {
-                if let Tailed::Next(message) = tail.next().await {
+                if let TailEvent::Next(message) = tail.next().await {
                     dispatch(&dispatching, &prefix, &message);
                 }
             }
@@ -70,15 +70,17 @@ impl LogDispatcher {
     }
 }
 
-fn lock(subscribers: &Subscribers) -> std::sync::MutexGuard<'_, HashMap<String, mpsc::Sender<Logged>>> {
+fn lock(
+    subscribers: &Subscribers,
+) -> std::sync::MutexGuard<'_, HashMap<String, mpsc::Sender<FollowedEntry>>> {
     subscribers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn dispatch(subscribers: &Subscribers, prefix: &str, message: &Kept) {
+fn dispatch(subscribers: &Subscribers, prefix: &str, message: &StreamMessage) {
     let transfer = message.subject.strip_prefix(prefix).unwrap_or_default();
     let mut subscribers = lock(subscribers);
     let Some(subscriber) = subscribers.get(transfer) else { return };
-    let logged = Logged::Entry { seq: message.seq, entry: read_entry(&message.body) };
+    let logged = FollowedEntry::Entry { seq: message.seq, entry: read_entry(&message.body) };
     if let Err(TrySendError::Full(_) | TrySendError::Closed(_)) = subscriber.try_send(logged) {
         subscribers.remove(transfer);
     }
@@ -89,14 +91,14 @@ fn dispatch(subscribers: &Subscribers, prefix: &str, message: &Kept) {
 pub(super) struct LogSubscription {
     transfer: String,
     subscribers: Arc<Subscribers>,
-    sender: mpsc::WeakSender<Logged>,
-    entries: mpsc::Receiver<Logged>,
+    sender: mpsc::WeakSender<FollowedEntry>,
+    entries: mpsc::Receiver<FollowedEntry>,
 }
 
 impl Stream for LogSubscription {
-    type Item = Logged;
+    type Item = FollowedEntry;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Logged>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<FollowedEntry>> {
         self.entries.poll_recv(context)
     }
 }
@@ -125,14 +127,20 @@ mod tests {
         LogDispatcher { subscribers: Arc::default(), task: tokio::spawn(async {}) }
     }
 
-    fn note(transfer: &str, seq: u64) -> Kept {
+    fn note(transfer: &str, seq: u64) -> StreamMessage {
         let body = br#"{"version":1,"what":"note","by":"m","text":"t"}"#.to_vec();
-        Kept { subject: format!("p.log.{transfer}"), headers: HeaderMap::new(), body, seq, behind: 0 }
+        StreamMessage {
+            subject: format!("p.log.{transfer}"),
+            headers: HeaderMap::new(),
+            body,
+            seq,
+            behind: 0,
+        }
     }
 
     fn next_seq(subscription: &mut LogSubscription) -> Option<Option<u64>> {
         subscription.next().now_or_never().map(|logged| match logged {
-            Some(Logged::Entry { seq, entry: LogEntry::Note { .. } }) => Some(seq),
+            Some(FollowedEntry::Entry { seq, entry: LogEntry::Note { .. } }) => Some(seq),
             _ => None,
         })
     }
@@ -160,7 +168,9 @@ mod tests {
             dispatch(&dispatcher.subscribers, "p.log.", &note("a", seq));
         }
         for expected in 1..=WAITING_MAX as u64 {
-            let Some(Logged::Entry { seq, .. }) = subscription.next().await else { panic!("no {expected}") };
+            let Some(FollowedEntry::Entry { seq, .. }) = subscription.next().await else {
+                panic!("no {expected}")
+            };
             assert_eq!(seq, expected);
         }
         assert!(subscription.next().await.is_none());

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use carrack_model::{Loss, Lost};
+use carrack_model::{LossKind, MetadataLoss};
 
 use crate::records::FAILURES_KEPT;
 
 /// Counts by kind and reason; [`FAILURES_KEPT`] kinds at most.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Losses(BTreeMap<(Lost, String), u64>);
+pub(super) struct LossTotals(BTreeMap<(LossKind, String), u64>);
 
-impl Losses {
+impl LossTotals {
     /// Adds losses.
-    pub(super) fn add(&mut self, losses: Vec<Loss>) {
-        for Loss { lost, reason, count } in losses {
+    pub(super) fn add(&mut self, losses: Vec<MetadataLoss>) {
+        for MetadataLoss { lost, reason, count } in losses {
             let key = (lost, reason);
             if self.0.len() < FAILURES_KEPT || self.0.contains_key(&key) {
                 let sum = self.0.entry(key).or_default();
@@ -25,7 +25,7 @@ impl Losses {
     /// Returns a line for each kind and reason, for records.
     pub(super) fn lines(&self) -> Vec<String> {
         let lines = self.0.iter().map(|((lost, reason), count)| {
-            Loss { lost: lost.clone(), reason: reason.clone(), count: *count }.to_string()
+            MetadataLoss { lost: lost.clone(), reason: reason.clone(), count: *count }.to_string()
         });
         lines.collect()
     }
@@ -35,13 +35,13 @@ impl Losses {
 mod tests {
     use super::*;
 
-    fn loss(what: &str, count: u64) -> Loss {
-        Loss { lost: Lost::Part(what.to_owned()), reason: "not permitted".to_owned(), count }
+    fn loss(what: &str, count: u64) -> MetadataLoss {
+        MetadataLoss { lost: LossKind::Part(what.to_owned()), reason: "not permitted".to_owned(), count }
     }
 
     #[test]
     fn what_several_sessions_have_lost_is_told_once() {
-        let mut losses = Losses::default();
+        let mut losses = LossTotals::default();
         losses.add(vec![loss("the owner", 1), loss("the group", 1)]);
         losses.add(vec![loss("the owner", 2)]);
         let lines = [

@@ -4,20 +4,20 @@
 //! lease reads the transfer's log and continues. It moves neither data nor chunks.
 
 mod account;
+mod byte_count;
 mod claims;
 mod ends;
 mod faults;
-mod known_paths;
+mod free_transfers;
+mod leftover_sweeper;
 mod log_dispatcher;
 mod losses;
-mod moved;
-mod open;
-mod owning;
+mod open_transfers;
+mod path_curves;
+mod path_resolution;
 mod sessions;
-mod settling;
 mod stragglers;
-mod sweeping;
-mod taking;
+mod transfer_task;
 mod waiting;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -26,7 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_plan::fleet::{
-    Changes, FleetPair, Health, PairLimits, Phantoms, RankRules, Ranks, assign, shares,
+    FleetPair, MoverHealth, PairLimits, PairTableChanges, PhantomPairs, RankRules, TransferRanking, assign,
+    shares,
 };
 use carrack_sharing::SiteSharing;
 use futures_util::future::join_all;
@@ -35,23 +36,23 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use crate::beginning::patiently;
-use crate::bus::{Bus, BusOptions, Prepared};
+use crate::bus::{BusOptions, NatsBus, PreparedBus};
 use crate::error::BusError;
 use crate::ids;
-use crate::lease::{Lease, Leases, MANAGER, RENEW_EVERY, Term};
+use crate::lease::{LeaseTable, MANAGER, RENEW_EVERY, SharedLeaseTerm, TransferLease};
 use crate::mover::Say;
-use crate::pairs::{Pair, PairChange, PairKey, Pairs, Whose};
+use crate::pairs::{PairChange, PairFilter, PairKey, PairRecord, PairStore};
 use crate::records::{TransferRecord, TransferState};
-use crate::registry::Movers;
+use crate::registry::MoverTable;
 use crate::sharing::site;
-use crate::transfers::{FindError, Transfers};
-use claims::Claims;
+use crate::startup::patiently;
+use crate::transfers::{FindError, TransferStore};
+use claims::PairClaims;
 use ends::odd_of_all;
-use known_paths::KnownPaths;
+use leftover_sweeper::LeftoverSweeper;
 use log_dispatcher::LogDispatcher;
-use open::Open;
-use sweeping::Sweeper;
+use open_transfers::OpenTransfers;
+use path_curves::PathCurves;
 pub(crate) use waiting::TURN;
 
 /// The interval between two rounds without a change.
@@ -93,34 +94,34 @@ pub struct ManagerOptions {
 }
 
 /// The state that a manager's tasks share.
-struct Manager {
+struct FleetManager {
     id: String,
-    bus: Bus,
-    transfers: Transfers,
-    pairs: Pairs,
-    movers: Movers,
-    leases: Leases,
+    bus: NatsBus,
+    transfers: TransferStore,
+    pairs: PairStore,
+    movers: MoverTable,
+    leases: LeaseTable,
     logs: LogDispatcher,
-    paths: KnownPaths,
+    paths: PathCurves,
     options: ManagerOptions,
-    known: Mutex<Known>,
+    known: Mutex<FleetView>,
     /// The health of movers, as this manager has seen it; instants are since `began`.
-    health: Mutex<Health>,
+    health: Mutex<MoverHealth>,
     began: Instant,
     /// The order in which waiting transfers begin.
-    ranks: Mutex<Ranks>,
+    ranks: Mutex<TransferRanking>,
     /// Signals a change.
     changed: Notify,
 }
 
 /// The manager's view of the fleet.
 #[derive(Default)]
-struct Known {
+struct FleetView {
     /// Transfers that are not over.
-    records: Open,
-    pairs: HashMap<PairKey, Pair>,
+    records: OpenTransfers,
+    pairs: HashMap<PairKey, PairRecord>,
     /// Transfers that it owns.
-    owned: HashMap<String, Owned>,
+    owned: HashMap<String, ManagedTransfer>,
     /// The next transfers in line, by the last look at all waiting ones.
     line: VecDeque<String>,
     /// The reasons of transfers without pairs.
@@ -130,22 +131,22 @@ struct Known {
     /// Movers that don't see what others of their site see: time since, and true if they were notified.
     odd: HashMap<String, (Instant, bool)>,
     /// Pairs of transfers that are over, or unknown.
-    phantoms: Phantoms<PairKey>,
+    phantoms: PhantomPairs<PairKey>,
 }
 
 /// A transfer that this manager owns.
-struct Owned {
+struct ManagedTransfer {
     /// The wanted number of pairs.
     wanted: Arc<AtomicU32>,
     /// Time until which the lease is certainly this manager's.
-    term: Term,
+    term: SharedLeaseTerm,
     /// The user whose turn it took.
     user: String,
     since: Instant,
 }
 
 /// The reason why a manager's time with a fleet ends.
-enum End {
+enum ManagerEnd {
     /// The operator ended it.
     Told,
     /// The data on NATS was removed or replaced: the manager's state is void.
@@ -159,13 +160,13 @@ enum End {
 ///
 /// If it could not begin.
 pub async fn run(options: ManagerOptions, mut stop: watch::Receiver<bool>) -> Result<(), BusError> {
-    let bus = patiently(&options.say, BusError::may_pass, || Bus::connect(&options.bus)).await?;
+    let bus = patiently(&options.say, BusError::may_pass, || NatsBus::connect(&options.bus)).await?;
     let say = Arc::clone(&options.say);
     let mut has_begun = false;
     loop {
         match manage(&bus, &options, &mut stop, &mut has_begun).await {
-            Ok(End::Told) => break,
-            Ok(End::Emptied) => say("what lay on NATS is gone: it is made again".to_owned()),
+            Ok(ManagerEnd::Told) => break,
+            Ok(ManagerEnd::Emptied) => say("what lay on NATS is gone: it is made again".to_owned()),
             Err(error) if has_begun => {
                 say(error.to_string());
                 tokio::select! {
@@ -182,22 +183,22 @@ pub async fn run(options: ManagerOptions, mut stop: watch::Receiver<bool>) -> Re
 
 /// Manages transfers until `stop` turns true, or the data on NATS is gone.
 async fn manage(
-    bus: &Bus,
+    bus: &NatsBus,
     options: &ManagerOptions,
     stop: &mut watch::Receiver<bool>,
     has_begun: &mut bool,
-) -> Result<End, BusError> {
-    let begun = patiently(&options.say, BusError::may_pass, || Manager::begin(bus, options));
+) -> Result<ManagerEnd, BusError> {
+    let begun = patiently(&options.say, BusError::may_pass, || FleetManager::begin(bus, options));
     let (manager, prepared) = begun.await?;
     let made = bus.made_at().await?;
     prepared.warning.iter().for_each(|warning| manager.say(warning.clone()));
     manager.say(format!("{} at {}, {} copies", manager.id, manager.bus.server(), prepared.replicas));
     let mut records = Box::pin(manager.transfers.watch_wanted(is_open).await?);
-    let mut pairs = Box::pin(manager.pairs.watch(Whose::Everybody).await?);
+    let mut pairs = Box::pin(manager.pairs.watch(PairFilter::Everybody).await?);
     *has_begun = true;
     let (mut movers, mut leases) = (manager.movers.changes(), manager.leases.changes());
     let mut emptied = std::pin::pin!(bus.emptied(made));
-    let sweeper = Sweeper::new(bus, &manager.transfers, &manager.pairs, options);
+    let sweeper = LeftoverSweeper::new(bus, &manager.transfers, &manager.pairs, options);
     let mut sweeping = std::pin::pin!(sweeper.run(|text| manager.say(text)));
     let mut presence = std::pin::pin!(manager.be_present());
     let (put_down, told) = watch::channel(false);
@@ -215,12 +216,12 @@ async fn manage(
             _ = leases.changed() => {}
             () = manager.changed.notified() => {}
             _ = ticks.tick() => {}
-            () = &mut emptied => break End::Emptied,
+            () = &mut emptied => break ManagerEnd::Emptied,
             () = &mut sweeping => {}
             () = &mut presence => {}
             changed = stop.changed() => {
                 if changed.is_err() || *stop.borrow() {
-                    break End::Told;
+                    break ManagerEnd::Told;
                 }
             }
         }
@@ -239,7 +240,7 @@ async fn manage(
         let looks = look_at <= began;
         manager.take_free(&mut owning, &told, looks).await;
         if looks {
-            look_at = began + taking::LOOK_EVERY.max(began.elapsed() * taking::LOOKS_ONE_OF);
+            look_at = began + free_transfers::LOOK_EVERY.max(began.elapsed() * free_transfers::LOOKS_ONE_OF);
         }
         manager.deal_pairs().await;
         manager.clear_phantoms().await;
@@ -255,7 +256,7 @@ async fn manage(
 
 /// Starts the meta-servers of sites that this manager may run.
 fn start_meta_servers(
-    bus: &Bus,
+    bus: &NatsBus,
     id: &str,
     options: &ManagerOptions,
     told: &watch::Receiver<bool>,
@@ -268,7 +269,7 @@ fn start_meta_servers(
     sharing
 }
 
-impl Known {
+impl FleetView {
     fn follow_pair(&mut self, change: PairChange) {
         match change {
             PairChange::All(all) => {
@@ -285,22 +286,25 @@ fn is_open(record: &TransferRecord) -> bool {
     !record.state.is_over() || record.state == TransferState::Cancelled && record.ended_ms.is_none()
 }
 
-impl Manager {
+impl FleetManager {
     /// Creates the missing buckets and streams, and starts the watches.
-    async fn begin(bus: &Bus, options: &ManagerOptions) -> Result<(Arc<Manager>, Prepared), BusError> {
+    async fn begin(
+        bus: &NatsBus,
+        options: &ManagerOptions,
+    ) -> Result<(Arc<FleetManager>, PreparedBus), BusError> {
         let prepared = bus.prepare(options.replicas).await?;
-        let manager = Manager {
+        let manager = FleetManager {
             id: format!("{MANAGER}{}", &ids::new_id()[..8]),
-            transfers: Transfers::open(bus).await?,
-            pairs: Pairs::open(bus).await?,
-            movers: Movers::follow(bus).await?,
-            leases: Leases::follow(bus).await?,
+            transfers: TransferStore::open(bus).await?,
+            pairs: PairStore::open(bus).await?,
+            movers: MoverTable::follow(bus).await?,
+            leases: LeaseTable::follow(bus).await?,
             logs: LogDispatcher::start(bus).await?,
-            paths: KnownPaths::default(),
+            paths: PathCurves::default(),
             known: Mutex::default(),
             health: Mutex::default(),
             began: Instant::now(),
-            ranks: Mutex::new(Ranks::new(RankRules::default())),
+            ranks: Mutex::new(TransferRanking::new(RankRules::default())),
             changed: Notify::new(),
             options: options.clone(),
             bus: bus.clone(),
@@ -311,7 +315,7 @@ impl Manager {
     /// Announces the manager as long as it runs, by a lease of its own name.
     async fn be_present(&self) {
         loop {
-            if let Ok(Some(mut lease)) = Lease::acquire(&self.bus, &self.id, &self.id).await {
+            if let Ok(Some(mut lease)) = TransferLease::acquire(&self.bus, &self.id, &self.id).await {
                 while lease.is_sure() {
                     tokio::time::sleep(RENEW_EVERY).await;
                     // A lost lease is acquired again.
@@ -326,15 +330,15 @@ impl Manager {
         (self.options.say)(text);
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, FleetView> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn health(&self) -> MutexGuard<'_, Health> {
+    fn health(&self) -> MutexGuard<'_, MoverHealth> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ranks(&self) -> MutexGuard<'_, Ranks> {
+    fn ranks(&self) -> MutexGuard<'_, TransferRanking> {
         self.ranks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -345,7 +349,7 @@ impl Manager {
 
     /// Changes the pairs of its transfers to their shares.
     async fn deal_pairs(self: &Arc<Self>) {
-        let (fleet, Claims { claims, odd, unserved }, present) = {
+        let (fleet, PairClaims { claims, odd, unserved }, present) = {
             let (movers, known) = (self.movers.all(), self.known());
             let lately = self.movers.lately();
             self.health().keep(|id| lately.iter().any(|mover| mover.id == id));
@@ -358,7 +362,7 @@ impl Manager {
         };
         self.tell_odd(odd);
         let shares = shares(&fleet, &claims, &self.options.limits);
-        let Changes { add, drop } = assign(&fleet, &claims, &shares, &present);
+        let PairTableChanges { add, drop } = assign(&fleet, &claims, &shares, &present);
         // Pairs of other managers' transfers are not this manager's to drop.
         let drop = drop
             .into_iter()
@@ -371,7 +375,7 @@ impl Manager {
         });
         join_all(drop).await;
         let add = add.into_iter().map(async |pair| {
-            let pair = Pair::from(pair);
+            let pair = PairRecord::from(pair);
             if self.pairs.put(&pair).await.is_ok() {
                 self.known().pairs.insert(PairKey::of(&pair), pair);
             }
@@ -384,7 +388,7 @@ impl Manager {
     async fn clear_phantoms(&self) {
         let old = {
             let now = self.now();
-            let Known { pairs, records, phantoms, .. } = &mut *self.known();
+            let FleetView { pairs, records, phantoms, .. } = &mut *self.known();
             phantoms.look(now, pairs.keys().filter(|key| !records.has(&key.transfer)))
         };
         for key in old {
@@ -400,7 +404,7 @@ impl Manager {
     }
 }
 
-impl Known {
+impl FleetView {
     /// Returns the number of pairs that the owner wants for a transfer. For transfers of other managers it is
     /// in the record.
     fn wanted(&self, record: &TransferRecord) -> u32 {

@@ -7,9 +7,9 @@ use crate::reports::PairReport;
 
 /// The last report of each pair of one transfer.
 #[derive(Default)]
-pub(super) struct Sessions(BTreeMap<(String, u32), SessionState>);
+pub(super) struct SessionReports(BTreeMap<(String, u32), SessionState>);
 
-impl Sessions {
+impl SessionReports {
     /// Records a pair's report; a pair without a connection has none of these values.
     pub fn report(&mut self, report: &PairReport) {
         if report.transport.is_empty() {
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn sessions_are_listed_while_they_report_and_once_connected() {
-        let mut sessions = Sessions::default();
+        let mut sessions = SessionReports::default();
         sessions.report(&PairReport::new("m1", 0));
         assert_eq!(sessions.at_work(|_| true), []);
         sessions.report(&connected(0));

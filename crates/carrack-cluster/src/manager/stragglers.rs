@@ -1,12 +1,12 @@
 //! Slow movers at the end of a transfer: they are left out, and their chunks go to others.
 
-use carrack_plan::fleet::{Fault, FaultKind, Straggler};
+use carrack_plan::fleet::{FaultKind, MoverFault, StragglingMover};
 
-use super::owning::Owning;
+use super::transfer_task::TransferTask;
 use crate::log::ChunkDone;
 use crate::reports::PairReport;
 
-impl Owning {
+impl TransferTask {
     /// Records a pair's report.
     pub(super) fn follow_pace(&mut self, report: &PairReport) {
         let now = self.manager.now();
@@ -31,7 +31,7 @@ impl Owning {
         if !totals.is_scanned || left > self.stragglers.held(now) {
             return;
         }
-        for Straggler { mover, other, held_for, others_take, .. } in self.stragglers.behind(now) {
+        for StragglingMover { mover, other, held_for, others_take, .. } in self.stragglers.behind(now) {
             if self.manager.health().left_out(now, &self.id, &mover).is_some() {
                 continue;
             }
@@ -40,7 +40,7 @@ impl Owning {
                 held_for.as_secs(),
                 others_take.as_secs() + 1
             );
-            self.fault(Fault { transfer: self.id.clone(), mover, other, kind: FaultKind::Slow, reason });
+            self.fault(MoverFault { transfer: self.id.clone(), mover, other, kind: FaultKind::Slow, reason });
         }
     }
 }

@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 
-use carrack_plan::fleet::{Claim, FleetMover, Lack, PairLimits, lack};
+use carrack_plan::fleet::{FleetMover, PairClaim, PairLimits, WaitCondition, lack};
 
-use super::Known;
+use super::FleetView;
 use crate::records::TransferRecord;
 
-impl Known {
+impl FleetView {
     /// Records the reasons why transfers of this manager have no pair, once the shares are dealt.
     pub(super) fn note_waits(
         &mut self,
         fleet: &[FleetMover],
-        claims: &[Claim],
+        claims: &[PairClaim],
         shares: &[u32],
         limits: &PairLimits,
         unserved: &HashMap<String, String>,
@@ -22,7 +22,10 @@ impl Known {
             let has_pairs = self.pairs.keys().any(|key| key.transfer == claim.transfer);
             let lacked = lack(fleet, claims, shares, limits, index).filter(|_| !has_pairs);
             let Some(record) = self.records.get(&claim.transfer) else { continue };
-            let is_stuck = matches!(lacked, Some(Lack::Reach { .. } | Lack::Staying { .. } | Lack::Match));
+            let is_stuck = matches!(
+                lacked,
+                Some(WaitCondition::Reach { .. } | WaitCondition::Staying { .. } | WaitCondition::Match)
+            );
             if is_stuck {
                 self.stuck.insert(claim.transfer.clone());
             } else {
@@ -45,25 +48,25 @@ impl Known {
 /// The reason of a transfer that waits only for others.
 pub(crate) const TURN: &str = "its turn has not come: other transfers are before it";
 
-fn words(lacked: &Lack, record: &TransferRecord, fleet: &[FleetMover]) -> String {
+fn words(lacked: &WaitCondition, record: &TransferRecord, fleet: &[FleetMover]) -> String {
     match lacked {
-        Lack::Reach { site, is_source } => {
+        WaitCondition::Reach { site, is_source } => {
             let path = record.leg.as_ref().map(|leg| if *is_source { &*leg.source } else { &*leg.sink });
             nobody(site, path.unwrap_or_default(), fleet.iter().any(|mover| mover.site == *site))
         }
-        Lack::Staying { site } => format!("all movers at site {site} that reach it are ending (draining)"),
-        Lack::Match => "no two of the movers that reach both ends can be paired: they are of unlike versions, or there is \
+        WaitCondition::Staying { site } => format!("all movers at site {site} that reach it are ending (draining)"),
+        WaitCondition::Match => "no two of the movers that reach both ends can be paired: they are of unlike versions, or there is \
                         one for both ends, with --pairs 1"
             .to_owned(),
-        Lack::User { most } => {
+        WaitCondition::User { most } => {
             format!("its turn has not come: limits of user {}, who has {most} pairs at most", record.user)
         }
-        Lack::Site { site, most } => {
+        WaitCondition::Site { site, most } => {
             format!("its turn has not come: limits of site {site}, which has {most} pairs at most")
         }
-        Lack::Room { site, movers: 1 } => format!("the only mover of site {site} is full"),
-        Lack::Room { site, movers } => format!("all {movers} movers of site {site} are full"),
-        Lack::Turn => TURN.to_owned(),
+        WaitCondition::Room { site, movers: 1 } => format!("the only mover of site {site} is full"),
+        WaitCondition::Room { site, movers } => format!("all {movers} movers of site {site} are full"),
+        WaitCondition::Turn => TURN.to_owned(),
     }
 }
 

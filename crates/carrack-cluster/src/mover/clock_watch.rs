@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
-use super::Mover;
+use super::MoverContext;
 
 /// Interval of checks.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -15,7 +15,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 const OFF_AT_MOST_S: u64 = 240;
 
 /// Checks the clock as long as the mover runs.
-pub(super) async fn watch(mover: Arc<Mover>) {
+pub(super) async fn watch(mover: Arc<MoverContext>) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -25,7 +25,7 @@ pub(super) async fn watch(mover: Arc<Mover>) {
 }
 
 /// Checks the clock once; without an answer from NATS the earlier result stays.
-pub(super) async fn look(mover: &Mover) {
+pub(super) async fn look(mover: &MoverContext) {
     if let Ok(Some(ahead_ms)) = mover.registration.clock_is_ahead_ms().await {
         mover.clock_is(wrong(ahead_ms));
     }

@@ -6,40 +6,40 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use carrack_model::{EntryFailure, Section, escape};
-use carrack_plan::fleet::{Chunk, ChunkCutter, ChunkKind as Cut, ChunkLimits, Found as Counts};
-use carrack_storage::Found;
+use carrack_model::{DirectorySection, EntryFailure, escape};
+use carrack_plan::fleet::{ChunkContent as Cut, ChunkCutter, ChunkLimits, CutChunk, CutTotals as Counts};
+use carrack_storage::ScanResult;
 use carrack_wire::TableWriter;
 use tokio::sync::mpsc;
 
-use super::held::{failure_of, may_be_the_movers};
+use super::held_chunk::{failure_of, may_be_the_movers};
 use crate::error::BusError;
-use crate::queue::{ChunkHead, ChunkKind, PartOf, Publisher, Queue};
-use crate::records::{FAILURES_KEPT, Failure, SITE_MARK, Skipped};
+use crate::queue::{ChunkAction, ChunkHead, FilePartRange, ItemPublisher, TransferQueue};
+use crate::records::{EntryCopyFailure, FAILURES_KEPT, SITE_MARK, SkippedEntry};
 
 /// Messages that are cut and not published yet: the scan waits for NATS.
 const AHEAD: usize = 32;
 
 /// A message to publish.
-enum Item {
-    Chunk { number: u64, kind: ChunkKind, entries: u64, bytes: u64, table: Vec<u8> },
+enum ScanItem {
+    Chunk { number: u64, kind: ChunkAction, entries: u64, bytes: u64, table: Vec<u8> },
     Large { file: u64, table: Vec<u8> },
     Dirs { number: u64, table: Vec<u8> },
 }
 
 /// The result of a scan.
 #[derive(Default)]
-pub struct Report {
+pub struct ScanReport {
     /// Chunks, files, bytes.
     pub counts: Counts,
     /// Messages for the end.
     pub end_messages: u64,
     /// The first entries that could not be scanned.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<EntryCopyFailure>,
     /// The number of failed entries.
     pub failed_entries: u64,
     /// The first left-out entries.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedEntry>,
     /// The number of left-out entries.
     pub skipped_entries: u64,
     /// The first failure that another mover may not have, for people.
@@ -47,21 +47,21 @@ pub struct Report {
 }
 
 /// The callback for scanned entries. Any thread may call it.
-pub type Taking<'a> = dyn Fn(Found) -> ControlFlow<()> + Sync + 'a;
+pub type Taking<'a> = dyn Fn(ScanResult) -> ControlFlow<()> + Sync + 'a;
 
 /// Cuts the entries that `walk` finds on a thread of its own, and publishes them. Returns the result of the
 /// walk, and whether all messages are stored.
 pub async fn cut_and_publish(
-    queue: Queue,
+    queue: TransferQueue,
     attempt: u32,
     limits: ChunkLimits,
     walk: impl FnOnce(&Taking<'_>) -> io::Result<()> + Send + 'static,
-) -> (io::Result<Report>, Result<(), BusError>) {
+) -> (io::Result<ScanReport>, Result<(), BusError>) {
     let (items, mut coming) = mpsc::channel(AHEAD);
     let is_over = Arc::new(AtomicBool::new(false));
     let walking = tokio::task::spawn_blocking({
         let is_over = Arc::clone(&is_over);
-        move || Scanning { limits, items, is_over: &is_over }.run(walk)
+        move || ScanCutting { limits, items, is_over: &is_over }.run(walk)
     });
     let mut publisher = queue.publisher();
     let mut published = Ok(());
@@ -76,35 +76,35 @@ pub async fn cut_and_publish(
     (walked, published)
 }
 
-async fn publish(publisher: &mut Publisher, attempt: u32, item: Item) -> Result<(), BusError> {
+async fn publish(publisher: &mut ItemPublisher, attempt: u32, item: ScanItem) -> Result<(), BusError> {
     match item {
-        Item::Chunk { number, kind, entries, bytes, table } => {
+        ScanItem::Chunk { number, kind, entries, bytes, table } => {
             let head = ChunkHead::new(attempt, number, kind, entries, bytes);
             publisher.publish_chunk(&head, table).await
         }
-        Item::Large { file, table } => publisher.publish_large(attempt, file, table).await,
-        Item::Dirs { number, table } => publisher.publish_dirs(attempt, number, table).await,
+        ScanItem::Large { file, table } => publisher.publish_large(attempt, file, table).await,
+        ScanItem::Dirs { number, table } => publisher.publish_dirs(attempt, number, table).await,
     }
 }
 
-struct Scanning<'a> {
+struct ScanCutting<'a> {
     limits: ChunkLimits,
-    items: mpsc::Sender<Item>,
+    items: mpsc::Sender<ScanItem>,
     /// True once the receiver of chunks is gone.
     is_over: &'a AtomicBool,
 }
 
-impl Scanning<'_> {
+impl ScanCutting<'_> {
     /// Runs the walk; when this returns, everything is cut and sent to the publisher.
-    fn run(&self, walk: impl FnOnce(&Taking<'_>) -> io::Result<()>) -> io::Result<Report> {
-        let state = Mutex::new((ChunkCutter::new(self.limits), Report::default()));
+    fn run(&self, walk: impl FnOnce(&Taking<'_>) -> io::Result<()>) -> io::Result<ScanReport> {
+        let state = Mutex::new((ChunkCutter::new(self.limits), ScanReport::default()));
         walk(&|found| {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             let (cutter, report) = &mut *state;
             match found {
-                Found::Section(section, _) => self.section(cutter, report, section),
-                Found::Failed(failure) => report.fail(&failure),
-                Found::Skipped { path, reason } => report.skip(&path, reason),
+                ScanResult::Section(section, _) => self.section(cutter, report, section),
+                ScanResult::Failed(failure) => report.fail(&failure),
+                ScanResult::Skipped { path, reason } => report.skip(&path, reason),
             }
             if self.is_over.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
@@ -115,13 +115,13 @@ impl Scanning<'_> {
         Ok(report)
     }
 
-    fn section(&self, cutter: &mut ChunkCutter, report: &mut Report, mut section: Section) {
+    fn section(&self, cutter: &mut ChunkCutter, report: &mut ScanReport, mut section: DirectorySection) {
         section.entries.retain(|entry| *entry.name != *SITE_MARK.as_bytes());
         cutter.add(section);
         self.give(cutter, report);
     }
 
-    fn give(&self, cutter: &mut ChunkCutter, report: &mut Report) {
+    fn give(&self, cutter: &mut ChunkCutter, report: &mut ScanReport) {
         while let Some(chunk) = cutter.next_chunk() {
             for item in items_of(chunk, report) {
                 // Without a receiver, `is_over` ends the scan.
@@ -131,11 +131,11 @@ impl Scanning<'_> {
     }
 }
 
-impl Report {
+impl ScanReport {
     fn skip(&mut self, path: &[u8], reason: String) {
         self.skipped_entries += 1;
         if self.skipped.len() < FAILURES_KEPT {
-            self.skipped.push(Skipped { path: escape(path), reason });
+            self.skipped.push(SkippedEntry { path: escape(path), reason });
         }
     }
 
@@ -157,37 +157,44 @@ impl Report {
 
 /// Returns the messages of a chunk. A large file's first part comes with the file's entry, by which it is
 /// finished.
-fn items_of(chunk: Chunk, report: &mut Report) -> Vec<Item> {
-    let Chunk { number, kind, entries, bytes } = chunk;
+fn items_of(chunk: CutChunk, report: &mut ScanReport) -> Vec<ScanItem> {
+    let CutChunk { number, kind, entries, bytes } = chunk;
     let entries = entries as u64;
     match kind {
         Cut::Files { sections } => {
-            vec![Item::Chunk { number, kind: ChunkKind::Files, entries, bytes, table: table_of(&sections) }]
+            vec![ScanItem::Chunk {
+                number,
+                kind: ChunkAction::Files,
+                entries,
+                bytes,
+                table: table_of(&sections),
+            }]
         }
         Cut::End { sections } => {
             report.end_messages += 1;
-            vec![Item::Dirs { number, table: table_of(&sections) }]
+            vec![ScanItem::Dirs { number, table: table_of(&sections) }]
         }
         Cut::Part { file, directory, entry, range, index, count } => {
-            let mut alone = [Section { directory, metadata: None, extras: None, entries: vec![entry] }];
+            let mut alone =
+                [DirectorySection { directory, metadata: None, extras: None, entries: vec![entry] }];
             // Only the first part carries attributes: the file gets them once.
-            let large = (index == 0).then(|| Item::Large { file: file.0, table: table_of(&alone) });
+            let large = (index == 0).then(|| ScanItem::Large { file: file.0, table: table_of(&alone) });
             alone[0].entries[0].extras = None;
             let table = table_of(&alone);
-            let part = PartOf {
+            let part = FilePartRange {
                 file: file.0,
                 index: index as u32,
                 count: count as u32,
                 offset: range.offset,
                 len: range.len,
             };
-            let chunk = Item::Chunk { number, kind: ChunkKind::Part(part), entries, bytes, table };
+            let chunk = ScanItem::Chunk { number, kind: ChunkAction::Part(part), entries, bytes, table };
             large.into_iter().chain([chunk]).collect()
         }
     }
 }
 
-fn table_of(sections: &[Section]) -> Vec<u8> {
+fn table_of(sections: &[DirectorySection]) -> Vec<u8> {
     let mut table = Vec::new();
     for section in sections {
         let mut writer = TableWriter::new(&mut table).with(section.extras.as_deref());

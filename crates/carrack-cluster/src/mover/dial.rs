@@ -3,12 +3,12 @@
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use carrack_engine::{Channel, Peer};
+use carrack_engine::{ControlChannel, PeerChannel};
 use carrack_transport::TlsChannel;
 use carrack_trust::speaks_carrack;
 use rustls::pki_types::ServerName;
 
-use super::Mover;
+use super::MoverContext;
 use super::session_name::SessionName;
 use crate::records::MoverRecord;
 
@@ -19,7 +19,11 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// A text for people; every error may be temporary.
-pub(super) fn dial(mover: &Mover, to: &MoverRecord, name: &SessionName) -> Result<Peer, String> {
+pub(super) fn dial(
+    mover: &MoverContext,
+    to: &MoverRecord,
+    name: &SessionName,
+) -> Result<PeerChannel, String> {
     let config = mover.tls.client(&to.ca_pem, &mover.authority.client).map_err(|error| error.to_string())?;
     let server = ServerName::try_from(to.id.clone()).map_err(|_| format!("{} is no host's name", to.id))?;
     let mut failure = format!("{} names no address", to.id);
@@ -38,7 +42,11 @@ pub(super) fn dial(mover: &Mover, to: &MoverRecord, name: &SessionName) -> Resul
         if !speaks_carrack(channel.protocol()) {
             return Err(format!("{address} speaks TLS, but is not a carrack"));
         }
-        return Ok(Peer { channel: Channel::Tls(Box::new(channel)), host, token: name.to_string() });
+        return Ok(PeerChannel {
+            channel: ControlChannel::Tls(Box::new(channel)),
+            host,
+            token: name.to_string(),
+        });
     }
     Err(failure)
 }

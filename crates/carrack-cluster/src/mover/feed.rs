@@ -9,7 +9,7 @@ use tokio::sync::{Notify, mpsc};
 
 /// One session's feed.
 pub(super) struct PairFeed {
-    state: Mutex<State>,
+    state: Mutex<PairFeedState>,
     /// Signals a chunk, or the end of chunks.
     given: Condvar,
     /// Signals a request for a chunk, or the end of requests.
@@ -19,7 +19,7 @@ pub(super) struct PairFeed {
 }
 
 #[derive(Default)]
-struct State {
+struct PairFeedState {
     /// The session waits for a chunk, and its idle readers could read these bytes at once.
     wanted_for: Option<u64>,
     /// Chunks that the session has not taken yet.
@@ -42,7 +42,7 @@ impl PairFeed {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PairFeedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

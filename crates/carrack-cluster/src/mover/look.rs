@@ -8,50 +8,52 @@ use std::time::Duration;
 
 use carrack_engine::clear_shared_leftovers;
 use carrack_model::{RelPath, TransferId};
-use carrack_storage::Purpose;
+use carrack_storage::PathPurpose;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rustix::fs::Dir;
 
-use super::Mover;
+use super::MoverContext;
 use super::witness::prove;
-use crate::asks::{Answer, Ask, Looked};
+use crate::mover_requests::{MoverReply, MoverRequest, PathReply};
 
 /// Directories with more names count as equal.
 const NAMES_MAX: usize = 20_000;
 
-pub(super) fn answer(mover: Arc<Mover>, ask: Ask) -> BoxFuture<'static, Answer> {
+pub(super) fn answer(mover: Arc<MoverContext>, ask: MoverRequest) -> BoxFuture<'static, MoverReply> {
     let looking = tokio::task::spawn_blocking(move || match ask {
-        Ask::Look { path } => look(&mover, Path::new(&path)),
-        Ask::Make { path } => match make(&mover, Path::new(&path)) {
-            Ok(()) => Answer::Made,
-            Err(error) => Answer::Failed(format!("{path}: {error}")),
+        MoverRequest::Look { path } => look(&mover, Path::new(&path)),
+        MoverRequest::Make { path } => match make(&mover, Path::new(&path)) {
+            Ok(()) => MoverReply::Made,
+            Err(error) => MoverReply::Failed(format!("{path}: {error}")),
         },
-        Ask::Names { path } => match names(&mover, Path::new(&path)) {
-            Ok(digest) => Answer::Names { digest },
-            Err(error) => Answer::Failed(error.to_string()),
+        MoverRequest::Names { path } => match names(&mover, Path::new(&path)) {
+            Ok(digest) => MoverReply::Names { digest },
+            Err(error) => MoverReply::Failed(error.to_string()),
         },
-        Ask::Prove { directory, files } => {
+        MoverRequest::Prove { directory, files } => {
             let directory = Path::new(&directory);
             match mover.reach.base_for(directory) {
-                Ok(base) => Answer::Unseen { files: prove(&base, directory, &files) },
-                Err(error) => Answer::Failed(error.to_string()),
+                Ok(base) => MoverReply::Unseen { files: prove(&base, directory, &files) },
+                Err(error) => MoverReply::Failed(error.to_string()),
             }
         }
-        Ask::Clear { directory, transfer } => match clear(&mover, Path::new(&directory), &transfer) {
-            Ok((journals, temporaries)) => Answer::Cleared { journals, temporaries },
-            Err(reason) => Answer::Failed(reason),
-        },
-        Ask::LeftOut { reason, for_ms } => {
+        MoverRequest::Clear { directory, transfer } => {
+            match clear(&mover, Path::new(&directory), &transfer) {
+                Ok((journals, temporaries)) => MoverReply::Cleared { journals, temporaries },
+                Err(reason) => MoverReply::Failed(reason),
+            }
+        }
+        MoverRequest::LeftOut { reason, for_ms } => {
             mover.is_left_out(reason, Duration::from_millis(for_ms));
-            Answer::Noted
+            MoverReply::Noted
         }
     });
-    looking.map(|answer| answer.unwrap_or_else(|error| Answer::Failed(error.to_string()))).boxed()
+    looking.map(|answer| answer.unwrap_or_else(|error| MoverReply::Failed(error.to_string()))).boxed()
 }
 
 /// Makes a directory with the mover's umask; it may exist, as several movers may be asked for the same one.
-fn make(mover: &Mover, path: &Path) -> io::Result<()> {
+fn make(mover: &MoverContext, path: &Path) -> io::Result<()> {
     match mover.reach.base_for(path)?.make_directory(path, false) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made,
@@ -59,10 +61,10 @@ fn make(mover: &Mover, path: &Path) -> io::Result<()> {
 }
 
 /// Removes a transfer's leftovers from a directory. If the directory is gone, they are gone too.
-fn clear(mover: &Mover, directory: &Path, transfer: &str) -> Result<(u64, u64), String> {
+fn clear(mover: &MoverContext, directory: &Path, transfer: &str) -> Result<(u64, u64), String> {
     let id: TransferId = transfer.parse().map_err(|_| format!("{transfer:?} is no transfer's"))?;
     let base = mover.reach.base_for(directory).map_err(|error| error.to_string())?;
-    let root = match base.open(directory, Purpose::Write) {
+    let root = match base.open(directory, PathPurpose::Write) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((0, 0)),
         opened => opened.map_err(|error| format!("{}: {error}", directory.display()))?,
     };
@@ -70,15 +72,15 @@ fn clear(mover: &Mover, directory: &Path, transfer: &str) -> Result<(u64, u64), 
 }
 
 /// Returns a digest of a directory's names, without those of carrack.
-fn names(mover: &Mover, path: &Path) -> io::Result<String> {
+fn names(mover: &MoverContext, path: &Path) -> io::Result<String> {
     let base = mover.reach.base_for(path)?;
-    let looked = base.look(path, Purpose::ReadThrough)?;
+    let looked = base.look(path, PathPurpose::ReadThrough)?;
     let mut hasher = blake3::Hasher::new();
     if !looked.is_directory {
         hasher.update(&looked.size.to_le_bytes());
         return Ok(hasher.finalize().to_hex().to_string());
     }
-    let directory = base.open(path, Purpose::ReadThrough)?.enter_directory(&RelPath::root())?;
+    let directory = base.open(path, PathPurpose::ReadThrough)?.enter_directory(&RelPath::root())?;
     let mut names = BTreeSet::new();
     for entry in Dir::read_from(&directory)? {
         let name = entry?.file_name().to_bytes().to_vec();
@@ -95,15 +97,15 @@ fn names(mover: &Mover, path: &Path) -> io::Result<String> {
     Ok(hasher.finalize().to_hex().to_string())
 }
 
-fn look(mover: &Mover, path: &Path) -> Answer {
+fn look(mover: &MoverContext, path: &Path) -> MoverReply {
     let base = match mover.reach.base_for(path) {
         Ok(base) => base,
-        Err(error) => return Answer::Failed(error.to_string()),
+        Err(error) => return MoverReply::Failed(error.to_string()),
     };
-    let itself = base.look(path, Purpose::Read);
-    let target = base.look(path, Purpose::ReadThrough);
-    let parent = path.parent().map(|parent| base.look(parent, Purpose::ReadThrough));
-    Answer::Looked(Looked {
+    let itself = base.look(path, PathPurpose::Read);
+    let target = base.look(path, PathPurpose::ReadThrough);
+    let parent = path.parent().map(|parent| base.look(parent, PathPurpose::ReadThrough));
+    MoverReply::Looked(PathReply {
         exists: itself.is_ok(),
         is_directory: target.as_ref().is_ok_and(|found| found.is_directory),
         size: target.as_ref().map_or(0, |found| found.size),

@@ -3,19 +3,19 @@
 //! It registers itself, follows the pairs' bucket (`pair`, `scan`), and lets other movers write (`doorman`).
 //! It makes no decisions.
 
+mod access_policy;
+mod ack_extender;
 mod clock_watch;
 pub mod cutting;
 mod dial;
-mod doorman;
 mod feed;
-mod held;
-mod house;
-mod keeper;
-mod known_paths;
+mod held_chunk;
+mod listener;
 mod look;
+mod mover_tasks;
 mod pair;
-mod reach;
-mod running;
+mod path_memory;
+mod reachable_roots;
 mod scan;
 mod session_name;
 mod site_mark;
@@ -31,28 +31,28 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use carrack_engine::{Sharing, SpillSettings};
-use carrack_model::Protection;
+use carrack_engine::{GrantExchangeHandle, SpillSettings};
+use carrack_model::ProtectionLevel;
 use carrack_plan::fleet::FaultKind;
-use carrack_trust::PassingAuthority;
+use carrack_trust::EphemeralAuthority;
 use carrack_wire::PROTOCOL_VERSION;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::beginning::patiently;
-use crate::bus::{Bus, BusOptions};
+use crate::bus::{BusOptions, NatsBus};
 use crate::error::BusError;
 use crate::ids;
-use crate::log::{Log, LogEntry};
+use crate::log::{LogEntry, TransferLog};
 use crate::pairs::PairKey;
-use crate::queue::Queue;
+use crate::queue::TransferQueue;
 use crate::records::{MoverRecord, MoverState, RECORD_VERSION, is_name};
-use crate::registry::{Movers, Registration};
-use crate::sharing::OverNats;
-use crate::transfers::Transfers;
-use known_paths::KnownPaths;
+use crate::registry::{MoverRegistration, MoverTable};
+use crate::sharing::NatsExchange;
+use crate::startup::patiently;
+use crate::transfers::TransferStore;
 use pair::PairFault;
-use reach::Reach;
+use path_memory::PathMemory;
+use reachable_roots::ReachableRoots;
 use tls_configs::TlsConfigs;
 
 pub(crate) use pair::journal_id;
@@ -85,7 +85,7 @@ pub struct MoverOptions {
     /// Number of lanes, for other movers.
     pub lanes: u32,
     /// The minimum protection level of incoming data.
-    pub protection_min: Protection,
+    pub protection_min: ProtectionLevel,
     /// Allows the mover to give files to other users, to make devices, and to set set-ID bits and attributes
     /// that give rights, if a transfer asks for that.
     pub keep_owners: bool,
@@ -121,18 +121,18 @@ pub enum MoverError {
 }
 
 /// The state that a mover's tasks share.
-struct Mover {
+struct MoverContext {
     id: String,
-    bus: Bus,
-    movers: Movers,
-    transfers: Transfers,
-    reach: Reach,
-    authority: PassingAuthority,
+    bus: NatsBus,
+    movers: MoverTable,
+    transfers: TransferStore,
+    reach: ReachableRoots,
+    authority: EphemeralAuthority,
     tls: TlsConfigs,
     options: MoverOptions,
-    registration: Registration,
+    registration: MoverRegistration,
     /// Results of earlier sessions with other hosts.
-    known_paths: KnownPaths,
+    known_paths: PathMemory,
     /// Numbers of sessions in which it reads, and in which it writes.
     reading: AtomicU32,
     writing: AtomicU32,
@@ -143,13 +143,13 @@ struct Mover {
     /// The problem of its clock, or empty.
     clock: Mutex<String>,
     /// The exchange with the site's meta-server, or its absence, and the time of the last search.
-    meta_server: tokio::sync::Mutex<Option<(Instant, Option<Sharing>)>>,
+    meta_server: tokio::sync::Mutex<Option<(Instant, Option<GrantExchangeHandle>)>>,
 }
 
 /// Counts a session as long as it lives.
-struct Serving<'a>(&'a Mover, &'a AtomicU32);
+struct ServingGuard<'a>(&'a MoverContext, &'a AtomicU32);
 
-impl Drop for Serving<'_> {
+impl Drop for ServingGuard<'_> {
     fn drop(&mut self) {
         self.1.fetch_sub(1, Relaxed);
         self.0.tell();
@@ -165,9 +165,9 @@ pub async fn run(options: MoverOptions, drain: watch::Receiver<bool>) -> Result<
     let registered = patiently(
         &options.say,
         |error| matches!(error, MoverError::Bus(error) if error.may_pass()),
-        || Mover::register(options.clone()),
+        || MoverContext::register(options.clone()),
     );
-    running::run(registered.await?, drain).await
+    mover_tasks::run(registered.await?, drain).await
 }
 
 /// Returns the record of an idle mover.
@@ -193,15 +193,15 @@ fn idle_record(id: &str, ca_pem: String, options: &MoverOptions) -> MoverRecord 
     }
 }
 
-impl Mover {
-    async fn register(options: MoverOptions) -> Result<Arc<Mover>, MoverError> {
+impl MoverContext {
+    async fn register(options: MoverOptions) -> Result<Arc<MoverContext>, MoverError> {
         if !is_name(&options.site) {
             return Err(MoverError::Options {
                 message: format!("{:?} can't be a site's name", options.site),
                 hint: "letters, digits, '-' and '_' can, up to 64".into(),
             });
         }
-        let reach = Reach::new(&options.paths).map_err(|error| MoverError::Options {
+        let reach = ReachableRoots::new(&options.paths).map_err(|error| MoverError::Options {
             message: format!("a directory of --path can't be used: {error}"),
             hint: "name directories that are there".into(),
         })?;
@@ -213,19 +213,19 @@ impl Mover {
         })?;
         let id = new_id();
         let authority =
-            PassingAuthority::make(&id, SystemTime::now()).map_err(|error| MoverError::System {
+            EphemeralAuthority::make(&id, SystemTime::now()).map_err(|error| MoverError::System {
                 what: "making a certificate",
                 error: std::io::Error::other(error.to_string()),
             })?;
         let listener = TcpListener::bind(options.listen).map_err(system("listening"))?;
         let port = listener.local_addr().map_err(system("listening"))?.port();
-        let bus = Bus::connect(&options.bus).await?;
-        let (movers, transfers) = (Movers::follow(&bus).await?, Transfers::open(&bus).await?);
+        let bus = NatsBus::connect(&options.bus).await?;
+        let (movers, transfers) = (MoverTable::follow(&bus).await?, TransferStore::open(&bus).await?);
         let ca_pem = String::from_utf8_lossy(&authority.ca).into_owned();
         let (paths, addresses) = (reach.names(), addresses(&options, port));
         let record = MoverRecord { paths, addresses, site_marks, ..idle_record(&id, ca_pem, &options) };
-        let registration = Registration::start(&bus, record).await?;
-        let mover = Arc::new(Mover {
+        let registration = MoverRegistration::start(&bus, record).await?;
+        let mover = Arc::new(MoverContext {
             id,
             bus,
             movers,
@@ -235,7 +235,7 @@ impl Mover {
             tls: TlsConfigs::default(),
             options,
             registration,
-            known_paths: KnownPaths::default(),
+            known_paths: PathMemory::default(),
             reading: AtomicU32::new(0),
             writing: AtomicU32::new(0),
             rates: Mutex::default(),
@@ -244,7 +244,7 @@ impl Mover {
             meta_server: tokio::sync::Mutex::default(),
         });
         clock_watch::look(&mover).await;
-        doorman::start(&mover, listener).map_err(system("listening"))?;
+        listener::start(&mover, listener).map_err(system("listening"))?;
         let record = mover.registration.record();
         mover.say(format!("mover {} of {}, at {}", mover.id, record.site, record.addresses.join(" and ")));
         Ok(mover)
@@ -255,13 +255,13 @@ impl Mover {
     }
 
     /// Returns the exchange with the manager that shares the site's targets, if there is one.
-    async fn sharing(&self) -> Option<Sharing> {
+    async fn sharing(&self) -> Option<GrantExchangeHandle> {
         let mut found = self.meta_server.lock().await;
         match &*found {
             Some((at, sharing)) if at.elapsed() < META_SERVER_KNOWN_FOR => sharing.clone(),
             _ => {
-                let sharing = OverNats::find(&self.bus, &self.options.site).await;
-                let sharing = sharing.map(|way| Sharing(Arc::new(way)));
+                let sharing = NatsExchange::find(&self.bus, &self.options.site).await;
+                let sharing = sharing.map(|way| GrantExchangeHandle(Arc::new(way)));
                 *found = Some((Instant::now(), sharing.clone()));
                 sharing
             }
@@ -269,17 +269,17 @@ impl Mover {
     }
 
     /// Counts a session in which it writes.
-    fn serving(&self) -> Serving<'_> {
+    fn serving(&self) -> ServingGuard<'_> {
         self.writing.fetch_add(1, Relaxed);
         self.tell();
-        Serving(self, &self.writing)
+        ServingGuard(self, &self.writing)
     }
 
     /// Counts a session in which it reads.
-    fn sending(&self) -> Serving<'_> {
+    fn sending(&self) -> ServingGuard<'_> {
         self.reading.fetch_add(1, Relaxed);
         self.tell();
-        Serving(self, &self.reading)
+        ServingGuard(self, &self.reading)
     }
 
     /// Updates its record for the other processes.
@@ -357,14 +357,14 @@ impl Mover {
     async fn tell_fault(&self, transfer: &str, sink: &str, fault: &PairFault) {
         let PairFault { is_source, kind, reason } = fault.clone();
         if kind == FaultKind::Refused
-            && let Ok(queue) = Queue::open(&self.bus, transfer).await
+            && let Ok(queue) = TransferQueue::open(&self.bus, transfer).await
         {
             // Without this note others wait for some minutes.
             let _ = queue.note_refuses(is_source, if is_source { &self.id } else { sink }).await;
         }
         let entry =
             LogEntry::PairBroken { by: self.id.clone(), sink: sink.to_owned(), is_source, kind, reason };
-        if let Ok(log) = Log::open(&self.bus, transfer) {
+        if let Ok(log) = TransferLog::open(&self.bus, transfer) {
             // A later failure is reported again.
             let _ = log.append(&entry).await;
         }

@@ -8,18 +8,20 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use carrack_model::RelPath;
-use carrack_plan::fleet::{Able, ChunkLimits, FaultKind, Tried, acknowledged_after, left_for, may_be_left};
-use carrack_storage::{ExtrasReader, Filter, Named, Purpose, RootKind, Scan, ScanRoot};
+use carrack_plan::fleet::{
+    AvailableMovers, ChunkLimits, FailedMovers, FaultKind, acknowledged_after, left_for, may_be_left,
+};
+use carrack_storage::{ExtrasReader, NamedEntry, PathPurpose, RootKind, ScanFilter, ScanRoot, SourceScan};
 use tokio::sync::watch;
 
-use super::Mover;
-use super::cutting::{Report, Taking, cut_and_publish};
+use super::MoverContext;
+use super::cutting::{ScanReport, Taking, cut_and_publish};
 use super::pair::PairFault;
 use super::terms::terms;
 use crate::error::BusError;
-use crate::log::{Log, LogEntry};
-use crate::queue::{Acker, Delivery, Queue, ScanHead};
-use crate::records::{Leg, Options, TransferRecord};
+use crate::log::{LogEntry, TransferLog};
+use crate::queue::{DeliveryAcker, QueueDelivery, ScanHead, TransferQueue};
+use crate::records::{TransferLeg, TransferOptions, TransferRecord};
 
 /// The time limit of a request for a scan.
 const PULL_WAIT: Duration = Duration::from_secs(2);
@@ -31,9 +33,9 @@ const HANGS_AFTER: Duration = Duration::from_secs(30);
 const EXTEND_EVERY: Duration = Duration::from_secs(10);
 
 /// Takes scans of a transfer, one after the other, until `stop` turns true.
-pub(super) async fn run(mover: Arc<Mover>, record: TransferRecord, mut stop: watch::Receiver<bool>) {
+pub(super) async fn run(mover: Arc<MoverContext>, record: TransferRecord, mut stop: watch::Receiver<bool>) {
     let Some(leg) = record.leg.clone() else { return };
-    let Ok(queue) = Queue::open(&mover.bus, &record.id).await else { return };
+    let Ok(queue) = TransferQueue::open(&mover.bus, &record.id).await else { return };
     let scans = queue.scans();
     while !*stop.borrow() {
         let mut pull = std::pin::pin!(scans.next(PULL_WAIT));
@@ -61,15 +63,15 @@ pub(super) async fn run(mover: Arc<Mover>, record: TransferRecord, mut stop: wat
 }
 
 async fn scan(
-    mover: &Arc<Mover>,
+    mover: &Arc<MoverContext>,
     record: &TransferRecord,
-    leg: &Leg,
-    queue: &Queue,
-    delivery: Delivery<ScanHead>,
+    leg: &TransferLeg,
+    queue: &TransferQueue,
+    delivery: QueueDelivery<ScanHead>,
 ) -> Result<(), BusError> {
     let mut tried = queue.scan_tried().await?;
     let sources = mover.movers.able_lately(&record.submission.source.site, &leg.source);
-    let able = Able { sources, sinks: Vec::new() };
+    let able = AvailableMovers { sources, sinks: Vec::new() };
     let may_be_left = may_be_left(delivery.delivered);
     if may_be_left && tried.is_for_others(&mover.id, "", &able) {
         return delivery.nak(left_for(delivery.delivered)).await;
@@ -78,7 +80,7 @@ async fn scan(
     let others_may = may_be_left && tried.leaves(true, &able.sources);
     // Each delivery is a separate attempt, which distinguishes the messages of a mover that died.
     let attempt = delivery.head.attempt - 1 + u32::try_from(delivery.delivered).unwrap_or(u32::MAX);
-    let log = Log::open(&mover.bus, &record.id)?;
+    let log = TransferLog::open(&mover.bus, &record.id)?;
     let extending = tokio::spawn(extend(delivery.acker()));
     let readers = readers(&record.submission.options);
     let steps = Arc::new(AtomicU64::new(0));
@@ -127,12 +129,18 @@ async fn scan(
 }
 
 /// Scans the sources of the transfer, and counts the entries in `steps`.
-fn walk(mover: &Mover, leg: &Leg, readers: Readers, steps: &AtomicU64, found: &Taking<'_>) -> io::Result<()> {
+fn walk(
+    mover: &MoverContext,
+    leg: &TransferLeg,
+    readers: Readers,
+    steps: &AtomicU64,
+    found: &Taking<'_>,
+) -> io::Result<()> {
     let (extras, filter) = readers;
     let follows = filter.as_ref().is_some_and(|filter| filter.follows_links());
     let roots = vec![root(mover, leg, follows)?];
     let threads = mover.options.scan_threads;
-    Scan { roots, threads, destination: None, extras, filter, record: None }.run(&|what| {
+    SourceScan { roots, threads, destination: None, extras, filter, record: None }.run(&|what| {
         steps.fetch_add(1, Relaxed);
         found(what)
     });
@@ -140,7 +148,7 @@ fn walk(mover: &Mover, leg: &Leg, readers: Readers, steps: &AtomicU64, found: &T
 }
 
 /// Extends the delivery of a scan until it is aborted, so that no other mover gets it.
-async fn extend(acker: Acker) {
+async fn extend(acker: DeliveryAcker) {
     loop {
         tokio::time::sleep(EXTEND_EVERY).await;
         // If it is not extended, it is redelivered, and the later attempt counts.
@@ -149,7 +157,7 @@ async fn extend(acker: Acker) {
 }
 
 /// Returns the log entry of a scan.
-fn ended(scanned: io::Result<Report>, attempt: u32, by: String) -> LogEntry {
+fn ended(scanned: io::Result<ScanReport>, attempt: u32, by: String) -> LogEntry {
     match scanned {
         Ok(report) => LogEntry::ScanDone {
             attempt,
@@ -170,13 +178,13 @@ fn ended(scanned: io::Result<Report>, attempt: u32, by: String) -> LogEntry {
     }
 }
 
-type Readers = (Option<Arc<ExtrasReader>>, Option<Arc<Filter>>);
+type Readers = (Option<Arc<ExtrasReader>>, Option<Arc<ScanFilter>>);
 
 /// The reader of attributes and the filter of entries, as far as the transfer needs them.
-fn readers(options: &Options) -> Result<Readers, String> {
+fn readers(options: &TransferOptions) -> Result<Readers, String> {
     let (spec, settings) = terms(options).map_err(|trouble| trouble.line())?;
     let reader = ExtrasReader::new(settings.fidelity, spec.slot_bytes as usize).map(Arc::new);
-    let filter = Filter::new(&settings.selection).map_err(|error| error.to_string())?;
+    let filter = ScanFilter::new(&settings.selection).map_err(|error| error.to_string())?;
     Ok((reader, filter.map(Arc::new)))
 }
 
@@ -195,7 +203,7 @@ async fn hangs(steps: &AtomicU64) {
 
 /// Returns a fault if another mover of the site may see the source otherwise: read errors, or no entries at
 /// all.
-fn doubt(scanned: &io::Result<Report>) -> Option<PairFault> {
+fn doubt(scanned: &io::Result<ScanReport>) -> Option<PairFault> {
     let (kind, reason) = match scanned {
         Err(error) => (FaultKind::Refused, error.to_string()),
         Ok(report) if report.doubt.is_some() => (FaultKind::Doubted, report.doubt.clone()?),
@@ -207,10 +215,10 @@ fn doubt(scanned: &io::Result<Report>) -> Option<PairFault> {
 
 /// Leaves the scan to the site's other movers.
 async fn give_to_others(
-    mover: &Mover,
-    queue: &Queue,
-    delivery: &Delivery<ScanHead>,
-    tried: &Tried,
+    mover: &MoverContext,
+    queue: &TransferQueue,
+    delivery: &QueueDelivery<ScanHead>,
+    tried: &FailedMovers,
     fault: &PairFault,
 ) -> Result<(), BusError> {
     mover.tell_fault(queue.transfer(), "", fault).await;
@@ -224,16 +232,16 @@ fn limits(record: &TransferRecord) -> ChunkLimits {
 }
 
 /// Returns the root of the scan. With `follows` the scan follows links beneath the mover's directories.
-fn root(mover: &Mover, leg: &Leg, follows: bool) -> io::Result<ScanRoot> {
+fn root(mover: &MoverContext, leg: &TransferLeg, follows: bool) -> io::Result<ScanRoot> {
     let source = Path::new(&leg.source);
     let base = mover.reach.base_for(source)?;
     let Some((name, sink_name)) = &leg.only else {
         let root =
-            if follows { base.open_following(source)? } else { base.open(source, Purpose::ReadThrough)? };
+            if follows { base.open_following(source)? } else { base.open(source, PathPurpose::ReadThrough)? };
         return Ok(ScanRoot { root: Arc::new(root), what: RootKind::Tree { sink: RelPath::root() } });
     };
-    let Named { root, name, .. } = if follows {
-        Named { root: base.open_following(source)?, name: name.as_bytes().into(), follow: true }
+    let NamedEntry { root, name, .. } = if follows {
+        NamedEntry { root: base.open_following(source)?, name: name.as_bytes().into(), follow: true }
     } else {
         base.hold(&source.join(PathBuf::from(name)), false)?
     };

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use carrack_storage::Root;
+use carrack_storage::RootDirectory;
 use rustix::fs::{Mode, OFlags, fsync, openat};
 use rustix::io::{Errno, read, write};
 use tokio::time::{MissedTickBehavior, timeout};
 
-use super::{HANGS, Mover};
+use super::{HANGS, MoverContext};
 use crate::ids;
 use crate::records::SITE_MARK;
 
@@ -32,7 +32,7 @@ const MARK_BYTES: usize = 17;
 
 /// Returns the mark beneath a held directory, and creates it if it is missing; empty if it can be neither
 /// read nor created, as on a read-only file system.
-fn mark_of(root: &Root) -> String {
+fn mark_of(root: &RootDirectory) -> String {
     let Ok(directory) = root.open_directory(&carrack_model::RelPath::root()) else { return String::new() };
     match read_mark(&directory) {
         Ok(mark) => mark,
@@ -62,8 +62,8 @@ fn make_mark(directory: &OwnedFd) -> rustix::io::Result<String> {
 }
 
 /// Returns the reason if a path no longer leads to the held directory, else `None`.
-fn changed(path: &Path, held: &Root) -> Option<String> {
-    let why = match Root::open(path) {
+fn changed(path: &Path, held: &RootDirectory) -> Option<String> {
+    let why = match RootDirectory::open(path) {
         Ok(now) if now.identity() == held.identity() => return None,
         Ok(_) => {
             "another directory is there than when this mover began (mounted, or unmounted, since?)".to_owned()
@@ -74,8 +74,8 @@ fn changed(path: &Path, held: &Root) -> Option<String> {
 }
 
 /// Checks all directories as long as the mover runs.
-pub(super) async fn watch(mover: Arc<Mover>) {
-    let held: Arc<Vec<(PathBuf, Root)>> = Arc::clone(mover.reach.held());
+pub(super) async fn watch(mover: Arc<MoverContext>) {
+    let held: Arc<Vec<(PathBuf, RootDirectory)>> = Arc::clone(mover.reach.held());
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -99,13 +99,13 @@ pub(super) async fn watch(mover: Arc<Mover>) {
 }
 
 /// Returns the problem (or an empty text), and the marks.
-fn look(held: &[(PathBuf, Root)]) -> (String, Vec<String>) {
+fn look(held: &[(PathBuf, RootDirectory)]) -> (String, Vec<String>) {
     let ill = held.iter().find_map(|(path, root)| changed(path, root)).unwrap_or_default();
     (ill, marks(held))
 }
 
 /// Returns the marks of all directories.
-pub(super) fn marks(held: &[(PathBuf, Root)]) -> Vec<String> {
+pub(super) fn marks(held: &[(PathBuf, RootDirectory)]) -> Vec<String> {
     held.iter().map(|(_, root)| mark_of(root)).collect()
 }
 
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     fn mark_at(directory: &Path) -> String {
-        mark_of(&Root::open(directory).unwrap())
+        mark_of(&RootDirectory::open(directory).unwrap())
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("at");
         fs::create_dir(&path).unwrap();
-        let held = Root::open(&path).unwrap();
+        let held = RootDirectory::open(&path).unwrap();
         assert_eq!(changed(&path, &held), None);
         fs::rename(&path, dir.path().join("away")).unwrap();
         assert!(changed(&path, &held).is_some());

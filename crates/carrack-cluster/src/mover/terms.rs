@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use carrack_engine::Settings;
-use carrack_model::{Checksum, Durability, TransferSpec};
-use carrack_options::{Trouble, Way};
+use carrack_engine::EndSettings;
+use carrack_model::{Durability, ObjectChecksum, TransferSpec};
+use carrack_options::{TransferCarrier, UserError};
 
-use crate::records::{Options, is_name};
+use crate::records::{TransferOptions, is_name};
 
 /// Silence of the other end after which a session ends: less than the time after which its chunks are
 /// redelivered, and more than a connection may starve among many on a slow link (retransmissions back off to
@@ -17,34 +17,34 @@ const STALL: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// An option that a fleet does not have, or a value that it can't have there.
-pub fn terms(options: &Options) -> Result<(TransferSpec, Settings), Trouble> {
-    options.check(Way::Fleet)?;
+pub fn terms(options: &TransferOptions) -> Result<(TransferSpec, EndSettings), UserError> {
+    options.check(TransferCarrier::Fleet)?;
     let values = options.values()?;
     let (spec, settings) = (values.spec()?, values.settings()?);
     let checksum = match values.transfer().checksum() {
-        Some(Checksum::Blake3) => {
+        Some(ObjectChecksum::Blake3) => {
             let message =
                 "--checksum blake3 is assembled from all parts of a file, which several movers bring";
-            return Err(Trouble::new(message).hint("take xxh3, and `carrack verify` afterwards"));
+            return Err(UserError::new(message).hint("take xxh3, and `carrack verify` afterwards"));
         }
         Some(checksum) => checksum,
         // The seal checks sealed data.
-        None if spec.protection.seals() => Checksum::None,
-        None => Checksum::default(),
+        None if spec.protection.seals() => ObjectChecksum::None,
+        None => ObjectChecksum::default(),
     };
     if settings.journal.durability == Durability::End {
-        return Err(Trouble::new("a fleet has no --durability end").hint("take each or group"));
+        return Err(UserError::new("a fleet has no --durability end").hint("take each or group"));
     }
     let leaves_existing = spec.sync.as_ref().is_some_and(|sync| sync.ignore_existing);
     if settings.fidelity.kept.file_flags && leaves_existing {
         let message = "a fleet has no --file-flags with --ignore-existing: flags are set at the end, when nobody knows what was there before";
-        return Err(Trouble::new(message).hint("leave one of them out; a machine's queue has both"));
+        return Err(UserError::new(message).hint("leave one of them out; a machine's queue has both"));
     }
     if !settings.class.is_empty() && !is_name(&settings.class) {
         let message = format!("{:?} can't name a class", settings.class);
-        return Err(Trouble::new(message).hint("letters, digits, '-' and '_' can"));
+        return Err(UserError::new(message).hint("letters, digits, '-' and '_' can"));
     }
-    let settings = Settings {
+    let settings = EndSettings {
         stall: STALL,
         // Modes are kept by default: otherwise new entries would have the umask of the mover that makes them.
         fidelity: values.transfer().fidelity().with_modes(),
@@ -60,17 +60,20 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::{SystemTime, UNIX_EPOCH};
 
-    use carrack_model::{Fidelity, Kept, PolicyChoice, Protection, RelPath, Scheduling, SinkIo, SourceIo};
-    use carrack_storage::Filter;
+    use carrack_model::{
+        KeptMetadata, MetadataFidelity, PolicyChoice, ProtectionLevel, RelPath, SchedulingOptions, SinkIo,
+        SourceIo,
+    };
+    use carrack_storage::ScanFilter;
 
     use super::*;
 
     #[test]
     fn what_is_not_said_is_as_with_cp() {
-        let (spec, settings) = terms(&Options::default()).unwrap();
-        assert_eq!((spec.protection, spec.checksum), (Protection::Private, Checksum::None));
-        assert_eq!(settings.pool_bytes, Settings::default().pool_bytes);
-        assert_eq!(terms(&asking(&["--protection=clear"])).unwrap().0.checksum, Checksum::default());
+        let (spec, settings) = terms(&TransferOptions::default()).unwrap();
+        assert_eq!((spec.protection, spec.checksum), (ProtectionLevel::Private, ObjectChecksum::None));
+        assert_eq!(settings.pool_bytes, EndSettings::default().pool_bytes);
+        assert_eq!(terms(&asking(&["--protection=clear"])).unwrap().0.checksum, ObjectChecksum::default());
     }
 
     #[test]
@@ -88,7 +91,10 @@ mod tests {
         ]);
         let (_, settings) = terms(&options).unwrap();
         let policy = PolicyChoice::Adaptive { nice: true };
-        assert_eq!(settings.scheduling, Scheduling { policy, rate: 9, target_rate: 7, in_flight_max: 3 });
+        assert_eq!(
+            settings.scheduling,
+            SchedulingOptions { policy, rate: 9, target_rate: 7, in_flight_max: 3 }
+        );
         assert_eq!(
             (settings.source_io, settings.sink_io, settings.io_threads, &*settings.class),
             (SourceIo::Direct, SinkIo::Writeback, 5, "urgent")
@@ -106,28 +112,28 @@ mod tests {
         assert!(half_days.collect::<BTreeSet<u64>>() == BTreeSet::from([7, 9]));
     }
 
-    fn asking(words: &[&str]) -> Options {
-        Options::of_words(words).unwrap()
+    fn asking(words: &[&str]) -> TransferOptions {
+        TransferOptions::of_words(words).unwrap()
     }
 
-    fn kept(words: &[&str]) -> Fidelity {
+    fn kept(words: &[&str]) -> MetadataFidelity {
         terms(&asking(words)).unwrap().1.fidelity
     }
 
-    fn filter(words: &[&str]) -> Option<Filter> {
-        Filter::new(&terms(&asking(words)).unwrap().1.selection).unwrap()
+    fn filter(words: &[&str]) -> Option<ScanFilter> {
+        ScanFilter::new(&terms(&asking(words)).unwrap().1.selection).unwrap()
     }
 
     #[test]
     fn files_keep_what_is_asked_for_and_their_modes() {
-        assert_eq!(kept(&[]), Fidelity { perms: true, ..Fidelity::default() });
-        assert_eq!(kept(&["--no-perms"]), Fidelity::default());
-        let archive = Kept { file_flags: false, ..Kept::ALL };
+        assert_eq!(kept(&[]), MetadataFidelity { perms: true, ..MetadataFidelity::default() });
+        assert_eq!(kept(&["--no-perms"]), MetadataFidelity::default());
+        let archive = KeptMetadata { file_flags: false, ..KeptMetadata::ALL };
         assert_eq!(
             kept(&["--archive", "--strict"]),
-            Fidelity { kept: archive, perms: true, ..Fidelity::default() }
+            MetadataFidelity { kept: archive, perms: true, ..MetadataFidelity::default() }
         );
-        let some = Kept { attributes: true, hard_links: true, ..Kept::default() };
+        let some = KeptMetadata { attributes: true, hard_links: true, ..KeptMetadata::default() };
         assert_eq!(kept(&["--xattrs", "--hard-links"]).kept, some);
     }
 
@@ -142,7 +148,7 @@ mod tests {
     /// A new option needs a decision here about its treatment by a fleet.
     #[test]
     fn every_option_acts_or_is_refused_with_a_reason() {
-        let plain = terms(&Options::default()).unwrap();
+        let plain = terms(&TransferOptions::default()).unwrap();
         let mut idle = Vec::new();
         for (name, words) in carrack_options::samples() {
             if ["filter-from", "files-from", "from0"].contains(&name) {
@@ -151,21 +157,21 @@ mod tests {
             }
             let (mut others, own) = (words.clone(), words.last().cloned().unwrap());
             others.pop();
-            let Ok(asked) = Options::of_words(&words) else {
+            let Ok(asked) = TransferOptions::of_words(&words) else {
                 assert!(
-                    Way::Fleet.refusal(name).is_some(),
+                    TransferCarrier::Fleet.refusal(name).is_some(),
                     "{own} is refused everywhere, and not said to be"
                 );
                 continue;
             };
-            match (terms(&asked), Way::Fleet.refusal(name)) {
+            match (terms(&asked), TransferCarrier::Fleet.refusal(name)) {
                 (Err(trouble), Some(_)) => {
                     assert!(trouble.hint.is_some_and(|hint| !hint.is_empty()), "{own}")
                 }
                 (Err(trouble), None) => panic!("{own} is not in the table: {trouble}"),
                 (Ok(_), Some(_)) => panic!("{own} should be refused"),
                 (Ok(found), None) => {
-                    let without = Options::of_words(&others).unwrap();
+                    let without = TransferOptions::of_words(&others).unwrap();
                     let base = if others.is_empty() { plain.clone() } else { terms(&without).unwrap() };
                     let is_idle = asked.pairs() == without.pairs()
                         && asked.chunk_bytes() == without.chunk_bytes()
@@ -199,7 +205,7 @@ mod tests {
             "--verify=never",
             "--exclude={a",
         ] {
-            assert!(Options::of_words(&[word]).is_err(), "{word}");
+            assert!(TransferOptions::of_words(&[word]).is_err(), "{word}");
         }
     }
 }

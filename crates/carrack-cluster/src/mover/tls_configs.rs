@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use carrack_trust::{ClientIdentity, ClientTrust, ServerTrust, TlsError, client_config, server_config};
+use carrack_trust::{ClientIdentity, ClientTrust, ServerTrust, TlsConfigError, client_config, server_config};
 use rustls::{ClientConfig, ServerConfig};
 
 /// Upper bound of movers with a cached configuration; beyond it all are dropped.
@@ -24,7 +24,11 @@ impl TlsConfigs {
     ///
     /// # Errors
     /// An invalid certificate.
-    pub fn client(&self, ca_pem: &str, identity: &ClientIdentity) -> Result<Arc<ClientConfig>, TlsError> {
+    pub fn client(
+        &self,
+        ca_pem: &str,
+        identity: &ClientIdentity,
+    ) -> Result<Arc<ClientConfig>, TlsConfigError> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(config) = clients.get(ca_pem) {
             return Ok(Arc::clone(config));
@@ -42,7 +46,7 @@ impl TlsConfigs {
     ///
     /// # Errors
     /// An invalid certificate.
-    pub fn server(&self, trust: ServerTrust) -> Result<Arc<ServerConfig>, TlsError> {
+    pub fn server(&self, trust: ServerTrust) -> Result<Arc<ServerConfig>, TlsConfigError> {
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((cas, config)) = &*server
             && *cas == trust.client_cas
@@ -59,14 +63,14 @@ impl TlsConfigs {
 mod tests {
     use std::time::SystemTime;
 
-    use carrack_trust::PassingAuthority;
+    use carrack_trust::EphemeralAuthority;
 
     use super::*;
 
     #[test]
     fn a_configuration_is_made_anew_when_certificates_are_others() {
         let [own, first, second] =
-            ["own", "first", "second"].map(|id| PassingAuthority::make(id, SystemTime::now()).unwrap());
+            ["own", "first", "second"].map(|id| EphemeralAuthority::make(id, SystemTime::now()).unwrap());
         let configs = TlsConfigs::default();
         let clients = [&first, &first, &second].map(|to| {
             let ca = std::str::from_utf8(&to.ca).unwrap();

@@ -10,13 +10,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use carrack_model::{EntryFailure, FailureKind};
-use carrack_storage::{Base, Purpose};
+use carrack_storage::{PathBase, PathPurpose};
 use carrack_wire::{TableReader, TableRecord};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
-use super::Mover;
-use super::held::Held;
-use crate::asks::{Answer, Ask, Expected, ask};
+use super::MoverContext;
+use super::held_chunk::HeldChunk;
+use crate::mover_requests::{ExpectedFile, MoverReply, MoverRequest, ask};
 
 /// Timeout of an answer: a check of a thousand files on a parallel file system takes its time.
 const LOOKED_WITHIN: Duration = Duration::from_secs(15);
@@ -27,11 +27,11 @@ const FILES_AT_ONCE: usize = 1_000;
 /// Movers that are asked before a chunk counts without a witness: movers that do not answer prove nothing.
 const WITNESSES_MAX: usize = 2;
 
-impl Mover {
+impl MoverContext {
     /// Returns the entries of a settled chunk that a witness does not see beneath `directory`.
     pub(super) async fn unseen(
         &self,
-        held: &Held,
+        held: &HeldChunk,
         site: &str,
         sink: &str,
         directory: &str,
@@ -54,11 +54,16 @@ impl Mover {
     }
 
     /// Returns the entries that a witness does not see; `None` if it does not answer.
-    async fn seen_by(&self, witness: &str, directory: &str, files: &[Expected]) -> Option<Vec<EntryFailure>> {
+    async fn seen_by(
+        &self,
+        witness: &str,
+        directory: &str,
+        files: &[ExpectedFile],
+    ) -> Option<Vec<EntryFailure>> {
         let mut failures = Vec::new();
         for files in files.chunks(FILES_AT_ONCE) {
-            let question = Ask::Prove { directory: directory.to_owned(), files: files.to_vec() };
-            let Ok(Answer::Unseen { files: unseen }) =
+            let question = MoverRequest::Prove { directory: directory.to_owned(), files: files.to_vec() };
+            let Ok(MoverReply::Unseen { files: unseen }) =
                 ask(&self.bus, witness, &question, LOOKED_WITHIN).await
             else {
                 return None;
@@ -74,7 +79,7 @@ impl Mover {
 }
 
 /// Returns the regular files that got their names by a chunk, without failed ones.
-fn expected(held: &Held) -> Vec<Expected> {
+fn expected(held: &HeldChunk) -> Vec<ExpectedFile> {
     if !held.names_files() {
         return Vec::new();
     }
@@ -96,7 +101,11 @@ fn expected(held: &Held) -> Vec<Expected> {
                 let path = [&directory[..], entry.name].concat();
                 if !held.has_failed(&path) {
                     let path = percent_encode(&path, NON_ALPHANUMERIC).to_string();
-                    files.push(Expected { path, size: entry.size, mtime_s: entry.metadata.mtime.seconds });
+                    files.push(ExpectedFile {
+                        path,
+                        size: entry.size,
+                        mtime_s: entry.metadata.mtime.seconds,
+                    });
                 }
             }
         }
@@ -106,13 +115,13 @@ fn expected(held: &Held) -> Vec<Expected> {
 
 /// Returns the files that a mover does not see. A file may have changed since the scan, but is not older
 /// then.
-pub(super) fn prove(base: &Base, directory: &Path, files: &[Expected]) -> Vec<String> {
+pub(super) fn prove(base: &PathBase, directory: &Path, files: &[ExpectedFile]) -> Vec<String> {
     files.iter().filter(|file| !is_seen(base, directory, file)).map(|file| file.path.clone()).collect()
 }
 
-fn is_seen(base: &Base, directory: &Path, file: &Expected) -> bool {
+fn is_seen(base: &PathBase, directory: &Path, file: &ExpectedFile) -> bool {
     let path: Vec<u8> = percent_decode_str(&file.path).collect();
-    let looked = base.look(&directory.join(OsStr::from_bytes(&path)), Purpose::Browse);
+    let looked = base.look(&directory.join(OsStr::from_bytes(&path)), PathPurpose::Browse);
     looked.is_ok_and(|looked| {
         let is_file = !looked.is_directory && !looked.is_symlink && looked.special.is_none();
         is_file && (looked.size == file.size || looked.mtime_s >= file.mtime_s)
@@ -132,8 +141,8 @@ mod tests {
         fs::create_dir(dir.path().join("d")).unwrap();
         let now_s = i64::MAX;
         let files = [("a%20b", 5, now_s), ("a%20b", 6, now_s), ("a%20b", 6, 0), ("c", 0, 0), ("d", 0, 0)];
-        let files = files.map(|(path, size, mtime_s)| Expected { path: path.into(), size, mtime_s });
-        let unseen = prove(&Base::Anywhere, dir.path(), &files);
+        let files = files.map(|(path, size, mtime_s)| ExpectedFile { path: path.into(), size, mtime_s });
+        let unseen = prove(&PathBase::Anywhere, dir.path(), &files);
         assert_eq!(unseen, ["a%20b", "c", "d"]);
     }
 }

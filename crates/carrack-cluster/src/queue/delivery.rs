@@ -10,9 +10,9 @@ use async_nats::jetstream::AckKind;
 use async_nats::{Message, Request, RequestErrorKind, StatusCode};
 use serde_json::json;
 
-use super::Head;
+use super::ItemHead;
 use super::publisher::HEAD;
-use crate::bus::Bus;
+use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::store::read_record;
 
@@ -27,18 +27,18 @@ const LEFT_FOR: Duration = Duration::from_secs(10);
 
 /// A source of items from a queue.
 #[derive(Clone)]
-pub struct Puller<H> {
-    bus: Bus,
+pub struct QueuePuller<H> {
+    bus: NatsBus,
     subject: String,
     consumer: String,
     heads: PhantomData<fn() -> H>,
 }
 
-impl<H: Head> Puller<H> {
-    pub(super) fn new(bus: &Bus, consumer: String) -> Puller<H> {
+impl<H: ItemHead> QueuePuller<H> {
+    pub(super) fn new(bus: &NatsBus, consumer: String) -> QueuePuller<H> {
         let names = bus.names();
         let subject = format!("{}.CONSUMER.MSG.NEXT.{}.{consumer}", names.api(), names.work());
-        Puller { bus: bus.clone(), subject, consumer, heads: PhantomData }
+        QueuePuller { bus: bus.clone(), subject, consumer, heads: PhantomData }
     }
 
     /// Returns the next item; `None` if there was none within `wait`. Nothing is fetched in advance: it would
@@ -48,7 +48,7 @@ impl<H: Head> Puller<H> {
     ///
     /// # Errors
     /// [`BusError::Away`] also if the queue does not exist: NATS does not distinguish these cases.
-    pub async fn next(&self, wait: Duration) -> Result<Option<Delivery<H>>, BusError> {
+    pub async fn next(&self, wait: Duration) -> Result<Option<QueueDelivery<H>>, BusError> {
         let request = if wait.is_zero() {
             json!({ "batch": 1, "no_wait": true })
         } else {
@@ -81,7 +81,7 @@ impl<H: Head> Puller<H> {
         BusError::away(&self.consumer, &format!("{status} {reason}"))
     }
 
-    async fn read(&self, message: Message) -> Result<Delivery<H>, BusError> {
+    async fn read(&self, message: Message) -> Result<QueueDelivery<H>, BusError> {
         let head = message.headers.as_ref().and_then(|headers| headers.get(HEAD));
         let head = read_record(&self.consumer, head.map_or(b"", |head| head.as_str().as_bytes()));
         let message = self.bus.jetstream_message(message);
@@ -90,11 +90,16 @@ impl<H: Head> Puller<H> {
         let (seq, delivered) = (info.stream_sequence, u64::try_from(info.delivered).unwrap_or(0));
         let behind = info.pending;
         let reply = message.message.reply.as_ref().map(ToString::to_string).unwrap_or_default();
-        let acker = Acker { bus: self.bus.clone(), consumer: self.consumer.clone(), reply };
+        let acker = DeliveryAcker { bus: self.bus.clone(), consumer: self.consumer.clone(), reply };
         match head {
-            Ok(head) => {
-                Ok(Delivery { head, body: message.message.payload.into(), delivered, seq, behind, acker })
-            }
+            Ok(head) => Ok(QueueDelivery {
+                head,
+                body: message.message.payload.into(),
+                delivered,
+                seq,
+                behind,
+                acker,
+            }),
             Err(error) => {
                 acker.say(AckKind::Nak(Some(LEFT_FOR))).await?;
                 Err(error)
@@ -104,7 +109,7 @@ impl<H: Head> Puller<H> {
 }
 
 /// An item that belongs to this process until it is acknowledged, or its ack deadline is over.
-pub struct Delivery<H> {
+pub struct QueueDelivery<H> {
     /// Its description.
     pub head: H,
     /// Its entry table.
@@ -115,21 +120,21 @@ pub struct Delivery<H> {
     pub seq: u64,
     /// Items behind it that waited when it was delivered.
     pub behind: u64,
-    acker: Acker,
+    acker: DeliveryAcker,
 }
 
-impl<H> Delivery<H> {
+impl<H> QueueDelivery<H> {
     /// Returns true if it was delivered before: parts of the work may be done.
     pub fn is_again(&self) -> bool {
         self.delivered > 1
     }
 
     /// Returns the part that extends and ends the delivery, for another task.
-    pub fn acker(&self) -> Acker {
+    pub fn acker(&self) -> DeliveryAcker {
         self.acker.clone()
     }
 
-    /// See [`Acker::in_progress`].
+    /// See [`DeliveryAcker::in_progress`].
     ///
     /// # Errors
     /// If NATS does not answer: then it is not extended.
@@ -137,7 +142,7 @@ impl<H> Delivery<H> {
         self.acker.in_progress().await
     }
 
-    /// See [`Acker::ack`].
+    /// See [`DeliveryAcker::ack`].
     ///
     /// # Errors
     /// If NATS does not answer: then it may be redelivered.
@@ -145,7 +150,7 @@ impl<H> Delivery<H> {
         self.acker.ack().await
     }
 
-    /// See [`Acker::nak`].
+    /// See [`DeliveryAcker::nak`].
     ///
     /// # Errors
     /// If NATS does not answer: then it is redelivered after the ack deadline.
@@ -156,13 +161,13 @@ impl<H> Delivery<H> {
 
 /// Extends and ends a delivery. The server confirms each message.
 #[derive(Clone)]
-pub struct Acker {
-    bus: Bus,
+pub struct DeliveryAcker {
+    bus: NatsBus,
     consumer: String,
     reply: String,
 }
 
-impl Acker {
+impl DeliveryAcker {
     /// Extends the ack deadline, as the work continues; returns after the server's confirmation.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Descriptions of work items: a line of JSON in a message's header. The body is an entry table
 //! (`docs/formats/wire.md`), which nothing here reads.
 
-use carrack_plan::fleet::Tried;
+use carrack_plan::fleet::FailedMovers;
 use serde::{Deserialize, Serialize};
 
 use crate::records::RECORD_VERSION;
@@ -26,7 +26,7 @@ pub struct ChunkHead {
     /// for `Delete` and `Close` 0.
     pub number: u64,
     /// The work.
-    pub kind: ChunkKind,
+    pub kind: ChunkAction,
     /// Entries in the body.
     pub entries: u64,
     /// Bytes to move.
@@ -35,7 +35,7 @@ pub struct ChunkHead {
 
 impl ChunkHead {
     /// Creates a head of this version.
-    pub fn new(attempt: u32, number: u64, kind: ChunkKind, entries: u64, bytes: u64) -> ChunkHead {
+    pub fn new(attempt: u32, number: u64, kind: ChunkAction, entries: u64, bytes: u64) -> ChunkHead {
         ChunkHead { version: RECORD_VERSION, attempt, number, kind, entries, bytes }
     }
 }
@@ -47,15 +47,15 @@ impl ChunkHead {
     }
 }
 
-impl ChunkKind {
+impl ChunkAction {
     /// Returns the word for IDs and subjects.
     pub(super) fn word(self) -> &'static str {
         match self {
-            ChunkKind::Files | ChunkKind::Part(_) => "chunk",
-            ChunkKind::Finish { .. } => "finish",
-            ChunkKind::Discard { .. } => "discard",
-            ChunkKind::Delete => "delete",
-            ChunkKind::Close => "close",
+            ChunkAction::Files | ChunkAction::Part(_) => "chunk",
+            ChunkAction::Finish { .. } => "finish",
+            ChunkAction::Discard { .. } => "discard",
+            ChunkAction::Delete => "delete",
+            ChunkAction::Close => "close",
         }
     }
 }
@@ -66,25 +66,25 @@ pub(super) struct TriedRecord {
     /// [`RECORD_VERSION`].
     pub version: u32,
     #[serde(flatten)]
-    pub tried: Tried,
+    pub tried: FailedMovers,
 }
 
 /// The work on an item's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ChunkKind {
+pub enum ChunkAction {
     /// Move whole files and links.
     Files,
     /// Move a part of one large file.
-    Part(PartOf),
+    Part(FilePartRange),
     /// All parts of this file are settled: it gets its metadata and its name.
     Finish {
-        /// [`PartOf::file`].
+        /// [`FilePartRange::file`].
         file: u64,
     },
     /// A part of this file has failed: remove its temporary file.
     Discard {
-        /// [`PartOf::file`].
+        /// [`FilePartRange::file`].
         file: u64,
     },
     /// Everything is settled: remove the destination entries that the source lacks. A mover of an older
@@ -96,7 +96,7 @@ pub enum ChunkKind {
 
 /// A part of a large file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct PartOf {
+pub struct FilePartRange {
     /// The file: the number of the chunk with its first part.
     pub file: u64,
     /// Index of the part, from 0.
@@ -110,7 +110,7 @@ pub struct PartOf {
 }
 
 /// A description in an item's header.
-pub trait Head: Serialize + serde::de::DeserializeOwned + Send + Sync + 'static {}
+pub trait ItemHead: Serialize + serde::de::DeserializeOwned + Send + Sync + 'static {}
 
-impl Head for ScanHead {}
-impl Head for ChunkHead {}
+impl ItemHead for ScanHead {}
+impl ItemHead for ChunkHead {}

@@ -2,7 +2,7 @@
 //!
 //! All are in one stream. Movers pull scans and chunks, one at a time, and unacknowledged ones are
 //! redelivered; directories and the large files' entries are only read. Acknowledged messages are
-//! [trimmed](Queue::trim) periodically, so that the stream holds only the remaining work.
+//! [trimmed](TransferQueue::trim) periodically, so that the stream holds only the remaining work.
 
 mod delivery;
 mod head;
@@ -13,18 +13,18 @@ use std::time::Duration;
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
-use carrack_plan::fleet::Tried;
+use carrack_plan::fleet::FailedMovers;
 use futures_util::future::{join_all, try_join_all};
 
-pub use delivery::{Acker, Delivery, Puller};
+pub use delivery::{DeliveryAcker, QueueDelivery, QueuePuller};
 use head::TriedRecord;
-pub use head::{ChunkHead, ChunkKind, Head, PartOf, ScanHead};
-pub use publisher::Publisher;
+pub use head::{ChunkAction, ChunkHead, FilePartRange, ItemHead, ScanHead};
+pub use publisher::ItemPublisher;
 
-use crate::bus::Bus;
+use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::records::{RECORD_VERSION, is_name};
-use crate::store::{Pages, last_of_each, read_record, write_record};
+use crate::store::{StreamPages, last_of_each, read_record, write_record};
 use crate::subjects::WorkKind;
 
 /// The ack deadline: a chunk that is neither extended nor acknowledged within it is redelivered.
@@ -47,7 +47,7 @@ const ATTEMPT: &str = "Carrack-Attempt";
 /// Counts of a kind of work. The server counts new messages a moment late: this is for people and for
 /// decisions that may be late, and does not tell that everything is done. The log tells that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingWork {
     /// Items that were never delivered.
     pub waiting: u64,
     /// Delivered items without an acknowledgement.
@@ -56,7 +56,7 @@ pub struct Pending {
     pub floor: u64,
 }
 
-impl Pending {
+impl PendingWork {
     /// Returns the number of unacknowledged items.
     pub fn left(&self) -> u64 {
         self.waiting + self.out
@@ -64,12 +64,12 @@ impl Pending {
 }
 
 /// A reader of one attempt's directories, some messages at a time.
-pub struct Dirs {
-    pages: Pages,
+pub struct DirectoryReader {
+    pages: StreamPages,
     attempt: u32,
 }
 
-impl Dirs {
+impl DirectoryReader {
     /// Returns the next tables; `None` if there are no more. After an error a further call asks for the same
     /// ones.
     ///
@@ -87,24 +87,24 @@ impl Dirs {
 
 /// One transfer's work.
 #[derive(Clone)]
-pub struct Queue {
-    bus: Bus,
+pub struct TransferQueue {
+    bus: NatsBus,
     transfer: String,
     stream: Stream<()>,
 }
 
-impl Queue {
+impl TransferQueue {
     /// Opens a transfer's work.
     ///
     /// # Errors
     /// If `transfer` is no valid name, or NATS does not answer.
-    pub async fn open(bus: &Bus, transfer: &str) -> Result<Queue, BusError> {
+    pub async fn open(bus: &NatsBus, transfer: &str) -> Result<TransferQueue, BusError> {
         if !is_name(transfer) {
             return Err(BusError::BadName(transfer.to_owned()));
         }
         let stream = bus.context().get_stream_no_info(bus.names().work()).await;
         let stream = stream.map_err(|error| BusError::refused("the work stream", &error))?;
-        Ok(Queue { bus: bus.clone(), transfer: transfer.to_owned(), stream })
+        Ok(TransferQueue { bus: bus.clone(), transfer: transfer.to_owned(), stream })
     }
 
     /// Returns the transfer's ID.
@@ -134,25 +134,25 @@ impl Queue {
     }
 
     /// Returns a publisher for many items at the same time.
-    pub fn publisher(&self) -> Publisher {
-        Publisher::new(&self.bus, &self.transfer)
+    pub fn publisher(&self) -> ItemPublisher {
+        ItemPublisher::new(&self.bus, &self.transfer)
     }
 
     /// Returns the source of scans.
-    pub fn scans(&self) -> Puller<ScanHead> {
-        Puller::new(&self.bus, self.scan_consumer())
+    pub fn scans(&self) -> QueuePuller<ScanHead> {
+        QueuePuller::new(&self.bus, self.scan_consumer())
     }
 
     /// Returns the source of chunks.
-    pub fn chunks(&self) -> Puller<ChunkHead> {
-        Puller::new(&self.bus, self.chunk_consumer())
+    pub fn chunks(&self) -> QueuePuller<ChunkHead> {
+        QueuePuller::new(&self.bus, self.chunk_consumer())
     }
 
     /// Returns the counts of scans.
     ///
     /// # Errors
     /// [`BusError::Missing`] if the queue was never prepared, or was removed.
-    pub async fn pending_scans(&self) -> Result<Pending, BusError> {
+    pub async fn pending_scans(&self) -> Result<PendingWork, BusError> {
         self.pending_of(&self.scan_consumer()).await
     }
 
@@ -160,7 +160,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`BusError::Missing`] if the queue was never prepared, or was removed.
-    pub async fn pending_chunks(&self) -> Result<Pending, BusError> {
+    pub async fn pending_chunks(&self) -> Result<PendingWork, BusError> {
         self.pending_of(&self.chunk_consumer()).await
     }
 
@@ -179,10 +179,10 @@ impl Queue {
     }
 
     /// Returns the directories that an attempt's scan has published, in its order. Makes no consumer.
-    pub fn dirs(&self, attempt: u32) -> Dirs {
+    pub fn dirs(&self, attempt: u32) -> DirectoryReader {
         let names = self.bus.names();
         let subject = names.work_kind(&self.transfer, WorkKind::Dirs);
-        Dirs { pages: Pages::new(&self.bus, names.work(), subject), attempt }
+        DirectoryReader { pages: StreamPages::new(&self.bus, names.work(), subject), attempt }
     }
 
     /// Returns a large file's entry, as the scan has published it.
@@ -202,7 +202,7 @@ impl Queue {
     ///
     /// # Errors
     /// If NATS does not answer.
-    pub async fn tried(&self, head: &ChunkHead) -> Result<Tried, BusError> {
+    pub async fn tried(&self, head: &ChunkHead) -> Result<FailedMovers, BusError> {
         self.tried_at(&head.item()).await
     }
 
@@ -210,7 +210,7 @@ impl Queue {
     ///
     /// # Errors
     /// If NATS does not answer.
-    pub async fn scan_tried(&self) -> Result<Tried, BusError> {
+    pub async fn scan_tried(&self) -> Result<FailedMovers, BusError> {
         self.tried_at(SCAN_ITEM).await
     }
 
@@ -218,7 +218,7 @@ impl Queue {
     ///
     /// # Errors
     /// If NATS does not take it.
-    pub async fn note_tried(&self, head: &ChunkHead, tried: &Tried) -> Result<(), BusError> {
+    pub async fn note_tried(&self, head: &ChunkHead, tried: &FailedMovers) -> Result<(), BusError> {
         self.note_tried_at(&head.item(), tried).await
     }
 
@@ -226,7 +226,7 @@ impl Queue {
     ///
     /// # Errors
     /// If NATS does not take it.
-    pub async fn note_scan_tried(&self, tried: &Tried) -> Result<(), BusError> {
+    pub async fn note_scan_tried(&self, tried: &FailedMovers) -> Result<(), BusError> {
         self.note_tried_at(SCAN_ITEM, tried).await
     }
 
@@ -240,10 +240,10 @@ impl Queue {
         self.note_tried_at(ALL_ITEMS, &tried).await
     }
 
-    async fn tried_at(&self, item: &str) -> Result<Tried, BusError> {
+    async fn tried_at(&self, item: &str) -> Result<FailedMovers, BusError> {
         let names = self.bus.names();
         let subjects = [item, ALL_ITEMS].map(|item| names.tried(&self.transfer, item));
-        let mut tried = Tried::default();
+        let mut tried = FailedMovers::default();
         for message in last_of_each(&self.bus, &names.work(), &subjects).await? {
             let record: TriedRecord = read_record("who has failed an item", &message.payload)?;
             tried.merge(&record.tried);
@@ -251,19 +251,19 @@ impl Queue {
         Ok(tried)
     }
 
-    async fn read_tried(&self, item: &str) -> Result<Tried, BusError> {
+    async fn read_tried(&self, item: &str) -> Result<FailedMovers, BusError> {
         let subject = self.bus.names().tried(&self.transfer, item);
         match self.stream.direct_get_last_for_subject(subject).await {
             Ok(message) => {
                 let record: TriedRecord = read_record("who has failed an item", &message.payload)?;
                 Ok(record.tried)
             }
-            Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(Tried::default()),
+            Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(FailedMovers::default()),
             Err(error) => Err(self.failed(&error)),
         }
     }
 
-    async fn note_tried_at(&self, item: &str, tried: &Tried) -> Result<(), BusError> {
+    async fn note_tried_at(&self, item: &str, tried: &FailedMovers) -> Result<(), BusError> {
         let what = "who has failed an item";
         let subject = self.bus.names().tried(&self.transfer, item);
         let record = TriedRecord { version: RECORD_VERSION, tried: tried.clone() };
@@ -305,13 +305,13 @@ impl Queue {
         Ok(())
     }
 
-    async fn pending_of(&self, consumer: &str) -> Result<Pending, BusError> {
+    async fn pending_of(&self, consumer: &str) -> Result<PendingWork, BusError> {
         use async_nats::jetstream::context::ConsumerInfoErrorKind;
         let info = self.stream.consumer_info(consumer).await.map_err(|error| match error.kind() {
             ConsumerInfoErrorKind::NotFound => BusError::Missing(format!("the queue {consumer}")),
             _ => self.failed(&error),
         })?;
-        Ok(Pending {
+        Ok(PendingWork {
             waiting: info.num_pending,
             out: info.num_ack_pending as u64,
             floor: info.ack_floor.stream_sequence,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::{ATTEMPT, ChunkHead, ScanHead};
-use crate::bus::Bus;
+use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::store::write_record;
 use crate::subjects::WorkKind;
@@ -29,16 +29,16 @@ const AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// Bytes of a message without its body: subject, head, other headers.
 const BESIDE_BODY: usize = 4 * 1024;
 
-/// Publishes a transfer's items. An item is only stored for sure after [`Publisher::flush`].
-pub struct Publisher {
-    bus: Bus,
+/// Publishes a transfer's items. An item is only stored for sure after [`ItemPublisher::flush`].
+pub struct ItemPublisher {
+    bus: NatsBus,
     transfer: String,
     on_their_way: JoinSet<Result<(), BusError>>,
 }
 
-impl Publisher {
-    pub(super) fn new(bus: &Bus, transfer: &str) -> Publisher {
-        Publisher { bus: bus.clone(), transfer: transfer.to_owned(), on_their_way: JoinSet::new() }
+impl ItemPublisher {
+    pub(super) fn new(bus: &NatsBus, transfer: &str) -> ItemPublisher {
+        ItemPublisher { bus: bus.clone(), transfer: transfer.to_owned(), on_their_way: JoinSet::new() }
     }
 
     /// Returns the size limit of a body.
@@ -77,7 +77,7 @@ impl Publisher {
         self.publish(subject, id, None, attempt, table).await
     }
 
-    /// Publishes the entry of a large file, for [`Queue::read_large`](super::Queue::read_large).
+    /// Publishes the entry of a large file, for [`TransferQueue::read_large`](super::TransferQueue::read_large).
     ///
     /// # Errors
     /// If the table is too large, or NATS has not taken an earlier item.
@@ -128,7 +128,7 @@ impl Publisher {
 }
 
 async fn send(
-    bus: Bus,
+    bus: NatsBus,
     what: String,
     subject: String,
     headers: HeaderMap,

@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use carrack_plan::grants::{Answer, Batch};
+use carrack_plan::grants::{GrantBatch, GrantReply};
 
 use super::site_targets::shown;
-use crate::asks::Versioned;
-use crate::bus::Bus;
+use crate::bus::NatsBus;
 use crate::error::BusError;
-use crate::lease::{Lease, RENEW_EVERY, RenewError};
+use crate::lease::{RENEW_EVERY, RenewError, TransferLease};
 use crate::mover::Say;
+use crate::mover_requests::VersionedMessage;
 use crate::records::RECORD_VERSION;
 use crate::store::{read_record, write_record};
 use carrack_sharing::health::HealthThread;
@@ -33,9 +33,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// An answer of a site's meta-server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Reply {
+pub(super) enum MetaServerReply {
     /// The answer to a batch.
-    Granted(Answer),
+    Granted(GrantReply),
     /// A refusal, worded for people.
     Refused(String),
 }
@@ -47,7 +47,7 @@ fn lease_of(site: &str) -> String {
 
 /// Shares the targets of a site whenever no other manager does, until `stop` turns true.
 pub(crate) async fn run(
-    bus: Bus,
+    bus: NatsBus,
     share: SiteSharing,
     manager: String,
     say: Say,
@@ -63,7 +63,7 @@ pub(crate) async fn run(
             _ = looks.tick() => {}
             _ = stop.changed() => return,
         }
-        let served = match Lease::acquire(&bus, &lease_of(site), &manager).await {
+        let served = match TransferLease::acquire(&bus, &lease_of(site), &manager).await {
             Ok(Some(lease)) => {
                 say(format!("shares out the storage targets of {site}"));
                 serve(&bus, &share, lease, &say, &mut stop).await
@@ -82,9 +82,9 @@ pub(crate) async fn run(
 
 /// Answers as long as the lease is sure, or until `stop` turns true.
 async fn serve(
-    bus: &Bus,
+    bus: &NatsBus,
     share: &SiteSharing,
-    mut lease: Lease,
+    mut lease: TransferLease,
     say: &Say,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), BusError> {
@@ -122,23 +122,23 @@ fn measure(share: &SiteSharing, server: &Arc<MetaServer>, say: &Say) -> Option<H
 }
 
 /// Sends an answer. If it is lost, the client asks again.
-async fn answer<T: Serialize>(bus: &Bus, message: Message, reply: impl Fn(&[u8]) -> T) {
+async fn answer<T: Serialize>(bus: &NatsBus, message: Message, reply: impl Fn(&[u8]) -> T) {
     let Some(reply_to) = message.reply else { return };
-    let reply = Versioned { version: RECORD_VERSION, body: reply(&message.payload) };
+    let reply = VersionedMessage { version: RECORD_VERSION, body: reply(&message.payload) };
     if let Ok(body) = write_record("an answer", &reply) {
         let _ = bus.client().publish(reply_to, body.into()).await;
     }
 }
 
-fn reply(server: &MetaServer, payload: &[u8]) -> Reply {
-    let batch = match read_record::<Versioned<Batch>>("a request for targets", payload) {
+fn reply(server: &MetaServer, payload: &[u8]) -> MetaServerReply {
+    let batch = match read_record::<VersionedMessage<GrantBatch>>("a request for targets", payload) {
         Ok(batch) => batch.body,
-        Err(error) => return Reply::Refused(error.to_string()),
+        Err(error) => return MetaServerReply::Refused(error.to_string()),
     };
     // A client's name begins with its host: no host can take all the places.
     let host = batch.client.split(':').next().unwrap_or_default().to_owned();
     match server.answer(&host, batch) {
-        Ok(answer) => Reply::Granted(answer),
-        Err(refusal) => Reply::Refused(refusal.to_string()),
+        Ok(answer) => MetaServerReply::Granted(answer),
+        Err(refusal) => MetaServerReply::Refused(refusal.to_string()),
     }
 }

@@ -10,9 +10,9 @@ use async_nats::RequestErrorKind;
 use carrack_plan::grants::TargetView;
 use serde::{Deserialize, Serialize};
 
-use crate::asks::Versioned;
-use crate::bus::Bus;
+use crate::bus::NatsBus;
 use crate::error::BusError;
+use crate::mover_requests::VersionedMessage;
 use crate::records::{RECORD_VERSION, is_name};
 use crate::store::{read_record, write_record};
 use carrack_sharing::MetaServer;
@@ -29,7 +29,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// A request for targets.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Question {
+struct TargetsQuestion {
     /// A target's or a file system's name; all if empty.
     fs: String,
     /// The last name of the page before; empty at first.
@@ -39,7 +39,7 @@ struct Question {
 /// An answer of a site's meta-server.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Shown {
+pub(super) enum TargetsPage {
     /// A page.
     Page {
         /// The targets, by name.
@@ -88,22 +88,23 @@ impl SiteTargetsError {
 }
 
 /// Answers a request. Clients appear under their own names.
-pub(super) fn shown(server: &MetaServer, payload: &[u8]) -> Shown {
-    let Question { fs, after } = match read_record::<Versioned<Question>>("a question", payload) {
-        Ok(question) => question.body,
-        Err(error) => return Shown::Refused(error.to_string()),
-    };
+pub(super) fn shown(server: &MetaServer, payload: &[u8]) -> TargetsPage {
+    let TargetsQuestion { fs, after } =
+        match read_record::<VersionedMessage<TargetsQuestion>>("a question", payload) {
+            Ok(question) => question.body,
+            Err(error) => return TargetsPage::Refused(error.to_string()),
+        };
     let (mut page, mut bytes) = (Vec::new(), 0);
     for mut target in server.targets(&fs).into_iter().filter(|target| target.target > after) {
         if bytes >= PAGE_BYTES {
-            return Shown::Page { targets: page, goes_on: true };
+            return TargetsPage::Page { targets: page, goes_on: true };
         }
         target.holders.iter_mut().for_each(|holder| without_caller(&mut holder.client));
         target.waiting.iter_mut().for_each(|waiting| without_caller(&mut waiting.client));
         bytes += serde_json::to_vec(&target).map_or(0, |written| written.len());
         page.push(target);
     }
-    Shown::Page { targets: page, goes_on: false }
+    TargetsPage::Page { targets: page, goes_on: false }
 }
 
 /// Removes the caller's name: a host's clients begin with its name anyhow.
@@ -118,18 +119,18 @@ fn without_caller(client: &mut String) {
 ///
 /// # Errors
 /// [`SiteTargetsError`].
-pub async fn site_targets(bus: &Bus, site: &str, fs: &str) -> Result<Vec<TargetView>, SiteTargetsError> {
+pub async fn site_targets(bus: &NatsBus, site: &str, fs: &str) -> Result<Vec<TargetView>, SiteTargetsError> {
     if !is_name(site) {
         return Err(BusError::BadName(site.to_owned()).into());
     }
     let mut all: Vec<TargetView> = Vec::new();
     for _ in 0..PAGES_MAX {
         let after = all.last().map(|target| target.target.clone()).unwrap_or_default();
-        match ask(bus, site, Question { fs: fs.to_owned(), after: after.clone() }).await? {
-            Shown::Refused(reason) => {
+        match ask(bus, site, TargetsQuestion { fs: fs.to_owned(), after: after.clone() }).await? {
+            TargetsPage::Refused(reason) => {
                 return Err(SiteTargetsError::Refused { site: site.to_owned(), reason });
             }
-            Shown::Page { targets, goes_on } => {
+            TargetsPage::Page { targets, goes_on } => {
                 let is_over = !goes_on || targets.last().is_none_or(|last| last.target <= after);
                 all.extend(targets);
                 if is_over {
@@ -141,34 +142,34 @@ pub async fn site_targets(bus: &Bus, site: &str, fs: &str) -> Result<Vec<TargetV
     Err(SiteTargetsError::TooMany(site.to_owned()))
 }
 
-async fn ask(bus: &Bus, site: &str, question: Question) -> Result<Shown, SiteTargetsError> {
-    let body = write_record("a question", &Versioned { version: RECORD_VERSION, body: question })?;
+async fn ask(bus: &NatsBus, site: &str, question: TargetsQuestion) -> Result<TargetsPage, SiteTargetsError> {
+    let body = write_record("a question", &VersionedMessage { version: RECORD_VERSION, body: question })?;
     let request = async_nats::Request::new().payload(body.into()).timeout(Some(ANSWER_WITHIN));
     let answer = bus.client().send_request(bus.names().targets(site), request).await;
     let message = answer.map_err(|error| match error.kind() {
         RequestErrorKind::NoResponders => SiteTargetsError::Nobody(site.to_owned()),
         _ => bus.away("a site's targets", &error).into(),
     })?;
-    Ok(read_record::<Versioned<Shown>>("an answer", &message.payload)?.body)
+    Ok(read_record::<VersionedMessage<TargetsPage>>("an answer", &message.payload)?.body)
 }
 
 #[cfg(test)]
 mod tests {
-    use carrack_plan::grants::{Ask, Batch, Load};
+    use carrack_plan::grants::{ComputeLoad, GrantBatch, GrantRequest};
 
     use super::*;
     use carrack_sharing::SharingSettings;
 
     fn question(fs: &str, after: &str) -> Vec<u8> {
-        let body = Question { fs: fs.to_owned(), after: after.to_owned() };
-        serde_json::to_vec(&Versioned { version: RECORD_VERSION, body }).unwrap()
+        let body = TargetsQuestion { fs: fs.to_owned(), after: after.to_owned() };
+        serde_json::to_vec(&VersionedMessage { version: RECORD_VERSION, body }).unwrap()
     }
 
     #[track_caller]
     fn page(server: &MetaServer, fs: &str, after: &str) -> (Vec<TargetView>, bool) {
         match shown(server, &question(fs, after)) {
-            Shown::Page { targets, goes_on } => (targets, goes_on),
-            Shown::Refused(reason) => panic!("{reason}"),
+            TargetsPage::Page { targets, goes_on } => (targets, goes_on),
+            TargetsPage::Refused(reason) => panic!("{reason}"),
         }
     }
 
@@ -176,8 +177,8 @@ mod tests {
     fn many_targets_are_shown_in_pages_and_each_once() {
         let server = MetaServer::start(SharingSettings::default());
         let names: Vec<String> = (0..9_000).map(|n| format!("lfs01/OST{n:04x}")).collect();
-        names.iter().for_each(|name| server.set_load(name, Load { present: 0.25, expected: 0.5 }));
-        server.set_load("lfs02/OST0000", Load::default());
+        names.iter().for_each(|name| server.set_load(name, ComputeLoad { present: 0.25, expected: 0.5 }));
+        server.set_load("lfs02/OST0000", ComputeLoad::default());
         let (mut seen, mut pages): (Vec<String>, _) = (Vec::new(), 0);
         loop {
             let after = seen.last().cloned().unwrap_or_default();
@@ -196,10 +197,12 @@ mod tests {
     #[test]
     fn clients_have_their_own_names_and_nonsense_is_refused() {
         let server = MetaServer::start(SharingSettings::default());
-        let asks = vec![Ask { target: "fs/x".to_owned(), ..Ask::default() }];
+        let asks = vec![GrantRequest { target: "fs/x".to_owned(), ..GrantRequest::default() }];
         let client = "dtn1:4711:1a2.0".to_owned();
-        server.answer("dtn1", Batch { client: client.clone(), number: 1, asks, ..Batch::default() }).unwrap();
+        server
+            .answer("dtn1", GrantBatch { client: client.clone(), number: 1, asks, ..GrantBatch::default() })
+            .unwrap();
         assert_eq!(page(&server, "", "").0[0].waiting[0].client, client);
-        assert!(matches!(shown(&server, b"{}"), Shown::Refused(_)));
+        assert!(matches!(shown(&server, b"{}"), TargetsPage::Refused(_)));
     }
 }

@@ -5,15 +5,15 @@
 
 use async_nats::jetstream::message::StreamMessage;
 
-use super::Pages;
+use super::StreamPages;
 use super::snapshot::last_of_all;
-use crate::bus::Bus;
+use crate::bus::NatsBus;
 use crate::error::BusError;
 
 /// Returns up to `most` messages before the number `before` (with `None`, of all) that `keep` accepts, the
 /// latest first.
 pub(super) async fn latest(
-    bus: &Bus,
+    bus: &NatsBus,
     stream: &str,
     filter: &str,
     before: Option<u64>,
@@ -39,13 +39,13 @@ pub(super) async fn latest(
 
 /// Returns the messages from `begin` to before `end`.
 async fn window(
-    bus: &Bus,
+    bus: &NatsBus,
     stream: &str,
     filter: &str,
     begin: u64,
     end: u64,
 ) -> Result<Vec<StreamMessage>, BusError> {
-    let mut pages = Pages::new(bus, stream.to_owned(), filter.to_owned()).starting(begin);
+    let mut pages = StreamPages::new(bus, stream.to_owned(), filter.to_owned()).starting(begin);
     let mut window = Vec::new();
     while let Some(page) = pages.next().await? {
         let is_last = page.last().is_some_and(|last| last.sequence >= end);

@@ -12,8 +12,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::snapshot::last_of_each;
-use super::{From, Pages, Tail, Watch, backwards, read_record, write_record};
-use crate::bus::{Bus, LEASE};
+use super::{BucketWatch, StreamPages, StreamTail, TailStart, backwards, read_record, write_record};
+use crate::bus::{LEASE, NatsBus};
 use crate::error::BusError;
 use crate::subjects::BucketName;
 
@@ -33,35 +33,40 @@ const EVERYTHING: &str = ">";
 
 /// A key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry<T> {
+pub(crate) struct BucketEntry<T> {
     pub key: String,
     pub value: T,
     pub revision: u64,
 }
 
 /// The records of one kind.
-pub(crate) struct Bucket<T> {
-    bus: Bus,
+pub(crate) struct RecordBucket<T> {
+    bus: NatsBus,
     name: BucketName,
     stream: Stream<()>,
     records: PhantomData<fn() -> T>,
 }
 
-impl<T> Clone for Bucket<T> {
-    fn clone(&self) -> Bucket<T> {
-        Bucket { bus: self.bus.clone(), name: self.name, stream: self.stream.clone(), records: PhantomData }
+impl<T> Clone for RecordBucket<T> {
+    fn clone(&self) -> RecordBucket<T> {
+        RecordBucket {
+            bus: self.bus.clone(),
+            name: self.name,
+            stream: self.stream.clone(),
+            records: PhantomData,
+        }
     }
 }
 
-impl<T: Serialize + DeserializeOwned> Bucket<T> {
-    pub(crate) async fn open(bus: &Bus, name: BucketName) -> Result<Bucket<T>, BusError> {
+impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
+    pub(crate) async fn open(bus: &NatsBus, name: BucketName) -> Result<RecordBucket<T>, BusError> {
         let stream = bus.names().bucket_stream(name);
         let stream = bus.context().get_stream_no_info(&stream).await;
         let stream = stream.map_err(|error| BusError::refused("a bucket", &error))?;
-        Ok(Bucket { bus: bus.clone(), name, stream, records: PhantomData })
+        Ok(RecordBucket { bus: bus.clone(), name, stream, records: PhantomData })
     }
 
-    pub(crate) fn bus(&self) -> &Bus {
+    pub(crate) fn bus(&self) -> &NatsBus {
         &self.bus
     }
 
@@ -113,11 +118,11 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         Ok(kept.map(|message| (message.sequence, (message.time.unix_timestamp_nanos() / 1_000_000) as i64)))
     }
 
-    pub(crate) async fn get(&self, key: &str) -> Result<Option<Entry<T>>, BusError> {
+    pub(crate) async fn get(&self, key: &str) -> Result<Option<BucketEntry<T>>, BusError> {
         match self.last(key).await? {
             Some(message) if !is_mark(&message.headers) => {
                 let value = read_record(&self.place(key), &message.payload)?;
-                Ok(Some(Entry { key: key.to_owned(), value, revision: message.sequence }))
+                Ok(Some(BucketEntry { key: key.to_owned(), value, revision: message.sequence }))
             }
             _ => Ok(None),
         }
@@ -125,15 +130,18 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
 
     /// Returns all entries whose keys match `filter`, in the order of their last change, without unreadable
     /// ones. Makes no consumer.
-    pub(crate) async fn all(&self, filter: &str) -> Result<Vec<Entry<T>>, BusError> {
+    pub(crate) async fn all(&self, filter: &str) -> Result<Vec<BucketEntry<T>>, BusError> {
         let names = self.bus.names();
         let stream = names.bucket_stream(self.name);
-        let messages = Pages::new(&self.bus, stream, self.subjects(filter)).all().await?;
+        let messages = StreamPages::new(&self.bus, stream, self.subjects(filter)).all().await?;
         Ok(messages.iter().filter_map(|message| self.entry_of(message)).collect())
     }
 
     /// Returns those of these keys that exist, in no order. Makes no consumer.
-    pub(crate) async fn some(&self, keys: impl Iterator<Item = &str>) -> Result<Vec<Entry<T>>, BusError> {
+    pub(crate) async fn some(
+        &self,
+        keys: impl Iterator<Item = &str>,
+    ) -> Result<Vec<BucketEntry<T>>, BusError> {
         let names = self.bus.names();
         let subjects: Vec<String> = keys.map(|key| names.key(self.name, key)).collect();
         let messages = last_of_each(&self.bus, &names.bucket_stream(self.name), &subjects).await?;
@@ -142,7 +150,11 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
 
     /// Returns at most `most` existing entries whose last revision is below `before` (with `None`, of all),
     /// the latest first. Makes no consumer.
-    pub(crate) async fn latest(&self, before: Option<u64>, most: usize) -> Result<Vec<Entry<T>>, BusError> {
+    pub(crate) async fn latest(
+        &self,
+        before: Option<u64>,
+        most: usize,
+    ) -> Result<Vec<BucketEntry<T>>, BusError> {
         let names = self.bus.names();
         let (stream, filter) = (names.bucket_stream(self.name), self.subjects(EVERYTHING));
         let messages = backwards::latest(&self.bus, &stream, &filter, before, most, |message| {
@@ -154,27 +166,27 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
 
     /// Returns a reader of all entries from this revision on, in the order of their last change. Makes no
     /// consumer.
-    pub(crate) fn entries(&self, from: u64) -> Entries<'_, T> {
+    pub(crate) fn entries(&self, from: u64) -> BucketReader<'_, T> {
         let names = self.bus.names();
-        let pages = Pages::new(&self.bus, names.bucket_stream(self.name), self.subjects(EVERYTHING));
-        Entries { bucket: self, pages: pages.starting(from) }
+        let pages = StreamPages::new(&self.bus, names.bucket_stream(self.name), self.subjects(EVERYTHING));
+        BucketReader { bucket: self, pages: pages.starting(from) }
     }
 
     /// Returns all existing keys, readable or not.
     pub(crate) async fn keys(&self) -> Result<Vec<String>, BusError> {
         let names = self.bus.names();
         let stream = names.bucket_stream(self.name);
-        let messages = Pages::new(&self.bus, stream, self.subjects(EVERYTHING)).all().await?;
+        let messages = StreamPages::new(&self.bus, stream, self.subjects(EVERYTHING)).all().await?;
         let there = messages.iter().filter(|message| !is_mark(&message.headers));
         Ok(there.filter_map(|message| self.key_of(message).map(str::to_owned)).collect())
     }
 
     /// Watches the keys that match `filter`, present and later ones.
-    pub(crate) async fn watch(&self, filter: &str) -> Result<Watch<T>, BusError> {
+    pub(crate) async fn watch(&self, filter: &str) -> Result<BucketWatch<T>, BusError> {
         let names = self.bus.names();
         let (stream, subject) = (names.bucket_stream(self.name), names.key(self.name, filter));
-        let tail = Tail::open(&self.bus, stream, subject, From::LastOfEach).await?;
-        Ok(Watch::new(tail, names.key(self.name, "")))
+        let tail = StreamTail::open(&self.bus, stream, subject, TailStart::LastOfEach).await?;
+        Ok(BucketWatch::new(tail, names.key(self.name, "")))
     }
 
     /// Returns the last message of a key. Any replica may answer, and one may lag: compare-and-swap detects
@@ -194,13 +206,13 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
         self.bus.store(&self.place(key), subject, headers, body).await.map(|ack| ack.sequence)
     }
 
-    fn entry_of(&self, message: &StreamMessage) -> Option<Entry<T>> {
+    fn entry_of(&self, message: &StreamMessage) -> Option<BucketEntry<T>> {
         if is_mark(&message.headers) {
             return None;
         }
         let key = self.key_of(message)?;
         let value = read_record(key, &message.payload).ok()?;
-        Some(Entry { key: key.to_owned(), value, revision: message.sequence })
+        Some(BucketEntry { key: key.to_owned(), value, revision: message.sequence })
     }
 
     /// Returns the stream's subjects for a filter of keys. The stream has nothing but keys, and only this
@@ -227,26 +239,26 @@ impl<T: Serialize + DeserializeOwned> Bucket<T> {
 }
 
 /// A reader of a bucket, some entries at a time.
-pub(crate) struct Entries<'a, T> {
-    bucket: &'a Bucket<T>,
-    pages: Pages,
+pub(crate) struct BucketReader<'a, T> {
+    bucket: &'a RecordBucket<T>,
+    pages: StreamPages,
 }
 
 /// Some entries.
-pub(crate) struct Page<T> {
-    pub entries: Vec<Entry<T>>,
+pub(crate) struct BucketPage<T> {
+    pub entries: Vec<BucketEntry<T>>,
     /// Keys with an unreadable value.
     pub unreadable: Vec<String>,
     /// Last revision that was read.
     pub last: u64,
 }
 
-impl<T: Serialize + DeserializeOwned> Entries<'_, T> {
+impl<T: Serialize + DeserializeOwned> BucketReader<'_, T> {
     /// Returns the next entries; `None` if there are no more.
-    pub(crate) async fn next(&mut self) -> Result<Option<Page<T>>, BusError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<BucketPage<T>>, BusError> {
         let Some(messages) = self.pages.next().await? else { return Ok(None) };
         let last = messages.last().map_or(0, |message| message.sequence);
-        let mut page = Page { entries: Vec::new(), unreadable: Vec::new(), last };
+        let mut page = BucketPage { entries: Vec::new(), unreadable: Vec::new(), last };
         for message in messages.iter().filter(|message| !is_mark(&message.headers)) {
             match self.bucket.entry_of(message) {
                 Some(entry) => page.entries.push(entry),

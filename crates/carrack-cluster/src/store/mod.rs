@@ -2,16 +2,16 @@
 
 mod backwards;
 mod bucket;
-mod live;
+mod live_bucket;
 mod snapshot;
-mod tail;
+mod stream_tail;
 mod watch;
 
-pub(crate) use bucket::{Bucket, Entry};
-pub(crate) use live::Live;
-pub(crate) use snapshot::{Pages, last_of_each};
-pub(crate) use tail::{From, Kept, Tail, Tailed};
-pub(crate) use watch::{Seen, Watch};
+pub(crate) use bucket::{BucketEntry, RecordBucket};
+pub(crate) use live_bucket::LiveBucket;
+pub(crate) use snapshot::{StreamPages, last_of_each};
+pub(crate) use stream_tail::{StreamMessage, StreamTail, TailEvent, TailStart};
+pub(crate) use watch::{BucketWatch, KeyChange};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -22,10 +22,11 @@ use crate::records::DELETION_VERSION;
 /// Parses a record, unless it is of a later version.
 pub(crate) fn read_record<T: DeserializeOwned>(place: &str, bytes: &[u8]) -> Result<T, BusError> {
     #[derive(Deserialize)]
-    struct Versioned {
+    struct RecordVersion {
         version: u32,
     }
-    let Versioned { version } = serde_json::from_slice(bytes).map_err(|error| unreadable(place, error))?;
+    let RecordVersion { version } =
+        serde_json::from_slice(bytes).map_err(|error| unreadable(place, error))?;
     if version > DELETION_VERSION {
         let reason = format!("it is of version {version}, and this carrack knows {DELETION_VERSION}");
         return Err(unreadable(place, reason));

@@ -11,7 +11,7 @@ use async_nats::{Message, StatusCode};
 use futures_util::StreamExt;
 use serde_json::json;
 
-use crate::bus::Bus;
+use crate::bus::NatsBus;
 use crate::error::BusError;
 
 /// Messages of one request: the server's own limit is of this order, and the messages on their way must fit
@@ -24,21 +24,21 @@ const QUIET: Duration = Duration::from_secs(5);
 const SUBJECTS_AT_ONCE: usize = 512;
 
 /// A reader of pages.
-pub(crate) struct Pages {
-    bus: Bus,
+pub(crate) struct StreamPages {
+    bus: NatsBus,
     stream: String,
     filter: String,
     /// The first message of the next page; `None` after the last.
     from: Option<u64>,
 }
 
-impl Pages {
-    pub(crate) fn new(bus: &Bus, stream: String, filter: String) -> Pages {
-        Pages { bus: bus.clone(), stream, filter, from: Some(1) }
+impl StreamPages {
+    pub(crate) fn new(bus: &NatsBus, stream: String, filter: String) -> StreamPages {
+        StreamPages { bus: bus.clone(), stream, filter, from: Some(1) }
     }
 
     /// Starts at this message.
-    pub(crate) fn starting(mut self, seq: u64) -> Pages {
+    pub(crate) fn starting(mut self, seq: u64) -> StreamPages {
         self.from = Some(seq.max(1));
         self
     }
@@ -66,7 +66,7 @@ impl Pages {
 /// Returns the last message of each of these subjects, if there is any, in the stream's order within each of
 /// the server's answers.
 pub(crate) async fn last_of_each(
-    bus: &Bus,
+    bus: &NatsBus,
     stream: &str,
     subjects: &[String],
 ) -> Result<Vec<StreamMessage>, BusError> {
@@ -91,7 +91,7 @@ pub(crate) async fn last_of_each(
 
 /// Returns the last message under a filter.
 pub(super) async fn last_of_all(
-    bus: &Bus,
+    bus: &NatsBus,
     stream: &str,
     filter: &str,
 ) -> Result<Option<StreamMessage>, BusError> {
@@ -114,7 +114,7 @@ fn refused(stream: &str, status: StatusCode, reason: Option<String>) -> BusError
 
 /// Reads messages into `page`; returns true if there may be more.
 async fn read_some(
-    bus: &Bus,
+    bus: &NatsBus,
     stream: &str,
     wanted: &serde_json::Value,
     page: &mut Vec<StreamMessage>,

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use carrack_cluster::bus::{Bus, BusOptions};
+use carrack_cluster::bus::{BusOptions, NatsBus};
 use carrack_cluster::error::BusError;
 
 use crate::support::{PATIENCE, Server, free_ports, nats, server_program, until};
@@ -12,7 +12,7 @@ use crate::support::{PATIENCE, Server, free_ports, nats, server_program, until};
 #[tokio::test]
 async fn preparing_again_is_preparing_once_and_what_is_not_ours_is_refused() {
     let Some(nats) = nats(1) else { return };
-    let bus = Bus::connect(&nats.options()).await.unwrap();
+    let bus = NatsBus::connect(&nats.options()).await.unwrap();
     let (one, two) = tokio::join!(bus.prepare(None), bus.prepare(None));
     assert_eq!((one.unwrap().replicas, two.unwrap().warning), (1, None));
     assert_eq!(bus.prepare(None).await.unwrap().replicas, 1);
@@ -26,7 +26,7 @@ async fn preparing_again_is_preparing_once_and_what_is_not_ours_is_refused() {
     };
     context.create_stream(foreign).await.unwrap();
     let other = BusOptions { prefix: "other".into(), ..nats.options() };
-    let error = Bus::connect(&other).await.unwrap().prepare(None).await.unwrap_err();
+    let error = NatsBus::connect(&other).await.unwrap().prepare(None).await.unwrap_err();
     assert!(matches!(error, BusError::Foreign { .. }), "{error}");
     assert!(error.hint().is_some());
 
@@ -41,11 +41,11 @@ async fn preparing_again_is_preparing_once_and_what_is_not_ours_is_refused() {
 #[tokio::test]
 async fn three_servers_keep_three_copies_and_one_of_them_may_end() {
     let Some(nats) = nats(3) else { return };
-    let bus = Bus::connect(&nats.options()).await.unwrap();
+    let bus = NatsBus::connect(&nats.options()).await.unwrap();
     let prepared = bus.prepare(None).await.unwrap();
     assert_eq!((prepared.replicas, prepared.warning), (3, None));
     nats.stop(1);
-    let transfers = carrack_cluster::transfers::Transfers::open(&bus).await.unwrap();
+    let transfers = carrack_cluster::transfers::TransferStore::open(&bus).await.unwrap();
     let record = crate::support::transfer("0123456789abcdef", 1);
     let began = Instant::now();
     // Its streams get other leaders within seconds.
@@ -75,12 +75,12 @@ async fn old_servers_and_those_without_jetstream_are_refused() {
         }
     });
     let old = BusOptions { servers: vec![format!("nats://127.0.0.1:{port}")], ..BusOptions::default() };
-    let error = Bus::connect(&old).await.err().unwrap();
+    let error = NatsBus::connect(&old).await.err().unwrap();
     assert!(matches!(&error, BusError::Old { version, .. } if version == "2.9.10"), "{error}");
     assert!(error.hint().unwrap().contains("go install"));
 
     let nowhere = BusOptions { servers: vec!["nats://127.0.0.1:1".into()], ..BusOptions::default() };
-    let error = Bus::connect(&nowhere).await.err().unwrap();
+    let error = NatsBus::connect(&nowhere).await.err().unwrap();
     assert!(matches!(error, BusError::Connect { .. }) && error.hint().is_some(), "{error}");
 
     if server_program().is_none() {
@@ -91,7 +91,7 @@ async fn old_servers_and_those_without_jetstream_are_refused() {
     std::fs::write(&config, format!("listen: 127.0.0.1:{port}\n")).unwrap();
     let _server = Server::start(&config, &[], port);
     let plain = BusOptions { servers: vec![format!("nats://127.0.0.1:{port}")], ..BusOptions::default() };
-    let error = Bus::connect(&plain).await.err().unwrap();
+    let error = NatsBus::connect(&plain).await.err().unwrap();
     assert!(matches!(error, BusError::NoJetStream { .. }), "{error}");
 }
 

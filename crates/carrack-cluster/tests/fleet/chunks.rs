@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use carrack_cluster::error::BusError;
-use carrack_cluster::log::{ChunkDone, Log, LogEntry, Logged};
-use carrack_cluster::queue::{ACK_WAIT, ChunkHead, ChunkKind, PartOf, Queue, ScanHead};
+use carrack_cluster::log::{ChunkDone, FollowedEntry, LogEntry, TransferLog};
+use carrack_cluster::queue::{ACK_WAIT, ChunkAction, ChunkHead, FilePartRange, ScanHead, TransferQueue};
 use carrack_register::records::RECORD_VERSION;
 use futures_util::StreamExt;
 
@@ -13,14 +13,14 @@ use crate::support::{PATIENCE, nats};
 const AT_ONCE: Duration = Duration::ZERO;
 
 fn files(number: u64) -> ChunkHead {
-    ChunkHead::new(1, number, ChunkKind::Files, 3, 300)
+    ChunkHead::new(1, number, ChunkAction::Files, 3, 300)
 }
 
 #[tokio::test]
 async fn items_are_pulled_one_by_one_and_come_back_until_they_are_acknowledged() {
     let Some(nats) = nats(1) else { return };
     let bus = nats.bus().await;
-    let queue = Queue::open(&bus, "t1").await.unwrap();
+    let queue = TransferQueue::open(&bus, "t1").await.unwrap();
     assert!(matches!(queue.pending_chunks().await, Err(BusError::Missing(_))));
     let short = Duration::from_secs(2);
     queue.prepare(short).await.unwrap();
@@ -34,8 +34,8 @@ async fn items_are_pulled_one_by_one_and_come_back_until_they_are_acknowledged()
     assert!(queue.scans().next(AT_ONCE).await.unwrap().is_none(), "the same scan is there once");
 
     let mut publisher = queue.publisher();
-    let part = PartOf { file: 1, index: 0, count: 2, offset: 0, len: 5 };
-    let heads = [files(0), ChunkHead::new(1, 1, ChunkKind::Part(part), 1, 5), files(2)];
+    let part = FilePartRange { file: 1, index: 0, count: 2, offset: 0, len: 5 };
+    let heads = [files(0), ChunkHead::new(1, 1, ChunkAction::Part(part), 1, 5), files(2)];
     for head in &heads {
         publisher.publish_chunk(head, vec![head.number as u8; 1000]).await.unwrap();
     }
@@ -85,8 +85,8 @@ async fn items_are_pulled_one_by_one_and_come_back_until_they_are_acknowledged()
 async fn what_is_done_is_trimmed_and_what_is_for_the_end_stays() {
     let Some(nats) = nats(1) else { return };
     let bus = nats.bus().await;
-    let queue = Queue::open(&bus, "t1").await.unwrap();
-    let other = Queue::open(&bus, "t2").await.unwrap();
+    let queue = TransferQueue::open(&bus, "t1").await.unwrap();
+    let other = TransferQueue::open(&bus, "t2").await.unwrap();
     for queue in [&queue, &other] {
         queue.prepare(ACK_WAIT).await.unwrap();
         let mut publisher = queue.publisher();
@@ -137,7 +137,7 @@ async fn what_is_done_is_trimmed_and_what_is_for_the_end_stays() {
 async fn an_acknowledgement_that_nobody_hears_is_an_error_and_the_queue_outlives_its_server() {
     let Some(nats) = nats(1) else { return };
     let bus = nats.bus().await;
-    let queue = Queue::open(&bus, "t1").await.unwrap();
+    let queue = TransferQueue::open(&bus, "t1").await.unwrap();
     queue.prepare(Duration::from_secs(2)).await.unwrap();
     let mut publisher = queue.publisher();
     publisher.publish_chunk(&files(0), b"table".to_vec()).await.unwrap();
@@ -174,7 +174,7 @@ async fn an_acknowledgement_that_nobody_hears_is_an_error_and_the_queue_outlives
 async fn a_log_is_replayed_then_followed_over_a_servers_end() {
     let Some(nats) = nats(1) else { return };
     let (bus, far) = (nats.bus().await, nats.bus().await);
-    let log = Log::open(&bus, "t1").unwrap();
+    let log = TransferLog::open(&bus, "t1").unwrap();
     let done = |number| {
         LogEntry::ChunkDone(ChunkDone {
             attempt: 1,
@@ -192,25 +192,25 @@ async fn a_log_is_replayed_then_followed_over_a_servers_end() {
             failed_entries: 0,
         })
     };
-    let empty = Log::open(&far, "t0").unwrap();
+    let empty = TransferLog::open(&far, "t0").unwrap();
     let mut nothing = std::pin::pin!(empty.replay_and_follow().await.unwrap());
-    assert_eq!(nothing.next().await, Some(Logged::Current));
+    assert_eq!(nothing.next().await, Some(FollowedEntry::Current));
     for number in [0, 1, 1, 0] {
         log.append(&done(number)).await.unwrap();
     }
-    let far_log = Log::open(&far, "t1").unwrap();
+    let far_log = TransferLog::open(&far, "t1").unwrap();
     let mut follow = std::pin::pin!(far_log.replay_and_follow().await.unwrap());
     let mut last = 0;
     for number in 0..2 {
-        let Some(Logged::Entry { seq, entry }) = follow.next().await else { panic!("no entry") };
+        let Some(FollowedEntry::Entry { seq, entry }) = follow.next().await else { panic!("no entry") };
         assert_eq!(entry, done(number), "the same entry again is not there again");
         assert!(seq > last);
         last = seq;
     }
-    assert_eq!(follow.next().await, Some(Logged::Current));
+    assert_eq!(follow.next().await, Some(FollowedEntry::Current));
     let note = LogEntry::Note { by: "m".into(), text: "hello".into() };
     log.append(&note).await.unwrap();
-    assert!(matches!(follow.next().await, Some(Logged::Entry { entry, .. }) if entry == note));
+    assert!(matches!(follow.next().await, Some(FollowedEntry::Entry { entry, .. }) if entry == note));
     nats.stop(1);
     nats.start(1);
     let began = Instant::now();
@@ -218,8 +218,8 @@ async fn a_log_is_replayed_then_followed_over_a_servers_end() {
         assert!(began.elapsed() < PATIENCE);
     }
     let next = tokio::time::timeout(PATIENCE, follow.next()).await.unwrap();
-    assert!(matches!(next, Some(Logged::Entry { entry, .. }) if entry == done(2)));
+    assert!(matches!(next, Some(FollowedEntry::Entry { entry, .. }) if entry == done(2)));
     log.remove().await.unwrap();
     let mut gone = std::pin::pin!(log.replay_and_follow().await.unwrap());
-    assert_eq!(gone.next().await, Some(Logged::Current));
+    assert_eq!(gone.next().await, Some(FollowedEntry::Current));
 }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use carrack_register::control::{Control, Order};
-use carrack_register::records::{Options, TransferRecord, TransferState};
+use carrack_register::control::{TransferControl, TransferOrder};
+use carrack_register::records::{TransferOptions, TransferRecord, TransferState};
 
 use super::whole::{Fleet, Member, assert_same, small_chunks, tree};
 
@@ -16,7 +16,7 @@ fn members(fleet: &Fleet) -> Vec<Member> {
 
 /// A sync of the contents with `--delete`.
 fn sync(fleet: &Fleet, words: &[&str]) -> TransferRecord {
-    let options = Options::of_words(&[&["--sync", "--delete"], words].concat()).unwrap();
+    let options = TransferOptions::of_words(&[&["--sync", "--delete"], words].concat()).unwrap();
     let id = fleet.submit("a/tree/", "b/there", options).id;
     fleet.done(&id)
 }
@@ -57,7 +57,7 @@ fn what_the_source_has_not_goes_when_everything_is_there() {
     let record = sync(&fleet, &["--exclude=*.o", "--delete-excluded"]);
     assert_eq!(record.tally.entries_deleted, 2, "{record:#?}");
     plant_extra(&there);
-    let options = Options::of_words(&["--sync", "--delete"]).unwrap();
+    let options = TransferOptions::of_words(&["--sync", "--delete"]).unwrap();
     let record = fleet.done(&fleet.submit("a/tree/large/two", "b/there/large/", options).id);
     assert_eq!((record.tally.entries_deleted, has_extra(&there)), (0, [true; 2]), "{record:#?}");
 
@@ -124,7 +124,7 @@ fn a_number_that_is_not_exceeded_and_what_holds_the_source() {
     assert_eq!((record.tally.entries_deleted, record.tally.entries_failed), (EXTRA, 0), "{record:#?}");
     assert!(there.join("empty").is_dir() && has_extra(&there) == [false; 2]);
 
-    let options = Options::of_words(&["--sync", "--delete"]).unwrap();
+    let options = TransferOptions::of_words(&["--sync", "--delete"]).unwrap();
     let id = fleet.submit("a/tree/empty/", "a/tree", options).id;
     let record = fleet.wait(&id, |_| false);
     assert_eq!(record.state, TransferState::Failed, "{record:#?}");
@@ -143,7 +143,7 @@ fn what_is_cancelled_deletes_nothing() {
     let slow = small_chunks().with("sync", true).with("delete", true).with("bwlimit", 4_000_000);
     let id = fleet.submit("a/tree/", "b/there", slow).id;
     fleet.wait(&id, |record| record.tally.bytes_moved > 0);
-    fleet.runtime.block_on(fleet.control.order("alice", &id, Order::Cancel)).unwrap();
+    fleet.runtime.block_on(fleet.control.order("alice", &id, TransferOrder::Cancel)).unwrap();
     let record = fleet.wait(&id, |_| false);
     assert_eq!((record.state, has_extra(&there)), (TransferState::Cancelled, [true; 2]), "{record:#?}");
 }
@@ -170,21 +170,21 @@ fn a_deletion_that_is_paused_ends_and_goes_on_when_it_is_resumed() {
         fs::create_dir_all(&directory).unwrap();
         (0..FILES).for_each(|file| drop(fs::File::create(directory.join(file.to_string())).unwrap()));
     }
-    let options = Options::of_words(&["--sync", "--delete"]).unwrap();
+    let options = TransferOptions::of_words(&["--sync", "--delete"]).unwrap();
     let id = fleet.submit("a/tree/", "b/there", options).id;
     // All of them, and "empty" once it is there.
     while fs::read_dir(&there).unwrap().count() >= DIRECTORIES {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let order = |order| fleet.runtime.block_on(fleet.control.order("alice", &id, order)).unwrap();
-    order(Order::Pause);
+    order(TransferOrder::Pause);
     std::thread::sleep(std::time::Duration::from_secs(4));
     let (full, all) = gone(&there, FILES);
     assert!(all > 0, "it was over before it was paused");
     assert!(full + 1 >= all, "{full} of {all} are as they were");
     std::thread::sleep(std::time::Duration::from_secs(2));
     assert_eq!(gone(&there, FILES), (full, all), "it goes on though it is paused");
-    order(Order::Resume);
+    order(TransferOrder::Resume);
     let record = fleet.done(&id);
     assert_eq!((gone(&there, FILES), record.tally.entries_failed), ((0, 0), 0), "{record:#?}");
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_register::control::{Control, ControlError};
+use carrack_register::control::{ControlError, TransferControl};
 use carrack_register::records::TransferRecord;
 
 use crate::support::PATIENCE;

@@ -4,35 +4,35 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_cluster::bus::Bus;
-use carrack_cluster::log::{Log, LogEntry};
-use carrack_cluster::pairs::{Pair, Pairs, Whose};
-use carrack_cluster::queue::{Queue, ScanHead};
-use carrack_cluster::transfers::Transfers;
-use carrack_register::control::{Control, ControlError};
-use carrack_register::records::{Options, RECORD_VERSION, TransferState, now_ms};
+use carrack_cluster::bus::NatsBus;
+use carrack_cluster::log::{LogEntry, TransferLog};
+use carrack_cluster::pairs::{PairFilter, PairRecord, PairStore};
+use carrack_cluster::queue::{ScanHead, TransferQueue};
+use carrack_cluster::transfers::TransferStore;
+use carrack_register::control::{ControlError, TransferControl};
+use carrack_register::records::{RECORD_VERSION, TransferOptions, TransferState, now_ms};
 use futures_util::TryStreamExt;
 
 use crate::support::{PATIENCE, transfer};
 use crate::whole::Fleet;
 
 /// Everything that a transfer can have on NATS, but for its record.
-async fn leave_work(bus: &Bus, id: &str) {
-    let queue = Queue::open(bus, id).await.unwrap();
+async fn leave_work(bus: &NatsBus, id: &str) {
+    let queue = TransferQueue::open(bus, id).await.unwrap();
     queue.prepare(Duration::from_secs(30)).await.unwrap();
     queue.publish_scan(&ScanHead { version: RECORD_VERSION, attempt: 1 }).await.unwrap();
     let mut publisher = queue.publisher();
     publisher.publish_large(1, 0, b"large".to_vec()).await.unwrap();
     publisher.flush().await.unwrap();
     let note = LogEntry::Note { by: "m".into(), text: "late".into() };
-    Log::open(bus, id).unwrap().append(&note).await.unwrap();
+    TransferLog::open(bus, id).unwrap().append(&note).await.unwrap();
     let (source, sink) = ("m1".to_owned(), "m2".to_owned());
-    let pair = Pair { version: RECORD_VERSION, transfer: id.into(), number: 0, source, sink };
-    Pairs::open(bus).await.unwrap().put(&pair).await.unwrap();
+    let pair = PairRecord { version: RECORD_VERSION, transfer: id.into(), number: 0, source, sink };
+    PairStore::open(bus).await.unwrap().put(&pair).await.unwrap();
 }
 
 /// Messages of a transfer, its queues and its pairs.
-async fn left(bus: &Bus, url: &str, id: &str) -> (u64, usize, usize) {
+async fn left(bus: &NatsBus, url: &str, id: &str) -> (u64, usize, usize) {
     let context = async_nats::jetstream::new(async_nats::connect(url).await.unwrap());
     let mut messages = 0;
     for (stream, filter) in
@@ -44,7 +44,7 @@ async fn left(bus: &Bus, url: &str, id: &str) -> (u64, usize, usize) {
     }
     let work = context.get_stream("carrack_work").await.unwrap();
     let consumers: Vec<String> = work.consumer_names().try_collect().await.unwrap();
-    let pairs = Pairs::open(bus).await.unwrap().list(Whose::Transfer(id)).await.unwrap();
+    let pairs = PairStore::open(bus).await.unwrap().list(PairFilter::Transfer(id)).await.unwrap();
     (messages, consumers.iter().filter(|name| name.starts_with(id)).count(), pairs.len())
 }
 
@@ -58,7 +58,7 @@ fn what_was_over_long_ago_is_removed_and_what_is_needed_is_not() {
         ["0000000000000001", "0000000000000002", "0000000000000003", "0000000000000004", "0000000000000005"];
     let bus = fleet.runtime.block_on(async {
         let bus = fleet.nats.bus().await;
-        let transfers = Transfers::open(&bus).await.unwrap();
+        let transfers = TransferStore::open(&bus).await.unwrap();
         for (id, ended_ms) in
             [(old, Some(now_ms() - 31 * day)), (young, Some(now_ms() - 29 * day)), (fresh, Some(now_ms()))]
         {
@@ -106,7 +106,7 @@ fn a_transfer_that_is_done_is_forgotten_in_time() {
         fleet.mover("b", 2),
     );
     fs::write(fleet.at("a/file"), b"content").unwrap();
-    let id = fleet.submit("a/file", "b/file", Options::default()).id;
+    let id = fleet.submit("a/file", "b/file", TransferOptions::default()).id;
     let ended_ms = fleet.done(&id).ended_ms.unwrap();
     let began = Instant::now();
     while fleet.runtime.block_on(fleet.control.transfer(&id)).is_ok() {
@@ -126,7 +126,7 @@ fn the_order_of_submission_is_made_again_where_it_was_lost() {
     let url = fleet.nats.urls[0].clone();
     fleet.runtime.block_on(async {
         let bus = fleet.nats.bus().await;
-        let transfers = Transfers::open(&bus).await.unwrap();
+        let transfers = TransferStore::open(&bus).await.unwrap();
         for (submitted_ms, id) in (1..).zip(ids) {
             transfers.create(&transfer(id, submitted_ms)).await.unwrap();
         }

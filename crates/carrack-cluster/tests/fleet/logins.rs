@@ -6,9 +6,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use carrack_cluster::bus::{Bus, BusOptions, Login, Tls};
+use carrack_cluster::bus::{BusOptions, NatsBus, NatsLogin, NatsTls};
 use carrack_cluster::error::BusError;
-use carrack_trust::{Authority, CLIENT_LIFETIME, KeyKind, SERVER_LIFETIME, Use};
+use carrack_trust::{CLIENT_LIFETIME, CertificateAuthority, CertificateUse, KeyKind, SERVER_LIFETIME};
 use nkeys::KeyPair;
 
 use crate::support::{Server, free_ports, server_program, until};
@@ -27,10 +27,10 @@ impl Site {
         let now = SystemTime::now();
         for name in ["ours", "theirs"] {
             let directory = site.at(name);
-            let authority = Authority::init(&directory, name, KeyKind::P256, now).unwrap();
-            let server = Use::Server { names: vec!["localhost".to_owned()] };
+            let authority = CertificateAuthority::init(&directory, name, KeyKind::P256, now).unwrap();
+            let server = CertificateUse::Server { names: vec!["localhost".to_owned()] };
             authority.issue("server", &server, SERVER_LIFETIME, &directory, now).unwrap();
-            let client = Use::Client { subject: "mover".to_owned() };
+            let client = CertificateUse::Client { subject: "mover".to_owned() };
             authority.issue("client", &client, CLIENT_LIFETIME, &directory, now).unwrap();
         }
         Some(site)
@@ -61,28 +61,28 @@ impl Site {
         format!("tls {{ cert_file: {cert:?}, key_file: {key:?}, ca_file: {ca:?}{more} }}")
     }
 
-    fn options(&self, scheme: &str, login: Login, tls: Tls) -> BusOptions {
+    fn options(&self, scheme: &str, login: NatsLogin, tls: NatsTls) -> BusOptions {
         let servers = vec![format!("{scheme}://localhost:{}", self.port)];
         BusOptions { servers, login, tls, ..BusOptions::default() }
     }
 
-    fn trusting(&self, authority: &str, identity: Option<&str>) -> Tls {
+    fn trusting(&self, authority: &str, identity: Option<&str>) -> NatsTls {
         let identity = identity.map(|identity| {
             (self.at(&format!("{identity}/client.pem")), self.at(&format!("{identity}/client-key.pem")))
         });
-        Tls { required: true, ca: Some(self.at(&format!("{authority}/ca.pem"))), identity }
+        NatsTls { required: true, ca: Some(self.at(&format!("{authority}/ca.pem"))), identity }
     }
 }
 
 /// It is let in, and can do what a manager does.
 async fn works(options: &BusOptions) {
-    let bus = Bus::connect(options).await.unwrap_or_else(|error| panic!("{error}: {:?}", error.hint()));
+    let bus = NatsBus::connect(options).await.unwrap_or_else(|error| panic!("{error}: {:?}", error.hint()));
     bus.prepare(None).await.unwrap();
 }
 
 /// It is not, and is told what to do.
 async fn is_told(options: &BusOptions, hint: &str) {
-    let error = Bus::connect(options).await.err().expect("it is not let in");
+    let error = NatsBus::connect(options).await.err().expect("it is not let in");
     let told = error.hint().unwrap_or_default();
     assert!(matches!(error, BusError::Connect { .. }) && told.contains(hint), "{error}; hint: {told}");
 }
@@ -91,23 +91,23 @@ async fn is_told(options: &BusOptions, hint: &str) {
 async fn the_server_is_believed_by_its_ca_and_its_name() {
     let Some(site) = Site::new() else { return };
     let server = site.start(&site.tls(""));
-    let options = |scheme, tls| site.options(scheme, Login::None, tls);
+    let options = |scheme, tls| site.options(scheme, NatsLogin::None, tls);
     works(&options("tls", site.trusting("ours", None))).await;
     // The CA alone says that there has to be TLS.
     works(&options("nats", site.trusting("ours", None))).await;
     is_told(&options("tls", site.trusting("theirs", None)), "--nats-ca").await;
-    is_told(&options("tls", Tls::default()), "--nats-ca").await;
+    is_told(&options("tls", NatsTls::default()), "--nats-ca").await;
     let by_address = BusOptions {
         servers: vec![format!("tls://127.0.0.1:{}", site.port)],
         ..options("tls", site.trusting("ours", None))
     };
     is_told(&by_address, "as its certificate does").await;
-    let nowhere = Tls { ca: Some(site.at("nowhere.pem")), ..Tls::default() };
-    let error = Bus::connect(&options("tls", nowhere)).await.err().unwrap();
+    let nowhere = NatsTls { ca: Some(site.at("nowhere.pem")), ..NatsTls::default() };
+    let error = NatsBus::connect(&options("tls", nowhere)).await.err().unwrap();
     assert!(matches!(&error, BusError::Material { path, .. } if path.ends_with("nowhere.pem")), "{error}");
 
     // What is connected goes on with the next server, as the first connection was made.
-    let bus = Bus::connect(&options("tls", site.trusting("ours", None))).await.unwrap();
+    let bus = NatsBus::connect(&options("tls", site.trusting("ours", None))).await.unwrap();
     drop(server);
     until("silence", || bus.silent_for().is_some()).await;
     let _server = site.start(&site.tls(""));
@@ -118,7 +118,7 @@ async fn the_server_is_believed_by_its_ca_and_its_name() {
     let plain = Site::new().unwrap();
     let _server = plain.start("");
     let tls = plain.trusting("ours", None);
-    assert!(Bus::connect(&plain.options("tls", Login::None, tls)).await.is_err());
+    assert!(NatsBus::connect(&plain.options("tls", NatsLogin::None, tls)).await.is_err());
 }
 
 #[tokio::test]
@@ -126,37 +126,37 @@ async fn a_client_is_believed_by_its_certificate() {
     let Some(site) = Site::new() else { return };
     let users = "authorization { users: [ { user: \"CN=mover\" } ] }";
     let _server = site.start(&format!("{}\n{users}", site.tls(", verify_and_map: true")));
-    let with = |identity| site.options("tls", Login::None, site.trusting("ours", identity));
+    let with = |identity| site.options("tls", NatsLogin::None, site.trusting("ours", identity));
     works(&with(Some("ours"))).await;
     is_told(&with(None), "--nats-cert").await;
     is_told(&with(Some("theirs")), "--nats-cert").await;
     // The key of another certificate.
-    let mixed = Tls {
+    let mixed = NatsTls {
         identity: Some((site.at("ours/client.pem"), site.at("theirs/client-key.pem"))),
         ..site.trusting("ours", None)
     };
-    is_told(&site.options("tls", Login::None, mixed), "--nats-key").await;
+    is_told(&site.options("tls", NatsLogin::None, mixed), "--nats-key").await;
 }
 
 #[tokio::test]
 async fn passwords_and_tokens_are_of_files() {
     let Some(site) = Site::new() else { return };
     let [right, wrong] = [site.file("right", "secret\n"), site.file("wrong", "guess\n")];
-    let password = |file: &PathBuf| Login::Password { user: "mover".into(), file: file.clone() };
+    let password = |file: &PathBuf| NatsLogin::Password { user: "mover".into(), file: file.clone() };
     let options = |login| site.options("tls", login, site.trusting("ours", None));
     let user = "authorization { users: [ { user: mover, password: secret } ] }";
     let server = site.start(&format!("{}\n{user}", site.tls("")));
     works(&options(password(&right))).await;
     is_told(&options(password(&wrong)), "another secret").await;
-    is_told(&options(Login::None), "--nats-creds").await;
+    is_told(&options(NatsLogin::None), "--nats-creds").await;
     drop(server);
 
     let _server = site.start(&format!("{}\nauthorization {{ token: secret }}", site.tls("")));
-    works(&options(Login::Token(right.clone()))).await;
-    is_told(&options(Login::Token(wrong)), "another secret").await;
-    is_told(&options(Login::None), "--nats-token-file").await;
-    let empty = Login::Token(site.file("empty", "\n"));
-    let error = Bus::connect(&options(empty)).await.err().unwrap();
+    works(&options(NatsLogin::Token(right.clone()))).await;
+    is_told(&options(NatsLogin::Token(wrong)), "another secret").await;
+    is_told(&options(NatsLogin::None), "--nats-token-file").await;
+    let empty = NatsLogin::Token(site.file("empty", "\n"));
+    let error = NatsBus::connect(&options(empty)).await.err().unwrap();
     assert!(matches!(error, BusError::Material { .. }), "{error}");
 }
 
@@ -165,14 +165,14 @@ async fn a_seed_signs_what_the_server_asks() {
     let Some(site) = Site::new() else { return };
     let [ours, other] = [KeyPair::new_user(), KeyPair::new_user()];
     let seed =
-        |name: &str, key: &KeyPair| Login::Seed(site.file(name, &format!("{}\n", key.seed().unwrap())));
+        |name: &str, key: &KeyPair| NatsLogin::Seed(site.file(name, &format!("{}\n", key.seed().unwrap())));
     let options = |login| site.options("tls", login, site.trusting("ours", None));
     let users = format!("authorization {{ users: [ {{ nkey: {} }} ] }}", ours.public_key());
     let _server = site.start(&format!("{}\n{users}", site.tls("")));
     works(&options(seed("ours.nk", &ours))).await;
     is_told(&options(seed("other.nk", &other)), "another secret").await;
-    is_told(&options(Login::Seed(site.file("none.nk", "password\n"))), "begins with SU").await;
-    is_told(&options(Login::None), "--nats-seed").await;
+    is_told(&options(NatsLogin::Seed(site.file("none.nk", "password\n"))), "begins with SU").await;
+    is_told(&options(NatsLogin::None), "--nats-seed").await;
 }
 
 #[tokio::test]
@@ -198,15 +198,15 @@ async fn credentials_are_of_an_operators_account() {
     let limits = r#""subs":-1,"data":-1,"payload":-1"#;
     let creds = |name: &str, signed_by: &KeyPair, seed: &KeyPair| {
         let text = credentials(&token(signed_by, &user, "user", limits), &seed.seed().unwrap());
-        Login::Credentials(site.file(name, &text))
+        NatsLogin::Credentials(site.file(name, &text))
     };
     works(&options(creds("ours.creds", &account, &user))).await;
     // Of an account that the server does not know, and with a seed that is not the user's.
     is_told(&options(creds("stranger.creds", &KeyPair::new_account(), &user)), "another secret").await;
     is_told(&options(creds("thief.creds", &account, &KeyPair::new_user())), "another secret").await;
-    is_told(&options(Login::None), "--nats-creds").await;
-    let broken = Login::Credentials(site.file("broken.creds", "eyJ0\n"));
-    let error = Bus::connect(&options(broken)).await.err().unwrap();
+    is_told(&options(NatsLogin::None), "--nats-creds").await;
+    let broken = NatsLogin::Credentials(site.file("broken.creds", "eyJ0\n"));
+    let error = NatsBus::connect(&options(broken)).await.err().unwrap();
     assert!(matches!(&error, BusError::Material { path, .. } if path.ends_with("broken.creds")), "{error}");
 }
 

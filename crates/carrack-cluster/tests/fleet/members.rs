@@ -2,15 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use carrack_cluster::asks::{Answer, Ask, AskError, Looked, ask, serve_asks};
 use carrack_cluster::bus::LEASE;
-use carrack_cluster::curves::{CurvePoint, CurveRecord, Curves};
+use carrack_cluster::curves::{CurveRecord, CurveStore, PairCurvePoint};
 use carrack_cluster::error::BusError;
-use carrack_cluster::lease::{Lease, Leases, RenewError};
-use carrack_cluster::pairs::{Pair, PairChange, PairKey, Pairs, Whose};
-use carrack_cluster::registry::{Movers, Registration};
+use carrack_cluster::lease::{LeaseTable, RenewError, TransferLease};
+use carrack_cluster::mover_requests::{
+    MoverReply, MoverRequest, MoverRequestError, PathReply, ask, serve_asks,
+};
+use carrack_cluster::pairs::{PairChange, PairFilter, PairKey, PairRecord, PairStore};
+use carrack_cluster::registry::{MoverRegistration, MoverTable};
 use carrack_cluster::reports::{PairReport, report, reports};
-use carrack_cluster::transfers::{FindError, TransferChange, Transfers, new_id};
+use carrack_cluster::transfers::{FindError, TransferChange, TransferStore, new_id};
 use carrack_register::records::{MoverState, RECORD_VERSION, TransferState};
 use futures_util::StreamExt;
 
@@ -20,10 +22,10 @@ use crate::support::{PATIENCE, mover, nats, transfer, until};
 async fn movers_come_change_leave_and_are_missed() {
     let Some(nats) = nats(1) else { return };
     let (bus, far) = (nats.bus().await, nats.bus().await);
-    let movers = Movers::follow(&far).await.unwrap();
+    let movers = MoverTable::follow(&far).await.unwrap();
     assert!(movers.all().is_empty());
-    let one = Registration::start(&bus, mover("m1", "a")).await.unwrap();
-    let two = Registration::start(&bus, mover("m2", "b")).await.unwrap();
+    let one = MoverRegistration::start(&bus, mover("m1", "a")).await.unwrap();
+    let two = MoverRegistration::start(&bus, mover("m2", "b")).await.unwrap();
     until("both", || movers.all().len() == 2).await;
     assert_eq!(movers.at("a").len(), 1);
     one.update(|record| record.state = MoverState::Busy);
@@ -32,7 +34,7 @@ async fn movers_come_change_leave_and_are_missed() {
     tokio::time::sleep(LEASE + Duration::from_secs(1)).await;
     assert_eq!(movers.all().len(), 2);
     assert!(one.confirmed_for() < LEASE);
-    assert_eq!(Movers::list(&bus).await.unwrap().len(), 2);
+    assert_eq!(MoverTable::list(&bus).await.unwrap().len(), 2);
     // One says that it leaves, the other one does not.
     two.leave().await.unwrap();
     until("its leave", || movers.get("m2").is_none()).await;
@@ -40,16 +42,16 @@ async fn movers_come_change_leave_and_are_missed() {
     drop(one);
     until("its end", || movers.get("m1").is_none()).await;
     assert!(dropped.elapsed() > Duration::from_secs(2), "{:?}", dropped.elapsed());
-    assert!(Registration::start(&bus, mover("m.1", "a")).await.is_err());
+    assert!(MoverRegistration::start(&bus, mover("m.1", "a")).await.is_err());
 }
 
 #[tokio::test]
 async fn the_map_of_movers_outlives_a_server() {
     let Some(nats) = nats(1) else { return };
     let (bus, far) = (nats.bus().await, nats.bus().await);
-    let movers = Movers::follow(&far).await.unwrap();
-    let stays = Registration::start(&bus, mover("stays", "a")).await.unwrap();
-    let goes = Registration::start(&bus, mover("goes", "a")).await.unwrap();
+    let movers = MoverTable::follow(&far).await.unwrap();
+    let stays = MoverRegistration::start(&bus, mover("stays", "a")).await.unwrap();
+    let goes = MoverRegistration::start(&bus, mover("goes", "a")).await.unwrap();
     until("both", || movers.all().len() == 2).await;
     nats.stop(1);
     drop(goes);
@@ -57,7 +59,7 @@ async fn the_map_of_movers_outlives_a_server() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(movers.all().len(), 2);
     nats.start(1);
-    let late = Registration::start(&nats.bus().await, mover("late", "b")).await.unwrap();
+    let late = MoverRegistration::start(&nats.bus().await, mover("late", "b")).await.unwrap();
     until("who came", || movers.get("late").is_some()).await;
     until("who went", || movers.get("goes").is_none()).await;
     assert!(movers.get("stays").is_some());
@@ -68,23 +70,23 @@ async fn the_map_of_movers_outlives_a_server() {
 async fn a_transfer_has_one_owner_and_is_free_seconds_after_its_end() {
     let Some(nats) = nats(1) else { return };
     let (bus, far) = (nats.bus().await, nats.bus().await);
-    let leases = Leases::follow(&far).await.unwrap();
-    let mut one = Lease::acquire(&bus, "t1", "manager-1").await.unwrap().unwrap();
-    assert!(Lease::acquire(&far, "t1", "manager-2").await.unwrap().is_none());
+    let leases = LeaseTable::follow(&far).await.unwrap();
+    let mut one = TransferLease::acquire(&bus, "t1", "manager-1").await.unwrap().unwrap();
+    assert!(TransferLease::acquire(&far, "t1", "manager-2").await.unwrap().is_none());
     until("the owner", || leases.owner("t1").is_some_and(|lease| lease.manager == "manager-1")).await;
     one.renew().await.unwrap();
     assert!(one.is_sure());
     // Released: free at once.
     one.release().await.unwrap();
     until("its release", || leases.owner("t1").is_none()).await;
-    let mut two = Lease::acquire(&far, "t1", "manager-2").await.unwrap().unwrap();
+    let mut two = TransferLease::acquire(&far, "t1", "manager-2").await.unwrap().unwrap();
     let renewed = Instant::now();
     two.renew().await.unwrap();
     // Not renewed: free when it has ended, and the one who slept has lost it.
     until("its end", || leases.owner("t1").is_none()).await;
     assert!(renewed.elapsed() > Duration::from_secs(3), "{:?}", renewed.elapsed());
     assert!(!two.is_sure());
-    let mut three = Lease::acquire(&bus, "t1", "manager-1").await.unwrap().unwrap();
+    let mut three = TransferLease::acquire(&bus, "t1", "manager-1").await.unwrap().unwrap();
     assert!(matches!(two.renew().await, Err(RenewError::Lost(_))));
     three.renew().await.unwrap();
 }
@@ -93,7 +95,7 @@ async fn a_transfer_has_one_owner_and_is_free_seconds_after_its_end() {
 async fn transfers_are_made_once_and_changed_by_turns() {
     let Some(nats) = nats(1) else { return };
     let bus = nats.bus().await;
-    let transfers = Transfers::open(&bus).await.unwrap();
+    let transfers = TransferStore::open(&bus).await.unwrap();
     let (old, new) = ("0a00000000000001", "0a00000000000002");
     transfers.create(&transfer(old, 1)).await.unwrap();
     assert!(matches!(transfers.create(&transfer(old, 9)).await, Err(BusError::Exists(_))));
@@ -142,7 +144,7 @@ async fn transfers_are_made_once_and_changed_by_turns() {
 }
 
 /// Creates transfers of these numbers, each of which is its id and when it was submitted, many at the same time.
-async fn create_all(transfers: &Transfers, numbers: std::ops::Range<u64>) {
+async fn create_all(transfers: &TransferStore, numbers: std::ops::Range<u64>) {
     let create = |number: u64| {
         let transfers = transfers.clone();
         async move { transfers.create(&transfer(&format!("{number:016x}"), number)).await.unwrap() }
@@ -151,7 +153,7 @@ async fn create_all(transfers: &Transfers, numbers: std::ops::Range<u64>) {
 }
 
 /// All ids, page by page.
-async fn in_pages(transfers: &Transfers, limit: usize, mut each: impl AsyncFnMut(&str)) -> Vec<String> {
+async fn in_pages(transfers: &TransferStore, limit: usize, mut each: impl AsyncFnMut(&str)) -> Vec<String> {
     let mut ids: Vec<String> = Vec::new();
     loop {
         let page = transfers.list(limit, ids.last().map(|id| &**id)).await.unwrap();
@@ -165,7 +167,7 @@ async fn in_pages(transfers: &Transfers, limit: usize, mut each: impl AsyncFnMut
 async fn each_transfer_is_listed_once_and_the_latest_first_whatever_changes_meanwhile() {
     let Some(nats) = nats(1) else { return };
     let bus = nats.bus().await;
-    let transfers = Transfers::open(&bus).await.unwrap();
+    let transfers = TransferStore::open(&bus).await.unwrap();
     // More than what is read at once, of the order as of the records.
     create_all(&transfers, 0..2_100).await;
     let whole: Vec<String> =
@@ -201,8 +203,8 @@ async fn each_transfer_is_listed_once_and_the_latest_first_whatever_changes_mean
 async fn pairs_are_seen_by_their_mover_and_their_transfer() {
     let Some(nats) = nats(1) else { return };
     let (bus, far) = (nats.bus().await, nats.bus().await);
-    let pairs = Pairs::open(&bus).await.unwrap();
-    let pair = |source: &str, transfer: &str, number| Pair {
+    let pairs = PairStore::open(&bus).await.unwrap();
+    let pair = |source: &str, transfer: &str, number| PairRecord {
         version: RECORD_VERSION,
         transfer: transfer.into(),
         number,
@@ -210,21 +212,21 @@ async fn pairs_are_seen_by_their_mover_and_their_transfer() {
         sink: "s".into(),
     };
     pairs.put(&pair("m1", "t1", 0)).await.unwrap();
-    let far_pairs = Pairs::open(&far).await.unwrap();
-    let mut watch = std::pin::pin!(far_pairs.watch(Whose::Mover("m1")).await.unwrap());
+    let far_pairs = PairStore::open(&far).await.unwrap();
+    let mut watch = std::pin::pin!(far_pairs.watch(PairFilter::Mover("m1")).await.unwrap());
     assert_eq!(watch.next().await, Some(PairChange::All(vec![pair("m1", "t1", 0)])));
     pairs.put(&pair("m2", "t1", 1)).await.unwrap();
     pairs.put(&pair("m1", "t2", 0)).await.unwrap();
     assert_eq!(watch.next().await, Some(PairChange::Put(pair("m1", "t2", 0))));
-    let of_t1 = pairs.list(Whose::Transfer("t1")).await.unwrap();
+    let of_t1 = pairs.list(PairFilter::Transfer("t1")).await.unwrap();
     assert_eq!(of_t1, [pair("m1", "t1", 0), pair("m2", "t1", 1)]);
     assert_eq!(pairs.remove_all("t1").await.unwrap(), 2);
     assert_eq!(watch.next().await, Some(PairChange::Gone(PairKey::of(&pair("m1", "t1", 0)))));
-    assert_eq!(pairs.list(Whose::Everybody).await.unwrap(), [pair("m1", "t2", 0)]);
+    assert_eq!(pairs.list(PairFilter::Everybody).await.unwrap(), [pair("m1", "t2", 0)]);
 
-    let curves = Curves::open(&bus).await.unwrap();
+    let curves = CurveStore::open(&bus).await.unwrap();
     assert_eq!(curves.get("a", "b").await.unwrap(), None);
-    let curve = CurveRecord::new(vec![CurvePoint { pairs: 2, bytes_per_s: 7 }], 1);
+    let curve = CurveRecord::new(vec![PairCurvePoint { pairs: 2, bytes_per_s: 7 }], 1);
     curves.put("a", "b", &curve).await.unwrap();
     assert_eq!(curves.get("a", "b").await.unwrap(), Some(curve));
 }
@@ -233,26 +235,27 @@ async fn pairs_are_seen_by_their_mover_and_their_transfer() {
 async fn questions_are_answered_refused_or_nobodys() {
     let Some(nats) = nats(1) else { return };
     let (bus, far) = (nats.bus().await, nats.bus().await);
-    let look = |path: &str| Ask::Look { path: path.into() };
-    assert!(matches!(ask(&bus, "m1", &look("/x"), PATIENCE).await, Err(AskError::Nobody(_))));
-    let looked = Looked { exists: true, is_directory: false, size: 7, is_link: false, parent_exists: true };
-    let answer = Answer::Looked(looked);
+    let look = |path: &str| MoverRequest::Look { path: path.into() };
+    assert!(matches!(ask(&bus, "m1", &look("/x"), PATIENCE).await, Err(MoverRequestError::Nobody(_))));
+    let looked =
+        PathReply { exists: true, is_directory: false, size: 7, is_link: false, parent_exists: true };
+    let answer = MoverReply::Looked(looked);
     let said = answer.clone();
     let server = serve_asks(&far, "m1", move |asked| {
         let said = said.clone();
         Box::pin(async move {
             match asked {
-                Ask::Look { path } if path == "/slow" => std::future::pending().await,
-                Ask::Look { path } if path == "/bad" => Answer::Failed("no such disk".into()),
-                Ask::Look { .. } => said,
-                _ => Answer::Noted,
+                MoverRequest::Look { path } if path == "/slow" => std::future::pending().await,
+                MoverRequest::Look { path } if path == "/bad" => MoverReply::Failed("no such disk".into()),
+                MoverRequest::Look { .. } => said,
+                _ => MoverReply::Noted,
             }
         })
     });
     let server = server.await.unwrap();
     assert_eq!(ask(&bus, "m1", &look("/x"), PATIENCE).await.unwrap(), answer);
     let within = Duration::from_millis(300);
-    assert!(matches!(ask(&bus, "m1", &look("/slow"), within).await, Err(AskError::Silent { .. })));
+    assert!(matches!(ask(&bus, "m1", &look("/slow"), within).await, Err(MoverRequestError::Silent { .. })));
     let failed = ask(&bus, "m1", &look("/bad"), PATIENCE).await.unwrap_err();
     assert!(failed.to_string().contains("no such disk"));
     drop(server);

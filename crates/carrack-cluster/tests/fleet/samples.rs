@@ -4,19 +4,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carrack_cluster::asks::{Answer, Ask, Looked, ask, serve_asks};
-use carrack_cluster::bus::{Bus, BusOptions, Login};
+use carrack_cluster::bus::{BusOptions, NatsBus, NatsLogin};
 use carrack_cluster::error::BusError;
-use carrack_cluster::lease::{Lease, Leases};
+use carrack_cluster::lease::{LeaseTable, TransferLease};
 use carrack_cluster::leftovers::LEFTOVERS_KEPT;
-use carrack_cluster::log::{Log, LogEntry, Logged};
+use carrack_cluster::log::{FollowedEntry, LogEntry, TransferLog};
 use carrack_cluster::manager::{self, ManagerOptions};
-use carrack_cluster::pairs::{Pairs, Whose};
-use carrack_cluster::queue::{ChunkHead, ChunkKind, Queue, ScanHead};
-use carrack_cluster::registry::{Movers, Registration};
+use carrack_cluster::mover_requests::{MoverReply, MoverRequest, PathReply, ask, serve_asks};
+use carrack_cluster::pairs::{PairFilter, PairStore};
+use carrack_cluster::queue::{ChunkAction, ChunkHead, ScanHead, TransferQueue};
+use carrack_cluster::registry::{MoverRegistration, MoverTable};
 use carrack_cluster::reports::{PairReport, report, reports};
 use carrack_cluster::sharing::{SiteTargetsError, site_targets};
-use carrack_cluster::transfers::Transfers;
+use carrack_cluster::transfers::TransferStore;
 use carrack_register::records::{RECORD_VERSION, TransferState};
 use carrack_sharing::SiteSharing;
 use futures_util::StreamExt;
@@ -65,15 +65,15 @@ impl Samples {
     fn options(&self, role: &str, port: u16, domain: Option<&str>) -> BusOptions {
         BusOptions {
             servers: vec![format!("nats://127.0.0.1:{port}")],
-            login: Login::Password { user: role.into(), file: self.0.path().join(role) },
+            login: NatsLogin::Password { user: role.into(), file: self.0.path().join(role) },
             inbox: Some(format!("_INBOX_{role}")),
             domain: domain.map(str::to_owned),
             ..BusOptions::default()
         }
     }
 
-    async fn bus(&self, role: &str, port: u16, domain: Option<&str>) -> Bus {
-        Bus::connect(&self.options(role, port, domain)).await.unwrap()
+    async fn bus(&self, role: &str, port: u16, domain: Option<&str>) -> NatsBus {
+        NatsBus::connect(&self.options(role, port, domain)).await.unwrap()
     }
 }
 
@@ -104,21 +104,22 @@ async fn each_role_can_do_its_work_and_no_more() {
         assert!(matches!(error, BusError::Refused { .. }), "{error}");
         assert!(error.hint().is_some());
     };
-    let registers = async { Registration::start(&user, crate::support::mover("fake", "a")).await.map(drop) };
+    let registers =
+        async { MoverRegistration::start(&user, crate::support::mover("fake", "a")).await.map(drop) };
     let works = async {
-        let mut publisher = Queue::open(&user, ID).await?.publisher();
+        let mut publisher = TransferQueue::open(&user, ID).await?.publisher();
         publisher.publish_scan(&ScanHead { version: RECORD_VERSION, attempt: 9 }).await
     };
     let logs = async {
         let note = LogEntry::Note { by: "user".into(), text: String::new() };
-        Log::open(&user, ID)?.append(&note).await.map(drop)
+        TransferLog::open(&user, ID)?.append(&note).await.map(drop)
     };
-    let follows = async { Movers::follow(&user).await.map(drop) };
+    let follows = async { MoverTable::follow(&user).await.map(drop) };
     let writes = async {
-        let transfers = Transfers::open(&observer).await?;
+        let transfers = TransferStore::open(&observer).await?;
         transfers.create(&transfer("00000000000000aa", 1)).await.map(drop)
     };
-    let leases = async { Lease::acquire(&mover, ID, "mover").await.map(drop) };
+    let leases = async { TransferLease::acquire(&mover, ID, "mover").await.map(drop) };
     let looks = async {
         site_targets(&mover, "east", "").await.map(drop).map_err(|error| match error {
             SiteTargetsError::Bus(error) => error,
@@ -129,21 +130,21 @@ async fn each_role_can_do_its_work_and_no_more() {
     for done in [a, b, c, d, e, f, g] {
         refused(done);
     }
-    assert!(Movers::list(&manager).await.unwrap().iter().all(|mover| mover.id != "fake"));
-    assert_eq!(Transfers::open(&manager).await.unwrap().list(9, None).await.unwrap().len(), 1);
+    assert!(MoverTable::list(&manager).await.unwrap().iter().all(|mover| mover.id != "fake"));
+    assert_eq!(TransferStore::open(&manager).await.unwrap().list(9, None).await.unwrap().len(), 1);
 
     let wrong = BusOptions {
-        login: Login::Password { user: "manager".into(), file: samples.0.path().join("mover") },
+        login: NatsLogin::Password { user: "manager".into(), file: samples.0.path().join("mover") },
         ..samples.options("manager", port, None)
     };
-    let error = Bus::connect(&wrong).await.err().unwrap();
+    let error = NatsBus::connect(&wrong).await.err().unwrap();
     assert!(error.hint().unwrap().contains("credentials"), "{error}");
 }
 
 /// A manager may remove what was over long ago, and show the targets of the site that it shares out.
-async fn forgets_and_shows(options: BusOptions, user: &Bus, observer: &Bus) {
+async fn forgets_and_shows(options: BusOptions, user: &NatsBus, observer: &NatsBus) {
     let old = "00000000000000ff";
-    let transfers = Transfers::open(user).await.unwrap();
+    let transfers = TransferStore::open(user).await.unwrap();
     let mut record = transfer(old, 1);
     (record.state, record.ended_ms) = (TransferState::Done, Some(1));
     transfers.create(&record).await.unwrap();
@@ -175,33 +176,33 @@ async fn forgets_and_shows(options: BusOptions, user: &Bus, observer: &Bus) {
 }
 
 /// A transfer's way, each step by its role.
-async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &Bus) {
-    let transfers = Transfers::open(user).await.unwrap();
+async fn everybody_works(mover_bus: &NatsBus, manager: &NatsBus, user: &NatsBus, observer: &NatsBus) {
+    let transfers = TransferStore::open(user).await.unwrap();
     transfers.create(&transfer(ID, 1)).await.unwrap();
     transfers.update(ID, |record| record.reason = "new".into()).await.unwrap();
     assert_eq!(transfers.list(9, None).await.unwrap().len(), 1);
 
-    let movers = Movers::follow(manager).await.unwrap();
-    let registration = Registration::start(mover_bus, mover("m1", "west")).await.unwrap();
+    let movers = MoverTable::follow(manager).await.unwrap();
+    let registration = MoverRegistration::start(mover_bus, mover("m1", "west")).await.unwrap();
     until("the mover", || movers.get("m1").is_some()).await;
     for bus in [user, observer] {
-        assert_eq!(Movers::list(bus).await.unwrap().len(), 1);
+        assert_eq!(MoverTable::list(bus).await.unwrap().len(), 1);
     }
-    assert_eq!(Movers::follow(mover_bus).await.unwrap().all().len(), 1);
-    let leases = Leases::follow(manager).await.unwrap();
-    let mut lease = Lease::acquire(manager, ID, "g1").await.unwrap().unwrap();
+    assert_eq!(MoverTable::follow(mover_bus).await.unwrap().all().len(), 1);
+    let leases = LeaseTable::follow(manager).await.unwrap();
+    let mut lease = TransferLease::acquire(manager, ID, "g1").await.unwrap().unwrap();
     until("the lease", || leases.owner(ID).is_some()).await;
     lease.renew().await.unwrap();
 
-    let looked = Looked { exists: true, is_directory: true, size: 0, is_link: false, parent_exists: true };
-    let answer = Answer::Looked(looked);
+    let looked = PathReply { exists: true, is_directory: true, size: 0, is_link: false, parent_exists: true };
+    let answer = MoverReply::Looked(looked);
     let said = answer.clone();
     let answers = serve_asks(mover_bus, "m1", move |_| {
         let said = said.clone();
         Box::pin(async move { said })
     });
     let answers = answers.await.unwrap();
-    let look = Ask::Look { path: "/data".into() };
+    let look = MoverRequest::Look { path: "/data".into() };
     let began = Instant::now();
     let mut asked = ask(manager, "m1", &look, WAIT).await;
     // Across sites the word that somebody listens takes a moment.
@@ -211,20 +212,20 @@ async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &
     assert_eq!(asked.unwrap(), answer);
     drop(answers);
 
-    let managed = Queue::open(manager, ID).await.unwrap();
+    let managed = TransferQueue::open(manager, ID).await.unwrap();
     managed.prepare(Duration::from_secs(30)).await.unwrap();
     managed.publish_scan(&ScanHead { version: RECORD_VERSION, attempt: 1 }).await.unwrap();
-    let queue = Queue::open(mover_bus, ID).await.unwrap();
+    let queue = TransferQueue::open(mover_bus, ID).await.unwrap();
     let scan = queue.scans().next(PATIENCE).await.unwrap().unwrap();
     let mut publisher = queue.publisher();
-    let head = ChunkHead::new(1, 0, ChunkKind::Files, 1, 1);
+    let head = ChunkHead::new(1, 0, ChunkAction::Files, 1, 1);
     publisher.publish_chunk(&head, b"table".to_vec()).await.unwrap();
     publisher.publish_dirs(1, 0, b"dirs".to_vec()).await.unwrap();
     publisher.publish_large(1, 0, b"large".to_vec()).await.unwrap();
     publisher.flush().await.unwrap();
     scan.ack().await.unwrap();
-    let pairs = Pairs::open(manager).await.unwrap();
-    let pair = carrack_cluster::pairs::Pair {
+    let pairs = PairStore::open(manager).await.unwrap();
+    let pair = carrack_cluster::pairs::PairRecord {
         version: RECORD_VERSION,
         transfer: ID.into(),
         number: 0,
@@ -232,8 +233,8 @@ async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &
         sink: "m2".into(),
     };
     pairs.put(&pair).await.unwrap();
-    let mover_pairs = Pairs::open(mover_bus).await.unwrap();
-    let mut watch = std::pin::pin!(mover_pairs.watch(Whose::Mover("m1")).await.unwrap());
+    let mover_pairs = PairStore::open(mover_bus).await.unwrap();
+    let mut watch = std::pin::pin!(mover_pairs.watch(PairFilter::Mover("m1")).await.unwrap());
     assert!(watch.next().await.is_some());
     let mut heard = reports(observer, ID).await.unwrap();
     let chunk = queue.chunks().next(PATIENCE).await.unwrap().unwrap();
@@ -249,14 +250,14 @@ async fn everybody_works(mover_bus: &Bus, manager: &Bus, user: &Bus, observer: &
     };
     assert_eq!(tokio::time::timeout(PATIENCE, hearing).await.unwrap().unwrap().mover, "m1");
     let note = LogEntry::Note { by: "m1".into(), text: "moved".into() };
-    Log::open(mover_bus, ID).unwrap().append(&note).await.unwrap();
+    TransferLog::open(mover_bus, ID).unwrap().append(&note).await.unwrap();
     chunk.ack().await.unwrap();
     assert_eq!(queue.dirs(1).next().await.unwrap().unwrap(), [b"dirs".to_vec()]);
     assert_eq!(queue.read_large(1, 0).await.unwrap().unwrap(), b"large");
 
-    let log = Log::open(manager, ID).unwrap();
+    let log = TransferLog::open(manager, ID).unwrap();
     let mut follow = std::pin::pin!(log.replay_and_follow().await.unwrap());
-    assert!(matches!(follow.next().await, Some(Logged::Entry { entry, .. }) if entry == note));
+    assert!(matches!(follow.next().await, Some(FollowedEntry::Entry { entry, .. }) if entry == note));
     assert_eq!(managed.trim().await.unwrap(), 1);
     managed.remove().await.unwrap();
     log.remove().await.unwrap();
@@ -288,7 +289,7 @@ async fn the_cluster_of_three_keeps_three_copies() {
     let began = Instant::now();
     let prepared = loop {
         // Until the servers have found each other there is no JetStream.
-        let prepared = match Bus::connect(&options).await {
+        let prepared = match NatsBus::connect(&options).await {
             Ok(bus) => bus.prepare(Some(3)).await,
             Err(error) => Err(error),
         };
@@ -317,7 +318,7 @@ async fn a_mover_of_another_site_works_over_the_leaf_link_and_goes_on_when_it_wa
     manager.prepare(None).await.unwrap();
     let began = Instant::now();
     let mover_bus = loop {
-        match Bus::connect(&samples.options("mover", west_port, Some("east"))).await {
+        match NatsBus::connect(&samples.options("mover", west_port, Some("east"))).await {
             Ok(bus) => break bus,
             Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
         }
@@ -329,16 +330,16 @@ async fn a_mover_of_another_site_works_over_the_leaf_link_and_goes_on_when_it_wa
     everybody_works(&mover_bus, &manager, &user, &observer).await;
 
     // East is away, and comes back: west's mover is still connected to its own server, and goes on.
-    let queue = Queue::open(&manager, "t2").await.unwrap();
+    let queue = TransferQueue::open(&manager, "t2").await.unwrap();
     queue.prepare(Duration::from_secs(3)).await.unwrap();
     let mut publisher = queue.publisher();
     for number in 0..2 {
-        let head = ChunkHead::new(1, number, ChunkKind::Files, 1, 1);
+        let head = ChunkHead::new(1, number, ChunkAction::Files, 1, 1);
         publisher.publish_chunk(&head, Vec::new()).await.unwrap();
     }
     publisher.flush().await.unwrap();
-    let registration = Registration::start(&mover_bus, mover("m9", "west")).await.unwrap();
-    let chunks = Queue::open(&mover_bus, "t2").await.unwrap().chunks();
+    let registration = MoverRegistration::start(&mover_bus, mover("m9", "west")).await.unwrap();
+    let chunks = TransferQueue::open(&mover_bus, "t2").await.unwrap().chunks();
     let first = chunks.next(PATIENCE).await.unwrap().unwrap();
     drop(east);
     assert!(first.ack().await.is_err(), "nobody hears it");
@@ -353,7 +354,7 @@ async fn a_mover_of_another_site_works_over_the_leaf_link_and_goes_on_when_it_wa
             left -= 1;
         }
     }
-    let movers = Movers::follow(&manager).await.unwrap();
+    let movers = MoverTable::follow(&manager).await.unwrap();
     until("its record", || movers.get("m9").is_some()).await;
     registration.leave().await.unwrap();
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_cluster::bus::Bus;
+use carrack_cluster::bus::NatsBus;
 use carrack_cluster::sharing::{SiteTargetsError, site_targets};
-use carrack_plan::grants::{Class, TargetView};
-use carrack_register::records::Options;
+use carrack_plan::grants::{ClientClass, TargetView};
+use carrack_register::records::TransferOptions;
 use carrack_sharing::{SharingSettings, SiteSharing};
 use futures_util::StreamExt;
 use serde_json::Value;
@@ -72,7 +72,7 @@ fn both_ends_of_a_pair_ask_and_another_manager_takes_over() {
     let asked = Asked::follow(&fleet);
     let first = shares();
     // It has both leases before there is another one.
-    let bus = fleet.runtime.block_on(Bus::connect(&fleet.nats.options())).unwrap();
+    let bus = fleet.runtime.block_on(NatsBus::connect(&fleet.nats.options())).unwrap();
     let is_shared = |site| fleet.runtime.block_on(site_targets(&bus, site, "")).is_ok();
     let began = Instant::now();
     while !["a", "b"].into_iter().all(is_shared) {
@@ -80,7 +80,8 @@ fn both_ends_of_a_pair_ask_and_another_manager_takes_over() {
     }
     let second = shares();
     let _movers = (fleet.mover("a", 4), fleet.mover("b", 4));
-    let slow = Options::default().with("bwlimit", 4_000_000).with("chunk-size", 8 << 20).with("pairs", 1);
+    let slow =
+        TransferOptions::default().with("bwlimit", 4_000_000).with("chunk-size", 8 << 20).with("pairs", 1);
     let id = fleet.submit("a/set", "b/set", slow).id;
     asked.wait_for("both ends have answers", |epochs| {
         epochs.len() == 2 && epochs.values().all(|epochs| !epochs.is_empty())
@@ -102,14 +103,14 @@ fn both_ends_of_a_pair_ask_and_another_manager_takes_over() {
 #[test]
 fn a_transfer_has_its_class_and_everybody_can_see_that() {
     let Some(fleet) = Fleet::new() else { return };
-    let bus = fleet.runtime.block_on(Bus::connect(&fleet.nats.options())).unwrap();
+    let bus = fleet.runtime.block_on(NatsBus::connect(&fleet.nats.options())).unwrap();
     let look = |site: &str, fs: &str| fleet.runtime.block_on(site_targets(&bus, site, fs));
     let nobody = look("a", "").unwrap_err();
     assert!(matches!(&nobody, SiteTargetsError::Nobody(site) if site == "a"), "{nobody}");
     assert!(nobody.hint().unwrap().contains("--share a"));
     fs::create_dir(fleet.at("a/set")).unwrap();
     fs::write(fleet.at("a/set/one"), noise(24 * MIB, 1)).unwrap();
-    let class = Class { weight: 4, ..Class::default() };
+    let class = ClientClass { weight: 4, ..ClientClass::default() };
     let classes = BTreeMap::from([("urgent".to_owned(), class)]);
     let settings = SharingSettings { classes, ..SharingSettings::default() };
     let shares = vec![SiteSharing { settings, ..SiteSharing::by_default("a") }, SiteSharing::by_default("b")];
@@ -119,8 +120,10 @@ fn a_transfer_has_its_class_and_everybody_can_see_that() {
     while look("a", "").is_err() || look("b", "").is_err() {
         assert!(began.elapsed() < PATIENCE, "nobody shares");
     }
-    let urgent =
-        Options::default().with("class", "urgent").with("bwlimit", 6_000_000).with("chunk-size", 8 << 20);
+    let urgent = TransferOptions::default()
+        .with("class", "urgent")
+        .with("bwlimit", 6_000_000)
+        .with("chunk-size", 8 << 20);
     let id = fleet.submit("a/set", "b/set", urgent).id;
     let holder = |targets: &[TargetView]| {
         let holders =
@@ -151,7 +154,7 @@ fn where_nobody_shares_nobody_asks() {
     fs::write(fleet.at("a/set/one"), noise(12 * MIB, 1)).unwrap();
     let asked = Asked::follow(&fleet);
     let _members = (fleet.manager(), fleet.mover("a", 4), fleet.mover("b", 4));
-    fleet.done(&fleet.submit("a/set", "b/set", Options::default()).id);
+    fleet.done(&fleet.submit("a/set", "b/set", TransferOptions::default()).id);
     // But once, whether there is anybody.
     assert!(
         asked.all().iter().all(|(_, batch)| batch["client"] == "" && batch["number"] == 0),

@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use carrack_cluster::bus::{Bus, BusOptions};
+use carrack_cluster::bus::{BusOptions, NatsBus};
 use carrack_register::records::{
-    MoverRecord, MoverState, Options, RECORD_VERSION, Submission, TransferRecord,
+    MoverRecord, MoverState, RECORD_VERSION, TransferOptions, TransferRecord, TransferSubmission,
 };
 use tempfile::TempDir;
 
@@ -34,8 +34,8 @@ impl Nats {
     }
 
     /// Connected to it, with everything made.
-    pub async fn bus(&self) -> Bus {
-        let bus = Bus::connect(&self.options()).await.unwrap();
+    pub async fn bus(&self) -> NatsBus {
+        let bus = NatsBus::connect(&self.options()).await.unwrap();
         bus.prepare(None).await.unwrap();
         bus
     }
@@ -163,10 +163,10 @@ pub fn mover(id: &str, site: &str) -> MoverRecord {
 }
 
 pub fn transfer(id: &str, submitted_ms: u64) -> TransferRecord {
-    let submission = Submission {
+    let submission = TransferSubmission {
         source: "a:/x".parse().unwrap(),
         destination: "b:/y".parse().unwrap(),
-        options: Options::default(),
+        options: TransferOptions::default(),
         priority: 5,
         label: String::new(),
         not_before_ms: None,

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_register::control::Control;
-use carrack_register::records::{MoverRecord, MoverState, Options, TransferState};
+use carrack_register::control::TransferControl;
+use carrack_register::records::{MoverRecord, MoverState, TransferOptions, TransferState};
 
 use crate::support::PATIENCE;
 use crate::whole::{Fleet, MIB, noise, small_chunks};
@@ -19,7 +19,7 @@ fn what_is_left_out_is_told() {
     fs::create_dir(fleet.at("a/tree")).unwrap();
     fs::write(fleet.at("a/tree/file"), b"content").unwrap();
     let _sockets = ["one", "two"].map(|name| UnixListener::bind(fleet.at("a/tree").join(name)).unwrap());
-    let record = fleet.done(&fleet.submit("a/tree", "b/new", Options::default()).id);
+    let record = fleet.done(&fleet.submit("a/tree", "b/new", TransferOptions::default()).id);
     assert_eq!((record.tally.entries_skipped, record.tally.entries_failed), (2, 0), "{record:#?}");
     let mut told: Vec<_> = record.skipped.iter().map(|left| (&*left.path, &*left.reason)).collect();
     told.sort_unstable();

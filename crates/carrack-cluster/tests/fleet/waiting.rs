@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use carrack_cluster::curves::{CurvePoint, CurveRecord, Curves};
-use carrack_cluster::pairs::{Pairs, Whose};
-use carrack_register::control::{Control, Order};
-use carrack_register::records::{Options, Submission, TransferRecord, TransferState, now_ms};
+use carrack_cluster::curves::{CurveRecord, CurveStore, PairCurvePoint};
+use carrack_cluster::pairs::{PairFilter, PairStore};
+use carrack_register::control::{TransferControl, TransferOrder};
+use carrack_register::records::{TransferOptions, TransferRecord, TransferState, TransferSubmission, now_ms};
 
 use crate::whole::{Fleet, MIB, noise};
 
@@ -20,8 +20,8 @@ fn says(fleet: &Fleet, id: &str, words: &'static str) {
 }
 
 /// Slow enough to be there as long as it is looked at.
-fn slow() -> Options {
-    Options::default().with("bwlimit", 1_000_000).with("pairs", 1)
+fn slow() -> TransferOptions {
+    TransferOptions::default().with("bwlimit", 1_000_000).with("pairs", 1)
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_transfer_says_what_it_waits_for() {
 
     let second = fleet.submit("a/file", "b/two", slow()).id;
     says(&fleet, &second, "the only mover of site b is full");
-    let elsewhere = Submission {
+    let elsewhere = TransferSubmission {
         source: "a:/elsewhere/x".parse().unwrap(),
         ..fleet.runtime.block_on(fleet.control.transfer(&first)).unwrap().submission
     };
@@ -48,11 +48,11 @@ fn a_transfer_says_what_it_waits_for() {
     says(&fleet, &elsewhere, "no mover at site a reaches /elsewhere/x");
 
     let order = |id: &str, order| fleet.runtime.block_on(fleet.control.order("alice", id, order)).unwrap();
-    assert!(order(&second, Order::Pause).waits_for.contains("paused"));
+    assert!(order(&second, TransferOrder::Pause).waits_for.contains("paused"));
     says(&fleet, &second, "paused");
-    assert_eq!(order(&second, Order::Resume).waits_for, "");
+    assert_eq!(order(&second, TransferOrder::Resume).waits_for, "");
     says(&fleet, &second, "full");
-    order(&first, Order::Cancel);
+    order(&first, TransferOrder::Cancel);
     let record = fleet.wait(&first, |_| false);
     assert_eq!((record.state, &*record.waits_for), (TransferState::Cancelled, ""));
     let record = fleet.wait(&second, |record| record.tally.pairs > 0);
@@ -82,10 +82,10 @@ fn nobody_begins_it_before_its_time() {
     let _movers = (fleet.mover("a", 4), fleet.mover("b", 4));
     let start_ms = now_ms() + 8_000;
     let place = |site: &str, path: &str| format!("{site}:{}", fleet.at(path).display()).parse().unwrap();
-    let submission = Submission {
+    let submission = TransferSubmission {
         source: place("a", "a/file"),
         destination: place("b", "b/one"),
-        options: Options::default(),
+        options: TransferOptions::default(),
         priority: 5,
         label: String::new(),
         not_before_ms: Some(start_ms),
@@ -99,7 +99,7 @@ fn nobody_begins_it_before_its_time() {
     let record = fleet.wait(&record.id, |record| record.state.is_over());
     assert_eq!(record.state, TransferState::Done, "{record:#?}");
     assert!(record.started_ms.is_some_and(|ms| ms >= start_ms), "{record:#?}");
-    let far = Submission { not_before_ms: Some(start_ms * 1000), ..submission };
+    let far = TransferSubmission { not_before_ms: Some(start_ms * 1000), ..submission };
     assert!(submit(far).is_err_and(|error| error.to_string().contains("more than a year")));
 }
 
@@ -111,10 +111,10 @@ fn what_is_urgent_goes_before_a_backlog_and_nothing_is_left_of_either() {
         .for_each(|number| fs::write(fleet.at(&format!("a/tree/{number}")), noise(10_000, number)).unwrap());
     let place = |site: &str, path: &str| format!("{site}:{}", fleet.at(path).display()).parse().unwrap();
     let submit = |number: usize, priority| {
-        let submission = Submission {
+        let submission = TransferSubmission {
             source: place("a", "a/tree"),
             destination: place("b", &format!("b/{number}")),
-            options: Options::default(),
+            options: TransferOptions::default(),
             priority,
             label: String::new(),
             not_before_ms: None,
@@ -135,8 +135,8 @@ fn what_is_urgent_goes_before_a_backlog_and_nothing_is_left_of_either() {
     let before = backlog.iter().filter(|id| ended(id) < urgent_ended).count();
     assert!(before <= 4, "{before} of {} had ended before it", backlog.len());
     let left = fleet.runtime.block_on(async {
-        let pairs = Pairs::open(&fleet.nats.bus().await).await.unwrap();
-        pairs.list(Whose::Everybody).await.unwrap()
+        let pairs = PairStore::open(&fleet.nats.bus().await).await.unwrap();
+        pairs.list(PairFilter::Everybody).await.unwrap()
     });
     assert_eq!(left, []);
 }
@@ -146,13 +146,13 @@ fn a_transfer_begins_with_what_an_earlier_one_has_found() {
     let Some(fleet) = Fleet::new() else { return };
     fs::write(fleet.at("a/file"), noise(64 * MIB, 1)).unwrap();
     let points = [(1, 10), (3, 30), (4, 20)];
-    let points = points.map(|(pairs, bytes_per_s)| CurvePoint { pairs, bytes_per_s });
+    let points = points.map(|(pairs, bytes_per_s)| PairCurvePoint { pairs, bytes_per_s });
     fleet.runtime.block_on(async {
-        let curves = Curves::open(&fleet.nats.bus().await).await.unwrap();
+        let curves = CurveStore::open(&fleet.nats.bus().await).await.unwrap();
         curves.put("a", "b", &CurveRecord::new(points.to_vec(), now_ms())).await.unwrap();
     });
     let _members = (fleet.mover("a", 4), fleet.mover("b", 4), fleet.manager());
-    let options = Options::default().with("bwlimit", 1_000_000).with("chunk-size", 1 << 20);
+    let options = TransferOptions::default().with("bwlimit", 1_000_000).with("chunk-size", 1 << 20);
     let id = fleet.submit("a/file", "b/one", options).id;
     let record = fleet.wait(&id, |record| record.tally.pairs_wanted > 0);
     assert_eq!(record.tally.pairs_wanted, 3, "{record:#?}");

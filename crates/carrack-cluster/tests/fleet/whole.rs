@@ -11,16 +11,18 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_cluster::bus::{Bus, BusOptions};
+use carrack_cluster::bus::{BusOptions, NatsBus};
 use carrack_cluster::client::FleetControl;
 use carrack_cluster::leftovers::{LEFTOVERS_KEPT, LEFTOVERS_KEPT_MIN, clear_leftovers};
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover::{self, MoverOptions, Say};
-use carrack_cluster::transfers::Transfers;
+use carrack_cluster::transfers::TransferStore;
 use carrack_engine::SpillSettings;
-use carrack_model::Protection;
-use carrack_register::control::{Control, Order};
-use carrack_register::records::{Options, SITE_MARK, Submission, TransferRecord, TransferState};
+use carrack_model::ProtectionLevel;
+use carrack_register::control::{TransferControl, TransferOrder};
+use carrack_register::records::{
+    SITE_MARK, TransferOptions, TransferRecord, TransferState, TransferSubmission,
+};
 use carrack_transport::fabric::usable_offers;
 use futures_util::StreamExt;
 use tokio::runtime::Runtime;
@@ -78,7 +80,7 @@ impl Fleet {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("a")).unwrap();
         fs::create_dir(dir.path().join("b")).unwrap();
-        let bus: Bus = runtime.block_on(nats.bus());
+        let bus: NatsBus = runtime.block_on(nats.bus());
         let control = runtime.block_on(FleetControl::new(bus)).unwrap();
         Some(Fleet { dir, nats, control, runtime })
     }
@@ -133,7 +135,7 @@ impl Fleet {
             scan_threads: 2,
             spill: SpillSettings::default(),
             lanes: 1,
-            protection_min: Protection::Private,
+            protection_min: ProtectionLevel::Private,
             keep_owners: false,
             allows_fabric: true,
             say: say(site),
@@ -141,12 +143,12 @@ impl Fleet {
         member(|stop| async move { mover::run(options, stop).await.unwrap() })
     }
 
-    pub fn submit(&self, from: &str, to: &str, options: Options) -> TransferRecord {
+    pub fn submit(&self, from: &str, to: &str, options: TransferOptions) -> TransferRecord {
         let location = |path: &str| {
             let site = &path[..1];
             format!("{site}:{}", self.at(path).display()).parse().unwrap()
         };
-        let submission = Submission {
+        let submission = TransferSubmission {
             source: location(from),
             destination: location(to),
             options: options.with("buffer", 16 << 20),
@@ -251,8 +253,8 @@ pub fn assert_same(a: &Path, b: &Path) {
 }
 
 /// Chunks so small that there are many.
-pub fn small_chunks() -> Options {
-    Options::default().with("chunk-size", 8 << 20)
+pub fn small_chunks() -> TransferOptions {
+    TransferOptions::default().with("chunk-size", 8 << 20)
 }
 
 #[test]
@@ -262,7 +264,7 @@ fn a_fleet_carries_trees_and_files() {
         (fleet.manager(), fleet.mover("a", 4), fleet.mover("a", 4), fleet.mover("b", 4), fleet.mover("b", 4));
     tree(&fleet.at("a/tree"));
     let tree = fleet.submit("a/tree", "b/new", small_chunks());
-    let file = fleet.submit("a/tree/large/two", "b/renamed", Options::default());
+    let file = fleet.submit("a/tree/large/two", "b/renamed", TransferOptions::default());
     let record = fleet.done(&tree.id);
     assert_eq!((record.tally.files_done, record.tally.entries_failed), (403, 0), "{record:#?}");
     assert_eq!(record.tally.bytes_done, record.tally.bytes_found);
@@ -272,10 +274,10 @@ fn a_fleet_carries_trees_and_files() {
     assert_eq!(fs::read(fleet.at("b/renamed")).unwrap(), fs::read(fleet.at("a/tree/large/two")).unwrap());
     assert_eq!(fleet.names_in("b"), ["new", "renamed"]);
     // Into a directory that is there; and what can't be.
-    let again = fleet.submit("a/tree/large", "b/new", Options::default());
+    let again = fleet.submit("a/tree/large", "b/new", TransferOptions::default());
     fleet.done(&again.id);
     assert_same(&fleet.at("a/tree/large"), &fleet.at("b/new/large"));
-    let nothing = fleet.wait(&fleet.submit("a/nothing", "b/x", Options::default()).id, |_| false);
+    let nothing = fleet.wait(&fleet.submit("a/nothing", "b/x", TransferOptions::default()).id, |_| false);
     assert_eq!(nothing.state, TransferState::Failed);
     assert!(nothing.reason.contains("does not exist"), "{}", nothing.reason);
 }
@@ -398,18 +400,18 @@ fn a_transfer_waits_goes_on_and_ends_as_it_is_told() {
     let id = fleet.submit("a/tree", "b/new", slow.clone()).id;
     fleet.wait(&id, |record| record.tally.bytes_done > 8 << 20);
     let order = |user: &str, order| fleet.runtime.block_on(fleet.control.order(user, &id, order));
-    assert!(order("mallory", Order::Cancel).is_err());
-    order("alice", Order::Pause).unwrap();
+    assert!(order("mallory", TransferOrder::Cancel).is_err());
+    order("alice", TransferOrder::Pause).unwrap();
     fleet.wait(&id, |record| record.state == TransferState::Paused && record.tally.pairs == 0);
     let paused = fleet.wait(&id, |_| true).tally.bytes_done;
     thread::sleep(Duration::from_secs(3));
     assert_eq!(fleet.wait(&id, |_| true).tally.bytes_done, paused);
-    order("alice", Order::Resume).unwrap();
+    order("alice", TransferOrder::Resume).unwrap();
     fleet.wait(&id, |record| record.tally.bytes_done > paused);
-    order("alice", Order::Cancel).unwrap();
+    order("alice", TransferOrder::Cancel).unwrap();
     let record = fleet.wait(&id, |_| false);
     assert_eq!(record.state, TransferState::Cancelled);
-    assert!(order("alice", Order::Resume).is_err());
+    assert!(order("alice", TransferOrder::Resume).is_err());
     // Submitted again it goes on: the journals know what is there.
     let again = fleet.submit("a/tree", "b/new", small_chunks());
     let record = fleet.done(&again.id);
@@ -425,14 +427,14 @@ fn what_an_unfinished_transfer_left_is_removed_once_it_is_old() {
     let _members = (fleet.manager(), fleet.mover("a", 2), fleet.mover("b", 2));
     let slow = small_chunks().with("bwlimit", 4_000_000).with("pairs", 1);
     let cancel = |id: &str| {
-        fleet.runtime.block_on(fleet.control.order("alice", id, Order::Cancel)).unwrap();
+        fleet.runtime.block_on(fleet.control.order("alice", id, TransferOrder::Cancel)).unwrap();
         assert_eq!(fleet.wait(id, |_| false).state, TransferState::Cancelled);
     };
     let first = fleet.submit("a/tree", "b/new", slow.clone()).id;
     fleet.wait(&first, |record| record.tally.bytes_done > 8 << 20);
     cancel(&first);
-    let bus: Bus = fleet.runtime.block_on(fleet.nats.bus());
-    let transfers = fleet.runtime.block_on(Transfers::open(&bus)).unwrap();
+    let bus: NatsBus = fleet.runtime.block_on(fleet.nats.bus());
+    let transfers = fleet.runtime.block_on(TransferStore::open(&bus)).unwrap();
     let clear = || {
         let cleared = clear_leftovers(&bus, &transfers, LEFTOVERS_KEPT_MIN);
         fleet.runtime.block_on(cleared).unwrap()
@@ -462,7 +464,7 @@ fn all_transfers_are_watched_at_once() {
     let Some(fleet) = Fleet::new() else { return };
     fs::write(fleet.at("a/file"), noise(24 * MIB, 1)).unwrap();
     let _members = (fleet.manager(), fleet.mover("a", 4), fleet.mover("b", 4));
-    let over = fleet.submit("a/file", "b/over", Options::default()).id;
+    let over = fleet.submit("a/file", "b/over", TransferOptions::default()).id;
     fleet.done(&over);
     let slow = small_chunks().with("bwlimit", 8_000_000);
     let first = fleet.submit("a/file", "b/one", slow).id;
@@ -476,7 +478,7 @@ fn all_transfers_are_watched_at_once() {
             if second.is_none() {
                 let path = record.submission.destination.path.replace("/one", "/two");
                 let destination = format!("b:{path}").parse().unwrap();
-                let again = Submission { destination, ..record.submission };
+                let again = TransferSubmission { destination, ..record.submission };
                 second = Some(fleet.control.submit("bob", again).await.unwrap().id);
             }
             let is_over = |id: &String| seen.iter().any(|(of, state, _)| of == id && state.is_over());
@@ -496,7 +498,7 @@ fn sessions_tell_what_they_work_with_and_go_over_a_fabric_that_is_named() {
     let Some(fleet) = Fleet::new() else { return };
     let _members = (fleet.manager(), fleet.mover("a", 2), fleet.mover("b", 2));
     tree(&fleet.at("a/tree"));
-    let told = |options: Options, to: &str| {
+    let told = |options: TransferOptions, to: &str| {
         let slow = options.with("bwlimit", 10_000_000);
         let id = fleet.submit("a/tree", to, slow).id;
         let working = |record: &TransferRecord| record.sessions.iter().any(|session| session.readers > 0);

@@ -6,8 +6,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use carrack_model::{Account, Attribute, FileFlags, Metadata};
-use carrack_storage::{ExtrasReader, FileStamp, Glance, time_unit_of};
+use carrack_model::{AccountRef, ExtendedAttribute, FileFlags, Metadata};
+use carrack_storage::{EntryState, ExtrasReader, FileStamp, time_unit_of};
 
 /// The longest name of a user or group that is sent. Accounts with longer names are compared by number.
 pub(crate) const ACCOUNT_NAME_BYTES_MAX: usize = 64;
@@ -34,9 +34,9 @@ pub(crate) struct SeenMetadata {
     /// Bytes allocated on the storage.
     pub(crate) allocated_bytes: u64,
     /// Its owner, if owners were requested.
-    pub(crate) user: Option<Account>,
+    pub(crate) user: Option<AccountRef>,
     /// Its group, if groups were requested.
-    pub(crate) group: Option<Account>,
+    pub(crate) group: Option<AccountRef>,
     /// Its attributes and ACLs, if they were requested, in the order of their names.
     pub(crate) attributes: Vec<AttributeDigest>,
     /// The reason why not all of these can be read.
@@ -57,7 +57,7 @@ pub(crate) struct AttributeDigest {
 impl SeenMetadata {
     /// Creates the metadata from a look at `name` in `directory`; `reader` reads the further metadata.
     pub(crate) fn read(
-        glance: &Glance,
+        glance: &EntryState,
         directory: BorrowedFd<'_>,
         name: Option<&[u8]>,
         reader: Option<&ExtrasReader>,
@@ -81,11 +81,11 @@ impl SeenMetadata {
 }
 
 /// Leaves out a long name, as both ends do; they compare the number.
-fn told(account: Account) -> Account {
+fn told(account: AccountRef) -> AccountRef {
     if account.name.len() <= ACCOUNT_NAME_BYTES_MAX {
         return account;
     }
-    Account { name: b""[..].into(), ..account }
+    AccountRef { name: b""[..].into(), ..account }
 }
 
 /// Returns a number for the file on its host.
@@ -98,7 +98,7 @@ fn identity_of(stamp: &FileStamp) -> u64 {
 }
 
 /// Returns a digest for each of a few attributes, and otherwise one for each name space.
-fn digests_of(mut attributes: Vec<Attribute>) -> Vec<AttributeDigest> {
+fn digests_of(mut attributes: Vec<ExtendedAttribute>) -> Vec<AttributeDigest> {
     attributes.sort_by(|one, other| one.name.cmp(&other.name));
     let names_bytes: usize = attributes.iter().map(|attribute| attribute.name.len()).sum();
     if attributes.len() <= ATTRIBUTES_MAX && names_bytes <= ATTRIBUTE_NAMES_BYTES_MAX {
@@ -112,13 +112,13 @@ fn digests_of(mut attributes: Vec<Attribute>) -> Vec<AttributeDigest> {
     spaces.map(digest_of_space).collect()
 }
 
-fn name_space(attribute: &Attribute) -> &[u8] {
+fn name_space(attribute: &ExtendedAttribute) -> &[u8] {
     attribute.name.split(|&byte| byte == b'.').next().unwrap_or_default()
 }
 
-fn digest_of_space(attributes: &[Attribute]) -> AttributeDigest {
+fn digest_of_space(attributes: &[ExtendedAttribute]) -> AttributeDigest {
     let mut hasher = blake3::Hasher::new();
-    for Attribute { name, value } in attributes {
+    for ExtendedAttribute { name, value } in attributes {
         for bytes in [name, value] {
             hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
         }
@@ -137,9 +137,11 @@ fn digest_of(hasher: &blake3::Hasher) -> [u8; ATTRIBUTE_DIGEST_BYTES] {
 mod tests {
     use super::*;
 
-    fn attributes(names: impl IntoIterator<Item = String>) -> Vec<Attribute> {
+    fn attributes(names: impl IntoIterator<Item = String>) -> Vec<ExtendedAttribute> {
         let names = names.into_iter();
-        names.map(|name| Attribute { name: name.into_bytes().into(), value: b"v"[..].into() }).collect()
+        names
+            .map(|name| ExtendedAttribute { name: name.into_bytes().into(), value: b"v"[..].into() })
+            .collect()
     }
 
     #[test]
@@ -161,8 +163,9 @@ mod tests {
 
     #[test]
     fn other_values_have_other_digests() {
-        let [one, other] = [b"v", b"w"]
-            .map(|value| digests_of(vec![Attribute { name: b"user.a"[..].into(), value: value[..].into() }]));
+        let [one, other] = [b"v", b"w"].map(|value| {
+            digests_of(vec![ExtendedAttribute { name: b"user.a"[..].into(), value: value[..].into() }])
+        });
         assert_ne!(one, other);
     }
 }

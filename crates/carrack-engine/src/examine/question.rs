@@ -1,11 +1,11 @@
 //! Questions about entries beneath a path, and their answers.
 
-use carrack_model::{ByteRange, Kept, RelPath, Special};
+use carrack_model::{ByteRange, KeptMetadata, RelPath, SpecialFile};
 use carrack_storage::BrowsedKind;
 
 use super::metadata::SeenMetadata;
 
-/// Files up to this size are read for [`Question::Look`]; larger ones are compared in pieces. One read of one
+/// Files up to this size are read for [`ExamineQuestion::Look`]; larger ones are compared in pieces. One read of one
 /// slot.
 pub(crate) const WHOLE_BYTES_MAX: u64 = 1 << 20;
 
@@ -26,12 +26,12 @@ pub(crate) const PIECE_BYTES_MAX: u32 = WHOLE_BYTES_MAX as u32;
 
 /// A question to an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Question {
+pub(crate) enum ExamineQuestion {
     /// The next step of a walk through the tree of this directory; devices, pipes and sockets are included or
     /// skipped.
     WalkOn { beneath: RelPath, specials: bool },
     /// The entries with these names in a directory; an empty name means the directory's own path.
-    Look { directory: RelPath, names: Vec<Box<[u8]>>, digests: bool, metadata: Option<Kept> },
+    Look { directory: RelPath, names: Vec<Box<[u8]>>, digests: bool, metadata: Option<KeptMetadata> },
     /// The digests of pieces of a file.
     Pieces(PieceRange),
 }
@@ -50,16 +50,16 @@ pub(crate) struct PieceRange {
 
 /// The answers to the questions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    Walked(Walked),
-    Seen(Vec<Sight>),
+pub(crate) enum ExamineAnswer {
+    Walked(WalkStep),
+    Seen(Vec<EntrySight>),
     /// The pieces' chaining values or, of a part, their digests; or the reason why the file can't be read.
     Pieces(Result<Vec<[u8; 32]>, String>),
 }
 
 /// A step of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Walked {
+pub(crate) enum WalkStep {
     /// Some names; an empty name comes first if the directory itself is included.
     Names { directory: RelPath, names: Vec<Box<[u8]>> },
     /// An entry that can't be examined; its path at that end.
@@ -72,8 +72,8 @@ pub(crate) enum Walked {
 
 /// The state of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sight {
-    pub(crate) standing: Standing,
+pub(crate) struct EntrySight {
+    pub(crate) standing: EntryPresence,
     /// Bytes of a file.
     pub(crate) size: u64,
     /// A number that differs after every change that the file system records.
@@ -81,7 +81,7 @@ pub(crate) struct Sight {
     /// BLAKE3 of a file that was read, or of a link's target.
     pub(crate) digest: Option<[u8; 32]>,
     /// The kind and number of a device, pipe or socket; an older end does not send it.
-    pub(crate) special: Option<Special>,
+    pub(crate) special: Option<SpecialFile>,
     /// If metadata was requested: that of the `stat`, and the kinds to keep of the metadata that needs
     /// further calls.
     pub(crate) metadata: Option<Box<SeenMetadata>>,
@@ -89,16 +89,16 @@ pub(crate) struct Sight {
 
 /// The existence and kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum EntryPresence {
     Nothing,
     Is(BrowsedKind),
     /// The reason why it can't be read.
     Unreadable(String),
 }
 
-impl Sight {
-    pub(crate) fn without_facts(standing: Standing) -> Sight {
-        Sight { standing, size: 0, stamp: 0, digest: None, special: None, metadata: None }
+impl EntrySight {
+    pub(crate) fn without_facts(standing: EntryPresence) -> EntrySight {
+        EntrySight { standing, size: 0, stamp: 0, digest: None, special: None, metadata: None }
     }
 }
 

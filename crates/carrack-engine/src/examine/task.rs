@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_journal::subtrees;
 use carrack_machine::Slot;
-use carrack_model::{ByteRange, Kept, SourceIo};
+use carrack_model::{ByteRange, KeptMetadata, SourceIo};
 use carrack_storage::{BrowsedKind, FileStamp, SourceError, SourceFile, glance, link_text};
 
+use super::examine_root::{EntrySpot, standing_of};
 use super::metadata::SeenMetadata;
-use super::question::{Answer, PIECE_BYTES_MAX, PieceRange, Question, Sight, Standing, WHOLE_BYTES_MAX};
-use super::tools::Tools;
-use super::top::{Spot, standing_of};
-use super::walk::Walk;
+use super::question::{
+    EntryPresence, EntrySight, ExamineAnswer, ExamineQuestion, PIECE_BYTES_MAX, PieceRange, WHOLE_BYTES_MAX,
+};
+use super::tools::ExamineTools;
+use super::walk::ExamineWalk;
 
 /// Bytes of a large file that a thread reads at a time.
 const UNIT_BYTES: u64 = PIECE_BYTES_MAX as u64;
@@ -25,22 +27,22 @@ const DETAIL_BYTES_MAX: usize = 200;
 const ALIGNMENT: usize = 4_096;
 
 /// A question with the results so far.
-pub(super) struct Task {
-    question: Question,
+pub(super) struct ExamineTask {
+    question: ExamineQuestion,
     /// The results of the units, by their numbers.
-    parts: Mutex<Vec<Option<Answer>>>,
-    /// The open directory of a [`Question::Look`].
-    directory: Held<io::Result<OwnedFd>>,
-    /// The open file of a [`Question::Pieces`].
-    file: Held<Result<SourceFile, String>>,
+    parts: Mutex<Vec<Option<ExamineAnswer>>>,
+    /// The open directory of an [`ExamineQuestion::Look`].
+    directory: SharedHandle<io::Result<OwnedFd>>,
+    /// The open file of an [`ExamineQuestion::Pieces`].
+    file: SharedHandle<Result<SourceFile, String>>,
 }
 
 /// A value that the first unit opens and the last unit closes: an answer that waits must hold no descriptor.
-struct Held<T>(Mutex<Option<Arc<T>>>);
+struct SharedHandle<T>(Mutex<Option<Arc<T>>>);
 
-impl<T> Held<T> {
-    fn new() -> Held<T> {
-        Held(Mutex::new(None))
+impl<T> SharedHandle<T> {
+    fn new() -> SharedHandle<T> {
+        SharedHandle(Mutex::new(None))
     }
 
     fn get_or_open(&self, open: impl FnOnce() -> T) -> Arc<T> {
@@ -56,10 +58,14 @@ impl<T> Held<T> {
     }
 }
 
-impl Task {
-    pub(super) fn new(question: Question) -> Task {
-        let mut task =
-            Task { question, parts: Mutex::new(Vec::new()), directory: Held::new(), file: Held::new() };
+impl ExamineTask {
+    pub(super) fn new(question: ExamineQuestion) -> ExamineTask {
+        let mut task = ExamineTask {
+            question,
+            parts: Mutex::new(Vec::new()),
+            directory: SharedHandle::new(),
+            file: SharedHandle::new(),
+        };
         task.parts = Mutex::new(vec![None; task.unit_count()]);
         task
     }
@@ -67,34 +73,34 @@ impl Task {
     /// The number of units, which any threads may do at once.
     pub(super) fn unit_count(&self) -> usize {
         match &self.question {
-            Question::Look { names, digests: true, .. } => names.len(),
-            Question::Pieces(of) => of.range.len.div_ceil(UNIT_BYTES) as usize,
-            Question::WalkOn { .. } | Question::Look { .. } => 1,
+            ExamineQuestion::Look { names, digests: true, .. } => names.len(),
+            ExamineQuestion::Pieces(of) => of.range.len.div_ceil(UNIT_BYTES) as usize,
+            ExamineQuestion::WalkOn { .. } | ExamineQuestion::Look { .. } => 1,
         }
     }
 
     /// Returns true if the task waits for the scan. Such tasks run one after the other.
     pub(super) fn is_walk(&self) -> bool {
-        matches!(self.question, Question::WalkOn { .. })
+        matches!(self.question, ExamineQuestion::WalkOn { .. })
     }
 
     /// Does one unit.
-    pub(super) fn work(&self, unit: usize, tools: &Tools) {
+    pub(super) fn work(&self, unit: usize, tools: &ExamineTools) {
         let part = match &self.question {
-            Question::WalkOn { beneath, specials } => {
+            ExamineQuestion::WalkOn { beneath, specials } => {
                 let mut walk = tools.walk.lock().unwrap_or_else(PoisonError::into_inner);
                 if walk.as_ref().is_none_or(|walk| !walk.is_beneath(beneath)) {
-                    *walk = Some(Walk::begin(&tools.top, beneath, *specials));
+                    *walk = Some(ExamineWalk::begin(&tools.top, beneath, *specials));
                 }
-                walk.as_mut().map(|walk| Answer::Walked(walk.next()))
+                walk.as_mut().map(|walk| ExamineAnswer::Walked(walk.next()))
             }
-            Question::Look { names, digests: true, .. } => {
-                Some(Answer::Seen(vec![self.look(&names[unit], tools)]))
+            ExamineQuestion::Look { names, digests: true, .. } => {
+                Some(ExamineAnswer::Seen(vec![self.look(&names[unit], tools)]))
             }
-            Question::Look { names, .. } => {
-                Some(Answer::Seen(names.iter().map(|name| self.look(name, tools)).collect()))
+            ExamineQuestion::Look { names, .. } => {
+                Some(ExamineAnswer::Seen(names.iter().map(|name| self.look(name, tools)).collect()))
             }
-            Question::Pieces(of) => Some(Answer::Pieces(self.hash(of, unit as u64, tools))),
+            ExamineQuestion::Pieces(of) => Some(ExamineAnswer::Pieces(self.hash(of, unit as u64, tools))),
         };
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(parts[unit].is_none(), "each unit is done once");
@@ -108,40 +114,40 @@ impl Task {
     }
 
     /// Returns the answer after the last unit.
-    pub(super) fn answer(&self) -> Option<Answer> {
+    pub(super) fn answer(&self) -> Option<ExamineAnswer> {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        let parts: Vec<Answer> = parts.drain(..).collect::<Option<_>>()?;
+        let parts: Vec<ExamineAnswer> = parts.drain(..).collect::<Option<_>>()?;
         match &self.question {
-            Question::WalkOn { .. } => parts.into_iter().next(),
-            Question::Look { .. } => {
-                Some(Answer::Seen(parts.into_iter().filter_map(Answer::into_sights).flatten().collect()))
-            }
-            Question::Pieces(_) => {
+            ExamineQuestion::WalkOn { .. } => parts.into_iter().next(),
+            ExamineQuestion::Look { .. } => Some(ExamineAnswer::Seen(
+                parts.into_iter().filter_map(ExamineAnswer::into_sights).flatten().collect(),
+            )),
+            ExamineQuestion::Pieces(_) => {
                 let values: Result<Vec<Vec<[u8; 32]>>, String> =
-                    parts.into_iter().filter_map(Answer::into_pieces).collect();
-                Some(Answer::Pieces(values.map(|values| values.concat())))
+                    parts.into_iter().filter_map(ExamineAnswer::into_pieces).collect();
+                Some(ExamineAnswer::Pieces(values.map(|values| values.concat())))
             }
         }
     }
 
-    fn look(&self, name: &[u8], tools: &Tools) -> Sight {
-        let Question::Look { directory, digests, metadata, .. } = &self.question else {
-            return Sight::without_facts(Standing::Nothing);
+    fn look(&self, name: &[u8], tools: &ExamineTools) -> EntrySight {
+        let ExamineQuestion::Look { directory, digests, metadata, .. } = &self.question else {
+            return EntrySight::without_facts(EntryPresence::Nothing);
         };
         let asked = (*digests, *metadata);
         if name.is_empty() {
             return match tools.top.spot(directory) {
-                Ok(Spot { holder, name }) => look_at(holder.as_fd(), name.as_deref(), asked, tools),
-                Err(error) => Sight::without_facts(standing_of(&error)),
+                Ok(EntrySpot { holder, name }) => look_at(holder.as_fd(), name.as_deref(), asked, tools),
+                Err(error) => EntrySight::without_facts(standing_of(&error)),
             };
         }
         match &*self.directory.get_or_open(|| tools.top.open_directory(directory)) {
             Ok(handle) => look_at(handle.as_fd(), Some(name), asked, tools),
-            Err(error) => Sight::without_facts(standing_of(error)),
+            Err(error) => EntrySight::without_facts(standing_of(error)),
         }
     }
 
-    fn hash(&self, of: &PieceRange, unit: u64, tools: &Tools) -> Result<Vec<[u8; 32]>, String> {
+    fn hash(&self, of: &PieceRange, unit: u64, tools: &ExamineTools) -> Result<Vec<[u8; 32]>, String> {
         let file = self.file.get_or_open(|| open_whole(of, tools));
         let file = (*file).as_ref().map_err(Clone::clone)?;
         let start = unit * UNIT_BYTES;
@@ -163,25 +169,25 @@ impl Task {
     }
 }
 
-impl Answer {
-    fn into_sights(self) -> Option<Vec<Sight>> {
-        if let Answer::Seen(sights) = self { Some(sights) } else { None }
+impl ExamineAnswer {
+    fn into_sights(self) -> Option<Vec<EntrySight>> {
+        if let ExamineAnswer::Seen(sights) = self { Some(sights) } else { None }
     }
 
     fn into_pieces(self) -> Option<Result<Vec<[u8; 32]>, String>> {
-        if let Answer::Pieces(values) = self { Some(values) } else { None }
+        if let ExamineAnswer::Pieces(values) = self { Some(values) } else { None }
     }
 }
 
 fn look_at(
     directory: BorrowedFd<'_>,
     name: Option<&[u8]>,
-    (digests, metadata): (bool, Option<Kept>),
-    tools: &Tools,
-) -> Sight {
+    (digests, metadata): (bool, Option<KeptMetadata>),
+    tools: &ExamineTools,
+) -> EntrySight {
     let glance = match glance(directory, name) {
         Ok(glance) => glance,
-        Err(error) => return Sight::without_facts(standing_of(&error)),
+        Err(error) => return EntrySight::without_facts(standing_of(&error)),
     };
     let is_file = glance.kind == BrowsedKind::File;
     let digest = match (glance.kind, name) {
@@ -189,7 +195,7 @@ fn look_at(
             .map(|text| Some(*blake3::hash(&text).as_bytes()))
             .map_err(|error| standing_of(&error)),
         (BrowsedKind::File, Some(name)) if digests && glance.stamp.size <= WHOLE_BYTES_MAX => {
-            hash_small(directory, name, glance.stamp, tools).map(Some).map_err(Standing::Unreadable)
+            hash_small(directory, name, glance.stamp, tools).map(Some).map_err(EntryPresence::Unreadable)
         }
         _ => Ok(None),
     };
@@ -197,18 +203,18 @@ fn look_at(
         .map(|kept| SeenMetadata::read(&glance, directory, name, tools.extras_reader(kept).as_deref()));
     let metadata = metadata.transpose().map_err(|error| standing_of(&error));
     match (digest, metadata) {
-        (Ok(digest), Ok(metadata)) => Sight {
-            standing: Standing::Is(glance.kind),
+        (Ok(digest), Ok(metadata)) => EntrySight {
+            standing: EntryPresence::Is(glance.kind),
             size: if is_file { glance.stamp.size } else { 0 },
             stamp: stamp_number(&glance.stamp),
             digest,
             special: glance.special,
             metadata: metadata.map(Box::new),
         },
-        (Err(Standing::Unreadable(detail)), _) | (_, Err(Standing::Unreadable(detail))) => {
-            Sight::without_facts(Standing::Unreadable(short(&detail)))
+        (Err(EntryPresence::Unreadable(detail)), _) | (_, Err(EntryPresence::Unreadable(detail))) => {
+            EntrySight::without_facts(EntryPresence::Unreadable(short(&detail)))
         }
-        (Err(standing), _) | (_, Err(standing)) => Sight::without_facts(standing),
+        (Err(standing), _) | (_, Err(standing)) => EntrySight::without_facts(standing),
     }
 }
 
@@ -217,7 +223,7 @@ fn hash_small(
     directory: BorrowedFd<'_>,
     name: &[u8],
     stamp: FileStamp,
-    tools: &Tools,
+    tools: &ExamineTools,
 ) -> Result<[u8; 32], String> {
     let file = open(directory, name, tools).map_err(|error| error.to_string())?;
     if file.stamp() != stamp {
@@ -231,7 +237,7 @@ fn hash_small(
 
 const CHANGED: &str = "it changed while it was read";
 
-fn open(directory: BorrowedFd<'_>, name: &[u8], tools: &Tools) -> Result<SourceFile, SourceError> {
+fn open(directory: BorrowedFd<'_>, name: &[u8], tools: &ExamineTools) -> Result<SourceFile, SourceError> {
     let io = if tools.past_cache { SourceIo::Direct } else { SourceIo::Auto };
     let file = SourceFile::open(directory, name, false, io)?;
     if tools.past_cache {
@@ -240,9 +246,9 @@ fn open(directory: BorrowedFd<'_>, name: &[u8], tools: &Tools) -> Result<SourceF
     Ok(file)
 }
 
-fn open_whole(of: &PieceRange, tools: &Tools) -> Result<SourceFile, String> {
+fn open_whole(of: &PieceRange, tools: &ExamineTools) -> Result<SourceFile, String> {
     let file = if of.name.is_empty() {
-        let Spot { holder, name } =
+        let EntrySpot { holder, name } =
             tools.top.spot(&of.directory).map_err(|error| short(&error.to_string()))?;
         let name = name.ok_or("it is a directory")?;
         open(holder.as_fd(), &name, tools)

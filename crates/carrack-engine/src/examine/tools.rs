@@ -5,18 +5,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_machine::{Slot, SlotPool};
-use carrack_model::{Fidelity, Kept};
-use carrack_plan::Pace;
+use carrack_model::{KeptMetadata, MetadataFidelity};
+use carrack_plan::RatePacer;
 use carrack_storage::ExtrasReader;
 
+use super::examine_root::ExamineRoot;
 use super::question::WHOLE_BYTES_MAX;
-use super::top::Top;
-use super::walk::Walk;
+use super::walk::ExamineWalk;
 use crate::error::SessionError;
 
 /// The settings of an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Manners {
+pub(crate) struct ExamineLimits {
     /// Threads that read and hash; 0 to choose.
     pub(crate) threads: usize,
     /// True to read past the page cache.
@@ -26,24 +26,24 @@ pub(crate) struct Manners {
 }
 
 /// The resources of the threads.
-pub(super) struct Tools {
-    pub(super) top: Top,
+pub(super) struct ExamineTools {
+    pub(super) top: ExamineRoot,
     pub(super) past_cache: bool,
-    pub(super) walk: Mutex<Option<Walk>>,
+    pub(super) walk: Mutex<Option<ExamineWalk>>,
     /// The last requested metadata with its reader: a caller mostly requests the same metadata.
-    extras: Mutex<(Kept, Option<Arc<ExtrasReader>>)>,
+    extras: Mutex<(KeptMetadata, Option<Arc<ExtrasReader>>)>,
     slots: SlotPool,
     rate: u64,
     began: Instant,
-    pace: Mutex<Pace>,
+    pace: Mutex<RatePacer>,
 }
 
-impl Tools {
+impl ExamineTools {
     /// Creates the resources, with a slot for each thread.
-    pub(super) fn new(top: Top, manners: Manners) -> Result<Tools, SessionError> {
+    pub(super) fn new(top: ExamineRoot, manners: ExamineLimits) -> Result<ExamineTools, SessionError> {
         assert!(manners.threads > 0, "each thread has a slot, and at least one reads");
         let pool_bytes = manners.threads as u64 * WHOLE_BYTES_MAX;
-        Ok(Tools {
+        Ok(ExamineTools {
             top,
             past_cache: manners.past_cache,
             walk: Mutex::new(None),
@@ -61,10 +61,10 @@ impl Tools {
     }
 
     /// Returns the reader of owners, attributes and flags, or `None` if none of these are requested.
-    pub(super) fn extras_reader(&self, kept: Kept) -> Option<Arc<ExtrasReader>> {
+    pub(super) fn extras_reader(&self, kept: KeptMetadata) -> Option<Arc<ExtrasReader>> {
         let mut extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
         if extras.0 != kept {
-            let fidelity = Fidelity { kept, ..Fidelity::default() };
+            let fidelity = MetadataFidelity { kept, ..MetadataFidelity::default() };
             *extras = (kept, ExtrasReader::new(fidelity, WHOLE_BYTES_MAX as usize).map(Arc::new));
         }
         extras.1.clone()

@@ -4,12 +4,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 
-use carrack_model::{Fidelity, Kept, RelPath, Section};
-use carrack_storage::{ExtrasReader, Found, Root, RootKind, Scan, ScanRoot};
+use carrack_model::{DirectorySection, KeptMetadata, MetadataFidelity, RelPath};
+use carrack_storage::{ExtrasReader, RootDirectory, RootKind, ScanResult, ScanRoot, SourceScan};
 use crossbeam_channel::{Receiver, bounded};
 
-use super::question::Walked;
-use super::top::Top;
+use super::examine_root::ExamineRoot;
+use super::question::WalkStep;
 
 /// Threads that list directories; on parallel file systems each waits for a server.
 const THREADS: usize = 4;
@@ -18,29 +18,29 @@ const THREADS: usize = 4;
 const SECTIONS_MAX: usize = 8;
 
 /// The walk of an end. There is one at a time.
-pub(super) struct Walk {
+pub(super) struct ExamineWalk {
     beneath: RelPath,
     /// `None` once it is over.
-    found: Option<Receiver<Found>>,
+    found: Option<Receiver<ScanResult>>,
     /// A step before the first section.
-    first: Option<Walked>,
+    first: Option<WalkStep>,
 }
 
-impl Walk {
+impl ExamineWalk {
     /// Begins a walk at the directory `beneath`.
-    pub(super) fn begin(top: &Top, beneath: &RelPath, specials: bool) -> Walk {
+    pub(super) fn begin(top: &ExamineRoot, beneath: &RelPath, specials: bool) -> ExamineWalk {
         let (found, first) = match top.root(beneath) {
             Ok(Some(root)) => start(root, specials),
             // A file or link.
             Ok(None) => {
-                (None, Some(Walked::Names { directory: beneath.clone(), names: vec![[][..].into()] }))
+                (None, Some(WalkStep::Names { directory: beneath.clone(), names: vec![[][..].into()] }))
             }
             Err(error) => {
                 let path = full_path(top, beneath);
-                (None, Some(Walked::Failed { path, detail: error.to_string() }))
+                (None, Some(WalkStep::Failed { path, detail: error.to_string() }))
             }
         };
-        Walk { beneath: beneath.clone(), found, first }
+        ExamineWalk { beneath: beneath.clone(), found, first }
     }
 
     /// Returns true if it is a walk through `beneath`.
@@ -49,7 +49,7 @@ impl Walk {
     }
 
     /// Returns the next step.
-    pub(super) fn next(&mut self) -> Walked {
+    pub(super) fn next(&mut self) -> WalkStep {
         if let Some(first) = self.first.take() {
             return first;
         }
@@ -57,39 +57,39 @@ impl Walk {
             Some(found) => self.step(found),
             None => {
                 self.found = None;
-                Walked::Over
+                WalkStep::Over
             }
         }
     }
 
-    fn step(&self, found: Found) -> Walked {
+    fn step(&self, found: ScanResult) -> WalkStep {
         match found {
-            Found::Section(section, _) => self.names(section),
-            Found::Failed(failure) => Walked::Failed { path: failure.path, detail: failure.detail },
-            Found::Skipped { path, reason } => Walked::Skipped { path, what: reason },
+            ScanResult::Section(section, _) => self.names(section),
+            ScanResult::Failed(failure) => WalkStep::Failed { path: failure.path, detail: failure.detail },
+            ScanResult::Skipped { path, reason } => WalkStep::Skipped { path, what: reason },
         }
     }
 
-    fn names(&self, section: Section) -> Walked {
+    fn names(&self, section: DirectorySection) -> WalkStep {
         let Some(directory) = joined(&self.beneath, &section.directory.source) else {
             let path = section.directory.source.as_bytes().into();
-            return Walked::Failed { path, detail: "its path is too long".into() };
+            return WalkStep::Failed { path, detail: "its path is too long".into() };
         };
         let itself = section.metadata.map(|_| Box::from(&b""[..]));
         let names = itself.into_iter().chain(section.entries.into_iter().map(|entry| entry.name)).collect();
-        Walked::Names { directory, names }
+        WalkStep::Names { directory, names }
     }
 }
 
 /// Starts the scan. Its threads end soon after the receiver is dropped.
-fn start(root: Arc<Root>, specials: bool) -> (Option<Receiver<Found>>, Option<Walked>) {
+fn start(root: Arc<RootDirectory>, specials: bool) -> (Option<Receiver<ScanResult>>, Option<WalkStep>) {
     let (sender, receiver) = bounded(SECTIONS_MAX);
     let path = root.path().to_path_buf();
     let what = RootKind::Tree { sink: RelPath::root() };
-    let kept = Kept { devices: specials, specials, ..Kept::default() };
+    let kept = KeptMetadata { devices: specials, specials, ..KeptMetadata::default() };
     // No other metadata is read, so the size limit does not matter.
-    let extras = ExtrasReader::new(Fidelity { kept, ..Fidelity::default() }, 0);
-    let scan = Scan {
+    let extras = ExtrasReader::new(MetadataFidelity { kept, ..MetadataFidelity::default() }, 0);
+    let scan = SourceScan {
         roots: vec![ScanRoot { root, what }],
         threads: THREADS,
         destination: None,
@@ -107,12 +107,12 @@ fn start(root: Arc<Root>, specials: bool) -> (Option<Receiver<Found>>, Option<Wa
         Ok(_) => (Some(receiver), None),
         Err(error) => {
             let path = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).into();
-            (None, Some(Walked::Failed { path, detail: format!("no thread to walk: {error}") }))
+            (None, Some(WalkStep::Failed { path, detail: format!("no thread to walk: {error}") }))
         }
     }
 }
 
-fn full_path(top: &Top, beneath: &RelPath) -> Box<[u8]> {
+fn full_path(top: &ExamineRoot, beneath: &RelPath) -> Box<[u8]> {
     if beneath.is_root() {
         return top.path().into();
     }

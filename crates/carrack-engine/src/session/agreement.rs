@@ -2,10 +2,10 @@
 //! endpoints of the lanes.
 
 use carrack_machine::SlotPool;
-use carrack_model::{Event, TransferSpec};
-use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, Stream, StreamCount};
+use carrack_model::{TransferEvent, TransferSpec};
+use carrack_transport::{ControlLink, DataConnection, ReceiveEndpoint, SendEndpoint, StreamCount};
 
-use super::established::{End, EstablishedSession};
+use super::established::{EstablishedSession, LocalEnd};
 use super::fabric::{self, AgreedFabric, LaneResources, PeeredLane};
 use super::handshake::refuse;
 use super::lanes::lane_links;
@@ -17,10 +17,10 @@ use crate::placement::{HostPlacement, PlacedLanes};
 use crate::report::to_message;
 
 /// The agreement of an end with the other end, which is another process.
-pub(super) struct Agreement {
+pub(super) struct SessionAgreement {
     pub(super) end: PreparedEnd,
     /// Data connections. Without any the control channel carries the objects.
-    pub(super) streams: Vec<Stream>,
+    pub(super) streams: Vec<DataConnection>,
     /// The agreed number for data connections; the control channel has one lane.
     pub(super) lane_count: usize,
     /// The fabric that carries the objects, if both ends can open it.
@@ -28,14 +28,14 @@ pub(super) struct Agreement {
     pub(super) placement: HostPlacement,
 }
 
-impl Agreement {
+impl SessionAgreement {
     /// Gives the lanes their resources. `link` leads to the other end.
     pub(super) fn establish(
         self,
-        mut link: Link,
+        mut link: ControlLink,
         context: SessionContext<'_>,
     ) -> Result<EstablishedSession<'_>, SessionError> {
-        let Agreement { end, streams, lane_count, fabric, placement } = self;
+        let SessionAgreement { end, streams, lane_count, fabric, placement } = self;
         let lane_count = if streams.is_empty() { 1 } else { lane_count };
         assert!(lane_count > 0, "a session has a lane");
         if !streams.len().is_multiple_of(lane_count) {
@@ -72,18 +72,18 @@ impl Agreement {
 /// Gives an end its lanes. If a fabric carries the objects, the TCP connections only stand by.
 fn on_lanes(
     end: PreparedEnd,
-    (mut links, pools): (Vec<Link>, Vec<SlotPool>),
-    (streams, peered): (Vec<Stream>, Option<Vec<PeeredLane>>),
+    (mut links, pools): (Vec<ControlLink>, Vec<SlotPool>),
+    (streams, peered): (Vec<DataConnection>, Option<Vec<PeeredLane>>),
     placement: &PlacedLanes,
     context: &SessionContext<'_>,
-) -> End {
+) -> LocalEnd {
     let TransferSpec { slot_bytes, protection, cipher, .. } = context.spec;
     match end {
         PreparedEnd::Source(source) => {
             if context.observer.is_none() {
                 // The observer is at the other end.
                 let notices =
-                    source.notices.into_iter().filter_map(|notice| to_message(Event::Notice(notice)));
+                    source.notices.into_iter().filter_map(|notice| to_message(TransferEvent::Notice(notice)));
                 notices.for_each(|message| links[0].queue_control(message.to_body()));
             }
             let transports = match peered {
@@ -96,7 +96,7 @@ fn on_lanes(
                 Some(peered) => fabric::source_transports(peered, streams, context),
             };
             let lanes = transports.map(|transports| placement.starts(links, pools, transports));
-            End::Source(Box::new(source.setup), lanes)
+            LocalEnd::Source(Box::new(source.setup), lanes)
         }
         PreparedEnd::Sink(sink) => {
             let transports = match peered {
@@ -109,7 +109,7 @@ fn on_lanes(
                 Some(peered) => fabric::sink_transports(peered, streams, context),
             };
             let lanes = transports.map(|transports| placement.starts(links, pools, transports));
-            End::Sink(Box::new(sink.setup), lanes)
+            LocalEnd::Sink(Box::new(sink.setup), lanes)
         }
     }
 }
@@ -119,7 +119,7 @@ fn announce(context: &SessionContext<'_>, opened: usize, lane_count: usize, is_f
     let (Some(observer), 1..) = (context.observer, opened) else { return };
     let TransferSpec { protection, cipher, streams, .. } = context.spec;
     let count = StreamCount::new(streams, lane_count as u16, context.settings.tunes);
-    observer.event(&Event::Connected {
+    observer.event(&TransferEvent::Connected {
         streams: count.used(opened) as u32,
         lanes: lane_count as u32,
         transport: if is_fabric { "fabric" } else { "tcp" },

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use carrack_storage::typed::{ends_with_slash, last_name};
 
 use super::place::{DestinationFacts, DestinationState, PlaceRoot};
-use crate::sink::{AskedNames, Confinement};
+use crate::sink::{AskedNames, RootConfinement};
 
 /// Returns the confinement for a destination and, if this end named them, the sources as typed. With
 /// `becomes_it` the only source becomes the destination.
@@ -15,11 +15,11 @@ pub(super) fn confinement_of(
     root: PlaceRoot,
     asked: Option<&[PathBuf]>,
     becomes_it: bool,
-) -> Confinement {
+) -> RootConfinement {
     if root == PlaceRoot::Parent {
-        return Confinement::OneFile(destination.name.clone());
+        return RootConfinement::OneFile(destination.name.clone());
     }
-    let Some(asked) = asked else { return Confinement::Anything };
+    let Some(asked) = asked else { return RootConfinement::Anything };
     let goes_in = !becomes_it
         && (asked.len() > 1
             || destination.wants_directory
@@ -27,8 +27,8 @@ pub(super) fn confinement_of(
     let names =
         asked.iter().map(|path| last_name(path).filter(|_| !ends_with_slash(path)).map(<[u8]>::to_vec));
     match names.collect::<Option<HashSet<_>>>() {
-        Some(names) if goes_in => Confinement::Names(AskedNames::new(names)),
-        _ => Confinement::Anything,
+        Some(names) if goes_in => RootConfinement::Names(AskedNames::new(names)),
+        _ => RootConfinement::Anything,
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
             ("a", DestinationState::Directory, PlaceRoot::Destination, true),
         ] {
             let confinement = confinement_of(&facts(state), root, Some(&[PathBuf::from(asked)]), becomes_it);
-            assert_eq!(confinement, Confinement::Anything, "{asked}");
+            assert_eq!(confinement, RootConfinement::Anything, "{asked}");
         }
     }
 }

@@ -7,15 +7,16 @@ use carrack_machine::SlotPool;
 use carrack_model::DialFrom;
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{
-    DialError, Door, Link, Listener, Stream, StreamCount, dial, local_addresses, resolve,
+    ControlLink, DataConnection, DialError, ListenPoint, StreamCount, StreamListener, dial, local_addresses,
+    resolve,
 };
 use carrack_wire::auth::{ListenerNonce, NONCE_BYTES};
-use carrack_wire::message::{Control, DialFailed, Listening};
+use carrack_wire::message::{ControlMessage, DialFailed, ListenAddresses};
 
 use super::handshake::{expect, say};
 use crate::error::SessionError;
-use crate::role::Role;
-use crate::settings::Settings;
+use crate::role::SessionRole;
+use crate::settings::EndSettings;
 
 /// The time for all dialling: a few addresses, each of them dropped by a firewall.
 pub(super) const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,22 +31,22 @@ pub(crate) enum FirstDialer {
     Responder,
 }
 
-pub(crate) fn first_dialer(dial_from: DialFrom, initiator: Role) -> FirstDialer {
+pub(crate) fn first_dialer(dial_from: DialFrom, initiator: SessionRole) -> FirstDialer {
     match (dial_from, initiator) {
-        (DialFrom::Either, _) | (DialFrom::Source, Role::Source) | (DialFrom::Sink, Role::Sink) => {
-            FirstDialer::Initiator
-        }
+        (DialFrom::Either, _)
+        | (DialFrom::Source, SessionRole::Source)
+        | (DialFrom::Sink, SessionRole::Sink) => FirstDialer::Initiator,
         _ => FirstDialer::Responder,
     }
 }
 
 /// Opens a listener, and returns the message with its addresses.
 pub(crate) fn listen(
-    door: Door,
+    door: ListenPoint,
     first_addresses: &[IpAddr],
     segment_bytes: Option<u32>,
-) -> Result<(Listener, Listening), std::io::Error> {
-    let listener = Listener::open(door)?;
+) -> Result<(StreamListener, ListenAddresses), std::io::Error> {
+    let listener = StreamListener::open(door)?;
     listener.bound_segments(segment_bytes);
     let mut addresses: Vec<IpAddr> = first_addresses.to_vec();
     for address in local_addresses() {
@@ -53,7 +54,7 @@ pub(crate) fn listen(
             addresses.push(address);
         }
     }
-    let listening = Listening {
+    let listening = ListenAddresses {
         port: listener.port().into(),
         addresses: addresses.iter().map(ToString::to_string).collect(),
         nonce: listener.nonce().as_bytes().to_vec(),
@@ -63,7 +64,7 @@ pub(crate) fn listen(
 
 /// Returns the addresses to dial: first those of `host`, to which the control channel was opened, then those
 /// that the peer names.
-fn candidates(host: Option<&str>, listening: &Listening, patience: Duration) -> Vec<SocketAddr> {
+fn candidates(host: Option<&str>, listening: &ListenAddresses, patience: Duration) -> Vec<SocketAddr> {
     let Ok(port) = u16::try_from(listening.port) else { return Vec::new() };
     let resolved = host.and_then(|host| resolve(host, port, patience).ok()).into_iter().flatten();
     let named = listening.addresses.iter().filter_map(|text| text.parse::<IpAddr>().ok());
@@ -77,16 +78,16 @@ fn candidates(host: Option<&str>, listening: &Listening, patience: Duration) -> 
 }
 
 /// The established connections, or the reason for their absence.
-pub(crate) type Dialling = Result<Vec<Stream>, String>;
+pub(crate) type Dialling = Result<Vec<DataConnection>, String>;
 
 /// Dials without a message to the other end.
 pub(crate) fn dial_only(
-    link: &Link,
+    link: &ControlLink,
     host: Option<&str>,
-    listening: Option<&Listening>,
+    listening: Option<&ListenAddresses>,
     keys: &SessionKeys,
     streams: StreamCount,
-    settings: &Settings,
+    settings: &EndSettings,
 ) -> Result<Dialling, SessionError> {
     let Some(listening) = listening else { return Ok(Err(DialError::NoAddress.to_string())) };
     let nonce = ListenerNonce::from_slice(&listening.nonce).ok_or_else(|| {
@@ -102,28 +103,28 @@ pub(crate) fn dial_only(
 }
 
 /// Tells the other end that dialling failed. It sees established connections itself.
-pub(crate) fn tell_failure(link: &mut Link, problem: &str) -> Result<(), SessionError> {
-    say(link, Control::DialFailed(DialFailed { problem: problem.into() }))
+pub(crate) fn tell_failure(link: &mut ControlLink, problem: &str) -> Result<(), SessionError> {
+    say(link, ControlMessage::DialFailed(DialFailed { problem: problem.into() }))
 }
 
 /// The outcome at the listening end.
-pub(crate) enum Served {
+pub(crate) enum ListenOutcome {
     /// The connections are established.
-    Streams(Vec<Stream>),
+    Streams(Vec<DataConnection>),
     /// The other end could not connect, for this reason.
     Failed(String),
     /// The other end could not connect and wants to be dialled.
-    DialMe(Listening),
+    DialMe(ListenAddresses),
 }
 
 /// Waits for the other end to dial, until the connections are established or it reports a failure; without a
 /// listener, only for that report.
 pub(crate) fn serve_or_wait(
-    link: &mut Link,
+    link: &mut ControlLink,
     pool: &SlotPool,
-    listener: Option<Listener>,
+    listener: Option<StreamListener>,
     keys: &SessionKeys,
-) -> Result<Served, SessionError> {
+) -> Result<ListenOutcome, SessionError> {
     match listener {
         Some(listener) => serve(link, pool, listener, keys),
         None => hear_failure(link, pool, Instant::now() + DIAL_TIMEOUT),
@@ -132,11 +133,11 @@ pub(crate) fn serve_or_wait(
 
 /// Waits for the other end to dial, until the connections are established or it reports a failure.
 pub(crate) fn serve(
-    link: &mut Link,
+    link: &mut ControlLink,
     pool: &SlotPool,
-    mut listener: Listener,
+    mut listener: StreamListener,
     keys: &SessionKeys,
-) -> Result<Served, SessionError> {
+) -> Result<ListenOutcome, SessionError> {
     let deadline = Instant::now() + DIAL_TIMEOUT;
     let waiting = SessionError::local("waiting for data connections");
     listener.serve(keys, link.input(), deadline, &|| !link.is_interrupted()).map_err(waiting)?;
@@ -144,15 +145,19 @@ pub(crate) fn serve(
     // connections were established at this end. So a message after that is left on the link for the session;
     // a message before reports a failure.
     if listener.is_complete() {
-        return Ok(Served::Streams(listener.into_streams()));
+        return Ok(ListenOutcome::Streams(listener.into_streams()));
     }
     hear_failure(link, pool, deadline)
 }
 
-fn hear_failure(link: &mut Link, pool: &SlotPool, deadline: Instant) -> Result<Served, SessionError> {
+fn hear_failure(
+    link: &mut ControlLink,
+    pool: &SlotPool,
+    deadline: Instant,
+) -> Result<ListenOutcome, SessionError> {
     match expect(link, pool, deadline)? {
-        Control::DialFailed(told) => Ok(Served::Failed(told.problem)),
-        Control::Dial(listening) => Ok(Served::DialMe(listening)),
+        ControlMessage::DialFailed(told) => Ok(ListenOutcome::Failed(told.problem)),
+        ControlMessage::Dial(listening) => Ok(ListenOutcome::DialMe(listening)),
         _ => Err(SessionError::Protocol("a session without the data connections".into())),
     }
 }

@@ -8,48 +8,48 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use carrack_model::Kept;
+use carrack_model::KeptMetadata;
 use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_storage::typed::{ends_with_slash, last_name, parent};
-use carrack_storage::{Base, Identity, Looked, Purpose, Root, unknown_account};
+use carrack_storage::{FileIdentity, PathBase, PathPurpose, PathStatus, RootDirectory, unknown_account};
 use carrack_wire::message::SinkState;
 use rustix::fs::{PROC_SUPER_MAGIC, statfs};
 
 use super::journal_access::{FoundJournal, JournalAccess};
 use super::place::{DestinationFacts, DestinationState, PlaceRoot};
-use super::wait::Wait;
+use super::wait_reports::WaitReports;
 use crate::error::SessionError;
 use crate::lanes::open_files;
-use crate::settings::Settings;
-use crate::sink::{Records, SinkStorage};
+use crate::settings::EndSettings;
+use crate::sink::{JournalRecords, SinkStorage};
 
 /// Links that are followed to resolve a path, as by the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
 /// The destination that the user named.
-pub(crate) struct Destination {
-    base: Base,
+pub(crate) struct InspectedDestination {
+    base: PathBase,
     path: PathBuf,
     facts: DestinationFacts,
-    ancestors: Vec<Identity>,
+    ancestors: Vec<FileIdentity>,
     storage: Arc<SinkStorage>,
     journal: Option<JournalAccess>,
     /// The journal of an earlier session.
     found: Option<FoundJournal>,
 }
 
-impl Destination {
+impl InspectedDestination {
     /// Examines `path` without changing anything.
     pub(crate) fn look(
-        base: &Base,
+        base: &PathBase,
         path: &Path,
-        settings: &Settings,
+        settings: &EndSettings,
         mut journal: Option<JournalAccess>,
-    ) -> Result<Destination, SessionError> {
+    ) -> Result<InspectedDestination, SessionError> {
         check_accounts(settings)?;
-        let state = match base.look(path, Purpose::Write) {
+        let state = match base.look(path, PathPurpose::Write) {
             Ok(looked) if looked.is_directory => DestinationState::Directory,
-            Ok(Looked { special: Some(special), .. }) => {
+            Ok(PathStatus { special: Some(special), .. }) => {
                 return Err(special_destination(path, special.noun()));
             }
             Ok(_) if !base.is_confined() && is_open_file(path) => {
@@ -71,7 +71,7 @@ impl Destination {
             state => state,
         };
         let (nearest, opened) = match state {
-            DestinationState::Directory => (path, base.open(path, Purpose::Write)),
+            DestinationState::Directory => (path, base.open(path, PathPurpose::Write)),
             _ => (parent(path), base.open_parent(path)),
         };
         let root = opened.map_err(|error| unusable(nearest, &error))?;
@@ -83,7 +83,7 @@ impl Destination {
             name: last_name(path).unwrap_or_default().to_vec(),
         };
         let (base, storage) = (base.clone(), Arc::new(storage));
-        Ok(Destination { base, path: path.to_path_buf(), facts, ancestors, storage, journal, found })
+        Ok(InspectedDestination { base, path: path.to_path_buf(), facts, ancestors, storage, journal, found })
     }
 
     pub(super) fn facts(&self) -> &DestinationFacts {
@@ -109,7 +109,7 @@ impl Destination {
             credits,
             has_targets: self.storage.has_targets(),
             resumes: self.resumes(),
-            kept: Kept::ALL.bits(),
+            kept: KeptMetadata::ALL.bits(),
             open_files: open_files() as u32,
         }
     }
@@ -136,7 +136,7 @@ impl Destination {
     pub(crate) fn open(
         &mut self,
         root: PlaceRoot,
-        wait: &mut Wait<'_>,
+        wait: &mut WaitReports<'_>,
     ) -> Result<OpenDestination, SessionError> {
         if let Some(journal) = self.journal.as_ref().filter(|journal| journal.is_shared()) {
             // Each session finds the directory or creates it: its meaning was decided before all of them.
@@ -154,11 +154,11 @@ impl Destination {
 
     /// Opens the directory beneath which everything would be written, for reading only; `None` if it would be
     /// created.
-    pub(crate) fn glance(&self, root: PlaceRoot) -> Result<Option<Root>, SessionError> {
+    pub(crate) fn glance(&self, root: PlaceRoot) -> Result<Option<RootDirectory>, SessionError> {
         (root == PlaceRoot::Destination).then(|| self.open_root(root)).transpose()
     }
 
-    fn open_root(&self, root: PlaceRoot) -> Result<Root, SessionError> {
+    fn open_root(&self, root: PlaceRoot) -> Result<RootDirectory, SessionError> {
         let path = match root {
             PlaceRoot::Destination => self.path.as_path(),
             PlaceRoot::Parent => {
@@ -170,16 +170,16 @@ impl Destination {
                 self.path.as_path()
             }
         };
-        self.base.open(path, Purpose::Write).map_err(|error| unusable(path, &error))
+        self.base.open(path, PathPurpose::Write).map_err(|error| unusable(path, &error))
     }
 }
 
 /// An open destination.
 pub(crate) struct OpenDestination {
     /// The directory beneath which everything is written.
-    pub(crate) root: Root,
+    pub(crate) root: RootDirectory,
     /// The journal, if one is kept.
-    pub(crate) records: Option<Records>,
+    pub(crate) records: Option<JournalRecords>,
     /// Warnings for the user.
     pub(crate) warnings: Vec<String>,
 }
@@ -189,13 +189,13 @@ pub(crate) struct SinkFacts {
     pub(crate) facts: DestinationFacts,
     /// The destination (or its parent while it does not exist) and every directory above, if it is on this
     /// host.
-    pub(crate) ancestors_here: Vec<Identity>,
+    pub(crate) ancestors_here: Vec<FileIdentity>,
     pub(crate) credits: u32,
     pub(crate) has_targets: bool,
     /// True if it has a journal of this transfer.
     pub(crate) resumes: bool,
     /// The metadata that it keeps beyond mode and time.
-    pub(crate) kept: Kept,
+    pub(crate) kept: KeptMetadata,
     /// Large files that it may have open at a time.
     pub(crate) open_files: usize,
 }
@@ -210,7 +210,7 @@ impl SinkFacts {
         };
         let same_host = !message.host.is_empty() && message.host == host_identity();
         let pairs = message.ancestors.chunks_exact(2);
-        let identities = pairs.map(|pair| Identity { dev: pair[0], ino: pair[1] });
+        let identities = pairs.map(|pair| FileIdentity { dev: pair[0], ino: pair[1] });
         Ok(SinkFacts {
             facts: DestinationFacts {
                 state,
@@ -221,7 +221,7 @@ impl SinkFacts {
             credits: message.credits,
             has_targets: message.has_targets,
             resumes: message.resumes,
-            kept: Kept::from_bits(message.kept),
+            kept: KeptMetadata::from_bits(message.kept),
             open_files: match message.open_files {
                 0 => OPEN_FILES_MAX,
                 count => OPEN_FILES_MAX.min(count as usize),
@@ -232,7 +232,7 @@ impl SinkFacts {
 
 /// Refuses a transfer to users or groups that do not exist at the destination: with a mistyped name all
 /// entries would belong to another user. A sink that sets no owners counts them as losses.
-fn check_accounts(settings: &Settings) -> Result<(), SessionError> {
+fn check_accounts(settings: &EndSettings) -> Result<(), SessionError> {
     let unknown = if settings.special_modes { unknown_account(&settings.fidelity) } else { None };
     unknown.map_or(Ok(()), |account| {
         let message = format!("there is no {account} at the destination");
@@ -282,17 +282,17 @@ fn unusable(path: &Path, error: &io::Error) -> SessionError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abort::Abort;
+    use crate::abort::AbortHandle;
     use std::os::unix::fs::symlink;
 
-    fn fixture() -> (tempfile::TempDir, Base) {
+    fn fixture() -> (tempfile::TempDir, PathBase) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("export/d")).unwrap();
         fs::create_dir(dir.path().join("outside")).unwrap();
         fs::write(dir.path().join("export/f"), "").unwrap();
         symlink("d", dir.path().join("export/link")).unwrap();
         symlink("../outside", dir.path().join("export/out")).unwrap();
-        let base = Base::beneath(Root::open(&dir.path().join("export")).unwrap());
+        let base = PathBase::beneath(RootDirectory::open(&dir.path().join("export")).unwrap());
         (dir, base)
     }
 
@@ -308,19 +308,20 @@ mod tests {
             ("link", DestinationState::Other, 1),
             ("out", DestinationState::Other, 1),
         ] {
-            let destination = Destination::look(&base, Path::new(path), &Settings::default(), None).unwrap();
+            let destination =
+                InspectedDestination::look(&base, Path::new(path), &EndSettings::default(), None).unwrap();
             assert_eq!(destination.facts.state, state, "{path}");
             assert_eq!(destination.to_message(1).ancestors.len(), 2 * above, "{path}");
         }
         let mut destination =
-            Destination::look(&base, Path::new("/d/new"), &Settings::default(), None).unwrap();
-        let abort = Abort::new().unwrap();
-        destination.open(PlaceRoot::NewDestination, &mut Wait::new(None, None, &abort)).unwrap();
+            InspectedDestination::look(&base, Path::new("/d/new"), &EndSettings::default(), None).unwrap();
+        let abort = AbortHandle::new().unwrap();
+        destination.open(PlaceRoot::NewDestination, &mut WaitReports::new(None, None, &abort)).unwrap();
         assert!(dir.path().join("export/d/new").is_dir());
     }
 
-    fn look(base: &Base, path: &Path) -> Result<Destination, SessionError> {
-        Destination::look(base, path, &Settings::default(), None)
+    fn look(base: &PathBase, path: &Path) -> Result<InspectedDestination, SessionError> {
+        InspectedDestination::look(base, path, &EndSettings::default(), None)
     }
 
     #[test]
@@ -332,9 +333,9 @@ mod tests {
         }
         let outside = dir.path().join("outside");
         assert!(look(&base, &outside).is_err(), "an absolute path begins at the base");
-        let (mut swapped, abort) = (look(&base, Path::new("new")).unwrap(), Abort::new().unwrap());
+        let (mut swapped, abort) = (look(&base, Path::new("new")).unwrap(), AbortHandle::new().unwrap());
         symlink("../outside", dir.path().join("export/new")).unwrap();
-        assert!(swapped.open(PlaceRoot::NewDestination, &mut Wait::new(None, None, &abort)).is_err());
+        assert!(swapped.open(PlaceRoot::NewDestination, &mut WaitReports::new(None, None, &abort)).is_err());
         assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
     }
 
@@ -343,9 +344,9 @@ mod tests {
         let (dir, base) = fixture();
         let sets = ["..", "/tmp", "out", "link"].map(PathBuf::from);
         let sets = [&sets[..], &[dir.path().join("outside")]].concat();
-        let settings = Settings { target_sets: sets, ..Settings::default() };
+        let settings = EndSettings { target_sets: sets, ..EndSettings::default() };
         assert!(settings.file_systems(&base).is_ok(), "none of them is there");
-        let settings = Settings { target_sets: ["/d", "/"].map(PathBuf::from).to_vec(), ..settings };
+        let settings = EndSettings { target_sets: ["/d", "/"].map(PathBuf::from).to_vec(), ..settings };
         assert!(settings.file_systems(&base).is_err(), "two of one file system");
     }
 }

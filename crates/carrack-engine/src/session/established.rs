@@ -8,7 +8,7 @@ use super::fabric::AgreedFabric;
 use super::lanes::RelayThread;
 use super::outcome::Ended;
 use crate::context::SessionContext;
-use crate::counters::BothEnds;
+use crate::counters::TransferCounters;
 use crate::error::{STARTING_A_THREAD, SessionError};
 use crate::lanes::{LaneStart, cause};
 use crate::placement::PlacedLanes;
@@ -18,9 +18,9 @@ use crate::source::{self, SourceSetup, SourceStart};
 /// A session on which both ends agree, with the resources of this process's ends.
 pub(super) struct EstablishedSession<'a> {
     /// The end that runs on the caller's thread: the source if both are in this process.
-    pub(super) end: End,
+    pub(super) end: LocalEnd,
     /// The sink, if it is in this process too.
-    pub(super) local_sink: Option<End>,
+    pub(super) local_sink: Option<LocalEnd>,
     /// Carries the lanes' control messages, if several lanes share one link. Ends after all lanes.
     pub(super) relay: Option<RelayThread>,
     /// The fabric that carries the objects.
@@ -30,7 +30,7 @@ pub(super) struct EstablishedSession<'a> {
 }
 
 /// An end in this process, with its lanes.
-pub(super) enum End {
+pub(super) enum LocalEnd {
     Source(Box<SourceSetup>, Lanes<Box<dyn SendEndpoint>>),
     Sink(Box<SinkSetup>, Lanes<Box<dyn ReceiveEndpoint>>),
 }
@@ -42,7 +42,10 @@ impl EstablishedSession<'_> {
     /// Runs the ends of this process until the session ends.
     pub(super) fn run(self) -> Result<Ended, SessionError> {
         let EstablishedSession { end, local_sink, relay, fabric, placement, context } = self;
-        assert!(local_sink.is_none() || matches!(end, End::Source(..)), "a local sink has a local source");
+        assert!(
+            local_sink.is_none() || matches!(end, LocalEnd::Source(..)),
+            "a local sink has a local source"
+        );
         // The source reports all events to the user.
         let sink_context = local_sink.is_some().then(|| SessionContext { observer: None, ..context.clone() });
         let placement = &placement;
@@ -57,7 +60,7 @@ impl EstablishedSession<'_> {
             let Some(sinking) = sinking else { return Ok((told, result)) };
             let (counted, sink_result) = sinking.join().unwrap_or((told, Err(SessionError::Internal)));
             // The sink's own counters are complete, also after a failure of the session.
-            Ok((BothEnds { sink: counted.sink, ..told }, cause(result, sink_result)))
+            Ok((TransferCounters { sink: counted.sink, ..told }, cause(result, sink_result)))
         })?;
         // Both ends have dropped their lanes' links.
         drop(relay);
@@ -70,16 +73,16 @@ impl EstablishedSession<'_> {
 }
 
 /// Runs an end on its lanes until the session ends.
-fn start_end(end: End, placement: &PlacedLanes, context: &SessionContext<'_>) -> Ended {
+fn start_end(end: LocalEnd, placement: &PlacedLanes, context: &SessionContext<'_>) -> Ended {
     let ended = match end {
-        End::Source(setup, lanes) => lanes.map(|lanes| {
+        LocalEnd::Source(setup, lanes) => lanes.map(|lanes| {
             assert!(!lanes.is_empty(), "a source has a lane");
             source::run(SourceStart { lanes, camp: placement, context, setup: *setup }, context.abort)
         }),
-        End::Sink(setup, lanes) => lanes.map(|lanes| {
+        LocalEnd::Sink(setup, lanes) => lanes.map(|lanes| {
             assert!(!lanes.is_empty(), "a sink has a lane");
             sink::run(SinkStart { lanes, camp: placement, context, setup: *setup }, context.abort)
         }),
     };
-    ended.unwrap_or_else(|error| (BothEnds::default(), Err(error)))
+    ended.unwrap_or_else(|error| (TransferCounters::default(), Err(error)))
 }

@@ -11,21 +11,22 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_model::{Event, Notice, Protection, escape};
+use carrack_model::{ProtectionLevel, TransferEvent, TransferNotice, escape};
 use carrack_transport::fabric::{
-    Aside, Offered, OpenLane, SEALED_SLOTS, Wanted, is_installed_device, usable_offers,
+    FabricRequirements, OfferedDomain, OpenFabricLane, SEALED_SLOTS, SideConnection, is_installed_device,
+    usable_offers,
 };
-use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, Stream};
-use carrack_wire::message::{Control, FabricChoice, FabricLanes, FabricNetwork, FabricWish};
+use carrack_transport::{ControlLink, DataConnection, ReceiveEndpoint, SendEndpoint};
+use carrack_wire::message::{ControlMessage, FabricChoice, FabricLanes, FabricNetwork, FabricWish};
 
 use super::handshake::{expect, no_slots, say};
 use crate::context::SessionContext;
 use crate::error::SessionError;
 use crate::lanes::{LaneTransport, deal};
 use crate::placement::PlacedLanes;
-use crate::report::Observer;
-use crate::role::Role;
-use crate::settings::{FabricWanted, Settings};
+use crate::report::TransferObserver;
+use crate::role::SessionRole;
+use crate::settings::{EndSettings, FabricWanted};
 
 /// The provider between two processes of a host.
 const WITHIN_HOST: &str = "shm";
@@ -47,9 +48,9 @@ pub(super) struct AgreedFabric {
 
 /// Returns the initiator's request for a fabric; `None` if it wants none.
 pub(super) fn wish(
-    settings: &Settings,
+    settings: &EndSettings,
     dry_run: bool,
-    observer: &dyn Observer,
+    observer: &dyn TransferObserver,
 ) -> Result<Option<FabricWish>, SessionError> {
     let (networks, is_forced) = match &settings.fabric {
         _ if dry_run => return Ok(None),
@@ -67,8 +68,8 @@ pub(super) fn wish(
     Ok(Some(FabricWish { networks, is_forced, host: memory_identity() }))
 }
 
-fn tell_unused(observer: &dyn Observer, why: &str) {
-    observer.event(&Event::Notice(Notice::Detail(format!("fabric: not used: {why}"))));
+fn tell_unused(observer: &dyn TransferObserver, why: &str) {
+    observer.event(&TransferEvent::Notice(TransferNotice::Detail(format!("fabric: not used: {why}"))));
 }
 
 fn unusable(provider: &str) -> impl FnOnce(String) -> SessionError {
@@ -77,7 +78,7 @@ fn unusable(provider: &str) -> impl FnOnce(String) -> SessionError {
 }
 
 /// Refuses a session that can't have a fabric, if the user named a provider.
-pub(super) fn refuse(settings: &Settings, problem: &str) -> Result<(), SessionError> {
+pub(super) fn refuse(settings: &EndSettings, problem: &str) -> Result<(), SessionError> {
     match &settings.fabric {
         FabricWanted::Provider(provider) => Err(unusable(provider)(problem.to_owned())),
         FabricWanted::Off | FabricWanted::Auto | FabricWanted::Preferred(_) => Ok(()),
@@ -101,7 +102,7 @@ fn best_networks() -> Vec<FabricNetwork> {
 /// Returns true if [`FabricWanted::Auto`] takes this offer, if the other end has it too: hardware that moves
 /// bytes without the CPU. libfabric's providers over sockets, those that emulate hardware, and `shm` (more
 /// CPU time than TCP takes in our measurements) are used only by name.
-pub fn beats_tcp(offer: &Offered) -> bool {
+pub fn beats_tcp(offer: &OfferedDomain) -> bool {
     offer.is_usable && BEAT_TCP.contains(&&*offer.provider) && is_installed_device(&offer.domain)
 }
 
@@ -186,7 +187,7 @@ pub(super) fn chosen(wish: Option<&FabricWish>, choice: Option<&FabricChoice>) -
 pub(super) fn answered(
     wish: Option<&FabricWish>,
     choice: Option<&FabricChoice>,
-    observer: &dyn Observer,
+    observer: &dyn TransferObserver,
 ) -> Result<Option<AgreedFabric>, SessionError> {
     let Some(wish) = wish else { return Ok(None) };
     let problem = match choice {
@@ -211,7 +212,7 @@ pub(super) fn answered(
 /// Checks that a fabric has data connections too.
 pub(super) fn check_streams(
     agreed: &mut Option<AgreedFabric>,
-    streams: &[Stream],
+    streams: &[DataConnection],
 ) -> Result<(), SessionError> {
     match agreed {
         Some(AgreedFabric { network, is_forced: true }) if streams.is_empty() => {
@@ -228,8 +229,8 @@ pub(super) fn check_streams(
 
 /// The resources for which an end opens its endpoints.
 pub(super) struct LaneResources<'a> {
-    pub(super) role: Role,
-    pub(super) streams: &'a [Stream],
+    pub(super) role: SessionRole,
+    pub(super) streams: &'a [DataConnection],
     pub(super) placement: &'a PlacedLanes,
     /// One for each lane.
     pub(super) pools: &'a [SlotPool],
@@ -238,7 +239,7 @@ pub(super) struct LaneResources<'a> {
 
 /// A lane's endpoint, and the name of the other end's.
 pub(super) struct PeeredLane {
-    lane: OpenLane,
+    lane: OpenFabricLane,
     peer: Vec<u8>,
 }
 
@@ -255,7 +256,7 @@ impl AgreedFabric {
     /// Opens the lanes' endpoints and receives the names of the other end's; `None` if one of the ends can't.
     pub(super) fn exchange_endpoints(
         &self,
-        link: &mut Link,
+        link: &mut ControlLink,
         resources: &LaneResources<'_>,
     ) -> Result<Option<Vec<PeeredLane>>, SessionError> {
         let (lanes, problem) = match self.open(resources) {
@@ -266,14 +267,14 @@ impl AgreedFabric {
         let said = FabricLanes { names, problem: problem.clone() };
         let heard =
             exchange(link, said, resources.context.settings.stall).map_err(|error| self.scoped(error))?;
-        let Control::Fabric(theirs) = heard else {
+        let ControlMessage::Fabric(theirs) = heard else {
             return Err(SessionError::Protocol("no word of its endpoints".into()));
         };
         let problem = match (problem.is_empty(), theirs.problem.is_empty()) {
             (true, true) if theirs.names.len() == lanes.len() => {
                 if let Some(observer) = resources.context.observer {
                     let words = format!("fabric: {}", self.network.provider);
-                    observer.event(&Event::Notice(Notice::Detail(words)));
+                    observer.event(&TransferEvent::Notice(TransferNotice::Detail(words)));
                 }
                 let peered =
                     lanes.into_iter().zip(theirs.names).map(|(lane, peer)| PeeredLane { lane, peer });
@@ -292,7 +293,7 @@ impl AgreedFabric {
         Ok(None)
     }
 
-    fn open(&self, resources: &LaneResources<'_>) -> Result<Vec<OpenLane>, String> {
+    fn open(&self, resources: &LaneResources<'_>) -> Result<Vec<OpenFabricLane>, String> {
         let address = resources.streams.first().and_then(|stream| stream.socket().local_addr().ok());
         (0..resources.pools.len())
             .map(|lane| self.open_lane(lane, resources, address.map(|at| at.ip().to_canonical())))
@@ -304,40 +305,48 @@ impl AgreedFabric {
         lane: usize,
         resources: &LaneResources<'_>,
         source: Option<IpAddr>,
-    ) -> Result<OpenLane, String> {
+    ) -> Result<OpenFabricLane, String> {
         let nodes = resources.placement.lane(lane).place().memory;
         let FabricNetwork { provider, network } = &self.network;
-        let wanted = Wanted { provider, network, source, nodes: &nodes };
+        let wanted = FabricRequirements { provider, network, source, nodes: &nodes };
         let (pool, spec) = (&resources.pools[lane], &resources.context.spec);
         match resources.role {
-            Role::Sink => OpenLane::of_sink(&wanted, pool.clone()),
+            SessionRole::Sink => OpenFabricLane::of_sink(&wanted, pool.clone()),
             // An observer of a key can read all slots that it opens: sealed objects are in a separate pool.
-            Role::Source if spec.protection == Protection::Private => {
+            SessionRole::Source if spec.protection == ProtectionLevel::Private => {
                 let streams = resources.streams.len() / resources.pools.len();
                 let slots = (streams * SEALED_SLOTS).min(pool.slot_count());
                 let sealed =
                     resources.placement.pool(lane, spec, slots).map_err(|error| error.to_string())?;
-                OpenLane::of_source(&wanted, sealed)
+                OpenFabricLane::of_source(&wanted, sealed)
             }
-            Role::Source => OpenLane::of_source(&wanted, pool.clone()),
+            SessionRole::Source => OpenFabricLane::of_source(&wanted, pool.clone()),
         }
     }
 }
 
 /// Sends the outcome of opening this end's endpoints, and receives that of the other end, which opens its own
 /// meanwhile.
-fn exchange(link: &mut Link, said: FabricLanes, stall: Duration) -> Result<Control, SessionError> {
-    say(link, Control::Fabric(said))?;
+fn exchange(
+    link: &mut ControlLink,
+    said: FabricLanes,
+    stall: Duration,
+) -> Result<ControlMessage, SessionError> {
+    say(link, ControlMessage::Fabric(said))?;
     loop {
         match expect(link, &no_slots()?, Instant::now() + stall)? {
             // It waits for an earlier session to end.
-            Control::Heartbeat(_) | Control::Notice(_) => {}
+            ControlMessage::Heartbeat(_) | ControlMessage::Notice(_) => {}
             heard => return Ok(heard),
         }
     }
 }
 
-fn asides(streams: Vec<Stream>, lane_count: usize, context: &SessionContext<'_>) -> Vec<Vec<Aside>> {
+fn asides(
+    streams: Vec<DataConnection>,
+    lane_count: usize,
+    context: &SessionContext<'_>,
+) -> Vec<Vec<SideConnection>> {
     let (protection, cipher) = (context.spec.protection, context.spec.cipher);
     deal(streams.into_iter().map(|stream| stream.into_aside(protection, cipher)), lane_count)
 }
@@ -345,7 +354,7 @@ fn asides(streams: Vec<Stream>, lane_count: usize, context: &SessionContext<'_>)
 /// Returns the source's progress engines, and the endpoints of their connections.
 pub(super) fn source_transports(
     peered: Vec<PeeredLane>,
-    streams: Vec<Stream>,
+    streams: Vec<DataConnection>,
     context: &SessionContext<'_>,
 ) -> Result<Vec<LaneTransport<Box<dyn SendEndpoint>>>, SessionError> {
     let asides = asides(streams, peered.len(), context);
@@ -359,7 +368,7 @@ pub(super) fn source_transports(
 /// Returns the sink's progress engines, and the endpoints of their connections.
 pub(super) fn sink_transports(
     peered: Vec<PeeredLane>,
-    streams: Vec<Stream>,
+    streams: Vec<DataConnection>,
     context: &SessionContext<'_>,
 ) -> Result<Vec<LaneTransport<Box<dyn ReceiveEndpoint>>>, SessionError> {
     let asides = asides(streams, peered.len(), context);
@@ -372,7 +381,7 @@ pub(super) fn sink_transports(
 
 #[cfg(test)]
 mod tests {
-    use carrack_transport::Channel;
+    use carrack_transport::ControlChannel;
 
     use super::*;
 
@@ -380,14 +389,14 @@ mod tests {
         FabricWish { networks: vec![network(provider, "")], is_forced: true, host: memory_identity() }
     }
 
-    struct Nobody;
+    struct NoObserver;
 
-    impl Observer for Nobody {
-        fn event(&self, _event: &Event) {}
+    impl TransferObserver for NoObserver {
+        fn event(&self, _event: &TransferEvent) {}
     }
 
     fn told(wish: &FabricWish, choice: Option<&FabricChoice>) -> Result<Option<AgreedFabric>, SessionError> {
-        answered(Some(wish), choice, &Nobody)
+        answered(Some(wish), choice, &NoObserver)
     }
 
     #[test]
@@ -422,8 +431,8 @@ mod tests {
     #[test]
     fn who_prefers_a_provider_goes_on_without() {
         let fabric = FabricWanted::Preferred("no-such-provider".into());
-        let preferred = Settings { fabric, ..Settings::default() };
-        assert!(wish(&preferred, false, &Nobody).unwrap().is_none());
+        let preferred = EndSettings { fabric, ..EndSettings::default() };
+        assert!(wish(&preferred, false, &NoObserver).unwrap().is_none());
         assert!(refuse(&preferred, "it is within a process").is_ok());
         let auto = FabricWish { networks: vec![network("efa", "efa")], is_forced: false, host: Vec::new() };
         assert!(choice(&auto).unwrap_err().contains("both ends"), "what is not named needs hardware");
@@ -438,8 +447,8 @@ mod tests {
     #[test]
     fn an_end_that_stands_still_while_endpoints_are_opened_is_noticed_in_time() {
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        let channel = Channel::Pipes { input: ours.try_clone().unwrap().into(), output: ours.into() };
-        let mut link = Link::new(channel, 1 << 20).unwrap();
+        let channel = ControlChannel::Pipes { input: ours.try_clone().unwrap().into(), output: ours.into() };
+        let mut link = ControlLink::new(channel, 1 << 20).unwrap();
         let ended = exchange(&mut link, FabricLanes::default(), Duration::from_millis(300));
         let error = agreed(false).scoped(ended.unwrap_err());
         assert!(error.may_pass() && error.speaks_for_tcp(), "{error}");

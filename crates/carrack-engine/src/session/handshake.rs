@@ -8,13 +8,13 @@ use carrack_machine::SlotPool;
 use carrack_model::TransferSpec;
 use carrack_model::limits::CONTROL_BODY_BYTES_MAX;
 use carrack_transport::seal::SessionKeys;
-use carrack_transport::{Link, TlsError, TransportError, random};
+use carrack_transport::{ControlLink, TlsHandshakeError, TransportError, random};
 use carrack_wire::auth::SessionKey;
-use carrack_wire::message::{Control, Hello};
+use carrack_wire::message::{ControlMessage, HelloMessage};
 use carrack_wire::{PREAMBLE_BYTES, Preamble, agreed_terms};
 
-use crate::error::{Again, SessionError};
-use crate::settings::Settings;
+use crate::error::{RetryChance, SessionError};
+use crate::settings::EndSettings;
 
 /// Replies within the handshake take a round trip and a look at the storage.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -40,12 +40,12 @@ const GREETING_BYTES_MAX: usize = 64 << 10;
 const SHOWN_BYTES: usize = 200;
 
 /// Sends a message now.
-pub(super) fn say(link: &mut Link, message: Control) -> Result<(), SessionError> {
+pub(super) fn say(link: &mut ControlLink, message: ControlMessage) -> Result<(), SessionError> {
     say_within(link, message, ANSWER_TIMEOUT)
 }
 
 /// Refuses a list of names that does not fit into its message.
-pub(super) fn check_list_fits(settings: &Settings, hello: &Hello) -> Result<(), SessionError> {
+pub(super) fn check_list_fits(settings: &EndSettings, hello: &HelloMessage) -> Result<(), SessionError> {
     if settings.selection.names.is_none() || hello.byte_count() <= CONTROL_BODY_BYTES_MAX {
         return Ok(());
     }
@@ -57,7 +57,11 @@ pub(super) fn check_list_fits(settings: &Settings, hello: &Hello) -> Result<(), 
 }
 
 /// Sends a message, which the other end must read within `patience`.
-pub(super) fn say_within(link: &mut Link, message: Control, patience: Duration) -> Result<(), SessionError> {
+pub(super) fn say_within(
+    link: &mut ControlLink,
+    message: ControlMessage,
+    patience: Duration,
+) -> Result<(), SessionError> {
     link.queue_control(message.to_body());
     let sent = link.flush_by(Instant::now() + patience);
     sent.map_err(|error| broken(&error, SessionError::PeerGone, patience))
@@ -65,7 +69,7 @@ pub(super) fn say_within(link: &mut Link, message: Control, patience: Duration) 
 
 /// Returns the error for a failure of the control channel after a wait of `waited` at most.
 fn broken(error: &io::Error, otherwise: SessionError, waited: Duration) -> SessionError {
-    match (error.kind(), TlsError::in_io(error)) {
+    match (error.kind(), TlsHandshakeError::in_io(error)) {
         (_, Some(distrust)) => SessionError::Tls(distrust),
         (ErrorKind::Interrupted, _) => SessionError::Interrupted,
         (ErrorKind::TimedOut, _) => SessionError::PeerStalled(waited.as_secs()),
@@ -74,7 +78,11 @@ fn broken(error: &io::Error, otherwise: SessionError, waited: Duration) -> Sessi
 }
 
 /// Returns the next message. The other end's refusal is an error.
-pub(super) fn expect(link: &mut Link, pool: &SlotPool, deadline: Instant) -> Result<Control, SessionError> {
+pub(super) fn expect(
+    link: &mut ControlLink,
+    pool: &SlotPool,
+    deadline: Instant,
+) -> Result<ControlMessage, SessionError> {
     let began = Instant::now();
     let body = match link.receive_control_by(pool, deadline) {
         Ok(Some(body)) => body,
@@ -85,16 +93,16 @@ pub(super) fn expect(link: &mut Link, pool: &SlotPool, deadline: Instant) -> Res
         Err(TransportError::Truncated) => return Err(SessionError::PeerGone),
         Err(error) => return Err(error.into()),
     };
-    match Control::from_body(&body)? {
-        Control::Refuse(message) => Err(SessionError::from_refusal(message)),
-        Control::Abort(message) => Err(SessionError::from_abort(message)),
+    match ControlMessage::from_body(&body)? {
+        ControlMessage::Refuse(message) => Err(SessionError::from_refusal(message)),
+        ControlMessage::Abort(message) => Err(SessionError::from_abort(message)),
         message => Ok(message),
     }
 }
 
 /// Returns the other end's reason in place of a broken connection, if it was sent: a break is mostly the
 /// consequence of an earlier message.
-pub(super) fn explained(link: &mut Link, pool: &SlotPool, error: SessionError) -> SessionError {
+pub(super) fn explained(link: &mut ControlLink, pool: &SlotPool, error: SessionError) -> SessionError {
     if !matches!(error, SessionError::PeerGone) {
         return error;
     }
@@ -115,27 +123,27 @@ pub(super) fn explained(link: &mut Link, pool: &SlotPool, error: SessionError) -
 }
 
 /// Sends this build's versions.
-pub(super) fn send_preamble(link: &mut Link) -> Result<(), SessionError> {
+pub(super) fn send_preamble(link: &mut ControlLink) -> Result<(), SessionError> {
     link.write_raw_by(&Preamble::OURS.encode(), Instant::now() + ANSWER_TIMEOUT)
         .map_err(|error| broken(&error, SessionError::PeerSilent, ANSWER_TIMEOUT))
 }
 
 /// The end whose first message is expected.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum FirstWord {
+pub(super) enum FirstMessage {
     /// The responder, which may be silent for this time; a login shell may print text before.
     OfResponder(Duration),
     /// The initiator.
     OfInitiator,
 }
 
-impl FirstWord {
+impl FirstMessage {
     /// A daemon with TLS is running already; ssh may ask the user first.
-    fn patience(self, link: &Link) -> Duration {
+    fn patience(self, link: &ControlLink) -> Duration {
         match self {
-            FirstWord::OfResponder(stall) if !link.is_tls() && has_terminal() => stall.max(ASKING_TIMEOUT),
-            FirstWord::OfResponder(stall) => stall,
-            FirstWord::OfInitiator => START_TIMEOUT,
+            FirstMessage::OfResponder(stall) if !link.is_tls() && has_terminal() => stall.max(ASKING_TIMEOUT),
+            FirstMessage::OfResponder(stall) => stall,
+            FirstMessage::OfInitiator => START_TIMEOUT,
         }
     }
 }
@@ -151,7 +159,7 @@ fn mute(waited: Duration) -> SessionError {
     SessionError::Unreachable {
         message: format!("the other end was started and has said nothing for {} s", waited.as_secs()),
         hint: Some("try `ssh HOST carrack --version`; --stall-timeout waits longer".into()),
-        again: Again::OnceMet,
+        again: RetryChance::OnceMet,
     }
 }
 
@@ -164,8 +172,8 @@ fn silent(error: &io::Error, is_started_here: bool, patience: Duration) -> Sessi
 }
 
 /// Reads the other end's versions.
-pub(super) fn receive_preamble(link: &mut Link, first: FirstWord) -> Result<(), SessionError> {
-    let greeting_allowed = matches!(first, FirstWord::OfResponder(_));
+pub(super) fn receive_preamble(link: &mut ControlLink, first: FirstMessage) -> Result<(), SessionError> {
+    let greeting_allowed = matches!(first, FirstMessage::OfResponder(_));
     let patience = first.patience(link);
     let deadline = Instant::now() + patience;
     let is_started_here = greeting_allowed && !link.is_tls();
@@ -198,7 +206,7 @@ pub(super) fn receive_preamble(link: &mut Link, first: FirstWord) -> Result<(), 
 /// specification gets keys that match no others. `is_direct`: the ends share one control channel, whose
 /// secret is an input too.
 pub(super) fn session_keys(
-    link: &Link,
+    link: &ControlLink,
     key: &SessionKey,
     spec: &TransferSpec,
     lane_count: usize,
@@ -220,9 +228,9 @@ pub(super) fn new_key() -> Result<SessionKey, SessionError> {
 }
 
 /// Tells the other end that there will be no session.
-pub(super) fn refuse(link: &mut Link, error: &SessionError) {
+pub(super) fn refuse(link: &mut ControlLink, error: &SessionError) {
     // The other end may be gone.
-    if say_within(link, Control::Refuse(error.to_message()), PARTING).is_ok() {
+    if say_within(link, ControlMessage::Refuse(error.to_message()), PARTING).is_ok() {
         link.part(Instant::now() + PARTING);
     }
 }

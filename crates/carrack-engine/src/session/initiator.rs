@@ -7,97 +7,108 @@ use std::time::Instant;
 use carrack_layout::FileSystems;
 use carrack_machine::SlotPool;
 use carrack_model::limits::LANES_MAX;
-use carrack_model::{DialFrom, Event, Notice, Protection};
-use carrack_storage::Base;
+use carrack_model::{DialFrom, ProtectionLevel, TransferEvent, TransferNotice};
+use carrack_storage::PathBase;
 use carrack_transport::seal::SessionKeys;
-use carrack_transport::{Channel, Door, Link, Listener, Stream, StreamCount};
+use carrack_transport::{
+    ControlChannel, ControlLink, DataConnection, ListenPoint, StreamCount, StreamListener,
+};
 use carrack_wire::auth::SessionKey;
-use carrack_wire::message::{Control, Hello, Lanes, Listening, Welcome};
+use carrack_wire::message::{ControlMessage, HelloMessage, LaneBounds, ListenAddresses, WelcomeMessage};
 use carrack_wire::to_json;
 
-use super::agreement::Agreement;
-use super::connect::{self, Dialling, FirstDialer, Served, first_dialer, listen};
-use super::destination::Destination;
+use super::agreement::SessionAgreement;
+use super::connect::{self, Dialling, FirstDialer, ListenOutcome, first_dialer, listen};
+use super::destination::InspectedDestination;
 use super::established::EstablishedSession;
 use super::handshake::{
-    FirstWord, check_list_fits, expect, explained, new_key, no_slots, receive_preamble, refuse, say,
+    FirstMessage, check_list_fits, expect, explained, new_key, no_slots, receive_preamble, refuse, say,
     say_within, send_preamble, session_keys,
 };
 use super::journal_access::JournalAccess;
 use super::prepared::{PreparedEnd, PreparedSink, PreparedSource, placed, tell_lacking};
-use super::wait::Wait;
+use super::wait_reports::WaitReports;
 use super::{fabric, lanes};
-use crate::abort::Abort;
+use crate::abort::AbortHandle;
 use crate::context::SessionContext;
 use crate::error::SessionError;
 use crate::placement::HostPlacement;
-use crate::report::Observer;
-use crate::role::Role;
-use crate::settings::{Peer, Transfer, TransferIdentity};
-use crate::sharing::Share;
+use crate::report::TransferObserver;
+use crate::role::SessionRole;
+use crate::settings::{PeerChannel, TransferIdentity, TransferRequest};
+use crate::sharing::SessionShare;
 use crate::source::RootStorage;
 
 /// Agrees on a session with the process that `peer` leads to.
 pub(super) fn establish<'a>(
-    transfer: &Transfer,
-    role: Role,
-    peer: Peer,
-    observer: &'a dyn Observer,
-    abort: &'a Abort,
+    transfer: &TransferRequest,
+    role: SessionRole,
+    peer: PeerChannel,
+    observer: &'a dyn TransferObserver,
+    abort: &'a AbortHandle,
 ) -> Result<EstablishedSession<'a>, SessionError> {
     let settings = transfer.settings.within_memory(1, transfer.spec.slot_bytes)?;
     settings.tell_smaller_pool(observer);
-    let transfer = &Transfer { settings, ..transfer.clone() };
+    let transfer = &TransferRequest { settings, ..transfer.clone() };
     let pipe = match &peer.channel {
-        Channel::Pipes { .. } => "ssh pipe",
-        Channel::Tls(_) => "tls",
+        ControlChannel::Pipes { .. } => "ssh pipe",
+        ControlChannel::Tls(_) => "tls",
     };
-    let mut link = Link::new(peer.channel, transfer.spec.slot_bytes)
+    let mut link = ControlLink::new(peer.channel, transfer.spec.slot_bytes)
         .map_err(SessionError::local("setting up the control channel"))?;
     let (key, slots) = (new_key()?, no_slots()?);
-    let initiator =
-        Initiator { transfer, role, host: &peer.host, token: &peer.token, pipe, key, slots, observer, abort };
+    let initiator = SessionInitiator {
+        transfer,
+        role,
+        host: &peer.host,
+        token: &peer.token,
+        pipe,
+        key,
+        slots,
+        observer,
+        abort,
+    };
     link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
     let agreed = initiator.agree(&mut link).map_err(|error| explained(&mut link, &initiator.slots, error));
     link.interrupt_on(None);
     let agreed = agreed.map_err(|error| if abort.is_set() { abort.error() } else { error });
     let agreement = agreed.inspect_err(|error| refuse(&mut link, error))?;
-    let share = Share::begin(&transfer.settings, Some(&initiator.key))?;
+    let share = SessionShare::begin(&transfer.settings, Some(&initiator.key))?;
     let (spec, settings) = (transfer.spec.clone(), transfer.settings.clone());
     agreement.establish(link, SessionContext { spec, settings, observer: Some(observer), abort, share })
 }
 
-struct Initiator<'a> {
-    transfer: &'a Transfer,
-    role: Role,
+struct SessionInitiator<'a> {
+    transfer: &'a TransferRequest,
+    role: SessionRole,
     host: &'a str,
     token: &'a str,
     /// The channel that carries the data if no data connection is possible.
     pipe: &'static str,
     key: SessionKey,
     slots: SlotPool,
-    observer: &'a dyn Observer,
-    abort: &'a Abort,
+    observer: &'a dyn TransferObserver,
+    abort: &'a AbortHandle,
 }
 
 /// The storage that this end has examined before the handshake.
-enum Storage {
-    Sink(Box<Destination>),
+enum InitiatorStorage {
+    Sink(Box<InspectedDestination>),
     Source(FileSystems),
 }
 
-impl Storage {
-    fn destination(&self) -> Option<&Destination> {
+impl InitiatorStorage {
+    fn destination(&self) -> Option<&InspectedDestination> {
         match self {
-            Storage::Sink(destination) => Some(destination),
-            Storage::Source(_) => None,
+            InitiatorStorage::Sink(destination) => Some(destination),
+            InitiatorStorage::Source(_) => None,
         }
     }
 }
 
-impl Initiator<'_> {
-    fn agree(&self, link: &mut Link) -> Result<Agreement, SessionError> {
-        let Transfer { spec, settings, .. } = self.transfer;
+impl SessionInitiator<'_> {
+    fn agree(&self, link: &mut ControlLink) -> Result<SessionAgreement, SessionError> {
+        let TransferRequest { spec, settings, .. } = self.transfer;
         let other_dials = first_dialer(spec.dial_from, self.role) == FirstDialer::Responder
             && !spec.dry_run
             && !settings.over_control;
@@ -107,7 +118,7 @@ impl Initiator<'_> {
         let wish = lanes::wish(settings, placement.lane_places(), self.depth(&storage), spec.slot_bytes);
         let wanted = fabric::wish(settings, spec.dry_run, self.observer)?;
         let hello = self.hello(listening, storage.destination());
-        let hello = Hello { lanes: Some(wish), fabric: wanted.clone(), ..hello };
+        let hello = HelloMessage { lanes: Some(wish), fabric: wanted.clone(), ..hello };
         let mut welcome = self.exchange_hello(link, hello)?;
         let lane_count = agreed_lane_count(&wish, &welcome)?;
         let mut fabric = fabric::answered(wanted.as_ref(), welcome.fabric.as_ref(), self.observer)?;
@@ -119,44 +130,54 @@ impl Initiator<'_> {
             streams = self.connect(link, &keys, listener, listening, lane_count)?;
         }
         fabric::check_streams(&mut fabric, &streams)?;
-        end.open(spec, &mut Wait::new(Some(link), Some(self.observer), self.abort))?;
-        Ok(Agreement { end, streams, lane_count, fabric, placement })
+        end.open(spec, &mut WaitReports::new(Some(link), Some(self.observer), self.abort))?;
+        Ok(SessionAgreement { end, streams, lane_count, fabric, placement })
     }
 
     /// Examines the storage at this end, before any message.
-    fn look(&self) -> Result<Storage, SessionError> {
-        let Transfer { settings, identity, destination, .. } = self.transfer;
+    fn look(&self) -> Result<InitiatorStorage, SessionError> {
+        let TransferRequest { settings, identity, destination, .. } = self.transfer;
         Ok(match self.role {
-            Role::Sink => {
+            SessionRole::Sink => {
                 let journal = JournalAccess::of(settings, identity.as_ref());
-                Storage::Sink(Box::new(Destination::look(&Base::Anywhere, destination, settings, journal)?))
+                InitiatorStorage::Sink(Box::new(InspectedDestination::look(
+                    &PathBase::Anywhere,
+                    destination,
+                    settings,
+                    journal,
+                )?))
             }
-            Role::Source => Storage::Source(settings.file_systems(&Base::Anywhere)?),
+            SessionRole::Source => InitiatorStorage::Source(settings.file_systems(&PathBase::Anywhere)?),
         })
     }
 
     /// The most I/O threads that the storage can use.
-    fn depth(&self, storage: &Storage) -> u32 {
-        let Transfer { source_base, sources, .. } = self.transfer;
+    fn depth(&self, storage: &InitiatorStorage) -> u32 {
+        let TransferRequest { source_base, sources, .. } = self.transfer;
         match storage {
-            Storage::Sink(destination) => destination.storage().depth(),
-            Storage::Source(systems) => RootStorage::of_paths(source_base, systems, sources).depth,
+            InitiatorStorage::Sink(destination) => destination.storage().depth(),
+            InitiatorStorage::Source(systems) => RootStorage::of_paths(source_base, systems, sources).depth,
         }
     }
 
     /// Sends the hello, and returns the reply of an end that takes part.
-    fn exchange_hello(&self, link: &mut Link, hello: Hello) -> Result<Welcome, SessionError> {
+    fn exchange_hello(
+        &self,
+        link: &mut ControlLink,
+        hello: HelloMessage,
+    ) -> Result<WelcomeMessage, SessionError> {
         let settings = &self.transfer.settings;
         check_list_fits(settings, &hello)?;
         // A process that is not carrack may still have printed a reason.
-        let said = send_preamble(link).and_then(|()| say_within(link, Control::Hello(hello), settings.stall));
-        receive_preamble(link, FirstWord::OfResponder(settings.stall))?;
+        let said =
+            send_preamble(link).and_then(|()| say_within(link, ControlMessage::Hello(hello), settings.stall));
+        receive_preamble(link, FirstMessage::OfResponder(settings.stall))?;
         said?;
         if self.abort.is_set() {
             return Err(self.abort.error());
         }
         match expect(link, &self.slots, Instant::now() + settings.stall)? {
-            Control::Welcome(welcome) => Ok(welcome),
+            ControlMessage::Welcome(welcome) => Ok(welcome),
             _ => Err(SessionError::Protocol("no welcome".into())),
         }
     }
@@ -164,13 +185,13 @@ impl Initiator<'_> {
     /// Agrees with the other end on the place of the tree.
     fn prepare(
         &self,
-        link: &mut Link,
-        storage: Storage,
-        welcome: Welcome,
+        link: &mut ControlLink,
+        storage: InitiatorStorage,
+        welcome: WelcomeMessage,
     ) -> Result<PreparedEnd, SessionError> {
-        let Transfer { spec, settings, source_base, sources, .. } = self.transfer;
+        let TransferRequest { spec, settings, source_base, sources, .. } = self.transfer;
         match storage {
-            Storage::Sink(destination) => {
+            InitiatorStorage::Sink(destination) => {
                 tell_lacking(settings, welcome.kept, self.observer);
                 let place =
                     welcome.place.ok_or_else(|| SessionError::Protocol("no place for the tree".into()))?;
@@ -178,33 +199,37 @@ impl Initiator<'_> {
                 self.observer.event(&placed(place));
                 Ok(PreparedEnd::Sink(Box::new(sink)))
             }
-            Storage::Source(file_systems) => {
+            InitiatorStorage::Source(file_systems) => {
                 let sink = welcome.sink.as_ref();
                 let mut source =
                     PreparedSource::new(source_base, sources, spec, settings, file_systems, sink)?;
                 source.setup.feed = self.transfer.feed.clone().map(|feed| feed.0);
-                self.observer.event(&Event::Placed(source.arrival.clone()));
+                self.observer.event(&TransferEvent::Placed(source.arrival.clone()));
                 source.report_notices(self.observer);
-                say(link, Control::Place(source.place_message()))?;
+                say(link, ControlMessage::Place(source.place_message()))?;
                 Ok(PreparedEnd::Source(Box::new(source)))
             }
         }
     }
 
-    fn hello(&self, listening: Option<Listening>, destination: Option<&Destination>) -> Hello {
+    fn hello(
+        &self,
+        listening: Option<ListenAddresses>,
+        destination: Option<&InspectedDestination>,
+    ) -> HelloMessage {
         let transfer = self.transfer;
-        let mut hello = Hello {
+        let mut hello = HelloMessage {
             software: env!("CARGO_PKG_VERSION").into(),
             session_key: self.key.as_bytes().to_vec(),
             spec: to_json(&transfer.spec),
             settings: match self.role {
-                Role::Source => transfer.settings.for_sink().to_json(),
-                Role::Sink => transfer.settings.to_json(),
+                SessionRole::Source => transfer.settings.for_sink().to_json(),
+                SessionRole::Sink => transfer.settings.to_json(),
             },
             token: self.token.into(),
             transfer: transfer.identity.as_ref().map(TransferIdentity::to_message),
             listening,
-            ..Hello::default()
+            ..HelloMessage::default()
         };
         match destination {
             Some(destination) => {
@@ -219,14 +244,14 @@ impl Initiator<'_> {
     }
 
     /// Opens a port for the other end to dial; without one there are other ways for the data.
-    fn listen(&self) -> Option<(Listener, Listening)> {
+    fn listen(&self) -> Option<(StreamListener, ListenAddresses)> {
         let transfer = self.transfer;
         let settings = &transfer.settings;
-        match listen(Door::Ports(settings.ports.clone()), &[], settings.segment_bytes) {
+        match listen(ListenPoint::Ports(settings.ports.clone()), &[], settings.segment_bytes) {
             Ok(listening) => Some(listening),
             Err(error) => {
                 let text = format!("no port to listen on: {error}");
-                self.observer.event(&Event::Notice(Notice::Warning(text)));
+                self.observer.event(&TransferEvent::Notice(TransferNotice::Warning(text)));
                 None
             }
         }
@@ -234,12 +259,12 @@ impl Initiator<'_> {
 
     fn connect(
         &self,
-        link: &mut Link,
+        link: &mut ControlLink,
         keys: &SessionKeys,
-        listener: Option<Listener>,
-        listening: Option<Listening>,
+        listener: Option<StreamListener>,
+        listening: Option<ListenAddresses>,
         lane_count: usize,
-    ) -> Result<Vec<Stream>, SessionError> {
+    ) -> Result<Vec<DataConnection>, SessionError> {
         let outcome = match first_dialer(self.transfer.spec.dial_from, self.role) {
             FirstDialer::Initiator => self.dial(link, keys, listening.as_ref(), lane_count)?,
             FirstDialer::Responder => {
@@ -252,8 +277,8 @@ impl Initiator<'_> {
         };
         if streams.is_empty() {
             // The protection of the control channel covers the data too.
-            let (transport, protection) = (self.pipe, Some(Protection::Private));
-            self.observer.event(&Event::Connected {
+            let (transport, protection) = (self.pipe, Some(ProtectionLevel::Private));
+            self.observer.event(&TransferEvent::Connected {
                 streams: 0,
                 lanes: 1,
                 transport,
@@ -268,18 +293,18 @@ impl Initiator<'_> {
     }
 
     fn stream_count(&self, lane_count: usize) -> StreamCount {
-        let Transfer { spec, settings, .. } = self.transfer;
+        let TransferRequest { spec, settings, .. } = self.transfer;
         StreamCount::new(spec.streams, lane_count as u16, settings.tunes)
     }
 
     fn dial(
         &self,
-        link: &mut Link,
+        link: &mut ControlLink,
         keys: &SessionKeys,
-        listening: Option<&Listening>,
+        listening: Option<&ListenAddresses>,
         lane_count: usize,
     ) -> Result<Dialling, SessionError> {
-        let Transfer { spec, settings, .. } = self.transfer;
+        let TransferRequest { spec, settings, .. } = self.transfer;
         let streams = self.stream_count(lane_count);
         if settings.over_control {
             connect::tell_failure(link, "the caller wants none")?;
@@ -294,16 +319,16 @@ impl Initiator<'_> {
             connect::tell_failure(link, &problem)?;
             return Ok(Err(problem));
         };
-        say(link, Control::Dial(listening))?;
+        say(link, ControlMessage::Dial(listening))?;
         let served = self.served(connect::serve(link, &self.slots, listener, keys)?)?;
         Ok(served.map_err(|theirs| format!("{problem}; the other way round: {theirs}")))
     }
 
-    fn served(&self, served: Served) -> Result<Dialling, SessionError> {
+    fn served(&self, served: ListenOutcome) -> Result<Dialling, SessionError> {
         match served {
-            Served::Streams(streams) => Ok(Ok(streams)),
-            Served::Failed(problem) => Ok(Err(problem)),
-            Served::DialMe(_) => Err(SessionError::Protocol("asked to dial, twice".into())),
+            ListenOutcome::Streams(streams) => Ok(Ok(streams)),
+            ListenOutcome::Failed(problem) => Ok(Err(problem)),
+            ListenOutcome::DialMe(_) => Err(SessionError::Protocol("asked to dial, twice".into())),
         }
     }
 
@@ -314,12 +339,12 @@ impl Initiator<'_> {
              Open a port range and name it with --ports, or choose who dials with --connect-from",
             self.pipe
         );
-        self.observer.event(&Event::Notice(Notice::Warning(text)));
+        self.observer.event(&TransferEvent::Notice(TransferNotice::Warning(text)));
     }
 }
 
 /// Returns the other end's decision, within the limit of this end.
-fn agreed_lane_count(wish: &Lanes, welcome: &Welcome) -> Result<usize, SessionError> {
+fn agreed_lane_count(wish: &LaneBounds, welcome: &WelcomeMessage) -> Result<usize, SessionError> {
     let most = wish.most.clamp(1, LANES_MAX as u32);
     match welcome.lanes {
         count if (1..=most).contains(&count) => Ok(count as usize),

@@ -11,17 +11,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use carrack_journal::{About, Journal, JournalError, Recovered, SessionInfo, file_name, peek, set_aside};
+use carrack_journal::{
+    Journal, JournalError, JournalSubject, RecoveredJournal, SessionInfo, file_name, peek, set_aside,
+};
 use carrack_model::{Durability, RelPath, Timestamp, TransferId};
 use carrack_storage::typed::parent;
-use carrack_storage::{Base, Purpose, Root, keep_times, sync_directory};
+use carrack_storage::{PathBase, PathPurpose, RootDirectory, keep_times, sync_directory};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::place::PlaceRoot;
-use super::wait::Wait;
+use super::wait_reports::WaitReports;
 use crate::error::SessionError;
-use crate::settings::{JournalSettings, Settings, TransferIdentity};
-use crate::sink::Records;
+use crate::settings::{EndSettings, JournalSettings, TransferIdentity};
+use crate::sink::JournalRecords;
 
 /// Attempts to create a journal while another run creates one.
 const TRIES_MAX: u32 = 5;
@@ -52,15 +54,15 @@ pub(crate) struct FoundJournal {
     directory: OwnedFd,
     /// For messages.
     path: String,
-    about: About,
+    about: JournalSubject,
 }
 
 /// An opened journal, with its records unless it is new, or the reason of a failure.
-type Opened = Result<(Journal, Option<Recovered>), JournalError>;
+type Opened = Result<(Journal, Option<RecoveredJournal>), JournalError>;
 
 impl JournalAccess {
     /// Returns `None` if no journal is kept.
-    pub(crate) fn of(settings: &Settings, identity: Option<&TransferIdentity>) -> Option<JournalAccess> {
+    pub(crate) fn of(settings: &EndSettings, identity: Option<&TransferIdentity>) -> Option<JournalAccess> {
         let patience = settings.stall;
         let settings = Some(&settings.journal).filter(|journal| journal.is_on)?;
         Some(JournalAccess {
@@ -76,7 +78,7 @@ impl JournalAccess {
     /// Looks for the journal of an earlier session with the destination `path`. Changes nothing.
     pub(crate) fn find(
         &mut self,
-        base: &Base,
+        base: &PathBase,
         path: &Path,
         is_directory: bool,
     ) -> Result<Option<FoundJournal>, SessionError> {
@@ -106,12 +108,12 @@ impl JournalAccess {
     /// a journal is not possible.
     pub(crate) fn records(
         &mut self,
-        base: &Base,
+        base: &PathBase,
         path: &Path,
         place: PlaceRoot,
         found: Option<&FoundJournal>,
-        wait: &mut Wait<'_>,
-    ) -> Result<Option<Records>, SessionError> {
+        wait: &mut WaitReports<'_>,
+    ) -> Result<Option<JournalRecords>, SessionError> {
         if self.is_given_up {
             return Ok(None);
         }
@@ -146,10 +148,10 @@ impl JournalAccess {
     /// sessions.
     pub(crate) fn shared_records(
         &self,
-        base: &Base,
+        base: &PathBase,
         path: &Path,
-        root: &Root,
-    ) -> Result<Records, SessionError> {
+        root: &RootDirectory,
+    ) -> Result<JournalRecords, SessionError> {
         let name = shared_journals(self.identity.id);
         let shown = carrack_model::escape(path.join(&name).as_os_str().as_bytes());
         let relative = RelPath::new(name.as_bytes()).map_err(|_| SessionError::Internal)?;
@@ -157,12 +159,14 @@ impl JournalAccess {
         // Another session may have closed the transfer by now.
         let directory = keep_times(held.as_fd(), || root.make_private_directory(&relative));
         let directory = directory.map_err(unusable_journals(&shown))?;
-        let about =
-            About { id: TransferId(self.identity.run.0), ..self.about(base, path, PlaceRoot::Destination) };
+        let about = JournalSubject {
+            id: TransferId(self.identity.run.0),
+            ..self.about(base, path, PlaceRoot::Destination)
+        };
         let journal = Journal::create(directory.as_fd(), &about, &self.session()?)
             .map_err(SessionError::journal(&shown))?;
         let tag = self.tag();
-        Ok(Records { journal, recovered: None, path: shown, tag, siblings: Some(directory) })
+        Ok(JournalRecords { journal, recovered: None, path: shown, tag, siblings: Some(directory) })
     }
 
     /// The tag of temporary names.
@@ -183,9 +187,9 @@ impl JournalAccess {
             .map_err(SessionError::local("asking who this process is"))
     }
 
-    fn about(&self, base: &Base, path: &Path, place: PlaceRoot) -> About {
+    fn about(&self, base: &PathBase, path: &Path, place: PlaceRoot) -> JournalSubject {
         let root = if place == PlaceRoot::Parent { parent(path) } else { path };
-        About {
+        JournalSubject {
             id: self.identity.id,
             place: match place {
                 PlaceRoot::Destination => 0,
@@ -200,14 +204,18 @@ impl JournalAccess {
         }
     }
 
-    fn in_use(&mut self, (journal, recovered): (Journal, Option<Recovered>), path: String) -> Records {
+    fn in_use(
+        &mut self,
+        (journal, recovered): (Journal, Option<RecoveredJournal>),
+        path: String,
+    ) -> JournalRecords {
         if !journal.is_locked() {
             let warning = format!(
                 "{path}: there are no file locks: don't run this transfer a second time while it runs"
             );
             self.warnings.push(warning);
         }
-        Records { journal, recovered, path, tag: self.tag(), siblings: None }
+        JournalRecords { journal, recovered, path, tag: self.tag(), siblings: None }
     }
 
     /// Continues without a journal that can't be used. If the user has named its directory, this is an error.
@@ -225,12 +233,12 @@ impl JournalAccess {
 
     fn begin(
         &mut self,
-        base: &Base,
+        base: &PathBase,
         path: &Path,
         place: PlaceRoot,
         session: &SessionInfo,
-        wait: &mut Wait<'_>,
-    ) -> Result<Option<Records>, SessionError> {
+        wait: &mut WaitReports<'_>,
+    ) -> Result<Option<JournalRecords>, SessionError> {
         if let Some((directory, path)) = self.damaged.take() {
             if let Err(error) = set_aside(directory.as_fd(), self.identity.id) {
                 return self.give_up(&path, error).map(|()| None);
@@ -275,7 +283,7 @@ impl JournalAccess {
     }
 
     /// Creates a journal, which has no records yet.
-    fn create(&self, directory: BorrowedFd<'_>, about: &About, session: &SessionInfo) -> Opened {
+    fn create(&self, directory: BorrowedFd<'_>, about: &JournalSubject, session: &SessionInfo) -> Opened {
         let journal = Journal::create(directory, about, session)?;
         // The journal is durable before the destination is created, so that a later session knows that this
         // transfer created it.
@@ -301,7 +309,7 @@ impl JournalAccess {
         path: &str,
         id: TransferId,
         session: &SessionInfo,
-        wait: &mut Wait<'_>,
+        wait: &mut WaitReports<'_>,
     ) -> Result<Opened, SessionError> {
         let began = Instant::now();
         loop {
@@ -355,13 +363,13 @@ fn unusable_journals(shown: &str) -> impl Fn(io::Error) -> SessionError + '_ {
     }
 }
 
-fn open(base: &Base, path: &Path) -> io::Result<OwnedFd> {
-    let root: Root = base.open(path, Purpose::Write)?;
+fn open(base: &PathBase, path: &Path) -> io::Result<OwnedFd> {
+    let root: RootDirectory = base.open(path, PathPurpose::Write)?;
     root.open_directory(&RelPath::root())
 }
 
 /// Returns the directory's path on this host, for messages; empty if it is unknown.
-fn absolute(base: &Base, path: &Path) -> Vec<u8> {
+fn absolute(base: &PathBase, path: &Path) -> Vec<u8> {
     base.path_for_people(path).into_os_string().into_encoded_bytes()
 }
 

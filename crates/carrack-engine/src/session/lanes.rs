@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
 use carrack_model::limits::{LANE_IO_THREADS_MIN, LANES_MAX, SLOT_COUNT_MIN};
-use carrack_transport::{Link, LinkInput, TransportError};
-use carrack_wire::message::Lanes;
+use carrack_transport::{ControlLink, LinkInput, TransportError};
+use carrack_wire::message::LaneBounds;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::error::{STARTING_A_THREAD, SessionError};
-use crate::settings::Settings;
+use crate::settings::EndSettings;
 
 /// Messages that may wait for a link before further ones are left unread.
 const QUEUE_MAX: usize = 256;
@@ -26,29 +26,29 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Returns this end's wish: a lane for each of `places` places of its machine, if the storage can use `depth`
 /// requests at a time.
-pub(super) fn wish(settings: &Settings, places: usize, depth: u32, slot_bytes: u32) -> Lanes {
+pub(super) fn wish(settings: &EndSettings, places: usize, depth: u32, slot_bytes: u32) -> LaneBounds {
     let by_requests = match settings.scheduling.in_flight_max {
         0 => u32::MAX,
         most => most,
     };
     if settings.lanes > 0 {
         let lanes = by_requests.min(settings.lanes as u32);
-        return Lanes { wanted: lanes, most: lanes };
+        return LaneBounds { wanted: lanes, most: lanes };
     }
     let by_threads = settings.io_thread_count(depth) / LANE_IO_THREADS_MIN;
     let by_slots = settings.slot_count(slot_bytes) as usize / SLOT_COUNT_MIN;
     let most = by_requests.min(by_threads.min(by_slots) as u32);
-    Lanes { wanted: places as u32, most }
+    LaneBounds { wanted: places as u32, most }
 }
 
 /// Returns the number of lanes that the machine with more places wishes for, within both ends' limits.
-pub(super) fn agree(here: Lanes, there: Lanes) -> usize {
+pub(super) fn agree(here: LaneBounds, there: LaneBounds) -> usize {
     let wanted = here.wanted.max(there.wanted);
     wanted.min(here.most).min(there.most).clamp(1, LANES_MAX as u32) as usize
 }
 
 /// Creates the two ends of a link within this process.
-pub(super) fn link_pair(slot_bytes: u32) -> Result<(Link, Link), SessionError> {
+pub(super) fn link_pair(slot_bytes: u32) -> Result<(ControlLink, ControlLink), SessionError> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let links = pair
         .map_err(std::io::Error::from)
@@ -56,24 +56,27 @@ pub(super) fn link_pair(slot_bytes: u32) -> Result<(Link, Link), SessionError> {
     links.map_err(SessionError::local("making a link"))
 }
 
-fn link_over(socket: OwnedFd, slot_bytes: u32) -> std::io::Result<Link> {
-    Link::over_pipes(socket.try_clone()?, socket, slot_bytes)
+fn link_over(socket: OwnedFd, slot_bytes: u32) -> std::io::Result<ControlLink> {
+    ControlLink::over_pipes(socket.try_clone()?, socket, slot_bytes)
 }
 
 /// Returns a link for each lane; all of them lead to `link`. The link of a single lane is `link` itself.
 pub(super) fn lane_links(
-    link: Link,
+    link: ControlLink,
     lane_count: usize,
     slot_bytes: u32,
-) -> Result<(Vec<Link>, Option<RelayThread>), SessionError> {
+) -> Result<(Vec<ControlLink>, Option<RelayThread>), SessionError> {
     assert!(lane_count > 0, "a link leads to a lane");
     if lane_count == 1 {
         return Ok((vec![link], None));
     }
     let pairs = (0..lane_count).map(|_| link_pair(slot_bytes)).collect::<Result<Vec<_>, _>>()?;
-    let (inner, outer): (Vec<Link>, Vec<Link>) = pairs.into_iter().unzip();
-    let relay =
-        Relay { link, lanes: outer.into_iter().map(Some).collect(), slots: SlotPool::new(4096, 4096)? };
+    let (inner, outer): (Vec<ControlLink>, Vec<ControlLink>) = pairs.into_iter().unzip();
+    let relay = ControlRelay {
+        link,
+        lanes: outer.into_iter().map(Some).collect(),
+        slots: SlotPool::new(4096, 4096)?,
+    };
     let named = thread::Builder::new().name("carrack-relay".into());
     let started = named.spawn(move || relay.run()).map_err(SessionError::local(STARTING_A_THREAD))?;
     Ok((inner, Some(RelayThread(Some(started)))))
@@ -92,27 +95,27 @@ impl Drop for RelayThread {
 }
 
 /// Carries control messages between the session's link and the lanes' links.
-struct Relay {
-    link: Link,
+struct ControlRelay {
+    link: ControlLink,
     /// `None` for a lane that has ended.
-    lanes: Vec<Option<Link>>,
+    lanes: Vec<Option<ControlLink>>,
     /// Never used: no objects are sent on these links.
     slots: SlotPool,
 }
 
 /// The outcome of a turn of the relay.
 #[derive(PartialEq, Eq)]
-enum Turn {
+enum RelayTurn {
     GoOn,
     /// The other end is gone, or broke a rule: the lanes find their links closed.
     Lost,
 }
 
-impl Relay {
+impl ControlRelay {
     /// Runs until all lanes have ended, or the other end is gone.
     fn run(mut self) {
         while self.lanes.iter().any(Option::is_some) {
-            if self.turn() == Turn::Lost {
+            if self.turn() == RelayTurn::Lost {
                 return;
             }
         }
@@ -120,9 +123,12 @@ impl Relay {
         let _ = self.link.flush_by(Instant::now() + LAST_WORDS);
     }
 
-    fn turn(&mut self) -> Turn {
-        if self.sleep().is_err() || self.hear_other_end() == Turn::Lost || self.hear_lanes() == Turn::Lost {
-            return Turn::Lost;
+    fn turn(&mut self) -> RelayTurn {
+        if self.sleep().is_err()
+            || self.hear_other_end() == RelayTurn::Lost
+            || self.hear_lanes() == RelayTurn::Lost
+        {
+            return RelayTurn::Lost;
         }
         if self.link.flush().is_err() {
             // The other end may have said its last words, and left, since it was listened to.
@@ -135,7 +141,7 @@ impl Relay {
                 *lane = None;
             }
         }
-        Turn::GoOn
+        RelayTurn::GoOn
     }
 
     /// Returns true if every lane reads its messages fast enough.
@@ -166,31 +172,31 @@ impl Relay {
         }
     }
 
-    fn hear_other_end(&mut self) -> Turn {
+    fn hear_other_end(&mut self) -> RelayTurn {
         while self.lanes_keep_up() {
             match self.link.receive(&self.slots) {
                 Ok(LinkInput::Control { lane, body }) => match self.lanes.get_mut(lane as usize) {
                     Some(Some(link)) => link.queue_control(body),
                     // The message to a lane that has ended came too late.
                     Some(None) => {}
-                    None => return Turn::Lost,
+                    None => return RelayTurn::Lost,
                 },
-                Ok(LinkInput::Pending) => return Turn::GoOn,
+                Ok(LinkInput::Pending) => return RelayTurn::GoOn,
                 Ok(LinkInput::Object(_) | LinkInput::Closed) | Err(_) => return self.last_words(),
             }
         }
-        Turn::GoOn
+        RelayTurn::GoOn
     }
 
     /// Sends the other end's last messages to the lanes.
-    fn last_words(&mut self) -> Turn {
+    fn last_words(&mut self) -> RelayTurn {
         for link in self.lanes.iter_mut().flatten() {
             let _ = link.flush_by(Instant::now() + LAST_WORDS);
         }
-        Turn::Lost
+        RelayTurn::Lost
     }
 
-    fn hear_lanes(&mut self) -> Turn {
+    fn hear_lanes(&mut self) -> RelayTurn {
         for index in 0..self.lanes.len() {
             while self.link_keeps_up() {
                 let Some(link) = &mut self.lanes[index] else { break };
@@ -200,11 +206,11 @@ impl Relay {
                     Ok(LinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated) => {
                         self.lanes[index] = None;
                     }
-                    Ok(LinkInput::Object(_)) | Err(_) => return Turn::Lost,
+                    Ok(LinkInput::Object(_)) | Err(_) => return RelayTurn::Lost,
                 }
             }
         }
-        Turn::GoOn
+        RelayTurn::GoOn
     }
 }
 
@@ -212,13 +218,13 @@ fn reads_if(may_read: bool) -> PollFlags {
     if may_read { PollFlags::IN } else { PollFlags::empty() }
 }
 
-fn writes(link: &Link) -> PollFlags {
+fn writes(link: &ControlLink) -> PollFlags {
     if link.queued_count() > 0 { PollFlags::OUT } else { PollFlags::empty() }
 }
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::{PolicyChoice, Scheduling};
+    use carrack_model::{PolicyChoice, SchedulingOptions};
 
     use super::*;
 
@@ -226,18 +232,18 @@ mod tests {
     fn whoever_holds_back_uses_both_sockets_all_the_same() {
         let policy = PolicyChoice::Adaptive { nice: true };
         for scheduling in [
-            Scheduling::default(),
-            Scheduling { rate: 1, target_rate: 1, ..Scheduling::default() },
-            Scheduling { policy, in_flight_max: 2, ..Scheduling::default() },
+            SchedulingOptions::default(),
+            SchedulingOptions { rate: 1, target_rate: 1, ..SchedulingOptions::default() },
+            SchedulingOptions { policy, in_flight_max: 2, ..SchedulingOptions::default() },
         ] {
             let lanes = wish_with(scheduling);
             assert!(lanes.wanted == 2 && lanes.most >= 2, "{lanes:?}");
         }
         // Each lane has a different request.
-        assert_eq!(wish_with(Scheduling { in_flight_max: 1, ..Scheduling::default() }).most, 1);
+        assert_eq!(wish_with(SchedulingOptions { in_flight_max: 1, ..SchedulingOptions::default() }).most, 1);
     }
 
-    fn wish_with(scheduling: Scheduling) -> Lanes {
-        wish(&Settings { scheduling, ..Settings::default() }, 2, 16, 1 << 20)
+    fn wish_with(scheduling: SchedulingOptions) -> LaneBounds {
+        wish(&EndSettings { scheduling, ..EndSettings::default() }, 2, 16, 1 << 20)
     }
 }

@@ -1,48 +1,49 @@
 //! Both ends in this process: the same engine at each, with a link and endpoints for every lane.
 
 use carrack_model::limits::STREAMS_NEAR;
-use carrack_model::{Event, Side, TransferSpec};
-use carrack_storage::Base;
-use carrack_transport::{Link, ReceiveEndpoint, SendEndpoint, loopback_pair};
+use carrack_model::{FailureSide, TransferEvent, TransferSpec};
+use carrack_storage::PathBase;
+use carrack_transport::{ControlLink, ReceiveEndpoint, SendEndpoint, loopback_pair};
 
-use super::destination::Destination;
-use super::established::{End, EstablishedSession};
+use super::destination::InspectedDestination;
+use super::established::{EstablishedSession, LocalEnd};
 use super::fabric;
 use super::journal_access::JournalAccess;
 use super::lanes::{agree, link_pair, wish};
 use super::prepared::{PreparedSink, PreparedSource};
-use super::wait::Wait;
-use crate::abort::Abort;
+use super::wait_reports::WaitReports;
+use crate::abort::AbortHandle;
 use crate::context::SessionContext;
 use crate::error::SessionError;
 use crate::lanes::LaneTransport;
 use crate::placement::{HostPlacement, LaneDemand, PlacedLanes};
-use crate::report::Observer;
-use crate::settings::{Settings, Transfer};
-use crate::sharing::Share;
+use crate::report::TransferObserver;
+use crate::settings::{EndSettings, TransferRequest};
+use crate::sharing::SessionShare;
 
 /// Lets both ends agree, as two processes would.
 pub(super) fn establish<'a>(
-    transfer: &Transfer,
-    observer: &'a dyn Observer,
-    abort: &'a Abort,
+    transfer: &TransferRequest,
+    observer: &'a dyn TransferObserver,
+    abort: &'a AbortHandle,
 ) -> Result<EstablishedSession<'a>, SessionError> {
     let spec = &transfer.spec;
     let settings = transfer.settings.within_memory(2, spec.slot_bytes)?;
     settings.tell_smaller_pool(observer);
     fabric::refuse(&settings, "both ends are in this process, where objects are not copied at all")?;
     let journal = JournalAccess::of(&settings, transfer.identity.as_ref());
-    let destination = Destination::look(&Base::Anywhere, &transfer.destination, &settings, journal)?;
-    let file_systems = settings.file_systems(&Base::Anywhere)?;
+    let destination =
+        InspectedDestination::look(&PathBase::Anywhere, &transfer.destination, &settings, journal)?;
+    let file_systems = settings.file_systems(&PathBase::Anywhere)?;
     let sink_state = destination.to_message(settings.slot_count(spec.slot_bytes));
-    let (base, paths) = (&Base::Anywhere, &transfer.sources);
+    let (base, paths) = (&PathBase::Anywhere, &transfer.sources);
     let mut source = PreparedSource::new(base, paths, spec, &settings, file_systems, Some(&sink_state))?;
     source.setup.feed = transfer.feed.clone().map(|feed| feed.0);
-    observer.event(&Event::Placed(source.arrival.clone()));
+    observer.event(&TransferEvent::Placed(source.arrival.clone()));
     let mut sink = PreparedSink::new(destination, spec, &source.place_message(), Some(paths))?;
-    sink.open(spec, &mut Wait::new(None, Some(observer), abort))?;
+    sink.open(spec, &mut WaitReports::new(None, Some(observer), abort))?;
     let (placement, lane_count) = place(&settings, &source, &sink, spec)?;
-    observer.event(&Event::Connected {
+    observer.event(&TransferEvent::Connected {
         streams: 0,
         lanes: lane_count as u32,
         transport: "local",
@@ -51,7 +52,7 @@ pub(super) fn establish<'a>(
     });
     source.report_notices(observer);
     // Both ends are one client of the meta-scheduler.
-    let share = Share::begin(&settings, None)?;
+    let share = SessionShare::begin(&settings, None)?;
     let context = SessionContext { spec: spec.clone(), settings, observer: Some(observer), abort, share };
     join(source, sink, placement, lane_count, context)
 }
@@ -59,7 +60,7 @@ pub(super) fn establish<'a>(
 /// Returns the placement of the lanes. Both ends are on one machine, so one placement serves the two, lane by
 /// lane.
 fn place(
-    settings: &Settings,
+    settings: &EndSettings,
     source: &PreparedSource,
     sink: &PreparedSink,
     spec: &TransferSpec,
@@ -70,8 +71,13 @@ fn place(
         [reads, writes].map(|depth| wish(settings, host.lane_places(), depth, spec.slot_bytes));
     let lane_count = agree(source_wish, sink_wish);
     let io_threads = settings.io_thread_count(reads.max(writes));
-    let demand =
-        LaneDemand { side: Side::Source, lane_count, io_threads, streams: &[], directories: Vec::new() };
+    let demand = LaneDemand {
+        side: FailureSide::Source,
+        lane_count,
+        io_threads,
+        streams: &[],
+        directories: Vec::new(),
+    };
     Ok((host.place(&demand)?, lane_count))
 }
 
@@ -90,12 +96,15 @@ fn join(
     let sink_lanes = placement.starts(sink_links, sink_pools, LaneTransport::deal(receivers, lane_count));
     let source_pools = placement.pools(settings, spec, lane_count)?;
     let source_lanes = placement.starts(source_links, source_pools, LaneTransport::deal(senders, lane_count));
-    let end = End::Source(Box::new(source.setup), Ok(source_lanes));
-    let local_sink = Some(End::Sink(Box::new(sink.setup), Ok(sink_lanes)));
+    let end = LocalEnd::Source(Box::new(source.setup), Ok(source_lanes));
+    let local_sink = Some(LocalEnd::Sink(Box::new(sink.setup), Ok(sink_lanes)));
     Ok(EstablishedSession { end, local_sink, relay: None, fabric: None, placement, context })
 }
 
-fn local_links(slot_bytes: u32, lane_count: usize) -> Result<(Vec<Link>, Vec<Link>), SessionError> {
+fn local_links(
+    slot_bytes: u32,
+    lane_count: usize,
+) -> Result<(Vec<ControlLink>, Vec<ControlLink>), SessionError> {
     let pairs = (0..lane_count).map(|_| link_pair(slot_bytes));
     Ok(pairs.collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
 }

@@ -9,13 +9,14 @@
 //!
 //! | file | contents |
 //! | --- | --- |
-//! | [`initiator`], [`responder`] | both ends agree over the control channel: an [`agreement::Agreement`] |
+//! | [`initiator`], [`responder`] | both ends agree over the control channel: an [`agreement::SessionAgreement`] |
 //! | [`local`] | both ends agree within this process |
 //! | [`prepared`] | an end whose storage was examined |
 //! | [`agreement`] | the step from an agreement to lanes |
 //! | [`established`] | the session, from which every end starts |
 //! | [`third_party`] | two far ends agree through this process, which is neither |
 
+mod access_policy;
 mod agreement;
 mod browse;
 mod confine;
@@ -24,7 +25,6 @@ mod destination;
 mod established;
 mod fabric;
 mod handshake;
-mod house;
 mod initiator;
 mod journal_access;
 mod kinds;
@@ -37,50 +37,67 @@ mod responder;
 mod sources;
 mod third_party;
 pub(crate) mod verify;
-mod wait;
+mod wait_reports;
 
 use carrack_storage::clear_umask;
-use carrack_transport::Channel;
+use carrack_transport::ControlChannel;
 
-use crate::abort::Abort;
-use crate::report::Observer;
-use crate::role::Role;
-use crate::settings::{FarEnds, Peer, Transfer};
-pub use browse::{BrowseSummary, Browsing, Found, Operation, browse, browse_here};
+use crate::abort::AbortHandle;
+use crate::report::TransferObserver;
+use crate::role::SessionRole;
+use crate::settings::{FarEnds, PeerChannel, TransferRequest};
+pub use access_policy::{
+    AccessAdmission, AccessKind, AccessPolicy, AccessRequest, OwnerAccessPolicy, check_protection,
+};
+pub use browse::{BrowseCall, BrowseItem, BrowseOperation, BrowseSummary, browse, browse_here};
 use established::EstablishedSession;
 pub use fabric::beats_tcp;
-pub use house::{Admission, Deed, House, OwnHouse, Request, check_protection};
 pub use journal_access::shared_journals;
-pub use outcome::{Advance, Outcome};
-use responder::Answer;
+pub use outcome::{SessionAdvance, TransferOutcome};
+use responder::ResponderAnswer;
 
 /// Copies within this host: both ends are in this process.
-pub fn copy_local(transfer: &Transfer, observer: &dyn Observer, abort: &Abort) -> Outcome {
+pub fn copy_local(
+    transfer: &TransferRequest,
+    observer: &dyn TransferObserver,
+    abort: &AbortHandle,
+) -> TransferOutcome {
     clear_umask();
-    Outcome::of(local::establish(transfer, observer, abort).and_then(EstablishedSession::run))
+    TransferOutcome::of(local::establish(transfer, observer, abort).and_then(EstablishedSession::run))
 }
 
 /// Copies to or from the process that `peer` leads to, which runs [`serve`].
 pub fn copy_with_peer(
-    transfer: &Transfer,
-    role: Role,
-    peer: Peer,
-    observer: &dyn Observer,
-    abort: &Abort,
-) -> Outcome {
+    transfer: &TransferRequest,
+    role: SessionRole,
+    peer: PeerChannel,
+    observer: &dyn TransferObserver,
+    abort: &AbortHandle,
+) -> TransferOutcome {
     clear_umask();
-    Outcome::of(initiator::establish(transfer, role, peer, observer, abort).and_then(EstablishedSession::run))
+    TransferOutcome::of(
+        initiator::establish(transfer, role, peer, observer, abort).and_then(EstablishedSession::run),
+    )
 }
 
 /// Copies from one far end to another; both run [`serve`].
-pub fn copy_between(transfer: &Transfer, ends: FarEnds, observer: &dyn Observer, abort: &Abort) -> Outcome {
-    Outcome::of(third_party::run(transfer, ends, observer, abort))
+pub fn copy_between(
+    transfer: &TransferRequest,
+    ends: FarEnds,
+    observer: &dyn TransferObserver,
+    abort: &AbortHandle,
+) -> TransferOutcome {
+    TransferOutcome::of(third_party::run(transfer, ends, observer, abort))
 }
 
 /// Serves one session on a channel, such as standard input and output under ssh, as far as `house` allows.
-pub fn serve(channel: Channel, house: &dyn House, abort: &Abort) -> Outcome {
-    Outcome::of(responder::answer(channel, house, abort).and_then(|answer| match answer {
-        Answer::Session(session) => session.run(),
-        Answer::Over(ended) => Ok(*ended),
+pub fn serve(
+    channel: ControlChannel,
+    access_policy: &dyn AccessPolicy,
+    abort: &AbortHandle,
+) -> TransferOutcome {
+    TransferOutcome::of(responder::answer(channel, access_policy, abort).and_then(|answer| match answer {
+        ResponderAnswer::Session(session) => session.run(),
+        ResponderAnswer::Over(ended) => Ok(*ended),
     }))
 }

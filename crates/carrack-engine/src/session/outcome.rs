@@ -1,13 +1,13 @@
 //! The outcome of a session.
 
-use carrack_model::Summary;
+use carrack_model::TransferSummary;
 
-use crate::counters::BothEnds;
+use crate::counters::TransferCounters;
 use crate::error::SessionError;
 
 /// The furthest stage that a session reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Advance {
+pub enum SessionAdvance {
     /// It was not established.
     None,
     /// Both ends had agreed on everything.
@@ -18,31 +18,35 @@ pub enum Advance {
 
 /// The end of a transfer.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct TransferOutcome {
     /// The completed work, as far as this end knows.
-    pub summary: Summary,
+    pub summary: TransferSummary,
     /// Success if everything was tried; failures of single entries are in the summary.
     pub result: Result<(), SessionError>,
     /// The furthest stage that the session reached.
-    pub advance: Advance,
+    pub advance: SessionAdvance,
 }
 
 /// The counters of both ends of an established session, and its result.
-pub(super) type Ended = (BothEnds, Result<(), SessionError>);
+pub(super) type Ended = (TransferCounters, Result<(), SessionError>);
 
-impl Outcome {
-    pub(super) fn of(ended: Result<Ended, SessionError>) -> Outcome {
+impl TransferOutcome {
+    pub(super) fn of(ended: Result<Ended, SessionError>) -> TransferOutcome {
         match ended {
             Ok((both, result)) => {
-                let advance = if both.has_moved() { Advance::Moved } else { Advance::Stood };
-                Outcome { summary: both.summary(), result, advance }
+                let advance = if both.has_moved() { SessionAdvance::Moved } else { SessionAdvance::Stood };
+                TransferOutcome { summary: both.summary(), result, advance }
             }
-            Err(error) => Outcome::failed(error),
+            Err(error) => TransferOutcome::failed(error),
         }
     }
 
     /// Returns the outcome of a session that was not established.
-    pub fn failed(error: SessionError) -> Outcome {
-        Outcome { summary: Summary::default(), result: Err(error), advance: Advance::None }
+    pub fn failed(error: SessionError) -> TransferOutcome {
+        TransferOutcome {
+            summary: TransferSummary::default(),
+            result: Err(error),
+            advance: SessionAdvance::None,
+        }
     }
 }

@@ -12,7 +12,7 @@
 
 use std::collections::HashSet;
 
-use carrack_model::{Arrival, Nesting, RelPath, escape};
+use carrack_model::{DestinationName, RelPath, RepeatNesting, escape};
 
 /// The entry at the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) enum PlaceRoot {
 
 /// The place of one source, beneath the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Placement {
+pub(crate) enum SourcePlacement {
     /// A directory's contents are placed in this directory.
     Tree(RelPath),
     /// A file or link gets this name in the root.
@@ -96,12 +96,12 @@ pub(crate) fn place(
     typed_count: usize,
     destination: &DestinationFacts,
     becomes_it: bool,
-) -> Result<(PlaceRoot, Vec<Placement>), PlaceError> {
+) -> Result<(PlaceRoot, Vec<SourcePlacement>), PlaceError> {
     if becomes_it {
         return match (destination.state, sources.first()) {
             _ if typed_count > 1 => Err(PlaceError::Several),
             (DestinationState::Directory, Some(source)) if source.is_directory => {
-                Ok((PlaceRoot::Destination, vec![Placement::Tree(RelPath::root())]))
+                Ok((PlaceRoot::Destination, vec![SourcePlacement::Tree(RelPath::root())]))
             }
             (DestinationState::Directory, Some(_)) => Err(PlaceError::IsDirectory),
             (_, Some(source)) if !source.is_directory && destination.wants_directory => {
@@ -126,39 +126,45 @@ pub(crate) fn arrival(
     typed_count: usize,
     destination: &DestinationFacts,
     becomes_it: bool,
-    (root, placements): (PlaceRoot, &[Placement]),
-) -> Arrival {
-    let ([source], [placement], 1) = (sources, placements, typed_count) else { return Arrival::default() };
+    (root, placements): (PlaceRoot, &[SourcePlacement]),
+) -> DestinationName {
+    let ([source], [placement], 1) = (sources, placements, typed_count) else {
+        return DestinationName::default();
+    };
     let name = match placement {
-        Placement::Tree(path) => path.as_bytes(),
-        Placement::Name(name) => name,
+        SourcePlacement::Tree(path) => path.as_bytes(),
+        SourcePlacement::Name(name) => name,
     };
     let is_within = root != PlaceRoot::Parent && !name.is_empty();
     let nests = !becomes_it && source.is_directory && !source.contents_only && !destination.wants_directory;
-    Arrival {
+    DestinationName {
         name: is_within.then(|| name.into()),
         nesting: match root {
-            PlaceRoot::Destination if nests && is_within => Nesting::Inside,
-            PlaceRoot::NewDestination if nests && !is_within => Nesting::NextTime,
-            _ => Nesting::Never,
+            PlaceRoot::Destination if nests && is_within => RepeatNesting::Inside,
+            PlaceRoot::NewDestination if nests && !is_within => RepeatNesting::NextTime,
+            _ => RepeatNesting::Never,
         },
     }
 }
 
 /// Every source keeps its name within the destination.
-fn all_into(sources: &[SourceFacts]) -> Result<Vec<Placement>, PlaceError> {
+fn all_into(sources: &[SourceFacts]) -> Result<Vec<SourcePlacement>, PlaceError> {
     let mut names = HashSet::new();
     sources
         .iter()
         .map(|source| {
             if source.contents_only && source.is_directory {
-                return Ok(Placement::Tree(RelPath::root()));
+                return Ok(SourcePlacement::Tree(RelPath::root()));
             }
             if !names.insert(&source.name) {
                 return Err(PlaceError::SameName(escape(&source.name)));
             }
             let path = RelPath::root().join(&source.name)?;
-            Ok(if source.is_directory { Placement::Tree(path) } else { Placement::Name(source.name.clone()) })
+            Ok(if source.is_directory {
+                SourcePlacement::Tree(path)
+            } else {
+                SourcePlacement::Name(source.name.clone())
+            })
         })
         .collect()
 }
@@ -168,18 +174,18 @@ fn becomes(
     source: Option<&SourceFacts>,
     state: DestinationState,
     destination: &DestinationFacts,
-) -> Result<(PlaceRoot, Vec<Placement>), PlaceError> {
+) -> Result<(PlaceRoot, Vec<SourcePlacement>), PlaceError> {
     match source {
         None => Ok((PlaceRoot::Parent, Vec::new())),
         Some(source) if source.is_directory && state == DestinationState::Other => {
             Err(PlaceError::NotDirectory)
         }
         Some(source) if source.is_directory => {
-            Ok((PlaceRoot::NewDestination, vec![Placement::Tree(RelPath::root())]))
+            Ok((PlaceRoot::NewDestination, vec![SourcePlacement::Tree(RelPath::root())]))
         }
         Some(_) => {
             carrack_model::check_name(&destination.name)?;
-            Ok((PlaceRoot::Parent, vec![Placement::Name(destination.name.clone())]))
+            Ok((PlaceRoot::Parent, vec![SourcePlacement::Name(destination.name.clone())]))
         }
     }
 }
@@ -200,12 +206,12 @@ mod tests {
         DestinationFacts { state, wants_directory, name: b"dst".to_vec() }
     }
 
-    fn tree(path: &str) -> Placement {
-        Placement::Tree(RelPath::new(path.as_bytes()).unwrap())
+    fn tree(path: &str) -> SourcePlacement {
+        SourcePlacement::Tree(RelPath::new(path.as_bytes()).unwrap())
     }
 
-    fn name(name: &str) -> Placement {
-        Placement::Name(name.into())
+    fn name(name: &str) -> SourcePlacement {
+        SourcePlacement::Name(name.into())
     }
 
     #[test]
@@ -254,17 +260,17 @@ mod tests {
     fn what_the_same_command_means_next_is_known() {
         use DestinationState::*;
         for (source, destination, becomes_it, name, nesting) in [
-            (directory("d", false), at(Nothing, false), false, None, Nesting::NextTime),
-            (directory("d", false), at(Directory, false), false, Some("d"), Nesting::Inside),
-            (directory("d", false), at(Directory, true), false, Some("d"), Nesting::Never),
-            (directory("d", true), at(Nothing, false), false, None, Nesting::Never),
-            (directory("d", false), at(Directory, false), true, None, Nesting::Never),
-            (file("f"), at(Nothing, false), false, None, Nesting::Never),
-            (file("f"), at(Directory, false), false, Some("f"), Nesting::Never),
+            (directory("d", false), at(Nothing, false), false, None, RepeatNesting::NextTime),
+            (directory("d", false), at(Directory, false), false, Some("d"), RepeatNesting::Inside),
+            (directory("d", false), at(Directory, true), false, Some("d"), RepeatNesting::Never),
+            (directory("d", true), at(Nothing, false), false, None, RepeatNesting::Never),
+            (directory("d", false), at(Directory, false), true, None, RepeatNesting::Never),
+            (file("f"), at(Nothing, false), false, None, RepeatNesting::Never),
+            (file("f"), at(Directory, false), false, Some("f"), RepeatNesting::Never),
         ] {
             let sources = std::slice::from_ref(&source);
             let (root, placements) = place(sources, 1, &destination, becomes_it).unwrap();
-            let expected = Arrival { name: name.map(|name| name.as_bytes().into()), nesting };
+            let expected = DestinationName { name: name.map(|name| name.as_bytes().into()), nesting };
             let arrival = arrival(sources, 1, &destination, becomes_it, (root, &placements));
             assert_eq!(arrival, expected, "{source:?} to {destination:?}");
         }

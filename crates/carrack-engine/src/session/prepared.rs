@@ -4,22 +4,25 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use carrack_layout::FileSystems;
-use carrack_model::{Arrival, Event, Kept, LinkPolicy, Nesting, Notice, Side, TransferSpec};
-use carrack_storage::Base;
-use carrack_transport::Stream;
-use carrack_wire::message::{Place, SinkState};
+use carrack_model::{
+    DestinationName, FailureSide, KeptMetadata, LinkPolicy, RepeatNesting, TransferEvent, TransferNotice,
+    TransferSpec,
+};
+use carrack_storage::PathBase;
+use carrack_transport::DataConnection;
+use carrack_wire::message::{PlaceMessage, SinkState};
 
 use super::confine::confinement_of;
-use super::destination::{Destination, OpenDestination, SinkFacts};
+use super::destination::{InspectedDestination, OpenDestination, SinkFacts};
 use super::place::PlaceRoot;
-use super::sources::{Sources, resolve};
-use super::wait::Wait;
+use super::sources::{TransferSources, resolve};
+use super::wait_reports::WaitReports;
 use crate::error::SessionError;
 use crate::placement::LaneDemand;
-use crate::report::{Observer, lacking};
-use crate::role::Role;
-use crate::settings::Settings;
-use crate::sink::{SinkPlace, SinkSetup};
+use crate::report::{TransferObserver, lacking};
+use crate::role::SessionRole;
+use crate::settings::EndSettings;
+use crate::sink::{DestinationPlace, SinkSetup};
 use crate::source::{RootStorage, SinkCapacity, SourceSetup};
 
 /// The end of this process, if the other end is another process.
@@ -31,9 +34,9 @@ pub(super) enum PreparedEnd {
 /// A source whose roots are open.
 pub(super) struct PreparedSource {
     pub(super) setup: SourceSetup,
-    pub(super) arrival: Arrival,
+    pub(super) arrival: DestinationName,
     /// Notices about the sources, for the user.
-    pub(super) notices: Vec<Notice>,
+    pub(super) notices: Vec<TransferNotice>,
     place: PlaceRoot,
 }
 
@@ -41,17 +44,17 @@ pub(super) struct PreparedSource {
 pub(super) struct PreparedSink {
     /// It has the destination's root after [`PreparedSink::open`].
     pub(super) setup: SinkSetup,
-    destination: Destination,
+    destination: InspectedDestination,
     place: PlaceRoot,
 }
 
 impl PreparedSource {
     /// Examines the sources, and decides on their place at a destination like `sink`.
     pub(super) fn new(
-        base: &Base,
+        base: &PathBase,
         paths: &[PathBuf],
         spec: &TransferSpec,
-        settings: &Settings,
+        settings: &EndSettings,
         file_systems: FileSystems,
         sink: Option<&SinkState>,
     ) -> Result<PreparedSource, SessionError> {
@@ -62,7 +65,7 @@ impl PreparedSource {
         sources.keep_record(spec, settings.begun)?;
         let looking = SessionError::local("looking at the source's storage");
         let storage = RootStorage::of(&file_systems, &sources.roots).map_err(looking)?;
-        let Sources { roots, place, arrival, failures, notices, destination, record } = sources;
+        let TransferSources { roots, place, arrival, failures, notices, destination, record } = sources;
         let setup = SourceSetup {
             file_systems,
             storage,
@@ -82,13 +85,13 @@ impl PreparedSource {
         Ok(PreparedSource { setup, arrival, notices, place })
     }
 
-    pub(super) fn report_notices(&self, observer: &dyn Observer) {
-        self.notices.iter().for_each(|notice| observer.event(&Event::Notice(notice.clone())));
+    pub(super) fn report_notices(&self, observer: &dyn TransferObserver) {
+        self.notices.iter().for_each(|notice| observer.event(&TransferEvent::Notice(notice.clone())));
     }
 
     /// Returns the place of the tree, for the sink.
-    pub(super) fn place_message(&self) -> Place {
-        Place {
+    pub(super) fn place_message(&self) -> PlaceMessage {
+        PlaceMessage {
             root: match self.place {
                 PlaceRoot::Destination => 0,
                 PlaceRoot::NewDestination => 1,
@@ -96,9 +99,9 @@ impl PreparedSource {
             },
             name: self.arrival.name.as_deref().map(<[u8]>::to_vec),
             nesting: match self.arrival.nesting {
-                Nesting::Never => 0,
-                Nesting::Inside => 1,
-                Nesting::NextTime => 2,
+                RepeatNesting::Never => 0,
+                RepeatNesting::Inside => 1,
+                RepeatNesting::NextTime => 2,
             },
         }
     }
@@ -108,9 +111,9 @@ impl PreparedSink {
     /// Takes the place that the source names. `asked` are the sources as typed, if this end named them: a
     /// source may send nothing else.
     pub(super) fn new(
-        destination: Destination,
+        destination: InspectedDestination,
         spec: &TransferSpec,
-        place: &Place,
+        place: &PlaceMessage,
         asked: Option<&[PathBuf]>,
     ) -> Result<PreparedSink, SessionError> {
         let place = match place.root {
@@ -123,7 +126,7 @@ impl PreparedSink {
             return Err(SessionError::Protocol("the source would write beside the destination".into()));
         }
         let setup = SinkSetup {
-            place: SinkPlace {
+            place: DestinationPlace {
                 root: None,
                 seen: None,
                 storage: destination.storage(),
@@ -138,7 +141,11 @@ impl PreparedSink {
 
     /// Opens the destination, and creates it if necessary; a dry run reads at most. Called when the data has
     /// a connection.
-    pub(super) fn open(&mut self, spec: &TransferSpec, wait: &mut Wait<'_>) -> Result<(), SessionError> {
+    pub(super) fn open(
+        &mut self,
+        spec: &TransferSpec,
+        wait: &mut WaitReports<'_>,
+    ) -> Result<(), SessionError> {
         assert!(self.setup.place.root.is_none(), "a destination is opened once");
         if !spec.dry_run {
             let OpenDestination { root, records, warnings } = self.destination.open(self.place, wait)?;
@@ -153,7 +160,11 @@ impl PreparedSink {
 
 impl PreparedEnd {
     /// Opens the destination of a sink.
-    pub(super) fn open(&mut self, spec: &TransferSpec, wait: &mut Wait<'_>) -> Result<(), SessionError> {
+    pub(super) fn open(
+        &mut self,
+        spec: &TransferSpec,
+        wait: &mut WaitReports<'_>,
+    ) -> Result<(), SessionError> {
         match self {
             PreparedEnd::Source(_) => Ok(()),
             PreparedEnd::Sink(sink) => sink.open(spec, wait),
@@ -163,47 +174,47 @@ impl PreparedEnd {
     /// Returns the demand of its lanes.
     pub(super) fn demand<'a>(
         &'a self,
-        settings: &Settings,
-        streams: &'a [Stream],
+        settings: &EndSettings,
+        streams: &'a [DataConnection],
         lane_count: usize,
     ) -> LaneDemand<'a> {
         assert!(lane_count > 0, "an end has a lane");
         let (side, depth, directories) = match self {
             PreparedEnd::Source(source) => {
                 let directories = source.setup.roots.iter().map(|root| root.root.as_ref().as_fd()).collect();
-                (Side::Source, source.setup.storage.depth, directories)
+                (FailureSide::Source, source.setup.storage.depth, directories)
             }
             PreparedEnd::Sink(sink) => {
                 let directories = sink.setup.place.root.iter().map(|root| root.as_fd()).collect();
-                (Side::Sink, sink.setup.place.storage.depth(), directories)
+                (FailureSide::Sink, sink.setup.place.storage.depth(), directories)
             }
         };
         let io_threads = settings.io_thread_count(depth).max(streams.len());
         LaneDemand { side, lane_count, io_threads, streams, directories }
     }
 
-    pub(super) fn role(&self) -> Role {
+    pub(super) fn role(&self) -> SessionRole {
         match self {
-            PreparedEnd::Source(_) => Role::Source,
-            PreparedEnd::Sink(_) => Role::Sink,
+            PreparedEnd::Source(_) => SessionRole::Source,
+            PreparedEnd::Sink(_) => SessionRole::Sink,
         }
     }
 }
 
 /// Returns the event for the place that the source names.
-pub(super) fn placed(message: Place) -> Event {
-    Event::Placed(Arrival {
+pub(super) fn placed(message: PlaceMessage) -> TransferEvent {
+    TransferEvent::Placed(DestinationName {
         name: message.name.map(Vec::into_boxed_slice),
         nesting: match message.nesting {
-            1 => Nesting::Inside,
-            2 => Nesting::NextTime,
-            _ => Nesting::Never,
+            1 => RepeatNesting::Inside,
+            2 => RepeatNesting::NextTime,
+            _ => RepeatNesting::Never,
         },
     })
 }
 
 /// Reports to the observer the metadata that a source at the other end does not send.
-pub(super) fn tell_lacking(settings: &Settings, kept: u32, observer: &dyn Observer) {
-    let notice = lacking(settings.fidelity.kept, Kept::from_bits(kept), "source");
-    notice.into_iter().for_each(|notice| observer.event(&Event::Notice(notice)));
+pub(super) fn tell_lacking(settings: &EndSettings, kept: u32, observer: &dyn TransferObserver) {
+    let notice = lacking(settings.fidelity.kept, KeptMetadata::from_bits(kept), "source");
+    notice.into_iter().for_each(|notice| observer.event(&TransferEvent::Notice(notice)));
 }

@@ -7,38 +7,40 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use carrack_machine::SlotPool;
-use carrack_model::{Kept, TransferSpec, escape};
-use carrack_storage::{Base, clear_umask};
-use carrack_transport::{Channel, Door, Link, Listener, Stream, StreamCount};
+use carrack_model::{KeptMetadata, TransferSpec, escape};
+use carrack_storage::{PathBase, clear_umask};
+use carrack_transport::{
+    ControlChannel, ControlLink, DataConnection, ListenPoint, StreamCount, StreamListener,
+};
 use carrack_wire::auth::SessionKey;
-use carrack_wire::message::{Control, Hello, Welcome};
+use carrack_wire::message::{ControlMessage, HelloMessage, WelcomeMessage};
 use carrack_wire::spec_from_json;
 
-use super::agreement::Agreement;
-use super::connect::{self, FirstDialer, Served, first_dialer, listen};
-use super::destination::Destination;
+use super::access_policy::{AccessAdmission, AccessKind, AccessPolicy, AccessRequest};
+use super::agreement::SessionAgreement;
+use super::connect::{self, FirstDialer, ListenOutcome, first_dialer, listen};
+use super::destination::InspectedDestination;
 use super::established::EstablishedSession;
 use super::handshake::{
-    ANSWER_TIMEOUT, FirstWord, expect, explained, no_slots, receive_preamble, refuse, say, send_preamble,
+    ANSWER_TIMEOUT, FirstMessage, expect, explained, no_slots, receive_preamble, refuse, say, send_preamble,
     session_keys,
 };
-use super::house::{Admission, Deed, House, Request};
 use super::journal_access::JournalAccess;
 use super::outcome::Ended;
 use super::prepared::{PreparedEnd, PreparedSink, PreparedSource};
-use super::wait::Wait;
+use super::wait_reports::WaitReports;
 use super::{browse, fabric, lanes, verify};
-use crate::abort::Abort;
+use crate::abort::AbortHandle;
 use crate::context::SessionContext;
-use crate::counters::BothEnds;
+use crate::counters::TransferCounters;
 use crate::error::SessionError;
 use crate::placement::HostPlacement;
-use crate::role::Role;
-use crate::settings::{Settings, TransferIdentity};
-use crate::sharing::Share;
+use crate::role::SessionRole;
+use crate::settings::{EndSettings, TransferIdentity};
+use crate::sharing::SessionShare;
 
 /// The outcome of serving an initiator.
-pub(super) enum Answer<'a> {
+pub(super) enum ResponderAnswer<'a> {
     /// The requested session, which has not begun.
     Session(Box<EstablishedSession<'a>>),
     /// A session that copies nothing, and has ended.
@@ -47,56 +49,58 @@ pub(super) enum Answer<'a> {
 
 /// Serves one initiator.
 pub(super) fn answer<'a>(
-    channel: Channel,
-    house: &dyn House,
-    abort: &'a Abort,
-) -> Result<Answer<'a>, SessionError> {
+    channel: ControlChannel,
+    access_policy: &dyn AccessPolicy,
+    abort: &'a AbortHandle,
+) -> Result<ResponderAnswer<'a>, SessionError> {
     let slot_bytes = TransferSpec::default().slot_bytes;
-    let mut link =
-        Link::new(channel, slot_bytes).map_err(SessionError::local("setting up the control channel"))?;
+    let mut link = ControlLink::new(channel, slot_bytes)
+        .map_err(SessionError::local("setting up the control channel"))?;
     link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
     send_preamble(&mut link)?;
-    receive_preamble(&mut link, FirstWord::OfInitiator)?;
+    receive_preamble(&mut link, FirstMessage::OfInitiator)?;
     let slots = no_slots()?;
     let answered = match expect(&mut link, &slots, Instant::now() + ANSWER_TIMEOUT) {
-        Ok(Control::Hello(hello)) => answer_hello(&mut link, house, slots, hello, abort),
-        Ok(Control::Browse(wanted)) => match browse::answer(&mut link, house, &wanted) {
-            Ok(failed_count) => return Ok(Answer::Over(browsed(failed_count))),
+        Ok(ControlMessage::Hello(hello)) => answer_hello(&mut link, access_policy, slots, hello, abort),
+        Ok(ControlMessage::Browse(wanted)) => match browse::answer(&mut link, access_policy, &wanted) {
+            Ok(failed_count) => return Ok(ResponderAnswer::Over(browsed(failed_count))),
             Err(error) => Err(error),
         },
-        Ok(Control::Verify(wanted)) => match verify::answer(&mut link, house, &slots, abort, &wanted) {
-            Ok(()) => return Ok(Answer::Over(browsed(0))),
-            Err(error) => Err(error),
-        },
+        Ok(ControlMessage::Verify(wanted)) => {
+            match verify::answer(&mut link, access_policy, &slots, abort, &wanted) {
+                Ok(()) => return Ok(ResponderAnswer::Over(browsed(0))),
+                Err(error) => Err(error),
+            }
+        }
         Ok(_) => Err(SessionError::Protocol("no hello".into())),
         Err(error) => Err(error),
     };
     link.interrupt_on(None);
     let answered = answered.map_err(|error| if abort.is_set() { abort.error() } else { error });
-    let (agreement, Responder { spec, settings, key, .. }) =
+    let (agreement, SessionResponder { spec, settings, key, .. }) =
         answered.inspect_err(|error| refuse(&mut link, error))?;
     link.set_slot_bytes(spec.slot_bytes);
-    let share = Share::begin(&settings, Some(&key))?;
+    let share = SessionShare::begin(&settings, Some(&key))?;
     let context = SessionContext { spec, settings, observer: None, abort, share };
-    Ok(Answer::Session(Box::new(agreement.establish(link, context)?)))
+    Ok(ResponderAnswer::Session(Box::new(agreement.establish(link, context)?)))
 }
 
 /// Handles a hello. From here on a transfer may create files.
 fn answer_hello(
-    link: &mut Link,
-    house: &dyn House,
+    link: &mut ControlLink,
+    access_policy: &dyn AccessPolicy,
     slots: SlotPool,
-    hello: Hello,
-    abort: &Abort,
-) -> Result<(Agreement, Responder), SessionError> {
+    hello: HelloMessage,
+    abort: &AbortHandle,
+) -> Result<(SessionAgreement, SessionResponder), SessionError> {
     clear_umask();
-    let mut responder = Responder::admit(house, slots, hello)?;
+    let mut responder = SessionResponder::admit(access_policy, slots, hello)?;
     let agreed = responder.agree(link, abort);
     Ok((agreed.map_err(|error| explained(link, &responder.slots, error))?, responder))
 }
 
 /// Returns the sources that match the patterns at this end.
-fn expanded(base: &Base, typed: &[PathBuf]) -> Result<Vec<PathBuf>, SessionError> {
+fn expanded(base: &PathBase, typed: &[PathBuf]) -> Result<Vec<PathBuf>, SessionError> {
     let mut expanded = Vec::new();
     for path in typed {
         expanded.extend(base.expand(path).map_err(|error| {
@@ -109,54 +113,61 @@ fn expanded(base: &Base, typed: &[PathBuf]) -> Result<Vec<PathBuf>, SessionError
 
 /// Returns the end of a session that copied nothing.
 fn browsed(failed_count: u64) -> Box<Ended> {
-    let mut both = BothEnds::default();
+    let mut both = TransferCounters::default();
     both.source.entries_failed = failed_count;
     Box::new((both, Ok(())))
 }
 
-struct Responder {
-    role: Role,
+struct SessionResponder {
+    role: SessionRole,
     spec: TransferSpec,
-    settings: Settings,
+    settings: EndSettings,
     /// The admitted base directory.
-    base: Base,
+    base: PathBase,
     paths: Vec<PathBuf>,
     /// The requested sources, for a session between two far ends.
     asked: Vec<PathBuf>,
     /// The way in which data connections arrive, and further addresses of this host. `None` once it is open.
-    door: Option<(Door, Vec<IpAddr>)>,
+    door: Option<(ListenPoint, Vec<IpAddr>)>,
     /// The initiator's address, if it is known and the initiator is an end of the session.
     initiator: Option<IpAddr>,
     key: SessionKey,
     slots: SlotPool,
     /// True if the policy allows a fabric for the initiator.
     allows_fabric: bool,
-    hello: Hello,
+    hello: HelloMessage,
 }
 
-impl Responder {
-    fn admit(house: &dyn House, slots: SlotPool, hello: Hello) -> Result<Responder, SessionError> {
+impl SessionResponder {
+    fn admit(
+        access_policy: &dyn AccessPolicy,
+        slots: SlotPool,
+        hello: HelloMessage,
+    ) -> Result<SessionResponder, SessionError> {
         let spec = spec_from_json(&hello.spec)?;
-        let settings = Settings::of_json(&hello.settings)?;
+        let settings = EndSettings::of_json(&hello.settings)?;
         let key: [u8; 32] = hello
             .session_key
             .as_slice()
             .try_into()
             .map_err(|_| SessionError::Protocol("a hello without what is to be done".into()))?;
         let (role, deed, paths) = match &hello.destination {
-            Some(path) => (Role::Sink, Deed::Write, vec![path.as_slice()]),
-            None => (Role::Source, Deed::Read, hello.sources.iter().map(Vec::as_slice).collect()),
+            Some(path) => (SessionRole::Sink, AccessKind::Write, vec![path.as_slice()]),
+            None => {
+                (SessionRole::Source, AccessKind::Read, hello.sources.iter().map(Vec::as_slice).collect())
+            }
         };
         let protection = (!spec.dry_run).then_some(spec.protection);
-        let request = Request { deed, paths, token: &hello.token, protection, spec: Some(&spec), settings };
-        let admission = house.admit(request)?;
-        let Admission { base, paths, settings, door, addresses, caller } = admission;
+        let request =
+            AccessRequest { deed, paths, token: &hello.token, protection, spec: Some(&spec), settings };
+        let admission = access_policy.admit(request)?;
+        let AccessAdmission { base, paths, settings, door, addresses, caller } = admission;
         let settings = settings.within_memory(1, spec.slot_bytes)?;
         let asked = hello.sources.iter().map(|path| OsStr::from_bytes(path).into()).collect();
         let initiator = caller.filter(|_| !hello.third_party);
         let (door, key, allows_fabric) =
-            (Some((door, addresses)), SessionKey::new(key), house.allows_fabric());
-        Ok(Responder {
+            (Some((door, addresses)), SessionKey::new(key), access_policy.allows_fabric());
+        Ok(SessionResponder {
             role,
             spec,
             settings,
@@ -177,7 +188,11 @@ impl Responder {
         first_dialer(self.spec.dial_from, self.role.other())
     }
 
-    fn agree(&mut self, link: &mut Link, abort: &Abort) -> Result<Agreement, SessionError> {
+    fn agree(
+        &mut self,
+        link: &mut ControlLink,
+        abort: &AbortHandle,
+    ) -> Result<SessionAgreement, SessionError> {
         let listens = self.first_dialer() == FirstDialer::Initiator && !self.spec.dry_run;
         let door = self.door.take().filter(|_| listens);
         let segment_bytes = self.settings.segment_bytes;
@@ -186,39 +201,40 @@ impl Responder {
             door.and_then(|(door, addresses)| listen(door, &addresses, segment_bytes).ok()).unzip();
         let choice = fabric::choose(self.hello.fabric.as_ref(), self.allows_fabric);
         let mut fabric = fabric::chosen(self.hello.fabric.as_ref(), choice.as_ref());
-        let welcome = Welcome {
+        let welcome = WelcomeMessage {
             software: env!("CARGO_PKG_VERSION").into(),
             listening,
             fabric: choice,
-            ..Welcome::default()
+            ..WelcomeMessage::default()
         };
         let placement = HostPlacement::detect(&self.settings);
         let (mut end, lane_count) = match self.role {
-            Role::Sink => self.welcome_source(link, welcome, &placement)?,
-            Role::Source => self.welcome_sink(link, welcome, &placement)?,
+            SessionRole::Sink => self.welcome_source(link, welcome, &placement)?,
+            SessionRole::Source => self.welcome_sink(link, welcome, &placement)?,
         };
         let streams = if self.spec.dry_run { Vec::new() } else { self.connect(link, listener, lane_count)? };
         fabric::check_streams(&mut fabric, &streams)?;
-        end.open(&self.spec, &mut Wait::new(Some(link), None, abort))?;
-        Ok(Agreement { end, streams, lane_count, fabric, placement })
+        end.open(&self.spec, &mut WaitReports::new(Some(link), None, abort))?;
+        Ok(SessionAgreement { end, streams, lane_count, fabric, placement })
     }
 
     /// Serves a source: sends the destination's state, and receives the place of the tree.
     fn welcome_source(
         &self,
-        link: &mut Link,
-        mut welcome: Welcome,
+        link: &mut ControlLink,
+        mut welcome: WelcomeMessage,
         placement: &HostPlacement,
     ) -> Result<(PreparedEnd, usize), SessionError> {
         let path = self.paths.first().ok_or(SessionError::Internal)?;
         let identity = self.hello.transfer.as_ref().map(TransferIdentity::from_message).transpose()?;
         let journal = JournalAccess::of(&self.settings, identity.as_ref());
-        let destination = Destination::look(&self.base, path, &self.settings, journal)?;
+        let destination = InspectedDestination::look(&self.base, path, &self.settings, journal)?;
         let lane_count = self.lane_count(placement, destination.storage().depth());
         welcome.lanes = lane_count as u32;
         welcome.sink = Some(destination.to_message(self.settings.slot_count(self.spec.slot_bytes)));
-        say(link, Control::Welcome(welcome))?;
-        let Control::Place(place) = expect(link, &self.slots, Instant::now() + self.settings.stall)? else {
+        say(link, ControlMessage::Welcome(welcome))?;
+        let ControlMessage::Place(place) = expect(link, &self.slots, Instant::now() + self.settings.stall)?
+        else {
             return Err(SessionError::Protocol("no place".into()));
         };
         // The initiator of a third-party transfer names the entries that the source may send.
@@ -230,8 +246,8 @@ impl Responder {
     /// Serves a sink: takes the destination's state from the hello, and sends the place of the tree.
     fn welcome_sink(
         &mut self,
-        link: &mut Link,
-        mut welcome: Welcome,
+        link: &mut ControlLink,
+        mut welcome: WelcomeMessage,
         placement: &HostPlacement,
     ) -> Result<(PreparedEnd, usize), SessionError> {
         self.paths = expanded(&self.base, &self.paths)?;
@@ -242,8 +258,8 @@ impl Responder {
         let lane_count = self.lane_count(placement, source.setup.storage.depth);
         welcome.lanes = lane_count as u32;
         welcome.place = Some(source.place_message());
-        welcome.kept = Kept::ALL.bits();
-        say(link, Control::Welcome(welcome))?;
+        welcome.kept = KeptMetadata::ALL.bits();
+        say(link, ControlMessage::Welcome(welcome))?;
         Ok((PreparedEnd::Source(Box::new(source)), lane_count))
     }
 
@@ -256,18 +272,18 @@ impl Responder {
 
     fn connect(
         &self,
-        link: &mut Link,
-        listener: Option<Listener>,
+        link: &mut ControlLink,
+        listener: Option<StreamListener>,
         lane_count: usize,
-    ) -> Result<Vec<Stream>, SessionError> {
+    ) -> Result<Vec<DataConnection>, SessionError> {
         let is_direct = !self.hello.third_party;
         let keys = session_keys(link, &self.key, &self.spec, lane_count, is_direct)?;
         let to_dial = match self.first_dialer() {
             FirstDialer::Responder => self.hello.listening.clone(),
             FirstDialer::Initiator => match connect::serve_or_wait(link, &self.slots, listener, &keys)? {
-                Served::Streams(streams) => return Ok(streams),
-                Served::Failed(_) => return Ok(Vec::new()),
-                Served::DialMe(listening) => Some(listening),
+                ListenOutcome::Streams(streams) => return Ok(streams),
+                ListenOutcome::Failed(_) => return Ok(Vec::new()),
+                ListenOutcome::DialMe(listening) => Some(listening),
             },
         };
         let streams = StreamCount::new(self.spec.streams, lane_count as u16, self.settings.tunes);

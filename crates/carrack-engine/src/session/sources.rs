@@ -8,14 +8,16 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use carrack_model::{
-    Arrival, EntryFailure, FailureKind, Notice, PartialRange, RelPath, TransferSpec, escape,
+    DestinationName, EntryFailure, FailureKind, PartialRange, RelPath, TransferNotice, TransferSpec, escape,
 };
 use carrack_storage::typed::{ends_with_slash, last_name};
-use carrack_storage::{Base, Identity, Looked, Named, Purpose, RootKind, ScanRecord, ScanRoot};
+use carrack_storage::{
+    FileIdentity, NamedEntry, PathBase, PathPurpose, PathStatus, RootKind, ScanRecord, ScanRoot,
+};
 use rustix::fs::{AtFlags, statat};
 
 use super::destination::SinkFacts;
-use super::place::{PlaceRoot, Placement, SourceFacts, arrival, place};
+use super::place::{PlaceRoot, SourceFacts, SourcePlacement, arrival, place};
 use crate::error::SessionError;
 
 const PART_HINT: &str = "name one regular file, or leave --offset and --length out";
@@ -24,19 +26,19 @@ const PART_HINT: &str = "name one regular file, or leave --offset and --length o
 const REASONS_MAX: usize = 20;
 
 /// The sources and their places.
-pub(crate) struct Sources {
+pub(crate) struct TransferSources {
     pub(crate) roots: Vec<ScanRoot>,
     pub(crate) place: PlaceRoot,
-    pub(crate) arrival: Arrival,
+    pub(crate) arrival: DestinationName,
     pub(crate) failures: Vec<EntryFailure>,
-    pub(crate) notices: Vec<Notice>,
+    pub(crate) notices: Vec<TransferNotice>,
     /// A directory that the scan must not enter.
-    pub(crate) destination: Option<Identity>,
+    pub(crate) destination: Option<FileIdentity>,
     /// The record of the scan, if entries may be deleted.
     pub(crate) record: Option<Arc<ScanRecord>>,
 }
 
-impl Sources {
+impl TransferSources {
     /// Notes the present mounts, and lets the scan record the entries that it finds, if entries may be
     /// deleted. `begun`: the start of the run.
     pub(crate) fn keep_record(
@@ -54,23 +56,23 @@ impl Sources {
 }
 
 /// An existing source.
-struct Found {
+struct FoundSource {
     path: PathBuf,
     facts: SourceFacts,
     /// True if a link is followed.
     follow: bool,
-    identity: Identity,
+    identity: FileIdentity,
 }
 
 /// Examines every source and decides on its place. With `follows` links are followed, also those within a
 /// source; beneath a base only if they stay there, and if the base follows links.
 pub(crate) fn resolve(
-    base: &Base,
+    base: &PathBase,
     typed: &[PathBuf],
     spec: &TransferSpec,
     follows: bool,
     sink: &SinkFacts,
-) -> Result<Sources, SessionError> {
+) -> Result<TransferSources, SessionError> {
     if follows && !base.follows_links() {
         let message = "a daemon follows no links beneath its exports, where they might lead out";
         return Err(SessionError::refused(message, "leave out --copy-links, or copy over ssh"));
@@ -87,7 +89,7 @@ pub(crate) fn resolve(
         match look(base, path, spec, follows)? {
             Ok(source) if !seen.insert((source.identity, source.facts.clone_key())) => {
                 let shown = escape(path.as_os_str().as_bytes());
-                notices.push(Notice::Text(format!("{shown} was given twice; it is copied once")));
+                notices.push(TransferNotice::Text(format!("{shown} was given twice; it is copied once")));
             }
             Ok(source) => found.push(source),
             Err(failure) => failures.push(failure),
@@ -110,10 +112,10 @@ pub(crate) fn resolve(
         return Err(nothing_to_copy(&failures));
     }
     let destination = sink.ancestors_here.first().copied().filter(|_| root == PlaceRoot::Destination);
-    Ok(Sources { roots, place: root, arrival, failures, notices, destination, record: None })
+    Ok(TransferSources { roots, place: root, arrival, failures, notices, destination, record: None })
 }
 
-impl Sources {
+impl TransferSources {
     /// Refuses a deletion in the directory that contains a source, which would be deleted too.
     fn check_outside(&self) -> Result<(), SessionError> {
         let Some(destination) = self.destination else { return Ok(()) };
@@ -125,7 +127,7 @@ impl Sources {
                 let RootKind::Tree { sink } = &other.what else { return false };
                 let path = [&*up, sink.as_bytes()].concat();
                 let found = statat(&*root.root, path, AtFlags::SYMLINK_NOFOLLOW);
-                found.is_ok_and(|stat| above.contains(&Identity { dev: stat.st_dev, ino: stat.st_ino }))
+                found.is_ok_and(|stat| above.contains(&FileIdentity { dev: stat.st_dev, ino: stat.st_ino }))
             });
             if holds_source {
                 let shown = escape(&root.root.full_path(&RelPath::root(), b""));
@@ -154,16 +156,16 @@ fn nothing_to_copy(failures: &[EntryFailure]) -> SessionError {
 
 /// Examines a source. The outer error ends the transfer.
 fn look(
-    base: &Base,
+    base: &PathBase,
     path: &Path,
     spec: &TransferSpec,
     follows: bool,
-) -> Result<Result<Found, EntryFailure>, SessionError> {
+) -> Result<Result<FoundSource, EntryFailure>, SessionError> {
     let recursive = spec.recursive;
     let means_directory = ends_with_slash(path);
-    let looked = base.look(path, Purpose::Read).and_then(|itself| {
+    let looked = base.look(path, PathPurpose::Read).and_then(|itself| {
         let follow = itself.is_symlink && (means_directory || !recursive || follows);
-        Ok((if follow { base.look(path, Purpose::ReadThrough)? } else { itself }, follow))
+        Ok((if follow { base.look(path, PathPurpose::ReadThrough)? } else { itself }, follow))
     });
     let (looked, follow) = match looked {
         Ok(looked) => looked,
@@ -181,12 +183,12 @@ fn look(
         contents_only: means_directory || name.is_none(),
         name: name.unwrap_or_default().to_vec(),
     };
-    Ok(Ok(Found { path: path.to_path_buf(), facts, follow, identity: looked.identity }))
+    Ok(Ok(FoundSource { path: path.to_path_buf(), facts, follow, identity: looked.identity }))
 }
 
 /// Refuses a partial transfer of an entry other than a regular file, or of a file that ends before the part,
 /// before anything is changed.
-fn check_part(part: PartialRange, path: &Path, looked: &Looked) -> Result<(), SessionError> {
+fn check_part(part: PartialRange, path: &Path, looked: &PathStatus) -> Result<(), SessionError> {
     let shown = escape(path.as_os_str().as_bytes());
     let is_regular = !looked.is_directory && !looked.is_symlink && looked.special.is_none();
     if !is_regular {
@@ -211,25 +213,25 @@ impl SourceFacts {
     }
 }
 
-impl Found {
+impl FoundSource {
     fn into_itself(&self, detail: &str) -> EntryFailure {
         refusal(&self.path, FailureKind::IntoItself, detail)
     }
 
     fn scan_root(
         &self,
-        base: &Base,
-        placement: Placement,
+        base: &PathBase,
+        placement: SourcePlacement,
         place: PlaceRoot,
         sink: &SinkFacts,
         follows: bool,
     ) -> Result<ScanRoot, EntryFailure> {
         match placement {
-            Placement::Tree(path) => {
+            SourcePlacement::Tree(path) => {
                 let opened = if follows {
                     base.open_following(&self.path)
                 } else {
-                    base.open(&self.path, Purpose::ReadThrough)
+                    base.open(&self.path, PathPurpose::ReadThrough)
                 };
                 let root = opened.map_err(|error| failure(&self.path, &error))?;
                 if sink.ancestors_here.contains(&root.identity()) {
@@ -240,8 +242,8 @@ impl Found {
                 }
                 Ok(ScanRoot { root: Arc::new(root), what: RootKind::Tree { sink: path } })
             }
-            Placement::Name(sink_name) => {
-                let Named { root, name, follow } =
+            SourcePlacement::Name(sink_name) => {
+                let NamedEntry { root, name, follow } =
                     base.hold(&self.path, self.follow).map_err(|error| failure(&self.path, &error))?;
                 let is_same_place = sink.ancestors_here.first() == Some(&root.identity());
                 if is_same_place && *sink_name == *name && place != PlaceRoot::NewDestination {
@@ -266,7 +268,7 @@ impl Found {
 
     /// Returns true if this is a link to the file with `sink_name` at the destination: copied as a link it
     /// would replace that file, and point to itself.
-    fn points_to(&self, base: &Base, sink_name: &[u8], sink: &SinkFacts) -> bool {
+    fn points_to(&self, base: &PathBase, sink_name: &[u8], sink: &SinkFacts) -> bool {
         let Ok((holder, name)) = base.leads_to(&self.path) else { return false };
         *name == *sink_name && sink.ancestors_here.first() == Some(&holder)
     }
@@ -274,7 +276,7 @@ impl Found {
     /// Returns true if the tree would be written over itself: `cp -r /data/a /data`.
     fn is_placed_on_itself(
         &self,
-        base: &Base,
+        base: &PathBase,
         path: &RelPath,
         sink: &SinkFacts,
     ) -> Result<bool, EntryFailure> {
@@ -303,7 +305,7 @@ fn refusal(path: &Path, kind: FailureKind, detail: &str) -> EntryFailure {
 mod tests {
     use super::*;
     use crate::session::place::{DestinationFacts, DestinationState};
-    use carrack_storage::Root;
+    use carrack_storage::RootDirectory;
     use std::fs;
     use std::os::unix::fs::symlink;
 
@@ -323,12 +325,12 @@ mod tests {
             credits: 1,
             has_targets: false,
             resumes: false,
-            kept: carrack_model::Kept::ALL,
+            kept: carrack_model::KeptMetadata::ALL,
             open_files: 1,
         }
     }
 
-    fn fixture() -> (tempfile::TempDir, Base) {
+    fn fixture() -> (tempfile::TempDir, PathBase) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("export/d/sub")).unwrap();
         fs::write(dir.path().join("export/d/f"), "inside").unwrap();
@@ -338,7 +340,7 @@ mod tests {
         {
             symlink(text, dir.path().join("export").join(link)).unwrap();
         }
-        let base = Base::beneath(Root::open(&dir.path().join("export")).unwrap());
+        let base = PathBase::beneath(RootDirectory::open(&dir.path().join("export")).unwrap());
         (dir, base)
     }
 
@@ -359,7 +361,7 @@ mod tests {
         // A link that is swapped in afterwards is not followed.
         fs::remove_file(dir.path().join("export/d/f")).unwrap();
         symlink("../../secret", dir.path().join("export/d/f")).unwrap();
-        let scan = carrack_storage::Scan {
+        let scan = carrack_storage::SourceScan {
             roots: sources.roots,
             threads: 1,
             destination: None,
@@ -368,7 +370,7 @@ mod tests {
             record: None,
         };
         scan.run(&|found| {
-            let carrack_storage::Found::Section(section, _) = &found else { panic!("{found:?}") };
+            let carrack_storage::ScanResult::Section(section, _) = &found else { panic!("{found:?}") };
             for entry in &section.entries {
                 assert!(matches!(entry.kind, carrack_model::EntryKind::Symlink { .. }), "{entry:?}");
             }

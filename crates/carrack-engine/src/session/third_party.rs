@@ -14,28 +14,30 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
 use carrack_model::limits::{LANES_MAX, SLOT_COUNT_MIN};
-use carrack_model::{DialFrom, Event, Protection, TransferSpec};
-use carrack_transport::{Link, LinkInput, resolve};
+use carrack_model::{DialFrom, ProtectionLevel, TransferEvent, TransferSpec};
+use carrack_transport::{ControlLink, LinkInput, resolve};
 use carrack_wire::auth::SessionKey;
-use carrack_wire::message::{Control, DialFailed, Hello, Lanes, Listening, SinkState, Welcome};
+use carrack_wire::message::{
+    ControlMessage, DialFailed, HelloMessage, LaneBounds, ListenAddresses, SinkState, WelcomeMessage,
+};
 use carrack_wire::to_json;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connect::DIAL_TIMEOUT;
 use super::fabric;
 use super::handshake::{
-    FirstWord, check_list_fits, expect, explained, new_key, no_slots, receive_preamble, refuse, say,
+    FirstMessage, check_list_fits, expect, explained, new_key, no_slots, receive_preamble, refuse, say,
     send_preamble,
 };
 use super::outcome::Ended;
 use super::prepared::{placed, tell_lacking};
-use crate::abort::Abort;
-use crate::counters::BothEnds;
+use crate::abort::AbortHandle;
+use crate::counters::TransferCounters;
 use crate::error::SessionError;
-use crate::presence::Presence;
-use crate::report::{Observer, to_event};
-use crate::role::Role;
-use crate::settings::{FarEnds, Settings, Transfer, TransferIdentity};
+use crate::loop_presence::LoopPresence;
+use crate::report::{TransferObserver, to_event};
+use crate::role::SessionRole;
+use crate::settings::{EndSettings, FarEnds, TransferIdentity, TransferRequest};
 
 /// Messages that may wait for an end before the other end is not read any more.
 const QUEUE_MAX: usize = 256;
@@ -44,16 +46,16 @@ const QUEUE_MAX: usize = 256;
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 pub(super) fn run(
-    transfer: &Transfer,
+    transfer: &TransferRequest,
     ends: FarEnds,
-    observer: &dyn Observer,
-    abort: &Abort,
+    observer: &dyn TransferObserver,
+    abort: &AbortHandle,
 ) -> Result<Ended, SessionError> {
     fabric::refuse(&transfer.settings, "objects between two far hosts go over TCP")?;
     let slot_bytes = transfer.spec.slot_bytes;
-    let source = Link::new(ends.source.channel, slot_bytes);
-    let sink = Link::new(ends.sink.channel, slot_bytes);
-    let links = source.and_then(|source| Ok(Links { source, sink: sink? }));
+    let source = ControlLink::new(ends.source.channel, slot_bytes);
+    let sink = ControlLink::new(ends.sink.channel, slot_bytes);
+    let links = source.and_then(|source| Ok(EndLinks { source, sink: sink? }));
     let mut links = links.map_err(SessionError::local("setting up the control channel"))?;
     for link in links.both() {
         link.interrupt_on(Some(
@@ -79,31 +81,31 @@ pub(super) fn run(
         links.both().into_iter().for_each(|link| refuse(link, &error));
         return Err(error);
     }
-    Controller::new(links, &third_party, observer, abort)?.run()
+    ThirdPartyController::new(links, &third_party, observer, abort)?.run()
 }
 
 /// The links to the two ends.
-struct Links {
-    source: Link,
-    sink: Link,
+struct EndLinks {
+    source: ControlLink,
+    sink: ControlLink,
 }
 
-impl Links {
-    fn both(&mut self) -> [&mut Link; 2] {
+impl EndLinks {
+    fn both(&mut self) -> [&mut ControlLink; 2] {
         [&mut self.source, &mut self.sink]
     }
 
-    fn of(&mut self, side: Role) -> &mut Link {
+    fn of(&mut self, side: SessionRole) -> &mut ControlLink {
         match side {
-            Role::Source => &mut self.source,
-            Role::Sink => &mut self.sink,
+            SessionRole::Source => &mut self.source,
+            SessionRole::Sink => &mut self.sink,
         }
     }
 }
 
 /// The transfer between the ends.
 struct ThirdPartyTransfer<'a> {
-    transfer: &'a Transfer,
+    transfer: &'a TransferRequest,
     /// The same for both: their keys are bound to it. The dialling end is decided later.
     spec: TransferSpec,
     key: SessionKey,
@@ -113,30 +115,30 @@ struct ThirdPartyTransfer<'a> {
     /// The hosts of the source and of the sink.
     hosts: (&'a str, &'a str),
     relays: bool,
-    observer: &'a dyn Observer,
+    observer: &'a dyn TransferObserver,
 }
 
 impl ThirdPartyTransfer<'_> {
-    fn agree(&self, links: &mut Links) -> Result<(), SessionError> {
+    fn agree(&self, links: &mut EndLinks) -> Result<(), SessionError> {
         // Both ends start meanwhile.
         let said = links.both().map(send_preamble);
         let stall = self.transfer.settings.stall;
-        let heard = links.both().map(|link| receive_preamble(link, FirstWord::OfResponder(stall)));
-        let ends = [Role::Source, Role::Sink];
+        let heard = links.both().map(|link| receive_preamble(link, FirstMessage::OfResponder(stall)));
+        let ends = [SessionRole::Source, SessionRole::Sink];
         // A process that is not carrack may still have printed a reason.
         for (role, answer) in ends.into_iter().cycle().zip(heard.into_iter().chain(said)) {
             answer.map_err(|error| SessionError::At { role, error: Box::new(error) })?;
         }
 
-        say(&mut links.sink, Control::Hello(self.hello_to_sink()))?;
-        let from_sink = self.welcome(links, Role::Sink)?;
+        say(&mut links.sink, ControlMessage::Hello(self.hello_to_sink()))?;
+        let from_sink = self.welcome(links, SessionRole::Sink)?;
         let lane_count = from_sink.lanes;
         let sink =
             from_sink.sink.ok_or_else(|| SessionError::Protocol("nothing about the destination".into()))?;
         let hello = self.hello_to_source(sink, lane_count);
         check_list_fits(&self.transfer.settings, &hello)?;
-        say(&mut links.source, Control::Hello(hello))?;
-        let from_source = self.welcome(links, Role::Source)?;
+        say(&mut links.source, ControlMessage::Hello(hello))?;
+        let from_source = self.welcome(links, SessionRole::Source)?;
         tell_lacking(&self.transfer.settings, from_source.kept, self.observer);
         if from_source.lanes != lane_count {
             return Err(SessionError::Protocol("the two ends disagree on their lanes".into()));
@@ -144,32 +146,32 @@ impl ThirdPartyTransfer<'_> {
         let place =
             from_source.place.ok_or_else(|| SessionError::Protocol("no place for the tree".into()))?;
         self.observer.event(&placed(place.clone()));
-        say(&mut links.sink, Control::Place(place))?;
+        say(&mut links.sink, ControlMessage::Place(place))?;
         if self.spec.dry_run {
             return Ok(());
         }
         self.connect(links, from_source.listening, from_sink.listening)
     }
 
-    fn welcome(&self, links: &mut Links, role: Role) -> Result<Welcome, SessionError> {
+    fn welcome(&self, links: &mut EndLinks, role: SessionRole) -> Result<WelcomeMessage, SessionError> {
         let link = links.of(role);
         let heard = expect(link, &self.slots, Instant::now() + self.transfer.settings.stall);
         let welcome =
             heard.map_err(|error| explained(link, &self.slots, error)).and_then(|heard| match heard {
-                Control::Welcome(welcome) => Ok(welcome),
+                ControlMessage::Welcome(welcome) => Ok(welcome),
                 _ => Err(SessionError::Protocol("no welcome".into())),
             });
         welcome.map_err(|error| SessionError::At { role, error: Box::new(error) })
     }
 
-    fn hello_to_sink(&self) -> Hello {
+    fn hello_to_sink(&self) -> HelloMessage {
         let wanted = self.transfer.settings.lanes as u32;
         let most = if self.relays { 1 } else { LANES_MAX as u32 };
-        Hello {
+        HelloMessage {
             destination: Some(self.transfer.destination.as_os_str().as_bytes().to_vec()),
             // The requested sources: the source may write nothing else.
             sources: self.source_paths(),
-            lanes: Some(Lanes {
+            lanes: Some(LaneBounds {
                 wanted: wanted.clamp(1, most),
                 most: if wanted > 0 { wanted.min(most) } else { most },
             }),
@@ -179,28 +181,28 @@ impl ThirdPartyTransfer<'_> {
     }
 
     /// The sink has decided on the lanes. If the data passes through this process, its slots are a limit too.
-    fn hello_to_source(&self, mut sink: SinkState, lanes: u32) -> Hello {
+    fn hello_to_source(&self, mut sink: SinkState, lanes: u32) -> HelloMessage {
         if self.relays {
             sink.credits = sink.credits.min(self.relay_slots() as u32);
         }
-        Hello {
+        HelloMessage {
             sources: self.source_paths(),
             sink: Some(sink),
-            lanes: Some(Lanes { wanted: lanes, most: lanes }),
+            lanes: Some(LaneBounds { wanted: lanes, most: lanes }),
             token: self.source_token.into(),
-            ..self.hello(&Settings { lanes: lanes as usize, ..self.transfer.settings.clone() })
+            ..self.hello(&EndSettings { lanes: lanes as usize, ..self.transfer.settings.clone() })
         }
     }
 
-    fn hello(&self, settings: &Settings) -> Hello {
-        Hello {
+    fn hello(&self, settings: &EndSettings) -> HelloMessage {
+        HelloMessage {
             software: env!("CARGO_PKG_VERSION").into(),
             session_key: self.key.as_bytes().to_vec(),
             spec: to_json(&self.spec),
             settings: settings.to_json(),
             third_party: true,
             transfer: self.transfer.identity.as_ref().map(TransferIdentity::to_message),
-            ..Hello::default()
+            ..HelloMessage::default()
         }
     }
 
@@ -215,30 +217,30 @@ impl ThirdPartyTransfer<'_> {
     /// Lets one end dial the other. Both wait for a connection, or for a message.
     fn connect(
         &self,
-        links: &mut Links,
-        source: Option<Listening>,
-        sink: Option<Listening>,
+        links: &mut EndLinks,
+        source: Option<ListenAddresses>,
+        sink: Option<ListenAddresses>,
     ) -> Result<(), SessionError> {
         if self.relays {
             return links.both().into_iter().try_for_each(|link| {
                 let problem = "the caller passes the data on".into();
-                say(link, Control::DialFailed(DialFailed { problem }))
+                say(link, ControlMessage::DialFailed(DialFailed { problem }))
             });
         }
         let (dialler, listening, host) = match self.transfer.spec.dial_from {
-            DialFrom::Either | DialFrom::Source => (Role::Source, sink, self.hosts.1),
-            DialFrom::Sink => (Role::Sink, source, self.hosts.0),
+            DialFrom::Either | DialFrom::Source => (SessionRole::Source, sink, self.hosts.1),
+            DialFrom::Sink => (SessionRole::Sink, source, self.hosts.0),
         };
         let listening =
             listening.ok_or_else(|| self.unreachable(dialler, "the other one has no port to listen on"))?;
-        say(links.of(dialler), Control::Dial(with_addresses_of(listening, host)))
+        say(links.of(dialler), ControlMessage::Dial(with_addresses_of(listening, host)))
     }
 
-    fn unreachable(&self, dialler: Role, problem: &str) -> SessionError {
+    fn unreachable(&self, dialler: SessionRole, problem: &str) -> SessionError {
         let (source, sink) = self.hosts;
         let (from, to, other) = match dialler {
-            Role::Source => (source, sink, "sink"),
-            Role::Sink => (sink, source, "source"),
+            SessionRole::Source => (source, sink, "sink"),
+            SessionRole::Sink => (sink, source, "source"),
         };
         SessionError::refused(
             format!("{from} can't reach {to}: {problem}"),
@@ -251,7 +253,7 @@ impl ThirdPartyTransfer<'_> {
 }
 
 /// Returns the addresses that the end named, followed by those that it has as seen from this host.
-fn with_addresses_of(mut listening: Listening, host: &str) -> Listening {
+fn with_addresses_of(mut listening: ListenAddresses, host: &str) -> ListenAddresses {
     let resolved = resolve(host, 0, DIAL_TIMEOUT).into_iter().flatten();
     for address in resolved.map(|address| IpAddr::to_string(&address.ip())) {
         if !listening.addresses.contains(&address) {
@@ -262,46 +264,46 @@ fn with_addresses_of(mut listening: Listening, host: &str) -> Listening {
 }
 
 /// Relays the messages of the two ends, and decodes them for its reports.
-struct Controller<'a> {
-    links: Links,
+struct ThirdPartyController<'a> {
+    links: EndLinks,
     third_party: &'a ThirdPartyTransfer<'a>,
-    observer: &'a dyn Observer,
-    abort: &'a Abort,
+    observer: &'a dyn TransferObserver,
+    abort: &'a AbortHandle,
     /// Slots for objects that pass through.
     slots: SlotPool,
-    both: BothEnds,
-    before: BothEnds,
+    both: TransferCounters,
+    before: TransferCounters,
     last_heard: [Instant; 2],
-    presence: Presence,
+    presence: LoopPresence,
     is_announced: bool,
     /// The message of the first end that gave up.
     given_up: Option<SessionError>,
     is_over: bool,
 }
 
-impl<'a> Controller<'a> {
+impl<'a> ThirdPartyController<'a> {
     fn new(
-        links: Links,
+        links: EndLinks,
         third_party: &'a ThirdPartyTransfer<'a>,
-        observer: &'a dyn Observer,
-        abort: &'a Abort,
-    ) -> Result<Controller<'a>, SessionError> {
+        observer: &'a dyn TransferObserver,
+        abort: &'a AbortHandle,
+    ) -> Result<ThirdPartyController<'a>, SessionError> {
         let slot_bytes = third_party.spec.slot_bytes as usize;
         let slots = if third_party.relays {
             SlotPool::new((third_party.relay_slots() * slot_bytes) as u64, slot_bytes)?
         } else {
             no_slots()?
         };
-        Ok(Controller {
+        Ok(ThirdPartyController {
             links,
             third_party,
             observer,
             abort,
             slots,
-            both: BothEnds::default(),
-            before: BothEnds::default(),
+            both: TransferCounters::default(),
+            before: TransferCounters::default(),
             last_heard: [Instant::now(); 2],
-            presence: Presence::new(Instant::now()),
+            presence: LoopPresence::new(Instant::now()),
             is_announced: false,
             given_up: None,
             is_over: false,
@@ -313,7 +315,7 @@ impl<'a> Controller<'a> {
         if let Err(error) = &result {
             let message = error.to_message();
             for link in self.links.both() {
-                link.queue_control(Control::Abort(message.clone()).to_body());
+                link.queue_control(ControlMessage::Abort(message.clone()).to_body());
             }
         }
         for link in self.links.both() {
@@ -329,7 +331,7 @@ impl<'a> Controller<'a> {
                 return Err(self.abort.error());
             }
             self.check_silence()?;
-            for side in [Role::Source, Role::Sink] {
+            for side in [SessionRole::Source, SessionRole::Sink] {
                 if !self.hear(side)? {
                     return self.ended();
                 }
@@ -350,7 +352,7 @@ impl<'a> Controller<'a> {
     }
 
     /// Relays messages of `side`, while the other end reads them. Returns false if `side` has left.
-    fn hear(&mut self, side: Role) -> Result<bool, SessionError> {
+    fn hear(&mut self, side: SessionRole) -> Result<bool, SessionError> {
         let other = side.other();
         while self.links.of(other).queued_count() < QUEUE_MAX {
             match self.links.of(side).receive(&self.slots) {
@@ -358,7 +360,7 @@ impl<'a> Controller<'a> {
                     self.listen(side, lane, &body)?;
                     self.links.of(other).queue_control_for(lane, body);
                 }
-                Ok(LinkInput::Object(incoming)) if self.third_party.relays && side == Role::Source => {
+                Ok(LinkInput::Object(incoming)) if self.third_party.relays && side == SessionRole::Source => {
                     self.links.sink.queue_object(&incoming.header, incoming.slot);
                 }
                 Ok(LinkInput::Object(_)) => {
@@ -373,13 +375,13 @@ impl<'a> Controller<'a> {
         Ok(true)
     }
 
-    fn listen(&mut self, side: Role, lane: u32, body: &[u8]) -> Result<(), SessionError> {
-        let message = Control::from_body(body)?;
-        if let Control::DialFailed(told) = &message {
+    fn listen(&mut self, side: SessionRole, lane: u32, body: &[u8]) -> Result<(), SessionError> {
+        let message = ControlMessage::from_body(body)?;
+        if let ControlMessage::DialFailed(told) = &message {
             let dialler = if self.third_party.transfer.spec.dial_from == DialFrom::Sink {
-                Role::Sink
+                SessionRole::Sink
             } else {
-                Role::Source
+                SessionRole::Source
             };
             let problem = carrack_model::escape(told.problem.as_bytes());
             return Err(self.third_party.unreachable(dialler, &problem));
@@ -389,27 +391,27 @@ impl<'a> Controller<'a> {
             self.observer.event(&event);
         }
         match (side, message) {
-            (Role::Source, Control::Counters(counters)) => self.both.source = counters,
-            (Role::Source, Control::Finish(finish)) if lane == 0 => {
+            (SessionRole::Source, ControlMessage::Counters(counters)) => self.both.source = counters,
+            (SessionRole::Source, ControlMessage::Finish(finish)) if lane == 0 => {
                 self.both.source = finish.counters.unwrap_or(self.both.source);
             }
-            (Role::Sink, Control::ObjectsDone(done)) => {
+            (SessionRole::Sink, ControlMessage::ObjectsDone(done)) => {
                 self.both.answered += (done.written.len() + done.corrupt.len()) as u64;
             }
-            (Role::Sink, Control::Counters(counters)) => {
+            (SessionRole::Sink, ControlMessage::Counters(counters)) => {
                 self.both.sink = counters;
-                self.observer.event(&Event::Progress(self.both.progress(&self.before)));
+                self.observer.event(&TransferEvent::Progress(self.both.progress(&self.before)));
                 self.before = self.both;
             }
             // The first lane ends last.
-            (Role::Sink, Control::Finished(counters)) if lane == 0 => {
+            (SessionRole::Sink, ControlMessage::Finished(counters)) if lane == 0 => {
                 self.both.sink = counters;
                 self.is_over = true;
             }
-            (_, Control::Abort(told)) => {
+            (_, ControlMessage::Abort(told)) => {
                 self.given_up.get_or_insert(SessionError::from_abort(told));
             }
-            (_, Control::Refuse(told)) => {
+            (_, ControlMessage::Refuse(told)) => {
                 self.given_up.get_or_insert(SessionError::from_refusal(told));
             }
             _ => {}
@@ -423,9 +425,12 @@ impl<'a> Controller<'a> {
             return;
         }
         let TransferSpec { protection, cipher, streams, .. } = self.third_party.spec;
-        let (transport, protection) =
-            if self.third_party.relays { ("relay", Protection::Private) } else { ("direct", protection) };
-        self.observer.event(&Event::Connected {
+        let (transport, protection) = if self.third_party.relays {
+            ("relay", ProtectionLevel::Private)
+        } else {
+            ("direct", protection)
+        };
+        self.observer.event(&TransferEvent::Connected {
             streams: u32::from(streams),
             lanes: 1,
             transport,
@@ -446,7 +451,7 @@ impl<'a> Controller<'a> {
     }
 
     fn sleep(&mut self) -> Result<(), SessionError> {
-        let Links { source, sink } = &self.links;
+        let EndLinks { source, sink } = &self.links;
         let mut fds = vec![PollFd::from_borrowed_fd(self.abort.readiness(), PollFlags::IN)];
         for (link, other) in [(source, sink), (sink, source)] {
             let reads = if other.queued_count() < QUEUE_MAX { PollFlags::IN } else { PollFlags::empty() };

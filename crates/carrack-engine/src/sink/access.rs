@@ -6,10 +6,10 @@
 //! I/O threads call this module; [`carrack_storage::DirectoryAccess`] owns the lock.
 
 use carrack_model::{EntryFailure, FailureKind, RelPath};
-use carrack_storage::{Restoring, SinkError};
+use carrack_storage::{ModeRestoring, SinkError};
 
 use super::context::SinkContext;
-use super::lane::Lane;
+use super::lane::SinkLane;
 use crate::error::SessionError;
 
 /// Makes a directory accessible whose mode denies something to its owner. Returns true if the operation is
@@ -22,7 +22,7 @@ pub(super) fn grant(sink: &SinkContext<'_>, directory: &RelPath) -> bool {
 }
 
 /// Restores the modes of directories, and returns those where that failed.
-pub(super) fn restore_modes(sink: &SinkContext<'_>, which: Restoring) -> Vec<EntryFailure> {
+pub(super) fn restore_modes(sink: &SinkContext<'_>, which: ModeRestoring) -> Vec<EntryFailure> {
     let destination = &sink.destination;
     let (Some(access), Some(root)) = (&destination.access, &destination.root) else { return Vec::new() };
     if access.is_empty() {
@@ -41,7 +41,7 @@ pub(super) fn restore_modes(sink: &SinkContext<'_>, which: Restoring) -> Vec<Ent
 }
 
 /// Restores the modes of directories after the last write, and counts those where that failed.
-pub(super) fn end_access(lane: &Lane<'_>, which: Restoring) -> Result<(), SessionError> {
+pub(super) fn end_access(lane: &SinkLane<'_>, which: ModeRestoring) -> Result<(), SessionError> {
     restore_modes(lane.sink, which).into_iter().try_for_each(|failure| lane.fail(failure))
 }
 

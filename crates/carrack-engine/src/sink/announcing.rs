@@ -7,19 +7,19 @@
 use std::sync::Arc;
 
 use carrack_model::{FileId, escape};
-use carrack_transport::Incoming;
-use carrack_wire::message::OpenFile;
+use carrack_transport::IncomingObject;
+use carrack_wire::message::OpenFileMessage;
 
 use super::confinement::check_asked_for;
-use super::lane::Lane;
+use super::lane::SinkLane;
 use super::sink_file::SinkFile;
 use crate::error::SessionError;
 
 /// Adds a file to the ledger, and returns its objects that arrived before the announcement.
 pub(super) fn announce(
-    lane: &Lane<'_>,
-    message: &OpenFile,
-) -> Result<(Arc<SinkFile>, Vec<Incoming>), SessionError> {
+    lane: &SinkLane<'_>,
+    message: &OpenFileMessage,
+) -> Result<(Arc<SinkFile>, Vec<IncomingObject>), SessionError> {
     let file = Arc::new(announced(lane, message)?);
     let confinement = &lane.sink.destination.confinement;
     let is_allowed = confinement.allows_section(file.directory(), None)
@@ -30,7 +30,7 @@ pub(super) fn announce(
     Ok((file, early))
 }
 
-fn announced(lane: &Lane<'_>, message: &OpenFile) -> Result<SinkFile, SessionError> {
+fn announced(lane: &SinkLane<'_>, message: &OpenFileMessage) -> Result<SinkFile, SessionError> {
     let sink = lane.sink;
     let mut file = SinkFile::announced(message, sink.committer()?.next_number(), sink.spec.part)?;
     if file.is_by_itself()

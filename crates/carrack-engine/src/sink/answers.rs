@@ -14,7 +14,7 @@ const ANSWERS_AT_ONCE: usize = 16;
 
 /// The outcome of an object.
 #[derive(Clone, Copy)]
-pub(super) enum Answer {
+pub(super) enum ObjectOutcome {
     /// It was written, or its file is given up; its slot is free again.
     Written,
     /// It failed its check; its slot is free again.
@@ -53,17 +53,17 @@ impl AnswerBatch {
 
     /// Adds an ack. Returns true if the comm thread must be woken: after the first ack, from which it waits a
     /// moment for more, and after the ack that fills a message.
-    pub(super) fn add(&self, object: u64, answer: Answer) -> bool {
+    pub(super) fn add(&self, object: u64, answer: ObjectOutcome) -> bool {
         // Counted before the ack can be sent: the source ends after the last ack, and its count is compared
         // with the sink's.
-        if !matches!(answer, Answer::SetAside) {
+        if !matches!(answer, ObjectOutcome::SetAside) {
             self.answered.fetch_add(1, Relaxed);
         }
         let mut waiting = self.waiting();
         match answer {
-            Answer::Written => waiting.written.push(object),
-            Answer::Corrupt => waiting.corrupt.push(object),
-            Answer::SetAside => waiting.set_aside.push(object),
+            ObjectOutcome::Written => waiting.written.push(object),
+            ObjectOutcome::Corrupt => waiting.corrupt.push(object),
+            ObjectOutcome::SetAside => waiting.set_aside.push(object),
         }
         let count = count(&waiting);
         count == 1 || count == self.at_once
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn the_first_answer_and_a_full_batch_wake_the_comm_thread() {
         let batch = AnswerBatch::new(1_000);
-        let woken: Vec<u64> = (1..=20).filter(|&object| batch.add(object, Answer::Written)).collect();
+        let woken: Vec<u64> = (1..=20).filter(|&object| batch.add(object, ObjectOutcome::Written)).collect();
         assert_eq!(woken, [1, ANSWERS_AT_ONCE as u64]);
     }
 
@@ -101,9 +101,9 @@ mod tests {
     fn a_few_answers_wait_until_they_are_late() {
         let batch = AnswerBatch::new(1_000);
         assert_eq!(batch.take(true), (None, false));
-        batch.add(1, Answer::Written);
-        batch.add(2, Answer::Corrupt);
-        batch.add(3, Answer::SetAside);
+        batch.add(1, ObjectOutcome::Written);
+        batch.add(2, ObjectOutcome::Corrupt);
+        batch.add(3, ObjectOutcome::SetAside);
         assert_eq!(batch.take(false), (None, true));
         let all = ObjectsDone { written: vec![1], corrupt: vec![2], set_aside: vec![3] };
         assert_eq!(batch.take(true), (Some(all), false));
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn a_lane_with_few_slots_answers_sooner() {
         let batch = AnswerBatch::new(16);
-        batch.add(1, Answer::Written);
-        batch.add(2, Answer::Written);
+        batch.add(1, ObjectOutcome::Written);
+        batch.add(2, ObjectOutcome::Written);
         assert!(batch.take(false).0.is_some());
     }
 }

@@ -6,12 +6,15 @@ use std::borrow::Cow;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use carrack_model::{Extras, Fidelity, Kept, Metadata, ModeChange, ModifyWindow, TransferSpec};
+use carrack_model::{
+    ExtraMetadata, KeptMetadata, Metadata, MetadataFidelity, ModeChange, ModifyWindow, TransferSpec,
+};
 use carrack_storage::{
-    DirectorySpool, Dress, Keeper, LinkSpool, Root, ScratchNames, StoredTimes, users_umask,
+    AttributeWriter, CompletedMetadata, DirectorySpool, LinkSpool, RootDirectory, ScratchNames, StoredTimes,
+    users_umask,
 };
 
-use crate::settings::Settings;
+use crate::settings::EndSettings;
 
 /// Set-user-ID and set-group-ID (inode(7)): a program with these bits runs with its owner's rights, whichever
 /// user starts it.
@@ -20,12 +23,12 @@ pub(super) const SPECIAL_MODES: u32 = 0o6000;
 /// The kept part of the source's metadata, and its attribute writer.
 pub(super) struct AttributePolicy {
     /// Sets owners and attributes.
-    pub(super) keeper: Arc<Keeper>,
+    pub(super) keeper: Arc<AttributeWriter>,
     /// Kinds of entries and metadata that were requested beyond mode and time. A source that creates devices
     /// without that breaks the protocol.
-    pub(super) kept: Kept,
+    pub(super) kept: KeptMetadata,
     /// Special files that a file, link or directory may replace: in a sync those that are copied.
-    pub(super) replaced: Kept,
+    pub(super) replaced: KeptMetadata,
     /// The precision of times in the destination's file systems.
     pub(super) times: StoredTimes,
     /// True if hard links to a file do not get the source's times.
@@ -41,17 +44,17 @@ impl AttributePolicy {
     /// measured; `None` in a dry run.
     pub(super) fn new(
         spec: &TransferSpec,
-        settings: &Settings,
+        settings: &EndSettings,
         probes: Option<Arc<ScratchNames>>,
     ) -> AttributePolicy {
         // A partial transfer keeps none of the source's metadata.
         let fidelity = match spec.part {
-            Some(_) => Cow::Owned(Fidelity { omit_times: true, ..Fidelity::default() }),
+            Some(_) => Cow::Owned(MetadataFidelity { omit_times: true, ..MetadataFidelity::default() }),
             None => Cow::Borrowed(&settings.fidelity),
         };
         let window = spec.sync.as_ref().map_or(ModifyWindow::Stored, |sync| sync.modify_window);
         AttributePolicy {
-            keeper: Arc::new(Keeper::new(settings.special_modes).keeping(&fidelity)),
+            keeper: Arc::new(AttributeWriter::new(settings.special_modes).keeping(&fidelity)),
             kept: fidelity.kept,
             replaced: AttributePolicy::replaced(spec, settings),
             times: StoredTimes::new(window, probes),
@@ -62,17 +65,17 @@ impl AttributePolicy {
     }
 
     /// Special files that other entries may replace.
-    pub(super) fn replaced(spec: &TransferSpec, settings: &Settings) -> Kept {
-        if spec.sync.is_some() { settings.fidelity.kept } else { Kept::default() }
+    pub(super) fn replaced(spec: &TransferSpec, settings: &EndSettings) -> KeptMetadata {
+        if spec.sync.is_some() { settings.fidelity.kept } else { KeptMetadata::default() }
     }
 
     /// Creates the spool of directories beneath `root`, which get their metadata at the end.
-    pub(super) fn directory_spool(&self, root: Arc<Root>) -> DirectorySpool {
+    pub(super) fn directory_spool(&self, root: Arc<RootDirectory>) -> DirectorySpool {
         DirectorySpool::new(root, Arc::clone(&self.keeper))
     }
 
     /// Creates the spool of hard links beneath `root`, which are made at the end.
-    pub(super) fn link_spool(&self, root: Arc<Root>) -> LinkSpool {
+    pub(super) fn link_spool(&self, root: Arc<RootDirectory>) -> LinkSpool {
         let spool = LinkSpool::new(root);
         if self.omits_times { spool.without_times() } else { spool }
     }
@@ -90,10 +93,14 @@ impl AttributePolicy {
     }
 
     /// Returns the metadata that an entry gets, with owner and attributes.
-    pub(super) fn dress<'a>(&'a self, metadata: &'a Metadata, extras: Option<&'a Extras>) -> Dress<'a> {
+    pub(super) fn dress<'a>(
+        &'a self,
+        metadata: &'a Metadata,
+        extras: Option<&'a ExtraMetadata>,
+    ) -> CompletedMetadata<'a> {
         let extras = extras.map(|extras| (extras, &*self.keeper));
         let losses = Some(self.keeper.losses());
-        Dress { metadata, extras, losses, policy: self.keeper.policy(), lasting: 0 }
+        CompletedMetadata { metadata, extras, losses, policy: self.keeper.policy(), lasting: 0 }
     }
 
     /// Returns true if an entry that an earlier session placed still has its mode, set-ID bits apart, which

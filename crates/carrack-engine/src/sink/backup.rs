@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use carrack_model::{Backup, RelPath};
-use carrack_storage::Root;
+use carrack_model::{DeletionBackup, RelPath};
+use carrack_storage::RootDirectory;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, openat, renameat, renameat_with, statat};
 use rustix::io::Errno;
 
@@ -39,18 +39,18 @@ pub(super) struct BackupPlace {
 }
 
 impl BackupPlace {
-    pub(super) fn new(backup: &Backup) -> Result<BackupPlace, SessionError> {
+    pub(super) fn new(backup: &DeletionBackup) -> Result<BackupPlace, SessionError> {
         let typed = match backup {
-            Backup::Directory(typed) => typed.to_vec(),
-            Backup::Trash => [TRASH, b"/", moment(SystemTime::now()).as_bytes()].concat(),
+            DeletionBackup::Directory(typed) => typed.to_vec(),
+            DeletionBackup::Trash => [TRASH, b"/", moment(SystemTime::now()).as_bytes()].concat(),
         };
         let path = RelPath::new(&typed).map_err(refused)?;
         if path.is_root() {
             return Err(refused("it can't be the destination itself"));
         }
         let marked = match backup {
-            Backup::Directory(_) => path.clone(),
-            Backup::Trash => RelPath::new(TRASH).map_err(refused)?,
+            DeletionBackup::Directory(_) => path.clone(),
+            DeletionBackup::Trash => RelPath::new(TRASH).map_err(refused)?,
         };
         let is_above = path.as_bytes().starts_with(marked.as_bytes());
         assert!(is_above && !marked.is_root(), "the marker covers the backup, and not the whole destination");
@@ -65,7 +65,7 @@ impl BackupPlace {
     /// Moves `name` of the open directory `directory` of the destination into the backup.
     pub(super) fn take_in(
         &self,
-        root: &Root,
+        root: &RootDirectory,
         held: BorrowedFd<'_>,
         directory: &RelPath,
         name: &[u8],
@@ -92,7 +92,7 @@ impl BackupPlace {
         Err(Errno::EXIST.into())
     }
 
-    fn mark(&self, root: &Root) -> io::Result<()> {
+    fn mark(&self, root: &RootDirectory) -> io::Result<()> {
         let marked = root.make_directory(&self.marked)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(&marked, MARKER, flags, Mode::RUSR | Mode::WUSR)?;
@@ -151,7 +151,7 @@ mod tests {
     use std::time::Duration;
 
     fn place(path: &[u8]) -> Result<BackupPlace, SessionError> {
-        BackupPlace::new(&Backup::Directory(path.into()))
+        BackupPlace::new(&DeletionBackup::Directory(path.into()))
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn nothing_in_a_backup_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        let root = Root::open(dir.path()).unwrap();
+        let root = RootDirectory::open(dir.path()).unwrap();
         let place = place(b"old").unwrap();
         std::fs::create_dir(dir.path().join("d")).unwrap();
         let directory = RelPath::new(b"d").unwrap();

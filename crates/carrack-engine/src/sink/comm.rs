@@ -4,21 +4,21 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carrack_model::{Event, FileId, Side};
-use carrack_transport::{Incoming, Link, ReceiveEndpoint, TransportError};
-use carrack_wire::message::{Control, Counters, Knobs, OpenFile, Stands};
+use carrack_model::{FailureSide, FileId, TransferEvent};
+use carrack_transport::{ControlLink, IncomingObject, ReceiveEndpoint, TransportError};
+use carrack_wire::message::{ControlMessage, CountersMessage, ExistenceReply, KnobsMessage, OpenFileMessage};
 use rustix::event::PollFlags;
 
 use super::announcing::announce;
-use super::lane::{Lane, Letter};
-use super::write_queue::Task;
+use super::lane::{CommLetter, SinkLane};
+use super::write_queue::WriteTask;
 use crate::comm::{COUNTERS_EVERY, CommSide};
-use crate::counters::{BothEnds, sum_of};
+use crate::counters::{TransferCounters, sum_of};
 use crate::error::SessionError;
 use crate::idle::IdleWatch;
-use crate::presence::Presence;
+use crate::loop_presence::LoopPresence;
 use crate::report::{to_event, together};
-use crate::spill::Spill;
+use crate::spill::LaneSpill;
 
 /// The time that a single ack waits for others: short against any network's round trip, long against an
 /// object's 0.1 ms, so that a fast transfer needs one message for many objects.
@@ -34,20 +34,20 @@ const WORD_AFTER_STREAMS: Duration = Duration::from_secs(10);
 const WORD_OF_LEAVE: Duration = Duration::from_secs(5);
 
 /// An idle data connection, and the time since which it waits.
-struct Parked {
+struct ParkedStream {
     endpoint: Box<dyn ReceiveEndpoint>,
     since: Instant,
 }
 
-impl Parked {
-    fn new(endpoint: Box<dyn ReceiveEndpoint>) -> Parked {
-        Parked { endpoint, since: Instant::now() }
+impl ParkedStream {
+    fn new(endpoint: Box<dyn ReceiveEndpoint>) -> ParkedStream {
+        ParkedStream { endpoint, since: Instant::now() }
     }
 }
 
 /// The progress of a lane's end.
 #[derive(Default)]
-struct Ending {
+struct LaneEnding {
     /// The time at which the first data connection was closed.
     stream_closed: Option<Instant>,
     finish_seen: bool,
@@ -58,23 +58,23 @@ struct Ending {
 }
 
 pub(super) struct SinkComm<'a> {
-    lane: &'a Lane<'a>,
-    lanes: &'a [Lane<'a>],
+    lane: &'a SinkLane<'a>,
+    lanes: &'a [SinkLane<'a>],
     /// Idle data connections.
-    parked: Vec<Parked>,
-    presence: Presence,
-    both: BothEnds,
-    before: BothEnds,
+    parked: Vec<ParkedStream>,
+    presence: LoopPresence,
+    both: TransferCounters,
+    before: TransferCounters,
     counters_due: Instant,
     idle: IdleWatch,
     answers_due: Option<Instant>,
-    ending: Ending,
+    ending: LaneEnding,
 }
 
 impl<'a> SinkComm<'a> {
     /// Creates the comm thread's part of the lane at `index`.
     pub(super) fn new(
-        lanes: &'a [Lane<'a>],
+        lanes: &'a [SinkLane<'a>],
         index: usize,
         mut endpoints: Vec<Box<dyn ReceiveEndpoint>>,
     ) -> SinkComm<'a> {
@@ -86,14 +86,14 @@ impl<'a> SinkComm<'a> {
         SinkComm {
             lane: &lanes[index],
             lanes,
-            parked: endpoints.into_iter().map(Parked::new).collect(),
-            presence: Presence::new(Instant::now()),
-            both: BothEnds::default(),
-            before: BothEnds::default(),
+            parked: endpoints.into_iter().map(ParkedStream::new).collect(),
+            presence: LoopPresence::new(Instant::now()),
+            both: TransferCounters::default(),
+            before: TransferCounters::default(),
             counters_due: Instant::now() + first_due,
             idle: IdleWatch::new(lanes[index].sink.timeouts.idle),
             answers_due: None,
-            ending: Ending::default(),
+            ending: LaneEnding::default(),
         }
     }
 
@@ -103,7 +103,7 @@ impl<'a> SinkComm<'a> {
     }
 
     /// Returns both ends' counters, with the source's as last received.
-    pub(super) fn both(&self) -> BothEnds {
+    pub(super) fn both(&self) -> TransferCounters {
         let mut sink = sum_of(self.lanes.iter().map(|lane| &lane.counters));
         let waiting: usize = self.lanes.iter().map(|lane| lane.queue.waiting_count()).sum();
         sink.storage_busy = sink.storage_busy.saturating_add(waiting as u32);
@@ -112,7 +112,7 @@ impl<'a> SinkComm<'a> {
         sink.write_threads =
             if self.lane.sink.sizing.is_sorting { self.lane.sink.sizing.io_threads as u32 } else { 0 };
         sink.watches = self.lane.sink.reporting.is_watched();
-        BothEnds { sink, ..self.both }
+        TransferCounters { sink, ..self.both }
     }
 
     /// Fails if an object has stopped midway: the source has all its bytes, so the rest will not arrive.
@@ -129,12 +129,12 @@ impl<'a> SinkComm<'a> {
         Ok(())
     }
 
-    fn hear_counters(&mut self, counters: Counters) {
+    fn hear_counters(&mut self, counters: CountersMessage) {
         self.both.source = counters;
         self.lane.sink.timeouts.hear(counters.storage_busy > 0);
     }
 
-    fn exchange_counters(&mut self, link: &mut Link, now: Instant) -> Result<(), SessionError> {
+    fn exchange_counters(&mut self, link: &mut ControlLink, now: Instant) -> Result<(), SessionError> {
         if now < self.counters_due {
             return Ok(());
         }
@@ -143,7 +143,7 @@ impl<'a> SinkComm<'a> {
             return Ok(());
         }
         self.both = self.both();
-        let Counters {
+        let CountersMessage {
             files_done,
             directories_done,
             bytes_done,
@@ -157,13 +157,13 @@ impl<'a> SinkComm<'a> {
         let moved = [files_done, directories_done, symlinks_done, specials_done, bytes_done];
         let done = moved.into_iter().chain([entries_failed, entries_kept, entries_deleted]);
         self.idle.look(done.fold(0, u64::wrapping_add), now)?;
-        link.queue_control(Control::Counters(self.both.sink).to_body());
+        link.queue_control(ControlMessage::Counters(self.both.sink).to_body());
         let progress = self.both.progress(&self.before);
         let reporting = &self.lane.sink.reporting;
         if let Some(share) = &reporting.share {
             share.look_at(&progress);
         }
-        reporting.observe(&Event::Progress(progress));
+        reporting.observe(&TransferEvent::Progress(progress));
         self.before = self.both;
         self.tell_targets(link);
         self.tell_news(link);
@@ -171,10 +171,10 @@ impl<'a> SinkComm<'a> {
     }
 
     /// Reports the placement of the lanes, and its reasons.
-    fn tell_news(&self, link: &mut Link) {
+    fn tell_news(&self, link: &mut ControlLink) {
         let reporting = &self.lane.sink.reporting;
         for notice in reporting.news(self.lane.leads) {
-            reporting.deliver(Event::Notice(notice), |message| link.queue_control(message.to_body()));
+            reporting.deliver(TransferEvent::Notice(notice), |message| link.queue_control(message.to_body()));
         }
     }
 
@@ -182,64 +182,64 @@ impl<'a> SinkComm<'a> {
     fn tell_all_done(&self) {
         let reporting = &self.lane.sink.reporting;
         if reporting.is_watched() {
-            reporting.observe(&Event::Progress(self.both().progress(&self.before)));
+            reporting.observe(&TransferEvent::Progress(self.both().progress(&self.before)));
         }
     }
 
-    fn tell_targets(&self, link: &mut Link) {
+    fn tell_targets(&self, link: &mut ControlLink) {
         let sink = self.lane.sink;
         if !self.lane.leads || !sink.sizing.is_sorting {
             return;
         }
         let storage = &sink.destination.storage;
         let targets = together(self.lanes.iter().map(|lane| lane.queue.reports(storage)));
-        let event = Event::Targets { side: Side::Sink, targets };
+        let event = TransferEvent::Targets { side: FailureSide::Sink, targets };
         sink.reporting.deliver(event, |message| link.queue_control(message.to_body()));
     }
 
     /// Sends acks together, a moment after the first. A message that was posted before an object's ack is
     /// sent before it: therefore the acks are taken first and the mailbox is read then.
-    fn answer(&mut self, link: &mut Link, now: Instant) {
+    fn answer(&mut self, link: &mut ControlLink, now: Instant) {
         let is_late = self.answers_due.is_some_and(|due| now >= due);
         let (taken, waits) = self.lane.answers.take(is_late);
         self.answers_due = if waits { self.answers_due.or(Some(now + ANSWER_DELAY)) } else { None };
         self.read_mail(link);
         if let Some(done) = taken {
-            link.queue_control(Control::ObjectsDone(done).to_body());
+            link.queue_control(ControlMessage::ObjectsDone(done).to_body());
         }
     }
 
-    fn read_mail(&mut self, link: &mut Link) {
+    fn read_mail(&mut self, link: &mut ControlLink) {
         for letter in self.lane.mail.drain() {
             match letter {
-                Letter::Say(body) => link.queue_control(body),
-                Letter::Park(endpoint) => self.parked.push(Parked::new(endpoint)),
-                Letter::Closed => {
+                CommLetter::Say(body) => link.queue_control(body),
+                CommLetter::Park(endpoint) => self.parked.push(ParkedStream::new(endpoint)),
+                CommLetter::Closed => {
                     self.ending.stream_closed = self.ending.stream_closed.or(Some(Instant::now()))
                 }
-                Letter::Finished => {
+                CommLetter::Finished => {
                     let is_due = self.ending.finish_seen && self.ending.finished.is_none();
                     assert!(is_due, "a lane ends once, after its source");
                     self.lane.sink.status.end_lane(self.lanes.len());
                     self.tell_targets(link);
-                    let summaries = self.lane.spills.iter().filter_map(Spill::summary);
+                    let summaries = self.lane.spills.iter().filter_map(LaneSpill::summary);
                     summaries.for_each(|summary| self.lane.sink.reporting.tell(summary));
                     if self.lane.leads {
                         self.tell_news(link);
                         self.tell_all_done();
                     }
-                    link.queue_control(Control::Finished(self.both().sink).to_body());
+                    link.queue_control(ControlMessage::Finished(self.both().sink).to_body());
                     self.ending.finished = Some(Instant::now());
                 }
             }
         }
     }
 
-    fn open_file(&mut self, message: &OpenFile) -> Result<(), SessionError> {
+    fn open_file(&mut self, message: &OpenFileMessage) -> Result<(), SessionError> {
         let (file, early) = announce(self.lane, message)?;
         self.lane.count_bytes(&file, file.portion.hole_bytes());
         if self.lane.sink.sizing.is_sorting {
-            self.lane.queue.push_end(Task::Create(file));
+            self.lane.queue.push_end(WriteTask::Create(file));
         }
         for incoming in early {
             if self.lane.sink.sizing.is_sorting {
@@ -252,7 +252,7 @@ impl<'a> SinkComm<'a> {
     }
 
     /// Handles the source's reply to an existence query.
-    fn hear_stands(&self, stands: Stands) -> Result<(), SessionError> {
+    fn hear_stands(&self, stands: ExistenceReply) -> Result<(), SessionError> {
         if !self.lane.sink.queries.answer(stands.id, stands.kinds) {
             return Err(SessionError::Protocol("an answer that nobody asked for".into()));
         }
@@ -260,11 +260,11 @@ impl<'a> SinkComm<'a> {
     }
 
     /// Applies the tuner's number of streams and writers.
-    fn turn(&self, knobs: Knobs) {
+    fn turn(&self, knobs: KnobsMessage) {
         self.lanes.iter().for_each(|lane| lane.queue.turn(&self.lane.sink.sizing, knobs));
     }
 
-    fn queue(&self, incoming: Incoming) {
+    fn queue(&self, incoming: IncomingObject) {
         self.lane.enqueue(self.lane.own_target(), incoming);
     }
 
@@ -281,13 +281,13 @@ impl<'a> SinkComm<'a> {
         }
         self.ending.finish_seen = true;
         let is_complete = self.both().summary().entries_failed == 0;
-        self.lane.queue.push_end(Task::Finish { is_complete });
+        self.lane.queue.push_end(WriteTask::Finish { is_complete });
         Ok(())
     }
 }
 
 impl CommSide for SinkComm<'_> {
-    fn look_around(&mut self, link: &mut Link, now: Instant) -> Result<Instant, SessionError> {
+    fn look_around(&mut self, link: &mut ControlLink, now: Instant) -> Result<Instant, SessionError> {
         self.answer(link, now);
         self.exchange_counters(link, now)?;
         self.check_streams(now)?;
@@ -298,51 +298,56 @@ impl CommSide for SinkComm<'_> {
         Ok(self.answers_due.map_or(self.counters_due, |due| due.min(self.counters_due)))
     }
 
-    fn control(&mut self, message: Control) -> Result<(), SessionError> {
-        if let Some(event) = to_event(&message, Side::Source) {
+    fn control(&mut self, message: ControlMessage) -> Result<(), SessionError> {
+        if let Some(event) = to_event(&message, FailureSide::Source) {
             self.lane.sink.reporting.observe(&event);
         }
         match message {
-            Control::OpenFile(message) => self.open_file(&message)?,
-            Control::CommitFile(file) => {
+            ControlMessage::OpenFile(message) => self.open_file(&message)?,
+            ControlMessage::CommitFile(file) => {
                 let whole = self.lane.files.commit(FileId(file.id))?;
                 if let Some(file) = whole {
-                    self.lane.queue.push_end(Task::Commit(file));
+                    self.lane.queue.push_end(WriteTask::Commit(file));
                 }
             }
-            Control::AbandonFile(file) => {
+            ControlMessage::AbandonFile(file) => {
                 let abandoned = self.lane.files.abandon(FileId(file.id))?;
                 if let Some(file) = abandoned {
-                    self.lane.queue.push_end(Task::Discard(file));
+                    self.lane.queue.push_end(WriteTask::Discard(file));
                 }
             }
-            Control::ShelveFile(file) => {
+            ControlMessage::ShelveFile(file) => {
                 let whole = self.lane.files.commit(FileId(file.id))?;
                 if let Some(file) = whole {
-                    self.lane.queue.push_end(Task::Shelve(file));
+                    self.lane.queue.push_end(WriteTask::Shelve(file));
                 }
             }
-            Control::Settle(mark) => self.lane.queue.push_end(Task::Settle(mark.number)),
-            Control::Offer(offer) => self.lane.queue.push_end(Task::Offer(offer)),
-            Control::Prune(prune) if self.lane.leads => self.lane.queue.push_end(Task::Prune(prune)),
-            Control::Stands(stands) if self.lane.leads => self.hear_stands(stands)?,
-            Control::Leave(_) => self.ending.is_left = true,
-            Control::Knobs(knobs) => self.turn(knobs),
-            Control::Finish(finish) => {
+            ControlMessage::Settle(mark) => self.lane.queue.push_end(WriteTask::Settle(mark.number)),
+            ControlMessage::Offer(offer) => self.lane.queue.push_end(WriteTask::Offer(offer)),
+            ControlMessage::Prune(prune) if self.lane.leads => {
+                self.lane.queue.push_end(WriteTask::Prune(prune))
+            }
+            ControlMessage::Stands(stands) if self.lane.leads => self.hear_stands(stands)?,
+            ControlMessage::Leave(_) => self.ending.is_left = true,
+            ControlMessage::Knobs(knobs) => self.turn(knobs),
+            ControlMessage::Finish(finish) => {
                 self.both.source = finish.counters.unwrap_or(self.both.source);
                 self.lane.sink.status.note_closing(finish.closes);
                 self.finish(finish.objects_sent)?;
             }
-            Control::Counters(counters) => self.hear_counters(counters),
-            Control::Abort(message) => return Err(SessionError::from_abort(message)),
-            Control::Failure(_) | Control::Notice(_) | Control::WouldCopy(_) | Control::Heartbeat(_) => {}
-            Control::Targets(_) | Control::SourceDetail(_) => {}
+            ControlMessage::Counters(counters) => self.hear_counters(counters),
+            ControlMessage::Abort(message) => return Err(SessionError::from_abort(message)),
+            ControlMessage::Failure(_)
+            | ControlMessage::Notice(_)
+            | ControlMessage::WouldCopy(_)
+            | ControlMessage::Heartbeat(_) => {}
+            ControlMessage::Targets(_) | ControlMessage::SourceDetail(_) => {}
             _ => return Err(SessionError::Protocol("a message that a source does not send".into())),
         }
         Ok(())
     }
 
-    fn object(&mut self, incoming: Incoming) -> Result<(), SessionError> {
+    fn object(&mut self, incoming: IncomingObject) -> Result<(), SessionError> {
         self.queue(incoming);
         Ok(())
     }
@@ -368,7 +373,7 @@ impl CommSide for SinkComm<'_> {
         self.lane.mail.listen();
     }
 
-    fn last_counters(&self) -> Option<Counters> {
+    fn last_counters(&self) -> Option<CountersMessage> {
         Some(self.both().sink)
     }
 

@@ -9,28 +9,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use carrack_journal::{Journal, Subtree};
-use carrack_machine::{Attempt, Monitor};
-use carrack_model::{ByteRange, Durability, RelPath, Verify};
-use carrack_storage::{Care, Durable, Root, SyncFirst};
+use carrack_journal::{HashSubtree, Journal};
+use carrack_machine::{Monitor, WaitAttempt};
+use carrack_model::{ByteRange, Durability, RelPath, WriteVerification};
+use carrack_storage::{CommitCare, RootDirectory, SyncFirst, SyncMethod};
 
-use super::group::{End, Group, Places, Written};
-use super::recorder::Recorder;
+use super::group::{CommitGroup, PlacedNames, WrittenFile, WrittenFileEnd};
+use super::recorder::JournalRecorder;
 use super::sink_file::SinkFile;
-use super::syncer::{Synced, Syncer};
+use super::syncer::{FileSystemSyncer, SyncedPart};
 use crate::check::xxh3;
 use crate::error::SessionError;
 use crate::lanes::open_files;
-use crate::settings::{JournalSettings, Settings};
+use crate::settings::{EndSettings, JournalSettings};
 
 /// Makes groups durable, and then records them.
-pub(super) struct Committer {
-    syncer: Syncer,
-    recorder: Recorder,
+pub(super) struct GroupCommitter {
+    syncer: FileSystemSyncer,
+    recorder: JournalRecorder,
     settings: JournalSettings,
-    bounds: Bounds,
-    verify: Verify,
-    filling: Monitor<Filling>,
+    bounds: GroupBounds,
+    verify: WriteVerification,
+    filling: Monitor<GroupFilling>,
     /// Number of groups that were taken. A thread that fills a group beyond its limit waits for this count.
     taken: Monitor<u64>,
     /// Number of groups that are durable and recorded.
@@ -42,71 +42,71 @@ pub(super) struct Committer {
 }
 
 /// The bounds of a group.
-struct Bounds {
+struct GroupBounds {
     bytes: u64,
     /// Files that the group keeps open: parts, to which other sessions write too. Whole files are few until
     /// they have their names.
     open_files: usize,
 }
 
-impl Bounds {
-    fn are_reached(&self, group: &Group) -> bool {
+impl GroupBounds {
+    fn are_reached(&self, group: &CommitGroup) -> bool {
         group.bytes >= self.bytes || group.open_count() >= self.open_files
     }
 
     /// Returns true at twice the bounds, at which a thread that adds more waits.
-    fn are_far_exceeded(&self, group: &Group) -> bool {
+    fn are_far_exceeded(&self, group: &CommitGroup) -> bool {
         group.bytes >= 2 * self.bytes || group.open_count() >= 2 * self.open_files
     }
 }
 
 /// The open group.
 #[derive(Default)]
-struct Filling {
+struct GroupFilling {
     /// The number of groups before it.
     turn: u64,
-    group: Group,
+    group: CommitGroup,
     /// The time of the first note.
     since: Option<Instant>,
     /// True if a thread waits for it.
     is_wanted: bool,
 }
 
-impl Filling {
+impl GroupFilling {
     /// Takes the group when it is due.
-    fn take(&mut self, bounds: &Bounds, time: Duration) -> Attempt<(u64, Group)> {
+    fn take(&mut self, bounds: &GroupBounds, time: Duration) -> WaitAttempt<(u64, CommitGroup)> {
         let due = self.since.map(|since| since + time);
         let is_due = due.is_some_and(|due| Instant::now() >= due);
         if self.is_wanted || bounds.are_reached(&self.group) || is_due {
-            return Attempt::Done(self.take_now());
+            return WaitAttempt::Done(self.take_now());
         }
-        due.map_or(Attempt::NotYet, Attempt::Until)
+        due.map_or(WaitAttempt::NotYet, WaitAttempt::Until)
     }
 
-    fn take_now(&mut self) -> (u64, Group) {
+    fn take_now(&mut self) -> (u64, CommitGroup) {
         assert!(self.group.is_empty() || self.since.is_some(), "a group has begun when something is noted");
         let turn = self.turn;
-        let taken = Filling { turn: turn + 1, ..Filling::default() };
+        let taken = GroupFilling { turn: turn + 1, ..GroupFilling::default() };
         (turn, mem::replace(self, taken).group)
     }
 }
 
-impl Committer {
+impl GroupCommitter {
     /// Creates the group commit of files beneath `root`.
     pub(super) fn new(
-        root: Arc<Root>,
+        root: Arc<RootDirectory>,
         journal: Option<(Journal, String)>,
         is_one_file_system: bool,
-        settings: &Settings,
-    ) -> Result<Committer, SessionError> {
-        Ok(Committer {
-            syncer: Syncer::new(root, is_one_file_system)?,
-            recorder: Recorder::new(journal),
+        settings: &EndSettings,
+    ) -> Result<GroupCommitter, SessionError> {
+        Ok(GroupCommitter {
+            syncer: FileSystemSyncer::new(root, is_one_file_system)?,
+            recorder: JournalRecorder::new(journal),
             settings: settings.journal.clone(),
             // The files in progress alone must not fill a group.
-            bounds: Bounds { bytes: settings.journal.group_bytes, open_files: 2 * open_files() },
+            bounds: GroupBounds { bytes: settings.journal.group_bytes, open_files: 2 * open_files() },
             verify: settings.verify,
-            filling: Monitor::new(Filling::default()),
+            filling: Monitor::new(GroupFilling::default()),
             taken: Monitor::new(0),
             settled: Monitor::new(0),
             is_broken: AtomicBool::new(false),
@@ -115,13 +115,13 @@ impl Committer {
     }
 
     /// Returns the care with which a small file is placed.
-    pub(super) fn care(&self) -> Care {
+    pub(super) fn care(&self) -> CommitCare {
         let sync = match (self.syncer.durable(), self.settings.durability) {
-            (Durable::Never, _) | (Durable::Together, Durability::End) => SyncFirst::Never,
-            (Durable::Together, Durability::Each | Durability::Group) => SyncFirst::Replacing,
-            (Durable::OneByOne, _) => SyncFirst::Always,
+            (SyncMethod::Never, _) | (SyncMethod::Together, Durability::End) => SyncFirst::Never,
+            (SyncMethod::Together, Durability::Each | Durability::Group) => SyncFirst::Replacing,
+            (SyncMethod::OneByOne, _) => SyncFirst::Always,
         };
-        Care { sync, readback: self.reads_back() }
+        CommitCare { sync, readback: self.reads_back() }
     }
 
     /// Returns true if a large file's contents must be durable before it gets its name.
@@ -131,7 +131,7 @@ impl Committer {
 
     /// Returns true if the sink reads back from the storage (`--verify readback`).
     pub(super) fn reads_back(&self) -> bool {
-        self.verify == Verify::Readback
+        self.verify == WriteVerification::Readback
     }
 
     /// Returns the number of a new large file in the journal.
@@ -140,7 +140,7 @@ impl Committer {
     }
 
     /// Notes the files and links of a bundle that have their names.
-    pub(super) fn placed(&self, table: &[u8], places: Places, bytes: u64) -> Result<(), SessionError> {
+    pub(super) fn placed(&self, table: &[u8], places: PlacedNames, bytes: u64) -> Result<(), SessionError> {
         self.note(bytes, |group| group.add_bundle(table, places))
     }
 
@@ -149,7 +149,7 @@ impl Committer {
         &self,
         file: &Arc<SinkFile>,
         range: ByteRange,
-        subtrees: &[Subtree],
+        subtrees: &[HashSubtree],
         body: &[u8],
     ) -> Result<(), SessionError> {
         let check = self.reads_back().then(|| xxh3(body));
@@ -157,11 +157,11 @@ impl Committer {
     }
 
     /// Notes a large file that has its name, or will never get it.
-    pub(super) fn ended(&self, file: &Arc<SinkFile>, end: End) -> Result<(), SessionError> {
+    pub(super) fn ended(&self, file: &Arc<SinkFile>, end: WrittenFileEnd) -> Result<(), SessionError> {
         self.note(0, |group| group.add_end(file, end))
     }
 
-    fn note(&self, bytes: u64, add: impl FnOnce(&mut Group)) -> Result<(), SessionError> {
+    fn note(&self, bytes: u64, add: impl FnOnce(&mut CommitGroup)) -> Result<(), SessionError> {
         let (turn, wakes, is_too_much) = self.filling.with(|filling| {
             let was_full = self.bounds.are_reached(&filling.group);
             let is_first = filling.since.is_none();
@@ -205,9 +205,9 @@ impl Committer {
         while let Ok((turn, group)) =
             self.filling.take_timed(|filling| filling.take(&self.bounds, self.settings.group_time))
         {
-            Committer::count(&self.taken, turn);
+            GroupCommitter::count(&self.taken, turn);
             self.settle_group(group)?;
-            Committer::count(&self.settled, turn);
+            GroupCommitter::count(&self.settled, turn);
         }
         Ok(())
     }
@@ -238,14 +238,14 @@ impl Committer {
         if self.is_broken.load(Relaxed) {
             return Ok(());
         }
-        let (_, group) = self.filling.with(Filling::take_now);
+        let (_, group) = self.filling.with(GroupFilling::take_now);
         self.settle_group(group)
     }
 
     /// Makes the rest durable, after all data is written and the directories have their metadata.
     pub(super) fn finish(&self, has_directories: bool) -> Result<(), SessionError> {
         self.settle()?;
-        let ends_durable = self.syncer.durable() == Durable::Together
+        let ends_durable = self.syncer.durable() == SyncMethod::Together
             && (has_directories || self.settings.durability == Durability::End);
         if ends_durable { self.syncer.sync_root() } else { Ok(()) }
     }
@@ -270,7 +270,7 @@ impl Committer {
         self.recorder.record_modes_restored();
     }
 
-    fn settle_group(&self, mut group: Group) -> Result<(), SessionError> {
+    fn settle_group(&self, mut group: CommitGroup) -> Result<(), SessionError> {
         if group.is_empty() {
             return Ok(());
         }
@@ -282,10 +282,10 @@ impl Committer {
         settled
     }
 
-    fn make_durable(&self, group: &Group) -> Result<(), SessionError> {
+    fn make_durable(&self, group: &CommitGroup) -> Result<(), SessionError> {
         let durable = self.syncer.durable();
-        let is_late = self.settings.durability == Durability::End && durable == Durable::Together;
-        if durable == Durable::Never || is_late {
+        let is_late = self.settings.durability == Durability::End && durable == SyncMethod::Together;
+        if durable == SyncMethod::Never || is_late {
             return Ok(());
         }
         for written in group.files.values() {
@@ -294,8 +294,8 @@ impl Committer {
         }
         self.check_abandoned()?;
         let small = match self.syncer.sync_small(&group.places, || !self.is_abandoned.load(Relaxed))? {
-            Synced::FileSystems => None,
-            Synced::Contents => Some(&group.places.directories),
+            SyncedPart::FileSystems => None,
+            SyncedPart::Contents => Some(&group.places.directories),
         };
         self.check_abandoned()?;
         self.syncer.sync_names(small.into_iter().flatten().chain(group.directories_of_large()))
@@ -307,7 +307,7 @@ impl Committer {
 
     /// Compares the storage's contents of large files with the written ones. Small files were compared before
     /// they got their names.
-    fn read_again(&self, group: &mut Group) -> Result<(), SessionError> {
+    fn read_again(&self, group: &mut CommitGroup) -> Result<(), SessionError> {
         let mut buffer = Vec::new();
         for written in group.files.values_mut() {
             assert!(self.reads_back() || written.checks.is_empty(), "checks are kept for what is read again");
@@ -324,7 +324,7 @@ impl Committer {
         Ok(())
     }
 
-    fn record(&self, group: Group) -> Result<(), SessionError> {
+    fn record(&self, group: CommitGroup) -> Result<(), SessionError> {
         if !self.recorder.keeps_journal() {
             return Ok(());
         }
@@ -336,9 +336,9 @@ impl Committer {
             return Ok(());
         }
         let is_synced =
-            self.syncer.durable() != Durable::Never && self.settings.durability != Durability::End;
+            self.syncer.durable() != SyncMethod::Never && self.settings.durability != Durability::End;
         self.recorder.append(&batch, is_synced)?;
-        group.files.values().for_each(Written::is_recorded);
+        group.files.values().for_each(WrittenFile::is_recorded);
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use crate::error::SessionError;
 
 /// Names that may appear at the root of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Confinement {
+pub(crate) enum RootConfinement {
     /// Any name: a directory's contents are copied there.
     Anything,
     /// One file or link of this name, and nothing else.
@@ -41,23 +41,23 @@ impl AskedNames {
     }
 }
 
-impl Confinement {
+impl RootConfinement {
     /// Returns true if a section may describe `directory`, with or without metadata for it.
     pub(crate) fn allows_section(&self, directory: &RelPath, metadata: Option<&Metadata>) -> bool {
         match (self, directory.components().next()) {
-            (Confinement::Anything, _) => true,
+            (RootConfinement::Anything, _) => true,
             (_, None) => metadata.is_none(),
-            (Confinement::OneFile(_), Some(_)) => false,
-            (Confinement::Names(names), Some(top)) => names.contain(top),
+            (RootConfinement::OneFile(_), Some(_)) => false,
+            (RootConfinement::Names(names), Some(top)) => names.contain(top),
         }
     }
 
     /// Returns true if an entry may have `name` in `directory`, which was allowed before.
     pub(crate) fn allows_entry(&self, directory: &RelPath, name: &[u8]) -> bool {
         match self {
-            Confinement::OneFile(only) => name == only,
-            Confinement::Names(names) if directory.is_root() => names.contain(name),
-            Confinement::Names(_) | Confinement::Anything => true,
+            RootConfinement::OneFile(only) => name == only,
+            RootConfinement::Names(names) if directory.is_root() => names.contain(name),
+            RootConfinement::Names(_) | RootConfinement::Anything => true,
         }
     }
 }
@@ -83,13 +83,13 @@ mod tests {
 
     #[test]
     fn only_names_that_were_asked_for_appear_at_the_top() {
-        let names = Confinement::Names(AskedNames::new([b"a".to_vec(), b"b*".to_vec()].into()));
+        let names = RootConfinement::Names(AskedNames::new([b"a".to_vec(), b"b*".to_vec()].into()));
         assert!(names.allows_section(&path(b"a/inner"), None) && !names.allows_section(&path(b"c"), None));
         assert!(names.allows_section(&RelPath::root(), None));
         assert!(!names.allows_section(&RelPath::root(), Some(&Metadata::default())));
         assert!(names.allows_entry(&RelPath::root(), b"bcd") && !names.allows_entry(&RelPath::root(), b"c"));
         assert!(names.allows_entry(&path(b"a"), b"c"));
-        let one = Confinement::OneFile(b"a".to_vec());
+        let one = RootConfinement::OneFile(b"a".to_vec());
         assert!(one.allows_entry(&RelPath::root(), b"a") && !one.allows_entry(&RelPath::root(), b"b"));
         assert!(!one.allows_section(&path(b"a"), None));
     }

@@ -8,60 +8,60 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use carrack_model::{Event, Notice, TransferSpec};
-use carrack_wire::message::Control;
+use carrack_model::{TransferEvent, TransferNotice, TransferSpec};
+use carrack_wire::message::ControlMessage;
 
 use super::attributes::AttributePolicy;
-use super::committer::Committer;
-use super::destination::Destination;
+use super::committer::GroupCommitter;
+use super::destination::SinkDestination;
 use super::end_spools::EndSpools;
 use super::existence_queries::ExistenceQueries;
-use super::past::Past;
-use super::removal::Removal;
-use super::siblings::Siblings;
+use super::past_sessions::PastSessions;
+use super::removal::SyncRemoval;
+use super::sibling_journals::SiblingJournals;
 use super::sizing::SinkSizing;
 use crate::error::SessionError;
 use crate::placement::PlacedLanes;
-use crate::report::{Observer, deliver};
-use crate::sharing::Share;
+use crate::report::{TransferObserver, deliver};
+use crate::sharing::SessionShare;
 
 /// The session as its lanes see it.
 pub(super) struct SinkContext<'a> {
     pub(super) spec: TransferSpec,
-    pub(super) destination: Destination,
+    pub(super) destination: SinkDestination,
     pub(super) sizing: SinkSizing,
     pub(super) attributes: AttributePolicy,
     /// `None` in a dry run.
-    pub(super) committer: Option<Committer>,
-    pub(super) history: History,
+    pub(super) committer: Option<GroupCommitter>,
+    pub(super) history: SinkHistory,
     pub(super) spools: EndSpools,
     /// The rules for the deletion of entries in a sync.
-    pub(super) removal: Option<Removal>,
+    pub(super) removal: Option<SyncRemoval>,
     /// Existence queries to the source.
     pub(super) queries: ExistenceQueries,
     pub(super) status: SessionStatus,
-    pub(super) timeouts: Timeouts,
-    pub(super) reporting: Reporting<'a>,
+    pub(super) timeouts: SinkTimeouts,
+    pub(super) reporting: SinkListeners<'a>,
 }
 
 impl SinkContext<'_> {
     /// Returns an error in a dry run, in which nothing is written.
-    pub(super) fn committer(&self) -> Result<&Committer, SessionError> {
+    pub(super) fn committer(&self) -> Result<&GroupCommitter, SessionError> {
         self.committer.as_ref().ok_or_else(|| SessionError::Protocol("data in a dry run".into()))
     }
 }
 
 /// The records of earlier and other sessions of the transfer.
-pub(super) struct History {
+pub(super) struct SinkHistory {
     /// Those of earlier sessions, if there are any.
-    pub(super) past: Option<Past>,
+    pub(super) past: Option<PastSessions>,
     /// Those of other sessions, if several carry the transfer.
-    pub(super) siblings: Option<Siblings>,
+    pub(super) siblings: Option<SiblingJournals>,
     /// True if the source may offer its entries before it sends them.
     pub(super) takes_offers: bool,
 }
 
-impl History {
+impl SinkHistory {
     /// True if other sessions carry the transfer at the same time.
     pub(super) fn is_shared(&self) -> bool {
         self.siblings.is_some()
@@ -112,7 +112,7 @@ impl SessionStatus {
 }
 
 /// The time that a session waits for the source, and the state that extends it.
-pub(super) struct Timeouts {
+pub(super) struct SinkTimeouts {
     /// The longest time without progress.
     pub(super) idle: Option<Duration>,
     /// The longest time in which the other end may be silent, and in which an object may stop midway.
@@ -122,9 +122,9 @@ pub(super) struct Timeouts {
     source_is_busy: AtomicBool,
 }
 
-impl Timeouts {
-    pub(super) fn new(idle: Option<Duration>, stall: Duration) -> Timeouts {
-        Timeouts { idle, stall, source_is_busy: AtomicBool::new(false) }
+impl SinkTimeouts {
+    pub(super) fn new(idle: Option<Duration>, stall: Duration) -> SinkTimeouts {
+        SinkTimeouts { idle, stall, source_is_busy: AtomicBool::new(false) }
     }
 
     /// Notes the source's report about its storage.
@@ -139,28 +139,28 @@ impl Timeouts {
 }
 
 /// The recipients of a session's events: the observer at this end, or the source, and the meta-scheduler.
-pub(super) struct Reporting<'a> {
+pub(super) struct SinkListeners<'a> {
     pub(super) camp: &'a PlacedLanes,
-    pub(super) share: Option<Arc<Share>>,
+    pub(super) share: Option<Arc<SessionShare>>,
     /// The observer, if the user started this end.
-    pub(super) observer: Option<&'a dyn Observer>,
+    pub(super) observer: Option<&'a dyn TransferObserver>,
 }
 
-impl Reporting<'_> {
+impl SinkListeners<'_> {
     /// Returns true if the user started this end.
     pub(super) fn is_watched(&self) -> bool {
         self.observer.is_some()
     }
 
     /// Delivers an event at this end only.
-    pub(super) fn observe(&self, event: &Event) {
+    pub(super) fn observe(&self, event: &TransferEvent) {
         if let Some(observer) = self.observer {
             observer.event(event);
         }
     }
 
     /// Delivers an event to the user: to the observer at this end, or by `say` to the source.
-    pub(super) fn deliver(&self, event: Event, say: impl FnOnce(Control)) {
+    pub(super) fn deliver(&self, event: TransferEvent, say: impl FnOnce(ControlMessage)) {
         deliver(event, self.observer, say);
     }
 
@@ -170,9 +170,9 @@ impl Reporting<'_> {
     }
 
     /// Returns the placement of the lanes and its reasons, and that of the shared targets if `leads`.
-    pub(super) fn news(&self, leads: bool) -> Vec<Notice> {
+    pub(super) fn news(&self, leads: bool) -> Vec<TransferNotice> {
         let shared = self.share.iter().filter(|_| leads).flat_map(|share| share.news());
-        self.camp.news().into_iter().map(Notice::Text).chain(shared).collect()
+        self.camp.news().into_iter().map(TransferNotice::Text).chain(shared).collect()
     }
 }
 

@@ -5,20 +5,20 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use carrack_journal::Partial;
-use carrack_layout::{FileSystem, StripeOutcome};
+use carrack_journal::PartialFile;
+use carrack_layout::{MountedFileSystem, StripeOutcome};
 use carrack_model::ByteRange;
-use carrack_storage::{GrowingFile, GrowingSpec, Root, SinkError};
+use carrack_storage::{GrowingFile, GrowingSpec, RootDirectory, SinkError};
 
 use super::access::with_access;
-use super::lane::Lane;
-use super::make_way::Replacement;
+use super::entry_replacement::EntryReplacement;
+use super::lane::SinkLane;
 use super::sink_file::{SinkFile, version_of};
 
 /// Returns the file under its temporary name, which the first caller creates.
 pub(super) fn growing<'f>(
-    lane: &Lane<'_>,
-    root: &Root,
+    lane: &SinkLane<'_>,
+    root: &RootDirectory,
     file: &'f SinkFile,
 ) -> Result<&'f GrowingFile, &'f SinkError> {
     file.growing(|| {
@@ -33,7 +33,11 @@ pub(super) fn growing<'f>(
     })
 }
 
-fn create(lane: &Lane<'_>, root: &Root, file: &SinkFile) -> Result<(GrowingFile, StripeOutcome), SinkError> {
+fn create(
+    lane: &SinkLane<'_>,
+    root: &RootDirectory,
+    file: &SinkFile,
+) -> Result<(GrowingFile, StripeOutcome), SinkError> {
     let (directory, name) = (file.directory(), &*file.entry.name);
     let is_shared = lane.sink.history.is_shared();
     assert!(file.grown().is_none(), "a file is created once");
@@ -41,7 +45,7 @@ fn create(lane: &Lane<'_>, root: &Root, file: &SinkFile) -> Result<(GrowingFile,
         !is_shared || file.portion.past().is_none(),
         "one session goes on with a file, or several share it"
     );
-    let replacement = Replacement::new(lane);
+    let replacement = EntryReplacement::new(lane);
     let held = replacement.make_directory(root, directory)?;
     let names = &lane.sink.destination.names;
     let folding = names.directory(held.as_fd(), directory)?;
@@ -66,7 +70,7 @@ fn create(lane: &Lane<'_>, root: &Root, file: &SinkFile) -> Result<(GrowingFile,
 }
 
 /// Returns the file system of a directory, if it may differ from the destination's.
-fn file_system_of(lane: &Lane<'_>, held: BorrowedFd<'_>) -> Option<Arc<FileSystem>> {
+fn file_system_of(lane: &SinkLane<'_>, held: BorrowedFd<'_>) -> Option<Arc<MountedFileSystem>> {
     let storage = &lane.sink.destination.storage;
     if storage.is_one_file_system() {
         return None;
@@ -76,7 +80,7 @@ fn file_system_of(lane: &Lane<'_>, held: BorrowedFd<'_>) -> Option<Arc<FileSyste
 
 /// Opens a file that several sessions share. A file without ranges in this session must already exist.
 fn share(
-    lane: &Lane<'_>,
+    lane: &SinkLane<'_>,
     file: &SinkFile,
     directory: OwnedFd,
     spec: GrowingSpec<'_>,
@@ -96,7 +100,7 @@ fn share(
 fn resume(
     file: &SinkFile,
     directory: OwnedFd,
-    past: &Partial,
+    past: &PartialFile,
     spec: GrowingSpec<'_>,
 ) -> Result<GrowingFile, SinkError> {
     let end = past.held.iter().last().and_then(ByteRange::end).unwrap_or(0);

@@ -12,14 +12,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_model::{EntryFailure, Event, FailureKind, RelPath};
-use carrack_storage::{MountIdentity, Removing, count_in, remove_in};
+use carrack_model::{EntryFailure, FailureKind, RelPath, TransferEvent};
+use carrack_storage::{MountIdentity, RemovalReport, count_in, remove_in};
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use super::backup::BackupPlace;
-use super::lane::Lane;
-use super::removal::{Removal, Target, inner};
+use super::lane::SinkLane;
+use super::removal::{RemovalTarget, SyncRemoval, inner};
 use crate::error::SessionError;
 
 /// Levels of directories of which some entries stay while the others are moved to the backup or reported.
@@ -27,19 +27,19 @@ const LEVELS_MAX: usize = 64;
 
 /// Deletes names for a lane.
 #[derive(Clone, Copy)]
-pub(super) struct Deleter<'a> {
-    lane: &'a Lane<'a>,
-    removal: &'a Removal,
+pub(super) struct NameDeleter<'a> {
+    lane: &'a SinkLane<'a>,
+    removal: &'a SyncRemoval,
 }
 
-impl<'a> Deleter<'a> {
-    pub(super) fn new(lane: &'a Lane<'a>, removal: &'a Removal) -> Deleter<'a> {
-        Deleter { lane, removal }
+impl<'a> NameDeleter<'a> {
+    pub(super) fn new(lane: &'a SinkLane<'a>, removal: &'a SyncRemoval) -> NameDeleter<'a> {
+        NameDeleter { lane, removal }
     }
 
     /// Deletes a name with everything beneath it that is not spared, or moves it to the backup, and counts
     /// the deleted entries. In a dry run it only reports them.
-    pub(super) fn remove(&self, target: Target<'_>) -> Result<(), SessionError> {
+    pub(super) fn remove(&self, target: RemovalTarget<'_>) -> Result<(), SessionError> {
         let is_name = !target.name.is_empty() && !target.name.contains(&b'/');
         assert!(is_name && target.name != b"..", "what goes is one name of its directory");
         if self.lane.sink.spec.dry_run {
@@ -51,7 +51,7 @@ impl<'a> Deleter<'a> {
         }
     }
 
-    fn delete(&self, target: Target<'_>) -> Result<(), SessionError> {
+    fn delete(&self, target: RemovalTarget<'_>) -> Result<(), SessionError> {
         assert!(!self.lane.sink.spec.dry_run, "nothing is removed in a dry run");
         let shown = self.lane.sink.destination.path(target.directory, target.name);
         let mut failure = Ok(());
@@ -80,17 +80,17 @@ impl<'a> Deleter<'a> {
     }
 
     /// Counts a step of a deletion, or reports its failure.
-    fn note(&self, removing: Removing) -> Result<(), SessionError> {
+    fn note(&self, removing: RemovalReport) -> Result<(), SessionError> {
         match removing {
-            Removing::Removed(count) => {
+            RemovalReport::Removed(count) => {
                 self.lane.counters.entries_deleted.fetch_add(count, Relaxed);
                 Ok(())
             }
-            Removing::Mounted(_) => {
+            RemovalReport::Mounted(_) => {
                 self.removal.count_mount();
                 Ok(())
             }
-            Removing::Failed { path, error } => {
+            RemovalReport::Failed { path, error } => {
                 let kind = FailureKind::WriteError;
                 let detail = format!("deleting it: {error}");
                 self.lane.fail(EntryFailure { path, kind, detail })
@@ -99,10 +99,10 @@ impl<'a> Deleter<'a> {
     }
 
     /// Reports a name that would be deleted, and everything in it.
-    fn tell(&self, target: Target<'_>) -> Result<(), SessionError> {
+    fn tell(&self, target: RemovalTarget<'_>) -> Result<(), SessionError> {
         count_in((target.held, target.name), self.removal.crosses_mounts(), &|_, beneath| {
             if let Some(path) = inner(target.directory, beneath) {
-                self.lane.report(Event::WouldDelete { path: path.as_bytes().into() });
+                self.lane.report(TransferEvent::WouldDelete { path: path.as_bytes().into() });
             }
             false
         });
@@ -110,7 +110,12 @@ impl<'a> Deleter<'a> {
     }
 
     /// Moves a name of `count` entries to the backup.
-    fn set_aside(&self, backup: &BackupPlace, target: Target<'_>, count: u64) -> Result<(), SessionError> {
+    fn set_aside(
+        &self,
+        backup: &BackupPlace,
+        target: RemovalTarget<'_>,
+        count: u64,
+    ) -> Result<(), SessionError> {
         assert!(!self.lane.sink.spec.dry_run, "nothing is moved in a dry run");
         let Some(root) = &self.lane.sink.destination.root else { return Err(SessionError::Internal) };
         match backup.take_in(root, target.held, target.directory, target.name) {
@@ -126,12 +131,12 @@ impl<'a> Deleter<'a> {
     /// which some entries stay, it passes those that may be deleted.
     fn in_wholes(
         &self,
-        target: Target<'_>,
+        target: RemovalTarget<'_>,
         depth: usize,
-        whole: &dyn Fn(Target<'_>, u64) -> Result<(), SessionError>,
+        whole: &dyn Fn(RemovalTarget<'_>, u64) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
         assert!(depth <= LEVELS_MAX, "levels that are taken apart are counted");
-        let Target { held, directory, name, at_source } = target;
+        let RemovalTarget { held, directory, name, at_source } = target;
         let count = self.removal.count(target);
         if count.staying == 0 {
             return if self.removal.take(count.going) { whole(target, count.going) } else { Ok(()) };
@@ -166,13 +171,14 @@ impl<'a> Deleter<'a> {
             Err(error) => return self.not_set_aside(target, &error),
         };
         for name in names.iter().filter(|name| !matches!(&name[..], b"." | b"..")) {
-            let target = Target { held: opened.as_fd(), directory: &path, name, at_source: &at_source };
+            let target =
+                RemovalTarget { held: opened.as_fd(), directory: &path, name, at_source: &at_source };
             self.in_wholes(target, depth + 1, whole)?;
         }
         Ok(())
     }
 
-    fn not_set_aside(&self, target: Target<'_>, error: &io::Error) -> Result<(), SessionError> {
+    fn not_set_aside(&self, target: RemovalTarget<'_>, error: &io::Error) -> Result<(), SessionError> {
         let path = self.lane.sink.destination.path(target.directory, target.name);
         let detail = if self.lane.sink.spec.dry_run {
             format!("looking for what would be deleted: {error}")

@@ -6,45 +6,45 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use carrack_model::RelPath;
-use carrack_storage::{DirectoryAccess, FoldedNames, Root, ScratchNames};
+use carrack_storage::{DirectoryAccess, FoldedNames, RootDirectory, ScratchNames};
 
-use super::confinement::Confinement;
+use super::confinement::RootConfinement;
 use super::names::NameClaims;
 use super::storage::SinkStorage;
 
 /// A destination directory and its properties.
-pub(crate) struct SinkPlace {
+pub(crate) struct DestinationPlace {
     /// Everything is written beneath it. `None` in a dry run.
-    pub(crate) root: Option<Arc<Root>>,
+    pub(crate) root: Option<Arc<RootDirectory>>,
     /// The existing directory that the dry run of a sync reads.
-    pub(crate) seen: Option<Arc<Root>>,
+    pub(crate) seen: Option<Arc<RootDirectory>>,
     /// The storage that it lies on.
     pub(crate) storage: Arc<SinkStorage>,
     /// Names that the source may use there.
-    pub(crate) confinement: Confinement,
+    pub(crate) confinement: RootConfinement,
 }
 
 /// A destination, and the session's state for it.
-pub(super) struct Destination {
+pub(super) struct SinkDestination {
     /// `None` in a dry run.
-    pub(super) root: Option<Arc<Root>>,
+    pub(super) root: Option<Arc<RootDirectory>>,
     /// The same, or the directory that the dry run of a sync reads.
-    pub(super) seen: Option<Arc<Root>>,
+    pub(super) seen: Option<Arc<RootDirectory>>,
     pub(super) storage: Arc<SinkStorage>,
-    pub(super) confinement: Confinement,
+    pub(super) confinement: RootConfinement,
     pub(super) scratch: Arc<ScratchNames>,
     pub(super) names: NameClaims,
     /// Directories that are made accessible for the session. `None` in a dry run.
     pub(super) access: Option<DirectoryAccess>,
 }
 
-impl Destination {
-    pub(super) fn new(place: SinkPlace, scratch: Arc<ScratchNames>) -> Destination {
-        let SinkPlace { root, seen, storage, confinement } = place;
+impl SinkDestination {
+    pub(super) fn new(place: DestinationPlace, scratch: Arc<ScratchNames>) -> SinkDestination {
+        let DestinationPlace { root, seen, storage, confinement } = place;
         let one_file_system = storage.is_one_file_system();
         let names =
             root.as_ref().map(|root| FoldedNames::new(root.as_fd(), one_file_system, Arc::clone(&scratch)));
-        Destination {
+        SinkDestination {
             names: NameClaims::new(names),
             access: root.clone().map(DirectoryAccess::new),
             seen: root.clone().or(seen),

@@ -4,8 +4,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use carrack_model::{Extras, FileFlags, Metadata, RelPath, SameAs, Timestamp};
-use carrack_storage::{DirectorySpool, LinkSpool, Root, SinkError};
+use carrack_model::{ExtraMetadata, FileFlags, HardLinkTarget, Metadata, RelPath, Timestamp};
+use carrack_storage::{DirectorySpool, LinkSpool, RootDirectory, SinkError};
 
 use super::attributes::AttributePolicy;
 
@@ -18,7 +18,7 @@ pub(super) struct EndSpools {
 
 impl EndSpools {
     /// Creates the spools of entries beneath `root`.
-    pub(super) fn new(root: Option<&Arc<Root>>, attributes: &AttributePolicy) -> EndSpools {
+    pub(super) fn new(root: Option<&Arc<RootDirectory>>, attributes: &AttributePolicy) -> EndSpools {
         EndSpools {
             directories: Mutex::new(root.map(|root| attributes.directory_spool(Arc::clone(root)))),
             links: Mutex::new(root.map(|root| attributes.link_spool(Arc::clone(root)))),
@@ -38,7 +38,7 @@ impl EndSpools {
         &self,
         path: &RelPath,
         metadata: &Metadata,
-        extras: Option<&Extras>,
+        extras: Option<&ExtraMetadata>,
     ) -> Result<(), SinkError> {
         self.directories().as_mut().map_or(Ok(()), |spool| spool.note(path, metadata, extras))
     }
@@ -59,7 +59,7 @@ impl EndSpools {
         &self,
         directory: &RelPath,
         name: &[u8],
-        same_as: &SameAs,
+        same_as: &HardLinkTarget,
         mtime: Timestamp,
     ) -> Option<Result<(), SinkError>> {
         self.links().as_mut().map(|spool| spool.note(directory, name, same_as, mtime))
@@ -79,19 +79,19 @@ mod tests {
     use carrack_model::TransferSpec;
 
     use super::*;
-    use crate::settings::Settings;
+    use crate::settings::EndSettings;
 
     fn note(spools: &EndSpools) -> Option<Result<(), SinkError>> {
         spools.note_directory(&RelPath::root(), &Metadata::default(), None).unwrap();
-        let first = SameAs { path: RelPath::new(b"first").unwrap(), size: 0 };
+        let first = HardLinkTarget { path: RelPath::new(b"first").unwrap(), size: 0 };
         spools.note_link(&RelPath::root(), b"second", &first, Timestamp::default())
     }
 
     #[test]
     fn what_is_noted_is_taken_once_and_not_later() {
         let dir = tempfile::tempdir().unwrap();
-        let root = Arc::new(Root::open(dir.path()).unwrap());
-        let attributes = AttributePolicy::new(&TransferSpec::default(), &Settings::default(), None);
+        let root = Arc::new(RootDirectory::open(dir.path()).unwrap());
+        let attributes = AttributePolicy::new(&TransferSpec::default(), &EndSettings::default(), None);
         let spools = EndSpools::new(Some(&root), &attributes);
         assert!(note(&spools).is_some_and(|noted| noted.is_ok()));
         assert!(spools.take_directories().is_some() && spools.take_links().is_some());

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use carrack_machine::{Closed, Monitor};
+use carrack_machine::{Monitor, MonitorClosed};
 
 /// The open queries, with the replies that have arrived.
 pub(super) struct ExistenceQueries(Monitor<HashMap<u64, Option<Vec<u8>>>>);
@@ -40,7 +40,7 @@ impl ExistenceQueries {
     }
 
     /// Waits for the reply to a query, and closes the query.
-    pub(super) fn take(&self, id: u64) -> Result<Vec<u8>, Closed> {
+    pub(super) fn take(&self, id: u64) -> Result<Vec<u8>, MonitorClosed> {
         self.0.take(|open| {
             assert!(open.contains_key(&id), "who waits for an answer has asked");
             let kinds = open.get_mut(&id).and_then(Option::take)?;
@@ -76,6 +76,6 @@ mod tests {
         });
         assert!(queries.ask(3));
         queries.close();
-        assert_eq!(queries.take(3), Err(Closed));
+        assert_eq!(queries.take(3), Err(MonitorClosed));
     }
 }

@@ -7,42 +7,46 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_model::{ByteRange, FileId, RangeSet};
-use carrack_transport::Incoming;
-use carrack_wire::{Arrival, Ledger, LedgerError};
+use carrack_transport::IncomingObject;
+use carrack_wire::{Ledger, LedgerError, ObjectArrival};
 
 use super::sink_file::SinkFile;
 
 /// The ledger of one lane, with objects of files that are not announced yet.
-pub(super) struct FileTable(Mutex<Files>);
+pub(super) struct SinkFileTable(Mutex<LedgerFiles>);
 
-struct Files {
+struct LedgerFiles {
     ledger: Ledger<Arc<SinkFile>>,
-    early: HashMap<FileId, Vec<Incoming>>,
+    early: HashMap<FileId, Vec<IncomingObject>>,
 }
 
 /// The handling of an object that has arrived.
-pub(super) enum Arrived {
+pub(super) enum ArrivedObject {
     /// It is checked and written to this file.
-    Of(Arc<SinkFile>, Incoming),
+    Of(Arc<SinkFile>, IncomingObject),
     /// It waits for its file's announcement.
     Early,
     /// Its file was given up.
-    Unwanted(Incoming),
+    Unwanted(IncomingObject),
 }
 
-impl FileTable {
+impl SinkFileTable {
     /// Creates the table for at most `open_max` files at once.
-    pub(super) fn new(open_max: usize) -> FileTable {
+    pub(super) fn new(open_max: usize) -> SinkFileTable {
         assert!(open_max > 0, "a lane may have large files open");
-        FileTable(Mutex::new(Files { ledger: Ledger::new(open_max), early: HashMap::new() }))
+        SinkFileTable(Mutex::new(LedgerFiles { ledger: Ledger::new(open_max), early: HashMap::new() }))
     }
 
-    fn files(&self) -> MutexGuard<'_, Files> {
+    fn files(&self) -> MutexGuard<'_, LedgerFiles> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a file, and returns the objects that have waited for it.
-    pub(super) fn announce(&self, id: FileId, file: &Arc<SinkFile>) -> Result<Vec<Incoming>, LedgerError> {
+    pub(super) fn announce(
+        &self,
+        id: FileId,
+        file: &Arc<SinkFile>,
+    ) -> Result<Vec<IncomingObject>, LedgerError> {
         assert!(file.id == id.0, "a file is announced by its own number");
         let mut files = self.files();
         files.ledger.announce(id, file.entry.size(), Some(Arc::clone(file)), file.portion.held())?;
@@ -50,19 +54,23 @@ impl FileTable {
     }
 
     /// Notes an object of a large file that has arrived.
-    pub(super) fn arrive(&self, range: ByteRange, incoming: Incoming) -> Result<Arrived, LedgerError> {
+    pub(super) fn arrive(
+        &self,
+        range: ByteRange,
+        incoming: IncomingObject,
+    ) -> Result<ArrivedObject, LedgerError> {
         let id = incoming.header.file;
         let mut files = self.files();
         match files.ledger.arrive(id, range)? {
-            Arrival::Write(file) => {
+            ObjectArrival::Write(file) => {
                 assert!(file.id == id.0, "an object goes to the file that it names");
-                Ok(Arrived::Of(file, incoming))
+                Ok(ArrivedObject::Of(file, incoming))
             }
-            Arrival::Drop => Ok(Arrived::Unwanted(incoming)),
-            Arrival::Early => {
+            ObjectArrival::Drop => Ok(ArrivedObject::Unwanted(incoming)),
+            ObjectArrival::Early => {
                 assert!(files.ledger.get(id).is_none(), "an object is early until its file is announced");
                 files.early.entry(id).or_default().push(incoming);
-                Ok(Arrived::Early)
+                Ok(ArrivedObject::Early)
             }
         }
     }
@@ -125,15 +133,15 @@ mod tests {
     #[test]
     fn an_early_object_waits_for_its_file() {
         let pool = SlotPool::new(1 << 16, 4096).unwrap();
-        let table = FileTable::new(2);
+        let table = SinkFileTable::new(2);
         let range = ByteRange::new(0, 60);
-        assert!(matches!(table.arrive(range, incoming(&pool, 1, range)), Ok(Arrived::Early)));
+        assert!(matches!(table.arrive(range, incoming(&pool, 1, range)), Ok(ArrivedObject::Early)));
         assert!(!table.is_empty());
         let file = Arc::new(SinkFile::announced(&message(1, 100), 1, None).unwrap());
         let early = table.announce(FileId(1), &file).unwrap();
         assert_eq!(early.len(), 1);
         for incoming in early {
-            assert!(matches!(table.arrive(range, incoming), Ok(Arrived::Of(..))));
+            assert!(matches!(table.arrive(range, incoming), Ok(ArrivedObject::Of(..))));
         }
         assert!(table.arrive(range, incoming(&pool, 1, range)).is_err(), "it came before");
         table.reject(FileId(1), range);
@@ -144,11 +152,11 @@ mod tests {
     #[test]
     fn nothing_comes_of_a_file_that_is_given_up() {
         let pool = SlotPool::new(1 << 16, 4096).unwrap();
-        let (table, range) = (FileTable::new(2), ByteRange::new(0, 60));
+        let (table, range) = (SinkFileTable::new(2), ByteRange::new(0, 60));
         let file = Arc::new(SinkFile::announced(&message(1, 60), 1, None).unwrap());
         table.announce(FileId(1), &file).unwrap();
         assert!(table.give_up(FileId(1)) && !table.give_up(FileId(1)), "it is told once");
-        assert!(matches!(table.arrive(range, incoming(&pool, 1, range)), Ok(Arrived::Unwanted(_))));
+        assert!(matches!(table.arrive(range, incoming(&pool, 1, range)), Ok(ArrivedObject::Unwanted(_))));
         assert!(table.get(FileId(1)).is_none());
         assert!(matches!(table.abandon(FileId(1)), Ok(None)));
         assert!(table.is_empty());

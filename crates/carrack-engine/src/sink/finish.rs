@@ -6,39 +6,39 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_model::{Event, Notice, RelPath};
-use carrack_storage::{LinkWays, Restoring};
-use carrack_wire::message::{Control, Mark};
+use carrack_model::{RelPath, TransferEvent, TransferNotice};
+use carrack_storage::{LinkWays, ModeRestoring};
+use carrack_wire::message::{ChunkMark, ControlMessage};
 
 use super::access::{end_access, grant};
-use super::committer::Committer;
+use super::committer::GroupCommitter;
 use super::context::SinkContext;
-use super::lane::{Lane, Letter};
-use super::make_way::Replacement;
-use crate::counters::Stage;
+use super::entry_replacement::EntryReplacement;
+use super::lane::{CommLetter, SinkLane};
+use crate::counters::ThreadStage;
 use crate::error::SessionError;
 
 /// Ends a chunk after the acks of all its objects: returns when it is durable and recorded. The report of
 /// lost metadata comes before the message that ends the chunk.
-pub(super) fn settle(lane: &Lane<'_>, number: u64) -> Result<(), SessionError> {
-    lane.counters.time(Stage::Storage, || lane.sink.committer()?.settle())?;
+pub(super) fn settle(lane: &SinkLane<'_>, number: u64) -> Result<(), SessionError> {
+    lane.counters.time(ThreadStage::Storage, || lane.sink.committer()?.settle())?;
     tell_losses(lane);
-    lane.say(Control::Settled(Mark { number }));
+    lane.say(ControlMessage::Settled(ChunkMark { number }));
     Ok(())
 }
 
 /// Ends a lane after its last write. `is_complete`: no entry failed.
-pub(super) fn finish(lane: &Lane<'_>, is_complete: bool) -> Result<(), SessionError> {
+pub(super) fn finish(lane: &SinkLane<'_>, is_complete: bool) -> Result<(), SessionError> {
     let done = if lane.leads { finish_session(lane, is_complete)? } else { 0 };
     if let Some(committer) = &lane.sink.committer {
-        lane.counters.time(Stage::Storage, || committer.finish(done > 0))?;
+        lane.counters.time(ThreadStage::Storage, || committer.finish(done > 0))?;
     }
-    let _ = lane.mail.post(Letter::Finished);
+    let _ = lane.mail.post(CommLetter::Finished);
     Ok(())
 }
 
 /// Returns the number of links and directories that were done.
-fn finish_session(lane: &Lane<'_>, is_complete: bool) -> Result<u64, SessionError> {
+fn finish_session(lane: &SinkLane<'_>, is_complete: bool) -> Result<u64, SessionError> {
     assert!(lane.leads, "the first lane ends what is all lanes'");
     if let (true, Some(past), Some(root)) =
         (is_complete, &lane.sink.history.past, &lane.sink.destination.root)
@@ -47,16 +47,16 @@ fn finish_session(lane: &Lane<'_>, is_complete: bool) -> Result<u64, SessionErro
     }
     let links = make_links(lane, is_complete)?;
     // Other modes are restored after the directories have their metadata.
-    end_access(lane, Restoring::Open)?;
+    end_access(lane, ModeRestoring::Open)?;
     let directories = set_directories(lane)?;
-    end_access(lane, Restoring::All)?;
+    end_access(lane, ModeRestoring::All)?;
     tell_losses(lane);
     tell_times(lane);
     Ok(links + directories)
 }
 
 /// Makes the hard links to files.
-fn make_links(lane: &Lane<'_>, is_complete: bool) -> Result<u64, SessionError> {
+fn make_links(lane: &SinkLane<'_>, is_complete: bool) -> Result<u64, SessionError> {
     let sink = lane.sink;
     let Some(links) = sink.spools.take_links() else { return Ok(0) };
     let (mut failures, mut ended) = (Vec::new(), Ok(()));
@@ -65,13 +65,13 @@ fn make_links(lane: &Lane<'_>, is_complete: bool) -> Result<u64, SessionError> {
         times: &sink.attributes.times,
         losses: sink.attributes.keeper.losses(),
         grant: &|directory| grant(sink, directory),
-        syncs: sink.committer.as_ref().is_some_and(Committer::syncs_before_naming),
+        syncs: sink.committer.as_ref().is_some_and(GroupCommitter::syncs_before_naming),
         has_all: is_complete,
     };
     let counts = links.finish(
         &ways,
         |held, directory, name| {
-            let made = Replacement::new(lane).make_way(held, directory, name);
+            let made = EntryReplacement::new(lane).make_way(held, directory, name);
             made.unwrap_or_else(|error| {
                 ended = Err(error);
                 false
@@ -86,7 +86,7 @@ fn make_links(lane: &Lane<'_>, is_complete: bool) -> Result<u64, SessionError> {
 }
 
 /// Sets the metadata of directories and the flags of files.
-fn set_directories(lane: &Lane<'_>) -> Result<u64, SessionError> {
+fn set_directories(lane: &SinkLane<'_>) -> Result<u64, SessionError> {
     let Some(spool) = lane.sink.spools.take_directories() else { return Ok(0) };
     let mut failures = Vec::new();
     let done = spool.finish(&lane.sink.attributes.times, |failure| failures.push(failure));
@@ -96,23 +96,23 @@ fn set_directories(lane: &Lane<'_>) -> Result<u64, SessionError> {
 }
 
 /// Reports metadata that the destination can't keep, each kind once.
-fn tell_losses(lane: &Lane<'_>) {
+fn tell_losses(lane: &SinkLane<'_>) {
     for loss in lane.sink.attributes.keeper.losses().take() {
-        lane.report(Event::Notice(Notice::Loss(loss)));
+        lane.report(TransferEvent::Notice(TransferNotice::Loss(loss)));
     }
 }
 
 /// Reports times that the destination does not store as announced.
-fn tell_times(lane: &Lane<'_>) {
+fn tell_times(lane: &SinkLane<'_>) {
     let SinkContext { attributes, destination, .. } = lane.sink;
     if attributes.times.has_refused() {
         let text = "the destination's file system sets no times: files that are later there and have the source's size were taken as equal; -c compares contents";
-        lane.report(Event::Notice(Notice::Warning(text.to_owned())));
+        lane.report(TransferEvent::Notice(TransferNotice::Warning(text.to_owned())));
     }
     let looked = destination.root.as_ref().filter(|_| attributes.keeper.losses().cuts_times());
     let held = looked.and_then(|root| root.open_directory(&RelPath::root()).ok());
     if let Some(granularity) = held.and_then(|held| attributes.times.coarse(held.as_fd())) {
         let text = format!("the destination's file system stores times to {granularity}");
-        lane.report(Event::Notice(Notice::Text(text)));
+        lane.report(TransferEvent::Notice(TransferNotice::Text(text)));
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use carrack_journal::{Batch, Subtree};
+use carrack_journal::{HashSubtree, RecordBatch};
 use carrack_model::{ByteRange, RangeSet, RelPath};
 use carrack_storage::GrowingFile;
 
@@ -16,20 +16,20 @@ const FEW: usize = 32;
 
 /// All data that was written since the previous group.
 #[derive(Default)]
-pub(super) struct Group {
+pub(super) struct CommitGroup {
     /// Bytes of content.
     pub(super) bytes: u64,
     /// Records of small files and links.
-    pub(super) bundles: Batch,
-    pub(super) places: Places,
+    pub(super) bundles: RecordBatch,
+    pub(super) places: PlacedNames,
     /// Large files by their numbers in the journal.
-    pub(super) files: BTreeMap<u64, Written>,
+    pub(super) files: BTreeMap<u64, WrittenFile>,
     /// Number of large files that the group keeps open.
     open_count: usize,
 }
 
 /// The places of small files and links.
-pub(super) struct Places {
+pub(super) struct PlacedNames {
     /// Their directories.
     pub(super) directories: HashSet<RelPath>,
     /// The files themselves, up to [`FEW`].
@@ -37,34 +37,34 @@ pub(super) struct Places {
 }
 
 /// The ranges of a large file that were written.
-pub(super) struct Written {
+pub(super) struct WrittenFile {
     record: Arc<FileRecord>,
     /// `None` once it has its name: it is closed then, and not when its group is durable, as a group may have
     /// any number of files.
     pub(super) file: Option<Arc<SinkFile>>,
     ranges: RangeSet,
-    subtrees: Vec<Subtree>,
+    subtrees: Vec<HashSubtree>,
     /// XXH3-128 of each object, for the readback.
     pub(super) checks: Vec<(ByteRange, [u8; 32])>,
-    pub(super) end: Option<End>,
+    pub(super) end: Option<WrittenFileEnd>,
 }
 
 /// The end of a large file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum WrittenFileEnd {
     /// It has its final name.
     Done,
     /// It can't be completed, and its temporary file is of no use.
     Dropped,
 }
 
-impl Default for Places {
-    fn default() -> Places {
-        Places { directories: HashSet::new(), few: Some(Vec::new()) }
+impl Default for PlacedNames {
+    fn default() -> PlacedNames {
+        PlacedNames { directories: HashSet::new(), few: Some(Vec::new()) }
     }
 }
 
-impl Places {
+impl PlacedNames {
     /// Notes a directory in which something was placed.
     pub(super) fn enter(&mut self, directory: &RelPath) {
         if !self.directories.contains(directory) {
@@ -80,7 +80,7 @@ impl Places {
         }
     }
 
-    fn append(&mut self, other: Places) {
+    fn append(&mut self, other: PlacedNames) {
         self.directories.extend(other.directories);
         self.few = match (self.few.take(), other.few) {
             (Some(mut few), Some(others)) if few.len() + others.len() <= FEW => {
@@ -96,7 +96,7 @@ impl Places {
     }
 }
 
-impl Group {
+impl CommitGroup {
     /// Returns true if nothing was noted.
     pub(super) fn is_empty(&self) -> bool {
         self.bundles.is_empty() && self.places.directories.is_empty() && self.files.is_empty()
@@ -114,7 +114,7 @@ impl Group {
         self.open_count
     }
 
-    pub(super) fn add_bundle(&mut self, table: &[u8], places: Places) {
+    pub(super) fn add_bundle(&mut self, table: &[u8], places: PlacedNames) {
         if !table.is_empty() {
             self.bundles.small(table);
         }
@@ -125,7 +125,7 @@ impl Group {
         &mut self,
         file: &Arc<SinkFile>,
         range: ByteRange,
-        subtrees: &[Subtree],
+        subtrees: &[HashSubtree],
         check: Option<[u8; 32]>,
     ) {
         assert!(range.len > 0, "an object has contents");
@@ -135,22 +135,22 @@ impl Group {
         written.checks.extend(check.map(|check| (range, check)));
     }
 
-    pub(super) fn add_end(&mut self, file: &Arc<SinkFile>, end: End) {
+    pub(super) fn add_end(&mut self, file: &Arc<SinkFile>, end: WrittenFileEnd) {
         let written = self.written(file);
         written.end = Some(end);
         // A file with ranges to compare was written again after the readback, and stays open for the
         // comparison.
-        if end == End::Done && written.checks.is_empty() && written.file.take().is_some() {
+        if end == WrittenFileEnd::Done && written.checks.is_empty() && written.file.take().is_some() {
             assert!(self.open_count > 0, "a file that is closed was open");
             self.open_count -= 1;
         }
     }
 
-    fn written(&mut self, file: &Arc<SinkFile>) -> &mut Written {
+    fn written(&mut self, file: &Arc<SinkFile>) -> &mut WrittenFile {
         let open_count = &mut self.open_count;
         let written = self.files.entry(file.number).or_insert_with(|| {
             *open_count += 1;
-            Written {
+            WrittenFile {
                 record: Arc::clone(&file.record),
                 file: Some(Arc::clone(file)),
                 ranges: RangeSet::new(),
@@ -164,7 +164,7 @@ impl Group {
     }
 }
 
-impl Written {
+impl WrittenFile {
     /// Removes a range whose contents were damaged.
     pub(super) fn forget(&mut self, range: ByteRange) {
         self.ranges.remove(range);
@@ -174,14 +174,14 @@ impl Written {
     }
 
     /// Adds the file's records to `batch`.
-    pub(super) fn record(&self, number: u64, batch: &mut Batch) {
+    pub(super) fn record(&self, number: u64, batch: &mut RecordBatch) {
         let record = &self.record;
         match (self.end, record.is_begun()) {
             // Begun and ended within one group: only its end matters.
-            (Some(End::Done), false) => batch.small(&record.table),
-            (Some(End::Done), true) => batch.done(number),
-            (Some(End::Dropped), true) => batch.dropped(number),
-            (Some(End::Dropped), false) => {}
+            (Some(WrittenFileEnd::Done), false) => batch.small(&record.table),
+            (Some(WrittenFileEnd::Done), true) => batch.done(number),
+            (Some(WrittenFileEnd::Dropped), true) => batch.dropped(number),
+            (Some(WrittenFileEnd::Dropped), false) => {}
             (None, is_begun) => {
                 let Some(growing) = self.grown() else { return };
                 if !is_begun {
@@ -216,24 +216,24 @@ mod tests {
     fn a_file_with_its_name_is_not_kept_open() {
         let [one, other] =
             [1, 2].map(|number| Arc::new(SinkFile::announced(&message(1, 100), number, None).unwrap()));
-        let mut group = Group::default();
+        let mut group = CommitGroup::default();
         assert!(group.is_empty());
         group.add_object(&one, ByteRange::new(0, 60), &[], None);
         group.add_object(&one, ByteRange::new(60, 40), &[], None);
         group.add_object(&other, ByteRange::new(0, 60), &[], Some([0; 32]));
         assert_eq!((group.files.len(), group.open_count()), (2, 2));
-        group.add_end(&one, End::Done);
-        group.add_end(&other, End::Done);
+        group.add_end(&one, WrittenFileEnd::Done);
+        group.add_end(&other, WrittenFileEnd::Done);
         assert_eq!(group.open_count(), 1, "what is read again stays open");
         assert_eq!(group.directories_of_large().count(), 2);
     }
 
     #[test]
     fn more_files_than_few_are_not_listed() {
-        let mut places = Places::default();
+        let mut places = PlacedNames::default();
         (0..FEW).for_each(|_| places.add_file(&RelPath::root(), b"f"));
         assert_eq!(places.few.as_ref().map(Vec::len), Some(FEW));
-        let mut others = Places::default();
+        let mut others = PlacedNames::default();
         others.add_file(&RelPath::root(), b"g");
         places.append(others);
         assert!(places.few.is_none());

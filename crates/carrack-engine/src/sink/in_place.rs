@@ -5,21 +5,21 @@
 use std::os::fd::BorrowedFd;
 
 use carrack_model::{Entry, EntryKind, Metadata, RelPath};
-use carrack_storage::{Present, digest_of, dress_file, look_at};
+use carrack_storage::{ExistingEntry, digest_of, dress_file, look_at};
 
 use super::context::SinkContext;
-use super::lane::Lane;
+use super::lane::SinkLane;
 
 /// Returns true if the recorded entry is still at the destination. If digests are asked for, reads and
 /// reports its digest.
-pub(super) fn is_in_place(lane: &Lane<'_>, path: &RelPath, held: BorrowedFd<'_>, entry: &Entry) -> bool {
+pub(super) fn is_in_place(lane: &SinkLane<'_>, path: &RelPath, held: BorrowedFd<'_>, entry: &Entry) -> bool {
     let Ok(Some(present)) = look_at(held, &entry.name) else { return false };
     let is_same = match (&entry.kind, &present) {
-        (EntryKind::Regular { size }, Present::File { size: found, metadata, .. }) => {
+        (EntryKind::Regular { size }, ExistingEntry::File { size: found, metadata, .. }) => {
             size == found && has_all(lane.sink, held, entry, metadata)
         }
-        (EntryKind::Symlink { target }, Present::Symlink { target: found, .. }) => target == found,
-        (EntryKind::Special(special), Present::Special { special: found, metadata, .. }) => {
+        (EntryKind::Symlink { target }, ExistingEntry::Symlink { target: found, .. }) => target == found,
+        (EntryKind::Special(special), ExistingEntry::Special { special: found, metadata, .. }) => {
             special == found
                 && lane.sink.attributes.has_mode(metadata, entry.metadata)
                 && lane.sink.attributes.has_time(metadata, entry.metadata, held)

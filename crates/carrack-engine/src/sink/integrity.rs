@@ -7,11 +7,11 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use carrack_journal::{DigestError, FileDigest, Subtree};
+use carrack_journal::{DigestError, FileDigest, HashSubtree};
 use carrack_model::{ByteRange, RangeSet};
 
 /// The contents of one file.
-pub(super) struct Integrity {
+pub(super) struct FileIntegrity {
     digest: Mutex<FileDigest>,
     /// Ranges whose readback differed, since the last call of `take_damage`.
     damage: Mutex<RangeSet>,
@@ -19,10 +19,10 @@ pub(super) struct Integrity {
     was_damaged: AtomicBool,
 }
 
-impl Integrity {
+impl FileIntegrity {
     /// Creates the state of a file of `size` bytes.
-    pub(super) fn new(size: u64) -> Integrity {
-        Integrity {
+    pub(super) fn new(size: u64) -> FileIntegrity {
+        FileIntegrity {
             digest: Mutex::new(FileDigest::new(size)),
             damage: Mutex::default(),
             was_damaged: AtomicBool::new(false),
@@ -38,7 +38,7 @@ impl Integrity {
     }
 
     /// Adds an object's subtrees to the digest.
-    pub(super) fn add_subtrees(&self, subtrees: &[Subtree]) -> Result<(), DigestError> {
+    pub(super) fn add_subtrees(&self, subtrees: &[HashSubtree]) -> Result<(), DigestError> {
         let mut digest = self.digest();
         subtrees.iter().try_for_each(|subtree| match digest.add(*subtree) {
             // A range that is written once more was hashed before.
@@ -69,13 +69,13 @@ impl Integrity {
 mod tests {
     use super::*;
 
-    fn subtree(offset: u64, len: u64) -> Subtree {
-        Subtree { range: ByteRange::new(offset, len), value: [0; 32] }
+    fn subtree(offset: u64, len: u64) -> HashSubtree {
+        HashSubtree { range: ByteRange::new(offset, len), value: [0; 32] }
     }
 
     #[test]
     fn what_was_damaged_may_be_hashed_once_more() {
-        let integrity = Integrity::new(2 << 20);
+        let integrity = FileIntegrity::new(2 << 20);
         integrity.add_subtrees(&[subtree(0, 1 << 20)]).unwrap();
         assert!(integrity.add_subtrees(&[subtree(0, 1 << 20)]).is_err());
         integrity.note_damage(ByteRange::new(0, 1 << 20));

@@ -6,30 +6,31 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_machine::{Duty, LaneCrew, Seated, SlotPool};
+use carrack_machine::{LaneCrew, SeatGuard, SlotPool, ThreadDuty};
 use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_model::{
-    EntryFailure, Event, Extras, FailureKind, FileFlags, Notice, RelPath, TargetId, Timestamp, escape,
+    EntryFailure, ExtraMetadata, FailureKind, FileFlags, RelPath, TargetId, Timestamp, TransferEvent,
+    TransferNotice, escape,
 };
 use carrack_storage::WriteIo;
-use carrack_transport::{Incoming, ReceiveEndpoint};
-use carrack_wire::message::Control;
+use carrack_transport::{IncomingObject, ReceiveEndpoint};
+use carrack_wire::message::ControlMessage;
 use carrack_wire::{FrameKind, TableReader, TableRecord};
 
-use super::answers::{Answer, AnswerBatch};
-use super::committer::Committer;
+use super::answers::{AnswerBatch, ObjectOutcome};
+use super::committer::GroupCommitter;
 use super::context::SinkContext;
-use super::file_table::FileTable;
+use super::file_table::SinkFileTable;
 use super::sink_file::SinkFile;
 use super::write_queue::WriteQueue;
-use crate::counters::Counters;
+use crate::counters::EndCounters;
 use crate::error::SessionError;
-use crate::fault::{Fault, Stop};
-use crate::mailbox::Mailbox;
-use crate::spill::Spill;
+use crate::fault::{FaultListener, SessionFault};
+use crate::mailbox::CommMailbox;
+use crate::spill::LaneSpill;
 
 /// A request of another thread to the comm thread.
-pub(super) enum Letter {
+pub(super) enum CommLetter {
     /// Queue this control message.
     Say(Vec<u8>),
     /// Wait for data on this endpoint.
@@ -41,7 +42,7 @@ pub(super) enum Letter {
 }
 
 /// The state that the threads of one lane share.
-pub(super) struct Lane<'a> {
+pub(super) struct SinkLane<'a> {
     /// The context that all lanes of the sink share.
     pub(super) sink: &'a SinkContext<'a>,
     /// True if it is the first lane, which ends last.
@@ -50,35 +51,35 @@ pub(super) struct Lane<'a> {
     pub(super) pool: SlotPool,
     pub(super) crew: LaneCrew,
     /// The logs for objects that the storage does not take yet.
-    pub(super) spills: Vec<Spill<TargetId>>,
-    pub(super) files: FileTable,
+    pub(super) spills: Vec<LaneSpill<TargetId>>,
+    pub(super) files: SinkFileTable,
     pub(super) answers: AnswerBatch,
-    pub(super) mail: Mailbox<Letter>,
-    pub(super) counters: Counters,
-    pub(super) fault: Fault,
+    pub(super) mail: CommMailbox<CommLetter>,
+    pub(super) counters: EndCounters,
+    pub(super) fault: SessionFault,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> SinkLane<'a> {
     pub(super) fn new(
         sink: &'a SinkContext<'a>,
         leads: bool,
         stream_count: usize,
         pool: SlotPool,
         crew: LaneCrew,
-        spills: Vec<Spill<TargetId>>,
-    ) -> Result<Lane<'a>, SessionError> {
+        spills: Vec<LaneSpill<TargetId>>,
+    ) -> Result<SinkLane<'a>, SessionError> {
         assert!(pool.slot_count() > 0, "slots back the credits of the source");
         let share = sink.reporting.share.as_deref();
-        Ok(Lane {
+        Ok(SinkLane {
             sink,
             leads,
             queue: WriteQueue::new(&sink.sizing, &sink.destination.storage, share, stream_count),
             spills,
-            files: FileTable::new(OPEN_FILES_MAX / sink.sizing.lane_count),
+            files: SinkFileTable::new(OPEN_FILES_MAX / sink.sizing.lane_count),
             answers: AnswerBatch::new(pool.slot_count()),
-            mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
-            counters: Counters::default(),
-            fault: Fault::default(),
+            mail: CommMailbox::new().map_err(SessionError::local("making an eventfd"))?,
+            counters: EndCounters::default(),
+            fault: SessionFault::default(),
             pool,
             crew,
         })
@@ -90,12 +91,12 @@ impl<'a> Lane<'a> {
     }
 
     /// Binds a thread that computes little to a core of the I/O threads.
-    pub(super) fn sit_beside(&self) -> Seated {
-        self.crew.sit(Duty::Io(self.queue.thread_count()))
+    pub(super) fn sit_beside(&self) -> SeatGuard {
+        self.crew.sit(ThreadDuty::Io(self.queue.thread_count()))
     }
 
     /// Adds the ack of an object.
-    pub(super) fn answer(&self, object: u64, answer: Answer) {
+    pub(super) fn answer(&self, object: u64, answer: ObjectOutcome) {
         if self.answers.add(object, answer) {
             self.mail.wake();
         }
@@ -109,7 +110,7 @@ impl<'a> Lane<'a> {
         if failure.kind == FailureKind::NoSpace {
             return Err(SessionError::NoSpace { path: escape(&failure.path), detail: failure.detail });
         }
-        self.report(Event::Failed(failure));
+        self.report(TransferEvent::Failed(failure));
         Ok(())
     }
 
@@ -121,7 +122,7 @@ impl<'a> Lane<'a> {
         directory: &RelPath,
         name: &[u8],
         mtime: Timestamp,
-        extras: Option<&Extras>,
+        extras: Option<&ExtraMetadata>,
     ) -> Result<(), SessionError> {
         let is_shared = self.sink.history.is_shared();
         let extras = extras.filter(|extras| extras.same_as.is_none() && !is_shared);
@@ -154,7 +155,7 @@ impl<'a> Lane<'a> {
 
     /// Returns the target in whose queue an object waits. An object whose target is not known yet waits in
     /// the queue of the destination's own target.
-    pub(super) fn target_of(&self, incoming: &Incoming) -> TargetId {
+    pub(super) fn target_of(&self, incoming: &IncomingObject) -> TargetId {
         let header = incoming.header;
         let known = match header.kind {
             FrameKind::Bundle => self.target_of_bundle(incoming),
@@ -171,20 +172,24 @@ impl<'a> Lane<'a> {
     }
 
     /// Adds an object to the queue of its target.
-    pub(super) fn enqueue(&self, target: TargetId, incoming: Incoming) {
+    pub(super) fn enqueue(&self, target: TargetId, incoming: IncomingObject) {
         self.queue.push_object(target, incoming);
-        self.spills.iter().for_each(Spill::something_waits);
+        self.spills.iter().for_each(LaneSpill::something_waits);
     }
 
     /// Returns the present target of an object whose file had not been created when the object was queued, if
     /// the target is known by now and differs from that of the queue.
-    pub(super) fn target_elsewhere(&self, waited_for: TargetId, incoming: &Incoming) -> Option<TargetId> {
+    pub(super) fn target_elsewhere(
+        &self,
+        waited_for: TargetId,
+        incoming: &IncomingObject,
+    ) -> Option<TargetId> {
         let may_move = self.sink.sizing.is_sorting && incoming.header.kind == FrameKind::Object;
         may_move.then(|| self.target_of(incoming)).filter(|target| *target != waited_for)
     }
 
     /// Returns the target of the directory of a bundle's first files.
-    fn target_of_bundle(&self, incoming: &Incoming) -> Option<TargetId> {
+    fn target_of_bundle(&self, incoming: &IncomingObject) -> Option<TargetId> {
         let table_len = incoming.header.table_len as usize;
         let (_, table) = incoming.body().split_at_checked(incoming.body().len().checked_sub(table_len)?)?;
         let Some(Ok(TableRecord::Section { path, .. })) = TableReader::new(table).next() else { return None };
@@ -199,42 +204,42 @@ impl<'a> Lane<'a> {
     /// Reports the I/O method and the striping of a large file that was created, unless the user knows them.
     pub(super) fn tell_news(&self, io: WriteIo, refusal: Option<&str>) {
         let storage = &self.sink.destination.storage;
-        let io_news = storage.io_news(io).map(Notice::Text);
-        let refusal_news = refusal.and_then(|why| storage.refusal_news(why)).map(Notice::Warning);
-        io_news.into_iter().chain(refusal_news).for_each(|notice| self.report(Event::Notice(notice)));
+        let io_news = storage.io_news(io).map(TransferNotice::Text);
+        let refusal_news = refusal.and_then(|why| storage.refusal_news(why)).map(TransferNotice::Warning);
+        io_news.into_iter().chain(refusal_news).for_each(|notice| self.report(TransferEvent::Notice(notice)));
     }
 
     /// Delivers an event to the user, at either end. Not for the comm thread.
-    pub(super) fn report(&self, event: Event) {
+    pub(super) fn report(&self, event: TransferEvent) {
         self.sink.reporting.deliver(event, |message| self.say(message));
     }
 
     pub(super) fn report_digest(&self, directory: &RelPath, name: &[u8], size: u64, digest: [u8; 32]) {
         if let Ok(path) = directory.join(name) {
-            self.report(Event::FileDigest { path: path.as_bytes().into(), size, digest });
+            self.report(TransferEvent::FileDigest { path: path.as_bytes().into(), size, digest });
         }
     }
 
     /// Sends a message. Not for the comm thread. A session that ends needs no more messages.
-    pub(super) fn say(&self, message: Control) {
-        let _ = self.mail.post(Letter::Say(message.to_body()));
+    pub(super) fn say(&self, message: ControlMessage) {
+        let _ = self.mail.post(CommLetter::Say(message.to_body()));
     }
 }
 
-impl Stop for Lane<'_> {
+impl FaultListener for SinkLane<'_> {
     fn abandon(&self) {
-        self.sink.committer.iter().for_each(Committer::abandon);
+        self.sink.committer.iter().for_each(GroupCommitter::abandon);
     }
 
     fn stop(&self) {
         self.fault.end();
         // Parts that all lanes share stay open until the last lane ends.
         if self.leads {
-            self.sink.committer.iter().for_each(Committer::close);
+            self.sink.committer.iter().for_each(GroupCommitter::close);
             self.sink.queries.close();
         }
         self.queue.close();
-        self.spills.iter().for_each(Spill::close);
+        self.spills.iter().for_each(LaneSpill::close);
         self.pool.close();
         self.mail.close();
     }

@@ -7,31 +7,31 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{EntryFailure, FailureKind, FileId, RangeSet};
-use carrack_storage::{GrowingFile, Root, SinkError};
-use carrack_wire::message::{Control, FileLacks, FileRef};
+use carrack_storage::{GrowingFile, RootDirectory, SinkError};
+use carrack_wire::message::{ControlMessage, DamagedRanges, FileReference};
 use carrack_wire::{ranges_from_message, ranges_to_message};
 
 use super::access::with_access;
 use super::context::SinkContext;
 use super::creation::growing;
-use super::group::End;
+use super::entry_replacement::EntryReplacement;
+use super::group::WrittenFileEnd;
 use super::in_place::is_in_place;
-use super::lane::Lane;
-use super::make_way::Replacement;
+use super::lane::SinkLane;
 use super::sink_file::SinkFile;
-use crate::counters::Stage;
+use crate::counters::ThreadStage;
 use crate::error::SessionError;
 use crate::placed;
 
 /// Begins and ends the large files of a lane.
 #[derive(Clone, Copy)]
 pub(super) struct LargeFiles<'a> {
-    lane: &'a Lane<'a>,
+    lane: &'a SinkLane<'a>,
     sink: &'a SinkContext<'a>,
 }
 
 impl<'a> LargeFiles<'a> {
-    pub(super) fn new(lane: &'a Lane<'a>) -> LargeFiles<'a> {
+    pub(super) fn new(lane: &'a SinkLane<'a>) -> LargeFiles<'a> {
         LargeFiles { lane, sink: lane.sink }
     }
 
@@ -47,7 +47,7 @@ impl<'a> LargeFiles<'a> {
         {
             self.lane.queue.learn(&self.sink.destination.storage, layout.targets());
             let message = placed::to_message(file.id, &**layout, file.entry.size());
-            self.lane.say(Control::FilePlaced(message));
+            self.lane.say(ControlMessage::FilePlaced(message));
         }
         Ok(())
     }
@@ -62,7 +62,7 @@ impl<'a> LargeFiles<'a> {
             return Ok(());
         }
         if self.name(file)? {
-            self.lane.say(Control::FileDone(FileRef { id: file.id }));
+            self.lane.say(ControlMessage::FileDone(FileReference { id: file.id }));
         }
         Ok(())
     }
@@ -76,7 +76,7 @@ impl<'a> LargeFiles<'a> {
             return Ok(());
         }
         match self.extend(file)? {
-            Ok(()) => self.lane.say(Control::FileDone(FileRef { id: file.id })),
+            Ok(()) => self.lane.say(ControlMessage::FileDone(FileReference { id: file.id })),
             Err((kind, detail)) => self.fail_file(file, kind, detail)?,
         }
         Ok(())
@@ -89,7 +89,7 @@ impl<'a> LargeFiles<'a> {
             return Ok(Ok(()));
         }
         let Some(root) = &self.sink.destination.root else { return Err(SessionError::Internal) };
-        Ok(self.lane.counters.time(Stage::Storage, || match growing(self.lane, root, file) {
+        Ok(self.lane.counters.time(ThreadStage::Storage, || match growing(self.lane, root, file) {
             Ok(growing) => growing.extend().map_err(|error| told(&error)),
             Err(error) => Err(told(error)),
         }))
@@ -160,7 +160,7 @@ impl<'a> LargeFiles<'a> {
         let told = ranges_from_message(&asked, size)?;
         self.lane.counters.bytes_done.fetch_sub(file.bytes.uncount(told.covered_bytes()), Relaxed);
         self.lane.files.reopen(file, told.missing_of(size));
-        self.lane.say(Control::FileLacks(FileLacks { id: file.id, ranges: asked }));
+        self.lane.say(ControlMessage::FileLacks(DamagedRanges { id: file.id, ranges: asked }));
         Ok(())
     }
 
@@ -170,14 +170,17 @@ impl<'a> LargeFiles<'a> {
         let syncs = self.sink.committer()?.syncs_before_naming();
         let Some(root) = &self.sink.destination.root else { return Err(SessionError::Internal) };
         if let Some(growing) = file.grown() {
-            let way = Replacement::new(self.lane);
+            let way = EntryReplacement::new(self.lane);
             way.make_way(growing.directory(), file.directory(), &file.entry.name)?;
         }
-        let committed = self.lane.counters.time(Stage::Storage, || match growing(self.lane, root, file) {
-            Ok(growing) => with_access(self.sink, file.directory(), || self.publish(file, growing, syncs))
-                .map_err(|error| told(&error)),
-            Err(error) => Err(told(error)),
-        });
+        let committed =
+            self.lane.counters.time(ThreadStage::Storage, || match growing(self.lane, root, file) {
+                Ok(growing) => {
+                    with_access(self.sink, file.directory(), || self.publish(file, growing, syncs))
+                        .map_err(|error| told(&error))
+                }
+                Err(error) => Err(told(error)),
+            });
         match committed {
             Ok(()) => {}
             // The temporary file stays for a later session.
@@ -206,7 +209,7 @@ impl<'a> LargeFiles<'a> {
         growing.commit(dress, syncs)
     }
 
-    fn has_its_name(&self, root: &Root, file: &SinkFile) -> bool {
+    fn has_its_name(&self, root: &RootDirectory, file: &SinkFile) -> bool {
         let held = root.open_directory(file.directory());
         held.is_ok_and(|held| is_in_place(self.lane, file.directory(), held.as_fd(), &file.entry))
     }
@@ -220,7 +223,7 @@ impl<'a> LargeFiles<'a> {
             kind,
             detail,
         })?;
-        self.lane.say(Control::FileFailed(FileRef { id: file.id }));
+        self.lane.say(ControlMessage::FileFailed(FileReference { id: file.id }));
         Ok(())
     }
 
@@ -232,11 +235,11 @@ impl<'a> LargeFiles<'a> {
             return Ok(());
         }
         file.forsake();
-        self.sink.committer()?.ended(file, End::Dropped)
+        self.sink.committer()?.ended(file, WrittenFileEnd::Dropped)
     }
 
     fn named(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
-        self.sink.committer()?.ended(file, End::Done)?;
+        self.sink.committer()?.ended(file, WrittenFileEnd::Done)?;
         let entry = &file.entry;
         self.lane.note_flags(file.directory(), &entry.name, entry.metadata.mtime, entry.extras.as_deref())?;
         self.lane.counters.files_done.fetch_add(1, Relaxed);

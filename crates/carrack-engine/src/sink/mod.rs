@@ -43,7 +43,9 @@ mod announcing;
 mod answers;
 mod attributes;
 mod backup;
+mod bundle_unpacker;
 mod byte_counts;
+mod combining_queue;
 mod comm;
 mod committer;
 mod confinement;
@@ -52,7 +54,9 @@ mod creation;
 mod deleting;
 mod destination;
 mod end_spools;
+mod entry_replacement;
 mod existence_queries;
+mod file_portion;
 mod file_table;
 mod finish;
 mod group;
@@ -60,24 +64,20 @@ mod in_place;
 mod integrity;
 mod lane;
 mod large_files;
-mod line;
-mod make_way;
 mod names;
 mod object_writer;
 mod offers;
-mod past;
-mod portion;
+mod past_sessions;
 mod prune;
 mod recorder;
 mod removal;
-mod siblings;
+mod sibling_journals;
 mod sink_file;
 mod sizing;
 mod spill;
 mod storage;
 mod sync;
 mod syncer;
-mod unpack;
 mod write_queue;
 mod writer;
 
@@ -85,33 +85,33 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::{mem, thread};
 
-use carrack_journal::{Journal, Recovered};
-use carrack_machine::{Duty, NodeSet};
-use carrack_model::{Event, Notice, TargetId};
-use carrack_storage::{Restoring, ScratchNames};
+use carrack_journal::{Journal, RecoveredJournal};
+use carrack_machine::{NodeSet, ThreadDuty};
+use carrack_model::{TargetId, TransferEvent, TransferNotice};
+use carrack_storage::{ModeRestoring, ScratchNames};
 use carrack_transport::ReceiveEndpoint;
 
-use crate::abort::Abort;
+use crate::abort::AbortHandle;
 use crate::context::SessionContext;
-use crate::counters::BothEnds;
+use crate::counters::TransferCounters;
 use crate::error::SessionError;
 use crate::lanes::{LaneComm, LaneStart, cause, decline, run_comms};
 use crate::placement::PlacedLanes;
-use crate::spill::{Spill, spills};
+use crate::spill::{LaneSpill, spills};
 use crate::spill_settings::SpillSettings;
 use attributes::AttributePolicy;
 use comm::SinkComm;
-use committer::Committer;
-pub(crate) use confinement::{AskedNames, Confinement};
-use context::{History, Reporting, SessionStatus, SinkContext, Timeouts};
-use destination::Destination;
-pub(crate) use destination::SinkPlace;
+use committer::GroupCommitter;
+pub(crate) use confinement::{AskedNames, RootConfinement};
+use context::{SessionStatus, SinkContext, SinkHistory, SinkListeners, SinkTimeouts};
+pub(crate) use destination::DestinationPlace;
+use destination::SinkDestination;
 use end_spools::EndSpools;
 use existence_queries::ExistenceQueries;
-use lane::Lane;
-use past::Past;
-use removal::Removal;
-use siblings::Siblings;
+use lane::SinkLane;
+use past_sessions::PastSessions;
+use removal::SyncRemoval;
+use sibling_journals::SiblingJournals;
 use sizing::SinkSizing;
 pub(crate) use storage::SinkStorage;
 
@@ -128,20 +128,20 @@ pub(crate) struct SinkStart<'a> {
 /// The destination of a transfer, with the state of earlier sessions.
 pub(crate) struct SinkSetup {
     /// The destination directory.
-    pub(crate) place: SinkPlace,
+    pub(crate) place: DestinationPlace,
     /// True if the source was told that entries of the transfer may exist.
     pub(crate) resumes: bool,
     /// The journal, if one is kept.
-    pub(crate) records: Option<Records>,
+    pub(crate) records: Option<JournalRecords>,
     /// Messages to the user before anything is written.
     pub(crate) warnings: Vec<String>,
 }
 
 /// The journal of a transfer.
-pub(crate) struct Records {
+pub(crate) struct JournalRecords {
     pub(crate) journal: Journal,
     /// Its records of earlier sessions.
-    pub(crate) recovered: Option<Recovered>,
+    pub(crate) recovered: Option<RecoveredJournal>,
     /// Its path, for messages.
     pub(crate) path: String,
     /// The tag of temporary names.
@@ -151,13 +151,16 @@ pub(crate) struct Records {
 }
 
 /// Writes everything that the source sends; returns both ends' counters.
-pub(crate) fn run(mut start: SinkStart<'_>, abort: &Abort) -> (BothEnds, Result<(), SessionError>) {
+pub(crate) fn run(
+    mut start: SinkStart<'_>,
+    abort: &AbortHandle,
+) -> (TransferCounters, Result<(), SessionError>) {
     let (lanes, warnings) = (mem::take(&mut start.lanes), mem::take(&mut start.setup.warnings));
     assert!(!lanes.is_empty(), "a session has a lane");
     let spill = &start.context.settings.spill;
     let sink = match context(start, lanes.len()) {
         Ok(sink) => sink,
-        Err(error) => return (BothEnds::default(), Err(decline(lanes, error))),
+        Err(error) => return (TransferCounters::default(), Err(decline(lanes, error))),
     };
     let (both, is_complete, result) = run_lanes(&sink, lanes, spill, warnings, abort);
     (both, conclude(sink, &both, is_complete, result))
@@ -173,18 +176,18 @@ fn context(start: SinkStart<'_>, lane_count: usize) -> Result<SinkContext<'_>, S
         .map_err(SessionError::local("making a temporary name"))?;
     let scratch = Arc::new(scratch.replacing(AttributePolicy::replaced(&spec, settings)));
     let removal = match &spec.sync {
-        Some(sync) => Some(Removal::new(sync, &settings.selection, Arc::clone(&scratch))?),
+        Some(sync) => Some(SyncRemoval::new(sync, &settings.selection, Arc::clone(&scratch))?),
         None => None,
     };
     let JournalParts { journal, past, siblings } = records.map(JournalParts::of).unwrap_or_default();
     let one_file_system = place.storage.is_one_file_system();
     let committer = match &place.root {
-        Some(root) => Some(Committer::new(Arc::clone(root), journal, one_file_system, settings)?),
+        Some(root) => Some(GroupCommitter::new(Arc::clone(root), journal, one_file_system, settings)?),
         None => None,
     };
     let probes = place.root.is_some().then(|| Arc::clone(&scratch));
     let attributes = AttributePolicy::new(&spec, settings, probes);
-    let destination = Destination::new(place, scratch);
+    let destination = SinkDestination::new(place, scratch);
     if let (Some(access), Some(past)) = (&destination.access, &past) {
         past.changed_modes().for_each(|(path, mode)| access.adopt(path, mode));
     }
@@ -192,9 +195,9 @@ fn context(start: SinkStart<'_>, lane_count: usize) -> Result<SinkContext<'_>, S
         removal,
         queries: ExistenceQueries::new(),
         status: SessionStatus::default(),
-        timeouts: Timeouts::new(settings.idle, settings.stall),
-        reporting: Reporting { camp, share, observer },
-        history: History { past, siblings, takes_offers: resumes || spec.sync.is_some() },
+        timeouts: SinkTimeouts::new(settings.idle, settings.stall),
+        reporting: SinkListeners { camp, share, observer },
+        history: SinkHistory { past, siblings, takes_offers: resumes || spec.sync.is_some() },
         sizing: SinkSizing::new(&spec, settings, &destination.storage, lane_count),
         spools: EndSpools::new(destination.root.as_ref(), &attributes),
         attributes,
@@ -208,7 +211,7 @@ fn context(start: SinkStart<'_>, lane_count: usize) -> Result<SinkContext<'_>, S
 /// knows, and if several sessions carry the transfer, those that this session has for the others.
 fn conclude(
     sink: SinkContext<'_>,
-    both: &BothEnds,
+    both: &TransferCounters,
     is_complete: bool,
     result: Result<(), SessionError>,
 ) -> Result<(), SessionError> {
@@ -237,16 +240,16 @@ fn conclude(
 struct JournalParts {
     /// With its path, for messages.
     journal: Option<(Journal, String)>,
-    past: Option<Past>,
-    siblings: Option<Siblings>,
+    past: Option<PastSessions>,
+    siblings: Option<SiblingJournals>,
 }
 
 impl JournalParts {
-    fn of(records: Records) -> JournalParts {
-        let Records { journal, recovered, path, siblings, .. } = records;
+    fn of(records: JournalRecords) -> JournalParts {
+        let JournalRecords { journal, recovered, path, siblings, .. } = records;
         JournalParts {
-            past: recovered.map(|recovered| Past::new(recovered, path.clone())),
-            siblings: siblings.map(|directory| Siblings::new(directory, path.clone())),
+            past: recovered.map(|recovered| PastSessions::new(recovered, path.clone())),
+            siblings: siblings.map(|directory| SiblingJournals::new(directory, path.clone())),
             journal: Some((journal, path)),
         }
     }
@@ -258,31 +261,33 @@ fn run_lanes(
     starts: Vec<LaneStart<Box<dyn ReceiveEndpoint>>>,
     settings: &SpillSettings,
     warnings: Vec<String>,
-    abort: &Abort,
-) -> (BothEnds, bool, Result<(), SessionError>) {
+    abort: &AbortHandle,
+) -> (TransferCounters, bool, Result<(), SessionError>) {
     let mut lanes = Vec::new();
     let mut rests = Vec::new();
     let nodes: Vec<NodeSet> = starts.iter().map(|start| start.crew.place().memory).collect();
     let spills = match lane_spills(sink, settings, &nodes) {
         Ok(spills) => spills,
-        Err(error) => return (BothEnds::default(), false, Err(decline(starts, error))),
+        Err(error) => return (TransferCounters::default(), false, Err(decline(starts, error))),
     };
     assert!(spills.len() == starts.len(), "each lane has its logs, if only none");
     for (index, (start, spills)) in starts.into_iter().zip(spills).enumerate() {
         let LaneStart { link, endpoints, hub, pool, crew } = start;
-        match Lane::new(sink, index == 0, endpoints.len(), pool, crew, spills) {
+        match SinkLane::new(sink, index == 0, endpoints.len(), pool, crew, spills) {
             Ok(lane) => lanes.push(lane),
-            Err(error) => return (BothEnds::default(), false, Err(error)),
+            Err(error) => return (TransferCounters::default(), false, Err(error)),
         }
         rests.push((link, hub, endpoints));
     }
     let lanes = &lanes[..];
-    warnings.into_iter().for_each(|text| lanes[0].report(Event::Notice(Notice::Warning(text))));
+    warnings
+        .into_iter()
+        .for_each(|text| lanes[0].report(TransferEvent::Notice(TransferNotice::Warning(text))));
     let (both, is_left, result) = thread::scope(|scope| {
         lanes.iter().for_each(|lane| start_threads(lane, scope));
         start_committer(&lanes[0], scope);
         let comms = rests.into_iter().enumerate().map(|(index, (link, hub, endpoints))| {
-            let lane: &Lane<'_> = &lanes[index];
+            let lane: &SinkLane<'_> = &lanes[index];
             let side = SinkComm::new(lanes, index, endpoints);
             LaneComm { link, hub, side, pool: &lane.pool, crew: &lane.crew, fault: &lane.fault, stop: lane }
         });
@@ -291,9 +296,9 @@ fn run_lanes(
         (side.map(|side| side.both()).unwrap_or_default(), is_left, result)
     });
     // The modes of a session that did not complete; the next session restores those that fail here.
-    drop(access::restore_modes(sink, Restoring::All));
+    drop(access::restore_modes(sink, ModeRestoring::All));
     // Before the files are dropped: files with records are kept.
-    let result = cause(result, sink.committer.as_ref().map_or(Ok(()), Committer::settle_rest));
+    let result = cause(result, sink.committer.as_ref().map_or(Ok(()), GroupCommitter::settle_rest));
     (both, is_left && both.summary().entries_failed == 0, result)
 }
 
@@ -302,7 +307,7 @@ fn lane_spills(
     sink: &SinkContext<'_>,
     settings: &SpillSettings,
     lanes: &[NodeSet],
-) -> Result<Vec<Vec<Spill<TargetId>>>, SessionError> {
+) -> Result<Vec<Vec<LaneSpill<TargetId>>>, SessionError> {
     let (is_sorting, reporting) = (sink.sizing.is_sorting, &sink.reporting);
     let is_used = is_sorting && sink.destination.root.is_some();
     let directories = if is_used { &settings.sink[..] } else { &[] };
@@ -313,10 +318,10 @@ fn lane_spills(
 }
 
 /// Starts a lane's I/O threads, and those of its spills.
-fn start_threads<'scope>(lane: &'scope Lane<'_>, scope: &'scope thread::Scope<'scope, '_>) {
+fn start_threads<'scope>(lane: &'scope SinkLane<'_>, scope: &'scope thread::Scope<'scope, '_>) {
     for number in 0..lane.queue.thread_count() {
         lane.fault.spawn(scope, lane, "carrack-write", move || {
-            let _seat = lane.crew.sit(Duty::Io(number));
+            let _seat = lane.crew.sit(ThreadDuty::Io(number));
             writer::run(lane, number);
         });
     }
@@ -333,7 +338,7 @@ fn start_threads<'scope>(lane: &'scope Lane<'_>, scope: &'scope thread::Scope<'s
 }
 
 /// Starts the thread of the group commit, on the cores of the first lane.
-fn start_committer<'scope>(lane: &'scope Lane<'_>, scope: &'scope thread::Scope<'scope, '_>) {
+fn start_committer<'scope>(lane: &'scope SinkLane<'_>, scope: &'scope thread::Scope<'scope, '_>) {
     assert!(lane.leads, "one lane seats the committer's thread, and ends it");
     let Some(committer) = &lane.sink.committer else { return };
     lane.fault.spawn(scope, lane, "carrack-commit", move || {

@@ -6,21 +6,21 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use carrack_model::{ByteRange, Checksum};
-use carrack_plan::Service;
-use carrack_storage::{Root, WriteIo};
-use carrack_transport::Incoming;
+use carrack_model::{ByteRange, ObjectChecksum};
+use carrack_plan::ServedRequest;
+use carrack_storage::{RootDirectory, WriteIo};
+use carrack_transport::IncomingObject;
 use carrack_wire::FrameHeader;
-use carrack_wire::message::OpenFile;
+use carrack_wire::message::OpenFileMessage;
 
 use super::announcing::announce;
-use super::answers::Answer;
+use super::answers::ObjectOutcome;
 use super::context::SinkContext;
 use super::creation::growing;
-use super::file_table::Arrived;
-use super::lane::Lane;
+use super::file_table::ArrivedObject;
+use super::lane::SinkLane;
 use super::large_files::LargeFiles;
-use super::sink_file::{Checked, SinkFile};
+use super::sink_file::{CheckedObject, SinkFile};
 use crate::check::{ObjectCheck, bundle_check, object_check};
 use crate::error::SessionError;
 
@@ -31,18 +31,22 @@ const LEFT_TO_WRITER: usize = 16;
 /// Writes objects for a lane.
 #[derive(Clone, Copy)]
 pub(super) struct ObjectWriter<'a> {
-    lane: &'a Lane<'a>,
+    lane: &'a SinkLane<'a>,
     sink: &'a SinkContext<'a>,
     files: LargeFiles<'a>,
 }
 
 impl<'a> ObjectWriter<'a> {
-    pub(super) fn new(lane: &'a Lane<'a>) -> ObjectWriter<'a> {
+    pub(super) fn new(lane: &'a SinkLane<'a>) -> ObjectWriter<'a> {
         ObjectWriter { lane, sink: lane.sink, files: LargeFiles::new(lane) }
     }
 
     /// Checks and writes an object. Returns the service time, if there was a request to the storage.
-    pub(super) fn store(&self, root: &Root, incoming: Incoming) -> Result<Option<Service>, SessionError> {
+    pub(super) fn store(
+        &self,
+        root: &RootDirectory,
+        incoming: IncomingObject,
+    ) -> Result<Option<ServedRequest>, SessionError> {
         let header = incoming.header;
         if header.table_len > 0 {
             return self.store_first(root, incoming).map(|()| None);
@@ -50,11 +54,11 @@ impl<'a> ObjectWriter<'a> {
         let range = ByteRange::new(header.offset, header.body_len.into());
         let object = header.object.0;
         let (file, incoming) = match self.lane.files.arrive(range, incoming)? {
-            Arrived::Of(file, incoming) => (file, incoming),
-            Arrived::Early => return Ok(None),
-            Arrived::Unwanted(incoming) => {
+            ArrivedObject::Of(file, incoming) => (file, incoming),
+            ArrivedObject::Early => return Ok(None),
+            ArrivedObject::Unwanted(incoming) => {
                 drop(incoming);
-                self.lane.answer(object, Answer::Written);
+                self.lane.answer(object, ObjectOutcome::Written);
                 return Ok(None);
             }
         };
@@ -62,7 +66,7 @@ impl<'a> ObjectWriter<'a> {
             Some(checked) => self.write(root, &file, checked),
             None => {
                 self.lane.files.reject(header.file, range);
-                self.lane.answer(object, Answer::Corrupt);
+                self.lane.answer(object, ObjectOutcome::Corrupt);
                 Ok(None)
             }
         }
@@ -73,22 +77,22 @@ impl<'a> ObjectWriter<'a> {
         &self,
         file: &SinkFile,
         range: ByteRange,
-        incoming: Incoming,
-    ) -> Result<Option<Checked>, SessionError> {
+        incoming: IncomingObject,
+    ) -> Result<Option<CheckedObject>, SessionError> {
         let digested_size = self.sink.spec.part.is_none().then(|| file.entry.size());
         let check = object_check(self.sink.spec.checksum, range, incoming.body(), digested_size);
         let ObjectCheck { value, subtrees } = check.map_err(|e| SessionError::Protocol(e.to_string()))?;
-        Ok((value == incoming.header.check).then(|| Checked::new(incoming, range, subtrees)))
+        Ok((value == incoming.header.check).then(|| CheckedObject::new(incoming, range, subtrees)))
     }
 
     /// Writes an object and acks it, or leaves it to another thread that writes to the file. Returns the
     /// service time of the last object that this thread wrote.
     fn write(
         &self,
-        root: &Root,
+        root: &RootDirectory,
         file: &Arc<SinkFile>,
-        checked: Checked,
-    ) -> Result<Option<Service>, SessionError> {
+        checked: CheckedObject,
+    ) -> Result<Option<ServedRequest>, SessionError> {
         let growing = growing(self.lane, root, file);
         let is_in_turn =
             growing.is_ok_and(|growing| self.sink.sizing.writes_in_turn && growing.io() == WriteIo::Cached);
@@ -109,27 +113,27 @@ impl<'a> ObjectWriter<'a> {
     /// Writes an object and acks it, unless the session ends.
     fn write_one(
         &self,
-        root: &Root,
+        root: &RootDirectory,
         file: &Arc<SinkFile>,
-        checked: Checked,
-    ) -> Result<Service, SessionError> {
+        checked: CheckedObject,
+    ) -> Result<ServedRequest, SessionError> {
         if self.lane.is_stopped() {
             return Err(SessionError::PeerGone);
         }
         let service = self.write_now(root, file, &checked)?;
         let object = checked.object();
         drop(checked);
-        self.lane.answer(object, Answer::Written);
+        self.lane.answer(object, ObjectOutcome::Written);
         Ok(service)
     }
 
     /// Writes a checked object. An inline-announced file that is complete then gets its name.
     fn write_now(
         &self,
-        root: &Root,
+        root: &RootDirectory,
         file: &Arc<SinkFile>,
-        checked: &Checked,
-    ) -> Result<Service, SessionError> {
+        checked: &CheckedObject,
+    ) -> Result<ServedRequest, SessionError> {
         let (range, subtrees, body) = (checked.range(), checked.subtrees(), checked.content());
         let end = range.end();
         assert!(end.is_some_and(|end| end <= file.entry.size()), "the ledger lets objects lie in their file");
@@ -141,7 +145,7 @@ impl<'a> ObjectWriter<'a> {
             }
             Err(error) => Err((error.kind(), error.to_string())),
         };
-        let service = Service { time: began.elapsed(), bytes: range.len };
+        let service = ServedRequest { time: began.elapsed(), bytes: range.len };
         match written {
             Ok(()) => {
                 self.keep_time_after_the_end(file);
@@ -170,25 +174,25 @@ impl<'a> ObjectWriter<'a> {
     }
 
     /// Stores an object that announces its file: contents, followed by the table that a message would have.
-    fn store_first(&self, root: &Root, incoming: Incoming) -> Result<(), SessionError> {
+    fn store_first(&self, root: &RootDirectory, incoming: IncomingObject) -> Result<(), SessionError> {
         let FrameHeader { object, file: id, offset, table_len, check, .. } = incoming.header;
         let checksum = self.sink.spec.checksum;
-        if checksum == Checksum::Blake3 {
+        if checksum == ObjectChecksum::Blake3 {
             return Err(SessionError::Protocol("a file by itself where digests are made".into()));
         }
         let body = incoming.body();
         if bundle_check(checksum, body, table_len as usize) != check {
             drop(incoming);
             // The source announces it by a message now.
-            self.lane.answer(object.0, Answer::Corrupt);
+            self.lane.answer(object.0, ObjectOutcome::Corrupt);
             return Ok(());
         }
         let (content, table) = body.split_at(body.len() - table_len as usize);
         let range = ByteRange::new(offset, content.len() as u64);
-        let message = OpenFile { id: id.0, table: table.to_vec(), ..OpenFile::default() };
+        let message = OpenFileMessage { id: id.0, table: table.to_vec(), ..OpenFileMessage::default() };
         let (file, early) = announce(self.lane, &message)?;
         self.lane.files.arrive_first(id, range)?;
-        self.write(root, &file, Checked::new(incoming, range, Vec::new()))?;
+        self.write(root, &file, CheckedObject::new(incoming, range, Vec::new()))?;
         early.into_iter().try_for_each(|incoming| self.store(root, incoming).map(|_| ()))
     }
 }

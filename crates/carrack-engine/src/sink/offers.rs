@@ -8,31 +8,31 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_journal::{EntryKey, Partial};
+use carrack_journal::{EntryKey, PartialFile};
 use carrack_model::{Entry, EntryFailure, EntryKind, Metadata, RelPath};
 use carrack_storage::{FoldingDirectory, can_resume, look_at};
-use carrack_wire::message::{Control, HeldRanges, Offer, Wanted};
+use carrack_wire::message::{ControlMessage, HeldRanges, OfferMessage, WantedMessage};
 use carrack_wire::{TableEntry, TableReader, TableRecord, ranges_from_message, ranges_to_message};
 
 use super::confinement::check_asked_for;
 use super::context::SinkContext;
+use super::entry_replacement::EntryReplacement;
 use super::in_place::is_in_place;
-use super::lane::Lane;
-use super::make_way::Replacement;
-use super::past::Past;
-use super::siblings::Recorded;
+use super::lane::SinkLane;
+use super::past_sessions::PastSessions;
+use super::sibling_journals::SiblingRecords;
 use super::sink_file::version_of;
-use super::sync::{Comparison, Wish};
+use super::sync::{SyncComparison, SyncVerdict};
 use crate::error::SessionError;
 
 /// The reply to an offer while it is built.
-struct Answering {
-    wanted: Wanted,
+struct OfferAnswer {
+    wanted: WantedMessage,
     entry_count: usize,
     section_count: usize,
 }
 
-impl Answering {
+impl OfferAnswer {
     /// Adds the next section.
     fn section(&mut self, is_left: bool) {
         let index = self.section_count;
@@ -44,18 +44,18 @@ impl Answering {
         }
     }
 
-    fn note(&mut self, verdict: Verdict) {
+    fn note(&mut self, verdict: OfferVerdict) {
         let index = self.entry_count;
         self.entry_count += 1;
         if index.is_multiple_of(8) {
             self.wanted.entries.push(0);
         }
         assert!(self.wanted.entries.len() == index / 8 + 1, "each entry has a bit");
-        if let Verdict::Kept = verdict {
+        if let OfferVerdict::Kept = verdict {
             return;
         }
         self.wanted.entries[index / 8] |= 1 << (index % 8);
-        if let Verdict::Held(ranges) = verdict {
+        if let OfferVerdict::Held(ranges) = verdict {
             assert!(!ranges.is_empty(), "what is held is told");
             self.wanted.held.push(HeldRanges { entry: index as u32, ranges });
         }
@@ -76,47 +76,47 @@ fn key_of(entry: &Entry) -> EntryKey<'_> {
 }
 
 /// The records by which offers are judged.
-enum Memory<'a> {
+enum OfferMemory<'a> {
     /// The transfer's journal.
-    Own(&'a Past),
+    Own(&'a PastSessions),
     /// Those of all sessions that carry it.
-    Shared(Recorded<'a>),
+    Shared(SiblingRecords<'a>),
     /// There was no earlier session, or its records can't be used.
     None,
 }
 
 /// The verdict on an entry.
-enum Verdict {
+enum OfferVerdict {
     Kept,
     Wanted,
     Held(Vec<u64>),
 }
 
 /// Replies to an offer with the wanted entries.
-pub(super) fn answer_offer(lane: &Lane<'_>, offer: &Offer) -> Result<(), SessionError> {
+pub(super) fn answer_offer(lane: &SinkLane<'_>, offer: &OfferMessage) -> Result<(), SessionError> {
     let history = &lane.sink.history;
     if !history.takes_offers {
         return Err(SessionError::Protocol("an offer where nothing is to be resumed".into()));
     }
     let memory = match (&history.past, &history.siblings) {
-        (_, Some(siblings)) => Memory::Shared(siblings.recorded()?),
-        (Some(past), None) => Memory::Own(past),
-        (None, None) => Memory::None,
+        (_, Some(siblings)) => OfferMemory::Shared(siblings.recorded()?),
+        (Some(past), None) => OfferMemory::Own(past),
+        (None, None) => OfferMemory::None,
     };
     let wanted = OfferJudge { lane, sink: lane.sink, memory }.judge_all(offer)?;
-    lane.say(Control::Wanted(wanted));
+    lane.say(ControlMessage::Wanted(wanted));
     Ok(())
 }
 
 /// Judges the entries of an offer.
 struct OfferJudge<'a> {
-    lane: &'a Lane<'a>,
+    lane: &'a SinkLane<'a>,
     sink: &'a SinkContext<'a>,
-    memory: Memory<'a>,
+    memory: OfferMemory<'a>,
 }
 
 /// The directory of the next entries.
-struct Section {
+struct OfferSection {
     path: RelPath,
     /// `None` if it does not exist.
     held: Option<OwnedFd>,
@@ -124,10 +124,10 @@ struct Section {
 }
 
 impl OfferJudge<'_> {
-    fn judge_all(&self, offer: &Offer) -> Result<Wanted, SessionError> {
-        let wanted = Wanted { id: offer.id, ..Wanted::default() };
-        let mut answering = Answering { wanted, entry_count: 0, section_count: 0 };
-        let mut section: Option<Section> = None;
+    fn judge_all(&self, offer: &OfferMessage) -> Result<WantedMessage, SessionError> {
+        let wanted = WantedMessage { id: offer.id, ..WantedMessage::default() };
+        let mut answering = OfferAnswer { wanted, entry_count: 0, section_count: 0 };
+        let mut section: Option<OfferSection> = None;
         for record in TableReader::new(&offer.table) {
             match (record?, &section) {
                 (TableRecord::Section { path, metadata, .. }, _) => {
@@ -150,24 +150,28 @@ impl OfferJudge<'_> {
         &self,
         path: RelPath,
         metadata: Option<&Metadata>,
-        answering: &mut Answering,
-    ) -> Result<Section, SessionError> {
+        answering: &mut OfferAnswer,
+    ) -> Result<OfferSection, SessionError> {
         let destination = &self.sink.destination;
         check_asked_for(destination.confinement.allows_section(&path, metadata), || &path)?;
         let held = destination.look_into(&path);
         answering.section(self.leaves_directory(&path, metadata.is_some(), held.is_some()));
-        if let (Some(held), Memory::Own(past)) = (&held, &self.memory) {
+        if let (Some(held), OfferMemory::Own(past)) = (&held, &self.memory) {
             past.clean(&path, metadata.is_some(), held.as_fd(), &destination.scratch);
         }
         let folding = held.as_ref().and_then(|held| destination.names.folding(held.as_fd(), &path));
-        Ok(Section { path, held, folding })
+        Ok(OfferSection { path, held, folding })
     }
 
-    fn judge_entry(&self, section: &Section, entry: &TableEntry<'_>) -> Result<Verdict, SessionError> {
-        let Section { path, held, folding } = section;
+    fn judge_entry(
+        &self,
+        section: &OfferSection,
+        entry: &TableEntry<'_>,
+    ) -> Result<OfferVerdict, SessionError> {
+        let OfferSection { path, held, folding } = section;
         check_asked_for(self.sink.destination.confinement.allows_entry(path, entry.name), || path)?;
         let verdict = self.weigh(path, held.as_ref(), entry)?;
-        if let (Verdict::Kept, Some(held)) = (&verdict, held) {
+        if let (OfferVerdict::Kept, Some(held)) = (&verdict, held) {
             self.claim_kept(folding.as_ref(), path, held.as_fd(), entry.name)?;
         }
         Ok(verdict)
@@ -179,20 +183,21 @@ impl OfferJudge<'_> {
         path: &RelPath,
         held: Option<&OwnedFd>,
         entry: &TableEntry<'_>,
-    ) -> Result<Verdict, SessionError> {
+    ) -> Result<OfferVerdict, SessionError> {
         let sync = self.sink.spec.sync.as_ref();
         let Some(held) = held else {
             let makes_none = sync.is_some_and(|sync| sync.existing);
-            return Ok(if makes_none { Verdict::Kept } else { Verdict::Wanted });
+            return Ok(if makes_none { OfferVerdict::Kept } else { OfferVerdict::Wanted });
         };
-        let is_left = sync
-            .is_some_and(|sync| Comparison::new(self.sink, sync).compare(held.as_fd(), entry) == Wish::Left);
+        let is_left = sync.is_some_and(|sync| {
+            SyncComparison::new(self.sink, sync).compare(held.as_fd(), entry) == SyncVerdict::Left
+        });
         let verdict =
             if is_left { self.keep(&entry.to_entry()) } else { self.judge(path, held, &entry.to_entry())? };
         match verdict {
-            Verdict::Kept => self.fasten(path, entry)?,
-            Verdict::Wanted | Verdict::Held(_) => {
-                Replacement::new(self.lane).tell_way(held.as_fd(), path, entry.name)
+            OfferVerdict::Kept => self.fasten(path, entry)?,
+            OfferVerdict::Wanted | OfferVerdict::Held(_) => {
+                EntryReplacement::new(self.lane).tell_way(held.as_fd(), path, entry.name)
             }
         }
         Ok(verdict)
@@ -236,7 +241,7 @@ impl OfferJudge<'_> {
         }
         let is_taken = self.is_taken(path);
         if is_taken && is_told {
-            Replacement::new(self.lane).tell_way_of_directory(path);
+            EntryReplacement::new(self.lane).tell_way_of_directory(path);
         }
         sync.is_some_and(|sync| sync.existing) && !is_taken
     }
@@ -248,7 +253,7 @@ impl OfferJudge<'_> {
         held.is_some_and(|held| matches!(look_at(held.as_fd(), name), Ok(Some(_))))
     }
 
-    fn keep(&self, entry: &Entry) -> Verdict {
+    fn keep(&self, entry: &Entry) -> OfferVerdict {
         let counters = &self.lane.counters;
         counters.entries_kept.fetch_add(1, Relaxed);
         let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
@@ -256,19 +261,19 @@ impl OfferJudge<'_> {
         let is_special = matches!(entry.kind, EntryKind::Special(_));
         counters.specials_kept.fetch_add(is_special.into(), Relaxed);
         counters.bytes_kept.fetch_add(entry.size(), Relaxed);
-        Verdict::Kept
+        OfferVerdict::Kept
     }
 
-    fn judge(&self, path: &RelPath, held: &OwnedFd, entry: &Entry) -> Result<Verdict, SessionError> {
+    fn judge(&self, path: &RelPath, held: &OwnedFd, entry: &Entry) -> Result<OfferVerdict, SessionError> {
         // The journal does not record it. A sync has compared it already.
         if let EntryKind::Special(_) = entry.kind {
             let is_kept = self.sink.spec.sync.is_none() && is_in_place(self.lane, path, held.as_fd(), entry);
-            return Ok(if is_kept { self.keep(entry) } else { Verdict::Wanted });
+            return Ok(if is_kept { self.keep(entry) } else { OfferVerdict::Wanted });
         }
         let is_done = match &self.memory {
-            Memory::Own(past) => past.is_done(path, &key_of(entry))?,
-            Memory::Shared(recorded) => recorded.is_done(path, &key_of(entry))?,
-            Memory::None => return Ok(Verdict::Wanted),
+            OfferMemory::Own(past) => past.is_done(path, &key_of(entry))?,
+            OfferMemory::Shared(recorded) => recorded.is_done(path, &key_of(entry))?,
+            OfferMemory::None => return Ok(OfferVerdict::Wanted),
         };
         // A sync has compared the entries already. Of a partial transfer the recorded bytes can't be
         // verified.
@@ -277,28 +282,28 @@ impl OfferJudge<'_> {
             return Ok(self.keep(entry));
         }
         let ranges = match &self.memory {
-            Memory::Own(past) => {
+            OfferMemory::Own(past) => {
                 past.with_partial(path, entry, |partial| self.usable(held.as_fd(), partial)).flatten()
             }
-            Memory::Shared(recorded) => self.usable_of_all(held.as_fd(), recorded, path, entry),
-            Memory::None => None,
+            OfferMemory::Shared(recorded) => self.usable_of_all(held.as_fd(), recorded, path, entry),
+            OfferMemory::None => None,
         };
-        let Some(ranges) = ranges else { return Ok(Verdict::Wanted) };
+        let Some(ranges) = ranges else { return Ok(OfferVerdict::Wanted) };
         // If several sessions carry the transfer, the source chooses the ranges, and each session may be
         // asked again and again for the same ones.
-        if let Memory::Own(past) = &self.memory {
+        if let OfferMemory::Own(past) = &self.memory {
             let told = ranges_from_message(&ranges, entry.size())?;
             self.lane.counters.bytes_kept.fetch_add(told.covered_bytes(), Relaxed);
             past.told(path, entry, told);
         }
-        Ok(Verdict::Held(ranges))
+        Ok(OfferVerdict::Held(ranges))
     }
 
     /// Returns the recorded ranges of a file to which several sessions write.
     fn usable_of_all(
         &self,
         held: BorrowedFd<'_>,
-        recorded: &Recorded<'_>,
+        recorded: &SiblingRecords<'_>,
         path: &RelPath,
         entry: &Entry,
     ) -> Option<Vec<u64>> {
@@ -309,7 +314,7 @@ impl OfferJudge<'_> {
     }
 
     /// Returns the ranges of a begun file that this session can resume.
-    fn usable(&self, held: BorrowedFd<'_>, partial: &Partial) -> Option<Vec<u64>> {
+    fn usable(&self, held: BorrowedFd<'_>, partial: &PartialFile) -> Option<Vec<u64>> {
         let end = partial.held.iter().last()?.end()?;
         let hashed: u64 = partial.subtrees.iter().map(|subtree| subtree.range.len).sum();
         let lacks_digest = self.sink.spec.report_digests && hashed != partial.held.covered_bytes();

@@ -15,17 +15,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use carrack_model::limits::EXISTENCE_QUESTIONS_MAX;
-use carrack_model::{EntryFailure, Event, FailureKind, Metadata, Notice, RelPath};
-use carrack_storage::{MountIdentity, Present, Root, SinkError, look_at};
-use carrack_wire::message::{Control, Prune, Pruned, Stand};
+use carrack_model::{EntryFailure, FailureKind, Metadata, RelPath, TransferEvent, TransferNotice};
+use carrack_storage::{ExistingEntry, MountIdentity, RootDirectory, SinkError, look_at};
+use carrack_wire::message::{ControlMessage, ExistenceRequest, PruneMessage, PrunedMessage};
 use rustix::fs::{Dir, FileType};
 
 use super::access::with_access;
 use super::confinement::check_asked_for;
 use super::context::SinkContext;
-use super::deleting::{self, Deleter};
-use super::lane::Lane;
-use super::removal::{Removal, Target};
+use super::deleting::{self, NameDeleter};
+use super::lane::SinkLane;
+use super::removal::{RemovalTarget, SyncRemoval};
 use crate::error::SessionError;
 use crate::lanes::open_files;
 
@@ -35,7 +35,7 @@ const NAMES_MAX: usize = 512;
 
 /// A directory at the destination, and its path beneath the source that it is a copy of.
 #[derive(Clone)]
-struct Place {
+struct PruneDirectory {
     path: RelPath,
     at_source: RelPath,
     /// The mount of its parent directory. The deletion stays on it.
@@ -43,14 +43,14 @@ struct Place {
 }
 
 /// Names of one directory in an existence query.
-struct Question {
+struct PruneQuestion {
     id: u64,
-    place: Place,
+    place: PruneDirectory,
     held: Arc<OwnedFd>,
-    names: Vec<Name>,
+    names: Vec<PruneName>,
 }
 
-struct Name {
+struct PruneName {
     name: Vec<u8>,
     is_directory: bool,
     /// The patterns exclude it, and exclusion deletes it (`--delete-excluded`).
@@ -59,18 +59,18 @@ struct Name {
 
 /// A pass over the names that may be deleted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pass {
+enum PrunePass {
     Count,
     Remove,
 }
 
-struct Pruner<'a> {
-    lane: &'a Lane<'a>,
-    root: &'a Root,
-    removal: &'a Removal,
-    pass: Pass,
-    waiting: Vec<Place>,
-    open: VecDeque<Question>,
+struct TreePruner<'a> {
+    lane: &'a SinkLane<'a>,
+    root: &'a RootDirectory,
+    removal: &'a SyncRemoval,
+    pass: PrunePass,
+    waiting: Vec<PruneDirectory>,
+    open: VecDeque<PruneQuestion>,
     newest: u64,
     /// Entries that are not spared.
     entry_count: u64,
@@ -81,7 +81,7 @@ struct Pruner<'a> {
 }
 
 /// Deletes the entries that the source does not have, and replies to the source.
-pub(super) fn remove_rest(lane: &Lane<'_>, prune: &Prune) -> Result<(), SessionError> {
+pub(super) fn remove_rest(lane: &SinkLane<'_>, prune: &PruneMessage) -> Result<(), SessionError> {
     let removal = lane.sink.removal.as_ref().filter(|removal| removal.deletes());
     let Some(removal) = removal else {
         return Err(SessionError::Protocol("something to be deleted that nobody asked for".into()));
@@ -89,19 +89,19 @@ pub(super) fn remove_rest(lane: &Lane<'_>, prune: &Prune) -> Result<(), SessionE
     let trees = trees(lane.sink, prune)?;
     if let Some(root) = &lane.sink.destination.seen {
         let is_meant = removal.is_meant_anywhere() || !trees.iter().any(RelPath::is_root);
-        let pruning = Pruning { lane, root, removal };
+        let pruning = RootPruning { lane, root, removal };
         let refused = if is_meant { None } else { where_nothing_goes(root) };
         match refused {
             Some(what) => pruning.tell_not_meant(what)?,
             None => pruning.prune(&trees)?,
         }
     }
-    lane.say(Control::Pruned(Pruned {}));
+    lane.say(ControlMessage::Pruned(PrunedMessage {}));
     Ok(())
 }
 
 /// The directories that the source names.
-fn trees(sink: &SinkContext<'_>, prune: &Prune) -> Result<Vec<RelPath>, SessionError> {
+fn trees(sink: &SinkContext<'_>, prune: &PruneMessage) -> Result<Vec<RelPath>, SessionError> {
     let confinement = &sink.destination.confinement;
     let trees = prune.trees.iter().map(|bytes| {
         let path = RelPath::new(bytes).map_err(|problem| SessionError::Protocol(problem.to_string()))?;
@@ -113,20 +113,20 @@ fn trees(sink: &SinkContext<'_>, prune: &Prune) -> Result<Vec<RelPath>, SessionE
 
 /// A deletion beneath one root.
 #[derive(Clone, Copy)]
-struct Pruning<'a> {
-    lane: &'a Lane<'a>,
-    root: &'a Root,
-    removal: &'a Removal,
+struct RootPruning<'a> {
+    lane: &'a SinkLane<'a>,
+    root: &'a RootDirectory,
+    removal: &'a SyncRemoval,
 }
 
-impl Pruning<'_> {
+impl RootPruning<'_> {
     fn prune(&self, trees: &[RelPath]) -> Result<(), SessionError> {
-        let Pruning { lane, removal, .. } = *self;
+        let RootPruning { lane, removal, .. } = *self;
         let failure_count = lane.sink.status.failure_count();
         let most_percent = removal.most_percent();
         let mut newest = 0;
         if failure_count > 0 || most_percent.is_some() {
-            let mut counting = Pruner::new(*self, Pass::Count, trees, newest);
+            let mut counting = TreePruner::new(*self, PrunePass::Count, trees, newest);
             counting.run()?;
             newest = counting.newest;
             let (going, entries) = (counting.going_count, counting.entry_count);
@@ -142,7 +142,7 @@ impl Pruning<'_> {
             }
         }
         let mounts_before = removal.mount_count();
-        let mut pruner = Pruner::new(*self, Pass::Remove, trees, newest);
+        let mut pruner = TreePruner::new(*self, PrunePass::Remove, trees, newest);
         pruner.run()?;
         pruner.tell_stayed()?;
         assert!(mounts_before <= removal.mount_count(), "mounts that stay are only added");
@@ -166,7 +166,7 @@ impl Pruning<'_> {
                 "nothing was deleted, as something failed at the destination ({failure_count}): what the sources have not stays \
                  there ({going} entries)"
             );
-            self.lane.report(Event::Notice(Notice::Warning(text)));
+            self.lane.report(TransferEvent::Notice(TransferNotice::Warning(text)));
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ impl Pruning<'_> {
                 "mounts beneath the destination stay with what is in them ({count}); --delete-mounts deletes in them, too"
             )
         };
-        self.lane.report(Event::Notice(Notice::Warning(text)));
+        self.lane.report(TransferEvent::Notice(TransferNotice::Warning(text)));
     }
 
     fn tell_backups(&self, count: u64) {
@@ -193,18 +193,21 @@ impl Pruning<'_> {
                 "backups of deleted entries at the destination stay with what is in them, though the sources have such directories \
                  too ({count})"
             );
-            self.lane.report(Event::Notice(Notice::Warning(text)));
+            self.lane.report(TransferEvent::Notice(TransferNotice::Warning(text)));
         }
     }
 }
 
-impl<'a> Pruner<'a> {
+impl<'a> TreePruner<'a> {
     /// Creates a pass. Queries are numbered from after `newest`.
-    fn new(pruning: Pruning<'a>, pass: Pass, trees: &[RelPath], newest: u64) -> Pruner<'a> {
-        let Pruning { lane, root, removal } = pruning;
-        let places =
-            trees.iter().map(|path| Place { path: path.clone(), at_source: RelPath::root(), mount: None });
-        Pruner {
+    fn new(pruning: RootPruning<'a>, pass: PrunePass, trees: &[RelPath], newest: u64) -> TreePruner<'a> {
+        let RootPruning { lane, root, removal } = pruning;
+        let places = trees.iter().map(|path| PruneDirectory {
+            path: path.clone(),
+            at_source: RelPath::root(),
+            mount: None,
+        });
+        TreePruner {
             lane,
             root,
             removal,
@@ -231,7 +234,7 @@ impl<'a> Pruner<'a> {
     }
 
     /// Lists a directory, and sends queries for its names.
-    fn look_into(&mut self, place: &Place) -> Result<(), SessionError> {
+    fn look_into(&mut self, place: &PruneDirectory) -> Result<(), SessionError> {
         let opened = with_access(self.lane.sink, &place.path, || {
             self.root.open_directory(&place.path).map_err(SinkError::of_directory)
         });
@@ -253,7 +256,7 @@ impl<'a> Pruner<'a> {
             self.backup_count += 1;
             return Ok(());
         }
-        let place = &Place { mount: Some(mount), ..place.clone() };
+        let place = &PruneDirectory { mount: Some(mount), ..place.clone() };
         let listing = match Dir::read_from(&*held) {
             Ok(listing) => listing,
             Err(errno) => return self.failed(&place.path, b"", &errno.into()),
@@ -269,7 +272,7 @@ impl<'a> Pruner<'a> {
             };
             let name = entry.file_name().to_bytes();
             let is_directory = match entry.file_type() {
-                FileType::Unknown => matches!(look_at(held.as_fd(), name), Ok(Some(Present::Other))),
+                FileType::Unknown => matches!(look_at(held.as_fd(), name), Ok(Some(ExistingEntry::Other))),
                 listed => listed == FileType::Directory,
             };
             if matches!(name, b"." | b"..") {
@@ -280,7 +283,7 @@ impl<'a> Pruner<'a> {
             }
             self.entry_count += 1;
             let is_excluded = self.removal.is_excluded(&place.at_source, name, is_directory);
-            names.push(Name { name: name.to_vec(), is_directory, is_excluded });
+            names.push(PruneName { name: name.to_vec(), is_directory, is_excluded });
             if names.len() == NAMES_MAX {
                 self.ask(place, &held, std::mem::take(&mut names))?;
             }
@@ -288,7 +291,12 @@ impl<'a> Pruner<'a> {
         if names.is_empty() { Ok(()) } else { self.ask(place, &held, names) }
     }
 
-    fn ask(&mut self, place: &Place, held: &Arc<OwnedFd>, names: Vec<Name>) -> Result<(), SessionError> {
+    fn ask(
+        &mut self,
+        place: &PruneDirectory,
+        held: &Arc<OwnedFd>,
+        names: Vec<PruneName>,
+    ) -> Result<(), SessionError> {
         assert!((1..=NAMES_MAX).contains(&names.len()), "a question has names, and fits into a message");
         self.newest += 1;
         let asked = names.iter().map(|name| name.name.clone()).collect();
@@ -296,9 +304,9 @@ impl<'a> Pruner<'a> {
         if !self.lane.sink.queries.ask(self.newest) {
             return Err(SessionError::Protocol("a deletion before another one is over".into()));
         }
-        self.lane.say(Control::Stand(Stand { id: self.newest, path, names: asked }));
+        self.lane.say(ControlMessage::Stand(ExistenceRequest { id: self.newest, path, names: asked }));
         let (place, held) = (place.clone(), Arc::clone(held));
-        self.open.push_back(Question { id: self.newest, place, held, names });
+        self.open.push_back(PruneQuestion { id: self.newest, place, held, names });
         assert!(self.open.len() <= EXISTENCE_QUESTIONS_MAX, "the source allows so many open questions");
         // Each open query holds a directory's descriptor.
         if self.open.len() < open_files().min(EXISTENCE_QUESTIONS_MAX) { Ok(()) } else { self.settle() }
@@ -312,7 +320,7 @@ impl<'a> Pruner<'a> {
         if kinds.len() != question.names.len() {
             return Err(SessionError::Protocol("an answer of another size than its question".into()));
         }
-        for (Name { name, is_directory, is_excluded }, kind) in question.names.iter().zip(kinds) {
+        for (PruneName { name, is_directory, is_excluded }, kind) in question.names.iter().zip(kinds) {
             let place = &question.place.path;
             match kind {
                 // The source has it in another spelling.
@@ -326,21 +334,21 @@ impl<'a> Pruner<'a> {
         Ok(())
     }
 
-    fn enter(&mut self, place: &Place, name: &[u8]) {
+    fn enter(&mut self, place: &PruneDirectory, name: &[u8]) {
         if let (Ok(path), Ok(at_source)) = (place.path.join(name), place.at_source.join(name)) {
-            self.waiting.push(Place { path, at_source, mount: place.mount });
+            self.waiting.push(PruneDirectory { path, at_source, mount: place.mount });
         }
     }
 
-    fn goes(&mut self, question: &Question, name: &[u8]) -> Result<(), SessionError> {
+    fn goes(&mut self, question: &PruneQuestion, name: &[u8]) -> Result<(), SessionError> {
         if self.lane.is_stopped() {
             // The session ends: earlier replies delete nothing any more.
             return Err(SessionError::Internal);
         }
-        let Place { path: directory, at_source, .. } = &question.place;
+        let PruneDirectory { path: directory, at_source, .. } = &question.place;
         let at_source = std::slice::from_ref(at_source);
-        let target = Target { held: question.held.as_fd(), directory, name, at_source };
-        if self.pass == Pass::Count {
+        let target = RemovalTarget { held: question.held.as_fd(), directory, name, at_source };
+        if self.pass == PrunePass::Count {
             let count = self.removal.count(target);
             // The name itself was counted when it was listed.
             self.entry_count += (count.going + count.staying).saturating_sub(1);
@@ -348,7 +356,7 @@ impl<'a> Pruner<'a> {
             assert!(self.going_count <= self.entry_count, "what goes was counted before");
             return Ok(());
         }
-        Deleter::new(self.lane, self.removal).remove(target)
+        NameDeleter::new(self.lane, self.removal).remove(target)
     }
 
     fn tell_stayed(&self) -> Result<(), SessionError> {
@@ -366,7 +374,7 @@ impl<'a> Pruner<'a> {
 }
 
 /// Destinations where a deletion is most likely a mistake: the root directory, and the user's home directory.
-fn where_nothing_goes(root: &Root) -> Option<&'static str> {
+fn where_nothing_goes(root: &RootDirectory) -> Option<&'static str> {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     if is_at(root, Path::new("/")) {
         return Some("the root directory");
@@ -374,6 +382,6 @@ fn where_nothing_goes(root: &Root) -> Option<&'static str> {
     home.is_some_and(|home| is_at(root, &home)).then_some("the home directory")
 }
 
-fn is_at(root: &Root, path: &Path) -> bool {
-    Root::open(path).is_ok_and(|other| other.identity() == root.identity())
+fn is_at(root: &RootDirectory, path: &Path) -> bool {
+    RootDirectory::open(path).is_ok_and(|other| other.identity() == root.identity())
 }

@@ -6,14 +6,14 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use carrack_journal::{Batch, Journal};
+use carrack_journal::{Journal, RecordBatch};
 use carrack_model::RelPath;
 use carrack_storage::keep_times;
 
 use crate::error::SessionError;
 
 /// The recorder of a transfer.
-pub(super) struct Recorder {
+pub(super) struct JournalRecorder {
     /// `None` if no journal is kept; data is made durable nevertheless.
     journal: Option<Journal>,
     /// For messages.
@@ -23,11 +23,11 @@ pub(super) struct Recorder {
     next_number: AtomicU64,
 }
 
-impl Recorder {
+impl JournalRecorder {
     /// Creates the recorder for a journal with its path, if one is kept.
-    pub(super) fn new(journal: Option<(Journal, String)>) -> Recorder {
+    pub(super) fn new(journal: Option<(Journal, String)>) -> JournalRecorder {
         let (journal, path) = journal.unzip();
-        Recorder {
+        JournalRecorder {
             journal,
             path: path.unwrap_or_default(),
             has_recorded: AtomicBool::new(false),
@@ -54,7 +54,7 @@ impl Recorder {
     }
 
     /// Appends records of data that is durable, or need not be.
-    pub(super) fn append(&self, batch: &Batch, is_synced: bool) -> Result<(), SessionError> {
+    pub(super) fn append(&self, batch: &RecordBatch, is_synced: bool) -> Result<(), SessionError> {
         assert!(!batch.is_empty(), "a group without records appends nothing");
         let Some(journal) = &self.journal else { return Ok(()) };
         self.has_recorded.store(true, Relaxed);
@@ -63,7 +63,7 @@ impl Recorder {
 
     /// Records a directory's mode, which is about to be changed. The record is durable at the return.
     pub(super) fn record_mode(&self, path: &RelPath, mode: u32) -> Result<(), SessionError> {
-        let mut batch = Batch::new();
+        let mut batch = RecordBatch::new();
         batch.mode(path, mode);
         let Some(journal) = &self.journal else { return Ok(()) };
         journal.append(&batch, true).map_err(SessionError::journal(&self.path))
@@ -72,7 +72,7 @@ impl Recorder {
     /// Records that the modes of all directories are restored. If the journal fails, the next session checks
     /// the modes.
     pub(super) fn record_modes_restored(&self) {
-        let mut batch = Batch::new();
+        let mut batch = RecordBatch::new();
         batch.modes_restored();
         if let Some(journal) = &self.journal {
             let _ = journal.append(&batch, false);
@@ -97,9 +97,9 @@ mod tests {
 
     #[test]
     fn without_a_journal_numbers_differ_and_nothing_is_recorded() {
-        let recorder = Recorder::new(None);
+        let recorder = JournalRecorder::new(None);
         assert_ne!(recorder.next_number(), recorder.next_number());
-        let mut batch = Batch::new();
+        let mut batch = RecordBatch::new();
         batch.done(1);
         recorder.append(&batch, true).unwrap();
         recorder.record_mode(&RelPath::root(), 0o500).unwrap();

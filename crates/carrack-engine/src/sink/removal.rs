@@ -10,19 +10,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use carrack_journal::id_of_file_name;
-use carrack_model::{Deletion, RelPath, Selection, Sync};
-use carrack_storage::{Filter, RemovalCount, RemovalStep, ScratchNames, count_in};
+use carrack_model::{DeletionRules, RelPath, ScanSelection, SyncRules};
+use carrack_storage::{RemovalCount, RemovalStep, ScanFilter, ScratchNames, count_in};
 
 use super::backup::{self, BackupPlace, TRASH};
 use crate::error::SessionError;
 
 /// The rules of deletion in a sync, and its counts.
-pub(super) struct Removal {
+pub(super) struct SyncRemoval {
     /// Names of carrack's own files.
     scratch: Arc<ScratchNames>,
     /// The values of `--delete`, if it was given.
-    deletion: Option<Deletion>,
-    filter: Option<Filter>,
+    deletion: Option<DeletionRules>,
+    filter: Option<ScanFilter>,
     backup: Option<BackupPlace>,
     /// Entries that may still be deleted.
     left: AtomicU64,
@@ -34,7 +34,7 @@ pub(super) struct Removal {
 
 /// A name in a directory of the destination.
 #[derive(Clone, Copy)]
-pub(super) struct Target<'a> {
+pub(super) struct RemovalTarget<'a> {
     /// Its descriptor.
     pub(super) held: BorrowedFd<'a>,
     /// Its path beneath the destination.
@@ -44,16 +44,16 @@ pub(super) struct Target<'a> {
     pub(super) at_source: &'a [RelPath],
 }
 
-impl Removal {
+impl SyncRemoval {
     pub(super) fn new(
-        sync: &Sync,
-        selection: &Selection,
+        sync: &SyncRules,
+        selection: &ScanSelection,
         scratch: Arc<ScratchNames>,
-    ) -> Result<Removal, SessionError> {
-        let filter = Filter::new(selection);
+    ) -> Result<SyncRemoval, SessionError> {
+        let filter = ScanFilter::new(selection);
         let deletion = sync.deletion.clone();
         let backup = deletion.as_ref().and_then(|deletion| deletion.backup.as_ref());
-        Ok(Removal {
+        Ok(SyncRemoval {
             scratch,
             filter: filter.map_err(|error| SessionError::refused(error.to_string(), ""))?,
             backup: backup.map(BackupPlace::new).transpose()?,
@@ -125,19 +125,19 @@ impl Removal {
     }
 
     /// Counts the entries beneath a name that would be deleted, and those that would stay.
-    pub(super) fn count(&self, target: Target<'_>) -> RemovalCount {
+    pub(super) fn count(&self, target: RemovalTarget<'_>) -> RemovalCount {
         count_in((target.held, target.name), self.crosses_mounts(), &|step, beneath| {
             self.is_spared_beneath(target, step, beneath)
         })
     }
 
     /// Returns true if a directory stays with everything in it.
-    pub(super) fn spares_whole(&self, target: Target<'_>) -> bool {
+    pub(super) fn spares_whole(&self, target: RemovalTarget<'_>) -> bool {
         self.is_spared_beneath(target, RemovalStep::Enter, target.name)
     }
 
     /// Returns true if an entry beneath a deleted name stays; counts the entry otherwise.
-    pub(super) fn spares(&self, target: Target<'_>, step: RemovalStep, beneath: &[u8]) -> bool {
+    pub(super) fn spares(&self, target: RemovalTarget<'_>, step: RemovalStep, beneath: &[u8]) -> bool {
         if self.is_spared_beneath(target, step, beneath) {
             return true;
         }
@@ -158,7 +158,7 @@ impl Removal {
         may_go
     }
 
-    fn is_spared_beneath(&self, target: Target<'_>, step: RemovalStep, beneath: &[u8]) -> bool {
+    fn is_spared_beneath(&self, target: RemovalTarget<'_>, step: RemovalStep, beneath: &[u8]) -> bool {
         let (above, name) = match beneath.iter().rposition(|&byte| byte == b'/') {
             Some(slash) => (&beneath[..slash], &beneath[slash + 1..]),
             None => (&b""[..], beneath),
@@ -185,10 +185,13 @@ mod tests {
         RelPath::new(bytes).unwrap()
     }
 
-    fn removal(most: Option<u64>) -> Removal {
-        let sync = Sync { deletion: Some(Deletion { most, ..Deletion::default() }), ..Sync::default() };
+    fn removal(most: Option<u64>) -> SyncRemoval {
+        let sync = SyncRules {
+            deletion: Some(DeletionRules { most, ..DeletionRules::default() }),
+            ..SyncRules::default()
+        };
         let scratch = Arc::new(ScratchNames::new(Some(1)).unwrap());
-        Removal::new(&sync, &Selection::default(), scratch).unwrap()
+        SyncRemoval::new(&sync, &ScanSelection::default(), scratch).unwrap()
     }
 
     #[test]

@@ -1,25 +1,25 @@
 //! One large file at the sink: announced by the comm thread, created by the I/O thread that has its first
 //! object, written by many threads, and renamed when it is complete.
 //!
-//! Its parts own the values that change: [`super::line`] the turns to write, [`super::integrity`] digest and
+//! Its parts own the values that change: [`super::combining_queue`] the turns to write, [`super::integrity`] digest and
 //! damage, [`super::byte_counts`] the counts.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use carrack_journal::{DigestError, Partial, Subtree};
-use carrack_layout::Stripe;
+use carrack_journal::{DigestError, HashSubtree, PartialFile};
+use carrack_layout::RequestedLayout;
 use carrack_model::{ByteRange, Entry, FileId, PartialRange, RelPath, StripeChoice, TargetId};
 use carrack_plan::Layout;
 use carrack_storage::{GrowingFile, SinkError};
-use carrack_transport::Incoming;
+use carrack_transport::IncomingObject;
 use carrack_wire::decode_section;
-use carrack_wire::message::{Coming, OpenFile, Stripes};
+use carrack_wire::message::{OpenFileMessage, SentRanges, StripeCounts};
 
 use super::byte_counts::ByteCounts;
-use super::integrity::Integrity;
-use super::line::Line;
-use super::portion::Portion;
+use super::combining_queue::CombiningQueue;
+use super::file_portion::FilePortion;
+use super::integrity::FileIntegrity;
 use super::storage::stripe_for;
 use crate::check::xxh3;
 use crate::error::SessionError;
@@ -41,19 +41,23 @@ impl FileRecord {
 }
 
 /// An object that passed its check.
-pub(super) struct Checked {
-    incoming: Incoming,
+pub(super) struct CheckedObject {
+    incoming: IncomingObject,
     /// Its range in the file. The file's table may follow the contents.
     range: ByteRange,
-    subtrees: Vec<Subtree>,
+    subtrees: Vec<HashSubtree>,
 }
 
-impl Checked {
+impl CheckedObject {
     /// Creates an object with its range in the file, and its subtrees of the digest.
-    pub(super) fn new(incoming: Incoming, range: ByteRange, subtrees: Vec<Subtree>) -> Checked {
+    pub(super) fn new(
+        incoming: IncomingObject,
+        range: ByteRange,
+        subtrees: Vec<HashSubtree>,
+    ) -> CheckedObject {
         let len = incoming.body().len() as u64;
         assert!(range.len <= len, "an object's contents lie in its slot");
-        Checked { incoming, range, subtrees }
+        CheckedObject { incoming, range, subtrees }
     }
 
     pub(super) fn content(&self) -> &[u8] {
@@ -64,7 +68,7 @@ impl Checked {
         self.range
     }
 
-    pub(super) fn subtrees(&self) -> &[Subtree] {
+    pub(super) fn subtrees(&self) -> &[HashSubtree] {
         &self.subtrees
     }
 
@@ -83,14 +87,14 @@ pub(super) struct SinkFile {
     pub(super) record: Arc<FileRecord>,
     pub(super) entry: Entry,
     /// Its striping at the source.
-    stripes: Option<Stripes>,
+    stripes: Option<StripeCounts>,
     /// The ranges that arrive in this session.
-    pub(super) portion: Portion,
+    pub(super) portion: FilePortion,
     growing: OnceLock<Result<GrowingFile, SinkError>>,
     layout: OnceLock<Arc<dyn Layout>>,
     /// Objects that are left to a writing thread.
-    pub(super) line: Line<Checked>,
-    pub(super) integrity: Integrity,
+    pub(super) line: CombiningQueue<CheckedObject>,
+    pub(super) integrity: FileIntegrity,
     pub(super) bytes: ByteCounts,
 }
 
@@ -98,7 +102,7 @@ impl SinkFile {
     /// Creates the file from the table of an open-file message; `part` is the range of a partial transfer.
     /// Touches no storage.
     pub(super) fn announced(
-        message: &OpenFile,
+        message: &OpenFileMessage,
         number: u64,
         part: Option<PartialRange>,
     ) -> Result<SinkFile, SessionError> {
@@ -109,7 +113,7 @@ impl SinkFile {
         if entry.size() == 0 || entry.extras.as_ref().is_some_and(|extras| extras.same_as.is_some()) {
             return Err(SessionError::Protocol("an empty file or a link announced as a large file".into()));
         }
-        let portion = Portion::announced(message, entry.size(), part)?;
+        let portion = FilePortion::announced(message, entry.size(), part)?;
         let is_plain = message.coming.is_none() && !message.goes_on && portion.is_everything();
         if FileId(message.id).is_by_itself() && !is_plain {
             return Err(SessionError::Protocol("a file by itself of which not all comes".into()));
@@ -126,15 +130,15 @@ impl SinkFile {
             portion,
             growing: OnceLock::new(),
             layout: OnceLock::new(),
-            line: Line::default(),
-            integrity: Integrity::new(entry.size()),
+            line: CombiningQueue::default(),
+            integrity: FileIntegrity::new(entry.size()),
             bytes: ByteCounts::new(entry.size()),
             entry,
         })
     }
 
     /// Resumes the file with the record of an earlier session.
-    pub(super) fn going_on(mut self, past: Partial) -> Result<SinkFile, DigestError> {
+    pub(super) fn going_on(mut self, past: PartialFile) -> Result<SinkFile, DigestError> {
         assert!(self.growing.get().is_none(), "what is held of a file is known before it is created");
         self.integrity.add_subtrees(&past.subtrees)?;
         self.number = past.number;
@@ -144,7 +148,7 @@ impl SinkFile {
     }
 
     /// Sets the ranges that arrive in this session, as several sessions carry the transfer.
-    pub(super) fn sharing(mut self, coming: Option<&Coming>) -> Result<SinkFile, SessionError> {
+    pub(super) fn sharing(mut self, coming: Option<&SentRanges>) -> Result<SinkFile, SessionError> {
         assert!(self.growing.get().is_none(), "the ranges of a file are known before it is created");
         coming.map_or(Ok(()), |coming| self.portion.share(coming))?;
         Ok(self)
@@ -157,7 +161,7 @@ impl SinkFile {
     }
 
     /// Returns its intended striping.
-    pub(super) fn stripe(&self, choice: &StripeChoice) -> Stripe {
+    pub(super) fn stripe(&self, choice: &StripeChoice) -> RequestedLayout {
         stripe_for(choice, self.stripes.as_ref(), self.entry.size())
     }
 
@@ -237,15 +241,15 @@ pub(super) mod tests {
     use super::*;
 
     /// An open-file message of the file `d/f` of `size` bytes.
-    pub(in crate::sink) fn message(id: u64, size: u64) -> OpenFile {
+    pub(in crate::sink) fn message(id: u64, size: u64) -> OpenFileMessage {
         let mut table = Vec::new();
         TableWriter::new(&mut table).section(&RelPath::new(b"d").unwrap(), None);
         TableWriter::new(&mut table).regular(b"f", size, &Metadata::default(), 0, None);
-        OpenFile { id, table, ..OpenFile::default() }
+        OpenFileMessage { id, table, ..OpenFileMessage::default() }
     }
 
     /// An object of a file.
-    pub(in crate::sink) fn incoming(pool: &SlotPool, file: u64, range: ByteRange) -> Incoming {
+    pub(in crate::sink) fn incoming(pool: &SlotPool, file: u64, range: ByteRange) -> IncomingObject {
         let header = FrameHeader {
             kind: FrameKind::Object,
             body_len: range.len as u32,
@@ -256,7 +260,7 @@ pub(super) mod tests {
             lane: 0,
             check: [0; 32],
         };
-        Incoming { header, slot: pool.lease().unwrap() }
+        IncomingObject { header, slot: pool.lease().unwrap() }
     }
 
     #[test]
@@ -265,12 +269,12 @@ pub(super) mod tests {
         let file = SinkFile::announced(&message(id, 100), 1, None).unwrap();
         assert!(file.is_by_itself() && !file.is_begun() && file.grown().is_none());
         assert_eq!(file.directory(), &RelPath::new(b"d").unwrap());
-        let goes_on = OpenFile { goes_on: true, ..message(id, 100) };
-        let has_holes = OpenFile { holes: vec![10, 20], ..message(id, 100) };
-        let is_shared = OpenFile { coming: Some(Coming::default()), ..message(id, 100) };
+        let goes_on = OpenFileMessage { goes_on: true, ..message(id, 100) };
+        let has_holes = OpenFileMessage { holes: vec![10, 20], ..message(id, 100) };
+        let is_shared = OpenFileMessage { coming: Some(SentRanges::default()), ..message(id, 100) };
         for partial in [&goes_on, &has_holes, &is_shared] {
             assert!(SinkFile::announced(partial, 1, None).is_err());
-            assert!(SinkFile::announced(&OpenFile { id: 1, ..partial.clone() }, 1, None).is_ok());
+            assert!(SinkFile::announced(&OpenFileMessage { id: 1, ..partial.clone() }, 1, None).is_ok());
         }
         assert!(SinkFile::announced(&message(1, 0), 1, None).is_err(), "an empty file is no large file");
     }
@@ -293,7 +297,7 @@ pub(super) mod tests {
     fn the_table_behind_an_object_is_no_content() {
         let pool = SlotPool::new(1 << 16, 4096).unwrap();
         let object = incoming(&pool, 1, ByteRange::new(0, 100));
-        let checked = Checked::new(object, ByteRange::new(0, 60), Vec::new());
+        let checked = CheckedObject::new(object, ByteRange::new(0, 60), Vec::new());
         assert_eq!((checked.content().len(), checked.object()), (60, 1));
     }
 }

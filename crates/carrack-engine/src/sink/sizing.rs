@@ -1,18 +1,18 @@
 //! Numbers of a sink's lanes, data connections and threads, and their limits.
 
-use carrack_layout::Medium;
-use carrack_model::{Scheduling, TransferSpec};
+use carrack_layout::StorageMedium;
+use carrack_model::{SchedulingOptions, TransferSpec};
 use carrack_transport::StreamCount;
 
 use super::storage::SinkStorage;
-use crate::settings::{Limits, Settings};
+use crate::settings::{EndRateLimits, EndSettings};
 
 /// Counts are those of all lanes together unless stated otherwise.
 pub(super) struct SinkSizing {
     /// The scheduling of one lane.
-    pub(super) scheduling: Scheduling,
+    pub(super) scheduling: SchedulingOptions,
     /// The limits of all lanes together.
-    pub(super) limits: Limits,
+    pub(super) limits: EndRateLimits,
     pub(super) lane_count: usize,
     /// I/O threads that the storage can use.
     pub(super) io_threads: usize,
@@ -32,7 +32,7 @@ pub(super) struct SinkSizing {
 impl SinkSizing {
     pub(super) fn new(
         spec: &TransferSpec,
-        settings: &Settings,
+        settings: &EndSettings,
         storage: &SinkStorage,
         lane_count: usize,
     ) -> SinkSizing {
@@ -48,7 +48,7 @@ impl SinkSizing {
             io_threads,
             io_threads_most,
             streams: StreamCount::new(spec.streams, lane_count as u16, settings.tunes),
-            writes_in_turn: storage.own().own_target().medium != Medium::Network,
+            writes_in_turn: storage.own().own_target().medium != StorageMedium::Network,
             is_sorting,
         }
     }

@@ -4,13 +4,13 @@
 use carrack_machine::Slot;
 use carrack_model::{ObjectId, TargetId};
 use carrack_plan::SpillVerdict;
-use carrack_transport::Incoming;
+use carrack_transport::IncomingObject;
 use carrack_wire::FrameHeader;
 
-use super::answers::Answer;
-use super::lane::Lane;
+use super::answers::ObjectOutcome;
+use super::lane::SinkLane;
 use crate::error::SessionError;
-use crate::spill::{Moved, STAGING_SLOTS, SpillSide};
+use crate::spill::{STAGING_SLOTS, SpillFlow, SpillSide};
 
 /// The credits are used up if less than this part of them is with the source: some are always on the way
 /// there.
@@ -24,10 +24,10 @@ const KEPT_PART: usize = 4;
 /// others.
 const BACK_AT_A_TIME: usize = STAGING_SLOTS / 2;
 
-impl SpillSide for Lane<'_> {
+impl SpillSide for SinkLane<'_> {
     type Place = TargetId;
 
-    fn moved(&self) -> Moved {
+    fn moved(&self) -> SpillFlow {
         self.queue.moved()
     }
 
@@ -43,17 +43,17 @@ impl SpillSide for Lane<'_> {
         let taken = self.queue.take_youngest(kept, |incoming| {
             fit(&incoming.header) && !self.spills.iter().any(|spill| spill.has_brought_back(&incoming.slot))
         });
-        let (target, Incoming { header, slot }) = taken?;
+        let (target, IncomingObject { header, slot }) = taken?;
         Some((target, header, slot))
     }
 
     fn put_back(&self, place: TargetId, header: FrameHeader, slot: Slot) {
-        self.queue.put_back(place, Incoming { header, slot });
+        self.queue.put_back(place, IncomingObject { header, slot });
     }
 
     /// The source gets its credit back.
     fn set_aside(&self, _place: TargetId, object: ObjectId) {
-        self.answer(object.0, Answer::SetAside);
+        self.answer(object.0, ObjectOutcome::SetAside);
     }
 
     fn has_room(&self, place: TargetId) -> bool {
@@ -63,12 +63,12 @@ impl SpillSide for Lane<'_> {
     fn departs(&self, _place: TargetId) {}
 
     fn bring_back(&self, place: TargetId, header: FrameHeader, slot: Slot) -> Result<(), SessionError> {
-        self.queue.bring_back(place, Incoming { header, slot });
+        self.queue.bring_back(place, IncomingObject { header, slot });
         Ok(())
     }
 
     fn lost(&self, object: ObjectId) {
-        self.answer(object.0, Answer::Corrupt);
+        self.answer(object.0, ObjectOutcome::Corrupt);
     }
 
     fn opened(&self, _is_open: bool) {}

@@ -4,18 +4,21 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use carrack_layout::{ComponentGeometry, FileSystem, FileSystems, Geometry, Medium, Pattern, Stripe};
+use carrack_layout::{
+    ComponentGeometry, FileSystems, MountedFileSystem, RequestedLayout, StorageMedium, StripeGeometry,
+    StripePattern,
+};
 use carrack_model::{SinkIo, StripeChoice};
-use carrack_storage::{Base, GrowingSpec, WriteIo};
-use carrack_wire::message::Stripes;
+use carrack_storage::{GrowingSpec, PathBase, WriteIo};
+use carrack_wire::message::StripeCounts;
 
 use crate::error::SessionError;
-use crate::settings::{Settings, depth_of};
+use crate::settings::{EndSettings, depth_of};
 
 /// The storage beneath a destination.
 pub(crate) struct SinkStorage {
     file_systems: FileSystems,
-    own: Arc<FileSystem>,
+    own: Arc<MountedFileSystem>,
     io: SinkIo,
     has_targets: bool,
     /// Disks and servers mounted beneath the destination.
@@ -29,17 +32,17 @@ pub(crate) struct SinkStorage {
 impl SinkStorage {
     /// Examines the directory that holds the destination or, if `is_destination`, is the destination.
     pub(crate) fn look(
-        base: &Base,
+        base: &PathBase,
         directory: BorrowedFd<'_>,
         is_destination: bool,
-        settings: &Settings,
+        settings: &EndSettings,
     ) -> Result<SinkStorage, SessionError> {
         let file_systems = settings.file_systems(base)?;
         let looking = SessionError::local("looking at the destination's storage");
         let own = file_systems.of(directory).map_err(looking)?;
         let mounts = if is_destination { file_systems.mounts_beneath(directory) } else { 0 };
         // Objects that may lie on flash must wait in queues; memory never makes an object wait.
-        let is_spilling = !settings.spill.sink.is_empty() && own.own_target().medium != Medium::Memory;
+        let is_spilling = !settings.spill.sink.is_empty() && own.own_target().medium != StorageMedium::Memory;
         let has_targets = own.has_layouts() || mounts > 0 || settings.holds_back() || is_spilling;
         let (io_told, refusal_told) = Default::default();
         Ok(SinkStorage {
@@ -70,7 +73,7 @@ impl SinkStorage {
     }
 
     /// The file system of the destination itself.
-    pub(crate) fn own(&self) -> &FileSystem {
+    pub(crate) fn own(&self) -> &MountedFileSystem {
         &self.own
     }
 
@@ -82,9 +85,9 @@ impl SinkStorage {
     /// The specification of a file on `file_system`.
     pub(crate) fn growing<'a>(
         &self,
-        file_system: &'a FileSystem,
+        file_system: &'a MountedFileSystem,
         size: u64,
-        stripe: &'a Stripe,
+        stripe: &'a RequestedLayout,
     ) -> GrowingSpec<'a> {
         assert!(size > 0, "an empty file is no large file");
         GrowingSpec { size, file_system, stripe, io: self.io(file_system), part_offset: None }
@@ -93,14 +96,14 @@ impl SinkStorage {
     /// Returns the I/O method. With several targets a write must take the storage's service time, by which
     /// targets are chosen. Local file systems take direct writes well; on others these may be many times
     /// slower than their clients' writes through the page cache.
-    fn io(&self, file_system: &FileSystem) -> WriteIo {
+    fn io(&self, file_system: &MountedFileSystem) -> WriteIo {
         let medium = file_system.own_target().medium;
         match self.io {
             SinkIo::Buffered => WriteIo::Cached,
             SinkIo::Direct => WriteIo::Direct,
             SinkIo::Writeback => WriteIo::Writeback,
-            SinkIo::Auto if !self.has_targets || medium == Medium::Memory => WriteIo::Cached,
-            SinkIo::Auto if medium == Medium::Device => WriteIo::Direct,
+            SinkIo::Auto if !self.has_targets || medium == StorageMedium::Memory => WriteIo::Cached,
+            SinkIo::Auto if medium == StorageMedium::Device => WriteIo::Direct,
             SinkIo::Auto => WriteIo::Writeback,
         }
     }
@@ -121,10 +124,14 @@ impl SinkStorage {
 }
 
 /// Returns the striping of a file of `size` bytes; `at_source` is its striping at the source.
-pub(crate) fn stripe_for(choice: &StripeChoice, at_source: Option<&Stripes>, size: u64) -> Stripe {
+pub(crate) fn stripe_for(
+    choice: &StripeChoice,
+    at_source: Option<&StripeCounts>,
+    size: u64,
+) -> RequestedLayout {
     match (choice, at_source) {
-        (StripeChoice::Default, _) | (StripeChoice::Preserve, None) => Stripe::Default,
-        (StripeChoice::Preserve, Some(stripes)) => Stripe::Like(Geometry {
+        (StripeChoice::Default, _) | (StripeChoice::Preserve, None) => RequestedLayout::Default,
+        (StripeChoice::Preserve, Some(stripes)) => RequestedLayout::Like(StripeGeometry {
             components: vec![ComponentGeometry {
                 start: 0,
                 end: u64::MAX,
@@ -132,12 +139,12 @@ pub(crate) fn stripe_for(choice: &StripeChoice, at_source: Option<&Stripes>, siz
                 stripe_count: stripes.count,
                 // A pool of one file system does not exist in another.
                 pool: None,
-                pattern: Pattern::Striped,
+                pattern: StripePattern::Striped,
             }],
             mirrors: 1,
         }),
-        (StripeChoice::Auto, _) => Stripe::Auto { file_bytes: size },
-        (StripeChoice::Fixed { count, stripe_bytes, pool }, _) => Stripe::Fixed {
+        (StripeChoice::Auto, _) => RequestedLayout::Auto { file_bytes: size },
+        (StripeChoice::Fixed { count, stripe_bytes, pool }, _) => RequestedLayout::Fixed {
             count: *count,
             stripe_bytes: (*stripe_bytes > 0).then_some(*stripe_bytes),
             pool: (!pool.is_empty()).then(|| pool.clone()),

@@ -7,8 +7,10 @@
 
 use std::os::fd::BorrowedFd;
 
-use carrack_model::{Metadata, Sync};
-use carrack_storage::{Dress, Present, SinkError, digest_of, dress_file, dress_special, look_at};
+use carrack_model::{Metadata, SyncRules};
+use carrack_storage::{
+    CompletedMetadata, ExistingEntry, SinkError, digest_of, dress_file, dress_special, look_at,
+};
 use carrack_wire::TableEntry;
 
 use super::attributes::SPECIAL_MODES;
@@ -16,7 +18,7 @@ use super::context::SinkContext;
 
 /// The verdict on an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum SyncVerdict {
     Wanted,
     /// The existing entry stays, or no entry is created.
     Left,
@@ -24,40 +26,41 @@ pub(super) enum Wish {
 
 /// Compares entries with those of the destination.
 #[derive(Clone, Copy)]
-pub(super) struct Comparison<'a> {
+pub(super) struct SyncComparison<'a> {
     sink: &'a SinkContext<'a>,
-    sync: &'a Sync,
+    sync: &'a SyncRules,
 }
 
-impl<'a> Comparison<'a> {
-    pub(super) fn new(sink: &'a SinkContext<'a>, sync: &'a Sync) -> Comparison<'a> {
-        Comparison { sink, sync }
+impl<'a> SyncComparison<'a> {
+    pub(super) fn new(sink: &'a SinkContext<'a>, sync: &'a SyncRules) -> SyncComparison<'a> {
+        SyncComparison { sink, sync }
     }
 
     /// Judges an entry of the directory `held`.
-    pub(super) fn compare(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>) -> Wish {
+    pub(super) fn compare(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>) -> SyncVerdict {
         let sync = self.sync;
         // An entry that can't be examined fails when it is written.
-        let Ok(present) = look_at(held, entry.name) else { return Wish::Wanted };
+        let Ok(present) = look_at(held, entry.name) else { return SyncVerdict::Wanted };
         match present {
-            None if sync.existing => Wish::Left,
-            None => Wish::Wanted,
-            Some(_) if sync.ignore_existing => Wish::Left,
-            Some(_) if is_another_name(entry) => Wish::Wanted,
-            Some(Present::File { size, metadata, owner }) if entry.is_regular() => {
+            None if sync.existing => SyncVerdict::Left,
+            None => SyncVerdict::Wanted,
+            Some(_) if sync.ignore_existing => SyncVerdict::Left,
+            Some(_) if is_another_name(entry) => SyncVerdict::Wanted,
+            Some(ExistingEntry::File { size, metadata, owner }) if entry.is_regular() => {
                 self.compare_file(held, entry, (size, metadata, owner))
             }
-            Some(Present::Symlink { target, mtime, owner })
+            Some(ExistingEntry::Symlink { target, mtime, owner })
                 if entry.symlink_target == Some(&*target)
                     && self.sink.attributes.times.is_same_link(entry.metadata.mtime, mtime, held) =>
             {
                 self.complete_link(held, entry, owner)
             }
-            Some(Present::Special { special, metadata, owner }) if entry.special == Some(special) => self
-                .complete(held, entry, (metadata, owner), |dress| {
+            Some(ExistingEntry::Special { special, metadata, owner }) if entry.special == Some(special) => {
+                self.complete(held, entry, (metadata, owner), |dress| {
                     dress_special(held, entry.name, &special, dress)
-                }),
-            Some(_) => Wish::Wanted,
+                })
+            }
+            Some(_) => SyncVerdict::Wanted,
         }
     }
 
@@ -66,15 +69,15 @@ impl<'a> Comparison<'a> {
         held: BorrowedFd<'_>,
         entry: &TableEntry<'_>,
         (size, found, owner): (u64, Metadata, (u32, u32)),
-    ) -> Wish {
+    ) -> SyncVerdict {
         let sync = self.sync;
         if sync.update && found.mtime > entry.metadata.mtime && !self.has_time(held, entry, &found) {
-            return Wish::Left;
+            return SyncVerdict::Left;
         }
         let is_equal = size == entry.size
             && if sync.by_contents { has_contents(held, entry) } else { self.has_time(held, entry, &found) };
         if !is_equal {
-            return Wish::Wanted;
+            return SyncVerdict::Wanted;
         }
         self.complete(held, entry, (found, owner), |dress| dress_file(held, entry.name, &dress))
     }
@@ -89,22 +92,22 @@ impl<'a> Comparison<'a> {
         held: BorrowedFd<'_>,
         entry: &TableEntry<'_>,
         (found, owner): (Metadata, (u32, u32)),
-        dress: impl FnOnce(Dress<'_>) -> Result<(), SinkError>,
-    ) -> Wish {
+        dress: impl FnOnce(CompletedMetadata<'_>) -> Result<(), SinkError>,
+    ) -> SyncVerdict {
         let wanted = self.wanted(&found, owner, entry);
         let is_same =
             wanted.mode == found.mode && self.sink.attributes.times.is_same(wanted.mtime, found.mtime, held);
         if is_same && !self.lacks_extras(held, entry, owner) {
-            return Wish::Left;
+            return SyncVerdict::Left;
         }
         let extras = entry.extras.as_deref();
         // The mode of the existing entry stays, unless it would give its rights to another user.
         let is_owned = extras.is_some_and(|extras| extras.user.is_some() || extras.group.is_some());
         let lasting = if self.sink.attributes.keeper.policy().perms || is_owned { 0 } else { SPECIAL_MODES };
-        let lacking = Dress { lasting, ..self.sink.attributes.dress(&wanted, extras) };
+        let lacking = CompletedMetadata { lasting, ..self.sink.attributes.dress(&wanted, extras) };
         // Metadata that can't be set this way is set on a new entry; a dry run reports the entry as wanted.
         let is_set = !self.sink.spec.dry_run && dress(lacking).is_ok();
-        if is_set { Wish::Left } else { Wish::Wanted }
+        if is_set { SyncVerdict::Left } else { SyncVerdict::Wanted }
     }
 
     /// Returns the mode and time that the entry gets: those that are not kept stay as they are.
@@ -127,16 +130,16 @@ impl<'a> Comparison<'a> {
     }
 
     /// Completes the metadata of a link, of which only owner and attributes can differ.
-    fn complete_link(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>, owner: (u32, u32)) -> Wish {
+    fn complete_link(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>, owner: (u32, u32)) -> SyncVerdict {
         if self.lacks_extras(held, entry, owner)
             && let Some(extras) = entry.extras.as_deref()
         {
             if self.sink.spec.dry_run {
-                return Wish::Wanted;
+                return SyncVerdict::Wanted;
             }
             self.sink.attributes.keeper.dress_link(extras, held, entry.name, &self.sink.destination.scratch);
         }
-        Wish::Left
+        SyncVerdict::Left
     }
 
     /// Returns true if owner or attributes differ from those to set.

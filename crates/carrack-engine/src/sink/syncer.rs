@@ -7,45 +7,52 @@ use std::sync::Arc;
 
 use carrack_model::{FailureKind, RelPath, escape};
 use carrack_storage::{
-    Durable, Root, SinkError, device_of, read_back, sync_data, sync_directories, sync_file, sync_file_system,
+    RootDirectory, SinkError, SyncMethod, device_of, read_back, sync_data, sync_directories, sync_file,
+    sync_file_system,
 };
 
-use super::group::{Places, Written};
+use super::group::{PlacedNames, WrittenFile};
 use super::sink_file::SinkFile;
 use crate::error::SessionError;
 
 /// The file systems of a destination, and the way they are synced.
-pub(super) struct Syncer {
-    root: Arc<Root>,
+pub(super) struct FileSystemSyncer {
+    root: Arc<RootDirectory>,
     /// The root's directory, open for reading from the start, so that syncing it reports every write-back
     /// error since then. `None` if it can't be read (a drop box): then each file is synced separately.
     held: Option<OwnedFd>,
-    durable: Durable,
+    durable: SyncMethod,
     /// True if everything lies on the file system of the root.
     is_one_file_system: bool,
 }
 
 /// The part of small files that was made durable.
-pub(super) enum Synced {
+pub(super) enum SyncedPart {
     /// All of them, and the names too.
     FileSystems,
     /// Their contents, and not their directories.
     Contents,
 }
 
-impl Syncer {
-    pub(super) fn new(root: Arc<Root>, is_one_file_system: bool) -> Result<Syncer, SessionError> {
+impl FileSystemSyncer {
+    pub(super) fn new(
+        root: Arc<RootDirectory>,
+        is_one_file_system: bool,
+    ) -> Result<FileSystemSyncer, SessionError> {
         let held = root.open_directory(&RelPath::root()).ok();
-        let durable = match Durable::of(root.as_fd()).map_err(broken)? {
-            Durable::Together if held.is_none() => Durable::OneByOne,
+        let durable = match SyncMethod::of(root.as_fd()).map_err(broken)? {
+            SyncMethod::Together if held.is_none() => SyncMethod::OneByOne,
             durable => durable,
         };
-        assert!(durable != Durable::Together || held.is_some(), "a file system is synced by its directory");
-        Ok(Syncer { root, held, durable, is_one_file_system })
+        assert!(
+            durable != SyncMethod::Together || held.is_some(),
+            "a file system is synced by its directory"
+        );
+        Ok(FileSystemSyncer { root, held, durable, is_one_file_system })
     }
 
     /// The unit in which contents become durable at the destination.
-    pub(super) fn durable(&self) -> Durable {
+    pub(super) fn durable(&self) -> SyncMethod {
         self.durable
     }
 
@@ -55,7 +62,7 @@ impl Syncer {
     }
 
     /// Syncs the contents of a large file that has no final name yet.
-    pub(super) fn sync_large(&self, written: &Written) -> Result<(), SessionError> {
+    pub(super) fn sync_large(&self, written: &WrittenFile) -> Result<(), SessionError> {
         // A file with its final name was synced before.
         let open = written.file.as_ref().filter(|_| written.end.is_none());
         let Some((file, growing)) = open.and_then(|file| Some((file, file.grown()?))) else { return Ok(()) };
@@ -65,20 +72,20 @@ impl Syncer {
     /// Syncs small files; if they are few, one by one while `goes_on`.
     pub(super) fn sync_small(
         &self,
-        places: &Places,
+        places: &PlacedNames,
         goes_on: impl Fn() -> bool,
-    ) -> Result<Synced, SessionError> {
+    ) -> Result<SyncedPart, SessionError> {
         let synced = match (self.durable, &places.few) {
-            (Durable::Together, None) => self.sync_file_systems(places),
-            (Durable::Together, Some(few)) => {
+            (SyncMethod::Together, None) => self.sync_file_systems(places),
+            (SyncMethod::Together, Some(few)) => {
                 let wanted = few.iter().take_while(|_| goes_on());
                 let synced: Result<Vec<()>, SinkError> =
                     wanted.map(|(directory, name)| sync_file(&self.root, directory, name)).collect();
                 // A file that this user may not open is synced with the whole file system.
-                synced.map(|_| Synced::Contents).or_else(|_| self.sync_file_systems(places))
+                synced.map(|_| SyncedPart::Contents).or_else(|_| self.sync_file_systems(places))
             }
             // Each was synced before it got its name.
-            _ => Ok(Synced::Contents),
+            _ => Ok(SyncedPart::Contents),
         };
         synced.map_err(broken)
     }
@@ -100,10 +107,10 @@ impl Syncer {
         self.held.as_ref().map_or(Ok(()), |held| sync_file_system(held.as_fd()))
     }
 
-    fn sync_file_systems(&self, places: &Places) -> Result<Synced, SinkError> {
+    fn sync_file_systems(&self, places: &PlacedNames) -> Result<SyncedPart, SinkError> {
         self.sync_own()?;
         if self.is_one_file_system {
-            return Ok(Synced::FileSystems);
+            return Ok(SyncedPart::FileSystems);
         }
         let mut synced = vec![self.root.identity().dev];
         for path in &places.directories {
@@ -114,7 +121,7 @@ impl Syncer {
                 synced.push(dev);
             }
         }
-        Ok(Synced::FileSystems)
+        Ok(SyncedPart::FileSystems)
     }
 
     /// Reads a large file at `offset` from the storage. Returns the bytes read.
@@ -157,10 +164,10 @@ mod tests {
     #[test]
     fn small_files_and_their_names_are_synced() {
         let dir = tempfile::tempdir().unwrap();
-        let syncer = Syncer::new(Arc::new(Root::open(dir.path()).unwrap()), true).unwrap();
+        let syncer = FileSystemSyncer::new(Arc::new(RootDirectory::open(dir.path()).unwrap()), true).unwrap();
         assert!(syncer.held().is_some());
         std::fs::write(dir.path().join("f"), "contents").unwrap();
-        let mut places = Places::default();
+        let mut places = PlacedNames::default();
         places.enter(&RelPath::root());
         places.add_file(&RelPath::root(), b"f");
         syncer.sync_small(&places, || true).unwrap();

@@ -10,23 +10,23 @@ use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use carrack_layout::StorageTarget;
-use carrack_machine::{Attempt, Closed, Monitor};
-use carrack_model::{Scheduling, TargetId, TargetReport};
-use carrack_plan::{Feed, Service, TargetQueues, TargetState, policy};
-use carrack_transport::{Incoming, ReceiveEndpoint};
-use carrack_wire::message::{Knobs, Offer, Prune};
+use carrack_machine::{Monitor, MonitorClosed, WaitAttempt};
+use carrack_model::{SchedulingOptions, TargetId, TargetReport};
+use carrack_plan::{ArrivalMode, ServedRequest, TargetQueues, TargetState, policy};
+use carrack_transport::{IncomingObject, ReceiveEndpoint};
+use carrack_wire::message::{KnobsMessage, OfferMessage, PruneMessage};
 
 use super::sink_file::SinkFile;
 use super::sizing::SinkSizing;
 use super::storage::SinkStorage;
-use crate::gate::Gate;
 use crate::report::target_reports;
-use crate::settings::{Limits, depth_of_queue};
-use crate::sharing::{Member, Pass, Share};
-use crate::spill::Moved;
+use crate::settings::{EndRateLimits, depth_of_queue};
+use crate::sharing::{SessionShare, ShareMember, SharePass};
+use crate::spill::SpillFlow;
+use crate::thread_gate::ThreadGate;
 
 /// A task of an I/O thread.
-pub(super) enum Task {
+pub(super) enum WriteTask {
     /// A file was announced: create it, and send its layout.
     Create(Arc<SinkFile>),
     /// The file is complete: give it its name.
@@ -38,16 +38,16 @@ pub(super) enum Task {
     /// The source gave the file up: remove its temporary file.
     Discard(Arc<SinkFile>),
     /// The source offers these entries: reply with the wanted ones.
-    Offer(Offer),
+    Offer(OfferMessage),
     /// Everything is sent: delete entries that the source does not have.
-    Prune(Prune),
+    Prune(PruneMessage),
     /// Everything is written: set the directories' metadata.
     Finish {
         /// True if no entry failed: a later session has nothing to resume.
         is_complete: bool,
     },
     /// Check and write an object of the queue of its target.
-    Store(TargetId, Incoming),
+    Store(TargetId, IncomingObject),
     /// Drive a data connection that has data.
     Stream(Box<dyn ReceiveEndpoint>),
 }
@@ -55,9 +55,9 @@ pub(super) enum Task {
 /// Tasks and objects that wait for I/O threads.
 pub(super) struct WriteQueue {
     /// Shared with the meta-scheduler's client.
-    inbox: Arc<Monitor<Inbox>>,
+    inbox: Arc<Monitor<WriteQueueState>>,
     /// The I/O threads of the lane that are at work.
-    writers: Gate,
+    writers: ThreadGate,
     thread_count: usize,
     /// Data connections of this lane.
     stream_count: usize,
@@ -71,7 +71,7 @@ impl WriteQueue {
     pub(super) fn new(
         sizing: &SinkSizing,
         storage: &SinkStorage,
-        share: Option<&Share>,
+        share: Option<&SessionShare>,
         stream_count: usize,
     ) -> WriteQueue {
         let lane_count = sizing.lane_count;
@@ -80,7 +80,8 @@ impl WriteQueue {
         let most = sizing.io_threads_most.div_ceil(lane_count).max(wanted);
         let limits = sizing.limits.clone();
         let pass = share.map(|share| share.pass(wanted, limits.began));
-        let mut inbox = Inbox::new(sizing.scheduling, limits, wanted, sizing.is_sorting, pass.clone());
+        let mut inbox =
+            WriteQueueState::new(sizing.scheduling, limits, wanted, sizing.is_sorting, pass.clone());
         inbox.add_target(storage.own().own_target());
         let inbox = Arc::new(Monitor::new(inbox));
         if let Some(pass) = pass {
@@ -91,7 +92,7 @@ impl WriteQueue {
         assert!(writer_count <= thread_count, "the first writers are among the threads of the lane");
         WriteQueue {
             inbox,
-            writers: Gate::new(writer_count),
+            writers: ThreadGate::new(writer_count),
             thread_count,
             stream_count,
             queued_bytes: AtomicU64::new(0),
@@ -110,7 +111,7 @@ impl WriteQueue {
     }
 
     /// Applies the tuner's numbers of streams and writers of all lanes.
-    pub(super) fn turn(&self, sizing: &SinkSizing, knobs: Knobs) {
+    pub(super) fn turn(&self, sizing: &SinkSizing, knobs: KnobsMessage) {
         let streams = (knobs.streams as usize).div_ceil(sizing.lane_count).min(self.stream_count);
         let writers = (knobs.writers as usize).div_ceil(sizing.lane_count);
         let threads = sizing.threads_for(streams, writers);
@@ -127,23 +128,23 @@ impl WriteQueue {
 
     /// Waits for the next task. The caller reports its end by [`done`](Self::done), unless it is a
     /// connection.
-    pub(super) fn take(&self) -> Result<Task, Closed> {
-        self.inbox.take_timed(Inbox::take)
+    pub(super) fn take(&self) -> Result<WriteTask, MonitorClosed> {
+        self.inbox.take_timed(WriteQueueState::take)
     }
 
     /// Returns the next task for a thread that drives a connection, if there is one.
-    pub(super) fn take_beside_streams(&self) -> Option<Task> {
-        self.inbox.try_take(Inbox::take_beside_streams)
+    pub(super) fn take_beside_streams(&self) -> Option<WriteTask> {
+        self.inbox.try_take(WriteQueueState::take_beside_streams)
     }
 
     /// Ends a task other than a connection.
     pub(super) fn done(&self) {
-        self.inbox.release(Inbox::done);
+        self.inbox.release(WriteQueueState::done);
     }
 
     /// Adds the beginning or end of a file, or of more.
-    pub(super) fn push_end(&self, task: Task) {
-        let is_end = !matches!(task, Task::Store(..) | Task::Stream(_));
+    pub(super) fn push_end(&self, task: WriteTask) {
+        let is_end = !matches!(task, WriteTask::Store(..) | WriteTask::Stream(_));
         assert!(is_end, "objects and streams have queues of their own");
         self.inbox.release(|inbox| inbox.ends.push_back(task));
     }
@@ -154,14 +155,14 @@ impl WriteQueue {
     }
 
     /// Adds an object to the queue of its target.
-    pub(super) fn push_object(&self, target: TargetId, incoming: Incoming) {
+    pub(super) fn push_object(&self, target: TargetId, incoming: IncomingObject) {
         self.queued_bytes.fetch_add(incoming.header.body_len.into(), Relaxed);
         self.inbox.release(|inbox| inbox.push_object(target, incoming));
     }
 
     /// Ends an object of `bytes` bytes that was taken from this target's queue: it is stored, or will not be.
     /// The service time is passed if it is known.
-    pub(super) fn finished(&self, target: TargetId, service: Option<Service>, bytes: u64) {
+    pub(super) fn finished(&self, target: TargetId, service: Option<ServedRequest>, bytes: u64) {
         self.inbox.release(|inbox| inbox.finish_object(target, service));
         // Ordered, so that the queued bytes of all objects that are counted as stored are seen here.
         let stored = self.stored_bytes.fetch_add(bytes, AcqRel) + bytes;
@@ -169,7 +170,7 @@ impl WriteQueue {
     }
 
     /// Moves an object that was taken from the queue of `from` to that of another target.
-    pub(super) fn move_object(&self, from: TargetId, to: TargetId, incoming: Incoming) {
+    pub(super) fn move_object(&self, from: TargetId, to: TargetId, incoming: IncomingObject) {
         assert!(from != to, "an object that stays is not moved");
         self.inbox.release_many(2, |inbox| {
             inbox.finish_object(from, None);
@@ -179,7 +180,7 @@ impl WriteQueue {
     }
 
     /// Takes back the charge of an object from this target's queue, which will be queued once more.
-    pub(super) fn take_back(&self, target: TargetId, incoming: &Incoming) {
+    pub(super) fn take_back(&self, target: TargetId, incoming: &IncomingObject) {
         self.inbox.with(|inbox| inbox.take_back(target, incoming));
     }
 
@@ -188,18 +189,18 @@ impl WriteQueue {
     pub(super) fn take_youngest(
         &self,
         kept: usize,
-        fit: impl FnOnce(&Incoming) -> bool,
-    ) -> Option<(TargetId, Incoming)> {
+        fit: impl FnOnce(&IncomingObject) -> bool,
+    ) -> Option<(TargetId, IncomingObject)> {
         self.inbox.with(|inbox| inbox.objects.take_last(kept, fit))
     }
 
     /// Returns the object of [`take_youngest`](Self::take_youngest) to the end of its queue.
-    pub(super) fn put_back(&self, target: TargetId, incoming: Incoming) {
+    pub(super) fn put_back(&self, target: TargetId, incoming: IncomingObject) {
         self.inbox.release(|inbox| inbox.push_object(target, incoming));
     }
 
     /// Returns the object of [`take_youngest`](Self::take_youngest) to the head of its queue.
-    pub(super) fn bring_back(&self, target: TargetId, incoming: Incoming) {
+    pub(super) fn bring_back(&self, target: TargetId, incoming: IncomingObject) {
         let bytes = incoming.header.body_len.into();
         self.inbox.release(|inbox| inbox.objects.push_front(target, bytes, incoming));
     }
@@ -217,8 +218,8 @@ impl WriteQueue {
     }
 
     /// Bytes added to the queues of targets, and bytes stored from there.
-    pub(super) fn moved(&self) -> Moved {
-        Moved { came: self.queued_bytes.load(Relaxed), went: self.stored_bytes.load(Relaxed) }
+    pub(super) fn moved(&self) -> SpillFlow {
+        SpillFlow { came: self.queued_bytes.load(Relaxed), went: self.stored_bytes.load(Relaxed) }
     }
 
     /// Objects that wait or are being written.
@@ -255,9 +256,9 @@ impl WriteQueue {
 /// The order of tasks. Beginnings and ends of files are first, as they hold descriptors. If objects wait for
 /// their targets, connections are next: the threads that drive them only sort objects. Otherwise objects are
 /// next, as they hold slots.
-struct Inbox {
-    ends: VecDeque<Task>,
-    objects: TargetQueues<Incoming>,
+struct WriteQueueState {
+    ends: VecDeque<WriteTask>,
+    objects: TargetQueues<IncomingObject>,
     streams: VecDeque<Box<dyn ReceiveEndpoint>>,
     known: HashSet<TargetId>,
     streams_first: bool,
@@ -267,11 +268,11 @@ struct Inbox {
     storing_max: usize,
     in_flight_max: u32,
     /// The grants of the meta-scheduler, if targets are shared.
-    pass: Option<Pass>,
+    pass: Option<SharePass>,
     began: Instant,
 }
 
-impl Member for Monitor<Inbox> {
+impl ShareMember for Monitor<WriteQueueState> {
     fn states(&self) -> Vec<TargetState> {
         self.with(|inbox| inbox.objects.states().to_vec())
     }
@@ -281,18 +282,18 @@ impl Member for Monitor<Inbox> {
     }
 }
 
-impl Inbox {
+impl WriteQueueState {
     /// `is_sorting`: objects wait for their targets.
     fn new(
-        scheduling: Scheduling,
-        limits: Limits,
+        scheduling: SchedulingOptions,
+        limits: EndRateLimits,
         io_threads: usize,
         is_sorting: bool,
-        pass: Option<Pass>,
-    ) -> Inbox {
+        pass: Option<SharePass>,
+    ) -> WriteQueueState {
         let mut objects = TargetQueues::default();
         if is_sorting {
-            let chosen = policy(&scheduling.policy, io_threads, Feed::Arriving);
+            let chosen = policy(&scheduling.policy, io_threads, ArrivalMode::Arriving);
             objects = TargetQueues::new(match &pass {
                 Some(pass) => pass.guard(chosen),
                 None => chosen,
@@ -300,7 +301,7 @@ impl Inbox {
         }
         // A source obeys the rate limit of the session, unless it is a client that a daemon limits.
         objects.keep_to(limits.rates);
-        Inbox {
+        WriteQueueState {
             ends: VecDeque::new(),
             objects,
             streams: VecDeque::new(),
@@ -329,7 +330,7 @@ impl Inbox {
     }
 
     /// Takes the next task.
-    fn take(&mut self) -> Attempt<Task> {
+    fn take(&mut self) -> WaitAttempt<WriteTask> {
         let now = self.began.elapsed();
         let may_store = self.storing < self.storing_max;
         let end = if may_store { self.ends.pop_front() } else { None };
@@ -337,32 +338,35 @@ impl Inbox {
         let first = first.or_else(|| if may_store { self.take_object(now) } else { None });
         match first.or_else(|| self.take_stream()) {
             Some(task) => {
-                self.storing += usize::from(!matches!(task, Task::Stream(_)));
+                self.storing += usize::from(!matches!(task, WriteTask::Stream(_)));
                 assert!(
-                    self.storing <= self.storing_max || matches!(task, Task::Stream(_)),
+                    self.storing <= self.storing_max || matches!(task, WriteTask::Stream(_)),
                     "no more store than may"
                 );
-                Attempt::Done(task)
+                WaitAttempt::Done(task)
             }
-            None if !may_store => Attempt::NotYet,
-            None => self.objects.wake_at(now).map_or(Attempt::NotYet, |at| Attempt::Until(self.began + at)),
+            None if !may_store => WaitAttempt::NotYet,
+            None => self
+                .objects
+                .wake_at(now)
+                .map_or(WaitAttempt::NotYet, |at| WaitAttempt::Until(self.began + at)),
         }
     }
 
     /// Takes the next task for a thread that drives a connection.
-    fn take_beside_streams(&mut self) -> Option<Task> {
+    fn take_beside_streams(&mut self) -> Option<WriteTask> {
         let end = self.ends.pop_front();
         end.or_else(|| self.take_object(self.began.elapsed()))
     }
 
-    fn take_stream(&mut self) -> Option<Task> {
-        self.streams.pop_front().map(Task::Stream)
+    fn take_stream(&mut self) -> Option<WriteTask> {
+        self.streams.pop_front().map(WriteTask::Stream)
     }
 
-    fn take_object(&mut self, now: Duration) -> Option<Task> {
+    fn take_object(&mut self, now: Duration) -> Option<WriteTask> {
         let (target, incoming) = self.objects.take(now)?;
         self.objects.charge(target, incoming.header.body_len.into(), now);
-        Some(Task::Store(target, incoming))
+        Some(WriteTask::Store(target, incoming))
     }
 
     /// Ends a task other than a connection.
@@ -378,17 +382,17 @@ impl Inbox {
         }
     }
 
-    fn push_object(&mut self, target: TargetId, incoming: Incoming) {
+    fn push_object(&mut self, target: TargetId, incoming: IncomingObject) {
         self.objects.push(target, incoming.header.body_len.into(), incoming);
     }
 
     /// Ends an object that was taken, with its service time if known.
-    fn finish_object(&mut self, target: TargetId, service: Option<Service>) {
+    fn finish_object(&mut self, target: TargetId, service: Option<ServedRequest>) {
         self.objects.finished(target, service, self.began.elapsed());
     }
 
     /// Takes back the charge of an object from this target's queue, which will be queued once more.
-    fn take_back(&mut self, target: TargetId, incoming: &Incoming) {
+    fn take_back(&mut self, target: TargetId, incoming: &IncomingObject) {
         self.objects.uncharge(target, incoming.header.body_len.into());
     }
 }
@@ -406,20 +410,25 @@ mod tests {
 
     #[test]
     fn storage_that_stalls_holds_up_no_stream() {
-        let mut inbox =
-            Inbox::new(Scheduling::default(), crate::settings::Settings::default().limits(), 2, true, None);
-        (0..3).for_each(|number| inbox.ends.push_back(Task::Settle(number)));
-        assert!(matches!(inbox.take(), Attempt::Done(Task::Settle(0))));
-        assert!(matches!(inbox.take(), Attempt::Done(Task::Settle(1))));
-        assert!(matches!(inbox.take(), Attempt::NotYet), "as many as may be are busy");
+        let mut inbox = WriteQueueState::new(
+            SchedulingOptions::default(),
+            crate::settings::EndSettings::default().limits(),
+            2,
+            true,
+            None,
+        );
+        (0..3).for_each(|number| inbox.ends.push_back(WriteTask::Settle(number)));
+        assert!(matches!(inbox.take(), WaitAttempt::Done(WriteTask::Settle(0))));
+        assert!(matches!(inbox.take(), WaitAttempt::Done(WriteTask::Settle(1))));
+        assert!(matches!(inbox.take(), WaitAttempt::NotYet), "as many as may be are busy");
         let (_sender, receiver) = loopback_pair().unwrap();
         inbox.streams.push_back(Box::new(receiver));
-        assert!(matches!(inbox.take(), Attempt::Done(Task::Stream(_))));
+        assert!(matches!(inbox.take(), WaitAttempt::Done(WriteTask::Stream(_))));
         inbox.done();
-        assert!(matches!(inbox.take(), Attempt::Done(Task::Settle(2))));
-        inbox.ends.push_back(Task::Settle(3));
+        assert!(matches!(inbox.take(), WaitAttempt::Done(WriteTask::Settle(2))));
+        inbox.ends.push_back(WriteTask::Settle(3));
         inbox.set_writers(3);
-        assert!(matches!(inbox.take(), Attempt::Done(Task::Settle(3))));
+        assert!(matches!(inbox.take(), WaitAttempt::Done(WriteTask::Settle(3))));
     }
 
     const ONE: TargetId = TargetId(1);
@@ -428,10 +437,16 @@ mod tests {
 
     /// The queue of a lane with four I/O threads and two streams.
     fn queue() -> WriteQueue {
-        let limits = crate::settings::Settings::default().limits();
+        let limits = crate::settings::EndSettings::default().limits();
         WriteQueue {
-            inbox: Arc::new(Monitor::new(Inbox::new(Scheduling::default(), limits, 2, true, None))),
-            writers: Gate::new(4),
+            inbox: Arc::new(Monitor::new(WriteQueueState::new(
+                SchedulingOptions::default(),
+                limits,
+                2,
+                true,
+                None,
+            ))),
+            writers: ThreadGate::new(4),
             thread_count: 4,
             stream_count: 2,
             queued_bytes: AtomicU64::new(0),
@@ -439,15 +454,15 @@ mod tests {
         }
     }
 
-    fn object(pool: &SlotPool, number: u64) -> Incoming {
+    fn object(pool: &SlotPool, number: u64) -> IncomingObject {
         let mut object = incoming(pool, 1, ByteRange::new(number * BYTES, BYTES));
         object.header.object = ObjectId(number);
         object
     }
 
-    fn take_object(queue: &WriteQueue) -> (TargetId, Incoming) {
+    fn take_object(queue: &WriteQueue) -> (TargetId, IncomingObject) {
         match queue.take() {
-            Ok(Task::Store(target, incoming)) => (target, incoming),
+            Ok(WriteTask::Store(target, incoming)) => (target, incoming),
             _ => panic!("an object waits"),
         }
     }
@@ -465,7 +480,7 @@ mod tests {
         assert_eq!((target, incoming.header.object.0), (OTHER, 1));
         queue.finished(OTHER, None, BYTES);
         queue.done();
-        let Moved { came, went } = queue.moved();
+        let SpillFlow { came, went } = queue.moved();
         assert_eq!((came, went, queue.object_count()), (BYTES, BYTES, 0));
     }
 

@@ -1,35 +1,35 @@
 //! An I/O thread of the sink: drives a data connection, or takes work from the write queue.
 
 use carrack_model::TargetId;
-use carrack_plan::Service;
-use carrack_transport::{Incoming, Patience, ReceiveEndpoint, Received};
+use carrack_plan::ServedRequest;
+use carrack_transport::{IncomingObject, ReceiveEndpoint, ReceiveResult, WaitPatience};
 use carrack_wire::FrameKind;
 
+use super::bundle_unpacker::BundleUnpacker;
 use super::finish::{finish, settle};
-use super::lane::{Lane, Letter};
+use super::lane::{CommLetter, SinkLane};
 use super::large_files::LargeFiles;
 use super::object_writer::ObjectWriter;
 use super::offers::answer_offer;
 use super::prune::remove_rest;
-use super::unpack::Unpacker;
-use super::write_queue::Task;
-use crate::counters::Stage;
+use super::write_queue::WriteTask;
+use crate::counters::ThreadStage;
 use crate::error::SessionError;
 
 /// Works until the session ends. The thread `number`, counted from 0, pauses while at most `number` threads
 /// are to work.
-pub(super) fn run(lane: &Lane<'_>, number: usize) {
-    let mut writer = Writer {
+pub(super) fn run(lane: &SinkLane<'_>, number: usize) {
+    let mut writer = SinkWriter {
         lane,
         files: LargeFiles::new(lane),
         objects: ObjectWriter::new(lane),
-        unpacker: Unpacker::default(),
+        unpacker: BundleUnpacker::default(),
     };
     loop {
         lane.queue.pass(number);
-        let taken = lane.counters.time(Stage::Idle, || lane.queue.take());
+        let taken = lane.counters.time(ThreadStage::Idle, || lane.queue.take());
         let Ok(task) = taken else { return };
-        let is_storing = !matches!(task, Task::Stream(_));
+        let is_storing = !matches!(task, WriteTask::Stream(_));
         let done = writer.work(task);
         if is_storing {
             lane.queue.done();
@@ -41,33 +41,33 @@ pub(super) fn run(lane: &Lane<'_>, number: usize) {
     }
 }
 
-struct Writer<'a> {
-    lane: &'a Lane<'a>,
+struct SinkWriter<'a> {
+    lane: &'a SinkLane<'a>,
     files: LargeFiles<'a>,
     objects: ObjectWriter<'a>,
-    unpacker: Unpacker,
+    unpacker: BundleUnpacker,
 }
 
-impl Writer<'_> {
-    fn work(&mut self, task: Task) -> Result<(), SessionError> {
+impl SinkWriter<'_> {
+    fn work(&mut self, task: WriteTask) -> Result<(), SessionError> {
         let (lane, files) = (self.lane, self.files);
         match task {
-            Task::Stream(endpoint) if lane.sink.sizing.is_sorting => self.sort(endpoint),
-            Task::Stream(endpoint) => self.drive(endpoint),
-            Task::Store(target, incoming) => self.store_queued(target, incoming),
-            Task::Create(file) => lane.counters.busy(|| files.create(&file)),
-            Task::Commit(file) => lane.counters.busy(|| files.commit(&file)),
-            Task::Shelve(file) => lane.counters.busy(|| files.shelve(&file)),
-            Task::Settle(number) => lane.counters.busy(|| settle(lane, number)),
-            Task::Discard(file) => lane.counters.busy(|| files.discard(&file)),
-            Task::Offer(offer) => lane.counters.busy(|| answer_offer(lane, &offer)),
-            Task::Prune(prune) => lane.counters.busy(|| remove_rest(lane, &prune)),
-            Task::Finish { is_complete } => finish(lane, is_complete),
+            WriteTask::Stream(endpoint) if lane.sink.sizing.is_sorting => self.sort(endpoint),
+            WriteTask::Stream(endpoint) => self.drive(endpoint),
+            WriteTask::Store(target, incoming) => self.store_queued(target, incoming),
+            WriteTask::Create(file) => lane.counters.busy(|| files.create(&file)),
+            WriteTask::Commit(file) => lane.counters.busy(|| files.commit(&file)),
+            WriteTask::Shelve(file) => lane.counters.busy(|| files.shelve(&file)),
+            WriteTask::Settle(number) => lane.counters.busy(|| settle(lane, number)),
+            WriteTask::Discard(file) => lane.counters.busy(|| files.discard(&file)),
+            WriteTask::Offer(offer) => lane.counters.busy(|| answer_offer(lane, &offer)),
+            WriteTask::Prune(prune) => lane.counters.busy(|| remove_rest(lane, &prune)),
+            WriteTask::Finish { is_complete } => finish(lane, is_complete),
         }
     }
 
     /// Stores an object that waited for a target, or moves it to the queue of its file's present target.
-    fn store_queued(&mut self, target: TargetId, incoming: Incoming) -> Result<(), SessionError> {
+    fn store_queued(&mut self, target: TargetId, incoming: IncomingObject) -> Result<(), SessionError> {
         let lane = self.lane;
         if let Some(own) = lane.target_elsewhere(target, &incoming) {
             lane.queue.move_object(target, own, incoming);
@@ -85,18 +85,19 @@ impl Writer<'_> {
     fn drive(&mut self, mut endpoint: Box<dyn ReceiveEndpoint>) -> Result<(), SessionError> {
         let lane = self.lane;
         loop {
-            let received =
-                lane.counters.time(Stage::Network, || endpoint.advance(Patience::Brief, &lane.pool))?;
+            let received = lane
+                .counters
+                .time(ThreadStage::Network, || endpoint.advance(WaitPatience::Brief, &lane.pool))?;
             match received {
-                Received::Object(incoming) => {
+                ReceiveResult::Object(incoming) => {
                     self.store(incoming)?;
                 }
-                Received::Pending => {
-                    let _ = lane.mail.post(Letter::Park(endpoint));
+                ReceiveResult::Pending => {
+                    let _ = lane.mail.post(CommLetter::Park(endpoint));
                     return Ok(());
                 }
-                Received::Closed => {
-                    let _ = lane.mail.post(Letter::Closed);
+                ReceiveResult::Closed => {
+                    let _ = lane.mail.post(CommLetter::Closed);
                     return Ok(());
                 }
             }
@@ -110,19 +111,20 @@ impl Writer<'_> {
     fn sort(&mut self, mut endpoint: Box<dyn ReceiveEndpoint>) -> Result<(), SessionError> {
         let lane = self.lane;
         loop {
-            let received =
-                lane.counters.time(Stage::Network, || endpoint.advance(Patience::Brief, &lane.pool))?;
+            let received = lane
+                .counters
+                .time(ThreadStage::Network, || endpoint.advance(WaitPatience::Brief, &lane.pool))?;
             match received {
-                Received::Object(incoming) => {
+                ReceiveResult::Object(incoming) => {
                     let target = lane.target_of(&incoming);
                     lane.enqueue(target, incoming);
                 }
-                Received::Pending => {
-                    let _ = lane.mail.post(Letter::Park(endpoint));
+                ReceiveResult::Pending => {
+                    let _ = lane.mail.post(CommLetter::Park(endpoint));
                     return Ok(());
                 }
-                Received::Closed => {
-                    let _ = lane.mail.post(Letter::Closed);
+                ReceiveResult::Closed => {
+                    let _ = lane.mail.post(CommLetter::Closed);
                     return Ok(());
                 }
             }
@@ -130,14 +132,14 @@ impl Writer<'_> {
     }
 
     /// Checks and writes an object. Returns the service time, if there was a request to the storage.
-    fn store(&mut self, incoming: Incoming) -> Result<Option<Service>, SessionError> {
+    fn store(&mut self, incoming: IncomingObject) -> Result<Option<ServedRequest>, SessionError> {
         let lane = self.lane;
         let Some(root) = &lane.sink.destination.root else {
             return Err(SessionError::Protocol("an object in a dry run".into()));
         };
         let (objects, unpacker) = (self.objects, &mut self.unpacker);
         lane.counters.busy(|| {
-            lane.counters.time(Stage::Storage, || match incoming.header.kind {
+            lane.counters.time(ThreadStage::Storage, || match incoming.header.kind {
                 FrameKind::Bundle if lane.sink.spec.part.is_some() => {
                     Err(SessionError::Protocol("whole files where a part of one is copied".into()))
                 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acqu
 
 /// Counts at three points: given to the lane, departed from this host, acked by the sink.
 #[derive(Default)]
-pub(super) struct Backlog {
+pub(super) struct LaneBacklog {
     /// Bundles and large files in progress.
     items: AtomicUsize,
     given_bytes: AtomicU64,
@@ -15,7 +15,7 @@ pub(super) struct Backlog {
     answered_bytes: AtomicU64,
 }
 
-impl Backlog {
+impl LaneBacklog {
     /// Adds one bundle or large file with its bytes of work.
     pub(super) fn give(&self, work_bytes: u64) {
         self.items.fetch_add(1, AcqRel);
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn bytes_go_from_station_to_station() {
-        let backlog = Backlog::default();
+        let backlog = LaneBacklog::default();
         backlog.give(100);
         backlog.give(50);
         assert_eq!((backlog.bytes(), backlog.bytes_here()), (150, 150));
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn what_failed_is_no_work_when_no_item_is_left() {
-        let backlog = Backlog::default();
+        let backlog = LaneBacklog::default();
         backlog.give(100);
         backlog.split();
         assert!(!backlog.end_one());
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "ends once")]
     fn no_item_ends_twice() {
-        let backlog = Backlog::default();
+        let backlog = LaneBacklog::default();
         backlog.give(1);
         backlog.end_one();
         backlog.end_one();

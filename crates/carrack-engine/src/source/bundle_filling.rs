@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_layout::FileSystem;
+use carrack_layout::MountedFileSystem;
 use carrack_model::limits::FILE_ATTEMPTS_MAX;
-use carrack_model::{Checksum, Directory, Entry, EntryKind, Section, TargetId};
-use carrack_storage::{Expected, SmallFile, SourceError, read_small};
+use carrack_model::{Directory, DirectorySection, Entry, EntryKind, ObjectChecksum, TargetId};
+use carrack_storage::{ExpectedState, SmallFile, SourceError, read_small};
 use carrack_wire::{TableWriter, holes_table_bytes};
 
-use super::chunks::InChunk;
-use super::lane::Lane;
+use super::chunks::ChunkMembership;
+use super::lane::SourceLane;
 use super::large_file::UnopenedFile;
 use super::work::{BundleWork, ReadWork};
 
@@ -29,7 +29,7 @@ const CHANGE_MAX: Duration = Duration::from_millis(200);
 const CHANGE_PAUSE: Duration = Duration::from_millis(10);
 
 /// The result of filling a slot.
-pub(super) struct Filled {
+pub(super) struct FilledSlot {
     /// Bytes of content.
     pub(super) content_len: usize,
     /// Bytes of the table behind it.
@@ -40,12 +40,12 @@ pub(super) struct Filled {
 
 /// Reads the bundle's files into `slot`, their table behind them; `table` is scratch.
 pub(super) fn fill(
-    lane: &Lane<'_>,
+    lane: &SourceLane<'_>,
     target: TargetId,
     parcel: &BundleWork,
     slot: &mut [u8],
     table: &mut Vec<u8>,
-) -> Filled {
+) -> FilledSlot {
     table.clear();
     let (bundle, chunk) = (&parcel.bundle, parcel.chunk.as_ref());
     let mut filling = BundleFilling {
@@ -64,13 +64,13 @@ pub(super) fn fill(
     assert!(taken <= bundle.entry_count, "each entry of a bundle is handled once");
     assert!(used + table.len() <= slot.len(), "the table has the room that was planned for it");
     slot[used..used + table.len()].copy_from_slice(table);
-    Filled { content_len: used, table_len: table.len(), cut_at: (!is_whole).then_some(taken) }
+    FilledSlot { content_len: used, table_len: table.len(), cut_at: (!is_whole).then_some(taken) }
 }
 
 struct BundleFilling<'a> {
-    lane: &'a Lane<'a>,
+    lane: &'a SourceLane<'a>,
     target: TargetId,
-    chunk: Option<&'a InChunk>,
+    chunk: Option<&'a ChunkMembership>,
     slot: &'a mut [u8],
     /// Bytes of content so far.
     used: usize,
@@ -83,7 +83,7 @@ struct BundleFilling<'a> {
 
 impl BundleFilling<'_> {
     /// Stops before an entry when time is up.
-    fn section(&mut self, section: &Section, table: &mut Vec<u8>) -> ControlFlow<()> {
+    fn section(&mut self, section: &DirectorySection, table: &mut Vec<u8>) -> ControlFlow<()> {
         if !section.entries.is_empty() {
             self.goes_on()?;
         }
@@ -135,7 +135,7 @@ impl BundleFilling<'_> {
     }
 
     /// Returns the directory's file system if its files may be in an archive only, and must stay there.
-    fn asks_before(&self, held: &OwnedFd) -> Option<Arc<FileSystem>> {
+    fn asks_before(&self, held: &OwnedFd) -> Option<Arc<MountedFileSystem>> {
         let file_system = self.lane.source.tree.file_systems.of(held.as_fd()).ok()?;
         (file_system.may_release() && !self.lane.source.settings.recall).then_some(file_system)
     }
@@ -145,7 +145,7 @@ impl BundleFilling<'_> {
             Ok(Some(file)) => {
                 let content = &self.slot[self.used..self.used + file.size];
                 let digest =
-                    (self.lane.source.spec.checksum == Checksum::Blake3).then(|| blake3::hash(content));
+                    (self.lane.source.spec.checksum == ObjectChecksum::Blake3).then(|| blake3::hash(content));
                 let digest = digest.as_ref().map(blake3::Hash::as_bytes);
                 let size = file.size as u64;
                 let mut writer = TableWriter::new(table).with(entry.extras.as_deref());
@@ -185,7 +185,7 @@ impl BundleFilling<'_> {
         assert!(self.used + self.table_room <= self.slot.len(), "contents leave room for the table");
         let end = self.slot.len() - self.table_room;
         let room = &mut self.slot[self.used..end];
-        let mut expected = Expected::from(entry);
+        let mut expected = ExpectedState::from(entry);
         let (mut attempts, mut waited) = (0, Duration::ZERO);
         // Another file of this bundle that has grown may use this file's room.
         while expected.size < room.len() as u64 {
@@ -204,7 +204,7 @@ impl BundleFilling<'_> {
                     attempts -= 1;
                 }
                 Err(SourceError::Changed { size, mtime }) if attempts < FILE_ATTEMPTS_MAX => {
-                    expected = Expected { size, mtime };
+                    expected = ExpectedState { size, mtime };
                 }
                 answer => return answer.map(Some),
             }
@@ -229,7 +229,7 @@ impl BundleFilling<'_> {
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::{Metadata, RelPath, Special};
+    use carrack_model::{Metadata, RelPath, SpecialFile};
 
     use super::*;
 
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(file, carrack_plan::entry_table_bytes(&entry(EntryKind::Regular { size: 1 })));
         let link_kind = EntryKind::Symlink { target: target[..].into() };
         assert_eq!(link, carrack_plan::entry_table_bytes(&entry(link_kind)));
-        let special = written(|table| table.special(name, &Special::Fifo, &metadata, u64::MAX));
-        assert_eq!(special, carrack_plan::entry_table_bytes(&entry(EntryKind::Special(Special::Fifo))));
+        let special = written(|table| table.special(name, &SpecialFile::Fifo, &metadata, u64::MAX));
+        assert_eq!(special, carrack_plan::entry_table_bytes(&entry(EntryKind::Special(SpecialFile::Fifo))));
     }
 }

@@ -1,6 +1,6 @@
 //! Chunks in place of a scan (Y3): the chunks of this session, and the end of each.
 //!
-//! All work made from a chunk holds an [`InChunk`]. When the last is dropped, the source asks the sink to
+//! All work made from a chunk holds a [`ChunkMembership`]. When the last is dropped, the source asks the sink to
 //! make the chunk durable and to record it. The chunk counts as settled when the sink confirms that.
 
 use std::collections::BTreeSet;
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use carrack_machine::{Attempt, Monitor};
+use carrack_machine::{Monitor, WaitAttempt};
 use carrack_model::{ByteRange, Directory};
 
 use crate::chunks::{Chunk, ChunkFeed, ChunkWork};
 use crate::error::SessionError;
-use crate::mailbox::Waker;
+use crate::mailbox::MailboxWaker;
 
 /// The kernel does not report the departure of bytes, so they are polled. Readers that have been idle for
 /// this time will stay idle.
@@ -66,19 +66,19 @@ pub(super) trait SourceLoad {
 }
 
 /// The chunks of a session.
-pub(super) struct Chunks {
+pub(super) struct SessionChunks {
     feed: Arc<dyn ChunkFeed>,
-    shared: Arc<Shared>,
+    shared: Arc<ChunksShared>,
     /// True if this session ends the transfer.
     closes: AtomicBool,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<ChunkWaits>,
     /// The last directory and its device: many consecutive chunks have the same directory.
     last_directory: Mutex<Option<(Arc<Directory>, u64)>>,
 }
 
 /// Start times of the current waits.
 #[derive(Default)]
-struct Waiting {
+struct ChunkWaits {
     /// Start of the time in which readers have been idle although the path had room. Storage latency is the
     /// reason.
     for_storage: Option<Instant>,
@@ -86,9 +86,9 @@ struct Waiting {
     for_path: Option<Instant>,
 }
 
-struct Shared {
-    state: Mutex<State>,
-    waker: OnceLock<Waker>,
+struct ChunksShared {
+    state: Mutex<ChunksState>,
+    waker: OnceLock<MailboxWaker>,
     /// Waited on until the remaining work is small enough.
     backlog: Monitor<()>,
     /// Bytes of offers without a reply. They count as work until the sink declines them.
@@ -98,7 +98,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct ChunksState {
     /// Chunks that were taken and are not settled.
     open: BTreeSet<u64>,
     /// Those of them with acks for all objects, of which the sink was not told yet.
@@ -107,25 +107,25 @@ struct State {
     is_over: bool,
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl ChunksShared {
+    fn state(&self) -> MutexGuard<'_, ChunksState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Membership in a chunk. The chunk ends when the last member is dropped.
 #[derive(Clone)]
-pub(super) struct InChunk {
-    _end: Arc<End>,
+pub(super) struct ChunkMembership {
+    _end: Arc<ChunkEndGuard>,
 }
 
 /// Bytes of an offer without a reply.
-pub(super) struct Asked {
+pub(super) struct AskedBytes {
     bytes: u64,
-    shared: Arc<Shared>,
+    shared: Arc<ChunksShared>,
 }
 
-impl Drop for Asked {
+impl Drop for AskedBytes {
     fn drop(&mut self) {
         let bytes = self.shared.asked_bytes.fetch_sub(self.bytes, Relaxed);
         let questions = self.shared.questions.fetch_sub(1, Relaxed);
@@ -134,12 +134,12 @@ impl Drop for Asked {
     }
 }
 
-struct End {
+struct ChunkEndGuard {
     number: u64,
-    shared: Arc<Shared>,
+    shared: Arc<ChunksShared>,
 }
 
-impl Drop for End {
+impl Drop for ChunkEndGuard {
     fn drop(&mut self) {
         self.shared.state().ended.push(self.number);
         if let Some(waker) = self.shared.waker.get() {
@@ -148,16 +148,16 @@ impl Drop for End {
     }
 }
 
-impl Chunks {
-    pub(super) fn new(feed: Arc<dyn ChunkFeed>) -> Chunks {
-        let shared = Shared {
+impl SessionChunks {
+    pub(super) fn new(feed: Arc<dyn ChunkFeed>) -> SessionChunks {
+        let shared = ChunksShared {
             state: Mutex::default(),
             waker: OnceLock::new(),
             backlog: Monitor::new(()),
             asked_bytes: AtomicU64::new(0),
             questions: AtomicUsize::new(0),
         };
-        Chunks {
+        SessionChunks {
             feed,
             shared: Arc::new(shared),
             closes: AtomicBool::new(false),
@@ -167,19 +167,19 @@ impl Chunks {
     }
 
     /// Sets the waker of the comm thread, which handles ended chunks.
-    pub(super) fn tell(&self, waker: Waker) {
+    pub(super) fn tell(&self, waker: MailboxWaker) {
         let _ = self.shared.waker.set(waker);
     }
 
     /// Returns the next chunk as soon as the remaining work is below the feed's threshold, or readers are
     /// idle because of storage latency. Returns `None` after the last chunk, and when the session ends.
-    pub(super) fn next(&self, load: &(impl SourceLoad + ?Sized)) -> Option<(Chunk, InChunk)> {
+    pub(super) fn next(&self, load: &(impl SourceLoad + ?Sized)) -> Option<(Chunk, ChunkMembership)> {
         let idle_bytes = self.shared.backlog.take_timed(|()| self.has_room_for_chunk(load)).ok()?;
         let chunk = self.feed.next(idle_bytes)?;
         self.shared.state().open.insert(chunk.number);
         self.closes.fetch_or(chunk.work == ChunkWork::Close, Relaxed);
-        let end = End { number: chunk.number, shared: Arc::clone(&self.shared) };
-        Some((chunk, InChunk { _end: Arc::new(end) }))
+        let end = ChunkEndGuard { number: chunk.number, shared: Arc::clone(&self.shared) };
+        Some((chunk, ChunkMembership { _end: Arc::new(end) }))
     }
 
     /// Returns the device of a directory, which `look` determines.
@@ -198,15 +198,15 @@ impl Chunks {
     }
 
     /// Done, with the bytes that idle readers could read at once, when the next chunk is to be asked for.
-    fn has_room_for_chunk(&self, load: &(impl SourceLoad + ?Sized)) -> Attempt<u64> {
+    fn has_room_for_chunk(&self, load: &(impl SourceLoad + ?Sized)) -> WaitAttempt<u64> {
         let threshold = self.feed.threshold_bytes().max(1);
         let left = load.bytes_here() + self.shared.asked_bytes.load(Relaxed);
         let unsent = load.unsent_bytes();
         let starved = self.starved_readers(load, unsent >= threshold);
         if unsent < threshold.saturating_sub(left) || starved > 0 {
-            return Attempt::Done(load.object_bytes().saturating_mul(starved as u64));
+            return WaitAttempt::Done(load.object_bytes().saturating_mul(starved as u64));
         }
-        Attempt::Until(Instant::now() + LOOK_AGAIN)
+        WaitAttempt::Until(Instant::now() + LOOK_AGAIN)
     }
 
     /// Returns the readers that have been idle for a while: storage latency limits the session, and the amount
@@ -233,10 +233,10 @@ impl Chunks {
     }
 
     /// Counts bytes of an offer as remaining work until the result is dropped.
-    pub(super) fn asked(&self, bytes: u64) -> Arc<Asked> {
+    pub(super) fn asked(&self, bytes: u64) -> Arc<AskedBytes> {
         self.shared.asked_bytes.fetch_add(bytes, Relaxed);
         self.shared.questions.fetch_add(1, Relaxed);
-        Arc::new(Asked { bytes, shared: Arc::clone(&self.shared) })
+        Arc::new(AskedBytes { bytes, shared: Arc::clone(&self.shared) })
     }
 
     /// Takes the ended chunks, which the sink settles next.

@@ -8,36 +8,36 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use carrack_machine::Monitor;
-use carrack_storage::Found;
+use carrack_storage::ScanResult;
 
 /// The progress of the removal, for which the scan waits.
-pub(super) struct Clearing {
-    step: Monitor<Step>,
+pub(super) struct ClearingProgress {
+    step: Monitor<ClearingStep>,
     /// Sections and read errors that the first scan has met.
     found: AtomicU64,
     has_failed: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum ClearingStep {
     Looking,
     Looked,
     Cleared,
 }
 
-impl Clearing {
-    pub(super) fn new() -> Clearing {
-        Clearing {
-            step: Monitor::new(Step::Looking),
+impl ClearingProgress {
+    pub(super) fn new() -> ClearingProgress {
+        ClearingProgress {
+            step: Monitor::new(ClearingStep::Looking),
             found: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
         }
     }
 
     /// Counts a result of the first scan. The second scan reports the failures.
-    pub(super) fn found(&self, found: &Found) {
+    pub(super) fn found(&self, found: &ScanResult) {
         self.found.fetch_add(1, Relaxed);
-        if let Found::Failed(_) = found {
+        if let ScanResult::Failed(_) = found {
             self.has_failed.store(true, Relaxed);
         }
     }
@@ -50,28 +50,28 @@ impl Clearing {
     /// Notes the end of the first scan.
     pub(super) fn looked(&self) {
         self.step.with(|step| {
-            assert!(*step == Step::Looking, "the first scan ends once");
-            *step = Step::Looked;
+            assert!(*step == ClearingStep::Looking, "the first scan ends once");
+            *step = ClearingStep::Looked;
         });
     }
 
     /// Returns `Some` after the first scan: true if something could not be read.
     pub(super) fn verdict(&self) -> Option<bool> {
-        let is_over = self.step.with(|step| *step != Step::Looking);
+        let is_over = self.step.with(|step| *step != ClearingStep::Looking);
         is_over.then(|| self.has_failed.load(Relaxed))
     }
 
     /// Notes that the sink has removed the entries.
     pub(super) fn cleared(&self) {
         self.step.release(|step| {
-            assert!(*step == Step::Looked, "the removal follows the first scan");
-            *step = Step::Cleared;
+            assert!(*step == ClearingStep::Looked, "the removal follows the first scan");
+            *step = ClearingStep::Cleared;
         });
     }
 
     /// Waits for the removal. Returns false if the session ends.
     pub(super) fn wait(&self) -> bool {
-        self.step.take(|step| (*step == Step::Cleared).then_some(())).is_ok()
+        self.step.take(|step| (*step == ClearingStep::Cleared).then_some(())).is_ok()
     }
 
     /// Ends all waiting.
@@ -88,22 +88,22 @@ mod tests {
 
     #[test]
     fn one_step_follows_the_other() {
-        let clearing = Clearing::new();
+        let clearing = ClearingProgress::new();
         assert_eq!(clearing.verdict(), None);
         let failure =
             EntryFailure { path: b"x"[..].into(), kind: FailureKind::ReadError, detail: String::new() };
-        let skipped = Found::Skipped { path: b"x"[..].into(), reason: "a socket".to_owned() };
+        let skipped = ScanResult::Skipped { path: b"x"[..].into(), reason: "a socket".to_owned() };
         clearing.found(&skipped);
         clearing.looked();
         assert_eq!((clearing.verdict(), clearing.found_count()), (Some(false), 1));
-        clearing.found(&Found::Failed(failure));
+        clearing.found(&ScanResult::Failed(failure));
         assert_eq!(clearing.verdict(), Some(true));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| clearing.wait());
             clearing.cleared();
             assert!(waiting.join().unwrap());
         });
-        let ended = Clearing::new();
+        let ended = ClearingProgress::new();
         ended.close();
         assert!(!ended.wait());
     }

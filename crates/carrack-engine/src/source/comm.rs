@@ -6,38 +6,39 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
 
 use carrack_model::limits::EXISTENCE_QUESTIONS_MAX;
-use carrack_model::{Event, FileId, Notice, ObjectId, Side};
-use carrack_transport::{Incoming, Link, Patience, SendState};
+use carrack_model::{FailureSide, FileId, ObjectId, TransferEvent, TransferNotice};
+use carrack_transport::{ControlLink, IncomingObject, SendState, WaitPatience};
 use carrack_wire::message::{
-    Control, FileLacks, FilePlaced, Finish, Leave, Mark, ObjectsDone, OpenFile, Prune,
+    ChunkMark, ControlMessage, DamagedRanges, FileLayoutMessage, FinishMessage, LeaveMessage, ObjectsDone,
+    OpenFileMessage, PruneMessage,
 };
 use carrack_wire::ranges_from_message;
 use rustix::event::PollFlags;
 
-use super::chunks::Chunks;
-use super::clearing::Clearing;
+use super::chunks::SessionChunks;
+use super::clearing::ClearingProgress;
 use super::detail;
-use super::lane::Lane;
-use super::large_file::{AbortReason, LargeFile, NextStep};
-use super::send_queue::Numbered;
-use super::tuning::Tuning;
+use super::lane::SourceLane;
+use super::large_file::{AbortReason, LargeFile, NextFileStep};
+use super::send_queue::NumberedEndpoint;
+use super::session_tuning::SessionTuning;
 use super::work::{ReadWork, SentObject};
 use crate::comm::{COUNTERS_EVERY, CommSide};
-use crate::counters::{BothEnds, sum_of};
+use crate::counters::{TransferCounters, sum_of};
 use crate::error::SessionError;
 use crate::idle::IdleWatch;
 use crate::placed::to_layout;
 use crate::report::{deliver, to_event, together};
-use crate::settings::Settings;
-use crate::spill::Spill;
-use crate::stall::{CRAWL_BYTES_PER_S, Flow, StallWatch};
+use crate::settings::EndSettings;
+use crate::spill::LaneSpill;
+use crate::stall::{CRAWL_BYTES_PER_S, FlowSnapshot, StallWatch};
 
 /// Objects that wait on the link at a time if the link carries them: enough to keep a pipe full.
 const LINK_OBJECTS_MAX: usize = 4;
 
 /// The progress of the removal of entries that the source lacks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pruning {
+enum PruneProgress {
     /// It follows after all data, or precedes it.
     Due,
     Asked,
@@ -45,31 +46,31 @@ enum Pruning {
     Over,
 }
 
-impl Pruning {
-    fn of(lane: &Lane<'_>, leads: bool) -> Pruning {
+impl PruneProgress {
+    fn of(lane: &SourceLane<'_>, leads: bool) -> PruneProgress {
         let deletes = lane.source.spec.sync.as_ref().is_some_and(|sync| sync.deletion.is_some());
-        if deletes && leads { Pruning::Due } else { Pruning::Over }
+        if deletes && leads { PruneProgress::Due } else { PruneProgress::Over }
     }
 }
 
 pub(super) struct SourceComm<'a> {
-    lane: &'a Lane<'a>,
-    lanes: &'a [Lane<'a>],
+    lane: &'a SourceLane<'a>,
+    lanes: &'a [SourceLane<'a>],
     /// True for the first lane, which speaks for all lanes and ends last.
     leads: bool,
     /// Endpoints with objects that had to wait for credits.
-    driven: Vec<Numbered>,
+    driven: Vec<NumberedEndpoint>,
     /// Messages about files that could not announce themselves.
-    announcements: Vec<OpenFile>,
-    both: BothEnds,
-    before: BothEnds,
+    announcements: Vec<OpenFileMessage>,
+    both: TransferCounters,
+    before: TransferCounters,
     counters_due: Instant,
     idle: IdleWatch,
     stall: StallWatch,
     /// The tuner of the first lane, unless tuning is off.
-    tuning: Option<Tuning<'a>>,
+    tuning: Option<SessionTuning<'a>>,
     finish_sent: bool,
-    pruning: Pruning,
+    pruning: PruneProgress,
     /// Existence queries received so far.
     stands_asked: u64,
     /// True if the sink has reported the end and expects a confirmation.
@@ -79,7 +80,7 @@ pub(super) struct SourceComm<'a> {
 
 /// Small segments are the second try: the control channel may be faster than a crawl, unless a rate limit
 /// explains the crawl.
-fn stall_watch(settings: &Settings) -> StallWatch {
+fn stall_watch(settings: &EndSettings) -> StallWatch {
     let watch = StallWatch::new(settings.stall, Instant::now());
     match (settings.segment_bytes, settings.scheduling.rate) {
         (None, _) => watch,
@@ -94,21 +95,21 @@ fn never_sent(object: u64) -> SessionError {
 
 impl<'a> SourceComm<'a> {
     /// Creates the comm thread's part of the lane at `index`.
-    pub(super) fn new(lanes: &'a [Lane<'a>], index: usize) -> SourceComm<'a> {
+    pub(super) fn new(lanes: &'a [SourceLane<'a>], index: usize) -> SourceComm<'a> {
         SourceComm {
             lane: &lanes[index],
             lanes,
             leads: index == 0,
             driven: Vec::new(),
             announcements: Vec::new(),
-            both: BothEnds::default(),
-            before: BothEnds::default(),
+            both: TransferCounters::default(),
+            before: TransferCounters::default(),
             counters_due: Instant::now() + COUNTERS_EVERY,
             idle: IdleWatch::new(lanes[index].source.settings.idle),
             stall: stall_watch(lanes[index].source.settings),
-            tuning: (index == 0).then(|| Tuning::begin(lanes)).flatten(),
+            tuning: (index == 0).then(|| SessionTuning::begin(lanes)).flatten(),
             finish_sent: false,
-            pruning: Pruning::of(&lanes[index], index == 0),
+            pruning: PruneProgress::of(&lanes[index], index == 0),
             stands_asked: 0,
             says_farewell: false,
             is_over: false,
@@ -116,18 +117,18 @@ impl<'a> SourceComm<'a> {
     }
 
     /// Returns both ends' counters, with the sink's as last received.
-    pub(super) fn both(&self) -> BothEnds {
+    pub(super) fn both(&self) -> TransferCounters {
         let source = detail::with_queues(sum_of(self.lanes.iter().map(|lane| &lane.counters)), self.lanes);
         let answered = self.lanes.iter().map(|lane| lane.in_flight.answered_count()).sum();
-        BothEnds { source, answered, ..self.both }
+        TransferCounters { source, answered, ..self.both }
     }
 
     /// Returns the state of the data connections. Objects on the control channel are as alive as its
     /// messages.
-    fn flow(&self) -> Flow {
-        let BothEnds { source, sink, answered } = self.both();
+    fn flow(&self) -> FlowSnapshot {
+        let TransferCounters { source, sink, answered } = self.both();
         let with_streams = self.lanes.iter().filter(|lane| lane.send_queue.endpoint_count > 0);
-        Flow {
+        FlowSnapshot {
             unanswered: with_streams.map(|lane| lane.in_flight.count()).sum(),
             answered,
             arrived: sink.bytes_arrived,
@@ -151,7 +152,7 @@ impl<'a> SourceComm<'a> {
         self.lanes[0].mail.wake();
     }
 
-    fn exchange_counters(&mut self, link: &mut Link, now: Instant) -> Result<(), SessionError> {
+    fn exchange_counters(&mut self, link: &mut ControlLink, now: Instant) -> Result<(), SessionError> {
         if now < self.counters_due {
             return Ok(());
         }
@@ -161,14 +162,14 @@ impl<'a> SourceComm<'a> {
         }
         self.both = self.both();
         self.idle.look(self.both.source.entries_found.wrapping_add(self.lanes_done()), now)?;
-        link.queue_control(Control::Counters(self.both.source).to_body());
+        link.queue_control(ControlMessage::Counters(self.both.source).to_body());
         let mut progress = self.both.progress(&self.before);
         progress.storage_busy.0 |= self.lanes.iter().any(|lane| lane.counters.is_in_storage());
         if let Some(share) = &self.lane.source.share {
             share.look_at(&progress);
         }
         if let Some(observer) = self.lane.source.observer {
-            observer.event(&Event::Progress(progress));
+            observer.event(&TransferEvent::Progress(progress));
         }
         self.before = self.both;
         self.tell_detail(link);
@@ -179,7 +180,7 @@ impl<'a> SourceComm<'a> {
 
     /// Returns a number that changes with every object sent and every item ended, in any lane.
     fn lanes_done(&self) -> u64 {
-        let looked = self.lane.source.deletion.clearing.as_ref().map_or(0, Clearing::found_count);
+        let looked = self.lane.source.deletion.clearing.as_ref().map_or(0, ClearingProgress::found_count);
         let mut done = self.lane.source.deletion.answered_count().wrapping_add(looked);
         for lane in self.lanes {
             let ended = lane.in_flight.sent_count().wrapping_sub(lane.backlog.item_count() as u64);
@@ -190,7 +191,7 @@ impl<'a> SourceComm<'a> {
 
     /// Tells the sink to make ended chunks durable. Reports about their entries are in the mailbox already,
     /// and go out first.
-    fn settle_chunks(&self, link: &mut Link) {
+    fn settle_chunks(&self, link: &mut ControlLink) {
         let Some(chunks) = self.lane.source.chunks.as_ref().filter(|_| self.leads) else { return };
         let ended = chunks.take_ended();
         if ended.is_empty() {
@@ -198,7 +199,7 @@ impl<'a> SourceComm<'a> {
         }
         self.read_mail(link);
         for number in ended {
-            link.queue_control(Control::Settle(Mark { number }).to_body());
+            link.queue_control(ControlMessage::Settle(ChunkMark { number }).to_body());
         }
     }
 
@@ -214,7 +215,7 @@ impl<'a> SourceComm<'a> {
     /// Reports the use of flash (L9).
     fn tell_spills(&self) {
         let spills = self.lanes.iter().flat_map(|lane| &lane.spills);
-        spills.filter_map(Spill::summary).for_each(|summary| self.lane.source.camp.tell(summary));
+        spills.filter_map(LaneSpill::summary).for_each(|summary| self.lane.source.camp.tell(summary));
     }
 
     /// Returns true if the sink may remove entries now.
@@ -226,27 +227,30 @@ impl<'a> SourceComm<'a> {
     }
 
     fn pruned(&mut self) {
-        assert!(self.pruning != Pruning::Over, "the removal is over once");
-        self.pruning = Pruning::Over;
-        self.lane.source.deletion.clearing.iter().for_each(Clearing::cleared);
+        assert!(self.pruning != PruneProgress::Over, "the removal is over once");
+        self.pruning = PruneProgress::Over;
+        self.lane.source.deletion.clearing.iter().for_each(ClearingProgress::cleared);
     }
 
     /// Lets the sink remove entries, unless an entry failed: an unreadable source entry could be among those
     /// that the sink would remove.
-    fn prune(&mut self, link: &mut Link) {
+    fn prune(&mut self, link: &mut ControlLink) {
         let source = self.lane.source;
-        let has_failed = source.deletion.clearing.as_ref().and_then(Clearing::verdict).unwrap_or_default();
+        let has_failed =
+            source.deletion.clearing.as_ref().and_then(ClearingProgress::verdict).unwrap_or_default();
         if !has_failed && self.both().source.entries_failed == 0 {
-            self.pruning = Pruning::Asked;
+            self.pruning = PruneProgress::Asked;
             link.queue_control(
-                Control::Prune(Prune { trees: source.tree.directories_at_sink().into_iter().collect() })
-                    .to_body(),
+                ControlMessage::Prune(PruneMessage {
+                    trees: source.tree.directories_at_sink().into_iter().collect(),
+                })
+                .to_body(),
             );
             return;
         }
         self.pruned();
         let text = "nothing was deleted, as something failed at the source".to_owned();
-        let event = Event::Notice(Notice::Warning(text));
+        let event = TransferEvent::Notice(TransferNotice::Warning(text));
         deliver(event, source.observer, |message| link.queue_control(message.to_body()));
     }
 
@@ -262,11 +266,11 @@ impl<'a> SourceComm<'a> {
     }
 
     /// Reports the placement of the lanes.
-    fn tell_news(&self, link: &mut Link) {
+    fn tell_news(&self, link: &mut ControlLink) {
         let source = self.lane.source;
         let shared = source.share.iter().filter(|_| self.leads).flat_map(|share| share.news());
-        for notice in source.camp.news().into_iter().map(Notice::Text).chain(shared) {
-            let event = Event::Notice(notice);
+        for notice in source.camp.news().into_iter().map(TransferNotice::Text).chain(shared) {
+            let event = TransferEvent::Notice(notice);
             deliver(event, self.lane.source.observer, |message| link.queue_control(message.to_body()));
         }
     }
@@ -274,37 +278,37 @@ impl<'a> SourceComm<'a> {
     /// Reports the final counters.
     fn tell_all_done(&self) {
         if let Some(observer) = self.lane.source.observer.filter(|_| self.leads) {
-            observer.event(&Event::Progress(self.both().progress(&self.before)));
+            observer.event(&TransferEvent::Progress(self.both().progress(&self.before)));
         }
     }
 
     /// Sends the details to an observer at either end.
-    fn tell_detail(&self, link: &mut Link) {
+    fn tell_detail(&self, link: &mut ControlLink) {
         let source = self.lane.source;
         if source.observer.is_some() || self.both.sink.watches {
-            let event = Event::Source(detail::report(source, self.lanes));
+            let event = TransferEvent::Source(detail::report(source, self.lanes));
             deliver(event, source.observer, |message| link.queue_control(message.to_body()));
         }
     }
 
-    fn tell_targets(&self, link: &mut Link) {
+    fn tell_targets(&self, link: &mut ControlLink) {
         let source = self.lane.source;
         let reports = self.lanes.iter().map(|lane| lane.read_queue.target_reports(&source.tree.file_systems));
         let targets = together(reports);
         if targets.len() > 1 || source.settings.holds_back() && !targets.is_empty() {
-            let event = Event::Targets { side: Side::Source, targets };
+            let event = TransferEvent::Targets { side: FailureSide::Source, targets };
             deliver(event, source.observer, |message| link.queue_control(message.to_body()));
         }
     }
 
-    fn read_mail(&self, link: &mut Link) {
+    fn read_mail(&self, link: &mut ControlLink) {
         self.lane.mail.drain().into_iter().for_each(|body| link.queue_control(body));
     }
 
     /// Sends on `endpoint`, and then other ready objects, without waiting.
-    fn drive(&mut self, endpoint: Numbered) -> Result<(), SessionError> {
+    fn drive(&mut self, endpoint: NumberedEndpoint) -> Result<(), SessionError> {
         let mut endpoint = endpoint;
-        while endpoint.endpoint.advance(Patience::None)? == SendState::Idle {
+        while endpoint.endpoint.advance(WaitPatience::None)? == SendState::Idle {
             let Some((mut next, outgoing)) = self.lane.send_queue.next_for_comm(endpoint) else {
                 return Ok(());
             };
@@ -333,7 +337,7 @@ impl<'a> SourceComm<'a> {
         Ok(())
     }
 
-    fn feed_link(&self, link: &mut Link) {
+    fn feed_link(&self, link: &mut ControlLink) {
         while self.lane.send_queue.endpoint_count == 0 && link.queued_count() < LINK_OBJECTS_MAX {
             let Some((header, slot)) = self.lane.send_queue.for_link() else { return };
             self.lane.departed(self.lane.departing_bytes(header.object));
@@ -356,7 +360,7 @@ impl<'a> SourceComm<'a> {
             match taken.sent {
                 SentObject::Bundle(..) => self.lane.item_ended(),
                 SentObject::Object(piece) => match piece.file.confirmed(piece.extent.range.len) {
-                    NextStep::Commit if piece.file.is_by_itself() => self.lane.file_ended(piece.file.id),
+                    NextFileStep::Commit if piece.file.is_by_itself() => self.lane.file_ended(piece.file.id),
                     step => self.follow_later(piece.file, step),
                 },
             }
@@ -370,8 +374,8 @@ impl<'a> SourceComm<'a> {
     }
 
     /// Leaves the next step to an I/O thread, as it may take a system call or wait for the mailbox.
-    fn follow_later(&self, file: Arc<LargeFile>, step: NextStep) {
-        if step != NextStep::Wait {
+    fn follow_later(&self, file: Arc<LargeFile>, step: NextFileStep) {
+        if step != NextFileStep::Wait {
             self.lane.read_queue.push_errand(ReadWork::Follow(file, step));
         }
     }
@@ -384,7 +388,7 @@ impl<'a> SourceComm<'a> {
         Ok(())
     }
 
-    fn file_placed(&self, message: &FilePlaced) -> Result<(), SessionError> {
+    fn file_placed(&self, message: &FileLayoutMessage) -> Result<(), SessionError> {
         let layout = to_layout(message)
             .ok_or_else(|| SessionError::Protocol(format!("file {} in no place", message.id)))?;
         let id = FileId(message.id);
@@ -396,7 +400,7 @@ impl<'a> SourceComm<'a> {
         Ok(())
     }
 
-    fn file_lacks(&self, lacks: &FileLacks) -> Result<(), SessionError> {
+    fn file_lacks(&self, lacks: &DamagedRanges) -> Result<(), SessionError> {
         let id = FileId(lacks.id);
         let file = self.lane.files.get(id).filter(|file| file.is_committed());
         let Some(file) = file else {
@@ -429,16 +433,18 @@ impl<'a> SourceComm<'a> {
 }
 
 impl CommSide for SourceComm<'_> {
-    fn look_around(&mut self, link: &mut Link, now: Instant) -> Result<Instant, SessionError> {
-        self.announcements.drain(..).for_each(|file| link.queue_control(Control::OpenFile(file).to_body()));
+    fn look_around(&mut self, link: &mut ControlLink, now: Instant) -> Result<Instant, SessionError> {
+        self.announcements
+            .drain(..)
+            .for_each(|file| link.queue_control(ControlMessage::OpenFile(file).to_body()));
         self.read_mail(link);
         self.feed_link(link);
         self.exchange_counters(link, now)?;
         self.settle_chunks(link);
-        if self.pruning == Pruning::Due && self.may_prune() {
+        if self.pruning == PruneProgress::Due && self.may_prune() {
             self.prune(link);
         }
-        if self.is_done() && self.pruning == Pruning::Over && !self.finish_sent {
+        if self.is_done() && self.pruning == PruneProgress::Over && !self.finish_sent {
             // Reports that the threads posted before their last item ended are in the mailbox already.
             self.read_mail(link);
             if self.leads {
@@ -450,61 +456,65 @@ impl CommSide for SourceComm<'_> {
             }
             let counters = Some(self.both().source);
             let objects_sent = self.lane.in_flight.sent_count();
-            let closes = self.lane.source.chunks.as_ref().is_some_and(Chunks::closes);
-            link.queue_control(Control::Finish(Finish { counters, objects_sent, closes }).to_body());
+            let closes = self.lane.source.chunks.as_ref().is_some_and(SessionChunks::closes);
+            link.queue_control(
+                ControlMessage::Finish(FinishMessage { counters, objects_sent, closes }).to_body(),
+            );
             assert_eq!(self.lane.in_flight.count(), 0, "every object was answered before the end");
             self.finish_sent = true;
-            self.tuning.iter().for_each(Tuning::leave);
+            self.tuning.iter().for_each(SessionTuning::leave);
             self.lane.send_queue.finish();
         }
         if std::mem::take(&mut self.says_farewell) {
-            link.queue_control(Control::Leave(Leave {}).to_body());
+            link.queue_control(ControlMessage::Leave(LeaveMessage {}).to_body());
         }
         let Some(tuning) = self.tuning.as_mut().filter(|_| !self.finish_sent) else {
             return Ok(self.counters_due);
         };
         if let Some(knobs) = tuning.look(&self.both.sink, now) {
-            link.queue_control(Control::Knobs(knobs).to_body());
+            link.queue_control(ControlMessage::Knobs(knobs).to_body());
         }
         if let Some(text) = tuning.take_decision() {
-            let event = Event::Notice(Notice::Decision(text));
+            let event = TransferEvent::Notice(TransferNotice::Decision(text));
             deliver(event, self.lane.source.observer, |message| link.queue_control(message.to_body()));
         }
         Ok(self.counters_due.min(tuning.due()))
     }
 
-    fn control(&mut self, message: Control) -> Result<(), SessionError> {
-        if let (Some(event), Some(observer)) = (to_event(&message, Side::Sink), self.lane.source.observer) {
+    fn control(&mut self, message: ControlMessage) -> Result<(), SessionError> {
+        if let (Some(event), Some(observer)) =
+            (to_event(&message, FailureSide::Sink), self.lane.source.observer)
+        {
             observer.event(&event);
         }
         match message {
-            Control::ObjectsDone(done) => self.objects_done(done),
-            Control::FilePlaced(placed) => self.file_placed(&placed),
-            Control::FileDone(file) => self.file_done(FileId(file.id)),
-            Control::FileFailed(file) => self.file_failed(FileId(file.id)),
-            Control::FileLacks(file) => self.file_lacks(&file),
-            Control::Wanted(wanted) => match &self.lane.source.offers {
+            ControlMessage::ObjectsDone(done) => self.objects_done(done),
+            ControlMessage::FilePlaced(placed) => self.file_placed(&placed),
+            ControlMessage::FileDone(file) => self.file_done(FileId(file.id)),
+            ControlMessage::FileFailed(file) => self.file_failed(FileId(file.id)),
+            ControlMessage::FileLacks(file) => self.file_lacks(&file),
+            ControlMessage::Wanted(wanted) => match &self.lane.source.offers {
                 Some(offers) => offers.answer(&wanted),
                 None => Err(SessionError::Protocol("an answer where nothing was offered".into())),
             },
-            Control::Settled(mark) => match &self.lane.source.chunks {
+            ControlMessage::Settled(mark) => match &self.lane.source.chunks {
                 Some(chunks) => chunks.settled(mark.number),
                 None => Err(SessionError::Protocol("a chunk where there are none".into())),
             },
-            Control::Stand(question) if self.pruning == Pruning::Asked => {
+            ControlMessage::Stand(question) if self.pruning == PruneProgress::Asked => {
                 self.one_more_question()?;
                 self.lane.read_queue.push_errand(ReadWork::Stand(question));
                 Ok(())
             }
-            Control::Pruned(_) if self.pruning == Pruning::Asked => {
+            ControlMessage::Pruned(_) if self.pruning == PruneProgress::Asked => {
                 self.pruned();
                 Ok(())
             }
-            Control::Counters(counters) => {
+            ControlMessage::Counters(counters) => {
                 self.both.sink = counters;
                 self.stall.look(self.flow(), Instant::now())
             }
-            Control::Finished(counters) if self.finish_sent && !self.is_over => {
+            ControlMessage::Finished(counters) if self.finish_sent && !self.is_over => {
                 self.both.sink = counters;
                 self.says_farewell = self.leads;
                 self.tell_all_done();
@@ -514,14 +524,17 @@ impl CommSide for SourceComm<'_> {
                 self.end();
                 Ok(())
             }
-            Control::Abort(message) => Err(SessionError::from_abort(message)),
-            Control::Failure(_) | Control::Notice(_) | Control::Digest(_) | Control::Heartbeat(_) => Ok(()),
-            Control::Targets(_) | Control::WouldCopy(_) => Ok(()),
+            ControlMessage::Abort(message) => Err(SessionError::from_abort(message)),
+            ControlMessage::Failure(_)
+            | ControlMessage::Notice(_)
+            | ControlMessage::Digest(_)
+            | ControlMessage::Heartbeat(_) => Ok(()),
+            ControlMessage::Targets(_) | ControlMessage::WouldCopy(_) => Ok(()),
             _ => Err(SessionError::Protocol("a message that a sink does not send".into())),
         }
     }
 
-    fn object(&mut self, _incoming: Incoming) -> Result<(), SessionError> {
+    fn object(&mut self, _incoming: IncomingObject) -> Result<(), SessionError> {
         Err(SessionError::Protocol("an object that came to the source".into()))
     }
 

@@ -3,39 +3,39 @@
 
 use std::sync::Arc;
 
-use carrack_model::{Entry, Kept, TransferSpec};
+use carrack_model::{Entry, KeptMetadata, TransferSpec};
 
-use super::chunks::Chunks;
+use super::chunks::SessionChunks;
 use super::deletion::DeletionProof;
-use super::offers::Offers;
+use super::offers::OfferTable;
 use super::shared_counts::SharedCounts;
 use super::sizing::SourceSizing;
 use super::tree::SourceTree;
 use crate::placement::PlacedLanes;
-use crate::report::Observer;
-use crate::settings::Settings;
-use crate::sharing::Share;
+use crate::report::TransferObserver;
+use crate::settings::EndSettings;
+use crate::sharing::SessionShare;
 
 /// A source beyond its lanes.
 pub(super) struct SourceContext<'a> {
     pub(super) spec: TransferSpec,
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a EndSettings,
     pub(super) tree: SourceTree,
     pub(super) camp: &'a PlacedLanes,
     pub(super) sizing: SourceSizing,
     /// Sections that wait for the sink's reply, if the source offers its entries.
-    pub(super) offers: Option<Offers>,
+    pub(super) offers: Option<OfferTable>,
     /// The proof for removals at the sink.
     pub(super) deletion: DeletionProof,
     /// The chunks, if the work does not come from a scan.
-    pub(super) chunks: Option<Chunks>,
+    pub(super) chunks: Option<SessionChunks>,
     pub(super) counts: SharedCounts,
     /// Metadata beyond mode and time that both ends can keep.
-    pub(super) kept: Kept,
+    pub(super) kept: KeptMetadata,
     /// The client of the meta-scheduler, if targets are shared.
-    pub(super) share: Option<Arc<Share>>,
+    pub(super) share: Option<Arc<SessionShare>>,
     /// The observer, if the user started this end.
-    pub(super) observer: Option<&'a dyn Observer>,
+    pub(super) observer: Option<&'a dyn TransferObserver>,
 }
 
 impl SourceContext<'_> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use carrack_model::{RelPath, TransferSpec};
 use carrack_storage::{RootKind, ScanRecord, ScanRoot};
 
-use super::clearing::Clearing;
+use super::clearing::ClearingProgress;
 
 /// Limit of directories that are reported one by one. Entries of further directories are kept silently.
 const TOLD_MAX: usize = 1_000;
@@ -17,9 +17,9 @@ const TOLD_MAX: usize = 1_000;
 /// The proof that a name is absent, and the progress of the removal.
 pub(super) struct DeletionProof {
     /// The wait for a removal before the transfer.
-    pub(super) clearing: Option<Clearing>,
+    pub(super) clearing: Option<ClearingProgress>,
     /// The scan's record, in a transfer that deletes.
-    pub(super) evidence: Option<Evidence>,
+    pub(super) evidence: Option<DeletionEvidence>,
     /// Existence queries that were answered.
     answered: AtomicU64,
 }
@@ -30,8 +30,8 @@ impl DeletionProof {
         let deletion = spec.sync.as_ref().and_then(|sync| sync.deletion.as_ref());
         let believes_empty_sources = deletion.is_some_and(|deletion| deletion.by_empty_sources);
         DeletionProof {
-            clearing: deletion.is_some_and(|deletion| deletion.first).then(Clearing::new),
-            evidence: record.map(|record| Evidence {
+            clearing: deletion.is_some_and(|deletion| deletion.first).then(ClearingProgress::new),
+            evidence: record.map(|record| DeletionEvidence {
                 record,
                 believes_empty_sources,
                 told: Mutex::default(),
@@ -51,7 +51,7 @@ impl DeletionProof {
 }
 
 /// The record of the scan.
-pub(super) struct Evidence {
+pub(super) struct DeletionEvidence {
     pub(super) record: Arc<ScanRecord>,
     /// True if entries that an empty source lacks are absent, too.
     pub(super) believes_empty_sources: bool,
@@ -59,7 +59,7 @@ pub(super) struct Evidence {
     told: Mutex<HashSet<Box<[u8]>>>,
 }
 
-impl Evidence {
+impl DeletionEvidence {
     /// Returns true if a directory has not been reported, and the limit allows a report.
     pub(super) fn is_to_be_told(&self, shown: &[u8]) -> bool {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);

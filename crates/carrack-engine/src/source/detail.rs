@@ -3,21 +3,21 @@
 
 use std::sync::Arc;
 
-use carrack_model::{FileReport, Fill, LaneReport, SourceReport};
-use carrack_wire::message::Counters;
+use carrack_model::{FileReport, LaneReport, SourceReport, StageFill};
+use carrack_wire::message::CountersMessage;
 
 use super::context::SourceContext;
-use super::lane::Lane;
+use super::lane::SourceLane;
 use super::large_file::LargeFile;
 use crate::report::FILES_TOLD_MAX;
 
 /// Returns the source's counters with the fill of its queues.
-pub(super) fn with_queues(counters: Counters, lanes: &[Lane<'_>]) -> Counters {
+pub(super) fn with_queues(counters: CountersMessage, lanes: &[SourceLane<'_>]) -> CountersMessage {
     let (read_waiting, read_room) = sum(lanes.iter().map(|lane| lane.read_queue.room_fill()));
     let (send_waiting, send_room) = sum(lanes.iter().map(|lane| lane.send_queue.fill()));
     let bytes_sent = lanes.iter().map(|lane| lane.send_queue.left_bytes()).sum();
     let held_by_rate = lanes.iter().any(|lane| lane.read_queue.is_held_by_rate());
-    Counters { bytes_sent, read_waiting, read_room, send_waiting, send_room, held_by_rate, ..counters }
+    CountersMessage { bytes_sent, read_waiting, read_room, send_waiting, send_room, held_by_rate, ..counters }
 }
 
 fn sum(fills: impl Iterator<Item = (usize, usize)>) -> (u64, u64) {
@@ -25,7 +25,7 @@ fn sum(fills: impl Iterator<Item = (usize, usize)>) -> (u64, u64) {
 }
 
 /// Returns a report of the source's present state.
-pub(super) fn report(source: &SourceContext<'_>, lanes: &[Lane<'_>]) -> SourceReport {
+pub(super) fn report(source: &SourceContext<'_>, lanes: &[SourceLane<'_>]) -> SourceReport {
     let mut open: Vec<Arc<LargeFile>> = lanes.iter().flat_map(|lane| lane.files.open()).collect();
     open.sort_by_key(|file| std::cmp::Reverse(file.age()));
     open.truncate(FILES_TOLD_MAX);
@@ -43,12 +43,12 @@ pub(super) fn report(source: &SourceContext<'_>, lanes: &[Lane<'_>]) -> SourceRe
     }
 }
 
-fn look_at_lane(lane: &Lane<'_>) -> LaneReport {
+fn look_at_lane(lane: &SourceLane<'_>) -> LaneReport {
     let (waiting, room) = lane.send_queue.fill();
     LaneReport {
         bytes_sent: lane.send_queue.left_bytes(),
         objects_sent: lane.in_flight.sent_count(),
-        to_send: Fill { waiting: waiting as u64, room: room as u64 },
+        to_send: StageFill { waiting: waiting as u64, room: room as u64 },
         readers: lane.read_queue.reader_count() as u32,
         streams: lane.send_queue.used_count() as u32,
     }

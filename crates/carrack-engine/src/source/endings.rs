@@ -1,6 +1,6 @@
 //! The ends of bundles and large files: commit, retry, abort.
 //!
-//! Runs on I/O threads, which may wait for the comm thread. [`Lane::reread`] and [`Lane::file_ended`] run on
+//! Runs on I/O threads, which may wait for the comm thread. [`SourceLane::reread`] and [`SourceLane::file_ended`] run on
 //! the comm thread too, and only queue work.
 
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use std::sync::atomic::Ordering::Relaxed;
 use carrack_model::limits::{FILE_ATTEMPTS_MAX, OBJECT_ATTEMPTS_MAX};
 use carrack_model::{FailureKind, FileId, ObjectId};
 use carrack_storage::SourceError;
-use carrack_wire::message::{Control, FileRef, OpenFile};
+use carrack_wire::message::{ControlMessage, FileReference, OpenFileMessage};
 
 use super::chunks::FilePart;
-use super::in_flight::Taken;
-use super::lane::Lane;
-use super::large_file::{AbortReason, LargeFile, NextStep, UnopenedFile};
+use super::in_flight::SettledObject;
+use super::lane::SourceLane;
+use super::large_file::{AbortReason, LargeFile, NextFileStep, UnopenedFile};
 use super::work::{BundleWork, ObjectWork, ReadWork, SentObject, SinkPlace};
 
 /// An object to read again.
-pub(super) struct Reread {
+pub(super) struct RereadObject {
     /// Credits that its ack returns.
     pub(super) credits: u64,
     /// The file's announcement, if this object carried it. A message must announce the file now, as other
     /// objects of the file may wait for it in all of the sink's slots.
-    pub(super) announcement: Option<OpenFile>,
+    pub(super) announcement: Option<OpenFileMessage>,
 }
 
-impl Lane<'_> {
+impl SourceLane<'_> {
     /// Gives up an object, and with it its file. The first loss is reported.
     pub(super) fn lost(
         &self,
@@ -34,7 +34,7 @@ impl Lane<'_> {
         is_first: bool,
         kind: FailureKind,
         detail: impl ToString,
-        step: NextStep,
+        step: NextFileStep,
     ) {
         if is_first {
             self.fail_path(self.source.tree.path(&file.found.directory, &file.found.entry), kind, detail);
@@ -43,12 +43,12 @@ impl Lane<'_> {
     }
 
     /// Takes the next step for a file. Not for the comm thread.
-    pub(super) fn follow(&self, file: &Arc<LargeFile>, step: NextStep) {
+    pub(super) fn follow(&self, file: &Arc<LargeFile>, step: NextFileStep) {
         match step {
-            NextStep::Wait => {}
-            NextStep::Commit if file.is_by_itself() => self.file_ended(file.id),
-            NextStep::Commit => self.commit(file),
-            NextStep::Abort(reason) => self.abort(file, reason),
+            NextFileStep::Wait => {}
+            NextFileStep::Commit if file.is_by_itself() => self.file_ended(file.id),
+            NextFileStep::Commit => self.commit(file),
+            NextFileStep::Abort(reason) => self.abort(file, reason),
         }
     }
 
@@ -57,10 +57,10 @@ impl Lane<'_> {
         match file.source.is_unchanged() {
             Ok(true) => {
                 file.commit();
-                let file_ref = FileRef { id: file.id.0 };
+                let file_ref = FileReference { id: file.id.0 };
                 self.say(match file.found.part {
-                    Some(FilePart::Range(_)) => Control::ShelveFile(file_ref),
-                    Some(FilePart::Finish | FilePart::Discard) | None => Control::CommitFile(file_ref),
+                    Some(FilePart::Range(_)) => ControlMessage::ShelveFile(file_ref),
+                    Some(FilePart::Finish | FilePart::Discard) | None => ControlMessage::CommitFile(file_ref),
                 });
             }
             Ok(false) => {
@@ -81,7 +81,7 @@ impl Lane<'_> {
             return;
         }
         if file.is_announced() {
-            self.say(Control::AbandonFile(FileRef { id: file.id.0 }));
+            self.say(ControlMessage::AbandonFile(FileReference { id: file.id.0 }));
         }
         let attempts = file.found.attempts + 1;
         match reason {
@@ -117,8 +117,8 @@ impl Lane<'_> {
 
     /// Queues an object that the sink could not use once more, or gives it up. Returns `None` if there was no
     /// such object.
-    pub(super) fn reread(&self, object: ObjectId) -> Option<Reread> {
-        let Taken { sent, credits, .. } = self.take_object(object)?;
+    pub(super) fn reread(&self, object: ObjectId) -> Option<RereadObject> {
+        let SettledObject { sent, credits, .. } = self.take_object(object)?;
         let announcement = match &sent {
             SentObject::Object(ObjectWork { file, extent, attempts: 0, .. }) if extent.range.offset == 0 => {
                 file.announcement()
@@ -139,11 +139,11 @@ impl Lane<'_> {
             // Reporting may wait for the comm thread, which calls this: an I/O thread does it.
             given_up => self.read_queue.push_errand(ReadWork::GiveUp(given_up)),
         }
-        Some(Reread { credits, announcement })
+        Some(RereadObject { credits, announcement })
     }
 
     /// Takes an object that was acked, or that will not be sent.
-    pub(super) fn take_object(&self, object: ObjectId) -> Option<Taken> {
+    pub(super) fn take_object(&self, object: ObjectId) -> Option<SettledObject> {
         let taken = self.in_flight.take(object)?;
         self.read_queue.arrived(taken.left);
         Some(taken)

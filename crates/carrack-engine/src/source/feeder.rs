@@ -10,23 +10,23 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use carrack_layout::FileSystem;
-use carrack_machine::Duty;
+use carrack_layout::MountedFileSystem;
+use carrack_machine::ThreadDuty;
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
 use carrack_model::{
-    Directory, Entry, EntryFailure, EntryKind, Event, FailureKind, Fidelity, Notice, PartialRange, RangeSet,
-    Section, TargetId,
+    Directory, DirectorySection, Entry, EntryFailure, EntryKind, FailureKind, MetadataFidelity, PartialRange,
+    RangeSet, TargetId, TransferEvent, TransferNotice,
 };
-use carrack_plan::{BundleLimits, Bundler, Work};
-use carrack_storage::{ExtrasReader, Filter, Found, Identity, Scan, ScanRoot};
+use carrack_plan::{BundleLimits, Bundler, ReadUnit};
+use carrack_storage::{ExtrasReader, FileIdentity, ScanFilter, ScanResult, ScanRoot, SourceScan};
 use carrack_wire::{TableReader, TableRecord};
 
-use super::chunks::{Chunks, FilePart, InChunk};
-use super::clearing::Clearing;
+use super::chunks::{ChunkMembership, FilePart, SessionChunks};
+use super::clearing::ClearingProgress;
 use super::context::SourceContext;
-use super::lane::Lane;
+use super::lane::SourceLane;
 use super::large_file::UnopenedFile;
-use super::offers::{Answered, Offers, Origin};
+use super::offers::{AnsweredSection, OfferTable, SectionOrigin};
 use super::overlap;
 use super::work::{BundleWork, ReadWork};
 use crate::chunks::{Chunk, ChunkWork};
@@ -34,22 +34,22 @@ use crate::error::SessionError;
 use crate::report::lacking;
 
 /// Scans all sources, or takes chunks to the last one. Returns when all work is queued.
-pub(super) fn run(lanes: &[Lane<'_>], destination: Option<Identity>) {
+pub(super) fn run(lanes: &[SourceLane<'_>], destination: Option<FileIdentity>) {
     let source = lanes[0].source;
-    let feeder = Feeder {
+    let feeder = ScanFeeder {
         source,
         lanes,
         opened: AtomicUsize::new(1),
         bundlers: Mutex::default(),
         are_merged: overlap::are_merged(&source.tree.roots),
     };
-    let fidelity = Fidelity { kept: source.kept, ..source.settings.fidelity.clone() };
+    let fidelity = MetadataFidelity { kept: source.kept, ..source.settings.fidelity.clone() };
     let extras = ExtrasReader::new(fidelity, source.spec.slot_bytes as usize).map(Arc::new);
-    let filter = match Filter::new(&source.settings.selection) {
+    let filter = match ScanFilter::new(&source.settings.selection) {
         Ok(filter) => filter.map(Arc::new),
         Err(error) => return feeder.first().raise(SessionError::refused(error.to_string(), "")),
     };
-    let mut scan = Scan {
+    let mut scan = SourceScan {
         roots: source.tree.roots.iter().map(ScanRoot::clone).collect(),
         threads: source.settings.scan_thread_count(),
         destination,
@@ -58,7 +58,7 @@ pub(super) fn run(lanes: &[Lane<'_>], destination: Option<Identity>) {
         record: source.deletion.evidence.as_ref().map(|evidence| Arc::clone(&evidence.record)),
     };
     if let Some(notice) = lacking(source.settings.fidelity.kept, source.kept, "destination") {
-        feeder.first().report(Event::Notice(notice));
+        feeder.first().report(TransferEvent::Notice(notice));
     }
     if let Some(clearing) = &source.deletion.clearing {
         if !feeder.clear(&scan, clearing) {
@@ -72,7 +72,7 @@ pub(super) fn run(lanes: &[Lane<'_>], destination: Option<Identity>) {
         Some(offers) => thread::scope(|scope| {
             let first = feeder.first();
             first.fault.spawn(scope, first, "carrack-offer", || {
-                let _seat = first.crew.sit(Duty::Io(first.read_queue.threads_at_start()));
+                let _seat = first.crew.sit(ThreadDuty::Io(first.read_queue.threads_at_start()));
                 feeder.take_answers(offers);
             });
             feeder.find(&scan);
@@ -80,14 +80,14 @@ pub(super) fn run(lanes: &[Lane<'_>], destination: Option<Identity>) {
         }),
     }
     extras.iter().flat_map(|extras| extras.losses().take()).for_each(|loss| {
-        feeder.first().report(Event::Notice(Notice::Loss(loss)));
+        feeder.first().report(TransferEvent::Notice(TransferNotice::Loss(loss)));
     });
     feeder.finish();
 }
 
-struct Feeder<'a> {
+struct ScanFeeder<'a> {
     source: &'a SourceContext<'a>,
-    lanes: &'a [Lane<'a>],
+    lanes: &'a [SourceLane<'a>],
     /// The number of lanes that get work.
     opened: AtomicUsize,
     /// One for each target: a bundle has files of one target.
@@ -96,9 +96,9 @@ struct Feeder<'a> {
     are_merged: bool,
 }
 
-impl<'a> Feeder<'a> {
+impl<'a> ScanFeeder<'a> {
     /// Scans, or takes chunks, to the end.
-    fn find(&self, scan: &Scan) {
+    fn find(&self, scan: &SourceScan) {
         match &self.source.chunks {
             Some(chunks) => self.work_in_lane(0, &|| self.take_chunks(chunks)),
             None => scan.run_on(&|i, work| self.work_in_lane(i, work), &|found| self.found(found)),
@@ -110,17 +110,17 @@ impl<'a> Feeder<'a> {
     fn work_in_lane(&self, i: usize, work: &dyn Fn()) {
         let lane = &self.lanes[i % self.lanes.len()];
         let duty = match i / self.lanes.len() {
-            0 => Duty::Master(0),
-            further => Duty::Io(lane.read_queue.threads_at_start() + further - 1),
+            0 => ThreadDuty::Master(0),
+            further => ThreadDuty::Io(lane.read_queue.threads_at_start() + further - 1),
         };
         let _seat = lane.crew.sit(duty);
         work();
     }
 
     /// Scans for read errors, and lets the sink remove entries. Returns false if the session ends.
-    fn clear(&self, scan: &Scan, clearing: &Clearing) -> bool {
+    fn clear(&self, scan: &SourceScan, clearing: &ClearingProgress) -> bool {
         // Attributes are not needed here, and their losses would be reported twice.
-        let scan = Scan {
+        let scan = SourceScan {
             roots: scan.roots.iter().map(ScanRoot::clone).collect(),
             extras: None,
             filter: scan.filter.clone(),
@@ -138,14 +138,14 @@ impl<'a> Feeder<'a> {
     }
 
     /// Returns the first lane, which counts and reports for all lanes.
-    fn first(&self) -> &'a Lane<'a> {
+    fn first(&self) -> &'a SourceLane<'a> {
         &self.lanes[0]
     }
 
     /// Returns the lane for the next piece of work: the lane with the smallest backlog. A lane that has had
     /// no work stays closed until all open lanes are saturated, as one lane is cheaper than several for a
     /// small load (N7).
-    fn lane(&self) -> &'a Lane<'a> {
+    fn lane(&self) -> &'a SourceLane<'a> {
         let (open, closed) = self.lanes.split_at(self.opened.load(Relaxed));
         let least = open.iter().min_by_key(|lane| lane.backlog.bytes());
         match (least, closed.first()) {
@@ -163,7 +163,7 @@ impl<'a> Feeder<'a> {
     }
 
     /// Creates the bundler of a target that the scan has found.
-    fn new_bundler(&self, file_system: &FileSystem) -> Bundler {
+    fn new_bundler(&self, file_system: &MountedFileSystem) -> Bundler {
         let slot_bytes = self.source.spec.slot_bytes;
         Bundler::new(BundleLimits {
             object_bytes: file_system.own_target().object_bytes.min(slot_bytes).into(),
@@ -172,20 +172,20 @@ impl<'a> Feeder<'a> {
         })
     }
 
-    fn found(&self, found: Found) -> ControlFlow<()> {
+    fn found(&self, found: ScanResult) -> ControlFlow<()> {
         let first = self.first();
         match found {
-            Found::Section(section, device) => return self.section(section, device),
-            Found::Failed(failure) => first.fail(failure),
-            Found::Skipped { path, reason } => {
+            ScanResult::Section(section, device) => return self.section(section, device),
+            ScanResult::Failed(failure) => first.fail(failure),
+            ScanResult::Skipped { path, reason } => {
                 first.counters.entries_skipped.fetch_add(1, Relaxed);
-                first.report(Event::Notice(Notice::Skipped { path, reason }));
+                first.report(TransferEvent::Notice(TransferNotice::Skipped { path, reason }));
             }
         }
         ControlFlow::Continue(())
     }
 
-    fn section(&self, mut section: Section, device: u64) -> ControlFlow<()> {
+    fn section(&self, mut section: DirectorySection, device: u64) -> ControlFlow<()> {
         if self.are_merged && !self.first().leave_places(&mut section) {
             return ControlFlow::Continue(());
         }
@@ -193,7 +193,7 @@ impl<'a> Feeder<'a> {
             self.narrow(&mut section, part);
         }
         self.count(&section);
-        let origin = Origin::scan(device);
+        let origin = SectionOrigin::scan(device);
         match &self.source.offers {
             Some(offers) => self.offer(offers, section, &origin),
             None => self.wanted(section, &origin),
@@ -202,8 +202,8 @@ impl<'a> Feeder<'a> {
 
     /// Cuts the files of a partial transfer to their range. A file that ends before the range has changed
     /// since the user named it.
-    fn narrow(&self, section: &mut Section, part: PartialRange) {
-        let Section { directory, entries, .. } = section;
+    fn narrow(&self, section: &mut DirectorySection, part: PartialRange) {
+        let DirectorySection { directory, entries, .. } = section;
         entries.retain_mut(|entry| match entry.kind {
             EntryKind::Regular { size } if part.range_in(size).is_some() => {
                 entry.kind = EntryKind::Regular { size: part.end_in(size) };
@@ -218,14 +218,19 @@ impl<'a> Feeder<'a> {
     }
 
     /// Offers a section to the sink.
-    fn offer(&self, offers: &Offers, section: Section, origin: &Origin) -> ControlFlow<()> {
+    fn offer(
+        &self,
+        offers: &OfferTable,
+        section: DirectorySection,
+        origin: &SectionOrigin,
+    ) -> ControlFlow<()> {
         let by_contents = self.source.compares_contents();
         let digests = if by_contents { self.source.tree.digests(&section) } else { Vec::new() };
         offers.offer(section, digests, origin, &|message| self.first().say(message))
     }
 
     /// Queues chunk after chunk (Y3).
-    fn take_chunks(&self, chunks: &Chunks) {
+    fn take_chunks(&self, chunks: &SessionChunks) {
         while let Some((chunk, token)) = chunks.next(self.lanes) {
             match self.chunk(chunks, &chunk, token) {
                 Ok(ControlFlow::Continue(())) => {}
@@ -235,7 +240,12 @@ impl<'a> Feeder<'a> {
         }
     }
 
-    fn chunk(&self, chunks: &Chunks, chunk: &Chunk, token: InChunk) -> Result<ControlFlow<()>, SessionError> {
+    fn chunk(
+        &self,
+        chunks: &SessionChunks,
+        chunk: &Chunk,
+        token: ChunkMembership,
+    ) -> Result<ControlFlow<()>, SessionError> {
         let part = FilePart::of(chunk.work);
         let found = sections_of(chunk)?;
         // A sync skips each part of a file that is sent in parts, and then its end.
@@ -253,7 +263,7 @@ impl<'a> Feeder<'a> {
                 Some(device) => {
                     sections.push((
                         section,
-                        Origin { device, chunk: Some(token.clone()), part, _asked: asked.clone() },
+                        SectionOrigin { device, chunk: Some(token.clone()), part, _asked: asked.clone() },
                     ));
                 }
                 None => drop(self.unreadable(&section)),
@@ -271,7 +281,7 @@ impl<'a> Feeder<'a> {
         })
     }
 
-    fn count_chunk(&self, section: &Section, part: Option<FilePart>) {
+    fn count_chunk(&self, section: &DirectorySection, part: Option<FilePart>) {
         let counters = &self.first().counters;
         match part {
             None => self.count(section),
@@ -286,8 +296,8 @@ impl<'a> Feeder<'a> {
 
     /// Queues the wanted entries of a chunk. A bundle never spans two chunks, so that each chunk has its own
     /// end.
-    fn of_chunk(&self, sections: Vec<(Section, Origin)>) -> ControlFlow<()> {
-        let mut bundlers: HashMap<TargetId, (Arc<FileSystem>, Bundler)> = HashMap::new();
+    fn of_chunk(&self, sections: Vec<(DirectorySection, SectionOrigin)>) -> ControlFlow<()> {
+        let mut bundlers: HashMap<TargetId, (Arc<MountedFileSystem>, Bundler)> = HashMap::new();
         let mut last = None;
         for (section, origin) in sections {
             let Some(file_system) = self.source.tree.file_system(origin.device, &section.directory) else {
@@ -312,15 +322,15 @@ impl<'a> Feeder<'a> {
         }
         let Some(origin) = last else { return ControlFlow::Continue(()) };
         bundlers.into_values().try_for_each(|(file_system, mut bundler)| match bundler.finish() {
-            Some(bundle) => self.queue(&file_system, Work::Bundle(bundle), &origin),
+            Some(bundle) => self.queue(&file_system, ReadUnit::Bundle(bundle), &origin),
             None => ControlFlow::Continue(()),
         })
     }
 
     /// Queues the sink's choices until all offers have replies.
-    fn take_answers(&self, offers: &Offers) {
+    fn take_answers(&self, offers: &OfferTable) {
         while let Some(answered) = offers.next() {
-            let Answered { section, origin, begun } = answered;
+            let AnsweredSection { section, origin, begun } = answered;
             if self.go_on(&section.directory, &origin, begun).is_break()
                 || self.wanted(section, &origin).is_break()
             {
@@ -333,7 +343,7 @@ impl<'a> Feeder<'a> {
     fn go_on(
         &self,
         directory: &Arc<Directory>,
-        origin: &Origin,
+        origin: &SectionOrigin,
         begun: Vec<(Entry, RangeSet)>,
     ) -> ControlFlow<()> {
         if begun.is_empty() {
@@ -341,7 +351,7 @@ impl<'a> Feeder<'a> {
         }
         let Some(file_system) = self.source.tree.file_system(origin.device, directory) else {
             let entries = begun.into_iter().map(|(entry, _)| entry).collect();
-            return self.unreadable(&Section {
+            return self.unreadable(&DirectorySection {
                 directory: Arc::clone(directory),
                 metadata: None,
                 extras: None,
@@ -354,7 +364,7 @@ impl<'a> Feeder<'a> {
         })
     }
 
-    fn wanted(&self, section: Section, origin: &Origin) -> ControlFlow<()> {
+    fn wanted(&self, section: DirectorySection, origin: &SectionOrigin) -> ControlFlow<()> {
         if self.source.spec.dry_run {
             self.would_copy(&section);
             let is_over = self.first().fault.is_raised();
@@ -367,7 +377,7 @@ impl<'a> Feeder<'a> {
             return self.unreadable(&section);
         };
         if self.source.spec.part.is_some() {
-            let Section { directory, entries, .. } = section;
+            let DirectorySection { directory, entries, .. } = section;
             return entries.into_iter().try_for_each(|entry| {
                 self.queue_large(&file_system, Arc::clone(&directory), entry, None, origin)
             });
@@ -381,7 +391,7 @@ impl<'a> Feeder<'a> {
     }
 
     /// Fails the entries of a directory that vanished after its scan.
-    fn unreadable(&self, section: &Section) -> ControlFlow<()> {
+    fn unreadable(&self, section: &DirectorySection) -> ControlFlow<()> {
         for entry in &section.entries {
             let path = self.source.tree.path(&section.directory, entry);
             self.first().fail_path(path, FailureKind::Missing, "its directory can't be opened any more");
@@ -389,7 +399,7 @@ impl<'a> Feeder<'a> {
         ControlFlow::Continue(())
     }
 
-    fn count(&self, section: &Section) {
+    fn count(&self, section: &DirectorySection) {
         let counters = &self.first().counters;
         let entries = section.entries.len() as u64 + u64::from(section.metadata.is_some());
         counters.entries_found.fetch_add(entries, Relaxed);
@@ -398,24 +408,29 @@ impl<'a> Feeder<'a> {
         self.source.counts.found(section);
     }
 
-    fn would_copy(&self, section: &Section) {
+    fn would_copy(&self, section: &DirectorySection) {
         let directory = &section.directory.sink;
         if section.metadata.is_some() && !directory.is_root() {
             let path = [directory.as_bytes(), b"/"].concat().into();
-            self.first().report(Event::WouldCopy { path, size: 0 });
+            self.first().report(TransferEvent::WouldCopy { path, size: 0 });
         }
         for entry in &section.entries {
             if let Ok(path) = directory.join(&entry.name) {
                 let size = self.source.wanted_bytes(entry);
-                self.first().report(Event::WouldCopy { path: path.as_bytes().into(), size });
+                self.first().report(TransferEvent::WouldCopy { path: path.as_bytes().into(), size });
             }
         }
     }
 
-    fn queue(&self, file_system: &FileSystem, work: Work, origin: &Origin) -> ControlFlow<()> {
+    fn queue(
+        &self,
+        file_system: &MountedFileSystem,
+        work: ReadUnit,
+        origin: &SectionOrigin,
+    ) -> ControlFlow<()> {
         let own = file_system.own_target().id;
         match work {
-            Work::Bundle(bundle) => self.push(
+            ReadUnit::Bundle(bundle) => self.push(
                 own,
                 ReadWork::Bundle(BundleWork {
                     bundle,
@@ -424,17 +439,19 @@ impl<'a> Feeder<'a> {
                     chunk: origin.chunk.clone(),
                 }),
             ),
-            Work::Large { directory, entry } => self.queue_large(file_system, directory, entry, None, origin),
+            ReadUnit::Large { directory, entry } => {
+                self.queue_large(file_system, directory, entry, None, origin)
+            }
         }
     }
 
     fn queue_large(
         &self,
-        file_system: &FileSystem,
+        file_system: &MountedFileSystem,
         directory: Arc<Directory>,
         entry: Entry,
         held: Option<Arc<RangeSet>>,
-        origin: &Origin,
+        origin: &SectionOrigin,
     ) -> ControlFlow<()> {
         match self.target_of(file_system, &directory, &entry) {
             Ok(target) => {
@@ -456,7 +473,7 @@ impl<'a> Feeder<'a> {
     /// there to be opened.
     fn target_of(
         &self,
-        file_system: &FileSystem,
+        file_system: &MountedFileSystem,
         directory: &Directory,
         entry: &Entry,
     ) -> Result<Option<TargetId>, EntryFailure> {
@@ -511,13 +528,13 @@ impl<'a> Feeder<'a> {
 }
 
 /// Decodes the sections of a chunk, beneath the first root.
-fn sections_of(chunk: &Chunk) -> Result<Vec<Section>, SessionError> {
-    let mut sections: Vec<Section> = Vec::new();
+fn sections_of(chunk: &Chunk) -> Result<Vec<DirectorySection>, SessionError> {
+    let mut sections: Vec<DirectorySection> = Vec::new();
     for record in TableReader::new(&chunk.table) {
         match record.map_err(bad_chunk)? {
             TableRecord::Section { path, metadata, extras } => {
                 let directory = Directory { root_index: 0, source: path.clone(), sink: path };
-                sections.push(Section {
+                sections.push(DirectorySection {
                     directory: Arc::new(directory),
                     metadata,
                     extras,

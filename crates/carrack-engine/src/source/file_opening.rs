@@ -8,20 +8,20 @@ use std::sync::Arc;
 use carrack_layout::FileLayout;
 use carrack_model::limits::RANGES_MAX;
 use carrack_model::{
-    ByteRange, Checksum, Directory, Entry, EntryKind, FailureKind, FileId, RangeSet, Section, StripeChoice,
-    TargetId, Verify,
+    ByteRange, Directory, DirectorySection, Entry, EntryKind, FailureKind, FileId, ObjectChecksum, RangeSet,
+    StripeChoice, TargetId, WriteVerification,
 };
 use carrack_plan::{Bundle, FileCursor, Layout, SingleTarget};
 use carrack_storage::{SourceError, SourceFile};
-use carrack_wire::message::{Coming, Control, FileRef, OpenFile, Stripes};
+use carrack_wire::message::{ControlMessage, FileReference, OpenFileMessage, SentRanges, StripeCounts};
 use carrack_wire::{TableWriter, ranges_to_message};
 
 use super::chunks::FilePart;
 use super::context::SourceContext;
-use super::lane::Lane;
+use super::lane::SourceLane;
 use super::large_file::{LargeFile, UnopenedFile};
 use super::work::{BundleWork, ReadWork};
-use crate::counters::Stage;
+use crate::counters::ThreadStage;
 use crate::placed::stripes_to_message;
 
 /// The number of objects of a file that a thread reads in a row while others wait: 4 MiB on memory, 16 MiB on
@@ -34,7 +34,7 @@ pub(super) type InlineFile = (Arc<LargeFile>, FileCursor);
 
 /// Opens large files of one target.
 pub(super) struct FileOpener<'a> {
-    pub(super) lane: &'a Lane<'a>,
+    pub(super) lane: &'a SourceLane<'a>,
     /// The target in service.
     pub(super) target: TargetId,
 }
@@ -54,7 +54,10 @@ impl FileOpener<'_> {
             self.discard(&opening);
             return None;
         }
-        match lane.counters.time(Stage::Storage, || self.open_source(&opening.directory, &opening.entry)) {
+        match lane
+            .counters
+            .time(ThreadStage::Storage, || self.open_source(&opening.directory, &opening.entry))
+        {
             // Other sessions have parts of the scanned version.
             Ok(file) if opening.part.is_some() && !self.is_as_found(&file, &opening.entry) => {
                 self.not_opened(&opening, FailureKind::Changed, "it changed since it was found");
@@ -82,10 +85,15 @@ impl FileOpener<'_> {
         let mut writer = TableWriter::new(&mut table);
         writer.section(&directory.sink, None);
         writer.regular(&entry.name, entry.size(), &entry.metadata, entry.identity, None);
-        let coming = Some(Coming::default());
+        let coming = Some(SentRanges::default());
         lane.files.announce(|FileId(id)| {
-            lane.say(Control::OpenFile(OpenFile { id, table, coming, ..OpenFile::default() }));
-            lane.say(Control::AbandonFile(FileRef { id }));
+            lane.say(ControlMessage::OpenFile(OpenFileMessage {
+                id,
+                table,
+                coming,
+                ..OpenFileMessage::default()
+            }));
+            lane.say(ControlMessage::AbandonFile(FileReference { id }));
         });
         lane.large_file_ended();
     }
@@ -110,7 +118,7 @@ impl FileOpener<'_> {
     fn open_as_bundle(&self, opening: UnopenedFile) {
         let UnopenedFile { directory, mut entry, chunk, .. } = opening;
         entry.kind = EntryKind::Regular { size: 0 };
-        let section = Section { directory, metadata: None, extras: None, entries: vec![entry] };
+        let section = DirectorySection { directory, metadata: None, extras: None, entries: vec![entry] };
         let table_bytes = carrack_plan::section_table_bytes(&section.directory)
             + section.entries.iter().map(carrack_plan::entry_table_bytes).sum::<usize>();
         let bundle = Bundle { sections: vec![section], content_bytes: 0, table_bytes, entry_count: 1 };
@@ -130,7 +138,7 @@ impl FileOpener<'_> {
     }
 
     /// Collects the facts for the sink about a file, which may have changed since its scan.
-    fn look_at(&self, file: SourceFile, mut opening: UnopenedFile) -> Opened {
+    fn look_at(&self, file: SourceFile, mut opening: UnopenedFile) -> OpenedFile {
         let source = self.lane.source;
         let size = source.end_in(file.stamp().size);
         let entry = &mut opening.entry;
@@ -152,14 +160,14 @@ impl FileOpener<'_> {
             file.holes_within(own.unwrap_or(ByteRange::new(0, size)))
         };
         let object_bytes = source.tree.object_bytes(&*found.layout, source.spec.slot_bytes);
-        Opened { file, opening, size, table, layout: found.layout, object_bytes, stripes, holes }
+        OpenedFile { file, opening, size, table, layout: found.layout, object_bytes, stripes, holes }
     }
 
     /// Returns true if one thread may read the whole file in a row, and the sink needs no message about it:
     /// the sink holds no range of the file, the policy has no choice, and no object goes before earlier ones.
-    fn may_go_by_itself(&self, opened: &Opened) -> bool {
+    fn may_go_by_itself(&self, opened: &OpenedFile) -> bool {
         let (lane, source) = (self.lane, self.lane.source);
-        let Opened { file, opening, size, table, object_bytes, stripes, holes, .. } = opened;
+        let OpenedFile { file, opening, size, table, object_bytes, stripes, holes, .. } = opened;
         *size <= (RUN_OBJECTS as u64 - 1) * object_bytes
             && object_bytes + table.len() as u64 <= source.spec.slot_bytes.into()
             && holes.is_empty()
@@ -170,15 +178,15 @@ impl FileOpener<'_> {
             && opening.part.is_none()
             && source.spec.part.is_none()
             && source.chunks.is_none()
-            && source.spec.checksum != Checksum::Blake3
-            && source.settings.verify != Verify::Readback
+            && source.spec.checksum != ObjectChecksum::Blake3
+            && source.settings.verify != WriteVerification::Readback
             && lane.spills.is_empty()
             && !lane.sends_from_files()
             && !lane.read_queue.chooses()
     }
 
-    fn go_by_itself(&self, opened: Opened) -> InlineFile {
-        let Opened { file, opening, size, table, layout, object_bytes, .. } = opened;
+    fn go_by_itself(&self, opened: OpenedFile) -> InlineFile {
+        let OpenedFile { file, opening, size, table, layout, object_bytes, .. } = opened;
         let id = self.lane.files.next_inline_id();
         assert!(id.is_by_itself(), "the sink tells such files by their ids");
         let large = LargeFile::new(id, file, self.target, opening, size).announced_by_object(table);
@@ -187,14 +195,14 @@ impl FileOpener<'_> {
         (large, FileCursor::new(id, size, layout, object_bytes))
     }
 
-    fn announce(&self, opened: Opened) {
+    fn announce(&self, opened: OpenedFile) {
         let lane = self.lane;
-        let Opened { file, opening, size, table, layout, object_bytes, stripes, holes } = opened;
+        let OpenedFile { file, opening, size, table, layout, object_bytes, stripes, holes } = opened;
         let is_shared = lane.source.chunks.is_some();
         let own = own_range(lane.source, opening.part, size);
         let missing = without(missing_of(opening.held.as_deref(), own, size), &holes, size);
         let goes_on = opening.held.is_some() && !is_shared;
-        let coming = missing.as_ref().filter(|_| is_shared).map(|missing| Coming {
+        let coming = missing.as_ref().filter(|_| is_shared).map(|missing| SentRanges {
             ranges: ranges_to_message(missing),
             is_part: matches!(opening.part, Some(FilePart::Range(_))),
             makes_file: !holes.is_empty() && !holds(&opening, own.unwrap_or(ByteRange::new(0, size))),
@@ -205,7 +213,14 @@ impl FileOpener<'_> {
         let large = lane.files.announce(|id| {
             let large = Arc::new(LargeFile::new(id, file, self.target, opening, wanted_bytes));
             lane.files.insert(&large);
-            lane.say(Control::OpenFile(OpenFile { id: id.0, table, stripes, goes_on, coming, holes }));
+            lane.say(ControlMessage::OpenFile(OpenFileMessage {
+                id: id.0,
+                table,
+                stripes,
+                goes_on,
+                coming,
+                holes,
+            }));
             large
         });
         let cursor = FileCursor::new(large.id, size, layout, object_bytes);
@@ -259,7 +274,7 @@ impl FileOpener<'_> {
 }
 
 /// An open large file with the facts for the sink.
-struct Opened {
+struct OpenedFile {
     file: SourceFile,
     /// With the entry as the file was when it was opened.
     opening: UnopenedFile,
@@ -269,7 +284,7 @@ struct Opened {
     layout: Arc<dyn Layout>,
     object_bytes: u64,
     /// The stripes to preserve at the sink.
-    stripes: Option<Stripes>,
+    stripes: Option<StripeCounts>,
     holes: RangeSet,
 }
 

@@ -12,7 +12,7 @@ use super::large_file::LargeFile;
 use crate::report::FILES_TOLD_MAX;
 
 /// The open files, and those that took longest.
-pub(super) struct FileTable {
+pub(super) struct SourceFileTable {
     open: Mutex<HashMap<FileId, Arc<LargeFile>>>,
     next_id: Mutex<FileId>,
     next_inline_id: AtomicU64,
@@ -20,9 +20,9 @@ pub(super) struct FileTable {
     slowest: Mutex<Vec<FileReport>>,
 }
 
-impl Default for FileTable {
-    fn default() -> FileTable {
-        FileTable {
+impl Default for SourceFileTable {
+    fn default() -> SourceFileTable {
+        SourceFileTable {
             open: Mutex::default(),
             next_id: Mutex::new(FileId(1)),
             next_inline_id: AtomicU64::new(FileId::FIRST_BY_ITSELF.0),
@@ -35,7 +35,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl FileTable {
+impl SourceFileTable {
     /// Announces a file by a message, under the ID that `announce` gets. IDs arrive at the sink in rising
     /// order: one lock covers the choice of an ID and its message. The comm thread never takes that lock.
     pub(super) fn announce<T>(&self, announce: impl FnOnce(FileId) -> T) -> T {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn ids_rise_in_the_order_in_which_they_are_said() {
-        let (table, said) = (FileTable::default(), Mutex::new(Vec::new()));
+        let (table, said) = (SourceFileTable::default(), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..100).for_each(|_| table.announce(|id| said.lock().unwrap().push(id.0))));
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_slowest_files_are_kept() {
-        let table = FileTable::default();
+        let table = SourceFileTable::default();
         for open_ms in (0..3 * FILES_TOLD_MAX as u64).rev().step_by(2).chain([1]) {
             table.note_complete(FileReport { open_ms, ..FileReport::default() });
         }

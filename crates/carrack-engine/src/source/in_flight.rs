@@ -12,14 +12,14 @@ use carrack_model::limits::SPILLED_OBJECTS_MAX;
 use super::work::{SentObject, SinkPlace};
 
 /// An object without a final ack.
-struct Posted {
+struct PostedObject {
     sent: SentObject,
     /// The sink has put the object on flash. It occupies no slot there, and its credit has been returned.
     is_set_aside: bool,
 }
 
 /// An object that was acked, or will not be sent.
-pub(super) struct Taken {
+pub(super) struct SettledObject {
     pub(super) sent: SentObject,
     /// The place that the object has left, if places are counted.
     pub(super) left: Option<SinkPlace>,
@@ -28,8 +28,8 @@ pub(super) struct Taken {
 }
 
 /// The objects of one lane.
-pub(super) struct InFlight {
-    posted: Mutex<HashMap<ObjectId, Posted>>,
+pub(super) struct InFlightObjects {
+    posted: Mutex<HashMap<ObjectId, PostedObject>>,
     /// The number of objects on the sink's flash.
     set_aside: AtomicUsize,
     next_id: AtomicU64,
@@ -38,9 +38,9 @@ pub(super) struct InFlight {
     answered: AtomicU64,
 }
 
-impl Default for InFlight {
-    fn default() -> InFlight {
-        InFlight {
+impl Default for InFlightObjects {
+    fn default() -> InFlightObjects {
+        InFlightObjects {
             posted: Mutex::default(),
             set_aside: AtomicUsize::new(0),
             next_id: AtomicU64::new(1),
@@ -50,8 +50,8 @@ impl Default for InFlight {
     }
 }
 
-impl InFlight {
-    fn posted(&self) -> MutexGuard<'_, HashMap<ObjectId, Posted>> {
+impl InFlightObjects {
+    fn posted(&self) -> MutexGuard<'_, HashMap<ObjectId, PostedObject>> {
         self.posted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,19 +63,19 @@ impl InFlight {
     /// Adds an object that is about to be sent.
     pub(super) fn post(&self, object: ObjectId, sent: SentObject) {
         assert!(object.0 < self.next_id.load(Relaxed), "an object has an id that was given out");
-        let before = self.posted().insert(object, Posted { sent, is_set_aside: false });
+        let before = self.posted().insert(object, PostedObject { sent, is_set_aside: false });
         assert!(before.is_none(), "each object has an id of its own");
     }
 
     /// Takes an object that was acked, or will not be sent. Returns `None` if there is no such object.
-    pub(super) fn take(&self, object: ObjectId) -> Option<Taken> {
-        let Posted { sent, is_set_aside } = self.posted().remove(&object)?;
+    pub(super) fn take(&self, object: ObjectId) -> Option<SettledObject> {
+        let PostedObject { sent, is_set_aside } = self.posted().remove(&object)?;
         if is_set_aside {
             let before = self.set_aside.fetch_sub(1, Relaxed);
             assert!(before > 0, "each object on flash is counted once");
         }
         let left = if is_set_aside { None } else { sent.place() };
-        Some(Taken { sent, left, credits: u64::from(!is_set_aside) })
+        Some(SettledObject { sent, left, credits: u64::from(!is_set_aside) })
     }
 
     /// Counts an object that will not be sent.
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn an_object_is_answered_once() {
-        let in_flight = InFlight::default();
+        let in_flight = InFlightObjects::default();
         let object = in_flight.next_id();
         in_flight.post(object, bundle());
         assert_eq!((in_flight.count(), in_flight.work_bytes(object)), (1, 7));
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_is_on_flash_is_on_no_way_and_has_given_its_credit_back() {
-        let in_flight = InFlight::default();
+        let in_flight = InFlightObjects::default();
         let object = in_flight.next_id();
         assert!(in_flight.set_aside(object).is_none(), "it was not sent");
         in_flight.post(object, bundle());
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn as_many_are_on_flash_as_may_be() {
-        let in_flight = InFlight::default();
+        let in_flight = InFlightObjects::default();
         let objects: Vec<_> = (0..=SPILLED_OBJECTS_MAX).map(|_| in_flight.next_id()).collect();
         objects.iter().for_each(|&object| in_flight.post(object, bundle()));
         let (last, others) = objects.split_last().unwrap();
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_was_withdrawn_was_not_sent() {
-        let in_flight = InFlight::default();
+        let in_flight = InFlightObjects::default();
         let object = in_flight.next_id();
         in_flight.post(object, bundle());
         in_flight.withdraw();

@@ -6,25 +6,25 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_machine::{LaneCrew, SlotPool};
-use carrack_model::{Checksum, EntryFailure, Event, FailureKind, ObjectId};
+use carrack_model::{EntryFailure, FailureKind, ObjectChecksum, ObjectId, TransferEvent};
 use carrack_transport::SendEndpoint;
-use carrack_wire::message::Control;
+use carrack_wire::message::ControlMessage;
 
-use super::backlog::Backlog;
+use super::backlog::LaneBacklog;
 use super::chunks::SourceLoad;
 use super::context::SourceContext;
-use super::file_table::FileTable;
-use super::in_flight::InFlight;
+use super::file_table::SourceFileTable;
+use super::in_flight::InFlightObjects;
 use super::read_queue::ReadQueue;
 use super::send_queue::SendQueue;
 use super::sizing::LaneSizing;
 use super::work::SinkPlace;
-use crate::counters::Counters;
+use crate::counters::EndCounters;
 use crate::error::SessionError;
-use crate::fault::{Fault, Stop};
-use crate::mailbox::Mailbox;
+use crate::fault::{FaultListener, SessionFault};
+use crate::mailbox::CommMailbox;
 use crate::report::deliver;
-use crate::spill::Spill;
+use crate::spill::LaneSpill;
 
 /// The number of objects read ahead from memory. Reading faster than the sink takes gains nothing there and
 /// costs cache: a pool of 256 MiB filled from tmpfs made the transfer a fifth slower. From disks the limit is
@@ -32,7 +32,7 @@ use crate::spill::Spill;
 const READY_MAX_MEMORY: usize = 4;
 
 /// The state that the threads of one lane share.
-pub(super) struct Lane<'a> {
+pub(super) struct SourceLane<'a> {
     /// The context that all lanes share.
     pub(super) source: &'a SourceContext<'a>,
     pub(super) pool: SlotPool,
@@ -40,47 +40,47 @@ pub(super) struct Lane<'a> {
     pub(super) read_queue: ReadQueue,
     pub(super) send_queue: SendQueue,
     /// Flash logs for objects without credits.
-    pub(super) spills: Vec<Spill<Option<SinkPlace>>>,
+    pub(super) spills: Vec<LaneSpill<Option<SinkPlace>>>,
     /// Objects in flight, with the work to do when the sink acks them.
-    pub(super) in_flight: InFlight,
+    pub(super) in_flight: InFlightObjects,
     /// Large files between their announcement and their end.
-    pub(super) files: FileTable,
+    pub(super) files: SourceFileTable,
     /// Counts of unfinished work.
-    pub(super) backlog: Backlog,
+    pub(super) backlog: LaneBacklog,
     /// Control messages for the comm thread to queue.
-    pub(super) mail: Mailbox<Vec<u8>>,
-    pub(super) counters: Counters,
-    pub(super) fault: Fault,
+    pub(super) mail: CommMailbox<Vec<u8>>,
+    pub(super) counters: EndCounters,
+    pub(super) fault: SessionFault,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> SourceLane<'a> {
     pub(super) fn new(
         source: &'a SourceContext<'a>,
         endpoints: Vec<Box<dyn SendEndpoint>>,
         sizing: &LaneSizing,
         pool: SlotPool,
         crew: LaneCrew,
-        spills: Vec<Spill<Option<SinkPlace>>>,
-    ) -> Result<Lane<'a>, SessionError> {
+        spills: Vec<LaneSpill<Option<SinkPlace>>>,
+    ) -> Result<SourceLane<'a>, SessionError> {
         assert!(pool.slot_count() > 0, "an object is read into a slot");
-        let spilt_max: usize = spills.iter().map(Spill::slot_count).sum();
+        let spilt_max: usize = spills.iter().map(LaneSpill::slot_count).sum();
         let ready_max =
             if source.sizing.is_memory { READY_MAX_MEMORY } else { pool.slot_count() + spilt_max };
         let (streams, credits) = (sizing.streams_at_start, source.sizing.credits);
         let share = source.share.as_deref();
-        Ok(Lane {
+        Ok(SourceLane {
             source,
             pool,
             crew,
             read_queue: ReadQueue::new(sizing.threads_at_start, &source.sizing, source.settings, share),
             send_queue: SendQueue::new(endpoints, streams, credits, ready_max),
             spills,
-            in_flight: InFlight::default(),
-            files: FileTable::default(),
-            backlog: Backlog::default(),
-            mail: Mailbox::new().map_err(SessionError::local("making an eventfd"))?,
-            counters: Counters::default(),
-            fault: Fault::default(),
+            in_flight: InFlightObjects::default(),
+            files: SourceFileTable::default(),
+            backlog: LaneBacklog::default(),
+            mail: CommMailbox::new().map_err(SessionError::local("making an eventfd"))?,
+            counters: EndCounters::default(),
+            fault: SessionFault::default(),
         })
     }
 
@@ -153,12 +153,12 @@ impl<'a> Lane<'a> {
     /// Returns true if data connections may send objects straight from the page cache, as their bytes have no
     /// checksum.
     pub(super) fn sends_from_files(&self) -> bool {
-        self.send_queue.sends_extents && self.source.spec.checksum == Checksum::None
+        self.send_queue.sends_extents && self.source.spec.checksum == ObjectChecksum::None
     }
 
     pub(super) fn fail(&self, failure: EntryFailure) {
         self.counters.entries_failed.fetch_add(1, Relaxed);
-        self.report(Event::Failed(failure));
+        self.report(TransferEvent::Failed(failure));
     }
 
     pub(super) fn fail_path(&self, path: Box<[u8]>, kind: FailureKind, detail: impl ToString) {
@@ -166,17 +166,17 @@ impl<'a> Lane<'a> {
     }
 
     /// Delivers an event to the user, at either end. Not for the comm thread.
-    pub(super) fn report(&self, event: Event) {
+    pub(super) fn report(&self, event: TransferEvent) {
         deliver(event, self.source.observer, |message| self.say(message));
     }
 
     /// Sends a message. Not for the comm thread. A session that ends needs no more messages.
-    pub(super) fn say(&self, message: Control) {
+    pub(super) fn say(&self, message: ControlMessage) {
         let _ = self.mail.post(message.to_body());
     }
 }
 
-impl SourceLoad for [Lane<'_>] {
+impl SourceLoad for [SourceLane<'_>] {
     fn bytes_here(&self) -> u64 {
         self.iter().map(|lane| lane.backlog.bytes_here()).sum()
     }
@@ -199,7 +199,7 @@ impl SourceLoad for [Lane<'_>] {
     }
 }
 
-impl Stop for Lane<'_> {
+impl FaultListener for SourceLane<'_> {
     fn stop(&self) {
         self.fault.end();
         if let Some(offers) = &self.source.offers {
@@ -213,7 +213,7 @@ impl Stop for Lane<'_> {
         }
         self.read_queue.close();
         self.send_queue.close();
-        self.spills.iter().for_each(Spill::close);
+        self.spills.iter().for_each(LaneSpill::close);
         self.pool.close();
         self.mail.close();
     }

@@ -1,7 +1,7 @@
 //! A large file, which travels as separate objects, from its opening to its end.
 //!
 //! Several threads read and confirm its objects in any order. `FileProgress` counts them, and the thread that
-//! ends the last object gets the next step from [`NextStep`]. A file that can't be completed is *aborted*: no
+//! ends the last object gets the next step from [`NextFileStep`]. A file that can't be completed is *aborted*: no
 //! further object is read, and the sink drops the file when none is in flight.
 
 use std::os::fd::BorrowedFd;
@@ -14,9 +14,9 @@ use carrack_model::{Directory, Entry, FileId, FileReport, RangeSet, TargetId};
 use carrack_plan::{FileCursor, Layout, ObjectExtent};
 use carrack_storage::SourceFile;
 use carrack_transport::ExtentFile;
-use carrack_wire::message::OpenFile;
+use carrack_wire::message::OpenFileMessage;
 
-use super::chunks::{FilePart, InChunk};
+use super::chunks::{ChunkMembership, FilePart};
 
 /// A large file before its opening.
 pub(super) struct UnopenedFile {
@@ -29,7 +29,7 @@ pub(super) struct UnopenedFile {
     /// The part that this session handles, or `None` for the whole file.
     pub(super) part: Option<FilePart>,
     /// The chunk of the file, if the work comes in chunks.
-    pub(super) chunk: Option<InChunk>,
+    pub(super) chunk: Option<ChunkMembership>,
 }
 
 impl UnopenedFile {
@@ -41,7 +41,7 @@ impl UnopenedFile {
 
 /// The next step for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextStep {
+pub(super) enum NextFileStep {
     /// Other threads still have objects of the file.
     Wait,
     /// The sink has everything. Commit the file if it is unchanged. An inline-announced file was checked
@@ -74,11 +74,11 @@ pub(super) struct LargeFile {
     /// Its layout at the sink, once the sink has sent it.
     layout_at_sink: OnceLock<Box<dyn Layout>>,
     progress: Mutex<FileProgress>,
-    announcement: Announcement,
+    announcement: FileAnnouncement,
 }
 
 /// The way in which the sink learns of a file.
-struct Announcement {
+struct FileAnnouncement {
     /// The entry table that the file's own first object carries, if that announces it.
     table: Option<Vec<u8>>,
     /// True once the sink knows the file.
@@ -124,14 +124,14 @@ impl LargeFile {
             opened: Instant::now(),
             layout_at_sink: OnceLock::new(),
             progress,
-            announcement: Announcement { table: None, is_made: AtomicBool::new(true) },
+            announcement: FileAnnouncement { table: None, is_made: AtomicBool::new(true) },
         }
     }
 
     /// Makes the file inline-announced: its first object carries this table.
     pub(super) fn announced_by_object(self, table: Vec<u8>) -> LargeFile {
         assert!(self.id.is_by_itself(), "only such a file is announced by an object");
-        let announcement = Announcement { table: Some(table), is_made: AtomicBool::new(false) };
+        let announcement = FileAnnouncement { table: Some(table), is_made: AtomicBool::new(false) };
         LargeFile { announcement, ..self }
     }
 
@@ -155,8 +155,12 @@ impl LargeFile {
     }
 
     /// Returns the message that replaces a damaged inline announcement.
-    pub(super) fn announcement(&self) -> Option<OpenFile> {
-        self.announcement.table.clone().map(|table| OpenFile { id: self.id.0, table, ..OpenFile::default() })
+    pub(super) fn announcement(&self) -> Option<OpenFileMessage> {
+        self.announcement.table.clone().map(|table| OpenFileMessage {
+            id: self.id.0,
+            table,
+            ..OpenFileMessage::default()
+        })
     }
 
     fn progress(&self) -> MutexGuard<'_, FileProgress> {
@@ -203,7 +207,7 @@ impl LargeFile {
     }
 
     /// Ends a cursor: it was exhausted, or the file is aborted.
-    pub(super) fn cursor_ended(&self) -> NextStep {
+    pub(super) fn cursor_ended(&self) -> NextFileStep {
         let mut progress = self.progress();
         assert!(progress.cursors > 0, "each cursor ends once");
         progress.cursors -= 1;
@@ -222,7 +226,7 @@ impl LargeFile {
     }
 
     /// Counts an object of `len` bytes that the sink has acked.
-    pub(super) fn confirmed(&self, len: u64) -> NextStep {
+    pub(super) fn confirmed(&self, len: u64) -> NextFileStep {
         let mut progress = self.progress();
         progress.object_ended();
         assert!(len <= progress.unconfirmed_bytes, "each byte is confirmed once");
@@ -232,7 +236,7 @@ impl LargeFile {
 
     /// Ends an object that will not arrive, and with it the file. Returns true the first time, so that the
     /// failure is reported once.
-    pub(super) fn lost_one(&self, reason: AbortReason) -> (bool, NextStep) {
+    pub(super) fn lost_one(&self, reason: AbortReason) -> (bool, NextFileStep) {
         let mut progress = self.progress();
         progress.object_ended();
         let is_first = progress.aborted.is_none();
@@ -241,7 +245,7 @@ impl LargeFile {
     }
 
     /// Aborts the file.
-    pub(super) fn abort(&self, reason: AbortReason) -> NextStep {
+    pub(super) fn abort(&self, reason: AbortReason) -> NextFileStep {
         let mut progress = self.progress();
         progress.aborted.get_or_insert(reason);
         progress.step()
@@ -257,7 +261,7 @@ impl LargeFile {
 
     /// Prepares to send bytes again that the sink's storage does not hold as written. Fails after too many
     /// tries.
-    pub(super) fn lacks(&self, bytes: u64) -> Result<(), NextStep> {
+    pub(super) fn lacks(&self, bytes: u64) -> Result<(), NextFileStep> {
         let mut progress = self.progress();
         progress.is_committed = false;
         progress.refills += 1;
@@ -297,12 +301,12 @@ impl FileProgress {
         self.in_flight -= 1;
     }
 
-    fn step(&self) -> NextStep {
+    fn step(&self) -> NextFileStep {
         match self.aborted {
-            _ if self.cursors > 0 || self.in_flight > 0 => NextStep::Wait,
-            Some(reason) => NextStep::Abort(reason),
-            None if self.unconfirmed_bytes == 0 => NextStep::Commit,
-            None => NextStep::Wait,
+            _ if self.cursors > 0 || self.in_flight > 0 => NextFileStep::Wait,
+            Some(reason) => NextFileStep::Abort(reason),
+            None if self.unconfirmed_bytes == 0 => NextFileStep::Commit,
+            None => NextFileStep::Wait,
         }
     }
 }

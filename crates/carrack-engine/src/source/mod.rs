@@ -49,37 +49,37 @@ mod read_queue;
 mod reader;
 mod send_queue;
 mod sender;
+mod session_tuning;
 mod shared_counts;
 mod sizing;
 mod spill;
 mod tree;
-mod tuning;
 mod work;
 
 use std::sync::Arc;
 use std::thread::{self, Scope};
 
 use carrack_layout::FileSystems;
-use carrack_machine::{Duty, NodeSet};
-use carrack_model::{EntryFailure, Kept};
-use carrack_storage::{Identity, ScanRecord, ScanRoot};
-use carrack_transport::fabric::Hub;
-use carrack_transport::{Link, SendEndpoint};
+use carrack_machine::{NodeSet, ThreadDuty};
+use carrack_model::{EntryFailure, KeptMetadata};
+use carrack_storage::{FileIdentity, ScanRecord, ScanRoot};
+use carrack_transport::fabric::FabricHub;
+use carrack_transport::{ControlLink, SendEndpoint};
 
-use crate::abort::Abort;
+use crate::abort::AbortHandle;
 use crate::chunks::ChunkFeed;
 use crate::context::SessionContext;
-use crate::counters::BothEnds;
+use crate::counters::TransferCounters;
 use crate::error::SessionError;
 use crate::lanes::{LaneComm, LaneStart, decline, run_comms};
 use crate::placement::PlacedLanes;
-use crate::spill::{Spill, spills};
-use chunks::Chunks;
+use crate::spill::{LaneSpill, spills};
+use chunks::SessionChunks;
 use comm::SourceComm;
 use context::SourceContext;
 use deletion::DeletionProof;
-use lane::Lane;
-use offers::Offers;
+use lane::SourceLane;
+use offers::OfferTable;
 use shared_counts::SharedCounts;
 pub(crate) use sizing::SinkCapacity;
 use sizing::SourceSizing;
@@ -110,17 +110,20 @@ pub(crate) struct SourceSetup {
     /// Failures of single sources before the start.
     pub(crate) failures: Vec<EntryFailure>,
     /// A directory that the scan must not enter, as the sink is writing there.
-    pub(crate) destination: Option<Identity>,
+    pub(crate) destination: Option<FileIdentity>,
     /// The capacity of the sink.
     pub(crate) sink: SinkCapacity,
     /// True if the sink has a journal and chooses the entries to send.
     pub(crate) sink_resumes: bool,
     /// Metadata beyond mode and time that both ends can keep.
-    pub(crate) kept: Kept,
+    pub(crate) kept: KeptMetadata,
 }
 
 /// Moves all entries beneath the roots to the sink. Returns both ends' counters.
-pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<(), SessionError>) {
+pub(crate) fn run(
+    start: SourceStart<'_>,
+    abort: &AbortHandle,
+) -> (TransferCounters, Result<(), SessionError>) {
     let SourceStart { lanes: starts, camp, context, setup } = start;
     let (spec, settings) = (context.spec.clone(), &context.settings);
     let is_sync = spec.sync.is_some();
@@ -130,8 +133,8 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
         tree: SourceTree { roots: setup.roots, file_systems: setup.file_systems },
         camp,
         sizing: SourceSizing::new(&spec, settings, &setup.storage, &setup.sink, starts.len()),
-        offers: asks_sink.then(|| Offers::new(is_sync)),
-        chunks: setup.feed.map(Chunks::new),
+        offers: asks_sink.then(|| OfferTable::new(is_sync)),
+        chunks: setup.feed.map(SessionChunks::new),
         counts: SharedCounts::default(),
         kept: setup.kept,
         spec,
@@ -142,15 +145,15 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
     let nodes: Vec<NodeSet> = starts.iter().map(|start| start.crew.place().memory).collect();
     let spills = match spills_of_lanes(&source, &nodes) {
         Ok(spills) => spills,
-        Err(error) => return (BothEnds::default(), Err(decline(starts, error))),
+        Err(error) => return (TransferCounters::default(), Err(decline(starts, error))),
     };
     let (mut lanes, mut rests) = (Vec::new(), Vec::new());
     for (start, spills) in starts.into_iter().zip(spills) {
         let LaneStart { link, endpoints, hub, pool, crew } = start;
         let sizing = source.sizing.lane(endpoints.len());
-        match Lane::new(&source, endpoints, &sizing, pool, crew, spills) {
+        match SourceLane::new(&source, endpoints, &sizing, pool, crew, spills) {
             Ok(lane) => lanes.push(lane),
-            Err(error) => return (BothEnds::default(), Err(error)),
+            Err(error) => return (TransferCounters::default(), Err(error)),
         }
         // A dry run of a sync sends no objects, but answers existence queries.
         let reads = !source.spec.dry_run || source.spec.sync.is_some();
@@ -167,7 +170,7 @@ pub(crate) fn run(start: SourceStart<'_>, abort: &Abort) -> (BothEnds, Result<()
 fn spills_of_lanes(
     source: &SourceContext<'_>,
     nodes: &[NodeSet],
-) -> Result<Vec<Vec<Spill<Option<SinkPlace>>>>, SessionError> {
+) -> Result<Vec<Vec<LaneSpill<Option<SinkPlace>>>>, SessionError> {
     let settings = &source.settings.spill;
     let mut directories = &settings.source[..];
     if source.spec.dry_run || source.sizing.is_memory {
@@ -182,16 +185,16 @@ fn spills_of_lanes(
 }
 
 /// A lane's link, its progress engine if it has one, and the number of its I/O threads.
-type LaneRest = (Link, Option<Box<dyn Hub>>, usize);
+type LaneRest = (ControlLink, Option<Box<dyn FabricHub>>, usize);
 
 /// Runs the threads of all lanes until the session ends. Each lane comes with its link and the number of its
 /// I/O threads.
 fn run_lanes(
-    lanes: &[Lane<'_>],
+    lanes: &[SourceLane<'_>],
     rests: Vec<LaneRest>,
-    destination: Option<Identity>,
-    abort: &Abort,
-) -> (BothEnds, Result<(), SessionError>) {
+    destination: Option<FileIdentity>,
+    abort: &AbortHandle,
+) -> (TransferCounters, Result<(), SessionError>) {
     let (first, stall) = (&lanes[0], lanes[0].source.settings.stall);
     thread::scope(|scope| {
         first.fault.spawn(scope, first, "carrack-feed", move || feeder::run(lanes, destination));
@@ -212,20 +215,20 @@ fn run_lanes(
 }
 
 /// Starts a lane's threads that move objects to flash and back, and the one that sends what waited for credits.
-fn start_further_threads<'scope>(lane: &'scope Lane<'_>, scope: &'scope Scope<'scope, '_>) {
+fn start_further_threads<'scope>(lane: &'scope SourceLane<'_>, scope: &'scope Scope<'scope, '_>) {
     for spill in &lane.spills {
         lane.fault.spawn(scope, lane, "carrack-spill", move || {
-            let _seat = lane.crew.sit(Duty::Io(0));
+            let _seat = lane.crew.sit(ThreadDuty::Io(0));
             spill.write_out(lane);
         });
         lane.fault.spawn(scope, lane, "carrack-refill", move || {
-            let _seat = lane.crew.sit(Duty::Io(0));
+            let _seat = lane.crew.sit(ThreadDuty::Io(0));
             spill.bring_back(lane);
         });
     }
     if lane.send_queue.seals {
         lane.fault.spawn(scope, lane, "carrack-send", move || {
-            let _seat = lane.crew.sit(Duty::Io(0));
+            let _seat = lane.crew.sit(ThreadDuty::Io(0));
             sender::send_the_rest(lane);
         });
     }

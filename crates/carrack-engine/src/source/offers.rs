@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_machine::Monitor;
 use carrack_model::limits::{CONTROL_BODY_BYTES_MAX, OFFER_ENTRIES_MAX, OFFERS_MAX};
-use carrack_model::{Entry, EntryKind, Extras, RangeSet, Section};
-use carrack_wire::message::{Control, Offer, Wanted};
+use carrack_model::{DirectorySection, Entry, EntryKind, ExtraMetadata, RangeSet};
+use carrack_wire::message::{ControlMessage, OfferMessage, WantedMessage};
 use carrack_wire::{TableWriter, ranges_from_message};
 
-use super::chunks::{Asked, FilePart, InChunk};
+use super::chunks::{AskedBytes, ChunkMembership, FilePart};
 use crate::error::SessionError;
 
 /// The table size at which an offer is sent.
@@ -30,52 +30,52 @@ const RECORD_BYTES: usize = 128;
 
 /// Offers of a session, shared by the scan, the comm thread of the first lane, and the thread
 /// `carrack-offer`.
-pub(super) struct Offers {
+pub(super) struct OfferTable {
     /// The offer that is being filled.
-    open: Mutex<Tray>,
+    open: Mutex<OfferTray>,
     /// True if the sink compares: offers have owners and digests too.
     is_sync: bool,
-    waiting: Monitor<Waiting>,
-    answered: Monitor<Answers>,
+    waiting: Monitor<WaitingOffers>,
+    answered: Monitor<AnsweredOffers>,
 }
 
 /// The origin of a section.
 #[derive(Clone)]
-pub(super) struct Origin {
+pub(super) struct SectionOrigin {
     /// The device of its directory.
     pub(super) device: u64,
     /// The chunk of the section, if the work comes in chunks.
-    pub(super) chunk: Option<InChunk>,
+    pub(super) chunk: Option<ChunkMembership>,
     /// The part of its files that this session handles, or `None` for whole files.
     pub(super) part: Option<FilePart>,
     /// The section's bytes in the count of work, until it is queued, or not wanted.
-    pub(super) _asked: Option<Arc<Asked>>,
+    pub(super) _asked: Option<Arc<AskedBytes>>,
 }
 
-impl Origin {
+impl SectionOrigin {
     /// The origin of a section of the scan.
-    pub(super) fn scan(device: u64) -> Origin {
-        Origin { device, chunk: None, part: None, _asked: None }
+    pub(super) fn scan(device: u64) -> SectionOrigin {
+        SectionOrigin { device, chunk: None, part: None, _asked: None }
     }
 }
 
 /// Sections with their origins, and their table.
 #[derive(Default)]
-struct Tray {
+struct OfferTray {
     table: Vec<u8>,
     entry_count: usize,
-    sections: Vec<(Section, Origin)>,
+    sections: Vec<(DirectorySection, SectionOrigin)>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WaitingOffers {
     newest: u64,
-    trays: HashMap<u64, Vec<(Section, Origin)>>,
+    trays: HashMap<u64, Vec<(DirectorySection, SectionOrigin)>>,
 }
 
 #[derive(Default)]
-struct Answers {
-    queue: VecDeque<Answered>,
+struct AnsweredOffers {
+    queue: VecDeque<AnsweredSection>,
     /// Offers without a reply.
     open: usize,
     /// True if no further offer follows.
@@ -83,15 +83,15 @@ struct Answers {
 }
 
 /// The sink's choice in a section.
-pub(super) struct Answered {
+pub(super) struct AnsweredSection {
     /// Entries of which the sink holds no range.
-    pub(super) section: Section,
-    pub(super) origin: Origin,
+    pub(super) section: DirectorySection,
+    pub(super) origin: SectionOrigin,
     /// Large files of which it holds ranges.
     pub(super) begun: Vec<(Entry, RangeSet)>,
 }
 
-impl Tray {
+impl OfferTray {
     fn is_full(&self) -> bool {
         self.table.len() >= TABLE_BYTES || self.entry_count >= OFFER_ENTRIES_MAX
     }
@@ -106,11 +106,11 @@ impl Tray {
     /// is full.
     fn put(
         &mut self,
-        section: Section,
-        origin: Origin,
+        section: DirectorySection,
+        origin: SectionOrigin,
         mut write: impl FnMut(TableWriter<'_>, &Entry),
-    ) -> Option<Section> {
-        let Section { directory, metadata, extras, entries } = section;
+    ) -> Option<DirectorySection> {
+        let DirectorySection { directory, metadata, extras, entries } = section;
         let was_empty = self.sections.is_empty();
         TableWriter::new(&mut self.table).section(&directory.sink, metadata.as_ref());
         let mut entries = entries.into_iter().peekable();
@@ -123,7 +123,7 @@ impl Tray {
             taken.push(entry);
         }
         let rest: Vec<Entry> = entries.collect();
-        let rest = (!rest.is_empty()).then(|| Section {
+        let rest = (!rest.is_empty()).then(|| DirectorySection {
             directory: directory.clone(),
             metadata: None,
             extras: None,
@@ -131,22 +131,22 @@ impl Tray {
         });
         assert!(!was_empty || !taken.is_empty() || rest.is_none(), "an empty tray has room for any entry");
         assert!(self.table.len() <= TABLE_BYTES_MAX || self.entry_count <= 1, "a message holds each table");
-        self.sections.push((Section { directory, metadata, extras, entries: taken }, origin));
+        self.sections.push((DirectorySection { directory, metadata, extras, entries: taken }, origin));
         rest
     }
 }
 
-impl Offers {
-    pub(super) fn new(is_sync: bool) -> Offers {
-        Offers {
+impl OfferTable {
+    pub(super) fn new(is_sync: bool) -> OfferTable {
+        OfferTable {
             is_sync,
             open: Mutex::default(),
-            waiting: Monitor::new(Waiting::default()),
-            answered: Monitor::new(Answers::default()),
+            waiting: Monitor::new(WaitingOffers::default()),
+            answered: Monitor::new(AnsweredOffers::default()),
         }
     }
 
-    fn tray(&self) -> MutexGuard<'_, Tray> {
+    fn tray(&self) -> MutexGuard<'_, OfferTray> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -154,10 +154,10 @@ impl Offers {
     /// compared. Runs on a thread of the scan, which waits while too many offers are open.
     pub(super) fn offer(
         &self,
-        section: Section,
+        section: DirectorySection,
         digests: Vec<Option<[u8; 32]>>,
-        origin: &Origin,
-        say: &dyn Fn(Control),
+        origin: &SectionOrigin,
+        say: &dyn Fn(ControlMessage),
     ) -> ControlFlow<()> {
         assert!(digests.is_empty() || digests.len() == section.entries.len(), "each entry has its digest");
         let mut digests = digests.into_iter();
@@ -179,14 +179,14 @@ impl Offers {
         ControlFlow::Continue(())
     }
 
-    fn send(&self, tray: Tray, say: &dyn Fn(Control)) -> ControlFlow<()> {
-        let Tray { table, sections, .. } = tray;
+    fn send(&self, tray: OfferTray, say: &dyn Fn(ControlMessage)) -> ControlFlow<()> {
+        let OfferTray { table, sections, .. } = tray;
         let Some(id) = self.wait_for_room(sections) else { return ControlFlow::Break(()) };
-        say(Control::Offer(Offer { id, table }));
+        say(ControlMessage::Offer(OfferMessage { id, table }));
         ControlFlow::Continue(())
     }
 
-    fn wait_for_room(&self, sections: Vec<(Section, Origin)>) -> Option<u64> {
+    fn wait_for_room(&self, sections: Vec<(DirectorySection, SectionOrigin)>) -> Option<u64> {
         let mut sections = Some(sections);
         let id = self.waiting.take(|waiting| {
             let has_room = waiting.trays.len() < OFFERS_MAX;
@@ -201,7 +201,7 @@ impl Offers {
     }
 
     /// Delivers the sink's reply. Runs on the comm thread.
-    pub(super) fn answer(&self, wanted: &Wanted) -> Result<(), SessionError> {
+    pub(super) fn answer(&self, wanted: &WantedMessage) -> Result<(), SessionError> {
         let found = self.waiting.release(|waiting| waiting.trays.remove(&wanted.id));
         let Some(sections) = found else {
             return Err(SessionError::Protocol(format!("offer {} was never made", wanted.id)));
@@ -216,7 +216,7 @@ impl Offers {
     }
 
     /// Returns the next reply, or `None` after the last one, and when the session ends.
-    pub(super) fn next(&self) -> Option<Answered> {
+    pub(super) fn next(&self) -> Option<AnsweredSection> {
         let next = self.answered.take(|answers| match answers.queue.pop_front() {
             Some(answered) => Some(Some(answered)),
             None => (answers.is_ended && answers.open == 0).then_some(None),
@@ -225,7 +225,7 @@ impl Offers {
     }
 
     /// Sends the open offer, as no further section follows soon.
-    pub(super) fn flush(&self, say: &dyn Fn(Control)) {
+    pub(super) fn flush(&self, say: &dyn Fn(ControlMessage)) {
         let last = std::mem::take(&mut *self.tray());
         if !last.sections.is_empty() {
             // Ends early only if the session ends.
@@ -234,7 +234,7 @@ impl Offers {
     }
 
     /// Sends the last offer at the end of the scan.
-    pub(super) fn end(&self, say: &dyn Fn(Control)) {
+    pub(super) fn end(&self, say: &dyn Fn(ControlMessage)) {
         self.flush(say);
         self.answered.release(|answers| {
             assert!(!answers.is_ended, "the scan ends once");
@@ -263,7 +263,7 @@ fn bytes_of(entry: &Entry) -> usize {
 fn recorded(writer: TableWriter<'_>, entry: &Entry) {
     let flags = entry.extras.as_deref().and_then(|extras| extras.flags);
     let flags = flags.filter(|flags| flags.fastening().set() != 0);
-    let extras = flags.map(|flags| Extras { flags: Some(flags), ..Extras::default() });
+    let extras = flags.map(|flags| ExtraMetadata { flags: Some(flags), ..ExtraMetadata::default() });
     writer.with(extras.as_ref()).whole(entry);
 }
 
@@ -280,7 +280,10 @@ fn compared(writer: TableWriter<'_>, entry: &Entry, digests: &mut impl Iterator<
 }
 
 /// Returns the wanted entries. Sections without entries and without directory metadata are left out.
-fn choose(sections: Vec<(Section, Origin)>, wanted: &Wanted) -> Result<Vec<Answered>, SessionError> {
+fn choose(
+    sections: Vec<(DirectorySection, SectionOrigin)>,
+    wanted: &WantedMessage,
+) -> Result<Vec<AnsweredSection>, SessionError> {
     let count: usize = sections.iter().map(|(section, _)| section.entries.len()).sum();
     if wanted.entries.len() != count.div_ceil(8) {
         return Err(SessionError::Protocol("an answer of another size than its offer".into()));
@@ -290,7 +293,7 @@ fn choose(sections: Vec<(Section, Origin)>, wanted: &Wanted) -> Result<Vec<Answe
     let mut answers = Vec::with_capacity(sections.len());
     let mut index = 0;
     for (place, (section, origin)) in sections.into_iter().enumerate() {
-        let Section { directory, mut metadata, extras, entries } = section;
+        let DirectorySection { directory, mut metadata, extras, entries } = section;
         if wanted.sections_left.get(place / 8).is_some_and(|bits| bits >> (place % 8) & 1 == 1) {
             metadata = None;
         }
@@ -308,8 +311,8 @@ fn choose(sections: Vec<(Section, Origin)>, wanted: &Wanted) -> Result<Vec<Answe
             index += 1;
         }
         if metadata.is_some() || !rest.is_empty() || !begun.is_empty() {
-            answers.push(Answered {
-                section: Section { directory, metadata, extras, entries: rest },
+            answers.push(AnsweredSection {
+                section: DirectorySection { directory, metadata, extras, entries: rest },
                 origin,
                 begun,
             });
@@ -325,13 +328,15 @@ fn choose(sections: Vec<(Section, Origin)>, wanted: &Wanted) -> Result<Vec<Answe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use carrack_model::{Attribute, ByteRange, Directory, EntryKind, Extras, Metadata, RelPath};
+    use carrack_model::{
+        ByteRange, Directory, EntryKind, ExtendedAttribute, ExtraMetadata, Metadata, RelPath,
+    };
     use carrack_wire::message::HeldRanges;
 
-    fn section(count: usize) -> Section {
+    fn section(count: usize) -> DirectorySection {
         let path = RelPath::root();
         let directory = Arc::new(Directory { root_index: 0, source: path.clone(), sink: path });
-        Section {
+        DirectorySection {
             directory,
             metadata: Some(Metadata::default()),
             extras: None,
@@ -354,14 +359,15 @@ mod tests {
         writer.whole(entry);
     }
 
-    fn wanted(entries: &[u8], held: Vec<HeldRanges>) -> Wanted {
-        Wanted { id: 1, entries: entries.into(), held, sections_left: Vec::new() }
+    fn wanted(entries: &[u8], held: Vec<HeldRanges>) -> WantedMessage {
+        WantedMessage { id: 1, entries: entries.into(), held, sections_left: Vec::new() }
     }
 
     #[test]
     fn what_is_wanted_is_told_from_what_is_begun() {
         let held = vec![HeldRanges { entry: 2, ranges: vec![0, 10, 50, 50] }];
-        let answered = choose(vec![(section(9), Origin::scan(7))], &wanted(&[0b0000_0101, 1], held)).unwrap();
+        let answered =
+            choose(vec![(section(9), SectionOrigin::scan(7))], &wanted(&[0b0000_0101, 1], held)).unwrap();
         let [answered] = &answered[..] else { panic!() };
         let names: Vec<_> = answered.section.entries.iter().map(|entry| &*entry.name).collect();
         assert_eq!(names, [b"f0", b"f8"]);
@@ -375,8 +381,11 @@ mod tests {
     fn one_answer_is_about_several_sections() {
         let mut bare = section(3);
         bare.metadata = None;
-        let sections =
-            vec![(section(4), Origin::scan(1)), (bare.clone(), Origin::scan(2)), (bare, Origin::scan(3))];
+        let sections = vec![
+            (section(4), SectionOrigin::scan(1)),
+            (bare.clone(), SectionOrigin::scan(2)),
+            (bare, SectionOrigin::scan(3)),
+        ];
         let held = vec![HeldRanges { entry: 9, ranges: vec![0, 10] }];
         let answered = choose(sections, &wanted(&[0b0000_1000, 0b0000_0010], held)).unwrap();
         let told: Vec<_> = answered
@@ -388,29 +397,29 @@ mod tests {
 
     #[test]
     fn a_tray_takes_what_fits() {
-        let mut tray = Tray::default();
+        let mut tray = OfferTray::default();
         let mut rest = Some(section(OFFER_ENTRIES_MAX + 10));
-        rest = tray.put(rest.take().unwrap(), Origin::scan(7), whole);
+        rest = tray.put(rest.take().unwrap(), SectionOrigin::scan(7), whole);
         assert!(tray.is_full());
         let rest = rest.unwrap();
         assert_eq!((rest.entries.len(), rest.metadata), (10, None));
-        let mut next = Tray::default();
-        assert!(next.put(rest, Origin::scan(7), whole).is_none() && !next.is_full());
+        let mut next = OfferTray::default();
+        assert!(next.put(rest, SectionOrigin::scan(7), whole).is_none() && !next.is_full());
     }
 
     #[test]
     fn a_tray_never_has_more_than_a_message() {
         let value = vec![7; 60 << 10];
         let attributes = [b"user.a", b"user.b"]
-            .map(|name| Attribute { name: name[..].into(), value: value.clone().into() });
-        let extras = Extras { attributes: attributes.into(), ..Extras::default() };
+            .map(|name| ExtendedAttribute { name: name[..].into(), value: value.clone().into() });
+        let extras = ExtraMetadata { attributes: attributes.into(), ..ExtraMetadata::default() };
         let mut heavy = section(5);
         heavy.entries.iter_mut().for_each(|entry| entry.extras = Some(Box::new(extras.clone())));
         let mut rest = Some(heavy);
         let mut counts = Vec::new();
         while let Some(section) = rest {
-            let mut tray = Tray::default();
-            rest = tray.put(section, Origin::scan(7), |writer, entry| {
+            let mut tray = OfferTray::default();
+            rest = tray.put(section, SectionOrigin::scan(7), |writer, entry| {
                 compared(writer, entry, &mut std::iter::empty())
             });
             assert!(tray.table.len() <= TABLE_BYTES_MAX);
@@ -428,18 +437,22 @@ mod tests {
             wanted(&[1, 1], vec![HeldRanges { entry: 0, ranges: vec![0, 101] }]),
         ] {
             assert!(
-                choose(vec![(section(4), Origin::scan(7)), (section(5), Origin::scan(7))], &bad).is_err(),
+                choose(
+                    vec![(section(4), SectionOrigin::scan(7)), (section(5), SectionOrigin::scan(7))],
+                    &bad
+                )
+                .is_err(),
                 "{bad:?}"
             );
         }
-        let offers = Offers::new(false);
+        let offers = OfferTable::new(false);
         assert!(offers.answer(&wanted(&[1, 1], vec![])).is_err(), "never made");
     }
 
     #[test]
     fn the_end_comes_when_everything_is_answered() {
-        let offers = Offers::new(false);
-        assert_eq!(offers.wait_for_room(vec![(section(9), Origin::scan(7))]), Some(1));
+        let offers = OfferTable::new(false);
+        assert_eq!(offers.wait_for_room(vec![(section(9), SectionOrigin::scan(7))]), Some(1));
         offers.answered.release(|answers| answers.is_ended = true);
         std::thread::scope(|scope| {
             let taker = scope.spawn(|| std::iter::from_fn(|| offers.next()).count());

@@ -8,11 +8,11 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use carrack_model::{Directory, Entry, FailureKind, RelPath, Section};
-use carrack_storage::{Present, RootKind, ScanRoot, look_at};
+use carrack_model::{Directory, DirectorySection, Entry, FailureKind, RelPath};
+use carrack_storage::{ExistingEntry, RootKind, ScanRoot, look_at};
 
 use super::deletion::beneath;
-use super::lane::Lane;
+use super::lane::SourceLane;
 
 const DETAIL: &str =
     "a source that was named before has an entry for the same place: only that one is copied";
@@ -23,10 +23,10 @@ pub(super) fn are_merged(roots: &[ScanRoot]) -> bool {
         && roots.iter().any(|root| matches!(&root.what, RootKind::Tree { sink } if sink.is_root()))
 }
 
-impl Lane<'_> {
+impl SourceLane<'_> {
     /// Removes entries from a section whose places an earlier source has. Returns false if no entry of the
     /// directory can be copied.
-    pub(super) fn leave_places(&self, section: &mut Section) -> bool {
+    pub(super) fn leave_places(&self, section: &mut DirectorySection) -> bool {
         let directory = &*Arc::clone(&section.directory);
         let before = self.source.tree.roots.iter().take(directory.root_index as usize);
         for root in before {
@@ -67,7 +67,7 @@ impl Lane<'_> {
     }
 
     /// Reports a directory that can't be copied, with its first section.
-    fn leave_directory(&self, section: &Section) -> bool {
+    fn leave_directory(&self, section: &DirectorySection) -> bool {
         if section.metadata.is_some() {
             self.tell_place_taken(&section.directory, b"");
         }
@@ -86,7 +86,7 @@ fn has_other(root: &ScanRoot, path: &RelPath) -> bool {
     while let Some((above, name)) = path.split_last() {
         if let Ok(held) = root.root.enter_directory(&above) {
             let found = look_at(held.as_fd(), name);
-            return matches!(found, Ok(Some(present)) if !matches!(present, Present::Other));
+            return matches!(found, Ok(Some(present)) if !matches!(present, ExistingEntry::Other));
         }
         path = above;
     }

@@ -4,36 +4,36 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use carrack_machine::{Duty, Slot};
+use carrack_machine::{Slot, ThreadDuty};
 use carrack_model::{FailureKind, FileId, TargetId};
-use carrack_plan::{FileCursor, ObjectExtent, Service};
+use carrack_plan::{FileCursor, ObjectExtent, ServedRequest};
 use carrack_storage::SourceError;
-use carrack_transport::{ExtentFile, Outgoing, Payload};
+use carrack_transport::{ExtentFile, ObjectPayload, OutgoingObject};
 use carrack_wire::{FrameHeader, FrameKind};
 
-use super::bundle_filling::{self, Filled};
+use super::bundle_filling::{self, FilledSlot};
 use super::existence;
 use super::file_opening::{FileOpener, RUN_OBJECTS};
-use super::lane::Lane;
+use super::lane::SourceLane;
 use super::large_file::{AbortReason, LargeFile};
-use super::sender::Sender;
+use super::sender::ObjectSender;
 use super::work::{BundleWork, ObjectWork, ReadWork, SentObject};
 use crate::check::{bundle_check, object_check};
 use crate::chunks::FILE_COSTS_BYTES;
-use crate::counters::Stage;
+use crate::counters::ThreadStage;
 use crate::error::SessionError;
-use crate::spill::Spill;
+use crate::spill::LaneSpill;
 
 /// The alignment of direct I/O; slots have it.
 const DIRECT_ALIGN: usize = 4096;
 
 /// Works until the session ends, while the tuner lets this thread work.
-pub(super) fn run(lane: &Lane<'_>, number: usize) {
-    let _seat = lane.crew.sit(Duty::Io(number));
-    let mut reader = Reader { lane, sender: Sender::new(lane), table: Vec::new(), serving: None };
+pub(super) fn run(lane: &SourceLane<'_>, number: usize) {
+    let _seat = lane.crew.sit(ThreadDuty::Io(number));
+    let mut reader = SourceReader { lane, sender: ObjectSender::new(lane), table: Vec::new(), serving: None };
     loop {
         lane.read_queue.await_turn(number);
-        let taken = lane.counters.time(Stage::Idle, || lane.read_queue.take());
+        let taken = lane.counters.time(ThreadStage::Idle, || lane.read_queue.take());
         let Ok((target, work)) = taken else { return };
         reader.serving = target;
         // An error here is a closed monitor (the session ends) or a broken endpoint.
@@ -45,16 +45,16 @@ pub(super) fn run(lane: &Lane<'_>, number: usize) {
     }
 }
 
-struct Reader<'a> {
-    lane: &'a Lane<'a>,
-    sender: Sender<'a>,
+struct SourceReader<'a> {
+    lane: &'a SourceLane<'a>,
+    sender: ObjectSender<'a>,
     /// The entry table of the bundle that is being filled.
     table: Vec<u8>,
     /// The target in service, until the storage request ends.
     serving: Option<TargetId>,
 }
 
-impl Reader<'_> {
+impl SourceReader<'_> {
     fn work(&mut self, work: ReadWork) -> Result<(), SessionError> {
         match (work, self.serving) {
             (ReadWork::Bundle(parcel), Some(target)) => self.bundle(target, parcel),
@@ -99,7 +99,7 @@ impl Reader<'_> {
     }
 
     /// Ends the service of the target, and reports the service time to the policy.
-    fn storage_is_done(&mut self, service: Option<Service>) {
+    fn storage_is_done(&mut self, service: Option<ServedRequest>) {
         if let Some(target) = self.serving.take() {
             self.lane.read_queue.finished(target, service);
         }
@@ -107,10 +107,10 @@ impl Reader<'_> {
 
     fn lease(&self) -> Result<Slot, SessionError> {
         let lane = self.lane;
-        let leased = lane.counters.time(Stage::Blocked, || {
+        let leased = lane.counters.time(ThreadStage::Blocked, || {
             lane.pool.try_lease().map_or_else(
                 || {
-                    lane.spills.iter().for_each(Spill::ring);
+                    lane.spills.iter().for_each(LaneSpill::ring);
                     lane.pool.lease()
                 },
                 Ok,
@@ -125,7 +125,7 @@ impl Reader<'_> {
         let mut slot = self.lease()?;
         let lane = self.lane;
         let began = Instant::now();
-        let Filled { content_len, table_len, cut_at } = lane.counters.time(Stage::Storage, || {
+        let FilledSlot { content_len, table_len, cut_at } = lane.counters.time(ThreadStage::Storage, || {
             bundle_filling::fill(lane, target, &parcel, slot.bytes_mut(), &mut self.table)
         });
         if let Some(cut_at) = cut_at {
@@ -133,7 +133,7 @@ impl Reader<'_> {
             lane.read_queue.put_back(target, parcel.split_off(cut_at));
         }
         let bytes = content_len as u64 + FILE_COSTS_BYTES * parcel.bundle.entry_count as u64;
-        self.storage_is_done(Some(Service { time: began.elapsed(), bytes }));
+        self.storage_is_done(Some(ServedRequest { time: began.elapsed(), bytes }));
         let body_len = content_len + table_len;
         assert!(body_len <= slot.bytes().len(), "a bundle fits into a slot");
         let header = FrameHeader {
@@ -146,8 +146,8 @@ impl Reader<'_> {
             lane: 0,
             check: bundle_check(lane.source.spec.checksum, &slot.bytes()[..body_len], table_len),
         };
-        let payload = Payload::Slot(slot);
-        self.sender.post(Outgoing { header, payload }, SentObject::Bundle(target, parcel))
+        let payload = ObjectPayload::Slot(slot);
+        self.sender.post(OutgoingObject { header, payload }, SentObject::Bundle(target, parcel))
     }
 
     /// Reads and sends neighbouring objects, then releases the file to other threads. Its cursor goes before
@@ -176,11 +176,11 @@ impl Reader<'_> {
         let (file, extent) = (Arc::clone(&piece.file), piece.extent);
         let prepared = if piece.attempts == 0 && self.leaves_from_file(&file) {
             self.storage_is_done(None);
-            Ok((Payload::Extent(Arc::clone(&file) as Arc<dyn ExtentFile>), 0, [0; 32]))
+            Ok((ObjectPayload::Extent(Arc::clone(&file) as Arc<dyn ExtentFile>), 0, [0; 32]))
         } else {
             let mut slot = self.lease()?;
-            let read = self.lane.counters.time(Stage::Storage, || self.read(&file, extent, &mut slot));
-            read.map(|(table_len, check)| (Payload::Slot(slot), table_len, check))
+            let read = self.lane.counters.time(ThreadStage::Storage, || self.read(&file, extent, &mut slot));
+            read.map(|(table_len, check)| (ObjectPayload::Slot(slot), table_len, check))
         };
         let (payload, table_len, check) =
             match prepared.and_then(|read| self.may_leave(&piece).map(|()| read)) {
@@ -202,7 +202,7 @@ impl Reader<'_> {
             lane: 0,
             check,
         };
-        self.sender.post(Outgoing { header, payload }, SentObject::Object(piece))
+        self.sender.post(OutgoingObject { header, payload }, SentObject::Object(piece))
     }
 
     /// Checks an inline-announced file before its last object, or before an object that is read again: the
@@ -255,7 +255,7 @@ impl Reader<'_> {
         let wanted = if file.source.is_direct() { len.next_multiple_of(DIRECT_ALIGN) } else { len };
         let began = Instant::now();
         let got = file.source.read_at(&mut slot.bytes_mut()[..wanted], extent.range.offset);
-        self.storage_is_done(Some(Service { time: began.elapsed(), bytes: extent.range.len }));
+        self.storage_is_done(Some(ServedRequest { time: began.elapsed(), bytes: extent.range.len }));
         if got.map_err(|error| ReadProblem::Failed(error.to_string()))? < len {
             return Err(ReadProblem::Changed);
         }

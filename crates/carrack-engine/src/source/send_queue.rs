@@ -7,31 +7,31 @@
 
 use std::collections::VecDeque;
 
-use carrack_machine::{Closed, Monitor, Slot};
-use carrack_transport::{Gauge, Outgoing, PathState, Payload, SendEndpoint};
+use carrack_machine::{Monitor, MonitorClosed, Slot};
+use carrack_transport::{ConnectionGauge, ObjectPayload, OutgoingObject, PathState, SendEndpoint};
 use carrack_wire::FrameHeader;
 
 /// An endpoint with its index in the session.
-pub(super) struct Numbered {
+pub(super) struct NumberedEndpoint {
     number: usize,
     pub(super) endpoint: Box<dyn SendEndpoint>,
 }
 
 /// An endpoint with the object that it sends next.
-pub(super) type Departure = (Numbered, Outgoing);
+pub(super) type Departure = (NumberedEndpoint, OutgoingObject);
 
 /// The endpoint that a thread drove last. The thread prefers the same endpoint: its objects then arrive on
 /// one stream, and one thread writes them.
 #[derive(Default)]
-pub(super) struct Home(Option<usize>);
+pub(super) struct PreferredEndpoint(Option<usize>);
 
 pub(super) struct SendQueue {
-    state: Monitor<State>,
+    state: Monitor<SendQueueState>,
     /// Set when objects remain for the thread `carrack-send`. Threads at the state's lock wait to bring
     /// objects, so this needs a lock of its own.
     leftovers: Monitor<bool>,
     /// The kernel's view of the connections.
-    gauges: Vec<Gauge>,
+    gauges: Vec<ConnectionGauge>,
     /// Without data endpoints the comm thread sends everything over the link.
     pub(super) endpoint_count: usize,
     /// True if every endpoint sends extents of files as well as slots.
@@ -41,13 +41,13 @@ pub(super) struct SendQueue {
     pub(super) seals: bool,
 }
 
-struct State {
+struct SendQueueState {
     /// Objects from flash, older than all ready ones.
-    first: VecDeque<Outgoing>,
-    ready: VecDeque<Outgoing>,
+    first: VecDeque<OutgoingObject>,
+    ready: VecDeque<OutgoingObject>,
     /// The number of ready objects at which readers wait.
     ready_max: usize,
-    idle: Vec<Numbered>,
+    idle: Vec<NumberedEndpoint>,
     /// The number of endpoints in use: the first ones.
     used: usize,
     /// Free slots that the sink has promised.
@@ -73,9 +73,18 @@ impl SendQueue {
         assert!(ready_max > 0, "an object may be ready before readers wait");
         let credits = credits.into();
         let numbered = endpoints.into_iter().enumerate();
-        let idle = numbered.map(|(number, endpoint)| Numbered { number, endpoint }).collect();
+        let idle = numbered.map(|(number, endpoint)| NumberedEndpoint { number, endpoint }).collect();
         let (first, ready) = Default::default();
-        let state = State { first, ready, ready_max, idle, used, credits, left_bytes: 0, is_finished: false };
+        let state = SendQueueState {
+            first,
+            ready,
+            ready_max,
+            idle,
+            used,
+            credits,
+            left_bytes: 0,
+            is_finished: false,
+        };
         let leftovers = Monitor::new(false);
         SendQueue { state: Monitor::new(state), leftovers, gauges, endpoint_count, sends_extents, seals }
     }
@@ -85,10 +94,10 @@ impl SendQueue {
     /// sends.
     pub(super) fn bring(
         &self,
-        outgoing: Outgoing,
-        home: &mut Home,
+        outgoing: OutgoingObject,
+        home: &mut PreferredEndpoint,
         wake_comm: impl FnOnce(),
-    ) -> Result<Option<Departure>, Closed> {
+    ) -> Result<Option<Departure>, MonitorClosed> {
         let outcome = self.state.with(|state| {
             state.ready.push_back(outgoing);
             state.drive_or_go_on(home)
@@ -103,10 +112,14 @@ impl SendQueue {
     }
 
     /// Adds an object before all others. Returns the endpoint and object that the caller must drive.
-    pub(super) fn bring_first(&self, outgoing: Outgoing, wake_comm: impl FnOnce()) -> Option<Departure> {
+    pub(super) fn bring_first(
+        &self,
+        outgoing: OutgoingObject,
+        wake_comm: impl FnOnce(),
+    ) -> Option<Departure> {
         let departure = self.state.with(|state| {
             state.first.push_back(outgoing);
-            state.departure(&mut Home::default())
+            state.departure(&mut PreferredEndpoint::default())
         });
         if self.endpoint_count == 0 {
             wake_comm();
@@ -123,19 +136,19 @@ impl SendQueue {
     ) -> Option<(FrameHeader, Slot)> {
         self.state.release(|state| {
             let last = state.ready.back().filter(|last| fit(&last.header))?;
-            if state.ready.len() <= kept || !matches!(last.payload, Payload::Slot(_)) {
+            if state.ready.len() <= kept || !matches!(last.payload, ObjectPayload::Slot(_)) {
                 return None;
             }
             match state.ready.pop_back()? {
-                Outgoing { header, payload: Payload::Slot(slot) } => Some((header, slot)),
-                Outgoing { payload: Payload::Extent(_), .. } => None,
+                OutgoingObject { header, payload: ObjectPayload::Slot(slot) } => Some((header, slot)),
+                OutgoingObject { payload: ObjectPayload::Extent(_), .. } => None,
             }
         })
     }
 
     /// Returns the object of [`take_last`](Self::take_last) to its place.
     pub(super) fn put_last(&self, header: FrameHeader, slot: Slot) {
-        let outgoing = Outgoing { header, payload: Payload::Slot(slot) };
+        let outgoing = OutgoingObject { header, payload: ObjectPayload::Slot(slot) };
         self.state.release(|state| state.ready.push_back(outgoing));
     }
 
@@ -166,12 +179,12 @@ impl SendQueue {
 
     /// The state of the connections' paths.
     pub(super) fn paths(&self) -> impl Iterator<Item = PathState> {
-        self.gauges.iter().filter_map(Gauge::path)
+        self.gauges.iter().filter_map(ConnectionGauge::path)
     }
 
     /// Bytes that the kernel has taken and not sent.
     pub(super) fn unsent_bytes(&self) -> u64 {
-        self.gauges.iter().map(Gauge::unsent_bytes).sum()
+        self.gauges.iter().map(ConnectionGauge::unsent_bytes).sum()
     }
 
     /// Threads that have read far enough ahead, and wait.
@@ -180,20 +193,20 @@ impl SendQueue {
     }
 
     /// Returns the next object for a driver's endpoint, or keeps the free endpoint.
-    pub(super) fn next_for(&self, endpoint: Numbered) -> Option<Departure> {
+    pub(super) fn next_for(&self, endpoint: NumberedEndpoint) -> Option<Departure> {
         self.state.release(|state| {
             state.put_back(endpoint);
-            state.departure(&mut Home::default())
+            state.departure(&mut PreferredEndpoint::default())
         })
     }
 
     /// Returns the next object for the comm thread's endpoint. I/O threads that wait for an endpoint go
     /// first.
-    pub(super) fn next_for_comm(&self, endpoint: Numbered) -> Option<Departure> {
+    pub(super) fn next_for_comm(&self, endpoint: NumberedEndpoint) -> Option<Departure> {
         let leaves_it = self.state.waiter_count() > 0;
         self.state.release(|state| {
             state.put_back(endpoint);
-            if leaves_it { None } else { state.departure(&mut Home::default()) }
+            if leaves_it { None } else { state.departure(&mut PreferredEndpoint::default()) }
         })
     }
 
@@ -216,21 +229,21 @@ impl SendQueue {
 
     /// Returns an object to drive, if no I/O thread waits for one.
     pub(super) fn leftover(&self) -> Option<Departure> {
-        self.state.try_take(|state| state.departure(&mut Home::default()))
+        self.state.try_take(|state| state.departure(&mut PreferredEndpoint::default()))
     }
 
     /// Waits until there may be an object to drive.
-    pub(super) fn await_leftover(&self) -> Result<(), Closed> {
+    pub(super) fn await_leftover(&self) -> Result<(), MonitorClosed> {
         self.leftovers.take(|is_there| std::mem::take(is_there).then_some(()))
     }
 
     /// Returns an object for the link, if there is one with a credit.
     pub(super) fn for_link(&self) -> Option<(FrameHeader, Slot)> {
-        let outgoing = self.state.release(State::ready_object)?;
+        let outgoing = self.state.release(SendQueueState::ready_object)?;
         match outgoing.payload {
-            Payload::Slot(slot) => Some((outgoing.header, slot)),
+            ObjectPayload::Slot(slot) => Some((outgoing.header, slot)),
             // Extents are added only if endpoints send them.
-            Payload::Extent(_) => None,
+            ObjectPayload::Extent(_) => None,
         }
     }
 
@@ -241,16 +254,16 @@ impl SendQueue {
     }
 }
 
-impl State {
+impl SendQueueState {
     /// Returns the next action of a thread that brought an object: drive, read on, or wait.
-    fn drive_or_go_on(&mut self, home: &mut Home) -> Option<Option<Departure>> {
+    fn drive_or_go_on(&mut self, home: &mut PreferredEndpoint) -> Option<Option<Departure>> {
         match self.departure(home) {
             None if self.ready.len() >= self.ready_max => None,
             outcome => Some(outcome),
         }
     }
 
-    fn put_back(&mut self, endpoint: Numbered) {
+    fn put_back(&mut self, endpoint: NumberedEndpoint) {
         assert!(self.idle.iter().all(|idle| idle.number != endpoint.number), "one thread drives an endpoint");
         self.idle.push(endpoint);
         if self.is_finished {
@@ -265,7 +278,7 @@ impl State {
         }
     }
 
-    fn departure(&mut self, home: &mut Home) -> Option<Departure> {
+    fn departure(&mut self, home: &mut PreferredEndpoint) -> Option<Departure> {
         let last = self.idle.iter().rposition(|idle| idle.number < self.used)?;
         let home_number = home.0.filter(|number| *number < self.used);
         let place = self.idle.iter().position(|idle| Some(idle.number) == home_number).unwrap_or(last);
@@ -275,7 +288,7 @@ impl State {
         Some((endpoint, outgoing))
     }
 
-    fn ready_object(&mut self) -> Option<Outgoing> {
+    fn ready_object(&mut self) -> Option<OutgoingObject> {
         if self.credits == 0 {
             return None;
         }

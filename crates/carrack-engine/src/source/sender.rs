@@ -5,42 +5,42 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_transport::{Outgoing, Patience, Payload, SendState};
+use carrack_transport::{ObjectPayload, OutgoingObject, SendState, WaitPatience};
 
-use super::lane::Lane;
-use super::send_queue::{Departure, Home, Numbered};
+use super::lane::SourceLane;
+use super::send_queue::{Departure, NumberedEndpoint, PreferredEndpoint};
 use super::work::SentObject;
-use crate::counters::Stage;
+use crate::counters::ThreadStage;
 use crate::error::SessionError;
-use crate::spill::Spill;
+use crate::spill::LaneSpill;
 
 /// Access of one thread to the data connections.
-pub(super) struct Sender<'a> {
-    lane: &'a Lane<'a>,
-    home: Home,
+pub(super) struct ObjectSender<'a> {
+    lane: &'a SourceLane<'a>,
+    home: PreferredEndpoint,
 }
 
-impl<'a> Sender<'a> {
-    pub(super) fn new(lane: &'a Lane<'a>) -> Sender<'a> {
-        Sender { lane, home: Home::default() }
+impl<'a> ObjectSender<'a> {
+    pub(super) fn new(lane: &'a SourceLane<'a>) -> ObjectSender<'a> {
+        ObjectSender { lane, home: PreferredEndpoint::default() }
     }
 
     /// Sends an object, or leaves it to the next thread that drives an endpoint.
-    pub(super) fn post(&mut self, outgoing: Outgoing, sent: SentObject) -> Result<(), SessionError> {
+    pub(super) fn post(&mut self, outgoing: OutgoingObject, sent: SentObject) -> Result<(), SessionError> {
         self.lane.in_flight.post(outgoing.header.object, sent);
         let lane = self.lane;
         lane.counters.bytes_read.fetch_add(outgoing.header.body_len.into(), Relaxed);
-        let brought = lane
-            .counters
-            .time(Stage::Blocked, || lane.send_queue.bring(outgoing, &mut self.home, || lane.mail.wake()));
+        let brought = lane.counters.time(ThreadStage::Blocked, || {
+            lane.send_queue.bring(outgoing, &mut self.home, || lane.mail.wake())
+        });
         let departure = brought.map_err(|_| SessionError::PeerGone)?;
-        lane.spills.iter().for_each(Spill::something_waits);
-        lane.counters.time(Stage::Network, || drive(lane, departure))
+        lane.spills.iter().for_each(LaneSpill::something_waits);
+        lane.counters.time(ThreadStage::Network, || drive(lane, departure))
     }
 }
 
 /// Sends objects that waited for credits until the session ends.
-pub(super) fn send_the_rest(lane: &Lane<'_>) {
+pub(super) fn send_the_rest(lane: &SourceLane<'_>) {
     while lane.send_queue.await_leftover().is_ok() {
         if let Err(error) = drive(lane, lane.send_queue.leftover()) {
             lane.raise(error);
@@ -51,9 +51,9 @@ pub(super) fn send_the_rest(lane: &Lane<'_>) {
 
 /// Drives an endpoint while objects are ready. It waits for a slow peer: the socket's buffer is enough
 /// read-ahead, and objects of other threads are sent from here too.
-pub(super) fn drive(lane: &Lane<'_>, mut departure: Option<Departure>) -> Result<(), SessionError> {
+pub(super) fn drive(lane: &SourceLane<'_>, mut departure: Option<Departure>) -> Result<(), SessionError> {
     while let Some((mut endpoint, outgoing)) = departure {
-        let is_in_file = matches!(outgoing.payload, Payload::Extent(_));
+        let is_in_file = matches!(outgoing.payload, ObjectPayload::Extent(_));
         let departing_bytes = lane.departing_bytes(outgoing.header.object);
         // An idle endpoint takes an object; that is what idle means.
         let refused = endpoint.endpoint.post(outgoing).is_err();
@@ -74,8 +74,8 @@ pub(super) fn drive(lane: &Lane<'_>, mut departure: Option<Departure>) -> Result
 }
 
 /// Sends the endpoint's object. Returns false if the session ends before.
-fn send(lane: &Lane<'_>, endpoint: &mut Numbered) -> Result<bool, SessionError> {
-    while endpoint.endpoint.advance(Patience::Brief)? == SendState::Busy {
+fn send(lane: &SourceLane<'_>, endpoint: &mut NumberedEndpoint) -> Result<bool, SessionError> {
+    while endpoint.endpoint.advance(WaitPatience::Brief)? == SendState::Busy {
         if lane.is_stopped() {
             return Ok(false);
         }

@@ -5,7 +5,7 @@
 use std::array;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
-use carrack_model::{EntryKind, SIZE_CLASSES, Section, size_class};
+use carrack_model::{DirectorySection, EntryKind, SIZE_CLASSES, size_class};
 
 /// Regular files by size class, and lanes that have ended.
 pub(super) struct SharedCounts {
@@ -21,7 +21,7 @@ impl Default for SharedCounts {
 
 impl SharedCounts {
     /// Counts the files of a section.
-    pub(super) fn found(&self, section: &Section) {
+    pub(super) fn found(&self, section: &DirectorySection) {
         for entry in &section.entries {
             if let EntryKind::Regular { size } = entry.kind {
                 self.sizes[size_class(size)].fetch_add(1, Relaxed);

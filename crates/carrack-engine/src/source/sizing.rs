@@ -5,12 +5,12 @@ use carrack_transport::StreamCount;
 
 use super::tree::RootStorage;
 use crate::lanes::open_files;
-use crate::settings::{Limits, Settings};
+use crate::settings::{EndRateLimits, EndSettings};
 
 /// Numbers for all lanes together, unless a field says otherwise.
 pub(super) struct SourceSizing {
     /// The limits of all lanes together.
-    pub(super) limits: Limits,
+    pub(super) limits: EndRateLimits,
     pub(super) lane_count: usize,
     /// I/O threads at the start.
     pub(super) io_threads: usize,
@@ -51,7 +51,7 @@ pub(super) struct LaneSizing {
 impl SourceSizing {
     pub(super) fn new(
         spec: &TransferSpec,
-        settings: &Settings,
+        settings: &EndSettings,
         storage: &RootStorage,
         sink: &SinkCapacity,
         lane_count: usize,

@@ -5,23 +5,23 @@ use std::sync::atomic::Ordering::Relaxed;
 use carrack_machine::Slot;
 use carrack_model::ObjectId;
 use carrack_plan::SpillVerdict;
-use carrack_transport::{Outgoing, Payload};
+use carrack_transport::{ObjectPayload, OutgoingObject};
 use carrack_wire::FrameHeader;
 
-use super::lane::Lane;
+use super::lane::SourceLane;
 use super::sender;
 use super::work::SinkPlace;
 use crate::error::SessionError;
-use crate::spill::{Moved, SpillSide};
+use crate::spill::{SpillFlow, SpillSide};
 
 /// The number of objects for each connection that never go to flash.
 const KEPT_FOR_EACH_STREAM: usize = 2;
 
-impl SpillSide for Lane<'_> {
+impl SpillSide for SourceLane<'_> {
     type Place = Option<SinkPlace>;
 
-    fn moved(&self) -> Moved {
-        Moved { came: self.counters.bytes_read.load(Relaxed), went: self.send_queue.left_bytes() }
+    fn moved(&self) -> SpillFlow {
+        SpillFlow { came: self.counters.bytes_read.load(Relaxed), went: self.send_queue.left_bytes() }
     }
 
     /// Idle readers are held back too, if work waits only for room at the sink.
@@ -65,7 +65,7 @@ impl SpillSide for Lane<'_> {
         header: FrameHeader,
         slot: Slot,
     ) -> Result<(), SessionError> {
-        let outgoing = Outgoing { header, payload: Payload::Slot(slot) };
+        let outgoing = OutgoingObject { header, payload: ObjectPayload::Slot(slot) };
         let departure = self.send_queue.bring_first(outgoing, || self.mail.wake());
         sender::drive(self, departure)
     }

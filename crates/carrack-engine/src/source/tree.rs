@@ -9,10 +9,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use carrack_layout::{FileSystem, FileSystems, Medium};
-use carrack_model::{Directory, Entry, EntryFailure, EntryKind, FailureKind, Section};
+use carrack_layout::{FileSystems, MountedFileSystem, StorageMedium};
+use carrack_model::{Directory, DirectorySection, Entry, EntryFailure, EntryKind, FailureKind};
 use carrack_plan::Layout;
-use carrack_storage::{Base, Located, RootKind, ScanRoot, SourceError, digest_of};
+use carrack_storage::{LocatedName, PathBase, RootKind, ScanRoot, SourceError, digest_of};
 
 use crate::settings::depth_of;
 
@@ -45,7 +45,7 @@ impl SourceTree {
         directory: &Directory,
         held: BorrowedFd<'a>,
         entry: &'a Entry,
-    ) -> Result<Located<'a>, SourceError> {
+    ) -> Result<LocatedName<'a>, SourceError> {
         let root = &self.roots[directory.root_index as usize];
         let mut located = root
             .root
@@ -62,7 +62,7 @@ impl SourceTree {
     }
 
     /// Returns the file system of a scanned directory.
-    pub(super) fn file_system(&self, device: u64, directory: &Directory) -> Option<Arc<FileSystem>> {
+    pub(super) fn file_system(&self, device: u64, directory: &Directory) -> Option<Arc<MountedFileSystem>> {
         if let Some(known) = self.file_systems.known(device) {
             return Some(known);
         }
@@ -80,7 +80,7 @@ impl SourceTree {
     /// Returns true if a small file is in an archive only.
     pub(super) fn is_released(
         &self,
-        file_system: &FileSystem,
+        file_system: &MountedFileSystem,
         directory: &Directory,
         held: &OwnedFd,
         entry: &Entry,
@@ -100,7 +100,7 @@ impl SourceTree {
     }
 
     /// Returns the digests of a section's files. Unreadable files have none, and fail when they are sent.
-    pub(super) fn digests(&self, section: &Section) -> Vec<Option<[u8; 32]>> {
+    pub(super) fn digests(&self, section: &DirectorySection) -> Vec<Option<[u8; 32]>> {
         let Ok(held) = self.open_directory(&section.directory) else { return Vec::new() };
         let digests = section.entries.iter().map(|entry| match entry.kind {
             EntryKind::Regular { .. } => {
@@ -151,7 +151,7 @@ impl RootStorage {
 
     /// Looks at the storage of the user's paths before they are resolved. Paths that can't be opened are left
     /// out.
-    pub(crate) fn of_paths(base: &Base, file_systems: &FileSystems, paths: &[PathBuf]) -> RootStorage {
+    pub(crate) fn of_paths(base: &PathBase, file_systems: &FileSystems, paths: &[PathBuf]) -> RootStorage {
         let mut storage = RootStorage { depth: 1, is_memory: true };
         for path in paths {
             if let Ok(file) = base.open_to_ask(path) {
@@ -165,7 +165,7 @@ impl RootStorage {
         let file_system = file_systems.of(fd)?;
         let mounts = file_systems.mounts_beneath(fd);
         self.depth = self.depth.max(depth_of(&file_system, mounts));
-        self.is_memory &= file_system.own_target().medium == Medium::Memory && mounts == 0;
+        self.is_memory &= file_system.own_target().medium == StorageMedium::Memory && mounts == 0;
         Ok(())
     }
 }

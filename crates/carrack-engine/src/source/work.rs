@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use carrack_model::{FileId, RangeSet, TargetId};
 use carrack_plan::{Bundle, FileCursor, ObjectExtent};
-use carrack_wire::message::Stand;
+use carrack_wire::message::ExistenceRequest;
 
-use super::chunks::InChunk;
-use super::large_file::{LargeFile, NextStep, UnopenedFile};
+use super::chunks::ChunkMembership;
+use super::large_file::{LargeFile, NextFileStep, UnopenedFile};
 use crate::chunks::FILE_COSTS_BYTES;
 
 /// A work item of an I/O thread.
@@ -23,15 +23,15 @@ pub(super) enum ReadWork {
     /// Read this object (again).
     Object(ObjectWork),
     /// Take the next step for a file.
-    Follow(Arc<LargeFile>, NextStep),
+    Follow(Arc<LargeFile>, NextFileStep),
     /// Report that the sink's storage damages this file, and take the next step.
-    Damaged(Arc<LargeFile>, NextStep),
+    Damaged(Arc<LargeFile>, NextFileStep),
     /// Report that the sink could not get this object undamaged.
     GiveUp(SentObject),
     /// Close a file that has ended.
     Close(Arc<LargeFile>),
     /// Answer the sink's existence query.
-    Stand(Stand),
+    Stand(ExistenceRequest),
 }
 
 /// A bundle to read.
@@ -42,7 +42,7 @@ pub(super) struct BundleWork {
     /// True if it is the rest of another bundle, which has had room and was charged.
     pub(super) is_rest: bool,
     /// The chunk of the bundle, if the work comes in chunks.
-    pub(super) chunk: Option<InChunk>,
+    pub(super) chunk: Option<ChunkMembership>,
 }
 
 /// An object of a large file.

@@ -14,8 +14,8 @@
 //! [`SpillSide`].
 
 mod shelf;
-mod side;
-mod watch;
+mod spill_side;
+mod spill_watch;
 
 use std::hash::Hash;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ use std::time::Instant;
 
 use bytesize::ByteSize;
 use carrack_machine::{
-    Attempt, Closed, Monitor, NodeSet, Slot, SlotPool, SpillLog, SysFiles, deal, node_of_directory,
+    Monitor, MonitorClosed, NodeSet, Slot, SlotPool, SpillLog, SysFiles, WaitAttempt, deal, node_of_directory,
 };
 use carrack_model::limits::SPILLED_OBJECTS_MAX;
 use carrack_plan::{SpillGate, SpillVerdict};
@@ -34,20 +34,20 @@ use twox_hash::XxHash3_128;
 
 use crate::error::SessionError;
 use crate::spill_settings::{SpillDirectory, SpillSettings};
-use shelf::{Held, Shelf};
-pub(crate) use side::{Moved, STAGING_SLOTS, SpillSide};
-use watch::Watch;
+use shelf::{SpillShelf, SpilledObject};
+pub(crate) use spill_side::{STAGING_SLOTS, SpillFlow, SpillSide};
+use spill_watch::SpillWatch;
 
 /// Bytes of the tables of bundles on flash, at most: their entries stay in the source's memory, about four
 /// times as large.
 const TABLE_BYTES_MAX: u64 = 16 << 20;
 
 /// One lane's log in one directory.
-pub(crate) struct Spill<P> {
+pub(crate) struct LaneSpill<P> {
     directory: PathBuf,
     log: Arc<SpillLog>,
     staging: SlotPool,
-    shelf: Monitor<Shelf<P>>,
+    shelf: Monitor<SpillShelf<P>>,
     /// Set when a thread finds no free slot, and when an object waits that could go to flash.
     bell: Monitor<bool>,
     budget: u64,
@@ -66,8 +66,8 @@ pub(crate) fn spills<P: Copy + Eq + Hash>(
     slot_bytes: usize,
     lanes: &[NodeSet],
     tell: impl Fn(String),
-) -> Result<Vec<Vec<Spill<P>>>, SessionError> {
-    let mut dealt: Vec<Vec<Spill<P>>> = lanes.iter().map(|_| Vec::new()).collect();
+) -> Result<Vec<Vec<LaneSpill<P>>>, SessionError> {
+    let mut dealt: Vec<Vec<LaneSpill<P>>> = lanes.iter().map(|_| Vec::new()).collect();
     let directories = &parts(directories, lanes.len());
     let budget = settings.budget.map_or(u64::MAX, |budget| budget / directories.len().max(1) as u64);
     let files = SysFiles::here();
@@ -76,7 +76,7 @@ pub(crate) fn spills<P: Copy + Eq + Hash>(
     let most = (SPILLED_OBJECTS_MAX / directories.len().max(1) * slot_bytes) as u64;
     for (at, lane) in directories.iter().zip(deal(&nodes, lanes)) {
         let at = SpillDirectory { bytes: at.bytes.min(most), ..at.clone() };
-        match Spill::new(&at, budget, slot_bytes) {
+        match LaneSpill::new(&at, budget, slot_bytes) {
             Ok(spill) => dealt[lane].push(spill),
             Err(error) if settings.may_lack => tell(format!("spill: {error}: not used")),
             Err(error) => return Err(error),
@@ -95,16 +95,16 @@ fn parts(directories: &[SpillDirectory], lanes: usize) -> Vec<SpillDirectory> {
     parts.collect()
 }
 
-impl<P: Copy + Eq + Hash> Spill<P> {
+impl<P: Copy + Eq + Hash> LaneSpill<P> {
     /// Creates a log in this directory, to which at most `budget` bytes are written.
-    fn new(at: &SpillDirectory, budget: u64, slot_bytes: usize) -> Result<Spill<P>, SessionError> {
+    fn new(at: &SpillDirectory, budget: u64, slot_bytes: usize) -> Result<LaneSpill<P>, SessionError> {
         let log = SpillLog::create(&at.directory, at.bytes, slot_bytes)?;
         let staging = SlotPool::new((STAGING_SLOTS * slot_bytes) as u64, slot_bytes)?;
-        Ok(Spill {
+        Ok(LaneSpill {
             directory: at.directory.clone(),
             log,
             staging,
-            shelf: Monitor::new(Shelf::default()),
+            shelf: Monitor::new(SpillShelf::default()),
             bell: Monitor::new(false),
             budget,
             is_open: AtomicBool::new(false),
@@ -164,7 +164,7 @@ impl<P: Copy + Eq + Hash> Spill<P> {
     pub(crate) fn write_out(&self, side: &impl SpillSide<Place = P>) {
         let mut gate = SpillGate::new(self.budget);
         let mut told = gate.verdict();
-        let mut watch = Watch::new(side.moved());
+        let mut watch = SpillWatch::new(side.moved());
         while self.await_look(&watch).is_ok() {
             if let Some(window) = watch.look(side, self.log.free_count() < self.log.record_count()) {
                 gate.look(window);
@@ -198,17 +198,17 @@ impl<P: Copy + Eq + Hash> Spill<P> {
         side.tell(format!("spill in {}: {text}", self.directory.display()));
     }
 
-    fn await_look(&self, watch: &Watch) -> Result<(), Closed> {
+    fn await_look(&self, watch: &SpillWatch) -> Result<(), MonitorClosed> {
         self.bell.take_timed(|is_rung| {
             let is_due = std::mem::take(is_rung) || watch.is_due();
-            if is_due { Attempt::Done(()) } else { Attempt::Until(watch.due()) }
+            if is_due { WaitAttempt::Done(()) } else { WaitAttempt::Until(watch.due()) }
         })
     }
 
     /// Writes the youngest waiting object. Returns true if there may be more to do.
     fn write_one(&self, side: &impl SpillSide<Place = P>, gate: &mut SpillGate) -> std::io::Result<bool> {
         let Some(record) = self.log.take() else { return Ok(false) };
-        self.shelf.with(Shelf::expect);
+        self.shelf.with(SpillShelf::expect);
         let room = TABLE_BYTES_MAX.saturating_sub(self.table_bytes.load(Relaxed));
         let youngest = side.take_youngest(&|header| u64::from(header.table_len) <= room);
         let Some((place, header, slot)) = youngest else { return Ok(false) };
@@ -228,7 +228,7 @@ impl<P: Copy + Eq + Hash> Spill<P> {
         self.written_bytes.fetch_add(len as u64, Relaxed);
         // Before another thread may read it back.
         side.set_aside(place, header.object);
-        let bytes = self.shelf.release(|shelf| shelf.put(Held { place, header, record, sum }));
+        let bytes = self.shelf.release(|shelf| shelf.put(SpilledObject { place, header, record, sum }));
         self.held_max.fetch_max(bytes, Relaxed);
         Ok(true)
     }
@@ -239,7 +239,7 @@ impl<P: Copy + Eq + Hash> Spill<P> {
         while let Ok(mut slot) = self.staging.lease()
             && let Ok(held) = self.shelf.take(|shelf| shelf.take_oldest(side))
         {
-            let Held { place, header, record, sum } = held;
+            let SpilledObject { place, header, record, sum } = held;
             let len = header.body_len as usize;
             let read = record.read(slot.bytes_mut(), len);
             let table_bytes = self.table_bytes.fetch_sub(header.table_len.into(), Relaxed);

@@ -6,11 +6,11 @@ use std::hash::Hash;
 use carrack_machine::SpillRecord;
 use carrack_wire::FrameHeader;
 
-use super::side::{STAGING_SLOTS, SpillSide};
+use super::spill_side::{STAGING_SLOTS, SpillSide};
 
 /// Objects on flash by their places, the oldest first.
-pub(super) struct Shelf<P> {
-    by_place: HashMap<P, VecDeque<(u64, Held<P>)>>,
+pub(super) struct SpillShelf<P> {
+    by_place: HashMap<P, VecDeque<(u64, SpilledObject<P>)>>,
     count: usize,
     bytes: u64,
     /// The number of the next object, in the order of their arrival.
@@ -21,7 +21,7 @@ pub(super) struct Shelf<P> {
 }
 
 /// An object on flash.
-pub(super) struct Held<P> {
+pub(super) struct SpilledObject<P> {
     pub(super) place: P,
     pub(super) header: FrameHeader,
     pub(super) record: SpillRecord,
@@ -29,13 +29,13 @@ pub(super) struct Held<P> {
     pub(super) sum: u128,
 }
 
-impl<P> Default for Shelf<P> {
-    fn default() -> Shelf<P> {
-        Shelf { by_place: HashMap::new(), count: 0, bytes: 0, next_turn: 0, may_return: 0 }
+impl<P> Default for SpillShelf<P> {
+    fn default() -> SpillShelf<P> {
+        SpillShelf { by_place: HashMap::new(), count: 0, bytes: 0, next_turn: 0, may_return: 0 }
     }
 }
 
-impl<P: Copy + Eq + Hash> Shelf<P> {
+impl<P: Copy + Eq + Hash> SpillShelf<P> {
     /// Prepares for an object. If it is the first, only objects that leave the queue from now on count.
     pub(super) fn expect(&mut self) {
         if self.count == 0 {
@@ -44,7 +44,7 @@ impl<P: Copy + Eq + Hash> Shelf<P> {
     }
 
     /// Adds an object behind the others of its place. Returns the bytes of all objects.
-    pub(super) fn put(&mut self, held: Held<P>) -> u64 {
+    pub(super) fn put(&mut self, held: SpilledObject<P>) -> u64 {
         self.bytes += u64::from(held.header.body_len);
         self.by_place.entry(held.place).or_default().push_back((self.next_turn, held));
         self.next_turn += 1;
@@ -59,7 +59,7 @@ impl<P: Copy + Eq + Hash> Shelf<P> {
 
     /// Takes the oldest object that may be read back and whose place has room. It counts as in flight from
     /// now on.
-    pub(super) fn take_oldest(&mut self, side: &impl SpillSide<Place = P>) -> Option<Held<P>> {
+    pub(super) fn take_oldest(&mut self, side: &impl SpillSide<Place = P>) -> Option<SpilledObject<P>> {
         if self.may_return == 0 {
             return None;
         }
@@ -92,14 +92,14 @@ mod tests {
     use carrack_plan::SpillVerdict;
     use carrack_wire::FrameKind;
 
-    use super::super::side::Moved;
+    use super::super::spill_side::SpillFlow;
     use super::*;
     use crate::error::SessionError;
 
     /// Only some places have room.
-    struct Side(&'static [u32]);
+    struct LimitedSide(&'static [u32]);
 
-    impl SpillSide for Side {
+    impl SpillSide for LimitedSide {
         type Place = u32;
 
         fn has_room(&self, place: u32) -> bool {
@@ -110,7 +110,7 @@ mod tests {
             assert!(self.has_room(place));
         }
 
-        fn moved(&self) -> Moved {
+        fn moved(&self) -> SpillFlow {
             unreachable!()
         }
         fn held_back(&self) -> f64 {
@@ -151,7 +151,7 @@ mod tests {
         log.inspect_err(|error| println!("skipped: {error}")).ok()
     }
 
-    fn held(log: &Arc<SpillLog>, place: u32, object: u64) -> Held<u32> {
+    fn held(log: &Arc<SpillLog>, place: u32, object: u64) -> SpilledObject<u32> {
         let header = FrameHeader {
             kind: FrameKind::Object,
             body_len: 1,
@@ -162,39 +162,43 @@ mod tests {
             lane: 0,
             check: Default::default(),
         };
-        Held { place, header, record: log.take().unwrap(), sum: 0 }
+        SpilledObject { place, header, record: log.take().unwrap(), sum: 0 }
     }
 
-    fn taken(shelf: &mut Shelf<u32>, side: &Side) -> Vec<u64> {
+    fn taken(shelf: &mut SpillShelf<u32>, side: &LimitedSide) -> Vec<u64> {
         std::iter::from_fn(|| shelf.take_oldest(side)).map(|held| held.header.object.0).collect()
     }
 
     #[test]
     fn the_oldest_that_has_room_comes_back_first() {
         let Some(log) = log() else { return };
-        let mut shelf = Shelf::default();
+        let mut shelf = SpillShelf::default();
         for (place, object) in [(1, 10), (2, 20), (1, 11), (3, 30)] {
             shelf.expect();
             shelf.put(held(&log, place, object));
         }
-        assert_eq!(taken(&mut shelf, &Side(&[1, 2, 3])), [0; 0], "nothing has gone on");
+        assert_eq!(taken(&mut shelf, &LimitedSide(&[1, 2, 3])), [0; 0], "nothing has gone on");
         shelf.may_return(4);
-        assert_eq!(taken(&mut shelf, &Side(&[2, 3])), [20, 30]);
-        assert_eq!(taken(&mut shelf, &Side(&[1, 2, 3])), [10, 11]);
+        assert_eq!(taken(&mut shelf, &LimitedSide(&[2, 3])), [20, 30]);
+        assert_eq!(taken(&mut shelf, &LimitedSide(&[1, 2, 3])), [10, 11]);
     }
 
     #[test]
     fn what_goes_on_while_the_first_one_is_written_lets_it_return() {
         let Some(log) = log() else { return };
-        let mut shelf = Shelf::default();
+        let mut shelf = SpillShelf::default();
         shelf.may_return(3);
         shelf.expect();
         // All others leave the queue, and no object follows.
         shelf.may_return(1);
         shelf.put(held(&log, 1, 10));
-        assert_eq!(taken(&mut shelf, &Side(&[1])), [10]);
+        assert_eq!(taken(&mut shelf, &LimitedSide(&[1])), [10]);
         shelf.expect();
         shelf.put(held(&log, 1, 11));
-        assert_eq!(taken(&mut shelf, &Side(&[1])), [0; 0], "what went on before has nothing to do with it");
+        assert_eq!(
+            taken(&mut shelf, &LimitedSide(&[1])),
+            [0; 0],
+            "what went on before has nothing to do with it"
+        );
     }
 }

@@ -4,20 +4,20 @@ use carrack_model::{ByteRange, RelPath};
 
 use super::file_check::{FileCheck, RANGE_BYTES};
 use super::finding::path_of;
-use super::item::Item;
-use crate::examine::Sight;
+use super::item::BatchItem;
+use crate::examine::EntrySight;
 
 /// Names of one directory. The path is that at the source, or beneath the place at the sink.
 #[derive(Default)]
-pub(super) struct Batch {
+pub(super) struct NameBatch {
     pub(super) directory: Option<RelPath>,
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<BatchItem>,
 }
 
-impl Batch {
-    pub(super) fn of(directory: RelPath, names: Vec<Box<[u8]>>) -> Batch {
-        let items = names.into_iter().map(|name| Item::new(name, None)).collect();
-        Batch { directory: Some(directory), items }
+impl NameBatch {
+    pub(super) fn of(directory: RelPath, names: Vec<Box<[u8]>>) -> NameBatch {
+        let items = names.into_iter().map(|name| BatchItem::new(name, None)).collect();
+        NameBatch { directory: Some(directory), items }
     }
 
     pub(super) fn directory(&self) -> RelPath {
@@ -33,9 +33,9 @@ impl Batch {
 pub(super) fn key(
     index: u64,
     directory: &RelPath,
-    item: &Item,
-    source: Option<&Sight>,
-    sink: &Sight,
+    item: &BatchItem,
+    source: Option<&EntrySight>,
+    sink: &EntrySight,
 ) -> u128 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&index.to_le_bytes());

@@ -3,22 +3,24 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use carrack_storage::Base;
+use carrack_storage::PathBase;
 use rustix::event::{PollFd, PollFlags};
 
-use crate::abort::Abort;
+use crate::abort::AbortHandle;
 use crate::error::SessionError;
-use crate::examine::{Answer, Bench, Manners, Question, Sight, Top, Walked};
-use crate::role::Role;
+use crate::examine::{
+    EntrySight, ExamineAnswer, ExamineLimits, ExamineQuestion, ExamineRoot, ExaminerThreads, WalkStep,
+};
+use crate::role::SessionRole;
 use crate::session::verify::{FarExaminer, wait};
-use crate::settings::Peer;
+use crate::settings::PeerChannel;
 
 /// The longest sleep of a waiting caller.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The options of an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Examination {
+pub struct ExamineSettings {
     /// True for the destination: a link that leads to a directory is followed.
     pub is_destination: bool,
     /// True to read files past the page cache, if the file system supports it: findings are about the storage
@@ -29,34 +31,42 @@ pub struct Examination {
 }
 
 /// One end of a comparison.
-pub struct Examiner {
-    end: End,
-    role: Role,
+pub struct EndExaminer {
+    end: ExaminerEnd,
+    role: SessionRole,
 }
 
-enum End {
-    Here(Bench, Abort),
+enum ExaminerEnd {
+    Here(ExaminerThreads, AbortHandle),
     Far(Box<FarExaminer>),
 }
 
-impl Examiner {
+impl EndExaminer {
     /// Opens a path of this host.
     ///
     /// # Errors
     /// Fails if threads or memory are not available. A path without an entry is an answer.
-    pub fn here(path: &Path, how: Examination, abort: &Abort) -> Result<Examiner, SessionError> {
-        let top = Top::open(&Base::Anywhere, path, how.is_destination);
-        Ok(Examiner { end: End::Here(Bench::new(top, how.manners())?, abort.clone()), role: how.role() })
+    pub fn here(path: &Path, how: ExamineSettings, abort: &AbortHandle) -> Result<EndExaminer, SessionError> {
+        let top = ExamineRoot::open(&PathBase::Anywhere, path, how.is_destination);
+        Ok(EndExaminer {
+            end: ExaminerEnd::Here(ExaminerThreads::new(top, how.manners())?, abort.clone()),
+            role: how.role(),
+        })
     }
 
     /// Opens a path at the host of `peer`, which runs [`crate::serve`].
     ///
     /// # Errors
     /// Fails if the other end does not answer. A refusal comes with the first answer.
-    pub fn at(peer: Peer, path: &Path, how: Examination, abort: &Abort) -> Result<Examiner, SessionError> {
+    pub fn at(
+        peer: PeerChannel,
+        path: &Path,
+        how: ExamineSettings,
+        abort: &AbortHandle,
+    ) -> Result<EndExaminer, SessionError> {
         let far = FarExaminer::call(peer, path, how.is_destination, how.manners(), abort)
             .map_err(|error| at(how.role(), error))?;
-        Ok(Examiner { end: End::Far(Box::new(far)), role: how.role() })
+        Ok(EndExaminer { end: ExaminerEnd::Far(Box::new(far)), role: how.role() })
     }
 
     /// Ends the session after the last answer.
@@ -65,47 +75,47 @@ impl Examiner {
     /// Fails if the other end is gone; its earlier answers are valid.
     pub fn end(self) -> Result<(), SessionError> {
         match self.end {
-            End::Here(..) => Ok(()),
-            End::Far(far) => far.end().map_err(|error| at(self.role, error)),
+            ExaminerEnd::Here(..) => Ok(()),
+            ExaminerEnd::Far(far) => far.end().map_err(|error| at(self.role, error)),
         }
     }
 
-    pub(super) fn ask(&mut self, question: Question) -> Result<(), SessionError> {
+    pub(super) fn ask(&mut self, question: ExamineQuestion) -> Result<(), SessionError> {
         match &mut self.end {
-            End::Here(bench, _) => {
+            ExaminerEnd::Here(bench, _) => {
                 bench.ask(question);
                 Ok(())
             }
-            End::Far(far) => far.ask(question).map_err(|error| at(self.role, error)),
+            ExaminerEnd::Far(far) => far.ask(question).map_err(|error| at(self.role, error)),
         }
     }
 
-    pub(super) fn walked(&mut self) -> Result<Walked, SessionError> {
+    pub(super) fn walked(&mut self) -> Result<WalkStep, SessionError> {
         match self.hear()? {
-            Answer::Walked(walked) => Ok(walked),
+            ExamineAnswer::Walked(walked) => Ok(walked),
             _ => Err(SessionError::Internal),
         }
     }
 
-    pub(super) fn seen(&mut self) -> Result<Vec<Sight>, SessionError> {
+    pub(super) fn seen(&mut self) -> Result<Vec<EntrySight>, SessionError> {
         match self.hear()? {
-            Answer::Seen(sights) => Ok(sights),
+            ExamineAnswer::Seen(sights) => Ok(sights),
             _ => Err(SessionError::Internal),
         }
     }
 
     pub(super) fn pieces(&mut self) -> Result<Result<Vec<[u8; 32]>, String>, SessionError> {
         match self.hear()? {
-            Answer::Pieces(values) => Ok(values),
+            ExamineAnswer::Pieces(values) => Ok(values),
             _ => Err(SessionError::Internal),
         }
     }
 
     /// Returns the answer to the oldest question.
-    fn hear(&mut self) -> Result<Answer, SessionError> {
+    fn hear(&mut self) -> Result<ExamineAnswer, SessionError> {
         let (bench, abort) = match &mut self.end {
-            End::Far(far) => return far.hear().map_err(|error| at(self.role, error)),
-            End::Here(bench, abort) => (bench, abort),
+            ExaminerEnd::Far(far) => return far.hear().map_err(|error| at(self.role, error)),
+            ExaminerEnd::Here(bench, abort) => (bench, abort),
         };
         loop {
             bench.listen();
@@ -123,19 +133,19 @@ impl Examiner {
 }
 
 /// Adds the role of a far end to its error, as there may be two of them.
-fn at(role: Role, error: SessionError) -> SessionError {
+fn at(role: SessionRole, error: SessionError) -> SessionError {
     match error {
         SessionError::Interrupted => error,
         error => SessionError::At { role, error: Box::new(error) },
     }
 }
 
-impl Examination {
-    fn role(&self) -> Role {
-        if self.is_destination { Role::Sink } else { Role::Source }
+impl ExamineSettings {
+    fn role(&self) -> SessionRole {
+        if self.is_destination { SessionRole::Sink } else { SessionRole::Source }
     }
 
-    fn manners(&self) -> Manners {
-        Manners { threads: self.threads, past_cache: self.past_cache, rate: 0 }
+    fn manners(&self) -> ExamineLimits {
+        ExamineLimits { threads: self.threads, past_cache: self.past_cache, rate: 0 }
     }
 }

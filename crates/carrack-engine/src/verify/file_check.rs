@@ -2,11 +2,11 @@
 
 use std::mem;
 
-use carrack_journal::{FileDigest, Subtree};
-use carrack_model::{ByteRange, RelPath, Side};
+use carrack_journal::{FileDigest, HashSubtree};
+use carrack_model::{ByteRange, FailureSide, RelPath};
 
-use super::finding::Difference;
-use super::item::Item;
+use super::finding::EntryDifference;
+use super::item::BatchItem;
 use crate::examine::{PIECE_BYTES_MAX, PIECE_BYTES_MIN, PIECES_MAX};
 
 /// Bytes of one question about a large file: at 50 MB/s, five seconds.
@@ -22,7 +22,7 @@ const NARROWED_MAX: u32 = 64;
 pub(super) struct FileCheck {
     /// Its path at the source.
     pub(super) directory: RelPath,
-    pub(super) item: Item,
+    pub(super) item: BatchItem,
     /// The manifest's digest, and the digest of the pieces so far.
     wanted: Option<([u8; 32], FileDigest)>,
     /// True for a part of the file: bytes after its end are not compared.
@@ -32,13 +32,13 @@ pub(super) struct FileCheck {
     narrowed_count: u32,
     ranges: Vec<ByteRange>,
     is_cut: bool,
-    problem: Option<(Side, String)>,
+    problem: Option<(FailureSide, String)>,
 }
 
 impl FileCheck {
     /// Starts the comparison of a file, with the item's digest if it has one, and otherwise with another
     /// file.
-    pub(super) fn new(directory: RelPath, item: Item) -> FileCheck {
+    pub(super) fn new(directory: RelPath, item: BatchItem) -> FileCheck {
         let wanted = item.digest.map(|digest| (digest, FileDigest::new(item.size)));
         FileCheck {
             directory,
@@ -96,7 +96,7 @@ impl FileCheck {
     }
 
     /// Notes an end that can't read it.
-    pub(super) fn fail(&mut self, side: Side, detail: String) {
+    pub(super) fn fail(&mut self, side: FailureSide, detail: String) {
         self.problem.get_or_insert((side, detail));
     }
 
@@ -104,8 +104,8 @@ impl FileCheck {
     pub(super) fn add_values(&mut self, pieces: impl Iterator<Item = (ByteRange, [u8; 32])>) {
         let Some((_, digest)) = &mut self.wanted else { return };
         for (range, value) in pieces {
-            if let Err(error) = digest.add(Subtree { range, value }) {
-                self.problem.get_or_insert((Side::Sink, error.to_string()));
+            if let Err(error) = digest.add(HashSubtree { range, value }) {
+                self.problem.get_or_insert((FailureSide::Sink, error.to_string()));
             }
         }
     }
@@ -132,19 +132,21 @@ impl FileCheck {
     }
 
     /// Takes the difference that was found.
-    pub(super) fn difference(&mut self) -> Option<Difference> {
+    pub(super) fn difference(&mut self) -> Option<EntryDifference> {
         if let Some((side, detail)) = self.problem.take() {
-            return Some(Difference::Unreadable { side, detail });
+            return Some(EntryDifference::Unreadable { side, detail });
         }
         if let Some((wanted, digest)) = self.wanted.take() {
             return match digest.finish() {
                 Ok(found) if found == wanted => None,
-                Ok(_) => Some(Difference::Digest),
-                Err(error) => Some(Difference::Unreadable { side: Side::Sink, detail: error.to_string() }),
+                Ok(_) => Some(EntryDifference::Digest),
+                Err(error) => {
+                    Some(EntryDifference::Unreadable { side: FailureSide::Sink, detail: error.to_string() })
+                }
             };
         }
         let (ranges, is_cut) = (joined(mem::take(&mut self.ranges)), self.is_cut);
-        (!ranges.is_empty()).then_some(Difference::Content { ranges, is_cut })
+        (!ranges.is_empty()).then_some(EntryDifference::Content { ranges, is_cut })
     }
 }
 
@@ -166,7 +168,7 @@ mod tests {
     use super::*;
 
     fn check(size: u64) -> FileCheck {
-        FileCheck::new(RelPath::root(), Item { size, ..Item::new(b"f"[..].into(), None) })
+        FileCheck::new(RelPath::root(), BatchItem { size, ..BatchItem::new(b"f"[..].into(), None) })
     }
 
     #[test]
@@ -179,11 +181,11 @@ mod tests {
         let mut unreadable = check(2 * RANGE_BYTES);
         unreadable.next_range();
         unreadable.ask();
-        unreadable.fail(Side::Sink, "no".into());
+        unreadable.fail(FailureSide::Sink, "no".into());
         assert!(unreadable.next_range().is_none() && !unreadable.is_done());
         unreadable.answered();
         assert!(unreadable.is_done());
-        assert!(matches!(unreadable.difference(), Some(Difference::Unreadable { .. })));
+        assert!(matches!(unreadable.difference(), Some(EntryDifference::Unreadable { .. })));
     }
 
     #[test]
@@ -193,10 +195,10 @@ mod tests {
             file.tell(ByteRange::new(piece * 1_024, 1_024));
         }
         let ranges = vec![ByteRange::new(2_048, 3 * 1_024), ByteRange::new(8 * 1_024, 2_048)];
-        assert_eq!(file.difference(), Some(Difference::Content { ranges, is_cut: false }));
+        assert_eq!(file.difference(), Some(EntryDifference::Content { ranges, is_cut: false }));
         let mut file = check(1 << 40);
         (0..2_000).for_each(|n| file.tell(ByteRange::new(n * 2_048, 1_024)));
-        let Some(Difference::Content { ranges, is_cut }) = file.difference() else { panic!() };
+        let Some(EntryDifference::Content { ranges, is_cut }) = file.difference() else { panic!() };
         assert_eq!((ranges.len(), is_cut), (RANGES_MAX, true));
         assert_eq!(check(5).difference(), None);
     }

@@ -1,6 +1,6 @@
 //! The findings of a comparison, and their counts.
 
-use carrack_model::{ByteRange, RelPath, Side};
+use carrack_model::{ByteRange, FailureSide, RelPath};
 use carrack_storage::BrowsedKind;
 use serde::Serialize;
 
@@ -8,18 +8,18 @@ use super::metadata::MetadataDifference;
 
 /// A difference, or an entry that can't be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// The path beneath the destination, empty for the destination itself. With [`Difference::Unwalked`], and
+pub struct VerifyFinding {
+    /// The path beneath the destination, empty for the destination itself. With [`EntryDifference::Unwalked`], and
     /// for entries that an older end skipped, the path at that end. Bytes, which must be escaped for a
     /// terminal.
     pub path: Box<[u8]>,
     /// The difference.
-    pub what: Difference,
+    pub what: EntryDifference,
 }
 
 /// The difference of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Difference {
+pub enum EntryDifference {
     /// The destination has no such entry.
     Missing,
     /// The source has no such entry.
@@ -57,14 +57,14 @@ pub enum Difference {
     /// The entry can't be read, or changed meanwhile.
     Unreadable {
         /// The end with the error.
-        side: Side,
+        side: FailureSide,
         /// The reason as a text.
         detail: String,
     },
     /// A directory that can't be listed, or an entry of a directory that can't be examined.
     Unwalked {
         /// The end with the error.
-        side: Side,
+        side: FailureSide,
         /// The reason as a text.
         detail: String,
     },
@@ -78,7 +78,7 @@ pub enum Difference {
 
 /// The counts of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Verified {
+pub struct VerifyTotals {
     /// Entries without a difference: files, directories and links.
     pub equal: u64,
     /// Files among them that an earlier run had compared, and that have not changed since.
@@ -100,17 +100,17 @@ pub struct Verified {
     pub part: Option<ByteRange>,
 }
 
-impl Verified {
+impl VerifyTotals {
     /// Entries with a difference or an error.
     pub fn failed(&self) -> u64 {
         self.differing + self.extra + self.unreadable
     }
 
-    pub(super) fn count(&mut self, what: &Difference) {
+    pub(super) fn count(&mut self, what: &EntryDifference) {
         let counter = match what {
-            Difference::Extra => &mut self.extra,
-            Difference::Unreadable { .. } | Difference::Unwalked { .. } => &mut self.unreadable,
-            Difference::Skipped { .. } => &mut self.skipped,
+            EntryDifference::Extra => &mut self.extra,
+            EntryDifference::Unreadable { .. } | EntryDifference::Unwalked { .. } => &mut self.unreadable,
+            EntryDifference::Skipped { .. } => &mut self.skipped,
             _ => &mut self.differing,
         };
         *counter += 1;

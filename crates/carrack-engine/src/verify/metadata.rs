@@ -4,10 +4,12 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use carrack_model::{Account, Fidelity, FileFlags, Kept, ModifyWindow, Side, Timestamp};
+use carrack_model::{
+    AccountRef, FailureSide, FileFlags, KeptMetadata, MetadataFidelity, ModifyWindow, Timestamp,
+};
 use carrack_storage::{BrowsedKind, are_within, may_be_stored};
 
-use crate::examine::{ATTRIBUTE_DIGEST_BYTES, AttributeDigest, SeenMetadata, Sight, Standing};
+use crate::examine::{ATTRIBUTE_DIGEST_BYTES, AttributeDigest, EntryPresence, EntrySight, SeenMetadata};
 
 /// A file whose storage lacks less than this of its size counts as one without holes: the least that a copy
 /// keeps of a large file.
@@ -16,9 +18,9 @@ const HOLES_BYTES_MIN: u64 = 64 << 10;
 /// The metadata to compare. By default those that a copy keeps without options: modification times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetadataChecks {
-    /// The metadata that the copy keeps. Changes of owners ([`Fidelity::user`] and the like) and of modes do
+    /// The metadata that the copy keeps. Changes of owners ([`MetadataFidelity::user`] and the like) and of modes do
     /// not count here.
-    pub fidelity: Fidelity,
+    pub fidelity: MetadataFidelity,
     /// True to compare holes too.
     pub holes: bool,
     /// The largest difference of equal times.
@@ -45,16 +47,16 @@ pub enum MetadataDifference {
     /// The owner.
     Owner {
         /// At the source.
-        source: Account,
+        source: AccountRef,
         /// At the destination.
-        sink: Account,
+        sink: AccountRef,
     },
     /// The group.
     Group {
         /// At the source.
-        source: Account,
+        source: AccountRef,
         /// At the destination.
-        sink: Account,
+        sink: AccountRef,
     },
     /// An extended attribute or ACL. A name that ends with `.*` stands for attributes of a name space.
     Attribute {
@@ -68,7 +70,7 @@ pub enum MetadataDifference {
     /// Attributes and ACLs of an end can't all be read.
     AttributesUnread {
         /// The end.
-        side: Side,
+        side: FailureSide,
         /// The reason as a text.
         detail: String,
     },
@@ -84,7 +86,7 @@ pub enum MetadataDifference {
         /// The path of the other entry beneath the destination.
         with: Box<[u8]>,
         /// The end at which they are one file.
-        linked_at: Side,
+        linked_at: FailureSide,
     },
     /// The source's file has holes, and more than half of them are filled at the destination.
     Holes {
@@ -99,16 +101,16 @@ impl MetadataChecks {
     /// Compares contents only.
     pub fn nothing() -> MetadataChecks {
         MetadataChecks {
-            fidelity: Fidelity { omit_times: true, ..Fidelity::default() },
+            fidelity: MetadataFidelity { omit_times: true, ..MetadataFidelity::default() },
             ..MetadataChecks::default()
         }
     }
 
     /// Returns the kinds of metadata to request, or `None` if none are compared.
-    pub(super) fn asked(&self) -> Option<Kept> {
-        let Fidelity { kept, perms, omit_times, .. } = &self.fidelity;
+    pub(super) fn asked(&self) -> Option<KeptMetadata> {
+        let MetadataFidelity { kept, perms, omit_times, .. } = &self.fidelity;
         // Devices, pipes and sockets are compared by kind and number in any case.
-        let kept = Kept { devices: false, specials: false, ..*kept };
+        let kept = KeptMetadata { devices: false, specials: false, ..*kept };
         let is_asked = !kept.is_nothing() || *perms || !omit_times || self.holes;
         is_asked.then_some(kept)
     }
@@ -118,15 +120,15 @@ impl MetadataChecks {
         &self,
         links: &mut HardLinks,
         path: &[u8],
-        source: &Sight,
-        sink: &Sight,
+        source: &EntrySight,
+        sink: &EntrySight,
     ) -> Vec<MetadataDifference> {
-        let (Standing::Is(kind), Some(source_has), Some(sink_has)) =
+        let (EntryPresence::Is(kind), Some(source_has), Some(sink_has)) =
             (&source.standing, &source.metadata, &sink.metadata)
         else {
             return Vec::new();
         };
-        let pair = Pair { checks: self, kind: *kind, source: source_has, sink: sink_has };
+        let pair = MetadataPair { checks: self, kind: *kind, source: source_has, sink: sink_has };
         let mut found: Vec<_> = [pair.mode(), pair.time(), pair.owner(), pair.group(), pair.flags()]
             .into_iter()
             .flatten()
@@ -145,14 +147,14 @@ impl MetadataChecks {
 }
 
 /// An entry at both ends.
-struct Pair<'a> {
+struct MetadataPair<'a> {
     checks: &'a MetadataChecks,
     kind: BrowsedKind,
     source: &'a SeenMetadata,
     sink: &'a SeenMetadata,
 }
 
-impl Pair<'_> {
+impl MetadataPair<'_> {
     fn mode(&self) -> Option<MetadataDifference> {
         let (source, sink) = (self.source.metadata.mode, self.sink.metadata.mode);
         // Linux has no modes of links.
@@ -162,7 +164,7 @@ impl Pair<'_> {
 
     fn time(&self) -> Option<MetadataDifference> {
         let (source, sink) = (self.source.metadata.mtime, self.sink.metadata.mtime);
-        let Fidelity { omit_times, omit_dir_times, .. } = self.checks.fidelity;
+        let MetadataFidelity { omit_times, omit_dir_times, .. } = self.checks.fidelity;
         let is_omitted = omit_times || omit_dir_times && self.kind == BrowsedKind::Directory;
         let is_stored = may_be_stored(source, sink, self.sink.time_unit_ns);
         let is_same = source == sink
@@ -185,7 +187,7 @@ impl Pair<'_> {
     }
 
     /// Accounts with names at both ends are compared by name.
-    fn is_same(&self, source: &Account, sink: &Account) -> bool {
+    fn is_same(&self, source: &AccountRef, sink: &AccountRef) -> bool {
         let by_name = !self.checks.fidelity.numeric_ids && !source.name.is_empty() && !sink.name.is_empty();
         if by_name { source.name == sink.name } else { source.number == sink.number }
     }
@@ -196,8 +198,9 @@ impl Pair<'_> {
     }
 
     fn attributes(&self) -> Vec<MetadataDifference> {
-        let unread =
-            [(Side::Source, self.source), (Side::Sink, self.sink)].into_iter().find_map(|(side, seen)| {
+        let unread = [(FailureSide::Source, self.source), (FailureSide::Sink, self.sink)]
+            .into_iter()
+            .find_map(|(side, seen)| {
                 let detail = seen.attributes_problem.clone()?;
                 Some(MetadataDifference::AttributesUnread { side, detail })
             });
@@ -248,13 +251,13 @@ fn is_privileged(name: &[u8]) -> bool {
 /// The hard links at both ends. About 100 bytes and the path for each file with names that were not met yet.
 #[derive(Debug, Default)]
 pub(super) struct HardLinks {
-    of_source: HashMap<u64, FirstName>,
-    of_sink: HashMap<u64, FirstName>,
+    of_source: HashMap<u64, FirstHardLink>,
+    of_sink: HashMap<u64, FirstHardLink>,
 }
 
 /// The first name of a file that was met.
 #[derive(Debug)]
-struct FirstName {
+struct FirstHardLink {
     path: Box<[u8]>,
     /// The file's number at the other end.
     identity_there: u64,
@@ -271,8 +274,8 @@ impl HardLinks {
         let of_source = stray_name(&mut self.of_source, path, source, sink.identity);
         let of_sink = stray_name(&mut self.of_sink, path, sink, source.identity);
         let (with, linked_at) = match (of_source, of_sink) {
-            (Some(with), _) => (with, Side::Source),
-            (None, Some(with)) => (with, Side::Sink),
+            (Some(with), _) => (with, FailureSide::Source),
+            (None, Some(with)) => (with, FailureSide::Sink),
             (None, None) => return None,
         };
         Some(MetadataDifference::HardLink { with, linked_at })
@@ -282,7 +285,7 @@ impl HardLinks {
 /// Notes a name of a file with several names. Returns the first of its names if that is another file at the
 /// other end.
 fn stray_name(
-    files: &mut HashMap<u64, FirstName>,
+    files: &mut HashMap<u64, FirstHardLink>,
     path: &[u8],
     file: &SeenMetadata,
     identity_there: u64,
@@ -292,7 +295,7 @@ fn stray_name(
     }
     match files.entry(file.identity) {
         Entry::Vacant(vacant) => {
-            vacant.insert(FirstName { path: path.into(), identity_there, names_left: file.names - 1 });
+            vacant.insert(FirstHardLink { path: path.into(), identity_there, names_left: file.names - 1 });
             None
         }
         Entry::Occupied(mut occupied) => {

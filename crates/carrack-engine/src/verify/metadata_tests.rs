@@ -6,8 +6,8 @@ use MetadataDifference::{Attribute, AttributesUnread, Flags, Group, HardLink, Ho
 const MTIME: Timestamp = Timestamp { seconds: 1_600_000_000, nanoseconds: 123_456_789 };
 const ACL: &[u8] = b"system.posix_acl_access";
 
-fn account(number: u32, name: &str) -> Account {
-    Account { number, name: name.as_bytes().into() }
+fn account(number: u32, name: &str) -> AccountRef {
+    AccountRef { number, name: name.as_bytes().into() }
 }
 
 fn attribute(name: &[u8], value: u8) -> AttributeDigest {
@@ -30,13 +30,20 @@ fn seen() -> SeenMetadata {
     }
 }
 
-fn sight(kind: BrowsedKind, seen: SeenMetadata) -> Sight {
+fn sight(kind: BrowsedKind, seen: SeenMetadata) -> EntrySight {
     let metadata = Some(Box::new(seen));
-    Sight { standing: Standing::Is(kind), size: 4_096, stamp: 0, digest: None, special: None, metadata }
+    EntrySight {
+        standing: EntryPresence::Is(kind),
+        size: 4_096,
+        stamp: 0,
+        digest: None,
+        special: None,
+        metadata,
+    }
 }
 
 fn all() -> MetadataChecks {
-    let fidelity = Fidelity { kept: Kept::ALL, perms: true, ..Fidelity::default() };
+    let fidelity = MetadataFidelity { kept: KeptMetadata::ALL, perms: true, ..MetadataFidelity::default() };
     MetadataChecks { fidelity, holes: true, ..MetadataChecks::default() }
 }
 
@@ -80,11 +87,11 @@ fn nothing_is_told_of_what_is_not_kept() {
         other.names = 2;
     };
     let times = MetadataChecks::default();
-    assert_eq!(times.asked(), Some(Kept::default()));
+    assert_eq!(times.asked(), Some(KeptMetadata::default()));
     let file = compare_as(&times, BrowsedKind::File, change);
     assert_eq!(file, [Time { source: MTIME, sink: Timestamp::default() }]);
     let no_directories = MetadataChecks {
-        fidelity: Fidelity { omit_dir_times: true, ..Fidelity::default() },
+        fidelity: MetadataFidelity { omit_dir_times: true, ..MetadataFidelity::default() },
         ..MetadataChecks::default()
     };
     assert_eq!(compare_as(&no_directories, BrowsedKind::Directory, change), []);
@@ -96,7 +103,7 @@ fn nothing_is_told_of_what_is_not_kept() {
 
 #[test]
 fn accounts_are_compared_by_name_where_both_have_one() {
-    let whose = |numeric_ids, source: Account, sink: Account| {
+    let whose = |numeric_ids, source: AccountRef, sink: AccountRef| {
         let mut checks = all();
         checks.fidelity.numeric_ids = numeric_ids;
         let with = |user| sight(BrowsedKind::File, SeenMetadata { user: Some(user), ..seen() });
@@ -149,7 +156,7 @@ fn attributes_are_compared_where_both_ends_see_them() {
     assert_eq!(with(std::slice::from_ref(&label), &[], true), [told(b"security.selinux", true, false)]);
     assert_eq!(with(&[label], &[], false), [], "who is not root does not see it");
     let unread = compare(|sink| sink.attributes_problem = Some("no".into()));
-    assert_eq!(unread, [AttributesUnread { side: Side::Sink, detail: "no".into() }]);
+    assert_eq!(unread, [AttributesUnread { side: FailureSide::Sink, detail: "no".into() }]);
 }
 
 #[test]
@@ -163,10 +170,10 @@ fn names_of_one_file_are_so_at_both_ends() {
     assert_eq!(met(b"a", (1, 3), (11, 2)), []);
     assert_eq!(met(b"b", (1, 3), (11, 2)), []);
     let with = |path: &[u8], linked_at| [HardLink { with: path.into(), linked_at }];
-    assert_eq!(met(b"c", (1, 3), (12, 1)), with(b"a", Side::Source));
+    assert_eq!(met(b"c", (1, 3), (12, 1)), with(b"a", FailureSide::Source));
     // Two files at the source are one file at the sink.
     assert_eq!(met(b"d", (2, 1), (13, 2)), []);
-    assert_eq!(met(b"e", (3, 1), (13, 2)), with(b"d", Side::Sink));
+    assert_eq!(met(b"e", (3, 1), (13, 2)), with(b"d", FailureSide::Sink));
     // A name outside the tree does not matter.
     assert_eq!(met(b"f", (4, 2), (14, 1)), []);
     assert_eq!((links.of_source.len(), links.of_sink.len()), (1, 0), "nothing is kept of what is complete");
@@ -176,7 +183,7 @@ fn names_of_one_file_are_so_at_both_ends() {
 fn holes_may_be_others_but_not_be_filled() {
     const SIZE: u64 = 1 << 20;
     let holes = |source_allocated, sink_allocated| {
-        let side = |allocated_bytes| Sight {
+        let side = |allocated_bytes| EntrySight {
             size: SIZE,
             ..sight(BrowsedKind::File, SeenMetadata { allocated_bytes, ..seen() })
         };

@@ -1,6 +1,6 @@
 //! The comparison of a destination with its source's tree, or with a manifest.
 //!
-//! The caller holds both ends ([`Examiner`]) and sends each the same questions; neither end knows the other.
+//! The caller holds both ends ([`EndExaminer`]) and sends each the same questions; neither end knows the other.
 //! First the entries of the names are compared. Then files of equal size are read at both ends: small ones as
 //! a whole, larger ones as 1 MiB pieces, in ranges of 256 MiB at a time. A piece that differs is read again
 //! as pieces of 1 KiB. So no file is read if its metadata shows a difference, and an answer is bounded for
@@ -8,17 +8,17 @@
 //! questions is bounded ([`crate::examine`]), and so is memory.
 
 mod batch;
-mod comparing;
+mod equal_pairs;
 mod examiner;
 mod file_check;
 mod finding;
 mod item;
-mod judge;
-mod kept;
 mod metadata;
+mod name_verdict;
+mod tree_verification;
 
-pub use comparing::{ManifestEntry, Verifying};
-pub use examiner::{Examination, Examiner};
-pub use finding::{Difference, Finding, Verified};
-pub use kept::{Kept, KeptError};
+pub use equal_pairs::{EqualPairs, EqualPairsError};
+pub use examiner::{EndExaminer, ExamineSettings};
+pub use finding::{EntryDifference, VerifyFinding, VerifyTotals};
 pub use metadata::{MetadataChecks, MetadataDifference};
+pub use tree_verification::{ManifestEntry, TreeVerification};

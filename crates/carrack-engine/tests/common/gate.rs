@@ -9,8 +9,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use carrack_engine::{Abort, Outcome, Role, Transfer, copy_with_peer};
-use carrack_wire::message::Control;
+use carrack_engine::{AbortHandle, SessionRole, TransferOutcome, TransferRequest, copy_with_peer};
+use carrack_wire::message::ControlMessage;
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES};
 
 use super::{Recorder, Way, channel, peer, serve_any, wait_until};
@@ -46,11 +46,11 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    fn pass(&self, message: &Control) {
+    fn pass(&self, message: &ControlMessage) {
         let mut state = self.state.lock().unwrap();
         match message {
-            Control::OpenFile(_) => state.files_announced += 1,
-            Control::ObjectsDone(_) => {
+            ControlMessage::OpenFile(_) => state.files_announced += 1,
+            ControlMessage::ObjectsDone(_) => {
                 while state.permitted < state.files_announced.max(1) {
                     state.is_holding = true;
                     state = self.changed.wait(state).unwrap();
@@ -74,7 +74,7 @@ impl Gate {
             let mut body = vec![0; header.body_len as usize];
             from.read_exact(&mut body)?;
             if header.kind == FrameKind::Control {
-                self.pass(&Control::from_body(&body).unwrap());
+                self.pass(&ControlMessage::from_body(&body).unwrap());
             }
             to.write_all(&raw)?;
             to.write_all(&body)?;
@@ -83,8 +83,12 @@ impl Gate {
 }
 
 /// Copies through a gate, which `script` opens.
-pub fn copy_gated(way: Way, transfer: &Transfer, script: impl FnOnce(&Gate) + Send) -> (Outcome, Recorder) {
-    let role = if way == Way::Push { Role::Source } else { Role::Sink };
+pub fn copy_gated(
+    way: Way,
+    transfer: &TransferRequest,
+    script: impl FnOnce(&Gate) + Send,
+) -> (TransferOutcome, Recorder) {
+    let role = if way == Way::Push { SessionRole::Source } else { SessionRole::Sink };
     let (caller, caller_side) = channel();
     let (served, served_side) = channel();
     let gate = Arc::new(Gate::default());
@@ -92,12 +96,12 @@ pub fn copy_gated(way: Way, transfer: &Transfer, script: impl FnOnce(&Gate) + Se
         let gate = Arc::clone(&gate);
         thread::spawn(move || gate.forward(from, to));
     }
-    let serving = thread::spawn(move || serve_any(served, &Abort::new().unwrap()));
+    let serving = thread::spawn(move || serve_any(served, &AbortHandle::new().unwrap()));
     let peer = peer(caller);
     let recorder = Recorder::default();
     let outcome = thread::scope(|scope| {
         scope.spawn(|| script(&gate));
-        copy_with_peer(transfer, role, peer, &recorder, &Abort::new().unwrap())
+        copy_with_peer(transfer, role, peer, &recorder, &AbortHandle::new().unwrap())
     });
     let _ = serving.join().unwrap();
     (outcome, recorder)

@@ -20,30 +20,32 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{
-    Abort, Channel, Observer, Outcome, OwnHouse, Peer, Role, Settings, Transfer, copy_local, copy_with_peer,
-    serve,
+    AbortHandle, ControlChannel, EndSettings, OwnerAccessPolicy, PeerChannel, SessionRole, TransferObserver,
+    TransferOutcome, TransferRequest, copy_local, copy_with_peer, serve,
 };
-use carrack_model::{EntryFailure, Event, FailureKind, Fidelity, Protection, TransferSpec};
+use carrack_model::{
+    EntryFailure, FailureKind, MetadataFidelity, ProtectionLevel, TransferEvent, TransferSpec,
+};
 
 /// An observer that keeps all events.
 #[derive(Default)]
-pub struct Recorder(pub Mutex<Vec<Event>>);
+pub struct Recorder(pub Mutex<Vec<TransferEvent>>);
 
-impl Observer for Recorder {
-    fn event(&self, event: &Event) {
+impl TransferObserver for Recorder {
+    fn event(&self, event: &TransferEvent) {
         self.0.lock().unwrap().push(event.clone());
     }
 }
 
 impl Recorder {
-    pub fn events(&self) -> Vec<Event> {
+    pub fn events(&self) -> Vec<TransferEvent> {
         self.0.lock().unwrap().clone()
     }
 
     /// Returns the kinds and the last names of the failures, in order.
     pub fn failed(&self) -> Vec<(FailureKind, String)> {
-        let failed = |event: &Event| match event {
-            Event::Failed(EntryFailure { path, kind, .. }) => {
+        let failed = |event: &TransferEvent| match event {
+            TransferEvent::Failed(EntryFailure { path, kind, .. }) => {
                 let path = String::from_utf8_lossy(path);
                 Some((*kind, path.rsplit('/').next().unwrap().to_string()))
             }
@@ -55,8 +57,8 @@ impl Recorder {
     }
 
     pub fn failures(&self) -> Vec<String> {
-        let failed = |event: &Event| match event {
-            Event::Failed(failure) => Some(format!("{}: {failure}", failure.kind)),
+        let failed = |event: &TransferEvent| match event {
+            TransferEvent::Failed(failure) => Some(format!("{}: {failure}", failure.kind)),
             _ => None,
         };
         self.events().iter().filter_map(failed).collect()
@@ -73,19 +75,19 @@ pub enum Way {
 
 pub const WAYS: [Way; 3] = [Way::Local, Way::Push, Way::Pull];
 
-pub fn transfer(sources: &[&Path], destination: &Path) -> Transfer {
-    Transfer {
+pub fn transfer(sources: &[&Path], destination: &Path) -> TransferRequest {
+    TransferRequest {
         spec: TransferSpec { recursive: true, ..TransferSpec::default() },
         // Trees are compared with their modes, with any umask.
-        settings: Settings {
+        settings: EndSettings {
             pool_bytes: 32 << 20,
-            fidelity: Fidelity { perms: true, ..Fidelity::default() },
-            ..Settings::default()
+            fidelity: MetadataFidelity { perms: true, ..MetadataFidelity::default() },
+            ..EndSettings::default()
         },
         sources: sources.iter().map(|path| path.to_path_buf()).collect(),
         destination: destination.to_path_buf(),
         identity: None,
-        source_base: carrack_storage::Base::Anywhere,
+        source_base: carrack_storage::PathBase::Anywhere,
         feed: None,
     }
 }
@@ -97,36 +99,45 @@ pub fn channel() -> ((OwnedFd, OwnedFd), (OwnedFd, OwnedFd)) {
     ((a_in.into(), a_out.into()), (b_in.into(), b_out.into()))
 }
 
-/// Returns the initiator's [`Peer`] over such a channel.
-pub fn peer((input, output): (OwnedFd, OwnedFd)) -> Peer {
-    Peer::over_pipes(input, output, "127.0.0.1".into())
+/// Returns the initiator's [`PeerChannel`] over such a channel.
+pub fn peer((input, output): (OwnedFd, OwnedFd)) -> PeerChannel {
+    PeerChannel::over_pipes(input, output, "127.0.0.1".into())
 }
 
 /// Serves one session over such a channel, with everything allowed.
-pub fn serve_any((input, output): (OwnedFd, OwnedFd), abort: &Abort) -> Outcome {
-    serve(Channel::Pipes { input, output }, &OwnHouse::over_ssh(Protection::Clear), abort)
+pub fn serve_any((input, output): (OwnedFd, OwnedFd), abort: &AbortHandle) -> TransferOutcome {
+    serve(
+        ControlChannel::Pipes { input, output },
+        &OwnerAccessPolicy::over_ssh(ProtectionLevel::Clear),
+        abort,
+    )
 }
 
-pub fn copy(way: Way, transfer: &Transfer) -> (Outcome, Recorder) {
+pub fn copy(way: Way, transfer: &TransferRequest) -> (TransferOutcome, Recorder) {
     let recorder = Recorder::default();
-    let abort = Abort::new().unwrap();
+    let abort = AbortHandle::new().unwrap();
     let outcome = match way {
         Way::Local => copy_local(transfer, &recorder, &abort),
-        Way::Push => with_peer(transfer, Role::Source, &recorder, &abort),
-        Way::Pull => with_peer(transfer, Role::Sink, &recorder, &abort),
+        Way::Push => with_peer(transfer, SessionRole::Source, &recorder, &abort),
+        Way::Pull => with_peer(transfer, SessionRole::Sink, &recorder, &abort),
     };
     (outcome, recorder)
 }
 
-fn with_peer(transfer: &Transfer, role: Role, recorder: &Recorder, abort: &Abort) -> Outcome {
+fn with_peer(
+    transfer: &TransferRequest,
+    role: SessionRole,
+    recorder: &Recorder,
+    abort: &AbortHandle,
+) -> TransferOutcome {
     let (here, there) = channel();
-    let serving = thread::spawn(move || serve_any(there, &Abort::new().unwrap()));
+    let serving = thread::spawn(move || serve_any(there, &AbortHandle::new().unwrap()));
     let outcome = copy_with_peer(transfer, role, peer(here), recorder, abort);
     let _ = serving.join().unwrap();
     outcome
 }
 
-pub fn copy_well(way: Way, transfer: &Transfer) -> Outcome {
+pub fn copy_well(way: Way, transfer: &TransferRequest) -> TransferOutcome {
     let (outcome, recorder) = copy(way, transfer);
     assert!(outcome.result.is_ok(), "{way:?}: {:?}", outcome.result);
     assert_eq!(recorder.failures(), Vec::<String>::new(), "{way:?}");

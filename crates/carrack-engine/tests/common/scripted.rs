@@ -9,9 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use carrack_engine::{Abort, Outcome, Role, Settings, Transfer, copy_with_peer};
+use carrack_engine::{
+    AbortHandle, EndSettings, SessionRole, TransferOutcome, TransferRequest, copy_with_peer,
+};
 use carrack_model::{FileId, Metadata, ObjectId, RelPath, TransferSpec};
-use carrack_wire::message::{Control, DialFailed, Hello, OpenFile, Place, Refuse, SinkState, Welcome};
+use carrack_wire::message::{
+    ControlMessage, DialFailed, HelloMessage, OpenFileMessage, PlaceMessage, RefuseMessage, SinkState,
+    WelcomeMessage,
+};
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, TableWriter, to_json};
 
 use super::{Recorder, channel, peer, serve_any};
@@ -20,7 +25,7 @@ use super::{Recorder, channel, peer, serve_any};
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
 pub enum Heard {
-    Control(Control),
+    Control(ControlMessage),
     Object(FrameHeader, Vec<u8>),
     Closed,
 }
@@ -48,8 +53,8 @@ impl Scripted {
         self.input = File::open("/dev/null").unwrap();
     }
 
-    pub fn say(&mut self, mut message: Control) {
-        if let Control::Finish(finish) = &mut message {
+    pub fn say(&mut self, mut message: ControlMessage) {
+        if let ControlMessage::Finish(finish) = &mut message {
             finish.objects_sent = self.objects_sent;
         }
         self.say_body(&message.to_body());
@@ -74,7 +79,7 @@ impl Scripted {
     pub fn hear(&mut self) -> Heard {
         loop {
             match self.hear_any() {
-                Heard::Control(Control::Heartbeat(_) | Control::Counters(_)) => {}
+                Heard::Control(ControlMessage::Heartbeat(_) | ControlMessage::Counters(_)) => {}
                 heard => return heard,
             }
         }
@@ -91,13 +96,13 @@ impl Scripted {
             return Heard::Closed;
         }
         match header.kind {
-            FrameKind::Control => Heard::Control(Control::from_body(&body).unwrap()),
+            FrameKind::Control => Heard::Control(ControlMessage::from_body(&body).unwrap()),
             FrameKind::Object | FrameKind::Bundle => Heard::Object(header, body),
         }
     }
 
     /// Returns the next message; an object fails the test.
-    pub fn message(&mut self) -> Control {
+    pub fn message(&mut self) -> ControlMessage {
         match self.hear() {
             Heard::Control(message) => message,
             other => panic!("{other:?} instead of a message"),
@@ -121,7 +126,7 @@ impl Scripted {
         let (mut objects, mut told) = (Vec::new(), 0);
         while told < 2 {
             match self.hear_any() {
-                Heard::Control(Control::Counters(_)) => told += 1,
+                Heard::Control(ControlMessage::Counters(_)) => told += 1,
                 Heard::Control(_) => {}
                 Heard::Object(header, body) => objects.push((header, body)),
                 Heard::Closed => panic!("closed"),
@@ -131,7 +136,7 @@ impl Scripted {
     }
 
     /// Returns all messages until the opposite end closes.
-    pub fn rest(&mut self) -> Vec<Control> {
+    pub fn rest(&mut self) -> Vec<ControlMessage> {
         let mut said = Vec::new();
         loop {
             match self.hear() {
@@ -151,13 +156,13 @@ impl Scripted {
 
     // The handshake, in four parts.
 
-    pub fn hello(spec: &TransferSpec) -> Hello {
-        Hello {
+    pub fn hello(spec: &TransferSpec) -> HelloMessage {
+        HelloMessage {
             software: "a test".into(),
             session_key: vec![7; 32],
             spec: to_json(spec),
             settings: r#"{"pool_bytes":1048576}"#.into(),
-            ..Hello::default()
+            ..HelloMessage::default()
         }
     }
 
@@ -170,9 +175,9 @@ impl Scripted {
     fn call_sink(&mut self, spec: &TransferSpec, destination: &Path, place: u32) -> u32 {
         self.preambles();
         let destination = Some(destination.as_os_str().as_bytes().to_vec());
-        self.say(Control::Hello(Hello { destination, ..Scripted::hello(spec) }));
-        let Control::Welcome(welcome) = self.message() else { panic!("no welcome") };
-        self.say(Control::Place(Place { root: place, ..Place::default() }));
+        self.say(ControlMessage::Hello(HelloMessage { destination, ..Scripted::hello(spec) }));
+        let ControlMessage::Welcome(welcome) = self.message() else { panic!("no welcome") };
+        self.say(ControlMessage::Place(PlaceMessage { root: place, ..PlaceMessage::default() }));
         self.dial_failed(spec);
         welcome.sink.unwrap().credits
     }
@@ -180,11 +185,11 @@ impl Scripted {
     /// Plays the source as responder; returns the sink's credits.
     fn answer_sink(&mut self, spec: &TransferSpec, place: u32) -> u32 {
         self.preambles();
-        let Control::Hello(hello) = self.message() else { panic!("no hello") };
-        self.say(Control::Welcome(Welcome {
-            place: Some(Place { root: place, ..Place::default() }),
+        let ControlMessage::Hello(hello) = self.message() else { panic!("no hello") };
+        self.say(ControlMessage::Welcome(WelcomeMessage {
+            place: Some(PlaceMessage { root: place, ..PlaceMessage::default() }),
             lanes: 1,
-            ..Welcome::default()
+            ..WelcomeMessage::default()
         }));
         self.dial_failed_back(spec);
         hello.sink.unwrap().credits
@@ -195,27 +200,27 @@ impl Scripted {
         self.preambles();
         let sources = sources.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
         let sink = Some(Scripted::sink_state(credits));
-        self.say(Control::Hello(Hello { sources, sink, ..Scripted::hello(spec) }));
-        let Control::Welcome(_) = self.message() else { panic!("no welcome") };
+        self.say(ControlMessage::Hello(HelloMessage { sources, sink, ..Scripted::hello(spec) }));
+        let ControlMessage::Welcome(_) = self.message() else { panic!("no welcome") };
         self.dial_failed(spec);
     }
 
     /// Plays the sink as responder.
     fn answer_source(&mut self, spec: &TransferSpec, credits: u32) {
         self.preambles();
-        let Control::Hello(_) = self.message() else { panic!("no hello") };
-        self.say(Control::Welcome(Welcome {
+        let ControlMessage::Hello(_) = self.message() else { panic!("no hello") };
+        self.say(ControlMessage::Welcome(WelcomeMessage {
             sink: Some(Scripted::sink_state(credits)),
             lanes: 1,
-            ..Welcome::default()
+            ..WelcomeMessage::default()
         }));
-        let Control::Place(_) = self.message() else { panic!("no place") };
+        let ControlMessage::Place(_) = self.message() else { panic!("no place") };
         self.dial_failed_back(spec);
     }
 
     fn dial_failed(&mut self, spec: &TransferSpec) {
         if !spec.dry_run {
-            self.say(Control::DialFailed(DialFailed { problem: "a test".into() }));
+            self.say(ControlMessage::DialFailed(DialFailed { problem: "a test".into() }));
         }
     }
 
@@ -223,7 +228,7 @@ impl Scripted {
     /// `Dial`.
     pub fn dial_failed_back(&mut self, spec: &TransferSpec) {
         if !spec.dry_run
-            && let Heard::Control(Control::Dial(_)) = self.hear()
+            && let Heard::Control(ControlMessage::Dial(_)) = self.hear()
         {
             self.dial_failed(spec);
         }
@@ -247,17 +252,17 @@ pub struct Session {
     pub recorder: Arc<Recorder>,
     /// The real sink's credits.
     pub credits: u32,
-    victim: JoinHandle<Outcome>,
+    victim: JoinHandle<TransferOutcome>,
 }
 
 impl Session {
     /// Begins a session whose real end has sent nothing yet.
-    pub fn begin(victim: Victim, transfer: Transfer, role: Role) -> Session {
+    pub fn begin(victim: Victim, transfer: TransferRequest, role: SessionRole) -> Session {
         let (here, there) = channel();
         let recorder = Arc::new(Recorder::default());
         let observer = Arc::clone(&recorder);
         let victim = thread::spawn(move || {
-            let abort = Abort::new().unwrap();
+            let abort = AbortHandle::new().unwrap();
             match victim {
                 Victim::Called => serve_any(there, &abort),
                 Victim::Caller => copy_with_peer(&transfer, role, peer(there), &*observer, &abort),
@@ -281,7 +286,7 @@ impl Session {
         place: u32,
     ) -> Session {
         let transfer = transfer(spec, &[source], destination);
-        let mut session = Session::begin(victim, transfer, Role::Sink);
+        let mut session = Session::begin(victim, transfer, SessionRole::Sink);
         session.credits = match victim {
             Victim::Called => session.peer.call_sink(spec, destination, place),
             Victim::Caller => session.peer.answer_sink(spec, place),
@@ -292,7 +297,7 @@ impl Session {
     /// Begins a session with a real source, up to the first object.
     pub fn with_source(victim: Victim, spec: &TransferSpec, sources: &[&Path], credits: u32) -> Session {
         let transfer = transfer(spec, sources, Path::new("/nowhere"));
-        let mut session = Session::begin(victim, transfer, Role::Source);
+        let mut session = Session::begin(victim, transfer, SessionRole::Source);
         match victim {
             Victim::Called => session.peer.call_source(spec, sources, credits),
             Victim::Caller => session.peer.answer_source(spec, credits),
@@ -301,35 +306,35 @@ impl Session {
     }
 
     /// Reads until the real end has left; returns its outcome and its last messages.
-    pub fn end(mut self) -> (Outcome, Vec<Control>) {
+    pub fn end(mut self) -> (TransferOutcome, Vec<ControlMessage>) {
         let said = self.peer.rest();
         drop(self.peer);
         (self.victim.join().expect("the real end panicked"), said)
     }
 
     /// Closes the channel; returns the outcome of the real end.
-    pub fn hang_up(self) -> Outcome {
+    pub fn hang_up(self) -> TransferOutcome {
         drop(self.peer);
         self.victim.join().expect("the real end panicked")
     }
 }
 
-fn transfer(spec: &TransferSpec, sources: &[&Path], destination: &Path) -> Transfer {
-    Transfer {
+fn transfer(spec: &TransferSpec, sources: &[&Path], destination: &Path) -> TransferRequest {
+    TransferRequest {
         spec: spec.clone(),
-        settings: Settings { pool_bytes: 1 << 20, ..Settings::default() },
+        settings: EndSettings { pool_bytes: 1 << 20, ..EndSettings::default() },
         sources: sources.iter().map(|path| path.to_path_buf()).collect(),
         destination: destination.to_path_buf(),
         identity: None,
-        source_base: carrack_storage::Base::Anywhere,
+        source_base: carrack_storage::PathBase::Anywhere,
         feed: None,
     }
 }
 
 /// Returns the reason that an end gave when it left.
-pub fn reason(said: &[Control]) -> Option<&Refuse> {
+pub fn reason(said: &[ControlMessage]) -> Option<&RefuseMessage> {
     said.iter().find_map(|message| match message {
-        Control::Abort(reason) | Control::Refuse(reason) => Some(reason),
+        ControlMessage::Abort(reason) | ControlMessage::Refuse(reason) => Some(reason),
         _ => None,
     })
 }
@@ -391,6 +396,6 @@ pub fn object(object: u64, file: u64, offset: u64, body: &[u8]) -> (FrameHeader,
     (header, body.to_vec())
 }
 
-pub fn open(id: u64, table: Vec<u8>) -> Control {
-    Control::OpenFile(OpenFile { id, table, ..OpenFile::default() })
+pub fn open(id: u64, table: Vec<u8>) -> ControlMessage {
+    ControlMessage::OpenFile(OpenFileMessage { id, table, ..OpenFileMessage::default() })
 }

@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use carrack_engine::{Abort, Outcome, Peer, Role, Transfer, copy_with_peer};
-use carrack_model::Protection;
+use carrack_engine::{
+    AbortHandle, PeerChannel, SessionRole, TransferOutcome, TransferRequest, copy_with_peer,
+};
+use carrack_model::ProtectionLevel;
 use carrack_wire::auth::{PROOF_BYTES, RESPONSE_BYTES};
-use carrack_wire::message::{Control, Counters};
+use carrack_wire::message::{ControlMessage, CountersMessage};
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES};
 
 use super::{Recorder, Way, channel, peer, serve_any};
@@ -87,11 +89,15 @@ pub struct Tap {
 }
 
 /// Copies over the attacker's network.
-pub fn copy_tapped(way: Way, transfer: &Transfer, attack: Attack) -> (Outcome, Recorder, Seen) {
+pub fn copy_tapped(
+    way: Way,
+    transfer: &TransferRequest,
+    attack: Attack,
+) -> (TransferOutcome, Recorder, Seen) {
     let (peer, serving, seen) = serve_tapped(way, transfer, attack);
     let recorder = Recorder::default();
-    let role = if way == Way::Push { Role::Source } else { Role::Sink };
-    let outcome = copy_with_peer(transfer, role, peer, &recorder, &Abort::new().unwrap());
+    let role = if way == Way::Push { SessionRole::Source } else { SessionRole::Sink };
+    let outcome = copy_with_peer(transfer, role, peer, &recorder, &AbortHandle::new().unwrap());
     let _ = serving.join().unwrap();
     let seen = std::mem::take(&mut *seen.lock().unwrap());
     (outcome, recorder, seen)
@@ -100,15 +106,15 @@ pub fn copy_tapped(way: Way, transfer: &Transfer, attack: Attack) -> (Outcome, R
 /// Starts a responder that is reached over the attacker's network.
 pub fn serve_tapped(
     way: Way,
-    transfer: &Transfer,
+    transfer: &TransferRequest,
     attack: Attack,
-) -> (Peer, JoinHandle<Outcome>, Arc<Mutex<Seen>>) {
+) -> (PeerChannel, JoinHandle<TransferOutcome>, Arc<Mutex<Seen>>) {
     let (caller, caller_side) = channel();
     let (served, served_side) = channel();
     let seen = Arc::new(Mutex::new(Seen::default()));
     let tap = Arc::new(Tap {
         attack,
-        is_sealed: transfer.spec.protection != Protection::Clear,
+        is_sealed: transfer.spec.protection != ProtectionLevel::Clear,
         from_dialer: way == Way::Push,
         seen: Arc::clone(&seen),
         crossing: Arc::default(),
@@ -117,7 +123,7 @@ pub fn serve_tapped(
         let tap = Arc::clone(&tap);
         thread::spawn(move || relay_control(from.into(), to.into(), &tap));
     }
-    let serving = thread::spawn(move || serve_any(served, &Abort::new().unwrap()));
+    let serving = thread::spawn(move || serve_any(served, &AbortHandle::new().unwrap()));
     (peer(caller), serving, seen)
 }
 
@@ -133,18 +139,18 @@ fn relay_control(mut from: std::fs::File, mut to: std::fs::File, tap: &Arc<Tap>)
         let mut body = vec![0; header.body_len as usize];
         from.read_exact(&mut body).ok()?;
         if header.kind == FrameKind::Control
-            && let Ok(Control::Welcome(mut welcome)) = Control::from_body(&body)
+            && let Ok(ControlMessage::Welcome(mut welcome)) = ControlMessage::from_body(&body)
         {
             if let Some(listening) = &mut welcome.listening {
                 listening.port = listen(listening.port as u16, tap).into();
             }
-            body = Control::Welcome(welcome).to_body();
+            body = ControlMessage::Welcome(welcome).to_body();
         }
         if matches!(tap.attack, Attack::StallBusy { .. })
             && header.kind == FrameKind::Control
-            && let Ok(Control::Counters(counters)) = Control::from_body(&body)
+            && let Ok(ControlMessage::Counters(counters)) = ControlMessage::from_body(&body)
         {
-            body = Control::Counters(Counters { storage_busy: 1, ..counters }).to_body();
+            body = ControlMessage::Counters(CountersMessage { storage_busy: 1, ..counters }).to_body();
         }
         to.write_all(&FrameHeader { body_len: body.len() as u32, ..header }.encode()).ok()?;
         to.write_all(&body).ok()?;

@@ -15,10 +15,13 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{
-    Abort, Observer, Outcome, Role, SessionError, Settings, Transfer, copy_local, copy_with_peer,
+    AbortHandle, EndSettings, SessionError, SessionRole, TransferObserver, TransferOutcome, TransferRequest,
+    copy_local, copy_with_peer,
 };
 use carrack_model::FailureKind::*;
-use carrack_model::{Checksum, Event, FailureKind, Notice, Summary, TransferSpec};
+use carrack_model::{
+    FailureKind, ObjectChecksum, TransferEvent, TransferNotice, TransferSpec, TransferSummary,
+};
 
 use crate::common;
 use crate::common::gate::copy_gated;
@@ -33,17 +36,17 @@ const LARGE: usize = 24 * SLOT + 5;
 struct Place {
     dir: tempfile::TempDir,
     way: Way,
-    checksum: Checksum,
+    checksum: ObjectChecksum,
 }
 
 /// The result of a copy.
 struct Done {
-    outcome: Outcome,
+    outcome: TransferOutcome,
     recorder: Recorder,
 }
 
 impl Place {
-    fn new(way: Way, checksum: Checksum) -> Place {
+    fn new(way: Way, checksum: ObjectChecksum) -> Place {
         Place { dir: tempfile::tempdir().unwrap(), way, checksum }
     }
 
@@ -65,19 +68,19 @@ impl Place {
         self.write("dst/old", b"old");
     }
 
-    fn transfer(&self, sources: &[&str], destination: &str) -> Transfer {
-        Transfer {
+    fn transfer(&self, sources: &[&str], destination: &str) -> TransferRequest {
+        TransferRequest {
             spec: TransferSpec {
                 recursive: true,
                 slot_bytes: SLOT as u32,
                 checksum: self.checksum,
                 ..TransferSpec::default()
             },
-            settings: Settings { pool_bytes: 4 * SLOT as u64, ..Settings::default() },
+            settings: EndSettings { pool_bytes: 4 * SLOT as u64, ..EndSettings::default() },
             sources: sources.iter().map(|name| self.path(name)).collect(),
             destination: self.path(destination),
             identity: None,
-            source_base: carrack_storage::Base::Anywhere,
+            source_base: carrack_storage::PathBase::Anywhere,
             feed: None,
         }
     }
@@ -86,7 +89,7 @@ impl Place {
         self.copy_as(&self.transfer(sources, destination))
     }
 
-    fn copy_as(&self, transfer: &Transfer) -> Done {
+    fn copy_as(&self, transfer: &TransferRequest) -> Done {
         let (outcome, recorder) = copy(self.way, transfer);
         self.check(Done { outcome, recorder })
     }
@@ -107,7 +110,7 @@ impl Place {
 
 impl Done {
     /// Asserts that the copy completed, with exactly these failures.
-    fn failed(&self, expected: &[(FailureKind, &str)]) -> &Summary {
+    fn failed(&self, expected: &[(FailureKind, &str)]) -> &TransferSummary {
         assert!(self.outcome.result.is_ok(), "{:?}", self.outcome.result);
         let failed = self.recorder.failed();
         let failed: Vec<_> = failed.iter().map(|(kind, name)| (*kind, name.as_str())).collect();
@@ -121,14 +124,14 @@ impl Done {
             panic!("{:?}", self.outcome)
         };
         assert!(error.to_string().contains(why), "{error}");
-        assert_eq!(self.outcome.summary, Summary::default());
+        assert_eq!(self.outcome.summary, TransferSummary::default());
     }
 }
 
 fn each_way(test: impl Fn(&Place) + Clone + Send + 'static) {
     for way in WAYS {
         let test = test.clone();
-        within(LIMIT_S, move || test(&Place::new(way, Checksum::default())));
+        within(LIMIT_S, move || test(&Place::new(way, ObjectChecksum::default())));
     }
 }
 
@@ -238,7 +241,7 @@ fn a_file_whose_size_lies_is_not_copied_wrongly() {
             return println!("skipped: no /proc or /sys");
         }
         let expected = sources.len();
-        let transfer = Transfer { sources, ..place.transfer(&[], "dst/") };
+        let transfer = TransferRequest { sources, ..place.transfer(&[], "dst/") };
         let done = place.copy_as(&transfer);
         let failed = done.recorder.failed();
         assert!(failed.iter().all(|(kind, _)| *kind == Changed) && failed.len() == expected, "{failed:?}");
@@ -272,8 +275,8 @@ fn sockets_pipes_and_devices_are_left_out_and_noted() {
     });
 }
 
-fn skipped_name(event: Event) -> Option<String> {
-    let Event::Notice(Notice::Skipped { path, .. }) = event else { return None };
+fn skipped_name(event: TransferEvent) -> Option<String> {
+    let TransferEvent::Notice(TransferNotice::Skipped { path, .. }) = event else { return None };
     let path = Path::new(OsStr::from_bytes(&path)).to_path_buf();
     Some(path.file_name().unwrap().to_string_lossy().into_owned())
 }
@@ -429,7 +432,7 @@ fn each_gated_way(test: impl Fn(&Place) + Clone + Send + 'static) {
     // Without a checksum no thread reads the bytes: sendfile(2) moves them.
     for way in [Way::Push, Way::Pull] {
         let test = test.clone();
-        within(LIMIT_S, move || test(&Place::new(way, Checksum::None)));
+        within(LIMIT_S, move || test(&Place::new(way, ObjectChecksum::None)));
     }
 }
 
@@ -712,7 +715,7 @@ fn a_path_given_twice_is_copied_once() {
         place.write("f", b"f");
         let done = place.copy(&["a", "f", "a", "f", "a/../f"], "dst");
         assert_eq!(done.failed(&[]).files_done, 2);
-        let is_told = |event: &Event| matches!(event, Event::Notice(Notice::Text(text)) if text.contains("given twice"));
+        let is_told = |event: &TransferEvent| matches!(event, TransferEvent::Notice(TransferNotice::Text(text)) if text.contains("given twice"));
         let told = done.recorder.events().iter().filter(|event| is_told(event)).count();
         assert_eq!(told, 3);
         assert_eq!((place.read("dst/a/one"), place.read("dst/f")), (b"1".to_vec(), b"f".to_vec()));
@@ -990,8 +993,8 @@ enum At {
 fn interrupted(place: &Place, at: At) -> Vec<Result<(), SessionError>> {
     let mut transfer = place.transfer(&["src"], "dst");
     // For a digest the source sends holes as zeros, which takes long.
-    (transfer.spec.checksum, transfer.spec.report_digests) = (Checksum::Blake3, true);
-    let (caller, called) = (Abort::new().unwrap(), Abort::new().unwrap());
+    (transfer.spec.checksum, transfer.spec.report_digests) = (ObjectChecksum::Blake3, true);
+    let (caller, called) = (AbortHandle::new().unwrap(), AbortHandle::new().unwrap());
     let abort = if at == At::Caller { caller.clone() } else { called.clone() };
     let watched = place.path("dst/src");
     let interrupter = thread::spawn(move || {
@@ -1000,11 +1003,11 @@ fn interrupted(place: &Place, at: At) -> Vec<Result<(), SessionError>> {
         Instant::now()
     });
     let observer = Recorder::default();
-    let observer: &dyn Observer = &observer;
+    let observer: &dyn TransferObserver = &observer;
     let results = match place.way {
         Way::Local => vec![copy_local(&transfer, observer, &caller).result],
         way => {
-            let role = if way == Way::Push { Role::Source } else { Role::Sink };
+            let role = if way == Way::Push { SessionRole::Source } else { SessionRole::Sink };
             let (here, there) = channel();
             let serving = thread::spawn(move || serve_any(there, &called));
             let peer = peer(here);
@@ -1060,16 +1063,16 @@ fn an_interrupt_ends_both_ends_and_removes_temporary_names() {
 fn an_interrupt_before_the_start_touches_nothing() {
     each_way(|place| {
         place.write("src/f", b"f");
-        let abort = Abort::new().unwrap();
+        let abort = AbortHandle::new().unwrap();
         abort.interrupt();
         let transfer = place.transfer(&["src"], "dst");
         let observer = Recorder::default();
         let outcome = match place.way {
             Way::Local => copy_local(&transfer, &observer, &abort),
             way => {
-                let role = if way == Way::Push { Role::Source } else { Role::Sink };
+                let role = if way == Way::Push { SessionRole::Source } else { SessionRole::Sink };
                 let (here, there) = channel();
-                let serving = thread::spawn(move || serve_any(there, &Abort::new().unwrap()));
+                let serving = thread::spawn(move || serve_any(there, &AbortHandle::new().unwrap()));
                 let peer = peer(here);
                 let outcome = copy_with_peer(&transfer, role, peer, &observer, &abort);
                 assert!(serving.join().unwrap().result.is_err());

@@ -9,12 +9,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use carrack_engine::{
-    Abort, BrowseSummary, Browsed, BrowsedKind, Browsing, Channel, Found, House, Operation, Outcome,
-    OwnHouse, SessionError, browse, browse_here, serve,
+    AbortHandle, AccessPolicy, BrowseCall, BrowseItem, BrowseOperation, BrowseSummary, BrowsedKind,
+    ControlChannel, ListedEntry, OwnerAccessPolicy, SessionError, TransferOutcome, browse, browse_here,
+    serve,
 };
-use carrack_model::Protection;
+use carrack_model::ProtectionLevel;
 use carrack_wire::message::{
-    Browse, BrowseDone, BrowsedEntry, Control, Entries, Failure, Heartbeat, Place, Refuse, Welcome,
+    BrowseDone, BrowseRequest, BrowsedEntry, ControlMessage, EntriesMessage, FailureMessage, Heartbeat,
+    PlaceMessage, RefuseMessage, WelcomeMessage,
 };
 
 use crate::common::export::ExportHouse;
@@ -23,27 +25,37 @@ use crate::common::*;
 
 const LIMIT_S: u64 = 60;
 
-type Answer = (Result<BrowseSummary, SessionError>, Vec<Found>);
+type Answer = (Result<BrowseSummary, SessionError>, Vec<BrowseItem>);
 
-fn own_house() -> OwnHouse {
-    OwnHouse::over_ssh(Protection::Private)
+fn own_house() -> OwnerAccessPolicy {
+    OwnerAccessPolicy::over_ssh(ProtectionLevel::Private)
 }
 
 /// Starts the responder on a thread.
-fn answering<H: House + Send + 'static>(house: H, abort: Abort) -> (Scripted, JoinHandle<Outcome>) {
+fn answering<H: AccessPolicy + Send + 'static>(
+    access_policy: H,
+    abort: AbortHandle,
+) -> (Scripted, JoinHandle<TransferOutcome>) {
     let (here, (input, output)) = channel();
-    let serving = thread::spawn(move || serve(Channel::Pipes { input, output }, &house, &abort));
+    let serving =
+        thread::spawn(move || serve(ControlChannel::Pipes { input, output }, &access_policy, &abort));
     (Scripted::new(here), serving)
 }
 
-fn ask(house: impl House + Send + 'static, operation: Operation, path: &Path, token: &str) -> Answer {
+fn ask(
+    access_policy: impl AccessPolicy + Send + 'static,
+    operation: BrowseOperation,
+    path: &Path,
+    token: &str,
+) -> Answer {
     let (here, (input, output)) = channel();
-    let serving =
-        thread::spawn(move || serve(Channel::Pipes { input, output }, &house, &Abort::new().unwrap()));
+    let serving = thread::spawn(move || {
+        serve(ControlChannel::Pipes { input, output }, &access_policy, &AbortHandle::new().unwrap())
+    });
     let mut found = Vec::new();
     let mut peer = peer(here);
     peer.token = token.into();
-    let browsing = Browsing { operation, path: path.into() };
+    let browsing = BrowseCall { operation, path: path.into() };
     let done = browse(
         peer,
         &browsing,
@@ -51,33 +63,33 @@ fn ask(house: impl House + Send + 'static, operation: Operation, path: &Path, to
             found.push(one);
             Continue(())
         },
-        &Abort::new().unwrap(),
+        &AbortHandle::new().unwrap(),
     );
     let served = serving.join().unwrap();
     assert_eq!(done.is_ok(), served.result.is_ok(), "{done:?} {served:?}");
     (done, found)
 }
 
-fn here(operation: Operation, path: &Path) -> Answer {
+fn here(operation: BrowseOperation, path: &Path) -> Answer {
     let mut found = Vec::new();
-    let browsing = Browsing { operation, path: path.into() };
+    let browsing = BrowseCall { operation, path: path.into() };
     let mut keep = |one| {
         found.push(one);
         Continue(())
     };
-    let done = browse_here(&browsing, &mut keep, &Abort::new().unwrap());
+    let done = browse_here(&browsing, &mut keep, &AbortHandle::new().unwrap());
     (done, found)
 }
 
-fn sorted((done, mut found): Answer) -> (String, Vec<Found>) {
+fn sorted((done, mut found): Answer) -> (String, Vec<BrowseItem>) {
     found.sort_by_key(|one| format!("{one:?}"));
     (format!("{done:?}"), found)
 }
 
-fn entries(found: &[Found]) -> Vec<&Browsed> {
-    fn entry(one: &Found) -> &Browsed {
+fn entries(found: &[BrowseItem]) -> Vec<&ListedEntry> {
+    fn entry(one: &BrowseItem) -> &ListedEntry {
         match one {
-            Found::Entry(entry) => entry,
+            BrowseItem::Entry(entry) => entry,
             other => panic!("{other:?}"),
         }
     }
@@ -90,7 +102,7 @@ fn the_far_end_sees_what_this_one_sees() {
     let root = dir.path();
     rich_tree(root);
     fs::set_permissions(root.join("sizes/4095"), fs::Permissions::from_mode(0o4751)).unwrap();
-    for operation in [Operation::List, Operation::Stat] {
+    for operation in [BrowseOperation::List, BrowseOperation::Stat] {
         for path in
             ["", "names", "names/", "sizes/4095", "link", "link-to-directory", "dangling", "none", "link/x"]
         {
@@ -99,13 +111,13 @@ fn the_far_end_sees_what_this_one_sees() {
             assert_eq!(far, sorted(here(operation, &path)), "{operation:?} {path:?}");
         }
     }
-    let (_, found) = ask(own_house(), Operation::List, &root.join("sizes/4095"), "");
+    let (_, found) = ask(own_house(), BrowseOperation::List, &root.join("sizes/4095"), "");
     let entry = entries(&found)[0].clone();
     let real = fs::metadata(root.join("sizes/4095")).unwrap();
     assert_eq!((&*entry.name, entry.kind, entry.size), (&b"4095"[..], BrowsedKind::File, 4095));
     assert_eq!((entry.mode, entry.uid, entry.gid), (0o4751, real.uid(), real.gid()));
     assert_eq!((entry.mtime.seconds, i64::from(entry.mtime.nanoseconds)), (real.mtime(), real.mtime_nsec()));
-    let (missing, _) = ask(own_house(), Operation::List, &root.join("none"), "");
+    let (missing, _) = ask(own_house(), BrowseOperation::List, &root.join("none"), "");
     let Err(SessionError::Refused { message, .. }) = missing else { panic!("{missing:?}") };
     assert!(message.ends_with("none: No such file or directory (os error 2)"), "{message}");
 }
@@ -116,7 +128,7 @@ fn directories_are_made_as_mkdir_makes_them() {
     // Sessions of other tests in this process clear the umask, before or after this test.
     carrack_storage::clear_umask();
     let make = |path: &str, parents| {
-        ask(own_house(), Operation::MakeDirectory { parents }, &dir.path().join(path), "").0
+        ask(own_house(), BrowseOperation::MakeDirectory { parents }, &dir.path().join(path), "").0
     };
     assert!(matches!(make("a/b", false), Err(SessionError::Refused { .. })));
     assert_eq!(make("a/b", true).unwrap().done_count, 1);
@@ -131,15 +143,16 @@ fn directories_are_made_as_mkdir_makes_them() {
 #[test]
 fn removals_are_counted_and_what_stays_is_told_by_the_callers_path() {
     let dir = tempfile::tempdir().unwrap();
-    let export = || ExportHouse::new(dir.path(), Protection::Private);
-    let remove = |path: &str, recursive| ask(export(), Operation::Remove { recursive }, Path::new(path), "");
+    let export = || ExportHouse::new(dir.path(), ProtectionLevel::Private);
+    let remove =
+        |path: &str, recursive| ask(export(), BrowseOperation::Remove { recursive }, Path::new(path), "");
     for n in 0..2_500 {
         write(&dir.path().join(format!("full/sub/{n}")), b"");
     }
     for path in ["/data/full", "/data/full/", "/data//full//"] {
         let (done, found) = remove(path, false);
         assert_eq!(done.unwrap(), BrowseSummary { done_count: 0, failed_count: 1 });
-        let Found::Failed { path: told, detail } = &found[0] else { panic!("{found:?}") };
+        let BrowseItem::Failed { path: told, detail } = &found[0] else { panic!("{found:?}") };
         assert_eq!(&**told, path.trim_end_matches('/').as_bytes());
         assert!(detail.contains("not empty"), "{detail}");
     }
@@ -155,21 +168,21 @@ fn removals_are_counted_and_what_stays_is_told_by_the_callers_path() {
 fn a_house_may_list_its_exports() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("f"), b"");
-    let export = || ExportHouse::new(dir.path(), Protection::Private);
+    let export = || ExportHouse::new(dir.path(), ProtectionLevel::Private);
     for path in ["/", "//"] {
-        let (done, found) = ask(export(), Operation::List, Path::new(path), "");
+        let (done, found) = ask(export(), BrowseOperation::List, Path::new(path), "");
         assert_eq!((done.unwrap().done_count, found.len()), (1_001, 1_001));
-        assert_eq!(found.last(), Some(&Found::Export(b"data"[..].into())));
+        assert_eq!(found.last(), Some(&BrowseItem::Export(b"data"[..].into())));
     }
-    let (_, found) = ask(export(), Operation::List, Path::new("/data"), "");
+    let (_, found) = ask(export(), BrowseOperation::List, Path::new("/data"), "");
     assert_eq!(&*entries(&found)[0].name, b"f");
-    let (refused, found) = ask(export(), Operation::List, Path::new("/"), "unwelcome");
+    let (refused, found) = ask(export(), BrowseOperation::List, Path::new("/"), "unwelcome");
     assert!(matches!(refused, Err(SessionError::Refused { .. })) && found.is_empty());
-    for operation in [Operation::Stat, Operation::Remove { recursive: true }] {
+    for operation in [BrowseOperation::Stat, BrowseOperation::Remove { recursive: true }] {
         assert!(matches!(ask(export(), operation, Path::new("/"), "").0, Err(SessionError::Refused { .. })));
     }
     // `/` is listed as a directory if it is one.
-    let (_, found) = ask(own_house(), Operation::List, Path::new("/"), "");
+    let (_, found) = ask(own_house(), BrowseOperation::List, Path::new("/"), "");
     assert!(entries(&found).iter().any(|entry| &*entry.name == b"proc"));
 }
 
@@ -180,19 +193,19 @@ fn links_lead_nowhere() {
     write(&outside.path().join("kept"), b"");
     symlink(outside.path(), dir.path().join("out")).unwrap();
     let ask = |operation, path: &str| {
-        ask(ExportHouse::new(dir.path(), Protection::Private), operation, Path::new(path), "")
+        ask(ExportHouse::new(dir.path(), ProtectionLevel::Private), operation, Path::new(path), "")
     };
     for operation in [
-        Operation::List,
-        Operation::Stat,
-        Operation::Remove { recursive: true },
-        Operation::MakeDirectory { parents: true },
+        BrowseOperation::List,
+        BrowseOperation::Stat,
+        BrowseOperation::Remove { recursive: true },
+        BrowseOperation::MakeDirectory { parents: true },
     ] {
         assert!(ask(operation, "/data/out/kept").0.is_err(), "{operation:?}");
     }
-    let (_, found) = ask(Operation::List, "/data/out");
+    let (_, found) = ask(BrowseOperation::List, "/data/out");
     assert_eq!(entries(&found)[0].kind, BrowsedKind::Symlink);
-    assert_eq!(ask(Operation::Remove { recursive: true }, "/data/out").0.unwrap().done_count, 1);
+    assert_eq!(ask(BrowseOperation::Remove { recursive: true }, "/data/out").0.unwrap().done_count, 1);
     assert!(outside.path().join("kept").exists());
 }
 
@@ -204,31 +217,31 @@ fn a_caller_that_has_enough_leaves() {
     within(LIMIT_S, move || {
         let (here, (input, output)) = channel();
         let serving = thread::spawn(move || {
-            serve(Channel::Pipes { input, output }, &own_house(), &Abort::new().unwrap())
+            serve(ControlChannel::Pipes { input, output }, &own_house(), &AbortHandle::new().unwrap())
         });
         let mut count = 0;
         let mut first = |_| {
             count += 1;
             Break(())
         };
-        let browsing = Browsing { operation: Operation::List, path };
-        let done = browse(peer(here), &browsing, &mut first, &Abort::new().unwrap());
+        let browsing = BrowseCall { operation: BrowseOperation::List, path };
+        let done = browse(peer(here), &browsing, &mut first, &AbortHandle::new().unwrap());
         assert_eq!((count, done.unwrap().done_count), (1, 1));
         let served = serving.join().unwrap();
         assert!(matches!(served.result, Err(SessionError::PeerGone)), "{served:?}");
     });
 }
 
-fn browse_message(operation: u32, path: &Path) -> Control {
+fn browse_message(operation: u32, path: &Path) -> ControlMessage {
     let path = path.to_str().unwrap().as_bytes().to_vec();
-    Control::Browse(Browse { operation, path, deep: true, ..Browse::default() })
+    ControlMessage::Browse(BrowseRequest { operation, path, deep: true, ..BrowseRequest::default() })
 }
 
 #[test]
 fn a_removal_ends_where_it_is_when_the_caller_leaves() {
     let dir = tempfile::tempdir().unwrap();
     (0..5_000).for_each(|n| write(&dir.path().join(format!("tree/{n}")), b""));
-    let (mut caller, serving) = answering(own_house(), Abort::new().unwrap());
+    let (mut caller, serving) = answering(own_house(), AbortHandle::new().unwrap());
     caller.preambles();
     caller.say(browse_message(4, &dir.path().join("tree")));
     drop(caller);
@@ -242,7 +255,7 @@ fn either_end_can_be_interrupted() {
     let dir = tempfile::tempdir().unwrap();
     (0..5_000).for_each(|n| write(&dir.path().join(format!("{n:0200}")), b""));
     // The responder is blocked by a caller that does not read.
-    let abort = Abort::new().unwrap();
+    let abort = AbortHandle::new().unwrap();
     let (mut caller, serving) = answering(own_house(), abort.clone());
     caller.preambles();
     caller.say(browse_message(1, dir.path()));
@@ -253,19 +266,23 @@ fn either_end_can_be_interrupted() {
     let served = within(LIMIT_S, move || serving.join().unwrap());
     assert!(matches!(served.result, Err(SessionError::Interrupted)), "{served:?}");
     let said = reading.join().unwrap();
-    assert!(matches!(said.last(), Some(Control::Refuse(Refuse { reason: 1, .. }))), "{:?}", said.last());
+    assert!(
+        matches!(said.last(), Some(ControlMessage::Refuse(RefuseMessage { reason: 1, .. }))),
+        "{:?}",
+        said.last()
+    );
 
     // The caller's other end is silent.
     let (here, there) = channel();
-    let abort = Abort::new().unwrap();
+    let abort = AbortHandle::new().unwrap();
     let interrupting = abort.clone();
     let calling = thread::spawn(move || {
-        let browsing = Browsing { operation: Operation::List, path: "/".into() };
+        let browsing = BrowseCall { operation: BrowseOperation::List, path: "/".into() };
         browse(peer(here), &browsing, &mut |_| Continue(()), &abort)
     });
     let mut silent = Scripted::new(there);
     silent.preambles();
-    assert!(matches!(silent.message(), Control::Browse(_)));
+    assert!(matches!(silent.message(), ControlMessage::Browse(_)));
     interrupting.interrupt();
     let done = within(LIMIT_S, move || calling.join().unwrap());
     assert!(matches!(done, Err(SessionError::Interrupted)), "{done:?}");
@@ -275,27 +292,27 @@ fn either_end_can_be_interrupted() {
 fn a_called_end_refuses_what_it_does_not_know() {
     let dir = tempfile::tempdir().unwrap();
     let browse = |operation, path: Vec<u8>| {
-        Control::Browse(Browse { operation, path, deep: true, ..Browse::default() })
+        ControlMessage::Browse(BrowseRequest { operation, path, deep: true, ..BrowseRequest::default() })
     };
     let path = dir.path().to_str().unwrap().as_bytes().to_vec();
     for wrong in [
-        Control::Place(Place::default()),
-        Control::BrowseDone(BrowseDone::default()),
-        Control::Entries(Entries::default()),
-        Control::Heartbeat(Heartbeat {}),
+        ControlMessage::Place(PlaceMessage::default()),
+        ControlMessage::BrowseDone(BrowseDone::default()),
+        ControlMessage::Entries(EntriesMessage::default()),
+        ControlMessage::Heartbeat(Heartbeat {}),
         browse(0, path.clone()),
         browse(5, path.clone()),
         browse(1, vec![b'a'; 70_000]),
         browse(1, b"a\0b".to_vec()),
     ] {
         let shown = format!("{wrong:.60?}");
-        let (mut caller, serving) = answering(own_house(), Abort::new().unwrap());
+        let (mut caller, serving) = answering(own_house(), AbortHandle::new().unwrap());
         caller.preambles();
         caller.say(wrong);
         // Later messages have no effect.
         caller.say(browse_message(4, dir.path()));
         let said = caller.rest();
-        assert!(matches!(&said[..], [Control::Refuse(_)]), "{shown}: {said:?}");
+        assert!(matches!(&said[..], [ControlMessage::Refuse(_)]), "{shown}: {said:?}");
         assert!(serving.join().unwrap().result.is_err(), "{shown}");
     }
     assert!(dir.path().exists());
@@ -305,18 +322,18 @@ fn entry(name: &[u8]) -> BrowsedEntry {
     BrowsedEntry { name: name.to_vec(), kind: 1, ..BrowsedEntry::default() }
 }
 
-fn told(entries: &[BrowsedEntry]) -> Control {
-    Control::Entries(Entries { entries: entries.to_vec() })
+fn told(entries: &[BrowsedEntry]) -> ControlMessage {
+    ControlMessage::Entries(EntriesMessage { entries: entries.to_vec() })
 }
 
 /// Returns the caller's result for an opposite end that sends these messages and leaves.
-fn hear(operation: Operation, said: Vec<Control>) -> Answer {
+fn hear(operation: BrowseOperation, said: Vec<ControlMessage>) -> Answer {
     within(LIMIT_S, move || {
         let (here, there) = channel();
         let answering = thread::spawn(move || {
             let mut peer = Scripted::new(there);
             peer.preambles();
-            let Heard::Control(Control::Browse(_)) = peer.hear() else { panic!("no browse") };
+            let Heard::Control(ControlMessage::Browse(_)) = peer.hear() else { panic!("no browse") };
             said.into_iter().for_each(|message| peer.say(message));
         });
         let mut found = Vec::new();
@@ -324,8 +341,8 @@ fn hear(operation: Operation, said: Vec<Control>) -> Answer {
             found.push(one);
             Continue(())
         };
-        let browsing = Browsing { operation, path: "/x".into() };
-        let done = browse(peer(here), &browsing, &mut keep, &Abort::new().unwrap());
+        let browsing = BrowseCall { operation, path: "/x".into() };
+        let done = browse(peer(here), &browsing, &mut keep, &AbortHandle::new().unwrap());
         answering.join().unwrap();
         (done, found)
     })
@@ -333,18 +350,18 @@ fn hear(operation: Operation, said: Vec<Control>) -> Answer {
 
 #[test]
 fn what_breaks_the_rules_ends_the_session_before_it_is_shown() {
-    use Operation::{List, MakeDirectory, Remove, Stat};
-    let done = || Control::BrowseDone(BrowseDone { done: 1, failed: 0 });
+    use BrowseOperation::{List, MakeDirectory, Remove, Stat};
+    let done = || ControlMessage::BrowseDone(BrowseDone { done: 1, failed: 0 });
     let remove = Remove { recursive: true };
     let bad_names = [&b""[..], b".", b"..", b"../../etc/passwd", b"/etc/passwd", b"a\0b", &[b'x'; 256]];
-    let mut cases: Vec<(Operation, Vec<Control>)> =
+    let mut cases: Vec<(BrowseOperation, Vec<ControlMessage>)> =
         bad_names.iter().map(|name| (List, vec![told(&[entry(name)]), done()])).collect();
     cases.extend([
         (List, vec![told(&vec![entry(b"a"); 257]), done()]),
         (List, vec![told(&[BrowsedEntry { mode: 0o10000, ..entry(b"a") }]), done()]),
         (List, vec![told(&[BrowsedEntry { mtime_ns: 1_000_000_000, ..entry(b"a") }]), done()]),
         (List, vec![told(&[BrowsedEntry { kind: 7, ..entry(b"a/b") }]), done()]),
-        (List, vec![Control::Welcome(Welcome::default())]),
+        (List, vec![ControlMessage::Welcome(WelcomeMessage::default())]),
         (List, vec![browse_message(1, Path::new("/"))]),
         (Stat, vec![told(&[entry(b"a"), entry(b"b")]), done()]),
         (Stat, vec![told(&[entry(b"..")]), done()]),
@@ -364,10 +381,12 @@ fn what_breaks_the_rules_ends_the_session_before_it_is_shown() {
 
 #[test]
 fn an_end_that_leaves_or_refuses_is_told_so() {
-    let (done, found) = hear(Operation::List, vec![told(&[entry(b"a")])]);
+    let (done, found) = hear(BrowseOperation::List, vec![told(&[entry(b"a")])]);
     assert!(matches!(done, Err(SessionError::PeerGone)) && found.len() == 1, "{done:?}");
-    let refuse = Refuse { message: "I/O error".into(), hint: "ask".into(), reason: 0, retry_after_ms: 0 };
-    let (done, found) = hear(Operation::List, vec![told(&[entry(b"a")]), Control::Refuse(refuse)]);
+    let refuse =
+        RefuseMessage { message: "I/O error".into(), hint: "ask".into(), reason: 0, retry_after_ms: 0 };
+    let (done, found) =
+        hear(BrowseOperation::List, vec![told(&[entry(b"a")]), ControlMessage::Refuse(refuse)]);
     let Err(SessionError::Refused { message, hint }) = done else { panic!("{done:?}") };
     assert_eq!((&*message, hint.as_deref(), found.len()), ("I/O error", Some("ask"), 1));
 }
@@ -375,13 +394,13 @@ fn an_end_that_leaves_or_refuses_is_told_so() {
 #[test]
 fn failures_are_counted_and_their_words_tamed() {
     let failure = |detail: &str| {
-        Control::Failure(Failure { path: b"/x/\x1b".to_vec(), kind: 99, detail: detail.into() })
+        ControlMessage::Failure(FailureMessage { path: b"/x/\x1b".to_vec(), kind: 99, detail: detail.into() })
     };
-    let done = Control::BrowseDone(BrowseDone { done: 5, failed: 0 });
-    let said = vec![failure("\x1b[2J"), Control::Heartbeat(Heartbeat {}), failure("no"), done];
-    let (done, found) = hear(Operation::Remove { recursive: true }, said);
+    let done = ControlMessage::BrowseDone(BrowseDone { done: 5, failed: 0 });
+    let said = vec![failure("\x1b[2J"), ControlMessage::Heartbeat(Heartbeat {}), failure("no"), done];
+    let (done, found) = hear(BrowseOperation::Remove { recursive: true }, said);
     // The summary claims no failures, but two were reported.
     assert_eq!(done.unwrap(), BrowseSummary { done_count: 5, failed_count: 2 });
-    let tamed = Found::Failed { path: b"/x/\x1b"[..].into(), detail: "\\u{1b}[2J".into() };
+    let tamed = BrowseItem::Failed { path: b"/x/\x1b"[..].into(), detail: "\\u{1b}[2J".into() };
     assert_eq!(found[0], tamed);
 }

@@ -6,9 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use carrack_engine::SessionError;
-use carrack_model::{Checksum, FileId, TransferSpec};
+use carrack_model::{FileId, ObjectChecksum, TransferSpec};
 use carrack_wire::FrameHeader;
-use carrack_wire::message::{Control, FileRef, Finish, ObjectsDone};
+use carrack_wire::message::{ControlMessage, FileReference, FinishMessage, ObjectsDone};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::common::scripted::*;
@@ -20,7 +20,7 @@ const OBJECT: usize = 512 << 10;
 const ID: u64 = FileId::FIRST_BY_ITSELF.0;
 
 fn spec() -> TransferSpec {
-    TransferSpec { recursive: true, checksum: Checksum::Xxh3, streams: 1, ..TransferSpec::default() }
+    TransferSpec { recursive: true, checksum: ObjectChecksum::Xxh3, streams: 1, ..TransferSpec::default() }
 }
 
 fn checked((header, body): (FrameHeader, Vec<u8>)) -> (FrameHeader, Vec<u8>) {
@@ -35,13 +35,13 @@ fn first(id: u64, file: u64, content: &[u8], table: &[u8]) -> (FrameHeader, Vec<
     checked((FrameHeader { table_len: table.len() as u32, ..header }, body))
 }
 
-fn done(written: &[u64], corrupt: &[u64]) -> Control {
+fn done(written: &[u64], corrupt: &[u64]) -> ControlMessage {
     let (written, corrupt) = (written.to_vec(), corrupt.to_vec());
-    Control::ObjectsDone(ObjectsDone { written, corrupt, set_aside: vec![] })
+    ControlMessage::ObjectsDone(ObjectsDone { written, corrupt, set_aside: vec![] })
 }
 
-fn finish() -> Control {
-    Control::Finish(Finish { counters: None, objects_sent: 0, closes: false })
+fn finish() -> ControlMessage {
+    ControlMessage::Finish(FinishMessage { counters: None, objects_sent: 0, closes: false })
 }
 
 // The sink is real.
@@ -71,9 +71,9 @@ fn it_has_its_name_when_the_last_object_is_answered() {
         assert_eq!(fs::read(destination.join("sub/two")).unwrap(), b"second");
         source.peer.frame(&checked(object(2, ID, 3, b"def")));
         source.peer.frame(&first(3, ID, b"abc", &table("", &[(b"one", 6)])));
-        let Control::ObjectsDone(mut answers) = source.peer.message() else { panic!("no answer") };
+        let ControlMessage::ObjectsDone(mut answers) = source.peer.message() else { panic!("no answer") };
         if answers.written.len() == 1 {
-            let Control::ObjectsDone(rest) = source.peer.message() else { panic!("no answer") };
+            let ControlMessage::ObjectsDone(rest) = source.peer.message() else { panic!("no answer") };
             answers.written.extend(rest.written);
         }
         answers.written.sort_unstable();
@@ -107,12 +107,12 @@ fn one_that_can_not_have_its_name_fails_before_it_is_answered() {
         write(&destination.join("f/in the way"), b"x");
         source.peer.frame(&first(1, ID, b"abc", &table("", &[(b"f", 3)])));
         let mut said = Vec::new();
-        while !matches!(said.last(), Some(Control::ObjectsDone(_))) {
+        while !matches!(said.last(), Some(ControlMessage::ObjectsDone(_))) {
             said.push(source.peer.message());
         }
         assert_eq!(said.pop(), Some(done(&[1], &[])));
-        assert!(said.contains(&Control::FileFailed(FileRef { id: ID })), "{said:?}");
-        source.peer.say(Control::AbandonFile(FileRef { id: ID }));
+        assert!(said.contains(&ControlMessage::FileFailed(FileReference { id: ID })), "{said:?}");
+        source.peer.say(ControlMessage::AbandonFile(FileReference { id: ID }));
         assert!(destination.join("f/in the way").exists());
     });
 }
@@ -122,7 +122,7 @@ fn one_that_is_given_up_leaves_nothing() {
     with_sink(spec(), |source, destination| {
         source.peer.frame(&first(1, ID, b"abc", &table("", &[(b"f", 6)])));
         assert_eq!(source.peer.message(), done(&[1], &[]));
-        source.peer.say(Control::AbandonFile(FileRef { id: ID }));
+        source.peer.say(ControlMessage::AbandonFile(FileReference { id: ID }));
         assert!(!destination.join("f").exists());
     });
 }
@@ -141,12 +141,12 @@ fn lies_end_the_session() {
         ("a commit of what is not whole", |peer| {
             peer.frame(&first(1, ID, b"abc", &table("", &[(b"f", 6)])));
             peer.message();
-            peer.say(Control::CommitFile(FileRef { id: ID }));
+            peer.say(ControlMessage::CommitFile(FileReference { id: ID }));
         }),
         ("a commit of what has its name", |peer| {
             peer.frame(&first(1, ID, b"abc", &table("", &[(b"f", 3)])));
             peer.message();
-            peer.say(Control::CommitFile(FileRef { id: ID }));
+            peer.say(ControlMessage::CommitFile(FileReference { id: ID }));
         }),
         ("more of what has its name", |peer| {
             peer.frame(&first(1, ID, b"abc", &table("", &[(b"f", 3)])));
@@ -160,7 +160,7 @@ fn lies_end_the_session() {
         assert_violation(&spec(), what, lie);
     }
     let whole = |peer: &mut Scripted| peer.frame(&first(1, ID, b"abc", &table("", &[(b"f", 3)])));
-    let blake3 = TransferSpec { checksum: Checksum::Blake3, ..spec() };
+    let blake3 = TransferSpec { checksum: ObjectChecksum::Blake3, ..spec() };
     assert_violation(&blake3, "where digests are made", whole);
 }
 
@@ -196,7 +196,7 @@ fn with_source(
             write(&dir.path().join("f"), &content);
             let mut session = Session::with_source(victim, &spec(), &[&dir.path().join("f")], credits);
             script(&mut session, &dir.path().join("f"), &content);
-            session.peer.say(Control::Finished(Default::default()));
+            session.peer.say(ControlMessage::Finished(Default::default()));
             let (outcome, _) = session.end();
             assert!(outcome.result.is_ok(), "{victim:?}: {:?}", outcome.result);
         });
@@ -223,7 +223,7 @@ fn its_first_object_says_what_it_is() {
             assert_eq!(body[..], content[number * OBJECT..content.len().min((number + 1) * OBJECT)]);
         }
         session.peer.say(done(&[header.object.0, second.0.object.0, third.0.object.0], &[]));
-        let Control::Finish(_) = session.peer.message() else { panic!("no end") };
+        let ControlMessage::Finish(_) = session.peer.message() else { panic!("no end") };
     });
 }
 
@@ -236,7 +236,7 @@ fn a_first_object_that_was_damaged_is_followed_by_a_message() {
         let (mut is_open, mut seen) = (false, Vec::new());
         while seen.len() < 2 {
             match session.peer.hear() {
-                Heard::Control(Control::OpenFile(file)) => {
+                Heard::Control(ControlMessage::OpenFile(file)) => {
                     assert_eq!(FileId(file.id), header.file);
                     assert_eq!(file.table, body[OBJECT..]);
                     is_open = true;
@@ -252,7 +252,7 @@ fn a_first_object_that_was_damaged_is_followed_by_a_message() {
         seen.sort();
         assert!(is_open, "nobody could know what file it is");
         assert_eq!(seen.into_iter().flat_map(|(_, body)| body).collect::<Vec<_>>(), content);
-        let Control::Finish(_) = session.peer.message() else { panic!("no end") };
+        let ControlMessage::Finish(_) = session.peer.message() else { panic!("no end") };
     });
 }
 
@@ -271,14 +271,14 @@ fn one_that_changes_while_it_is_read_does_not_get_its_name() {
                     assert!(next.offset + u64::from(next.body_len) < content.len() as u64, "all of it came");
                     answered = next.object.0;
                 }
-                Heard::Control(Control::AbandonFile(file)) => break file.id,
+                Heard::Control(ControlMessage::AbandonFile(file)) => break file.id,
                 other => panic!("{other:?}"),
             }
         };
         assert_eq!(FileId(file), header.file);
         // The source tries again, and announces the file by a message: it compares the metadata before the
         // commit.
-        let Control::OpenFile(again) = session.peer.message() else { panic!("not tried again") };
+        let ControlMessage::OpenFile(again) = session.peer.message() else { panic!("not tried again") };
         assert!(!FileId(again.id).is_by_itself());
         let mut got = 0;
         while got < content.len() - 1 {
@@ -287,9 +287,9 @@ fn one_that_changes_while_it_is_read_does_not_get_its_name() {
             got += body.len();
             session.peer.say(done(&[header.object.0], &[]));
         }
-        assert_eq!(session.peer.message(), Control::CommitFile(FileRef { id: again.id }));
-        session.peer.say(Control::FileDone(FileRef { id: again.id }));
-        let Control::Finish(_) = session.peer.message() else { panic!("no end") };
+        assert_eq!(session.peer.message(), ControlMessage::CommitFile(FileReference { id: again.id }));
+        session.peer.say(ControlMessage::FileDone(FileReference { id: again.id }));
+        let ControlMessage::Finish(_) = session.peer.message() else { panic!("no end") };
     });
 }
 
@@ -298,10 +298,10 @@ fn one_that_fails_at_the_sink_is_taken_back() {
     with_source(OBJECT, 2, |session, _, content| {
         let (header, body) = session.peer.object();
         assert_announces(&header, &body, content.len());
-        session.peer.say(Control::FileFailed(FileRef { id: header.file.0 }));
+        session.peer.say(ControlMessage::FileFailed(FileReference { id: header.file.0 }));
         session.peer.say(done(&[header.object.0], &[]));
-        assert_eq!(session.peer.message(), Control::AbandonFile(FileRef { id: header.file.0 }));
-        let Control::Finish(_) = session.peer.message() else { panic!("no end") };
+        assert_eq!(session.peer.message(), ControlMessage::AbandonFile(FileReference { id: header.file.0 }));
+        let ControlMessage::Finish(_) = session.peer.message() else { panic!("no end") };
     });
 }
 
@@ -309,15 +309,15 @@ fn one_that_fails_at_the_sink_is_taken_back() {
 fn what_does_not_qualify_is_announced_by_a_message() {
     // The file has more objects than one thread reads in a row.
     with_source(16 * OBJECT, 64, |session, _, content| {
-        let Control::OpenFile(file) = session.peer.message() else { panic!("no announcement") };
+        let ControlMessage::OpenFile(file) = session.peer.message() else { panic!("no announcement") };
         let mut got = 0;
         while got < content.len() {
             let (header, body) = session.peer.object();
             got += body.len();
             session.peer.say(done(&[header.object.0], &[]));
         }
-        assert_eq!(session.peer.message(), Control::CommitFile(FileRef { id: file.id }));
-        session.peer.say(Control::FileDone(FileRef { id: file.id }));
-        let Control::Finish(_) = session.peer.message() else { panic!("no end") };
+        assert_eq!(session.peer.message(), ControlMessage::CommitFile(FileReference { id: file.id }));
+        session.peer.say(ControlMessage::FileDone(FileReference { id: file.id }));
+        let ControlMessage::Finish(_) = session.peer.message() else { panic!("no end") };
     });
 }

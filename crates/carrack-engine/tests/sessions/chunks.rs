@@ -11,15 +11,16 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_engine::{
-    Abort, Chunk, ChunkFeed, ChunkWork, Feed, JournalSettings, Observer, Role, Settings, Transfer,
-    TransferIdentity, copy_local, copy_with_peer,
+    AbortHandle, Chunk, ChunkFeed, ChunkFeedHandle, ChunkWork, EndSettings, JournalSettings, SessionRole,
+    TransferIdentity, TransferObserver, TransferRequest, copy_local, copy_with_peer,
 };
 use carrack_model::{
-    ByteRange, DeviceNumber, Event, Extras, FailureKind, FileFlags, IMMUTABLE, LinkPolicy, Metadata, Notice,
-    RelPath, RunToken, SameAs, Scheduling, Special, Summary, Timestamp, TransferId, TransferSpec,
+    ByteRange, DeviceNumber, ExtraMetadata, FailureKind, FileFlags, HardLinkTarget, IMMUTABLE, LinkPolicy,
+    Metadata, RelPath, RunToken, SchedulingOptions, SpecialFile, Timestamp, TransferEvent, TransferId,
+    TransferNotice, TransferSpec, TransferSummary,
 };
 use carrack_plan::RateSteps;
-use carrack_storage::{Base, Root};
+use carrack_storage::{PathBase, RootDirectory};
 use carrack_wire::TableWriter;
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
@@ -115,10 +116,10 @@ impl Place {
         self.dir.path().join("sink")
     }
 
-    fn transfer(&self, run: u8, feed: &Arc<TestFeed>) -> Transfer {
+    fn transfer(&self, run: u8, feed: &Arc<TestFeed>) -> TransferRequest {
         let source = self.source().join("");
         let basis = transfer(&[&source], &self.sink().join(""));
-        Transfer {
+        TransferRequest {
             identity: Some(TransferIdentity {
                 id: TransferId([9; 16]),
                 run: RunToken([run; 16]),
@@ -126,7 +127,7 @@ impl Place {
                 destination: b"sink".to_vec(),
                 is_shared: true,
             }),
-            settings: Settings {
+            settings: EndSettings {
                 pool_bytes: 4 << 20,
                 journal: JournalSettings {
                     group_time: Duration::from_millis(20),
@@ -135,7 +136,7 @@ impl Place {
                 ..basis.settings.clone()
             },
             spec: TransferSpec { recursive: true, slot_bytes: 128 << 10, streams: 2, ..basis.spec.clone() },
-            feed: Some(Feed(Arc::clone(feed) as Arc<dyn ChunkFeed>)),
+            feed: Some(ChunkFeedHandle(Arc::clone(feed) as Arc<dyn ChunkFeed>)),
             ..basis
         }
     }
@@ -179,8 +180,9 @@ impl Place {
         for path in paths {
             let (directory, name) = path.rsplit_once('/').unwrap();
             let found = fs::metadata(self.source().join(path)).unwrap();
-            let same_as = Some(SameAs { path: RelPath::new(path.as_bytes()).unwrap(), size: found.size() });
-            let extras = Extras { same_as, ..Extras::default() };
+            let same_as =
+                Some(HardLinkTarget { path: RelPath::new(path.as_bytes()).unwrap(), size: found.size() });
+            let extras = ExtraMetadata { same_as, ..ExtraMetadata::default() };
             TableWriter::new(&mut table).section(&RelPath::new(directory.as_bytes()).unwrap(), None);
             let mut writer = TableWriter::new(&mut table).with(Some(&extras));
             writer.regular(format!("{name}-again").as_bytes(), 0, &metadata(&found), found.ino(), None);
@@ -191,7 +193,7 @@ impl Place {
     /// Returns a chunk of one device, which needs no source file: it is made from its number.
     fn device(&self, number: u64) -> Chunk {
         let mut table = Vec::new();
-        let null = Special::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
+        let null = SpecialFile::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
         let mut writer = TableWriter::new(&mut table);
         writer.section(&RelPath::root(), None);
         writer.special(b"null", &null, &Metadata::default(), 0);
@@ -218,9 +220,9 @@ impl Place {
         Chunk { number, work: ChunkWork::Close, is_repeated: false, table, source_name: None }
     }
 
-    fn run(&self, way: Way, run: u8, feed: &Arc<TestFeed>) -> (Summary, Recorder) {
+    fn run(&self, way: Way, run: u8, feed: &Arc<TestFeed>) -> (TransferSummary, Recorder) {
         let observer = Recorder::default();
-        let abort = Abort::new().unwrap();
+        let abort = AbortHandle::new().unwrap();
         let outcome = copy(way, &self.transfer(run, feed), &observer, &abort);
         outcome.result.unwrap();
         (outcome.summary, observer)
@@ -253,13 +255,18 @@ fn metadata(found: &fs::Metadata) -> Metadata {
     Metadata { mode: found.mode() & 0o7777, mtime }
 }
 
-fn copy(way: Way, transfer: &Transfer, observer: &dyn Observer, abort: &Abort) -> carrack_engine::Outcome {
+fn copy(
+    way: Way,
+    transfer: &TransferRequest,
+    observer: &dyn TransferObserver,
+    abort: &AbortHandle,
+) -> carrack_engine::TransferOutcome {
     match way {
         Way::Local => copy_local(transfer, observer, abort),
         Way::Push | Way::Pull => {
             let (here, there) = channel();
-            let serving = thread::spawn(move || serve_any(there, &Abort::new().unwrap()));
-            let outcome = copy_with_peer(transfer, Role::Source, peer(here), observer, abort);
+            let serving = thread::spawn(move || serve_any(there, &AbortHandle::new().unwrap()));
+            let outcome = copy_with_peer(transfer, SessionRole::Source, peer(here), observer, abort);
             let _ = serving.join().unwrap();
             outcome
         }
@@ -279,7 +286,7 @@ fn a_name_is_given_to_what_another_session_wrote() {
             let mut transfer = place.transfer(run, &feed);
             transfer.settings.fidelity.kept.hard_links = true;
             let observer = Recorder::default();
-            let outcome = copy(way, &transfer, &observer, &Abort::new().unwrap());
+            let outcome = copy(way, &transfer, &observer, &AbortHandle::new().unwrap());
             outcome.result.unwrap();
             (outcome.summary, observer)
         };
@@ -304,10 +311,10 @@ fn what_is_lost_is_told_before_its_chunk_is_settled() {
     transfer.settings.fidelity.kept.devices = true;
     let observer = Recorder::default();
     thread::scope(|scope| {
-        let session = scope.spawn(|| copy(Way::Local, &transfer, &observer, &Abort::new().unwrap()));
+        let session = scope.spawn(|| copy(Way::Local, &transfer, &observer, &AbortHandle::new().unwrap()));
         wait_until("the chunk is settled", || feed.settled() == [1]);
         let loss = |event| match event {
-            Event::Notice(Notice::Loss(loss)) => Some(loss.to_string()),
+            TransferEvent::Notice(TransferNotice::Loss(loss)) => Some(loss.to_string()),
             _ => None,
         };
         let told: Vec<String> = observer.events().into_iter().filter_map(loss).collect();
@@ -456,13 +463,14 @@ fn a_session_of_chunks_follows_a_timetable() {
         // Three seconds at 2 MiB/s are half of the file; the other half takes no time.
         let steps = vec![(now, 2 * MIB), (after(3), 0), (after(6), 4 * MIB)];
         let whole = place.transfer(1, &feed);
-        let settings = Settings { timetable: Some(RateSteps::new(steps)), ..whole.settings.clone() };
-        let timed = Transfer { settings, ..whole };
+        let settings = EndSettings { timetable: Some(RateSteps::new(steps)), ..whole.settings.clone() };
+        let timed = TransferRequest { settings, ..whole };
         let took = |began: Instant| began.elapsed().as_secs_f64();
         thread::scope(|scope| {
             let _ends = EndsLater(&feed);
             let began = Instant::now();
-            let session = scope.spawn(|| copy(way, &timed, &Recorder::default(), &Abort::new().unwrap()));
+            let session =
+                scope.spawn(|| copy(way, &timed, &Recorder::default(), &AbortHandle::new().unwrap()));
             wait_until("the parts are settled", || feed.settled() == [1, 2]);
             assert!((2.0..5.5).contains(&took(began)), "{way:?}: {}", took(began));
             // After six seconds the rate is limited again, for 9 MiB.
@@ -480,13 +488,13 @@ fn a_session_of_chunks_follows_a_timetable() {
 
 /// Ends the session after about `bytes` bytes.
 struct Watch<'a> {
-    abort: &'a Abort,
+    abort: &'a AbortHandle,
     bytes: u64,
 }
 
-impl Observer for Watch<'_> {
-    fn event(&self, event: &Event) {
-        if let Event::Progress(progress) = event
+impl TransferObserver for Watch<'_> {
+    fn event(&self, event: &TransferEvent) {
+        if let TransferEvent::Progress(progress) = event
             && progress.bytes_done >= self.bytes
         {
             self.abort.interrupt();
@@ -506,9 +514,10 @@ fn of_a_part_that_was_begun_only_the_rest_comes() {
         };
         let feed = TestFeed::of(parts(false));
         let whole = place.transfer(1, &feed);
-        let scheduling = Scheduling { rate: 8_000_000, ..Scheduling::default() };
-        let slow = Transfer { settings: Settings { scheduling, ..whole.settings.clone() }, ..whole };
-        let abort = Abort::new().unwrap();
+        let scheduling = SchedulingOptions { rate: 8_000_000, ..SchedulingOptions::default() };
+        let slow =
+            TransferRequest { settings: EndSettings { scheduling, ..whole.settings.clone() }, ..whole };
+        let abort = AbortHandle::new().unwrap();
         let outcome = copy(way, &slow, &Watch { abort: &abort, bytes: 7 * MIB }, &abort);
         assert!(outcome.result.is_err(), "it was too fast");
         let (summary, _) = place.run(way, 2, &TestFeed::of(parts(true)));
@@ -602,8 +611,9 @@ fn flags_are_set_by_the_session_that_is_told_so() {
         TableWriter::new(&mut table).section(&RelPath::root(), None);
         for name in names {
             let found = fs::metadata(place.source().join(name)).unwrap();
-            let same_as = SameAs { path: RelPath::new(name.as_bytes()).unwrap(), size: found.size() };
-            let extras = Extras { flags, same_as: at_end.then_some(same_as), ..Extras::default() };
+            let same_as = HardLinkTarget { path: RelPath::new(name.as_bytes()).unwrap(), size: found.size() };
+            let extras =
+                ExtraMetadata { flags, same_as: at_end.then_some(same_as), ..ExtraMetadata::default() };
             let size = if at_end { 0 } else { found.size() };
             let mut writer = TableWriter::new(&mut table).with(Some(&extras));
             writer.regular(name.as_bytes(), size, &metadata(&found), found.ino(), None);
@@ -613,7 +623,7 @@ fn flags_are_set_by_the_session_that_is_told_so() {
     let run = |run: u8, chunk: Chunk| {
         let mut transfer = place.transfer(run, &TestFeed::of([chunk]));
         transfer.settings.fidelity.kept.file_flags = true;
-        let outcome = copy(Way::Push, &transfer, &Recorder::default(), &Abort::new().unwrap());
+        let outcome = copy(Way::Push, &transfer, &Recorder::default(), &AbortHandle::new().unwrap());
         outcome.result.unwrap();
         assert_eq!(outcome.summary.entries_failed, 0);
     };
@@ -691,10 +701,10 @@ fn links_that_are_exchanged_widen_nothing() {
     exchange(place.source().join("leaves-directory"), outside.path());
 
     let mut transfer = place.transfer(1, &TestFeed::of(chunks));
-    transfer.source_base = Base::within(vec![Root::open(&base).unwrap()]).unwrap();
+    transfer.source_base = PathBase::within(vec![RootDirectory::open(&base).unwrap()]).unwrap();
     transfer.settings.selection.links = LinkPolicy::Followed;
     let observer = Recorder::default();
-    let outcome = copy(Way::Push, &transfer, &observer, &Abort::new().unwrap());
+    let outcome = copy(Way::Push, &transfer, &observer, &AbortHandle::new().unwrap());
     outcome.result.unwrap();
     assert_eq!(
         (outcome.summary.files_done, outcome.summary.entries_failed),

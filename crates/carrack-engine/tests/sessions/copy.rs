@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use carrack_model::{Checksum, Cipher, DialFrom, Event, Protection, Summary, TransferSpec};
+use carrack_model::{
+    DialFrom, ObjectChecksum, ProtectionLevel, SealCipher, TransferEvent, TransferSpec, TransferSummary,
+};
 
 use crate::common::*;
 
@@ -12,7 +14,7 @@ fn a_rich_tree_arrives_as_it_is() {
     let source = dir.path().join("src");
     rich_tree(&source);
     for way in WAYS {
-        for checksum in [Checksum::None, Checksum::Xxh3, Checksum::Blake3] {
+        for checksum in [ObjectChecksum::None, ObjectChecksum::Xxh3, ObjectChecksum::Blake3] {
             let destination = dir.path().join(format!("{way:?}-{checksum}"));
             let mut transfer = transfer(&[&source], &destination);
             transfer.spec.checksum = checksum;
@@ -55,12 +57,12 @@ fn every_way_of_connecting_moves_the_data() {
             let (outcome, recorder) = copy(way, &transfer);
             assert!(outcome.result.is_ok(), "{:?}", outcome.result);
             assert_same(&source, &destination);
-            assert!(recorder.events().contains(&Event::Connected {
+            assert!(recorder.events().contains(&TransferEvent::Connected {
                 streams: 2,
                 lanes: 1,
                 transport: "tcp",
-                protection: Some(Protection::Private),
-                cipher: Some(Cipher::Aes256Gcm),
+                protection: Some(ProtectionLevel::Private),
+                cipher: Some(SealCipher::Aes256Gcm),
             }));
         }
     }
@@ -82,14 +84,14 @@ fn without_a_port_the_data_takes_the_control_channel() {
         assert!(outcome.result.is_ok(), "{:?}", outcome.result);
         assert_same(&source, &destination);
         let events = recorder.events();
-        assert!(events.contains(&Event::Connected {
+        assert!(events.contains(&TransferEvent::Connected {
             streams: 0,
             lanes: 1,
             transport: "ssh pipe",
-            protection: Some(Protection::Private),
+            protection: Some(ProtectionLevel::Private),
             cipher: None,
         }));
-        let warned = |event: &Event| matches!(event, Event::Notice(carrack_model::Notice::Warning(text)) if text.contains("ssh pipe"));
+        let warned = |event: &TransferEvent| matches!(event, TransferEvent::Notice(carrack_model::TransferNotice::Warning(text)) if text.contains("ssh pipe"));
         assert!(events.iter().any(warned), "{events:?}");
     }
 }
@@ -102,13 +104,13 @@ fn digests_are_those_of_the_contents() {
     for way in WAYS {
         let destination = dir.path().join(format!("{way:?}"));
         let mut transfer = transfer(&[&source], &destination);
-        transfer.spec.checksum = Checksum::Blake3;
+        transfer.spec.checksum = ObjectChecksum::Blake3;
         transfer.spec.report_digests = true;
         let (outcome, recorder) = copy(way, &transfer);
         assert!(outcome.result.is_ok());
         let mut count = 0;
         for event in recorder.events() {
-            let Event::FileDigest { path, size, digest } = event else { continue };
+            let TransferEvent::FileDigest { path, size, digest } = event else { continue };
             let content = fs::read(
                 destination
                     .join(std::ffi::OsStr::new(std::str::from_utf8(&path).unwrap_or("names/\u{fffd}"))),
@@ -151,9 +153,10 @@ fn a_dry_run_lists_and_touches_nothing() {
         transfer.spec.dry_run = true;
         let (outcome, recorder) = copy(way, &transfer);
         assert!(outcome.result.is_ok(), "{:?}", outcome.result);
-        assert_eq!(outcome.summary, Summary::default());
+        assert_eq!(outcome.summary, TransferSummary::default());
         assert!(!destination.exists());
-        let lines = recorder.events().iter().filter(|event| matches!(event, Event::WouldCopy { .. })).count();
+        let lines =
+            recorder.events().iter().filter(|event| matches!(event, TransferEvent::WouldCopy { .. })).count();
         assert_eq!(lines, 318 + 3 + 12);
     }
 }

@@ -9,13 +9,14 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-use carrack_engine::{Role, SessionError};
-use carrack_model::{Checksum, Protection, TransferSpec};
+use carrack_engine::{SessionError, SessionRole};
+use carrack_model::{ObjectChecksum, ProtectionLevel, TransferSpec};
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{StreamCount, dial};
 use carrack_wire::auth::{ListenerNonce, SessionKey};
 use carrack_wire::message::{
-    Control, Counters, DialFailed, Finish, Hello, Listening, ObjectsDone, Place, Welcome,
+    ControlMessage, CountersMessage, DialFailed, FinishMessage, HelloMessage, ListenAddresses, ObjectsDone,
+    PlaceMessage, WelcomeMessage,
 };
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, agreed_terms};
 
@@ -28,36 +29,36 @@ const STREAMS: u16 = 3;
 fn spec() -> TransferSpec {
     TransferSpec {
         recursive: true,
-        checksum: Checksum::None,
+        checksum: ObjectChecksum::None,
         slot_bytes: 128 << 10,
         streams: STREAMS,
-        protection: Protection::Clear,
+        protection: ProtectionLevel::Clear,
         ..TransferSpec::default()
     }
 }
 
 /// Calls a real sink, up to its address.
-fn call_sink(destination: &Path) -> (Session, Listening) {
-    let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
+fn call_sink(destination: &Path) -> (Session, ListenAddresses) {
+    let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), SessionRole::Sink);
     session.peer.preambles();
     let destination = Some(destination.as_os_str().as_bytes().to_vec());
-    session.peer.say(Control::Hello(Hello { destination, ..Scripted::hello(&spec()) }));
-    let Control::Welcome(welcome) = session.peer.message() else { panic!("no welcome") };
-    session.peer.say(Control::Place(Place { root: 0, ..Place::default() }));
+    session.peer.say(ControlMessage::Hello(HelloMessage { destination, ..Scripted::hello(&spec()) }));
+    let ControlMessage::Welcome(welcome) = session.peer.message() else { panic!("no welcome") };
+    session.peer.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }));
     (session, welcome.listening.unwrap())
 }
 
 /// Calls a real source, up to its address.
-fn call_source(source: &Path) -> (Session, Listening) {
-    let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Source);
+fn call_source(source: &Path) -> (Session, ListenAddresses) {
+    let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), SessionRole::Source);
     session.peer.preambles();
     let (sources, sink) = (vec![source.as_os_str().as_bytes().to_vec()], Some(Scripted::sink_state(4)));
-    session.peer.say(Control::Hello(Hello { sources, sink, ..Scripted::hello(&spec()) }));
-    let Control::Welcome(welcome) = session.peer.message() else { panic!("no welcome") };
+    session.peer.say(ControlMessage::Hello(HelloMessage { sources, sink, ..Scripted::hello(&spec()) }));
+    let ControlMessage::Welcome(welcome) = session.peer.message() else { panic!("no welcome") };
     (session, welcome.listening.unwrap())
 }
 
-fn dial_all(listening: &Listening) -> Vec<TcpStream> {
+fn dial_all(listening: &ListenAddresses) -> Vec<TcpStream> {
     let keys = SessionKeys::derive(&SessionKey::new([7; 32]), None, &agreed_terms(&spec(), 1));
     let nonce = ListenerNonce::from_slice(&listening.nonce).unwrap();
     let address = ([127, 0, 0, 1], u16::try_from(listening.port).unwrap()).into();
@@ -104,14 +105,15 @@ fn a_listening_sink_needs_no_word_about_its_streams() {
         }
         let mut answered = Vec::new();
         while answered.len() < 3 {
-            let Control::ObjectsDone(done) = session.peer.message() else { panic!("no answer") };
+            let ControlMessage::ObjectsDone(done) = session.peer.message() else { panic!("no answer") };
             answered.extend(done.written);
         }
-        session.peer.say(Control::CommitFile(carrack_wire::message::FileRef { id: 1 }));
-        let Control::FileDone(_) = session.peer.message() else { panic!("not done") };
-        session
-            .peer
-            .say_body(&Control::Finish(Finish { counters: None, objects_sent: 3, closes: false }).to_body());
+        session.peer.say(ControlMessage::CommitFile(carrack_wire::message::FileReference { id: 1 }));
+        let ControlMessage::FileDone(_) = session.peer.message() else { panic!("not done") };
+        session.peer.say_body(
+            &ControlMessage::Finish(FinishMessage { counters: None, objects_sent: 3, closes: false })
+                .to_body(),
+        );
         let (outcome, _) = session.end();
         assert!(outcome.result.is_ok(), "{:?}", outcome.result);
         for (name, content) in [("large", "abc"), ("small", "de"), ("tiny", "f")] {
@@ -130,14 +132,14 @@ fn a_listening_source_sends_as_soon_as_its_streams_stand() {
         let frames = frames_of(dial_all(&listening));
         let (header, body) = frames.recv().unwrap();
         assert_eq!((header.kind, &body[..3]), (FrameKind::Bundle, &b"abc"[..]));
-        session.peer.say(Control::ObjectsDone(ObjectsDone {
+        session.peer.say(ControlMessage::ObjectsDone(ObjectsDone {
             written: vec![1],
             corrupt: vec![],
             set_aside: vec![],
         }));
-        let Control::Finish(finish) = session.peer.message() else { panic!("no end") };
+        let ControlMessage::Finish(finish) = session.peer.message() else { panic!("no end") };
         assert_eq!(finish.objects_sent, 1);
-        session.peer.say(Control::Finished(Counters::default()));
+        session.peer.say(ControlMessage::Finished(CountersMessage::default()));
         assert!(session.end().0.result.is_ok());
     });
 }
@@ -147,7 +149,10 @@ fn giving_up_streams_that_stand_ends_the_session_in_words() {
     within(LIMIT_S, || {
         let dir = tempfile::tempdir().unwrap();
         write(&dir.path().join("f"), b"abc");
-        for message in [Control::DialFailed(DialFailed::default()), Control::Dial(Listening::default())] {
+        for message in [
+            ControlMessage::DialFailed(DialFailed::default()),
+            ControlMessage::Dial(ListenAddresses::default()),
+        ] {
             for begin in [call_sink, call_source] {
                 let (mut session, listening) = begin(dir.path());
                 let _streams = dial_all(&listening);
@@ -167,20 +172,21 @@ fn a_nonce_of_another_length_is_named_at_both_ends() {
         let dir = tempfile::tempdir().unwrap();
         for length in [0, 31, 33, 1000] {
             let listening =
-                Listening { port: 1, addresses: vec!["127.0.0.1".into()], nonce: vec![1; length] };
+                ListenAddresses { port: 1, addresses: vec!["127.0.0.1".into()], nonce: vec![1; length] };
             let words = format!("nonce of {length} bytes");
             let (mut session, _) = call_sink(dir.path());
-            session.peer.say(Control::Dial(listening.clone()));
+            session.peer.say(ControlMessage::Dial(listening.clone()));
             let (outcome, said) = session.end();
             assert!(outcome.result.is_err_and(|error| error.to_string().contains(&words)));
             assert!(reason(&said).unwrap().message.contains(&words));
 
             let calling = transfer(&[Path::new("/nothing/")], dir.path());
-            let mut session = Session::begin(Victim::Caller, calling, Role::Sink);
+            let mut session = Session::begin(Victim::Caller, calling, SessionRole::Sink);
             session.peer.preambles();
-            let place = Some(Place { root: 0, ..Place::default() });
-            let welcome = Welcome { place, listening: Some(listening), lanes: 1, ..Welcome::default() };
-            session.peer.say(Control::Welcome(welcome));
+            let place = Some(PlaceMessage { root: 0, ..PlaceMessage::default() });
+            let welcome =
+                WelcomeMessage { place, listening: Some(listening), lanes: 1, ..WelcomeMessage::default() };
+            session.peer.say(ControlMessage::Welcome(welcome));
             let (outcome, said) = session.end();
             assert!(outcome.result.is_err_and(|error| error.to_string().contains(&words)));
             assert!(reason(&said).unwrap().message.contains(&words));

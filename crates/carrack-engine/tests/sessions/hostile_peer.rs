@@ -10,11 +10,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_engine::{
-    Abort, Admission, Channel, House, Outcome, OwnHouse, Request, Role, SessionError, Settings, serve,
+    AbortHandle, AccessAdmission, AccessPolicy, AccessRequest, ControlChannel, EndSettings,
+    OwnerAccessPolicy, SessionError, SessionRole, TransferOutcome, serve,
 };
-use carrack_model::{Checksum, Deletion, Event, FailureKind, Protection, RelPath, Sync, TransferSpec};
+use carrack_model::{
+    DeletionRules, FailureKind, ObjectChecksum, ProtectionLevel, RelPath, SyncRules, TransferEvent,
+    TransferSpec,
+};
 use carrack_wire::message::{
-    self, Control, Counters, DialFailed, FileRef, Finish, Hello, ObjectsDone, Place, SinkState, Welcome,
+    self, ControlMessage, CountersMessage, DialFailed, FileReference, FinishMessage, HelloMessage,
+    ObjectsDone, PlaceMessage, SinkState, WelcomeMessage,
 };
 use carrack_wire::{FrameHeader, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, TableWriter, to_json};
 use xxhash_rust::xxh3::xxh3_128;
@@ -28,7 +33,7 @@ const SLOT: usize = 128 << 10;
 fn spec() -> TransferSpec {
     TransferSpec {
         recursive: true,
-        checksum: Checksum::None,
+        checksum: ObjectChecksum::None,
         slot_bytes: SLOT as u32,
         streams: 1,
         ..TransferSpec::default()
@@ -74,7 +79,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-fn is_violation(outcome: &Outcome) -> bool {
+fn is_violation(outcome: &TransferOutcome) -> bool {
     outcome.result.as_ref().is_err_and(SessionError::is_protocol_violation)
 }
 
@@ -121,25 +126,25 @@ fn some_files() -> tempfile::TempDir {
     dir
 }
 
-fn finish() -> Control {
-    Control::Finish(Finish { counters: None, objects_sent: 0, closes: false })
+fn finish() -> ControlMessage {
+    ControlMessage::Finish(FinishMessage { counters: None, objects_sent: 0, closes: false })
 }
 
-fn commit(id: u64) -> Control {
-    Control::CommitFile(FileRef { id })
+fn commit(id: u64) -> ControlMessage {
+    ControlMessage::CommitFile(FileReference { id })
 }
 
-fn abandon(id: u64) -> Control {
-    Control::AbandonFile(FileRef { id })
+fn abandon(id: u64) -> ControlMessage {
+    ControlMessage::AbandonFile(FileReference { id })
 }
 
-fn done(written: &[u64], corrupt: &[u64]) -> Control {
+fn done(written: &[u64], corrupt: &[u64]) -> ControlMessage {
     let (written, corrupt) = (written.to_vec(), corrupt.to_vec());
-    Control::ObjectsDone(ObjectsDone { written, corrupt, set_aside: vec![] })
+    ControlMessage::ObjectsDone(ObjectsDone { written, corrupt, set_aside: vec![] })
 }
 
-fn set_aside(objects: &[u64]) -> Control {
-    Control::ObjectsDone(ObjectsDone { written: vec![], corrupt: vec![], set_aside: objects.to_vec() })
+fn set_aside(objects: &[u64]) -> ControlMessage {
+    ControlMessage::ObjectsDone(ObjectsDone { written: vec![], corrupt: vec![], set_aside: objects.to_vec() })
 }
 
 // A hostile source: names.
@@ -234,9 +239,9 @@ impl Answer for Scripted {
     fn hear_answer(&mut self) {
         loop {
             match self.message() {
-                Control::Failure(failure) => assert_eq!(failure.kind, FailureKind::InTheWay as u32),
-                Control::FileFailed(_) => {}
-                Control::ObjectsDone(done) => {
+                ControlMessage::Failure(failure) => assert_eq!(failure.kind, FailureKind::InTheWay as u32),
+                ControlMessage::FileFailed(_) => {}
+                ControlMessage::ObjectsDone(done) => {
                     assert_eq!((done.written.len(), done.corrupt.len()), (1, 0));
                     return;
                 }
@@ -330,7 +335,7 @@ fn objects_that_do_not_fit_are_refused() {
 
 #[test]
 fn sizes_that_no_storage_has_do_no_harm() {
-    for checksum in [Checksum::None, Checksum::Blake3] {
+    for checksum in [ObjectChecksum::None, ObjectChecksum::Blake3] {
         for victim in VICTIMS {
             within(LIMIT_S, move || {
                 let world = World::new();
@@ -342,10 +347,10 @@ fn sizes_that_no_storage_has_do_no_harm() {
                 let mut answered = 0;
                 while answered < 2 {
                     match session.peer.hear() {
-                        Heard::Control(Control::ObjectsDone(done)) => {
+                        Heard::Control(ControlMessage::ObjectsDone(done)) => {
                             answered += done.written.len() + done.corrupt.len();
                         }
-                        Heard::Control(Control::Abort(_)) | Heard::Closed => break,
+                        Heard::Control(ControlMessage::Abort(_)) | Heard::Closed => break,
                         _ => {}
                     }
                 }
@@ -384,7 +389,7 @@ fn files_out_of_order_are_refused() {
         attack_sink("two ends of one file", move |source| {
             announce(source, 1);
             source.peer.frame(&object(1, 1, 0, b"abc"));
-            let Control::ObjectsDone(_) = source.peer.message() else { panic!("no answer") };
+            let ControlMessage::ObjectsDone(_) = source.peer.message() else { panic!("no answer") };
             source.peer.say(abandon(1));
             source.peer.say(end.clone());
         });
@@ -472,13 +477,13 @@ fn messages_that_nobody_knows_end_the_session() {
 
 #[test]
 fn messages_at_the_wrong_time_end_the_session() {
-    let place = Control::Place(Place { root: 0, ..Place::default() });
+    let place = ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() });
     let both = [
-        Control::Hello(Scripted::hello(&spec())),
-        Control::Welcome(Welcome::default()),
+        ControlMessage::Hello(Scripted::hello(&spec())),
+        ControlMessage::Welcome(WelcomeMessage::default()),
         place.clone(),
-        Control::DialFailed(message::DialFailed::default()),
-        Control::Dial(message::Listening::default()),
+        ControlMessage::DialFailed(message::DialFailed::default()),
+        ControlMessage::Dial(message::ListenAddresses::default()),
     ];
     for message in &both {
         let message = message.clone();
@@ -486,9 +491,11 @@ fn messages_at_the_wrong_time_end_the_session() {
         attack_sink("a handshake after the handshake", script.clone());
         attack_source("a handshake after the handshake", script);
     }
-    for message in
-        [done(&[1], &[]), Control::FileDone(FileRef { id: 1 }), Control::Finished(Default::default())]
-    {
+    for message in [
+        done(&[1], &[]),
+        ControlMessage::FileDone(FileReference { id: 1 }),
+        ControlMessage::Finished(Default::default()),
+    ] {
         attack_sink("what only a sink says", move |source| source.peer.say(message.clone()));
     }
     for message in [open(1, table("", &[(b"f", 3)])), commit(1), abandon(1), finish()] {
@@ -537,7 +544,7 @@ fn counters_out_of_all_proportion_do_no_harm() {
             let world = World::new();
             let mut session = Session::with_sink(victim, &spec(), &world.destination(), 0);
             for n in [u64::MAX, 0, u64::MAX] {
-                session.peer.say(Control::Counters(message::Counters {
+                session.peer.say(ControlMessage::Counters(message::CountersMessage {
                     entries_failed: n,
                     idle_ns: n,
                     storage_ns: n,
@@ -558,25 +565,27 @@ fn counters_out_of_all_proportion_do_no_harm() {
 
 #[test]
 fn a_removal_that_nobody_asked_for_is_refused() {
-    let prune = |tree: &[u8]| Control::Prune(message::Prune { trees: vec![tree.to_vec()] });
+    let prune = |tree: &[u8]| ControlMessage::Prune(message::PruneMessage { trees: vec![tree.to_vec()] });
     attack_sink("a removal in a copy", move |source| source.peer.say(prune(b"")));
-    let keeps = TransferSpec { sync: Some(Sync::default()), ..spec() };
+    let keeps = TransferSpec { sync: Some(SyncRules::default()), ..spec() };
     attack_sink_with(keeps, "a removal in a sync without one", move |source| source.peer.say(prune(b"")));
-    let deletes = Sync { deletion: Some(Deletion::default()), ..Sync::default() };
+    let deletes = SyncRules { deletion: Some(DeletionRules::default()), ..SyncRules::default() };
     let deletes = TransferSpec { sync: Some(deletes), ..spec() };
     attack_sink_with(deletes.clone(), "outside", move |source| source.peer.say(prune(b"../outside")));
     attack_sink_with(deletes, "an answer of another size", move |source| {
         source.peer.say(prune(b""));
-        source.peer.say(Control::Stands(message::Stands { id: 1, kinds: vec![0; 7] }));
+        source.peer.say(ControlMessage::Stands(message::ExistenceReply { id: 1, kinds: vec![0; 7] }));
     });
 }
 
 #[test]
 fn questions_before_their_time_are_refused() {
     let names = vec![b"small".to_vec()];
-    let question = message::Stand { id: 1, path: Vec::new(), names };
-    attack_source("a question in a copy", move |sink| sink.peer.say(Control::Stand(question.clone())));
-    attack_source("an end of nothing", |sink| sink.peer.say(Control::Pruned(message::Pruned {})));
+    let question = message::ExistenceRequest { id: 1, path: Vec::new(), names };
+    attack_source("a question in a copy", move |sink| sink.peer.say(ControlMessage::Stand(question.clone())));
+    attack_source("an end of nothing", |sink| {
+        sink.peer.say(ControlMessage::Pruned(message::PrunedMessage {}))
+    });
 }
 
 // Damaged objects.
@@ -592,7 +601,7 @@ fn a_sink_asks_again_for_what_arrived_damaged() {
     for victim in VICTIMS {
         within(LIMIT_S, move || {
             let world = World::new();
-            let spec = TransferSpec { checksum: Checksum::Xxh3, ..spec() };
+            let spec = TransferSpec { checksum: ObjectChecksum::Xxh3, ..spec() };
             let mut session = Session::with_sink(victim, &spec, &world.destination(), 0);
             let peer = &mut session.peer;
             peer.say(open(1, table("", &[(b"large", 6)])));
@@ -604,7 +613,7 @@ fn a_sink_asks_again_for_what_arrived_damaged() {
                 assert_eq!(peer.message(), done(&[n as u64 + 1], &[]));
             }
             peer.say(commit(1));
-            assert_eq!(peer.message(), Control::FileDone(FileRef { id: 1 }));
+            assert_eq!(peer.message(), ControlMessage::FileDone(FileReference { id: 1 }));
             peer.say(finish());
             let (outcome, _) = session.end();
             assert!(outcome.result.is_ok(), "{victim:?}: {:?}", outcome.result);
@@ -636,9 +645,9 @@ fn a_source_sends_again_what_arrived_damaged() {
             seen.sort();
             assert_eq!(seen.concat_bodies(), noise(SLOT + 9, 1));
             assert_eq!(peer.message(), commit(header.file.0));
-            peer.say(Control::FileDone(FileRef { id: header.file.0 }));
-            let Control::Finish(_) = peer.message() else { panic!("no end") };
-            peer.say(Control::Finished(Default::default()));
+            peer.say(ControlMessage::FileDone(FileReference { id: header.file.0 }));
+            let ControlMessage::Finish(_) = peer.message() else { panic!("no end") };
+            peer.say(ControlMessage::Finished(Default::default()));
             let (outcome, _) = session.end();
             assert!(outcome.result.is_ok(), "{victim:?}: {:?}", outcome.result);
             assert_eq!((outcome.summary.entries_failed, outcome.summary.objects_reread), (0, 1));
@@ -671,9 +680,9 @@ fn an_object_that_is_put_aside_returns_its_credit_once() {
             seen.sort();
             assert_eq!(seen.concat_bodies(), noise(4 * SLOT, 1));
             assert_eq!(peer.message(), commit(first.0.file.0));
-            peer.say(Control::FileDone(FileRef { id: first.0.file.0 }));
-            let Control::Finish(_) = peer.message() else { panic!("no end") };
-            peer.say(Control::Finished(Default::default()));
+            peer.say(ControlMessage::FileDone(FileReference { id: first.0.file.0 }));
+            let ControlMessage::Finish(_) = peer.message() else { panic!("no end") };
+            peer.say(ControlMessage::Finished(Default::default()));
             assert!(session.end().0.result.is_ok());
         });
     }
@@ -705,15 +714,15 @@ fn a_source_gives_up_what_arrives_damaged_three_times() {
                             session.peer.say(done(&[], &[header.object.0]));
                         }
                         Heard::Object(header, _) => session.peer.say(done(&[header.object.0], &[])),
-                        Heard::Control(Control::Finish(_)) => {
-                            session.peer.say(Control::Finished(Default::default()));
+                        Heard::Control(ControlMessage::Finish(_)) => {
+                            session.peer.say(ControlMessage::Finished(Default::default()));
                             told.extend(session.recorder.failed());
                             break session.end().0;
                         }
-                        Heard::Control(Control::Failure(failure)) => {
+                        Heard::Control(ControlMessage::Failure(failure)) => {
                             told.push((FailureKind::from_code(failure.kind).unwrap(), "f".into()));
                         }
-                        Heard::Control(Control::CommitFile(_)) => panic!("it was never whole"),
+                        Heard::Control(ControlMessage::CommitFile(_)) => panic!("it was never whole"),
                         Heard::Control(_) => {}
                         Heard::Closed => panic!("{victim:?} left"),
                     }
@@ -731,9 +740,11 @@ fn a_source_gives_up_what_arrives_damaged_three_times() {
 
 #[test]
 fn answers_to_what_was_never_sent_are_refused() {
-    for message in
-        [done(&[999], &[]), Control::FileDone(FileRef { id: 1 }), Control::FileDone(FileRef { id: 99 })]
-    {
+    for message in [
+        done(&[999], &[]),
+        ControlMessage::FileDone(FileReference { id: 1 }),
+        ControlMessage::FileDone(FileReference { id: 99 }),
+    ] {
         attack_source("an answer from nowhere", move |sink| sink.peer.say(message.clone()));
     }
     attack_source("two answers to one object", |sink| {
@@ -752,7 +763,7 @@ fn answers_to_what_was_never_sent_are_refused() {
         sink.peer.say(set_aside(&[header.object.0]));
     });
     attack_source("the end before the source has said so", |sink| {
-        sink.peer.say(Control::Finished(Default::default()));
+        sink.peer.say(ControlMessage::Finished(Default::default()));
     });
     attack_source("an object from the sink", |sink| sink.peer.frame(&object(1, 1, 0, b"abc")));
 }
@@ -774,7 +785,7 @@ fn the_last_word_of_a_sink_that_left_is_heard() {
                 loop {
                     match session.peer.hear() {
                         Heard::Object(header, _) => session.peer.say(done(&[header.object.0], &[])),
-                        Heard::Control(Control::Finish(_)) => break,
+                        Heard::Control(ControlMessage::Finish(_)) => break,
                         Heard::Control(_) => {}
                         Heard::Closed => panic!("{victim:?} left"),
                     }
@@ -782,7 +793,7 @@ fn the_last_word_of_a_sink_that_left_is_heard() {
                 session.peer.deafen();
                 std::thread::sleep(std::time::Duration::from_millis(700));
                 if is_done {
-                    session.peer.say(Control::Finished(Default::default()));
+                    session.peer.say(ControlMessage::Finished(Default::default()));
                 }
                 let outcome = session.hang_up();
                 match is_done {
@@ -803,19 +814,19 @@ fn a_sink_that_fails_every_file_is_believed() {
             loop {
                 match session.peer.hear() {
                     Heard::Object(header, _) => session.peer.say(done(&[header.object.0], &[])),
-                    Heard::Control(Control::OpenFile(file)) => {
-                        session.peer.say(Control::FileFailed(FileRef { id: file.id }));
+                    Heard::Control(ControlMessage::OpenFile(file)) => {
+                        session.peer.say(ControlMessage::FileFailed(FileReference { id: file.id }));
                         // A repeated failure and the failure of an unknown file have no effect.
-                        session.peer.say(Control::FileFailed(FileRef { id: file.id }));
-                        session.peer.say(Control::FileFailed(FileRef { id: 77 }));
+                        session.peer.say(ControlMessage::FileFailed(FileReference { id: file.id }));
+                        session.peer.say(ControlMessage::FileFailed(FileReference { id: 77 }));
                     }
-                    Heard::Control(Control::CommitFile(_)) => panic!("it was given up"),
-                    Heard::Control(Control::Finish(_)) => break,
+                    Heard::Control(ControlMessage::CommitFile(_)) => panic!("it was given up"),
+                    Heard::Control(ControlMessage::Finish(_)) => break,
                     Heard::Control(_) => {}
                     Heard::Closed => panic!("{victim:?} left"),
                 }
             }
-            session.peer.say(Control::Finished(Default::default()));
+            session.peer.say(ControlMessage::Finished(Default::default()));
             assert!(session.end().0.result.is_ok());
         });
     }
@@ -835,17 +846,21 @@ fn a_sink_that_describes_itself_as_nothing_that_exists_is_refused() {
                 let mut session = Session::begin(
                     victim,
                     transfer(&[&dir.path().join("small")], Path::new("x")),
-                    Role::Source,
+                    SessionRole::Source,
                 );
                 session.peer.preambles();
                 match victim {
                     Victim::Called => {
                         let sources = vec![dir.path().join("small").into_os_string().into_encoded_bytes()];
-                        let hello = Hello { sources, sink, ..Scripted::hello(&spec()) };
-                        session.peer.say(Control::Hello(hello));
+                        let hello = HelloMessage { sources, sink, ..Scripted::hello(&spec()) };
+                        session.peer.say(ControlMessage::Hello(hello));
                     }
                     Victim::Caller => {
-                        session.peer.say(Control::Welcome(Welcome { sink, lanes: 1, ..Welcome::default() }));
+                        session.peer.say(ControlMessage::Welcome(WelcomeMessage {
+                            sink,
+                            lanes: 1,
+                            ..WelcomeMessage::default()
+                        }));
                     }
                 }
                 let (outcome, said) = session.end();
@@ -924,15 +939,15 @@ fn greetings_that_lie_are_refused() {
     let with = |change: &dyn Fn(&mut TransferSpec)| {
         let mut spec = spec();
         change(&mut spec);
-        Hello { spec: to_json(&spec), ..good.clone() }
+        HelloMessage { spec: to_json(&spec), ..good.clone() }
     };
-    let settings = |settings: &str| Hello { settings: settings.into(), ..good.clone() };
+    let settings = |settings: &str| HelloMessage { settings: settings.into(), ..good.clone() };
     let hellos = [
-        Hello { spec: String::new(), ..good.clone() },
-        Hello { spec: good.spec.replacen("\"Private\"", "\"None\"", 1), ..good.clone() },
+        HelloMessage { spec: String::new(), ..good.clone() },
+        HelloMessage { spec: good.spec.replacen("\"Private\"", "\"None\"", 1), ..good.clone() },
         settings(""),
-        Hello { session_key: vec![7; 31], ..good.clone() },
-        Hello { session_key: Vec::new(), ..good.clone() },
+        HelloMessage { session_key: vec![7; 31], ..good.clone() },
+        HelloMessage { session_key: Vec::new(), ..good.clone() },
         with(&|spec| spec.slot_bytes = 0),
         with(&|spec| spec.slot_bytes = u32::MAX),
         with(&|spec| spec.slot_bytes = SLOT as u32 + 1),
@@ -946,9 +961,9 @@ fn greetings_that_lie_are_refused() {
         within(LIMIT_S, move || {
             let world = World::new();
             let destination = Some(world.destination().into_os_string().into_encoded_bytes());
-            let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
+            let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), SessionRole::Sink);
             session.peer.preambles();
-            session.peer.say(Control::Hello(Hello { destination, ..hello.clone() }));
+            session.peer.say(ControlMessage::Hello(HelloMessage { destination, ..hello.clone() }));
             let (outcome, said) = session.end();
             assert!(outcome.result.is_err(), "{hello:?}");
             assert!(reason(&said).is_some(), "{hello:?}");
@@ -963,54 +978,58 @@ fn something_else_than_the_next_step_of_the_handshake_is_refused() {
         let world = World::new();
         for first in [
             finish(),
-            Control::Welcome(Welcome::default()),
-            Control::Place(Place { root: 0, ..Place::default() }),
+            ControlMessage::Welcome(WelcomeMessage::default()),
+            ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }),
         ] {
-            let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
+            let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), SessionRole::Sink);
             session.peer.preambles();
             session.peer.say(first);
             assert!(is_violation(&session.end().0));
         }
-        let hello = || Hello {
+        let hello = || HelloMessage {
             destination: Some(world.destination().into_os_string().into_encoded_bytes()),
             ..Scripted::hello(&spec())
         };
         // A second hello; no place after the welcome; a session without data connections.
-        for second in [Control::Hello(hello()), finish()] {
-            let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
+        for second in [ControlMessage::Hello(hello()), finish()] {
+            let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), SessionRole::Sink);
             session.peer.preambles();
-            session.peer.say(Control::Hello(hello()));
+            session.peer.say(ControlMessage::Hello(hello()));
             session.peer.say(second);
             assert!(is_violation(&session.end().0));
         }
         for third in [
-            Control::Place(Place { root: 0, ..Place::default() }),
+            ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }),
             finish(),
-            Control::Welcome(Welcome::default()),
+            ControlMessage::Welcome(WelcomeMessage::default()),
         ] {
-            let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
+            let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), SessionRole::Sink);
             session.peer.preambles();
-            session.peer.say(Control::Hello(hello()));
-            session.peer.say(Control::Place(Place { root: 0, ..Place::default() }));
+            session.peer.say(ControlMessage::Hello(hello()));
+            session.peer.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }));
             session.peer.say(third);
             assert!(is_violation(&session.end().0));
         }
-        for first in [finish(), Control::Hello(hello())] {
+        for first in [finish(), ControlMessage::Hello(hello())] {
             let transfer = transfer(&[&world.path("outside")], Path::new("x"));
-            let mut session = Session::begin(Victim::Caller, transfer, Role::Source);
+            let mut session = Session::begin(Victim::Caller, transfer, SessionRole::Source);
             session.peer.preambles();
             session.peer.say(first);
             assert!(is_violation(&session.end().0));
         }
         for welcome in [
-            Welcome::default(),
-            Welcome { place: Some(Place { root: 9, ..Place::default() }), lanes: 1, ..Welcome::default() },
+            WelcomeMessage::default(),
+            WelcomeMessage {
+                place: Some(PlaceMessage { root: 9, ..PlaceMessage::default() }),
+                lanes: 1,
+                ..WelcomeMessage::default()
+            },
         ] {
-            for role in [Role::Source, Role::Sink] {
+            for role in [SessionRole::Source, SessionRole::Sink] {
                 let transfer = transfer(&[&world.path("outside")], &world.destination());
                 let mut session = Session::begin(Victim::Caller, transfer, role);
                 session.peer.preambles();
-                session.peer.say(Control::Welcome(welcome.clone()));
+                session.peer.say(ControlMessage::Welcome(welcome.clone()));
                 assert!(is_violation(&session.end().0));
             }
         }
@@ -1027,16 +1046,20 @@ fn an_end_that_tells_to_dial_nowhere_gets_an_answer() {
             (0, vec!["127.0.0.1".into(); 1000]),
             (1, vec!["not an address\x1b[2J".into(), "127.0.0.1".into()]),
         ] {
-            let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
+            let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), SessionRole::Sink);
             session.peer.preambles();
-            session.peer.say(Control::Hello(Hello {
+            session.peer.say(ControlMessage::Hello(HelloMessage {
                 destination: Some(world.destination().into_os_string().into_encoded_bytes()),
                 ..Scripted::hello(&spec())
             }));
-            let Control::Welcome(_) = session.peer.message() else { panic!("no welcome") };
-            session.peer.say(Control::Place(Place { root: 0, ..Place::default() }));
-            session.peer.say(Control::Dial(message::Listening { port, addresses, nonce: vec![1; 32] }));
-            let Control::DialFailed(_) = session.peer.message() else { panic!("no answer") };
+            let ControlMessage::Welcome(_) = session.peer.message() else { panic!("no welcome") };
+            session.peer.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }));
+            session.peer.say(ControlMessage::Dial(message::ListenAddresses {
+                port,
+                addresses,
+                nonce: vec![1; 32],
+            }));
+            let ControlMessage::DialFailed(_) = session.peer.message() else { panic!("no answer") };
             session.peer.say(finish());
             assert!(session.end().0.result.is_ok());
         }
@@ -1051,7 +1074,7 @@ fn versions_without_overlap_are_named_at_both_ends() {
         for (version_min, version_max) in [(after, after + 1), (0, PROTOCOL_VERSION_MIN - 1), (after, after)]
         {
             within(LIMIT_S, move || {
-                let mut session = Session::begin(victim, transfer(&[], Path::new(".")), Role::Sink);
+                let mut session = Session::begin(victim, transfer(&[], Path::new(".")), SessionRole::Sink);
                 session.peer.raw(&Preamble { version_min, version_max }.encode());
                 let (outcome, _) = session.end_raw();
                 let Err(error @ SessionError::Version(_)) = &outcome.result else {
@@ -1066,11 +1089,11 @@ fn versions_without_overlap_are_named_at_both_ends() {
 
 trait EndRaw {
     /// Ends the session as `end` does, but returns the other end's bytes undecoded.
-    fn end_raw(self) -> (Outcome, Vec<u8>);
+    fn end_raw(self) -> (TransferOutcome, Vec<u8>);
 }
 
 impl EndRaw for Session {
-    fn end_raw(mut self) -> (Outcome, Vec<u8>) {
+    fn end_raw(mut self) -> (TransferOutcome, Vec<u8>) {
         let heard = self.peer.raw_rest();
         (self.hang_up(), heard)
     }
@@ -1079,7 +1102,7 @@ impl EndRaw for Session {
 #[test]
 fn the_called_end_says_its_version_even_if_it_refuses() {
     within(LIMIT_S, || {
-        let mut session = Session::begin(Victim::Called, transfer(&[], Path::new(".")), Role::Sink);
+        let mut session = Session::begin(Victim::Called, transfer(&[], Path::new(".")), SessionRole::Sink);
         session
             .peer
             .raw(&Preamble { version_min: PROTOCOL_VERSION + 1, version_max: PROTOCOL_VERSION + 1 }.encode());
@@ -1092,7 +1115,8 @@ fn the_called_end_says_its_version_even_if_it_refuses() {
 fn who_does_not_speak_the_protocol_is_refused() {
     within(LIMIT_S, || {
         for text in ["GET / HTTP/1.0\r\n\r\n", "\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n", "carrack", ""] {
-            let mut session = Session::begin(Victim::Called, transfer(&[], Path::new(".")), Role::Sink);
+            let mut session =
+                Session::begin(Victim::Called, transfer(&[], Path::new(".")), SessionRole::Sink);
             session.peer.raw(text.as_bytes());
             let outcome = session.hang_up();
             assert!(
@@ -1101,7 +1125,7 @@ fn who_does_not_speak_the_protocol_is_refused() {
                 outcome.result
             );
         }
-        let mut session = Session::begin(Victim::Caller, transfer(&[], Path::new(".")), Role::Sink);
+        let mut session = Session::begin(Victim::Caller, transfer(&[], Path::new(".")), SessionRole::Sink);
         session.peer.raw(b"bash: carrack: \x1b[31mcommand not found\n");
         let outcome = session.hang_up();
         let Err(SessionError::NotCarrack(text)) = outcome.result else { panic!("{:?}", outcome.result) };
@@ -1114,21 +1138,21 @@ fn a_login_shell_may_greet_first_but_not_for_ever() {
     within(LIMIT_S, || {
         let world = World::new();
         let transfer = || transfer(&[Path::new("/nothing")], &world.destination());
-        let mut session = Session::begin(Victim::Caller, transfer(), Role::Sink);
+        let mut session = Session::begin(Victim::Caller, transfer(), SessionRole::Sink);
         session.peer.raw(b"Welcome to carrack-host!\nLast login: yesterday, carrack and all\n");
         session.peer.preambles();
-        let Control::Hello(_) = session.peer.message() else { panic!("no hello") };
-        session.peer.say(Control::Welcome(Welcome {
-            place: Some(Place { root: 0, ..Place::default() }),
+        let ControlMessage::Hello(_) = session.peer.message() else { panic!("no hello") };
+        session.peer.say(ControlMessage::Welcome(WelcomeMessage {
+            place: Some(PlaceMessage { root: 0, ..PlaceMessage::default() }),
             lanes: 1,
-            ..Welcome::default()
+            ..WelcomeMessage::default()
         }));
-        let Control::Dial(_) = session.peer.message() else { panic!("no dial") };
-        session.peer.say(Control::DialFailed(message::DialFailed::default()));
+        let ControlMessage::Dial(_) = session.peer.message() else { panic!("no dial") };
+        session.peer.say(ControlMessage::DialFailed(message::DialFailed::default()));
         session.peer.say(finish());
         assert!(session.end().0.result.is_ok());
 
-        let mut session = Session::begin(Victim::Caller, transfer(), Role::Sink);
+        let mut session = Session::begin(Victim::Caller, transfer(), SessionRole::Sink);
         let mut sent = 0;
         while sent < 1 << 20 && session.peer.raw(&[b'?'; 1000]) {
             sent += 1000;
@@ -1139,7 +1163,7 @@ fn a_login_shell_may_greet_first_but_not_for_ever() {
         assert!(text.len() < 1000);
 
         // The responder allows no text before the preamble, as its initiator is always carrack.
-        let mut session = Session::begin(Victim::Called, transfer(), Role::Sink);
+        let mut session = Session::begin(Victim::Called, transfer(), SessionRole::Sink);
         session.peer.raw(b"hello\n");
         session.peer.raw(&Preamble::OURS.encode());
         assert!(matches!(session.end_raw().0.result, Err(SessionError::NotCarrack(_))));
@@ -1151,19 +1175,19 @@ fn a_login_shell_may_greet_first_but_not_for_ever() {
 
 /// Returns the pieces of a whole session of a hostile source with a sink as responder.
 fn pieces_for_called_sink(world: &World) -> Vec<Vec<u8>> {
-    let frame = |message: Control| {
+    let frame = |message: ControlMessage| {
         let body = message.to_body();
         [&FrameHeader::control(body.len() as u32).encode()[..], &body].concat()
     };
     let object = |(header, body): (FrameHeader, Vec<u8>)| [&header.encode()[..], &body].concat();
     vec![
         Preamble::OURS.encode().to_vec(),
-        frame(Control::Hello(Hello {
+        frame(ControlMessage::Hello(HelloMessage {
             destination: Some(world.destination().into_os_string().into_encoded_bytes()),
             ..Scripted::hello(&spec())
         })),
-        frame(Control::Place(Place { root: 0, ..Place::default() })),
-        frame(Control::DialFailed(message::DialFailed::default())),
+        frame(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() })),
+        frame(ControlMessage::DialFailed(message::DialFailed::default())),
         frame(open(1, table("", &[(b"large", 2 * SLOT as u64)]))),
         object(object_of(1, 0)),
         object(bundle(2, b"abc", &table("sub", &[(b"small", 3)]))),
@@ -1184,7 +1208,8 @@ fn a_source_that_dies_anywhere_leaves_no_trace() {
             within(LIMIT_S, move || {
                 let world = World::new();
                 let pieces = pieces_for_called_sink(&world);
-                let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
+                let mut session =
+                    Session::begin(Victim::Called, transfer(&[], Path::new("")), SessionRole::Sink);
                 pieces[..last].iter().for_each(|piece| assert!(session.peer.raw(piece)));
                 let cut = pieces[last].len() * part / 3;
                 session.peer.raw(&pieces[last][..cut]);
@@ -1203,16 +1228,19 @@ fn a_source_that_dies_anywhere_leaves_no_trace() {
 
 #[test]
 fn a_called_end_that_dies_anywhere_ends_the_caller() {
-    let frame = |message: Control| {
+    let frame = |message: ControlMessage| {
         let body = message.to_body();
         [&FrameHeader::control(body.len() as u32).encode()[..], &body].concat()
     };
-    let welcome =
-        Welcome { place: Some(Place { root: 0, ..Place::default() }), lanes: 1, ..Welcome::default() };
+    let welcome = WelcomeMessage {
+        place: Some(PlaceMessage { root: 0, ..PlaceMessage::default() }),
+        lanes: 1,
+        ..WelcomeMessage::default()
+    };
     let pieces = [
         Preamble::OURS.encode().to_vec(),
-        frame(Control::Welcome(welcome)),
-        frame(Control::DialFailed(message::DialFailed::default())),
+        frame(ControlMessage::Welcome(welcome)),
+        frame(ControlMessage::DialFailed(message::DialFailed::default())),
         frame(open(1, table("", &[(b"large", 2 * SLOT as u64)]))),
         [&object_of(1, 0).0.encode()[..], &[7; SLOT]].concat(),
     ];
@@ -1222,7 +1250,7 @@ fn a_called_end_that_dies_anywhere_ends_the_caller() {
             within(LIMIT_S, move || {
                 let world = World::new();
                 let transfer = transfer(&[Path::new("/nothing/")], &world.destination());
-                let mut session = Session::begin(Victim::Caller, transfer, Role::Sink);
+                let mut session = Session::begin(Victim::Caller, transfer, SessionRole::Sink);
                 pieces[..last].iter().for_each(|piece| assert!(session.peer.raw(piece)));
                 let cut = pieces[last].len() * part / 3;
                 session.peer.raw(&pieces[last][..cut]);
@@ -1259,24 +1287,25 @@ fn a_peer_cannot_drive_the_terminal() {
         let world = World::new();
         let mut session = Session::with_sink(Victim::Caller, &spec(), &world.destination(), 0);
         let text = "\x1b]0;owned\x07\x1b[2J".to_string();
-        session.peer.say(Control::Failure(message::Failure {
+        session.peer.say(ControlMessage::Failure(message::FailureMessage {
             path: b"x".to_vec(),
             kind: 99,
             detail: text.clone(),
         }));
-        session.peer.say(Control::Notice(message::Notice {
+        session.peer.say(ControlMessage::Notice(message::NoticeMessage {
             kind: 1,
             text: text.clone(),
             ..Default::default()
         }));
-        let reason = message::Refuse { message: text.clone(), hint: text, reason: 0, retry_after_ms: 0 };
-        session.peer.say(Control::Abort(reason));
+        let reason =
+            message::RefuseMessage { message: text.clone(), hint: text, reason: 0, retry_after_ms: 0 };
+        session.peer.say(ControlMessage::Abort(reason));
         let recorder = session.recorder.clone();
         let (outcome, _) = session.end();
         for event in recorder.events() {
             let shown = match event {
-                Event::Failed(failure) => failure.to_string(),
-                Event::Notice(carrack_model::Notice::Warning(text)) => text,
+                TransferEvent::Failed(failure) => failure.to_string(),
+                TransferEvent::Notice(carrack_model::TransferNotice::Warning(text)) => text,
                 _ => continue,
             };
             assert!(!shown.contains('\x1b'), "{shown:?}");
@@ -1286,14 +1315,14 @@ fn a_peer_cannot_drive_the_terminal() {
     });
 }
 
-/// A [`House`] with an idle limit.
+/// An [`AccessPolicy`] with an idle limit.
 struct Impatient;
 
-impl House for Impatient {
-    fn admit(&self, request: Request<'_>) -> Result<Admission, SessionError> {
-        let admission = OwnHouse::over_ssh(Protection::Clear).admit(request)?;
-        let settings = Settings { idle: Some(Duration::from_secs(1)), ..admission.settings };
-        Ok(Admission { settings, ..admission })
+impl AccessPolicy for Impatient {
+    fn admit(&self, request: AccessRequest<'_>) -> Result<AccessAdmission, SessionError> {
+        let admission = OwnerAccessPolicy::over_ssh(ProtectionLevel::Clear).admit(request)?;
+        let settings = EndSettings { idle: Some(Duration::from_secs(1)), ..admission.settings };
+        Ok(AccessAdmission { settings, ..admission })
     }
 }
 
@@ -1306,28 +1335,33 @@ fn a_session_in_which_nothing_moves_comes_to_an_end() {
         for as_sink in [false, true] {
             let (here, (input, output)) = channel();
             let serving = thread::spawn(move || {
-                serve(Channel::Pipes { input, output }, &Impatient, &Abort::new().unwrap())
+                serve(ControlChannel::Pipes { input, output }, &Impatient, &AbortHandle::new().unwrap())
             });
             let mut peer = Scripted::new(here);
             peer.preambles();
             let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
             let hello = match as_sink {
-                true => Hello {
+                true => HelloMessage {
                     sources: vec![bytes(&dir.path().join("src"))],
                     sink: Some(Scripted::sink_state(0)),
                     ..Scripted::hello(&spec())
                 },
-                false => Hello { destination: Some(bytes(dir.path())), ..Scripted::hello(&spec()) },
+                false => HelloMessage { destination: Some(bytes(dir.path())), ..Scripted::hello(&spec()) },
             };
-            peer.say(Control::Hello(hello));
-            let Control::Welcome(_) = peer.message() else { panic!("no welcome") };
+            peer.say(ControlMessage::Hello(hello));
+            let ControlMessage::Welcome(_) = peer.message() else { panic!("no welcome") };
             if !as_sink {
-                peer.say(Control::Place(Place { root: 0, ..Place::default() }));
+                peer.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }));
             }
-            peer.say(Control::DialFailed(DialFailed { problem: "a test".into() }));
+            peer.say(ControlMessage::DialFailed(DialFailed { problem: "a test".into() }));
             let began = Instant::now();
-            let counters =
-                |n| Control::Counters(Counters { bytes_done: n, entries_found: n, ..Counters::default() });
+            let counters = |n| {
+                ControlMessage::Counters(CountersMessage {
+                    bytes_done: n,
+                    entries_found: n,
+                    ..CountersMessage::default()
+                })
+            };
             for n in 0.. {
                 // The peer's claims of progress do not count.
                 peer.say(counters(n));

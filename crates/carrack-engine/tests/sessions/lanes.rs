@@ -4,12 +4,14 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use carrack_engine::{Role, SessionError};
-use carrack_model::{Deletion, Event, FailureKind, Notice, Sync, TransferSpec};
+use carrack_engine::{SessionError, SessionRole};
+use carrack_model::{DeletionRules, FailureKind, SyncRules, TransferEvent, TransferNotice, TransferSpec};
 use carrack_transport::seal::SessionKeys;
-use carrack_transport::{Stream, StreamCount, dial};
+use carrack_transport::{DataConnection, StreamCount, dial};
 use carrack_wire::auth::{ListenerNonce, SessionKey};
-use carrack_wire::message::{self, Control, Finish, Hello, Lanes, Place, Welcome};
+use carrack_wire::message::{
+    self, ControlMessage, FinishMessage, HelloMessage, LaneBounds, PlaceMessage, WelcomeMessage,
+};
 use carrack_wire::{FrameHeader, agreed_terms};
 
 use crate::common::scripted::{Heard, Scripted, Session, Victim, reason};
@@ -31,7 +33,7 @@ fn tree(root: &Path) {
 /// Returns the objects of each lane as the source reports them at its end; empty for one lane.
 fn objects_by_lane(recorder: &Recorder) -> Vec<u64> {
     let told = recorder.events().into_iter().find_map(|event| match event {
-        Event::Notice(Notice::Text(text)) => {
+        TransferEvent::Notice(TransferNotice::Text(text)) => {
             text.strip_prefix("source: objects by lane: ").map(str::to_string)
         }
         _ => None,
@@ -76,8 +78,8 @@ fn what_the_source_has_not_goes_with_several_lanes() {
         let destination = dir.path().join(format!("{way:?}-{first}"));
         write(&destination.join("gone/too"), b"x");
         let mut transfer = transfer(&[&source.join("")], &destination);
-        let deletion = Some(Deletion { first, ..Deletion::default() });
-        transfer.spec.sync = Some(Sync { deletion, ..Sync::default() });
+        let deletion = Some(DeletionRules { first, ..DeletionRules::default() });
+        transfer.spec.sync = Some(SyncRules { deletion, ..SyncRules::default() });
         transfer.settings.lanes = 2;
         copy_well(way, &transfer);
         assert_same(&source, &destination);
@@ -143,20 +145,20 @@ fn a_small_load_stays_on_the_first_lane() {
 // A peer that the test plays.
 
 /// Calls a real sink with two lanes; returns its session and its data connections.
-fn sink_with_two_lanes(destination: &Path) -> (Session, Vec<Stream>) {
-    let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
+fn sink_with_two_lanes(destination: &Path) -> (Session, Vec<DataConnection>) {
+    let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), SessionRole::Sink);
     session.peer.preambles();
     let spec = TransferSpec { slot_bytes: 128 << 10, ..TransferSpec::default() };
     let settings = r#"{"pool_bytes":2097152,"lanes":2}"#.into();
-    session.peer.say(Control::Hello(Hello {
+    session.peer.say(ControlMessage::Hello(HelloMessage {
         destination: Some(destination.as_os_str().as_bytes().to_vec()),
         settings,
-        lanes: Some(Lanes { wanted: 2, most: 2 }),
+        lanes: Some(LaneBounds { wanted: 2, most: 2 }),
         ..Scripted::hello(&spec)
     }));
-    let Control::Welcome(welcome) = session.peer.message() else { panic!("no welcome") };
+    let ControlMessage::Welcome(welcome) = session.peer.message() else { panic!("no welcome") };
     assert_eq!((welcome.lanes, welcome.sink.unwrap().credits), (2, 16));
-    session.peer.say(Control::Place(Place { root: 0, ..Place::default() }));
+    session.peer.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }));
     let listening = welcome.listening.unwrap();
     let nonce = ListenerNonce::from_slice(&listening.nonce).unwrap();
     let address = ([127, 0, 0, 1], u16::try_from(listening.port).unwrap()).into();
@@ -165,18 +167,18 @@ fn sink_with_two_lanes(destination: &Path) -> (Session, Vec<Stream>) {
     (session, streams)
 }
 
-fn say_to(session: &mut Session, lane: u32, message: Control) {
+fn say_to(session: &mut Session, lane: u32, message: ControlMessage) {
     let body = message.to_body();
     session.peer.frame(&(FrameHeader { lane, ..FrameHeader::control(body.len() as u32) }, body));
 }
 
-fn finish() -> Control {
-    Control::Finish(Finish { counters: None, objects_sent: 0, closes: false })
+fn finish() -> ControlMessage {
+    ControlMessage::Finish(FinishMessage { counters: None, objects_sent: 0, closes: false })
 }
 
 fn finished(session: &mut Session) {
     let heard = session.peer.hear();
-    assert!(matches!(heard, Heard::Control(Control::Finished(_))), "{heard:?}");
+    assert!(matches!(heard, Heard::Control(ControlMessage::Finished(_))), "{heard:?}");
 }
 
 #[test]
@@ -213,7 +215,7 @@ fn a_lane_that_breaks_a_rule_takes_the_others_with_it() {
     within(30, || {
         let dir = tempfile::tempdir().unwrap();
         let (mut session, _streams) = sink_with_two_lanes(dir.path());
-        say_to(&mut session, 1, Control::CommitFile(message::FileRef { id: 5 }));
+        say_to(&mut session, 1, ControlMessage::CommitFile(message::FileReference { id: 5 }));
         let (outcome, said) = session.end();
         assert!(outcome.result.is_err_and(|error| error.is_protocol_violation()));
         assert!(reason(&said).is_some());
@@ -228,22 +230,26 @@ fn lanes_are_not_decided_beyond_what_was_offered() {
         for lanes in [0, 3, 9, u32::MAX] {
             let mut transfer = transfer(&[&dir.path().join("f")], Path::new("x"));
             transfer.settings.lanes = 2;
-            let mut session = Session::begin(Victim::Caller, transfer, Role::Source);
+            let mut session = Session::begin(Victim::Caller, transfer, SessionRole::Source);
             session.peer.preambles();
-            let Control::Hello(hello) = session.peer.message() else { panic!("no hello") };
-            assert_eq!(hello.lanes, Some(Lanes { wanted: 2, most: 2 }));
+            let ControlMessage::Hello(hello) = session.peer.message() else { panic!("no hello") };
+            assert_eq!(hello.lanes, Some(LaneBounds { wanted: 2, most: 2 }));
             let sink = Some(Scripted::sink_state(4));
-            session.peer.say(Control::Welcome(Welcome { sink, lanes, ..Welcome::default() }));
+            session.peer.say(ControlMessage::Welcome(WelcomeMessage {
+                sink,
+                lanes,
+                ..WelcomeMessage::default()
+            }));
             let outcome = session.end().0;
             assert!(outcome.result.is_err_and(|error| error.is_protocol_violation()), "{lanes}");
         }
         // A caller that asks for more lanes than the limit is refused.
-        let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), Role::Sink);
+        let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), SessionRole::Sink);
         session.peer.preambles();
         let settings = r#"{"lanes":9}"#.into();
         let destination = Some(dir.path().as_os_str().as_bytes().to_vec());
         let hello = Scripted::hello(&TransferSpec::default());
-        session.peer.say(Control::Hello(Hello { destination, settings, ..hello }));
+        session.peer.say(ControlMessage::Hello(HelloMessage { destination, settings, ..hello }));
         let outcome = session.end().0;
         assert!(matches!(outcome.result, Err(SessionError::Protocol(_))), "{:?}", outcome.result);
     });

@@ -5,27 +5,31 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 
-use carrack_engine::{Abort, Channel, OwnHouse, Role, SessionError, Transfer, copy_with_peer, serve};
-use carrack_model::{Checksum, Cipher, Event, Protection, TransferSpec};
+use carrack_engine::{
+    AbortHandle, ControlChannel, OwnerAccessPolicy, SessionError, SessionRole, TransferRequest,
+    copy_with_peer, serve,
+};
+use carrack_model::{ObjectChecksum, ProtectionLevel, SealCipher, TransferEvent, TransferSpec};
 use carrack_transport::TransportError;
 
 use crate::common::tap::{Attack, Seen, copy_tapped};
 use crate::common::*;
 
 const LIMIT_S: u64 = 120;
-const LEVELS: [Protection; 3] = [Protection::Clear, Protection::Safe, Protection::Private];
-const CIPHERS: [Cipher; 3] = [Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305];
+const LEVELS: [ProtectionLevel; 3] =
+    [ProtectionLevel::Clear, ProtectionLevel::Safe, ProtectionLevel::Private];
+const CIPHERS: [SealCipher; 3] = [SealCipher::Aes256Gcm, SealCipher::Aes128Gcm, SealCipher::ChaCha20Poly1305];
 const WAYS: [Way; 2] = [Way::Push, Way::Pull];
 const SLOT_BYTES: u32 = 128 << 10;
 const SECRET: &[u8] = b"the position of the wreck, to the metre: 39.4N 20.6W";
 
-fn sealed(level: Protection, cipher: Cipher, source: &Path, destination: &Path) -> Transfer {
+fn sealed(level: ProtectionLevel, cipher: SealCipher, source: &Path, destination: &Path) -> TransferRequest {
     let mut transfer = transfer(&[source], destination);
     transfer.spec = TransferSpec {
         protection: level,
         cipher,
         slot_bytes: SLOT_BYTES,
-        checksum: if level.seals() { Checksum::None } else { Checksum::Xxh3 },
+        checksum: if level.seals() { ObjectChecksum::None } else { ObjectChecksum::Xxh3 },
         ..transfer.spec
     };
     transfer
@@ -47,7 +51,7 @@ fn every_level_and_cipher_moves_the_same_tree() {
                 assert!(outcome.result.is_ok(), "{:?}", outcome.result);
                 assert_same(&source, &destination);
                 let connected = recorder.events().into_iter().find_map(|event| match event {
-                    Event::Connected { protection, cipher, .. } => Some((protection, cipher)),
+                    TransferEvent::Connected { protection, cipher, .. } => Some((protection, cipher)),
                     _ => None,
                 });
                 assert_eq!(connected, Some((Some(level), level.seals().then_some(cipher))));
@@ -62,12 +66,13 @@ fn the_seal_goes_with_the_checks_of_the_files() {
     let source = dir.path().join("src");
     rich_tree(&source);
     let destination = dir.path().join("dst");
-    let mut transfer = sealed(Protection::Private, Cipher::Aes256Gcm, &source, &destination);
-    (transfer.spec.checksum, transfer.spec.report_digests) = (Checksum::Blake3, true);
+    let mut transfer = sealed(ProtectionLevel::Private, SealCipher::Aes256Gcm, &source, &destination);
+    (transfer.spec.checksum, transfer.spec.report_digests) = (ObjectChecksum::Blake3, true);
     let (outcome, recorder) = copy(Way::Push, &transfer);
     assert!(outcome.result.is_ok(), "{:?}", outcome.result);
     assert_same(&source, &destination);
-    let digests = recorder.events().into_iter().filter(|event| matches!(event, Event::FileDigest { .. }));
+    let digests =
+        recorder.events().into_iter().filter(|event| matches!(event, TransferEvent::FileDigest { .. }));
     assert_eq!(digests.count() as u64, outcome.summary.files_done);
 }
 
@@ -77,24 +82,25 @@ fn less_protection_needs_a_word_at_both_ends() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("src/f"), b"abc");
     for (least, asked, is_let) in [
-        (Protection::Private, Protection::Private, true),
-        (Protection::Private, Protection::Safe, false),
-        (Protection::Private, Protection::Clear, false),
-        (Protection::Safe, Protection::Private, true),
-        (Protection::Safe, Protection::Safe, true),
-        (Protection::Safe, Protection::Clear, false),
-        (Protection::Clear, Protection::Clear, true),
+        (ProtectionLevel::Private, ProtectionLevel::Private, true),
+        (ProtectionLevel::Private, ProtectionLevel::Safe, false),
+        (ProtectionLevel::Private, ProtectionLevel::Clear, false),
+        (ProtectionLevel::Safe, ProtectionLevel::Private, true),
+        (ProtectionLevel::Safe, ProtectionLevel::Safe, true),
+        (ProtectionLevel::Safe, ProtectionLevel::Clear, false),
+        (ProtectionLevel::Clear, ProtectionLevel::Clear, true),
     ] {
-        for role in [Role::Source, Role::Sink] {
+        for role in [SessionRole::Source, SessionRole::Sink] {
             let destination = dir.path().join(format!("{least} {asked} {role:?}"));
-            let transfer = sealed(asked, Cipher::Aes256Gcm, &dir.path().join("src"), &destination);
+            let transfer = sealed(asked, SealCipher::Aes256Gcm, &dir.path().join("src"), &destination);
             let (here, (input, output)) = channel();
             let serving = thread::spawn(move || {
-                let house = OwnHouse::over_ssh(least);
-                serve(Channel::Pipes { input, output }, &house, &Abort::new().unwrap())
+                let access_policy = OwnerAccessPolicy::over_ssh(least);
+                serve(ControlChannel::Pipes { input, output }, &access_policy, &AbortHandle::new().unwrap())
             });
             let recorder = Recorder::default();
-            let outcome = copy_with_peer(&transfer, role, peer(here), &recorder, &Abort::new().unwrap());
+            let outcome =
+                copy_with_peer(&transfer, role, peer(here), &recorder, &AbortHandle::new().unwrap());
             let served = serving.join().unwrap();
             assert_eq!(outcome.result.is_ok(), is_let, "{least} {asked}: {:?}", outcome.result);
             assert_eq!(served.result.is_ok(), is_let);
@@ -115,12 +121,12 @@ fn secrets(root: &Path) {
     }
 }
 
-fn tapped(way: Way, level: Protection, attack: Attack) -> (Result<(), SessionError>, bool, Seen) {
+fn tapped(way: Way, level: ProtectionLevel, attack: Attack) -> (Result<(), SessionError>, bool, Seen) {
     within(LIMIT_S, move || {
         let dir = tempfile::tempdir().unwrap();
         let (source, destination) = (dir.path().join("src"), dir.path().join("dst"));
         secrets(&source);
-        let mut transfer = sealed(level, Cipher::Aes256Gcm, &source, &destination);
+        let mut transfer = sealed(level, SealCipher::Aes256Gcm, &source, &destination);
         transfer.spec.streams = 2;
         let (outcome, _, seen) = copy_tapped(way, &transfer, attack);
         // After any attack, a file with its final name has its content.
@@ -150,7 +156,7 @@ fn private_shows_nothing_and_the_others_do() {
             let (result, is_complete, seen) = tapped(way, level, Attack::None);
             assert!(is_complete, "{result:?}");
             assert!(seen.frames > 8 && seen.bytes.len() > 40_000 * SECRET.len(), "the wire was tapped");
-            let is_readable = level != Protection::Private;
+            let is_readable = level != ProtectionLevel::Private;
             assert_eq!(holds(&seen, SECRET), is_readable, "{level}: contents");
             assert_eq!(holds(&seen, b"a telling name"), is_readable, "{level}: names");
         }
@@ -178,14 +184,14 @@ fn whatever_the_network_does_to_sealed_frames_is_refused() {
     // Some attacks end by a timeout: all run at the same time.
     thread::scope(|scope| {
         for (number, &attack) in attacks.iter().enumerate() {
-            for level in [Protection::Safe, Protection::Private] {
+            for level in [ProtectionLevel::Safe, ProtectionLevel::Private] {
                 scope.spawn(move || refuses(WAYS[number % 2], level, attack));
             }
         }
     });
 }
 
-fn refuses(way: Way, level: Protection, attack: Attack) {
+fn refuses(way: Way, level: ProtectionLevel, attack: Attack) {
     // One of the two connections may carry too few frames for the attack.
     let mut tries = (0..20).map(|_| tapped(way, level, attack));
     let (result, ..) = tries.find(|(_, _, seen)| seen.attacked).expect("an attack");
@@ -204,6 +210,6 @@ fn refuses(way: Way, level: Protection, attack: Attack) {
 /// example.
 #[test]
 fn in_clear_a_network_may_repeat_what_it_likes() {
-    let (result, _, _) = tapped(Way::Push, Protection::Clear, Attack::FlipLast { frame: 0 });
+    let (result, _, _) = tapped(Way::Push, ProtectionLevel::Clear, Attack::FlipLast { frame: 0 });
     assert!(result.is_ok(), "an accident is read again: {result:?}");
 }

@@ -9,12 +9,14 @@ use std::thread;
 use std::time::Duration;
 
 use carrack_engine::{
-    Abort, JournalSettings, Observer, Role, Settings, Transfer, TransferIdentity, copy_local, copy_with_peer,
+    AbortHandle, EndSettings, JournalSettings, SessionRole, TransferIdentity, TransferObserver,
+    TransferRequest, copy_local, copy_with_peer,
 };
-use carrack_journal::{Batch, Journal, SessionInfo};
+use carrack_journal::{Journal, RecordBatch, SessionInfo};
 use carrack_model::limits::STALL_MS_MIN;
 use carrack_model::{
-    Checksum, Durability, Event, Notice, RelPath, RunToken, Scheduling, Summary, TransferId, TransferSpec,
+    Durability, ObjectChecksum, RelPath, RunToken, SchedulingOptions, TransferEvent, TransferId,
+    TransferNotice, TransferSpec, TransferSummary,
 };
 
 use crate::common::{
@@ -50,10 +52,10 @@ impl Place {
         self.dir.path().join("there/new")
     }
 
-    fn transfer(&self, run: u8) -> Transfer {
+    fn transfer(&self, run: u8) -> TransferRequest {
         fs::create_dir_all(self.dir.path().join("there")).unwrap();
         let transfer = transfer(&[&self.source()], &self.destination());
-        Transfer {
+        TransferRequest {
             identity: Some(TransferIdentity {
                 id: TransferId([7; 16]),
                 run: RunToken([run; 16]),
@@ -61,7 +63,7 @@ impl Place {
                 destination: b"there/new".to_vec(),
                 is_shared: false,
             }),
-            settings: Settings {
+            settings: EndSettings {
                 pool_bytes: 4 << 20,
                 journal: JournalSettings {
                     group_bytes: 1 << 20,
@@ -76,22 +78,22 @@ impl Place {
     }
 
     /// Runs until about `bytes` bytes are copied.
-    fn run_until(&self, way: Way, transfer: &Transfer, bytes: u64) -> Summary {
-        let slow = Transfer {
-            settings: Settings {
-                scheduling: Scheduling { rate: 10_000_000, ..Scheduling::default() },
+    fn run_until(&self, way: Way, transfer: &TransferRequest, bytes: u64) -> TransferSummary {
+        let slow = TransferRequest {
+            settings: EndSettings {
+                scheduling: SchedulingOptions { rate: 10_000_000, ..SchedulingOptions::default() },
                 ..transfer.settings.clone()
             },
             ..transfer.clone()
         };
-        let abort = Abort::new().unwrap();
+        let abort = AbortHandle::new().unwrap();
         let watch = Watch { abort: &abort, bytes };
         let outcome = match way {
             Way::Local => copy_local(&slow, &watch, &abort),
             Way::Push | Way::Pull => {
-                let role = if way == Way::Push { Role::Source } else { Role::Sink };
+                let role = if way == Way::Push { SessionRole::Source } else { SessionRole::Sink };
                 let (here, there) = channel();
-                let serving = thread::spawn(move || serve_any(there, &Abort::new().unwrap()));
+                let serving = thread::spawn(move || serve_any(there, &AbortHandle::new().unwrap()));
                 let outcome = copy_with_peer(&slow, role, peer(here), &watch, &abort);
                 let _ = serving.join().unwrap();
                 outcome
@@ -132,13 +134,13 @@ impl Place {
 
 /// Ends the transfer after `bytes` bytes.
 struct Watch<'a> {
-    abort: &'a Abort,
+    abort: &'a AbortHandle,
     bytes: u64,
 }
 
-impl Observer for Watch<'_> {
-    fn event(&self, event: &Event) {
-        if let Event::Progress(progress) = event
+impl TransferObserver for Watch<'_> {
+    fn event(&self, event: &TransferEvent) {
+        if let TransferEvent::Progress(progress) = event
             && progress.bytes_done >= self.bytes
         {
             self.abort.interrupt();
@@ -156,7 +158,7 @@ fn total_bytes(place: &Place) -> u64 {
 #[test]
 fn only_what_is_missing_travels() {
     for way in WAYS {
-        for checksum in [Checksum::Xxh3, Checksum::Blake3] {
+        for checksum in [ObjectChecksum::Xxh3, ObjectChecksum::Blake3] {
             let place = Place::new();
             let mut transfer = place.transfer(1);
             transfer.spec.checksum = checksum;
@@ -245,11 +247,11 @@ fn it_can_be_interrupted_again_and_again() {
 fn another_run_waits_while_one_is_at_it_and_goes_on_or_is_refused() {
     let place = Place::new();
     let transfer = place.transfer(1);
-    let (abort, recorder) = (Abort::new().unwrap(), Recorder::default());
+    let (abort, recorder) = (AbortHandle::new().unwrap(), Recorder::default());
     thread::scope(|scope| {
-        let slow = Transfer {
-            settings: Settings {
-                scheduling: Scheduling { rate: 4_000_000, ..Scheduling::default() },
+        let slow = TransferRequest {
+            settings: EndSettings {
+                scheduling: SchedulingOptions { rate: 4_000_000, ..SchedulingOptions::default() },
                 ..transfer.settings.clone()
             },
             ..transfer.clone()
@@ -271,10 +273,11 @@ fn another_run_waits_while_one_is_at_it_and_goes_on_or_is_refused() {
         }
         // The first run ends as soon as the second reports that it waits.
         let second = place.transfer(2);
-        let (waits, own) = (EndsAnother { told: Recorder::default(), other: abort }, Abort::new().unwrap());
+        let (waits, own) =
+            (EndsAnother { told: Recorder::default(), other: abort }, AbortHandle::new().unwrap());
         let (here, there) = channel();
-        let serving = thread::spawn(move || serve_any(there, &Abort::new().unwrap()));
-        let outcome = copy_with_peer(&second, Role::Source, peer(here), &waits, &own);
+        let serving = thread::spawn(move || serve_any(there, &AbortHandle::new().unwrap()));
+        let outcome = copy_with_peer(&second, SessionRole::Source, peer(here), &waits, &own);
         let _ = serving.join().unwrap();
         assert!(outcome.result.is_ok(), "{:?} {:?}", outcome.result, waits.told.failures());
         assert!(first.join().unwrap().result.unwrap_err().is_interrupted());
@@ -285,13 +288,13 @@ fn another_run_waits_while_one_is_at_it_and_goes_on_or_is_refused() {
 /// Interrupts another transfer when its own reports that it waits.
 struct EndsAnother<'a> {
     told: Recorder,
-    other: &'a Abort,
+    other: &'a AbortHandle,
 }
 
-impl Observer for EndsAnother<'_> {
-    fn event(&self, event: &Event) {
+impl TransferObserver for EndsAnother<'_> {
+    fn event(&self, event: &TransferEvent) {
         self.told.event(event);
-        if let Event::Notice(Notice::Text(text)) = event
+        if let TransferEvent::Notice(TransferNotice::Text(text)) = event
             && text.starts_with("waiting for the earlier session")
         {
             self.other.interrupt();
@@ -300,8 +303,8 @@ impl Observer for EndsAnother<'_> {
 }
 
 fn warnings(recorder: &Recorder) -> Vec<String> {
-    let warning = |event: &Event| match event {
-        Event::Notice(Notice::Warning(text)) => Some(text.clone()),
+    let warning = |event: &TransferEvent| match event {
+        TransferEvent::Notice(TransferNotice::Warning(text)) => Some(text.clone()),
         _ => None,
     };
     recorder.events().iter().filter_map(warning).collect()
@@ -399,7 +402,7 @@ fn directories_that_a_killed_session_left_open_get_their_modes_back() {
     let journals = fs::File::open(place.destination().parent().unwrap()).unwrap();
     let session = SessionInfo::of_this_process(RunToken([1; 16]), false).unwrap();
     let (journal, _) = Journal::open(journals.as_fd(), TransferId([7; 16]), &session).unwrap();
-    let mut batch = Batch::new();
+    let mut batch = RecordBatch::new();
     batch.mode(&RelPath::new(b"other").unwrap(), 0o555);
     journal.append(&batch, true).unwrap();
     drop(journal);

@@ -7,8 +7,11 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_engine::{Abort, Advance, Outcome, Peer, Role, SessionError, Transfer, copy_with_peer, persist};
-use carrack_model::{Event, Notice, Protection};
+use carrack_engine::{
+    AbortHandle, PeerChannel, SessionAdvance, SessionError, SessionRole, TransferOutcome, TransferRequest,
+    copy_with_peer, persist,
+};
+use carrack_model::{ProtectionLevel, TransferEvent, TransferNotice};
 
 use crate::common::tap::{Attack, serve_tapped};
 use crate::common::*;
@@ -36,32 +39,32 @@ impl World {
     }
 
     /// Returns the transfer of the source's contents.
-    fn transfer(&self) -> Transfer {
+    fn transfer(&self) -> TransferRequest {
         let mut transfer = transfer(&[&self.path("src/")], &self.path("dst/"));
         transfer.settings.stall = STALL;
         transfer
     }
 
-    fn assert_copied(&self, outcome: &Outcome) {
+    fn assert_copied(&self, outcome: &TransferOutcome) {
         assert!(outcome.result.is_ok(), "{:?}", outcome.result);
         assert_same(&self.path("src"), &self.path("dst"));
         assert_clean(&self.path("dst"));
     }
 }
 
-fn role(way: Way) -> Role {
-    if way == Way::Push { Role::Source } else { Role::Sink }
+fn role(way: Way) -> SessionRole {
+    if way == Way::Push { SessionRole::Source } else { SessionRole::Sink }
 }
 
 /// Returns a far end behind a control channel that carries `bytes` bytes in each direction, and then closes
 /// or, with `stalls`, forwards nothing more.
-fn breaking(bytes: Option<usize>, stalls: bool) -> Peer {
+fn breaking(bytes: Option<usize>, stalls: bool) -> PeerChannel {
     let (caller, caller_side) = channel();
     let (served, served_side) = channel();
     for (from, to) in [(caller_side.0, served_side.1), (served_side.0, caller_side.1)] {
         thread::spawn(move || pass(from, to, bytes.unwrap_or(usize::MAX), stalls));
     }
-    thread::spawn(move || serve_any(served, &Abort::new().unwrap()));
+    thread::spawn(move || serve_any(served, &AbortHandle::new().unwrap()));
     peer(caller)
 }
 
@@ -84,11 +87,11 @@ fn pass(from: OwnedFd, to: OwnedFd, bytes: usize, stalls: bool) {
 /// Runs a transfer with one far end for each session; returns the number of sessions as well.
 fn run(
     way: Way,
-    transfer: &Transfer,
+    transfer: &TransferRequest,
     retries: u32,
-    mut far_end: impl FnMut(usize) -> Peer,
-) -> (Outcome, usize, Recorder) {
-    let (recorder, abort, mut count) = (Recorder::default(), Abort::new().unwrap(), 0);
+    mut far_end: impl FnMut(usize) -> PeerChannel,
+) -> (TransferOutcome, usize, Recorder) {
+    let (recorder, abort, mut count) = (Recorder::default(), AbortHandle::new().unwrap(), 0);
     let outcome = persist(retries, &recorder, &abort, &mut |_| {
         let peer = far_end(count);
         count += 1;
@@ -98,8 +101,8 @@ fn run(
 }
 
 fn warnings(recorder: &Recorder) -> Vec<String> {
-    let text = |event: &Event| match event {
-        Event::Notice(Notice::Warning(text)) => Some(text.clone()),
+    let text = |event: &TransferEvent| match event {
+        TransferEvent::Notice(TransferNotice::Warning(text)) => Some(text.clone()),
         _ => None,
     };
     recorder.events().iter().filter_map(text).collect()
@@ -168,7 +171,7 @@ fn gives_up_after_tries_that_moved_nothing() {
         let world = World::new();
         let (outcome, count, recorder) = run(Way::Push, &world.transfer(), 2, |_| breaking(Some(40), false));
         assert!(outcome.result.as_ref().is_err_and(SessionError::may_pass), "{:?}", outcome.result);
-        assert_eq!((count, warnings(&recorder).len(), outcome.advance), (3, 2, Advance::None));
+        assert_eq!((count, warnings(&recorder).len(), outcome.advance), (3, 2, SessionAdvance::None));
         let (outcome, count, _) = run(Way::Push, &world.transfer(), 0, |_| breaking(Some(40), false));
         assert!(outcome.result.is_err());
         assert_eq!(count, 1);
@@ -179,22 +182,22 @@ fn gives_up_after_tries_that_moved_nothing() {
 fn what_would_be_the_same_again_is_not_tried_again() {
     within(LIMIT_S, || {
         let world = World::new();
-        let nowhere = Transfer { destination: world.path("no/such/place"), ..world.transfer() };
+        let nowhere = TransferRequest { destination: world.path("no/such/place"), ..world.transfer() };
         for (way, transfer) in [(Way::Push, &nowhere), (Way::Pull, &nowhere)] {
             let (outcome, count, _) = run(way, transfer, 8, |_| breaking(None, false));
             assert!(matches!(outcome.result, Err(SessionError::Refused { .. })), "{:?}", outcome.result);
             assert_eq!(count, 1);
         }
         let mut weaker = world.transfer();
-        weaker.spec.protection = Protection::Safe;
+        weaker.spec.protection = ProtectionLevel::Safe;
         let strict = |_| {
             let (here, (input, output)) = channel();
             thread::spawn(move || {
-                let house = carrack_engine::OwnHouse::over_ssh(Protection::Private);
+                let access_policy = carrack_engine::OwnerAccessPolicy::over_ssh(ProtectionLevel::Private);
                 carrack_engine::serve(
-                    carrack_engine::Channel::Pipes { input, output },
-                    &house,
-                    &Abort::new().unwrap(),
+                    carrack_engine::ControlChannel::Pipes { input, output },
+                    &access_policy,
+                    &AbortHandle::new().unwrap(),
                 )
             });
             peer(here)
@@ -206,9 +209,10 @@ fn what_would_be_the_same_again_is_not_tried_again() {
 }
 
 /// Returns the error of one session with this far end, and its duration.
-fn timed(way: Way, transfer: &Transfer, peer: Peer) -> (SessionError, Duration) {
+fn timed(way: Way, transfer: &TransferRequest, peer: PeerChannel) -> (SessionError, Duration) {
     let began = Instant::now();
-    let outcome = copy_with_peer(transfer, role(way), peer, &Recorder::default(), &Abort::new().unwrap());
+    let outcome =
+        copy_with_peer(transfer, role(way), peer, &Recorder::default(), &AbortHandle::new().unwrap());
     (outcome.result.unwrap_err(), began.elapsed())
 }
 
@@ -259,7 +263,7 @@ fn slow_storage_is_waited_for() {
             let world = World::new();
             let transfer = world.transfer();
             let peer = serve_tapped(way, &transfer, Attack::StallBusy { frame: 1 }).0;
-            let abort = Abort::new().unwrap();
+            let abort = AbortHandle::new().unwrap();
             let ending = abort.clone();
             let waiting = thread::spawn(move || {
                 assert!(!ending.wait(4 * STALL), "nobody else ends it");
@@ -280,7 +284,7 @@ fn an_end_that_has_to_go_says_that_one_may_come_again() {
         let mut transfer = world.transfer();
         transfer.settings.scheduling.rate = 4_000_000;
         let (here, there) = channel();
-        let abort = Abort::new().unwrap();
+        let abort = AbortHandle::new().unwrap();
         let going = abort.clone();
         let serving = thread::spawn(move || serve_any(there, &abort));
         let leaving = thread::spawn(move || {

@@ -3,7 +3,9 @@
 use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use carrack_model::{Event, PolicyChoice, Scheduling, Side, SinkIo, SourceIo, TargetReport};
+use carrack_model::{
+    FailureSide, PolicyChoice, SchedulingOptions, SinkIo, SourceIo, TargetReport, TransferEvent,
+};
 use carrack_plan::RateSteps;
 
 use crate::common::*;
@@ -30,7 +32,8 @@ fn every_policy_and_way_of_writing_copies_the_same() {
             transfer.settings.sink_io = sink_io;
             transfer.settings.source_io = SourceIo::Direct;
             // With these settings both ends take objects one by one from their target queues.
-            transfer.settings.scheduling = Scheduling { policy, in_flight_max: 2, ..Scheduling::default() };
+            transfer.settings.scheduling =
+                SchedulingOptions { policy, in_flight_max: 2, ..SchedulingOptions::default() };
             copy_well(way, &transfer);
             assert_same(&source, &destination);
             assert_clean(&destination);
@@ -62,8 +65,8 @@ fn a_rate_is_kept() {
     for i in 0..40 {
         write(&source.join(format!("small{i}")), &noise(100_000, i));
     }
-    let of_all = Scheduling { rate: 8 << 20, ..Scheduling::default() };
-    let of_each = Scheduling { target_rate: 8 << 20, ..Scheduling::default() };
+    let of_all = SchedulingOptions { rate: 8 << 20, ..SchedulingOptions::default() };
+    let of_each = SchedulingOptions { target_rate: 8 << 20, ..SchedulingOptions::default() };
     for (number, (scheduling, lanes)) in
         [(of_all, 1), (of_each, 1), (of_all, 2), (of_each, 2)].into_iter().enumerate()
     {
@@ -116,9 +119,9 @@ fn the_targets_of_both_ends_are_told() {
         transfer.settings.scheduling.in_flight_max = 3;
         let (outcome, recorder) = copy(way, &transfer);
         assert!(outcome.result.is_ok());
-        for side in [Side::Source, Side::Sink] {
+        for side in [FailureSide::Source, FailureSide::Sink] {
             let told = recorder.events().into_iter().rev().find_map(|event| match event {
-                Event::Targets { side: told, targets } if told == side => Some(targets),
+                TransferEvent::Targets { side: told, targets } if told == side => Some(targets),
                 _ => None,
             });
             let targets: Vec<TargetReport> = told.unwrap_or_default();

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use carrack_engine::{GrantExchange, Sharing, Transfer};
-use carrack_model::{Event, Notice};
-use carrack_plan::grants::{Answer, Batch, GrantServer, GrantSettings};
+use carrack_engine::{GrantExchange, GrantExchangeHandle, TransferRequest};
+use carrack_model::{TransferEvent, TransferNotice};
+use carrack_plan::grants::{GrantBatch, GrantReply, GrantServer, GrantSettings};
 
 use crate::common::*;
 
@@ -18,7 +18,7 @@ use crate::common::*;
 struct Server {
     began: Instant,
     grants: Mutex<GrantServer>,
-    seen: Mutex<Vec<Batch>>,
+    seen: Mutex<Vec<GrantBatch>>,
     /// All grants by number, with their clients.
     granted: Mutex<BTreeSet<(u64, String)>>,
     is_away: AtomicBool,
@@ -46,7 +46,7 @@ impl Server {
 }
 
 impl GrantExchange for Server {
-    fn exchange(&self, batch: &Batch) -> io::Result<Answer> {
+    fn exchange(&self, batch: &GrantBatch) -> io::Result<GrantReply> {
         self.seen.lock().unwrap().push(batch.clone());
         if self.is_away.load(SeqCst) {
             return Err(io::ErrorKind::ConnectionRefused.into());
@@ -63,9 +63,9 @@ fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").unwrap()
 }
 
-fn sharing(source: &Path, destination: &Path, server: &Arc<Server>) -> Transfer {
+fn sharing(source: &Path, destination: &Path, server: &Arc<Server>) -> TransferRequest {
     let mut transfer = transfer(&[source], destination);
-    transfer.settings.sharing = Some(Sharing(server.clone()));
+    transfer.settings.sharing = Some(GrantExchangeHandle(server.clone()));
     transfer.settings.class = "night".into();
     transfer
 }
@@ -183,7 +183,7 @@ fn without_a_server_it_goes_on_and_says_so() {
     assert!(outcome.result.is_ok(), "{:?}", outcome.result);
     assert_same(&source, &destination);
     let said = recorder.events().iter().any(|event| {
-        matches!(event, Event::Notice(Notice::Warning(text)) if text.contains("going on without its grants"))
+        matches!(event, TransferEvent::Notice(TransferNotice::Warning(text)) if text.contains("going on without its grants"))
     });
     assert!(said, "{:?}", recorder.events());
 }

@@ -4,9 +4,12 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use carrack_engine::{Outcome, Role, SessionError, Transfer};
-use carrack_model::{Checksum, DeviceNumber, Event, Kept, Notice, RelPath, Special, TransferSpec};
-use carrack_wire::message::{Control, Finish, Place, SinkState, Welcome};
+use carrack_engine::{SessionError, SessionRole, TransferOutcome, TransferRequest};
+use carrack_model::{
+    DeviceNumber, KeptMetadata, ObjectChecksum, RelPath, SpecialFile, TransferEvent, TransferNotice,
+    TransferSpec,
+};
+use carrack_wire::message::{ControlMessage, FinishMessage, PlaceMessage, SinkState, WelcomeMessage};
 use carrack_wire::{TableReader, TableRecord, TableWriter};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
@@ -15,19 +18,19 @@ use crate::common::*;
 
 const LIMIT_S: u64 = 30;
 
-const NULL: Special = Special::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
+const NULL: SpecialFile = SpecialFile::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
 
 fn spec() -> TransferSpec {
     TransferSpec {
         recursive: true,
-        checksum: Checksum::None,
+        checksum: ObjectChecksum::None,
         slot_bytes: 128 << 10,
         streams: 1,
         ..TransferSpec::default()
     }
 }
 
-fn special_table(name: &str, special: &Special) -> Vec<u8> {
+fn special_table(name: &str, special: &SpecialFile) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = TableWriter::new(&mut table);
     writer.section(&RelPath::root(), None);
@@ -36,25 +39,25 @@ fn special_table(name: &str, special: &Special) -> Vec<u8> {
 }
 
 /// Returns a transfer that keeps these attributes.
-fn keeping(kept: Kept, sources: &[&Path], destination: &Path) -> Transfer {
+fn keeping(kept: KeptMetadata, sources: &[&Path], destination: &Path) -> TransferRequest {
     let mut transfer = transfer(sources, destination);
     transfer.spec = spec();
     transfer.settings.fidelity.kept = kept;
     transfer
 }
 
-fn is_violation(outcome: &Outcome) -> bool {
+fn is_violation(outcome: &TransferOutcome) -> bool {
     outcome.result.as_ref().is_err_and(SessionError::is_protocol_violation)
 }
 
-fn finish() -> Control {
-    Control::Finish(Finish { counters: None, objects_sent: 0, closes: false })
+fn finish() -> ControlMessage {
+    ControlMessage::Finish(FinishMessage { counters: None, objects_sent: 0, closes: false })
 }
 
 fn warnings(recorder: &Recorder) -> Vec<String> {
     let warning = |event| match event {
-        Event::Notice(Notice::Warning(text)) => Some(text),
-        Event::Notice(Notice::Loss(loss)) => Some(loss.to_string()),
+        TransferEvent::Notice(TransferNotice::Warning(text)) => Some(text),
+        TransferEvent::Notice(TransferNotice::Loss(loss)) => Some(loss.to_string()),
         _ => None,
     };
     recorder.events().into_iter().filter_map(warning).collect()
@@ -62,7 +65,7 @@ fn warnings(recorder: &Recorder) -> Vec<String> {
 
 #[test]
 fn what_nobody_asked_for_is_refused() {
-    for special in [Special::Fifo, Special::Socket, NULL] {
+    for special in [SpecialFile::Fifo, SpecialFile::Socket, NULL] {
         for victim in VICTIMS {
             within(LIMIT_S, move || {
                 let dir = tempfile::tempdir().unwrap();
@@ -79,16 +82,20 @@ fn what_nobody_asked_for_is_refused() {
 
 #[test]
 fn who_asked_for_pipes_gets_no_devices() {
-    for special in [Special::Fifo, NULL] {
+    for special in [SpecialFile::Fifo, NULL] {
         within(LIMIT_S, move || {
             let dir = tempfile::tempdir().unwrap();
-            let kept = Kept { specials: true, ..Kept::default() };
+            let kept = KeptMetadata { specials: true, ..KeptMetadata::default() };
             let transfer = keeping(kept, &[Path::new("/nothing/")], dir.path());
-            let mut session = Session::begin(Victim::Caller, transfer, Role::Sink);
+            let mut session = Session::begin(Victim::Caller, transfer, SessionRole::Sink);
             session.peer.preambles();
-            let Control::Hello(_) = session.peer.message() else { panic!("no hello") };
-            let place = Some(Place { root: 0, ..Place::default() });
-            session.peer.say(Control::Welcome(Welcome { place, lanes: 1, ..Welcome::default() }));
+            let ControlMessage::Hello(_) = session.peer.message() else { panic!("no hello") };
+            let place = Some(PlaceMessage { root: 0, ..PlaceMessage::default() });
+            session.peer.say(ControlMessage::Welcome(WelcomeMessage {
+                place,
+                lanes: 1,
+                ..WelcomeMessage::default()
+            }));
             session.peer.dial_failed_back(&spec());
             session.peer.frame(&bundle(1, b"", &special_table("s", &special)));
             match special.is_device() {
@@ -97,7 +104,9 @@ fn who_asked_for_pipes_gets_no_devices() {
                     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
                 }
                 false => {
-                    let Control::ObjectsDone(done) = session.peer.message() else { panic!("no answer") };
+                    let ControlMessage::ObjectsDone(done) = session.peer.message() else {
+                        panic!("no answer")
+                    };
                     assert_eq!(done.written, [1]);
                     drop(session.hang_up());
                     let found = fs::symlink_metadata(dir.path().join("s")).unwrap();
@@ -114,7 +123,7 @@ fn none_is_a_large_file() {
         within(LIMIT_S, move || {
             let dir = tempfile::tempdir().unwrap();
             let mut session = Session::with_sink(victim, &spec(), dir.path(), 0);
-            session.peer.say(open(1, special_table("s", &Special::Fifo)));
+            session.peer.say(open(1, special_table("s", &SpecialFile::Fifo)));
             session.peer.say(finish());
             assert!(is_violation(&session.end().0), "{victim:?}");
         });
@@ -129,14 +138,18 @@ fn an_older_sink_is_sent_none_and_its_user_is_told() {
         fs::write(dir.path().join("f"), "content").unwrap();
         mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
         let source = dir.path().join("");
-        let transfer = keeping(Kept::ALL, &[&source], Path::new("/nowhere"));
-        let mut session = Session::begin(Victim::Caller, transfer, Role::Source);
+        let transfer = keeping(KeptMetadata::ALL, &[&source], Path::new("/nowhere"));
+        let mut session = Session::begin(Victim::Caller, transfer, SessionRole::Source);
         let peer = &mut session.peer;
         peer.preambles();
-        let Control::Hello(_) = peer.message() else { panic!("no hello") };
+        let ControlMessage::Hello(_) = peer.message() else { panic!("no hello") };
         let sink = SinkState { kept: 0b1_1111, ..Scripted::sink_state(2) };
-        peer.say(Control::Welcome(Welcome { sink: Some(sink), lanes: 1, ..Welcome::default() }));
-        let Control::Place(_) = peer.message() else { panic!("no place") };
+        peer.say(ControlMessage::Welcome(WelcomeMessage {
+            sink: Some(sink),
+            lanes: 1,
+            ..WelcomeMessage::default()
+        }));
+        let ControlMessage::Place(_) = peer.message() else { panic!("no place") };
         peer.dial_failed_back(&spec());
         let (_, body) = peer.object();
         let table_start = b"content".len();
@@ -165,7 +178,7 @@ fn a_sink_that_gives_no_rights_makes_pipes_and_no_devices() {
     if node("null", FileType::CharacterDevice, makedev(1, 3)).is_err() {
         return println!("skipped: only root can make a device");
     }
-    let mut transfer = keeping(Kept::ALL, &[&tree], &to);
+    let mut transfer = keeping(KeptMetadata::ALL, &[&tree], &to);
     transfer.settings.special_modes = false;
     let (outcome, recorder) = copy(Way::Local, &transfer);
     outcome.result.unwrap();

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::thread;
 
 use carrack_engine::{
-    Abort, Channel, FarEnds, Outcome, OwnHouse, Role, SessionError, Transfer, copy_between, serve,
+    AbortHandle, ControlChannel, FarEnds, OwnerAccessPolicy, SessionError, SessionRole, TransferOutcome,
+    TransferRequest, copy_between, serve,
 };
-use carrack_model::{Checksum, DialFrom, Event, Protection};
-use carrack_wire::message::{Control, Place, SinkState, Welcome};
+use carrack_model::{DialFrom, ObjectChecksum, ProtectionLevel, TransferEvent};
+use carrack_wire::message::{ControlMessage, PlaceMessage, SinkState, WelcomeMessage};
 
 use crate::common::scripted::{Heard, Scripted, bundle, reason, table};
 use crate::common::*;
@@ -16,22 +17,23 @@ use crate::common::*;
 const LIMIT_S: u64 = 60;
 
 /// Runs a transfer between two real ends, with this process as their controller.
-fn between(transfer: &Transfer, relays: bool) -> (Outcome, Recorder) {
+fn between(transfer: &TransferRequest, relays: bool) -> (TransferOutcome, Recorder) {
     let end = || {
         let (here, there) = channel();
-        (peer(here), thread::spawn(move || serve_any(there, &Abort::new().unwrap())))
+        (peer(here), thread::spawn(move || serve_any(there, &AbortHandle::new().unwrap())))
     };
     let ((source, reading), (sink, writing)) = (end(), end());
     let recorder = Recorder::default();
-    let outcome = copy_between(transfer, FarEnds { source, sink, relays }, &recorder, &Abort::new().unwrap());
+    let outcome =
+        copy_between(transfer, FarEnds { source, sink, relays }, &recorder, &AbortHandle::new().unwrap());
     let served = [reading.join().unwrap(), writing.join().unwrap()];
     assert_eq!(outcome.result.is_ok(), served.iter().all(|end| end.result.is_ok()), "{outcome:?} {served:?}");
     (outcome, recorder)
 }
 
-fn connected(recorder: &Recorder) -> (&'static str, Option<Protection>) {
+fn connected(recorder: &Recorder) -> (&'static str, Option<ProtectionLevel>) {
     let found = recorder.events().into_iter().find_map(|event| match event {
-        Event::Connected { transport, protection, .. } => Some((transport, protection)),
+        TransferEvent::Connected { transport, protection, .. } => Some((transport, protection)),
         _ => None,
     });
     found.expect("a word about the connection")
@@ -57,17 +59,20 @@ fn the_data_goes_directly_whoever_dials_or_through_here() {
             let destination = dir.path().join(format!("dst{number}"));
             let mut transfer = transfer(&[&source], &destination);
             (transfer.spec.dial_from, transfer.settings.lanes) = (dial_from, lanes);
-            transfer.spec.checksum = Checksum::Blake3;
+            transfer.spec.checksum = ObjectChecksum::Blake3;
             transfer.spec.report_digests = true;
             let (outcome, recorder) = between(&transfer, relays);
             assert!(outcome.result.is_ok(), "{number}: {:?}", outcome.result);
             assert_same(&source, &destination);
             assert_eq!(recorder.failures(), Vec::<String>::new());
             let way = if relays { "relay" } else { "direct" };
-            assert_eq!(connected(&recorder), (way, Some(Protection::Private)));
+            assert_eq!(connected(&recorder), (way, Some(ProtectionLevel::Private)));
             // The counters and the reports of both ends arrive at the controller.
-            let digests =
-                recorder.events().iter().filter(|event| matches!(event, Event::FileDigest { .. })).count();
+            let digests = recorder
+                .events()
+                .iter()
+                .filter(|event| matches!(event, TransferEvent::FileDigest { .. }))
+                .count();
             assert_eq!(digests as u64, outcome.summary.files_done);
             assert!(outcome.summary.files_done > 300 && outcome.summary.bytes_done > 5_000_000);
         }
@@ -102,7 +107,9 @@ fn a_dry_run_lists_and_touches_nothing() {
         transfer.spec.dry_run = true;
         let (outcome, recorder) = between(&transfer, false);
         assert!(outcome.result.is_ok(), "{:?}", outcome.result);
-        assert!(recorder.events().iter().any(|event| matches!(event, Event::WouldCopy { size: 3, .. })));
+        assert!(
+            recorder.events().iter().any(|event| matches!(event, TransferEvent::WouldCopy { size: 3, .. }))
+        );
         assert!(!dir.path().join("dst").exists());
     });
 }
@@ -114,22 +121,26 @@ fn either_end_may_refuse() {
         let dir = tempfile::tempdir().unwrap();
         write(&dir.path().join("src/f"), b"abc");
         let mut transfer = transfer(&[&dir.path().join("src")], &dir.path().join("dst"));
-        transfer.spec.protection = Protection::Clear;
+        transfer.spec.protection = ProtectionLevel::Clear;
         for strict in [0, 1] {
             let end = |number| {
                 let (here, (input, output)) = channel();
-                let least = if number == strict { Protection::Private } else { Protection::Clear };
+                let least = if number == strict { ProtectionLevel::Private } else { ProtectionLevel::Clear };
                 let serving = thread::spawn(move || {
-                    let house = OwnHouse::over_ssh(least);
-                    serve(Channel::Pipes { input, output }, &house, &Abort::new().unwrap())
+                    let access_policy = OwnerAccessPolicy::over_ssh(least);
+                    serve(
+                        ControlChannel::Pipes { input, output },
+                        &access_policy,
+                        &AbortHandle::new().unwrap(),
+                    )
                 });
                 (peer(here), serving)
             };
             let ((source, reading), (sink, writing)) = (end(0), end(1));
             let ends = FarEnds { source, sink, relays: false };
-            let outcome = copy_between(&transfer, ends, &Recorder::default(), &Abort::new().unwrap());
+            let outcome = copy_between(&transfer, ends, &Recorder::default(), &AbortHandle::new().unwrap());
             let Err(error @ SessionError::At { role, .. }) = outcome.result else { panic!("{outcome:?}") };
-            assert_eq!(role == Role::Sink, strict == 1);
+            assert_eq!(role == SessionRole::Sink, strict == 1);
             let message = error.to_string();
             assert!(message.contains("clear") && message.contains("private"), "{message}");
             assert!(reading.join().unwrap().result.is_err() && writing.join().unwrap().result.is_err());
@@ -159,27 +170,35 @@ fn ends_that_can_not_reach_each_other_are_told_so_with_a_way_out() {
 }
 
 fn welcome_at(sink: &mut Scripted, port: u16) {
-    let listening = carrack_wire::message::Listening {
+    let listening = carrack_wire::message::ListenAddresses {
         port: port.into(),
         addresses: vec!["127.0.0.1".into()],
         nonce: vec![1; 32],
     };
     let state = SinkState { destination: 1, credits: 4, ..SinkState::default() };
-    let welcome = Welcome { sink: Some(state), listening: Some(listening), lanes: 1, ..Welcome::default() };
-    sink.say(Control::Welcome(welcome));
+    let welcome = WelcomeMessage {
+        sink: Some(state),
+        listening: Some(listening),
+        lanes: 1,
+        ..WelcomeMessage::default()
+    };
+    sink.say(ControlMessage::Welcome(welcome));
 }
 
 /// Returns the transfer's outcome, and the messages that the sink received.
-fn with_scripted_sink(transfer: Transfer, script: impl FnOnce(&mut Scripted)) -> (Outcome, Vec<Control>) {
+fn with_scripted_sink(
+    transfer: TransferRequest,
+    script: impl FnOnce(&mut Scripted),
+) -> (TransferOutcome, Vec<ControlMessage>) {
     let ((near_source, far_source), (near_sink, far_sink)) = (channel(), channel());
-    let reading = thread::spawn(move || serve_any(far_source, &Abort::new().unwrap()));
+    let reading = thread::spawn(move || serve_any(far_source, &AbortHandle::new().unwrap()));
     let calling = thread::spawn(move || {
         let ends = FarEnds { source: peer(near_source), sink: peer(near_sink), relays: false };
-        copy_between(&transfer, ends, &Recorder::default(), &Abort::new().unwrap())
+        copy_between(&transfer, ends, &Recorder::default(), &AbortHandle::new().unwrap())
     });
     let mut sink = Scripted::new(far_sink);
     sink.preambles();
-    let Control::Hello(hello) = sink.message() else { panic!("no hello") };
+    let ControlMessage::Hello(hello) = sink.message() else { panic!("no hello") };
     assert!(hello.third_party && hello.session_key.len() == 32);
     script(&mut sink);
     let said = sink.rest();
@@ -197,19 +216,19 @@ fn a_source_may_write_only_what_was_asked_of_it() {
         let destination = dir.path().join("dst");
         fs::create_dir(&destination).unwrap();
         let mut transfer = transfer(&[Path::new("/data/run7")], &destination);
-        transfer.spec.checksum = Checksum::None;
+        transfer.spec.checksum = ObjectChecksum::None;
         let ((near_source, far_source), (near_sink, far_sink)) = (channel(), channel());
-        let writing = thread::spawn(move || serve_any(far_sink, &Abort::new().unwrap()));
+        let writing = thread::spawn(move || serve_any(far_sink, &AbortHandle::new().unwrap()));
         let calling = thread::spawn(move || {
             let ends = FarEnds { source: peer(near_source), sink: peer(near_sink), relays: true };
-            copy_between(&transfer, ends, &Recorder::default(), &Abort::new().unwrap())
+            copy_between(&transfer, ends, &Recorder::default(), &AbortHandle::new().unwrap())
         });
         let mut source = Scripted::new(far_source);
         source.preambles();
-        let Control::Hello(_) = source.message() else { panic!("no hello") };
-        let place = Some(Place { root: 0, ..Place::default() });
-        source.say(Control::Welcome(Welcome { place, lanes: 1, ..Welcome::default() }));
-        let Control::DialFailed(_) = source.message() else { panic!("it does not relay") };
+        let ControlMessage::Hello(_) = source.message() else { panic!("no hello") };
+        let place = Some(PlaceMessage { root: 0, ..PlaceMessage::default() });
+        source.say(ControlMessage::Welcome(WelcomeMessage { place, lanes: 1, ..WelcomeMessage::default() }));
+        let ControlMessage::DialFailed(_) = source.message() else { panic!("it does not relay") };
         source.frame(&bundle(1, b"evil", &table("", &[(b".bashrc", 4)])));
         while !matches!(source.hear(), Heard::Closed) {}
         assert!(
@@ -229,10 +248,10 @@ fn an_interruption_ends_all_three() {
         transfer.settings.scheduling.rate = 1 << 20;
         let end = || {
             let (here, there) = channel();
-            (peer(here), thread::spawn(move || serve_any(there, &Abort::new().unwrap())))
+            (peer(here), thread::spawn(move || serve_any(there, &AbortHandle::new().unwrap())))
         };
         let ((source, reading), (sink, writing)) = (end(), end());
-        let abort = Abort::new().unwrap();
+        let abort = AbortHandle::new().unwrap();
         let stopping = abort.clone();
         thread::spawn(move || {
             thread::sleep(std::time::Duration::from_millis(700));

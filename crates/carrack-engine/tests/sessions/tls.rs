@@ -10,14 +10,14 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{
-    Abort, Browsing, Channel, Found, House, Operation, Outcome, Peer, Role, SessionError, TlsError, browse,
-    copy_with_peer, serve,
+    AbortHandle, AccessPolicy, BrowseCall, BrowseItem, BrowseOperation, ControlChannel, PeerChannel,
+    SessionError, SessionRole, TlsHandshakeError, TransferOutcome, browse, copy_with_peer, serve,
 };
-use carrack_model::{Event, Protection};
+use carrack_model::{ProtectionLevel, TransferEvent};
 use carrack_transport::TlsChannel;
 use carrack_trust::{
-    Authority, CLIENT_LIFETIME, ClientIdentity, ClientTrust, Identity, KeyKind, PublicKeys, SERVER_LIFETIME,
-    ServerTrust, Use, client_config, server_config,
+    CLIENT_LIFETIME, CertificateAuthority, CertificateUse, ClientIdentity, ClientTrust, KeyKind,
+    ProvedIdentity, PublicKeys, SERVER_LIFETIME, ServerTrust, client_config, server_config,
 };
 use rustls::{AlertDescription, ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
@@ -30,20 +30,21 @@ const HOST: &str = "dtn1.example.org";
 /// A certificate authority, and the certificates that it issued.
 struct Site {
     root: tempfile::TempDir,
-    authority: Authority,
+    authority: CertificateAuthority,
 }
 
 impl Site {
     fn new() -> Site {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("authority");
-        let authority = Authority::init(&directory, "a site", KeyKind::Ed25519, SystemTime::now()).unwrap();
+        let authority =
+            CertificateAuthority::init(&directory, "a site", KeyKind::Ed25519, SystemTime::now()).unwrap();
         let site = Site { root, authority };
-        site.issue("dtn1", &Use::Server { names: vec![HOST.into()] }, SERVER_LIFETIME);
+        site.issue("dtn1", &CertificateUse::Server { names: vec![HOST.into()] }, SERVER_LIFETIME);
         site
     }
 
-    fn issue(&self, name: &str, purpose: &Use, lifetime: Duration) {
+    fn issue(&self, name: &str, purpose: &CertificateUse, lifetime: Duration) {
         self.authority.issue(name, purpose, lifetime, self.root.path(), SystemTime::now()).unwrap();
     }
 
@@ -52,7 +53,7 @@ impl Site {
     }
 
     fn client(&self, name: &str) -> Option<ClientIdentity> {
-        self.issue(name, &Use::Client { subject: name.into() }, CLIENT_LIFETIME);
+        self.issue(name, &CertificateUse::Client { subject: name.into() }, CLIENT_LIFETIME);
         let (chain, key) = (self.read(&format!("{name}.pem")), self.read(&format!("{name}-key.pem")));
         Some(ClientIdentity::Certificate { chain, key })
     }
@@ -79,21 +80,25 @@ fn sockets() -> (TcpStream, TcpStream) {
     (here, listener.accept().unwrap().0)
 }
 
-fn call(socket: TcpStream, config: Arc<ClientConfig>) -> Result<Peer, TlsError> {
+fn call(socket: TcpStream, config: Arc<ClientConfig>) -> Result<PeerChannel, TlsHandshakeError> {
     let channel = TlsChannel::client(socket, config, HOST.try_into().unwrap(), deadline())?;
-    Ok(Peer { channel: Channel::Tls(Box::new(channel)), host: "127.0.0.1".into(), token: String::new() })
+    Ok(PeerChannel {
+        channel: ControlChannel::Tls(Box::new(channel)),
+        host: "127.0.0.1".into(),
+        token: String::new(),
+    })
 }
 
 /// Serves one caller; returns the caller's name and the outcome.
 fn answer(
     socket: TcpStream,
     config: Arc<ServerConfig>,
-    house: &dyn House,
-) -> Result<(String, Outcome), TlsError> {
+    access_policy: &dyn AccessPolicy,
+) -> Result<(String, TransferOutcome), TlsHandshakeError> {
     let channel = TlsChannel::server(socket, config, deadline())?;
     let shown = channel.peer_certificates().unwrap();
-    let identity = Identity::of_peer(shown, &PublicKeys::default()).unwrap();
-    let outcome = serve(Channel::Tls(Box::new(channel)), house, &Abort::new().unwrap());
+    let identity = ProvedIdentity::of_peer(shown, &PublicKeys::default()).unwrap();
+    let outcome = serve(ControlChannel::Tls(Box::new(channel)), access_policy, &AbortHandle::new().unwrap());
     Ok((identity.name, outcome))
 }
 
@@ -104,22 +109,23 @@ fn trees_go_both_ways_at_every_level_and_the_server_knows_who_comes() {
     let (source, export) = (dir.path().join("src"), dir.path().join("export"));
     rich_tree(&source);
     fs::create_dir(&export).unwrap();
-    for level in [Protection::Clear, Protection::Safe, Protection::Private] {
+    for level in [ProtectionLevel::Clear, ProtectionLevel::Safe, ProtectionLevel::Private] {
         let pushed = format!("/data/{level}");
         let back = dir.path().join(format!("back {level}"));
-        for (role, from, to) in
-            [(Role::Source, source.as_path(), Path::new(&pushed)), (Role::Sink, Path::new(&pushed), &back)]
-        {
+        for (role, from, to) in [
+            (SessionRole::Source, source.as_path(), Path::new(&pushed)),
+            (SessionRole::Sink, Path::new(&pushed), &back),
+        ] {
             let mut transfer = transfer(&[from], to);
             transfer.spec.protection = level;
             let (here, there) = sockets();
             let config = site.server_config();
-            let house = ExportHouse::new(&export, Protection::Clear);
-            let serving = thread::spawn(move || answer(there, config, &house).unwrap());
+            let access_policy = ExportHouse::new(&export, ProtectionLevel::Clear);
+            let serving = thread::spawn(move || answer(there, config, &access_policy).unwrap());
             let peer =
                 call(here, site.client_config(site.client(&format!("alice-{level}-{role:?}")))).unwrap();
             let recorder = Recorder::default();
-            let outcome = copy_with_peer(&transfer, role, peer, &recorder, &Abort::new().unwrap());
+            let outcome = copy_with_peer(&transfer, role, peer, &recorder, &AbortHandle::new().unwrap());
             let (who, served) = serving.join().unwrap();
             assert!(outcome.result.is_ok(), "{level} {role:?}: {:?} {:?}", outcome.result, served.result);
             assert_eq!((recorder.failures(), who), (Vec::new(), format!("alice-{level}-{role:?}")));
@@ -133,7 +139,7 @@ fn trees_go_both_ways_at_every_level_and_the_server_knows_who_comes() {
 /// Returns the number of data connections.
 fn streams(recorder: &Recorder) -> Option<u32> {
     recorder.events().into_iter().find_map(|event| match event {
-        Event::Connected { streams, .. } => Some(streams),
+        TransferEvent::Connected { streams, .. } => Some(streams),
         _ => None,
     })
 }
@@ -145,28 +151,31 @@ fn browsing_goes_over_tls_too() {
     (0..1_500).for_each(|n| write(&dir.path().join(format!("many/{n}")), b"x"));
     let ask = |operation, path: &str| {
         let (here, there) = sockets();
-        let (config, house) = (site.server_config(), ExportHouse::new(dir.path(), Protection::Private));
-        let serving = thread::spawn(move || answer(there, config, &house).unwrap());
+        let (config, access_policy) =
+            (site.server_config(), ExportHouse::new(dir.path(), ProtectionLevel::Private));
+        let serving = thread::spawn(move || answer(there, config, &access_policy).unwrap());
         let peer = call(here, site.client_config(site.client(&format!("bob{}", path.len())))).unwrap();
         let mut names = Vec::new();
         let mut keep = |found| {
             names.push(match found {
-                Found::Entry(entry) => entry.name,
-                Found::Export(name) => name,
-                Found::Failed { path, .. } => path,
+                BrowseItem::Entry(entry) => entry.name,
+                BrowseItem::Export(name) => name,
+                BrowseItem::Failed { path, .. } => path,
             });
             Continue(())
         };
-        let browsing = Browsing { operation, path: path.into() };
-        let done = browse(peer, &browsing, &mut keep, &Abort::new().unwrap());
+        let browsing = BrowseCall { operation, path: path.into() };
+        let done = browse(peer, &browsing, &mut keep, &AbortHandle::new().unwrap());
         serving.join().unwrap();
         (done.map(|summary| summary.done_count).map_err(|error| error.to_string()), names.len())
     };
-    assert_eq!(ask(Operation::List, "/data/many"), (Ok(1_500), 1_500));
-    assert_eq!(ask(Operation::List, "/"), (Ok(1_001), 1_001));
-    assert_eq!(ask(Operation::MakeDirectory { parents: true }, "/data/new/deep"), (Ok(1), 0));
-    assert_eq!(ask(Operation::Remove { recursive: true }, "/data/many/"), (Ok(1_501), 0));
-    assert!(ask(Operation::Stat, "/data/missing").0.unwrap_err().contains("/data/missing: No such file"));
+    assert_eq!(ask(BrowseOperation::List, "/data/many"), (Ok(1_500), 1_500));
+    assert_eq!(ask(BrowseOperation::List, "/"), (Ok(1_001), 1_001));
+    assert_eq!(ask(BrowseOperation::MakeDirectory { parents: true }, "/data/new/deep"), (Ok(1), 0));
+    assert_eq!(ask(BrowseOperation::Remove { recursive: true }, "/data/many/"), (Ok(1_501), 0));
+    assert!(
+        ask(BrowseOperation::Stat, "/data/missing").0.unwrap_err().contains("/data/missing: No such file")
+    );
     assert!(dir.path().join("new/deep").is_dir() && !dir.path().join("many").exists());
 }
 
@@ -181,25 +190,26 @@ fn a_client_that_is_not_accepted_hears_why() {
     ] {
         for is_copy in [true, false] {
             let (here, there) = sockets();
-            let (config, house) = (site.server_config(), ExportHouse::new(dir.path(), Protection::Private));
-            let serving = thread::spawn(move || answer(there, config, &house).map(|_| ()));
+            let (config, access_policy) =
+                (site.server_config(), ExportHouse::new(dir.path(), ProtectionLevel::Private));
+            let serving = thread::spawn(move || answer(there, config, &access_policy).map(|_| ()));
             // The client's handshake ends before the server has checked the certificate.
             let peer = call(here, site.client_config(identity.clone())).unwrap();
-            let abort = Abort::new().unwrap();
+            let abort = AbortHandle::new().unwrap();
             let error = if is_copy {
                 let transfer = transfer(&[dir.path()], Path::new("/data/x"));
-                copy_with_peer(&transfer, Role::Source, peer, &Recorder::default(), &abort)
+                copy_with_peer(&transfer, SessionRole::Source, peer, &Recorder::default(), &abort)
                     .result
                     .unwrap_err()
             } else {
-                let browsing = Browsing { operation: Operation::List, path: "/".into() };
+                let browsing = BrowseCall { operation: BrowseOperation::List, path: "/".into() };
                 browse(peer, &browsing, &mut |_| Continue(()), &abort).unwrap_err()
             };
-            let SessionError::Tls(TlsError::Tls(rustls::Error::AlertReceived(alert))) = error else {
+            let SessionError::Tls(TlsHandshakeError::Tls(rustls::Error::AlertReceived(alert))) = error else {
                 panic!("{error:?}")
             };
             assert_eq!(alert, reason);
-            assert!(matches!(serving.join().unwrap(), Err(TlsError::Tls(_))));
+            assert!(matches!(serving.join().unwrap(), Err(TlsHandshakeError::Tls(_))));
         }
     }
 }
@@ -263,7 +273,8 @@ fn whoever_ends_tls_in_the_middle_gets_no_data_connection() {
     let moved = |between: bool, name: &str| {
         let (here, near) = sockets();
         let (far, there) = sockets();
-        let (config, house) = (site.server_config(), ExportHouse::new(&export, Protection::Private));
+        let (config, access_policy) =
+            (site.server_config(), ExportHouse::new(&export, ProtectionLevel::Private));
         let middle = between.then(|| {
             let near = Leg::new(
                 near.try_clone().unwrap(),
@@ -276,11 +287,12 @@ fn whoever_ends_tls_in_the_middle_gets_no_data_connection() {
         });
         // Without a man in the middle both ends are connected directly.
         let (here, there) = if between { (here, there) } else { sockets() };
-        let serving = thread::spawn(move || answer(there, config, &house).unwrap());
+        let serving = thread::spawn(move || answer(there, config, &access_policy).unwrap());
         let peer = call(here, site.client_config(site.client(name))).unwrap();
         let recorder = Recorder::default();
         let transfer = transfer(&[&dir.path().join("src/f")], Path::new(&format!("/data/{name}")));
-        let outcome = copy_with_peer(&transfer, Role::Source, peer, &recorder, &Abort::new().unwrap());
+        let outcome =
+            copy_with_peer(&transfer, SessionRole::Source, peer, &recorder, &AbortHandle::new().unwrap());
         let (who, _) = serving.join().unwrap();
         let passed = middle.map_or(0, |middle| middle.join().unwrap());
         (outcome.result.is_ok(), streams(&recorder), passed > 300_000, who)

@@ -1,5 +1,5 @@
 //! Sessions that compare files: the limits that each end sets the other, and the request for the consent of a
-//! [`House`].
+//! [`AccessPolicy`].
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,12 +7,14 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use carrack_engine::{
-    Abort, Channel, Difference, Examination, Examiner, Finding, House, Kept, MetadataChecks, Outcome,
-    OwnHouse, Role, SessionError, Verified, Verifying, serve,
+    AbortHandle, AccessPolicy, ControlChannel, EndExaminer, EntryDifference, EqualPairs, ExamineSettings,
+    MetadataChecks, OwnerAccessPolicy, SessionError, SessionRole, TransferOutcome, TreeVerification,
+    VerifyFinding, VerifyTotals, serve,
 };
-use carrack_model::{Protection, RelPath};
+use carrack_model::{ProtectionLevel, RelPath};
 use carrack_wire::message::{
-    Control, HashPieces, Look, Pieces, Refuse, Seen, Sight, Verify, VerifyEnd, WalkOn, Walked,
+    ControlMessage, HashPieces, LookRequest, PiecesMessage, RefuseMessage, SeenMessage, SightMessage,
+    VerifyEnd, VerifyRequest, WalkRequest, WalkedMessage,
 };
 
 use crate::common::export::ExportHouse;
@@ -21,32 +23,43 @@ use crate::common::*;
 
 const LIMIT_S: u64 = 60;
 
-fn answering<H: House + Send + 'static>(house: H) -> (Scripted, JoinHandle<Outcome>) {
+fn answering<H: AccessPolicy + Send + 'static>(access_policy: H) -> (Scripted, JoinHandle<TransferOutcome>) {
     let (here, (input, output)) = channel();
-    let abort = Abort::new().unwrap();
-    let serving = thread::spawn(move || serve(Channel::Pipes { input, output }, &house, &abort));
+    let abort = AbortHandle::new().unwrap();
+    let serving =
+        thread::spawn(move || serve(ControlChannel::Pipes { input, output }, &access_policy, &abort));
     let mut caller = Scripted::new(here);
     caller.preambles();
     (caller, serving)
 }
 
-fn begin(path: &Path) -> Control {
+fn begin(path: &Path) -> ControlMessage {
     let path = path.to_str().unwrap().as_bytes().to_vec();
-    Control::Verify(Verify { path, is_destination: true, threads: 2, ..Verify::default() })
+    ControlMessage::Verify(VerifyRequest {
+        path,
+        is_destination: true,
+        threads: 2,
+        ..VerifyRequest::default()
+    })
 }
 
-fn own_house() -> OwnHouse {
-    OwnHouse::over_ssh(Protection::Private)
+fn own_house() -> OwnerAccessPolicy {
+    OwnerAccessPolicy::over_ssh(ProtectionLevel::Private)
 }
 
-fn look(directory: &str, names: &[&str]) -> Control {
+fn look(directory: &str, names: &[&str]) -> ControlMessage {
     let names = names.iter().map(|name| name.as_bytes().to_vec()).collect();
-    Control::Look(Look { directory: directory.into(), names, digests: true, ..Look::default() })
+    ControlMessage::Look(LookRequest {
+        directory: directory.into(),
+        names,
+        digests: true,
+        ..LookRequest::default()
+    })
 }
 
-fn seen(caller: &mut Scripted, directory: &str, names: &[&str]) -> Vec<Sight> {
+fn seen(caller: &mut Scripted, directory: &str, names: &[&str]) -> Vec<SightMessage> {
     caller.say(look(directory, names));
-    let Control::Seen(seen) = caller.message() else { panic!() };
+    let ControlMessage::Seen(seen) = caller.message() else { panic!() };
     seen.sights
 }
 
@@ -61,8 +74,8 @@ fn nothing_outside_of_an_export_is_seen() {
     {
         symlink(target, root.join("export").join(name)).unwrap();
     }
-    let house = || ExportHouse::new(&root.join("export"), Protection::Private);
-    let (mut caller, serving) = answering(house());
+    let access_policy = || ExportHouse::new(&root.join("export"), ProtectionLevel::Private);
+    let (mut caller, serving) = answering(access_policy());
     caller.say(begin(Path::new("/data")));
     let inside = seen(&mut caller, "d", &["f", "file"]);
     assert_eq!((inside[0].kind, &*inside[0].digest), (1, &blake3::hash(b"inside").as_bytes()[..]));
@@ -79,27 +92,27 @@ fn nothing_outside_of_an_export_is_seen() {
             piece_bytes: 1_024,
             by_itself: false,
         };
-        caller.say(Control::HashPieces(of));
-        let Control::Pieces(Pieces { values, problem }) = caller.message() else { panic!() };
+        caller.say(ControlMessage::HashPieces(of));
+        let ControlMessage::Pieces(PiecesMessage { values, problem }) = caller.message() else { panic!() };
         assert!(values.is_empty() && !problem.is_empty(), "{directory}");
-        caller.say(Control::WalkOn(WalkOn { beneath: directory.into(), specials: true }));
-        let Control::Walked(walked) = caller.message() else { panic!() };
+        caller.say(ControlMessage::WalkOn(WalkRequest { beneath: directory.into(), specials: true }));
+        let ControlMessage::Walked(walked) = caller.message() else { panic!() };
         assert!(walked.failure.is_some() && walked.names.is_empty(), "{walked:?}");
     }
-    caller.say(Control::VerifyEnd(VerifyEnd {}));
+    caller.say(ControlMessage::VerifyEnd(VerifyEnd {}));
     assert_eq!(caller.rest(), []);
     assert!(within(LIMIT_S, move || serving.join().unwrap()).result.is_ok());
     for path in ["/data/up", "/data/secret", "/data/etc", "/data/up/secret", "/data/.."] {
-        let (mut caller, serving) = answering(house());
+        let (mut caller, serving) = answering(access_policy());
         caller.say(begin(Path::new(path)));
         let kinds: Vec<u32> = seen(&mut caller, "", &["f", "passwd"]).iter().map(|s| s.kind).collect();
         assert!(!kinds.contains(&1), "{path}: {kinds:?}");
         drop(caller);
         within(LIMIT_S, move || serving.join().unwrap());
     }
-    let (mut caller, serving) = answering(house());
+    let (mut caller, serving) = answering(access_policy());
     caller.say(begin(Path::new("/other")));
-    assert!(matches!(&caller.rest()[..], [Control::Refuse(_)]));
+    assert!(matches!(&caller.rest()[..], [ControlMessage::Refuse(_)]));
     assert!(serving.join().unwrap().result.is_err());
 }
 
@@ -116,17 +129,17 @@ fn a_called_end_answers_questions_only_and_not_too_many() {
         by_itself: false,
         directory: vec![],
     };
-    let wrong: Vec<Vec<Control>> = vec![
+    let wrong: Vec<Vec<ControlMessage>> = vec![
         vec![look("..", &["f"])],
         vec![look("", &["../f"])],
         vec![look("", &["f"; 258])],
-        vec![Control::WalkOn(WalkOn { beneath: b"/etc".to_vec(), specials: false })],
-        vec![Control::HashPieces(HashPieces { piece_bytes: 0, ..pieces.clone() })],
-        vec![Control::HashPieces(HashPieces { len: 2, ..pieces.clone() })],
-        vec![Control::HashPieces(HashPieces { file_size: u64::MAX, len: u64::MAX, ..pieces })],
-        vec![Control::Seen(Seen::default())],
+        vec![ControlMessage::WalkOn(WalkRequest { beneath: b"/etc".to_vec(), specials: false })],
+        vec![ControlMessage::HashPieces(HashPieces { piece_bytes: 0, ..pieces.clone() })],
+        vec![ControlMessage::HashPieces(HashPieces { len: 2, ..pieces.clone() })],
+        vec![ControlMessage::HashPieces(HashPieces { file_size: u64::MAX, len: u64::MAX, ..pieces })],
+        vec![ControlMessage::Seen(SeenMessage::default())],
         vec![begin(dir.path())],
-        vec![Control::VerifyEnd(VerifyEnd {}), look("", &["f"])],
+        vec![ControlMessage::VerifyEnd(VerifyEnd {}), look("", &["f"])],
         (0..5_000).map(|_| look("", &["f"])).collect(),
     ];
     for said in wrong {
@@ -138,19 +151,19 @@ fn a_called_end_answers_questions_only_and_not_too_many() {
         let served = within(LIMIT_S, move || serving.join().unwrap());
         // Messages after the end may stay unread.
         let is_over = shown.starts_with("VerifyEnd") && served.result.is_ok();
-        assert!(is_over || matches!(heard.last(), Some(Control::Refuse(_))), "{shown}: {heard:?}");
+        assert!(is_over || matches!(heard.last(), Some(ControlMessage::Refuse(_))), "{shown}: {heard:?}");
         assert!(is_over || served.result.is_err(), "{shown}");
     }
 }
 
 /// Returns the caller's results for a destination that gives these answers in order.
-fn hear(answers: Vec<Control>) -> (Result<(), SessionError>, Vec<Finding>, Verified) {
+fn hear(answers: Vec<ControlMessage>) -> (Result<(), SessionError>, Vec<VerifyFinding>, VerifyTotals) {
     within(LIMIT_S, move || {
         let (here, there) = channel();
         let answering = thread::spawn(move || {
             let mut peer = Scripted::new(there);
             peer.preambles();
-            let Heard::Control(Control::Verify(_)) = peer.hear() else { panic!("no verify") };
+            let Heard::Control(ControlMessage::Verify(_)) = peer.hear() else { panic!("no verify") };
             for answer in answers {
                 let Heard::Control(_) = peer.hear() else { return };
                 peer.say(answer);
@@ -158,14 +171,14 @@ fn hear(answers: Vec<Control>) -> (Result<(), SessionError>, Vec<Finding>, Verif
         });
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("f"), "content").unwrap();
-        let abort = Abort::new().unwrap();
-        let how = Examination { is_destination: true, ..Examination::default() };
-        let mut source = Examiner::here(dir.path(), Examination::default(), &abort).unwrap();
-        let mut sink = Examiner::at(peer(here), Path::new("/x"), how, &abort).unwrap();
-        let (mut findings, mut kept) = (Vec::new(), Kept::nothing());
+        let abort = AbortHandle::new().unwrap();
+        let how = ExamineSettings { is_destination: true, ..ExamineSettings::default() };
+        let mut source = EndExaminer::here(dir.path(), ExamineSettings::default(), &abort).unwrap();
+        let mut sink = EndExaminer::at(peer(here), Path::new("/x"), how, &abort).unwrap();
+        let (mut findings, mut kept) = (Vec::new(), EqualPairs::nothing());
         let mut told = |finding| findings.push(finding);
         let mut verifying =
-            Verifying::new(&mut sink, &mut kept, &mut told).checking(MetadataChecks::nothing());
+            TreeVerification::new(&mut sink, &mut kept, &mut told).checking(MetadataChecks::nothing());
         let ended = verifying.tree(&mut source, &RelPath::root(), false);
         let verified = verifying.verified();
         drop(sink);
@@ -174,14 +187,14 @@ fn hear(answers: Vec<Control>) -> (Result<(), SessionError>, Vec<Finding>, Verif
     })
 }
 
-fn sights(sights: &[(u32, u64, &[u8])]) -> Control {
-    let sight = |&(kind, size, digest): &(u32, u64, &[u8])| Sight {
+fn sights(sights: &[(u32, u64, &[u8])]) -> ControlMessage {
+    let sight = |&(kind, size, digest): &(u32, u64, &[u8])| SightMessage {
         kind,
         size,
         digest: digest.into(),
-        ..Sight::default()
+        ..SightMessage::default()
     };
-    Control::Seen(Seen { sights: sights.iter().map(sight).collect() })
+    ControlMessage::Seen(SeenMessage { sights: sights.iter().map(sight).collect() })
 }
 
 #[test]
@@ -193,21 +206,25 @@ fn a_destination_that_lies_about_the_form_ends_it() {
     for wrong in [
         vec![sights(&names[..1])],
         vec![sights(&[names[0], (1, 7, &digest)])],
-        vec![Control::Pieces(Pieces::default())],
-        vec![Control::Walked(Walked::default())],
+        vec![ControlMessage::Pieces(PiecesMessage::default())],
+        vec![ControlMessage::Walked(WalkedMessage::default())],
         vec![sights(&names), sights(&[(1, 7, &digest[1..])])],
         vec![
             sights(&names),
             sights(&[(1, 7, &[7; 32])]),
-            Control::Pieces(Pieces { values: vec![0; 33], problem: String::new() }),
+            ControlMessage::Pieces(PiecesMessage { values: vec![0; 33], problem: String::new() }),
         ],
     ] {
         let (ended, findings, verified) = hear(wrong);
-        let Err(SessionError::At { role: Role::Sink, error }) = ended else { panic!("{ended:?}") };
+        let Err(SessionError::At { role: SessionRole::Sink, error }) = ended else { panic!("{ended:?}") };
         assert!(error.is_protocol_violation() && findings.is_empty() && verified.equal < 2, "{error}");
     }
-    let refuse =
-        Control::Refuse(Refuse { message: "no".into(), hint: "ask".into(), reason: 0, retry_after_ms: 0 });
+    let refuse = ControlMessage::Refuse(RefuseMessage {
+        message: "no".into(),
+        hint: "ask".into(),
+        reason: 0,
+        retry_after_ms: 0,
+    });
     let (ended, ..) = hear(vec![refuse]);
     let Err(SessionError::At { error, .. }) = ended else { panic!("{ended:?}") };
     assert!(matches!(*error, SessionError::Refused { .. }), "{error:?}");
@@ -220,18 +237,20 @@ fn a_destination_that_lies_about_the_form_ends_it() {
 fn a_file_that_differed_once_is_not_called_equal() {
     let names = [(2, 0, &b""[..]), (1, 7, b"")];
     let digest = *blake3::hash(b"content").as_bytes();
-    let pieces = |values: &[u8]| Control::Pieces(Pieces { values: values.into(), problem: String::new() });
+    let pieces = |values: &[u8]| {
+        ControlMessage::Pieces(PiecesMessage { values: values.into(), problem: String::new() })
+    };
     // The second read is correct.
     let (_, findings, verified) = hear(vec![sights(&names), sights(&[(1, 7, &[7; 32])]), pieces(&digest)]);
     assert!(
-        matches!(&findings[0].what, Difference::Content { ranges, .. } if ranges[0].len == 7),
+        matches!(&findings[0].what, EntryDifference::Content { ranges, .. } if ranges[0].len == 7),
         "{findings:?}"
     );
     assert_eq!((verified.equal, verified.differing), (1, 1));
-    let unread = Control::Pieces(Pieces { values: vec![], problem: "I/O \x1berror".into() });
+    let unread = ControlMessage::Pieces(PiecesMessage { values: vec![], problem: "I/O \x1berror".into() });
     let (_, findings, _) = hear(vec![sights(&names), sights(&[(1, 7, &[7; 32])]), unread]);
     assert!(
-        matches!(&findings[0].what, Difference::Unreadable { detail, .. } if detail == "I/O \\u{1b}error"),
+        matches!(&findings[0].what, EntryDifference::Unreadable { detail, .. } if detail == "I/O \\u{1b}error"),
         "{findings:?}"
     );
 }

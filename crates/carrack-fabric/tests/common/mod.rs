@@ -5,7 +5,8 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use carrack_fabric::{
-    Endpoint, Event, Filter, Limits, Offer, Peer, Refused, Region, Transfer, usable_offers,
+    EndpointEvent, FabricEndpoint, FabricOffer, FabricPeer, OfferFilter, OperationLimits, PostRefusal,
+    RegisteredPool, RmaTransfer, usable_offers,
 };
 use carrack_machine::{Slot, SlotPool};
 
@@ -21,9 +22,9 @@ pub fn skip(why: impl std::fmt::Display) {
 }
 
 /// Endpoints of this provider, on this host only; nothing, which is said, where it is not there.
-pub fn offer(provider: &str) -> Option<Offer> {
+pub fn offer(provider: &str) -> Option<FabricOffer> {
     let source = (provider != "shm").then(|| "127.0.0.1".to_string());
-    match usable_offers(&Filter { provider: Some(provider.to_string()), source }) {
+    match usable_offers(&OfferFilter { provider: Some(provider.to_string()), source }) {
         Ok(offers) => offers.into_iter().next(),
         Err(error) => {
             skip(error);
@@ -33,7 +34,7 @@ pub fn offer(provider: &str) -> Option<Offer> {
 }
 
 /// One after the other, so that a provider's trouble names it.
-pub fn with_each_provider(test: impl Fn(&str, &Offer)) {
+pub fn with_each_provider(test: impl Fn(&str, &FabricOffer)) {
     for provider in PROVIDERS {
         if let Some(offer) = offer(provider) {
             let _ = writeln!(std::io::stderr(), "on {provider}");
@@ -44,17 +45,17 @@ pub fn with_each_provider(test: impl Fn(&str, &Offer)) {
 
 /// Two endpoints that know each other.
 pub struct Pair {
-    pub a: Endpoint,
-    pub b: Endpoint,
-    pub b_at_a: Peer,
-    pub a_at_b: Peer,
-    pub a_events: Vec<Event>,
-    pub b_events: Vec<Event>,
+    pub a: FabricEndpoint,
+    pub b: FabricEndpoint,
+    pub b_at_a: FabricPeer,
+    pub a_at_b: FabricPeer,
+    pub a_events: Vec<EndpointEvent>,
+    pub b_events: Vec<EndpointEvent>,
 }
 
 impl Pair {
-    pub fn new(offer: &Offer, limits: Limits) -> Pair {
-        let open = || Endpoint::open(offer, limits).expect("an endpoint");
+    pub fn new(offer: &FabricOffer, limits: OperationLimits) -> Pair {
+        let open = || FabricEndpoint::open(offer, limits).expect("an endpoint");
         let (mut a, mut b) = (open(), open());
         let b_at_a = a.add_peer(&b.name().expect("a name")).expect("a peer");
         let a_at_b = b.add_peer(&a.name().expect("a name")).expect("a peer");
@@ -77,23 +78,27 @@ impl Pair {
     }
 
     /// Begins a read by a of b's memory.
-    pub fn read(&mut self, region: &Region, transfer: Transfer) {
+    pub fn read(&mut self, region: &RegisteredPool, transfer: RmaTransfer) {
         self.begin(transfer, |pair, transfer| pair.a.read(pair.b_at_a, region, transfer));
     }
 
     /// Begins a write by a to b's memory.
-    pub fn write(&mut self, region: &Region, transfer: Transfer, notice: Option<u64>) {
+    pub fn write(&mut self, region: &RegisteredPool, transfer: RmaTransfer, notice: Option<u64>) {
         self.begin(transfer, |pair, transfer| pair.a.write(pair.b_at_a, region, transfer, notice));
     }
 
-    fn begin(&mut self, mut transfer: Transfer, post: impl Fn(&mut Pair, Transfer) -> Result<(), Refused>) {
-        let Transfer { at, bytes, place, tag, .. } = transfer;
+    fn begin(
+        &mut self,
+        mut transfer: RmaTransfer,
+        post: impl Fn(&mut Pair, RmaTransfer) -> Result<(), PostRefusal>,
+    ) {
+        let RmaTransfer { at, bytes, place, tag, .. } = transfer;
         let began = Instant::now();
         loop {
             match post(self, transfer) {
                 Ok(()) => return,
-                Err(Refused::Failed(_, error)) => panic!("{error}"),
-                Err(Refused::Full(slot)) => transfer = Transfer { slot, at, bytes, place, tag },
+                Err(PostRefusal::Failed(_, error)) => panic!("{error}"),
+                Err(PostRefusal::Full(slot)) => transfer = RmaTransfer { slot, at, bytes, place, tag },
             }
             assert!(began.elapsed() < PATIENCE, "an operation is not taken");
             self.turn();

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::header::JournalKey;
-use super::{Batch, JournalError};
+use super::{JournalError, RecordBatch};
 
 /// Appends records, and refuses after an error.
 #[derive(Debug)]
-pub(super) struct Appender {
+pub(super) struct JournalAppender {
     file: File,
     key: JournalKey,
     /// Offset of the next record.
@@ -18,9 +18,9 @@ pub(super) struct Appender {
     is_poisoned: bool,
 }
 
-impl Appender {
-    pub fn new(file: File, key: JournalKey, len: u64) -> Appender {
-        Appender { file, key, len, sealed: Vec::new(), is_poisoned: false }
+impl JournalAppender {
+    pub fn new(file: File, key: JournalKey, len: u64) -> JournalAppender {
+        JournalAppender { file, key, len, sealed: Vec::new(), is_poisoned: false }
     }
 
     pub fn file(&self) -> &File {
@@ -32,7 +32,7 @@ impl Appender {
         self.is_poisoned = true;
     }
 
-    pub fn append(&mut self, batch: &Batch, sync: bool) -> Result<(), JournalError> {
+    pub fn append(&mut self, batch: &RecordBatch, sync: bool) -> Result<(), JournalError> {
         if self.is_poisoned {
             return Err(JournalError::Poisoned);
         }

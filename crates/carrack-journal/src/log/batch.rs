@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::header::JournalKey;
 use super::{JournalError, SessionInfo};
-use crate::Subtree;
+use crate::HashSubtree;
 
 /// Longest body: a table fits into a slot (`SLOT_BYTES_MAX`), with room for a name.
 pub(super) const BODY_BYTES_MAX: usize = (64 << 20) + (64 << 10);
@@ -96,15 +96,15 @@ impl From<&RawRange> for ByteRange {
 
 /// Records to append together.
 #[derive(Clone, Debug, Default)]
-pub struct Batch {
+pub struct RecordBatch {
     /// Framed records with checks of 0.
     bytes: Vec<u8>,
 }
 
-impl Batch {
+impl RecordBatch {
     /// An empty batch.
-    pub fn new() -> Batch {
-        Batch::default()
+    pub fn new() -> RecordBatch {
+        RecordBatch::default()
     }
 
     /// Records that the files and links of a bundle's entry table are complete under their names.
@@ -124,7 +124,12 @@ impl Batch {
     }
 
     /// Records that ranges of a large file are written, with their chaining values, if those are used.
-    pub fn held(&mut self, number: u64, ranges: impl IntoIterator<Item = ByteRange>, subtrees: &[Subtree]) {
+    pub fn held(
+        &mut self,
+        number: u64,
+        ranges: impl IntoIterator<Item = ByteRange>,
+        subtrees: &[HashSubtree],
+    ) {
         self.record(RecordKind::Held, |body| {
             let start = body.len();
             body.resize(start + size_of::<RawHeld>(), 0);
@@ -165,7 +170,7 @@ impl Batch {
         });
     }
 
-    /// Records that all directories of [`Batch::mode`] records have their modes again.
+    /// Records that all directories of [`RecordBatch::mode`] records have their modes again.
     pub fn modes_restored(&mut self) {
         self.record(RecordKind::ModesRestored, |_| ());
     }

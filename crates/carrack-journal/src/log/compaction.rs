@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::appender::Appender;
+use super::appender::JournalAppender;
 use super::batch::RecordKind;
-use super::header::{self, About, Header, JournalKey};
-use super::recovery::{Findings, begin_of, number_of};
-use super::scanner::{Record, Scanner};
-use super::{Batch, JournalError, SessionInfo};
+use super::header::{self, JournalHeader, JournalKey, JournalSubject};
+use super::recovery::{JournalFindings, begin_of, number_of};
+use super::scanner::{RawLogRecord, RecordScanner};
+use super::{JournalError, RecordBatch, SessionInfo};
 
 /// Less garbage than this does not justify a compaction.
 const GARBAGE_BYTES_MIN: u64 = 1 << 20;
@@ -22,7 +22,7 @@ const GARBAGE_BYTES_MIN: u64 = 1 << 20;
 const WRITE_BYTES: usize = 1 << 20;
 
 /// Returns true if compaction is possible and makes the journal much shorter.
-pub(super) fn is_worthwhile(findings: &Findings) -> bool {
+pub(super) fn is_worthwhile(findings: &JournalFindings) -> bool {
     let garbage_bytes = findings.garbage_bytes;
     let is_much = garbage_bytes >= GARBAGE_BYTES_MIN && garbage_bytes > findings.statistics.journal_bytes / 2;
     is_much && is_possible(findings)
@@ -30,24 +30,30 @@ pub(super) fn is_worthwhile(findings: &Findings) -> bool {
 
 /// Returns false with soft sessions of this boot, as a compaction would lose which records end with the boot,
 /// and if some records were not remembered.
-pub(super) fn is_possible(findings: &Findings) -> bool {
+pub(super) fn is_possible(findings: &JournalFindings) -> bool {
     !findings.has_soft && findings.statistics.forgotten_records == 0
 }
 
 /// Writes the header, the valid records of `old` and the session to the empty `new`, without a sync.
 pub(super) fn write(
     old: &File,
-    header: &Header,
-    findings: &Findings,
+    header: &JournalHeader,
+    findings: &JournalFindings,
     session: &SessionInfo,
     key: JournalKey,
     new: File,
-) -> Result<Appender, JournalError> {
+) -> Result<JournalAppender, JournalError> {
     let out = begin(new, &header.about, key)?;
     let boot = session.boot;
-    let mut compaction =
-        Compaction { out, batch: Batch::new(), boot, counts: true, begun: BTreeMap::new(), findings };
-    let mut scanner = Scanner::new(old, header, findings.statistics.journal_bytes)?;
+    let mut compaction = JournalCompaction {
+        out,
+        batch: RecordBatch::new(),
+        boot,
+        counts: true,
+        begun: BTreeMap::new(),
+        findings,
+    };
+    let mut scanner = RecordScanner::new(old, header, findings.statistics.journal_bytes)?;
     while let Some(record) = scanner.next()? {
         compaction.record(&record)?;
     }
@@ -55,24 +61,28 @@ pub(super) fn write(
 }
 
 /// Begins a journal in an empty file with its header.
-pub(super) fn begin(new: File, about: &About, key: JournalKey) -> Result<Appender, JournalError> {
+pub(super) fn begin(
+    new: File,
+    about: &JournalSubject,
+    key: JournalKey,
+) -> Result<JournalAppender, JournalError> {
     let bytes = header::encode(about, key)?;
     new.write_all_at(&bytes, 0).map_err(JournalError::doing("writing the journal's header"))?;
-    Ok(Appender::new(new, key, bytes.len() as u64))
+    Ok(JournalAppender::new(new, key, bytes.len() as u64))
 }
 
-struct Compaction<'a> {
-    out: Appender,
-    batch: Batch,
+struct JournalCompaction<'a> {
+    out: JournalAppender,
+    batch: RecordBatch,
     boot: [u8; 16],
     counts: bool,
     /// The tables of large files that are not in `partials`: they are completed or dropped later.
     begun: BTreeMap<u64, Vec<u8>>,
-    findings: &'a Findings,
+    findings: &'a JournalFindings,
 }
 
-impl Compaction<'_> {
-    fn record(&mut self, record: &Record<'_>) -> Result<(), JournalError> {
+impl JournalCompaction<'_> {
+    fn record(&mut self, record: &RawLogRecord<'_>) -> Result<(), JournalError> {
         match record.kind {
             RecordKind::Session => {
                 let session = SessionInfo::decode(record.body);
@@ -96,7 +106,7 @@ impl Compaction<'_> {
         self.write_if(WRITE_BYTES)
     }
 
-    fn begin(&mut self, record: &Record<'_>) {
+    fn begin(&mut self, record: &RawLogRecord<'_>) {
         let Ok((number, temporary, table)) = begin_of(record.body) else { return };
         if self.findings.begin_offsets.binary_search(&record.offset).is_ok() {
             self.batch.begin(number, table, temporary);
@@ -105,7 +115,7 @@ impl Compaction<'_> {
         }
     }
 
-    fn finish(mut self, session: &SessionInfo) -> Result<Appender, JournalError> {
+    fn finish(mut self, session: &SessionInfo) -> Result<JournalAppender, JournalError> {
         for partial in &self.findings.partials {
             if partial.held.run_count() == 0 && partial.subtrees.is_empty() {
                 continue;

@@ -10,12 +10,12 @@ use std::os::fd::BorrowedFd;
 use carrack_model::{RelPath, TransferId};
 
 use super::JournalError;
-use super::header::Header;
-use super::index::{Fingerprint, Index, IndexBuilder};
+use super::header::JournalHeader;
+use super::index::{FileFingerprint, FingerprintIndex, IndexBuilder};
 use super::journal::header_of;
 use super::location::JournalLocation;
-use super::recovery::{EntryKey, JournalReader, Partial};
-use super::scanner::Scanner;
+use super::recovery::{EntryKey, JournalReader, PartialFile};
+use super::scanner::RecordScanner;
 
 /// Complete files that are held outside of the indexes: 2 MiB.
 const RECENT_MAX: usize = 1 << 16;
@@ -24,7 +24,7 @@ const RECENT_MAX: usize = 1 << 16;
 const INDEXES_MAX: usize = 16;
 
 /// The contents of a transfer's journal, up to the last read.
-pub struct Follower {
+pub struct JournalFollower {
     id: TransferId,
     boot: [u8; 16],
     read: Option<ReadState>,
@@ -32,32 +32,32 @@ pub struct Follower {
 }
 
 struct ReadState {
-    header: Header,
+    header: JournalHeader,
     /// End of the records that were read.
     offset: u64,
     reading: JournalReader,
     /// Complete files of earlier reads.
-    indexes: Vec<Index>,
+    indexes: Vec<FingerprintIndex>,
     /// Complete files since, by the hashes of their names.
-    recent: HashMap<u64, Fingerprint>,
+    recent: HashMap<u64, FileFingerprint>,
 }
 
 impl ReadState {
     fn of_all(
         file: &File,
-        header: Header,
+        header: JournalHeader,
         boot: [u8; 16],
         mut builder: IndexBuilder,
     ) -> Result<ReadState, JournalError> {
         let mut reading = JournalReader::new(&header, boot, true);
-        let mut scanner = Scanner::starting_at(file, &header, header.len)?;
+        let mut scanner = RecordScanner::starting_at(file, &header, header.len)?;
         let offset = reading.read_on(&mut scanner, |fingerprint| builder.add(fingerprint))?;
         let indexes = vec![builder.finish()?];
         Ok(ReadState { header, offset, reading, indexes, recent: HashMap::new() })
     }
 
     /// Returns true if reading can continue. A journal that was compacted meanwhile has another key.
-    fn continues(&self, header: &Header, len: u64) -> bool {
+    fn continues(&self, header: &JournalHeader, len: u64) -> bool {
         self.header == *header && self.offset <= len && self.indexes.len() < INDEXES_MAX
     }
 }
@@ -67,10 +67,10 @@ fn new_builder(place: &JournalLocation) -> Result<IndexBuilder, JournalError> {
     directory.map(IndexBuilder::new).map_err(JournalError::doing("opening the journal's directory"))
 }
 
-impl Follower {
+impl JournalFollower {
     /// A follower of a transfer's journal in `boot` (see [`super::boot_id`]), before its first read.
-    pub fn new(id: TransferId, boot: [u8; 16]) -> Follower {
-        Follower { id, boot, read: None, recent_max: RECENT_MAX }
+    pub fn new(id: TransferId, boot: [u8; 16]) -> JournalFollower {
+        JournalFollower { id, boot, read: None, recent_max: RECENT_MAX }
     }
 
     /// Bytes of the journal that were read.
@@ -92,7 +92,7 @@ impl Follower {
             self.read = Some(ReadState::of_all(&file, header, self.boot, builder)?);
             return Ok(());
         };
-        let mut scanner = Scanner::starting_at(&file, &header, read.offset)?;
+        let mut scanner = RecordScanner::starting_at(&file, &header, read.offset)?;
         let ReadState { offset, reading, indexes, recent, .. } = &mut read;
         *offset = reading.read_on(&mut scanner, |fingerprint| {
             recent.insert(fingerprint.name, fingerprint);
@@ -128,20 +128,20 @@ impl Follower {
     }
 
     /// The unfinished files with the temporary name `temporary`; without subtrees.
-    pub fn partials_at(&self, temporary: &[u8]) -> impl Iterator<Item = &Partial> {
+    pub fn partials_at(&self, temporary: &[u8]) -> impl Iterator<Item = &PartialFile> {
         self.read.iter().flat_map(move |read| read.reading.partials_at(temporary))
     }
 }
 
 #[cfg(test)]
-impl Follower {
+impl JournalFollower {
     /// All unfinished files.
-    pub(super) fn partials(&self) -> impl Iterator<Item = &Partial> {
+    pub(super) fn partials(&self) -> impl Iterator<Item = &PartialFile> {
         self.read.iter().flat_map(|read| read.reading.partials())
     }
 
     /// Sets the number of complete files that are held outside of the indexes.
-    pub(super) fn with_recent(self, recent_max: usize) -> Follower {
-        Follower { recent_max, ..self }
+    pub(super) fn with_recent(self, recent_max: usize) -> JournalFollower {
+        JournalFollower { recent_max, ..self }
     }
 }

@@ -9,14 +9,14 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use super::batch::{RawHead, check_of};
 use super::compaction::is_possible;
 use super::header::{self, JournalKey};
-use super::journal::Opening;
-use super::{About, Journal, JournalError, Recovered, SessionInfo};
+use super::journal::OpenedJournal;
+use super::{Journal, JournalError, JournalSubject, RecoveredJournal, SessionInfo};
 
 /// Encodes a journal of records with the given kinds and bodies.
 ///
 /// # Errors
 /// [`JournalError::TooLarge`] if `about` is too large.
-pub fn journal_of(about: &About, records: &[(u8, &[u8])]) -> Result<Vec<u8>, JournalError> {
+pub fn journal_of(about: &JournalSubject, records: &[(u8, &[u8])]) -> Result<Vec<u8>, JournalError> {
     let key = JournalKey([7; 16]);
     let mut bytes = header::encode(about, key)?;
     for (kind, body) in records {
@@ -37,10 +37,10 @@ pub fn journal_of(about: &About, records: &[(u8, &[u8])]) -> Result<Vec<u8>, Jou
 /// Those of [`Journal::open`].
 pub fn compact(
     directory: BorrowedFd<'_>,
-    about: &About,
+    about: &JournalSubject,
     session: &SessionInfo,
-) -> Result<Option<(Journal, Recovered)>, JournalError> {
-    let opening = Opening::new(directory, about.id, session.boot)?;
+) -> Result<Option<(Journal, RecoveredJournal)>, JournalError> {
+    let opening = OpenedJournal::new(directory, about.id, session.boot)?;
     if !is_possible(opening.findings()) {
         return Ok(None);
     }

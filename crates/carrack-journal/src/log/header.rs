@@ -21,7 +21,7 @@ const CHECK_BYTES: usize = 8;
 
 /// The transfer that a journal belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct JournalSubject {
     /// Transfer ID.
     pub id: TransferId,
     /// State of the destination at the start: 0 an existing directory, 1 created by the transfer, 2 a file
@@ -52,8 +52,8 @@ impl JournalKey {
 
 /// A decoded header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Header {
-    pub about: About,
+pub(super) struct JournalHeader {
+    pub about: JournalSubject,
     pub key: JournalKey,
     /// Offset of the first record.
     pub len: u64,
@@ -61,7 +61,7 @@ pub(super) struct Header {
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawHeader {
+struct RawJournalHeader {
     magic: [u8; 8],
     version: U16,
     place: u8,
@@ -74,10 +74,10 @@ struct RawHeader {
     source_count: U32,
 }
 
-const FIXED_BYTES: usize = size_of::<RawHeader>();
+const FIXED_BYTES: usize = size_of::<RawJournalHeader>();
 
 /// Encodes a header.
-pub(super) fn encode(about: &About, key: JournalKey) -> Result<Vec<u8>, JournalError> {
+pub(super) fn encode(about: &JournalSubject, key: JournalKey) -> Result<Vec<u8>, JournalError> {
     let mut bytes = vec![0; FIXED_BYTES];
     for text in [about.software.as_bytes(), &about.destination, &about.root] {
         put(&mut bytes, text);
@@ -87,7 +87,7 @@ pub(super) fn encode(about: &About, key: JournalKey) -> Result<Vec<u8>, JournalE
     if header_len > HEADER_BYTES_MAX {
         return Err(JournalError::TooLarge(header_len as u64));
     }
-    let raw = RawHeader {
+    let raw = RawJournalHeader {
         magic: MAGIC,
         version: U16::new(VERSION),
         place: about.place,
@@ -111,10 +111,10 @@ fn put(out: &mut Vec<u8>, text: &[u8]) {
 }
 
 /// Reads the header of an open journal.
-pub(super) fn read(file: &File) -> Result<Header, JournalError> {
+pub(super) fn read(file: &File) -> Result<JournalHeader, JournalError> {
     let mut fixed = [0; FIXED_BYTES];
     read_at(file, &mut fixed, 0, JournalError::NotAJournal)?;
-    let raw = RawHeader::ref_from_bytes(&fixed).map_err(|_| JournalError::NotAJournal)?;
+    let raw = RawJournalHeader::ref_from_bytes(&fixed).map_err(|_| JournalError::NotAJournal)?;
     let header_len = check_fixed(raw)?;
     let mut bytes = vec![0; header_len];
     read_at(file, &mut bytes, 0, JournalError::DamagedHeader)?;
@@ -123,11 +123,11 @@ pub(super) fn read(file: &File) -> Result<Header, JournalError> {
         return Err(JournalError::DamagedHeader);
     }
     let about = about(raw, &checked[FIXED_BYTES..]).ok_or(JournalError::DamagedHeader)?;
-    Ok(Header { about, key: JournalKey(raw.key), len: header_len as u64 })
+    Ok(JournalHeader { about, key: JournalKey(raw.key), len: header_len as u64 })
 }
 
 /// Returns the header's length, if the fixed part is valid.
-fn check_fixed(raw: &RawHeader) -> Result<usize, JournalError> {
+fn check_fixed(raw: &RawJournalHeader) -> Result<usize, JournalError> {
     if raw.magic != MAGIC || raw.version.get() == 0 {
         return Err(JournalError::NotAJournal);
     }
@@ -139,7 +139,7 @@ fn check_fixed(raw: &RawHeader) -> Result<usize, JournalError> {
     if fits { Ok(header_len) } else { Err(JournalError::DamagedHeader) }
 }
 
-fn about(raw: &RawHeader, mut texts: &[u8]) -> Option<About> {
+fn about(raw: &RawJournalHeader, mut texts: &[u8]) -> Option<JournalSubject> {
     let software = take(&mut texts)?;
     let destination = take(&mut texts)?.to_vec();
     let root = take(&mut texts)?.to_vec();
@@ -147,7 +147,7 @@ fn about(raw: &RawHeader, mut texts: &[u8]) -> Option<About> {
     let sources: Vec<Vec<u8>> =
         (0..raw.source_count.get()).map(|_| take(&mut texts).map(<[u8]>::to_vec)).collect::<Option<_>>()?;
     let created = Timestamp { seconds: raw.created_s.get(), nanoseconds: raw.created_ns.get() };
-    texts.is_empty().then_some(About {
+    texts.is_empty().then_some(JournalSubject {
         id: TransferId(raw.id),
         place: raw.place,
         sources,

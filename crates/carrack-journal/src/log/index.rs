@@ -31,19 +31,19 @@ const PAGE_ENTRIES: u64 = 4_096 / ENTRY_BYTES as u64;
 
 /// A complete file. Two with the same name have different values of `state` unless they are the same file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Fingerprint {
+pub(super) struct FileFingerprint {
     pub name: u64,
     pub state: u64,
 }
 
-impl Fingerprint {
+impl FileFingerprint {
     fn to_bytes(self) -> [u8; ENTRY_BYTES] {
         (u128::from(self.name) | u128::from(self.state) << 64).to_le_bytes()
     }
 
-    fn from_bytes(bytes: [u8; ENTRY_BYTES]) -> Fingerprint {
+    fn from_bytes(bytes: [u8; ENTRY_BYTES]) -> FileFingerprint {
         let number = u128::from_le_bytes(bytes);
-        Fingerprint { name: number as u64, state: (number >> 64) as u64 }
+        FileFingerprint { name: number as u64, state: (number >> 64) as u64 }
     }
 }
 
@@ -51,7 +51,7 @@ impl Fingerprint {
 pub(super) struct IndexBuilder {
     directory: OwnedFd,
     run_entries: usize,
-    run: Vec<Fingerprint>,
+    run: Vec<FileFingerprint>,
     spilled: Option<SpilledRuns>,
 }
 
@@ -64,8 +64,8 @@ struct SpilledRuns {
 
 /// Looks up fingerprints by name.
 #[derive(Debug)]
-pub(super) enum Index {
-    Memory(Vec<Fingerprint>),
+pub(super) enum FingerprintIndex {
+    Memory(Vec<FileFingerprint>),
     File {
         file: File,
         /// Bytes of the file, a multiple of 16.
@@ -84,7 +84,7 @@ impl IndexBuilder {
     }
 
     /// Adds a fingerprint, which replaces an earlier one of the same name.
-    pub fn add(&mut self, fingerprint: Fingerprint) -> Result<(), JournalError> {
+    pub fn add(&mut self, fingerprint: FileFingerprint) -> Result<(), JournalError> {
         if self.run.len() == self.run_entries {
             self.spill()?;
         }
@@ -93,16 +93,16 @@ impl IndexBuilder {
     }
 
     /// Builds the index.
-    pub fn finish(mut self) -> Result<Index, JournalError> {
+    pub fn finish(mut self) -> Result<FingerprintIndex, JournalError> {
         if self.spilled.is_none() {
             sort(&mut self.run);
-            return Ok(Index::Memory(self.run));
+            return Ok(FingerprintIndex::Memory(self.run));
         }
         self.spill()?;
         drop(self.run);
-        let Some(mut spilled) = self.spilled else { return Ok(Index::Memory(Vec::new())) };
+        let Some(mut spilled) = self.spilled else { return Ok(FingerprintIndex::Memory(Vec::new())) };
         let bytes = spilled.merge_all().map_err(JournalError::doing("sorting the journal's index"))?;
-        Ok(Index::File { file: spilled.file, bytes })
+        Ok(FingerprintIndex::File { file: spilled.file, bytes })
     }
 
     fn spill(&mut self) -> Result<(), JournalError> {
@@ -120,7 +120,7 @@ impl IndexBuilder {
 }
 
 /// Sorts by name; the last of several with one name stays.
-fn sort(run: &mut Vec<Fingerprint>) {
+fn sort(run: &mut Vec<FileFingerprint>) {
     // Stable: equal names keep their order.
     run.sort_by_key(|fingerprint| fingerprint.name);
     run.dedup_by(|later, kept| {
@@ -133,7 +133,7 @@ fn sort(run: &mut Vec<Fingerprint>) {
 }
 
 impl SpilledRuns {
-    fn write_run(&mut self, run: impl Iterator<Item = io::Result<Fingerprint>>) -> io::Result<()> {
+    fn write_run(&mut self, run: impl Iterator<Item = io::Result<FileFingerprint>>) -> io::Result<()> {
         let mut out =
             BufWriter::with_capacity(MERGE_READ_BYTES, TailWriter { file: &self.file, offset: self.len });
         for fingerprint in run {
@@ -221,12 +221,12 @@ impl RunMerge {
         *entries -= 1;
         let mut bytes = [0; ENTRY_BYTES];
         reader.read_exact(&mut bytes)?;
-        let Fingerprint { name, state } = Fingerprint::from_bytes(bytes);
+        let FileFingerprint { name, state } = FileFingerprint::from_bytes(bytes);
         self.heads.push(Reverse((name, place, state)));
         Ok(())
     }
 
-    fn take(&mut self) -> io::Result<Option<Fingerprint>> {
+    fn take(&mut self) -> io::Result<Option<FileFingerprint>> {
         let Some(Reverse((name, place, mut state))) = self.heads.pop() else { return Ok(None) };
         self.advance(place)?;
         while let Some(&Reverse((next, place, later))) = self.heads.peek()
@@ -236,29 +236,29 @@ impl RunMerge {
             self.heads.pop();
             self.advance(place)?;
         }
-        Ok(Some(Fingerprint { name, state }))
+        Ok(Some(FileFingerprint { name, state }))
     }
 }
 
 impl Iterator for RunMerge {
-    type Item = io::Result<Fingerprint>;
+    type Item = io::Result<FileFingerprint>;
 
-    fn next(&mut self) -> Option<io::Result<Fingerprint>> {
+    fn next(&mut self) -> Option<io::Result<FileFingerprint>> {
         self.take().transpose()
     }
 }
 
-impl Index {
+impl FingerprintIndex {
     /// Returns true if the last file of this name was the same.
-    pub fn contains(&self, wanted: Fingerprint) -> Result<bool, JournalError> {
+    pub fn contains(&self, wanted: FileFingerprint) -> Result<bool, JournalError> {
         Ok(self.find(wanted.name)? == Some(wanted))
     }
 
     /// The last file of this name.
-    pub fn find(&self, name: u64) -> Result<Option<Fingerprint>, JournalError> {
+    pub fn find(&self, name: u64) -> Result<Option<FileFingerprint>, JournalError> {
         match self {
-            Index::Memory(all) => Ok(find_in_memory(all, name)),
-            Index::File { file, bytes } => {
+            FingerprintIndex::Memory(all) => Ok(find_in_memory(all, name)),
+            FingerprintIndex::File { file, bytes } => {
                 find_in_file(file, bytes, name).map_err(JournalError::doing("reading the journal's index"))
             }
         }
@@ -267,15 +267,15 @@ impl Index {
     /// Number of names.
     pub fn len(&self) -> u64 {
         match self {
-            Index::Memory(all) => all.len() as u64,
-            Index::File { bytes, .. } => (bytes.end - bytes.start) / ENTRY_BYTES as u64,
+            FingerprintIndex::Memory(all) => all.len() as u64,
+            FingerprintIndex::File { bytes, .. } => (bytes.end - bytes.start) / ENTRY_BYTES as u64,
         }
     }
 }
 
 /// Names are evenly distributed hashes: most lie within twice the root of their number from the expected
 /// position, and a search there touches less memory.
-fn find_in_memory(sorted: &[Fingerprint], name: u64) -> Option<Fingerprint> {
+fn find_in_memory(sorted: &[FileFingerprint], name: u64) -> Option<FileFingerprint> {
     let expected = ((u128::from(name) * sorted.len() as u128) >> 64) as usize;
     let around = 2 * sorted.len().isqrt();
     let near = &sorted[expected.saturating_sub(around)..(expected + around).min(sorted.len())];
@@ -284,14 +284,14 @@ fn find_in_memory(sorted: &[Fingerprint], name: u64) -> Option<Fingerprint> {
     search(if is_near { near } else { sorted }, name)
 }
 
-fn search(sorted: &[Fingerprint], name: u64) -> Option<Fingerprint> {
+fn search(sorted: &[FileFingerprint], name: u64) -> Option<FileFingerprint> {
     let at = sorted.partition_point(|fingerprint| fingerprint.name < name);
     sorted.get(at).copied().filter(|found| found.name == name)
 }
 
 /// Searches by interpolation, as names are evenly distributed hashes: it reads two or three pages, at any
 /// size.
-fn find_in_file(file: &File, bytes: &Range<u64>, name: u64) -> io::Result<Option<Fingerprint>> {
+fn find_in_file(file: &File, bytes: &Range<u64>, name: u64) -> io::Result<Option<FileFingerprint>> {
     // The name can be in entries low..high; their names are between `least` and `most`.
     let (mut low, mut high) = (0, (bytes.end - bytes.start) / ENTRY_BYTES as u64);
     let (mut least, mut most) = (0, u64::MAX);
@@ -307,7 +307,7 @@ fn find_in_file(file: &File, bytes: &Range<u64>, name: u64) -> io::Result<Option
         let memory = &mut memory[..count as usize * ENTRY_BYTES];
         file.read_exact_at(memory, bytes.start + first * ENTRY_BYTES as u64)?;
         page.clear();
-        page.extend(memory.as_chunks().0.iter().map(|&bytes| Fingerprint::from_bytes(bytes)));
+        page.extend(memory.as_chunks().0.iter().map(|&bytes| FileFingerprint::from_bytes(bytes)));
         let (start, end) = (page[0].name, page[page.len() - 1].name);
         if name < start {
             (high, most) = (first, start);
@@ -340,11 +340,11 @@ mod tests {
         File::open(std::env::temp_dir()).unwrap().into()
     }
 
-    fn check(added: &[Fingerprint], run_entries: usize) {
+    fn check(added: &[FileFingerprint], run_entries: usize) {
         let mut builder = IndexBuilder::with_run(directory(), run_entries);
         added.iter().for_each(|&fingerprint| builder.add(fingerprint).unwrap());
         let index = builder.finish().unwrap();
-        assert_eq!(matches!(index, Index::File { .. }), added.len() > run_entries);
+        assert_eq!(matches!(index, FingerprintIndex::File { .. }), added.len() > run_entries);
         let model: HashMap<u64, u64> = added.iter().map(|f| (f.name, f.state)).collect();
         assert_eq!(index.len(), model.len() as u64);
         for &fingerprint in added {
@@ -353,7 +353,7 @@ mod tests {
             for other in
                 [fingerprint.name.wrapping_add(1), fingerprint.name.wrapping_sub(1), !fingerprint.name]
             {
-                let wanted = Fingerprint { name: other, ..fingerprint };
+                let wanted = FileFingerprint { name: other, ..fingerprint };
                 assert_eq!(index.contains(wanted).unwrap(), model.get(&other) == Some(&wanted.state));
             }
         }
@@ -364,7 +364,7 @@ mod tests {
         let mut added = Vec::new();
         for n in 0..20_000u64 {
             let name = (n % 15_000).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            added.push(Fingerprint { name, state: n });
+            added.push(FileFingerprint { name, state: n });
         }
         check(&added, 50);
     }
@@ -377,8 +377,8 @@ mod tests {
             names in prop::collection::vec(prop_oneof![any::<u64>(), 0u64..20, Just(u64::MAX)], 0..1_200),
             run_entries in 1usize..400,
         ) {
-            let added: Vec<Fingerprint> =
-                names.iter().zip(0..).map(|(&name, n)| Fingerprint { name, state: n % 7 }).collect();
+            let added: Vec<FileFingerprint> =
+                names.iter().zip(0..).map(|(&name, n)| FileFingerprint { name, state: n % 7 }).collect();
             check(&added, run_entries);
         }
     }

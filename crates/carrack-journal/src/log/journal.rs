@@ -11,32 +11,32 @@ use std::sync::{Mutex, PoisonError};
 use carrack_model::TransferId;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::appender::Appender;
-use super::header::{self, About, Header, JournalKey};
+use super::appender::JournalAppender;
+use super::header::{self, JournalHeader, JournalKey, JournalSubject};
 use super::index::IndexBuilder;
 use super::location::{JournalLocation, LockedFile, is_locked};
-use super::recovery::{self, Findings, Partial, Recovered, Statistics};
-use super::scanner::Scanner;
-use super::{Batch, JournalError, SessionInfo, compaction};
+use super::recovery::{self, JournalFindings, JournalStatistics, PartialFile, RecoveredJournal};
+use super::scanner::RecordScanner;
+use super::{JournalError, RecordBatch, SessionInfo, compaction};
 
 /// The journal of one transfer, held by this process alone.
 #[derive(Debug)]
 pub struct Journal {
     place: JournalLocation,
     is_locked: bool,
-    end: Mutex<Appender>,
+    end: Mutex<JournalAppender>,
     next_number: AtomicU64,
 }
 
 /// The contents of a journal for a reader.
 #[derive(Clone, Debug)]
-pub struct Contents {
+pub struct JournalContents {
     /// The transfer.
-    pub about: About,
+    pub about: JournalSubject,
     /// Counts.
-    pub statistics: Statistics,
+    pub statistics: JournalStatistics,
     /// Unfinished files, by number.
-    pub partials: Vec<Partial>,
+    pub partials: Vec<PartialFile>,
     /// The last session that wrote.
     pub last_session: Option<SessionInfo>,
     /// True if a process holds the journal.
@@ -47,7 +47,7 @@ pub struct Contents {
 ///
 /// # Errors
 /// [`JournalError::NotAJournal`], [`JournalError::Newer`], [`JournalError::DamagedHeader`], or a read error.
-pub fn peek(directory: BorrowedFd<'_>, id: TransferId) -> Result<Option<About>, JournalError> {
+pub fn peek(directory: BorrowedFd<'_>, id: TransferId) -> Result<Option<JournalSubject>, JournalError> {
     match JournalLocation::new(directory, id)?.open() {
         Err(JournalError::Missing) => Ok(None),
         file => header_of(&file?, id).map(|header| Some(header.about)),
@@ -59,11 +59,16 @@ pub fn peek(directory: BorrowedFd<'_>, id: TransferId) -> Result<Option<About>, 
 ///
 /// # Errors
 /// [`JournalError::Missing`], and those of [`peek`].
-pub fn inspect(directory: BorrowedFd<'_>, id: TransferId, boot: [u8; 16]) -> Result<Contents, JournalError> {
+pub fn inspect(
+    directory: BorrowedFd<'_>,
+    id: TransferId,
+    boot: [u8; 16],
+) -> Result<JournalContents, JournalError> {
     let file = JournalLocation::new(directory, id)?.open()?;
     let header = header_of(&file, id)?;
     let is_in_use = is_locked(&file);
-    let (mut findings, _) = recovery::recover(Scanner::new(&file, &header, u64::MAX)?, &header, boot, None)?;
+    let (mut findings, _) =
+        recovery::recover(RecordScanner::new(&file, &header, u64::MAX)?, &header, boot, None)?;
     count_cut(&file, &mut findings)?;
     Ok(contents(header, findings, is_in_use))
 }
@@ -79,12 +84,12 @@ pub fn set_aside(directory: BorrowedFd<'_>, id: TransferId) -> Result<(), Journa
 fn recovered_from(
     place: &JournalLocation,
     file: &File,
-    header: &Header,
+    header: &JournalHeader,
     boot: [u8; 16],
-) -> Result<Recovered, JournalError> {
+) -> Result<RecoveredJournal, JournalError> {
     let spill =
         place.directory.try_clone().map_err(JournalError::doing("opening the journal's directory"))?;
-    recovery::recovered(Scanner::new(file, header, u64::MAX)?, header, boot, IndexBuilder::new(spill))
+    recovery::recovered(RecordScanner::new(file, header, u64::MAX)?, header, boot, IndexBuilder::new(spill))
 }
 
 impl Journal {
@@ -94,7 +99,7 @@ impl Journal {
     /// [`JournalError::Exists`], [`JournalError::Busy`] if another process is creating it, or a system error.
     pub fn create(
         directory: BorrowedFd<'_>,
-        about: &About,
+        about: &JournalSubject,
         session: &SessionInfo,
     ) -> Result<Journal, JournalError> {
         let place = JournalLocation::new(directory, about.id)?;
@@ -119,8 +124,8 @@ impl Journal {
         directory: BorrowedFd<'_>,
         id: TransferId,
         session: &SessionInfo,
-    ) -> Result<(Journal, Recovered), JournalError> {
-        let opening = Opening::new(directory, id, session.boot)?;
+    ) -> Result<(Journal, RecoveredJournal), JournalError> {
+        let opening = OpenedJournal::new(directory, id, session.boot)?;
         let is_worthwhile = compaction::is_worthwhile(&opening.recovered.findings);
         if is_worthwhile { opening.compact(session) } else { opening.append(session) }
     }
@@ -133,9 +138,10 @@ impl Journal {
         directory: BorrowedFd<'_>,
         id: TransferId,
         boot: [u8; 16],
-    ) -> Result<(Journal, Contents), JournalError> {
-        let Opening { place, file, is_locked, header, recovered } = Opening::new(directory, id, boot)?;
-        let mut end = Appender::new(file, header.key, recovered.findings.statistics.journal_bytes);
+    ) -> Result<(Journal, JournalContents), JournalError> {
+        let OpenedJournal { place, file, is_locked, header, recovered } =
+            OpenedJournal::new(directory, id, boot)?;
+        let mut end = JournalAppender::new(file, header.key, recovered.findings.statistics.journal_bytes);
         end.poison();
         let findings = recovered.findings;
         let next_number = AtomicU64::new(findings.next_number);
@@ -152,7 +158,7 @@ impl Journal {
     ///
     /// # Errors
     /// A system error. After any error all appends fail: [`JournalError::Poisoned`].
-    pub fn append(&self, batch: &Batch, sync: bool) -> Result<(), JournalError> {
+    pub fn append(&self, batch: &RecordBatch, sync: bool) -> Result<(), JournalError> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).append(batch, sync)
     }
 
@@ -171,20 +177,20 @@ impl Journal {
 }
 
 /// A locked journal whose records were read.
-pub(super) struct Opening {
+pub(super) struct OpenedJournal {
     place: JournalLocation,
     file: File,
     is_locked: bool,
-    header: Header,
-    recovered: Recovered,
+    header: JournalHeader,
+    recovered: RecoveredJournal,
 }
 
-impl Opening {
+impl OpenedJournal {
     pub(super) fn new(
         directory: BorrowedFd<'_>,
         id: TransferId,
         boot: [u8; 16],
-    ) -> Result<Opening, JournalError> {
+    ) -> Result<OpenedJournal, JournalError> {
         let place = JournalLocation::new(directory, id)?;
         let LockedFile { file, is_locked } = place.claim().map_err(|error| with_holder(&place, id, error))?;
         let header = header_of(&file, id)?;
@@ -193,15 +199,15 @@ impl Opening {
             return Err(JournalError::Busy(Some(Box::new(last.clone()))));
         }
         count_cut(&file, &mut recovered.findings)?;
-        Ok(Opening { place, file, is_locked, header, recovered })
+        Ok(OpenedJournal { place, file, is_locked, header, recovered })
     }
 
-    pub(super) fn findings(&self) -> &Findings {
+    pub(super) fn findings(&self) -> &JournalFindings {
         &self.recovered.findings
     }
 
     /// Continues behind the last whole record.
-    fn append(self, session: &SessionInfo) -> Result<(Journal, Recovered), JournalError> {
+    fn append(self, session: &SessionInfo) -> Result<(Journal, RecoveredJournal), JournalError> {
         let statistics = self.recovered.findings.statistics;
         if statistics.cut_bytes > 0 {
             // Synced before the next write: otherwise the torn end could reappear behind it.
@@ -209,15 +215,15 @@ impl Opening {
             self.file.set_len(statistics.journal_bytes).map_err(JournalError::doing(doing))?;
             self.file.sync_all().map_err(JournalError::doing(doing))?;
         }
-        let mut end = Appender::new(self.file, self.header.key, statistics.journal_bytes);
-        let mut batch = Batch::new();
+        let mut end = JournalAppender::new(self.file, self.header.key, statistics.journal_bytes);
+        let mut batch = RecordBatch::new();
         batch.session(session);
         end.append(&batch, true)?;
         Ok(opened(self.place, self.is_locked, end, self.recovered))
     }
 
     /// Continues in a compacted journal, or in the old one if that can't be written.
-    pub(super) fn compact(self, session: &SessionInfo) -> Result<(Journal, Recovered), JournalError> {
+    pub(super) fn compact(self, session: &SessionInfo) -> Result<(Journal, RecoveredJournal), JournalError> {
         match self.shortened(session) {
             Ok(end) => {
                 self.place.sync()?;
@@ -231,7 +237,7 @@ impl Opening {
     }
 
     /// Writes the compacted journal, which has the journal's name on success only.
-    fn shortened(&self, session: &SessionInfo) -> Result<Appender, JournalError> {
+    fn shortened(&self, session: &SessionInfo) -> Result<JournalAppender, JournalError> {
         let new = self.place.begin()?.file;
         let findings = &self.recovered.findings;
         let end = compaction::write(&self.file, &self.header, findings, session, random_key()?, new)?;
@@ -243,9 +249,9 @@ impl Opening {
 fn opened(
     place: JournalLocation,
     is_locked: bool,
-    end: Appender,
-    recovered: Recovered,
-) -> (Journal, Recovered) {
+    end: JournalAppender,
+    recovered: RecoveredJournal,
+) -> (Journal, RecoveredJournal) {
     let next_number = AtomicU64::new(recovered.findings.next_number);
     (Journal { place, is_locked, end: Mutex::new(end), next_number }, recovered)
 }
@@ -259,32 +265,32 @@ fn is_another_process(session: &SessionInfo) -> bool {
 fn fill(
     place: &JournalLocation,
     file: File,
-    about: &About,
+    about: &JournalSubject,
     session: &SessionInfo,
-) -> Result<Appender, JournalError> {
+) -> Result<JournalAppender, JournalError> {
     let mut end = compaction::begin(file, about, random_key()?)?;
-    let mut batch = Batch::new();
+    let mut batch = RecordBatch::new();
     batch.session(session);
     end.append(&batch, false)?;
     place.install(end.file())?;
     Ok(end)
 }
 
-pub(super) fn header_of(file: &File, id: TransferId) -> Result<Header, JournalError> {
+pub(super) fn header_of(file: &File, id: TransferId) -> Result<JournalHeader, JournalError> {
     let header = header::read(file)?;
     if header.about.id == id { Ok(header) } else { Err(JournalError::DamagedHeader) }
 }
 
 /// Counts the bytes behind the last whole record.
-fn count_cut(file: &File, findings: &mut Findings) -> Result<(), JournalError> {
+fn count_cut(file: &File, findings: &mut JournalFindings) -> Result<(), JournalError> {
     let len = file.metadata().map_err(JournalError::doing("looking at the journal"))?.len();
     findings.statistics.cut_bytes = len.saturating_sub(findings.statistics.journal_bytes);
     Ok(())
 }
 
-fn contents(header: Header, findings: Findings, is_in_use: bool) -> Contents {
-    let Findings { statistics, partials, last_session, .. } = findings;
-    Contents { about: header.about, statistics, partials, last_session, is_in_use }
+fn contents(header: JournalHeader, findings: JournalFindings, is_in_use: bool) -> JournalContents {
+    let JournalFindings { statistics, partials, last_session, .. } = findings;
+    JournalContents { about: header.about, statistics, partials, last_session, is_in_use }
 }
 
 /// Adds the last session to [`JournalError::Busy`].

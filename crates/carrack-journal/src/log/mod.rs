@@ -21,13 +21,13 @@ mod session;
 mod tests;
 mod unnamed;
 
-pub use batch::Batch;
+pub use batch::RecordBatch;
 pub use error::JournalError;
-pub use follower::Follower;
-pub use header::About;
-pub use journal::{Contents, Journal, inspect, peek, set_aside};
+pub use follower::JournalFollower;
+pub use header::JournalSubject;
+pub use journal::{Journal, JournalContents, inspect, peek, set_aside};
 pub use location::{file_name, id_of_file_name};
-pub use recovery::{EntryKey, Partial, Recovered, Statistics};
+pub use recovery::{EntryKey, JournalStatistics, PartialFile, RecoveredJournal};
 pub use session::{SessionInfo, boot_id};
 
 /// The newest version of the format that this build supports.

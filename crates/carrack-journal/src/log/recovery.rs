@@ -11,11 +11,11 @@ use zerocopy::FromBytes;
 use zerocopy::byteorder::little_endian::{U32, U64};
 
 use super::batch::{HEAD_BYTES, RawBegin, RawHeld, RawRange, RawSubtree, RecordKind};
-use super::header::{Header, JournalKey};
-use super::index::{Fingerprint, Index, IndexBuilder};
-use super::scanner::{Record, Scanner};
+use super::header::{JournalHeader, JournalKey};
+use super::index::{FileFingerprint, FingerprintIndex, IndexBuilder};
+use super::scanner::{RawLogRecord, RecordScanner};
 use super::{JournalError, SessionInfo};
-use crate::{FileDigest, Subtree};
+use crate::{FileDigest, HashSubtree};
 
 /// Memory for unfinished files: the longest names of all files that 16 sessions can leave unfinished, with
 /// half a million ranges. Files beyond the limit are forgotten, and sent again.
@@ -56,7 +56,7 @@ impl<'a> From<&TableEntry<'a>> for EntryKey<'a> {
 
 /// A large file that is neither complete nor dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Partial {
+pub struct PartialFile {
     /// Number in the journal.
     pub number: u64,
     /// Directory, relative to the root.
@@ -74,10 +74,10 @@ pub struct Partial {
     /// The ranges that are written.
     pub held: RangeSet,
     /// The recorded chaining values of these ranges; siblings joined.
-    pub subtrees: Vec<Subtree>,
+    pub subtrees: Vec<HashSubtree>,
 }
 
-impl Partial {
+impl PartialFile {
     /// Key of the finished file.
     pub fn key(&self) -> EntryKey<'_> {
         EntryKey {
@@ -92,7 +92,7 @@ impl Partial {
 
 /// Counts of a journal's contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct JournalStatistics {
     /// Whole records.
     pub records: u64,
     /// Bytes of the file up to the last whole record.
@@ -115,13 +115,13 @@ pub struct Statistics {
 
 /// The state recovered from an opened journal.
 #[derive(Debug)]
-pub struct Recovered {
-    pub(super) findings: Findings,
-    index: Index,
-    hashing: Hashing,
+pub struct RecoveredJournal {
+    pub(super) findings: JournalFindings,
+    index: FingerprintIndex,
+    hashing: FingerprintHasher,
 }
 
-impl Recovered {
+impl RecoveredJournal {
     /// Returns true if the file with this key is complete under its name. Any thread.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl Recovered {
     }
 
     /// Unfinished files, by number.
-    pub fn partials(&self) -> &[Partial] {
+    pub fn partials(&self) -> &[PartialFile] {
         &self.findings.partials
     }
 
@@ -142,7 +142,7 @@ impl Recovered {
     }
 
     /// Counts.
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> JournalStatistics {
         self.findings.statistics
     }
 
@@ -159,9 +159,9 @@ impl Recovered {
 
 /// A journal's contents, without its index.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
-    pub partials: Vec<Partial>,
-    pub statistics: Statistics,
+pub(super) struct JournalFindings {
+    pub partials: Vec<PartialFile>,
+    pub statistics: JournalStatistics,
     pub last_session: Option<SessionInfo>,
     /// The first unused number.
     pub next_number: u64,
@@ -177,18 +177,21 @@ pub(super) struct Findings {
 
 /// Computes fingerprints, which differ from those of other journals.
 #[derive(Clone, Debug)]
-struct Hashing {
+struct FingerprintHasher {
     seed: u64,
     key: [u8; 32],
 }
 
-impl Hashing {
-    fn new(key: JournalKey) -> Hashing {
-        Hashing { seed: key.halves().1, key: blake3::derive_key("carrack journal 1 fingerprints", &key.0) }
+impl FingerprintHasher {
+    fn new(key: JournalKey) -> FingerprintHasher {
+        FingerprintHasher {
+            seed: key.halves().1,
+            key: blake3::derive_key("carrack journal 1 fingerprints", &key.0),
+        }
     }
 
     /// The name's half need not resist attacks: a collision only has a file sent again.
-    fn fingerprint(&self, directory: &RelPath, key: &EntryKey<'_>) -> Fingerprint {
+    fn fingerprint(&self, directory: &RelPath, key: &EntryKey<'_>) -> FileFingerprint {
         let target = key.target.unwrap_or_default();
         let mut text = Vec::with_capacity(64 + directory.as_bytes().len() + key.name.len() + target.len());
         text.push(u8::from(key.target.is_some()));
@@ -205,22 +208,22 @@ impl Hashing {
         let state = blake3::keyed_hash(&self.key, &text);
         let state = state.as_bytes().first_chunk().copied().unwrap_or_default();
         let name = xxh3_64_with_seed(&text[path..], self.seed);
-        Fingerprint { name, state: u64::from_le_bytes(state) }
+        FileFingerprint { name, state: u64::from_le_bytes(state) }
     }
 }
 
 /// The body does not fit the record's kind. No carrack writes such a record, and records behind it are not
 /// trusted.
 #[derive(Debug)]
-pub(super) struct Malformed;
+pub(super) struct MalformedRecord;
 
 /// Reads all whole records; `boot` is the current boot. Complete files are indexed if there is a builder.
 pub(super) fn recover(
-    mut scanner: Scanner<'_>,
-    header: &Header,
+    mut scanner: RecordScanner<'_>,
+    header: &JournalHeader,
     boot: [u8; 16],
     mut builder: Option<IndexBuilder>,
-) -> Result<(Findings, Option<IndexBuilder>), JournalError> {
+) -> Result<(JournalFindings, Option<IndexBuilder>), JournalError> {
     let mut reading = JournalReader::new(header, boot, builder.is_some());
     let valid_end = reading.read_on(&mut scanner, |fingerprint| match &mut builder {
         Some(builder) => builder.add(fingerprint),
@@ -231,34 +234,34 @@ pub(super) fn recover(
 
 /// Reads all whole records and builds the index.
 pub(super) fn recovered(
-    scanner: Scanner<'_>,
-    header: &Header,
+    scanner: RecordScanner<'_>,
+    header: &JournalHeader,
     boot: [u8; 16],
     builder: IndexBuilder,
-) -> Result<Recovered, JournalError> {
+) -> Result<RecoveredJournal, JournalError> {
     let (findings, builder) = recover(scanner, header, boot, Some(builder))?;
-    let index = builder.map_or(Ok(Index::Memory(Vec::new())), IndexBuilder::finish)?;
-    Ok(Recovered { findings, index, hashing: Hashing::new(header.key) })
+    let index = builder.map_or(Ok(FingerprintIndex::Memory(Vec::new())), IndexBuilder::finish)?;
+    Ok(RecoveredJournal { findings, index, hashing: FingerprintHasher::new(header.key) })
 }
 
 /// The state during a read.
 pub(super) struct JournalReader {
     boot: [u8; 16],
-    hashing: Option<Hashing>,
+    hashing: Option<FingerprintHasher>,
     /// True if the current session's records count.
     counts: bool,
     live: BTreeMap<u64, UnfinishedFile>,
     /// Temporary names with the file numbers.
     temporaries: BTreeSet<(Box<[u8]>, u64)>,
     live_bytes: usize,
-    findings: Findings,
+    findings: JournalFindings,
     /// Complete files of the current record.
-    done: Vec<Fingerprint>,
+    done: Vec<FileFingerprint>,
 }
 
 /// A large file that is unfinished so far.
 struct UnfinishedFile {
-    partial: Partial,
+    partial: PartialFile,
     digest: FileDigest,
     /// Offset and length of its `Begin` record.
     record_offset: u64,
@@ -267,15 +270,15 @@ struct UnfinishedFile {
 }
 
 impl JournalReader {
-    pub fn new(header: &Header, boot: [u8; 16], is_indexed: bool) -> JournalReader {
+    pub fn new(header: &JournalHeader, boot: [u8; 16], is_indexed: bool) -> JournalReader {
         JournalReader {
             boot,
-            hashing: is_indexed.then(|| Hashing::new(header.key)),
+            hashing: is_indexed.then(|| FingerprintHasher::new(header.key)),
             counts: true,
             live: BTreeMap::new(),
             temporaries: BTreeSet::new(),
             live_bytes: 0,
-            findings: Findings { next_number: 1, ..Findings::default() },
+            findings: JournalFindings { next_number: 1, ..JournalFindings::default() },
             done: Vec::new(),
         }
     }
@@ -283,8 +286,8 @@ impl JournalReader {
     /// Reads all whole records, and returns their end; `add` takes the complete files.
     pub fn read_on(
         &mut self,
-        scanner: &mut Scanner<'_>,
-        mut add: impl FnMut(Fingerprint) -> Result<(), JournalError>,
+        scanner: &mut RecordScanner<'_>,
+        mut add: impl FnMut(FileFingerprint) -> Result<(), JournalError>,
     ) -> Result<u64, JournalError> {
         let mut valid_end = scanner.offset();
         while let Some(record) = scanner.next()? {
@@ -297,7 +300,7 @@ impl JournalReader {
         Ok(valid_end)
     }
 
-    fn record(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
+    fn record(&mut self, record: &RawLogRecord<'_>) -> Result<(), MalformedRecord> {
         match record.kind {
             RecordKind::Session => self.session(record)?,
             RecordKind::Small => self.small(record)?,
@@ -319,12 +322,12 @@ impl JournalReader {
     }
 
     /// Fingerprint of a file; `None` if complete files are not indexed.
-    pub fn fingerprint(&self, directory: &RelPath, key: &EntryKey<'_>) -> Option<Fingerprint> {
+    pub fn fingerprint(&self, directory: &RelPath, key: &EntryKey<'_>) -> Option<FileFingerprint> {
         self.hashing.as_ref().map(|hashing| hashing.fingerprint(directory, key))
     }
 
     /// The files unfinished so far with the temporary name `temporary`; without subtrees.
-    pub fn partials_at(&self, temporary: &[u8]) -> impl Iterator<Item = &Partial> {
+    pub fn partials_at(&self, temporary: &[u8]) -> impl Iterator<Item = &PartialFile> {
         let [first, last] = [0, u64::MAX].map(|number| (Box::from(temporary), number));
         let numbers = self.temporaries.range(first..=last).map(|(_, number)| number);
         numbers.filter_map(|number| Some(&self.live.get(number)?.partial))
@@ -332,12 +335,12 @@ impl JournalReader {
 
     /// All files unfinished so far; without subtrees.
     #[cfg(test)]
-    pub fn partials(&self) -> impl Iterator<Item = &Partial> {
+    pub fn partials(&self) -> impl Iterator<Item = &PartialFile> {
         self.live.values().map(|live| &live.partial)
     }
 
-    fn session(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
-        let session = SessionInfo::decode(record.body).ok_or(Malformed)?;
+    fn session(&mut self, record: &RawLogRecord<'_>) -> Result<(), MalformedRecord> {
+        let session = SessionInfo::decode(record.body).ok_or(MalformedRecord)?;
         self.counts = !session.soft || session.boot == self.boot;
         self.findings.has_soft |= session.soft && self.counts;
         self.findings.last_session = Some(session);
@@ -347,7 +350,7 @@ impl JournalReader {
     }
 
     /// Returns true if the record counts; otherwise counts it as void.
-    fn is_valid(&mut self, record: &Record<'_>) -> bool {
+    fn is_valid(&mut self, record: &RawLogRecord<'_>) -> bool {
         if !self.counts {
             self.findings.statistics.void_records += 1;
             self.findings.garbage_bytes += record.len();
@@ -355,12 +358,12 @@ impl JournalReader {
         self.counts
     }
 
-    fn small(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
+    fn small(&mut self, record: &RawLogRecord<'_>) -> Result<(), MalformedRecord> {
         let mut directory = RelPath::root();
         let (mut count, mut bytes) = (0, 0u64);
         self.done.clear();
         for read in TableReader::new(record.body) {
-            match read.map_err(|_| Malformed)? {
+            match read.map_err(|_| MalformedRecord)? {
                 TableRecord::Section { path, .. } => directory = path,
                 // Special files are not recorded: a stat(2) at the destination suffices to compare them.
                 TableRecord::Entry(entry) if entry.special.is_some() => {}
@@ -387,14 +390,15 @@ impl JournalReader {
     }
 
     /// Counts in every session: the record makes no claim on data, and its temporary name must be known.
-    fn begin(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
+    fn begin(&mut self, record: &RawLogRecord<'_>) -> Result<(), MalformedRecord> {
         let partial = partial_of(record.body)?;
         let number = partial.number;
         if self.live.contains_key(&number) {
-            return Err(Malformed);
+            return Err(MalformedRecord);
         }
         let memory_bytes = PARTIAL_BYTES + record.body.len();
-        self.findings.next_number = self.findings.next_number.max(number.checked_add(1).ok_or(Malformed)?);
+        self.findings.next_number =
+            self.findings.next_number.max(number.checked_add(1).ok_or(MalformedRecord)?);
         if !self.takes(memory_bytes) {
             return Ok(());
         }
@@ -417,12 +421,12 @@ impl JournalReader {
         is_there
     }
 
-    fn held(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
+    fn held(&mut self, record: &RawLogRecord<'_>) -> Result<(), MalformedRecord> {
         let held = HeldRecord::of(record.body)?;
         let valid = self.is_valid(record);
         let Some(size) = self.live.get(&held.number).map(|live| live.partial.size) else { return Ok(()) };
         if held.ranges.iter().any(|raw| !is_within(raw, size)) {
-            return Err(Malformed);
+            return Err(MalformedRecord);
         }
         if !valid {
             return Ok(());
@@ -438,7 +442,7 @@ impl JournalReader {
         Ok(())
     }
 
-    fn done(&mut self, number: u64, record: &Record<'_>) {
+    fn done(&mut self, number: u64, record: &RawLogRecord<'_>) {
         self.done.clear();
         if !self.is_valid(record) {
             return;
@@ -454,7 +458,7 @@ impl JournalReader {
 
     /// Counts in every session. The first record of a directory counts: later ones hold the bits that the
     /// session had set.
-    fn mode(&mut self, record: &Record<'_>) -> Result<(), Malformed> {
+    fn mode(&mut self, record: &RawLogRecord<'_>) -> Result<(), MalformedRecord> {
         let (mode, path) = mode_of(record.body)?;
         self.findings.garbage_bytes += record.len();
         if !self.findings.changed_modes.contains_key(&path) && self.takes(PARTIAL_BYTES + record.body.len()) {
@@ -471,7 +475,7 @@ impl JournalReader {
         Some(live)
     }
 
-    fn finish(mut self, valid_end: u64) -> Findings {
+    fn finish(mut self, valid_end: u64) -> JournalFindings {
         let live = std::mem::take(&mut self.live);
         let kept: u64 = live.values().map(UnfinishedFile::held_record_bytes).sum();
         self.findings.garbage_bytes = self.findings.garbage_bytes.saturating_sub(kept);
@@ -499,7 +503,7 @@ impl UnfinishedFile {
         }
         for raw in held.subtrees {
             // An error means that the range was recorded before: the same bytes have the same value.
-            let _ = self.digest.add(Subtree { range: (&raw.range).into(), value: raw.value });
+            let _ = self.digest.add(HashSubtree { range: (&raw.range).into(), value: raw.value });
         }
         self.nodes().saturating_sub(before)
     }
@@ -514,8 +518,8 @@ impl UnfinishedFile {
         (HEAD_BYTES + size_of::<RawHeld>() + ranges + self.digest.len() * size_of::<RawSubtree>()) as u64
     }
 
-    fn into_partial(self) -> Partial {
-        Partial { subtrees: self.digest.subtrees().collect(), ..self.partial }
+    fn into_partial(self) -> PartialFile {
+        PartialFile { subtrees: self.digest.subtrees().collect(), ..self.partial }
     }
 }
 
@@ -527,12 +531,12 @@ struct HeldRecord<'a> {
 }
 
 impl<'a> HeldRecord<'a> {
-    fn of(body: &'a [u8]) -> Result<HeldRecord<'a>, Malformed> {
-        let (raw, rest) = RawHeld::ref_from_prefix(body).map_err(|_| Malformed)?;
+    fn of(body: &'a [u8]) -> Result<HeldRecord<'a>, MalformedRecord> {
+        let (raw, rest) = RawHeld::ref_from_prefix(body).map_err(|_| MalformedRecord)?;
         let (ranges, rest) = <[RawRange]>::ref_from_prefix_with_elems(rest, raw.range_count.get() as usize)
-            .map_err(|_| Malformed)?;
+            .map_err(|_| MalformedRecord)?;
         let subtrees = <[RawSubtree]>::ref_from_bytes_with_elems(rest, raw.subtree_count.get() as usize)
-            .map_err(|_| Malformed)?;
+            .map_err(|_| MalformedRecord)?;
         Ok(HeldRecord { number: raw.number.get(), ranges, subtrees })
     }
 }
@@ -541,37 +545,38 @@ fn is_within(raw: &RawRange, size: u64) -> bool {
     ByteRange::from(raw).end().is_some_and(|end| end <= size)
 }
 
-pub(super) fn number_of(body: &[u8]) -> Result<u64, Malformed> {
-    U64::ref_from_bytes(body).map(|number| number.get()).map_err(|_| Malformed)
+pub(super) fn number_of(body: &[u8]) -> Result<u64, MalformedRecord> {
+    U64::ref_from_bytes(body).map(|number| number.get()).map_err(|_| MalformedRecord)
 }
 
 /// Returns the number, the temporary name and the table of a `Begin`.
-pub(super) fn begin_of(body: &[u8]) -> Result<(u64, &[u8], &[u8]), Malformed> {
-    let (raw, rest) = RawBegin::ref_from_prefix(body).map_err(|_| Malformed)?;
-    let (temporary, table) = rest.split_at_checked(raw.temporary_len.get() as usize).ok_or(Malformed)?;
+pub(super) fn begin_of(body: &[u8]) -> Result<(u64, &[u8], &[u8]), MalformedRecord> {
+    let (raw, rest) = RawBegin::ref_from_prefix(body).map_err(|_| MalformedRecord)?;
+    let (temporary, table) =
+        rest.split_at_checked(raw.temporary_len.get() as usize).ok_or(MalformedRecord)?;
     Ok((raw.number.get(), temporary, table))
 }
 
 /// Returns the permission bits and the directory of a `Mode`.
-fn mode_of(body: &[u8]) -> Result<(u32, RelPath), Malformed> {
-    let (mode, path) = U32::ref_from_prefix(body).map_err(|_| Malformed)?;
-    let path = RelPath::new(path).map_err(|_| Malformed)?;
-    if mode.get() > 0o7777 { Err(Malformed) } else { Ok((mode.get(), path)) }
+fn mode_of(body: &[u8]) -> Result<(u32, RelPath), MalformedRecord> {
+    let (mode, path) = U32::ref_from_prefix(body).map_err(|_| MalformedRecord)?;
+    let path = RelPath::new(path).map_err(|_| MalformedRecord)?;
+    if mode.get() > 0o7777 { Err(MalformedRecord) } else { Ok((mode.get(), path)) }
 }
 
-fn partial_of(body: &[u8]) -> Result<Partial, Malformed> {
+fn partial_of(body: &[u8]) -> Result<PartialFile, MalformedRecord> {
     let (number, temporary, table) = begin_of(body)?;
-    carrack_model::check_name(temporary).map_err(|_| Malformed)?;
+    carrack_model::check_name(temporary).map_err(|_| MalformedRecord)?;
     let mut records = TableReader::new(table);
     let directory = match next_record(&mut records)? {
         Some(TableRecord::Section { path, .. }) => path,
-        _ => return Err(Malformed),
+        _ => return Err(MalformedRecord),
     };
-    let Some(TableRecord::Entry(entry)) = next_record(&mut records)? else { return Err(Malformed) };
+    let Some(TableRecord::Entry(entry)) = next_record(&mut records)? else { return Err(MalformedRecord) };
     if !entry.is_regular() || next_record(&mut records)?.is_some() {
-        return Err(Malformed);
+        return Err(MalformedRecord);
     }
-    Ok(Partial {
+    Ok(PartialFile {
         number,
         directory,
         name: entry.name.into(),
@@ -584,6 +589,6 @@ fn partial_of(body: &[u8]) -> Result<Partial, Malformed> {
     })
 }
 
-fn next_record<'a>(records: &mut TableReader<'a>) -> Result<Option<TableRecord<'a>>, Malformed> {
-    records.next().transpose().map_err(|_| Malformed)
+fn next_record<'a>(records: &mut TableReader<'a>) -> Result<Option<TableRecord<'a>>, MalformedRecord> {
+    records.next().transpose().map_err(|_| MalformedRecord)
 }

@@ -8,21 +8,21 @@ use zerocopy::FromBytes;
 
 use super::JournalError;
 use super::batch::{BODY_BYTES_MAX, HEAD_BYTES, RawHead, RecordKind, check_of};
-use super::header::{Header, JournalKey};
+use super::header::{JournalHeader, JournalKey};
 
 /// Bytes of one read, large enough that system calls don't dominate.
 const READ_BYTES: usize = 1 << 20;
 
 /// A whole record.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Record<'a> {
+pub(super) struct RawLogRecord<'a> {
     pub kind: RecordKind,
     pub body: &'a [u8],
     /// Offset of the record in the file.
     pub offset: u64,
 }
 
-impl Record<'_> {
+impl RawLogRecord<'_> {
     /// Bytes in the file.
     pub fn len(&self) -> u64 {
         (HEAD_BYTES + self.body.len()) as u64
@@ -30,8 +30,8 @@ impl Record<'_> {
 }
 
 /// Reads records. Holds one at a time, and never more bytes than the file has.
-pub(super) struct Scanner<'a> {
-    input: BufReader<Section<'a>>,
+pub(super) struct RecordScanner<'a> {
+    input: BufReader<FileSection<'a>>,
     key: JournalKey,
     /// The current record, with its head.
     record: Vec<u8>,
@@ -40,22 +40,26 @@ pub(super) struct Scanner<'a> {
     end: u64,
 }
 
-impl<'a> Scanner<'a> {
+impl<'a> RecordScanner<'a> {
     /// Scans from the first record to `end`, or to an earlier end of file.
-    pub fn new(file: &'a File, header: &Header, end: u64) -> Result<Scanner<'a>, JournalError> {
+    pub fn new(file: &'a File, header: &JournalHeader, end: u64) -> Result<RecordScanner<'a>, JournalError> {
         let len = file.metadata().map_err(JournalError::doing("looking at the journal"))?.len();
-        Ok(Scanner::between(file, header, header.len, end.min(len)))
+        Ok(RecordScanner::between(file, header, header.len, end.min(len)))
     }
 
     /// Scans from a record at `offset` to the end of the file.
-    pub fn starting_at(file: &'a File, header: &Header, offset: u64) -> Result<Scanner<'a>, JournalError> {
+    pub fn starting_at(
+        file: &'a File,
+        header: &JournalHeader,
+        offset: u64,
+    ) -> Result<RecordScanner<'a>, JournalError> {
         let len = file.metadata().map_err(JournalError::doing("looking at the journal"))?.len();
-        Ok(Scanner::between(file, header, offset, len.max(offset)))
+        Ok(RecordScanner::between(file, header, offset, len.max(offset)))
     }
 
-    fn between(file: &'a File, header: &Header, offset: u64, end: u64) -> Scanner<'a> {
-        let input = BufReader::with_capacity(READ_BYTES, Section { file, offset, end });
-        Scanner { input, key: header.key, record: Vec::new(), offset, end }
+    fn between(file: &'a File, header: &JournalHeader, offset: u64, end: u64) -> RecordScanner<'a> {
+        let input = BufReader::with_capacity(READ_BYTES, FileSection { file, offset, end });
+        RecordScanner { input, key: header.key, record: Vec::new(), offset, end }
     }
 
     /// End of the whole records that were read.
@@ -64,13 +68,13 @@ impl<'a> Scanner<'a> {
     }
 
     /// The next record; `None` at the first torn or damaged record.
-    pub fn next(&mut self) -> Result<Option<Record<'_>>, JournalError> {
+    pub fn next(&mut self) -> Result<Option<RawLogRecord<'_>>, JournalError> {
         match self.fill().map_err(JournalError::doing("reading the journal"))? {
             None => Ok(None),
             Some(kind) => {
                 let offset = self.offset;
                 self.offset += self.record.len() as u64;
-                Ok(Some(Record { kind, body: &self.record[HEAD_BYTES..], offset }))
+                Ok(Some(RawLogRecord { kind, body: &self.record[HEAD_BYTES..], offset }))
             }
         }
     }
@@ -110,13 +114,13 @@ impl<'a> Scanner<'a> {
 }
 
 /// A section of a file; does not move the file's position.
-struct Section<'a> {
+struct FileSection<'a> {
     file: &'a File,
     offset: u64,
     end: u64,
 }
 
-impl Read for Section<'_> {
+impl Read for FileSection<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let room = usize::try_from(self.end - self.offset).unwrap_or(usize::MAX).min(buffer.len());
         let count = self.file.read_at(&mut buffer[..room], self.offset)?;

@@ -9,7 +9,7 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use carrack_model::TargetId;
-use carrack_plan::Striped;
+use carrack_plan::StripedLayout;
 use rustix::fs::{OFlags, openat};
 use rustix::io::Errno;
 use rustix::ioctl::Opcode;
@@ -19,12 +19,12 @@ pub use reply::{
     parse_stripe_info, parse_stripe_target, parse_stripe_target_v2,
 };
 
-use super::file_ref::{FileRef, reopen};
+use super::file_ref::{LayoutFile, reopen};
 use super::geometry::StripeRequest;
 use super::ioctl::{beegfs_make_file, exchange, reads};
-use super::provider::{FoundLayout, NewFile, NoLayout, Provider};
-use super::registry::Pieces;
-use super::{ComponentGeometry, Geometry, Pattern, StripeOutcome};
+use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
+use super::registry::FileSystemPieces;
+use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};
 
 /// `BEEGFS_IOC_GET_STRIPEINFO`.
 const GET_STRIPE_INFO: Opcode = reads::<STRIPE_INFO_BYTES>(b'f', 25);
@@ -43,10 +43,15 @@ const CHUNK_BYTES_MAX: u64 = 1 << 31;
 
 /// A mounted BeeGFS.
 #[derive(Debug)]
-pub(super) struct BeeGfs;
+pub(super) struct BeeGfsProvider;
 
-impl Provider for BeeGfs {
-    fn layout_of(&self, file: &FileRef<'_>, _size: u64, pieces: &Pieces) -> Result<FoundLayout, NoLayout> {
+impl LayoutProvider for BeeGfsProvider {
+    fn layout_of(
+        &self,
+        file: &LayoutFile<'_>,
+        _size: u64,
+        pieces: &FileSystemPieces,
+    ) -> Result<FoundLayout, NoLayout> {
         let held = file.descriptor().map_err(|errno| NoLayout::problem("opening", errno))?;
         let mut answer = [0; STRIPE_INFO_BYTES];
         exchange::<GET_STRIPE_INFO, STRIPE_INFO_BYTES>(held.as_fd(), &mut answer)
@@ -58,7 +63,7 @@ impl Provider for BeeGfs {
             let target = stripe_target(held.as_fd(), index)?;
             round.push(pieces.named(&format!("target {target}")));
         }
-        let striped = Striped::new(round, u64::from(stripes.chunk_bytes));
+        let striped = StripedLayout::new(round, u64::from(stripes.chunk_bytes));
         Ok(FoundLayout::new(striped, geometry(&stripes)))
     }
 
@@ -123,16 +128,16 @@ fn chunk_bytes(requested: Option<u64>) -> u32 {
     u32::try_from(bytes).unwrap_or(0)
 }
 
-fn geometry(stripes: &BeeGfsStripes) -> Geometry {
+fn geometry(stripes: &BeeGfsStripes) -> StripeGeometry {
     let component = ComponentGeometry {
         start: 0,
         end: u64::MAX,
         stripe_bytes: u64::from(stripes.chunk_bytes),
         stripe_count: u32::from(stripes.target_count),
         pool: None,
-        pattern: Pattern::Striped,
+        pattern: StripePattern::Striped,
     };
-    Geometry { components: vec![component], mirrors: if stripes.pattern == 1 { 1 } else { 2 } }
+    StripeGeometry { components: vec![component], mirrors: if stripes.pattern == 1 { 1 } else { 2 } }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use carrack_model::TargetId;
-use carrack_plan::Mapped;
+use carrack_plan::BlockMapLayout;
 use rustix::fs::{OFlags, XattrFlags, fsetxattr, fstat, getxattr};
 use rustix::io::Errno;
 use rustix::ioctl::Opcode;
@@ -26,13 +26,13 @@ use rustix::ioctl::Opcode;
 use library::CephCluster;
 pub use text::{CephError, CephLayout, parse_ceph_layout};
 
-use super::file_ref::{FileRef, descriptor_path};
+use super::file_ref::{LayoutFile, descriptor_path};
 use super::geometry::StripeRequest;
 use super::ioctl::{exchange, updates};
-use super::mount_table::Mount;
-use super::provider::{FoundLayout, NewFile, NoLayout, Provider};
-use super::registry::Pieces;
-use super::{ComponentGeometry, Geometry, Pattern, STRIPE_COUNT_ALL, StripeOutcome};
+use super::mount_table::MountRecord;
+use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
+use super::registry::FileSystemPieces;
+use super::{ComponentGeometry, STRIPE_COUNT_ALL, StripeGeometry, StripeOutcome, StripePattern};
 
 /// The attribute that contains the layout.
 const LAYOUT: &str = "ceph.file.layout";
@@ -54,10 +54,10 @@ const STRIPE_UNIT: u64 = 64 << 10;
 
 /// A mounted CephFS.
 #[derive(Debug)]
-pub(super) struct CephFs {
+pub(super) struct CephFsProvider {
     /// True for a mount of the kernel's own client.
     is_kernel: bool,
-    mount: Option<Mount>,
+    mount: Option<MountRecord>,
     cluster: OnceLock<Result<CephCluster, String>>,
 }
 
@@ -68,18 +68,18 @@ pub(super) fn cluster(directory: BorrowedFd<'_>) -> Option<String> {
     String::from_utf8(id[..len].to_vec()).ok().filter(|id| !id.is_empty())
 }
 
-impl CephFs {
-    pub(super) fn new(is_kernel: bool, mount: Option<&Mount>) -> CephFs {
-        CephFs { is_kernel, mount: mount.cloned(), cluster: OnceLock::new() }
+impl CephFsProvider {
+    pub(super) fn new(is_kernel: bool, mount: Option<&MountRecord>) -> CephFsProvider {
+        CephFsProvider { is_kernel, mount: mount.cloned(), cluster: OnceLock::new() }
     }
 
     /// The target of each block of the file, and the reason if OSDs are unknown.
     fn places(
         &self,
-        file: &FileRef<'_>,
+        file: &LayoutFile<'_>,
         layout: &CephLayout,
         size: u64,
-        pieces: &Pieces,
+        pieces: &FileSystemPieces,
     ) -> (Vec<TargetId>, Option<String>) {
         if self.is_kernel
             && let Ok(held) = file.descriptor()
@@ -102,10 +102,10 @@ impl CephFs {
 
     fn library_places(
         &self,
-        file: &FileRef<'_>,
+        file: &LayoutFile<'_>,
         layout: &CephLayout,
         size: u64,
-        pieces: &Pieces,
+        pieces: &FileSystemPieces,
     ) -> Result<Vec<TargetId>, String> {
         let cluster = self.cluster.get_or_init(CephCluster::connect).as_ref().map_err(String::clone)?;
         let held = file.held().map_err(|errno| errno.to_string())?;
@@ -124,14 +124,19 @@ impl CephFs {
     }
 }
 
-impl Provider for CephFs {
-    fn layout_of(&self, file: &FileRef<'_>, size: u64, pieces: &Pieces) -> Result<FoundLayout, NoLayout> {
+impl LayoutProvider for CephFsProvider {
+    fn layout_of(
+        &self,
+        file: &LayoutFile<'_>,
+        size: u64,
+        pieces: &FileSystemPieces,
+    ) -> Result<FoundLayout, NoLayout> {
         let value =
             file.attribute(LAYOUT).map_err(|errno| NoLayout::problem("reading ceph.file.layout", errno))?;
         let layout = parse_ceph_layout(&value)
             .map_err(|error| NoLayout::problem("reading ceph.file.layout", error))?;
         let (places, problem) = self.places(file, &layout, size, pieces);
-        let mapped = Mapped::new(&places, layout.block_bytes());
+        let mapped = BlockMapLayout::new(&places, layout.block_bytes());
         Ok(FoundLayout { problem, ..FoundLayout::new(mapped, geometry(&layout)) })
     }
 
@@ -148,16 +153,16 @@ impl Provider for CephFs {
     }
 }
 
-fn geometry(layout: &CephLayout) -> Geometry {
+fn geometry(layout: &CephLayout) -> StripeGeometry {
     let component = ComponentGeometry {
         start: 0,
         end: u64::MAX,
         stripe_bytes: layout.block_bytes(),
         stripe_count: u32::try_from(layout.stripe_count.get()).unwrap_or(STRIPE_COUNT_ALL),
         pool: layout.pool.clone(),
-        pattern: Pattern::Objects,
+        pattern: StripePattern::Objects,
     };
-    Geometry { components: vec![component], mirrors: 1 }
+    StripeGeometry { components: vec![component], mirrors: 1 }
 }
 
 /// The OSD that the kernel's client would contact for an object.
@@ -178,7 +183,7 @@ fn dataloc_osd(argument: &[u8; DATALOC_BYTES]) -> Option<u32> {
 fn by_osd(
     layout: &CephLayout,
     size: u64,
-    pieces: &Pieces,
+    pieces: &FileSystemPieces,
     osd_of: impl Fn(u64) -> Option<u32>,
 ) -> Option<Vec<TargetId>> {
     let mut targets = HashMap::new();
@@ -210,7 +215,7 @@ fn by_object(
 /// Sets the layout of an empty file, from its default and the request.
 fn set(file: BorrowedFd<'_>, request: &StripeRequest<'_>) -> Result<StripeOutcome, String> {
     let value =
-        FileRef::Open(file).attribute(LAYOUT).map_err(|errno| format!("reading {LAYOUT}: {errno}"))?;
+        LayoutFile::Open(file).attribute(LAYOUT).map_err(|errno| format!("reading {LAYOUT}: {errno}"))?;
     let default = parse_ceph_layout(&value).map_err(|error| format!("reading {LAYOUT}: {error}"))?;
     let text = requested(&default, request);
     let Some(pool) = request.pool else {
@@ -245,17 +250,17 @@ fn requested(default: &CephLayout, request: &StripeRequest<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Medium;
-    use crate::registry::{Registry, TargetKey};
+    use crate::StorageMedium;
+    use crate::registry::{TargetKey, TargetRegistry};
     use crate::target::TargetNames;
     use std::sync::Arc;
 
-    fn pieces() -> (Arc<Registry>, Pieces) {
-        let registry = Arc::new(Registry::default());
+    fn pieces() -> (Arc<TargetRegistry>, FileSystemPieces) {
+        let registry = Arc::new(TargetRegistry::default());
         let own = registry
-            .meet(TargetKey::FileSystem(5), || TargetNames::new("/ceph", None), Medium::Network, 1)
+            .meet(TargetKey::FileSystem(5), || TargetNames::new("/ceph", None), StorageMedium::Network, 1)
             .unwrap();
-        (registry.clone(), Pieces::new(registry, 5, &own, None))
+        (registry.clone(), FileSystemPieces::new(registry, 5, &own, None))
     }
 
     fn layout(text: &str) -> CephLayout {

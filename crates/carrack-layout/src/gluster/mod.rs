@@ -8,17 +8,17 @@ mod pathinfo;
 use std::os::fd::OwnedFd;
 
 use carrack_model::TargetId;
-use carrack_plan::{Mapped, SingleTarget};
+use carrack_plan::{BlockMapLayout, SingleTarget};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 pub use pathinfo::{BrickPlace, PathInfoError, parse_pathinfo};
 
-use super::file_ref::FileRef;
+use super::file_ref::LayoutFile;
 use super::geometry::StripeRequest;
-use super::provider::{FoundLayout, NewFile, NoLayout, Provider};
-use super::registry::Pieces;
-use super::{ComponentGeometry, Geometry, Pattern, StripeOutcome};
+use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
+use super::registry::FileSystemPieces;
+use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};
 
 /// The attribute for root, and for all users (`libglusterfs/src/glusterfs/glusterfs.h`).
 const PATHINFO: [&str; 2] = ["trusted.glusterfs.pathinfo", "glusterfs.pathinfo"];
@@ -31,19 +31,26 @@ const SHARD_BUCKETS: usize = 8;
 
 /// A mounted volume.
 #[derive(Debug)]
-pub(super) struct Gluster;
+pub(super) struct GlusterProvider;
 
-impl Provider for Gluster {
-    fn layout_of(&self, file: &FileRef<'_>, size: u64, pieces: &Pieces) -> Result<FoundLayout, NoLayout> {
+impl LayoutProvider for GlusterProvider {
+    fn layout_of(
+        &self,
+        file: &LayoutFile<'_>,
+        size: u64,
+        pieces: &FileSystemPieces,
+    ) -> Result<FoundLayout, NoLayout> {
         let place = place_of(file)?;
         let brick = pieces.named(&place.label());
         Ok(match shard_bytes(file).filter(|bytes| size > *bytes) {
-            Some(bytes) => {
-                FoundLayout::new(sharded(brick, bytes, pieces), geometry(bytes, Pattern::Objects, &place))
-            }
-            None => {
-                FoundLayout::new(Some(SingleTarget { target: brick }), geometry(0, Pattern::Whole, &place))
-            }
+            Some(bytes) => FoundLayout::new(
+                sharded(brick, bytes, pieces),
+                geometry(bytes, StripePattern::Objects, &place),
+            ),
+            None => FoundLayout::new(
+                Some(SingleTarget { target: brick }),
+                geometry(0, StripePattern::Whole, &place),
+            ),
         })
     }
 
@@ -59,27 +66,27 @@ impl Provider for Gluster {
     }
 }
 
-fn place_of(file: &FileRef<'_>) -> Result<BrickPlace, NoLayout> {
+fn place_of(file: &LayoutFile<'_>) -> Result<BrickPlace, NoLayout> {
     let value = file.attribute(PATHINFO[0]).or_else(|_| file.attribute(PATHINFO[1]));
     let value = value.map_err(|errno| NoLayout::problem("reading glusterfs.pathinfo", errno))?;
     parse_pathinfo(&value).map_err(|error| NoLayout::problem("reading glusterfs.pathinfo", error))
 }
 
-fn shard_bytes(file: &FileRef<'_>) -> Option<u64> {
+fn shard_bytes(file: &LayoutFile<'_>) -> Option<u64> {
     let value: [u8; 8] = file.attribute(SHARD_BYTES).ok()?.try_into().ok()?;
     Some(u64::from_be_bytes(value)).filter(|bytes| *bytes > 0)
 }
 
 /// The first shard lies on the file's own brick; the bricks of the others are unknown.
-fn sharded(brick: TargetId, shard_bytes: u64, pieces: &Pieces) -> Option<Mapped> {
+fn sharded(brick: TargetId, shard_bytes: u64, pieces: &FileSystemPieces) -> Option<BlockMapLayout> {
     let buckets = (0..SHARD_BUCKETS).map(|number| pieces.named(&format!("shards.{number}")));
     let blocks: Vec<TargetId> = std::iter::once(brick).chain(buckets).collect();
-    Mapped::new(&blocks, shard_bytes)
+    BlockMapLayout::new(&blocks, shard_bytes)
 }
 
-fn geometry(stripe_bytes: u64, pattern: Pattern, place: &BrickPlace) -> Geometry {
+fn geometry(stripe_bytes: u64, pattern: StripePattern, place: &BrickPlace) -> StripeGeometry {
     let component =
         ComponentGeometry { start: 0, end: u64::MAX, stripe_bytes, stripe_count: 1, pool: None, pattern };
     // The text does not contain the number of copies.
-    Geometry { components: vec![component], mirrors: if place.is_replicated { 0 } else { 1 } }
+    StripeGeometry { components: vec![component], mirrors: if place.is_replicated { 0 } else { 1 } }
 }

@@ -12,30 +12,35 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
 use carrack_model::TargetId;
-use carrack_plan::Mapped;
+use carrack_plan::BlockMapLayout;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use library::GpfsLibrary;
 pub use reply::{GpfsBlocks, GpfsError, block_request, parse_blocks};
 
-use super::file_ref::FileRef;
+use super::file_ref::LayoutFile;
 use super::geometry::StripeRequest;
-use super::provider::{FoundLayout, NewFile, NoLayout, Provider};
-use super::registry::Pieces;
-use super::{ComponentGeometry, Geometry, Pattern, StripeOutcome};
+use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
+use super::registry::FileSystemPieces;
+use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};
 
 /// Bound of the blocks of a file that are queried; those behind them are distributed over the same disks.
 const BLOCKS_MAX: u64 = 65_536;
 
 /// A mounted GPFS.
 #[derive(Debug, Default)]
-pub(super) struct Gpfs {
+pub(super) struct GpfsProvider {
     library: OnceLock<Result<GpfsLibrary, String>>,
 }
 
-impl Provider for Gpfs {
-    fn layout_of(&self, file: &FileRef<'_>, size: u64, pieces: &Pieces) -> Result<FoundLayout, NoLayout> {
+impl LayoutProvider for GpfsProvider {
+    fn layout_of(
+        &self,
+        file: &LayoutFile<'_>,
+        size: u64,
+        pieces: &FileSystemPieces,
+    ) -> Result<FoundLayout, NoLayout> {
         let library = self.library.get_or_init(GpfsLibrary::load);
         let library = library.as_ref().map_err(|problem| NoLayout::Problem(problem.clone()))?;
         if size == 0 {
@@ -45,7 +50,7 @@ impl Provider for Gpfs {
         let blocks = all_blocks(size, |start| ask(library, held.as_fd(), start, size))?;
         let disks = places(&blocks, size, pieces);
         let geometry = geometry(blocks.block_bytes, &disks);
-        Ok(FoundLayout::new(Mapped::new(&disks, blocks.block_bytes), geometry))
+        Ok(FoundLayout::new(BlockMapLayout::new(&disks, blocks.block_bytes), geometry))
     }
 
     fn create(
@@ -87,7 +92,7 @@ fn all_blocks(size: u64, ask: impl Fn(u64) -> Result<GpfsBlocks, NoLayout>) -> R
 }
 
 /// The target of each block; the file system's own target for holes and unreported blocks.
-fn places(blocks: &GpfsBlocks, size: u64, pieces: &Pieces) -> Vec<TargetId> {
+fn places(blocks: &GpfsBlocks, size: u64, pieces: &FileSystemPieces) -> Vec<TargetId> {
     let count = size.div_ceil(blocks.block_bytes).clamp(1, BLOCKS_MAX);
     let mut places = vec![pieces.own(); count as usize];
     let mut targets = HashMap::new();
@@ -100,7 +105,7 @@ fn places(blocks: &GpfsBlocks, size: u64, pieces: &Pieces) -> Vec<TargetId> {
     places
 }
 
-fn geometry(block_bytes: u64, disks: &[TargetId]) -> Geometry {
+fn geometry(block_bytes: u64, disks: &[TargetId]) -> StripeGeometry {
     let distinct: std::collections::HashSet<_> = disks.iter().collect();
     let component = ComponentGeometry {
         start: 0,
@@ -108,16 +113,16 @@ fn geometry(block_bytes: u64, disks: &[TargetId]) -> Geometry {
         stripe_bytes: block_bytes,
         stripe_count: u32::try_from(distinct.len()).unwrap_or(u32::MAX),
         pool: None,
-        pattern: Pattern::Objects,
+        pattern: StripePattern::Objects,
     };
-    Geometry { components: vec![component], mirrors: 1 }
+    StripeGeometry { components: vec![component], mirrors: 1 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Medium;
-    use crate::registry::{Registry, TargetKey};
+    use crate::StorageMedium;
+    use crate::registry::{TargetKey, TargetRegistry};
     use crate::target::TargetNames;
     use std::sync::Arc;
 
@@ -129,11 +134,11 @@ mod tests {
 
     #[test]
     fn blocks_are_asked_for_until_the_files_end() {
-        let registry = Arc::new(Registry::default());
+        let registry = Arc::new(TargetRegistry::default());
         let own = registry
-            .meet(TargetKey::FileSystem(5), || TargetNames::new("/gpfs", None), Medium::Network, 1)
+            .meet(TargetKey::FileSystem(5), || TargetNames::new("/gpfs", None), StorageMedium::Network, 1)
             .unwrap();
-        let pieces = Pieces::new(registry.clone(), 5, &own, None);
+        let pieces = FileSystemPieces::new(registry.clone(), 5, &own, None);
         let blocks = all_blocks(45, two_blocks).unwrap();
         assert_eq!(blocks.blocks.len(), 6);
         let places = places(&blocks, 45, &pieces);

@@ -4,18 +4,18 @@
 //! without a known target.
 
 use carrack_model::TargetId;
-use carrack_plan::{Composite, Striped};
+use carrack_plan::{CompositeLayout, StripedLayout};
 
 use super::blob::{LovComponent, LovFile, LovStripes};
 use crate::provider::FoundLayout;
-use crate::registry::Pieces;
-use crate::{ComponentGeometry, Geometry, Pattern};
+use crate::registry::FileSystemPieces;
+use crate::{ComponentGeometry, StripeGeometry, StripePattern};
 
 /// The target of data on a metadata server.
 const MDT: &str = "MDT";
 
 /// The layout of a file of `size` bytes.
-pub(super) fn place(file: &LovFile, size: u64, pieces: &Pieces) -> FoundLayout {
+pub(super) fn place(file: &LovFile, size: u64, pieces: &FileSystemPieces) -> FoundLayout {
     match file {
         LovFile::Plain(stripes) => plain(stripes, size, pieces),
         LovFile::Composite(components) => composite(components, size, pieces),
@@ -26,22 +26,25 @@ pub(super) fn place(file: &LovFile, size: u64, pieces: &Pieces) -> FoundLayout {
     }
 }
 
-fn plain(stripes: &LovStripes, size: u64, pieces: &Pieces) -> FoundLayout {
+fn plain(stripes: &LovStripes, size: u64, pieces: &FileSystemPieces) -> FoundLayout {
     let striped = striped(stripes, pieces);
-    let geometry = Geometry { components: vec![geometry(stripes, 0, u64::MAX)], mirrors: 1 };
+    let geometry = StripeGeometry { components: vec![geometry(stripes, 0, u64::MAX)], mirrors: 1 };
     let is_released = stripes.is_released();
     let problem = striped.is_none() && size > 0 && !is_released;
     let problem = problem.then(|| "its layout names no objects".to_owned());
     FoundLayout { is_released, problem, ..FoundLayout::new(striped, geometry) }
 }
 
-fn composite(components: &[LovComponent], size: u64, pieces: &Pieces) -> FoundLayout {
+fn composite(components: &[LovComponent], size: u64, pieces: &FileSystemPieces) -> FoundLayout {
     let mirrors = mirrors_of(components);
     let Some(chosen) = mirrors.iter().max_by_key(|mirror| mirror.merit(size)) else {
         let problem = (size > 0).then(|| "its layout has no components".to_owned());
-        return FoundLayout { problem, ..FoundLayout::new(None::<Composite>, Geometry::default()) };
+        return FoundLayout {
+            problem,
+            ..FoundLayout::new(None::<CompositeLayout>, StripeGeometry::default())
+        };
     };
-    let geometry = Geometry { components: chosen.geometry(), mirrors: mirrors.len() as u32 };
+    let geometry = StripeGeometry { components: chosen.geometry(), mirrors: mirrors.len() as u32 };
     let is_released = chosen.is_released();
     let missing = size - chosen.readable_bytes(size);
     let problem = (missing > 0 && !is_released)
@@ -50,7 +53,7 @@ fn composite(components: &[LovComponent], size: u64, pieces: &Pieces) -> FoundLa
 }
 
 /// A whole copy of the file.
-struct Mirror<'a> {
+struct FileMirror<'a> {
     id: u32,
     /// The number of mirrors before it.
     rank: usize,
@@ -58,20 +61,20 @@ struct Mirror<'a> {
     components: Vec<&'a LovComponent>,
 }
 
-fn mirrors_of(components: &[LovComponent]) -> Vec<Mirror<'_>> {
-    let mut mirrors: Vec<Mirror<'_>> = Vec::new();
+fn mirrors_of(components: &[LovComponent]) -> Vec<FileMirror<'_>> {
+    let mut mirrors: Vec<FileMirror<'_>> = Vec::new();
     for component in components.iter().filter(|component| component.is_data()) {
         let (id, rank) = (component.mirror(), mirrors.len());
         match mirrors.iter_mut().find(|mirror| mirror.id == id) {
             Some(mirror) => mirror.components.push(component),
-            None => mirrors.push(Mirror { id, rank, components: vec![component] }),
+            None => mirrors.push(FileMirror { id, rank, components: vec![component] }),
         }
     }
     mirrors.iter_mut().for_each(|mirror| mirror.components.sort_by_key(|component| component.start));
     mirrors
 }
 
-impl Mirror<'_> {
+impl FileMirror<'_> {
     /// Prefers the mirror with most of the data, then one marked for reading, then the first.
     fn merit(&self, size: u64) -> (u64, bool, std::cmp::Reverse<usize>) {
         let is_preferred =
@@ -100,7 +103,7 @@ impl Mirror<'_> {
     }
 
     /// The layout of the readable components, with the own target between them; none if there are none.
-    fn layout(&self, pieces: &Pieces) -> Option<Composite> {
+    fn layout(&self, pieces: &FileSystemPieces) -> Option<CompositeLayout> {
         let (mut ranges, mut end) = (Vec::new(), 0);
         for component in &self.components {
             let Some(striped) = component.placed().and_then(|stripes| striped(stripes, pieces)) else {
@@ -110,12 +113,12 @@ impl Mirror<'_> {
                 continue;
             }
             if component.start > end {
-                ranges.push((component.start, Striped::new(vec![pieces.own()], 1)?));
+                ranges.push((component.start, StripedLayout::new(vec![pieces.own()], 1)?));
             }
             end = component.end;
             ranges.push((end, striped));
         }
-        Composite::new(ranges)
+        CompositeLayout::new(ranges)
     }
 }
 
@@ -131,12 +134,12 @@ impl LovComponent {
     }
 }
 
-fn striped(stripes: &LovStripes, pieces: &Pieces) -> Option<Striped> {
+fn striped(stripes: &LovStripes, pieces: &FileSystemPieces) -> Option<StripedLayout> {
     if stripes.is_on_mdt() {
-        return Striped::new(vec![pieces.named(MDT)], 1);
+        return StripedLayout::new(vec![pieces.named(MDT)], 1);
     }
     let round: Vec<TargetId> = stripes.osts.iter().map(|index| pieces.named(&ost_name(*index))).collect();
-    Striped::new(round, u64::from(stripes.stripe_bytes))
+    StripedLayout::new(round, u64::from(stripes.stripe_bytes))
 }
 
 /// The name of an OST in Lustre's own tools.
@@ -146,11 +149,11 @@ fn ost_name(index: u32) -> String {
 
 fn geometry(stripes: &LovStripes, start: u64, end: u64) -> ComponentGeometry {
     let pattern = if stripes.is_on_mdt() {
-        Pattern::Metadata
+        StripePattern::Metadata
     } else if stripes.is_overstriped() {
-        Pattern::Overstriped
+        StripePattern::Overstriped
     } else {
-        Pattern::Striped
+        StripePattern::Striped
     };
     let stripe_count = match stripes.stripe_count {
         u16::MAX => crate::STRIPE_COUNT_ALL,

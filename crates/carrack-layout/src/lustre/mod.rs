@@ -17,10 +17,10 @@ use rustix::io::Errno;
 pub use blob::{LovComponent, LovError, LovFile, LovStripes, parse_lov};
 
 use super::StripeOutcome;
-use super::file_ref::FileRef;
+use super::file_ref::LayoutFile;
 use super::geometry::StripeRequest;
-use super::provider::{FoundLayout, NewFile, NoLayout, Provider};
-use super::registry::Pieces;
+use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
+use super::registry::FileSystemPieces;
 
 /// The attribute that contains the layout.
 const LOV: &str = "lustre.lov";
@@ -30,17 +30,22 @@ const DELAY_CREATE: OFlags = OFlags::from_bits_retain(0x2100);
 
 /// Lustre, or a file system that answers like Lustre.
 #[derive(Debug)]
-pub(super) struct Lustre;
+pub(super) struct LustreProvider;
 
-impl Lustre {
+impl LustreProvider {
     /// Returns true if a file or directory has a Lustre layout.
-    pub(super) fn answers(file: &FileRef<'_>) -> bool {
+    pub(super) fn answers(file: &LayoutFile<'_>) -> bool {
         file.attribute(LOV).is_ok_and(|value| parse_lov(&value).is_ok())
     }
 }
 
-impl Provider for Lustre {
-    fn layout_of(&self, file: &FileRef<'_>, size: u64, pieces: &Pieces) -> Result<FoundLayout, NoLayout> {
+impl LayoutProvider for LustreProvider {
+    fn layout_of(
+        &self,
+        file: &LayoutFile<'_>,
+        size: u64,
+        pieces: &FileSystemPieces,
+    ) -> Result<FoundLayout, NoLayout> {
         let value = match file.attribute(LOV) {
             Ok(value) => value,
             Err(Errno::NODATA) => return Err(NoLayout::Default),

@@ -4,7 +4,7 @@
 //! offset once put all first stripes of a site on one OST, mpifileutils issue 324).
 
 use crate::geometry::StripeRequest;
-use crate::{ComponentGeometry, Pattern, STRIPE_COUNT_ALL};
+use crate::{ComponentGeometry, STRIPE_COUNT_ALL, StripePattern};
 
 const MAGIC_V1: u32 = 0x0BD1_0BD0;
 const MAGIC_V3: u32 = 0x0BD3_0BD0;
@@ -29,35 +29,36 @@ const POOL_NAME_BYTES_MAX: usize = 15;
 
 /// A value to set, and the part of the request that it lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Attempt {
+pub(super) struct RequestAttempt {
     pub(super) value: Vec<u8>,
     /// None if it satisfies the whole request.
     pub(super) given_up: Option<String>,
 }
 
 /// The values to try in turn: the whole request, then without a pool, then without components.
-pub(super) fn attempts(request: &StripeRequest<'_>) -> Vec<Attempt> {
+pub(super) fn attempts(request: &StripeRequest<'_>) -> Vec<RequestAttempt> {
     let mut attempts = Vec::new();
     if !request.components.is_empty() {
-        attempts.extend(Attempt::new(composite(request.components, true), None));
+        attempts.extend(RequestAttempt::new(composite(request.components, true), None));
         if request.components.iter().any(|component| component.pool.is_some()) {
             let value = composite(request.components, false);
-            attempts.extend(Attempt::new(value, Some("striped, but in no pool".to_owned())));
+            attempts.extend(RequestAttempt::new(value, Some("striped, but in no pool".to_owned())));
         }
-        attempts.extend(Attempt::new(plain(request, None), Some("striped as its widest part".to_owned())));
+        attempts
+            .extend(RequestAttempt::new(plain(request, None), Some("striped as its widest part".to_owned())));
         return attempts;
     }
-    attempts.extend(Attempt::new(plain(request, request.pool), None));
+    attempts.extend(RequestAttempt::new(plain(request, request.pool), None));
     if let Some(pool) = request.pool {
         let given_up = format!("striped, but not in the pool {pool}");
-        attempts.extend(Attempt::new(plain(request, None), Some(given_up)));
+        attempts.extend(RequestAttempt::new(plain(request, None), Some(given_up)));
     }
     attempts
 }
 
-impl Attempt {
-    fn new(value: Option<Vec<u8>>, given_up: Option<String>) -> Option<Attempt> {
-        value.map(|value| Attempt { value, given_up })
+impl RequestAttempt {
+    fn new(value: Option<Vec<u8>>, given_up: Option<String>) -> Option<RequestAttempt> {
+        value.map(|value| RequestAttempt { value, given_up })
     }
 }
 
@@ -121,8 +122,10 @@ fn component_head(component: &ComponentGeometry, with_pools: bool) -> Option<Vec
     let stripe_bytes = Some(component.stripe_bytes);
     match component.pattern {
         // Data on the MDT has a single stripe, the whole component.
-        Pattern::Metadata => head(PATTERN_MDT, Some(component.end), None, None),
-        Pattern::Overstriped => head(PATTERN_OVERSTRIPED, stripe_bytes, Some(component.stripe_count), pool),
+        StripePattern::Metadata => head(PATTERN_MDT, Some(component.end), None, None),
+        StripePattern::Overstriped => {
+            head(PATTERN_OVERSTRIPED, stripe_bytes, Some(component.stripe_count), pool)
+        }
         _ => head(PATTERN_RAID0, stripe_bytes, Some(component.stripe_count), pool),
     }
 }
@@ -147,7 +150,7 @@ fn stripe_size(bytes: Option<u64>) -> u32 {
 mod tests {
     use super::*;
     use crate::formats::{LovFile, parse_lov};
-    use crate::{Geometry, Stripe};
+    use crate::{RequestedLayout, StripeGeometry};
 
     fn first(count: Option<u32>, stripe_bytes: Option<u64>, pool: Option<&str>) -> Vec<u8> {
         attempts(&StripeRequest { count, stripe_bytes, pool, components: &[], is_auto: false })
@@ -155,7 +158,12 @@ mod tests {
             .value
     }
 
-    fn component(start: u64, stripe_count: u32, pattern: Pattern, pool: Option<&str>) -> ComponentGeometry {
+    fn component(
+        start: u64,
+        stripe_count: u32,
+        pattern: StripePattern,
+        pool: Option<&str>,
+    ) -> ComponentGeometry {
         let (end, pool) = (start + (1 << 20), pool.map(str::to_owned));
         ComponentGeometry { start, end, stripe_bytes: 1 << 20, stripe_count, pool, pattern }
     }
@@ -180,14 +188,14 @@ mod tests {
     #[test]
     fn components_are_what_a_reader_finds() {
         let components = [
-            component(0, 0, Pattern::Metadata, None),
-            component(1 << 20, 1, Pattern::Striped, Some("flash")),
-            component(1 << 26, STRIPE_COUNT_ALL, Pattern::Overstriped, None),
+            component(0, 0, StripePattern::Metadata, None),
+            component(1 << 20, 1, StripePattern::Striped, Some("flash")),
+            component(1 << 26, STRIPE_COUNT_ALL, StripePattern::Overstriped, None),
         ];
-        let geometry = Geometry { components: components.to_vec(), mirrors: 1 };
-        let like = Stripe::Like(geometry);
+        let geometry = StripeGeometry { components: components.to_vec(), mirrors: 1 };
+        let like = RequestedLayout::Like(geometry);
         let attempts = attempts(&like.request().unwrap());
-        fn read(attempt: &Attempt) -> LovFile {
+        fn read(attempt: &RequestAttempt) -> LovFile {
             parse_lov(&attempt.value).unwrap()
         }
         let LovFile::Composite(parts) = read(&attempts[0]) else { panic!("one component") };
@@ -206,9 +214,11 @@ mod tests {
 
     #[test]
     fn components_that_are_none_are_not_tried() {
-        let late = [component(1, 1, Pattern::Striped, None), component(2, 1, Pattern::Striped, None)];
+        let late =
+            [component(1, 1, StripePattern::Striped, None), component(2, 1, StripePattern::Striped, None)];
         assert_eq!(composite(&late, true), None);
-        let twice = [component(0, 1, Pattern::Striped, None), component(0, 1, Pattern::Striped, None)];
+        let twice =
+            [component(0, 1, StripePattern::Striped, None), component(0, 1, StripePattern::Striped, None)];
         assert_eq!(composite(&twice, true), None);
     }
 

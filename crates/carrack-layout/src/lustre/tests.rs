@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::blob::{LovComponent, LovError, LovFile, parse_lov};
 use super::choose::place;
-use crate::Medium;
-use crate::Pattern;
+use crate::StorageMedium;
+use crate::StripePattern;
 use crate::provider::FoundLayout;
-use crate::registry::{Pieces, Registry, TargetKey};
+use crate::registry::{FileSystemPieces, TargetKey, TargetRegistry};
 use crate::target::TargetNames;
 
 const V1: u32 = 0x0BD1_0BD0;
@@ -25,14 +25,14 @@ const MIB: u64 = 1 << 20;
 
 /// Writes integers in one byte order.
 #[derive(Clone, Copy)]
-struct Writer {
+struct LovWriter {
     is_big: bool,
 }
 
 /// A component: id, flags, range, blob.
 type Part<'a> = (u32, u32, (u64, u64), &'a [u8]);
 
-impl Writer {
+impl LovWriter {
     fn u16(self, value: u16) -> [u8; 2] {
         if self.is_big { value.to_be_bytes() } else { value.to_le_bytes() }
     }
@@ -95,20 +95,20 @@ impl Writer {
     }
 }
 
-const ORDERS: [Writer; 2] = [Writer { is_big: false }, Writer { is_big: true }];
+const ORDERS: [LovWriter; 2] = [LovWriter { is_big: false }, LovWriter { is_big: true }];
 
-struct Site {
-    registry: Arc<Registry>,
-    pieces: Pieces,
+struct LayoutFixture {
+    registry: Arc<TargetRegistry>,
+    pieces: FileSystemPieces,
 }
 
-impl Site {
-    fn new() -> Site {
-        let registry = Arc::new(Registry::default());
+impl LayoutFixture {
+    fn new() -> LayoutFixture {
+        let registry = Arc::new(TargetRegistry::default());
         let own = registry
-            .meet(TargetKey::FileSystem(5), || TargetNames::new("/lustre", None), Medium::Network, 1)
+            .meet(TargetKey::FileSystem(5), || TargetNames::new("/lustre", None), StorageMedium::Network, 1)
             .unwrap();
-        Site { pieces: Pieces::new(registry.clone(), 5, &own, None), registry }
+        LayoutFixture { pieces: FileSystemPieces::new(registry.clone(), 5, &own, None), registry }
     }
 
     fn place(&self, blob: &[u8], size: u64) -> FoundLayout {
@@ -127,7 +127,7 @@ impl Site {
 fn plain_stripes_go_round_their_osts() {
     for writer in ORDERS {
         for magic in [V1, V3, SPECIFIC] {
-            let site = Site::new();
+            let site = LayoutFixture::new();
             let found = site.place(&writer.stripes(magic, RAID0, MIB, 3, &[7, 0x1f, 2]), 100 * MIB);
             assert_eq!(
                 site.labels(&found, &[0, MIB, 2 * MIB, 3 * MIB]),
@@ -145,16 +145,16 @@ fn plain_stripes_go_round_their_osts() {
 
 #[test]
 fn an_overstriped_target_is_one_target() {
-    let site = Site::new();
+    let site = LayoutFixture::new();
     let found = site.place(&ORDERS[0].stripes(V3, RAID0 | 0x200, MIB, 4, &[1, 2, 1, 2]), MIB);
     assert_eq!(found.layout.as_ref().unwrap().targets().len(), 2);
-    assert_eq!(found.geometry.unwrap().components[0].pattern, Pattern::Overstriped);
+    assert_eq!(found.geometry.unwrap().components[0].pattern, StripePattern::Overstriped);
 }
 
 #[test]
 fn a_progressive_file_with_data_on_the_mdt() {
     for writer in ORDERS {
-        let site = Site::new();
+        let site = LayoutFixture::new();
         let on_mdt = writer.stripes(V1, MDT, MIB, 0, &[]);
         let narrow = writer.stripes(V3, RAID0, MIB, 1, &[3]);
         let wide = writer.stripes(V3, RAID0, 4 * MIB, 2, &[4, 5]);
@@ -186,7 +186,7 @@ fn a_progressive_file_with_data_on_the_mdt() {
 
 #[test]
 fn room_for_growth_holds_nothing() {
-    let site = Site::new();
+    let site = LayoutFixture::new();
     let writer = ORDERS[0];
     let (first, rest) = (writer.stripes(V1, RAID0, MIB, 1, &[1]), writer.stripes(V1, RAID0, MIB, 1, &[]));
     let parts: [Part<'_>; 2] = [(1, 0x10, (0, 64 * MIB), &first), (2, 0x40, (64 * MIB, u64::MAX), &rest)];
@@ -197,7 +197,7 @@ fn room_for_growth_holds_nothing() {
 
 #[test]
 fn one_whole_mirror_is_read() {
-    let site = Site::new();
+    let site = LayoutFixture::new();
     let writer = ORDERS[1];
     let [a, b, c] = [1, 2, 3].map(|ost| writer.stripes(V1, RAID0, MIB, 1, &[ost]));
     let blobs = [(0x1_0001, &a), (0x2_0002, &b), (0x3_0003, &c)];
@@ -223,7 +223,7 @@ fn one_whole_mirror_is_read() {
 
 #[test]
 fn a_hole_between_components_is_the_file_systems() {
-    let site = Site::new();
+    let site = LayoutFixture::new();
     let writer = ORDERS[0];
     let (a, b) = (writer.stripes(V1, RAID0, MIB, 1, &[1]), writer.stripes(V1, RAID0, MIB, 1, &[2]));
     let parts: [Part<'_>; 2] = [(2, 0x10, (4 * MIB, 8 * MIB), &b), (1, 0x10, (MIB, 2 * MIB), &a)];
@@ -238,7 +238,7 @@ fn a_hole_between_components_is_the_file_systems() {
 #[test]
 fn released_and_foreign_files_have_no_place() {
     for writer in ORDERS {
-        let site = Site::new();
+        let site = LayoutFixture::new();
         let released = writer.stripes(V1, RAID0 | 0x8000_0000, MIB, 2, &[]);
         let found = site.place(&released, MIB);
         assert!(found.is_released && found.layout.is_none() && found.problem.is_none());
@@ -256,7 +256,7 @@ fn released_and_foreign_files_have_no_place() {
 
 #[test]
 fn an_empty_file_without_objects_is_no_problem() {
-    let site = Site::new();
+    let site = LayoutFixture::new();
     let found = site.place(&ORDERS[0].stripes(V3, RAID0, MIB, 2, &[]), 0);
     assert!(found.layout.is_none() && found.problem.is_none());
     let found = site.place(&ORDERS[0].composite(COMPOSITE, 1, &[]), 0);
@@ -309,7 +309,7 @@ proptest! {
             bytes[14..16].copy_from_slice(&count.to_le_bytes());
         }
         if let Ok(file) = parse_lov(&bytes) {
-            let found = place(&file, size, &Site::new().pieces);
+            let found = place(&file, size, &LayoutFixture::new().pieces);
             if let Some(layout) = found.layout {
                 for offset in [0, 1, size / 2, size.min(u64::MAX - 1)] {
                     prop_assert!(layout.extent_at(offset).end > offset);
@@ -323,7 +323,7 @@ proptest! {
         lens in proptest::collection::vec((1u64..50, 1usize..4, any::<bool>()), 1..8),
         is_big: bool,
     ) {
-        let writer = Writer { is_big };
+        let writer = LovWriter { is_big };
         let (mut start, mut ost, mut blobs) = (0, 0, Vec::new());
         for (len, count, has_objects) in &lens {
             let osts: Vec<u32> = (ost..ost + *count as u32).collect();
@@ -336,7 +336,7 @@ proptest! {
         }
         let parts: Vec<Part<'_>> =
             blobs.iter().zip(1..).map(|((flags, range, _, blob), id)| (id, *flags, *range, &blob[..])).collect();
-        let site = Site::new();
+        let site = LayoutFixture::new();
         let found = site.place(&writer.composite(COMPOSITE, 1, &parts), start * MIB);
         let Some(layout) = found.layout else { return Ok(()) };
         for (_, range, osts, _) in blobs.iter().filter(|(_, _, osts, _)| !osts.is_empty()) {

@@ -1,23 +1,23 @@
 //! Clocks: synchronisation, and the cost of reading the time.
 
-use super::Machine;
-use super::finding::{Check, Finding, Group, Verdict, well_if};
-use super::probes::Probes;
+use super::MachineFacts;
+use super::finding::{CheckFinding, CheckGroup, CheckVerdict, MachineCheck, well_if};
+use super::probes::KernelProbes;
 use crate::sys_files::SysFiles;
 
-pub(super) const CHECKS: &[&Check] = &[&SYNCHRONISED, &CLOCK_SOURCE];
+pub(super) const CHECKS: &[&MachineCheck] = &[&SYNCHRONISED, &CLOCK_SOURCE];
 
-static SYNCHRONISED: Check = Check {
+static SYNCHRONISED: MachineCheck = MachineCheck {
     name: "clock_synchronised",
-    group: Group::Clock,
+    group: CheckGroup::Clock,
     about: "whether the clock is kept by NTP, PTP or the like",
     why: "logs, modification times and certificates of two ends are compared with each other",
     source: "adjtimex(2)",
 };
 
-static CLOCK_SOURCE: Check = Check {
+static CLOCK_SOURCE: MachineCheck = MachineCheck {
     name: "clock_source",
-    group: Group::Clock,
+    group: CheckGroup::Clock,
     about: "what the kernel reads the time from",
     why: "asking for the time, which each packet that is paced does, costs a device access with the slow ones",
     source: "kernel documentation, timers/timekeeping; vdso(7)",
@@ -35,7 +35,7 @@ pub(super) struct ClockFacts {
     available: Vec<String>,
 }
 
-pub(super) fn read(files: &SysFiles, probes: &Probes) -> ClockFacts {
+pub(super) fn read(files: &SysFiles, probes: &KernelProbes) -> ClockFacts {
     let available = files.text(&format!("{SOURCES}/available_clocksource")).unwrap_or_default();
     ClockFacts {
         is_synchronised: probes.is_clock_synchronised,
@@ -44,24 +44,25 @@ pub(super) fn read(files: &SysFiles, probes: &Probes) -> ClockFacts {
     }
 }
 
-pub(super) fn judge(facts: &ClockFacts, machine: &Machine) -> Vec<Finding> {
+pub(super) fn judge(facts: &ClockFacts, machine: &MachineFacts) -> Vec<CheckFinding> {
     vec![synchronised(facts, machine), clock_source(facts)]
 }
 
 /// Hypervisors keep their guests' time by other means than adjtimex; a machine of unknown kind may be a
 /// guest.
-fn synchronised(facts: &ClockFacts, machine: &Machine) -> Finding {
+fn synchronised(facts: &ClockFacts, machine: &MachineFacts) -> CheckFinding {
     let wanted = "synchronised";
     let Some(is_synchronised) = facts.is_synchronised else { return SYNCHRONISED.unseen(wanted) };
     let present = if is_synchronised { "synchronised" } else { "nothing keeps it" };
-    let other = if machine.is_guest == Some(false) { Verdict::Improve } else { Verdict::Note };
+    let other = if machine.is_guest == Some(false) { CheckVerdict::Improve } else { CheckVerdict::Note };
     SYNCHRONISED.found(well_if(is_synchronised, other), present, wanted).mended_by("timedatectl set-ntp true")
 }
 
-fn clock_source(facts: &ClockFacts) -> Finding {
+fn clock_source(facts: &ClockFacts) -> CheckFinding {
     let wanted = "tsc, or what the hypervisor gives in its place";
     let Some(present) = &facts.source else { return CLOCK_SOURCE.unseen(wanted) };
-    let finding = CLOCK_SOURCE.found(well_if(!SLOW.contains(&&**present), Verdict::Improve), present, wanted);
+    let finding =
+        CLOCK_SOURCE.found(well_if(!SLOW.contains(&&**present), CheckVerdict::Improve), present, wanted);
     match facts.available.iter().find(|name| !SLOW.contains(&&***name)) {
         Some(better) => finding.mended_by(format!("echo {better} >/{SOURCES}/current_clocksource")),
         None => finding,
@@ -74,14 +75,14 @@ mod tests {
 
     #[test]
     fn somebody_should_keep_the_time() {
-        let guest = Machine { is_guest: Some(true), ..Machine::default() };
-        let host = Machine { is_guest: Some(false), ..Machine::default() };
+        let guest = MachineFacts { is_guest: Some(true), ..MachineFacts::default() };
+        let host = MachineFacts { is_guest: Some(false), ..MachineFacts::default() };
         for (is, machine, verdict) in [
-            (Some(true), &guest, Verdict::Well),
-            (Some(false), &guest, Verdict::Note),
-            (Some(false), &Machine::default(), Verdict::Note),
-            (Some(false), &host, Verdict::Improve),
-            (None, &guest, Verdict::Unknown),
+            (Some(true), &guest, CheckVerdict::Well),
+            (Some(false), &guest, CheckVerdict::Note),
+            (Some(false), &MachineFacts::default(), CheckVerdict::Note),
+            (Some(false), &host, CheckVerdict::Improve),
+            (None, &guest, CheckVerdict::Unknown),
         ] {
             let facts = ClockFacts { is_synchronised: is, ..ClockFacts::default() };
             assert_eq!(synchronised(&facts, machine).verdict, verdict, "{is:?}");
@@ -90,14 +91,16 @@ mod tests {
 
     #[test]
     fn slow_sources_are_named_and_replaced_if_possible() {
-        fn with(source: &str, available: &[&str]) -> Finding {
+        fn with(source: &str, available: &[&str]) -> CheckFinding {
             let available = available.iter().map(|name| name.to_string()).collect();
             clock_source(&ClockFacts { source: Some(source.into()), available, ..ClockFacts::default() })
         }
-        assert_eq!(with("tsc", &["tsc", "hpet"]).verdict, Verdict::Well);
-        assert_eq!(with("kvm-clock", &[]).verdict, Verdict::Well);
+        assert_eq!(with("tsc", &["tsc", "hpet"]).verdict, CheckVerdict::Well);
+        assert_eq!(with("kvm-clock", &[]).verdict, CheckVerdict::Well);
         let slow = with("hpet", &["hpet", "tsc"]);
-        assert!(slow.verdict == Verdict::Improve && slow.command.unwrap().starts_with("echo tsc >/sys/"));
+        assert!(
+            slow.verdict == CheckVerdict::Improve && slow.command.unwrap().starts_with("echo tsc >/sys/")
+        );
         assert_eq!(with("hpet", &["hpet", "acpi_pm"]).command, None);
     }
 }

@@ -2,42 +2,42 @@
 
 use std::collections::BTreeSet;
 
-use super::Machine;
-use super::finding::{Check, Finding, Group, Verdict, well_if};
-use super::nics::Nic;
-use super::probes::Probes;
+use super::MachineFacts;
+use super::finding::{CheckFinding, CheckGroup, CheckVerdict, MachineCheck, well_if};
+use super::nics::HardwareNic;
+use super::probes::KernelProbes;
 use crate::sys_files::SysFiles;
 use crate::zone::StaleZone;
 
-pub(super) const CHECKS: &[&Check] = &[&GOVERNOR, &IRQBALANCE, &CORE_ZONES, &STALE_ZONES];
+pub(super) const CHECKS: &[&MachineCheck] = &[&GOVERNOR, &IRQBALANCE, &CORE_ZONES, &STALE_ZONES];
 
-static GOVERNOR: Check = Check {
+static GOVERNOR: MachineCheck = MachineCheck {
     name: "governor",
-    group: Group::Cpu,
+    group: CheckGroup::Cpu,
     about: "how the CPUs choose their frequency",
     why: "others than performance let a CPU that waits for packets fall asleep, and it wakes up late",
     source: "fasterdata.es.net, 100G tuning; kernel documentation, admin-guide/pm/cpufreq",
 };
 
-static IRQBALANCE: Check = Check {
+static IRQBALANCE: MachineCheck = MachineCheck {
     name: "irqbalance",
-    group: Group::Cpu,
+    group: CheckGroup::Cpu,
     about: "whether irqbalance moves interrupts about",
     why: "it undoes what binds an interface's queues to the CPUs of its node",
     source: "fasterdata.es.net, interrupt binding; irqbalance(1)",
 };
 
-static CORE_ZONES: Check = Check {
+static CORE_ZONES: MachineCheck = MachineCheck {
     name: "core_zones",
-    group: Group::Cpu,
+    group: CheckGroup::Cpu,
     about: "whether the kernel can keep cores for one transfer",
     why: "a zone that others are moved out of is a cpuset partition of cgroup v2",
     source: "kernel documentation, admin-guide/cgroup-v2",
 };
 
-static STALE_ZONES: Check = Check {
+static STALE_ZONES: MachineCheck = MachineCheck {
     name: "stale_zones",
-    group: Group::Cpu,
+    group: CheckGroup::Cpu,
     about: "core zones that a killed transfer has left behind",
     why: "nobody may use the cores of such a zone",
     source: "kernel documentation, admin-guide/cgroup-v2, cpuset.cpus.partition",
@@ -61,7 +61,7 @@ pub(super) struct CpuFacts {
     stale_zones: Option<Vec<StaleZone>>,
 }
 
-pub(super) fn read(files: &SysFiles, probes: &Probes) -> CpuFacts {
+pub(super) fn read(files: &SysFiles, probes: &KernelProbes) -> CpuFacts {
     CpuFacts {
         governors: governors(files),
         has_irqbalance: has_irqbalance(files),
@@ -94,56 +94,56 @@ fn controllers(files: &SysFiles) -> Option<Vec<String>> {
     Some(text.split_whitespace().map(str::to_owned).collect())
 }
 
-pub(super) fn judge(facts: &CpuFacts, nics: &[Nic], machine: &Machine) -> Vec<Finding> {
+pub(super) fn judge(facts: &CpuFacts, nics: &[HardwareNic], machine: &MachineFacts) -> Vec<CheckFinding> {
     vec![governor(facts, machine), irqbalance(facts, nics), core_zones(facts, machine), stale_zones(facts)]
 }
 
-fn governor(facts: &CpuFacts, machine: &Machine) -> Finding {
+fn governor(facts: &CpuFacts, machine: &MachineFacts) -> CheckFinding {
     let wanted = "performance";
     if facts.governors.is_empty() {
         return match machine.is_guest {
-            Some(true) => GOVERNOR.found(Verdict::Unknown, "the matter of this guest's host", wanted),
+            Some(true) => GOVERNOR.found(CheckVerdict::Unknown, "the matter of this guest's host", wanted),
             _ => GOVERNOR.unseen(wanted),
         };
     }
     let is_well = facts.governors.iter().all(|governor| governor == wanted);
     let present = facts.governors.iter().cloned().collect::<Vec<_>>().join(", ");
     GOVERNOR
-        .found(well_if(is_well, Verdict::Improve), present, wanted)
+        .found(well_if(is_well, CheckVerdict::Improve), present, wanted)
         .mended_by("cpupower frequency-set -g performance")
 }
 
 /// Harmless with a slow interface.
-fn irqbalance(facts: &CpuFacts, nics: &[Nic]) -> Finding {
+fn irqbalance(facts: &CpuFacts, nics: &[HardwareNic]) -> CheckFinding {
     let wanted = "not running, with an interface of 40 Gbit/s or more";
     let is_fast = nics.iter().any(|nic| nic.speed_mbits.is_some_and(|speed| speed >= FAST_MBITS));
     let (verdict, present) = match facts.has_irqbalance {
         None => return IRQBALANCE.unseen(wanted),
-        Some(false) => (Verdict::Well, "not running"),
-        Some(true) if is_fast => (Verdict::Improve, "running"),
-        Some(true) => (Verdict::Well, "running"),
+        Some(false) => (CheckVerdict::Well, "not running"),
+        Some(true) if is_fast => (CheckVerdict::Improve, "running"),
+        Some(true) => (CheckVerdict::Well, "running"),
     };
     IRQBALANCE.found(verdict, present, wanted).mended_by("systemctl disable --now irqbalance")
 }
 
 /// Useful with several cores to divide; without cpuset, zones are soft.
-fn core_zones(facts: &CpuFacts, machine: &Machine) -> Finding {
+fn core_zones(facts: &CpuFacts, machine: &MachineFacts) -> CheckFinding {
     let wanted = "cgroup v2 with the cpuset controller";
     let Some(controllers) = &facts.controllers else {
-        return CORE_ZONES.found(Verdict::Unknown, "no cgroup v2 can be seen here", wanted);
+        return CORE_ZONES.found(CheckVerdict::Unknown, "no cgroup v2 can be seen here", wanted);
     };
     let has_cpuset = controllers.iter().any(|name| name == "cpuset");
     let present = if has_cpuset { "cgroup v2 with cpuset" } else { "cgroup v2 without cpuset" };
-    let other = if machine.is_numa() { Verdict::Note } else { Verdict::Well };
+    let other = if machine.is_numa() { CheckVerdict::Note } else { CheckVerdict::Well };
     CORE_ZONES.found(well_if(has_cpuset, other), present, wanted)
 }
 
-fn stale_zones(facts: &CpuFacts) -> Finding {
+fn stale_zones(facts: &CpuFacts) -> CheckFinding {
     let Some(zones) = &facts.stale_zones else { return STALE_ZONES.unseen("none") };
     let present: Vec<String> = zones.iter().map(ToString::to_string).collect();
     let present = if zones.is_empty() { "none".into() } else { present.join("; ") };
     STALE_ZONES
-        .found(well_if(zones.is_empty(), Verdict::Improve), present, "none")
+        .found(well_if(zones.is_empty(), CheckVerdict::Improve), present, "none")
         .mended_by(super::repair::COMMAND)
 }
 
@@ -157,25 +157,28 @@ mod tests {
             let governors = governors.iter().map(|name| name.to_string()).collect();
             CpuFacts { governors, ..CpuFacts::default() }
         }
-        let machine = Machine { is_guest: Some(true), ..Machine::default() };
-        assert_eq!(governor(&with(&["performance"]), &machine).verdict, Verdict::Well);
+        let machine = MachineFacts { is_guest: Some(true), ..MachineFacts::default() };
+        assert_eq!(governor(&with(&["performance"]), &machine).verdict, CheckVerdict::Well);
         let mixed = governor(&with(&["performance", "powersave"]), &machine);
-        assert_eq!((mixed.verdict, &*mixed.present), (Verdict::Improve, "performance, powersave"));
+        assert_eq!((mixed.verdict, &*mixed.present), (CheckVerdict::Improve, "performance, powersave"));
         let guest = governor(&with(&[]), &machine);
-        assert_eq!((guest.verdict, &*guest.present), (Verdict::Unknown, "the matter of this guest's host"));
-        assert_eq!(governor(&with(&[]), &Machine::default()).verdict, Verdict::Unknown);
+        assert_eq!(
+            (guest.verdict, &*guest.present),
+            (CheckVerdict::Unknown, "the matter of this guest's host")
+        );
+        assert_eq!(governor(&with(&[]), &MachineFacts::default()).verdict, CheckVerdict::Unknown);
     }
 
     #[test]
     fn irqbalance_matters_with_a_fast_interface() {
         for (has, speed, verdict) in [
-            (None, 100_000, Verdict::Unknown),
-            (Some(false), 100_000, Verdict::Well),
-            (Some(true), 100_000, Verdict::Improve),
-            (Some(true), 10_000, Verdict::Well),
+            (None, 100_000, CheckVerdict::Unknown),
+            (Some(false), 100_000, CheckVerdict::Well),
+            (Some(true), 100_000, CheckVerdict::Improve),
+            (Some(true), 10_000, CheckVerdict::Well),
         ] {
             let facts = CpuFacts { has_irqbalance: has, ..CpuFacts::default() };
-            let nic = Nic { speed_mbits: Some(speed), ..Nic::default() };
+            let nic = HardwareNic { speed_mbits: Some(speed), ..HardwareNic::default() };
             assert_eq!(irqbalance(&facts, &[nic]).verdict, verdict, "{has:?} {speed}");
         }
     }
@@ -186,13 +189,13 @@ mod tests {
             let controllers = text.map(|text| text.split(' ').map(str::to_owned).collect());
             CpuFacts { controllers, ..CpuFacts::default() }
         }
-        let machine = Machine {
+        let machine = MachineFacts {
             nodes: vec![(0, "0".parse().unwrap()), (1, "1".parse().unwrap())],
-            ..Machine::default()
+            ..MachineFacts::default()
         };
-        assert_eq!(core_zones(&with(Some("cpuset cpu io")), &machine).verdict, Verdict::Well);
-        assert_eq!(core_zones(&with(Some("cpu io")), &machine).verdict, Verdict::Note);
-        assert_eq!(core_zones(&with(Some("cpu io")), &Machine::default()).verdict, Verdict::Well);
-        assert_eq!(core_zones(&with(None), &machine).verdict, Verdict::Unknown);
+        assert_eq!(core_zones(&with(Some("cpuset cpu io")), &machine).verdict, CheckVerdict::Well);
+        assert_eq!(core_zones(&with(Some("cpu io")), &machine).verdict, CheckVerdict::Note);
+        assert_eq!(core_zones(&with(Some("cpu io")), &MachineFacts::default()).verdict, CheckVerdict::Well);
+        assert_eq!(core_zones(&with(None), &machine).verdict, CheckVerdict::Unknown);
     }
 }

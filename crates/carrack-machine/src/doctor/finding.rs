@@ -2,11 +2,11 @@
 
 /// One check. Its name is stable: scripts select by it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Check {
+pub struct MachineCheck {
     /// Name: "tcp_rmem".
     pub name: &'static str,
     /// The check's group.
-    pub group: Group,
+    pub group: CheckGroup,
     /// Subject in one line.
     pub about: &'static str,
     /// Effect on a transfer.
@@ -17,7 +17,7 @@ pub struct Check {
 
 /// Parts of a machine, in the order of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Group {
+pub enum CheckGroup {
     /// The kernel's TCP.
     Network,
     /// One network interface.
@@ -34,24 +34,24 @@ pub enum Group {
     System,
 }
 
-impl Group {
+impl CheckGroup {
     /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Group::Network => "network",
-            Group::Nic => "nic",
-            Group::Cpu => "cpu",
-            Group::Memory => "memory",
-            Group::Storage => "storage",
-            Group::Clock => "clock",
-            Group::System => "system",
+            CheckGroup::Network => "network",
+            CheckGroup::Nic => "nic",
+            CheckGroup::Cpu => "cpu",
+            CheckGroup::Memory => "memory",
+            CheckGroup::Storage => "storage",
+            CheckGroup::Clock => "clock",
+            CheckGroup::System => "system",
         }
     }
 }
 
 /// Assessment of the present value, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verdict {
+pub enum CheckVerdict {
     /// The value is good.
     Well,
     /// The value is not visible: in a container, without `/proc`, or unknown to the hardware.
@@ -64,15 +64,15 @@ pub enum Verdict {
     Broken,
 }
 
-impl Verdict {
+impl CheckVerdict {
     /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Verdict::Well => "ok",
-            Verdict::Unknown => "unknown",
-            Verdict::Note => "note",
-            Verdict::Improve => "improve",
-            Verdict::Broken => "broken",
+            CheckVerdict::Well => "ok",
+            CheckVerdict::Unknown => "unknown",
+            CheckVerdict::Note => "note",
+            CheckVerdict::Improve => "improve",
+            CheckVerdict::Broken => "broken",
         }
     }
 }
@@ -82,13 +82,13 @@ const UNSEEN: &str = "cannot be seen here";
 
 /// The result of one check, for one subject if there are several.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct CheckFinding {
     /// The check that ran.
-    pub check: &'static Check,
+    pub check: &'static MachineCheck,
     /// Interface, disk or path concerned; `None` for the whole machine.
     pub subject: Option<String>,
     /// The assessment.
-    pub verdict: Verdict,
+    pub verdict: CheckVerdict,
     /// The present value.
     pub present: String,
     /// The wanted value.
@@ -97,39 +97,39 @@ pub struct Finding {
     pub command: Option<String>,
 }
 
-impl Check {
+impl MachineCheck {
     /// A finding of this check.
     pub(super) fn found(
         &'static self,
-        verdict: Verdict,
+        verdict: CheckVerdict,
         present: impl Into<String>,
         wanted: impl Into<String>,
-    ) -> Finding {
+    ) -> CheckFinding {
         let (present, wanted) = (present.into(), wanted.into());
-        Finding { check: self, subject: None, verdict, present, wanted, command: None }
+        CheckFinding { check: self, subject: None, verdict, present, wanted, command: None }
     }
 
     /// A finding that the present value is not visible.
-    pub(super) fn unseen(&'static self, wanted: impl Into<String>) -> Finding {
-        self.found(Verdict::Unknown, UNSEEN, wanted)
+    pub(super) fn unseen(&'static self, wanted: impl Into<String>) -> CheckFinding {
+        self.found(CheckVerdict::Unknown, UNSEEN, wanted)
     }
 }
 
-impl Finding {
-    pub(super) fn of(self, subject: impl Into<String>) -> Finding {
-        Finding { subject: Some(subject.into()), ..self }
+impl CheckFinding {
+    pub(super) fn of(self, subject: impl Into<String>) -> CheckFinding {
+        CheckFinding { subject: Some(subject.into()), ..self }
     }
 
     /// Adds the command, if a repair is needed.
-    pub(super) fn mended_by(self, command: impl Into<String>) -> Finding {
+    pub(super) fn mended_by(self, command: impl Into<String>) -> CheckFinding {
         match self.verdict {
-            Verdict::Well | Verdict::Unknown => self,
-            _ => Finding { command: Some(command.into()), ..self },
+            CheckVerdict::Well | CheckVerdict::Unknown => self,
+            _ => CheckFinding { command: Some(command.into()), ..self },
         }
     }
 }
 
-/// Returns [`Verdict::Well`] if `is_well`, or else `otherwise`.
-pub(super) fn well_if(is_well: bool, otherwise: Verdict) -> Verdict {
-    if is_well { Verdict::Well } else { otherwise }
+/// Returns [`CheckVerdict::Well`] if `is_well`, or else `otherwise`.
+pub(super) fn well_if(is_well: bool, otherwise: CheckVerdict) -> CheckVerdict {
+    if is_well { CheckVerdict::Well } else { otherwise }
 }

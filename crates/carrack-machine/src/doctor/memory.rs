@@ -1,56 +1,56 @@
 //! Memory: limits of locking, huge pages, and the kernel's automatic NUMA policies.
 
-use super::finding::{Check, Finding, Group, Verdict, well_if};
-use super::{Machine, Purpose};
+use super::finding::{CheckFinding, CheckGroup, CheckVerdict, MachineCheck, well_if};
+use super::{MachineFacts, MachinePurpose};
 use crate::MemoryLimit;
 use crate::sys_files::SysFiles;
 
-pub(super) const CHECKS: &[&Check] =
+pub(super) const CHECKS: &[&MachineCheck] =
     &[&MEMLOCK, &MEMORY_LIMIT, &TRANSPARENT_HUGE_PAGES, &HUGE_PAGES, &NUMA_BALANCING, &ZONE_RECLAIM];
 
-static MEMLOCK: Check = Check {
+static MEMLOCK: MachineCheck = MachineCheck {
     name: "memlock",
-    group: Group::Memory,
+    group: CheckGroup::Memory,
     about: "how much memory a process may lock (RLIMIT_MEMLOCK)",
     why: "carrack locks the memory that payload passes through; what is not locked may be swapped or moved",
     source: "getrlimit(2), mlock2(2), systemd.exec(5)",
 };
 
-static MEMORY_LIMIT: Check = Check {
+static MEMORY_LIMIT: MachineCheck = MachineCheck {
     name: "memory_limit",
-    group: Group::Memory,
+    group: CheckGroup::Memory,
     about: "what the cgroups of this process leave of the memory, as in a container or a batch job",
     why: "with less than this the buffers of a transfer are smaller than they would be",
     source: "kernel documentation, admin-guide/cgroup-v2, memory.max and memory.high; cgroup-v1/memory",
 };
 
-static TRANSPARENT_HUGE_PAGES: Check = Check {
+static TRANSPARENT_HUGE_PAGES: MachineCheck = MachineCheck {
     name: "transparent_huge_pages",
-    group: Group::Memory,
+    group: CheckGroup::Memory,
     about: "whether a process may ask for huge pages",
     why: "payload memory in pages of 2 MiB takes 512 times fewer page faults and entries of the TLB",
     source: "kernel documentation, admin-guide/mm/transhuge",
 };
 
-static HUGE_PAGES: Check = Check {
+static HUGE_PAGES: MachineCheck = MachineCheck {
     name: "huge_pages",
-    group: Group::Memory,
+    group: CheckGroup::Memory,
     about: "free huge pages that an administrator set aside",
     why: "they serve where transparent ones are switched off",
     source: "kernel documentation, admin-guide/mm/hugetlbpage",
 };
 
-static NUMA_BALANCING: Check = Check {
+static NUMA_BALANCING: MachineCheck = MachineCheck {
     name: "numa_balancing",
-    group: Group::Memory,
+    group: CheckGroup::Memory,
     about: "whether the kernel moves pages after the threads that use them (kernel.numa_balancing)",
     why: "where threads and buffers are bound it only costs page faults",
     source: "kernel documentation, admin-guide/sysctl/kernel",
 };
 
-static ZONE_RECLAIM: Check = Check {
+static ZONE_RECLAIM: MachineCheck = MachineCheck {
     name: "zone_reclaim",
-    group: Group::Memory,
+    group: CheckGroup::Memory,
     about: "whether a full node drops its page cache before it asks another (vm.zone_reclaim_mode)",
     why: "a transfer through the page cache then waits for reclaim while other nodes have free memory",
     source: "kernel documentation, admin-guide/sysctl/vm",
@@ -110,7 +110,11 @@ fn chosen(text: &str) -> Option<String> {
     Some(word.to_string())
 }
 
-pub(super) fn judge(facts: &MemoryFacts, machine: &Machine, purpose: &Purpose) -> Vec<Finding> {
+pub(super) fn judge(
+    facts: &MemoryFacts,
+    machine: &MachineFacts,
+    purpose: &MachinePurpose,
+) -> Vec<CheckFinding> {
     vec![
         memlock(facts, purpose.pool_bytes),
         memory_limit(facts, purpose.pool_bytes),
@@ -121,7 +125,7 @@ pub(super) fn judge(facts: &MemoryFacts, machine: &Machine, purpose: &Purpose) -
     ]
 }
 
-fn memlock(facts: &MemoryFacts, pool_bytes: u64) -> Finding {
+fn memlock(facts: &MemoryFacts, pool_bytes: u64) -> CheckFinding {
     let wanted = format!("{pool_bytes} bytes or more");
     let Some(bytes) = facts.memlock_bytes else { return MEMLOCK.unseen(wanted) };
     let is_free = facts.may_lock_all == Some(true);
@@ -133,21 +137,21 @@ fn memlock(facts: &MemoryFacts, pool_bytes: u64) -> Finding {
     // limits.conf is read at login.
     let command = "echo '* - memlock unlimited' >/etc/security/limits.d/carrack.conf; then log in again";
     MEMLOCK
-        .found(well_if(is_free || bytes >= pool_bytes, Verdict::Improve), present, wanted)
+        .found(well_if(is_free || bytes >= pool_bytes, CheckVerdict::Improve), present, wanted)
         .mended_by(command)
 }
 
 /// A local copy has two buffers, which get a quarter of the free memory.
-fn memory_limit(facts: &MemoryFacts, pool_bytes: u64) -> Finding {
+fn memory_limit(facts: &MemoryFacts, pool_bytes: u64) -> CheckFinding {
     let wanted_bytes = pool_bytes.saturating_mul(8);
     let wanted = format!("no limit, or {wanted_bytes} bytes free");
     match &facts.memory_limit {
         None if !facts.has_cgroups => MEMORY_LIMIT.unseen(wanted),
-        None => MEMORY_LIMIT.found(Verdict::Well, "no limit", wanted),
+        None => MEMORY_LIMIT.found(CheckVerdict::Well, "no limit", wanted),
         Some(MemoryLimit { origin, limit_bytes, free_bytes }) => {
             let present = format!("{origin} is {limit_bytes} bytes, of which {free_bytes} are free");
             let command = "raise the limit of the container, or of the job";
-            let verdict = well_if(*free_bytes >= wanted_bytes, Verdict::Note);
+            let verdict = well_if(*free_bytes >= wanted_bytes, CheckVerdict::Note);
             MEMORY_LIMIT.found(verdict, present, wanted).mended_by(command)
         }
     }
@@ -157,39 +161,39 @@ fn has_enough_huge_pages(facts: &MemoryFacts, pool_bytes: u64) -> bool {
     facts.free_huge_pages.is_some_and(|free| free.saturating_mul(HUGE_PAGE_BYTES) >= pool_bytes)
 }
 
-fn transparent(facts: &MemoryFacts, pool_bytes: u64) -> Finding {
+fn transparent(facts: &MemoryFacts, pool_bytes: u64) -> CheckFinding {
     let wanted = "madvise or always";
     let Some(present) = &facts.transparent else { return TRANSPARENT_HUGE_PAGES.unseen(wanted) };
     let is_well = present != "never" || has_enough_huge_pages(facts, pool_bytes);
     TRANSPARENT_HUGE_PAGES
-        .found(well_if(is_well, Verdict::Improve), present, wanted)
+        .found(well_if(is_well, CheckVerdict::Improve), present, wanted)
         .mended_by("echo madvise >/sys/kernel/mm/transparent_hugepage/enabled")
 }
 
-fn huge_pages(facts: &MemoryFacts, pool_bytes: u64) -> Finding {
+fn huge_pages(facts: &MemoryFacts, pool_bytes: u64) -> CheckFinding {
     let count = pool_bytes.div_ceil(HUGE_PAGE_BYTES);
     let wanted = format!("{count} of 2 MiB, or transparent ones");
     let Some(free) = facts.free_huge_pages else { return HUGE_PAGES.unseen(wanted) };
     let is_well = facts.transparent.as_deref() != Some("never") || free >= count;
     HUGE_PAGES
-        .found(well_if(is_well, Verdict::Note), format!("{free} of 2 MiB free"), wanted)
+        .found(well_if(is_well, CheckVerdict::Note), format!("{free} of 2 MiB free"), wanted)
         .mended_by(format!("sysctl -w vm.nr_hugepages={count}"))
 }
 
-fn numa_balancing(facts: &MemoryFacts, machine: &Machine) -> Finding {
+fn numa_balancing(facts: &MemoryFacts, machine: &MachineFacts) -> CheckFinding {
     let wanted = "0 where transfers are bound to nodes";
     let Some(present) = facts.numa_balancing else { return NUMA_BALANCING.unseen(wanted) };
     let is_well = present == 0 || !machine.is_numa();
     NUMA_BALANCING
-        .found(well_if(is_well, Verdict::Note), present.to_string(), wanted)
+        .found(well_if(is_well, CheckVerdict::Note), present.to_string(), wanted)
         .mended_by("sysctl -w kernel.numa_balancing=0")
 }
 
-fn zone_reclaim(facts: &MemoryFacts, machine: &Machine) -> Finding {
+fn zone_reclaim(facts: &MemoryFacts, machine: &MachineFacts) -> CheckFinding {
     let Some(present) = facts.zone_reclaim else { return ZONE_RECLAIM.unseen("0") };
     let is_well = present == 0 || !machine.is_numa();
     ZONE_RECLAIM
-        .found(well_if(is_well, Verdict::Improve), present.to_string(), "0")
+        .found(well_if(is_well, CheckVerdict::Improve), present.to_string(), "0")
         .mended_by("sysctl -w vm.zone_reclaim_mode=0")
 }
 
@@ -218,12 +222,12 @@ mod tests {
     #[test]
     fn the_pool_should_be_locked() {
         for (bytes, may, verdict) in [
-            (Some(8 << 20), Some(false), Verdict::Improve),
-            (Some(8 << 20), None, Verdict::Improve),
-            (Some(8 << 20), Some(true), Verdict::Well),
-            (Some(POOL_BYTES), Some(false), Verdict::Well),
-            (Some(u64::MAX), None, Verdict::Well),
-            (None, Some(true), Verdict::Unknown),
+            (Some(8 << 20), Some(false), CheckVerdict::Improve),
+            (Some(8 << 20), None, CheckVerdict::Improve),
+            (Some(8 << 20), Some(true), CheckVerdict::Well),
+            (Some(POOL_BYTES), Some(false), CheckVerdict::Well),
+            (Some(u64::MAX), None, CheckVerdict::Well),
+            (None, Some(true), CheckVerdict::Unknown),
         ] {
             let facts = MemoryFacts { memlock_bytes: bytes, may_lock_all: may, ..MemoryFacts::default() };
             assert_eq!(memlock(&facts, POOL_BYTES).verdict, verdict, "{bytes:?} {may:?}");
@@ -236,10 +240,10 @@ mod tests {
             MemoryLimit { origin: "memory.max".into(), limit_bytes: 1 << 40, free_bytes }
         }
         for (has_cgroups, memory_limit, verdict) in [
-            (false, None, Verdict::Unknown),
-            (true, None, Verdict::Well),
-            (true, Some(limit(8 * POOL_BYTES)), Verdict::Well),
-            (true, Some(limit(100 << 20)), Verdict::Note),
+            (false, None, CheckVerdict::Unknown),
+            (true, None, CheckVerdict::Well),
+            (true, Some(limit(8 * POOL_BYTES)), CheckVerdict::Well),
+            (true, Some(limit(100 << 20)), CheckVerdict::Note),
         ] {
             let facts = MemoryFacts { has_cgroups, memory_limit, ..MemoryFacts::default() };
             assert_eq!(super::memory_limit(&facts, POOL_BYTES).verdict, verdict, "{facts:?}");
@@ -248,7 +252,7 @@ mod tests {
 
     #[test]
     fn one_kind_of_huge_pages_is_enough() {
-        use Verdict::{Improve, Note, Well};
+        use CheckVerdict::{Improve, Note, Well};
         for (mode, free, verdicts) in [
             ("madvise", 0, [Well, Well]),
             ("always", 0, [Well, Well]),
@@ -268,13 +272,13 @@ mod tests {
     #[test]
     fn nodes_matter_where_there_are_several() {
         let facts = MemoryFacts { numa_balancing: Some(1), zone_reclaim: Some(1), ..MemoryFacts::default() };
-        let several = Machine {
+        let several = MachineFacts {
             nodes: vec![(0, "0".parse().unwrap()), (1, "1".parse().unwrap())],
-            ..Machine::default()
+            ..MachineFacts::default()
         };
-        assert_eq!(numa_balancing(&facts, &several).verdict, Verdict::Note);
-        assert_eq!(zone_reclaim(&facts, &several).verdict, Verdict::Improve);
-        assert_eq!(numa_balancing(&facts, &Machine::default()).verdict, Verdict::Well);
-        assert_eq!(zone_reclaim(&facts, &Machine::default()).verdict, Verdict::Well);
+        assert_eq!(numa_balancing(&facts, &several).verdict, CheckVerdict::Note);
+        assert_eq!(zone_reclaim(&facts, &several).verdict, CheckVerdict::Improve);
+        assert_eq!(numa_balancing(&facts, &MachineFacts::default()).verdict, CheckVerdict::Well);
+        assert_eq!(zone_reclaim(&facts, &MachineFacts::default()).verdict, CheckVerdict::Well);
     }
 }

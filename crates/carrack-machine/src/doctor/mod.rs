@@ -1,7 +1,7 @@
 //! `carrack doctor`: finds settings that slow a data transfer node.
 //!
-//! Facts are read relative to a root ([`SysFiles`]) or queried from the kernel ([`Probes`]), judged by pure
-//! functions, one file for each group, and reported as [`Finding`]s. An invisible fact is never an alarm.
+//! Facts are read relative to a root ([`SysFiles`]) or queried from the kernel ([`KernelProbes`]), judged by pure
+//! functions, one file for each group, and reported as [`CheckFinding`]s. An invisible fact is never an alarm.
 //! [`repair`] makes the changes that take effect at once.
 
 mod clock;
@@ -21,8 +21,8 @@ use std::path::PathBuf;
 
 use crate::sys_files::SysFiles;
 
-pub use finding::{Check, Finding, Group, Verdict};
-pub use probes::{Probes, Ring};
+pub use finding::{CheckFinding, CheckGroup, CheckVerdict, MachineCheck};
+pub use probes::{KernelProbes, RingSizes};
 
 /// Default round-trip time of the path to size buffers for, in milliseconds: the longest usual one, from
 /// Europe to the west of America. fasterdata.es.net uses the same.
@@ -33,7 +33,7 @@ pub const SPEED_MBITS_DEFAULT: u32 = 100_000;
 
 /// Purpose of the machine.
 #[derive(Clone, Debug)]
-pub struct Purpose {
+pub struct MachinePurpose {
     /// Round-trip time of the longest path, in milliseconds.
     pub rtt_ms: u32,
     /// Speed of the path in Mbit/s; `None` for the fastest interface's.
@@ -54,7 +54,7 @@ pub struct PurposePath {
 }
 
 /// All checks, by group.
-pub fn checks() -> impl Iterator<Item = &'static Check> {
+pub fn checks() -> impl Iterator<Item = &'static MachineCheck> {
     let groups = [
         network::CHECKS,
         nics::CHECKS,
@@ -68,8 +68,8 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
 }
 
 /// Runs all checks.
-pub fn examine(files: &SysFiles, probes: &Probes, purpose: &Purpose) -> Vec<Finding> {
-    let machine = Machine::read(files);
+pub fn examine(files: &SysFiles, probes: &KernelProbes, purpose: &MachinePurpose) -> Vec<CheckFinding> {
+    let machine = MachineFacts::read(files);
     let nics = nics::read(files, probes);
     [
         network::judge(&network::read(files), &nics, purpose),
@@ -85,7 +85,7 @@ pub fn examine(files: &SysFiles, probes: &Probes, purpose: &Purpose) -> Vec<Find
 
 /// Facts about the machine for several groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Machine {
+struct MachineFacts {
     /// NUMA nodes with their CPUs; empty if not visible.
     nodes: Vec<(u32, crate::CpuSet)>,
     /// Online CPUs; empty if not visible.
@@ -94,15 +94,15 @@ struct Machine {
     is_guest: Option<bool>,
 }
 
-impl Machine {
+impl MachineFacts {
     /// Reads the facts.
-    fn read(files: &SysFiles) -> Machine {
+    fn read(files: &SysFiles) -> MachineFacts {
         let nodes: crate::NodeSet = files.value("sys/devices/system/node/online").unwrap_or_default();
         let nodes = nodes.iter().map(|node| {
             let cpus = files.value(&format!("sys/devices/system/node/node{node}/cpulist"));
             (node, cpus.unwrap_or_default())
         });
-        Machine {
+        MachineFacts {
             nodes: nodes.collect(),
             online: files.value("sys/devices/system/cpu/online").unwrap_or_default(),
             is_guest: files.text("proc/cpuinfo").and_then(|text| is_guest(&text)),

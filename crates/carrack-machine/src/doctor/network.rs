@@ -1,11 +1,11 @@
 //! TCP in the kernel: buffers, congestion control, path MTU, queueing.
 
-use super::finding::{Check, Finding, Group, Verdict, well_if};
-use super::nics::Nic;
-use super::{Purpose, SPEED_MBITS_DEFAULT};
+use super::finding::{CheckFinding, CheckGroup, CheckVerdict, MachineCheck, well_if};
+use super::nics::HardwareNic;
+use super::{MachinePurpose, SPEED_MBITS_DEFAULT};
 use crate::sys_files::SysFiles;
 
-pub(super) const CHECKS: &[&Check] = &[
+pub(super) const CHECKS: &[&MachineCheck] = &[
     &TCP_RMEM,
     &TCP_WMEM,
     &RMEM_MAX,
@@ -16,67 +16,67 @@ pub(super) const CHECKS: &[&Check] = &[
     &DEFAULT_QDISC,
 ];
 
-static TCP_RMEM: Check = Check {
+static TCP_RMEM: MachineCheck = MachineCheck {
     name: "tcp_rmem",
-    group: Group::Network,
+    group: CheckGroup::Network,
     about: "greatest receive buffer of a TCP connection (net.ipv4.tcp_rmem)",
     why: "a connection carries no more in a round trip than its buffer holds; this one lets a single connection fill \
           the path",
     source: "fasterdata.es.net, Linux host tuning; tcp(7)",
 };
 
-static TCP_WMEM: Check = Check {
+static TCP_WMEM: MachineCheck = MachineCheck {
     name: "tcp_wmem",
-    group: Group::Network,
+    group: CheckGroup::Network,
     about: "greatest send buffer of a TCP connection (net.ipv4.tcp_wmem)",
     why: "what is on its way stays in the send buffer until it is acknowledged; this one lets a single connection fill \
           the path",
     source: "fasterdata.es.net, Linux host tuning; tcp(7)",
 };
 
-static RMEM_MAX: Check = Check {
+static RMEM_MAX: MachineCheck = MachineCheck {
     name: "rmem_max",
-    group: Group::Network,
+    group: CheckGroup::Network,
     about: "greatest receive buffer that a program may ask for (net.core.rmem_max)",
     why: "carrack leaves far connections to the kernel (tcp_rmem); programs that set their buffers are held to this",
     source: "fasterdata.es.net, Linux host tuning; socket(7)",
 };
 
-static WMEM_MAX: Check = Check {
+static WMEM_MAX: MachineCheck = MachineCheck {
     name: "wmem_max",
-    group: Group::Network,
+    group: CheckGroup::Network,
     about: "greatest send buffer that a program may ask for (net.core.wmem_max)",
     why: "carrack leaves far connections to the kernel (tcp_wmem); programs that set their buffers are held to this",
     source: "fasterdata.es.net, Linux host tuning; socket(7)",
 };
 
-static OPTMEM_MAX: Check = Check {
+static OPTMEM_MAX: MachineCheck = MachineCheck {
     name: "optmem_max",
-    group: Group::Network,
+    group: CheckGroup::Network,
     about: "memory for a socket's notifications (net.core.optmem_max)",
     why: "programs that send without copying (MSG_ZEROCOPY) keep a notification for each send here; carrack does not",
     source: "fasterdata.es.net, 100G tuning; kernel documentation, msg_zerocopy",
 };
 
-static CONGESTION_CONTROL: Check = Check {
+static CONGESTION_CONTROL: MachineCheck = MachineCheck {
     name: "congestion_control",
-    group: Group::Network,
+    group: CheckGroup::Network,
     about: "how TCP shares the path (net.ipv4.tcp_congestion_control)",
     why: "cubic and bbr recover on long fast paths; older ones need minutes after a single loss",
     source: "fasterdata.es.net, Linux host tuning; RFC 9438",
 };
 
-static MTU_PROBING: Check = Check {
+static MTU_PROBING: MachineCheck = MachineCheck {
     name: "mtu_probing",
-    group: Group::Network,
+    group: CheckGroup::Network,
     about: "finding the path's MTU without ICMP (net.ipv4.tcp_mtu_probing)",
     why: "with large frames, a router that drops them without a word makes connections hang",
     source: "fasterdata.es.net, Linux host tuning; RFC 4821",
 };
 
-static DEFAULT_QDISC: Check = Check {
+static DEFAULT_QDISC: MachineCheck = MachineCheck {
     name: "default_qdisc",
-    group: Group::Network,
+    group: CheckGroup::Network,
     about: "the queueing discipline that interfaces get (net.core.default_qdisc)",
     why: "fq spreads a connection's packets over time (pacing), so that small buffers on the way don't overflow",
     source: "fasterdata.es.net, packet pacing; tc-fq(8)",
@@ -121,7 +121,11 @@ pub(super) fn read(files: &SysFiles) -> NetworkFacts {
     }
 }
 
-pub(super) fn judge(facts: &NetworkFacts, nics: &[Nic], purpose: &Purpose) -> Vec<Finding> {
+pub(super) fn judge(
+    facts: &NetworkFacts,
+    nics: &[HardwareNic],
+    purpose: &MachinePurpose,
+) -> Vec<CheckFinding> {
     let buffers = buffers(nics, purpose);
     let wanted = format!("{} or more, for {}", buffers.bytes, buffers.path);
     vec![
@@ -137,13 +141,13 @@ pub(super) fn judge(facts: &NetworkFacts, nics: &[Nic], purpose: &Purpose) -> Ve
 }
 
 /// Required size of buffers, and the path it is computed for.
-struct Buffers {
+struct RequiredBuffers {
     bytes: u64,
     path: String,
 }
 
 /// Bandwidth × delay of the machine's path, within the kernel's limits.
-fn buffers(nics: &[Nic], purpose: &Purpose) -> Buffers {
+fn buffers(nics: &[HardwareNic], purpose: &MachinePurpose) -> RequiredBuffers {
     let fastest = nics.iter().filter_map(|nic| nic.speed_mbits).max();
     let (speed_mbits, assumed) = match purpose.speed_mbits.or(fastest) {
         Some(speed_mbits) => (speed_mbits, ""),
@@ -151,26 +155,30 @@ fn buffers(nics: &[Nic], purpose: &Purpose) -> Buffers {
     };
     let bytes = u64::from(speed_mbits) * 1_000_000 / 8 * u64::from(purpose.rtt_ms) / 1_000;
     let path = format!("{assumed}{speed_mbits} Mbit/s and {} ms", purpose.rtt_ms);
-    Buffers { bytes: bytes.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX), path }
+    RequiredBuffers { bytes: bytes.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX), path }
 }
 
 /// "4096 131072 33554432": minimum, default and maximum.
-fn tcp_buffer(check: &'static Check, present: Option<&str>, buffers: &Buffers) -> Finding {
-    let Buffers { bytes, path } = buffers;
+fn tcp_buffer(
+    check: &'static MachineCheck,
+    present: Option<&str>,
+    buffers: &RequiredBuffers,
+) -> CheckFinding {
+    let RequiredBuffers { bytes, path } = buffers;
     let wanted = format!("{bytes} or more as the last of three, for {path}");
     let words: Vec<&str> = present.unwrap_or_default().split_whitespace().collect();
     let (&[least, default, greatest], Some(present)) = (&words[..], present) else {
         return check.unseen(wanted);
     };
     let Ok(greatest) = greatest.parse::<u64>() else { return check.unseen(wanted) };
-    let verdict = well_if(greatest >= *bytes, Verdict::Improve);
+    let verdict = well_if(greatest >= *bytes, CheckVerdict::Improve);
     let command = format!("sysctl -w net.ipv4.{}='{least} {default} {bytes}'", check.name);
     check.found(verdict, present.split_whitespace().collect::<Vec<_>>().join(" "), wanted).mended_by(command)
 }
 
-fn limit(check: &'static Check, present: Option<u64>, bytes: u64, wanted: &str) -> Finding {
+fn limit(check: &'static MachineCheck, present: Option<u64>, bytes: u64, wanted: &str) -> CheckFinding {
     let Some(present) = present else { return check.unseen(wanted) };
-    let verdict = well_if(present >= bytes, Verdict::Note);
+    let verdict = well_if(present >= bytes, CheckVerdict::Note);
     let command = format!("sysctl -w net.core.{}={bytes}", check.name);
     check.found(verdict, present.to_string(), wanted).mended_by(command)
 }
@@ -179,10 +187,10 @@ fn recovers_fast(congestion_control: &str) -> bool {
     congestion_control == "cubic" || congestion_control.starts_with("bbr")
 }
 
-fn congestion_control(facts: &NetworkFacts) -> Finding {
+fn congestion_control(facts: &NetworkFacts) -> CheckFinding {
     let wanted = "cubic or bbr";
     let Some(present) = &facts.congestion_control else { return CONGESTION_CONTROL.unseen(wanted) };
-    let verdict = well_if(recovers_fast(present), Verdict::Improve);
+    let verdict = well_if(recovers_fast(present), CheckVerdict::Improve);
     let available = facts.available.as_deref().unwrap_or_default();
     let shown =
         if available.is_empty() { present.clone() } else { format!("{present} (available: {available})") };
@@ -194,18 +202,18 @@ fn congestion_control(facts: &NetworkFacts) -> Finding {
 }
 
 /// Frames of usual size pass everywhere.
-fn mtu_probing(present: Option<u32>, nics: &[Nic]) -> Finding {
+fn mtu_probing(present: Option<u32>, nics: &[HardwareNic]) -> CheckFinding {
     let has_jumbo = nics.iter().any(|nic| nic.mtu.is_some_and(|mtu| mtu >= JUMBO_MTU));
     let wanted = if has_jumbo { "1" } else { "1 where an MTU above 1500 is used" };
     let Some(present) = present else { return MTU_PROBING.unseen(wanted) };
-    let verdict = well_if(present > 0 || !has_jumbo, Verdict::Improve);
+    let verdict = well_if(present > 0 || !has_jumbo, CheckVerdict::Improve);
     MTU_PROBING.found(verdict, present.to_string(), wanted).mended_by("sysctl -w net.ipv4.tcp_mtu_probing=1")
 }
 
-fn default_qdisc(present: Option<&str>) -> Finding {
+fn default_qdisc(present: Option<&str>) -> CheckFinding {
     let Some(present) = present else { return DEFAULT_QDISC.unseen("fq") };
     // Another check judges the current discipline of each interface.
-    let verdict = well_if(present == "fq", Verdict::Note);
+    let verdict = well_if(present == "fq", CheckVerdict::Note);
     DEFAULT_QDISC.found(verdict, present, "fq").mended_by("sysctl -w net.core.default_qdisc=fq")
 }
 
@@ -213,12 +221,12 @@ fn default_qdisc(present: Option<&str>) -> Finding {
 mod tests {
     use super::*;
 
-    fn purpose(rtt_ms: u32, speed_mbits: Option<u32>) -> Purpose {
-        Purpose { rtt_ms, speed_mbits, pool_bytes: 1 << 28, paths: vec![] }
+    fn purpose(rtt_ms: u32, speed_mbits: Option<u32>) -> MachinePurpose {
+        MachinePurpose { rtt_ms, speed_mbits, pool_bytes: 1 << 28, paths: vec![] }
     }
 
-    fn nic(speed_mbits: Option<u32>, mtu: u32) -> Nic {
-        Nic { name: "eth0".into(), speed_mbits, mtu: Some(mtu), ..Nic::default() }
+    fn nic(speed_mbits: Option<u32>, mtu: u32) -> HardwareNic {
+        HardwareNic { name: "eth0".into(), speed_mbits, mtu: Some(mtu), ..HardwareNic::default() }
     }
 
     #[test]
@@ -240,32 +248,37 @@ mod tests {
         }
     }
 
-    fn of_bytes(bytes: u64) -> Buffers {
-        Buffers { bytes, path: "a path".into() }
+    fn of_bytes(bytes: u64) -> RequiredBuffers {
+        RequiredBuffers { bytes, path: "a path".into() }
     }
 
     #[test]
     fn the_greatest_of_three_counts_and_the_others_stay() {
         let finding = tcp_buffer(&TCP_RMEM, Some("4096\t131072\t6291456"), &of_bytes(125_000_000));
-        assert_eq!((finding.verdict, &*finding.present), (Verdict::Improve, "4096 131072 6291456"));
+        assert_eq!((finding.verdict, &*finding.present), (CheckVerdict::Improve, "4096 131072 6291456"));
         assert_eq!(finding.command.as_deref(), Some("sysctl -w net.ipv4.tcp_rmem='4096 131072 125000000'"));
         let finding = tcp_buffer(&TCP_WMEM, Some("4096 16384 125000000"), &of_bytes(125_000_000));
-        assert_eq!((finding.verdict, finding.command), (Verdict::Well, None));
+        assert_eq!((finding.verdict, finding.command), (CheckVerdict::Well, None));
         for odd in [None, Some(""), Some("1 2"), Some("1 2 x")] {
-            assert_eq!(tcp_buffer(&TCP_RMEM, odd, &of_bytes(1)).verdict, Verdict::Unknown, "{odd:?}");
+            assert_eq!(tcp_buffer(&TCP_RMEM, odd, &of_bytes(1)).verdict, CheckVerdict::Unknown, "{odd:?}");
         }
     }
 
     #[test]
     fn congestion_controls_are_known() {
         for (present, available, verdict, command) in [
-            ("cubic", "reno cubic", Verdict::Well, None),
-            ("bbr3", "", Verdict::Well, None),
-            ("reno", "reno cubic", Verdict::Improve, Some("sysctl -w net.ipv4.tcp_congestion_control=cubic")),
+            ("cubic", "reno cubic", CheckVerdict::Well, None),
+            ("bbr3", "", CheckVerdict::Well, None),
+            (
+                "reno",
+                "reno cubic",
+                CheckVerdict::Improve,
+                Some("sysctl -w net.ipv4.tcp_congestion_control=cubic"),
+            ),
             (
                 "reno",
                 "reno",
-                Verdict::Improve,
+                CheckVerdict::Improve,
                 Some("modprobe tcp_cubic && sysctl -w net.ipv4.tcp_congestion_control=cubic"),
             ),
         ] {
@@ -282,7 +295,7 @@ mod tests {
     #[test]
     fn probing_matters_with_large_frames() {
         for (present, mtu, verdict) in
-            [(0, 1500, Verdict::Well), (0, 9000, Verdict::Improve), (1, 9000, Verdict::Well)]
+            [(0, 1500, CheckVerdict::Well), (0, 9000, CheckVerdict::Improve), (1, 9000, CheckVerdict::Well)]
         {
             assert_eq!(mtu_probing(Some(present), &[nic(None, mtu)]).verdict, verdict, "{present} {mtu}");
         }
@@ -293,7 +306,9 @@ mod tests {
         let findings = judge(&NetworkFacts::default(), &[], &purpose(100, None));
         assert_eq!(findings.len(), CHECKS.len());
         assert!(
-            findings.iter().all(|finding| finding.verdict == Verdict::Unknown && finding.command.is_none())
+            findings
+                .iter()
+                .all(|finding| finding.verdict == CheckVerdict::Unknown && finding.command.is_none())
         );
     }
 }

@@ -4,66 +4,67 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Machine;
-use super::finding::{Check, Finding, Group, Verdict, well_if};
-use super::probes::{Probes, Ring};
+use super::MachineFacts;
+use super::finding::{CheckFinding, CheckGroup, CheckVerdict, MachineCheck, well_if};
+use super::probes::{KernelProbes, RingSizes};
 use crate::id_set::CpuSet;
 use crate::nic::{self, QueueIrq};
 use crate::sys_files::SysFiles;
 
-pub(super) const CHECKS: &[&Check] = &[&LINK_SPEED, &PCI_LINK, &MTU, &QDISC, &RING, &IRQ_SPREAD, &IRQ_NODE];
+pub(super) const CHECKS: &[&MachineCheck] =
+    &[&LINK_SPEED, &PCI_LINK, &MTU, &QDISC, &RING, &IRQ_SPREAD, &IRQ_NODE];
 
-static LINK_SPEED: Check = Check {
+static LINK_SPEED: MachineCheck = MachineCheck {
     name: "link_speed",
-    group: Group::Nic,
+    group: CheckGroup::Nic,
     about: "the speed that the link came up with",
     why: "no transfer is faster; a half-duplex link collides with its own acknowledgements",
     source: "kernel documentation, ABI/testing/sysfs-class-net",
 };
 
-static PCI_LINK: Check = Check {
+static PCI_LINK: MachineCheck = MachineCheck {
     name: "pci_link",
-    group: Group::Nic,
+    group: CheckGroup::Nic,
     about: "speed and width of the interface's PCI Express link",
     why: "in a slot with fewer or slower lanes than it is made for, an interface can't bring what its link does",
     source: "kernel documentation, ABI/testing/sysfs-bus-pci; fasterdata.es.net, 100G tuning",
 };
 
-static MTU: Check = Check {
+static MTU: MachineCheck = MachineCheck {
     name: "mtu",
-    group: Group::Nic,
+    group: CheckGroup::Nic,
     about: "the largest packet of the interface",
     why: "each packet costs the same work: large ones cost less for each byte, if every hop on the path takes them",
     source: "fasterdata.es.net, MTU issues",
 };
 
-static QDISC: Check = Check {
+static QDISC: MachineCheck = MachineCheck {
     name: "qdisc",
-    group: Group::Nic,
+    group: CheckGroup::Nic,
     about: "the queueing discipline that the interface has",
     why: "fq spreads a connection's packets over time (pacing), so that small buffers on the way don't overflow",
     source: "fasterdata.es.net, packet pacing; tc-fq(8)",
 };
 
-static RING: Check = Check {
+static RING: MachineCheck = MachineCheck {
     name: "ring",
-    group: Group::Nic,
+    group: CheckGroup::Nic,
     about: "how many arriving packets the interface keeps for the kernel",
     why: "packets that come while the CPU is busy elsewhere are lost once the ring is full",
     source: "fasterdata.es.net, NIC tuning; ethtool(8)",
 };
 
-static IRQ_SPREAD: Check = Check {
+static IRQ_SPREAD: MachineCheck = MachineCheck {
     name: "irq_spread",
-    group: Group::Nic,
+    group: CheckGroup::Nic,
     about: "over how many CPUs the interrupts of the interface's queues are spread",
     why: "a CPU that takes the packets of many queues is full long before the link is",
     source: "fasterdata.es.net, interrupt binding; kernel documentation, networking/scaling and core-api/irq/irq-affinity",
 };
 
-static IRQ_NODE: Check = Check {
+static IRQ_NODE: MachineCheck = MachineCheck {
     name: "irq_node",
-    group: Group::Nic,
+    group: CheckGroup::Nic,
     about: "whether the interrupts are taken next to the interface",
     why: "packets that are handled on another node than the interface's cross the link between sockets",
     source: "fasterdata.es.net, interrupt binding; kernel documentation, networking/scaling",
@@ -88,7 +89,7 @@ const UP: u32 = 1;
 
 /// A hardware interface that is up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Nic {
+pub(super) struct HardwareNic {
     /// Its name.
     pub name: String,
     /// NUMA node of the device.
@@ -106,12 +107,12 @@ pub(super) struct Nic {
     /// True if each queue has its own discipline.
     pub is_multi_queue: bool,
     /// Ring sizes.
-    pub ring: Option<Ring>,
+    pub ring: Option<RingSizes>,
     /// Interrupts of the queues; empty if not visible.
     pub queues: Vec<QueueIrq>,
 }
 
-pub(super) fn read(files: &SysFiles, probes: &Probes) -> Vec<Nic> {
+pub(super) fn read(files: &SysFiles, probes: &KernelProbes) -> Vec<HardwareNic> {
     let names = files.names("sys/class/net").unwrap_or_default();
     names
         .iter()
@@ -142,10 +143,10 @@ fn at(name: &str, file: &str) -> String {
     format!("sys/class/net/{name}/{file}")
 }
 
-fn read_one(files: &SysFiles, probes: &Probes, name: &str) -> Nic {
+fn read_one(files: &SysFiles, probes: &KernelProbes, name: &str) -> HardwareNic {
     let function = nic::pci_function(files, &at(name, "device"));
     let (qdisc, is_multi_queue) = qdisc_of(probes, name);
-    Nic {
+    HardwareNic {
         name: name.to_string(),
         node: function.as_ref().and_then(|function| files.value(&format!("{function}/numa_node"))),
         // -1 or an error if the driver does not know the speed.
@@ -172,7 +173,7 @@ fn pci_link(files: &SysFiles, function: &str) -> Option<(String, String)> {
 }
 
 /// The disciplines that packets wait in: the root, or those of the queues.
-fn qdisc_of(probes: &Probes, name: &str) -> (Option<BTreeSet<String>>, bool) {
+fn qdisc_of(probes: &KernelProbes, name: &str) -> (Option<BTreeSet<String>>, bool) {
     let Some(qdiscs) = &probes.qdiscs else { return (None, false) };
     let (mut own, mut within) = (BTreeSet::new(), BTreeSet::new());
     for (_, is_root, kind) in qdiscs.iter().filter(|(interface, ..)| interface == name) {
@@ -184,7 +185,7 @@ fn qdisc_of(probes: &Probes, name: &str) -> (Option<BTreeSet<String>>, bool) {
     ((!found.is_empty()).then_some(found), is_multi_queue)
 }
 
-pub(super) fn judge(nics: &[Nic], machine: &Machine) -> Vec<Finding> {
+pub(super) fn judge(nics: &[HardwareNic], machine: &MachineFacts) -> Vec<CheckFinding> {
     if nics.is_empty() {
         let wanted = "a network interface with a device that is up";
         return CHECKS.iter().map(|check| check.unseen(wanted)).collect();
@@ -192,7 +193,7 @@ pub(super) fn judge(nics: &[Nic], machine: &Machine) -> Vec<Finding> {
     nics.iter().flat_map(|nic| judge_one(nic, machine)).collect()
 }
 
-fn judge_one(nic: &Nic, machine: &Machine) -> Vec<Finding> {
+fn judge_one(nic: &HardwareNic, machine: &MachineFacts) -> Vec<CheckFinding> {
     let findings = [
         link_speed(nic),
         pci_link_of(nic),
@@ -205,13 +206,13 @@ fn judge_one(nic: &Nic, machine: &Machine) -> Vec<Finding> {
     findings.map(|finding| finding.of(&nic.name)).into()
 }
 
-fn link_speed(nic: &Nic) -> Finding {
+fn link_speed(nic: &HardwareNic) -> CheckFinding {
     let wanted = "what the link can do, full duplex";
     let Some(speed) = nic.speed_mbits else { return LINK_SPEED.unseen(wanted) };
     let duplex = if nic.is_half_duplex { "half" } else { "full" };
     LINK_SPEED
         .found(
-            well_if(!nic.is_half_duplex, Verdict::Improve),
+            well_if(!nic.is_half_duplex, CheckVerdict::Improve),
             format!("{speed} Mbit/s, {duplex} duplex"),
             wanted,
         )
@@ -219,21 +220,21 @@ fn link_speed(nic: &Nic) -> Finding {
 }
 
 /// No command: the remedy is another slot, or the firmware's settings.
-fn pci_link_of(nic: &Nic) -> Finding {
+fn pci_link_of(nic: &HardwareNic) -> CheckFinding {
     match &nic.pci_link {
-        Some((present, most)) => PCI_LINK.found(well_if(present == most, Verdict::Note), present, most),
+        Some((present, most)) => PCI_LINK.found(well_if(present == most, CheckVerdict::Note), present, most),
         None => PCI_LINK.unseen("what the interface is made for"),
     }
 }
 
-fn mtu(nic: &Nic) -> Finding {
+fn mtu(nic: &HardwareNic) -> CheckFinding {
     let wanted = format!("{JUMBO_MTU} or more, where the whole path takes it");
     let Some(present) = nic.mtu else { return MTU.unseen(wanted) };
-    MTU.found(well_if(present >= JUMBO_MTU, Verdict::Note), present.to_string(), wanted)
+    MTU.found(well_if(present >= JUMBO_MTU, CheckVerdict::Note), present.to_string(), wanted)
         .mended_by(format!("ip link set dev {} mtu {JUMBO_MTU}", nic.name))
 }
 
-fn qdisc(nic: &Nic) -> Finding {
+fn qdisc(nic: &HardwareNic) -> CheckFinding {
     let Some(kinds) = &nic.qdisc else { return QDISC.unseen("fq") };
     let is_pacing = kinds.iter().all(|kind| PACING.contains(&&**kind));
     let present = kinds.iter().cloned().collect::<Vec<_>>().join(", ");
@@ -243,29 +244,29 @@ fn qdisc(nic: &Nic) -> Finding {
     } else {
         format!("tc qdisc replace dev {} root fq", nic.name)
     };
-    QDISC.found(well_if(is_pacing, Verdict::Improve), present, "fq").mended_by(command)
+    QDISC.found(well_if(is_pacing, CheckVerdict::Improve), present, "fq").mended_by(command)
 }
 
-fn ring(nic: &Nic) -> Finding {
+fn ring(nic: &HardwareNic) -> CheckFinding {
     let Some(ring) = nic.ring.filter(|ring| ring.rx_max > 0) else { return RING.unseen("the most it takes") };
     let wanted = ring.rx_max.min(RING_MAX);
-    RING.found(well_if(ring.rx >= wanted, Verdict::Note), ring.rx.to_string(), wanted.to_string())
+    RING.found(well_if(ring.rx >= wanted, CheckVerdict::Note), ring.rx.to_string(), wanted.to_string())
         .mended_by(format!("ethtool -G {} rx {wanted}", nic.name))
 }
 
 /// Number of CPUs that the interrupts should use: those of the interface's node, at most one for each queue.
-fn seat_count(nic: &Nic, machine: &Machine) -> usize {
+fn seat_count(nic: &HardwareNic, machine: &MachineFacts) -> usize {
     nic.queues.len().min(cpus_for(nic, machine).len())
 }
 
 /// The CPUs of an interface's node; all if the node is unknown or has none.
-pub(super) fn cpus_for<'a>(nic: &Nic, machine: &'a Machine) -> &'a CpuSet {
+pub(super) fn cpus_for<'a>(nic: &HardwareNic, machine: &'a MachineFacts) -> &'a CpuSet {
     let near = nic.node.and_then(|node| machine.cpus_of(node)).filter(|cpus| !cpus.is_empty());
     near.unwrap_or(&machine.online)
 }
 
 /// Interrupts of each CPU; `None` if an affinity has several CPUs, as the kernel then may use any.
-fn load(nic: &Nic) -> Option<BTreeMap<u32, usize>> {
+fn load(nic: &HardwareNic) -> Option<BTreeMap<u32, usize>> {
     let mut load = BTreeMap::new();
     for queue in &nic.queues {
         let only = queue.cpus().first().filter(|_| queue.cpus().len() == 1)?;
@@ -275,7 +276,7 @@ fn load(nic: &Nic) -> Option<BTreeMap<u32, usize>> {
 }
 
 /// Half of the possible CPUs suffices: drivers leave some queues idle.
-pub(super) fn irq_spread(nic: &Nic, machine: &Machine) -> Finding {
+pub(super) fn irq_spread(nic: &HardwareNic, machine: &MachineFacts) -> CheckFinding {
     let seats = seat_count(nic, machine);
     let wanted = "a CPU of its own for each queue, as far as there are";
     let Some(load) = load(nic).filter(|_| seats > 0) else { return IRQ_SPREAD.unseen(wanted) };
@@ -284,16 +285,18 @@ pub(super) fn irq_spread(nic: &Nic, machine: &Machine) -> Finding {
     let words = if load.len() == 1 { "CPU" } else { "CPUs" };
     let present = format!("{} on {words} {cpus}", queue_count(nic.queues.len()));
     let wanted = format!("{} on {seats} or nearly as many CPUs", queue_count(nic.queues.len()));
-    IRQ_SPREAD.found(well_if(is_spread, Verdict::Improve), present, wanted).mended_by(super::repair::COMMAND)
+    IRQ_SPREAD
+        .found(well_if(is_spread, CheckVerdict::Improve), present, wanted)
+        .mended_by(super::repair::COMMAND)
 }
 
 fn queue_count(count: usize) -> String {
     if count == 1 { "1 queue".into() } else { format!("{count} queues") }
 }
 
-pub(super) fn irq_node(nic: &Nic, machine: &Machine) -> Finding {
+pub(super) fn irq_node(nic: &HardwareNic, machine: &MachineFacts) -> CheckFinding {
     if !machine.is_numa() && !machine.nodes.is_empty() {
-        return IRQ_NODE.found(Verdict::Well, "one node", "CPUs of the interface's node");
+        return IRQ_NODE.found(CheckVerdict::Well, "one node", "CPUs of the interface's node");
     }
     let near =
         nic.node.and_then(|node| Some((node, machine.cpus_of(node)?))).filter(|(_, cpus)| !cpus.is_empty());
@@ -304,22 +307,22 @@ pub(super) fn irq_node(nic: &Nic, machine: &Machine) -> Finding {
     let far_count: usize = far.iter().filter_map(|cpu| load.get(&cpu)).sum();
     let wanted = format!("CPUs of node {node}: {near}");
     if far.is_empty() {
-        return IRQ_NODE.found(Verdict::Well, format!("all on node {node}"), wanted);
+        return IRQ_NODE.found(CheckVerdict::Well, format!("all on node {node}"), wanted);
     }
     let present = format!("{} of {} on CPUs {far} of other nodes", far_count, queue_count(nic.queues.len()));
-    IRQ_NODE.found(Verdict::Improve, present, wanted).mended_by(super::repair::COMMAND)
+    IRQ_NODE.found(CheckVerdict::Improve, present, wanted).mended_by(super::repair::COMMAND)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn machine() -> Machine {
+    fn machine() -> MachineFacts {
         let (near, far): (CpuSet, CpuSet) = ((0..4).collect(), (4..8).collect());
-        Machine { online: near.union(&far), nodes: vec![(0, near), (1, far)], is_guest: Some(false) }
+        MachineFacts { online: near.union(&far), nodes: vec![(0, near), (1, far)], is_guest: Some(false) }
     }
 
-    fn nic(effective: &[&str]) -> Nic {
+    fn nic(effective: &[&str]) -> HardwareNic {
         let queues = effective
             .iter()
             .enumerate()
@@ -330,12 +333,12 @@ mod tests {
                 effective: cpus.parse().unwrap(),
             })
             .collect();
-        Nic { name: "eth0".into(), node: Some(0), queues, ..Nic::default() }
+        HardwareNic { name: "eth0".into(), node: Some(0), queues, ..HardwareNic::default() }
     }
 
     #[test]
     fn interrupts_should_be_spread_and_near() {
-        use Verdict::{Improve, Unknown, Well};
+        use CheckVerdict::{Improve, Unknown, Well};
         for (cpus, spread, node) in [
             (&["0", "1", "2", "3"][..], Well, Well),
             (&["0", "0", "0", "0"], Improve, Well),
@@ -350,54 +353,64 @@ mod tests {
             assert_eq!(irq_spread(&nic, &machine()).verdict, spread, "{cpus:?}");
             assert_eq!(irq_node(&nic, &machine()).verdict, node, "{cpus:?}");
         }
-        let nowhere = Nic { node: None, ..nic(&["0", "1"]) };
+        let nowhere = HardwareNic { node: None, ..nic(&["0", "1"]) };
         assert_eq!(irq_node(&nowhere, &machine()).verdict, Unknown);
-        assert_eq!(irq_spread(&nowhere, &Machine::default()).verdict, Unknown);
+        assert_eq!(irq_spread(&nowhere, &MachineFacts::default()).verdict, Unknown);
     }
 
     #[test]
     fn a_single_node_is_near_to_everything() {
-        let machine = Machine { nodes: vec![(0, "0-7".parse().unwrap())], ..machine() };
-        assert_eq!(irq_node(&nic(&["7"]), &machine).verdict, Verdict::Well);
+        let machine = MachineFacts { nodes: vec![(0, "0-7".parse().unwrap())], ..machine() };
+        assert_eq!(irq_node(&nic(&["7"]), &machine).verdict, CheckVerdict::Well);
     }
 
     #[test]
     fn queueing_is_that_of_the_queues() {
-        fn qdiscs(list: &[(&str, bool, &str)]) -> Probes {
+        fn qdiscs(list: &[(&str, bool, &str)]) -> KernelProbes {
             let list =
                 list.iter().map(|(name, is_root, kind)| (name.to_string(), *is_root, kind.to_string()));
-            Probes { qdiscs: Some(list.collect()), ..Probes::default() }
+            KernelProbes { qdiscs: Some(list.collect()), ..KernelProbes::default() }
         }
-        fn verdict(probes: &Probes) -> (Verdict, String) {
+        fn verdict(probes: &KernelProbes) -> (CheckVerdict, String) {
             let (kinds, is_multi_queue) = qdisc_of(probes, "eth0");
-            let finding = qdisc(&Nic { name: "eth0".into(), qdisc: kinds, is_multi_queue, ..Nic::default() });
+            let finding = qdisc(&HardwareNic {
+                name: "eth0".into(),
+                qdisc: kinds,
+                is_multi_queue,
+                ..HardwareNic::default()
+            });
             (finding.verdict, finding.command.unwrap_or_default())
         }
-        assert_eq!(verdict(&qdiscs(&[("eth0", true, "fq")])).0, Verdict::Well);
-        assert_eq!(verdict(&qdiscs(&[("eth0", true, "mq"), ("eth0", false, "fq")])).0, Verdict::Well);
+        assert_eq!(verdict(&qdiscs(&[("eth0", true, "fq")])).0, CheckVerdict::Well);
+        assert_eq!(verdict(&qdiscs(&[("eth0", true, "mq"), ("eth0", false, "fq")])).0, CheckVerdict::Well);
         let (several, command) =
             verdict(&qdiscs(&[("eth0", true, "mq"), ("eth0", false, "fq"), ("eth0", false, "pfifo_fast")]));
-        assert_eq!((several, command.ends_with("dev eth0 root mq")), (Verdict::Improve, true));
+        assert_eq!((several, command.ends_with("dev eth0 root mq")), (CheckVerdict::Improve, true));
         let (one, command) = verdict(&qdiscs(&[("eth0", true, "fq_codel"), ("eth1", true, "fq")]));
-        assert_eq!((one, &*command), (Verdict::Improve, "tc qdisc replace dev eth0 root fq"));
-        assert_eq!(verdict(&qdiscs(&[])).0, Verdict::Unknown);
-        assert_eq!(verdict(&Probes::default()).0, Verdict::Unknown);
+        assert_eq!((one, &*command), (CheckVerdict::Improve, "tc qdisc replace dev eth0 root fq"));
+        assert_eq!(verdict(&qdiscs(&[])).0, CheckVerdict::Unknown);
+        assert_eq!(verdict(&KernelProbes::default()).0, CheckVerdict::Unknown);
     }
 
     #[test]
     fn rings_links_and_frames() {
         for (rx, rx_max, verdict) in [
-            (512, 8192, Verdict::Note),
-            (8192, 16384, Verdict::Well),
-            (256, 256, Verdict::Well),
-            (0, 0, Verdict::Unknown),
+            (512, 8192, CheckVerdict::Note),
+            (8192, 16384, CheckVerdict::Well),
+            (256, 256, CheckVerdict::Well),
+            (0, 0, CheckVerdict::Unknown),
         ] {
-            let with_ring = Nic { ring: Some(Ring { rx, rx_max, ..Ring::default() }), ..nic(&[]) };
+            let with_ring =
+                HardwareNic { ring: Some(RingSizes { rx, rx_max, ..RingSizes::default() }), ..nic(&[]) };
             assert_eq!(ring(&with_ring).verdict, verdict, "{rx} {rx_max}");
         }
-        let half = Nic { speed_mbits: Some(100), is_half_duplex: true, mtu: Some(1500), ..nic(&[]) };
-        assert_eq!((link_speed(&half).verdict, mtu(&half).verdict), (Verdict::Improve, Verdict::Note));
-        let slow = Nic { pci_link: Some(("8.0 GT/s PCIe x8".into(), "16.0 GT/s PCIe x16".into())), ..half };
-        assert_eq!(pci_link_of(&slow).verdict, Verdict::Note);
+        let half = HardwareNic { speed_mbits: Some(100), is_half_duplex: true, mtu: Some(1500), ..nic(&[]) };
+        assert_eq!(
+            (link_speed(&half).verdict, mtu(&half).verdict),
+            (CheckVerdict::Improve, CheckVerdict::Note)
+        );
+        let slow =
+            HardwareNic { pci_link: Some(("8.0 GT/s PCIe x8".into(), "16.0 GT/s PCIe x16".into())), ..half };
+        assert_eq!(pci_link_of(&slow).verdict, CheckVerdict::Note);
     }
 }

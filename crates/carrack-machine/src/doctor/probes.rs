@@ -18,7 +18,7 @@ const ETHTOOL_GRINGPARAM: u32 = 0x10;
 
 /// The kernel's answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Probes {
+pub struct KernelProbes {
     /// True if the clock is synchronised (`adjtimex(2)`).
     pub is_clock_synchronised: Option<bool>,
     /// True if `openat2(2)` exists and is allowed.
@@ -30,12 +30,12 @@ pub struct Probes {
     /// Core zones of processes that have ended.
     pub stale_zones: Option<Vec<StaleZone>>,
     /// Descriptor rings by interface.
-    pub rings: BTreeMap<String, Ring>,
+    pub rings: BTreeMap<String, RingSizes>,
 }
 
 /// Sizes of an interface's rings in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ring {
+pub struct RingSizes {
     /// Receive ring.
     pub rx: u32,
     /// Maximum of the receive ring.
@@ -46,10 +46,10 @@ pub struct Ring {
     pub tx_max: u32,
 }
 
-impl Probes {
+impl KernelProbes {
     /// Queries this machine.
-    pub fn here() -> Probes {
-        Probes {
+    pub fn here() -> KernelProbes {
+        KernelProbes {
             is_clock_synchronised: is_clock_synchronised(),
             has_openat2: has_openat2(),
             has_hwloc: Some(has_hwloc()),
@@ -103,14 +103,14 @@ fn named_qdiscs() -> Option<Vec<(String, bool, String)>> {
     Some(named.collect())
 }
 
-fn rings() -> BTreeMap<String, Ring> {
+fn rings() -> BTreeMap<String, RingSizes> {
     let Ok(any) = socket(AddressFamily::INET, SocketType::DGRAM, None) else { return BTreeMap::new() };
     let names = SysFiles::here().names("sys/class/net").unwrap_or_default();
     names.into_iter().filter_map(|name| Some((name.clone(), ring(any.as_fd(), &name).ok()?))).collect()
 }
 
 #[allow(unsafe_code)]
-fn ring(any: BorrowedFd<'_>, name: &str) -> io::Result<Ring> {
+fn ring(any: BorrowedFd<'_>, name: &str) -> io::Result<RingSizes> {
     let mut answer = RingParam { command: ETHTOOL_GRINGPARAM, ..RingParam::default() };
     // SAFETY: `ifreq` consists of numbers and a union of numbers and pointers, for which zeros are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -127,7 +127,7 @@ fn ring(any: BorrowedFd<'_>, name: &str) -> io::Result<Ring> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Ring { rx: answer.rx, rx_max: answer.rx_max, tx: answer.tx, tx_max: answer.tx_max })
+    Ok(RingSizes { rx: answer.rx, rx_max: answer.rx_max, tx: answer.tx, tx_max: answer.tx_max })
 }
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn this_machine_answers_or_says_nothing() {
-        let probes = Probes::here();
+        let probes = KernelProbes::here();
         assert!(
             probes.rings.values().all(|ring| ring.rx <= ring.rx_max && ring.tx <= ring.tx_max),
             "{probes:?}"

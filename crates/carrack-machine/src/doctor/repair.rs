@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::io;
 
-use super::nics::{self, Nic};
-use super::{Machine, Probes, Verdict, cpu};
+use super::nics::{self, HardwareNic};
+use super::{CheckVerdict, KernelProbes, MachineFacts, cpu};
 use crate::id_set::CpuSet;
 use crate::sys_files::SysFiles;
 use crate::zone::{CgroupTree, repair_zones};
@@ -32,26 +32,26 @@ struct IrqMove {
 
 /// Reasons why there is no plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum Refusal {
+enum RepairRefusal {
     /// irqbalance would undo the changes.
     #[error("irqbalance is running and would move the interrupts again: systemctl disable --now irqbalance")]
     IrqBalance,
 }
 
 /// Plans the affinities; empty if all are good.
-fn plan(files: &SysFiles, probes: &Probes) -> Result<Vec<IrqMove>, Refusal> {
-    let machine = Machine::read(files);
+fn plan(files: &SysFiles, probes: &KernelProbes) -> Result<Vec<IrqMove>, RepairRefusal> {
+    let machine = MachineFacts::read(files);
     let nics = nics::read(files, probes);
     let moves = spread(&nics, &machine, |cpu| is_first_thread(files, cpu));
     match cpu::has_irqbalance(files) {
-        Some(true) if !moves.is_empty() => Err(Refusal::IrqBalance),
+        Some(true) if !moves.is_empty() => Err(RepairRefusal::IrqBalance),
         _ => Ok(moves),
     }
 }
 
 /// One repair, done or failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Repair {
+pub struct RepairResult {
     /// Description, for people.
     pub what: String,
     /// Result, or the reason of the failure.
@@ -60,19 +60,19 @@ pub struct Repair {
 
 /// Sets the planned affinities and removes stale zones in `tree`, if there is one. Returns all attempts;
 /// empty if nothing needed a repair.
-pub fn repair(files: &SysFiles, tree: Option<&CgroupTree>, probes: &Probes) -> Vec<Repair> {
+pub fn repair(files: &SysFiles, tree: Option<&CgroupTree>, probes: &KernelProbes) -> Vec<RepairResult> {
     let mut repairs = match plan(files, probes) {
         Ok(moves) => moves.iter().map(|step| repair_irq(files, step)).collect(),
-        Err(refusal) => vec![Repair { what: "interrupts".into(), outcome: Err(refusal.to_string()) }],
+        Err(refusal) => vec![RepairResult { what: "interrupts".into(), outcome: Err(refusal.to_string()) }],
     };
     repairs.extend(tree.map(repair_stale_zones).unwrap_or_default());
     repairs
 }
 
-fn repair_irq(files: &SysFiles, step: &IrqMove) -> Repair {
+fn repair_irq(files: &SysFiles, step: &IrqMove) -> RepairResult {
     let IrqMove { nic, irq, action, from, to } = step;
     let what = format!("interrupt {irq} of {nic} ({action}): from CPU {from} to {to}");
-    Repair { what, outcome: apply(files, step).map_err(|error| words_of(&error)) }
+    RepairResult { what, outcome: apply(files, step).map_err(|error| words_of(&error)) }
 }
 
 /// Some drivers leave the affinity to the kernel, which then refuses a change.
@@ -83,13 +83,15 @@ fn words_of(error: &io::Error) -> String {
     }
 }
 
-fn repair_stale_zones(tree: &CgroupTree) -> Vec<Repair> {
+fn repair_stale_zones(tree: &CgroupTree) -> Vec<RepairResult> {
     match repair_zones(tree) {
         Ok(zones) => {
             let removed = zones.iter().map(|zone| format!("removed: {zone}"));
-            removed.map(|what| Repair { what, outcome: Ok(()) }).collect()
+            removed.map(|what| RepairResult { what, outcome: Ok(()) }).collect()
         }
-        Err(error) => vec![Repair { what: "core zones left behind".into(), outcome: Err(error.to_string()) }],
+        Err(error) => {
+            vec![RepairResult { what: "core zones left behind".into(), outcome: Err(error.to_string()) }]
+        }
     }
 }
 
@@ -99,7 +101,11 @@ fn apply(files: &SysFiles, step: &IrqMove) -> io::Result<()> {
 
 /// Assigns the CPUs of an interface's node to the queues of each badly spread interface, in turn: each core
 /// once before any gets a second queue. Interfaces of one node don't start at the same CPU.
-fn spread(nics: &[Nic], machine: &Machine, is_first_thread: impl Fn(u32) -> bool) -> Vec<IrqMove> {
+fn spread(
+    nics: &[HardwareNic],
+    machine: &MachineFacts,
+    is_first_thread: impl Fn(u32) -> bool,
+) -> Vec<IrqMove> {
     let mut taken: HashMap<Option<u32>, usize> = HashMap::new();
     let mut moves = Vec::new();
     for nic in nics.iter().filter(|nic| is_badly_spread(nic, machine)) {
@@ -117,13 +123,13 @@ fn spread(nics: &[Nic], machine: &Machine, is_first_thread: impl Fn(u32) -> bool
     moves
 }
 
-fn is_badly_spread(nic: &Nic, machine: &Machine) -> bool {
+fn is_badly_spread(nic: &HardwareNic, machine: &MachineFacts) -> bool {
     let findings = [nics::irq_spread(nic, machine), nics::irq_node(nic, machine)];
-    findings.iter().any(|finding| finding.verdict == Verdict::Improve)
+    findings.iter().any(|finding| finding.verdict == CheckVerdict::Improve)
 }
 
 /// The CPUs for an interface's queues, best first. Never empty for a badly spread interface.
-fn seats(nic: &Nic, machine: &Machine, is_first_thread: impl Fn(u32) -> bool) -> Vec<u32> {
+fn seats(nic: &HardwareNic, machine: &MachineFacts, is_first_thread: impl Fn(u32) -> bool) -> Vec<u32> {
     let near = nics::cpus_for(nic, machine).intersection(&machine.online);
     let cpus = if near.is_empty() { &machine.online } else { &near };
     let (first, second): (Vec<u32>, Vec<u32>) = cpus.iter().partition(|&cpu| is_first_thread(cpu));
@@ -142,13 +148,13 @@ mod tests {
     use crate::nic::QueueIrq;
 
     /// Node 0 has 0, 1 and their second threads 4, 5; node 1 has 2, 3, 6, 7.
-    fn machine() -> Machine {
+    fn machine() -> MachineFacts {
         let nodes = vec![(0, "0-1,4-5".parse().unwrap()), (1, "2-3,6-7".parse().unwrap())];
-        Machine { nodes, online: "0-7".parse().unwrap(), is_guest: Some(false) }
+        MachineFacts { nodes, online: "0-7".parse().unwrap(), is_guest: Some(false) }
     }
 
-    fn nic(name: &str, node: Option<u32>, first_irq: u32, cpus: &[u32]) -> Nic {
-        Nic {
+    fn nic(name: &str, node: Option<u32>, first_irq: u32, cpus: &[u32]) -> HardwareNic {
+        HardwareNic {
             name: name.into(),
             node,
             queues: cpus
@@ -161,11 +167,11 @@ mod tests {
                     effective: [*cpu].into_iter().collect(),
                 })
                 .collect(),
-            ..Nic::default()
+            ..HardwareNic::default()
         }
     }
 
-    fn planned(nics: &[Nic]) -> Vec<(u32, u32)> {
+    fn planned(nics: &[HardwareNic]) -> Vec<(u32, u32)> {
         spread(nics, &machine(), |cpu| cpu < 4).iter().map(|step| (step.irq, step.to)).collect()
     }
 
@@ -197,26 +203,28 @@ mod tests {
     fn a_neglected_machine_is_mended_and_then_well() {
         let tree = trees::FactTree::neglected();
         let files = tree.files();
-        assert_eq!(plan(&files, &Probes::default()), Err(Refusal::IrqBalance));
+        assert_eq!(plan(&files, &KernelProbes::default()), Err(RepairRefusal::IrqBalance));
         tree.remove("proc/900/comm");
-        let moves = plan(&files, &Probes::default()).unwrap();
+        let moves = plan(&files, &KernelProbes::default()).unwrap();
         let planned: Vec<_> = moves.iter().map(|step| (step.irq, step.to)).collect();
         assert_eq!(planned, [(101, 2), (102, 3), (103, 6), (104, 7)]);
-        let repairs = repair(&files, None, &Probes::default());
+        let repairs = repair(&files, None, &KernelProbes::default());
         assert!(repairs.len() == 4 && repairs.iter().all(|repair| repair.outcome.is_ok()), "{repairs:?}");
         assert_eq!(repairs[1].what, "interrupt 102 of eth0 (mlx5_comp1@pci:0000:81:00.0): from CPU 0 to 3");
         assert_eq!(files.text("proc/irq/102/smp_affinity_list").as_deref(), Some("3"));
-        assert_eq!(plan(&files, &Probes::default()), Ok(vec![]));
+        assert_eq!(plan(&files, &KernelProbes::default()), Ok(vec![]));
     }
 
     #[test]
     fn what_is_refused_is_told() {
         let tree = trees::FactTree::neglected();
-        let repairs = repair(&tree.files(), None, &Probes::default());
-        assert!(matches!(&repairs[..], [Repair { outcome: Err(why), .. }] if why.contains("irqbalance")));
+        let repairs = repair(&tree.files(), None, &KernelProbes::default());
+        assert!(
+            matches!(&repairs[..], [RepairResult { outcome: Err(why), .. }] if why.contains("irqbalance"))
+        );
         tree.remove("proc/900/comm");
         tree.remove("proc/irq/103/smp_affinity_list");
-        let repairs = repair(&tree.files(), None, &Probes::default());
+        let repairs = repair(&tree.files(), None, &KernelProbes::default());
         let failed: Vec<_> = repairs.iter().filter(|repair| repair.outcome.is_err()).collect();
         assert!(failed.len() == 1 && failed[0].what.starts_with("interrupt 103 "), "{repairs:?}");
     }
@@ -226,18 +234,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("cgroup/carrack-zone-4000000-1")).unwrap();
         let zones = CgroupTree::at(&dir.path().join("cgroup"), &dir.path().join("proc"));
-        let repairs = repair(&trees::FactTree::tuned().files(), Some(&zones), &Probes::default());
+        let repairs = repair(&trees::FactTree::tuned().files(), Some(&zones), &KernelProbes::default());
         assert!(
-            matches!(&repairs[..], [Repair { what, outcome: Ok(()) }] if what.contains("4000000")),
+            matches!(&repairs[..], [RepairResult { what, outcome: Ok(()) }] if what.contains("4000000")),
             "{repairs:?}"
         );
-        assert!(repair(&trees::FactTree::tuned().files(), Some(&zones), &Probes::default()).is_empty());
+        assert!(repair(&trees::FactTree::tuned().files(), Some(&zones), &KernelProbes::default()).is_empty());
     }
 
     #[test]
     fn where_nothing_is_seen_nothing_is_planned() {
         for tree in [trees::FactTree::container(), trees::FactTree::tuned()] {
-            assert_eq!(plan(&tree.files(), &Probes::default()), Ok(vec![]));
+            assert_eq!(plan(&tree.files(), &KernelProbes::default()), Ok(vec![]));
         }
     }
 }

@@ -3,50 +3,50 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::finding::{Check, Finding, Group, Verdict, well_if};
-use super::nics::Nic;
-use super::{Machine, Purpose, PurposePath};
+use super::finding::{CheckFinding, CheckGroup, CheckVerdict, MachineCheck, well_if};
+use super::nics::HardwareNic;
+use super::{MachineFacts, MachinePurpose, PurposePath};
 use crate::nic;
 use crate::sys_files::SysFiles;
 
-pub(super) const CHECKS: &[&Check] = &[&DEVICE_NODES, &MOUNT, &ATIME, &WRITE_MODE, &NFS];
+pub(super) const CHECKS: &[&MachineCheck] = &[&DEVICE_NODES, &MOUNT, &ATIME, &WRITE_MODE, &NFS];
 
-static DEVICE_NODES: Check = Check {
+static DEVICE_NODES: MachineCheck = MachineCheck {
     name: "device_nodes",
-    group: Group::Storage,
+    group: CheckGroup::Storage,
     about: "whether interfaces and disks are attached to one socket",
     why: "what goes from a disk of one socket to an interface of another crosses the link between them",
     source: "fasterdata.es.net, 100G tuning; kernel documentation, ABI/testing/sysfs-bus-pci",
 };
 
-static MOUNT: Check = Check {
+static MOUNT: MachineCheck = MachineCheck {
     name: "mount",
-    group: Group::Storage,
+    group: CheckGroup::Storage,
     about: "the mount that a path lies on",
     why: "a path that can't be looked at is neither source nor destination; a read-only one is a source only",
     source: "proc_pid_mountinfo(5)",
 };
 
-static ATIME: Check = Check {
+static ATIME: MachineCheck = MachineCheck {
     name: "atime",
-    group: Group::Storage,
+    group: CheckGroup::Storage,
     about: "whether reading a file writes its access time",
     why: "each small file that is read then costs a write of its inode",
     source: "mount(8), relatime and noatime",
 };
 
-static WRITE_MODE: Check = Check {
+static WRITE_MODE: MachineCheck = MachineCheck {
     name: "write_mode",
-    group: Group::Storage,
+    group: CheckGroup::Storage,
     about: "whether writes wait for the disk, or data is written twice",
     why: "sync makes each write a round trip to the disk, and data=journal writes all data to the journal first; \
           carrack flushes what it has finished by itself",
     source: "mount(8), sync; ext4(5), data",
 };
 
-static NFS: Check = Check {
+static NFS: MachineCheck = MachineCheck {
     name: "nfs",
-    group: Group::Storage,
+    group: CheckGroup::Storage,
     about: "over how many connections and in which sizes NFS is read and written",
     why: "one connection is held to one CPU and one window; small requests cost a round trip each",
     source: "nfs(5), nconnect, rsize and wsize",
@@ -92,7 +92,7 @@ impl MountEntry {
 }
 
 pub(super) fn read(files: &SysFiles) -> StorageFacts {
-    let machine = Machine::read(files);
+    let machine = MachineFacts::read(files);
     let sockets = machine.nodes.iter().filter_map(|(node, cpus)| {
         let cpu = cpus.first()?;
         let socket = files.value(&format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"))?;
@@ -139,18 +139,18 @@ fn unescape(word: &str) -> String {
 
 pub(super) fn judge(
     facts: &StorageFacts,
-    nics: &[Nic],
-    machine: &Machine,
-    purpose: &Purpose,
-) -> Vec<Finding> {
+    nics: &[HardwareNic],
+    machine: &MachineFacts,
+    purpose: &MachinePurpose,
+) -> Vec<CheckFinding> {
     let of_paths = purpose.paths.iter().flat_map(|path| judge_path(facts, path));
     std::iter::once(device_nodes(facts, nics, machine)).chain(of_paths).collect()
 }
 
-fn device_nodes(facts: &StorageFacts, nics: &[Nic], machine: &Machine) -> Finding {
+fn device_nodes(facts: &StorageFacts, nics: &[HardwareNic], machine: &MachineFacts) -> CheckFinding {
     let wanted = "one socket";
     if !machine.is_numa() && !machine.nodes.is_empty() {
-        return DEVICE_NODES.found(Verdict::Well, "one node", wanted);
+        return DEVICE_NODES.found(CheckVerdict::Well, "one node", wanted);
     }
     let nics = nics.iter().filter_map(|nic| Some((nic.name.clone(), nic.node?)));
     let (nics, disks): (Vec<_>, _) = (nics.collect(), &facts.disks);
@@ -165,18 +165,18 @@ fn device_nodes(facts: &StorageFacts, nics: &[Nic], machine: &Machine) -> Findin
     }
     let present = by_node.iter().map(|(node, names)| format!("node {node}: {}", names.join(" ")));
     DEVICE_NODES.found(
-        well_if(sockets.len() == 1, Verdict::Note),
+        well_if(sockets.len() == 1, CheckVerdict::Note),
         present.collect::<Vec<_>>().join("; "),
         wanted,
     )
 }
 
-fn judge_path(facts: &StorageFacts, path: &PurposePath) -> Vec<Finding> {
+fn judge_path(facts: &StorageFacts, path: &PurposePath) -> Vec<CheckFinding> {
     let real = match &path.real {
         Ok(real) => real,
         Err(why) => {
             let wanted = "a file or directory that this user may look at";
-            return vec![MOUNT.found(Verdict::Broken, why, wanted).of(&path.shown)];
+            return vec![MOUNT.found(CheckVerdict::Broken, why, wanted).of(&path.shown)];
         }
     };
     let Some(mount) = facts.mounts.as_deref().and_then(|mounts| mount_of(mounts, real)) else {
@@ -195,31 +195,34 @@ fn mount_of<'a>(mounts: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry>
     above.max_by_key(|mount| mount.point.components().count())
 }
 
-fn mount_state(mount: &MountEntry) -> Finding {
+fn mount_state(mount: &MountEntry) -> CheckFinding {
     let present = format!("{} from {} at {}", mount.kind, mount.source, mount.point.display());
     let is_read_only = mount.has("ro");
     let present = if is_read_only { format!("{present}, read-only") } else { present };
     MOUNT
-        .found(well_if(!is_read_only, Verdict::Note), present, "writable, if it is a destination")
+        .found(well_if(!is_read_only, CheckVerdict::Note), present, "writable, if it is a destination")
         .mended_by(format!("mount -o remount,rw {}", quoted(&mount.point)))
 }
 
-fn atime(mount: &MountEntry) -> Finding {
+fn atime(mount: &MountEntry) -> CheckFinding {
     let wanted = "relatime or noatime";
     if !LOCAL.contains(&&*mount.kind) {
-        return ATIME.found(Verdict::Well, format!("the matter of {}", mount.kind), wanted);
+        return ATIME.found(CheckVerdict::Well, format!("the matter of {}", mount.kind), wanted);
     }
     let kept = ["noatime", "relatime", "lazytime", "ro"].into_iter().find(|option| mount.has(option));
     ATIME
-        .found(well_if(kept.is_some(), Verdict::Improve), kept.unwrap_or("strictatime"), wanted)
+        .found(well_if(kept.is_some(), CheckVerdict::Improve), kept.unwrap_or("strictatime"), wanted)
         .mended_by(format!("mount -o remount,noatime {}", quoted(&mount.point)))
 }
 
-fn write_mode(mount: &MountEntry) -> Finding {
+fn write_mode(mount: &MountEntry) -> CheckFinding {
     let slow: Vec<&str> = ["sync", "data=journal"].into_iter().filter(|option| mount.has(option)).collect();
     let present = if slow.is_empty() { "async".to_string() } else { slow.join(", ") };
-    let finding =
-        WRITE_MODE.found(well_if(slow.is_empty(), Verdict::Improve), present, "async, data not journalled");
+    let finding = WRITE_MODE.found(
+        well_if(slow.is_empty(), CheckVerdict::Improve),
+        present,
+        "async, data not journalled",
+    );
     // The journalling mode can't be changed by a remount.
     if mount.has("sync") {
         finding.mended_by(format!("mount -o remount,async {}", quoted(&mount.point)))
@@ -228,7 +231,7 @@ fn write_mode(mount: &MountEntry) -> Finding {
     }
 }
 
-fn nfs(mount: &MountEntry) -> Finding {
+fn nfs(mount: &MountEntry) -> CheckFinding {
     let connections: u32 = mount.value("nconnect").unwrap_or(1);
     let proto: String = mount.value("proto").unwrap_or_else(|| "tcp".into());
     let sizes = [mount.value("rsize"), mount.value("wsize")];
@@ -238,7 +241,7 @@ fn nfs(mount: &MountEntry) -> Finding {
     let present = format!("proto={proto}, nconnect={connections}, rsize={rsize}, wsize={wsize}");
     let options = format!("nconnect={NFS_CONNECTIONS},rsize={NFS_REQUEST_BYTES},wsize={NFS_REQUEST_BYTES}");
     let point = quoted(&mount.point);
-    NFS.found(well_if(is_large && is_parallel, Verdict::Improve), present, options.replace(',', ", "))
+    NFS.found(well_if(is_large && is_parallel, CheckVerdict::Improve), present, options.replace(',', ", "))
         .mended_by(format!(
             "umount {point} && mount -o {options} {} {point}",
             quoted(Path::new(&mount.source))
@@ -271,14 +274,14 @@ mod tests {
         StorageFacts { mounts: Some(TABLE.lines().filter_map(mount).collect()), ..StorageFacts::default() }
     }
 
-    fn of(path: &str) -> Vec<(&'static str, Verdict)> {
+    fn of(path: &str) -> Vec<(&'static str, CheckVerdict)> {
         let path = PurposePath { shown: path.into(), real: Ok(path.into()) };
         judge_path(&facts(), &path).iter().map(|finding| (finding.check.name, finding.verdict)).collect()
     }
 
     #[test]
     fn a_path_is_judged_by_its_mount() {
-        use Verdict::{Improve, Note, Well};
+        use CheckVerdict::{Improve, Note, Well};
         for (path, mount, atime, write_mode, nfs) in [
             ("/home/x", Well, Well, Well, None),
             ("/data/x", Well, Improve, Well, None),
@@ -299,10 +302,10 @@ mod tests {
     fn a_path_that_is_not_there_is_broken() {
         let path = PurposePath { shown: "x".into(), real: Err("no such file or directory".into()) };
         let findings = judge_path(&facts(), &path);
-        assert_eq!((findings.len(), findings[0].verdict), (1, Verdict::Broken));
+        assert_eq!((findings.len(), findings[0].verdict), (1, CheckVerdict::Broken));
         let path = PurposePath { shown: "/".into(), real: Ok("/".into()) };
         let unseen = judge_path(&StorageFacts::default(), &path);
-        assert!(unseen.len() == 3 && unseen.iter().all(|finding| finding.verdict == Verdict::Unknown));
+        assert!(unseen.len() == 3 && unseen.iter().all(|finding| finding.verdict == CheckVerdict::Unknown));
     }
 
     #[test]
@@ -316,9 +319,9 @@ mod tests {
 
     #[test]
     fn devices_should_share_a_socket() {
-        let machine = Machine {
+        let machine = MachineFacts {
             nodes: vec![(0, "0".parse().unwrap()), (1, "1".parse().unwrap()), (2, "2".parse().unwrap())],
-            ..Machine::default()
+            ..MachineFacts::default()
         };
         let facts = StorageFacts {
             disks: vec![("nvme0n1".into(), 1)],
@@ -326,12 +329,12 @@ mod tests {
             ..StorageFacts::default()
         };
         for (node, verdict) in [
-            (Some(1), Verdict::Well),
-            (Some(0), Verdict::Well),
-            (Some(2), Verdict::Note),
-            (None, Verdict::Unknown),
+            (Some(1), CheckVerdict::Well),
+            (Some(0), CheckVerdict::Well),
+            (Some(2), CheckVerdict::Note),
+            (None, CheckVerdict::Unknown),
         ] {
-            let nic = Nic { name: "eth0".into(), node, ..Nic::default() };
+            let nic = HardwareNic { name: "eth0".into(), node, ..HardwareNic::default() };
             assert_eq!(device_nodes(&facts, &[nic], &machine).verdict, verdict, "{node:?}");
         }
     }

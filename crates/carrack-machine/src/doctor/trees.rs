@@ -7,7 +7,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use super::{Machine, Probes, Purpose, PurposePath, RTT_MS_DEFAULT, Ring, Verdict, checks, examine};
+use super::{
+    CheckVerdict, KernelProbes, MachineFacts, MachinePurpose, PurposePath, RTT_MS_DEFAULT, RingSizes, checks,
+    examine,
+};
 use crate::sys_files::SysFiles;
 use crate::zone::StaleZone;
 
@@ -61,14 +64,14 @@ impl FactTree {
     }
 }
 
-fn purpose(path: &str) -> Purpose {
+fn purpose(path: &str) -> MachinePurpose {
     let path = PurposePath { shown: path.into(), real: Ok(path.into()) };
-    Purpose { rtt_ms: RTT_MS_DEFAULT, speed_mbits: None, pool_bytes: 256 << 20, paths: vec![path] }
+    MachinePurpose { rtt_ms: RTT_MS_DEFAULT, speed_mbits: None, pool_bytes: 256 << 20, paths: vec![path] }
 }
 
-fn probes(is_good: bool, kinds: &[(bool, &str)]) -> Probes {
+fn probes(is_good: bool, kinds: &[(bool, &str)]) -> KernelProbes {
     let stale = StaleZone { name: "carrack-zone-7-1".into(), pid: 7, cpus: "2-3".into() };
-    Probes {
+    KernelProbes {
         is_clock_synchronised: Some(is_good),
         has_openat2: Some(is_good),
         has_hwloc: Some(is_good),
@@ -76,14 +79,14 @@ fn probes(is_good: bool, kinds: &[(bool, &str)]) -> Probes {
         qdiscs: Some(kinds.iter().map(|(root, kind)| ("eth0".into(), *root, kind.to_string())).collect()),
         rings: [(
             "eth0".into(),
-            Ring { rx: if is_good { 8192 } else { 512 }, rx_max: 8192, tx: 512, tx_max: 8192 },
+            RingSizes { rx: if is_good { 8192 } else { 512 }, rx_max: 8192, tx: 512, tx_max: 8192 },
         )]
         .into(),
     }
 }
 
 /// Names of checks with this verdict.
-fn names(tree: &FactTree, probes: &Probes, verdict: Verdict) -> Vec<&'static str> {
+fn names(tree: &FactTree, probes: &KernelProbes, verdict: CheckVerdict) -> Vec<&'static str> {
     let findings = examine(&tree.files(), probes, &purpose("/data/run7"));
     findings.iter().filter(|finding| finding.verdict == verdict).map(|finding| finding.check.name).collect()
 }
@@ -92,10 +95,10 @@ fn names(tree: &FactTree, probes: &Probes, verdict: Verdict) -> Vec<&'static str
 fn a_well_tuned_node_is_well() {
     let tree = FactTree::tuned();
     let probes = probes(true, &[(true, "mq"), (false, "fq")]);
-    for verdict in [Verdict::Broken, Verdict::Improve, Verdict::Note, Verdict::Unknown] {
+    for verdict in [CheckVerdict::Broken, CheckVerdict::Improve, CheckVerdict::Note, CheckVerdict::Unknown] {
         assert_eq!(names(&tree, &probes, verdict), [""; 0], "{verdict:?}");
     }
-    let well = names(&tree, &probes, Verdict::Well);
+    let well = names(&tree, &probes, CheckVerdict::Well);
     let all: Vec<_> = checks().map(|check| check.name).filter(|name| *name != "nfs").collect();
     assert_eq!(well, all);
 }
@@ -104,7 +107,7 @@ fn a_well_tuned_node_is_well() {
 fn a_neglected_node_is_told_everything() {
     let tree = FactTree::neglected();
     let probes = probes(false, &[(true, "pfifo_fast")]);
-    assert_eq!(names(&tree, &probes, Verdict::Broken), ["open_files"]);
+    assert_eq!(names(&tree, &probes, CheckVerdict::Broken), ["open_files"]);
     let improve = [
         "tcp_rmem",
         "tcp_wmem",
@@ -125,7 +128,7 @@ fn a_neglected_node_is_told_everything() {
         "clock_synchronised",
         "clock_source",
     ];
-    assert_eq!(names(&tree, &probes, Verdict::Improve), improve);
+    assert_eq!(names(&tree, &probes, CheckVerdict::Improve), improve);
     let note = [
         "rmem_max",
         "wmem_max",
@@ -141,17 +144,17 @@ fn a_neglected_node_is_told_everything() {
         "kernel",
         "hwloc",
     ];
-    assert_eq!(names(&tree, &probes, Verdict::Note), note);
-    assert_eq!(names(&tree, &probes, Verdict::Unknown), [""; 0]);
+    assert_eq!(names(&tree, &probes, CheckVerdict::Note), note);
+    assert_eq!(names(&tree, &probes, CheckVerdict::Unknown), [""; 0]);
 }
 
 #[test]
 fn a_container_raises_no_alarm() {
     let tree = FactTree::container();
-    for verdict in [Verdict::Broken, Verdict::Improve, Verdict::Note] {
-        assert_eq!(names(&tree, &Probes::default(), verdict), [""; 0], "{verdict:?}");
+    for verdict in [CheckVerdict::Broken, CheckVerdict::Improve, CheckVerdict::Note] {
+        assert_eq!(names(&tree, &KernelProbes::default(), verdict), [""; 0], "{verdict:?}");
     }
-    let unknown = names(&tree, &Probes::default(), Verdict::Unknown);
+    let unknown = names(&tree, &KernelProbes::default(), CheckVerdict::Unknown);
     assert!(unknown.len() > 25 && unknown.contains(&"irq_spread"), "{unknown:?}");
 }
 
@@ -159,24 +162,27 @@ fn a_container_raises_no_alarm() {
 fn where_there_is_nothing_at_all_every_check_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let files = SysFiles::beneath(dir.path().join("none"));
-    let findings = examine(&files, &Probes::default(), &purpose("/data"));
-    assert!(findings.iter().all(|finding| finding.verdict == Verdict::Unknown), "{findings:?}");
+    let findings = examine(&files, &KernelProbes::default(), &purpose("/data"));
+    assert!(findings.iter().all(|finding| finding.verdict == CheckVerdict::Unknown), "{findings:?}");
     let found: Vec<_> = findings.iter().map(|finding| finding.check.name).collect();
     let all: Vec<_> = checks().map(|check| check.name).filter(|name| *name != "nfs").collect();
     assert_eq!(found, all);
-    assert_eq!(Machine::read(&files), Machine::default());
+    assert_eq!(MachineFacts::read(&files), MachineFacts::default());
 }
 
 #[test]
 fn what_can_be_mended_says_how_and_what_is_well_does_not() {
     for tree in [FactTree::tuned(), FactTree::neglected(), FactTree::container()] {
         for finding in examine(&tree.files(), &probes(false, &[(true, "fq")]), &purpose("/data")) {
-            let is_bad = matches!(finding.verdict, Verdict::Improve | Verdict::Broken);
+            let is_bad = matches!(finding.verdict, CheckVerdict::Improve | CheckVerdict::Broken);
             // The remedy is other hardware or a new file system.
             let has_none =
                 ["pci_link", "device_nodes", "core_zones", "openat2", "kernel"].contains(&finding.check.name);
             assert!(!is_bad || has_none || finding.command.is_some(), "{finding:?}");
-            assert!(is_bad || finding.verdict == Verdict::Note || finding.command.is_none(), "{finding:?}");
+            assert!(
+                is_bad || finding.verdict == CheckVerdict::Note || finding.command.is_none(),
+                "{finding:?}"
+            );
             assert!(!finding.present.is_empty() && !finding.wanted.is_empty(), "{finding:?}");
         }
     }

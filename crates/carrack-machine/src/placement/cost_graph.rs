@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, HashMap};
 use petgraph::algo::{astar, dijkstra};
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use super::{Costs, Request};
-use crate::topology::{Core, Device, Topology};
+use super::{MemoryCosts, PlacementRequest};
+use crate::topology::{CpuCore, Topology, TopologyDevice};
 
 /// Cost from a device to its host bridge, and from there to a node: equal for all cores, so that it decides
 /// nothing; it shows the hops in the sum.
@@ -31,7 +31,7 @@ const CAPACITY_MAX: f64 = 1_024.0;
 
 /// The graph of a machine's devices, cores and interconnects.
 pub(super) struct CostGraph {
-    graph: DiGraph<(), Edge>,
+    graph: DiGraph<(), CostEdge>,
     devices: HashMap<String, NodeIndex>,
     cores: Vec<NodeIndex>,
     /// Threads on each interconnect, by its sockets: all nodes of two sockets share one.
@@ -41,7 +41,7 @@ pub(super) struct CostGraph {
 }
 
 #[derive(Clone, Copy)]
-struct Edge {
+struct CostEdge {
     cost: f64,
     load: EdgeLoad,
 }
@@ -58,7 +58,7 @@ enum EdgeLoad {
 }
 
 impl CostGraph {
-    pub(super) fn new(topology: &Topology, request: &Request, costs: &Costs) -> CostGraph {
+    pub(super) fn new(topology: &Topology, request: &PlacementRequest, costs: &MemoryCosts) -> CostGraph {
         let mut roads = CostGraph {
             graph: DiGraph::new(),
             devices: HashMap::new(),
@@ -71,7 +71,7 @@ impl CostGraph {
         for (position, core) in topology.cores.iter().enumerate() {
             let vertex = roads.graph.add_node(());
             let cost = core_cost(topology, request, costs, core);
-            roads.graph.add_edge(nodes[core.node], vertex, Edge { cost, load: EdgeLoad::Core(position) });
+            roads.graph.add_edge(nodes[core.node], vertex, CostEdge { cost, load: EdgeLoad::Core(position) });
             roads.cores.push(vertex);
         }
         roads.add_devices(topology, &nodes);
@@ -79,21 +79,21 @@ impl CostGraph {
     }
 
     /// The distance matrix has no routes through other nodes: each pair gets an interconnect.
-    fn add_interconnects(&mut self, topology: &Topology, costs: &Costs, nodes: &[NodeIndex]) {
+    fn add_interconnects(&mut self, topology: &Topology, costs: &MemoryCosts, nodes: &[NodeIndex]) {
         for (from, &from_vertex) in nodes.iter().enumerate() {
             for (to, &to_vertex) in nodes.iter().enumerate().filter(|(to, _)| *to != from) {
                 let (a, b) = (topology.nodes[from].socket, topology.nodes[to].socket);
                 let load = EdgeLoad::Link(a.min(b), a.max(b));
                 let vertex = self.graph.add_node(());
-                self.graph.add_edge(from_vertex, vertex, Edge { cost: costs.extra(from, to), load });
-                self.graph.add_edge(vertex, to_vertex, Edge { cost: 0.0, load: EdgeLoad::None });
+                self.graph.add_edge(from_vertex, vertex, CostEdge { cost: costs.extra(from, to), load });
+                self.graph.add_edge(vertex, to_vertex, CostEdge { cost: 0.0, load: EdgeLoad::None });
             }
         }
     }
 
     /// Devices share their host bridge; a device with an unknown bridge gets one of its own.
     fn add_devices(&mut self, topology: &Topology, nodes: &[NodeIndex]) {
-        let hop = Edge { cost: HOP, load: EdgeLoad::None };
+        let hop = CostEdge { cost: HOP, load: EdgeLoad::None };
         let mut controllers: HashMap<(&str, &[usize]), NodeIndex> = HashMap::new();
         for device in &topology.devices {
             let name = device.controller.as_deref().unwrap_or(&device.name);
@@ -130,13 +130,13 @@ impl CostGraph {
         let path = path.map(|(_, path)| path).unwrap_or_default();
         for step in path.windows(2) {
             let edge = self.graph.find_edge(step[0], step[1]).and_then(|edge| self.graph.edge_weight(edge));
-            if let Some(Edge { load: EdgeLoad::Link(a, b), .. }) = edge {
+            if let Some(CostEdge { load: EdgeLoad::Link(a, b), .. }) = edge {
                 *self.links.entry((*a, *b)).or_default() += 1;
             }
         }
     }
 
-    fn cost(&self, edge: &Edge) -> f64 {
+    fn cost(&self, edge: &CostEdge) -> f64 {
         match edge.load {
             EdgeLoad::None => edge.cost,
             EdgeLoad::Link(a, b) => {
@@ -154,7 +154,7 @@ impl CostGraph {
 }
 
 /// Time of a byte on an otherwise idle core, from its node's memory.
-fn core_cost(topology: &Topology, request: &Request, costs: &Costs, core: &Core) -> f64 {
+fn core_cost(topology: &Topology, request: &PlacementRequest, costs: &MemoryCosts, core: &CpuCore) -> f64 {
     let busy = core.cpus.iter().filter_map(|cpu| request.core_loads.get(&cpu)).copied().fold(0.0, f64::max);
     let left = (1.0 - busy).clamp(LEFT_MIN, 1.0);
     let is_next = core.cpus.is_subset(&topology.nodes[core.node].cpus);
@@ -166,7 +166,7 @@ fn core_cost(topology: &Topology, request: &Request, costs: &Costs, core: &Core)
 pub(super) fn known<'a>(
     topology: &'a Topology,
     names: impl IntoIterator<Item = &'a String>,
-) -> Vec<&'a Device> {
+) -> Vec<&'a TopologyDevice> {
     names.into_iter().filter_map(|name| topology.device(name)).collect()
 }
 
@@ -188,8 +188,8 @@ mod tests {
     #[test]
     fn ways_get_dearer_with_distance_and_with_threads() {
         let machine = machine();
-        let memory = Costs::from_distances(&machine);
-        let mut roads = CostGraph::new(&machine, &Request::default(), &memory);
+        let memory = MemoryCosts::from_distances(&machine);
+        let mut roads = CostGraph::new(&machine, &PlacementRequest::default(), &memory);
         assert_eq!(costs(&roads, Some("ib0"), [0, 6, 12]), [1.2, 1.3, 2.3]);
         assert_eq!(costs(&roads, None, [0, 6, 12]), [1.0, 1.0, 1.0]);
         // A thread on core 0 uses no interconnect; a thread on core 12 uses that of the sockets.
@@ -202,8 +202,11 @@ mod tests {
     #[test]
     fn busy_cores_and_dear_memory_count() {
         let machine = machine();
-        let request = Request { core_loads: [(1, 0.5), (2, 1.0), (3, 7.0)].into(), ..Request::default() };
-        let memory = Costs::from_kinds(&machine, 1.0, 1.04, 1.48);
+        let request = PlacementRequest {
+            core_loads: [(1, 0.5), (2, 1.0), (3, 7.0)].into(),
+            ..PlacementRequest::default()
+        };
+        let memory = MemoryCosts::from_kinds(&machine, 1.0, 1.04, 1.48);
         let roads = CostGraph::new(&machine, &request, &memory);
         assert_eq!(costs(&roads, None, [1, 2, 3]), [2.0, 10.0, 10.0]);
         assert_eq!(costs(&roads, Some("ib0"), [0, 6, 12]), [1.2, 1.24, 1.68]);

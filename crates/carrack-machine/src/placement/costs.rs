@@ -28,24 +28,24 @@ pub enum CostOrigin {
 /// The cost of a byte between a node's cores and a node's memory: 1 for the best pair of nodes, 2 for twice
 /// the time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Costs {
+pub struct MemoryCosts {
     origin: CostOrigin,
     memory: Vec<Vec<f64>>,
 }
 
-impl Costs {
+impl MemoryCosts {
     /// Costs by the firmware's distances (ACPI SLIT), or by typical ones.
-    pub fn from_distances(topology: &Topology) -> Costs {
+    pub fn from_distances(topology: &Topology) -> MemoryCosts {
         let is_unknown = topology.distances.is_empty();
         let origin = if is_unknown { CostOrigin::Assumed } else { CostOrigin::Distances };
-        Costs::new(origin, topology, |from, to| by_distance(topology, from, to))
+        MemoryCosts::new(origin, topology, |from, to| by_distance(topology, from, to))
     }
 
     /// Costs by measured bandwidths (N5): MB/s by the positions of the cores' node and of the memory's node.
     /// Pairs without a measurement (absent, not finite, or not above 0) keep the cost of their distance.
-    pub fn from_bandwidths(topology: &Topology, mb_per_s: &[Vec<f64>]) -> Costs {
+    pub fn from_bandwidths(topology: &Topology, mb_per_s: &[Vec<f64>]) -> MemoryCosts {
         let best = mb_per_s.iter().flatten().copied().filter(|rate| rate.is_finite()).fold(0.0, f64::max);
-        Costs::new(CostOrigin::Measured, topology, |from, to| {
+        MemoryCosts::new(CostOrigin::Measured, topology, |from, to| {
             let rate = mb_per_s.get(from).and_then(|row| row.get(to)).copied();
             match rate.filter(|rate| rate.is_finite() && *rate > 0.0) {
                 Some(rate) => best / rate,
@@ -56,8 +56,8 @@ impl Costs {
 
     /// Costs by kind of access: the node's own memory, that of another node on its socket, and that of
     /// another socket.
-    pub fn from_kinds(topology: &Topology, local: f64, same_socket: f64, other_socket: f64) -> Costs {
-        Costs::new(CostOrigin::Given, topology, |from, to| {
+    pub fn from_kinds(topology: &Topology, local: f64, same_socket: f64, other_socket: f64) -> MemoryCosts {
+        MemoryCosts::new(CostOrigin::Given, topology, |from, to| {
             match (from == to, topology.same_socket(from, to)) {
                 (true, _) => local,
                 (false, true) => same_socket,
@@ -66,11 +66,11 @@ impl Costs {
         })
     }
 
-    fn new(origin: CostOrigin, topology: &Topology, cost: impl Fn(usize, usize) -> f64) -> Costs {
+    fn new(origin: CostOrigin, topology: &Topology, cost: impl Fn(usize, usize) -> f64) -> MemoryCosts {
         let nodes = 0..topology.nodes.len();
         let memory =
             nodes.clone().map(|from| nodes.clone().map(|to| sound(cost(from, to))).collect()).collect();
-        Costs { origin, memory }
+        MemoryCosts { origin, memory }
     }
 
     /// Origin of the costs.

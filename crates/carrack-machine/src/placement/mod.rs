@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::id_set::{CpuSet, NodeSet};
 
-pub use costs::{CostOrigin, Costs};
+pub use costs::{CostOrigin, MemoryCosts};
 pub use plan::{lanes_wanted, place};
 
 /// A request for a placement, with the machine's present load.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Request {
+pub struct PlacementRequest {
     /// The wanted scheme.
-    pub scheme: Scheme,
+    pub scheme: PlacementScheme,
     /// Number of lanes, if the user set it or both ends agreed on it.
     pub lanes: Option<usize>,
     /// I/O threads of this end, in all lanes together. Each lane gets at least one.
@@ -35,13 +35,13 @@ pub struct Request {
     pub disks: Vec<String>,
     /// Share of each logical CPU's time (0 to 1) that others use.
     pub core_loads: BTreeMap<u32, f64>,
-    /// Costs of memory; [`Costs::from_distances`] if `None`.
-    pub costs: Option<Costs>,
+    /// Costs of memory; [`MemoryCosts::from_distances`] if `None`.
+    pub costs: Option<MemoryCosts>,
 }
 
 /// Placement schemes: the paper's cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Scheme {
+pub enum PlacementScheme {
     /// `Mts` with several nodes, `Off` with one.
     #[default]
     Auto,
@@ -55,14 +55,14 @@ pub enum Scheme {
     Mts,
 }
 
-impl std::fmt::Display for Scheme {
+impl std::fmt::Display for PlacementScheme {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Scheme::Auto => "auto",
-            Scheme::Off => "off",
-            Scheme::Single => "single",
-            Scheme::Mmb => "mmb",
-            Scheme::Mts => "mts",
+            PlacementScheme::Auto => "auto",
+            PlacementScheme::Off => "off",
+            PlacementScheme::Single => "single",
+            PlacementScheme::Mmb => "mmb",
+            PlacementScheme::Mts => "mts",
         })
     }
 }
@@ -71,7 +71,7 @@ impl std::fmt::Display for Scheme {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
     /// The scheme in use; never `Auto`.
-    pub scheme: Scheme,
+    pub scheme: PlacementScheme,
     /// One for each lane.
     pub lanes: Vec<LanePlacement>,
     /// Reasons for people, in the order of the decisions.
@@ -86,11 +86,11 @@ pub struct LanePlacement {
     /// Nodes of its buffer; empty if it is not bound.
     pub memory: NodeSet,
     /// Seat of the scan threads (the paper's Master).
-    pub master: Seat,
+    pub master: ThreadSeat,
     /// Seat of the comm thread.
-    pub comm: Seat,
+    pub comm: ThreadSeat,
     /// Seats of the I/O threads. Further threads share the seats from the first one on.
-    pub io: Vec<Seat>,
+    pub io: Vec<ThreadSeat>,
     /// Network interface of the lane.
     pub nic: Option<String>,
     /// Disks of the lane.
@@ -107,7 +107,7 @@ impl LanePlacement {
 
 /// The seat of one thread, with its fields as in `carrack topo --json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Seat {
+pub struct ThreadSeat {
     /// Logical CPUs of the thread; empty if it is not bound.
     pub cpus: CpuSet,
     /// NIC or disk that it serves, if that is in the topology.

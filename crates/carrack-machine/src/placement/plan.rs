@@ -5,51 +5,57 @@ use carrack_model::limits::{LANE_IO_THREADS_MIN, LANES_MAX};
 use super::cost_graph::{CostGraph, known};
 use super::domain::{SocketGroup, places};
 use super::seats::{LaneSeats, SeatPlanner};
-use super::{CostOrigin, Costs, LanePlacement, Placement, Request, Scheme, Seat};
+use super::{
+    CostOrigin, LanePlacement, MemoryCosts, Placement, PlacementRequest, PlacementScheme, ThreadSeat,
+};
 use crate::topology::Topology;
 
 /// Number of lanes for this machine: that of the request, or else one for each socket with memory and cores,
 /// fewer with few I/O threads; at most [`LANES_MAX`].
-pub fn lanes_wanted(topology: &Topology, request: &Request) -> usize {
+pub fn lanes_wanted(topology: &Topology, request: &PlacementRequest) -> usize {
     if let Some(lanes) = request.lanes {
         return lanes.clamp(1, LANES_MAX);
     }
     match scheme_of(topology, request.scheme) {
-        Scheme::Mmb | Scheme::Mts => {
+        PlacementScheme::Mmb | PlacementScheme::Mts => {
             (request.io_threads / LANE_IO_THREADS_MIN).clamp(1, places(topology).len().min(LANES_MAX))
         }
-        Scheme::Auto | Scheme::Off | Scheme::Single => 1,
+        PlacementScheme::Auto | PlacementScheme::Off | PlacementScheme::Single => 1,
     }
 }
 
 /// Places a transfer's lanes on a machine.
-pub fn place(topology: &Topology, request: &Request) -> Placement {
-    let costs = request.costs.clone().unwrap_or_else(|| Costs::from_distances(topology));
-    Planner::new(topology, request, &costs).plan()
+pub fn place(topology: &Topology, request: &PlacementRequest) -> Placement {
+    let costs = request.costs.clone().unwrap_or_else(|| MemoryCosts::from_distances(topology));
+    PlacementPlanner::new(topology, request, &costs).plan()
 }
 
 /// With one node there is no choice.
-fn scheme_of(topology: &Topology, scheme: Scheme) -> Scheme {
+fn scheme_of(topology: &Topology, scheme: PlacementScheme) -> PlacementScheme {
     match scheme {
-        _ if topology.nodes_with_cores() <= 1 => Scheme::Off,
-        Scheme::Auto => Scheme::Mts,
+        _ if topology.nodes_with_cores() <= 1 => PlacementScheme::Off,
+        PlacementScheme::Auto => PlacementScheme::Mts,
         wanted => wanted,
     }
 }
 
-struct Planner<'a> {
+struct PlacementPlanner<'a> {
     topology: &'a Topology,
-    request: &'a Request,
-    scheme: Scheme,
+    request: &'a PlacementRequest,
+    scheme: PlacementScheme,
     nic: Option<&'a str>,
     disks: Vec<&'a str>,
     seating: SeatPlanner<'a>,
     reasons: Vec<String>,
 }
 
-impl<'a> Planner<'a> {
-    fn new(topology: &'a Topology, request: &'a Request, costs: &'a Costs) -> Planner<'a> {
-        Planner {
+impl<'a> PlacementPlanner<'a> {
+    fn new(
+        topology: &'a Topology,
+        request: &'a PlacementRequest,
+        costs: &'a MemoryCosts,
+    ) -> PlacementPlanner<'a> {
+        PlacementPlanner {
             topology,
             request,
             scheme: scheme_of(topology, request.scheme),
@@ -65,8 +71,10 @@ impl<'a> Planner<'a> {
         let count = lanes_wanted(self.topology, self.request);
         self.explain_lanes(count);
         let lanes = match self.scheme {
-            Scheme::Off | Scheme::Auto => (0..count).map(|lane| self.free_lane(lane, count)).collect(),
-            Scheme::Single | Scheme::Mmb | Scheme::Mts => self.bound_lanes(count),
+            PlacementScheme::Off | PlacementScheme::Auto => {
+                (0..count).map(|lane| self.free_lane(lane, count)).collect()
+            }
+            PlacementScheme::Single | PlacementScheme::Mmb | PlacementScheme::Mts => self.bound_lanes(count),
         };
         Placement { scheme: self.scheme, lanes, reasons: self.reasons }
     }
@@ -84,7 +92,7 @@ impl<'a> Planner<'a> {
         let mut places = places(self.topology);
         self.sort_by_cost(&mut places);
         self.explain_order(&places);
-        if self.scheme == Scheme::Single {
+        if self.scheme == PlacementScheme::Single {
             places.truncate(1);
         }
         let sockets = places.len().min(count);
@@ -139,7 +147,7 @@ impl<'a> Planner<'a> {
         placement.socket = part.sockets[0];
         placement.memory = part.memory(self.topology);
         placement.disks = disks.iter().map(|&disk| disk.to_owned()).collect();
-        if self.scheme != Scheme::Mmb {
+        if self.scheme != PlacementScheme::Mmb {
             // A lane without near disks reads all of them.
             let sources = if disks.is_empty() { self.disks.clone() } else { disks.to_vec() };
             let LaneSeats { home, master, comm, io } =
@@ -156,9 +164,9 @@ impl<'a> Planner<'a> {
         LanePlacement {
             socket: 0,
             memory: Default::default(),
-            master: Seat::default(),
-            comm: Seat::default(),
-            io: vec![Seat::default(); threads.max(1)],
+            master: ThreadSeat::default(),
+            comm: ThreadSeat::default(),
+            io: vec![ThreadSeat::default(); threads.max(1)],
             nic: self.request.nic.clone(),
             disks: if count == 1 { self.request.disks.clone() } else { Vec::new() },
         }
@@ -166,12 +174,12 @@ impl<'a> Planner<'a> {
 }
 
 /// Reasons, for people.
-impl Planner<'_> {
+impl PlacementPlanner<'_> {
     fn explain_scheme(&mut self) {
         let nodes = self.topology.nodes_with_cores();
         let reason = match (self.request.scheme, self.scheme) {
             _ if nodes <= 1 => "one NUMA node: nothing to choose, nothing bound".to_owned(),
-            (Scheme::Auto, _) => format!("{nodes} NUMA nodes with cores: buffers and threads bound"),
+            (PlacementScheme::Auto, _) => format!("{nodes} NUMA nodes with cores: buffers and threads bound"),
             (_, scheme) => format!("{scheme} was asked for"),
         };
         self.reasons.push(reason);
@@ -182,13 +190,15 @@ impl Planner<'_> {
         let sockets = places(self.topology).len();
         let reason = match (self.request.lanes, self.scheme) {
             (Some(_), _) => format!("{}, as asked for or agreed on", lanes_text(count)),
-            (None, Scheme::Mmb | Scheme::Mts) if count < sockets => {
+            (None, PlacementScheme::Mmb | PlacementScheme::Mts) if count < sockets => {
                 let min = LANE_IO_THREADS_MIN;
                 format!(
                     "{threads} I/O threads on {sockets} sockets: {count} lanes, as one is worth {min} threads"
                 )
             }
-            (None, Scheme::Mmb | Scheme::Mts) => format!("a lane for each of {count} sockets"),
+            (None, PlacementScheme::Mmb | PlacementScheme::Mts) => {
+                format!("a lane for each of {count} sockets")
+            }
             (None, _) => "one lane".to_owned(),
         };
         self.reasons.push(reason);

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 
 use super::cost_graph::CostGraph;
 use super::domain::{NodeCores, SocketGroup};
-use super::{Costs, Seat};
+use super::{MemoryCosts, ThreadSeat};
 use crate::id_set::CpuSet;
 use crate::topology::Topology;
 
 /// The state of the machine during the assignment.
 pub(super) struct SeatPlanner<'a> {
     pub(super) topology: &'a Topology,
-    pub(super) costs: &'a Costs,
+    pub(super) costs: &'a MemoryCosts,
     pub(super) roads: CostGraph,
     /// Threads on each core, of all lanes.
     threads: Vec<usize>,
@@ -24,9 +24,9 @@ pub(super) struct SeatPlanner<'a> {
 /// The seats of a lane's threads.
 pub(super) struct LaneSeats {
     pub(super) home: usize,
-    pub(super) master: Seat,
-    pub(super) comm: Seat,
-    pub(super) io: Vec<Seat>,
+    pub(super) master: ThreadSeat,
+    pub(super) comm: ThreadSeat,
+    pub(super) io: Vec<ThreadSeat>,
 }
 
 /// A candidate core for one thread, with its rank; lower is better. Costs come after the rules of N3.
@@ -43,7 +43,7 @@ impl CoreCandidate {
 }
 
 impl<'a> SeatPlanner<'a> {
-    pub(super) fn new(topology: &'a Topology, costs: &'a Costs, roads: CostGraph) -> SeatPlanner<'a> {
+    pub(super) fn new(topology: &'a Topology, costs: &'a MemoryCosts, roads: CostGraph) -> SeatPlanner<'a> {
         let count = topology.cores.len();
         SeatPlanner { topology, costs, roads, threads: vec![0; count], control: vec![0; count] }
     }
@@ -105,7 +105,7 @@ impl<'a> SeatPlanner<'a> {
         home: usize,
         device: Option<&str>,
         on_node: &mut BTreeMap<usize, usize>,
-    ) -> Seat {
+    ) -> ThreadSeat {
         let costs = self.roads.costs_from(device);
         let candidates = place.cores().map(|core| {
             let node = self.topology.cores[core].node;
@@ -130,12 +130,12 @@ impl<'a> SeatPlanner<'a> {
     }
 
     /// Places a thread on a core's next logical CPU.
-    fn take(&mut self, core: usize, device: Option<&str>) -> Seat {
+    fn take(&mut self, core: usize, device: Option<&str>) -> ThreadSeat {
         let cost = device.map(|_| self.roads.costs_from(device)[core]);
         let cpus: Vec<u32> = self.topology.cores[core].cpus.iter().collect();
         let cpu = cpus[self.threads[core] % cpus.len()];
         self.threads[core] += 1;
         self.roads.load(device, core);
-        Seat { cpus: CpuSet::from_iter([cpu]), device: device.map(str::to_owned), cost }
+        ThreadSeat { cpus: CpuSet::from_iter([cpu]), device: device.map(str::to_owned), cost }
     }
 }

@@ -10,19 +10,22 @@ const STATUS: &str = "/proc/thread-self/status";
 
 /// The allowed CPUs and nodes; `None` if unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Allowed {
+pub(super) struct AllowedResources {
     pub(super) cpus: Option<CpuSet>,
     pub(super) nodes: Option<NodeSet>,
 }
 
-impl Allowed {
+impl AllowedResources {
     /// The CPUs and nodes of the calling thread.
-    pub(super) fn of_this_thread() -> Allowed {
-        Allowed::parse(&fs::read_to_string(STATUS).unwrap_or_default())
+    pub(super) fn of_this_thread() -> AllowedResources {
+        AllowedResources::parse(&fs::read_to_string(STATUS).unwrap_or_default())
     }
 
-    fn parse(status: &str) -> Allowed {
-        Allowed { cpus: list(status, "Cpus_allowed_list:"), nodes: list(status, "Mems_allowed_list:") }
+    fn parse(status: &str) -> AllowedResources {
+        AllowedResources {
+            cpus: list(status, "Cpus_allowed_list:"),
+            nodes: list(status, "Mems_allowed_list:"),
+        }
     }
 }
 
@@ -39,16 +42,16 @@ mod tests {
     #[test]
     fn the_kernels_table_is_read() {
         let status = "Name:\tx\nCpus_allowed:\tff\nCpus_allowed_list:\t0-3,8\nMems_allowed_list:\t0,2\n";
-        let allowed = Allowed::parse(status);
+        let allowed = AllowedResources::parse(status);
         assert_eq!(allowed.cpus.unwrap().to_string(), "0-3,8");
         assert_eq!(allowed.nodes.unwrap().to_string(), "0,2");
-        assert_eq!(Allowed::parse("Mems_allowed_list:\t\n"), Allowed::default());
+        assert_eq!(AllowedResources::parse("Mems_allowed_list:\t\n"), AllowedResources::default());
     }
 
     #[test]
     fn this_thread_may_use_something() {
         let here = rustix::thread::sched_getaffinity(None).unwrap();
-        let cpus = Allowed::of_this_thread().cpus.unwrap();
+        let cpus = AllowedResources::of_this_thread().cpus.unwrap();
         assert_eq!(cpus.len() as u32, here.count());
         assert!(cpus.iter().all(|cpu| here.is_set(cpu as usize)));
     }

@@ -28,7 +28,7 @@ const UNWANTED: [&CStr; 6] = [c"opencl", c"cuda", c"nvml", c"rsmi", c"levelzero"
 type Handle = *mut c_void;
 
 /// The functions in use, with the types of `hwloc.h` and `hwloc/export.h`.
-struct Hwloc {
+struct HwlocFunctions {
     init: unsafe extern "C" fn(*mut Handle) -> c_int,
     set_components: unsafe extern "C" fn(Handle, c_ulong, *const c_char) -> c_int,
     set_io_types_filter: unsafe extern "C" fn(Handle, c_int) -> c_int,
@@ -42,7 +42,7 @@ struct Hwloc {
 
 /// This machine as XML, with its devices.
 pub(super) fn this_machine() -> Result<String, TopologyError> {
-    let hwloc = Hwloc::load()?;
+    let hwloc = HwlocFunctions::load()?;
     let context = HwlocTopology::new(&hwloc)?;
     context.leave_out_the_unwanted();
     context.keep_devices()?;
@@ -52,7 +52,7 @@ pub(super) fn this_machine() -> Result<String, TopologyError> {
 /// A described machine as XML.
 pub(super) fn synthetic(description: &str) -> Result<String, TopologyError> {
     let text = CString::new(description).map_err(|_| bad_synthetic(description))?;
-    let hwloc = Hwloc::load()?;
+    let hwloc = HwlocFunctions::load()?;
     let context = HwlocTopology::new(&hwloc)?;
     context.describe(&text).map_err(|_| bad_synthetic(description))?;
     context.xml()
@@ -64,17 +64,17 @@ fn bad_synthetic(description: &str) -> TopologyError {
 
 /// Returns true if the library can be loaded.
 pub(super) fn is_there() -> bool {
-    Hwloc::load().is_ok()
+    HwlocFunctions::load().is_ok()
 }
 
-impl Hwloc {
-    fn load() -> Result<Hwloc, TopologyError> {
+impl HwlocFunctions {
+    fn load() -> Result<HwlocFunctions, TopologyError> {
         // SAFETY: libhwloc is the system's; its initialisers must only run once, which the loader ensures.
         let library = unsafe { Library::new(LIBRARY) }.map_err(missing)?;
         // SAFETY: the types are those of hwloc's headers for this ABI version (an enum is an int); the
         // pointers are called only while the library is loaded, which `_library` ensures.
         unsafe {
-            Ok(Hwloc {
+            Ok(HwlocFunctions {
                 init: *library.get(b"hwloc_topology_init\0").map_err(missing)?,
                 set_components: *library.get(b"hwloc_topology_set_components\0").map_err(missing)?,
                 set_io_types_filter: *library
@@ -97,7 +97,7 @@ fn missing(error: libloading::Error) -> TopologyError {
 
 /// A topology of hwloc.
 struct HwlocTopology<'a> {
-    hwloc: &'a Hwloc,
+    hwloc: &'a HwlocFunctions,
     handle: Handle,
 }
 
@@ -109,7 +109,7 @@ impl Drop for HwlocTopology<'_> {
 }
 
 impl<'a> HwlocTopology<'a> {
-    fn new(hwloc: &'a Hwloc) -> Result<HwlocTopology<'a>, TopologyError> {
+    fn new(hwloc: &'a HwlocFunctions) -> Result<HwlocTopology<'a>, TopologyError> {
         let mut handle = ptr::null_mut();
         // SAFETY: the call writes one pointer to `handle`.
         let status = unsafe { (hwloc.init)(&mut handle) };

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::cached_fact::CachedFact;
 use crate::id_set::{CpuSet, NodeSet};
-use crate::recent::CachedFact;
 
 pub use error::TopologyError;
 
@@ -41,15 +41,15 @@ pub(crate) fn has_hwloc() -> bool {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
     /// Source of the topology.
-    pub origin: Origin,
+    pub origin: TopologyOrigin,
     /// CPU sockets (hwloc: packages). At least one, which stands for the machine if none is known.
-    pub sockets: Vec<Socket>,
+    pub sockets: Vec<CpuSocket>,
     /// NUMA nodes with memory, with or without CPUs. At least one.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<NumaNode>,
     /// Cores. At least one.
-    pub cores: Vec<Core>,
+    pub cores: Vec<CpuCore>,
     /// NICs and disks with known nodes.
-    pub devices: Vec<Device>,
+    pub devices: Vec<TopologyDevice>,
     /// Relative latency between nodes by the firmware (ACPI SLIT: 10 is local), by positions in `nodes`.
     /// Empty if unknown.
     pub distances: Vec<Vec<u32>>,
@@ -57,7 +57,7 @@ pub struct Topology {
 
 /// Source of a topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum TopologyOrigin {
     /// hwloc, on this machine.
     Hwloc,
     /// The kernel's sysfs, on this machine, without hwloc.
@@ -70,7 +70,7 @@ pub enum Origin {
 
 /// One CPU socket, with its fields as in `carrack topo --json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Socket {
+pub struct CpuSocket {
     /// The kernel's number.
     #[serde(rename = "socket")]
     pub id: u32,
@@ -82,7 +82,7 @@ pub struct Socket {
 
 /// One NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct NumaNode {
     /// The kernel's number.
     pub id: u32,
     /// Position of its socket.
@@ -95,7 +95,7 @@ pub struct Node {
 
 /// One core.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Core {
+pub struct CpuCore {
     /// Position of its socket.
     pub socket: usize,
     /// Position of the nearest node with memory.
@@ -110,7 +110,7 @@ pub struct Core {
 
 /// A device with its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct TopologyDevice {
     /// The kernel's name: "eth0", "nvme0n1".
     pub name: String,
     /// Kind of the device.
@@ -139,14 +139,14 @@ impl Topology {
     /// This machine, as far as this process may use it. Never fails: without hwloc the kernel's sysfs is
     /// read, and without sysfs the machine is one node with the allowed CPUs.
     pub fn this_machine() -> Topology {
-        let allowed = allowed::Allowed::of_this_thread();
+        let allowed = allowed::AllowedResources::of_this_thread();
         Topology::from_hwloc(&allowed).unwrap_or_else(|_| sysfs::this_machine(Path::new("/sys"), &allowed))
     }
 
-    fn from_hwloc(allowed: &allowed::Allowed) -> Result<Topology, TopologyError> {
+    fn from_hwloc(allowed: &allowed::AllowedResources) -> Result<Topology, TopologyError> {
         let mut parts = xml::parts(&hwloc::this_machine()?)?;
         parts.allow(allowed);
-        parts.assemble(Origin::Hwloc)
+        parts.assemble(TopologyOrigin::Hwloc)
     }
 
     /// This machine for a placement, quickly: with one NUMA node there is no choice, so that hwloc is not
@@ -157,7 +157,7 @@ impl Topology {
         ONE_NODE
             .get(|| {
                 let has_one = sysfs::has_one_node(sys);
-                has_one.then(|| sysfs::one_node(sys, &allowed::Allowed::of_this_thread()))
+                has_one.then(|| sysfs::one_node(sys, &allowed::AllowedResources::of_this_thread()))
             })
             .unwrap_or_else(Topology::this_machine)
     }
@@ -167,7 +167,7 @@ impl Topology {
     /// # Errors
     /// The text has another format, or describes no usable machine.
     pub fn from_xml(text: &str, name: &str) -> Result<Topology, TopologyError> {
-        xml::parts(text)?.assemble(Origin::Xml(name.to_owned()))
+        xml::parts(text)?.assemble(TopologyOrigin::Xml(name.to_owned()))
     }
 
     /// The machine of one of hwloc's synthetic descriptions: `pack:2 numa:2 core:6 pu:1`.
@@ -175,7 +175,7 @@ impl Topology {
     /// # Errors
     /// hwloc is missing, or refuses the description.
     pub fn from_synthetic(text: &str) -> Result<Topology, TopologyError> {
-        xml::parts(&hwloc::synthetic(text)?)?.assemble(Origin::Synthetic(text.to_owned()))
+        xml::parts(&hwloc::synthetic(text)?)?.assemble(TopologyOrigin::Synthetic(text.to_owned()))
     }
 
     /// All logical CPUs.
@@ -189,7 +189,7 @@ impl Topology {
     }
 
     /// The device with this name.
-    pub fn device(&self, name: &str) -> Option<&Device> {
+    pub fn device(&self, name: &str) -> Option<&TopologyDevice> {
         self.devices.iter().find(|device| device.name == name)
     }
 

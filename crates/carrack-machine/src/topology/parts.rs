@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::allowed::Allowed;
+use super::allowed::AllowedResources;
 use super::error::TopologyError;
-use super::{Core, Device, DeviceKind, Node, Origin, Socket, Topology};
+use super::{CpuCore, CpuSocket, DeviceKind, NumaNode, Topology, TopologyDevice, TopologyOrigin};
 use crate::id_set::{CpuSet, IdSet, NodeSet};
 
 /// Capacity of the fastest core, and of all cores if unknown.
@@ -20,10 +20,10 @@ pub(super) struct MachineParts {
     pub(super) nodes: Vec<NodePart>,
     pub(super) cores: Vec<CorePart>,
     pub(super) devices: Vec<DevicePart>,
-    pub(super) distances: Option<Distances>,
+    pub(super) distances: Option<NodeDistances>,
     /// Speeds of CPUs, in any unit.
     pub(super) speeds: BTreeMap<u32, u32>,
-    pub(super) allowed: Allowed,
+    pub(super) allowed: AllowedResources,
 }
 
 #[derive(Debug)]
@@ -62,17 +62,17 @@ pub(super) struct DevicePart {
 
 /// Distances by the kernel's numbers of nodes.
 #[derive(Debug)]
-pub(super) struct Distances {
+pub(super) struct NodeDistances {
     places: BTreeMap<u32, usize>,
     values: Vec<u64>,
 }
 
-impl Distances {
+impl NodeDistances {
     /// `None` unless the matrix is square.
-    pub(super) fn new(ids: Vec<u32>, values: Vec<u64>) -> Option<Distances> {
+    pub(super) fn new(ids: Vec<u32>, values: Vec<u64>) -> Option<NodeDistances> {
         let places: BTreeMap<u32, usize> = ids.iter().copied().zip(0..).collect();
         let is_square = places.len() == ids.len() && values.len() == ids.len() * ids.len();
-        is_square.then_some(Distances { places, values })
+        is_square.then_some(NodeDistances { places, values })
     }
 
     fn get(&self, from: u32, to: u32) -> Option<u32> {
@@ -84,7 +84,7 @@ impl Distances {
 
 impl MachineParts {
     /// Restricts the allowed parts further.
-    pub(super) fn allow(&mut self, allowed: &Allowed) {
+    pub(super) fn allow(&mut self, allowed: &AllowedResources) {
         fn both<K>(a: Option<IdSet<K>>, b: &Option<IdSet<K>>) -> Option<IdSet<K>>
         where
             IdSet<K>: Clone,
@@ -94,20 +94,20 @@ impl MachineParts {
                 (a, b) => a.or_else(|| b.clone()),
             }
         }
-        self.allowed = Allowed {
+        self.allowed = AllowedResources {
             cpus: both(self.allowed.cpus.take(), &allowed.cpus),
             nodes: both(self.allowed.nodes.take(), &allowed.nodes),
         };
     }
 
     /// Assembles the topology.
-    pub(super) fn assemble(mut self, origin: Origin) -> Result<Topology, TopologyError> {
+    pub(super) fn assemble(mut self, origin: TopologyOrigin) -> Result<Topology, TopologyError> {
         self.tidy();
         if self.cores.is_empty() {
             return Err(TopologyError::NoCpus);
         }
         let sockets = self.sockets();
-        let site = Assembly::new(&self, sockets)?;
+        let site = TopologyAssembly::new(&self, sockets)?;
         let mut topology = Topology {
             origin,
             sockets: site.sockets(),
@@ -171,7 +171,7 @@ fn take(left: &mut CpuSet, wanted: &CpuSet) -> CpuSet {
 }
 
 /// Parts with their positions in the topology.
-struct Assembly<'a> {
+struct TopologyAssembly<'a> {
     parts: &'a MachineParts,
     packages: Vec<&'a PackagePart>,
     /// The nodes with usable memory.
@@ -180,8 +180,8 @@ struct Assembly<'a> {
     node_of_cpu: BTreeMap<u32, u32>,
 }
 
-impl<'a> Assembly<'a> {
-    fn new(parts: &'a MachineParts, sockets: Vec<usize>) -> Result<Assembly<'a>, TopologyError> {
+impl<'a> TopologyAssembly<'a> {
+    fn new(parts: &'a MachineParts, sockets: Vec<usize>) -> Result<TopologyAssembly<'a>, TopologyError> {
         let allowed = parts.allowed.nodes.as_ref();
         let tells_memory = parts.nodes.iter().any(|node| node.memory_bytes > 0);
         let mut kept: Vec<_> = parts.nodes.iter().collect();
@@ -199,10 +199,10 @@ impl<'a> Assembly<'a> {
         for node in &parts.nodes {
             node_of_cpu.extend(node.cpus.iter().map(|cpu| (cpu, node.id)));
         }
-        Ok(Assembly { parts, packages, kept, socket_of_cpu, node_of_cpu })
+        Ok(TopologyAssembly { parts, packages, kept, socket_of_cpu, node_of_cpu })
     }
 
-    fn sockets(&self) -> Vec<Socket> {
+    fn sockets(&self) -> Vec<CpuSocket> {
         self.packages
             .iter()
             .enumerate()
@@ -216,15 +216,15 @@ impl<'a> Assembly<'a> {
                     })
                     .map(|node| node.id)
                     .collect();
-                Socket { id: package.id, nodes, cpus: package.cpus.clone() }
+                CpuSocket { id: package.id, nodes, cpus: package.cpus.clone() }
             })
             .collect()
     }
 
-    fn nodes(&self) -> Vec<Node> {
+    fn nodes(&self) -> Vec<NumaNode> {
         self.kept
             .iter()
-            .map(|part| Node {
+            .map(|part| NumaNode {
                 id: part.id,
                 socket: self.socket_of_node(part),
                 cpus: part.cpus.clone(),
@@ -253,7 +253,7 @@ impl<'a> Assembly<'a> {
         self.socket_of_cpu.get(&cpus.first()?).copied()
     }
 
-    fn cores(&self) -> Vec<Core> {
+    fn cores(&self) -> Vec<CpuCore> {
         let fastest = self.parts.cores.iter().filter_map(|core| self.speed(core)).max();
         let mut caches = BTreeMap::new();
         self.parts
@@ -272,7 +272,7 @@ impl<'a> Assembly<'a> {
                     _ => CAPACITY_MAX,
                 };
                 let socket = self.socket_of_cpu.get(&first).copied().unwrap_or(0);
-                Core { socket, node, cpus: part.cpus.clone(), cache, capacity: capacity.max(1) as u32 }
+                CpuCore { socket, node, cpus: part.cpus.clone(), cache, capacity: capacity.max(1) as u32 }
             })
             .collect()
     }
@@ -306,15 +306,15 @@ impl<'a> Assembly<'a> {
             .unwrap_or_default()
     }
 
-    fn devices(&self, topology: &Topology) -> Vec<Device> {
-        let mut devices: Vec<Device> =
+    fn devices(&self, topology: &Topology) -> Vec<TopologyDevice> {
+        let mut devices: Vec<TopologyDevice> =
             self.parts.devices.iter().map(|part| self.device(part, topology)).collect();
         devices.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
         devices.dedup_by(|a, b| a.name == b.name && a.kind == b.kind);
         devices
     }
 
-    fn device(&self, part: &DevicePart, topology: &Topology) -> Device {
+    fn device(&self, part: &DevicePart, topology: &Topology) -> TopologyDevice {
         let places = part.nodes.iter().filter_map(|id| self.position_of(id));
         let places: BTreeSet<usize> = places.filter(|&node| topology.has_cores(node)).collect();
         let nodes = if places.is_empty() {
@@ -323,7 +323,7 @@ impl<'a> Assembly<'a> {
             places.into_iter().collect()
         };
         let (name, kind) = (part.name.clone(), part.kind);
-        Device { name, kind, nodes, pci: part.pci.clone(), controller: part.controller.clone() }
+        TopologyDevice { name, kind, nodes, pci: part.pci.clone(), controller: part.controller.clone() }
     }
 
     /// Position of a node of a device. For a node without memory, or a forbidden one, that is the nearest

@@ -5,30 +5,30 @@
 
 use std::path::Path;
 
-use super::allowed::Allowed;
-use super::parts::{CorePart, DevicePart, Distances, MachineParts, NodePart, PackagePart};
-use super::{Core, DeviceKind, Node, Origin, Socket, Topology};
+use super::allowed::AllowedResources;
+use super::parts::{CorePart, DevicePart, MachineParts, NodeDistances, NodePart, PackagePart};
+use super::{CpuCore, CpuSocket, DeviceKind, NumaNode, Topology, TopologyOrigin};
 use crate::id_set::{CpuSet, IdSet, NodeSet};
 use crate::sys_files::SysFiles;
 
 /// Returns true if the kernel has at most one NUMA node.
 pub(super) fn has_one_node(sys: &Path) -> bool {
-    Sysfs { files: SysFiles::beneath(sys) }
+    SysfsReader { files: SysFiles::beneath(sys) }
         .files
         .value::<NodeSet>("devices/system/node/online")
         .is_none_or(|nodes| nodes.len() <= 1)
 }
 
 /// The machine with all parts in sysfs.
-pub(super) fn this_machine(sys: &Path, allowed: &Allowed) -> Topology {
-    let mut parts = Sysfs { files: SysFiles::beneath(sys) }.parts();
+pub(super) fn this_machine(sys: &Path, allowed: &AllowedResources) -> Topology {
+    let mut parts = SysfsReader { files: SysFiles::beneath(sys) }.parts();
     parts.allow(allowed);
-    parts.assemble(Origin::Sysfs).unwrap_or_else(|_| one_node(sys, allowed))
+    parts.assemble(TopologyOrigin::Sysfs).unwrap_or_else(|_| one_node(sys, allowed))
 }
 
 /// The machine as one node with the allowed CPUs; each CPU counts as a core.
-pub(super) fn one_node(sys: &Path, allowed: &Allowed) -> Topology {
-    let sysfs = Sysfs { files: SysFiles::beneath(sys) };
+pub(super) fn one_node(sys: &Path, allowed: &AllowedResources) -> Topology {
+    let sysfs = SysfsReader { files: SysFiles::beneath(sys) };
     let online: Option<CpuSet> = sysfs.files.value("devices/system/cpu/online");
     let usable = match (&allowed.cpus, online) {
         (Some(allowed), Some(online)) => allowed.intersection(&online),
@@ -37,23 +37,29 @@ pub(super) fn one_node(sys: &Path, allowed: &Allowed) -> Topology {
     let cpus = if usable.is_empty() { CpuSet::from_iter([0]) } else { usable };
     let id = allowed.nodes.as_ref().and_then(IdSet::first).unwrap_or(0);
     Topology {
-        origin: Origin::Sysfs,
-        sockets: vec![Socket { id: 0, nodes: NodeSet::from_iter([id]), cpus: cpus.clone() }],
+        origin: TopologyOrigin::Sysfs,
+        sockets: vec![CpuSocket { id: 0, nodes: NodeSet::from_iter([id]), cpus: cpus.clone() }],
         cores: cpus
             .iter()
-            .map(|cpu| Core { socket: 0, node: 0, cpus: CpuSet::from_iter([cpu]), cache: 0, capacity: 1_024 })
+            .map(|cpu| CpuCore {
+                socket: 0,
+                node: 0,
+                cpus: CpuSet::from_iter([cpu]),
+                cache: 0,
+                capacity: 1_024,
+            })
             .collect(),
-        nodes: vec![Node { id, socket: 0, cpus, memory_bytes: sysfs.memory(id).unwrap_or(0) }],
+        nodes: vec![NumaNode { id, socket: 0, cpus, memory_bytes: sysfs.memory(id).unwrap_or(0) }],
         devices: Vec::new(),
         distances: Vec::new(),
     }
 }
 
-struct Sysfs {
+struct SysfsReader {
     files: SysFiles,
 }
 
-impl Sysfs {
+impl SysfsReader {
     fn parts(&self) -> MachineParts {
         let cpus: CpuSet = self.files.value("devices/system/cpu/online").unwrap_or_default();
         let nodes: NodeSet = self.files.value("devices/system/node/online").unwrap_or_default();
@@ -105,13 +111,13 @@ impl Sysfs {
         kib.checked_mul(1_024)
     }
 
-    fn distances(&self, nodes: &NodeSet) -> Option<Distances> {
+    fn distances(&self, nodes: &NodeSet) -> Option<NodeDistances> {
         let mut values = Vec::new();
         for id in nodes.iter() {
             let row = self.files.text(&format!("devices/system/node/node{id}/distance"))?;
             values.extend(row.split_ascii_whitespace().filter_map(|word| word.parse::<u64>().ok()));
         }
-        Distances::new(nodes.iter().collect(), values)
+        NodeDistances::new(nodes.iter().collect(), values)
     }
 
     /// Hardware devices of a class: virtual ones have no `device` link, partitions have their disk's.
@@ -214,7 +220,7 @@ mod tests {
     fn the_kernels_files_are_read() {
         let tree = SysfsTree::of_two_sockets();
         assert!(!has_one_node(&tree.root()));
-        let topology = this_machine(&tree.root(), &Allowed::default());
+        let topology = this_machine(&tree.root(), &AllowedResources::default());
         let nodes: Vec<_> =
             topology.nodes.iter().map(|n| (n.id, n.socket, n.cpus.to_string(), n.memory_bytes)).collect();
         assert_eq!(nodes, [(0, 0, "0-1,4-5".into(), 1 << 20), (1, 1, "2-3,6-7".into(), 1 << 20)]);
@@ -233,7 +239,7 @@ mod tests {
     #[test]
     fn only_what_is_allowed_is_there() {
         let tree = SysfsTree::of_two_sockets();
-        let allowed = Allowed { cpus: "2,6,99".parse().ok(), nodes: "0".parse().ok() };
+        let allowed = AllowedResources { cpus: "2,6,99".parse().ok(), nodes: "0".parse().ok() };
         let topology = this_machine(&tree.root(), &allowed);
         assert_eq!(
             (topology.cpus().to_string(), topology.node_ids().to_string()),
@@ -246,24 +252,24 @@ mod tests {
     fn where_nothing_is_told_there_is_one_node() {
         let empty = tempfile::tempdir().unwrap();
         assert!(has_one_node(empty.path()));
-        let allowed = Allowed { cpus: "3-4".parse().ok(), nodes: None };
+        let allowed = AllowedResources { cpus: "3-4".parse().ok(), nodes: None };
         let topology = this_machine(empty.path(), &allowed);
         assert_eq!(
             (topology.cpus().to_string(), topology.nodes.len(), topology.cores.len()),
             ("3-4".into(), 1, 2)
         );
-        assert_eq!(one_node(empty.path(), &Allowed::default()).cpus().to_string(), "0");
+        assert_eq!(one_node(empty.path(), &AllowedResources::default()).cpus().to_string(), "0");
     }
 
     /// Compares two independent readers of one machine, if hwloc is installed.
     #[test]
     fn hwloc_sees_the_same_here() {
         let here = Topology::this_machine();
-        if here.origin != Origin::Hwloc {
+        if here.origin != TopologyOrigin::Hwloc {
             let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: hwloc is not there\n");
             return;
         }
-        let sysfs = this_machine(Path::new("/sys"), &Allowed::of_this_thread());
+        let sysfs = this_machine(Path::new("/sys"), &AllowedResources::of_this_thread());
         let [ours, theirs] = [&sysfs, &here].map(|topology| {
             (
                 topology.cores.iter().map(|core| core.cpus.clone()).collect::<Vec<_>>(),

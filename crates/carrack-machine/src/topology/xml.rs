@@ -9,7 +9,7 @@ use roxmltree::{Document, Node, ParsingOptions};
 
 use super::DeviceKind;
 use super::error::TopologyError;
-use super::parts::{CorePart, DevicePart, Distances, MachineParts, NodePart, PackagePart};
+use super::parts::{CorePart, DevicePart, MachineParts, NodeDistances, NodePart, PackagePart};
 use crate::id_set::{CpuSet, IdSet, NodeSet};
 
 /// Limit of the text: 1,024 CPUs with all their caches take about 1 MiB.
@@ -161,7 +161,7 @@ impl XmlReader {
         }
         let ids: Vec<u32> = numbers(element, "indexes", DISTANCE_NODES_MAX)?;
         let values: Vec<u64> = numbers(element, "u64values", ids.len() * ids.len())?;
-        self.parts.distances = Distances::new(ids, values);
+        self.parts.distances = NodeDistances::new(ids, values);
         Ok(())
     }
 
@@ -268,7 +268,7 @@ fn bitmap<K>(text: &str) -> Option<IdSet<K>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id_set::Cpus;
+    use crate::id_set::CpuMarker;
 
     #[test]
     fn bitmaps_are_read() {
@@ -281,11 +281,11 @@ mod tests {
             ("0xffffffff,0xffffffff", "0-63"),
         ];
         for (text, ids) in examples {
-            assert_eq!(bitmap::<Cpus>(text).unwrap().to_string(), ids, "{text}");
+            assert_eq!(bitmap::<CpuMarker>(text).unwrap().to_string(), ids, "{text}");
         }
         let long = ",".repeat(WORDS_MAX);
         for text in ["0xf...f", "1", "0x1,0x100000000", "0x", "0x-1", &long] {
-            assert_eq!(bitmap::<Cpus>(text), None, "{text}");
+            assert_eq!(bitmap::<CpuMarker>(text), None, "{text}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::sample::{NodePages, Sample, ThreadTimes};
+use super::sample::{CounterSample, NodePages, ThreadTimes};
 use crate::crew::ThreadPlace;
 
 /// Minimum of pages in an interval (4 MiB) for a meaningful share.
@@ -10,7 +10,7 @@ const PAGES_MIN: u64 = 1_024;
 
 /// Load of the machine by others, by the kernel's numbers, for a placement to avoid.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Loads {
+pub struct MachineLoads {
     /// Share of each logical CPU that others used, 0 to 1.
     pub cpus: BTreeMap<u32, f64>,
     /// Loads of the nodes' memory.
@@ -30,8 +30,8 @@ pub struct NodeLoad {
 
 /// Loads of an interval.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Interval {
-    pub(super) loads: Loads,
+pub(super) struct LoadInterval {
+    pub(super) loads: MachineLoads,
     pub(super) threads: Vec<ThreadLoad>,
 }
 
@@ -47,10 +47,14 @@ pub(super) struct ThreadLoad {
     pub(super) migrations: u64,
 }
 
-impl Interval {
+impl LoadInterval {
     /// The difference of two samples. For a thread that took its seat in between, its whole run time counts,
     /// so that others are not charged for it, and no delay; ended threads are left out.
-    pub(super) fn between(before: &Sample, after: &Sample, places: &[ThreadPlace]) -> Interval {
+    pub(super) fn between(
+        before: &CounterSample,
+        after: &CounterSample,
+        places: &[ThreadPlace],
+    ) -> LoadInterval {
         let elapsed_ns = after.at.saturating_sub(before.at).as_nanos().max(1) as f64;
         let threads: Vec<ThreadLoad> = places
             .iter()
@@ -61,8 +65,8 @@ impl Interval {
             })
             .collect();
         let nodes = both(&before.nodes, &after.nodes).map(|(node, was, is)| (node, node_load(was, is)));
-        let loads = Loads { cpus: taken_by_others(before, after, &threads), nodes: nodes.collect() };
-        Interval { loads, threads }
+        let loads = MachineLoads { cpus: taken_by_others(before, after, &threads), nodes: nodes.collect() };
+        LoadInterval { loads, threads }
     }
 }
 
@@ -79,7 +83,11 @@ fn thread_load(place: &ThreadPlace, was: &ThreadTimes, is: &ThreadTimes, elapsed
 
 /// The work on each CPU without that of our threads: subtracted from the CPU where each ran last, and the
 /// remainder from the other CPUs of its seat.
-fn taken_by_others(before: &Sample, after: &Sample, threads: &[ThreadLoad]) -> BTreeMap<u32, f64> {
+fn taken_by_others(
+    before: &CounterSample,
+    after: &CounterSample,
+    threads: &[ThreadLoad],
+) -> BTreeMap<u32, f64> {
     let work = both(&before.cpus, &after.cpus).map(|(cpu, was, is)| {
         let all = is.all.saturating_sub(was.all).max(1) as f64;
         (cpu, (is.work.saturating_sub(was.work) as f64 / all).min(1.0))
@@ -118,11 +126,11 @@ fn both<'a, V>(
 mod tests {
     use super::super::sample::CpuTicks;
     use super::*;
-    use crate::crew::Duty;
+    use crate::crew::ThreadDuty;
     use std::time::Duration;
 
     fn place(tid: i32, cpus: &[u32]) -> ThreadPlace {
-        ThreadPlace { tid, lane: 0, duty: Duty::Comm, cpus: cpus.iter().copied().collect() }
+        ThreadPlace { tid, lane: 0, duty: ThreadDuty::Comm, cpus: cpus.iter().copied().collect() }
     }
 
     fn ran(last_cpu: u32, run_ms: u64) -> ThreadTimes {
@@ -136,12 +144,12 @@ mod tests {
         }
         let zero = CpuTicks::default();
         let idle = ThreadTimes::default();
-        let before = Sample {
+        let before = CounterSample {
             cpus: (0..4).map(|cpu| (cpu, zero)).collect(),
             threads: [1, 2].into_iter().map(|tid| (tid, idle)).collect(),
-            ..Sample::default()
+            ..CounterSample::default()
         };
-        let after = Sample {
+        let after = CounterSample {
             at: Duration::from_secs(2),
             cpus: [ticks(200), ticks(100), ticks(20), ticks(200)]
                 .into_iter()
@@ -149,10 +157,10 @@ mod tests {
                 .map(|(t, i)| (i, t))
                 .collect(),
             threads: BTreeMap::from([(1, ran(0, 1_200)), (2, ran(2, 1_000)), (3, ran(3, 900_000))]),
-            ..Sample::default()
+            ..CounterSample::default()
         };
         let places = [place(1, &[0]), place(2, &[1, 2]), place(3, &[3]), place(4, &[3])];
-        let Interval { loads, threads } = Interval::between(&before, &after, &places);
+        let LoadInterval { loads, threads } = LoadInterval::between(&before, &after, &places);
         let rounded = loads.cpus.values().map(|share| (share * 100.0).round() as u32).collect::<Vec<_>>();
         // CPU 0: 100 % busy, 60 % by us. Thread 2 ran half the time, of which 10 % fit on CPU 2, the rest was
         // on CPU 1.

@@ -17,10 +17,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::interval::{Interval, ThreadLoad};
-use crate::crew::{Duty, seat_of};
+use super::interval::{LoadInterval, ThreadLoad};
+use crate::crew::{ThreadDuty, seat_of};
 use crate::id_set::{CpuSet, NodeSet};
-use crate::placement::{LanePlacement, Placement, Seat};
+use crate::placement::{LanePlacement, Placement, ThreadSeat};
 
 /// Minimum load of a lane's CPUs for a move: half of the share that one busy program takes from a busy
 /// thread.
@@ -53,18 +53,18 @@ const CALM: Duration = Duration::from_secs(1_800);
 
 /// A change of one lane, with its reason.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
+pub struct PlacementDecision {
     /// The lane.
     pub lane: usize,
     /// The change itself.
-    pub change: Change,
+    pub change: LaneChange,
     /// Reason, for people.
     pub reason: String,
 }
 
 /// A change of a lane.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum LaneChange {
     /// The whole lane moves, with its memory.
     Lane(Box<LanePlacement>),
     /// These threads change seats.
@@ -77,17 +77,17 @@ pub struct ThreadMove {
     /// Thread ID.
     pub tid: i32,
     /// Role of the thread.
-    pub duty: Duty,
+    pub duty: ThreadDuty,
     /// New seat.
-    pub to: Seat,
+    pub to: ThreadSeat,
 }
 
-impl fmt::Display for Decision {
+impl fmt::Display for PlacementDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "lane {}: {}: ", self.lane, self.reason)?;
         match &self.change {
-            Change::Lane(to) => write!(f, "it moves to {}", name(to)),
-            Change::Threads(moves) => {
+            LaneChange::Lane(to) => write!(f, "it moves to {}", name(to)),
+            LaneChange::Threads(moves) => {
                 let texts = moves.iter().map(|to| format!("{} goes to CPU {}", to.duty, to.to.cpus));
                 f.write_str(&texts.collect::<Vec<_>>().join(", "))
             }
@@ -97,7 +97,7 @@ impl fmt::Display for Decision {
 
 /// Keeps the history of each lane.
 #[derive(Default)]
-pub(super) struct Judge {
+pub(super) struct PlacementJudge {
     lanes: Vec<LaneHistory>,
 }
 
@@ -128,15 +128,15 @@ impl WantedChange {
     }
 }
 
-impl Judge {
+impl PlacementJudge {
     /// Decides on changes; at most one for each lane. `now` counts from any origin.
     pub(super) fn judge(
         &mut self,
         now: Duration,
-        seen: &Interval,
+        seen: &LoadInterval,
         present: &Placement,
         planned: &Placement,
-    ) -> Vec<Decision> {
+    ) -> Vec<PlacementDecision> {
         self.lanes.extend(present.lanes.iter().skip(self.lanes.len()).map(LaneHistory::of));
         let pairs = present.lanes.iter().zip(&planned.lanes).zip(&mut self.lanes).enumerate();
         pairs
@@ -155,7 +155,11 @@ impl LaneHistory {
     }
 
     /// Passes a decision if it was repeated often enough, and the lane has rested.
-    fn consider(&mut self, now: Duration, wished: Option<(WantedChange, Decision)>) -> Option<Decision> {
+    fn consider(
+        &mut self,
+        now: Duration,
+        wished: Option<(WantedChange, PlacementDecision)>,
+    ) -> Option<PlacementDecision> {
         let wish = wished.as_ref().map(|(wish, _)| *wish);
         self.strikes = if wish == self.wish { self.strikes.saturating_add(1) } else { 1 };
         self.wish = wish;
@@ -177,7 +181,7 @@ impl LaneHistory {
 
 /// The facts about one lane.
 struct LaneView<'a> {
-    seen: &'a Interval,
+    seen: &'a LoadInterval,
     lane: usize,
     present: &'a LanePlacement,
     planned: &'a LanePlacement,
@@ -185,7 +189,7 @@ struct LaneView<'a> {
 }
 
 impl LaneView<'_> {
-    fn decision(&self) -> Option<(WantedChange, Decision)> {
+    fn decision(&self) -> Option<(WantedChange, PlacementDecision)> {
         let is_elsewhere =
             self.present.socket != self.planned.socket || self.present.memory != self.planned.memory;
         let (wish, change, reason) = if is_elsewhere {
@@ -193,12 +197,12 @@ impl LaneView<'_> {
                 Some(reason) => (WantedChange::Away(self.planned.socket), reason),
                 None => (WantedChange::Back, self.home_is_free()?),
             };
-            (wish, Change::Lane(Box::new(self.planned.clone())), reason)
+            (wish, LaneChange::Lane(Box::new(self.planned.clone())), reason)
         } else {
             let (change, reason) = self.threads_in_need()?;
             (WantedChange::Seats, change, reason)
         };
-        Some((wish, Decision { lane: self.lane, change, reason }))
+        Some((wish, PlacementDecision { lane: self.lane, change, reason }))
     }
 
     fn crowded_out(&self) -> Option<String> {
@@ -232,8 +236,8 @@ impl LaneView<'_> {
         (is_home && is_free).then(|| format!("{}, where it was at first, is free again", name(self.planned)))
     }
 
-    fn threads_in_need(&self) -> Option<(Change, String)> {
-        let moves: Vec<(&ThreadLoad, Seat)> =
+    fn threads_in_need(&self) -> Option<(LaneChange, String)> {
+        let moves: Vec<(&ThreadLoad, ThreadSeat)> =
             self.threads().filter_map(|thread| self.better_seat(thread)).collect();
         let in_need: Vec<_> = moves.iter().filter(|(thread, _)| self.is_in_need(thread)).collect();
         let here = mean(in_need.iter().map(|(thread, _)| self.mean_taken(&thread.place.cpus)))?;
@@ -249,7 +253,7 @@ impl LaneView<'_> {
                 percent(here),
                 percent(there)
             );
-            (Change::Threads(moves.iter().map(|(thread, to)| ThreadMove {
+            (LaneChange::Threads(moves.iter().map(|(thread, to)| ThreadMove {
                 tid: thread.place.tid,
                 duty: thread.place.duty,
                 to: to.clone(),
@@ -262,7 +266,7 @@ impl LaneView<'_> {
     }
 
     /// The planned seat of a thread, if it differs from its current seat.
-    fn better_seat<'t>(&self, thread: &'t ThreadLoad) -> Option<(&'t ThreadLoad, Seat)> {
+    fn better_seat<'t>(&self, thread: &'t ThreadLoad) -> Option<(&'t ThreadLoad, ThreadSeat)> {
         let seat = seat_of(self.planned, thread.place.duty);
         (!seat.cpus.is_empty() && seat.cpus != thread.place.cpus).then_some((thread, seat))
     }

@@ -6,12 +6,12 @@ use super::super::interval::NodeLoad;
 use super::*;
 use crate::crew::ThreadPlace;
 use crate::id_set::NodeSet;
-use crate::placement::Scheme;
+use crate::placement::PlacementScheme;
 
 const EVERY: Duration = Duration::from_secs(2);
 
-fn seat(cpu: u32) -> Seat {
-    Seat { cpus: CpuSet::from_iter([cpu]), ..Seat::default() }
+fn seat(cpu: u32) -> ThreadSeat {
+    ThreadSeat { cpus: CpuSet::from_iter([cpu]), ..ThreadSeat::default() }
 }
 
 /// A lane whose comm thread is on `comm` and whose only I/O thread is on `io`.
@@ -29,14 +29,14 @@ fn lane(comm: u32, io: u32) -> LanePlacement {
 }
 
 fn placement(lanes: Vec<LanePlacement>) -> Placement {
-    Placement { scheme: Scheme::Mts, lanes, reasons: Vec::new() }
+    Placement { scheme: PlacementScheme::Mts, lanes, reasons: Vec::new() }
 }
 
 fn threads_of(placement: &Placement) -> Vec<ThreadLoad> {
     let of_lane = |(i, lane): (usize, &LanePlacement)| {
-        [(Duty::Comm, &lane.comm), (Duty::Io(0), &lane.io[0])].map(|(duty, seat)| ThreadLoad {
+        [(ThreadDuty::Comm, &lane.comm), (ThreadDuty::Io(0), &lane.io[0])].map(|(duty, seat)| ThreadLoad {
             place: ThreadPlace {
-                tid: i as i32 * 2 + i32::from(duty == Duty::Comm) + 1,
+                tid: i as i32 * 2 + i32::from(duty == ThreadDuty::Comm) + 1,
                 lane: i,
                 duty,
                 cpus: seat.cpus.clone(),
@@ -50,8 +50,8 @@ fn threads_of(placement: &Placement) -> Vec<ThreadLoad> {
     placement.lanes.iter().enumerate().flat_map(of_lane).collect()
 }
 
-fn seen(cpus: [f64; 8], present: &Placement) -> Interval {
-    let mut interval = Interval { threads: threads_of(present), ..Interval::default() };
+fn seen(cpus: [f64; 8], present: &Placement) -> LoadInterval {
+    let mut interval = LoadInterval { threads: threads_of(present), ..LoadInterval::default() };
     interval.loads.cpus = (0..).zip(cpus).collect();
     interval
 }
@@ -65,12 +65,12 @@ fn plan(cpus: [f64; 8], lanes: usize) -> Placement {
     placement((0..lanes).map(|i| lane(order[i * 2 % 4], order[(i * 2 + 1) % 4])).collect())
 }
 
-fn apply(present: &mut Placement, decision: &Decision) {
+fn apply(present: &mut Placement, decision: &PlacementDecision) {
     let lane = &mut present.lanes[decision.lane];
     match &decision.change {
-        Change::Lane(to) => *lane = (**to).clone(),
-        Change::Threads(moves) => moves.iter().for_each(|to| match to.duty {
-            Duty::Io(_) => lane.io[0] = to.to.clone(),
+        LaneChange::Lane(to) => *lane = (**to).clone(),
+        LaneChange::Threads(moves) => moves.iter().for_each(|to| match to.duty {
+            ThreadDuty::Io(_) => lane.io[0] = to.to.clone(),
             _ => lane.comm = to.to.clone(),
         }),
     }
@@ -78,7 +78,7 @@ fn apply(present: &mut Placement, decision: &Decision) {
 
 /// Applies the loads one after the other, and returns the time and lane of each move.
 fn run(loads: impl IntoIterator<Item = [f64; 8]>, start: Placement) -> Vec<(Duration, usize)> {
-    let (mut judge, mut present, mut moves) = (Judge::default(), start, Vec::new());
+    let (mut judge, mut present, mut moves) = (PlacementJudge::default(), start, Vec::new());
     for (i, cpus) in loads.into_iter().enumerate() {
         let now = EVERY * i as u32;
         let interval = seen(cpus, &present);
@@ -98,10 +98,10 @@ fn a_crowded_lane_moves_after_two_intervals() {
     let present = placement(vec![lane(0, 1)]);
     let interval = seen(ON_NODE_0, &present);
     let planned = plan(ON_NODE_0, 1);
-    let mut judge = Judge::default();
+    let mut judge = PlacementJudge::default();
     assert_eq!(judge.judge(Duration::ZERO, &interval, &present, &planned), []);
     let decisions = judge.judge(EVERY, &interval, &present, &planned);
-    assert_eq!(decisions[0].change, Change::Lane(Box::new(lane(4, 6))));
+    assert_eq!(decisions[0].change, LaneChange::Lane(Box::new(lane(4, 6))));
     assert_eq!(
         decisions[0].to_string(),
         "lane 0: node 0's cores are 85 % taken by others, node 1's 0 %: it moves to node 1"
@@ -120,18 +120,18 @@ fn a_thread_that_waits_changes_its_seat_and_one_that_does_not_wait_stays() {
     let cpus = [0.0, 0.9, 0.05, 0.3, 1.0, 1.0, 1.0, 1.0];
     let mut interval = seen(cpus, &present);
     let planned = placement(vec![lane(0, 2)]);
-    let mut judge = Judge::default();
+    let mut judge = PlacementJudge::default();
     assert_eq!(judge.judge(Duration::ZERO, &interval, &present, &planned), []);
     let decisions = judge.judge(EVERY, &interval, &present, &planned);
-    let to = ThreadMove { tid: 1, duty: Duty::Io(0), to: seat(2) };
-    assert_eq!(decisions[0].change, Change::Threads(vec![to]));
+    let to = ThreadMove { tid: 1, duty: ThreadDuty::Io(0), to: seat(2) };
+    assert_eq!(decisions[0].change, LaneChange::Threads(vec![to]));
     assert_eq!(
         decisions[0].to_string(),
         "lane 0: I/O thread 0 waited for CPU 1 50 % of the time (0 changes of CPU), which is 90 % taken by others, \
          the new seats 5 %: I/O thread 0 goes to CPU 2"
     );
     interval.threads.iter_mut().for_each(|thread| thread.delay = 0.1);
-    let mut judge = Judge::default();
+    let mut judge = PlacementJudge::default();
     let later = (0..9).flat_map(|i| judge.judge(EVERY * i, &interval, &present, &planned));
     assert_eq!(later.count(), 0);
 }
@@ -144,7 +144,7 @@ fn a_lane_does_not_move_onto_another() {
     let mut decide = |run: f64| {
         let others = interval.threads.iter_mut().filter(|thread| thread.place.lane == 1);
         others.for_each(|thread| thread.run = run);
-        let mut judge = Judge::default();
+        let mut judge = PlacementJudge::default();
         (0..9).flat_map(|i| judge.judge(EVERY * i, &interval, &present, &planned)).count()
     };
     assert_eq!(decide(0.9), 0, "the other lane takes as much as the others here");
@@ -156,13 +156,13 @@ fn a_lane_leaves_nodes_that_have_no_memory_left() {
     let present = placement(vec![lane(0, 1)]);
     let mut interval = seen(CALM_EVERYWHERE, &present);
     interval.loads.nodes.insert(0, NodeLoad { short: 0.3, ..NodeLoad::default() });
-    let mut judge = Judge::default();
+    let mut judge = PlacementJudge::default();
     let planned = placement(vec![lane(4, 5)]);
-    let decisions: Vec<Decision> =
+    let decisions: Vec<PlacementDecision> =
         (0..2).flat_map(|i| judge.judge(EVERY * i, &interval, &present, &planned)).collect();
     assert!(decisions[0].reason.contains("node 0 could not give 30 % of the pages"), "{}", decisions[0]);
     interval.loads.nodes.insert(1, NodeLoad { short: 0.2, ..NodeLoad::default() });
-    let mut judge = Judge::default();
+    let mut judge = PlacementJudge::default();
     assert_eq!((0..9).flat_map(|i| judge.judge(EVERY * i, &interval, &present, &planned)).count(), 0);
 }
 
@@ -176,7 +176,7 @@ fn a_lane_goes_back_once_its_first_place_is_free_for_a_minute() {
 
 #[test]
 fn load_that_follows_the_lane_moves_it_about_ten_times_an_hour() {
-    let (mut judge, mut present, mut moves) = (Judge::default(), placement(vec![lane(0, 1)]), 0);
+    let (mut judge, mut present, mut moves) = (PlacementJudge::default(), placement(vec![lane(0, 1)]), 0);
     for i in 0..1_800 {
         let mut cpus = [0.0; 8];
         cpus[present.lanes[0].socket * 4..][..4].fill(0.9);

@@ -11,16 +11,16 @@ mod sample;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-pub use interval::{Loads, NodeLoad};
-pub use judge::{Change, Decision, ThreadMove};
+pub use interval::{MachineLoads, NodeLoad};
+pub use judge::{LaneChange, PlacementDecision, ThreadMove};
 pub use sample::SampleError;
 
-use crate::crew::{Crew, Moved, Step, ThreadPlace};
-use crate::monitor::{Attempt, Monitor};
+use crate::crew::{BindingLevel, MoveResult, ThreadCrew, ThreadPlace};
+use crate::monitor::{Monitor, WaitAttempt};
 use crate::placement::Placement;
-use interval::Interval;
-use judge::Judge;
-use sample::Sampler;
+use interval::LoadInterval;
+use judge::PlacementJudge;
+use sample::CounterSampler;
 
 /// Long enough for ticks of 10 ms, and short enough for transfers of minutes.
 const EVERY: Duration = Duration::from_secs(2);
@@ -29,30 +29,30 @@ const EVERY: Duration = Duration::from_secs(2);
 /// load; it must not depend on the current placement, and must keep the number of lanes. `tell` is called
 /// after each decision, with its result.
 pub fn watch_crew(
-    crew: &Crew,
+    crew: &ThreadCrew,
     stop: &Monitor<()>,
-    replan: &dyn Fn(&Loads) -> Placement,
-    tell: &dyn Fn(&Decision, &Moved),
+    replan: &dyn Fn(&MachineLoads) -> Placement,
+    tell: &dyn Fn(&PlacementDecision, &MoveResult),
 ) -> Result<(), SampleError> {
-    Watch { crew, replan, tell, sampler: Sampler::at(Path::new("/")) }.run(stop, EVERY)
+    PlacementWatch { crew, replan, tell, sampler: CounterSampler::at(Path::new("/")) }.run(stop, EVERY)
 }
 
-struct Watch<'a> {
-    crew: &'a Crew,
-    replan: &'a dyn Fn(&Loads) -> Placement,
-    tell: &'a dyn Fn(&Decision, &Moved),
-    sampler: Sampler,
+struct PlacementWatch<'a> {
+    crew: &'a ThreadCrew,
+    replan: &'a dyn Fn(&MachineLoads) -> Placement,
+    tell: &'a dyn Fn(&PlacementDecision, &MoveResult),
+    sampler: CounterSampler,
 }
 
-impl Watch<'_> {
+impl PlacementWatch<'_> {
     fn run(&self, stop: &Monitor<()>, every: Duration) -> Result<(), SampleError> {
         let start = Instant::now();
-        let mut judge = Judge::default();
+        let mut judge = PlacementJudge::default();
         let mut before = self.sampler.read(start.elapsed(), &tids(&self.crew.threads()))?;
         while sleep(stop, every) {
             let threads = self.crew.threads();
             let now = self.sampler.read(start.elapsed(), &tids(&threads))?;
-            let seen = Interval::between(&before, &now, &threads);
+            let seen = LoadInterval::between(&before, &now, &threads);
             let (present, planned) = (self.crew.placement(), (self.replan)(&seen.loads));
             for decision in judge.judge(now.at, &seen, &present, &planned) {
                 if let Some(moved) = self.carry_out(&decision) {
@@ -65,13 +65,13 @@ impl Watch<'_> {
     }
 
     /// `None` if all threads to move have ended meanwhile.
-    fn carry_out(&self, decision: &Decision) -> Option<Moved> {
+    fn carry_out(&self, decision: &PlacementDecision) -> Option<MoveResult> {
         match &decision.change {
-            Change::Lane(to) => self.crew.move_lane(decision.lane, to).ok(),
-            Change::Threads(moves) => {
-                let steps: Vec<Step> =
+            LaneChange::Lane(to) => self.crew.move_lane(decision.lane, to).ok(),
+            LaneChange::Threads(moves) => {
+                let steps: Vec<BindingLevel> =
                     moves.iter().filter_map(|to| self.crew.move_thread(to.tid, &to.to).ok()).collect();
-                steps.into_iter().max().map(|step| Moved { step, backings: Vec::new() })
+                steps.into_iter().max().map(|step| MoveResult { step, backings: Vec::new() })
             }
         }
     }
@@ -84,23 +84,25 @@ fn tids(threads: &[ThreadPlace]) -> Vec<i32> {
 /// Returns true if it slept to the end.
 fn sleep(stop: &Monitor<()>, time: Duration) -> bool {
     let until = Instant::now() + time;
-    stop.take_timed(|_| if Instant::now() >= until { Attempt::Done(()) } else { Attempt::Until(until) })
-        .is_ok()
+    stop.take_timed(
+        |_| if Instant::now() >= until { WaitAttempt::Done(()) } else { WaitAttempt::Until(until) },
+    )
+    .is_ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::binding::{cpus_of, this_thread};
-    use crate::crew::Duty;
+    use crate::crew::ThreadDuty;
     use crate::id_set::{CpuSet, NodeSet};
-    use crate::placement::{LanePlacement, Scheme, Seat};
+    use crate::placement::{LanePlacement, PlacementScheme, ThreadSeat};
     use std::fs;
     use std::sync::{Arc, mpsc};
     use std::thread;
 
     fn on(cpus: &CpuSet, socket: usize) -> Placement {
-        let seat = Seat { cpus: cpus.clone(), ..Seat::default() };
+        let seat = ThreadSeat { cpus: cpus.clone(), ..ThreadSeat::default() };
         let lane = LanePlacement {
             socket,
             memory: NodeSet::from_iter([0]),
@@ -110,7 +112,7 @@ mod tests {
             nic: None,
             disks: Vec::new(),
         };
-        Placement { scheme: Scheme::Mts, lanes: vec![lane], reasons: Vec::new() }
+        Placement { scheme: PlacementScheme::Mts, lanes: vec![lane], reasons: Vec::new() }
     }
 
     /// A machine whose first CPU is used by others more and more, while its last one idles. Each reading of
@@ -134,8 +136,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("proc")).unwrap();
         pass_time(root.path(), &all, 0);
-        let crew = Crew::new(on(&first, 0));
-        let _seated = crew.lane(0).sit(Duty::Comm);
+        let crew = ThreadCrew::new(on(&first, 0));
+        let _seated = crew.lane(0).sit(ThreadDuty::Comm);
         let stop = Arc::new(Monitor::new(()));
         let (told, hear) = mpsc::channel();
         let watching = {
@@ -143,7 +145,7 @@ mod tests {
                 (crew.clone(), Arc::clone(&stop), root.path().to_path_buf(), last.clone());
             thread::spawn(move || {
                 let ticks = std::cell::Cell::new(0);
-                let watch = Watch {
+                let watch = PlacementWatch {
                     crew: &crew,
                     replan: &|_| {
                         ticks.set(ticks.get() + 200);
@@ -151,7 +153,7 @@ mod tests {
                         on(&last, 1)
                     },
                     tell: &|decision, moved| told.send((decision.to_string(), moved.to_string())).unwrap(),
-                    sampler: Sampler::at(&root),
+                    sampler: CounterSampler::at(&root),
                 };
                 watch.run(&stop, Duration::from_millis(5))
             })
@@ -171,10 +173,12 @@ mod tests {
         {
             let stop = Arc::clone(&stop);
             thread::spawn(move || {
-                let (crew, sampler) = (Crew::unbound(), Sampler::at(Path::new("/")));
-                let (replan, tell) =
-                    (|_: &Loads| crew.placement(), |decision: &Decision, _: &Moved| panic!("{decision}"));
-                let watch = Watch { crew: &crew, replan: &replan, tell: &tell, sampler };
+                let (crew, sampler) = (ThreadCrew::unbound(), CounterSampler::at(Path::new("/")));
+                let (replan, tell) = (
+                    |_: &MachineLoads| crew.placement(),
+                    |decision: &PlacementDecision, _: &MoveResult| panic!("{decision}"),
+                );
+                let watch = PlacementWatch { crew: &crew, replan: &replan, tell: &tell, sampler };
                 ended.send(watch.run(&stop, Duration::from_secs(3_600)).is_ok()).unwrap();
             });
         }

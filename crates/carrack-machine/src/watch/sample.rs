@@ -31,7 +31,7 @@ pub enum SampleError {
 
 /// All counters at one time; none decreases.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Sample {
+pub(super) struct CounterSample {
     /// Time since the start of the watch.
     pub(super) at: Duration,
     pub(super) cpus: BTreeMap<u32, CpuTicks>,
@@ -74,20 +74,20 @@ pub(super) struct NodePages {
 }
 
 /// Reads samples.
-pub(super) struct Sampler {
+pub(super) struct CounterSampler {
     root: PathBuf,
 }
 
-impl Sampler {
+impl CounterSampler {
     /// For the machine whose /proc and /sys are in `root`.
-    pub(super) fn at(root: &Path) -> Sampler {
-        Sampler { root: root.to_path_buf() }
+    pub(super) fn at(root: &Path) -> CounterSampler {
+        CounterSampler { root: root.to_path_buf() }
     }
 
     /// Reads all counters; threads that have ended are left out.
-    pub(super) fn read(&self, at: Duration, tids: &[i32]) -> Result<Sample, SampleError> {
+    pub(super) fn read(&self, at: Duration, tids: &[i32]) -> Result<CounterSample, SampleError> {
         let threads = tids.iter().filter_map(|&tid| Some((tid, self.thread(tid)?))).collect();
-        Ok(Sample { at, cpus: self.cpus()?, threads, nodes: self.nodes() })
+        Ok(CounterSample { at, cpus: self.cpus()?, threads, nodes: self.nodes() })
     }
 
     fn cpus(&self) -> Result<BTreeMap<u32, CpuTicks>, SampleError> {
@@ -209,30 +209,33 @@ mod tests {
             ("sys/devices/system/node/possible", "0-1"),
         ]);
         let at = Duration::from_secs(4);
-        let sample = Sampler::at(root.path()).read(at, &[7, 8, 9]).unwrap();
+        let sample = CounterSampler::at(root.path()).read(at, &[7, 8, 9]).unwrap();
         let cpus = [(0, CpuTicks { work: 18, all: 132 }), (12, CpuTicks { work: 1, all: 51 })];
         let exact = ThreadTimes { last_cpu: 11, run_ns: 5_000, delay_ns: 600, migrations: 14 };
         let coarse = ThreadTimes { last_cpu: 11, run_ns: 420_000_000, delay_ns: 0, migrations: 0 };
         let nodes = BTreeMap::from([(1, NodePages { hit: 8, miss: 1, foreign: 2, other: 3 })]);
         let threads = BTreeMap::from([(7, exact), (8, coarse)]);
-        assert_eq!(sample, Sample { at, cpus: cpus.into(), threads, nodes });
+        assert_eq!(sample, CounterSample { at, cpus: cpus.into(), threads, nodes });
     }
 
     #[test]
     fn a_machine_without_proc_is_an_error() {
         let root = machine(&[]);
         assert!(matches!(
-            Sampler::at(root.path()).read(Duration::ZERO, &[]),
+            CounterSampler::at(root.path()).read(Duration::ZERO, &[]),
             Err(SampleError::Unreadable { .. })
         ));
         let root = machine(&[("proc/stat", "something else\n")]);
-        assert!(matches!(Sampler::at(root.path()).read(Duration::ZERO, &[]), Err(SampleError::Unknown(_))));
+        assert!(matches!(
+            CounterSampler::at(root.path()).read(Duration::ZERO, &[]),
+            Err(SampleError::Unknown(_))
+        ));
     }
 
     #[test]
     fn this_machine_is_read() {
         let tid = this_thread();
-        let sample = Sampler::at(Path::new("/")).read(Duration::ZERO, &[tid]).unwrap();
+        let sample = CounterSampler::at(Path::new("/")).read(Duration::ZERO, &[tid]).unwrap();
         assert!(sample.cpus.contains_key(&sample.threads[&tid].last_cpu));
         assert!(sample.cpus.values().any(|ticks| ticks.all > ticks.work));
     }

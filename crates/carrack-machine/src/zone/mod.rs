@@ -11,10 +11,10 @@
 //! On a machine with cgroup v2, four CPUs or more, and root (such as a QEMU guest):
 //!
 //! ```no_run
-//! use carrack_machine::{CgroupTree, Zone, ZoneKind, repair_zones};
+//! use carrack_machine::{CgroupTree, CoreZone, ZoneKind, repair_zones};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let zone = Zone::open(ZoneKind::Hard, &"2-3".parse()?, &"0".parse()?)?;
+//! let zone = CoreZone::open(ZoneKind::Hard, &"2-3".parse()?, &"0".parse()?)?;
 //! println!("{}", zone.note());
 //! // Meanwhile, with P the number of this process:
 //! //   cat /sys/fs/cgroup/cpuset.cpus.effective                          0-1
@@ -102,16 +102,16 @@ impl ZoneError {
 }
 
 /// Protected cores, until this is dropped.
-pub struct Zone {
-    hard: Option<Partition>,
+pub struct CoreZone {
+    hard: Option<CpusetPartition>,
     note: String,
 }
 
-impl Zone {
+impl CoreZone {
     /// Protects `cpus` and the memory of `mems` (empty: all nodes) on this machine. Blocks for some
     /// milliseconds.
-    pub fn open(kind: ZoneKind, cpus: &CpuSet, mems: &NodeSet) -> Result<Zone, ZoneError> {
-        Zone::open_in(CgroupTree::of_this_machine(), kind, cpus, mems)
+    pub fn open(kind: ZoneKind, cpus: &CpuSet, mems: &NodeSet) -> Result<CoreZone, ZoneError> {
+        CoreZone::open_in(CgroupTree::of_this_machine(), kind, cpus, mems)
     }
 
     /// Opens a zone in a given hierarchy, or without one.
@@ -120,20 +120,20 @@ impl Zone {
         kind: ZoneKind,
         cpus: &CpuSet,
         mems: &NodeSet,
-    ) -> Result<Zone, ZoneError> {
+    ) -> Result<CoreZone, ZoneError> {
         match kind {
-            ZoneKind::Off => Ok(Zone { hard: None, note: "no zone".to_string() }),
+            ZoneKind::Off => Ok(CoreZone { hard: None, note: "no zone".to_string() }),
             _ if cpus.is_empty() && kind != ZoneKind::Auto => Err(ZoneError::NoCpus),
-            ZoneKind::Soft => Ok(Zone::soft(cpus)),
-            ZoneKind::Hard => Ok(Zone::hard(Partition::open_in(tree, cpus, mems)?, cpus)),
+            ZoneKind::Soft => Ok(CoreZone::soft(cpus)),
+            ZoneKind::Hard => Ok(CoreZone::hard(CpusetPartition::open_in(tree, cpus, mems)?, cpus)),
             ZoneKind::Auto if cpus.is_empty() => {
-                Ok(Zone { hard: None, note: "no zone: no thread is bound to cores".to_string() })
+                Ok(CoreZone { hard: None, note: "no zone: no thread is bound to cores".to_string() })
             }
-            ZoneKind::Auto => Ok(match Partition::open_in(tree, cpus, mems) {
-                Ok(partition) => Zone::hard(partition, cpus),
+            ZoneKind::Auto => Ok(match CpusetPartition::open_in(tree, cpus, mems) {
+                Ok(partition) => CoreZone::hard(partition, cpus),
                 Err(error) => {
-                    let Zone { hard, note } = Zone::soft(cpus);
-                    Zone { hard, note: format!("{note} (a hard one is not possible: {error})") }
+                    let CoreZone { hard, note } = CoreZone::soft(cpus);
+                    CoreZone { hard, note: format!("{note} (a hard one is not possible: {error})") }
                 }
             }),
         }
@@ -154,19 +154,19 @@ impl Zone {
         self.hard.take().map_or(Ok(()), |mut partition| partition.undo())
     }
 
-    fn soft(cpus: &CpuSet) -> Zone {
+    fn soft(cpus: &CpuSet) -> CoreZone {
         let note = format!("soft zone: our threads stay on CPU {cpus}, others may run there too");
-        Zone { hard: None, note }
+        CoreZone { hard: None, note }
     }
 
-    fn hard(partition: Partition, cpus: &CpuSet) -> Zone {
+    fn hard(partition: CpusetPartition, cpus: &CpuSet) -> CoreZone {
         let note = format!("hard zone: CPU {cpus} is for this process alone ({})", partition.group.display());
-        Zone { hard: Some(partition), note }
+        CoreZone { hard: Some(partition), note }
     }
 }
 
 /// A group whose CPUs no other group has.
-struct Partition {
+struct CpusetPartition {
     tree: CgroupTree,
     group: PathBuf,
     /// True if the group was created by us: not if this process has another zone already.
@@ -177,12 +177,16 @@ struct Partition {
     divided_by_us: bool,
 }
 
-impl Partition {
-    fn open_in(tree: Option<CgroupTree>, cpus: &CpuSet, mems: &NodeSet) -> Result<Partition, ZoneError> {
-        Partition::open(tree.ok_or(ZoneError::NoCgroup2)?, cpus, mems)
+impl CpusetPartition {
+    fn open_in(
+        tree: Option<CgroupTree>,
+        cpus: &CpuSet,
+        mems: &NodeSet,
+    ) -> Result<CpusetPartition, ZoneError> {
+        CpusetPartition::open(tree.ok_or(ZoneError::NoCgroup2)?, cpus, mems)
     }
 
-    fn open(tree: CgroupTree, cpus: &CpuSet, mems: &NodeSet) -> Result<Partition, ZoneError> {
+    fn open(tree: CgroupTree, cpus: &CpuSet, mems: &NodeSet) -> Result<CpusetPartition, ZoneError> {
         if !tree.is_top() {
             return Err(ZoneError::InContainer);
         }
@@ -194,20 +198,20 @@ impl Partition {
         if tree.cpus_for_all()?.is_subset(cpus) {
             return Err(ZoneError::NoneLeft(cpus.clone()));
         }
-        let mut partition = Partition::make(tree)?;
+        let mut partition = CpusetPartition::make(tree)?;
         partition.fill(cpus, mems)?;
         Ok(partition)
     }
 
     /// From here on, dropping the partition undoes all steps.
-    fn make(tree: CgroupTree) -> Result<Partition, ZoneError> {
+    fn make(tree: CgroupTree) -> Result<CpusetPartition, ZoneError> {
         let pid = std::process::id();
         let group = tree.group(&stale::name_of(pid, tree.own_start(pid)?));
         let divided_by_us = !tree.divides_cpus();
         if divided_by_us {
             tree.divide_cpus(true)?;
         }
-        let mut partition = Partition { tree, group, is_made: false, came_from: None, divided_by_us };
+        let mut partition = CpusetPartition { tree, group, is_made: false, came_from: None, divided_by_us };
         partition.tree.make(&partition.group)?;
         partition.is_made = true;
         Ok(partition)
@@ -248,7 +252,7 @@ impl Partition {
     }
 }
 
-impl Drop for Partition {
+impl Drop for CpusetPartition {
     fn drop(&mut self) {
         let _ = self.undo();
     }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Claim, FleetMover};
+use super::{FleetMover, PairClaim};
 
 /// A source mover and a sink mover that carry a transfer together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,7 +22,7 @@ pub struct FleetPair {
 
 /// The changes that a manager makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
+pub struct PairTableChanges {
     /// Pairs to make.
     pub add: Vec<FleetPair>,
     /// Pairs to end.
@@ -42,7 +42,12 @@ pub struct Changes {
 /// Movers that `shares` counted on may still have pairs of other managers, which will end them: until then
 /// fewer pairs are added than the share allows. The result is stable: with the same input, a second call
 /// changes nothing.
-pub fn assign(movers: &[FleetMover], claims: &[Claim], shares: &[u32], present: &[FleetPair]) -> Changes {
+pub fn assign(
+    movers: &[FleetMover],
+    claims: &[PairClaim],
+    shares: &[u32],
+    present: &[FleetPair],
+) -> PairTableChanges {
     let mut table = PairTable::new(movers, claims, shares);
     let mut sorted = present.to_vec();
     sorted.sort();
@@ -57,7 +62,7 @@ pub fn assign(movers: &[FleetMover], claims: &[Claim], shares: &[u32], present: 
 }
 
 /// A pair that stays, with its movers' indexes.
-struct KeptPair {
+struct RetainedPair {
     pair: FleetPair,
     claim: Option<usize>,
     ends: [Option<usize>; 2],
@@ -65,11 +70,11 @@ struct KeptPair {
 
 struct PairTable<'a> {
     movers: &'a [FleetMover],
-    claims: &'a [Claim],
+    claims: &'a [PairClaim],
     shares: &'a [u32],
     by_id: BTreeMap<&'a str, usize>,
     claim_of: BTreeMap<&'a str, usize>,
-    kept: Vec<KeptPair>,
+    kept: Vec<RetainedPair>,
     /// Ends of pairs that each mover has.
     load: Vec<u32>,
     /// Each mover's host, by number.
@@ -78,11 +83,11 @@ struct PairTable<'a> {
     on_host: Vec<Vec<u32>>,
     /// Movers that could be at either end of a claim's pairs.
     at_both_ends: Vec<BTreeSet<usize>>,
-    changes: Changes,
+    changes: PairTableChanges,
 }
 
 impl<'a> PairTable<'a> {
-    fn new(movers: &'a [FleetMover], claims: &'a [Claim], shares: &'a [u32]) -> PairTable<'a> {
+    fn new(movers: &'a [FleetMover], claims: &'a [PairClaim], shares: &'a [u32]) -> PairTable<'a> {
         let mut numbers = BTreeMap::new();
         let mut hosts = Vec::with_capacity(movers.len());
         for mover in movers {
@@ -100,7 +105,7 @@ impl<'a> PairTable<'a> {
             claim_of: claims.iter().enumerate().map(|(index, claim)| (&*claim.transfer, index)).collect(),
             kept: Vec::new(),
             load: vec![0; movers.len()],
-            changes: Changes::default(),
+            changes: PairTableChanges::default(),
         }
     }
 
@@ -108,7 +113,7 @@ impl<'a> PairTable<'a> {
     fn take_in(&mut self, pair: FleetPair) {
         let claim = self.claim_of.get(&*pair.transfer).copied();
         let ends = [&pair.source, &pair.sink].map(|id| self.by_id.get(&**id).copied());
-        let kept = KeptPair { pair, claim, ends };
+        let kept = RetainedPair { pair, claim, ends };
         if self.is_mine(&kept) && !self.can_stay(&kept) {
             self.changes.drop.push(kept.pair);
         } else {
@@ -117,11 +122,11 @@ impl<'a> PairTable<'a> {
         }
     }
 
-    fn is_mine(&self, kept: &KeptPair) -> bool {
+    fn is_mine(&self, kept: &RetainedPair) -> bool {
         kept.claim.is_some_and(|claim| self.claims[claim].is_mine)
     }
 
-    fn can_stay(&self, kept: &KeptPair) -> bool {
+    fn can_stay(&self, kept: &RetainedPair) -> bool {
         let (Some(claim), [Some(source), Some(sink)]) = (kept.claim, kept.ends) else { return false };
         let claim = &self.claims[claim];
         claim.sources.contains(&source)
@@ -131,7 +136,7 @@ impl<'a> PairTable<'a> {
             && self.movers[source].protocol == self.movers[sink].protocol
     }
 
-    fn count(&mut self, kept: &KeptPair, is_there: bool) {
+    fn count(&mut self, kept: &RetainedPair, is_there: bool) {
         for mover in kept.ends.into_iter().flatten() {
             let on_host = kept.claim.map(|claim| &mut self.on_host[claim][self.hosts[mover]]);
             for count in on_host.into_iter().chain([&mut self.load[mover]]) {
@@ -165,7 +170,7 @@ impl<'a> PairTable<'a> {
     }
 
     /// Returns the load of a pair's hosts by its transfer, and of its movers by all transfers.
-    fn crowd(&self, claim: usize, kept: &KeptPair) -> (u32, u32) {
+    fn crowd(&self, claim: usize, kept: &RetainedPair) -> (u32, u32) {
         let (mut on_hosts, mut on_movers) = (0, 0);
         for mover in kept.ends.into_iter().flatten() {
             on_hosts += self.host_load(claim, mover);
@@ -226,14 +231,14 @@ impl<'a> PairTable<'a> {
             sink: self.movers[sink].id.clone(),
         };
         self.changes.add.push(pair.clone());
-        let kept = KeptPair { pair, claim: Some(claim), ends: [Some(source), Some(sink)] };
+        let kept = RetainedPair { pair, claim: Some(claim), ends: [Some(source), Some(sink)] };
         self.count(&kept, true);
         self.kept.push(kept);
     }
 
     /// Returns the source and the sink of a claim's next pair, if there are any.
     fn best_ends(&self, claim: usize) -> Option<[usize; 2]> {
-        let Claim { sources, sinks, .. } = &self.claims[claim];
+        let PairClaim { sources, sinks, .. } = &self.claims[claim];
         let protocols: BTreeSet<u32> =
             sources.iter().filter_map(|&mover| self.movers.get(mover)).map(|mover| mover.protocol).collect();
         let pairs = protocols.into_iter().rev().filter_map(|protocol| {
@@ -284,7 +289,7 @@ impl<'a> PairTable<'a> {
     }
 }
 
-fn movers_at_both_ends(claim: &Claim) -> BTreeSet<usize> {
+fn movers_at_both_ends(claim: &PairClaim) -> BTreeSet<usize> {
     let sources: BTreeSet<usize> = claim.sources.iter().copied().collect();
     claim.sinks.iter().copied().filter(|sink| sources.contains(sink)).collect()
 }

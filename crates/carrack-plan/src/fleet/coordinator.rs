@@ -1,8 +1,8 @@
 //! The decisions of a manager about one transfer whose lease it holds: a state machine without a clock and
 //! without a connection.
 //!
-//! A driver (a manager's task, or a simulation) asks for the [next](Coordinator::next) [`Step`], carries it
-//! out, and reports the result with [`Coordinator::answer`]. The order of the steps makes a transfer safe:
+//! A driver (a manager's task, or a simulation) asks for the [next](TransferCoordinator::next) [`CoordinatorStep`], carries it
+//! out, and reports the result with [`TransferCoordinator::answer`]. The order of the steps makes a transfer safe:
 //!
 //! - The record is read after the lease was taken, because the copy that a manager follows may be stale. A
 //!   transfer that is over is left alone.
@@ -20,7 +20,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{FileKey, Next, PairTuner, Totals, Tracker, TrackerEvent, Verdict};
+use super::{
+    FileKey, ManagerAction, PairTuner, TrackerEvent, TransferTotals, TransferTracker, TransferVerdict,
+};
 
 /// Decisions are made at least this often, also without an event.
 const DECIDE_EVERY: Duration = Duration::from_millis(250);
@@ -88,7 +90,7 @@ pub enum RecordState {
 
 /// The result of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum TransferResult {
     /// Every entry is copied or reported as failed.
     Done,
     /// The transfer can't continue, with the reason for people.
@@ -99,15 +101,15 @@ pub enum Ending {
 
 /// The next action of the driver. Each step is answered before the next one is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Read the record from the store, not the followed copy. Answer: [`Answer::Record`].
+pub enum CoordinatorStep {
+    /// Read the record from the store, not the followed copy. Answer: [`CoordinatorStepResult::Record`].
     ReadRecord,
-    /// Find the transfer's route and write it to the record. Answer: [`Answer::Done`], [`Answer::Unsettled`]
-    /// or [`Answer::Impossible`].
+    /// Find the transfer's route and write it to the record. Answer: [`CoordinatorStepResult::Done`], [`CoordinatorStepResult::Unsettled`]
+    /// or [`CoordinatorStepResult::Impossible`].
     Settle,
     /// Write to the record why the transfer waits before its begin.
     WriteReason(String),
-    /// Create the queue of work, and follow the log from its beginning. Answer: [`Answer::Opened`].
+    /// Create the queue of work, and follow the log from its beginning. Answer: [`CoordinatorStepResult::Opened`].
     Open,
     /// Publish a scan; with `again` only if the queue holds none.
     OrderScan {
@@ -119,7 +121,7 @@ pub enum Step {
     /// Publish an item for each of these files, to remove its parts.
     DiscardFiles(Vec<FileKey>),
     /// Check that no item of the queue is under way: neither a chunk nor a scan, which would publish more
-    /// chunks. Answer: [`Answer::Idle`].
+    /// chunks. Answer: [`CoordinatorStepResult::Idle`].
     CheckQueue,
     /// Publish the item that removes entries of the destination that the source does not have.
     PublishDelete,
@@ -134,7 +136,7 @@ pub enum Step {
     /// Remove the transfer's pairs.
     RemovePairs,
     /// Write the final state to the record.
-    WriteEnd(Ending),
+    WriteEnd(TransferResult),
     /// Remove the transfer's queue and log.
     RemoveWork,
     /// Release the lease: nothing is left to do.
@@ -145,49 +147,49 @@ pub enum Step {
 
 /// The result of a step.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum CoordinatorStepResult {
     /// The step succeeded.
     Done,
     /// The step failed, and may succeed when it is retried.
     Failed,
-    /// To [`Step::ReadRecord`]; `None` if the record does not exist.
+    /// To [`CoordinatorStep::ReadRecord`]; `None` if the record does not exist.
     Record(Option<RecordView>),
-    /// To [`Step::Settle`]: not possible now, with the reason for people.
+    /// To [`CoordinatorStep::Settle`]: not possible now, with the reason for people.
     Unsettled(String),
-    /// To [`Step::Settle`]: never possible, with the reason for people.
+    /// To [`CoordinatorStep::Settle`]: never possible, with the reason for people.
     Impossible(String),
-    /// To [`Step::Open`], with the tuner that holds the initial number of pairs.
+    /// To [`CoordinatorStep::Open`], with the tuner that holds the initial number of pairs.
     Opened(Box<PairTuner>),
-    /// To [`Step::CheckQueue`].
+    /// To [`CoordinatorStep::CheckQueue`].
     Idle(bool),
 }
 
 /// The manager's knowledge from other sources than the log.
-pub struct Outlook<'a> {
+pub struct CoordinatorContext<'a> {
     /// True while no other manager can have the lease.
     pub lease_is_sure: bool,
     /// The followed copy of the record; `None` if it is not among the open ones.
     pub record: Option<RecordView>,
     /// Computes the verdict from the health of the movers that reach both ends.
-    pub verdict: &'a dyn Fn() -> Verdict,
+    pub verdict: &'a dyn Fn() -> TransferVerdict,
     /// Pairs that all movers together could have.
     pub pairs_most: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Phase {
+enum CoordinatorPhase {
     Reading,
     Settling,
     /// With the reason to write, if it was not written yet; the route is looked at again at the given time.
     Unsettled(Option<String>, Duration),
     Opening,
     Carrying,
-    Ending(EndStep, Option<Ending>),
+    Ending(EndingStep, Option<TransferResult>),
     Over,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EndStep {
+enum EndingStep {
     KeepCurve,
     Pairs,
     Record,
@@ -204,8 +206,8 @@ enum ClosingStep {
 
 /// One transfer of a manager.
 #[derive(Clone, Debug)]
-pub struct Coordinator {
-    phase: Phase,
+pub struct TransferCoordinator {
+    phase: CoordinatorPhase,
     again_at: Duration,
     /// Time of the next decision without an event; an event makes it earlier.
     decide_at: Duration,
@@ -217,7 +219,7 @@ pub struct Coordinator {
 /// State of a transfer whose log is followed.
 #[derive(Clone, Debug)]
 struct CarriedTransfer {
-    tracker: Tracker,
+    tracker: TransferTracker,
     tuner: PairTuner,
     /// True once the log was read to its end.
     is_current: bool,
@@ -245,7 +247,7 @@ struct CarriedTransfer {
 impl CarriedTransfer {
     fn new(now: Duration, tuner: PairTuner) -> CarriedTransfer {
         CarriedTransfer {
-            tracker: Tracker::new(),
+            tracker: TransferTracker::new(),
             tuner,
             is_current: false,
             is_scanned: false,
@@ -267,18 +269,18 @@ impl CarriedTransfer {
 
     /// Records that the items of `next` are in the queue, unless another scan counts by now: its items are
     /// published again.
-    fn asked(&mut self, next: &Next) {
+    fn asked(&mut self, next: &ManagerAction) {
         if self.tracker.counting() == self.asked_for {
             self.tracker.asked(next);
         }
     }
 }
 
-impl Coordinator {
+impl TransferCoordinator {
     /// Creates the state of a transfer whose lease was just taken.
-    pub fn new(now: Duration) -> Coordinator {
-        Coordinator {
-            phase: Phase::Reading,
+    pub fn new(now: Duration) -> TransferCoordinator {
+        TransferCoordinator {
+            phase: CoordinatorPhase::Reading,
             again_at: Duration::ZERO,
             decide_at: Duration::ZERO,
             read: None,
@@ -330,7 +332,7 @@ impl Coordinator {
     }
 
     /// Returns the transfer's progress.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> TransferTotals {
         self.carried.tracker.totals()
     }
 
@@ -358,62 +360,65 @@ impl Coordinator {
     }
 
     /// Returns the step to take now.
-    pub fn next(&mut self, now: Duration, outlook: &Outlook<'_>) -> Step {
+    pub fn next(&mut self, now: Duration, outlook: &CoordinatorContext<'_>) -> CoordinatorStep {
         if !outlook.lease_is_sure {
             // Another manager may have taken the transfer over.
-            return Step::Wait(now + DECIDE_EVERY);
+            return CoordinatorStep::Wait(now + DECIDE_EVERY);
         }
         if now < self.again_at {
-            return Step::Wait(self.again_at);
+            return CoordinatorStep::Wait(self.again_at);
         }
         match &mut self.phase {
-            Phase::Reading => Step::ReadRecord,
-            Phase::Settling => Step::Settle,
-            Phase::Unsettled(Some(reason), _) => Step::WriteReason(reason.clone()),
-            Phase::Unsettled(None, until) if now < *until => Step::Wait(*until),
-            Phase::Unsettled(None, _) => Step::ReadRecord,
-            Phase::Opening => Step::Open,
+            CoordinatorPhase::Reading => CoordinatorStep::ReadRecord,
+            CoordinatorPhase::Settling => CoordinatorStep::Settle,
+            CoordinatorPhase::Unsettled(Some(reason), _) => CoordinatorStep::WriteReason(reason.clone()),
+            CoordinatorPhase::Unsettled(None, until) if now < *until => CoordinatorStep::Wait(*until),
+            CoordinatorPhase::Unsettled(None, _) => CoordinatorStep::ReadRecord,
+            CoordinatorPhase::Opening => CoordinatorStep::Open,
             // Events that arrive together cause one decision.
-            Phase::Carrying if now < self.decide_at => Step::Wait(self.decide_at),
-            Phase::Carrying => self.carry(now, outlook),
-            Phase::Ending(step, ending) => match (step, ending) {
-                (EndStep::KeepCurve, _) => Step::KeepCurve,
-                (EndStep::Pairs, _) => Step::RemovePairs,
-                (EndStep::Record, Some(ending)) => Step::WriteEnd(ending.clone()),
-                (EndStep::Record, None) | (EndStep::Work, _) => Step::RemoveWork,
+            CoordinatorPhase::Carrying if now < self.decide_at => CoordinatorStep::Wait(self.decide_at),
+            CoordinatorPhase::Carrying => self.carry(now, outlook),
+            CoordinatorPhase::Ending(step, ending) => match (step, ending) {
+                (EndingStep::KeepCurve, _) => CoordinatorStep::KeepCurve,
+                (EndingStep::Pairs, _) => CoordinatorStep::RemovePairs,
+                (EndingStep::Record, Some(ending)) => CoordinatorStep::WriteEnd(ending.clone()),
+                (EndingStep::Record, None) | (EndingStep::Work, _) => CoordinatorStep::RemoveWork,
             },
-            Phase::Over => Step::Release,
+            CoordinatorPhase::Over => CoordinatorStep::Release,
         }
     }
 
     /// Takes the result of a step that [`next`](Self::next) returned.
-    pub fn answer(&mut self, now: Duration, step: &Step, answer: Answer) {
+    pub fn answer(&mut self, now: Duration, step: &CoordinatorStep, answer: CoordinatorStepResult) {
         match (step, answer) {
-            (Step::ReadRecord, Answer::Record(record)) => self.read_record(record),
-            (Step::Settle, Answer::Done) => self.phase = Phase::Opening,
-            (Step::Settle, Answer::Unsettled(reason)) => {
-                self.phase = Phase::Unsettled(Some(reason), now + SETTLE_AGAIN_AFTER);
+            (CoordinatorStep::ReadRecord, CoordinatorStepResult::Record(record)) => self.read_record(record),
+            (CoordinatorStep::Settle, CoordinatorStepResult::Done) => self.phase = CoordinatorPhase::Opening,
+            (CoordinatorStep::Settle, CoordinatorStepResult::Unsettled(reason)) => {
+                self.phase = CoordinatorPhase::Unsettled(Some(reason), now + SETTLE_AGAIN_AFTER);
             }
-            (Step::Settle, Answer::Impossible(reason)) => {
-                self.phase = Phase::Ending(EndStep::Record, Some(Ending::Failed(reason)));
+            (CoordinatorStep::Settle, CoordinatorStepResult::Impossible(reason)) => {
+                self.phase =
+                    CoordinatorPhase::Ending(EndingStep::Record, Some(TransferResult::Failed(reason)));
             }
             // For people only: a failure does not matter.
-            (Step::WriteReason(_), _) => {
-                if let Phase::Unsettled(reason, _) = &mut self.phase {
+            (CoordinatorStep::WriteReason(_), _) => {
+                if let CoordinatorPhase::Unsettled(reason, _) = &mut self.phase {
                     *reason = None;
                 }
             }
-            (Step::Open, Answer::Opened(tuner)) => {
+            (CoordinatorStep::Open, CoordinatorStepResult::Opened(tuner)) => {
                 self.carried = CarriedTransfer::new(now, *tuner);
-                self.phase = Phase::Carrying;
+                self.phase = CoordinatorPhase::Carrying;
             }
-            (Step::KeepCurve, _) => self.end_step(EndStep::Pairs),
-            (Step::RemovePairs, Answer::Done) => self.end_step(EndStep::Record),
-            (Step::WriteEnd(_), Answer::Done) => self.end_step(EndStep::Work),
+            (CoordinatorStep::KeepCurve, _) => self.end_step(EndingStep::Pairs),
+            (CoordinatorStep::RemovePairs, CoordinatorStepResult::Done) => self.end_step(EndingStep::Record),
+            (CoordinatorStep::WriteEnd(_), CoordinatorStepResult::Done) => self.end_step(EndingStep::Work),
             // The sweeper removes them later.
-            (Step::RemoveWork, _) => self.phase = Phase::Over,
-            (Step::RemovePairs | Step::WriteEnd(_), _) => self.again_at = now + AGAIN_AFTER,
-            (step, answer) if self.phase == Phase::Carrying => self.carried_out(now, step, answer),
+            (CoordinatorStep::RemoveWork, _) => self.phase = CoordinatorPhase::Over,
+            (CoordinatorStep::RemovePairs | CoordinatorStep::WriteEnd(_), _) => {
+                self.again_at = now + AGAIN_AFTER
+            }
+            (step, answer) if self.phase == CoordinatorPhase::Carrying => self.carried_out(now, step, answer),
             _ => self.begin_again(now),
         }
     }
@@ -422,61 +427,69 @@ impl Coordinator {
         let record = record.filter(|record| record.state != RecordState::Over);
         self.phase = match (&self.phase, record) {
             // Another manager has ended the transfer: pairs and queue made since are removed.
-            (Phase::Carrying, None) => self.ending(None),
-            (Phase::Carrying, Some(record)) => {
+            (CoordinatorPhase::Carrying, None) => self.ending(None),
+            (CoordinatorPhase::Carrying, Some(record)) => {
                 self.read = Some(record);
                 return;
             }
-            (_, None) => Phase::Over,
+            (_, None) => CoordinatorPhase::Over,
             (_, Some(record)) if record.state == RecordState::Cancelled => {
-                self.ending(Some(Ending::Cancelled))
+                self.ending(Some(TransferResult::Cancelled))
             }
-            (_, Some(record)) if record.is_settled => Phase::Opening,
-            (_, Some(_)) => Phase::Settling,
+            (_, Some(record)) if record.is_settled => CoordinatorPhase::Opening,
+            (_, Some(_)) => CoordinatorPhase::Settling,
         };
     }
 
-    fn carried_out(&mut self, now: Duration, step: &Step, answer: Answer) {
+    fn carried_out(&mut self, now: Duration, step: &CoordinatorStep, answer: CoordinatorStepResult) {
         let carried = &mut self.carried;
         match (step, answer) {
-            (Step::CheckQueue, Answer::Idle(false)) => {
+            (CoordinatorStep::CheckQueue, CoordinatorStepResult::Idle(false)) => {
                 carried.closing = None;
                 carried.check_at = now + ACKNOWLEDGED_SOON;
                 carried.busy_since.get_or_insert(now);
             }
             // The queue holds work of another scan, say: the log knows it, and may deliver it late.
-            (Step::CheckQueue, Answer::Idle(true))
+            (CoordinatorStep::CheckQueue, CoordinatorStepResult::Idle(true))
                 if carried
                     .busy_since
                     .is_some_and(|since| now.saturating_sub(since) > ACKNOWLEDGED_WITHIN) =>
             {
                 self.begin_again(now);
             }
-            (Step::CheckQueue, Answer::Idle(true)) => {
+            (CoordinatorStep::CheckQueue, CoordinatorStepResult::Idle(true)) => {
                 (carried.closing, carried.busy_since) = (Some(ClosingStep::Record), None);
             }
-            (Step::OrderScan { .. }, Answer::Done) => carried.scan_ordered_at = Some(now),
-            (Step::FinishFiles(files), Answer::Done) => carried.asked(&Next::FinishFiles(files.clone())),
-            (Step::DiscardFiles(files), Answer::Done) => carried.asked(&Next::DiscardFiles(files.clone())),
-            (Step::PublishDelete, Answer::Done) => {
-                carried.closing = None;
-                carried.asked(&Next::Delete);
+            (CoordinatorStep::OrderScan { .. }, CoordinatorStepResult::Done) => {
+                carried.scan_ordered_at = Some(now)
             }
-            (Step::PublishClose, Answer::Done) => {
-                carried.closing = None;
-                carried.asked(&Next::Close);
+            (CoordinatorStep::FinishFiles(files), CoordinatorStepResult::Done) => {
+                carried.asked(&ManagerAction::FinishFiles(files.clone()))
             }
-            (Step::WriteProgress(_), answer) => {
+            (CoordinatorStep::DiscardFiles(files), CoordinatorStepResult::Done) => {
+                carried.asked(&ManagerAction::DiscardFiles(files.clone()))
+            }
+            (CoordinatorStep::PublishDelete, CoordinatorStepResult::Done) => {
+                carried.closing = None;
+                carried.asked(&ManagerAction::Delete);
+            }
+            (CoordinatorStep::PublishClose, CoordinatorStepResult::Done) => {
+                carried.closing = None;
+                carried.asked(&ManagerAction::Close);
+            }
+            (CoordinatorStep::WriteProgress(_), answer) => {
                 carried.recorded_at = Some(now);
                 match (carried.closing, answer) {
-                    (Some(ClosingStep::Record), Answer::Done) => carried.closing = Some(ClosingStep::Publish),
+                    (Some(ClosingStep::Record), CoordinatorStepResult::Done) => {
+                        carried.closing = Some(ClosingStep::Publish)
+                    }
                     // The mover that closes the transfer reads the failures in the record.
                     (Some(ClosingStep::Record), _) => self.again_at = now + AGAIN_AFTER,
                     _ => {}
                 }
             }
             // The next trim will do.
-            (Step::TrimQueue, _) => carried.trimmed_at = now,
+            (CoordinatorStep::TrimQueue, _) => carried.trimmed_at = now,
             _ => self.begin_again(now),
         }
     }
@@ -487,48 +500,50 @@ impl Coordinator {
         self.carried = CarriedTransfer::new(now, PairTuner::new(1, 1));
         // Working pairs stay meanwhile.
         self.carried.pairs_wanted = pairs_wanted;
-        self.phase = Phase::Reading;
+        self.phase = CoordinatorPhase::Reading;
         self.again_at = now + AGAIN_AFTER;
     }
 
-    fn ending(&mut self, ending: Option<Ending>) -> Phase {
+    fn ending(&mut self, ending: Option<TransferResult>) -> CoordinatorPhase {
         self.carried.pairs_wanted = 0;
-        let keeps_curve = ending == Some(Ending::Done);
-        Phase::Ending(if keeps_curve { EndStep::KeepCurve } else { EndStep::Pairs }, ending)
+        let keeps_curve = ending == Some(TransferResult::Done);
+        CoordinatorPhase::Ending(if keeps_curve { EndingStep::KeepCurve } else { EndingStep::Pairs }, ending)
     }
 
-    fn end_step(&mut self, next: EndStep) {
-        if let Phase::Ending(step, _) = &mut self.phase {
+    fn end_step(&mut self, next: EndingStep) {
+        if let CoordinatorPhase::Ending(step, _) = &mut self.phase {
             *step = next;
         }
     }
 
-    fn end(&mut self, ending: Ending) -> Step {
+    fn end(&mut self, ending: TransferResult) -> CoordinatorStep {
         let ending = self.ending(Some(ending));
-        let is_done = matches!(ending, Phase::Ending(EndStep::KeepCurve, _));
+        let is_done = matches!(ending, CoordinatorPhase::Ending(EndingStep::KeepCurve, _));
         self.phase = ending;
-        if is_done { Step::KeepCurve } else { Step::RemovePairs }
+        if is_done { CoordinatorStep::KeepCurve } else { CoordinatorStep::RemovePairs }
     }
 
-    fn carry(&mut self, now: Duration, outlook: &Outlook<'_>) -> Step {
-        let Some(record) = outlook.record.or_else(|| self.read.take()) else { return Step::ReadRecord };
+    fn carry(&mut self, now: Duration, outlook: &CoordinatorContext<'_>) -> CoordinatorStep {
+        let Some(record) = outlook.record.or_else(|| self.read.take()) else {
+            return CoordinatorStep::ReadRecord;
+        };
         match record.state {
-            RecordState::Cancelled => return self.end(Ending::Cancelled),
-            RecordState::Over => return Step::ReadRecord,
+            RecordState::Cancelled => return self.end(TransferResult::Cancelled),
+            RecordState::Over => return CoordinatorStep::ReadRecord,
             RecordState::Open | RecordState::Paused if !self.carried.is_current => return self.wait(now),
             RecordState::Open | RecordState::Paused => {}
         }
         if let Some(reason) = self.carried.scan_failed.take() {
-            return self.end(Ending::Failed(reason));
+            return self.end(TransferResult::Failed(reason));
         }
         if record.state == RecordState::Paused {
             self.carried.pairs_wanted = 0;
             return self.progress(now, String::new);
         }
         let reason = match (outlook.verdict)() {
-            Verdict::GoOn => self.stands_still(now),
-            Verdict::Wait(reason) => reason,
-            Verdict::Fail(reason) => return self.end(Ending::Failed(reason)),
+            TransferVerdict::GoOn => self.stands_still(now),
+            TransferVerdict::Wait(reason) => reason,
+            TransferVerdict::Fail(reason) => return self.end(TransferResult::Failed(reason)),
         };
         if let Some(step) = self.order_scan(now, &record) {
             return step;
@@ -540,17 +555,17 @@ impl Coordinator {
         // Counts of the record only grow: entries that an earlier scan could not read have failed, too.
         self.carried.tracker.set_deletes(record.deletes && record.failed_entries == 0);
         match self.carried.tracker.next() {
-            Next::Wait => self.carried.closing = None,
-            Next::FinishFiles(files) => return Step::FinishFiles(files),
-            Next::DiscardFiles(files) => return Step::DiscardFiles(files),
-            Next::Over => return self.end(Ending::Done),
-            Next::Delete => {
-                if let Some(step) = self.come_last(now, &record, &reason, Step::PublishDelete) {
+            ManagerAction::Wait => self.carried.closing = None,
+            ManagerAction::FinishFiles(files) => return CoordinatorStep::FinishFiles(files),
+            ManagerAction::DiscardFiles(files) => return CoordinatorStep::DiscardFiles(files),
+            ManagerAction::Over => return self.end(TransferResult::Done),
+            ManagerAction::Delete => {
+                if let Some(step) = self.come_last(now, &record, &reason, CoordinatorStep::PublishDelete) {
                     return step;
                 }
             }
-            Next::Close => {
-                if let Some(step) = self.come_last(now, &record, &reason, Step::PublishClose) {
+            ManagerAction::Close => {
+                if let Some(step) = self.come_last(now, &record, &reason, CoordinatorStep::PublishClose) {
                     return step;
                 }
             }
@@ -561,43 +576,49 @@ impl Coordinator {
 
     /// Returns the step on the way to publishing an item that comes after all others; `None` while an item
     /// under way might still write.
-    fn come_last(&mut self, now: Duration, record: &RecordView, reason: &str, publish: Step) -> Option<Step> {
+    fn come_last(
+        &mut self,
+        now: Duration,
+        record: &RecordView,
+        reason: &str,
+        publish: CoordinatorStep,
+    ) -> Option<CoordinatorStep> {
         let is_told = self.carried.tracker.totals().entries_failed <= record.failed_entries;
         match self.carried.closing.get_or_insert(ClosingStep::Check) {
             ClosingStep::Check if now < self.carried.check_at => None,
-            ClosingStep::Check => Some(Step::CheckQueue),
+            ClosingStep::Check => Some(CoordinatorStep::CheckQueue),
             ClosingStep::Record if is_told => Some(publish),
-            ClosingStep::Record => Some(Step::WriteProgress(reason.to_owned())),
+            ClosingStep::Record => Some(CoordinatorStep::WriteProgress(reason.to_owned())),
             ClosingStep::Publish => Some(publish),
         }
     }
 
-    fn order_scan(&self, now: Duration, record: &RecordView) -> Option<Step> {
+    fn order_scan(&self, now: Duration, record: &RecordView) -> Option<CoordinatorStep> {
         let ordered_at = self.carried.scan_ordered_at;
         let is_ordered = ordered_at.is_some_and(|at| now.saturating_sub(at) < ORDER_SCAN_EVERY);
         let again = ordered_at.is_some() || record.has_begun;
-        (!self.carried.is_scanned && !is_ordered).then_some(Step::OrderScan { again })
+        (!self.carried.is_scanned && !is_ordered).then_some(CoordinatorStep::OrderScan { again })
     }
 
-    fn progress(&mut self, now: Duration, reason: impl FnOnce() -> String) -> Step {
+    fn progress(&mut self, now: Duration, reason: impl FnOnce() -> String) -> CoordinatorStep {
         if self.carried.recorded_at.is_none_or(|at| now.saturating_sub(at) >= RECORD_EVERY) {
-            return Step::WriteProgress(reason());
+            return CoordinatorStep::WriteProgress(reason());
         }
         if now.saturating_sub(self.carried.trimmed_at) >= TRIM_EVERY {
-            return Step::TrimQueue;
+            return CoordinatorStep::TrimQueue;
         }
         self.wait(now)
     }
 
     /// Waits for the next decision; events until then are decided on at once.
-    fn wait(&mut self, now: Duration) -> Step {
+    fn wait(&mut self, now: Duration) -> CoordinatorStep {
         if self.decide_at <= now {
             self.decide_at = now + DECIDE_EVERY;
         }
         if self.carried.check_at > now {
             self.decide_by(self.carried.check_at);
         }
-        Step::Wait(self.decide_at)
+        CoordinatorStep::Wait(self.decide_at)
     }
 
     /// Returns the last fault if nothing moves after it; an empty string if data moves or no fault is known.

@@ -8,7 +8,9 @@ use std::mem;
 use std::sync::Arc;
 
 use carrack_model::limits::SLOT_BYTES_MIN;
-use carrack_model::{ByteRange, Directory, Entry, EntryKind, Extras, SameAs, Section};
+use carrack_model::{
+    ByteRange, Directory, DirectorySection, Entry, EntryKind, ExtraMetadata, HardLinkTarget,
+};
 
 use super::FileKey;
 use crate::{entry_table_bytes, extras_table_bytes, section_table_bytes};
@@ -86,7 +88,7 @@ impl ChunkLimits {
 
     /// Returns the present limits: a 1,024th of the bytes and a 256th of the entries found, within the
     /// bounds.
-    fn when_found(&self, found: &Found) -> ChunkLimits {
+    fn when_found(&self, found: &CutTotals) -> ChunkLimits {
         let bytes = (found.bytes / CHUNKS_FOR_ALL_BYTES).max(self.chunk_bytes_first).min(self.chunk_bytes);
         let entries = usize::try_from(found.files / CHUNKS_FOR_ALL_ENTRIES).unwrap_or(usize::MAX);
         ChunkLimits {
@@ -99,11 +101,11 @@ impl ChunkLimits {
 
 /// The content of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChunkKind {
+pub enum ChunkContent {
     /// Files and links as wholes, of like size. The sections have no metadata of directories.
     Files {
         /// The entries, in the order in which they were found.
-        sections: Vec<Section>,
+        sections: Vec<DirectorySection>,
     },
     /// One part of a large file.
     Part {
@@ -125,18 +127,18 @@ pub enum ChunkKind {
     /// its own file.
     End {
         /// In the order in which they were found. Some sections have no metadata, and most have no entries.
-        sections: Vec<Section>,
+        sections: Vec<DirectorySection>,
     },
 }
 
 /// A unit of work for a mover, or a message for the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chunk {
+pub struct CutChunk {
     /// From 0 without a gap among a cutter's chunks of files and parts; messages for the end have their own
     /// numbers.
     pub number: u64,
     /// Content of the chunk.
-    pub kind: ChunkKind,
+    pub kind: ChunkContent,
     /// Files and links; 1 for a part; names for the end.
     pub entries: usize,
     /// Bytes of content.
@@ -145,7 +147,7 @@ pub struct Chunk {
 
 /// Counts of the entries that a cutter has taken so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct CutTotals {
     /// Chunks of files and parts that were cut.
     pub chunks: u64,
     /// Files and links.
@@ -162,10 +164,10 @@ pub struct Found {
     pub failed: u64,
 }
 
-impl Found {
+impl CutTotals {
     /// Returns the larger of each count.
-    pub fn max_of(self, other: Found) -> Found {
-        Found {
+    pub fn max_of(self, other: CutTotals) -> CutTotals {
+        CutTotals {
             chunks: self.chunks.max(other.chunks),
             files: self.files.max(other.files),
             bytes: self.bytes.max(other.bytes),
@@ -191,7 +193,7 @@ pub struct ChunkCutter {
     end: ChunkGroup,
     ready: VecDeque<ReadyChunk>,
     end_messages: u64,
-    found: Found,
+    found: CutTotals,
 }
 
 impl ChunkCutter {
@@ -210,16 +212,16 @@ impl ChunkCutter {
             end: ChunkGroup::default(),
             ready: VecDeque::new(),
             end_messages: 0,
-            found: Found::default(),
+            found: CutTotals::default(),
         }
     }
 
     /// Takes a section of the scan. [`next_chunk`](Self::next_chunk) returns the chunks that it completes.
-    pub fn add(&mut self, section: Section) {
-        let Section { directory, metadata, extras, entries } = section;
+    pub fn add(&mut self, section: DirectorySection) {
+        let DirectorySection { directory, metadata, extras, entries } = section;
         if metadata.is_some() {
             let directory = Arc::clone(&directory);
-            self.add_directory(Section { directory, metadata, extras, entries: Vec::new() });
+            self.add_directory(DirectorySection { directory, metadata, extras, entries: Vec::new() });
         }
         for entry in entries {
             if is_further_name(&entry) {
@@ -248,7 +250,7 @@ impl ChunkCutter {
     }
 
     /// Returns the next complete chunk. Chunks are numbered in this order.
-    pub fn next_chunk(&mut self) -> Option<Chunk> {
+    pub fn next_chunk(&mut self) -> Option<CutChunk> {
         let ready = self.ready.front_mut()?;
         let (kind, entries, bytes) = match ready {
             ReadyChunk::Large(large) => {
@@ -262,24 +264,24 @@ impl ChunkCutter {
             ReadyChunk::Group(group) => {
                 let ChunkGroup { sections, entries, bytes, .. } = mem::take(group);
                 self.ready.pop_front();
-                (ChunkKind::Files { sections }, entries, bytes)
+                (ChunkContent::Files { sections }, entries, bytes)
             }
             ReadyChunk::End(group) => {
                 let ChunkGroup { sections, entries, .. } = mem::take(group);
                 self.ready.pop_front();
-                (ChunkKind::End { sections }, entries, 0)
+                (ChunkContent::End { sections }, entries, 0)
             }
         };
         let counter = match kind {
-            ChunkKind::End { .. } => &mut self.end_messages,
-            ChunkKind::Files { .. } | ChunkKind::Part { .. } => &mut self.found.chunks,
+            ChunkContent::End { .. } => &mut self.end_messages,
+            ChunkContent::Files { .. } | ChunkContent::Part { .. } => &mut self.found.chunks,
         };
         let number = mem::replace(counter, *counter + 1);
-        Some(Chunk { number, kind, entries, bytes })
+        Some(CutChunk { number, kind, entries, bytes })
     }
 
     /// Returns the counts so far; they are complete after the last chunk.
-    pub fn found(&self) -> Found {
+    pub fn found(&self) -> CutTotals {
         self.found
     }
 
@@ -288,7 +290,7 @@ impl ChunkCutter {
         self.groups.iter().map(|group| group.entries).sum()
     }
 
-    fn add_directory(&mut self, section: Section) {
+    fn add_directory(&mut self, section: DirectorySection) {
         self.found.directories += 1;
         let table_bytes =
             section_table_bytes(&section.directory) + extras_table_bytes(section.extras.as_deref());
@@ -331,7 +333,7 @@ impl ChunkCutter {
         let file = FileKey(self.found.files_in_parts);
         self.found.files_in_parts += 1;
         let directory = Arc::clone(directory);
-        self.ready.push_back(ReadyChunk::Large(LargeFile { file, directory, entry, part_bytes, offset: 0 }));
+        self.ready.push_back(ReadyChunk::Large(PartedFile { file, directory, entry, part_bytes, offset: 0 }));
     }
 }
 
@@ -344,8 +346,8 @@ fn is_further_name(entry: &Entry) -> bool {
 /// with these flags.
 fn flagged(directory: &Directory, entry: &Entry) -> Option<Entry> {
     let flags = entry.extras.as_deref()?.flags.filter(|flags| flags.fastening().set() != 0)?;
-    let same_as = SameAs { path: directory.sink.join(&entry.name).ok()?, size: entry.size() };
-    let extras = Extras { same_as: Some(same_as), flags: Some(flags), ..Extras::default() };
+    let same_as = HardLinkTarget { path: directory.sink.join(&entry.name).ok()?, size: entry.size() };
+    let extras = ExtraMetadata { same_as: Some(same_as), flags: Some(flags), ..ExtraMetadata::default() };
     Some(Entry {
         name: entry.name.clone(),
         source_name: None,
@@ -366,12 +368,12 @@ fn size_class(bytes: u64) -> usize {
 enum ReadyChunk {
     Group(ChunkGroup),
     End(ChunkGroup),
-    Large(LargeFile),
+    Large(PartedFile),
 }
 
 /// A file that is cut while its parts are taken.
 #[derive(Debug)]
-struct LargeFile {
+struct PartedFile {
     file: FileKey,
     directory: Arc<Directory>,
     entry: Entry,
@@ -379,10 +381,10 @@ struct LargeFile {
     offset: u64,
 }
 
-impl LargeFile {
-    fn next_part(&mut self) -> (ChunkKind, usize, u64) {
+impl PartedFile {
+    fn next_part(&mut self) -> (ChunkContent, usize, u64) {
         let range = ByteRange::new(self.offset, self.part_bytes.min(self.entry.size() - self.offset));
-        let kind = ChunkKind::Part {
+        let kind = ChunkContent::Part {
             file: self.file,
             directory: Arc::clone(&self.directory),
             entry: self.entry.clone(),
@@ -398,7 +400,7 @@ impl LargeFile {
 /// Files of one class, or directories and names, of one future chunk.
 #[derive(Debug, Default)]
 struct ChunkGroup {
-    sections: Vec<Section>,
+    sections: Vec<DirectorySection>,
     entries: usize,
     bytes: u64,
     /// Upper bound of the encoded table.
@@ -420,7 +422,7 @@ impl ChunkGroup {
     fn push(&mut self, directory: &Arc<Directory>, entry: Entry) {
         if !self.is_open_for(directory) {
             self.table_bytes += section_table_bytes(directory);
-            self.sections.push(Section {
+            self.sections.push(DirectorySection {
                 directory: Arc::clone(directory),
                 metadata: None,
                 extras: None,

@@ -2,7 +2,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carrack_model::limits::SYMLINK_BYTES_MAX;
 use carrack_model::{
-    APPEND_ONLY, Attribute, EntryKind, Extras, FileFlags, IMMUTABLE, Metadata, NO_DUMP, RelPath, SameAs,
+    APPEND_ONLY, EntryKind, ExtendedAttribute, ExtraMetadata, FileFlags, HardLinkTarget, IMMUTABLE, Metadata,
+    NO_DUMP, RelPath,
 };
 use proptest::prelude::*;
 
@@ -31,13 +32,13 @@ fn file(name: &str, size: u64) -> Entry {
 }
 
 fn further_name(name: &str, first: &str) -> Entry {
-    let same_as = Some(SameAs { path: RelPath::new(first.as_bytes()).unwrap(), size: 7 });
-    Entry { extras: Some(Box::new(Extras { same_as, ..Extras::default() })), ..file(name, 0) }
+    let same_as = Some(HardLinkTarget { path: RelPath::new(first.as_bytes()).unwrap(), size: 7 });
+    Entry { extras: Some(Box::new(ExtraMetadata { same_as, ..ExtraMetadata::default() })), ..file(name, 0) }
 }
 
-fn attribute(bytes: usize) -> Box<Extras> {
-    let attribute = Attribute { name: b"user.a"[..].into(), value: vec![b'v'; bytes].into() };
-    Box::new(Extras { attributes: vec![attribute], ..Extras::default() })
+fn attribute(bytes: usize) -> Box<ExtraMetadata> {
+    let attribute = ExtendedAttribute { name: b"user.a"[..].into(), value: vec![b'v'; bytes].into() };
+    Box::new(ExtraMetadata { attributes: vec![attribute], ..ExtraMetadata::default() })
 }
 
 fn limits(chunk_bytes: u64) -> ChunkLimits {
@@ -45,7 +46,7 @@ fn limits(chunk_bytes: u64) -> ChunkLimits {
 }
 
 /// Returns all chunks of a scan; groups are taken as soon as they are complete.
-fn cut(limits: ChunkLimits, sections: Vec<Section>) -> (Vec<Chunk>, Found) {
+fn cut(limits: ChunkLimits, sections: Vec<DirectorySection>) -> (Vec<CutChunk>, CutTotals) {
     let mut cutter = ChunkCutter::new(limits);
     let mut chunks = Vec::new();
     for section in sections {
@@ -63,12 +64,12 @@ fn cut(limits: ChunkLimits, sections: Vec<Section>) -> (Vec<Chunk>, Found) {
 fn files_of_like_size_are_together() {
     let sizes = [0, 64 << 10, (64 << 10) - 1, MIB, MIB - 1, 300 * MIB, 16 * MIB];
     let entries: Vec<Entry> = sizes.iter().map(|&size| file(&size.to_string(), size)).collect();
-    let section = Section { directory: directory("d"), metadata: None, extras: None, entries };
+    let section = DirectorySection { directory: directory("d"), metadata: None, extras: None, entries };
     let (chunks, found) = cut(limits(CHUNK_BYTES_DEFAULT), vec![section]);
     let groups: Vec<Vec<u64>> = chunks
         .iter()
         .map(|chunk| match &chunk.kind {
-            ChunkKind::Files { sections } => {
+            ChunkContent::Files { sections } => {
                 sections.iter().flat_map(|section| section.entries.iter().map(Entry::size)).collect()
             }
             other => panic!("{other:?}"),
@@ -84,7 +85,7 @@ fn files_of_like_size_are_together() {
 
 #[test]
 fn a_large_file_becomes_parts_while_they_are_taken() {
-    let section = |size| Section {
+    let section = |size| DirectorySection {
         directory: directory(""),
         metadata: None,
         extras: None,
@@ -94,7 +95,7 @@ fn a_large_file_becomes_parts_while_they_are_taken() {
     // A mebibyte at a time, this is 16 Ti chunks: they are cut on demand.
     cutter.add(section(u64::MAX));
     let first = cutter.next_chunk().unwrap();
-    assert!(matches!(first.kind, ChunkKind::Part { index: 0, count, .. } if count == 1 << 44));
+    assert!(matches!(first.kind, ChunkContent::Part { index: 0, count, .. } if count == 1 << 44));
     assert_eq!(cutter.ready.len(), 1);
 
     let (chunks, _) = cut(limits(3 * MIB / 2), vec![section(3 * MIB / 2), section(3 * MIB / 2 + 1)]);
@@ -108,7 +109,7 @@ fn a_large_file_becomes_parts_while_they_are_taken() {
 fn chunks_grow_with_what_was_found() {
     let gib = 1 << 30;
     let parts_of = |size| {
-        let section = Section {
+        let section = DirectorySection {
             directory: directory(""),
             metadata: None,
             extras: None,
@@ -131,7 +132,7 @@ fn chunks_grow_with_what_was_found() {
     let entries = (0..1_100).map(|n| file(&format!("f{n}"), gib)).collect();
     let (chunks, _) = cut(
         ChunkLimits::default(),
-        vec![Section { directory: directory(""), metadata: None, extras: None, entries }],
+        vec![DirectorySection { directory: directory(""), metadata: None, extras: None, entries }],
     );
     assert_eq!((chunks[0].bytes, chunks[chunks.len() - 1].bytes), (MIB, gib));
     assert!((4_000..13_000).contains(&chunks.len()), "{}", chunks.len());
@@ -148,7 +149,7 @@ fn chunks_grow_with_what_was_found() {
 fn groups_grow_with_what_was_found() {
     let sections = |count| {
         let entries = (0..count).map(|n| file(&n.to_string(), 10_000)).collect();
-        vec![Section { directory: directory("d"), metadata: None, extras: None, entries }]
+        vec![DirectorySection { directory: directory("d"), metadata: None, extras: None, entries }]
     };
     let entries_of = |count| {
         let (chunks, _) = cut(ChunkLimits::default(), sections(count));
@@ -163,7 +164,7 @@ fn groups_grow_with_what_was_found() {
 
 #[test]
 fn directories_travel_by_themselves() {
-    let section = |name, entries| Section {
+    let section = |name, entries| DirectorySection {
         directory: directory(name),
         metadata: Some(Metadata { mode: 0o755, ..Metadata::default() }),
         extras: None,
@@ -174,11 +175,11 @@ fn directories_travel_by_themselves() {
     let shapes: Vec<(u64, usize, usize)> = chunks
         .iter()
         .map(|chunk| match &chunk.kind {
-            ChunkKind::Files { sections } => {
+            ChunkContent::Files { sections } => {
                 assert!(sections.iter().all(|section| section.metadata.is_none()));
                 (chunk.number, chunk.entries, sections.len())
             }
-            ChunkKind::End { sections } => {
+            ChunkContent::End { sections } => {
                 assert!(sections.iter().all(|section| section.metadata.is_some()));
                 (chunk.number, chunk.entries, sections.len())
             }
@@ -194,7 +195,10 @@ fn directories_travel_by_themselves() {
 fn flags_that_keep_a_file_from_being_changed_are_told_at_the_end() {
     let flagged = |name: &str, size: u64, set: u32| {
         let flags = Some(FileFlags::new(u32::MAX, set));
-        Entry { extras: Some(Box::new(Extras { flags, ..Extras::default() })), ..file(name, size) }
+        Entry {
+            extras: Some(Box::new(ExtraMetadata { flags, ..ExtraMetadata::default() })),
+            ..file(name, size)
+        }
     };
     let entries = vec![
         flagged("small", 7, IMMUTABLE),
@@ -203,13 +207,13 @@ fn flags_that_keep_a_file_from_being_changed_are_told_at_the_end() {
         flagged("plain", 7, 0),
         file("unknown", 7),
     ];
-    let section = Section { directory: directory("d"), metadata: None, extras: None, entries };
+    let section = DirectorySection { directory: directory("d"), metadata: None, extras: None, entries };
     let (chunks, found) = cut(limits(MIB), vec![section]);
     assert_eq!((found.files, found.names, found.files_in_parts), (5, 0, 1));
     let told: Vec<(String, u64, u32)> = chunks
         .iter()
         .filter_map(|chunk| match &chunk.kind {
-            ChunkKind::End { sections } => Some(sections),
+            ChunkContent::End { sections } => Some(sections),
             _ => None,
         })
         .flatten()
@@ -233,7 +237,7 @@ fn flags_that_keep_a_file_from_being_changed_are_told_at_the_end() {
 
 #[test]
 fn further_names_wait_for_the_end_with_their_directories() {
-    let section = |name, metadata: Option<Metadata>, entries| Section {
+    let section = |name, metadata: Option<Metadata>, entries| DirectorySection {
         directory: directory(name),
         extras: metadata.map(|_| attribute(3)),
         metadata,
@@ -249,10 +253,10 @@ fn further_names_wait_for_the_end_with_their_directories() {
     assert_eq!((found.chunks, found.files, found.names, found.directories), (1, 1, 3, 2));
     let [files, end] = &chunks[..] else { panic!("{chunks:?}") };
     assert_eq!((files.entries, files.bytes, end.number, end.entries, end.bytes), (1, 7, 0, 3, 0));
-    let ChunkKind::End { sections } = &end.kind else { panic!("{end:?}") };
-    let expected: Vec<Section> = given
+    let ChunkContent::End { sections } = &end.kind else { panic!("{end:?}") };
+    let expected: Vec<DirectorySection> = given
         .into_iter()
-        .map(|section| Section {
+        .map(|section| DirectorySection {
             entries: section.entries.into_iter().filter(is_further_name).collect(),
             ..section
         })
@@ -262,7 +266,7 @@ fn further_names_wait_for_the_end_with_their_directories() {
 
 #[test]
 fn what_is_kept_of_directories_fills_tables() {
-    let given = (0..5).map(|n| Section {
+    let given = (0..5).map(|n| DirectorySection {
         directory: directory(&n.to_string()),
         metadata: Some(Metadata::default()),
         extras: Some(attribute(50_000)),
@@ -277,7 +281,12 @@ fn what_is_kept_of_directories_fills_tables() {
 fn long_paths_fill_tables() {
     let sections = (0..8).map(|n| {
         let path = format!("{n}{}", format!("/{}", "p".repeat(250)).repeat(150));
-        Section { directory: directory(&path), metadata: None, extras: None, entries: vec![file("f", 1)] }
+        DirectorySection {
+            directory: directory(&path),
+            metadata: None,
+            extras: None,
+            entries: vec![file("f", 1)],
+        }
     });
     let limits = ChunkLimits { table_bytes_max: SLOT_BYTES_MIN, ..ChunkLimits::default() };
     let (chunks, _) = cut(limits, sections.collect());
@@ -293,7 +302,7 @@ fn many_small_files_leave_only_open_groups_behind() {
     // 256 entries a section, as the scan has them; one section repeated is enough for the count.
     let entries: Vec<Entry> = (0..256u64).map(|n| file(&format!("file-{n:03}"), n << 10)).collect();
     for _ in 0..400 {
-        cutter.add(Section {
+        cutter.add(DirectorySection {
             directory: Arc::clone(&directory),
             metadata: None,
             extras: None,
@@ -309,7 +318,7 @@ fn many_small_files_leave_only_open_groups_behind() {
 
 /// Possible sections of a scan: directories of some sections, sizes around the classes' edges and beyond a
 /// chunk.
-fn sections() -> impl Strategy<Value = Vec<Section>> {
+fn sections() -> impl Strategy<Value = Vec<DirectorySection>> {
     let edges: Vec<u64> = SIZE_CLASSES.iter().flat_map(|&edge| [edge - 1, edge]).collect();
     let kind = prop_oneof![
         4 => (0u64..100_000).prop_map(|size| EntryKind::Regular { size }),
@@ -327,7 +336,7 @@ fn sections() -> impl Strategy<Value = Vec<Section>> {
         };
         sections
             .into_iter()
-            .map(|(place, has_metadata, kinds)| Section {
+            .map(|(place, has_metadata, kinds)| DirectorySection {
                 directory: directory(&format!("{place}{}", "p".repeat(40 * place as usize))),
                 metadata: has_metadata.then(Metadata::default),
                 extras: has_metadata.then(|| attribute(100 * place as usize)),
@@ -338,7 +347,9 @@ fn sections() -> impl Strategy<Value = Vec<Section>> {
 }
 
 /// Entries with their places, by their names, which are unique here.
-fn by_name<'a>(sections: impl IntoIterator<Item = &'a Section>) -> BTreeMap<Vec<u8>, (RelPath, Entry)> {
+fn by_name<'a>(
+    sections: impl IntoIterator<Item = &'a DirectorySection>,
+) -> BTreeMap<Vec<u8>, (RelPath, Entry)> {
     let placed = sections.into_iter().flat_map(|section| {
         let path = &section.directory.sink;
         section.entries.iter().map(move |entry| (entry.name.to_vec(), (path.clone(), entry.clone())))
@@ -350,7 +361,7 @@ fn by_name<'a>(sections: impl IntoIterator<Item = &'a Section>) -> BTreeMap<Vec<
     names
 }
 
-fn check_group(chunk: &Chunk, sections: &[Section], limits: ChunkLimits) {
+fn check_group(chunk: &CutChunk, sections: &[DirectorySection], limits: ChunkLimits) {
     let entries: Vec<&Entry> = sections.iter().flat_map(|section| &section.entries).collect();
     assert_eq!((chunk.entries, chunk.bytes), (entries.len(), entries.iter().map(|e| e.size()).sum()));
     assert!(chunk.entries <= limits.entries_max && chunk.bytes <= limits.chunk_bytes);
@@ -384,7 +395,7 @@ proptest! {
         let mut parts: BTreeMap<FileKey, (Vec<u8>, u64, u64)> = BTreeMap::new();
         let mut number = 0;
         for chunk in &chunks {
-            if let ChunkKind::End { sections } = &chunk.kind {
+            if let ChunkContent::End { sections } = &chunk.kind {
                 prop_assert!(sections.len() + chunk.entries <= entries_max + 1);
                 at_end.extend(sections);
                 continue;
@@ -392,11 +403,11 @@ proptest! {
             prop_assert_eq!(chunk.number, number);
             number += 1;
             match &chunk.kind {
-                ChunkKind::Files { sections } => {
+                ChunkContent::Files { sections } => {
                     check_group(chunk, sections, limits);
                     grouped.extend(sections);
                 }
-                ChunkKind::Part { file, directory, entry, range, index, count } => {
+                ChunkContent::Part { file, directory, entry, range, index, count } => {
                     let (_, next_offset, next_index) =
                         parts.entry(*file).or_insert_with(|| (entry.name.to_vec(), 0, 0));
                     prop_assert_eq!((range.offset, *index), (*next_offset, *next_index));
@@ -412,7 +423,7 @@ proptest! {
                         prop_assert_eq!(range.len % PART_GRAIN_BYTES, 0);
                     }
                 }
-                ChunkKind::End { .. } => unreachable!(),
+                ChunkContent::End { .. } => unreachable!(),
             }
         }
         prop_assert_eq!(found.chunks, number);
@@ -420,7 +431,7 @@ proptest! {
         // Every file without parts is in a group, once and in its place.
         prop_assert_eq!(by_name(grouped), all);
         prop_assert_eq!(by_name(at_end.iter().copied()), names);
-        let told = |sections: &[&Section]| -> Vec<(RelPath, Option<Box<Extras>>)> {
+        let told = |sections: &[&DirectorySection]| -> Vec<(RelPath, Option<Box<ExtraMetadata>>)> {
             let with_metadata = sections.iter().filter(|section| section.metadata.is_some());
             with_metadata.map(|section| (section.directory.sink.clone(), section.extras.clone())).collect()
         };

@@ -65,7 +65,7 @@ impl FaultKind {
 
 /// A fault of a session or a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct MoverFault {
     /// The transfer's id.
     pub transfer: String,
     /// The mover at fault, by the belief of the reporter.
@@ -80,7 +80,7 @@ pub struct Fault {
 
 /// The reason why a mover is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Illness {
+pub struct MoverQuarantine {
     /// Kind of the last fault.
     pub kind: FaultKind,
     /// The reason, for people.
@@ -93,7 +93,7 @@ pub struct Illness {
 
 /// The verdict for a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum TransferVerdict {
     /// A mover at each end can serve it.
     GoOn,
     /// All movers of an end are left out now, with the reason for people.
@@ -105,31 +105,31 @@ pub enum Verdict {
 /// The health of all movers. All instants are of one clock.
 ///
 /// Memory: a few words for each mover, and for each that was ill with a transfer until that is
-/// [forgotten](Health::forget).
+/// [forgotten](MoverHealth::forget).
 #[derive(Clone, Debug, Default)]
-pub struct Health {
+pub struct MoverHealth {
     /// By mover and transfer, or by mover alone for all transfers.
-    ill: BTreeMap<(String, Option<String>), Illness>,
+    ill: BTreeMap<(String, Option<String>), MoverQuarantine>,
     well_at: BTreeMap<String, Duration>,
 }
 
-impl Health {
+impl MoverHealth {
     /// Creates the state in which no mover is ill.
-    pub fn new() -> Health {
-        Health::default()
+    pub fn new() -> MoverHealth {
+        MoverHealth::default()
     }
 
     /// Records a fault and returns the mover to blame: the reporter, if it did not do well lately and the
     /// mover that it calls unreachable did.
-    pub fn fault(&mut self, now: Duration, fault: &Fault) -> String {
-        let Fault { transfer, mover, other, kind, reason } = fault;
+    pub fn fault(&mut self, now: Duration, fault: &MoverFault) -> String {
+        let MoverFault { transfer, mover, other, kind, reason } = fault;
         let blames_other = *kind == FaultKind::Unreachable
             && !other.is_empty()
             && self.was_well_lately(now, mover)
             && !self.was_well_lately(now, other);
         let mover = if blames_other { other } else { mover };
         let of = (!kind.is_of_all()).then(|| transfer.clone());
-        let illness = self.ill.entry((mover.clone(), of)).or_insert_with(|| Illness {
+        let illness = self.ill.entry((mover.clone(), of)).or_insert_with(|| MoverQuarantine {
             kind: *kind,
             reason: String::new(),
             strikes: 0,
@@ -171,7 +171,7 @@ impl Health {
     }
 
     /// Returns the reason why a mover is left out of a transfer now; `None` if it is not.
-    pub fn left_out(&self, now: Duration, transfer: &str, mover: &str) -> Option<&Illness> {
+    pub fn left_out(&self, now: Duration, transfer: &str, mover: &str) -> Option<&MoverQuarantine> {
         [None, Some(transfer.to_owned())]
             .into_iter()
             .filter_map(|of| self.ill.get(&(mover.to_owned(), of)))
@@ -196,27 +196,33 @@ impl Health {
     }
 
     /// Returns the verdict for a transfer whose ends are reached by these movers.
-    pub fn verdict(&self, now: Duration, transfer: &str, sources: &[&str], sinks: &[&str]) -> Verdict {
-        let mut verdict = Verdict::GoOn;
+    pub fn verdict(
+        &self,
+        now: Duration,
+        transfer: &str,
+        sources: &[&str],
+        sinks: &[&str],
+    ) -> TransferVerdict {
+        let mut verdict = TransferVerdict::GoOn;
         for movers in [sources, sinks] {
             match self.verdict_of(now, transfer, movers) {
-                Verdict::GoOn => {}
-                fail @ Verdict::Fail(_) => return fail,
+                TransferVerdict::GoOn => {}
+                fail @ TransferVerdict::Fail(_) => return fail,
                 wait => verdict = wait,
             }
         }
         verdict
     }
 
-    fn verdict_of(&self, now: Duration, transfer: &str, movers: &[&str]) -> Verdict {
+    fn verdict_of(&self, now: Duration, transfer: &str, movers: &[&str]) -> TransferVerdict {
         if let Some(reason) = self.lasting(transfer, movers) {
-            return Verdict::Fail(reason);
+            return TransferVerdict::Fail(reason);
         }
         let left_out = movers.iter().map(|mover| Some((mover, self.left_out(now, transfer, mover)?)));
         let all = left_out.collect::<Option<Vec<_>>>().unwrap_or_default();
         // Either a mover works, or the site has none, which another check reports.
         let Some((mover, illness)) = all.into_iter().min_by_key(|(_, illness)| illness.until) else {
-            return Verdict::GoOn;
+            return TransferVerdict::GoOn;
         };
         let in_s = illness.until.saturating_sub(now).as_secs() + 1;
         let all_of = if movers.len() > 1 {
@@ -224,12 +230,12 @@ impl Health {
         } else {
             String::new()
         };
-        Verdict::Wait(format!("{all_of}{mover}: {}; it is tried again in {in_s} s", illness.reason))
+        TransferVerdict::Wait(format!("{all_of}{mover}: {}; it is tried again in {in_s} s", illness.reason))
     }
 
     /// Returns the reason why no mover of an end will ever serve a transfer, for people; `None` if one may.
     fn lasting(&self, transfer: &str, movers: &[&str]) -> Option<String> {
-        let mut lasting: Vec<&Illness> = Vec::new();
+        let mut lasting: Vec<&MoverQuarantine> = Vec::new();
         let mut gone = 0;
         for mover in movers {
             let of_transfer = self.ill.get(&((*mover).to_owned(), Some(transfer.to_owned())));

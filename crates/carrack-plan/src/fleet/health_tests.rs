@@ -6,14 +6,14 @@ fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn fault(mover: &str, other: &str, kind: FaultKind) -> Fault {
+fn fault(mover: &str, other: &str, kind: FaultKind) -> MoverFault {
     let reason = format!("{mover} {kind:?}");
-    Fault { transfer: T.into(), mover: mover.into(), other: other.into(), kind, reason }
+    MoverFault { transfer: T.into(), mover: mover.into(), other: other.into(), kind, reason }
 }
 
 #[test]
 fn a_mover_is_left_out_for_longer_with_each_fault_and_well_after_one_success() {
-    let mut health = Health::new();
+    let mut health = MoverHealth::new();
     for (now, until) in [(0, 2), (10, 14), (20, 28)] {
         health.fault(at(now), &fault("a", "x", FaultKind::Passing));
         assert_eq!(health.left_out(at(now), T, "a").map(|illness| illness.until), Some(at(until)));
@@ -33,7 +33,7 @@ fn a_mover_is_left_out_for_longer_with_each_fault_and_well_after_one_success() {
 #[test]
 fn storage_that_hangs_and_a_mover_that_nobody_reaches_concern_all_transfers() {
     for kind in [FaultKind::Hung, FaultKind::Unreachable] {
-        let mut health = Health::new();
+        let mut health = MoverHealth::new();
         health.fault(at(0), &fault("a", "x", kind));
         assert!(health.left_out(at(1), "another transfer", "a").is_some(), "{kind:?}");
     }
@@ -41,64 +41,66 @@ fn storage_that_hangs_and_a_mover_that_nobody_reaches_concern_all_transfers() {
 
 #[test]
 fn no_transfer_fails_by_one_mover_of_two() {
-    let mut health = Health::new();
+    let mut health = MoverHealth::new();
     for second in 0..9 {
         health.fault(at(second), &fault("b", "x", FaultKind::Refused));
         let verdict = health.verdict(at(second), T, &["x"], &["a", "b"]);
-        assert_eq!(verdict, Verdict::GoOn, "{second}");
+        assert_eq!(verdict, TransferVerdict::GoOn, "{second}");
     }
     health.fault(at(9), &fault("a", "x", FaultKind::Refused));
-    assert_eq!(health.verdict(at(9), T, &["x"], &["a", "b"]), Verdict::Fail("b Refused".into()));
+    assert_eq!(health.verdict(at(9), T, &["x"], &["a", "b"]), TransferVerdict::Fail("b Refused".into()));
     health.did_well(at(9), T, "a");
-    assert_eq!(health.verdict(at(9), T, &["x"], &["a", "b"]), Verdict::GoOn);
+    assert_eq!(health.verdict(at(9), T, &["x"], &["a", "b"]), TransferVerdict::GoOn);
 }
 
 #[test]
 fn one_that_is_alone_may_refuse_three_times_and_a_full_one_once() {
-    let mut health = Health::new();
+    let mut health = MoverHealth::new();
     for second in [0, 10] {
         health.fault(at(second), &fault("a", "x", FaultKind::Refused));
-        assert!(matches!(health.verdict(at(second), T, &["x"], &["a"]), Verdict::Wait(_)));
+        assert!(matches!(health.verdict(at(second), T, &["x"], &["a"]), TransferVerdict::Wait(_)));
     }
     health.fault(at(20), &fault("a", "x", FaultKind::Refused));
-    assert!(matches!(health.verdict(at(20), T, &["x"], &["a"]), Verdict::Fail(_)));
-    let mut health = Health::new();
+    assert!(matches!(health.verdict(at(20), T, &["x"], &["a"]), TransferVerdict::Fail(_)));
+    let mut health = MoverHealth::new();
     health.fault(at(0), &fault("a", "x", FaultKind::Full));
-    assert_eq!(health.verdict(at(0), T, &["x"], &["a"]), Verdict::Fail("a Full".into()));
-    assert_eq!(health.verdict(at(0), T, &["x"], &["a", "b"]), Verdict::GoOn, "b may have room");
+    assert_eq!(health.verdict(at(0), T, &["x"], &["a"]), TransferVerdict::Fail("a Full".into()));
+    assert_eq!(health.verdict(at(0), T, &["x"], &["a", "b"]), TransferVerdict::GoOn, "b may have room");
 }
 
 /// A reachable mover reports a full file system; a mover that stays unreachable would report the same.
 #[test]
 fn a_full_destination_is_full_for_whoever_is_not_reached() {
-    let mut health = Health::new();
+    let mut health = MoverHealth::new();
     health.fault(at(0), &fault("a", "x", FaultKind::Full));
     for second in [0, 10] {
         health.fault(at(second), &fault("b", "x", FaultKind::Unreachable));
-        assert!(!matches!(health.verdict(at(second), T, &["x"], &["a", "b"]), Verdict::Fail(_)));
+        assert!(!matches!(health.verdict(at(second), T, &["x"], &["a", "b"]), TransferVerdict::Fail(_)));
     }
     health.fault(at(20), &fault("b", "x", FaultKind::Unreachable));
-    assert_eq!(health.verdict(at(20), T, &["x"], &["a", "b"]), Verdict::Fail("a Full".into()));
+    assert_eq!(health.verdict(at(20), T, &["x"], &["a", "b"]), TransferVerdict::Fail("a Full".into()));
     // Another mover may succeed once it is reachable again.
     health.fault(at(21), &fault("a", "x", FaultKind::Refused));
-    assert!(!matches!(health.verdict(at(21), T, &["x"], &["a", "b"]), Verdict::Fail(_)));
+    assert!(!matches!(health.verdict(at(21), T, &["x"], &["a", "b"]), TransferVerdict::Fail(_)));
 }
 
 #[test]
 fn what_may_pass_is_waited_for() {
-    let mut health = Health::new();
+    let mut health = MoverHealth::new();
     for _ in 0..20 {
         health.fault(at(0), &fault("a", "x", FaultKind::Hung));
         health.fault(at(0), &fault("b", "x", FaultKind::Passing));
     }
-    let Verdict::Wait(words) = health.verdict(at(1), T, &["x"], &["a", "b"]) else { panic!("no wait") };
+    let TransferVerdict::Wait(words) = health.verdict(at(1), T, &["x"], &["a", "b"]) else {
+        panic!("no wait")
+    };
     assert!(words.contains("all 2 movers") && words.contains("tried again in 30"), "{words}");
-    assert_eq!(health.verdict(at(1), T, &["x"], &[]), Verdict::GoOn);
+    assert_eq!(health.verdict(at(1), T, &["x"], &[]), TransferVerdict::GoOn);
 }
 
 #[test]
 fn whom_others_reach_is_not_to_blame() {
-    let mut health = Health::new();
+    let mut health = MoverHealth::new();
     health.did_well(at(0), T, "a");
     let blamed = health.fault(at(1), &fault("a", "x", FaultKind::Unreachable));
     assert_eq!(blamed, "x");
@@ -111,7 +113,7 @@ fn whom_others_reach_is_not_to_blame() {
 
 #[test]
 fn doubts_end_with_an_entry_that_nobody_can_copy() {
-    let mut health = Health::new();
+    let mut health = MoverHealth::new();
     health.fault(at(0), &fault("a", "x", FaultKind::Doubted));
     assert!(health.left_out(at(1), T, "a").is_some());
     health.clear_doubts(T);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::rank::{Ranks, Waiting};
+use super::rank::{TransferRanking, WaitingTransfer};
 
 /// Transfers beyond the fleet's places that are prepared, so that no place waits.
 const AHEAD: usize = 8;
@@ -21,9 +21,9 @@ const PHANTOM_AFTER: Duration = Duration::from_secs(5);
 
 /// A transfer that has no manager, and may have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidate<'a> {
+pub struct TransferCandidate<'a> {
     /// Its data for the order of waiting transfers.
-    pub waiting: Waiting<'a>,
+    pub waiting: WaitingTransfer<'a>,
     /// True if a manager has begun it, or it is due for removal: it does not wait for a turn.
     pub is_begun: bool,
 }
@@ -43,7 +43,7 @@ pub struct OwnedTransfer<'a> {
 
 /// The result of a search through all candidates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Intake<'a> {
+pub struct IntakeDecision<'a> {
     /// Transfers to take now, in this order: all that were begun, and of the others those whose turn has
     /// come, as far as there is room.
     pub take: Vec<&'a str>,
@@ -61,16 +61,16 @@ pub fn room((places, owned_by_all): (usize, usize), owned: &[OwnedTransfer<'_>])
 
 /// Returns the candidates that a manager takes; `places` as for [`room`].
 pub fn intake<'a>(
-    ranks: &Ranks,
+    ranks: &TransferRanking,
     now_ms: u64,
     places: (usize, usize),
     owned: &[OwnedTransfer<'_>],
-    candidates: &[Candidate<'a>],
-) -> Intake<'a> {
+    candidates: &[TransferCandidate<'a>],
+) -> IntakeDecision<'a> {
     let begun = candidates.iter().filter(|candidate| candidate.is_begun);
     let most = OWNED_MAX.saturating_sub(owned.len());
     let mut take: Vec<&'a str> = begun.map(|candidate| candidate.waiting.id).take(most).collect();
-    let waiting: Vec<Waiting<'a>> = candidates
+    let waiting: Vec<WaitingTransfer<'a>> = candidates
         .iter()
         .filter(|candidate| !candidate.is_begun)
         .map(|candidate| candidate.waiting)
@@ -88,21 +88,21 @@ pub fn intake<'a>(
         line = order.split_off(room.min(order.len()));
         take.extend(order);
     }
-    Intake { take, line }
+    IntakeDecision { take, line }
 }
 
 /// Pairs of unknown or ended transfers, each with the time of its first sight: a stale watch shows such pairs
 /// for a moment.
 #[derive(Clone, Debug)]
-pub struct Phantoms<K>(HashMap<K, Duration>);
+pub struct PhantomPairs<K>(HashMap<K, Duration>);
 
-impl<K> Default for Phantoms<K> {
-    fn default() -> Phantoms<K> {
-        Phantoms(HashMap::new())
+impl<K> Default for PhantomPairs<K> {
+    fn default() -> PhantomPairs<K> {
+        PhantomPairs(HashMap::new())
     }
 }
 
-impl<K: Clone + Eq + Hash + Ord> Phantoms<K> {
+impl<K: Clone + Eq + Hash + Ord> PhantomPairs<K> {
     /// Returns the pairs that have been phantoms for too long, in their order: the records of their transfers
     /// must be read. `phantoms` are all pairs without an open transfer.
     pub fn look<'a>(&mut self, now: Duration, phantoms: impl Iterator<Item = &'a K>) -> Vec<K>
@@ -124,10 +124,16 @@ mod tests {
     use super::*;
     use crate::fleet::RankRules;
 
-    fn candidate(id: &str, priority: u8, is_begun: bool) -> Candidate<'_> {
-        let waiting =
-            Waiting { id, account: "u", priority, submitted_ms: 0, deadline_ms: None, not_before_ms: None };
-        Candidate { waiting, is_begun }
+    fn candidate(id: &str, priority: u8, is_begun: bool) -> TransferCandidate<'_> {
+        let waiting = WaitingTransfer {
+            id,
+            account: "u",
+            priority,
+            submitted_ms: 0,
+            deadline_ms: None,
+            not_before_ms: None,
+        };
+        TransferCandidate { waiting, is_begun }
     }
 
     fn owned(priority: u8, is_stuck: bool, has_pairs: bool) -> OwnedTransfer<'static> {
@@ -135,18 +141,18 @@ mod tests {
     }
 
     fn taken<'a>(
-        ranks: &Ranks,
+        ranks: &TransferRanking,
         now_ms: u64,
         places: (usize, usize),
         owned: &[OwnedTransfer<'_>],
-        candidates: &[Candidate<'a>],
+        candidates: &[TransferCandidate<'a>],
     ) -> Vec<&'a str> {
         intake(ranks, now_ms, places, owned, candidates).take
     }
 
     #[test]
     fn those_that_are_not_taken_stand_in_line() {
-        let ranks = Ranks::new(RankRules::default());
+        let ranks = TransferRanking::new(RankRules::default());
         let waiting = ["a", "b", "c"].map(|id| candidate(id, 5, false));
         let full = vec![owned(5, false, true); 9];
         let found = intake(&ranks, 1, (2, 9), &full, &waiting);
@@ -156,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_was_begun_is_taken_and_others_as_far_as_there_is_room() {
-        let ranks = Ranks::new(RankRules::default());
+        let ranks = TransferRanking::new(RankRules::default());
         let waiting = ["a", "b", "c"].map(|id| candidate(id, 5, false));
         let begun = candidate("x", 0, true);
         let all = [&waiting[..], &[begun]].concat();
@@ -171,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_is_urgent_does_not_wait_behind_what_has_no_pair_yet() {
-        let ranks = Ranks::new(RankRules::default());
+        let ranks = TransferRanking::new(RankRules::default());
         let full = vec![owned(5, false, false); 10];
         assert_eq!(taken(&ranks, 1, (2, 10), &full, &[candidate("u", 6, false)]), ["u"]);
         assert!(taken(&ranks, 1, (2, 10), &full, &[candidate("u", 5, false)]).is_empty());
@@ -184,7 +190,7 @@ mod tests {
     #[test]
     fn a_pair_is_a_phantom_when_it_has_been_one_for_some_seconds() {
         let s = Duration::from_secs;
-        let mut phantoms = Phantoms::default();
+        let mut phantoms = PhantomPairs::default();
         assert!(phantoms.look(s(0), [1, 2].iter()).is_empty());
         assert!(phantoms.look(s(4), [2].iter()).is_empty());
         assert_eq!(phantoms.look(s(6), [1, 2].iter()), [2]);

@@ -6,7 +6,7 @@
 //! their reasons.
 
 mod assign;
-mod chunk_case;
+mod chunk_delivery;
 mod coordinator;
 mod curve;
 mod cutter;
@@ -21,27 +21,34 @@ mod site_marks;
 mod stragglers;
 mod threshold;
 mod tracker;
-mod waiting;
+mod wait_condition;
 
-pub use assign::{Changes, FleetPair, assign};
-pub use chunk_case::{
-    Able, ChunkAnswer, ChunkCase, ChunkStep, Doubt, Tried, acknowledged_after, left_for, may_be_left,
+pub use assign::{FleetPair, PairTableChanges, assign};
+pub use chunk_delivery::{
+    AvailableMovers, ChunkDeliveryState, ChunkDeliveryStep, ChunkStepResult, FailedMovers, MoverDoubt,
+    acknowledged_after, left_for, may_be_left,
 };
-pub use coordinator::{Answer, Coordinator, Ending, Outlook, RecordState, RecordView, Step};
+pub use coordinator::{
+    CoordinatorContext, CoordinatorStep, CoordinatorStepResult, RecordState, RecordView, TransferCoordinator,
+    TransferResult,
+};
 pub use curve::PairTuner;
 pub use cutter::{
-    CHUNK_BYTES_DEFAULT, CHUNK_ENTRIES_MAX, CHUNK_TABLE_BYTES_DEFAULT, Chunk, ChunkCutter, ChunkKind,
-    ChunkLimits, Found, PART_GRAIN_BYTES, SIZE_CLASSES,
+    CHUNK_BYTES_DEFAULT, CHUNK_ENTRIES_MAX, CHUNK_TABLE_BYTES_DEFAULT, ChunkContent, ChunkCutter,
+    ChunkLimits, CutChunk, CutTotals, PART_GRAIN_BYTES, SIZE_CLASSES,
 };
-pub use deliveries::Deliveries;
-pub use health::{Fault, FaultKind, Health, Illness, Verdict};
-pub use intake::{Candidate, Intake, OwnedTransfer, Phantoms, intake, room};
+pub use deliveries::DeliveryTable;
+pub use health::{FaultKind, MoverFault, MoverHealth, MoverQuarantine, TransferVerdict};
+pub use intake::{IntakeDecision, OwnedTransfer, PhantomPairs, TransferCandidate, intake, room};
 pub use lease_term::{LEASE_LASTS, LEASE_RENEW_EVERY, LeaseTerm};
 pub use pair_set::{PairAct, PairId, PairSet};
-pub use rank::{RankRules, Ranks, Waiting};
-pub use shares::{Claim, FleetMover, PairLimits, shares};
-pub use site_marks::{Believed, Sight, same_storage};
-pub use stragglers::{Straggler, Stragglers, WaitsAt};
+pub use rank::{RankRules, TransferRanking, WaitingTransfer};
+pub use shares::{FleetMover, PairClaim, PairLimits, shares};
+pub use site_marks::{BelievedMovers, MarkSighting, same_storage};
+pub use stragglers::{StragglerDetector, StragglingMover, WaitingEnd};
 pub use threshold::{ChunkThreshold, THRESHOLD_BYTES_FIRST, THRESHOLD_BYTES_MAX, THRESHOLD_BYTES_MIN};
-pub use tracker::{FileKey, NEXT_FILES_MAX, Next, Outcome, PartOf, Totals, Tracker, TrackerEvent};
-pub use waiting::{Lack, lack};
+pub use tracker::{
+    ChunkOutcome, FileKey, ManagerAction, NEXT_FILES_MAX, TrackedPart, TrackerEvent, TransferTotals,
+    TransferTracker,
+};
+pub use wait_condition::{WaitCondition, lack};

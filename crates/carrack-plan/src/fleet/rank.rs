@@ -57,7 +57,7 @@ impl Default for RankRules {
 
 /// A waiting transfer. Moments are milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting<'a> {
+pub struct WaitingTransfer<'a> {
     /// Its id.
     pub id: &'a str,
     /// Account whose turn it takes: a user, or a group of users.
@@ -72,7 +72,7 @@ pub struct Waiting<'a> {
     pub not_before_ms: Option<u64>,
 }
 
-impl Waiting<'_> {
+impl WaitingTransfer<'_> {
     /// Returns true if it may begin. Its submission may be in the future, by a clock ahead of the present
     /// one.
     fn is_due(&self, now_ms: u64) -> bool {
@@ -122,7 +122,7 @@ fn left_of_one(elapsed_ms: u64, half_life: Duration) -> f64 {
 
 /// Computes the order from the rules and the past. The past can be lost without harm.
 #[derive(Clone, Debug)]
-pub struct Ranks {
+pub struct TransferRanking {
     rules: RankRules,
     uses: HashMap<String, DecayingAmount>,
     /// Number of places that ended, and their use together: the mean is the expected use of a place.
@@ -133,10 +133,10 @@ pub struct Ranks {
     look_at: usize,
 }
 
-impl Ranks {
+impl TransferRanking {
     /// Creates an order without past use.
-    pub fn new(rules: RankRules) -> Ranks {
-        Ranks {
+    pub fn new(rules: RankRules) -> TransferRanking {
+        TransferRanking {
             rules,
             uses: HashMap::new(),
             places: DecayingAmount::default(),
@@ -147,7 +147,7 @@ impl Ranks {
     }
 
     /// Records that a transfer has got a place: its level begins to wait anew.
-    pub fn began(&mut self, one: &Waiting<'_>, now_ms: u64) {
+    pub fn began(&mut self, one: &WaitingTransfer<'_>, now_ms: u64) {
         let began_ms = &mut self.began_ms[usize::from(one.level(now_ms))];
         *began_ms = now_ms.max(*began_ms);
     }
@@ -177,7 +177,7 @@ impl Ranks {
         &self,
         now_ms: u64,
         running: &[&str],
-        waiting: &[Waiting<'a>],
+        waiting: &[WaitingTransfer<'a>],
         most: usize,
     ) -> Vec<&'a str> {
         let mut accounts = AccountShares::new(self, now_ms);
@@ -220,7 +220,7 @@ impl Ranks {
 
 /// The accounts of the waiting transfers, by number.
 struct AccountShares<'r, 'a> {
-    ranks: &'r Ranks,
+    ranks: &'r TransferRanking,
     now_ms: u64,
     numbers: HashMap<&'a str, usize>,
     /// Use for its weight, and the amount that a place adds to it.
@@ -229,7 +229,7 @@ struct AccountShares<'r, 'a> {
 }
 
 impl<'r, 'a> AccountShares<'r, 'a> {
-    fn new(ranks: &'r Ranks, now_ms: u64) -> AccountShares<'r, 'a> {
+    fn new(ranks: &'r TransferRanking, now_ms: u64) -> AccountShares<'r, 'a> {
         let expected = ranks.expected(now_ms);
         AccountShares { ranks, now_ms, numbers: HashMap::new(), shares: Vec::new(), expected }
     }
@@ -287,7 +287,7 @@ struct PriorityLevel<'a> {
 }
 
 impl<'a> PriorityLevel<'a> {
-    fn add(&mut self, account: usize, one: &Waiting<'a>) {
+    fn add(&mut self, account: usize, one: &WaitingTransfer<'a>) {
         let since_ms = one.since_ms();
         self.oldest_ms = if self.lines.is_empty() { since_ms } else { since_ms.min(self.oldest_ms) };
         self.lines.entry(account).or_default().push(Reverse((since_ms, one.id)));

@@ -8,13 +8,13 @@ const HOUR_MS: u64 = 60 * MINUTE_MS;
 /// A moment late enough that no past is cut off.
 const NOW_MS: u64 = 1_000 * HOUR_MS;
 
-fn one<'a>(id: &'a str, account: &'a str, priority: u8, submitted_ms: u64) -> Waiting<'a> {
-    Waiting { id, account, priority, submitted_ms, deadline_ms: None, not_before_ms: None }
+fn one<'a>(id: &'a str, account: &'a str, priority: u8, submitted_ms: u64) -> WaitingTransfer<'a> {
+    WaitingTransfer { id, account, priority, submitted_ms, deadline_ms: None, not_before_ms: None }
 }
 
-fn ranks(weights: &[(&str, f64)]) -> Ranks {
+fn ranks(weights: &[(&str, f64)]) -> TransferRanking {
     let weights = weights.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect();
-    Ranks::new(RankRules { weights, ..RankRules::default() })
+    TransferRanking::new(RankRules { weights, ..RankRules::default() })
 }
 
 /// A waiting transfer, with names of its own.
@@ -31,27 +31,27 @@ impl Kept {
         Kept { id: format!("{id:08}"), account: account.to_string(), priority, submitted_ms }
     }
 
-    fn waiting(&self) -> Waiting<'_> {
+    fn waiting(&self) -> WaitingTransfer<'_> {
         one(&self.id, &self.account, self.priority, self.submitted_ms)
     }
 }
 
 /// A machine with one place, which each transfer has for `took_ms`; `waiting` has the waiting ones.
 struct Machine {
-    ranks: Ranks,
+    ranks: TransferRanking,
     waiting: Vec<Kept>,
     now_ms: u64,
     took_ms: u64,
 }
 
 impl Machine {
-    fn new(ranks: Ranks, took_ms: u64) -> Machine {
+    fn new(ranks: TransferRanking, took_ms: u64) -> Machine {
         Machine { ranks, waiting: Vec::new(), now_ms: NOW_MS, took_ms }
     }
 
     /// The next transfer gets the place, and leaves it.
     fn step(&mut self) -> Option<Kept> {
-        let waiting: Vec<Waiting<'_>> = self.waiting.iter().map(Kept::waiting).collect();
+        let waiting: Vec<WaitingTransfer<'_>> = self.waiting.iter().map(Kept::waiting).collect();
         let next = *self.ranks.order(self.now_ms, &[], &waiting, 1).first()?;
         let index = self.waiting.iter().position(|kept| kept.id == next)?;
         let next = self.waiting.remove(index);
@@ -103,10 +103,10 @@ fn accounts_take_turns_and_who_has_less_comes_first() {
 
 #[test]
 fn what_may_not_begin_yet_neither_comes_nor_ages() {
-    let later = Waiting { not_before_ms: Some(NOW_MS + 1), ..one("a", "u", 9, 0) };
+    let later = WaitingTransfer { not_before_ms: Some(NOW_MS + 1), ..one("a", "u", 9, 0) };
     let waiting = [later, one("b", "v", 5, NOW_MS)];
     assert_eq!(ranks(&[]).order(NOW_MS, &[], &waiting, 9), ["b"]);
-    let at_last = Waiting { priority: 4, ..later };
+    let at_last = WaitingTransfer { priority: 4, ..later };
     assert_eq!(ranks(&[]).order(NOW_MS + 1, &[], &[at_last, waiting[1]], 9), ["b", "a"]);
 }
 
@@ -135,11 +135,11 @@ fn a_level_ages_until_one_of_it_begins() {
 #[test]
 fn a_deadline_raises_by_the_halves_of_its_time_that_are_over() {
     let (from, until) = (NOW_MS, NOW_MS + 80 * MINUTE_MS);
-    let due = Waiting { deadline_ms: Some(until), ..one("a", "u", 2, from) };
+    let due = WaitingTransfer { deadline_ms: Some(until), ..one("a", "u", 2, from) };
     let at = |minutes: u64| due.level(from + minutes * MINUTE_MS);
     assert_eq!([0, 39, 40, 59, 60, 69, 70, 80, 800].map(at), [2, 2, 3, 3, 4, 4, 5, 5, 5]);
-    assert_eq!(Waiting { priority: 8, ..due }.level(until), 9);
-    assert_eq!(Waiting { deadline_ms: Some(from), ..due }.level(from), 2, "it can't be met");
+    assert_eq!(WaitingTransfer { priority: 8, ..due }.level(until), 9);
+    assert_eq!(WaitingTransfer { deadline_ms: Some(from), ..due }.level(from), 2, "it can't be met");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_weight_of_two_has_twice_as_much_of_long_copies_too() {
 #[test]
 fn weights_hold_within_one_order() {
     let kept: Vec<Kept> = (0..600).map(|id| Kept::new(id, ["a", "b"][id % 2], 5, NOW_MS)).collect();
-    let waiting: Vec<Waiting<'_>> = kept.iter().map(Kept::waiting).collect();
+    let waiting: Vec<WaitingTransfer<'_>> = kept.iter().map(Kept::waiting).collect();
     let order = ranks(&[("b", 2.0)]).order(NOW_MS, &[], &waiting, 300);
     let of_b = order.iter().filter(|id| id.parse::<usize>().unwrap() % 2 == 1).count();
     assert_eq!((order.len(), of_b), (300, 200));
@@ -214,7 +214,7 @@ fn weights_and_amounts_that_are_none_do_no_harm() {
     assert_eq!(ranks.order(NOW_MS, &[], &waiting, 9), ["1", "2", "3"]);
     let never =
         RankRules { ages_every: Duration::ZERO, halves_every: Duration::ZERO, ..RankRules::default() };
-    let mut ranks = Ranks::new(never);
+    let mut ranks = TransferRanking::new(never);
     ranks.used("c", 1.0, NOW_MS);
     assert_eq!(ranks.order(NOW_MS, &[], &[one("1", "c", 5, 0), one("2", "a", 6, NOW_MS)], 9), ["2", "1"]);
 }
@@ -230,24 +230,32 @@ fn accounts_that_used_nothing_of_late_are_forgotten() {
 }
 
 /// The rule in its simplest form: all transfers are compared at each step.
-fn simply(ranks: &Ranks, now_ms: u64, running: &[&str], waiting: &[Waiting<'_>], most: usize) -> Vec<String> {
+fn simply(
+    ranks: &TransferRanking,
+    now_ms: u64,
+    running: &[&str],
+    waiting: &[WaitingTransfer<'_>],
+    most: usize,
+) -> Vec<String> {
     let (mut ranks, mut running) = (ranks.clone(), running.to_vec());
-    let mut left: Vec<Waiting<'_>> = waiting.iter().copied().filter(|one| one.since_ms() <= now_ms).collect();
+    let mut left: Vec<WaitingTransfer<'_>> =
+        waiting.iter().copied().filter(|one| one.since_ms() <= now_ms).collect();
     let mut order = Vec::new();
     while order.len() < most && !left.is_empty() {
-        let class = |one: &Waiting<'_>| {
+        let class = |one: &WaitingTransfer<'_>| {
             let level = one.level(now_ms);
             let of_level = left.iter().filter(|other| other.level(now_ms) == level);
-            ranks.aged(level, of_level.map(Waiting::since_ms).min().unwrap(), now_ms)
+            ranks.aged(level, of_level.map(WaitingTransfer::since_ms).min().unwrap(), now_ms)
         };
-        let share = |one: &Waiting<'_>| {
+        let share = |one: &WaitingTransfer<'_>| {
             let half_life = ranks.rules.halves_every;
             let used = ranks.uses.get(one.account).map_or(0.0, |used| used.at(now_ms, half_life));
             let places = running.iter().filter(|account| **account == one.account).count() as f64;
             let weight = ranks.rules.weights.get(one.account).copied().unwrap_or(1.0);
             ((used + places * ranks.expected(now_ms)) / weight).to_bits()
         };
-        let key = |one: &Waiting<'_>| (Reverse(class(one)), share(one), one.since_ms(), one.id.to_owned());
+        let key =
+            |one: &WaitingTransfer<'_>| (Reverse(class(one)), share(one), one.since_ms(), one.id.to_owned());
         let first = (0..left.len()).min_by_key(|&index| key(&left[index])).unwrap();
         let next = left.remove(first);
         ranks.began(&next, now_ms);
@@ -272,7 +280,7 @@ proptest! {
         used.iter().for_each(|account| ranks.used(ACCOUNTS[*account], 4.0, NOW_MS));
         began.iter().for_each(|(priority, ago)| ranks.began(&one("", "", *priority, 0), NOW_MS - ago * MINUTE_MS));
         let ids: Vec<String> = (0..some.len()).map(|id| format!("{id:03}")).collect();
-        let waiting: Vec<Waiting<'_>> = ids.iter().zip(&some).map(|(id, (priority, account, ago, due))| Waiting {
+        let waiting: Vec<WaitingTransfer<'_>> = ids.iter().zip(&some).map(|(id, (priority, account, ago, due))| WaitingTransfer {
             // Some of those without a deadline may not begin yet.
             deadline_ms: due.checked_sub(100).map(|due| NOW_MS + due * MINUTE_MS),
             not_before_ms: (*due < 10).then_some(NOW_MS + MINUTE_MS),

@@ -30,7 +30,7 @@ pub struct FleetMover {
 
 /// A transfer that asks for pairs. Paused and ended transfers don't.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct PairClaim {
     /// The transfer's id.
     pub transfer: String,
     /// Time of submission: within a priority older transfers come first where not all can be served.
@@ -75,7 +75,7 @@ pub struct PairLimits {
 ///   their weight.
 ///
 /// A share is never below the ideal one, rounded down. It does not depend on the present pairs.
-pub fn shares(movers: &[FleetMover], claims: &[Claim], limits: &PairLimits) -> Vec<u32> {
+pub fn shares(movers: &[FleetMover], claims: &[PairClaim], limits: &PairLimits) -> Vec<u32> {
     let mut plan = SharePlan::new(movers, claims, limits);
     let mut in_order: Vec<usize> = (0..claims.len()).collect();
     in_order.sort_by_key(|&index| {
@@ -118,7 +118,7 @@ struct SharePlan {
 }
 
 impl SharePlan {
-    fn new(movers: &[FleetMover], claims: &[Claim], limits: &PairLimits) -> SharePlan {
+    fn new(movers: &[FleetMover], claims: &[PairClaim], limits: &PairLimits) -> SharePlan {
         let mut pools: BTreeMap<(u8, &str), SharedCapacity> = BTreeMap::new();
         let room = room_of_sites(movers);
         for (index, claim) in claims.iter().enumerate() {
@@ -275,7 +275,7 @@ pub(super) fn room_of_sites(movers: &[FleetMover]) -> BTreeMap<&str, u64> {
 }
 
 /// Returns the pairs that a transfer wants, may have, and could have with all its movers for itself.
-pub(super) fn most_pairs(movers: &[FleetMover], claim: &Claim) -> u32 {
+pub(super) fn most_pairs(movers: &[FleetMover], claim: &PairClaim) -> u32 {
     // For each protocol: room at the source, at the sink, and of both together.
     let mut room: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
     let sources: std::collections::BTreeSet<&usize> = claim.sources.iter().collect();

@@ -22,8 +22,8 @@ fn at(movers: &[FleetMover], site: &str) -> Vec<usize> {
     (0..movers.len()).filter(|&index| movers[index].site == site).collect()
 }
 
-fn claim(movers: &[FleetMover], number: u64, priority: u8, wanted: u32, sites: [&str; 2]) -> Claim {
-    Claim {
+fn claim(movers: &[FleetMover], number: u64, priority: u8, wanted: u32, sites: [&str; 2]) -> PairClaim {
+    PairClaim {
         transfer: format!("t{number:03}"),
         submitted_ms: number,
         priority,
@@ -40,7 +40,7 @@ fn claim(movers: &[FleetMover], number: u64, priority: u8, wanted: u32, sites: [
 
 /// Shares of transfers from a to b, given their priorities and wishes.
 fn shares_of(movers: &[FleetMover], asked: &[(u8, u32)]) -> Vec<u32> {
-    let claims: Vec<Claim> = (0..)
+    let claims: Vec<PairClaim> = (0..)
         .zip(asked)
         .map(|(number, (priority, wanted))| claim(movers, number, *priority, *wanted, ["a", "b"]))
         .collect();
@@ -89,9 +89,9 @@ fn the_highest_priority_and_then_the_oldest_come_first_where_not_all_can() {
 #[test]
 fn users_and_sites_have_limits() {
     let movers = two_sites(12, 12);
-    let mut claims: Vec<Claim> = (0..3).map(|n| claim(&movers, n, 5, 99, ["a", "b"])).collect();
+    let mut claims: Vec<PairClaim> = (0..3).map(|n| claim(&movers, n, 5, 99, ["a", "b"])).collect();
     claims[2].user = "bob".into();
-    let of = |limits: PairLimits, claims: &[Claim]| shares(&movers, claims, &limits);
+    let of = |limits: PairLimits, claims: &[PairClaim]| shares(&movers, claims, &limits);
     assert_eq!(of(PairLimits::default(), &claims), [4, 4, 4]);
     assert_eq!(of(PairLimits { per_user: Some(3), ..PairLimits::default() }, &claims), [2, 1, 3]);
     let users = BTreeMap::from([("bob".to_owned(), 12)]);
@@ -122,7 +122,7 @@ fn movers_that_drain_or_speak_otherwise_do_not_count() {
 }
 
 /// Sites, movers and claims of a fleet, and its limits.
-pub(in crate::fleet) fn fleets() -> impl Strategy<Value = (Vec<FleetMover>, Vec<Claim>, PairLimits)> {
+pub(in crate::fleet) fn fleets() -> impl Strategy<Value = (Vec<FleetMover>, Vec<PairClaim>, PairLimits)> {
     let movers = prop::collection::vec((0usize..3, 0u32..6, prop::bool::weighted(0.1)), 0..14);
     let wanted = prop_oneof![0u32..6, Just(99u32)];
     let asked = (0u8..10, 0usize..3, 0usize..3, wanted, 0usize..3, any::<u64>(), any::<bool>());

@@ -21,7 +21,7 @@ const SPEAKS_EVERY: Duration = Duration::from_secs(4);
 /// The end at which a pair waits for storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum WaitsAt {
+pub enum WaitingEnd {
     /// At the source.
     Source,
     /// At the sink.
@@ -34,7 +34,7 @@ pub enum WaitsAt {
 
 /// A mover that holds up a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Straggler {
+pub struct StragglingMover {
     /// The mover.
     pub mover: String,
     /// The mover at the other end of its pair.
@@ -51,7 +51,7 @@ pub struct Straggler {
 ///
 /// Memory: some words for each pair of movers that has worked for the transfer.
 #[derive(Clone, Debug, Default)]
-pub struct Stragglers {
+pub struct StragglerDetector {
     pairs: BTreeMap<(String, String), PairPace>,
 }
 
@@ -59,7 +59,7 @@ pub struct Stragglers {
 #[derive(Clone, Debug, Default)]
 struct PairPace {
     held: u32,
-    waits_at: WaitsAt,
+    waits_at: WaitingEnd,
     told_at: Duration,
     /// Begin of the present chunk, as far as the reports tell.
     since: Duration,
@@ -67,14 +67,14 @@ struct PairPace {
     longest: Option<Duration>,
 }
 
-impl Stragglers {
+impl StragglerDetector {
     /// Creates the state without reports.
-    pub fn new() -> Stragglers {
-        Stragglers::default()
+    pub fn new() -> StragglerDetector {
+        StragglerDetector::default()
     }
 
     /// Takes a pair's report: the number of its chunks and the end at which it waits.
-    pub fn report(&mut self, now: Duration, source: &str, sink: &str, held: u32, waits_at: WaitsAt) {
+    pub fn report(&mut self, now: Duration, source: &str, sink: &str, held: u32, waits_at: WaitingEnd) {
         let pace = self.pace(source, sink);
         if pace.held == 0 {
             pace.since = now;
@@ -107,7 +107,7 @@ impl Stragglers {
     }
 
     /// Returns the stragglers when no chunk is left to take; none if no other pair has shown a shorter time.
-    pub fn behind(&self, now: Duration) -> Vec<Straggler> {
+    pub fn behind(&self, now: Duration) -> Vec<StragglingMover> {
         let behind = self.speaking(now).filter_map(|((source, sink), pace)| {
             let held_for = now.saturating_sub(pace.since);
             let others = self.pairs.iter().filter(|(pair, _)| (&pair.0, &pair.1) != (source, sink));
@@ -115,7 +115,13 @@ impl Stragglers {
             let is_behind = pace.held > 0 && held_for > AT_LEAST.max(others_take * TIMES);
             let is_source = is_behind.then(|| self.is_of_source(source, sink, pace))?;
             let (mover, other) = if is_source { (source, sink) } else { (sink, source) };
-            Some(Straggler { mover: mover.clone(), other: other.clone(), is_source, held_for, others_take })
+            Some(StragglingMover {
+                mover: mover.clone(),
+                other: other.clone(),
+                is_source,
+                held_for,
+                others_take,
+            })
         });
         behind.collect()
     }
@@ -124,9 +130,9 @@ impl Stragglers {
     /// sink's mover has done well with other movers.
     fn is_of_source(&self, source: &str, sink: &str, pace: &PairPace) -> bool {
         match pace.waits_at {
-            WaitsAt::Source => true,
-            WaitsAt::Sink => false,
-            WaitsAt::Neither => {
+            WaitingEnd::Source => true,
+            WaitingEnd::Sink => false,
+            WaitingEnd::Neither => {
                 let (mut source_did_well, mut sink_did_well) = (false, false);
                 for ((other_source, other_sink), pace) in &self.pairs {
                     let did_well = pace.longest.is_some();
@@ -153,11 +159,16 @@ mod tests {
     }
 
     /// Two pairs that begin together, of which the second settles a chunk each second, until `seconds`.
-    fn watched(slow: (&str, &str), good: (&str, &str), waits_at: WaitsAt, seconds: u64) -> Stragglers {
-        let mut stragglers = Stragglers::new();
+    fn watched(
+        slow: (&str, &str),
+        good: (&str, &str),
+        waits_at: WaitingEnd,
+        seconds: u64,
+    ) -> StragglerDetector {
+        let mut stragglers = StragglerDetector::new();
         for second in 0..seconds {
             stragglers.report(at(second), slow.0, slow.1, 1, waits_at);
-            stragglers.report(at(second), good.0, good.1, u32::from(second < 5), WaitsAt::Neither);
+            stragglers.report(at(second), good.0, good.1, u32::from(second < 5), WaitingEnd::Neither);
             if (1..5).contains(&second) {
                 stragglers.settled(at(second), good.0, good.1);
             }
@@ -165,15 +176,15 @@ mod tests {
         stragglers
     }
 
-    fn blamed(stragglers: &Stragglers, second: u64) -> Vec<(String, bool)> {
+    fn blamed(stragglers: &StragglerDetector, second: u64) -> Vec<(String, bool)> {
         let behind = stragglers.behind(at(second)).into_iter();
         behind.map(|straggler| (straggler.mover, straggler.is_source)).collect()
     }
 
     #[test]
     fn who_holds_a_chunk_for_many_times_what_others_take_is_behind() {
-        fn sight(seconds: u64) -> Stragglers {
-            watched(("a", "x"), ("b", "y"), WaitsAt::Neither, seconds)
+        fn sight(seconds: u64) -> StragglerDetector {
+            watched(("a", "x"), ("b", "y"), WaitingEnd::Neither, seconds)
         }
         assert_eq!(blamed(&sight(10), 9), [], "it may take some seconds");
         assert_eq!(blamed(&sight(13), 12), [("x".into(), false)]);
@@ -189,29 +200,29 @@ mod tests {
 
     #[test]
     fn where_others_take_as_long_nobody_is() {
-        let mut stragglers = Stragglers::new();
+        let mut stragglers = StragglerDetector::new();
         for second in 0..60 {
             for source in ["a", "b"] {
-                stragglers.report(at(second), source, "x", 1, WaitsAt::Neither);
+                stragglers.report(at(second), source, "x", 1, WaitingEnd::Neither);
             }
             if second == 20 {
                 stragglers.settled(at(second), "b", "x");
             }
         }
         assert_eq!(blamed(&stragglers, 59), []);
-        let mut alone = Stragglers::new();
-        (0..60).for_each(|second| alone.report(at(second), "a", "x", 1, WaitsAt::Neither));
+        let mut alone = StragglerDetector::new();
+        (0..60).for_each(|second| alone.report(at(second), "a", "x", 1, WaitingEnd::Neither));
         assert_eq!(blamed(&alone, 59), [], "nobody has shown that it can be faster");
     }
 
     #[test]
     fn the_one_that_waits_for_storage_is_to_blame_or_the_one_that_does_well_with_nobody() {
-        fn pair(slow: (&str, &str), good: (&str, &str), waits_at: WaitsAt) -> Vec<(String, bool)> {
+        fn pair(slow: (&str, &str), good: (&str, &str), waits_at: WaitingEnd) -> Vec<(String, bool)> {
             blamed(&watched(slow, good, waits_at, 13), 12)
         }
-        assert_eq!(pair(("a", "x"), ("b", "y"), WaitsAt::Source), [("a".into(), true)]);
-        assert_eq!(pair(("a", "x"), ("b", "y"), WaitsAt::Sink), [("x".into(), false)]);
-        assert_eq!(pair(("a", "x"), ("a", "y"), WaitsAt::Neither), [("x".into(), false)]);
-        assert_eq!(pair(("a", "x"), ("b", "x"), WaitsAt::Neither), [("a".into(), true)]);
+        assert_eq!(pair(("a", "x"), ("b", "y"), WaitingEnd::Source), [("a".into(), true)]);
+        assert_eq!(pair(("a", "x"), ("b", "y"), WaitingEnd::Sink), [("x".into(), false)]);
+        assert_eq!(pair(("a", "x"), ("a", "y"), WaitingEnd::Neither), [("x".into(), false)]);
+        assert_eq!(pair(("a", "x"), ("b", "x"), WaitingEnd::Neither), [("a".into(), true)]);
     }
 }

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use carrack_model::{ByteRange, RangeSet};
 
-use super::Found;
+use super::CutTotals;
 
 /// A large file, by its number among those that its scan cut into parts, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileKey(pub u64);
 
-/// Upper bound of the files in one [`Next`].
+/// Upper bound of the files in one [`ManagerAction`].
 pub const NEXT_FILES_MAX: usize = 256;
 
 /// An entry of a transfer's log. It may come twice, and those of one chunk, file or scan in any order.
@@ -24,7 +24,7 @@ pub enum TrackerEvent {
         /// Number of the scan; a later scan has a higher number.
         attempt: u32,
         /// Counts of the scan so far.
-        found: Found,
+        found: CutTotals,
         /// True at the end of the scan.
         is_finished: bool,
     },
@@ -38,9 +38,9 @@ pub enum TrackerEvent {
         /// bytes.
         delivery: u32,
         /// Outcome of the chunk.
-        outcome: Outcome,
+        outcome: ChunkOutcome,
         /// The file, if the chunk is a part of a large file.
-        part: Option<PartOf>,
+        part: Option<TrackedPart>,
     },
     /// A large file has its metadata and its name, or could not get them.
     FinishSettled {
@@ -80,7 +80,7 @@ pub enum TrackerEvent {
 
 /// The outcome of a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ChunkOutcome {
     /// Files and links that have their names; none for a part.
     pub files: u64,
     /// Bytes in the sink's journals.
@@ -93,7 +93,7 @@ pub struct Outcome {
 
 /// The file of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PartOf {
+pub struct TrackedPart {
     /// The file.
     pub file: FileKey,
     /// Number of the file's parts.
@@ -102,7 +102,7 @@ pub struct PartOf {
 
 /// The manager's next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum ManagerAction {
     /// Nothing, until the log grows.
     Wait,
     /// Finish these files: all of their parts are at the sink.
@@ -121,7 +121,7 @@ pub enum Next {
 /// Progress of a transfer by the scan that counts: the last complete one, or the last one while none is
 /// complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct TransferTotals {
     /// Files and links found, each name of a file.
     pub files_found: u64,
     /// Their bytes.
@@ -152,7 +152,7 @@ pub struct Totals {
 /// for each gap (as many as there are chunks under way), and a few words for each large file with some
 /// settled parts.
 #[derive(Clone, Debug, Default)]
-pub struct Tracker {
+pub struct TransferTracker {
     attempts: BTreeMap<u32, ScanAttempt>,
     bytes_moved: u64,
     deletes: bool,
@@ -161,13 +161,13 @@ pub struct Tracker {
 
 #[derive(Clone, Debug, Default)]
 struct ScanAttempt {
-    found: Found,
+    found: CutTotals,
     is_finished: bool,
     settled: RangeSet,
     settled_count: u64,
     /// Chunks that were carried out, by the count of their delivery.
     moved: BTreeMap<u32, RangeSet>,
-    done: Outcome,
+    done: ChunkOutcome,
     /// Large files with some settled parts.
     begun: BTreeMap<FileKey, FileParts>,
     finishing: FileItems,
@@ -200,10 +200,10 @@ struct FileItems {
     done: RangeSet,
 }
 
-impl Tracker {
+impl TransferTracker {
     /// Creates the tracker of a transfer with an empty log.
-    pub fn new() -> Tracker {
-        Tracker::default()
+    pub fn new() -> TransferTracker {
+        TransferTracker::default()
     }
 
     /// Sets whether entries of the destination are removed before the transfer is closed.
@@ -259,44 +259,44 @@ impl Tracker {
     }
 
     /// Returns the next action, the same until [`asked`](Self::asked) or the log changes it.
-    pub fn next(&self) -> Next {
+    pub fn next(&self) -> ManagerAction {
         if self.closed.is_some() {
-            return Next::Over;
+            return ManagerAction::Over;
         }
         let Some(attempt) = self.counting().and_then(|number| self.attempts.get(&number)) else {
-            return Next::Wait;
+            return ManagerAction::Wait;
         };
         let finish = attempt.finishing.to_ask();
         let discard = attempt.discarding.to_ask();
         if !finish.is_empty() {
-            Next::FinishFiles(finish)
+            ManagerAction::FinishFiles(finish)
         } else if !discard.is_empty() {
-            Next::DiscardFiles(discard)
+            ManagerAction::DiscardFiles(discard)
         } else if attempt.is_settled() && self.is_to_delete(attempt) {
-            if attempt.is_delete_asked { Next::Wait } else { Next::Delete }
+            if attempt.is_delete_asked { ManagerAction::Wait } else { ManagerAction::Delete }
         } else if attempt.is_settled() && !attempt.is_close_asked {
-            Next::Close
+            ManagerAction::Close
         } else {
-            Next::Wait
+            ManagerAction::Wait
         }
     }
 
     /// Records that the items of [`next`](Self::next) are in the queue. Another manager does not know that
     /// and publishes them again, which the items are made to tolerate.
-    pub fn asked(&mut self, next: &Next) {
+    pub fn asked(&mut self, next: &ManagerAction) {
         let Some(attempt) = self.counting().and_then(|number| self.attempts.get_mut(&number)) else { return };
         let (asked, files) = match next {
-            Next::FinishFiles(files) => (&mut attempt.finishing.asked, files),
-            Next::DiscardFiles(files) => (&mut attempt.discarding.asked, files),
-            Next::Delete => {
+            ManagerAction::FinishFiles(files) => (&mut attempt.finishing.asked, files),
+            ManagerAction::DiscardFiles(files) => (&mut attempt.discarding.asked, files),
+            ManagerAction::Delete => {
                 attempt.is_delete_asked = true;
                 return;
             }
-            Next::Close => {
+            ManagerAction::Close => {
                 attempt.is_close_asked = true;
                 return;
             }
-            Next::Wait | Next::Over => return,
+            ManagerAction::Wait | ManagerAction::Over => return,
         };
         files.iter().for_each(|file| {
             add(asked, file.0);
@@ -310,15 +310,16 @@ impl Tracker {
     }
 
     /// Returns the progress. A scan that takes another's place may begin with less.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> TransferTotals {
         let shown = self.counting().or_else(|| self.attempts.keys().next_back().copied());
         let entries_deleted = self.attempts.values().flat_map(|attempt| attempt.deleted.values()).sum();
-        let moved = Totals { bytes_moved: self.bytes_moved, entries_deleted, ..Totals::default() };
+        let moved =
+            TransferTotals { bytes_moved: self.bytes_moved, entries_deleted, ..TransferTotals::default() };
         let Some(attempt) = shown.and_then(|number| self.attempts.get(&number)) else { return moved };
         let ScanAttempt { found, done, finishing, close_failed, .. } = attempt;
         let finished = covered_by_both(&finishing.due, &finishing.done);
         let named = if attempt.is_closed { found.names.saturating_sub(*close_failed) } else { 0 };
-        Totals {
+        TransferTotals {
             files_found: found.files + found.names,
             bytes_found: found.bytes,
             is_scanned: attempt.is_finished,
@@ -344,7 +345,7 @@ impl Tracker {
 
 impl ScanAttempt {
     /// Reports only grow, so the largest of each number is the last; the final report is exact.
-    fn scanned(&mut self, found: Found, is_finished: bool) {
+    fn scanned(&mut self, found: CutTotals, is_finished: bool) {
         if self.is_finished {
             return;
         }
@@ -353,7 +354,7 @@ impl ScanAttempt {
     }
 
     /// The first log entry of a chunk that was carried out twice counts.
-    fn chunk_settled(&mut self, number: u64, outcome: Outcome, part: Option<PartOf>) {
+    fn chunk_settled(&mut self, number: u64, outcome: ChunkOutcome, part: Option<TrackedPart>) {
         if !add(&mut self.settled, number) {
             return;
         }
@@ -370,7 +371,7 @@ impl ScanAttempt {
 
     /// A large file fails once, however many of its parts do, and not before all of them are settled: until
     /// then another mover may be writing.
-    fn part_settled(&mut self, part: PartOf, has_failed: bool) {
+    fn part_settled(&mut self, part: TrackedPart, has_failed: bool) {
         let begun = self.begun.entry(part.file).or_default();
         begun.parts_settled += 1;
         begun.has_failed |= has_failed;

@@ -4,52 +4,53 @@ use super::*;
 
 const GIB: u64 = 1 << 30;
 
-fn found(chunks: u64, files: u64, bytes: u64) -> Found {
-    Found { chunks, files, bytes, ..Found::default() }
+fn found(chunks: u64, files: u64, bytes: u64) -> CutTotals {
+    CutTotals { chunks, files, bytes, ..CutTotals::default() }
 }
 
-fn scanned(attempt: u32, found: Found) -> TrackerEvent {
+fn scanned(attempt: u32, found: CutTotals) -> TrackerEvent {
     TrackerEvent::Scanned { attempt, found, is_finished: true }
 }
 
 fn files_settled(attempt: u32, number: u64, files: u64, failed: u64) -> TrackerEvent {
-    let outcome = Outcome { files, bytes: files * 10, moved_bytes: files * 10, failed };
+    let outcome = ChunkOutcome { files, bytes: files * 10, moved_bytes: files * 10, failed };
     TrackerEvent::ChunkSettled { attempt, number, delivery: 1, outcome, part: None }
 }
 
 fn part_settled(attempt: u32, number: u64, file: u64, count: u64, failed: u64) -> TrackerEvent {
     let bytes = if failed > 0 { 0 } else { GIB };
-    let outcome = Outcome { files: 0, bytes, moved_bytes: GIB, failed };
-    let part = Some(PartOf { file: FileKey(file), count });
+    let outcome = ChunkOutcome { files: 0, bytes, moved_bytes: GIB, failed };
+    let part = Some(TrackedPart { file: FileKey(file), count });
     TrackerEvent::ChunkSettled { attempt, number, delivery: 1, outcome, part }
 }
 
-fn fed(events: &[TrackerEvent]) -> Tracker {
-    let mut tracker = Tracker::new();
+fn fed(events: &[TrackerEvent]) -> TransferTracker {
+    let mut tracker = TransferTracker::new();
     events.iter().for_each(|event| tracker.observe(event));
     tracker
 }
 
 #[test]
 fn an_empty_tree_is_closed_and_over() {
-    let mut tracker = Tracker::new();
-    assert_eq!(tracker.next(), Next::Wait);
-    tracker.observe(&scanned(1, Found::default()));
-    assert_eq!(tracker.next(), Next::Close);
-    tracker.asked(&Next::Close);
-    assert_eq!(tracker.next(), Next::Wait);
+    let mut tracker = TransferTracker::new();
+    assert_eq!(tracker.next(), ManagerAction::Wait);
+    tracker.observe(&scanned(1, CutTotals::default()));
+    assert_eq!(tracker.next(), ManagerAction::Close);
+    tracker.asked(&ManagerAction::Close);
+    assert_eq!(tracker.next(), ManagerAction::Wait);
     tracker.observe(&TrackerEvent::CloseSettled { attempt: 1, failed: 0 });
-    assert_eq!(tracker.next(), Next::Over);
+    assert_eq!(tracker.next(), ManagerAction::Over);
 }
 
 #[test]
 fn further_names_are_done_at_the_end() {
-    let mut tracker = fed(&[scanned(1, Found { names: 5, ..found(1, 2, 20) }), files_settled(1, 0, 2, 0)]);
+    let mut tracker =
+        fed(&[scanned(1, CutTotals { names: 5, ..found(1, 2, 20) }), files_settled(1, 0, 2, 0)]);
     assert_eq!((tracker.totals().files_found, tracker.totals().files_done), (7, 2));
     tracker.observe(&TrackerEvent::CloseSettled { attempt: 1, failed: 1 });
     let totals = tracker.totals();
     assert_eq!((totals.files_found, totals.files_done, totals.entries_failed), (7, 6, 1));
-    assert_eq!(tracker.next(), Next::Over);
+    assert_eq!(tracker.next(), ManagerAction::Over);
 }
 
 #[test]
@@ -57,34 +58,34 @@ fn a_file_is_finished_when_all_its_parts_are_settled() {
     let mut tracker = fed(&[
         part_settled(1, 0, 0, 2, 0),
         part_settled(1, 0, 0, 2, 0),
-        scanned(1, Found { files_in_parts: 2, ..found(4, 2, 4 * GIB) }),
+        scanned(1, CutTotals { files_in_parts: 2, ..found(4, 2, 4 * GIB) }),
         part_settled(1, 2, 1, 2, 1),
     ]);
-    assert_eq!(tracker.next(), Next::Wait, "a part that is told twice is one part");
+    assert_eq!(tracker.next(), ManagerAction::Wait, "a part that is told twice is one part");
     tracker.observe(&part_settled(1, 1, 0, 2, 0));
-    let finish = Next::FinishFiles(vec![FileKey(0)]);
+    let finish = ManagerAction::FinishFiles(vec![FileKey(0)]);
     assert_eq!(tracker.next(), finish);
     assert_eq!(tracker.next(), finish, "until it was asked for");
     tracker.asked(&finish);
-    assert_eq!(tracker.next(), Next::Wait);
+    assert_eq!(tracker.next(), ManagerAction::Wait);
     // The other file has failed, and is discarded only when no mover writes to it.
     tracker.observe(&part_settled(1, 3, 1, 2, 0));
-    let discard = Next::DiscardFiles(vec![FileKey(1)]);
+    let discard = ManagerAction::DiscardFiles(vec![FileKey(1)]);
     assert_eq!(tracker.next(), discard);
     tracker.asked(&discard);
-    assert_eq!(tracker.next(), Next::Wait);
+    assert_eq!(tracker.next(), ManagerAction::Wait);
     let discarded = TrackerEvent::DiscardSettled { attempt: 1, file: FileKey(1) };
     let finished = TrackerEvent::FinishSettled { attempt: 1, file: FileKey(0), is_done: true };
     for first in [discarded, finished] {
         let mut half = tracker.clone();
         half.observe(&first);
-        assert_eq!(half.next(), Next::Wait, "{first:?}");
+        assert_eq!(half.next(), ManagerAction::Wait, "{first:?}");
     }
     tracker.observe(&discarded);
     tracker.observe(&finished);
     tracker.observe(&TrackerEvent::FinishSettled { attempt: 1, file: FileKey(0), is_done: false });
-    assert_eq!(tracker.next(), Next::Close);
-    let expected = Totals {
+    assert_eq!(tracker.next(), ManagerAction::Close);
+    let expected = TransferTotals {
         files_found: 2,
         bytes_found: 4 * GIB,
         is_scanned: true,
@@ -107,7 +108,7 @@ fn a_file_that_can_not_be_finished_has_failed() {
         TrackerEvent::FinishSettled { attempt: 1, file: FileKey(0), is_done: false },
     ]);
     assert_eq!((tracker.totals().files_done, tracker.totals().entries_failed), (0, 1));
-    assert_eq!(tracker.next(), Next::Close);
+    assert_eq!(tracker.next(), ManagerAction::Close);
 }
 
 #[test]
@@ -117,9 +118,9 @@ fn it_is_not_over_before_everything_is_settled() {
         scanned(1, found(2, 2, 0)),
         files_settled(1, 1, 1, 0),
     ]);
-    assert_eq!(tracker.next(), Next::Wait);
+    assert_eq!(tracker.next(), ManagerAction::Wait);
     tracker.observe(&files_settled(1, 0, 1, 0));
-    assert_eq!(tracker.next(), Next::Over);
+    assert_eq!(tracker.next(), ManagerAction::Over);
 }
 
 fn deleted(attempt: u32, delivery: u32, deleted: u64, failed: u64) -> TrackerEvent {
@@ -130,13 +131,13 @@ fn deleted(attempt: u32, delivery: u32, deleted: u64, failed: u64) -> TrackerEve
 fn what_the_source_has_not_goes_when_everything_is_settled_and_before_the_close() {
     let mut tracker = fed(&[scanned(1, found(2, 2, 0)), files_settled(1, 1, 1, 0)]);
     tracker.set_deletes(true);
-    assert_eq!(tracker.next(), Next::Wait);
+    assert_eq!(tracker.next(), ManagerAction::Wait);
     tracker.observe(&files_settled(1, 0, 1, 0));
-    assert_eq!(tracker.next(), Next::Delete);
-    tracker.asked(&Next::Delete);
-    assert_eq!(tracker.next(), Next::Wait);
+    assert_eq!(tracker.next(), ManagerAction::Delete);
+    tracker.asked(&ManagerAction::Delete);
+    assert_eq!(tracker.next(), ManagerAction::Wait);
     tracker.observe(&deleted(1, 1, 5, 0));
-    assert_eq!((tracker.next(), tracker.totals().entries_deleted), (Next::Close, 5));
+    assert_eq!((tracker.next(), tracker.totals().entries_deleted), (ManagerAction::Close, 5));
     // A mover that was killed before the acknowledgement has logged its deletion; each delivery counts once.
     tracker.observe(&deleted(1, 1, 5, 0));
     tracker.observe(&deleted(1, 2, 3, 1));
@@ -144,16 +145,16 @@ fn what_the_source_has_not_goes_when_everything_is_settled_and_before_the_close(
     assert_eq!((totals.entries_deleted, totals.entries_failed), (8, 0));
     // Another scan that counts by now has a deletion of its own.
     tracker.observe(&scanned(2, found(0, 0, 0)));
-    assert_eq!(tracker.next(), Next::Delete);
+    assert_eq!(tracker.next(), ManagerAction::Delete);
     tracker.observe(&deleted(2, 1, 1, 2));
     let totals = tracker.totals();
-    assert_eq!((tracker.next(), totals.entries_deleted, totals.entries_failed), (Next::Close, 9, 2));
+    assert_eq!((tracker.next(), totals.entries_deleted, totals.entries_failed), (ManagerAction::Close, 9, 2));
 }
 
 #[test]
 fn nothing_goes_where_something_has_failed() {
     for failed in [
-        vec![scanned(1, Found { failed: 1, ..found(0, 0, 0) })],
+        vec![scanned(1, CutTotals { failed: 1, ..found(0, 0, 0) })],
         vec![scanned(1, found(1, 1, 0)), files_settled(1, 0, 0, 1)],
         vec![
             scanned(1, found(1, 1, GIB)),
@@ -168,7 +169,7 @@ fn nothing_goes_where_something_has_failed() {
     ] {
         let mut tracker = fed(&failed);
         tracker.set_deletes(true);
-        assert_eq!(tracker.next(), Next::Close, "{failed:?}");
+        assert_eq!(tracker.next(), ManagerAction::Close, "{failed:?}");
     }
 }
 
@@ -179,31 +180,37 @@ fn the_last_complete_scan_counts() {
     tracker.observe(&TrackerEvent::Scanned { attempt: 2, found: found(1, 7, 70), is_finished: false });
     assert_eq!(
         tracker.totals(),
-        Totals { files_found: 7, bytes_found: 70, bytes_moved: 100, chunks_found: 1, ..Totals::default() }
+        TransferTotals {
+            files_found: 7,
+            bytes_found: 70,
+            bytes_moved: 100,
+            chunks_found: 1,
+            ..TransferTotals::default()
+        }
     );
     tracker.observe(&scanned(2, found(2, 8, 80)));
     tracker.observe(&files_settled(2, 1, 4, 0));
-    assert_eq!((tracker.counting(), tracker.next()), (Some(2), Next::Wait));
+    assert_eq!((tracker.counting(), tracker.next()), (Some(2), ManagerAction::Wait));
     tracker.observe(&files_settled(2, 0, 4, 0));
-    assert_eq!(tracker.next(), Next::Close);
-    tracker.asked(&Next::Close);
+    assert_eq!(tracker.next(), ManagerAction::Close);
+    tracker.asked(&ManagerAction::Close);
     // A third scan that ends last takes the second's place, and has a close of its own.
     tracker.observe(&scanned(3, found(1, 8, 80)));
     tracker.observe(&TrackerEvent::CloseSettled { attempt: 2, failed: 0 });
-    assert_eq!(tracker.next(), Next::Wait);
+    assert_eq!(tracker.next(), ManagerAction::Wait);
     tracker.observe(&files_settled(3, 0, 8, 0));
-    assert_eq!(tracker.next(), Next::Close);
+    assert_eq!(tracker.next(), ManagerAction::Close);
     tracker.observe(&TrackerEvent::CloseSettled { attempt: 3, failed: 0 });
-    assert_eq!((tracker.next(), tracker.totals().files_done), (Next::Over, 8));
+    assert_eq!((tracker.next(), tracker.totals().files_done), (ManagerAction::Over, 8));
     // Entries after the end change nothing.
     let at_end = tracker.totals();
     tracker.observe(&scanned(4, found(9, 9, 9)));
-    assert_eq!((tracker.next(), tracker.totals()), (Next::Over, at_end));
+    assert_eq!((tracker.next(), tracker.totals()), (ManagerAction::Over, at_end));
 }
 
 #[test]
 fn what_was_moved_twice_is_counted_twice_and_what_was_told_twice_once() {
-    let outcome = Outcome { files: 1, bytes: 10, moved_bytes: 10, failed: 0 };
+    let outcome = ChunkOutcome { files: 1, bytes: 10, moved_bytes: 10, failed: 0 };
     let settled =
         |delivery| TrackerEvent::ChunkSettled { attempt: 1, number: 0, delivery, outcome, part: None };
     let tracker = fed(&[settled(2), settled(1), settled(2), settled(1)]);
@@ -216,18 +223,18 @@ fn many_files_are_asked_for_in_bounded_messages() {
     let mut tracker = fed(&[scanned(1, found(1_000, 1_000, 0))]);
     (0..1_000).for_each(|n| tracker.observe(&part_settled(1, n, n, 1, 0)));
     let mut asked = Vec::new();
-    while let Next::FinishFiles(files) = tracker.next() {
+    while let ManagerAction::FinishFiles(files) = tracker.next() {
         assert!(files.len() <= NEXT_FILES_MAX);
-        tracker.asked(&Next::FinishFiles(files.clone()));
+        tracker.asked(&ManagerAction::FinishFiles(files.clone()));
         asked.extend(files);
     }
     assert_eq!(asked, (0..1_000).map(FileKey).collect::<Vec<_>>());
-    assert_eq!(tracker.next(), Next::Wait);
+    assert_eq!(tracker.next(), ManagerAction::Wait);
 }
 
 #[test]
 fn a_transfer_of_millions_of_files_is_some_runs() {
-    let mut tracker = Tracker::new();
+    let mut tracker = TransferTracker::new();
     // 1,221 chunks of 8,192 files and 100,000 parts, settled a little out of order as by 64 movers.
     let chunks = 101_221;
     for round in 0..chunks / 61 + 1 {
@@ -341,14 +348,14 @@ proptest! {
             seed.iter().rev().map(|(key, _)| *key).cycle().zip(events).collect();
         keyed.sort_by_key(|(key, _)| *key);
 
-        let mut tracker = Tracker::new();
+        let mut tracker = TransferTracker::new();
         for (_, event) in &keyed {
             tracker.observe(event);
-            prop_assert!(tracker.next() != Next::Over);
+            prop_assert!(tracker.next() != ManagerAction::Over);
         }
-        prop_assert_eq!(tracker.next(), Next::Close);
+        prop_assert_eq!(tracker.next(), ManagerAction::Close);
         tracker.observe(&TrackerEvent::CloseSettled { attempt: 2, failed: 0 });
-        prop_assert_eq!(tracker.next(), Next::Over);
+        prop_assert_eq!(tracker.next(), ManagerAction::Over);
         let totals = tracker.totals();
         prop_assert_eq!(totals.files_done, plan.files_done());
         prop_assert_eq!(totals.entries_failed, plan.failed());
@@ -368,7 +375,7 @@ proptest! {
         };
         let mut queue: Vec<TrackerEvent> = plan.events(1).into_iter().filter(is_settlement).collect();
         let mut log = Vec::new();
-        let mut tracker = Tracker::new();
+        let mut tracker = TransferTracker::new();
         for (pick, takes_over) in order.into_iter().zip(takeovers) {
             if takes_over {
                 tracker = fed(&log);
@@ -376,15 +383,15 @@ proptest! {
             let next = tracker.next();
             tracker.asked(&next);
             match next {
-                Next::Over => break,
-                Next::Wait => {}
-                Next::Delete => unreachable!("nothing is to be deleted"),
-                Next::Close => queue.push(TrackerEvent::CloseSettled { attempt: 1, failed: 0 }),
-                Next::FinishFiles(files) => queue.extend(files.into_iter().map(|file| {
+                ManagerAction::Over => break,
+                ManagerAction::Wait => {}
+                ManagerAction::Delete => unreachable!("nothing is to be deleted"),
+                ManagerAction::Close => queue.push(TrackerEvent::CloseSettled { attempt: 1, failed: 0 }),
+                ManagerAction::FinishFiles(files) => queue.extend(files.into_iter().map(|file| {
                     let is_done = !plan.finish_fails[file.0 as usize];
                     TrackerEvent::FinishSettled { attempt: 1, file, is_done }
                 })),
-                Next::DiscardFiles(files) => queue.extend(
+                ManagerAction::DiscardFiles(files) => queue.extend(
                     files.into_iter().map(|file| TrackerEvent::DiscardSettled { attempt: 1, file }),
                 ),
             }
@@ -394,9 +401,9 @@ proptest! {
                 tracker.observe(&event);
             }
         }
-        prop_assert_eq!(tracker.next(), Next::Over);
+        prop_assert_eq!(tracker.next(), ManagerAction::Over);
         let again = fed(&log);
-        prop_assert_eq!((again.next(), again.totals()), (Next::Over, tracker.totals()));
+        prop_assert_eq!((again.next(), again.totals()), (ManagerAction::Over, tracker.totals()));
         prop_assert_eq!(tracker.totals().files_done, plan.files_done());
         prop_assert_eq!(tracker.totals().entries_failed, plan.failed());
     }

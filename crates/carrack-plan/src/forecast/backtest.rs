@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::history::fill;
-use super::models::Method;
+use super::models::ForecastMethod;
 
 /// Number of times from which history is held back: enough that their hours of the day differ.
 const ORIGINS: usize = 7;
@@ -22,16 +22,16 @@ const KNOWN_MIN: f64 = 0.5;
 /// Length of a forecast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Horizon {
+pub enum ForecastHorizon {
     /// The next hour.
     Hour,
     /// The next day.
     Day,
 }
 
-impl Horizon {
+impl ForecastHorizon {
     /// Both horizons.
-    pub const ALL: [Horizon; 2] = [Horizon::Hour, Horizon::Day];
+    pub const ALL: [ForecastHorizon; 2] = [ForecastHorizon::Hour, ForecastHorizon::Day];
 
     pub(super) fn slots(self) -> usize {
         match self {
@@ -43,11 +43,11 @@ impl Horizon {
 
 /// A method's error over a horizon, in the unit of the load; its fields are those of `--json` reports.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Backtest {
+pub struct BacktestError {
     /// The method.
-    pub method: Method,
+    pub method: ForecastMethod,
     /// Length of the forecast.
-    pub horizon: Horizon,
+    pub horizon: ForecastHorizon,
     /// Mean absolute error.
     pub mae: f64,
     /// Root mean square error: large errors count more.
@@ -57,11 +57,11 @@ pub struct Backtest {
 }
 
 /// Returns the errors of every method for which the history without the held-back part is long enough.
-pub(super) fn run(known: &[Option<f32>]) -> Vec<Backtest> {
+pub(super) fn run(known: &[Option<f32>]) -> Vec<BacktestError> {
     let share = known.iter().flatten().count() as f64 / known.len().max(1) as f64;
-    let mut methods: Vec<Method> = Method::ALL.to_vec();
+    let mut methods: Vec<ForecastMethod> = ForecastMethod::ALL.to_vec();
     if share < KNOWN_MIN {
-        methods.retain(|method| !matches!(method, Method::Daily | Method::DailyAndWeekly));
+        methods.retain(|method| !matches!(method, ForecastMethod::Daily | ForecastMethod::DailyAndWeekly));
     }
     // The first origin is an hour before the end, so that a method is tried as soon as possible.
     let origins: Vec<usize> =
@@ -74,35 +74,35 @@ pub(super) fn run(known: &[Option<f32>]) -> Vec<Backtest> {
     methods.iter().flat_map(|&method| errors_of(method, known, &pasts)).collect()
 }
 
-fn errors_of(method: Method, known: &[Option<f32>], pasts: &[Vec<f32>]) -> Vec<Backtest> {
+fn errors_of(method: ForecastMethod, known: &[Option<f32>], pasts: &[Vec<f32>]) -> Vec<BacktestError> {
     let mut off: [Vec<f64>; 2] = Default::default();
     for past in pasts {
-        let foretold = method.foretell(past, Horizon::Day.slots());
+        let foretold = method.foretell(past, ForecastHorizon::Day.slots());
         let pairs = foretold.iter().zip(&known[past.len()..]).enumerate();
         for (step, error) in
             pairs.filter_map(|(step, (load, known))| Some((step, f64::from(load.max(0.0) - (*known)?))))
         {
-            for (off, horizon) in off.iter_mut().zip(Horizon::ALL) {
+            for (off, horizon) in off.iter_mut().zip(ForecastHorizon::ALL) {
                 if step < horizon.slots() {
                     off.push(error);
                 }
             }
         }
     }
-    let measured = off.iter().zip(Horizon::ALL).filter(|(off, _)| !off.is_empty());
+    let measured = off.iter().zip(ForecastHorizon::ALL).filter(|(off, _)| !off.is_empty());
     measured.map(|(off, horizon)| summary(method, horizon, off)).collect()
 }
 
-fn summary(method: Method, horizon: Horizon, off: &[f64]) -> Backtest {
+fn summary(method: ForecastMethod, horizon: ForecastHorizon, off: &[f64]) -> BacktestError {
     let compared = off.len();
     let mae = off.iter().map(|x| x.abs()).sum::<f64>() / compared as f64;
     let rmse = (off.iter().map(|x| x * x).sum::<f64>() / compared as f64).sqrt();
-    Backtest { method, horizon, mae, rmse, compared }
+    BacktestError { method, horizon, mae, rmse, compared }
 }
 
 /// Returns the method with the smallest mean error; of equal ones the simplest. Without held-back history:
 /// the last load.
-pub(super) fn best(backtests: &[Backtest], horizon: Horizon) -> Method {
+pub(super) fn best(backtests: &[BacktestError], horizon: ForecastHorizon) -> ForecastMethod {
     let tried = backtests.iter().filter(|test| test.horizon == horizon);
-    tried.min_by(|a, b| a.mae.total_cmp(&b.mae)).map_or(Method::SameAsNow, |test| test.method)
+    tried.min_by(|a, b| a.mae.total_cmp(&b.mae)).map_or(ForecastMethod::SameAsNow, |test| test.method)
 }

@@ -4,9 +4,9 @@
 
 use std::collections::VecDeque;
 
-use super::backtest::{self, Horizon};
-use super::models::Method;
-use super::{DAY, Forecast, STEP_S, WEEK};
+use super::backtest::{self, ForecastHorizon};
+use super::models::ForecastMethod;
+use super::{DAY, LoadForecast, STEP_S, WEEK};
 
 /// Four weeks: a weekly pattern takes two at least, and a plan of work at a site rarely holds for longer than
 /// four. 64 KiB for each target.
@@ -20,7 +20,7 @@ const DAYS_AROUND: usize = 7;
 
 /// The load of a target at a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
+pub struct LoadSample {
     /// Unix seconds.
     pub at_s: i64,
     /// In the unit of the history, 0 or more.
@@ -49,17 +49,17 @@ impl LoadSlot {
 ///
 /// Samples may come at any times, in any order, and with gaps; those of one slot are averaged.
 #[derive(Clone, Debug, Default)]
-pub struct History {
+pub struct LoadHistory {
     /// Number of the first slot, counted from the epoch.
     first: i64,
     slots: VecDeque<LoadSlot>,
 }
 
-impl History {
+impl LoadHistory {
     /// Adds a sample and returns true if it was kept. A sample is dropped if it is no load (negative, not a
     /// number), older than four weeks before the newest, or later than `now_s`: a wrong clock would displace
     /// the whole history.
-    pub fn add(&mut self, sample: Sample, now_s: i64) -> bool {
+    pub fn add(&mut self, sample: LoadSample, now_s: i64) -> bool {
         if !(sample.load.is_finite() && sample.load >= 0.0 && sample.at_s <= now_s.saturating_add(STEP_S)) {
             return false;
         }
@@ -108,11 +108,11 @@ impl History {
     }
 
     /// Returns the measured slots: the begin of each, in Unix seconds, and its mean load.
-    pub fn measured(&self) -> impl Iterator<Item = Sample> + '_ {
+    pub fn measured(&self) -> impl Iterator<Item = LoadSample> + '_ {
         let times = (self.first..).map(|number| number * STEP_S);
         times
             .zip(&self.slots)
-            .filter_map(|(at_s, slot)| slot.load().map(|load| Sample { at_s, load: load.into() }))
+            .filter_map(|(at_s, slot)| slot.load().map(|load| LoadSample { at_s, load: load.into() }))
     }
 
     /// Returns the load expected from `now_s` on for `ahead_s` seconds, a week at most. `None` without a
@@ -121,7 +121,7 @@ impl History {
     /// Each method for which the history is long enough is tested on held-back history. The first hour is by
     /// the method with the smallest error over an hour, the rest by the method with the smallest error over a
     /// day. With four weeks of history that takes some 80 ms.
-    pub fn forecast(&self, now_s: i64, ahead_s: i64) -> Option<Forecast> {
+    pub fn forecast(&self, now_s: i64, ahead_s: i64) -> Option<LoadForecast> {
         let now = now_s.div_euclid(STEP_S);
         let until_now = usize::try_from(now + 1 - self.first).ok()?.min(self.slots.len());
         let known: Vec<Option<f32>> = self.slots.iter().take(until_now).map(|slot| slot.load()).collect();
@@ -134,14 +134,14 @@ impl History {
         }
         let steps = usize::try_from(ahead_s / STEP_S + 1).unwrap_or(1).min(STEPS_MOST);
         let backtests = backtest::run(&known);
-        let near = backtest::best(&backtests, Horizon::Hour);
-        let far = backtest::best(&backtests, Horizon::Day);
+        let near = backtest::best(&backtests, ForecastHorizon::Hour);
+        let far = backtest::best(&backtests, ForecastHorizon::Day);
         let ahead = ForecastSteps { filled: &filled, measured: usize::from(now < end), silent, steps };
         let by_far = ahead.by(far);
         let mut expected = by_far.clone();
-        let hour = Horizon::Hour.slots().min(steps);
+        let hour = ForecastHorizon::Hour.slots().min(steps);
         expected[..hour].copy_from_slice(&ahead.by(near)[..hour]);
-        Some(Forecast { start_s: now * STEP_S, expected, by_far, near, far, backtests })
+        Some(LoadForecast { start_s: now * STEP_S, expected, by_far, near, far, backtests })
     }
 }
 
@@ -154,7 +154,7 @@ struct ForecastSteps<'a> {
 }
 
 impl ForecastSteps<'_> {
-    fn by(&self, method: Method) -> Vec<f64> {
+    fn by(&self, method: ForecastMethod) -> Vec<f64> {
         let known = &self.filled[self.filled.len() - self.measured..];
         let foretold = method.foretell(self.filled, self.silent + self.steps);
         let all = known.iter().copied().chain(foretold.into_iter().skip(self.silent));

@@ -24,19 +24,19 @@ fn site(at_s: i64, has_weekends: bool) -> f64 {
 }
 
 /// A sample a minute, up to some days, with noise.
-fn history(days: i64, load: impl Fn(i64) -> Option<f64>) -> History {
+fn history(days: i64, load: impl Fn(i64) -> Option<f64>) -> LoadHistory {
     let end_s = START_S + days * DAY_S;
-    let mut history = History::default();
+    let mut history = LoadHistory::default();
     for at_s in (START_S..end_s).step_by(60) {
         if let Some(load) = load(at_s) {
-            assert!(history.add(Sample { at_s, load: (load + 0.1 * noise(at_s / 900)).max(0.0) }, end_s));
+            assert!(history.add(LoadSample { at_s, load: (load + 0.1 * noise(at_s / 900)).max(0.0) }, end_s));
         }
     }
     history
 }
 
 /// Returns the error of a day's forecast, and that of the last load.
-fn off(forecast: &Forecast, last: f64, load: impl Fn(i64) -> f64) -> (f64, f64) {
+fn off(forecast: &LoadForecast, last: f64, load: impl Fn(i64) -> f64) -> (f64, f64) {
     let steps = forecast.expected.iter().zip((forecast.start_s..).step_by(STEP_S as usize));
     let (mut of_forecast, mut of_last) = (0.0, 0.0);
     for (expected, at_s) in steps {
@@ -52,9 +52,9 @@ fn a_daily_pattern_is_found() {
     let forecast = history(10, |at_s| Some(site(at_s, false))).forecast(end_s, DAY_S).expect("a forecast");
     let (of_forecast, of_last) = off(&forecast, 0.1, |at_s| site(at_s, false));
     assert!(of_forecast < 0.06 && of_last > 0.2, "{of_forecast} {of_last}");
-    let far = forecast.error(Horizon::Day).expect("an error");
+    let far = forecast.error(ForecastHorizon::Day).expect("an error");
     assert!(far.mae < 0.08 && far.rmse >= far.mae && far.compared > 800, "{far:?}");
-    let naive = forecast.error_of(Method::SameAsNow, Horizon::Day).expect("an error");
+    let naive = forecast.error_of(ForecastMethod::SameAsNow, ForecastHorizon::Day).expect("an error");
     assert!(far.mae < naive.mae / 2.0, "{far:?} {naive:?}");
     assert!(forecast.load_at(end_s + 12 * HOUR_S).expect("within") > 0.6);
     assert!(forecast.load_at(end_s + 20 * HOUR_S).expect("within") < 0.3);
@@ -65,11 +65,11 @@ fn weekends_are_found_after_some_weeks() {
     let end_s = START_S + 26 * DAY_S;
     let forecast = history(26, |at_s| Some(site(at_s, true))).forecast(end_s, 3 * DAY_S).expect("a forecast");
     // It begins on a Saturday.
-    assert_eq!(forecast.far, Method::DailyAndWeekly, "{:?}", forecast.backtests);
+    assert_eq!(forecast.far, ForecastMethod::DailyAndWeekly, "{:?}", forecast.backtests);
     let (of_forecast, _) = off(&forecast, 0.1, |at_s| site(at_s, true));
     assert!(of_forecast < 0.1, "{of_forecast}");
-    let daily = forecast.error_of(Method::Daily, Horizon::Day).expect("an error");
-    assert!(forecast.error(Horizon::Day).expect("an error").mae < daily.mae);
+    let daily = forecast.error_of(ForecastMethod::Daily, ForecastHorizon::Day).expect("an error");
+    assert!(forecast.error(ForecastHorizon::Day).expect("an error").mae < daily.mae);
 }
 
 #[test]
@@ -97,14 +97,14 @@ fn a_load_that_just_rose_is_expected_to_stay_for_a_while() {
 
 #[test]
 fn a_short_history_gives_the_last_load_and_no_error() {
-    let mut history = History::default();
+    let mut history = LoadHistory::default();
     assert_eq!(history.forecast(START_S, DAY_S), None);
-    assert!(history.add(Sample { at_s: START_S, load: 0.4 }, START_S));
+    assert!(history.add(LoadSample { at_s: START_S, load: 0.4 }, START_S));
     let forecast = history.forecast(START_S + 100, HOUR_S).expect("a forecast");
-    assert_eq!((forecast.near, forecast.far), (Method::SameAsNow, Method::SameAsNow));
+    assert_eq!((forecast.near, forecast.far), (ForecastMethod::SameAsNow, ForecastMethod::SameAsNow));
     assert!(forecast.expected.iter().all(|load| (load - 0.4).abs() < 1e-6));
     assert_eq!(forecast.start_s, START_S);
-    assert!(forecast.end_s() >= START_S + HOUR_S && forecast.error(Horizon::Hour).is_none());
+    assert!(forecast.end_s() >= START_S + HOUR_S && forecast.error(ForecastHorizon::Hour).is_none());
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_sample_that_is_none_changes_nothing() {
         (i64::MAX, 0.5),
         (now_s - 40 * DAY_S, 0.5),
     ] {
-        assert!(!history.add(Sample { at_s, load }, now_s), "{at_s} {load}");
+        assert!(!history.add(LoadSample { at_s, load }, now_s), "{at_s} {load}");
     }
     assert_eq!(history.measured().collect::<Vec<_>>(), before);
 }
@@ -150,9 +150,9 @@ fn missing_slots_are_those_of_the_days_around_or_the_last_known() {
 
 #[test]
 fn a_leap_of_ages_forgets_the_past_at_once() {
-    let mut history = History::default();
+    let mut history = LoadHistory::default();
     for at_s in [0, 10_i64.pow(15)] {
-        assert!(history.add(Sample { at_s, load: 1.0 }, 10_i64.pow(15)));
+        assert!(history.add(LoadSample { at_s, load: 1.0 }, 10_i64.pow(15)));
     }
     assert_eq!(history.measured().count(), 1);
 }
@@ -164,9 +164,9 @@ proptest! {
     fn slots_are_the_means_of_their_samples_in_any_order(
         samples in prop::collection::vec((0_i64..50_000, 0.0_f64..100.0), 1..80),
     ) {
-        let mut history = History::default();
+        let mut history = LoadHistory::default();
         for &(at_s, load) in &samples {
-            let is_kept = history.add(Sample { at_s, load }, 50_000);
+            let is_kept = history.add(LoadSample { at_s, load }, 50_000);
             prop_assert!(is_kept);
         }
         for slot in history.measured() {
@@ -180,9 +180,9 @@ proptest! {
 
     #[test]
     fn it_is_bounded_and_keeps_the_newest(times in prop::collection::vec(0_i64..400 * DAY_S, 1..60)) {
-        let mut history = History::default();
+        let mut history = LoadHistory::default();
         for &at_s in &times {
-            let _ = history.add(Sample { at_s, load: 1.0 }, 400 * DAY_S);
+            let _ = history.add(LoadSample { at_s, load: 1.0 }, 400 * DAY_S);
         }
         let newest = times.iter().max().expect("one") / STEP_S;
         let kept: Vec<i64> = history.measured().map(|slot| slot.at_s / STEP_S).collect();
@@ -196,13 +196,13 @@ proptest! {
         parts in prop::collection::vec((0.0_f64..2.0, 10_usize..300, any::<bool>()), 1..12),
         ahead_h in 1_i64..200,
     ) {
-        let mut history = History::default();
+        let mut history = LoadHistory::default();
         let mut at_s = 0;
         for (load, slots, is_known) in parts {
             for slot in 0..slots as i64 {
                 at_s += STEP_S;
                 if is_known {
-                    history.add(Sample { at_s, load: load + 0.05 * (1.0 + noise(slot)) }, at_s);
+                    history.add(LoadSample { at_s, load: load + 0.05 * (1.0 + noise(slot)) }, at_s);
                 }
             }
         }
@@ -213,8 +213,8 @@ proptest! {
         prop_assert!(forecast.expected.iter().all(|load| load.is_finite() && *load >= 0.0));
         prop_assert_eq!(forecast.start_s, at_s.div_euclid(STEP_S) * STEP_S);
         prop_assert!(forecast.end_s() >= (at_s + ahead_h * HOUR_S).min(forecast.start_s + 7 * DAY_S));
-        for horizon in Horizon::ALL {
-            if let Some(naive) = forecast.error_of(Method::SameAsNow, horizon) {
+        for horizon in ForecastHorizon::ALL {
+            if let Some(naive) = forecast.error_of(ForecastMethod::SameAsNow, horizon) {
                 prop_assert!(forecast.error(horizon).expect("an error").mae <= naive.mae);
             }
         }

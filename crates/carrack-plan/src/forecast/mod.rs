@@ -1,8 +1,8 @@
 //! The load of storage targets: measured load, expected load, and the start at which a transfer disturbs
 //! least (L11, L14).
 //!
-//! A [`History`] keeps four weeks of a target's load in slots of five minutes, from samples at any times. Its
-//! [`forecast`](History::forecast) continues the daily and the weekly pattern and reports its error on
+//! A [`LoadHistory`] keeps four weeks of a target's load in slots of five minutes, from samples at any times. Its
+//! [`forecast`](LoadHistory::forecast) continues the daily and the weekly pattern and reports its error on
 //! held-back history, next to the error of "same as now". [`best_window`] picks a start from it. The samples
 //! choose the unit of load: a share that is busy, bytes per second, requests.
 //!
@@ -21,11 +21,11 @@ mod history;
 mod models;
 mod window;
 
-pub use backtest::{Backtest, Horizon};
+pub use backtest::{BacktestError, ForecastHorizon};
 pub use csv::{CsvError, CsvSample, parse_csv};
-pub use history::{History, Sample};
-pub use models::Method;
-pub use window::{RateModel, Window, best_window};
+pub use history::{LoadHistory, LoadSample};
+pub use models::ForecastMethod;
+pub use window::{RateModel, TransferWindow, best_window};
 
 /// Length of a slot, and of a forecast's steps. Below it, load depends on the jobs that happen to run; the
 /// pattern of a day has no finer parts.
@@ -38,24 +38,24 @@ const WEEK: usize = 7 * DAY;
 
 /// The expected load, step by step, and the error of such forecasts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Forecast {
+pub struct LoadForecast {
     /// Begin of the first step, in Unix seconds: the slot that "now" lies in.
     pub start_s: i64,
     /// The expected load of each step of [`STEP_S`] seconds.
     pub expected: Vec<f64>,
-    /// The forecast by [`far`](Forecast::far) for each step, also of the first hour. Where a load changes a
+    /// The forecast by [`far`](LoadForecast::far) for each step, also of the first hour. Where a load changes a
     /// few times in a day, few hours of held-back history have such a change, and "same as now" wins there: a
     /// cautious caller looks here too.
     pub by_far: Vec<f64>,
     /// Method of the first hour: the smallest error over an hour.
-    pub near: Method,
+    pub near: ForecastMethod,
     /// Method of the rest: the smallest error over a day.
-    pub far: Method,
+    pub far: ForecastMethod,
     /// Errors of every method on held-back history. Empty with too little history.
-    pub backtests: Vec<Backtest>,
+    pub backtests: Vec<BacktestError>,
 }
 
-impl Forecast {
+impl LoadForecast {
     /// Returns the load expected at a time, if the forecast reaches it.
     pub fn load_at(&self, at_s: i64) -> Option<f64> {
         self.expected.get(self.step_at(at_s)?).copied()
@@ -72,17 +72,17 @@ impl Forecast {
     }
 
     /// Returns the error of the forecast's own method. `None` if the history was too short for a backtest.
-    pub fn error(&self, horizon: Horizon) -> Option<&Backtest> {
+    pub fn error(&self, horizon: ForecastHorizon) -> Option<&BacktestError> {
         let method = match horizon {
-            Horizon::Hour => self.near,
-            Horizon::Day => self.far,
+            ForecastHorizon::Hour => self.near,
+            ForecastHorizon::Day => self.far,
         };
         self.error_of(method, horizon)
     }
 
-    /// Returns the error of another method, to compare: [`Method::SameAsNow`] and [`Method::DayAgo`] are the
+    /// Returns the error of another method, to compare: [`ForecastMethod::SameAsNow`] and [`ForecastMethod::DayAgo`] are the
     /// naive ones.
-    pub fn error_of(&self, method: Method, horizon: Horizon) -> Option<&Backtest> {
+    pub fn error_of(&self, method: ForecastMethod, horizon: ForecastHorizon) -> Option<&BacktestError> {
         self.backtests.iter().find(|test| test.method == method && test.horizon == horizon)
     }
 }

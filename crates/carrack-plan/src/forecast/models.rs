@@ -9,7 +9,7 @@ use super::{DAY, WEEK};
 
 /// A method to forecast load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub enum ForecastMethod {
     /// The last load, repeated. Naive.
     SameAsNow,
     /// The load of a day before. Naive.
@@ -22,16 +22,21 @@ pub enum Method {
     DailyAndWeekly,
 }
 
-impl Serialize for Method {
+impl Serialize for ForecastMethod {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
     }
 }
 
-impl Method {
+impl ForecastMethod {
     /// All methods, the simplest first: it wins where others are no better.
-    pub const ALL: [Method; 5] =
-        [Method::SameAsNow, Method::DayAgo, Method::WeekAgo, Method::Daily, Method::DailyAndWeekly];
+    pub const ALL: [ForecastMethod; 5] = [
+        ForecastMethod::SameAsNow,
+        ForecastMethod::DayAgo,
+        ForecastMethod::WeekAgo,
+        ForecastMethod::Daily,
+        ForecastMethod::DailyAndWeekly,
+    ];
 
     /// Returns the name for people.
     pub fn name(self) -> &'static str {
@@ -78,7 +83,7 @@ fn again(slots: &[f32], period: usize) -> impl Iterator<Item = f32> + '_ {
 /// deviation.
 fn by_seasons(filled: &[f32], periods: &[usize], steps: usize) -> Vec<f32> {
     let Ok(parts) = Mstl::fit(filled, periods) else {
-        return Method::SameAsNow.foretell(filled, steps);
+        return ForecastMethod::SameAsNow.foretell(filled, steps);
     };
     let (seasons, trend, remainder) = parts.into_parts();
     let level = trend.last().copied().unwrap_or(0.0);
@@ -117,7 +122,12 @@ mod tests {
     #[test]
     fn a_pattern_without_noise_is_continued_by_all_that_know_its_period() {
         let (slots, next) = (waves(15), waves(1));
-        for method in [Method::DayAgo, Method::WeekAgo, Method::Daily, Method::DailyAndWeekly] {
+        for method in [
+            ForecastMethod::DayAgo,
+            ForecastMethod::WeekAgo,
+            ForecastMethod::Daily,
+            ForecastMethod::DailyAndWeekly,
+        ] {
             let foretold = method.foretell(&slots, DAY);
             let most = foretold.iter().zip(&next).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(most < 0.02, "{}: {most}", method.name());
@@ -129,7 +139,7 @@ mod tests {
         let mut slots = waves(8);
         let end = slots.len();
         slots[end - 6..].iter_mut().for_each(|load| *load += 1.0);
-        let (foretold, pattern) = (Method::Daily.foretell(&slots, DAY), waves(1));
+        let (foretold, pattern) = (ForecastMethod::Daily.foretell(&slots, DAY), waves(1));
         let above: Vec<f32> = foretold.iter().zip(&pattern).map(|(a, b)| a - b).collect();
         assert!(
             above[0] > 0.3 && above[0] > above[6] + 0.1 && above[DAY / 2].abs() < 0.15,
@@ -140,7 +150,7 @@ mod tests {
 
     #[test]
     fn too_short_a_history_is_carried_on() {
-        for method in Method::ALL {
+        for method in ForecastMethod::ALL {
             let slots = vec![2.0; method.slots() - 1];
             assert_eq!(method.foretell(&slots, 3), vec![slots.last().copied().unwrap_or(0.0); 3]);
         }

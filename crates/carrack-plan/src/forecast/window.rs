@@ -1,6 +1,6 @@
 //! The best start of a transfer: the shortest duration that ends before its deadline (L14).
 
-use super::{Forecast, STEP_S};
+use super::{LoadForecast, STEP_S};
 use crate::grants::share_left;
 
 /// A later start must shorten the transfer by this part. Less is within the error of forecasts, and waiting
@@ -32,7 +32,7 @@ impl RateModel {
 
 /// The time in which a transfer should run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Window {
+pub struct TransferWindow {
     /// Start, in Unix seconds.
     pub start_s: i64,
     /// Expected end.
@@ -48,7 +48,13 @@ pub struct Window {
 ///
 /// Time beyond the forecast counts with its mean load. Waiting never breaks a tie: with a level forecast the
 /// answer is now.
-pub fn best_window(forecast: &Forecast, bytes: u64, rate: &RateModel, now_s: i64, deadline_s: i64) -> Window {
+pub fn best_window(
+    forecast: &LoadForecast,
+    bytes: u64,
+    rate: &RateModel,
+    now_s: i64,
+    deadline_s: i64,
+) -> TransferWindow {
     let work = MovableBytes::new(forecast, rate);
     let (now, deadline) = (now_s as f64, deadline_s as f64);
     let bytes = bytes as f64;
@@ -65,7 +71,7 @@ pub fn best_window(forecast: &Forecast, bytes: u64, rate: &RateModel, now_s: i64
     let shortest = ways.iter().map(|(start, end)| end - start).fold(f64::INFINITY, f64::min);
     let chosen = ways.iter().find(|(start, end)| (end - start) * (1.0 - WORTH) <= shortest);
     let (start, end) = chosen.copied().unwrap_or((now, end_if_now));
-    Window {
+    TransferWindow {
         start_s: start as i64,
         end_s: end.ceil() as i64,
         end_if_now_s: end_if_now.ceil() as i64,
@@ -83,7 +89,7 @@ struct MovableBytes {
 }
 
 impl MovableBytes {
-    fn new(forecast: &Forecast, rate: &RateModel) -> Self {
+    fn new(forecast: &LoadForecast, rate: &RateModel) -> Self {
         let rates: Vec<f64> = forecast.expected.iter().map(|&load| rate.rate(load)).collect();
         let mut moved = vec![0.0];
         let mut sum = 0.0;

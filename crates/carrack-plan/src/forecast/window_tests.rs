@@ -3,11 +3,11 @@
 use super::*;
 use proptest::prelude::*;
 
-use crate::forecast::Method;
+use crate::forecast::ForecastMethod;
 
-fn forecast(start_s: i64, expected: Vec<f64>) -> Forecast {
-    let (near, far) = (Method::SameAsNow, Method::SameAsNow);
-    Forecast { start_s, by_far: expected.clone(), expected, near, far, backtests: Vec::new() }
+fn forecast(start_s: i64, expected: Vec<f64>) -> LoadForecast {
+    let (near, far) = (ForecastMethod::SameAsNow, ForecastMethod::SameAsNow);
+    LoadForecast { start_s, by_far: expected.clone(), expected, near, far, backtests: Vec::new() }
 }
 
 fn rate() -> RateModel {
@@ -15,7 +15,7 @@ fn rate() -> RateModel {
 }
 
 /// Busy, then idle for an hour, then busy, without rounding.
-fn day_with_a_gap() -> Forecast {
+fn day_with_a_gap() -> LoadForecast {
     const BUSY: f64 = 19.0 / 32.0;
     forecast(0, [vec![BUSY; 24], vec![0.0; 12], vec![BUSY; 252]].concat())
 }
@@ -54,7 +54,7 @@ fn what_would_never_end_is_no_rate() {
 }
 
 /// Returns the end of a transfer from a start, second by second.
-fn end_by_seconds(forecast: &Forecast, start_s: i64, bytes: f64) -> f64 {
+fn end_by_seconds(forecast: &LoadForecast, start_s: i64, bytes: f64) -> f64 {
     let mean = forecast.expected.iter().sum::<f64>() / forecast.expected.len() as f64;
     let (mut at_s, mut left) = (start_s, bytes);
     loop {

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::simulation::ms;
 use super::{
-    Answer, Ask, Batch, Class, Grant, GrantServer, GrantSettings, Held, Load, ViewOfHolder, WaitingBound,
-    share_left,
+    ClientClass, ComputeLoad, GrantBatch, GrantReply, GrantRequest, GrantServer, GrantSettings, HeldGrant,
+    TargetGrant, ViewOfHolder, WaitingBound, share_left,
 };
 
 const TARGET: &str = "OST0000";
@@ -43,7 +43,7 @@ struct State {
     next_at: Duration,
     step: usize,
     rests: u8,
-    grants: Vec<(Grant, Duration)>,
+    grants: Vec<(TargetGrant, Duration)>,
     waits_since: Option<Duration>,
     /// Time since which the server has known of the wish, while the client had no grant.
     heard_at: Option<Duration>,
@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
             now = now.max(self.states[index].next_at);
             if !self.loads.is_empty() {
                 let present = self.loads[now.as_secs() as usize % self.loads.len()];
-                self.server.set_load(TARGET, Load { present, expected: 0.0 }, now);
+                self.server.set_load(TARGET, ComputeLoad { present, expected: 0.0 }, now);
             }
             self.speak(index, now);
         }
@@ -149,20 +149,21 @@ impl<'a> Run<'a> {
         }
         let wants = state.rests == 0;
         state.number += 1;
-        let held = |(grant, until): &(Grant, Duration)| Held {
+        let held = |(grant, until): &(TargetGrant, Duration)| HeldGrant {
             id: grant.id,
             target: TARGET.into(),
             starts_in_us: grant.starts_in_us,
             ends_in_us: (*until - now).as_micros() as u64,
-            ..Held::default()
+            ..HeldGrant::default()
         };
-        let told: Vec<Held> = state.grants.iter().map(held).collect();
+        let told: Vec<HeldGrant> = state.grants.iter().map(held).collect();
         let (held, returns) = if chance.gives_back { (Vec::new(), told) } else { (told, Vec::new()) };
         let has_one = !held.is_empty();
         state.waits_since = (wants && !has_one).then(|| state.waits_since.unwrap_or(now));
         let waits_us = state.waits_since.map_or(0, |since| (now - since).as_micros() as u64);
-        let asks = wants.then(|| Ask { target: TARGET.into(), objects: 9, bytes: 9 << 20, waits_us });
-        let batch = Batch {
+        let asks =
+            wants.then(|| GrantRequest { target: TARGET.into(), objects: 9, bytes: 9 << 20, waits_us });
+        let batch = GrantBatch {
             client: peer.name.clone(),
             class: peer.class.clone(),
             number: state.number,
@@ -171,7 +172,7 @@ impl<'a> Run<'a> {
             asks: asks.into_iter().collect(),
             held,
             returns,
-            ..Batch::default()
+            ..GrantBatch::default()
         };
         if chance.is_lost && state.number.is_multiple_of(2) {
             return;
@@ -185,7 +186,7 @@ impl<'a> Run<'a> {
         if !chance.is_lost {
             let state = &mut self.states[index];
             state.epoch = answer.epoch;
-            let until = |grant: &Grant| now + Duration::from_micros(grant.ends_in_us);
+            let until = |grant: &TargetGrant| now + Duration::from_micros(grant.ends_in_us);
             state.grants = answer.grants.iter().map(|grant| (grant.clone(), until(grant))).collect();
         }
     }
@@ -209,7 +210,7 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the client's wait, if it has a grant now.
-    fn measure(&mut self, index: usize, now: Duration, wants: bool, answer: &Answer) {
+    fn measure(&mut self, index: usize, now: Duration, wants: bool, answer: &GrantReply) {
         let state = &mut self.states[index];
         let first = answer.grants.iter().map(|grant| grant.starts_in_us).min();
         let since = state.heard_at.filter(|_| wants);
@@ -242,12 +243,12 @@ impl<'a> Run<'a> {
 
 fn server(settings: &GrantSettings, peers: &[Peer], epoch: u64, now: Duration) -> GrantServer {
     // An impossible guarantee: its client is always late.
-    let class = |peer: &Peer| Class {
+    let class = |peer: &Peer| ClientClass {
         weight: peer.weight,
         client_bytes_per_s: if peer.is_guaranteed { u64::MAX } else { 0 },
-        ..Class::default()
+        ..ClientClass::default()
     };
-    let classes: BTreeMap<String, Class> =
+    let classes: BTreeMap<String, ClientClass> =
         peers.iter().map(|peer| (peer.class.clone(), class(peer))).collect();
     GrantServer::new(settings.clone(), classes, epoch, now)
 }

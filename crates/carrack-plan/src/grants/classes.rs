@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::messages::Deadline;
-use super::settings::Class;
+use super::messages::ClientDeadline;
+use super::settings::ClientClass;
 
 /// Upper bound of the lateness: bytes denied earlier are lost, as the client could not take them, or there
 /// was not enough for all.
@@ -47,13 +47,13 @@ impl RateClock {
 /// A class, and the clock of its common guarantee.
 #[derive(Debug)]
 pub(super) struct ClassState {
-    pub(super) class: Class,
+    pub(super) class: ClientClass,
     pub(super) clock: RateClock,
 }
 
 /// Returns the guaranteed rate of a client of this class: its minimum, or the rate of its deadline if that is
 /// higher.
-pub(super) fn guaranteed_to_client(class: &Class, deadline: Option<Deadline>) -> u64 {
+pub(super) fn guaranteed_to_client(class: &ClientClass, deadline: Option<ClientDeadline>) -> u64 {
     let by_deadline = deadline.map_or(0, |deadline| {
         let rate = u128::from(deadline.bytes_left) * 1_000 / u128::from(deadline.in_ms.max(1));
         u64::try_from(rate).unwrap_or(u64::MAX).min(class.deadline_bytes_per_s)
@@ -84,12 +84,16 @@ mod tests {
 
     #[test]
     fn a_deadline_makes_a_rate_as_far_as_the_class_allows() {
-        let class = Class { client_bytes_per_s: 10, deadline_bytes_per_s: 1_000, ..Class::default() };
-        fn rate(class: &Class, bytes_left: u64, in_ms: u64) -> u64 {
-            guaranteed_to_client(class, Some(Deadline { bytes_left, in_ms }))
+        let class =
+            ClientClass { client_bytes_per_s: 10, deadline_bytes_per_s: 1_000, ..ClientClass::default() };
+        fn rate(class: &ClientClass, bytes_left: u64, in_ms: u64) -> u64 {
+            guaranteed_to_client(class, Some(ClientDeadline { bytes_left, in_ms }))
         }
         let rates = [rate(&class, 5_000, 10_000), rate(&class, 50, 10_000), rate(&class, u64::MAX, 0)];
         assert_eq!(rates, [500, 10, 1_000]);
-        assert_eq!(guaranteed_to_client(&Class::default(), Some(Deadline { bytes_left: 9, in_ms: 1 })), 0);
+        assert_eq!(
+            guaranteed_to_client(&ClientClass::default(), Some(ClientDeadline { bytes_left: 9, in_ms: 1 })),
+            0
+        );
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use carrack_model::TargetId;
 
-use super::messages::{Answer, Batch, Deadline, Grant, Held, millis};
-use super::own::OwnTarget;
-use crate::policy::{Service, TargetState};
+use super::messages::{ClientDeadline, GrantBatch, GrantReply, HeldGrant, TargetGrant, millis};
+use super::own_grants::OwnTarget;
+use crate::policy::{ServedRequest, TargetState};
 
 /// Upper bound of batches without an answer; older ones are not expected to be answered any more.
 const UNANSWERED_MAX: usize = 64;
@@ -46,7 +46,7 @@ impl Default for ClientSettings {
 
 /// An event that is worth a line to the user, once each time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum GrantNotice {
     /// The server does not answer: the transfer continues as if no other client shared the file system.
     Unmanaged,
     /// The server answers again.
@@ -80,12 +80,12 @@ pub struct GrantClient {
     is_managed: bool,
     /// Time since which an answer has been missing.
     missing_since: Option<Duration>,
-    notice: Option<Notice>,
+    notice: Option<GrantNotice>,
 }
 
 #[derive(Clone, Debug)]
 struct ReturnedGrant {
-    held: Held,
+    held: HeldGrant,
     /// The first batch that reported it.
     told_in: u64,
 }
@@ -170,7 +170,7 @@ impl GrantClient {
     }
 
     /// Records that bytes of a target were read or written.
-    pub fn finished(&mut self, target: TargetId, service: Service, now: Duration) {
+    pub fn finished(&mut self, target: TargetId, service: ServedRequest, now: Duration) {
         let Some(target) = self.targets.get_mut(&target) else { return };
         self.bytes_moved = self.bytes_moved.saturating_add(service.bytes);
         target.finished(service, now);
@@ -182,7 +182,7 @@ impl GrantClient {
     }
 
     /// Returns the next batch, if one is due or urgent. `states` are those of the target queues.
-    pub fn batch(&mut self, now: Duration, states: &[TargetState]) -> Option<Batch> {
+    pub fn batch(&mut self, now: Duration, states: &[TargetState]) -> Option<GrantBatch> {
         self.look(now, states);
         let last = self.sent.back().map(|(_, at)| *at);
         let is_due = now >= self.batch_at();
@@ -199,10 +199,10 @@ impl GrantClient {
     }
 
     /// Returns the last batch, which gives everything back.
-    pub fn leave(&mut self) -> Batch {
+    pub fn leave(&mut self) -> GrantBatch {
         self.number += 1;
         self.targets.values_mut().for_each(|target| target.grants.clear());
-        Batch {
+        GrantBatch {
             client: self.name.clone(),
             session: self.session.clone(),
             number: self.number,
@@ -210,12 +210,12 @@ impl GrantClient {
             bytes_moved: self.bytes_moved,
             moved: self.targets.values_mut().filter_map(|target| target.tell_moved(self.number)).collect(),
             leaves: true,
-            ..Batch::default()
+            ..GrantBatch::default()
         }
     }
 
     /// Takes an answer. An answer that a later one has overtaken is ignored.
-    pub fn answered(&mut self, now: Duration, answer: &Answer) {
+    pub fn answered(&mut self, now: Duration, answer: &GrantReply) {
         let Some(index) = self.sent.iter().position(|(number, _)| *number == answer.number) else { return };
         let sent_at = self.sent[index].1;
         // The last batch stays: the next is due a period after it.
@@ -235,7 +235,7 @@ impl GrantClient {
         self.take_grants(now, sent_at, answer);
         if !self.is_managed {
             self.is_managed = true;
-            self.notice = Some(Notice::Managed);
+            self.notice = Some(GrantNotice::Managed);
         }
     }
 
@@ -245,7 +245,7 @@ impl GrantClient {
     }
 
     /// Returns the notice that the user has not seen yet.
-    pub fn take_notice(&mut self) -> Option<Notice> {
+    pub fn take_notice(&mut self) -> Option<GrantNotice> {
         self.notice.take()
     }
 
@@ -265,7 +265,7 @@ impl GrantClient {
         }
         if self.missing_since.is_some_and(|at| at + self.settings.away_after <= now) && self.is_managed {
             self.is_managed = false;
-            self.notice = Some(Notice::Unmanaged);
+            self.notice = Some(GrantNotice::Unmanaged);
             // Another client may have the targets by the time that the server is back.
             self.targets.values_mut().for_each(|target| target.grants.clear());
         }
@@ -313,7 +313,7 @@ impl GrantClient {
         self.returns.is_empty() && self.targets.values().all(OwnTarget::is_quiet)
     }
 
-    fn say(&mut self, now: Duration) -> Batch {
+    fn say(&mut self, now: Duration) -> GrantBatch {
         self.number += 1;
         self.missing_since = self.missing_since.or(Some(now));
         self.sent.push_back((self.number, now));
@@ -322,9 +322,9 @@ impl GrantClient {
         }
         let deadline = self.deadline.map(|(bytes_left, at)| {
             let in_ms = millis(at.saturating_sub(now));
-            Deadline { bytes_left, in_ms }
+            ClientDeadline { bytes_left, in_ms }
         });
-        let mut batch = Batch {
+        let mut batch = GrantBatch {
             client: self.name.clone(),
             session: self.session.clone(),
             class: self.class.clone(),
@@ -334,7 +334,7 @@ impl GrantClient {
             deadline,
             bytes_moved: self.bytes_moved,
             returns: self.returns.iter().map(|back| back.held.clone()).collect(),
-            ..Batch::default()
+            ..GrantBatch::default()
         };
         for id in self.by_name.values() {
             let Some(target) = self.targets.get_mut(id) else { continue };
@@ -350,8 +350,8 @@ impl GrantClient {
     }
 
     /// Takes the grants of the answer for each target, except those given back meanwhile.
-    fn take_grants(&mut self, now: Duration, sent_at: Duration, answer: &Answer) {
-        let mut told: BTreeMap<&str, Vec<&Grant>> = BTreeMap::new();
+    fn take_grants(&mut self, now: Duration, sent_at: Duration, answer: &GrantReply) {
+        let mut told: BTreeMap<&str, Vec<&TargetGrant>> = BTreeMap::new();
         for grant in &answer.grants {
             if !self.returns.iter().any(|back| back.held.id == grant.id) {
                 told.entry(&grant.target).or_default().push(grant);

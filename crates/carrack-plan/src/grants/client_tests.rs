@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use carrack_model::TargetId;
 
-use super::client::{ClientSettings, GrantClient, Notice};
-use super::messages::{Answer, Batch, Grant};
+use super::client::{ClientSettings, GrantClient, GrantNotice};
+use super::messages::{GrantBatch, GrantReply, TargetGrant};
 use super::simulation::{MIB, ms};
-use crate::policy::{Service, TargetState};
+use crate::policy::{ServedRequest, TargetState};
 
 const X: TargetId = TargetId(1);
 const Y: TargetId = TargetId(2);
@@ -29,8 +29,8 @@ fn state(target: TargetId, waiting: usize, in_service: u32) -> TargetState {
     }
 }
 
-fn grant(id: u64, target: &str, starts_in: u64, ends_in: u64, others_wait: bool) -> Grant {
-    Grant {
+fn grant(id: u64, target: &str, starts_in: u64, ends_in: u64, others_wait: bool) -> TargetGrant {
+    TargetGrant {
         id,
         target: target.into(),
         starts_in_us: starts_in * 1_000,
@@ -41,12 +41,12 @@ fn grant(id: u64, target: &str, starts_in: u64, ends_in: u64, others_wait: bool)
     }
 }
 
-fn answer(batch: &Batch, grants: &[Grant]) -> Answer {
-    Answer { epoch: 7, number: batch.number, grants: grants.to_vec(), ..Answer::default() }
+fn answer(batch: &GrantBatch, grants: &[TargetGrant]) -> GrantReply {
+    GrantReply { epoch: 7, number: batch.number, grants: grants.to_vec(), ..GrantReply::default() }
 }
 
 /// A client with an answer at 1 ms.
-fn granted(grants: &[Grant]) -> GrantClient {
+fn granted(grants: &[TargetGrant]) -> GrantClient {
     let mut client = client();
     let batch = client.batch(ms(0), &[state(X, 9, 0), state(Y, 9, 0)]).unwrap();
     client.answered(ms(1), &answer(&batch, grants));
@@ -97,7 +97,7 @@ fn begins_nothing_that_others_would_wait_for() {
     for target in [X, Y] {
         // They took 40 and 60 ms, of which each waited for the request before it: 20 ms apart.
         for (took, ended) in [(20, 20), (40, 40), (60, 60)] {
-            client.finished(target, Service { time: ms(took), bytes: 1 }, ms(ended));
+            client.finished(target, ServedRequest { time: ms(took), bytes: 1 }, ms(ended));
         }
     }
     let may = |target, now| [0, 1, 2, 3].map(|in_service| client.may_start(target, in_service, ms(now)));
@@ -114,7 +114,7 @@ fn stops_at_the_bytes_and_gives_back() {
     for step in 0..3 {
         assert!(client.may_start(X, 0, ms(10)));
         client.started(X, MIB, ms(10));
-        client.finished(X, Service { time: ms(7), bytes: MIB }, ms(20 + step));
+        client.finished(X, ServedRequest { time: ms(7), bytes: MIB }, ms(20 + step));
     }
     assert!(!client.may_start(X, 0, ms(23)) && client.may_start(Y, 0, ms(23)));
     let batch = client.batch(ms(24), &[state(X, 6, 0), state(Y, 9, 0)]).unwrap();
@@ -135,7 +135,7 @@ fn a_deadline_is_for_what_goes_over_shared_targets() {
     let mut left_at = |now, moved, left| {
         client.set_deadline(ms(1_000), moved, left);
         let deadline = client.batch(ms(now), &[state(X, 9, 0)]).unwrap().deadline.unwrap();
-        client.finished(X, Service { time: ms(7), bytes: 2 * MIB }, ms(now));
+        client.finished(X, ServedRequest { time: ms(7), bytes: 2 * MIB }, ms(now));
         (deadline.bytes_left / MIB, deadline.in_ms)
     };
     assert_eq!(left_at(101, 0, 100 * MIB), (100, 899));
@@ -150,7 +150,7 @@ fn a_deadline_is_for_what_goes_over_shared_targets() {
 fn waits_a_moment_for_the_next_object_before_it_gives_back() {
     let idle = [state(X, 0, 0), state(Y, 0, 0)];
     let mut client = granted(&[grant(1, "x", 0, 500, true), grant(2, "y", 0, 2_000, false)]);
-    client.finished(X, Service { time: ms(7), bytes: MIB }, ms(20));
+    client.finished(X, ServedRequest { time: ms(7), bytes: MIB }, ms(20));
     assert!(client.batch(ms(60), &idle).is_none());
     let batch = client.batch(ms(70), &idle).unwrap();
     assert_eq!(batch.returns.iter().map(|held| held.id).collect::<Vec<_>>(), [1]);
@@ -167,7 +167,7 @@ fn goes_on_when_the_server_is_away_and_says_so_once() {
     for at in (10..3_000).step_by(10) {
         last = client.batch(ms(at), &queues).or(last);
         if let Some(notice) = client.take_notice() {
-            assert_eq!((notice, away_at.replace(at)), (Notice::Unmanaged, None));
+            assert_eq!((notice, away_at.replace(at)), (GrantNotice::Unmanaged, None));
         }
         assert!(client.may_start(X, 0, ms(at)), "what it had it goes on with, at {at}");
         assert_eq!(client.may_start(Y, 0, ms(at)), away_at.is_some());
@@ -175,11 +175,11 @@ fn goes_on_when_the_server_is_away_and_says_so_once() {
     // The first batch without an answer is that of 100 ms.
     assert_eq!(away_at, Some(1_100));
     let last = last.unwrap();
-    client.answered(ms(3_000), &Answer { is_settling: true, ..answer(&last, &[]) });
+    client.answered(ms(3_000), &GrantReply { is_settling: true, ..answer(&last, &[]) });
     assert!(!client.is_managed(), "it has only begun to listen");
     let next = client.batch(ms(3_100), &queues).unwrap();
     client.answered(ms(3_101), &answer(&next, &[grant(9, "y", 0, 500, true)]));
-    assert_eq!((client.take_notice(), client.take_notice()), (Some(Notice::Managed), None));
+    assert_eq!((client.take_notice(), client.take_notice()), (Some(GrantNotice::Managed), None));
     assert!(client.may_start(Y, 0, ms(3_102)) && !client.may_start(X, 0, ms(3_102)));
 }
 
@@ -193,7 +193,8 @@ fn keeps_no_more_than_it_has_threads_for() {
         targets.iter().map(|target| state(*target, 5, u32::from(target.0 < served))).collect()
     };
     let batch = client.batch(ms(0), &states(0)).unwrap();
-    let grants: Vec<Grant> = (0..6).map(|id| grant(id + 1, &format!("t{id}"), 0, 500, id != 5)).collect();
+    let grants: Vec<TargetGrant> =
+        (0..6).map(|id| grant(id + 1, &format!("t{id}"), 0, 500, id != 5)).collect();
     client.answered(ms(1), &answer(&batch, &grants));
     let batch = client.batch(ms(120), &states(2)).unwrap();
     let back: Vec<u64> = batch.returns.iter().map(|held| held.id).collect();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::classes::{ClassState, RateClock, guaranteed_to_client};
-use super::messages::{Batch, Moved};
+use super::messages::{GrantBatch, MovedBytes};
 use super::settings::GrantSettings;
 use super::turns::{ClientKey, ClientStanding};
 
@@ -38,7 +38,7 @@ pub(super) struct ClientState {
 
 impl ClientState {
     /// Creates the state of a client from its first batch.
-    pub(super) fn new(batch: &Batch, now: Duration) -> ClientState {
+    pub(super) fn new(batch: &GrantBatch, now: Duration) -> ClientState {
         ClientState {
             name: batch.client.clone(),
             is_party: !batch.session.is_empty(),
@@ -60,7 +60,13 @@ impl ClientState {
 
     /// Takes the client's own data from a batch, and charges its class; returns false if a later batch was
     /// heard before.
-    pub(super) fn hear(&mut self, now: Duration, batch: &Batch, name: &str, class: &mut ClassState) -> bool {
+    pub(super) fn hear(
+        &mut self,
+        now: Duration,
+        batch: &GrantBatch,
+        name: &str,
+        class: &mut ClassState,
+    ) -> bool {
         if batch.number <= self.number {
             return false;
         }
@@ -80,10 +86,10 @@ impl ClientState {
     }
 
     /// Returns bytes by target that no batch has reported before.
-    pub(super) fn newly_moved<'b>(&mut self, batch: &'b Batch) -> Vec<(&'b str, u64)> {
+    pub(super) fn newly_moved<'b>(&mut self, batch: &'b GrantBatch) -> Vec<(&'b str, u64)> {
         let ClientState { moved: known, is_known_from_its_start, .. } = self;
         let mut newly = Vec::new();
-        for Moved { target, bytes } in &batch.moved {
+        for MovedBytes { target, bytes } in &batch.moved {
             let before = known.insert(target.clone(), *bytes);
             let before = before.unwrap_or(if *is_known_from_its_start { 0 } else { *bytes });
             if *bytes > before {

@@ -25,7 +25,7 @@ const VALID: Duration = Duration::from_secs(300);
 
 /// The part of a target that computation uses, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Load {
+pub struct ComputeLoad {
     /// The recent load.
     pub present: f64,
     /// The load that the regular pattern predicts for the next minutes.
@@ -35,13 +35,13 @@ pub struct Load {
 /// The last reported load, with its time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReportedLoad {
-    pub(super) load: Load,
+    pub(super) load: ComputeLoad,
     pub(super) at: Duration,
 }
 
 /// The permitted use of a target.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Allowance {
+pub(super) struct TargetAllowance {
     /// Number of clients at a time.
     pub(super) users: usize,
     /// The part of the time in which each of these places is used.
@@ -65,11 +65,15 @@ pub fn share_left(load: f64) -> f64 {
     if load < LOAD_IGNORED { 1.0 } else { (1.0 - HEADROOM * load).max(SHARE_MIN) }
 }
 
-impl Allowance {
+impl TargetAllowance {
     /// Computes the allowance: computation leaves `users ·` [`share_left`] of `users` privileged users. The
     /// number of places is that, rounded up, and each is used for its part of the time: so one rule holds
     /// above one user and below. Bursts become shorter by the same part, so that rests are short as well.
-    pub(super) fn new(settings: &GrantSettings, told: Option<ReportedLoad>, now: Duration) -> Allowance {
+    pub(super) fn new(
+        settings: &GrantSettings,
+        told: Option<ReportedLoad>,
+        now: Duration,
+    ) -> TargetAllowance {
         let load = told.filter(|told| told.is_known(now)).map_or(0.0, |told| told.load.worst());
         let left = share_left(load);
         let users = f64::from(settings.users.max(1)) * left;
@@ -77,7 +81,7 @@ impl Allowance {
         let duty = users / places;
         let burst = settings.burst.mul_f64(duty).max(settings.burst_min).min(settings.burst);
         let requests_max = (left < 1.0).then_some(REQUESTS_BESIDE_COMPUTATION);
-        Allowance { users: places as usize, duty, burst, requests_max }
+        TargetAllowance { users: places as usize, duty, burst, requests_max }
     }
 
     /// Returns true if places are never rested: a holder may continue if no other client waits.
@@ -96,7 +100,7 @@ impl Allowance {
     }
 }
 
-impl Load {
+impl ComputeLoad {
     /// Returns the higher load: a target that will be busy in a minute is left alone in advance.
     fn worst(self) -> f64 {
         sane(self.present).max(sane(self.expected))
@@ -114,24 +118,27 @@ mod tests {
 
     use super::*;
 
-    fn allowance(users: u32, load: f64) -> Allowance {
+    fn allowance(users: u32, load: f64) -> TargetAllowance {
         let settings = GrantSettings { users, ..GrantSettings::default() };
-        let told = ReportedLoad { load: Load { present: load, expected: 0.0 }, at: Duration::ZERO };
-        Allowance::new(&settings, Some(told), Duration::from_secs(1))
+        let told = ReportedLoad { load: ComputeLoad { present: load, expected: 0.0 }, at: Duration::ZERO };
+        TargetAllowance::new(&settings, Some(told), Duration::from_secs(1))
     }
 
     #[test]
     fn shrinks_below_one_user_and_grows_back() {
         let ms = Duration::from_millis;
-        assert_eq!(allowance(1, 0.04), Allowance { users: 1, duty: 1.0, burst: ms(500), requests_max: None });
+        assert_eq!(
+            allowance(1, 0.04),
+            TargetAllowance { users: 1, duty: 1.0, burst: ms(500), requests_max: None }
+        );
         assert_eq!(
             allowance(1, 0.5),
-            Allowance { users: 1, duty: 0.25, burst: ms(125), requests_max: Some(1) }
+            TargetAllowance { users: 1, duty: 0.25, burst: ms(125), requests_max: Some(1) }
         );
         assert_eq!(allowance(1, 0.5).rest(ms(125)), ms(375));
         assert_eq!(
             allowance(4, 0.5),
-            Allowance { users: 1, duty: 1.0, burst: ms(500), requests_max: Some(1) }
+            TargetAllowance { users: 1, duty: 1.0, burst: ms(500), requests_max: Some(1) }
         );
         assert_eq!(allowance(4, 0.9).users, 1);
         assert_eq!(allowance(1, 1.0).burst, ms(50));
@@ -139,12 +146,13 @@ mod tests {
 
     #[test]
     fn a_feed_that_has_ended_limits_nobody() {
-        let told = ReportedLoad { load: Load { present: 1.0, expected: 1.0 }, at: Duration::ZERO };
+        let told = ReportedLoad { load: ComputeLoad { present: 1.0, expected: 1.0 }, at: Duration::ZERO };
         let settings = GrantSettings::default();
-        assert!(!Allowance::new(&settings, Some(told), VALID - Duration::from_millis(1)).is_full());
-        assert!(Allowance::new(&settings, Some(told), VALID).is_full());
-        let nonsense = ReportedLoad { load: Load { present: f64::NAN, expected: f64::INFINITY }, at: VALID };
-        assert!(Allowance::new(&settings, Some(nonsense), VALID).is_full());
+        assert!(!TargetAllowance::new(&settings, Some(told), VALID - Duration::from_millis(1)).is_full());
+        assert!(TargetAllowance::new(&settings, Some(told), VALID).is_full());
+        let nonsense =
+            ReportedLoad { load: ComputeLoad { present: f64::NAN, expected: f64::INFINITY }, at: VALID };
+        assert!(TargetAllowance::new(&settings, Some(nonsense), VALID).is_full());
     }
 
     proptest! {

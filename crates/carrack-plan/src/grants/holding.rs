@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::messages::{Grant, Held, micros};
+use super::messages::{HeldGrant, TargetGrant, micros};
 use super::turns::{ClientKey, GrantTurn};
 
 /// A client's privilege to use a target for a while.
 #[derive(Clone, Debug)]
-pub(super) struct Holding {
+pub(super) struct GrantHolding {
     pub(super) id: u64,
     pub(super) client: ClientKey,
     /// Begin; in the future where it follows another privilege.
@@ -38,7 +38,7 @@ pub(super) struct GrantUse {
     pub(super) is_idle: bool,
 }
 
-impl Holding {
+impl GrantHolding {
     /// Creates a privilege with a burst from `start` on.
     pub(super) fn new(
         id: u64,
@@ -46,8 +46,8 @@ impl Holding {
         start: Duration,
         burst: Duration,
         turn: GrantTurn,
-    ) -> Holding {
-        Holding {
+    ) -> GrantHolding {
+        GrantHolding {
             id,
             client,
             start,
@@ -89,7 +89,7 @@ impl Holding {
     }
 
     /// Records the use so far.
-    pub(super) fn tell(&mut self, now: Duration, held: &Held) {
+    pub(super) fn tell(&mut self, now: Duration, held: &HeldGrant) {
         self.used = GrantUse { bytes: held.bytes.max(self.used.bytes), at: now, is_idle: held.is_idle };
     }
 
@@ -99,8 +99,8 @@ impl Holding {
         (span >= 0.02 && self.used.bytes > 0).then(|| self.used.bytes as f64 / span)
     }
 
-    pub(super) fn to_grant(&self, target: &str, now: Duration) -> Grant {
-        Grant {
+    pub(super) fn to_grant(&self, target: &str, now: Duration) -> TargetGrant {
+        TargetGrant {
             id: self.id,
             target: target.into(),
             starts_in_us: micros(self.start.saturating_sub(now)),

@@ -20,8 +20,9 @@ pub(super) fn millis(span: Duration) -> u64 {
 /// A client's report on all of its targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = Batch))]
 #[serde(default)]
-pub struct Batch {
+pub struct GrantBatch {
     /// Name of the client: unique among all that were ever started, one for each end of a session.
     pub client: String,
     /// The session of the client, unique among sessions; empty for a client of its own. The ends of a session
@@ -38,21 +39,21 @@ pub struct Batch {
     pub threads: u32,
     /// Deadline of the client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<Deadline>,
+    pub deadline: Option<ClientDeadline>,
     /// Bytes moved from or to all targets since the client began.
     pub bytes_moved: u64,
     /// Every target with waiting work, held or not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub asks: Vec<Ask>,
+    pub asks: Vec<GrantRequest>,
     /// Every grant that the client holds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub held: Vec<Held>,
+    pub held: Vec<HeldGrant>,
     /// Bytes moved from or to each target, as far as no answered batch had them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub moved: Vec<Moved>,
+    pub moved: Vec<MovedBytes>,
     /// Grants that the client gives back; repeated until a batch with them is answered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub returns: Vec<Held>,
+    pub returns: Vec<HeldGrant>,
     /// The client ends, with all of its grants and wishes.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub leaves: bool,
@@ -61,7 +62,8 @@ pub struct Batch {
 /// A client's deadline, which becomes a guaranteed rate as far as its class allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Deadline {
+#[cfg_attr(feature = "openapi", schema(as = Deadline))]
+pub struct ClientDeadline {
     /// Bytes to move until then.
     pub bytes_left: u64,
     /// Time from now.
@@ -71,7 +73,8 @@ pub struct Deadline {
 /// Bytes that a client has moved from or to a target, under any grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Moved {
+#[cfg_attr(feature = "openapi", schema(as = Moved))]
+pub struct MovedBytes {
     /// The target.
     pub target: String,
     /// Bytes since the client began.
@@ -81,8 +84,9 @@ pub struct Moved {
 /// A wish to work on a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = Ask))]
 #[serde(default)]
-pub struct Ask {
+pub struct GrantRequest {
     /// The target's name, the same for all clients of the file system.
     pub target: String,
     /// Objects that wait for it.
@@ -96,8 +100,9 @@ pub struct Ask {
 /// A grant that a client holds or gives back, and its use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = Held))]
 #[serde(default)]
-pub struct Held {
+pub struct HeldGrant {
     /// The grant.
     pub id: u64,
     /// Its target.
@@ -120,8 +125,9 @@ pub struct Held {
 /// The server's answer to a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = Answer))]
 #[serde(default)]
-pub struct Answer {
+pub struct GrantReply {
     /// Number of the server's start, different for each start.
     pub epoch: u64,
     /// Number of the answered batch.
@@ -134,14 +140,15 @@ pub struct Answer {
     pub is_settling: bool,
     /// Every grant of the client on the targets of its batch. Its other grants have ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub grants: Vec<Grant>,
+    pub grants: Vec<TargetGrant>,
 }
 
 /// A lease of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = Grant))]
 #[serde(default)]
-pub struct Grant {
+pub struct TargetGrant {
     /// Number of the grant, unique in its epoch.
     pub id: u64,
     /// The target.

@@ -2,7 +2,7 @@
 //!
 //! One [`GrantServer`] for each file system keeps, for each target, the clients that wait for it and those
 //! that may use it. Every transfer has a [`GrantClient`] at each end, next to its target queues. Client and
-//! server exchange [`Batch`]es and [`Answer`]s, a few a second; the caller transports them.
+//! server exchange [`GrantBatch`]es and [`GrantReply`]s, a few a second; the caller transports them.
 //! `docs/design/sharing-planning.md` has the rules and the proof that no client starves.
 //!
 //! Nothing here knows a clock, a network or another thread.
@@ -10,11 +10,11 @@
 mod classes;
 mod client;
 mod clients;
-mod granted;
+mod granted_policy;
 mod health;
 mod holding;
 mod messages;
-mod own;
+mod own_grants;
 mod parties;
 mod server;
 mod settings;
@@ -22,12 +22,14 @@ mod target;
 mod turns;
 mod view;
 
-pub use client::{ClientSettings, GrantClient, Notice};
-pub use granted::{Gate, Granted};
-pub use health::{Load, SHARE_MIN, share_left};
-pub use messages::{Answer, Ask, Batch, Deadline, Grant, Held, Moved};
+pub use client::{ClientSettings, GrantClient, GrantNotice};
+pub use granted_policy::{GrantGate, GrantedPolicy};
+pub use health::{ComputeLoad, SHARE_MIN, share_left};
+pub use messages::{
+    ClientDeadline, GrantBatch, GrantReply, GrantRequest, HeldGrant, MovedBytes, TargetGrant,
+};
 pub use server::GrantServer;
-pub use settings::{Class, GrantSettings, RESERVED_TO_FAIR, WaitingBound};
+pub use settings::{ClientClass, GrantSettings, RESERVED_TO_FAIR, WaitingBound};
 pub use view::{TargetView, ViewOfHolder, ViewOfWaiting};
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::messages::{Answer, Ask, Batch, Deadline, Held, Moved};
+use super::messages::{ClientDeadline, GrantBatch, GrantReply, GrantRequest, HeldGrant, MovedBytes};
 use super::settings::GrantSettings;
 
 /// The ends of a session that were heard of within a lease.
@@ -23,7 +23,7 @@ pub(super) struct SessionParty {
 #[derive(Debug, Default)]
 struct SessionEnd {
     /// The end's last batch.
-    batch: Batch,
+    batch: GrantBatch,
     heard_at: Duration,
     moved: BTreeMap<String, u64>,
 }
@@ -58,7 +58,12 @@ impl SessionParty {
 
     /// Returns the common batch of all ends, updated by this batch of one; `None` if a later batch was heard
     /// before.
-    pub(super) fn hear(&mut self, now: Duration, batch: &Batch, settings: &GrantSettings) -> Option<Batch> {
+    pub(super) fn hear(
+        &mut self,
+        now: Duration,
+        batch: &GrantBatch,
+        settings: &GrantSettings,
+    ) -> Option<GrantBatch> {
         if self.name.is_empty() {
             self.name.clone_from(&batch.client);
         }
@@ -71,7 +76,7 @@ impl SessionParty {
         end.batch = batch.clone();
         self.number += 1;
         let moved = batch.moved.iter().map(|moved| &*moved.target).collect();
-        let mut said = Batch {
+        let mut said = GrantBatch {
             client: self.name.clone(),
             number: self.number,
             bytes_moved: self.bytes_moved(),
@@ -90,7 +95,7 @@ impl SessionParty {
         said.returns.retain(|back| !self.is_used_by_others(back, &batch.client));
         said.threads = self.ends.values().map(|end| end.batch.threads).fold(0, u32::saturating_add);
         said.deadline =
-            self.ends.values().filter_map(|end| end.batch.deadline).reduce(|one, other| Deadline {
+            self.ends.values().filter_map(|end| end.batch.deadline).reduce(|one, other| ClientDeadline {
                 bytes_left: one.bytes_left.saturating_add(other.bytes_left),
                 in_ms: one.in_ms.min(other.in_ms),
             });
@@ -102,18 +107,21 @@ impl SessionParty {
         ends.fold(self.moved_before.0, u64::saturating_add)
     }
 
-    fn moved(&self, targets: BTreeSet<&str>) -> Vec<Moved> {
+    fn moved(&self, targets: BTreeSet<&str>) -> Vec<MovedBytes> {
         let mut all = Vec::new();
         for target in targets {
             let before = self.moved_before.1.get(target).copied().unwrap_or(0);
             let of_ends = self.ends.values().filter_map(|end| end.moved.get(target).copied());
-            all.push(Moved { target: target.to_owned(), bytes: of_ends.fold(before, u64::saturating_add) });
+            all.push(MovedBytes {
+                target: target.to_owned(),
+                bytes: of_ends.fold(before, u64::saturating_add),
+            });
         }
         all
     }
 
     /// Returns true if another end holds this grant, or asks for its target.
-    fn is_used_by_others(&self, grant: &Held, client: &str) -> bool {
+    fn is_used_by_others(&self, grant: &HeldGrant, client: &str) -> bool {
         let others = self.ends.iter().filter(|(name, _)| *name != client).map(|(_, end)| &end.batch);
         others.into_iter().any(|batch| {
             batch.held.iter().any(|held| held.id == grant.id && !held.is_idle)
@@ -123,7 +131,7 @@ impl SessionParty {
 
     /// Returns one end's part of the common answer: the targets of its batch, and its part of the permitted
     /// requests.
-    pub(super) fn part_of(&self, answer: Answer, batch: &Batch) -> Answer {
+    pub(super) fn part_of(&self, answer: GrantReply, batch: &GrantBatch) -> GrantReply {
         let mut grants = answer.grants;
         grants.retain(|grant| {
             batch.asks.iter().any(|ask| ask.target == grant.target)
@@ -140,15 +148,16 @@ impl SessionParty {
             grant.bytes_max = grant.bytes_max.map(|most| most.saturating_sub(bytes));
             grant.requests_max = grant.requests_max.map(|most| (most / users).max(1));
         }
-        Answer { number: batch.number, grants, ..answer }
+        GrantReply { number: batch.number, grants, ..answer }
     }
 }
 
-fn merged_asks<'a>(ends: impl Iterator<Item = &'a SessionEnd>) -> Vec<Ask> {
-    let mut asks: BTreeMap<&str, Ask> = BTreeMap::new();
+fn merged_asks<'a>(ends: impl Iterator<Item = &'a SessionEnd>) -> Vec<GrantRequest> {
+    let mut asks: BTreeMap<&str, GrantRequest> = BTreeMap::new();
     for ask in ends.flat_map(|end| &end.batch.asks) {
-        let sum =
-            asks.entry(&ask.target).or_insert_with(|| Ask { target: ask.target.clone(), ..Ask::default() });
+        let sum = asks
+            .entry(&ask.target)
+            .or_insert_with(|| GrantRequest { target: ask.target.clone(), ..GrantRequest::default() });
         sum.objects = sum.objects.saturating_add(ask.objects);
         sum.bytes = sum.bytes.saturating_add(ask.bytes);
         sum.waits_us = sum.waits_us.max(ask.waits_us);
@@ -158,15 +167,15 @@ fn merged_asks<'a>(ends: impl Iterator<Item = &'a SessionEnd>) -> Vec<Ask> {
 
 /// Returns the grants of any end. A grant is idle if no end uses it and no other end has asked for its
 /// target.
-fn merged_held<'a>(ends: impl Iterator<Item = &'a SessionEnd>, batch: &Batch) -> Vec<Held> {
-    let mut grants: BTreeMap<u64, Held> = BTreeMap::new();
+fn merged_held<'a>(ends: impl Iterator<Item = &'a SessionEnd>, batch: &GrantBatch) -> Vec<HeldGrant> {
+    let mut grants: BTreeMap<u64, HeldGrant> = BTreeMap::new();
     let mut asked = BTreeSet::new();
     for end in ends {
         if end.batch.client != batch.client {
             asked.extend(end.batch.asks.iter().map(|ask| &*ask.target));
         }
         for held in &end.batch.held {
-            let sum = grants.entry(held.id).or_insert_with(|| Held {
+            let sum = grants.entry(held.id).or_insert_with(|| HeldGrant {
                 objects: 0,
                 bytes: 0,
                 busy_us: 0,
@@ -181,6 +190,6 @@ fn merged_held<'a>(ends: impl Iterator<Item = &'a SessionEnd>, batch: &Batch) ->
     }
     grants
         .into_values()
-        .map(|held| Held { is_idle: held.is_idle && !asked.contains(&*held.target), ..held })
+        .map(|held| HeldGrant { is_idle: held.is_idle && !asked.contains(&*held.target), ..held })
         .collect()
 }

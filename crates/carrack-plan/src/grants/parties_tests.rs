@@ -2,39 +2,43 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::simulation::ms;
-use super::{Answer, Ask, Batch, Grant, GrantServer, GrantSettings, Held, Load, Moved};
+use super::{
+    ComputeLoad, GrantBatch, GrantReply, GrantRequest, GrantServer, GrantSettings, HeldGrant, MovedBytes,
+    TargetGrant,
+};
 
 fn server() -> GrantServer {
     GrantServer::new(GrantSettings::default(), BTreeMap::new(), 7, Duration::ZERO)
 }
 
 /// A batch of an end of session `s`; of a client of its own if that is empty.
-fn batch(session: &str, client: &str, number: u64, targets: &[&str]) -> Batch {
-    let ask = |target: &&str| Ask { target: (*target).to_owned(), objects: 1, bytes: 1, waits_us: 0 };
-    Batch {
+fn batch(session: &str, client: &str, number: u64, targets: &[&str]) -> GrantBatch {
+    let ask =
+        |target: &&str| GrantRequest { target: (*target).to_owned(), objects: 1, bytes: 1, waits_us: 0 };
+    GrantBatch {
         client: client.to_owned(),
         session: session.to_owned(),
         number,
         epoch: 7,
         threads: 8,
         asks: targets.iter().map(ask).collect(),
-        ..Batch::default()
+        ..GrantBatch::default()
     }
 }
 
-fn held(answer: &Answer, is_idle: bool) -> Vec<Held> {
-    let held = |grant: &Grant| Held {
+fn held(answer: &GrantReply, is_idle: bool) -> Vec<HeldGrant> {
+    let held = |grant: &TargetGrant| HeldGrant {
         id: grant.id,
         target: grant.target.clone(),
         starts_in_us: grant.starts_in_us,
         ends_in_us: grant.ends_in_us,
         is_idle,
-        ..Held::default()
+        ..HeldGrant::default()
     };
     answer.grants.iter().map(held).collect()
 }
 
-fn spans(answer: &Answer) -> Vec<(u64, u64)> {
+fn spans(answer: &GrantReply) -> Vec<(u64, u64)> {
     answer.grants.iter().map(|grant| (grant.starts_in_us / 1_000, grant.ends_in_us / 1_000)).collect()
 }
 
@@ -59,12 +63,12 @@ fn together_they_have_one_turn() {
     let mut server = server();
     let mut of_ends = Duration::ZERO;
     let mut of_other = Duration::ZERO;
-    let mut last: BTreeMap<&str, Answer> = BTreeMap::new();
+    let mut last: BTreeMap<&str, GrantReply> = BTreeMap::new();
     for step in 1..600_u64 {
         let now = ms(1_000 + step * 20);
         for (session, client) in [("s", "reader"), ("s", "writer"), ("", "other")] {
             let told = last.get(client).map_or_else(Vec::new, |answer| held(answer, false));
-            let said = Batch { held: told, ..batch(session, client, step, &["x"]) };
+            let said = GrantBatch { held: told, ..batch(session, client, step, &["x"]) };
             let answer = server.answer(now, &said);
             let runs = answer.grants.iter().any(|grant| grant.starts_in_us == 0);
             match client {
@@ -88,17 +92,17 @@ fn what_one_end_gives_back_the_other_one_keeps() {
     let reader = server.answer(ms(1_000), &batch("s", "reader", 1, &["x"]));
     let writer = server.answer(ms(1_010), &batch("s", "writer", 1, &["x"]));
     // The reader has no more work for it; the writer that uses it keeps it.
-    let idle = Batch { held: held(&reader, true), ..batch("s", "reader", 2, &[]) };
+    let idle = GrantBatch { held: held(&reader, true), ..batch("s", "reader", 2, &[]) };
     server.answer(ms(1_020), &idle);
-    let uses = Batch { held: held(&writer, false), ..batch("s", "writer", 2, &["x"]) };
+    let uses = GrantBatch { held: held(&writer, false), ..batch("s", "writer", 2, &["x"]) };
     server.answer(ms(1_030), &uses);
     assert_eq!(server.answer(ms(1_040), &batch("", "other", 1, &["x"])).grants, []);
-    let back = Batch { returns: held(&reader, true), ..batch("s", "reader", 3, &[]) };
+    let back = GrantBatch { returns: held(&reader, true), ..batch("s", "reader", 3, &[]) };
     assert_eq!(server.answer(ms(1_050), &back).grants, [], "it is not told of what it gave back");
-    let again = server.answer(ms(1_060), &Batch { number: 3, ..uses });
+    let again = server.answer(ms(1_060), &GrantBatch { number: 3, ..uses });
     assert_eq!(spans(&again).len(), 1);
     // When both are done, the other client gets it.
-    let back = Batch { returns: held(&again, true), ..batch("s", "writer", 4, &[]) };
+    let back = GrantBatch { returns: held(&again, true), ..batch("s", "writer", 4, &[]) };
     server.answer(ms(1_070), &back);
     assert_eq!(spans(&server.answer(ms(1_080), &batch("", "other", 2, &["x"]))), [(0, 2_000)]);
 }
@@ -119,25 +123,25 @@ fn an_end_hears_of_its_own_targets_only() {
 #[test]
 fn an_end_that_leaves_or_dies_takes_nothing_from_the_other_one() {
     let mut server = server();
-    server.answer(ms(1_000), &Batch { epoch: 0, ..batch("s", "reader", 1, &["x"]) });
-    let told = Batch {
+    server.answer(ms(1_000), &GrantBatch { epoch: 0, ..batch("s", "reader", 1, &["x"]) });
+    let told = GrantBatch {
         bytes_moved: 5,
-        moved: vec![Moved { target: "x".into(), bytes: 5 }],
+        moved: vec![MovedBytes { target: "x".into(), bytes: 5 }],
         ..batch("s", "reader", 2, &["x"])
     };
     server.answer(ms(1_005), &told);
     let writer = server.answer(ms(1_010), &batch("s", "writer", 1, &["x"]));
-    server.answer(ms(1_020), &Batch { leaves: true, ..batch("s", "reader", 3, &[]) });
+    server.answer(ms(1_020), &GrantBatch { leaves: true, ..batch("s", "reader", 3, &[]) });
     assert!(!server.knows("reader"));
-    let told = Batch {
+    let told = GrantBatch {
         held: held(&writer, false),
-        moved: vec![Moved { target: "x".into(), bytes: 3 }],
+        moved: vec![MovedBytes { target: "x".into(), bytes: 3 }],
         ..batch("s", "writer", 2, &["x"])
     };
     assert_eq!(spans(&server.answer(ms(1_030), &told)), [(0, 2_000)]);
     assert_eq!(server.moved_bytes().collect::<Vec<_>>(), [("x", 8)]);
     // The last end ends the session.
-    server.answer(ms(1_040), &Batch { leaves: true, ..batch("s", "writer", 3, &[]) });
+    server.answer(ms(1_040), &GrantBatch { leaves: true, ..batch("s", "writer", 3, &[]) });
     assert_eq!(server.clients().count(), 0);
     // A silent end is forgotten with its lease.
     server.answer(ms(2_000), &batch("t", "dead", 1, &["x", "y"]));
@@ -152,11 +156,11 @@ fn an_end_that_leaves_or_dies_takes_nothing_from_the_other_one() {
 #[test]
 fn what_computation_leaves_is_for_both_together() {
     let mut server = server();
-    let load = Load { present: 0.5, expected: 0.5 };
+    let load = ComputeLoad { present: 0.5, expected: 0.5 };
     server.set_load("x", load, ms(1_000));
     let alone = server.answer(ms(1_000), &batch("s", "reader", 1, &["x"]));
     let most = alone.grants[0].requests_max;
-    let told = Batch { held: held(&alone, false), ..batch("s", "reader", 2, &["x"]) };
+    let told = GrantBatch { held: held(&alone, false), ..batch("s", "reader", 2, &["x"]) };
     server.answer(ms(1_010), &told);
     let writer = server.answer(ms(1_020), &batch("s", "writer", 1, &["x"]));
     let part = writer.grants.first().and_then(|grant| grant.requests_max);

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::classes::{ClassState, RateClock};
 use super::clients::{ClientState, standing};
-use super::health::{Allowance, Load, ReportedLoad};
-use super::messages::{Answer, Batch, Held};
+use super::health::{ComputeLoad, ReportedLoad, TargetAllowance};
+use super::messages::{GrantBatch, GrantReply, HeldGrant};
 use super::parties::SessionParty;
-use super::settings::{Class, GrantSettings};
+use super::settings::{ClientClass, GrantSettings};
 use super::target::{GrantContext, SharedTarget, TargetWish};
 use super::turns::ClientKey;
 
@@ -48,7 +48,7 @@ impl GrantServer {
     /// time of day in nanoseconds. The class with the empty name is for clients that name none.
     pub fn new(
         settings: GrantSettings,
-        classes: BTreeMap<String, Class>,
+        classes: BTreeMap<String, ClientClass>,
         epoch: u64,
         now: Duration,
     ) -> GrantServer {
@@ -73,14 +73,14 @@ impl GrantServer {
 
     /// Changes settings and classes. Grants stay. A client whose class is gone has the empty class from its
     /// next batch on, and a class that stays keeps its lateness.
-    pub fn change(&mut self, settings: GrantSettings, classes: BTreeMap<String, Class>, now: Duration) {
+    pub fn change(&mut self, settings: GrantSettings, classes: BTreeMap<String, ClientClass>, now: Duration) {
         self.settings = settings;
         self.classes = states(classes, &self.classes, now);
     }
 
     /// Sets the present and expected load of a target by computation: its grants shrink or grow from the next
     /// burst on (L11).
-    pub fn set_load(&mut self, target: &str, load: Load, now: Duration) {
+    pub fn set_load(&mut self, target: &str, load: ComputeLoad, now: Duration) {
         if self.loads.len() < TARGETS_MAX || self.loads.contains_key(target) {
             self.loads.insert(target.to_owned(), ReportedLoad { load, at: now });
         }
@@ -105,7 +105,7 @@ impl GrantServer {
     }
 
     /// Takes a client's batch and returns its present grants. The ends of one session are one client.
-    pub fn answer(&mut self, now: Duration, batch: &Batch) -> Answer {
+    pub fn answer(&mut self, now: Duration, batch: &GrantBatch) -> GrantReply {
         self.sweep(now);
         if batch.session.is_empty() {
             return self.answer_one(now, batch);
@@ -113,7 +113,7 @@ impl GrantServer {
         let settings = self.settings.clone();
         let party = self.parties.entry(batch.session.clone()).or_default();
         let Some(of_all) = party.hear(now, batch, &settings) else {
-            return Answer { epoch: self.epoch, ..Answer::default() };
+            return GrantReply { epoch: self.epoch, ..GrantReply::default() };
         };
         if batch.leaves {
             self.ends.remove(&batch.client);
@@ -125,29 +125,29 @@ impl GrantServer {
             Some(party) if !party.is_gone() => party.part_of(answer, batch),
             _ => {
                 self.parties.remove(&batch.session);
-                Answer { number: batch.number, ..answer }
+                GrantReply { number: batch.number, ..answer }
             }
         }
     }
 
-    fn answer_one(&mut self, now: Duration, batch: &Batch) -> Answer {
+    fn answer_one(&mut self, now: Duration, batch: &GrantBatch) -> GrantReply {
         let Some(key) = self.hear(now, batch) else {
             // A batch that a later one has overtaken: its answer would be overtaken, too.
-            return Answer { epoch: self.epoch, ..Answer::default() };
+            return GrantReply { epoch: self.epoch, ..GrantReply::default() };
         };
         if batch.leaves {
             self.forget(now, key);
-            return Answer { epoch: self.epoch, number: batch.number, ..Answer::default() };
+            return GrantReply { epoch: self.epoch, number: batch.number, ..GrantReply::default() };
         }
         let is_settling = now < self.started_at + self.settings.silence();
-        let mut answer = Answer {
+        let mut answer = GrantReply {
             epoch: self.epoch,
             number: batch.number,
             class: self.clients[&key].class.clone(),
             is_settling,
             grants: Vec::new(),
         };
-        let mut words: Vec<(&str, TargetReport<'_>)> = words_by_target(batch).into_iter().collect();
+        let mut words: Vec<(&str, BatchTarget<'_>)> = words_by_target(batch).into_iter().collect();
         words.retain(|(name, words)| self.is_of_use(name, words));
         self.unask_the_rest(key, &words);
         for (name, words) in &words {
@@ -167,12 +167,12 @@ impl GrantServer {
     }
 
     /// Returns true if the target is known or may be added.
-    fn is_of_use(&self, name: &str, words: &TargetReport<'_>) -> bool {
+    fn is_of_use(&self, name: &str, words: &BatchTarget<'_>) -> bool {
         self.targets.contains_key(name) || (self.targets.len() < TARGETS_MAX && !words.is_empty())
     }
 
     /// Removes wishes of a client that its batch does not repeat.
-    fn unask_the_rest(&mut self, key: ClientKey, words: &[(&str, TargetReport<'_>)]) {
+    fn unask_the_rest(&mut self, key: ClientKey, words: &[(&str, BatchTarget<'_>)]) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         let asked = words.iter().filter(|(_, words)| words.waits_us.is_some());
         for gone in client.set_asked(asked.map(|(name, _)| (*name).to_owned()).collect()) {
@@ -188,7 +188,7 @@ impl GrantServer {
         now: Duration,
         key: ClientKey,
         name: &str,
-        words: &TargetReport<'_>,
+        words: &BatchTarget<'_>,
         epoch: u64,
         is_settling: bool,
     ) {
@@ -216,7 +216,7 @@ impl GrantServer {
         now: Duration,
         key: ClientKey,
         name: &str,
-        words: &TargetReport<'_>,
+        words: &BatchTarget<'_>,
         is_settling: bool,
     ) {
         self.with_target(now, key, name, words, |target, context, wanted, next_id| {
@@ -229,11 +229,11 @@ impl GrantServer {
         now: Duration,
         key: ClientKey,
         name: &str,
-        words: &TargetReport<'_>,
+        words: &BatchTarget<'_>,
         act: impl FnOnce(&mut SharedTarget, &GrantContext<'_>, &TargetWish, &mut u64),
     ) {
         let GrantServer { settings, clients, classes, targets, loads, next_id, .. } = self;
-        let allowance = Allowance::new(settings, loads.get(name).copied(), now);
+        let allowance = TargetAllowance::new(settings, loads.get(name).copied(), now);
         let context = GrantContext {
             now,
             settings,
@@ -247,7 +247,7 @@ impl GrantServer {
     }
 
     /// Takes the client's own data and returns its key; `None` if a later batch was heard before.
-    fn hear(&mut self, now: Duration, batch: &Batch) -> Option<ClientKey> {
+    fn hear(&mut self, now: Duration, batch: &GrantBatch) -> Option<ClientKey> {
         let class = if self.classes.contains_key(&batch.class) { &*batch.class } else { "" };
         let key = *self.keys.entry(batch.client.clone()).or_insert_with(|| {
             let key = self.next_key;
@@ -269,7 +269,7 @@ impl GrantServer {
     }
 
     /// Updates the client's contended targets, and its longest wait.
-    fn count(&mut self, key: ClientKey, words: &[(&str, TargetReport<'_>)], now: Duration) {
+    fn count(&mut self, key: ClientKey, words: &[(&str, BatchTarget<'_>)], now: Duration) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         let mut contended = BTreeMap::new();
         let mut oldest = None;
@@ -301,7 +301,7 @@ impl GrantServer {
         let Some(client) = self.clients.remove(&key) else { return };
         self.keys.remove(&client.name);
         for (name, target) in &mut self.targets {
-            let allowance = Allowance::new(&self.settings, self.loads.get(name).copied(), now);
+            let allowance = TargetAllowance::new(&self.settings, self.loads.get(name).copied(), now);
             let context = GrantContext { now, settings: &self.settings, allowance, standing: &|_, _| None };
             target.forget(&context, key);
         }
@@ -323,7 +323,7 @@ impl GrantServer {
         gone.into_iter().for_each(|key| self.forget(now, key));
         self.loads.retain(|_, told| told.is_known(now));
         for (name, target) in &mut self.targets {
-            let allowance = Allowance::new(&self.settings, self.loads.get(name).copied(), now);
+            let allowance = TargetAllowance::new(&self.settings, self.loads.get(name).copied(), now);
             target.expire(&GrantContext { now, settings: &self.settings, allowance, standing: &|_, _| None });
         }
         self.targets.retain(|_, target| !target.is_unused());
@@ -332,7 +332,7 @@ impl GrantServer {
 
 /// Returns classes with their clocks; known classes keep theirs. The class without a name always exists.
 fn states(
-    mut classes: BTreeMap<String, Class>,
+    mut classes: BTreeMap<String, ClientClass>,
     known: &BTreeMap<String, ClassState>,
     now: Duration,
 ) -> BTreeMap<String, ClassState> {
@@ -346,21 +346,21 @@ fn states(
 
 /// A batch's data about one target.
 #[derive(Default)]
-struct TargetReport<'a> {
+struct BatchTarget<'a> {
     waits_us: Option<u64>,
-    held: Vec<&'a Held>,
-    returns: Vec<&'a Held>,
+    held: Vec<&'a HeldGrant>,
+    returns: Vec<&'a HeldGrant>,
 }
 
-impl TargetReport<'_> {
+impl BatchTarget<'_> {
     /// Returns true if it is of no use to an unknown target.
     fn is_empty(&self) -> bool {
         self.waits_us.is_none() && self.held.is_empty()
     }
 }
 
-fn words_by_target(batch: &Batch) -> BTreeMap<&str, TargetReport<'_>> {
-    let mut words: BTreeMap<&str, TargetReport<'_>> = BTreeMap::new();
+fn words_by_target(batch: &GrantBatch) -> BTreeMap<&str, BatchTarget<'_>> {
+    let mut words: BTreeMap<&str, BatchTarget<'_>> = BTreeMap::new();
     for ask in &batch.asks {
         words.entry(&ask.target).or_default().waits_us = Some(ask.waits_us);
     }

@@ -71,7 +71,7 @@ impl GrantSettings {
 
 /// Clients that are treated alike. The weight is that of each client, not of all together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Class {
+pub struct ClientClass {
     /// The part of a target's time, in proportion to the weights of others; at least 1.
     pub weight: u32,
     /// Guaranteed to each client, over all targets, in bytes per second; 0 for none.
@@ -82,9 +82,9 @@ pub struct Class {
     pub deadline_bytes_per_s: u64,
 }
 
-impl Default for Class {
-    fn default() -> Class {
-        Class { weight: 1, client_bytes_per_s: 0, class_bytes_per_s: 0, deadline_bytes_per_s: 0 }
+impl Default for ClientClass {
+    fn default() -> ClientClass {
+        ClientClass { weight: 1, client_bytes_per_s: 0, class_bytes_per_s: 0, deadline_bytes_per_s: 0 }
     }
 }
 

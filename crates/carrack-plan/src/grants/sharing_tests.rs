@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::simulation::{Experiment, MIB, Outcome, ms};
-use super::{Class, Notice};
+use super::simulation::{ExperimentOutcome, GrantExperiment, MIB, ms};
+use super::{ClientClass, GrantNotice};
 
 fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
 /// MiB in a second, over this part of the run.
-fn rate(outcome: &Outcome, from: Duration, until: Duration) -> u64 {
+fn rate(outcome: &ExperimentOutcome, from: Duration, until: Duration) -> u64 {
     let index = |at: Duration| (at.as_millis() / 100) as usize;
     let bytes: u64 = outcome.by_step[index(from)..index(until)].iter().sum();
     bytes / MIB * 1_000 / (until - from).as_millis() as u64
@@ -19,7 +19,8 @@ fn rate(outcome: &Outcome, from: Duration, until: Duration) -> u64 {
 #[test]
 fn alone_it_costs_nothing() {
     for (threads, targets) in [(8, 16), (8, 4), (4, 64)] {
-        let experiment = |is_managed| Experiment { threads, targets, ..Experiment::with(1, is_managed) };
+        let experiment =
+            |is_managed| GrantExperiment { threads, targets, ..GrantExperiment::with(1, is_managed) };
         let (base, ours) = (experiment(false).run(), experiment(true).run());
         assert_eq!(ours.moved, base.moved, "{threads} threads, {targets} targets");
         assert!(ours.batches <= 601, "{} batches", ours.batches);
@@ -30,11 +31,11 @@ fn alone_it_costs_nothing() {
 fn together_all_have_more_and_the_same() {
     for (threads, targets, dilation) in [(8, 16, 0.2), (8, 32, 0.2), (4, 8, 0.1), (16, 8, 0.1)] {
         for clients in [2, 3, 4, 6, 8, 16] {
-            let experiment = |is_managed| Experiment {
+            let experiment = |is_managed| GrantExperiment {
                 threads,
                 targets,
                 dilation,
-                ..Experiment::with(clients, is_managed)
+                ..GrantExperiment::with(clients, is_managed)
             };
             let (base, ours) = (experiment(false).run(), experiment(true).run());
             let gain = ours.total() as f64 / base.total() as f64 - 1.0;
@@ -60,8 +61,13 @@ fn bursts_of_few_requests_do_not_run_into_each_other() {
     for (clients, targets, dilation) in [(8, 4, 0.4), (8, 16, 0.4), (16, 4, 0.4), (16, 8, 0.2), (16, 16, 0.4)]
     {
         let stall = Some((3, s(25), s(1)));
-        let experiment =
-            Experiment { targets, dilation, request: ms(31), stall, ..Experiment::with(clients, true) };
+        let experiment = GrantExperiment {
+            targets,
+            dilation,
+            request: ms(31),
+            stall,
+            ..GrantExperiment::with(clients, true)
+        };
         let outcome = experiment.run();
         let (before, after) = (rate(&outcome, s(12), s(25)), rate(&outcome, s(35), s(60)));
         let fairness = outcome.fairness();
@@ -77,7 +83,8 @@ fn bursts_of_few_requests_do_not_run_into_each_other() {
 #[test]
 fn where_nothing_competes_nothing_is_lost() {
     for clients in [2, 4, 8, 16] {
-        let experiment = |is_managed| Experiment { dilation: 0.0, ..Experiment::with(clients, is_managed) };
+        let experiment =
+            |is_managed| GrantExperiment { dilation: 0.0, ..GrantExperiment::with(clients, is_managed) };
         let (base, ours) = (experiment(false).run().total(), experiment(true).run().total());
         assert!(ours as f64 > 0.98 * base as f64, "{clients} clients: {ours}, not {base}");
     }
@@ -87,11 +94,11 @@ fn where_nothing_competes_nothing_is_lost() {
 fn who_is_guaranteed_a_rate_has_it() {
     // Of some 1,570 MiB/s, among nine.
     for mib_per_s in [200, 400, 600] {
-        let class = Class { client_bytes_per_s: mib_per_s * MIB, ..Class::default() };
-        let experiment = Experiment {
+        let class = ClientClass { client_bytes_per_s: mib_per_s * MIB, ..ClientClass::default() };
+        let experiment = GrantExperiment {
             classes: [("sure".to_owned(), class)].into(),
             class_of: vec!["sure"],
-            ..Experiment::with(9, true)
+            ..GrantExperiment::with(9, true)
         };
         let outcome = experiment.run();
         let has = outcome.moved[0] as f64 / 60.0 / MIB as f64;
@@ -105,22 +112,22 @@ fn who_is_guaranteed_a_rate_has_it() {
 
 #[test]
 fn a_class_and_a_deadline_are_guaranteed_too() {
-    let class = Class { class_bytes_per_s: 600 * MIB, ..Class::default() };
-    let experiment = Experiment {
+    let class = ClientClass { class_bytes_per_s: 600 * MIB, ..ClientClass::default() };
+    let experiment = GrantExperiment {
         classes: [("two".to_owned(), class)].into(),
         class_of: vec!["two", "two"],
-        ..Experiment::with(10, true)
+        ..GrantExperiment::with(10, true)
     };
     let outcome = experiment.run();
     let both = (outcome.moved[0] + outcome.moved[1]) as f64 / 60.0 / MIB as f64;
     assert!(both > 0.95 * 600.0, "{both}");
     // 24,000 MiB in 60 s are 400 MiB/s.
-    let class = Class { deadline_bytes_per_s: 500 * MIB, ..Class::default() };
-    let experiment = Experiment {
+    let class = ClientClass { deadline_bytes_per_s: 500 * MIB, ..ClientClass::default() };
+    let experiment = GrantExperiment {
         classes: [("in time".to_owned(), class)].into(),
         class_of: vec!["in time"],
         deadline: Some((24_000 * MIB, s(60))),
-        ..Experiment::with(9, true)
+        ..GrantExperiment::with(9, true)
     };
     let moved = experiment.run().moved[0] / MIB;
     assert!(moved > 24_000 * 95 / 100, "{moved}");
@@ -128,12 +135,12 @@ fn a_class_and_a_deadline_are_guaranteed_too() {
 
 #[test]
 fn weights_make_shares() {
-    let class = Class { weight: 3, ..Class::default() };
-    let experiment = Experiment {
+    let class = ClientClass { weight: 3, ..ClientClass::default() };
+    let experiment = GrantExperiment {
         classes: [("heavy".to_owned(), class)].into(),
         class_of: vec!["heavy"],
         threads: 16,
-        ..Experiment::with(4, true)
+        ..GrantExperiment::with(4, true)
     };
     let outcome = experiment.run();
     for other in &outcome.moved[1..] {
@@ -146,7 +153,8 @@ fn weights_make_shares() {
 fn computation_is_left_its_part() {
     for (load, share) in [(0.04, 1.0), (0.2, 0.7), (0.5, 0.25), (1.0, 0.05)] {
         for clients in [1, 4] {
-            let experiment = |load| Experiment { load, threads: 16, ..Experiment::with(clients, true) };
+            let experiment =
+                |load| GrantExperiment { load, threads: 16, ..GrantExperiment::with(clients, true) };
             // Without the first moments, in which the server knows nothing.
             let of = |load| rate(&experiment(load).run(), s(2), s(60)) as f64;
             let has = of(load) / of(0.0);
@@ -158,22 +166,23 @@ fn computation_is_left_its_part() {
 
 #[test]
 fn without_the_server_transfers_go_on() {
-    let experiment = Experiment { server_down: vec![(s(10), s(20))], ..Experiment::with(4, true) };
+    let experiment = GrantExperiment { server_down: vec![(s(10), s(20))], ..GrantExperiment::with(4, true) };
     let outcome = experiment.run();
-    let base = rate(&Experiment::with(4, false).run(), s(2), s(60));
+    let base = rate(&GrantExperiment::with(4, false).run(), s(2), s(60));
     assert!(rate(&outcome, s(10), s(20)) * 100 > base * 93, "while it is away");
     for step in 100..220 {
         assert!(rate(&outcome, ms(step * 100), ms(step * 100 + 100)) * 2 > base, "step {step}");
     }
     assert!(rate(&outcome, s(21), s(60)) * 100 > rate(&outcome, s(1), s(10)) * 98, "when it is back");
     for notices in &outcome.notices {
-        assert_eq!(*notices, [Notice::Unmanaged, Notice::Managed], "said once");
+        assert_eq!(*notices, [GrantNotice::Unmanaged, GrantNotice::Managed], "said once");
     }
 }
 
 #[test]
 fn a_restart_in_between_is_hardly_seen() {
-    let experiment = Experiment { server_down: vec![(s(10), ms(10_300))], ..Experiment::with(4, true) };
+    let experiment =
+        GrantExperiment { server_down: vec![(s(10), ms(10_300))], ..GrantExperiment::with(4, true) };
     let outcome = experiment.run();
     assert!(outcome.notices.iter().all(Vec::is_empty));
     assert!(rate(&outcome, s(10), s(12)) * 100 > rate(&outcome, s(2), s(10)) * 97);
@@ -182,7 +191,7 @@ fn a_restart_in_between_is_hardly_seen() {
 #[test]
 fn what_the_dead_held_others_have() {
     let deaths = vec![(0, s(10)), (1, s(10)), (2, ms(10_100))];
-    let outcome = Experiment { deaths, ..Experiment::with(6, true) }.run();
+    let outcome = GrantExperiment { deaths, ..GrantExperiment::with(6, true) }.run();
     let before = rate(&outcome, s(2), s(10));
     assert!(rate(&outcome, s(13), s(60)) * 100 > before * 95, "not after a lease and a burst");
 }
@@ -190,13 +199,13 @@ fn what_the_dead_held_others_have() {
 #[test]
 fn all_is_moved_in_the_end() {
     for (clients, targets, objects) in [(2, 16, 50), (8, 16, 50), (8, 3, 50), (8, 16, 400)] {
-        let experiment = |is_managed| Experiment {
+        let experiment = |is_managed| GrantExperiment {
             targets,
             objects_each: Some(objects),
             run_for: s(400),
-            ..Experiment::with(clients, is_managed)
+            ..GrantExperiment::with(clients, is_managed)
         };
-        let ends = |outcome: Outcome| {
+        let ends = |outcome: ExperimentOutcome| {
             assert!(outcome.done_at.iter().all(Option::is_some), "{clients} clients, {targets} targets");
             let done = outcome.done_at.iter().flatten();
             (done.clone().min().copied().unwrap(), done.max().copied().unwrap())

@@ -12,10 +12,10 @@ use std::time::Duration;
 use carrack_model::{PolicyChoice, TargetId};
 
 use super::{
-    Answer, Batch, Class, ClientSettings, Gate, GrantClient, GrantServer, GrantSettings, Granted, Load,
-    Notice,
+    ClientClass, ClientSettings, ComputeLoad, GrantBatch, GrantClient, GrantGate, GrantNotice, GrantReply,
+    GrantServer, GrantSettings, GrantedPolicy,
 };
-use crate::policy::{Feed, Policy, Service, policy};
+use crate::policy::{ArrivalMode, SchedulingPolicy, ServedRequest, policy};
 use crate::queue::TargetQueues;
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -38,7 +38,7 @@ pub(super) fn name_of(target: usize) -> String {
 }
 
 #[derive(Clone)]
-pub(super) struct Experiment {
+pub(super) struct GrantExperiment {
     pub(super) clients: usize,
     pub(super) threads: usize,
     pub(super) targets: usize,
@@ -49,7 +49,7 @@ pub(super) struct Experiment {
     pub(super) is_managed: bool,
     pub(super) settings: GrantSettings,
     /// Classes, and the class of each client; the rest has none.
-    pub(super) classes: BTreeMap<String, Class>,
+    pub(super) classes: BTreeMap<String, ClientClass>,
     pub(super) class_of: Vec<&'static str>,
     /// Objects of each client on each target; `None` for no end.
     pub(super) objects_each: Option<u64>,
@@ -66,9 +66,9 @@ pub(super) struct Experiment {
     pub(super) run_for: Duration,
 }
 
-impl Experiment {
-    pub(super) fn with(clients: usize, is_managed: bool) -> Experiment {
-        Experiment {
+impl GrantExperiment {
+    pub(super) fn with(clients: usize, is_managed: bool) -> GrantExperiment {
+        GrantExperiment {
             clients,
             threads: 8,
             targets: 16,
@@ -88,12 +88,12 @@ impl Experiment {
         }
     }
 
-    pub(super) fn run(self) -> Outcome {
-        World::new(self).run()
+    pub(super) fn run(self) -> ExperimentOutcome {
+        GrantSimulation::new(self).run()
     }
 }
 
-pub(super) struct Outcome {
+pub(super) struct ExperimentOutcome {
     /// Bytes moved by each client.
     pub(super) moved: Vec<u64>,
     /// Time at which each client had no work left.
@@ -101,12 +101,12 @@ pub(super) struct Outcome {
     /// Bytes of all clients in steps of 100 ms.
     pub(super) by_step: Vec<u64>,
     /// Notices to each client's user.
-    pub(super) notices: Vec<Vec<Notice>>,
+    pub(super) notices: Vec<Vec<GrantNotice>>,
     /// Batches sent.
     pub(super) batches: u64,
 }
 
-impl Outcome {
+impl ExperimentOutcome {
     pub(super) fn total(&self) -> u64 {
         self.moved.iter().sum()
     }
@@ -120,11 +120,11 @@ impl Outcome {
 }
 
 #[derive(Debug)]
-enum Event {
+enum SimulationEvent {
     Tick(usize),
     Served(usize, usize, Duration),
-    ToServer(usize, Batch),
-    ToClient(usize, Answer),
+    ToServer(usize, GrantBatch),
+    ToClient(usize, GrantReply),
     ServerEnds,
     ServerBegins,
     Dies(usize),
@@ -133,7 +133,7 @@ enum Event {
 
 struct SimulatedClient {
     queues: TargetQueues<()>,
-    grants: Option<Shared>,
+    grants: Option<SharedClient>,
     free_threads: usize,
     in_service: Vec<u32>,
     is_alive: bool,
@@ -141,15 +141,15 @@ struct SimulatedClient {
 
 /// A client's grants, which its policy looks at too.
 #[derive(Clone)]
-struct Shared(Arc<Mutex<GrantClient>>);
+struct SharedClient(Arc<Mutex<GrantClient>>);
 
-impl Shared {
+impl SharedClient {
     fn client(&self) -> MutexGuard<'_, GrantClient> {
         self.0.lock().unwrap()
     }
 }
 
-impl Gate for Shared {
+impl GrantGate for SharedClient {
     fn may_start(&self, target: TargetId, in_service: u32, now: Duration) -> bool {
         self.client().may_start(target, in_service, now)
     }
@@ -162,31 +162,31 @@ impl Gate for Shared {
         self.client().started(target, bytes, now);
     }
 
-    fn finished(&mut self, target: TargetId, service: Service, now: Duration) {
+    fn finished(&mut self, target: TargetId, service: ServedRequest, now: Duration) {
         self.client().finished(target, service, now);
     }
 }
 
-fn chosen(experiment: &Experiment) -> Box<dyn Policy> {
-    policy(&PolicyChoice::Adaptive { nice: false }, experiment.threads, Feed::Queued)
+fn chosen(experiment: &GrantExperiment) -> Box<dyn SchedulingPolicy> {
+    policy(&PolicyChoice::Adaptive { nice: false }, experiment.threads, ArrivalMode::Queued)
 }
 
-struct World {
-    experiment: Experiment,
+struct GrantSimulation {
+    experiment: GrantExperiment,
     now: Duration,
     events: BinaryHeap<Reverse<(Duration, u64)>>,
-    bodies: BTreeMap<u64, Event>,
+    bodies: BTreeMap<u64, SimulationEvent>,
     number: u64,
     server: Option<GrantServer>,
     clients: Vec<SimulatedClient>,
     free_at: Vec<Duration>,
-    outcome: Outcome,
+    outcome: ExperimentOutcome,
 }
 
-impl World {
-    fn new(experiment: Experiment) -> World {
+impl GrantSimulation {
+    fn new(experiment: GrantExperiment) -> GrantSimulation {
         let count = experiment.clients;
-        let mut world = World {
+        let mut world = GrantSimulation {
             now: Duration::ZERO,
             events: BinaryHeap::new(),
             bodies: BTreeMap::new(),
@@ -194,7 +194,7 @@ impl World {
             server: None,
             clients: (0..count).map(|index| SimulatedClient::new(&experiment, index)).collect(),
             free_at: vec![Duration::ZERO; experiment.targets],
-            outcome: Outcome {
+            outcome: ExperimentOutcome {
                 moved: vec![0; count],
                 done_at: vec![None; count],
                 by_step: vec![0; experiment.run_for.as_millis() as usize / 100 + 1],
@@ -206,40 +206,40 @@ impl World {
         world.begin_server();
         for index in 0..count {
             // Not all at the same moment.
-            world.at(ms(7 * index as u64 % 50), Event::Tick(index));
+            world.at(ms(7 * index as u64 % 50), SimulationEvent::Tick(index));
         }
         for (ends, begins) in world.experiment.server_down.clone() {
-            world.at(ends, Event::ServerEnds);
-            world.at(begins, Event::ServerBegins);
+            world.at(ends, SimulationEvent::ServerEnds);
+            world.at(begins, SimulationEvent::ServerBegins);
         }
         for (client, at) in world.experiment.deaths.clone() {
-            world.at(at, Event::Dies(client));
+            world.at(at, SimulationEvent::Dies(client));
         }
         if let Some((target, at, span)) = world.experiment.stall {
-            world.at(at, Event::Stalls(target, span));
+            world.at(at, SimulationEvent::Stalls(target, span));
         }
         world
     }
 
-    fn at(&mut self, time: Duration, event: Event) {
+    fn at(&mut self, time: Duration, event: SimulationEvent) {
         self.number += 1;
         self.events.push(Reverse((time, self.number)));
         self.bodies.insert(self.number, event);
     }
 
     fn begin_server(&mut self) {
-        let Experiment { settings, classes, is_managed, .. } = &self.experiment;
+        let GrantExperiment { settings, classes, is_managed, .. } = &self.experiment;
         let epoch = 1 + self.now.as_nanos() as u64;
         self.server = None;
         if *is_managed {
             let mut server = GrantServer::new(settings.clone(), classes.clone(), epoch, self.now);
-            let load = Load { present: self.experiment.load, expected: 0.0 };
+            let load = ComputeLoad { present: self.experiment.load, expected: 0.0 };
             (0..self.free_at.len()).for_each(|target| server.set_load(&name_of(target), load, self.now));
             self.server = Some(server);
         }
     }
 
-    fn run(mut self) -> Outcome {
+    fn run(mut self) -> ExperimentOutcome {
         while let Some(Reverse((time, number))) = self.events.pop() {
             if time > self.experiment.run_for {
                 break;
@@ -252,40 +252,42 @@ impl World {
         self.outcome
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: SimulationEvent) {
         let now = self.now;
         match event {
-            Event::Tick(index) if self.clients[index].is_alive => {
+            SimulationEvent::Tick(index) if self.clients[index].is_alive => {
                 self.speak(index);
                 self.work(index);
-                self.at(now + TICK, Event::Tick(index));
+                self.at(now + TICK, SimulationEvent::Tick(index));
             }
-            Event::Served(index, target, began) => self.served(index, target, began),
-            Event::ToServer(index, batch) => {
+            SimulationEvent::Served(index, target, began) => self.served(index, target, began),
+            SimulationEvent::ToServer(index, batch) => {
                 if let Some(server) = &mut self.server {
                     let answer = server.answer(now, &batch);
-                    self.at(now + LATENCY, Event::ToClient(index, answer));
+                    self.at(now + LATENCY, SimulationEvent::ToClient(index, answer));
                 }
             }
-            Event::ToClient(index, answer) if self.clients[index].is_alive => {
+            SimulationEvent::ToClient(index, answer) if self.clients[index].is_alive => {
                 if let Some(grants) = &self.clients[index].grants {
                     grants.client().answered(now, &answer);
                 }
                 self.work(index);
             }
-            Event::ServerEnds => self.server = None,
-            Event::ServerBegins => self.begin_server(),
-            Event::Dies(index) => self.clients[index].is_alive = false,
+            SimulationEvent::ServerEnds => self.server = None,
+            SimulationEvent::ServerBegins => self.begin_server(),
+            SimulationEvent::Dies(index) => self.clients[index].is_alive = false,
             // Requests in service are not delayed, all later ones are.
-            Event::Stalls(target, span) => self.free_at[target] = self.free_at[target].max(now) + span,
-            Event::Tick(_) | Event::ToClient(..) => {}
+            SimulationEvent::Stalls(target, span) => {
+                self.free_at[target] = self.free_at[target].max(now) + span
+            }
+            SimulationEvent::Tick(_) | SimulationEvent::ToClient(..) => {}
         }
     }
 
     fn speak(&mut self, index: usize) {
         let now = self.now;
         let client = &self.clients[index];
-        let Some(mut grants) = client.grants.as_ref().map(Shared::client) else { return };
+        let Some(mut grants) = client.grants.as_ref().map(SharedClient::client) else { return };
         if let Some((bytes, at)) = self.experiment.deadline.filter(|_| index == 0) {
             let moved = self.outcome.moved[0];
             grants.set_deadline(at, moved, bytes.saturating_sub(moved));
@@ -295,7 +297,7 @@ impl World {
         drop(grants);
         if let Some(batch) = batch {
             self.outcome.batches += 1;
-            self.at(now + LATENCY, Event::ToServer(index, batch));
+            self.at(now + LATENCY, SimulationEvent::ToServer(index, batch));
         }
     }
 
@@ -309,7 +311,7 @@ impl World {
             let begins = self.free_at[target].max(now);
             self.free_at[target] = begins + self.experiment.request.mul_f64(slower);
             let ends = self.free_at[target];
-            self.at(ends, Event::Served(index, target, now));
+            self.at(ends, SimulationEvent::Served(index, target, now));
         }
     }
 
@@ -321,7 +323,7 @@ impl World {
             return;
         }
         client.free_threads += 1;
-        let service = Service { time: now - began, bytes: MIB };
+        let service = ServedRequest { time: now - began, bytes: MIB };
         let id = TargetId(target as u64);
         client.queues.finished(id, Some(service), now);
         if self.experiment.objects_each.is_none() {
@@ -337,7 +339,7 @@ impl World {
 }
 
 impl SimulatedClient {
-    fn new(experiment: &Experiment, index: usize) -> SimulatedClient {
+    fn new(experiment: &GrantExperiment, index: usize) -> SimulatedClient {
         let settings = ClientSettings {
             threads: experiment.threads,
             period: experiment.settings.period,
@@ -350,9 +352,9 @@ impl SimulatedClient {
             let id = TargetId(((target + index) % experiment.targets) as u64);
             grants.add_target(id, &name_of(id.0 as usize));
         }
-        let grants = experiment.is_managed.then(|| Shared(Arc::new(Mutex::new(grants))));
+        let grants = experiment.is_managed.then(|| SharedClient(Arc::new(Mutex::new(grants))));
         let mut queues = TargetQueues::new(match &grants {
-            Some(grants) => Box::new(Granted::new(chosen(experiment), grants.clone())),
+            Some(grants) => Box::new(GrantedPolicy::new(chosen(experiment), grants.clone())),
             None => chosen(experiment),
         });
         for target in 0..experiment.targets {

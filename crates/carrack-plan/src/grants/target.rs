@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::health::Allowance;
-use super::holding::Holding;
-use super::messages::Held;
+use super::health::TargetAllowance;
+use super::holding::GrantHolding;
+use super::messages::HeldGrant;
 use super::settings::GrantSettings;
 use super::turns::{ClientKey, ClientStanding, TurnQueue};
 
@@ -15,7 +15,7 @@ const RATE_WEIGHT: f64 = 0.3;
 pub(super) struct GrantContext<'a> {
     pub(super) now: Duration,
     pub(super) settings: &'a GrantSettings,
-    pub(super) allowance: Allowance,
+    pub(super) allowance: TargetAllowance,
     /// Returns the standing of a client for a grant that begins then; `None` for a silent client.
     pub(super) standing: &'a dyn Fn(ClientKey, Duration) -> Option<ClientStanding>,
 }
@@ -31,7 +31,7 @@ pub(super) struct TargetWish {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedTarget {
     turns: TurnQueue,
-    holdings: Vec<Holding>,
+    holdings: Vec<GrantHolding>,
     /// End of the rest of each place that rests.
     rests: Vec<Duration>,
     bytes_per_s: f64,
@@ -47,7 +47,7 @@ impl SharedTarget {
         self.holdings.iter().any(|holding| holding.client == client)
     }
 
-    pub(super) fn holdings(&self) -> &[Holding] {
+    pub(super) fn holdings(&self) -> &[GrantHolding] {
         &self.holdings
     }
 
@@ -91,7 +91,7 @@ impl SharedTarget {
     }
 
     /// Takes a grant back; an unknown one is ignored.
-    pub(super) fn give_back(&mut self, context: &GrantContext<'_>, client: ClientKey, held: &Held) {
+    pub(super) fn give_back(&mut self, context: &GrantContext<'_>, client: ClientKey, held: &HeldGrant) {
         let mut holdings = self.holdings.iter();
         if let Some(index) = holdings.position(|holding| holding.id == held.id && holding.client == client) {
             self.holdings[index].tell(context.now, held);
@@ -102,7 +102,7 @@ impl SharedTarget {
     }
 
     /// Records the use of a grant.
-    pub(super) fn tell(&mut self, now: Duration, client: ClientKey, held: &Held) {
+    pub(super) fn tell(&mut self, now: Duration, client: ClientKey, held: &HeldGrant) {
         let mut holdings = self.holdings.iter_mut();
         if let Some(holding) = holdings.find(|holding| holding.id == held.id && holding.client == client) {
             holding.tell(now, held);
@@ -114,7 +114,7 @@ impl SharedTarget {
         &mut self,
         context: &GrantContext<'_>,
         wanted: &TargetWish,
-        held: &Held,
+        held: &HeldGrant,
         id: u64,
         is_settling: bool,
     ) {
@@ -129,7 +129,7 @@ impl SharedTarget {
         let until = (now + ends_in).max(start + settings.silence());
         let burst = allowance.burst.min(until - start);
         let turn = self.turns.go_on(wanted.client, wanted.weight, burst);
-        let holding = Holding { until, ..Holding::new(id, wanted.client, start, burst, turn) };
+        let holding = GrantHolding { until, ..GrantHolding::new(id, wanted.client, start, burst, turn) };
         self.holdings.push(holding);
     }
 
@@ -174,7 +174,7 @@ impl SharedTarget {
         }
     }
 
-    fn running(&self, now: Duration) -> impl Iterator<Item = &Holding> {
+    fn running(&self, now: Duration) -> impl Iterator<Item = &GrantHolding> {
         self.holdings.iter().filter(move |holding| holding.is_running(now))
     }
 
@@ -218,13 +218,13 @@ impl SharedTarget {
         }
         if let Some(turn) = self.turns.give(client, is_reserved, allowance.cycle()) {
             let burst = self.burst(settings, allowance);
-            self.holdings.push(Holding::new(*next_id, client, start, burst, turn));
+            self.holdings.push(GrantHolding::new(*next_id, client, start, burst, turn));
             *next_id += 1;
         }
     }
 
     /// Returns the length of a burst; shorter if its bytes are moved sooner, or many clients wait.
-    fn burst(&self, settings: &GrantSettings, allowance: Allowance) -> Duration {
+    fn burst(&self, settings: &GrantSettings, allowance: TargetAllowance) -> Duration {
         let by_bytes = Duration::try_from_secs_f64(settings.burst_bytes as f64 / self.bytes_per_s);
         let users = self.turns.waiting().count() + self.holdings.len();
         let by_round = settings.round / u32::try_from(users.max(1)).unwrap_or(u32::MAX);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::health::{Allowance, Load};
+use super::health::{ComputeLoad, TargetAllowance};
 use super::messages::{micros, millis};
 use super::server::GrantServer;
 use super::turns::ClientKey;
@@ -76,12 +76,12 @@ impl GrantServer {
 
     fn view(&self, name: &str, now: Duration) -> TargetView {
         let told = self.loads.get(name).copied().filter(|told| told.is_known(now));
-        let allowance = Allowance::new(&self.settings, told, now);
+        let allowance = TargetAllowance::new(&self.settings, told, now);
         let load = told.map(|told| told.load);
         let mut view = TargetView {
             target: name.to_owned(),
-            load: load.map(|Load { present, .. }| present),
-            load_expected: load.map(|Load { expected, .. }| expected),
+            load: load.map(|ComputeLoad { present, .. }| present),
+            load_expected: load.map(|ComputeLoad { expected, .. }| expected),
             users_max: allowance.users,
             burst_ms: millis(allowance.burst),
             holders: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Feed, Policy, Service, TargetState, Verdict};
+use super::{ArrivalMode, SchedulingPolicy, ServedRequest, TargetState, TargetVerdict};
 
 /// Weight of a service time below the normal one in the new normal.
 const NORMAL_DOWN: f64 = 0.25;
@@ -63,7 +63,7 @@ const LIVE: Duration = Duration::from_secs(1);
 /// - After a service that took `e` longer than normal (or, from twice the normal on, will take as long as
 ///   others did) the target is *avoided* for `p·e`; `p` is 16 and doubles with each slow service in a row.
 ///   Avoided targets are served when no other can be, so that none starves. Where work arrives
-///   ([`Feed::Arriving`]), at most half of the threads serve them, as the next moment may bring work for a
+///   ([`ArrivalMode::Arriving`]), at most half of the threads serve them, as the next moment may bring work for a
 ///   healthy target.
 /// - Idle targets take turns, before any target gets a second request. A target is critical if its remaining
 ///   work would keep one thread busy for as long as all waiting work keeps all threads busy: it decides when
@@ -75,9 +75,9 @@ const LIVE: Duration = Duration::from_secs(1);
 /// When *nice* (L15), it never takes an avoided target before its time, which is `8·e` and 2 s at most, and
 /// keeps a queue of less than one request: other users of the target come first.
 #[derive(Clone, Debug)]
-pub struct Adaptive {
+pub struct AdaptivePolicy {
     threads: u32,
-    feed: Feed,
+    feed: ArrivalMode,
     is_nice: bool,
     targets: Vec<TargetHistory>,
     next_index: usize,
@@ -119,11 +119,11 @@ impl TargetHistory {
     }
 }
 
-impl Adaptive {
+impl AdaptivePolicy {
     /// Creates the policy of an end with `threads` I/O threads and this feed.
-    pub fn new(threads: usize, feed: Feed, is_nice: bool) -> Adaptive {
+    pub fn new(threads: usize, feed: ArrivalMode, is_nice: bool) -> AdaptivePolicy {
         let threads = u32::try_from(threads).unwrap_or(u32::MAX).max(1);
-        Adaptive { threads, feed, is_nice, targets: Vec::new(), next_index: 0, peers: 0.0, worst: 0.0 }
+        AdaptivePolicy { threads, feed, is_nice, targets: Vec::new(), next_index: 0, peers: 0.0, worst: 0.0 }
     }
 
     fn patience_min(&self) -> f64 {
@@ -209,8 +209,8 @@ impl Adaptive {
     fn can_spare_a_thread(&self, now: Duration, targets: &[TargetState]) -> bool {
         match (self.is_nice, self.feed) {
             (true, _) => return false,
-            (false, Feed::Queued) => return true,
-            (false, Feed::Arriving) => {}
+            (false, ArrivalMode::Queued) => return true,
+            (false, ArrivalMode::Arriving) => {}
         }
         let mut waiting_threads = 0;
         let mut has_healthy_work = false;
@@ -317,7 +317,7 @@ fn in_flight(state: TargetState) -> f64 {
     f64::from(state.in_service.max(1))
 }
 
-impl Policy for Adaptive {
+impl SchedulingPolicy for AdaptivePolicy {
     fn choose(&mut self, now: Duration, targets: &[TargetState]) -> Option<usize> {
         self.know(now, targets);
         let chosen = self.next_target(now, targets)?;
@@ -326,7 +326,7 @@ impl Policy for Adaptive {
         Some(chosen)
     }
 
-    fn served(&mut self, now: Duration, index: usize, targets: &[TargetState], service: Service) {
+    fn served(&mut self, now: Duration, index: usize, targets: &[TargetState], service: ServedRequest) {
         self.know(now, targets);
         let state = targets[index];
         let seconds = service.seconds_per_reference();
@@ -348,9 +348,9 @@ impl Policy for Adaptive {
         avoided.map(|index| self.targets[index].avoided_until).min()
     }
 
-    fn verdict(&self, now: Duration, index: usize) -> Verdict {
-        let Some(target) = self.targets.get(index) else { return Verdict::default() };
-        Verdict {
+    fn verdict(&self, now: Duration, index: usize) -> TargetVerdict {
+        let Some(target) = self.targets.get(index) else { return TargetVerdict::default() };
+        TargetVerdict {
             normal: duration_of(self.judged_by_peers(target.normal)),
             recent: duration_of(target.recent),
             limit: target.limit.round() as u32,

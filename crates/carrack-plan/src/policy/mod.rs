@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use carrack_model::{PolicyChoice, TargetId};
 
-pub use adaptive::Adaptive;
-pub use round_robin::RoundRobin;
-pub use threshold::Threshold;
+pub use adaptive::AdaptivePolicy;
+pub use round_robin::RoundRobinPolicy;
+pub use threshold::ThresholdPolicy;
 
 /// The state of one target, as a policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl TargetState {
 
 /// One read or write that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Service {
+pub struct ServedRequest {
     /// Time that the storage took.
     pub time: Duration,
     /// Bytes read or written.
@@ -52,7 +52,7 @@ pub struct Service {
 
 /// A policy's verdict on a target, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Verdict {
+pub struct TargetVerdict {
     /// Service time of a 1 MiB object when nothing disturbs the target; zero while it is not known.
     pub normal: Duration,
     /// The same of late.
@@ -66,7 +66,7 @@ pub struct Verdict {
 }
 
 /// Chooses the target that an idle thread serves next.
-pub trait Policy: Send {
+pub trait SchedulingPolicy: Send {
     /// Returns the index in `targets` of a target that [is ready](TargetState::is_ready), or `None` if the
     /// thread shall wait.
     ///
@@ -77,7 +77,7 @@ pub trait Policy: Send {
     fn charged(&mut self, _now: Duration, _target: TargetId, _bytes: u64) {}
 
     /// Records the end of a service of `targets[index]`; it is still counted in `in_service`.
-    fn served(&mut self, _now: Duration, _index: usize, _targets: &[TargetState], _service: Service) {}
+    fn served(&mut self, _now: Duration, _index: usize, _targets: &[TargetState], _service: ServedRequest) {}
 
     /// Returns the time at which `choose` might find a target though only the time has changed; `None` if
     /// never.
@@ -86,14 +86,14 @@ pub trait Policy: Send {
     }
 
     /// Returns the verdict on the target with this index.
-    fn verdict(&self, _now: Duration, _index: usize) -> Verdict {
-        Verdict::default()
+    fn verdict(&self, _now: Duration, _index: usize) -> TargetVerdict {
+        TargetVerdict::default()
     }
 }
 
 /// The way in which work comes into the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Feed {
+pub enum ArrivalMode {
     /// Most of the work is known and waits: a source.
     Queued,
     /// A few objects at a time, for any target: a sink.
@@ -101,13 +101,13 @@ pub enum Feed {
 }
 
 /// Creates the policy that the user chose, for an end with `threads` I/O threads and this feed.
-pub fn policy(choice: &PolicyChoice, threads: usize, feed: Feed) -> Box<dyn Policy> {
+pub fn policy(choice: &PolicyChoice, threads: usize, feed: ArrivalMode) -> Box<dyn SchedulingPolicy> {
     match *choice {
-        PolicyChoice::RoundRobin => Box::new(RoundRobin::new()),
+        PolicyChoice::RoundRobin => Box::new(RoundRobinPolicy::new()),
         PolicyChoice::Threshold { window, threshold, skips } => {
-            Box::new(Threshold::new(window, threshold, skips))
+            Box::new(ThresholdPolicy::new(window, threshold, skips))
         }
-        PolicyChoice::Adaptive { nice } => Box::new(Adaptive::new(threads, feed, nice)),
+        PolicyChoice::Adaptive { nice } => Box::new(AdaptivePolicy::new(threads, feed, nice)),
     }
 }
 
@@ -117,7 +117,7 @@ pub(crate) const REFERENCE_BYTES: u64 = 1 << 20;
 /// Bytes that could be moved in the fixed time of a request.
 const REQUEST_BYTES: u64 = 128 << 10;
 
-impl Service {
+impl ServedRequest {
     /// Seconds that a 1 MiB object would have taken at the same speed.
     pub(crate) fn seconds_per_reference(self) -> f64 {
         let scale = (REFERENCE_BYTES + REQUEST_BYTES) as f64 / (self.bytes + REQUEST_BYTES) as f64;

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use super::{Policy, TargetState};
+use super::{SchedulingPolicy, TargetState};
 
 /// Goes round the targets and skips those that another thread is serving (L2).
 ///
 /// When all targets with work are being served, it takes the target with the fewest items in service. An idle
 /// target with work is chosen before any other is chosen twice.
 #[derive(Clone, Debug, Default)]
-pub struct RoundRobin {
+pub struct RoundRobinPolicy {
     next_index: usize,
 }
 
-impl RoundRobin {
+impl RoundRobinPolicy {
     /// Starts at the first target.
-    pub fn new() -> RoundRobin {
-        RoundRobin::default()
+    pub fn new() -> RoundRobinPolicy {
+        RoundRobinPolicy::default()
     }
 
     /// Chooses among the targets that are ready and that `allows` allows.
@@ -44,7 +44,7 @@ impl RoundRobin {
     }
 }
 
-impl Policy for RoundRobin {
+impl SchedulingPolicy for RoundRobinPolicy {
     fn choose(&mut self, now: Duration, targets: &[TargetState]) -> Option<usize> {
         self.choose_of(now, targets, |_| true)
     }

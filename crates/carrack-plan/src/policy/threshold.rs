@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Policy, RoundRobin, Service, TargetState, Verdict};
+use super::{RoundRobinPolicy, SchedulingPolicy, ServedRequest, TargetState, TargetVerdict};
 
 /// Service times kept for each target: enough for a mean over any useful window.
 const SAMPLES_MAX: usize = 64;
@@ -15,7 +15,7 @@ const SAMPLES_MAX: usize = 64;
 /// spin until old service times have left the window; here no thread spins. When only congested targets have
 /// work, their turns are counted down at once.
 #[derive(Clone, Debug)]
-pub struct Threshold {
+pub struct ThresholdPolicy {
     window: Duration,
     threshold: Duration,
     skips: u32,
@@ -42,14 +42,14 @@ impl TargetSamples {
     }
 }
 
-impl Threshold {
+impl ThresholdPolicy {
     /// Creates the policy with the window `W`, the threshold `T` and the number of skips `M`.
-    pub fn new(window: Duration, threshold: Duration, skips: u32) -> Threshold {
-        Threshold { window, threshold, skips, next_index: 0, targets: Vec::new() }
+    pub fn new(window: Duration, threshold: Duration, skips: u32) -> ThresholdPolicy {
+        ThresholdPolicy { window, threshold, skips, next_index: 0, targets: Vec::new() }
     }
 }
 
-impl Policy for Threshold {
+impl SchedulingPolicy for ThresholdPolicy {
     fn choose(&mut self, now: Duration, targets: &[TargetState]) -> Option<usize> {
         self.targets.resize_with(targets.len(), TargetSamples::default);
         let start = if self.next_index < targets.len() { self.next_index } else { 0 };
@@ -58,7 +58,7 @@ impl Policy for Threshold {
             order.filter(|&index| targets[index].is_ready(now) && targets[index].in_service == 0).collect();
         let Some(fewest) = free.iter().map(|&index| self.targets[index].skip).min() else {
             // All targets with work are being served.
-            return RoundRobin::new().choose_of(now, targets, |_| true);
+            return RoundRobinPolicy::new().choose_of(now, targets, |_| true);
         };
         if fewest > 0 {
             // Only congested targets: the rounds in which all of them are skipped.
@@ -75,7 +75,7 @@ impl Policy for Threshold {
         None
     }
 
-    fn served(&mut self, now: Duration, index: usize, targets: &[TargetState], service: Service) {
+    fn served(&mut self, now: Duration, index: usize, targets: &[TargetState], service: ServedRequest) {
         self.targets.resize_with(targets.len(), TargetSamples::default);
         let target = &mut self.targets[index];
         if target.samples.len() == SAMPLES_MAX {
@@ -88,13 +88,13 @@ impl Policy for Threshold {
         }
     }
 
-    fn verdict(&self, now: Duration, index: usize) -> Verdict {
-        let Some(target) = self.targets.get(index) else { return Verdict::default() };
-        Verdict {
+    fn verdict(&self, now: Duration, index: usize) -> TargetVerdict {
+        let Some(target) = self.targets.get(index) else { return TargetVerdict::default() };
+        TargetVerdict {
             recent: target.mean(now, self.window).unwrap_or_default(),
             is_avoided: target.skip > 0,
             avoided_count: target.avoided_count,
-            ..Verdict::default()
+            ..TargetVerdict::default()
         }
     }
 }

@@ -4,16 +4,16 @@
 
 use std::time::Duration;
 
-use super::curve::{CurvePoint, KnobCurve, SampleNoise};
-use super::decision::{Cause, Decision, Move, Outcome, Trial};
-use super::episode::{Episode, KnobAttempt, TunerAim};
-use super::knob::{Knob, PerKnob, TunerSetup};
+use super::curve::{KnobCurve, KnobPoint, SampleNoise};
+use super::decision::{KnobMove, KnobTrial, SearchCause, TrialOutcome, TunerDecision};
+use super::episode::{KnobAttempt, SearchEpisode, TunerAim};
+use super::knob::{PerKnob, TunerKnob, TunerSetup};
 use super::level::ThroughputLevel;
 use super::meter::{RateMeter, RateReading};
 use super::record::TunerRecord;
-use super::sample::{Bottleneck, Sample, StageGauges};
+use super::sample::{Bottleneck, SessionSample, StageGauges};
 use super::search::{CurveSearch, SearchReach};
-use super::verdict::{Comparison, SAMPLES_MIN};
+use super::verdict::{SAMPLES_MIN, TrialComparison};
 
 /// Time until the effect of a knob shows, besides the path's part: a thread's first object must come through.
 const SETTLE: Duration = Duration::from_millis(400);
@@ -57,7 +57,7 @@ const HISTORY_HOLDS: f64 = 0.25;
 
 /// Finds the settings of one session and follows them. See the [module](super) and `docs/design/tuner.md`.
 #[derive(Clone, Debug)]
-pub struct Tuner {
+pub struct SessionTuner {
     setup: TunerSetup,
     /// The best known settings.
     kept: PerKnob<u32>,
@@ -65,7 +65,7 @@ pub struct Tuner {
     present: PerKnob<u32>,
     /// Knobs that were raised without a gain of their own, with the values before: that has moved the
     /// bottleneck.
-    credit: Vec<(Knob, u32)>,
+    credit: Vec<(TunerKnob, u32)>,
     curves: PerKnob<KnobCurve>,
     level: ThroughputLevel,
     noise: SampleNoise,
@@ -74,7 +74,7 @@ pub struct Tuner {
     /// The limiting stage at the kept settings.
     bottleneck: Bottleneck,
     aim: TunerAim,
-    episode: Episode,
+    episode: SearchEpisode,
     /// True if the last sample had work and nothing held it back.
     is_moving: bool,
     /// Time from which the present settings show their effect, and the samples since.
@@ -86,11 +86,11 @@ pub struct Tuner {
     expected: Option<f64>,
 }
 
-impl Tuner {
+impl SessionTuner {
     /// Creates a tuner with the ranges' start values.
-    pub fn new(setup: TunerSetup) -> Tuner {
+    pub fn new(setup: TunerSetup) -> SessionTuner {
         let start = PerKnob::from_fn(|knob| setup.ranges[knob].start);
-        Tuner {
+        SessionTuner {
             setup,
             kept: start,
             present: start,
@@ -102,7 +102,7 @@ impl Tuner {
             stages: StageGauges::default(),
             bottleneck: Bottleneck::Reading,
             aim: TunerAim::Measure,
-            episode: Episode::new(Cause::Start, SearchReach::Wide),
+            episode: SearchEpisode::new(SearchCause::Start, SearchReach::Wide),
             is_moving: false,
             steady_from: Duration::ZERO,
             samples: 0,
@@ -112,22 +112,22 @@ impl Tuner {
         }
     }
 
-    /// Creates a tuner with the settings of an earlier session of the same [`Workload`](super::Workload), as
+    /// Creates a tuner with the settings of an earlier session of the same [`TunerWorkload`](super::TunerWorkload), as
     /// far as the ranges allow them. It tries only neighbouring values, unless the throughput differs now.
-    pub fn from_history(setup: TunerSetup, record: &TunerRecord) -> Tuner {
+    pub fn from_history(setup: TunerSetup, record: &TunerRecord) -> SessionTuner {
         let start = PerKnob::from_fn(|knob| setup.ranges[knob].clamp(record.values[knob]));
         let reach = if record.is_settled { SearchReach::Near(STEP_MAX) } else { SearchReach::Wide };
-        Tuner {
+        SessionTuner {
             kept: start,
             present: start,
-            episode: Episode::new(Cause::Start, reach),
+            episode: SearchEpisode::new(SearchCause::Start, reach),
             expected: Some(record.bytes_per_s as f64),
-            ..Tuner::new(setup)
+            ..SessionTuner::new(setup)
         }
     }
 
     /// Returns the value that a knob should have now.
-    pub fn value(&self, knob: Knob) -> u32 {
+    pub fn value(&self, knob: TunerKnob) -> u32 {
         self.present[knob]
     }
 
@@ -165,14 +165,14 @@ impl Tuner {
         if mean != 0.0 {
             return mean;
         }
-        let value = self.kept[Knob::Readers];
-        let before = self.curves[Knob::Readers].all().find(|point| point.value == value);
-        before.map_or(0.0, CurvePoint::bytes_per_s)
+        let value = self.kept[TunerKnob::Readers];
+        let before = self.curves[TunerKnob::Readers].all().find(|point| point.value == value);
+        before.map_or(0.0, KnobPoint::bytes_per_s)
     }
 
     /// Takes a sample, about every 250 ms. Returns a decision, if one is made.
-    pub fn observe(&mut self, sample: &Sample) -> Option<Decision> {
-        let reading = self.meter.read(sample, self.present[Knob::Readers].into());
+    pub fn observe(&mut self, sample: &SessionSample) -> Option<TunerDecision> {
+        let reading = self.meter.read(sample, self.present[TunerKnob::Readers].into());
         if sample.work == 0 || sample.is_held {
             self.is_moving = false;
         }
@@ -190,7 +190,7 @@ impl Tuner {
         if !matches!(self.aim, TunerAim::Try(_))
             && let Some((from, to)) = self.level.learn(reading.rates, &self.noise)
         {
-            self.start_over(Cause::Moved { from, to });
+            self.start_over(SearchCause::Moved { from, to });
             return None;
         }
         match self.aim {
@@ -205,18 +205,18 @@ impl Tuner {
     /// knob.
     fn learn(&mut self, at: Duration, reading: &RateReading) {
         let tried = if let TunerAim::Try(attempt) = self.aim { Some(attempt.knob) } else { None };
-        let known = tried.unwrap_or(Knob::Readers);
+        let known = tried.unwrap_or(TunerKnob::Readers);
         if let Some(point) = self.curves[known].get(self.present[known]).filter(|point| point.samples > 1) {
             self.noise.learn(reading.rates.written, point.rates.written);
         }
-        for knob in Knob::ALL.into_iter().filter(|knob| tried.is_none_or(|tried| tried == *knob)) {
+        for knob in TunerKnob::ALL.into_iter().filter(|knob| tried.is_none_or(|tried| tried == *knob)) {
             self.curves[knob].add(self.present[knob], at, reading);
         }
     }
 
     /// Forgets everything and begins anew.
-    fn start_over(&mut self, cause: Cause) {
-        Knob::ALL.into_iter().for_each(|knob| self.curves[knob].keep_only(None));
+    fn start_over(&mut self, cause: SearchCause) {
+        TunerKnob::ALL.into_iter().for_each(|knob| self.curves[knob].keep_only(None));
         self.level.forget();
         self.credit.clear();
         self.look_after = LOOK_FIRST;
@@ -224,14 +224,14 @@ impl Tuner {
         self.begin(cause, SearchReach::Wide);
     }
 
-    fn begin(&mut self, cause: Cause, reach: SearchReach) {
-        self.episode = Episode::new(cause, reach);
+    fn begin(&mut self, cause: SearchCause, reach: SearchReach) {
+        self.episode = SearchEpisode::new(cause, reach);
         self.aim = TunerAim::Measure;
         self.samples = 0;
     }
 
     /// Begins with trials: the kept settings are known well enough.
-    fn measured(&mut self, at: Duration) -> Decision {
+    fn measured(&mut self, at: Duration) -> TunerDecision {
         self.bottleneck = self.stages.bottleneck();
         let level = self.level.mean();
         let expected = self.expected.take();
@@ -242,7 +242,7 @@ impl Tuner {
     }
 
     /// Begins with trials if there is a reason, when settled.
-    fn watch(&mut self, at: Duration) -> Option<Decision> {
+    fn watch(&mut self, at: Duration) -> Option<TunerDecision> {
         let TunerAim::Settled { look_at, bottleneck_at, is_other_since } = &mut self.aim else { return None };
         let look_at = *look_at;
         let bottleneck = self.stages.bottleneck();
@@ -253,13 +253,13 @@ impl Tuner {
         {
             self.bottleneck = bottleneck;
             bottleneck.knobs().iter().for_each(|knob| self.forget_others(*knob));
-            self.begin(Cause::Bottleneck, SearchReach::Wide);
+            self.begin(SearchCause::Bottleneck, SearchReach::Wide);
             return Some(self.go_on(at, None));
         }
         if at < look_at && !self.level.has_drifted(&self.noise) {
             return None;
         }
-        for knob in Knob::ALL {
+        for knob in TunerKnob::ALL {
             if self.setup.ranges[knob].doubles {
                 // A look at half the value costs up to half of the throughput each time: the earlier result
                 // there must suffice.
@@ -270,18 +270,18 @@ impl Tuner {
         }
         // A step just large enough to see a difference in this noise.
         let step = (STEP_NOISE * self.noise.deviation()).clamp(STEP_MIN, STEP_MAX);
-        self.begin(Cause::Look, SearchReach::Near(step));
+        self.begin(SearchCause::Look, SearchReach::Near(step));
         Some(self.go_on(at, None))
     }
 
     /// Invalidates all points of this knob's curve except that of the kept value.
-    fn forget_others(&mut self, knob: Knob) {
+    fn forget_others(&mut self, knob: TunerKnob) {
         let here = self.curves[knob].get(self.kept[knob]).copied();
         self.curves[knob].keep_only(here);
     }
 
     /// Starts the next trial from the kept settings, or a rest.
-    fn go_on(&mut self, at: Duration, trial: Option<Trial>) -> Decision {
+    fn go_on(&mut self, at: Duration, trial: Option<KnobTrial>) -> TunerDecision {
         let mut knobs = self.bottleneck.knobs().iter();
         match knobs.find_map(|knob| self.next(*knob)).or_else(|| self.next_release()) {
             Some(attempt) => self.attempt(at, attempt, trial),
@@ -289,7 +289,7 @@ impl Tuner {
         }
     }
 
-    fn next(&self, knob: Knob) -> Option<KnobAttempt> {
+    fn next(&self, knob: TunerKnob) -> Option<KnobAttempt> {
         let search = CurveSearch {
             curve: &self.curves[knob],
             range: self.setup.ranges[knob],
@@ -304,10 +304,11 @@ impl Tuner {
     /// Returns a smaller value of a knob that is not the bottleneck, for a look: of the knob with the largest
     /// excess over its start.
     fn next_release(&mut self) -> Option<KnobAttempt> {
-        if self.episode.cause != Cause::Look || std::mem::replace(&mut self.episode.has_released, true) {
+        if self.episode.cause != SearchCause::Look || std::mem::replace(&mut self.episode.has_released, true)
+        {
             return None;
         }
-        let knob = Knob::ALL
+        let knob = TunerKnob::ALL
             .into_iter()
             .filter(|knob| !self.bottleneck.knobs().contains(knob) && self.excess(*knob) > 1.0)
             .max_by(|one, other| self.excess(*one).total_cmp(&self.excess(*other)))?;
@@ -317,23 +318,23 @@ impl Tuner {
         Some(KnobAttempt { knob, value, is_release: true })
     }
 
-    fn excess(&self, knob: Knob) -> f64 {
+    fn excess(&self, knob: TunerKnob) -> f64 {
         f64::from(self.kept[knob]) / f64::from(self.setup.ranges[knob].start)
     }
 
-    fn attempt(&mut self, at: Duration, attempt: KnobAttempt, trial: Option<Trial>) -> Decision {
+    fn attempt(&mut self, at: Duration, attempt: KnobAttempt, trial: Option<KnobTrial>) -> TunerDecision {
         self.episode.trials += 1;
         self.aim = TunerAim::Try(attempt);
-        let action = if attempt.is_release { Move::Release } else { Move::Try };
+        let action = if attempt.is_release { KnobMove::Release } else { KnobMove::Try };
         self.turn(at, attempt.knob, attempt.value, action, trial)
     }
 
     /// Decides on the tried value, once its effect is known, and starts the next step.
-    fn judge(&mut self, at: Duration, attempt: KnobAttempt) -> Option<Decision> {
+    fn judge(&mut self, at: Duration, attempt: KnobAttempt) -> Option<TunerDecision> {
         let KnobAttempt { knob, value, is_release } = attempt;
         let curve = &self.curves[knob];
         let (home, there) = (*curve.get(self.kept[knob])?, *curve.get(value)?);
-        let comparison = Comparison {
+        let comparison = TrialComparison {
             knob,
             home: &home,
             there: &there,
@@ -350,16 +351,16 @@ impl Tuner {
         };
         let outcome = if is_release { comparison.sufficiency() } else { comparison.outcome() }?;
         let gain = comparison.gain();
-        let trial = Some(Trial { knob, from: home.value, to: value, gain, outcome });
+        let trial = Some(KnobTrial { knob, from: home.value, to: value, gain, outcome });
         match outcome {
-            Outcome::Kept => self.keep(knob, &there, gain),
-            Outcome::Relieved => self.credit(knob, value),
-            Outcome::Rejected => return Some(self.reject(at, attempt, trial)),
+            TrialOutcome::Kept => self.keep(knob, &there, gain),
+            TrialOutcome::Relieved => self.credit(knob, value),
+            TrialOutcome::Rejected => return Some(self.reject(at, attempt, trial)),
         }
         Some(self.go_on(at, trial))
     }
 
-    fn keep(&mut self, knob: Knob, there: &CurvePoint, gain: f64) {
+    fn keep(&mut self, knob: TunerKnob, there: &KnobPoint, gain: f64) {
         let home = std::mem::replace(&mut self.kept[knob], there.value);
         self.level.set(there.rates, there.samples);
         self.bottleneck = self.stages.bottleneck();
@@ -372,42 +373,42 @@ impl Tuner {
             self.credit.clear();
         }
         if gain.abs() > OTHER_CURVES {
-            for other in Knob::ALL.into_iter().filter(|other| *other != knob) {
-                self.curves[other].keep_only(Some(CurvePoint { value: self.kept[other], ..*there }));
+            for other in TunerKnob::ALL.into_iter().filter(|other| *other != knob) {
+                self.curves[other].keep_only(Some(KnobPoint { value: self.kept[other], ..*there }));
             }
         }
     }
 
     /// Keeps a value for now, so that the new bottleneck can be tried.
-    fn credit(&mut self, knob: Knob, value: u32) {
+    fn credit(&mut self, knob: TunerKnob, value: u32) {
         self.credit.push((knob, std::mem::replace(&mut self.kept[knob], value)));
         self.bottleneck = self.stages.bottleneck();
-        Knob::ALL.into_iter().filter(|other| *other != knob).for_each(|other| self.forget_others(other));
+        TunerKnob::ALL.into_iter().filter(|other| *other != knob).for_each(|other| self.forget_others(other));
     }
 
-    fn is_on_credit(&self, knob: Knob) -> bool {
+    fn is_on_credit(&self, knob: TunerKnob) -> bool {
         self.credit.iter().any(|(on_credit, _)| *on_credit == knob)
     }
 
-    fn can_raise(&self, knob: Knob) -> bool {
+    fn can_raise(&self, knob: TunerKnob) -> bool {
         !self.is_on_credit(knob) && self.kept[knob] < self.setup.ranges[knob].most
     }
 
     /// Goes straight to the next value: a return to the kept one would only cost time.
-    fn reject(&mut self, at: Duration, attempt: KnobAttempt, trial: Option<Trial>) -> Decision {
+    fn reject(&mut self, at: Duration, attempt: KnobAttempt, trial: Option<KnobTrial>) -> TunerDecision {
         match self.next(attempt.knob).filter(|_| !attempt.is_release) {
             Some(next) => self.attempt(at, next, trial),
             None => self.back(at, attempt.knob, trial),
         }
     }
 
-    fn back(&mut self, at: Duration, knob: Knob, trial: Option<Trial>) -> Decision {
+    fn back(&mut self, at: Duration, knob: TunerKnob, trial: Option<KnobTrial>) -> TunerDecision {
         self.aim = TunerAim::Measure;
-        self.turn(at, knob, self.kept[knob], Move::Back, trial)
+        self.turn(at, knob, self.kept[knob], KnobMove::Back, trial)
     }
 
     /// Settles: no trial is left.
-    fn rest(&mut self, at: Duration, trial: Option<Trial>) -> Decision {
+    fn rest(&mut self, at: Duration, trial: Option<KnobTrial>) -> TunerDecision {
         if let Some((knob, value)) = self.credit.pop() {
             // The raised value has not helped.
             self.kept[knob] = value;
@@ -416,7 +417,7 @@ impl Tuner {
         }
         if self.episode.has_gained {
             (self.look_after, self.bottleneck_after) = (LOOK_FIRST, Duration::ZERO);
-        } else if self.episode.cause == Cause::Bottleneck {
+        } else if self.episode.cause == SearchCause::Bottleneck {
             self.bottleneck_after = (2 * self.bottleneck_after).clamp(BOTTLENECK_AGAIN, LOOK_MAX);
         }
         self.aim = TunerAim::Settled {
@@ -427,10 +428,17 @@ impl Tuner {
         self.look_after = (2 * self.look_after).min(LOOK_MAX);
         self.level.settle();
         let knob = self.bottleneck.knobs()[0];
-        self.turn(at, knob, self.kept[knob], Move::Settle, trial)
+        self.turn(at, knob, self.kept[knob], KnobMove::Settle, trial)
     }
 
-    fn turn(&mut self, at: Duration, knob: Knob, to: u32, action: Move, trial: Option<Trial>) -> Decision {
+    fn turn(
+        &mut self,
+        at: Duration,
+        knob: TunerKnob,
+        to: u32,
+        action: KnobMove,
+        trial: Option<KnobTrial>,
+    ) -> TunerDecision {
         let from = std::mem::replace(&mut self.present[knob], to);
         if from != to {
             self.level.pause();
@@ -438,7 +446,7 @@ impl Tuner {
             self.samples = 0;
         }
         let (bottleneck, cause) = (self.bottleneck, self.episode.cause);
-        Decision { at, knob, from, to, action, bottleneck, cause, trial }
+        TunerDecision { at, knob, from, to, action, bottleneck, cause, trial }
     }
 }
 

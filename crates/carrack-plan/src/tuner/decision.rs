@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::knob::Knob;
+use super::knob::TunerKnob;
 use super::sample::Bottleneck;
 
 /// The reason why the tuner has begun to try values.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Cause {
+pub enum SearchCause {
     /// The session has begun.
     Start,
     /// The throughput has changed, in bytes per second.
@@ -26,9 +26,9 @@ pub enum Cause {
 
 /// The result of a tried value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Trial {
+pub struct KnobTrial {
     /// The knob.
-    pub knob: Knob,
+    pub knob: TunerKnob,
     /// The value before it.
     pub from: u32,
     /// The value that was tried.
@@ -36,12 +36,12 @@ pub struct Trial {
     /// Relative gain of throughput; negative for a loss.
     pub gain: f64,
     /// The verdict.
-    pub outcome: Outcome,
+    pub outcome: TrialOutcome,
 }
 
 /// The verdict on a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TrialOutcome {
     /// It is better, and stays.
     Kept,
     /// It has moved the bottleneck to another stage, and stays while that stage's knob is tried.
@@ -52,7 +52,7 @@ pub enum Outcome {
 
 /// The purpose of turning a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Move {
+pub enum KnobMove {
     /// Try another value.
     Try,
     /// Try less of a knob that is not the bottleneck.
@@ -67,70 +67,70 @@ pub enum Move {
 ///
 /// Its [`Display`](fmt::Display) is one line.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Decision {
+pub struct TunerDecision {
     /// The sample's time.
     pub at: Duration,
     /// The knob that is turned.
-    pub knob: Knob,
+    pub knob: TunerKnob,
     /// Its value until now.
     pub from: u32,
     /// Its value from now on.
     pub to: u32,
     /// Purpose of the turn.
-    pub action: Move,
+    pub action: KnobMove,
     /// The limiting stage.
     pub bottleneck: Bottleneck,
     /// Reason for the trials.
-    pub cause: Cause,
+    pub cause: SearchCause,
     /// Result of the trial before, if this follows one.
-    pub trial: Option<Trial>,
+    pub trial: Option<KnobTrial>,
 }
 
-impl Decision {
+impl TunerDecision {
     /// Returns true if a knob is turned.
     pub fn is_change(&self) -> bool {
         self.from != self.to
     }
 }
 
-impl fmt::Display for Trial {
+impl fmt::Display for KnobTrial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Trial { knob, from, to, gain, outcome } = self;
+        let KnobTrial { knob, from, to, gain, outcome } = self;
         let did = if *gain < 0.0 { "took" } else { "brought" };
         let end = match outcome {
-            Outcome::Kept => "kept",
-            Outcome::Relieved => "another stage is the bottleneck now",
-            Outcome::Rejected => "not kept",
+            TrialOutcome::Kept => "kept",
+            TrialOutcome::Relieved => "another stage is the bottleneck now",
+            TrialOutcome::Rejected => "not kept",
         };
         write!(f, "{from} → {to} {knob} {did} {:.0} %: {end}", 100.0 * gain.abs())
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for SearchCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Start => f.write_str("at the start"),
-            Cause::Moved { from, to } => {
+            SearchCause::Start => f.write_str("at the start"),
+            SearchCause::Moved { from, to } => {
                 write!(f, "the throughput has moved from {:.1} to {:.1} MB/s", from / 1e6, to / 1e6)
             }
-            Cause::Bottleneck => f.write_str("the bottleneck has moved"),
-            Cause::Look => f.write_str("another look"),
+            SearchCause::Bottleneck => f.write_str("the bottleneck has moved"),
+            SearchCause::Look => f.write_str("another look"),
         }
     }
 }
 
-impl fmt::Display for Decision {
+impl fmt::Display for TunerDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Decision { knob, to, bottleneck, .. } = self;
+        let TunerDecision { knob, to, bottleneck, .. } = self;
         match &self.trial {
             Some(trial) => write!(f, "{bottleneck} is the bottleneck; {trial}; ")?,
             None => write!(f, "{}: {bottleneck} is the bottleneck; ", self.cause)?,
         }
         match self.action {
-            Move::Try => write!(f, "trying {to} {knob}"),
-            Move::Release => write!(f, "do {to} {knob} suffice?"),
-            Move::Back => write!(f, "back to {to} {knob}"),
-            Move::Settle => write!(f, "settled at {to} {knob}"),
+            KnobMove::Try => write!(f, "trying {to} {knob}"),
+            KnobMove::Release => write!(f, "do {to} {knob} suffice?"),
+            KnobMove::Back => write!(f, "back to {to} {knob}"),
+            KnobMove::Settle => write!(f, "settled at {to} {knob}"),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::decision::Cause;
-use super::knob::Knob;
+use super::decision::SearchCause;
+use super::knob::TunerKnob;
 use super::search::SearchReach;
 
 /// Purpose of the present settings.
@@ -20,7 +20,7 @@ pub(super) enum TunerAim {
 /// Another value of one knob.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct KnobAttempt {
-    pub knob: Knob,
+    pub knob: TunerKnob,
     pub value: u32,
     /// True if less is tried of a knob that is not the bottleneck.
     pub is_release: bool,
@@ -28,16 +28,16 @@ pub(super) struct KnobAttempt {
 
 /// From a cause to the next rest.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Episode {
-    pub cause: Cause,
+pub(super) struct SearchEpisode {
+    pub cause: SearchCause,
     pub reach: SearchReach,
     pub trials: u32,
     pub has_gained: bool,
     pub has_released: bool,
 }
 
-impl Episode {
-    pub fn new(cause: Cause, reach: SearchReach) -> Episode {
-        Episode { cause, reach, trials: 0, has_gained: false, has_released: false }
+impl SearchEpisode {
+    pub fn new(cause: SearchCause, reach: SearchReach) -> SearchEpisode {
+        SearchEpisode { cause, reach, trials: 0, has_gained: false, has_released: false }
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Knob {
+pub enum TunerKnob {
     /// Active I/O threads of the source.
     Readers,
     /// Data connections in use.
@@ -19,17 +19,17 @@ pub enum Knob {
     Writers,
 }
 
-impl Knob {
+impl TunerKnob {
     /// All knobs, in the order of an object's way.
-    pub const ALL: [Knob; 3] = [Knob::Readers, Knob::Streams, Knob::Writers];
+    pub const ALL: [TunerKnob; 3] = [TunerKnob::Readers, TunerKnob::Streams, TunerKnob::Writers];
 }
 
-impl fmt::Display for Knob {
+impl fmt::Display for TunerKnob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Knob::Readers => "readers",
-            Knob::Streams => "streams",
-            Knob::Writers => "writers",
+            TunerKnob::Readers => "readers",
+            TunerKnob::Streams => "streams",
+            TunerKnob::Writers => "writers",
         })
     }
 }
@@ -89,39 +89,43 @@ impl KnobRange {
 /// A value for each knob.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PerKnob<T> {
-    /// For [`Knob::Readers`].
+    /// For [`TunerKnob::Readers`].
     pub readers: T,
-    /// For [`Knob::Streams`].
+    /// For [`TunerKnob::Streams`].
     pub streams: T,
-    /// For [`Knob::Writers`].
+    /// For [`TunerKnob::Writers`].
     pub writers: T,
 }
 
 impl<T> PerKnob<T> {
     /// Made knob by knob.
-    pub fn from_fn(mut make: impl FnMut(Knob) -> T) -> PerKnob<T> {
-        PerKnob { readers: make(Knob::Readers), streams: make(Knob::Streams), writers: make(Knob::Writers) }
-    }
-}
-
-impl<T> Index<Knob> for PerKnob<T> {
-    type Output = T;
-
-    fn index(&self, knob: Knob) -> &T {
-        match knob {
-            Knob::Readers => &self.readers,
-            Knob::Streams => &self.streams,
-            Knob::Writers => &self.writers,
+    pub fn from_fn(mut make: impl FnMut(TunerKnob) -> T) -> PerKnob<T> {
+        PerKnob {
+            readers: make(TunerKnob::Readers),
+            streams: make(TunerKnob::Streams),
+            writers: make(TunerKnob::Writers),
         }
     }
 }
 
-impl<T> IndexMut<Knob> for PerKnob<T> {
-    fn index_mut(&mut self, knob: Knob) -> &mut T {
+impl<T> Index<TunerKnob> for PerKnob<T> {
+    type Output = T;
+
+    fn index(&self, knob: TunerKnob) -> &T {
         match knob {
-            Knob::Readers => &mut self.readers,
-            Knob::Streams => &mut self.streams,
-            Knob::Writers => &mut self.writers,
+            TunerKnob::Readers => &self.readers,
+            TunerKnob::Streams => &self.streams,
+            TunerKnob::Writers => &self.writers,
+        }
+    }
+}
+
+impl<T> IndexMut<TunerKnob> for PerKnob<T> {
+    fn index_mut(&mut self, knob: TunerKnob) -> &mut T {
+        match knob {
+            TunerKnob::Readers => &mut self.readers,
+            TunerKnob::Streams => &mut self.streams,
+            TunerKnob::Writers => &mut self.writers,
         }
     }
 }

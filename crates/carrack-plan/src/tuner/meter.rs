@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::sample::Sample;
+use super::sample::SessionSample;
 
 /// Shorter intervals are joined with the next one: a few slots more or less would be noise.
 const INTERVAL_MIN: Duration = Duration::from_millis(150);
@@ -50,7 +50,7 @@ pub(super) struct RateReading {
 /// Remembers the begin of the present interval.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RateMeter {
-    since: Sample,
+    since: SessionSample,
 }
 
 impl RateMeter {
@@ -66,7 +66,7 @@ impl RateMeter {
     /// with fewer than `objects_min` objects, one for each thread that makes them, continues as well: threads
     /// that each take seconds for an object (a bundle of small files) end together, and then no object comes
     /// for as long.
-    pub fn read(&mut self, sample: &Sample, objects_min: u64) -> Option<RateReading> {
+    pub fn read(&mut self, sample: &SessionSample, objects_min: u64) -> Option<RateReading> {
         let since = self.since;
         if sample.is_held || sample.work == 0 {
             self.since = *sample;
@@ -86,7 +86,7 @@ impl RateMeter {
 }
 
 /// The rate into a queue is the rate out of the queue plus its growth.
-fn rates(from: &Sample, to: &Sample, span: Duration) -> StageRates {
+fn rates(from: &SessionSample, to: &SessionSample, span: Duration) -> StageRates {
     let written = rate(from.bytes, to.bytes, span);
     let sent = written + rate(sink_queue_bytes(from), sink_queue_bytes(to), span);
     let read = sent + rate(from.outbox.waiting, to.outbox.waiting, span);
@@ -97,6 +97,6 @@ fn rate(from: u64, to: u64, span: Duration) -> f64 {
     (to as f64 - from as f64) / span.as_secs_f64()
 }
 
-fn sink_queue_bytes(sample: &Sample) -> u64 {
+fn sink_queue_bytes(sample: &SessionSample) -> u64 {
     sample.sink_queue.map_or(0, |fill| fill.waiting)
 }

@@ -1,6 +1,6 @@
 //! The number of readers, streams and writers of a session: one controller with a knob for each (Y4, Y5, Y7).
 //!
-//! The engine gives a [`Tuner`] about four [`Sample`]s a second and turns the knob that a [`Decision`] names.
+//! The engine gives a [`SessionTuner`] about four [`SessionSample`]s a second and turns the knob that a [`TunerDecision`] names.
 //! The tuner finds the limiting stage from the queues, climbs the curve of throughput over that stage's knob,
 //! stays where more would bring less than it costs, and looks again after a change. A [`TunerRecord`] keeps
 //! the result, from which a later session between the same ends begins.
@@ -20,13 +20,13 @@ mod sample;
 mod search;
 mod verdict;
 
-pub use controller::Tuner;
-pub use curve::CurvePoint;
-pub use decision::{Cause, Decision, Move, Outcome, Trial};
-pub use knob::{Knob, KnobRange, PerKnob, TunerSetup};
+pub use controller::SessionTuner;
+pub use curve::KnobPoint;
+pub use decision::{KnobMove, KnobTrial, SearchCause, TrialOutcome, TunerDecision};
+pub use knob::{KnobRange, PerKnob, TunerKnob, TunerSetup};
 pub use meter::StageRates;
-pub use record::{SizeClass, TunerRecord, Workload};
-pub use sample::{Bottleneck, QueueFill, Sample};
+pub use record::{SizeClass, TunerRecord, TunerWorkload};
+pub use sample::{Bottleneck, QueueFill, SessionSample};
 
 #[cfg(test)]
 mod tests;

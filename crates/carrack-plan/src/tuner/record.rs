@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::curve::CurvePoint;
-use super::knob::{Knob, PerKnob};
+use super::curve::KnobPoint;
+use super::knob::{PerKnob, TunerKnob};
 
 /// Below this mean size files go mostly in bundles, and each costs as much as its bytes.
 const SMALL_BYTES: u64 = 1 << 20;
@@ -38,7 +38,7 @@ impl SizeClass {
 
 /// Key of transfers with similar curves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Workload {
+pub struct TunerWorkload {
     /// The source's site, as the caller names it.
     pub source: String,
     /// The sink's site.
@@ -65,14 +65,14 @@ pub struct TunerRecord {
     pub bytes_per_s: u64,
     /// All measured points, by rising value; points that are not current were measured under other
     /// circumstances.
-    pub curves: PerKnob<Vec<CurvePoint>>,
+    pub curves: PerKnob<Vec<KnobPoint>>,
 }
 
 impl TunerRecord {
     /// Returns the start of a knob's level part, as far as it is known: the smallest value that brings 95 %
     /// of the most.
-    pub fn level_from(&self, knob: Knob) -> Option<u32> {
-        let current: Vec<&CurvePoint> = self.curves[knob].iter().filter(|point| point.is_current).collect();
+    pub fn level_from(&self, knob: TunerKnob) -> Option<u32> {
+        let current: Vec<&KnobPoint> = self.curves[knob].iter().filter(|point| point.is_current).collect();
         let most = current.iter().map(|point| point.bytes_per_s()).fold(0.0, f64::max);
         let level = current.iter().filter(|point| point.bytes_per_s() >= LEVEL * most);
         level.map(|point| point.value).min()

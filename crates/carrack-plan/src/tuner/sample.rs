@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::knob::Knob;
+use super::knob::TunerKnob;
 
 /// Part of the machine's CPU time from which on it is full: more threads hardly help then.
 const CPU_FULL: f64 = 0.95;
@@ -34,7 +34,7 @@ impl QueueFill {
 
 /// The state of a session at a moment. Bytes and segments are counted since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sample {
+pub struct SessionSample {
     /// Time since the session's start.
     pub at: Duration,
     /// Bytes of payload that the sink has answered.
@@ -74,12 +74,12 @@ pub enum Bottleneck {
 
 impl Bottleneck {
     /// Returns the knobs that may help, the likeliest first.
-    pub fn knobs(self) -> &'static [Knob] {
+    pub fn knobs(self) -> &'static [TunerKnob] {
         match self {
-            Bottleneck::Reading => &[Knob::Readers],
-            Bottleneck::Network => &[Knob::Streams],
-            Bottleneck::NetworkOrWriting => &[Knob::Streams, Knob::Writers],
-            Bottleneck::Writing => &[Knob::Writers],
+            Bottleneck::Reading => &[TunerKnob::Readers],
+            Bottleneck::Network => &[TunerKnob::Streams],
+            Bottleneck::NetworkOrWriting => &[TunerKnob::Streams, TunerKnob::Writers],
+            Bottleneck::Writing => &[TunerKnob::Writers],
         }
     }
 }
@@ -121,7 +121,7 @@ impl FillGauge {
 }
 
 impl StageGauges {
-    pub fn learn(&mut self, sample: &Sample) {
+    pub fn learn(&mut self, sample: &SessionSample) {
         self.samples = self.samples.saturating_add(1);
         // A running mean at first, so that the first samples don't count for more than others.
         let weight = NEW_WEIGHT.max(1.0 / f64::from(self.samples));

@@ -1,8 +1,8 @@
 //! The verdict on a tried value: pure comparisons of two points.
 
-use super::curve::{CurvePoint, SampleNoise};
-use super::decision::Outcome;
-use super::knob::Knob;
+use super::curve::{KnobPoint, SampleNoise};
+use super::decision::TrialOutcome;
+use super::knob::TunerKnob;
 use super::search::SearchReach;
 
 /// Samples before a verdict on a setting.
@@ -27,10 +27,10 @@ const LOSS_SMALL: f64 = 0.02;
 const OUTRUNS: f64 = 0.03;
 
 /// A tried value, compared with the kept one.
-pub(super) struct Comparison<'a> {
-    pub knob: Knob,
-    pub home: &'a CurvePoint,
-    pub there: &'a CurvePoint,
+pub(super) struct TrialComparison<'a> {
+    pub knob: TunerKnob,
+    pub home: &'a KnobPoint,
+    pub there: &'a KnobPoint,
     pub noise: &'a SampleNoise,
     pub reach: SearchReach,
     /// Samples since the begin of the trial.
@@ -41,26 +41,30 @@ pub(super) struct Comparison<'a> {
     pub can_follow: bool,
 }
 
-impl Comparison<'_> {
+impl TrialComparison<'_> {
     /// Returns the outcome of a value that may be better; `None` while that is open.
-    pub fn outcome(&self) -> Option<Outcome> {
+    pub fn outcome(&self) -> Option<TrialOutcome> {
         if self.samples < SAMPLES_MIN {
             return None;
         }
         match self.is_better() {
-            Some(true) => Some(Outcome::Kept),
-            _ if self.relieves() => Some(Outcome::Relieved),
+            Some(true) => Some(TrialOutcome::Kept),
+            _ if self.relieves() => Some(TrialOutcome::Relieved),
             // The bottleneck is about to move.
             Some(false) if self.samples < SAMPLES_MAX_WIDE && self.outruns() => None,
-            other => other.map(|_| Outcome::Rejected),
+            other => other.map(|_| TrialOutcome::Rejected),
         }
     }
 
     /// Returns the outcome of less of a knob that is not the bottleneck: it suffices if bottleneck and
     /// throughput stay the same.
-    pub fn sufficiency(&self) -> Option<Outcome> {
+    pub fn sufficiency(&self) -> Option<TrialOutcome> {
         let suffices = !self.has_moved && self.is_no_worse();
-        (self.samples >= SAMPLES_RELEASE).then_some(if suffices { Outcome::Kept } else { Outcome::Rejected })
+        (self.samples >= SAMPLES_RELEASE).then_some(if suffices {
+            TrialOutcome::Kept
+        } else {
+            TrialOutcome::Rejected
+        })
     }
 
     /// Returns the relative gain of throughput.
@@ -94,9 +98,9 @@ impl Comparison<'_> {
     fn outruns(&self) -> bool {
         let rates = &self.there.rates;
         let own = match self.knob {
-            Knob::Readers => rates.read,
-            Knob::Streams => rates.sent,
-            Knob::Writers => rates.written,
+            TunerKnob::Readers => rates.read,
+            TunerKnob::Streams => rates.sent,
+            TunerKnob::Writers => rates.written,
         };
         own > (1.0 + OUTRUNS) * rates.lasting()
     }

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use carrack_plan::fleet::{
-    Answer, Candidate, Changes, Claim, Coordinator, FileKey, FleetMover, FleetPair, Found, Health,
-    LEASE_RENEW_EVERY, LeaseTerm, Outcome, Outlook, OwnedTransfer, PairLimits, PairTuner, PartOf, Phantoms,
-    RankRules, Ranks, Sight, Step, TrackerEvent, Verdict, Waiting, assign, intake, same_storage, shares,
+    ChunkOutcome, CoordinatorContext, CoordinatorStep, CoordinatorStepResult, CutTotals, FileKey, FleetMover,
+    FleetPair, LEASE_RENEW_EVERY, LeaseTerm, MarkSighting, MoverHealth, OwnedTransfer, PairClaim, PairLimits,
+    PairTableChanges, PairTuner, PhantomPairs, RankRules, TrackedPart, TrackerEvent, TransferCandidate,
+    TransferCoordinator, TransferRanking, TransferVerdict, WaitingTransfer, assign, intake, same_storage,
+    shares,
 };
 
 use super::server::{
@@ -26,9 +28,9 @@ pub struct Manager {
     records: BTreeMap<String, Record>,
     leases: BTreeMap<String, u64>,
     pairs: BTreeMap<PairKey, FleetPair>,
-    health: Health,
-    ranks: Option<Ranks>,
-    phantoms: Phantoms<PairKey>,
+    health: MoverHealth,
+    ranks: Option<TransferRanking>,
+    phantoms: PhantomPairs<PairKey>,
     owned: BTreeMap<String, Owned>,
     acquiring: BTreeMap<String, u64>,
     /// Changes of pairs that are not answered yet: pairs are dealt again when they are.
@@ -38,14 +40,14 @@ pub struct Manager {
 }
 
 struct Owned {
-    coordinator: Coordinator,
+    coordinator: TransferCoordinator,
     term: LeaseTerm,
     token: u64,
     account: String,
     /// Entries of the log that were told; `None` while it does not follow it.
     log: Option<usize>,
     /// The step that is being carried out.
-    step: Option<Step>,
+    step: Option<CoordinatorStep>,
     /// Of the last wait: earlier ones are over.
     wake: u64,
     is_stuck: bool,
@@ -96,7 +98,7 @@ pub fn start(world: &mut World, process: Process) {
             .collect(),
         leases: server.leases.iter().map(|(id, lease)| (id.clone(), lease.token)).collect(),
         pairs: server.pairs.clone(),
-        ranks: Some(Ranks::new(RankRules::default())),
+        ranks: Some(TransferRanking::new(RankRules::default())),
         ..Manager::default()
     };
     later(world, process, world.now, Task::Look);
@@ -138,7 +140,7 @@ fn logged(world: &mut World, process: Process, transfer: &str, entry: Entry) {
     let is_news = owned.coordinator.is_current();
     let event = match entry {
         Entry::ScanDone { attempt, chunks, files, large } => {
-            let found = Found { chunks, files, files_in_parts: large, ..Found::default() };
+            let found = CutTotals { chunks, files, files_in_parts: large, ..CutTotals::default() };
             TrackerEvent::Scanned { attempt, found, is_finished: true }
         }
         Entry::ScanFailed { reason } => {
@@ -153,10 +155,10 @@ fn logged(world: &mut World, process: Process, transfer: &str, entry: Entry) {
                 manager.health.did_well(now, transfer, &sink);
             }
             let part = match item.kind {
-                ItemKind::Part { file, count, .. } => Some(PartOf { file: FileKey(file), count }),
+                ItemKind::Part { file, count, .. } => Some(TrackedPart { file: FileKey(file), count }),
                 _ => None,
             };
-            let outcome = Outcome { files, failed, ..Outcome::default() };
+            let outcome = ChunkOutcome { files, failed, ..ChunkOutcome::default() };
             let delivery = delivered as u32;
             TrackerEvent::ChunkSettled { attempt: item.attempt, number: item.number, delivery, outcome, part }
         }
@@ -230,7 +232,7 @@ pub fn answered(world: &mut World, process: Process, task: Task, reply: Option<R
                     ranks.began(&waiting(record), now_ms);
                 }
                 let owned = Owned {
-                    coordinator: Coordinator::new(now),
+                    coordinator: TransferCoordinator::new(now),
                     term: LeaseTerm::new(sent_at),
                     token,
                     account: transfer.clone(),
@@ -309,14 +311,18 @@ fn stepped(world: &mut World, process: Process, transfer: &str, reply: Option<Re
     let Some(owned) = world.managers[process.index].owned.get_mut(transfer) else { return };
     let Some(step) = owned.step.take() else { return };
     let answer = match (&step, reply) {
-        (Step::ReadRecord, Some(Reply::Record(record))) => Answer::Record(record.map(|record| record.view())),
-        (Step::CheckQueue, Some(Reply::Count(count))) => Answer::Idle(count == 0),
-        (Step::Open, Some(Reply::Done)) => Answer::Opened(Box::new(PairTuner::new(2, 8))),
-        (_, Some(Reply::Done)) => Answer::Done,
-        _ => Answer::Failed,
+        (CoordinatorStep::ReadRecord, Some(Reply::Record(record))) => {
+            CoordinatorStepResult::Record(record.map(|record| record.view()))
+        }
+        (CoordinatorStep::CheckQueue, Some(Reply::Count(count))) => CoordinatorStepResult::Idle(count == 0),
+        (CoordinatorStep::Open, Some(Reply::Done)) => {
+            CoordinatorStepResult::Opened(Box::new(PairTuner::new(2, 8)))
+        }
+        (_, Some(Reply::Done)) => CoordinatorStepResult::Done,
+        _ => CoordinatorStepResult::Failed,
     };
-    let has_opened = matches!(answer, Answer::Opened(_));
-    if let (Step::WriteEnd(_), Answer::Done) = (&step, &answer) {
+    let has_opened = matches!(answer, CoordinatorStepResult::Opened(_));
+    if let (CoordinatorStep::WriteEnd(_), CoordinatorStepResult::Done) = (&step, &answer) {
         // Not before the watch has seen it.
         world.managers[process.index].records.remove(transfer);
     }
@@ -361,7 +367,7 @@ fn drive(world: &mut World, process: Process, transfer: &str) {
     let Some(mut owned) = manager.owned.remove(transfer) else { return };
     let lately: Vec<Registration> = world.server.lately().cloned().collect();
     let verdict = || verdict(&manager.health, now, transfer, &lately);
-    let outlook = Outlook {
+    let outlook = CoordinatorContext {
         lease_is_sure: owned.term.is_sure(now),
         record: manager.records.get(transfer).map(Record::view),
         verdict: &verdict,
@@ -374,55 +380,57 @@ fn drive(world: &mut World, process: Process, transfer: &str) {
     owned.wake += 1;
     let (wake, totals, waits_for) = (owned.wake, owned.coordinator.totals(), owned.waits_for.clone());
     let attempt = owned.coordinator.counting().unwrap_or(1);
-    if let Step::Wait(_) | Step::Release = step {
+    if let CoordinatorStep::Wait(_) | CoordinatorStep::Release = step {
         owned.step = None;
     }
-    if step != Step::Release {
+    if step != CoordinatorStep::Release {
         manager.owned.insert(id.clone(), owned);
     }
     match step {
-        Step::Wait(at) => later(world, process, at, Task::Drive { transfer: id, token, wake }),
-        Step::Release => {
+        CoordinatorStep::Wait(at) => later(world, process, at, Task::Drive { transfer: id, token, wake }),
+        CoordinatorStep::Release => {
             world.tell(|| format!("{process:?} puts {transfer} down"));
             ask(world, process, Request::Release { transfer: id, token }, Task::Nothing);
         }
-        Step::ReadRecord => ask(world, process, Request::Read(id), stepped),
-        Step::Settle => {
+        CoordinatorStep::ReadRecord => ask(world, process, Request::Read(id), stepped),
+        CoordinatorStep::Settle => {
             let at = now + world.random.ms(2, 600);
             later(world, process, at, Task::Settled { transfer: id, token });
         }
-        Step::WriteReason(reason) => ask(world, process, Request::Reason(id, reason), stepped),
-        Step::Open => ask(world, process, Request::Prepare(id), stepped),
-        Step::OrderScan { again } => {
+        CoordinatorStep::WriteReason(reason) => ask(world, process, Request::Reason(id, reason), stepped),
+        CoordinatorStep::Open => ask(world, process, Request::Prepare(id), stepped),
+        CoordinatorStep::OrderScan { again } => {
             ask(world, process, Request::OrderScan { transfer: id, again }, stepped);
         }
-        Step::FinishFiles(files) => {
+        CoordinatorStep::FinishFiles(files) => {
             publish(world, process, id, token, attempt, &files, |file| ItemKind::Finish { file })
         }
-        Step::DiscardFiles(files) => {
+        CoordinatorStep::DiscardFiles(files) => {
             publish(world, process, id, token, attempt, &files, |file| ItemKind::Discard { file })
         }
-        Step::CheckQueue => ask(world, process, Request::CountQueue(id), stepped),
-        Step::PublishDelete => {
+        CoordinatorStep::CheckQueue => ask(world, process, Request::CountQueue(id), stepped),
+        CoordinatorStep::PublishDelete => {
             let delete = Item { kind: ItemKind::Delete, attempt, number: 0 };
             ask(world, process, Request::Publish { transfer: id, items: vec![delete] }, stepped);
         }
-        Step::PublishClose => {
+        CoordinatorStep::PublishClose => {
             let close = Item { kind: ItemKind::Close, attempt, number: 0 };
             ask(world, process, Request::Publish { transfer: id, items: vec![close] }, stepped);
         }
-        Step::WriteProgress(reason) => {
+        CoordinatorStep::WriteProgress(reason) => {
             let reason = if reason.is_empty() { waits_for } else { reason };
             ask(world, process, Request::Progress { transfer: id, reason, totals }, stepped);
         }
-        Step::TrimQueue | Step::KeepCurve => self::stepped(world, process, transfer, Some(Reply::Done)),
-        Step::RemovePairs => ask(world, process, Request::RemovePairs(id), stepped),
-        Step::WriteEnd(ending) => {
+        CoordinatorStep::TrimQueue | CoordinatorStep::KeepCurve => {
+            self::stepped(world, process, transfer, Some(Reply::Done))
+        }
+        CoordinatorStep::RemovePairs => ask(world, process, Request::RemovePairs(id), stepped),
+        CoordinatorStep::WriteEnd(ending) => {
             world.tell(|| format!("{process:?} ends {transfer}: {ending:?}"));
             world.note_failure(transfer, &ending);
             ask(world, process, Request::End { transfer: id, ending }, stepped);
         }
-        Step::RemoveWork => {
+        CoordinatorStep::RemoveWork => {
             world.managers[process.index].health.forget(transfer);
             ask(world, process, Request::RemoveWork(id), stepped);
         }
@@ -467,8 +475,8 @@ fn settle(world: &mut World, process: Process, transfer: String, token: u64) {
             let task = Task::Stepped { transfer: transfer.clone(), token };
             return ask(world, process, Request::Settled(transfer), task);
         }
-        (false, true) => Answer::Impossible("the source does not exist".into()),
-        (false, false) => Answer::Unsettled("no mover is there".into()),
+        (false, true) => CoordinatorStepResult::Impossible("the source does not exist".into()),
+        (false, false) => CoordinatorStepResult::Unsettled("no mover is there".into()),
     };
     owned.is_stuck = true;
     if let Some(step) = owned.step.take() {
@@ -481,7 +489,7 @@ fn movers(world: &World) -> Vec<Registration> {
     world.server.movers.values().cloned().collect()
 }
 
-fn verdict(health: &Health, now: Duration, transfer: &str, movers: &[Registration]) -> Verdict {
+fn verdict(health: &MoverHealth, now: Duration, transfer: &str, movers: &[Registration]) -> TransferVerdict {
     let at = |site: usize| -> Vec<&str> {
         believed(health, transfer, movers, site).into_iter().map(|index| &*movers[index].id).collect()
     };
@@ -489,19 +497,19 @@ fn verdict(health: &Health, now: Duration, transfer: &str, movers: &[Registratio
 }
 
 /// The movers of a site, but for those that see another storage than the others.
-fn believed(health: &Health, transfer: &str, movers: &[Registration], site: usize) -> Vec<usize> {
+fn believed(health: &MoverHealth, transfer: &str, movers: &[Registration], site: usize) -> Vec<usize> {
     let at: Vec<usize> = (0..movers.len()).filter(|&index| movers[index].site == site).collect();
     let sight = |&index: &usize| {
         let mover = &movers[index];
         let is_doubtful = mover.is_ill || health.refuses(transfer, &mover.id);
-        Sight { directory: "/d", mark: mover.mark, is_doubtful }
+        MarkSighting { directory: "/d", mark: mover.mark, is_doubtful }
     };
     let believed = same_storage(&at.iter().map(sight).collect::<Vec<_>>()).is_believed;
     at.into_iter().zip(believed).filter_map(|(index, is)| is.then_some(index)).collect()
 }
 
-fn waiting(record: &Record) -> Waiting<'_> {
-    Waiting {
+fn waiting(record: &Record) -> WaitingTransfer<'_> {
+    WaitingTransfer {
         id: &record.id,
         account: &record.id,
         priority: record.priority,
@@ -533,11 +541,11 @@ fn look(world: &mut World, process: Process) {
             && !manager.leases.contains_key(id)
             && !manager.acquiring.contains_key(id)
     };
-    let candidates: Vec<Candidate<'_>> = manager
+    let candidates: Vec<TransferCandidate<'_>> = manager
         .records
         .values()
         .filter(|record| is_free(&record.id) && record.state != State::Paused)
-        .map(|record| Candidate {
+        .map(|record| TransferCandidate {
             waiting: waiting(record),
             is_begun: matches!(record.state, State::Running | State::Cancelled),
         })
@@ -587,13 +595,13 @@ fn deal(world: &mut World, process: Process, movers: &[Registration]) {
         };
         believed(&manager.health, transfer, movers, site).into_iter().filter(is_able).collect()
     };
-    let claims: Vec<Claim> = manager
+    let claims: Vec<PairClaim> = manager
         .records
         .values()
         .filter(|record| record.is_settled && record.is_open())
         .map(|record| {
             let owned = manager.owned.get(&record.id).filter(|owned| owned.term.is_sure(now));
-            Claim {
+            PairClaim {
                 transfer: record.id.clone(),
                 submitted_ms: record.submitted_ms,
                 priority: record.priority,
@@ -612,7 +620,7 @@ fn deal(world: &mut World, process: Process, movers: &[Registration]) {
     let shares = shares(&fleet, &claims, &PairLimits::default());
     let known = manager.pairs.values().filter(|pair| manager.records.contains_key(&pair.transfer));
     let present: Vec<FleetPair> = known.cloned().collect();
-    let Changes { add, drop } = assign(&fleet, &claims, &shares, &present);
+    let PairTableChanges { add, drop } = assign(&fleet, &claims, &shares, &present);
     for (claim, share) in claims.iter().zip(&shares) {
         if let Some(owned) = manager.owned.get_mut(&claim.transfer) {
             let waits = *share == 0 && claim.wanted > 0;

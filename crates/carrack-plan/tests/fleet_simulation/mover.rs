@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use carrack_plan::fleet::{
-    Able, ChunkAnswer, ChunkCase, ChunkStep, Deliveries, Doubt, Fault, FaultKind, FleetPair, PairAct, PairId,
-    PairSet, Tried, acknowledged_after, left_for, may_be_left,
+    AvailableMovers, ChunkDeliveryState, ChunkDeliveryStep, ChunkStepResult, DeliveryTable, FailedMovers,
+    FaultKind, FleetPair, MoverDoubt, MoverFault, PairAct, PairId, PairSet, acknowledged_after, left_for,
+    may_be_left,
 };
 
 use super::server::{ACK_WAIT, Change, Delivery, Entry, Item, ItemKind, Registration, Reply, Request, State};
@@ -80,19 +81,19 @@ struct Session {
     is_closing: bool,
     /// Nothing more is to be had.
     is_ended: bool,
-    deliveries: Deliveries,
+    deliveries: DeliveryTable,
     held: BTreeMap<u64, Held>,
     next_number: u64,
     moved_at: Duration,
 }
 
 struct Held {
-    case: ChunkCase,
+    case: ChunkDeliveryState,
     delivery: Delivery,
     began_at: Duration,
     failed: u64,
     deleted: u64,
-    doubts: Vec<Doubt>,
+    doubts: Vec<MoverDoubt>,
     repeated_since: Option<Duration>,
 }
 
@@ -115,7 +116,7 @@ pub enum Task {
     Scan(String),
     ScanPulled(String),
     ScanTried(String, Delivery),
-    Scanned(String, Delivery, Tried),
+    Scanned(String, Delivery, FailedMovers),
     ScanExtend(String, Delivery),
     ScanPublished(String, Delivery, u32),
     ScanLogged(String, Delivery),
@@ -200,7 +201,7 @@ fn carry_out(world: &mut World, process: Process, acts: Vec<PairAct>) {
                     is_pulling: false,
                     is_closing: false,
                     is_ended: false,
-                    deliveries: Deliveries::new(ACK_WAIT),
+                    deliveries: DeliveryTable::new(ACK_WAIT),
                     held: BTreeMap::new(),
                     next_number: 0,
                     moved_at: world.now,
@@ -382,7 +383,7 @@ fn pulled(world: &mut World, process: Process, id: PairId, number: u64, reply: O
     let chunk = session.next_number;
     session.next_number += 1;
     session.deliveries.take(chunk, now);
-    let case = ChunkCase::new(&source, &session.pair.sink, delivery.delivered);
+    let case = ChunkDeliveryState::new(&source, &session.pair.sink, delivery.delivered);
     let (doubts, repeated_since) = (Vec::new(), None);
     let held = Held { case, delivery, began_at: now, failed: 0, deleted: 0, doubts, repeated_since };
     session.held.insert(chunk, held);
@@ -399,22 +400,22 @@ fn drive(world: &mut World, process: Process, id: &PairId, chunk: u64) {
     let (transfer, index, item) = (id.0.clone(), held.delivery.index, held.delivery.item);
     let task = Task::Case(id.clone(), chunk);
     match held.case.next() {
-        ChunkStep::ReadTried => {
+        ChunkDeliveryStep::ReadTried => {
             ask(world, process, Request::ReadTried { transfer, item: item.name() }, task);
         }
-        ChunkStep::NoteTried(tried) => {
+        ChunkDeliveryStep::NoteTried(tried) => {
             ask(world, process, Request::NoteTried { transfer, item: item.name(), tried }, task);
         }
-        ChunkStep::TellDoubts(doubts) => {
-            for Doubt { is_source, reason } in doubts {
+        ChunkDeliveryStep::TellDoubts(doubts) => {
+            for MoverDoubt { is_source, reason } in doubts {
                 let kind = FaultKind::Doubted;
                 let fault = fault(&transfer, &source, &sink, is_source, kind, &reason);
                 let request = Request::Append { transfer: transfer.clone(), entry: Entry::Broken(fault) };
                 ask(world, process, request, Task::Nothing);
             }
-            answer(world, process, id, chunk, ChunkAnswer::Done);
+            answer(world, process, id, chunk, ChunkStepResult::Done);
         }
-        ChunkStep::Leave(delay) => {
+        ChunkDeliveryStep::Leave(delay) => {
             world.tell(|| format!("{source} and {sink}: {transfer} {} is left to others", item.name()));
             let now = world.now;
             let is_lost = |session: &mut Session| session.deliveries.may_be_others(chunk, now);
@@ -423,28 +424,28 @@ fn drive(world: &mut World, process: Process, id: &PairId, chunk: u64) {
             }
             drop_held(world, process, id, chunk);
         }
-        ChunkStep::Carry => {
+        ChunkDeliveryStep::Carry => {
             held.began_at = now;
             let takes = copy_takes(world, process, &sink, &transfer, &item);
             later(world, process, takes, Task::Copied(id.clone(), number, chunk));
         }
-        ChunkStep::Prove => {
+        ChunkDeliveryStep::Prove => {
             let mut doubts = held.doubts.clone();
             if !world.destination.has(&transfer, &item) && has_witness(world, &sink) {
                 if let Some(held) = held_of(world, process, id, chunk) {
                     held.failed += 1;
                 }
-                doubts.push(Doubt { is_source: false, reason: "nobody else sees it".into() });
+                doubts.push(MoverDoubt { is_source: false, reason: "nobody else sees it".into() });
             }
-            answer(world, process, id, chunk, ChunkAnswer::Doubts(doubts));
+            answer(world, process, id, chunk, ChunkStepResult::Doubts(doubts));
         }
-        ChunkStep::Log => {
+        ChunkDeliveryStep::Log => {
             let entry =
                 entry(&transfer, held, &source, &sink, files_in(&world.destination, &transfer, &item));
             ask(world, process, Request::Append { transfer, entry }, task);
         }
-        ChunkStep::Acknowledge => ask(world, process, Request::Acknowledge { transfer, index }, task),
-        ChunkStep::Over => drop_held(world, process, id, chunk),
+        ChunkDeliveryStep::Acknowledge => ask(world, process, Request::Acknowledge { transfer, index }, task),
+        ChunkDeliveryStep::Over => drop_held(world, process, id, chunk),
     }
 }
 
@@ -523,7 +524,8 @@ fn copied(world: &mut World, process: Process, id: PairId, number: u64, chunk: u
     }
     let Some(held) = session.held.get(&chunk) else { return };
     let (item, pair, began_at) = (held.delivery.item, session.pair.clone(), held.began_at);
-    let carries = |(other, held): (&u64, &Held)| *other != chunk && held.case.next() == ChunkStep::Carry;
+    let carries =
+        |(other, held): (&u64, &Held)| *other != chunk && held.case.next() == ChunkDeliveryStep::Carry;
     if item.kind == ItemKind::Close && session.held.iter().any(carries) {
         // A session closes after all that it carries.
         return later(world, process, PULL_AGAIN, Task::Copied(id, number, chunk));
@@ -554,12 +556,20 @@ fn copied(world: &mut World, process: Process, id: PairId, number: u64, chunk: u
         Illness::Astray => (world.destination.unreadable_of(&id.0, &item), true, "can't be read"),
         _ => (world.destination.write(&id.0, &item), true, "can't be read"),
     };
-    let doubts = (failed > 0).then(|| Doubt { is_source, reason: reason.to_owned() }).into_iter().collect();
+    let doubts =
+        (failed > 0).then(|| MoverDoubt { is_source, reason: reason.to_owned() }).into_iter().collect();
     settled(world, process, id, chunk, failed, doubts);
 }
 
 /// The sink has settled a chunk.
-fn settled(world: &mut World, process: Process, id: PairId, chunk: u64, failed: u64, doubts: Vec<Doubt>) {
+fn settled(
+    world: &mut World,
+    process: Process,
+    id: PairId,
+    chunk: u64,
+    failed: u64,
+    doubts: Vec<MoverDoubt>,
+) {
     let now = world.now;
     if let Some(session) = session_of(world, process, &id)
         && let Some(held) = session.held.get(&chunk)
@@ -621,10 +631,17 @@ fn may_delete(
     later(world, process, takes, Task::Copied(id, number, chunk));
 }
 
-fn fault(transfer: &str, source: &str, sink: &str, is_source: bool, kind: FaultKind, reason: &str) -> Fault {
+fn fault(
+    transfer: &str,
+    source: &str,
+    sink: &str,
+    is_source: bool,
+    kind: FaultKind,
+    reason: &str,
+) -> MoverFault {
     let (mover, other) = if is_source { (source, sink) } else { (sink, source) };
     let (transfer, mover) = (transfer.to_owned(), mover.to_owned());
-    Fault { transfer, mover, other: other.to_owned(), kind, reason: reason.to_owned() }
+    MoverFault { transfer, mover, other: other.to_owned(), kind, reason: reason.to_owned() }
 }
 
 /// The session is over: what it has not settled is given back, and the manager is told.
@@ -650,7 +667,9 @@ fn give_back(world: &mut World, process: Process, id: &PairId, delay: Duration) 
     let unsettled: Vec<u64> = session
         .held
         .iter()
-        .filter(|(_, held)| matches!(held.case.next(), ChunkStep::Carry | ChunkStep::ReadTried))
+        .filter(|(_, held)| {
+            matches!(held.case.next(), ChunkDeliveryStep::Carry | ChunkDeliveryStep::ReadTried)
+        })
         .map(|(chunk, _)| *chunk)
         .collect();
     let mut indexes = Vec::new();
@@ -676,14 +695,14 @@ fn case_answered(world: &mut World, process: Process, id: PairId, chunk: u64, re
     }
     held.repeated_since = None;
     let answered = match reply {
-        Some(Reply::Tried(tried)) => ChunkAnswer::Tried(tried),
-        Some(_) => ChunkAnswer::Done,
-        None => ChunkAnswer::Failed,
+        Some(Reply::Tried(tried)) => ChunkStepResult::Tried(tried),
+        Some(_) => ChunkStepResult::Done,
+        None => ChunkStepResult::Failed,
     };
     answer(world, process, &id, chunk, answered);
 }
 
-fn answer(world: &mut World, process: Process, id: &PairId, chunk: u64, answer: ChunkAnswer) {
+fn answer(world: &mut World, process: Process, id: &PairId, chunk: u64, answer: ChunkStepResult) {
     let able = able(world);
     if let Some(held) = held_of(world, process, id, chunk) {
         held.case.answer(answer, &able);
@@ -691,12 +710,12 @@ fn answer(world: &mut World, process: Process, id: &PairId, chunk: u64, answer: 
     }
 }
 
-fn able(world: &World) -> Able {
+fn able(world: &World) -> AvailableMovers {
     let at = |site: usize| {
         let movers = world.server.lately().filter(|mover| mover.site == site && !mover.is_ill);
         movers.map(|mover| mover.id.clone()).collect()
     };
-    Able { sources: at(0), sinks: at(1) }
+    AvailableMovers { sources: at(0), sinks: at(1) }
 }
 
 /// Keeps what is held from being delivered to others, and looks whether the storage hangs.
@@ -836,7 +855,13 @@ fn leave_scan(world: &mut World, process: Process, transfer: String, delivery: &
     later(world, process, REPEAT_AFTER, Task::Scan(transfer));
 }
 
-fn scanned(world: &mut World, process: Process, transfer: String, delivery: Delivery, mut tried: Tried) {
+fn scanned(
+    world: &mut World,
+    process: Process,
+    transfer: String,
+    delivery: Delivery,
+    mut tried: FailedMovers,
+) {
     let now = world.now;
     let mover = &world.movers[process.index];
     let (me, lacks, hangs) = (mover.id.clone(), !mover.sees_source(), mover.hung_until > now);

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use carrack_plan::fleet::{Ending, Fault, FleetPair, LEASE_LASTS, RecordState, RecordView, Totals, Tried};
+use carrack_plan::fleet::{
+    FailedMovers, FleetPair, LEASE_LASTS, MoverFault, RecordState, RecordView, TransferResult, TransferTotals,
+};
 
 /// A message with the same id is taken once within this time.
 const DEDUPLICATED_FOR: Duration = Duration::from_secs(120);
@@ -141,7 +143,7 @@ pub enum Entry {
     Discarded { attempt: u32, file: u64 },
     Deleted { attempt: u32, delivered: u64, deleted: u64, failed: u64 },
     Closed { attempt: u32 },
-    Broken(Fault),
+    Broken(MoverFault),
 }
 
 impl Entry {
@@ -214,14 +216,14 @@ pub enum Request {
     Progress {
         transfer: String,
         reason: String,
-        totals: Totals,
+        totals: TransferTotals,
     },
     PutPair(FleetPair),
     RemovePair(PairKey),
     RemovePairs(String),
     End {
         transfer: String,
-        ending: Ending,
+        ending: TransferResult,
     },
     RemoveWork(String),
     Pull {
@@ -248,7 +250,7 @@ pub enum Request {
     NoteTried {
         transfer: String,
         item: String,
-        tried: Tried,
+        tried: FailedMovers,
     },
     /// A mover can't serve a transfer at all.
     NoteRefuses {
@@ -303,7 +305,7 @@ pub enum Reply {
     Record(Option<Record>),
     Count(u64),
     Delivery(Option<Delivery>),
-    Tried(Tried),
+    Tried(FailedMovers),
 }
 
 /// What those that follow something are told.
@@ -361,7 +363,7 @@ pub struct Server {
     pub over_since: BTreeMap<String, Duration>,
     /// Movers that were there lately, and until when that counts.
     gone: BTreeMap<String, (Registration, Duration)>,
-    tried: HashMap<(String, String), Tried>,
+    tried: HashMap<(String, String), FailedMovers>,
     seen: HashMap<String, Duration>,
 }
 
@@ -601,7 +603,7 @@ impl Server {
         is_new
     }
 
-    fn end(&mut self, transfer: &str, ending: &Ending) -> Reply {
+    fn end(&mut self, transfer: &str, ending: &TransferResult) -> Reply {
         let was_over = self.records.get(transfer).is_some_and(|record| record.state.is_over());
         if !was_over {
             *self.ends.entry(transfer.to_owned()).or_default() += 1;
@@ -609,9 +611,9 @@ impl Server {
         self.change(transfer, |record| {
             if !record.state.is_over() {
                 (record.state, record.reason) = match ending {
-                    Ending::Done => (State::Done, String::new()),
-                    Ending::Failed(reason) => (State::Failed, reason.clone()),
-                    Ending::Cancelled => (State::Cancelled, String::new()),
+                    TransferResult::Done => (State::Done, String::new()),
+                    TransferResult::Failed(reason) => (State::Failed, reason.clone()),
+                    TransferResult::Cancelled => (State::Cancelled, String::new()),
                 };
             }
             record.waits_for.clear();

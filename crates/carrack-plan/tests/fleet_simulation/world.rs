@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use carrack_plan::fleet::Ending;
+use carrack_plan::fleet::TransferResult;
 
 use super::manager::{self, Manager};
 use super::mover::{self, Mover};
@@ -227,8 +227,8 @@ impl World {
     }
 
     /// A manager has decided how a transfer ends: not as failed while a mover at each end is there and well.
-    pub fn note_failure(&mut self, transfer: &str, ending: &Ending) {
-        let Ending::Failed(reason) = ending else { return };
+    pub fn note_failure(&mut self, transfer: &str, ending: &TransferResult) {
+        let TransferResult::Failed(reason) = ending else { return };
         let is_served = |site: usize| {
             let well = |mover: &&Mover| mover.site == site && mover.is_well();
             self.movers.iter().filter(well).any(|mover| self.server.movers.contains_key(&mover.id))

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use axum::http::{HeaderMap, StatusCode, header};
 use carrack_trust::{TokenKeys, TransferRight};
 
-use super::problem::Problem;
-use super::strangers::Stranger;
+use super::problem::ApiProblem;
+use super::unproved_connections::UnprovedGuard;
 use crate::queue::name_of_user;
 
 /// The credentials that a server accepts.
@@ -16,8 +16,8 @@ pub struct ApiAuth {
     tokens: TokenKeys,
 }
 
-fn unauthorized(detail: impl Into<String>, hint: &str) -> Problem {
-    Problem::new(StatusCode::UNAUTHORIZED, detail, hint)
+fn unauthorized(detail: impl Into<String>, hint: &str) -> ApiProblem {
+    ApiProblem::new(StatusCode::UNAUTHORIZED, detail, hint)
 }
 
 impl ApiAuth {
@@ -31,9 +31,9 @@ impl ApiAuth {
         !self.tokens.is_empty()
     }
 
-    pub(super) fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Problem> {
-        if let &Peer::User(uid) = peer {
-            return Ok(Caller { user: name_of_user(uid), is_root: uid == 0, rights: Rights::All });
+    pub(super) fn caller(&self, peer: &ApiPeer, headers: &HeaderMap) -> Result<ApiCaller, ApiProblem> {
+        if let &ApiPeer::User(uid) = peer {
+            return Ok(ApiCaller { user: name_of_user(uid), is_root: uid == 0, rights: CallerRights::All });
         }
         let wanted = "send `Authorization: Bearer TOKEN`; `carrack keys token` makes tokens";
         let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -48,59 +48,59 @@ impl ApiAuth {
             let hint = error.hint().unwrap_or("ask the server's administrator whose tokens it believes");
             unauthorized(error.to_string(), hint)
         })?;
-        if let Peer::Remote(stranger) = peer {
+        if let ApiPeer::Remote(stranger) = peer {
             stranger.is_known_now();
         }
-        let rights = Rights::Token {
+        let rights = CallerRights::Token {
             read: token.scope.allows_transfers(TransferRight::Read),
             modify: token.scope.allows_transfers(TransferRight::Modify),
         };
-        Ok(Caller { user: token.identity.name, is_root: false, rights })
+        Ok(ApiCaller { user: token.identity.name, is_root: false, rights })
     }
 }
 
 /// The other end of a connection.
 #[derive(Clone, Debug)]
-pub(super) enum Peer {
+pub(super) enum ApiPeer {
     /// A user of this machine.
     User(u32),
     /// A client over the network.
-    Remote(Arc<Stranger>),
+    Remote(Arc<UnprovedGuard>),
     /// A process of this machine without peer credentials.
     Nameless,
 }
 
 /// An authenticated caller.
 #[derive(Clone, Debug)]
-pub(super) struct Caller {
+pub(super) struct ApiCaller {
     pub user: String,
     pub is_root: bool,
-    rights: Rights,
+    rights: CallerRights,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Rights {
+enum CallerRights {
     All,
     Token { read: bool, modify: bool },
 }
 
-impl Caller {
+impl ApiCaller {
     /// Checks that the token gives this right.
-    pub fn check(&self, right: TransferRight) -> Result<(), Problem> {
+    pub fn check(&self, right: TransferRight) -> Result<(), ApiProblem> {
         let (is_allowed, word) = match (self.rights, right) {
-            (Rights::All, _) => return Ok(()),
-            (Rights::Token { read, .. }, TransferRight::Read) => (read, "transfers.read"),
-            (Rights::Token { modify, .. }, TransferRight::Modify) => (modify, "transfers.modify"),
+            (CallerRights::All, _) => return Ok(()),
+            (CallerRights::Token { read, .. }, TransferRight::Read) => (read, "transfers.read"),
+            (CallerRights::Token { modify, .. }, TransferRight::Modify) => (modify, "transfers.modify"),
         };
         if is_allowed {
             return Ok(());
         }
         let hint = format!("ask for a token with `--scope {word}`");
-        Err(Problem::new(StatusCode::FORBIDDEN, format!("the token does not have {word}"), hint))
+        Err(ApiProblem::new(StatusCode::FORBIDDEN, format!("the token does not have {word}"), hint))
     }
 
     /// Returns true if the caller may see the names of a transfer's entries.
     pub fn may_see_names(&self, owner: &str) -> bool {
-        self.is_root || self.user == owner || matches!(self.rights, Rights::Token { .. })
+        self.is_root || self.user == owner || matches!(self.rights, CallerRights::Token { .. })
     }
 }

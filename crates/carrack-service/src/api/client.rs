@@ -9,8 +9,8 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{Method, Request, Response, StatusCode, header};
 use carrack_plan::grants::TargetView;
-use carrack_register::control::{Control, ControlError, Order};
-use carrack_register::records::{MoverRecord, Submission, TransferRecord};
+use carrack_register::control::{ControlError, TransferControl, TransferOrder};
+use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
@@ -23,8 +23,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-use super::problem::Problem;
-use super::watching::Watching;
+use super::problem::ApiProblem;
+use super::transfer_watch::TransferWatch;
 
 /// The longest answer: ten thousand records with their failures.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
@@ -35,7 +35,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 
 /// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Server {
+pub enum ServerAddress {
     /// A Unix socket.
     Unix(PathBuf),
     /// `http://` or `https://`.
@@ -52,21 +52,21 @@ pub enum Server {
 /// An error for a text that names no server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no server (write unix:/path, http://host:port or https://host:port)")]
-pub struct NotAServer(String);
+pub struct BadServerAddress(String);
 
-impl FromStr for Server {
-    type Err = NotAServer;
+impl FromStr for ServerAddress {
+    type Err = BadServerAddress;
 
-    fn from_str(text: &str) -> Result<Server, NotAServer> {
-        Server::parse(text).ok_or_else(|| NotAServer(text.to_owned()))
+    fn from_str(text: &str) -> Result<ServerAddress, BadServerAddress> {
+        ServerAddress::parse(text).ok_or_else(|| BadServerAddress(text.to_owned()))
     }
 }
 
-impl Server {
-    fn parse(text: &str) -> Option<Server> {
+impl ServerAddress {
+    fn parse(text: &str) -> Option<ServerAddress> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
-            return (!path.is_empty()).then(|| Server::Unix(path.into()));
+            return (!path.is_empty()).then(|| ServerAddress::Unix(path.into()));
         }
         let (rest, is_tls) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
             (Some(rest), _) => (rest, false),
@@ -81,15 +81,15 @@ impl Server {
         };
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let is_host = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:_".contains(&byte));
-        (!host.is_empty() && is_host).then(|| Server::Tcp { host: host.to_owned(), port, is_tls })
+        (!host.is_empty() && is_host).then(|| ServerAddress::Tcp { host: host.to_owned(), port, is_tls })
     }
 }
 
-impl fmt::Display for Server {
+impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Server::Unix(path) => write!(f, "unix:{}", path.display()),
-            Server::Tcp { host, port, is_tls } => {
+            ServerAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            ServerAddress::Tcp { host, port, is_tls } => {
                 f.write_str(if *is_tls { "https://" } else { "http://" })?;
                 if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
             }
@@ -100,7 +100,7 @@ impl fmt::Display for Server {
 /// A client of one server.
 #[derive(Clone, Debug)]
 pub struct ApiClient {
-    server: Server,
+    server: ServerAddress,
     /// Sent over the network; on a Unix socket the peer credentials tell the user.
     token: String,
     tls: Option<Arc<ClientConfig>>,
@@ -109,7 +109,7 @@ pub struct ApiClient {
 impl ApiClient {
     /// Creates a client of `server`. `token` may be empty. `tls` is the trust for `https://`, as
     /// `carrack_trust::client_config` makes it.
-    pub fn new(server: Server, token: String, tls: Option<Arc<ClientConfig>>) -> ApiClient {
+    pub fn new(server: ServerAddress, token: String, tls: Option<Arc<ClientConfig>>) -> ApiClient {
         let tls = tls.map(|tls| {
             let mut tls = ClientConfig::clone(&tls);
             tls.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -119,7 +119,7 @@ impl ApiClient {
     }
 
     /// Returns the server's address.
-    pub fn server(&self) -> &Server {
+    pub fn server(&self) -> &ServerAddress {
         &self.server
     }
 
@@ -168,12 +168,12 @@ impl ApiClient {
         body: Option<Vec<u8>>,
     ) -> Result<Request<Body>, ControlError> {
         let host = match &self.server {
-            Server::Unix(_) => "localhost".to_owned(),
-            Server::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
-            Server::Tcp { host, port, .. } => format!("{host}:{port}"),
+            ServerAddress::Unix(_) => "localhost".to_owned(),
+            ServerAddress::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
+            ServerAddress::Tcp { host, port, .. } => format!("{host}:{port}"),
         };
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, host);
-        if !self.token.is_empty() && !matches!(self.server, Server::Unix(_)) {
+        if !self.token.is_empty() && !matches!(self.server, ServerAddress::Unix(_)) {
             request = request.header(header::AUTHORIZATION, format!("Bearer {}", self.token));
         }
         if body.is_some() {
@@ -182,13 +182,13 @@ impl ApiClient {
         request.body(body.map_or_else(Body::empty, Body::from)).map_err(|error| self.away(error))
     }
 
-    async fn connect(&self) -> Result<Box<dyn Stream>, ControlError> {
+    async fn connect(&self) -> Result<Box<dyn ApiStream>, ControlError> {
         let (host, port, is_tls) = match &self.server {
-            Server::Unix(path) => {
+            ServerAddress::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(|error| self.away(error))?;
                 return Ok(Box::new(stream));
             }
-            Server::Tcp { host, port, is_tls } => (host, *port, *is_tls),
+            ServerAddress::Tcp { host, port, is_tls } => (host, *port, *is_tls),
         };
         let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|error| self.away(error))?;
         if !is_tls {
@@ -228,23 +228,23 @@ impl ApiClient {
     }
 
     fn problem(&self, status: StatusCode, body: &Bytes, id: &str) -> ControlError {
-        match serde_json::from_slice::<Problem>(body) {
+        match serde_json::from_slice::<ApiProblem>(body) {
             Ok(problem) => problem.into_error(id),
             Err(_) => self.away(format!("this is no carrack: it answered {status}")),
         }
     }
 
-    async fn order_of(&self, id: &str, order: Order) -> Result<TransferRecord, ControlError> {
+    async fn order_of(&self, id: &str, order: TransferOrder) -> Result<TransferRecord, ControlError> {
         let verb = match order {
-            Order::Cancel => "cancel",
-            Order::Pause => "pause",
-            Order::Resume => "resume",
+            TransferOrder::Cancel => "cancel",
+            TransferOrder::Pause => "pause",
+            TransferOrder::Resume => "resume",
         };
         self.ask(Method::POST, format!("/v1/transfers/{}/{verb}", segment(id)?), None, id).await
     }
 
     fn watching(&self, id: Option<&str>) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
-        stream::unfold(Some(Watching::new(self, id)), |watching| async move {
+        stream::unfold(Some(TransferWatch::new(self, id)), |watching| async move {
             let (said, watching) = watching?.next().await?;
             Some((said, watching))
         })
@@ -268,9 +268,9 @@ impl ApiClient {
 }
 
 /// A connection of any kind.
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+trait ApiStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> ApiStream for T {}
 
 /// Escapes a value for a query (RFC 3986, 2.1).
 fn quoted(text: &str) -> String {
@@ -291,8 +291,12 @@ fn segment(id: &str) -> Result<&str, ControlError> {
     if is_id { Ok(id) } else { Err(ControlError::Unknown(carrack_model::escape(id.as_bytes()))) }
 }
 
-impl Control for ApiClient {
-    fn submit(&self, _: &str, submission: Submission) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+impl TransferControl for ApiClient {
+    fn submit(
+        &self,
+        _: &str,
+        submission: TransferSubmission,
+    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
         async move {
             let body = serde_json::to_vec(&submission).map_err(|error| self.away(error))?;
             self.ask(Method::POST, "/v1/transfers".to_owned(), Some(body), "").await
@@ -320,7 +324,12 @@ impl Control for ApiClient {
         .boxed()
     }
 
-    fn order(&self, _: &str, id: &str, order: Order) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+    fn order(
+        &self,
+        _: &str,
+        id: &str,
+        order: TransferOrder,
+    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
         let id = id.to_owned();
         async move { self.order_of(&id, order).await }.boxed()
     }
@@ -354,10 +363,10 @@ mod tests {
             ("https://dtn1.site.org", "https://dtn1.site.org:443"),
             ("https://[::1]", "https://[::1]:443"),
         ] {
-            assert_eq!(text.parse::<Server>().unwrap().to_string(), shown, "{text}");
+            assert_eq!(text.parse::<ServerAddress>().unwrap().to_string(), shown, "{text}");
         }
         for wrong in ["", "/run/x", "unix:", "ftp://x", "http://", "http://a/b", "http://a:b", "http://u@h"] {
-            assert!(wrong.parse::<Server>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ServerAddress>().is_err(), "{wrong}");
         }
     }
 }

@@ -7,18 +7,18 @@ use axum::extract::{ConnectInfo, DefaultBodyLimit, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use carrack_plan::grants::{Answer, Batch, TargetView};
-use carrack_sharing::Refusal;
+use carrack_plan::grants::{GrantBatch, GrantReply, TargetView};
+use carrack_sharing::BatchRefusal;
 use carrack_trust::TransferRight;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::auth::{Caller, Peer};
+use super::auth::{ApiCaller, ApiPeer};
 use super::metrics;
-use super::problem::Problem;
-use super::server::Services;
+use super::problem::ApiProblem;
+use super::server::ApiServices;
 use crate::sharing::SharedTargets;
 
 /// The longest batch: the limit of targets in one batch, with names of a usual length.
@@ -26,24 +26,24 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// The shared targets, if there are any.
 #[derive(Clone)]
-pub(super) struct Sharing(pub Option<Arc<SharedTargets>>);
+pub(super) struct ApiSharing(pub Option<Arc<SharedTargets>>);
 
-impl Sharing {
-    fn targets(&self) -> Result<&Arc<SharedTargets>, Problem> {
+impl ApiSharing {
+    fn targets(&self) -> Result<&Arc<SharedTargets>, ApiProblem> {
         self.0.as_ref().ok_or_else(|| {
             let hint = "give the configuration of `carrack serve` a [sharing]";
-            Problem::new(StatusCode::NOT_FOUND, "no storage targets are shared here", hint)
+            ApiProblem::new(StatusCode::NOT_FOUND, "no storage targets are shared here", hint)
         })
     }
 }
 
 /// The routes for authenticated callers.
-pub(super) fn routes() -> OpenApiRouter<Services> {
+pub(super) fn routes() -> OpenApiRouter<ApiServices> {
     OpenApiRouter::new().routes(routes!(targets)).routes(routes!(metrics))
 }
 
 /// The route that each transfer calls several times a second. It needs only the UID of the calling process.
-pub(super) fn grant_routes() -> OpenApiRouter<Services> {
+pub(super) fn grant_routes() -> OpenApiRouter<ApiServices> {
     OpenApiRouter::new().routes(routes!(grants)).layer(DefaultBodyLimit::max(BATCH_BYTES_MAX))
 }
 
@@ -52,67 +52,68 @@ pub(super) fn grant_routes() -> OpenApiRouter<Services> {
 /// A transfer's end sends all targets that it asks for, holds and gives back, every 100 ms while there are
 /// any; the answer has all of its grants. Over a Unix socket only. If the user may not use the class of the
 /// batch, the batch counts as one without a class.
-#[utoipa::path(post, path = "/v1/grants", operation_id = "grants", request_body = Batch,
-    responses((status = 200, description = "What it has", body = Answer),
-              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
-              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+#[utoipa::path(post, path = "/v1/grants", operation_id = "grants", request_body = GrantBatch,
+    responses((status = 200, description = "What it has", body = GrantReply),
+              (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn grants(
-    State(sharing): State<Sharing>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
-    batch: Result<Json<Batch>, JsonRejection>,
-) -> Result<Json<Answer>, Problem> {
-    let Peer::User(uid) = peer else {
+    State(sharing): State<ApiSharing>,
+    ConnectInfo(peer): ConnectInfo<ApiPeer>,
+    batch: Result<Json<GrantBatch>, JsonRejection>,
+) -> Result<Json<GrantReply>, ApiProblem> {
+    let ApiPeer::User(uid) = peer else {
         let hint = "ask over the Unix socket of the daemon";
-        return Err(Problem::new(
+        return Err(ApiProblem::new(
             StatusCode::FORBIDDEN,
             "targets are granted to users of this machine",
             hint,
         ));
     };
     let Json(batch) = batch.map_err(|rejection| {
-        Problem::new(rejection.status(), rejection.body_text(), "GET /v1/openapi.json says what is wanted")
+        ApiProblem::new(rejection.status(), rejection.body_text(), "GET /v1/openapi.json says what is wanted")
     })?;
     Ok(Json(sharing.targets()?.answer(uid, batch).await.map_err(|refusal| of_refusal(&refusal))?))
 }
 
-fn of_refusal(refusal: &Refusal) -> Problem {
+fn of_refusal(refusal: &BatchRefusal) -> ApiProblem {
     let may_pass = refusal.may_pass();
     let status = if may_pass { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::UNPROCESSABLE_ENTITY };
-    Problem::new(status, refusal.to_string(), refusal.hint())
+    ApiProblem::new(status, refusal.to_string(), refusal.hint())
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
-struct FileSystem {
+struct FileSystemQuery {
     /// A file system's name, such as `lfs01`, or a target's; all by default.
     fs: Option<String>,
 }
 
 /// List storage targets that transfers share, with their holders and the waiting transfers
-#[utoipa::path(get, path = "/v1/targets", operation_id = "targets", params(FileSystem),
+#[utoipa::path(get, path = "/v1/targets", operation_id = "targets", params(FileSystemQuery),
     security(("token" = ["transfers.read"])),
     responses((status = 200, description = "They, by name", body = Vec<TargetView>),
-              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
-              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+              (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn targets(
-    State(sharing): State<Sharing>,
-    Extension(caller): Extension<Caller>,
-    file_system: Result<Query<FileSystem>, QueryRejection>,
-) -> Result<Json<Vec<TargetView>>, Problem> {
+    State(sharing): State<ApiSharing>,
+    Extension(caller): Extension<ApiCaller>,
+    file_system: Result<Query<FileSystemQuery>, QueryRejection>,
+) -> Result<Json<Vec<TargetView>>, ApiProblem> {
     caller.check(TransferRight::Read)?;
-    let Query(FileSystem { fs }) = file_system
-        .map_err(|rejection| Problem::new(rejection.status(), rejection.body_text(), "such as ?fs=lfs01"))?;
+    let Query(FileSystemQuery { fs }) = file_system.map_err(|rejection| {
+        ApiProblem::new(rejection.status(), rejection.body_text(), "such as ?fs=lfs01")
+    })?;
     Ok(Json(sharing.targets()?.targets(&fs.unwrap_or_default())))
 }
 
 /// The same as metrics for Prometheus
 #[utoipa::path(get, path = "/v1/metrics", operation_id = "metrics", security(("token" = ["transfers.read"])),
     responses((status = 200, description = "The text format of Prometheus", body = String, content_type = "text/plain; version=0.0.4"),
-              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
-              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+              (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn metrics(
-    State(sharing): State<Sharing>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Response, Problem> {
+    State(sharing): State<ApiSharing>,
+    Extension(caller): Extension<ApiCaller>,
+) -> Result<Response, ApiProblem> {
     caller.check(TransferRight::Read)?;
     let server = &sharing.targets()?.server;
     let text = metrics::text(&server.targets(""), &server.moved_bytes());

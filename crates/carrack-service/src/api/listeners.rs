@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::auth::Peer;
-use super::strangers::{StrangerStream, Strangers};
+use super::auth::ApiPeer;
+use super::unproved_connections::{UnprovedConnections, UnprovedStream};
 
 /// Timeout of a TLS handshake. The limit of strangers bounds the handshakes at a time.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -71,20 +71,20 @@ impl ListenError {
 
 /// A listening socket.
 #[derive(Debug)]
-pub struct ApiListener(pub(super) Kind);
+pub struct ApiListener(pub(super) ListenerKind);
 
-pub(super) enum Kind {
+pub(super) enum ListenerKind {
     Unix(UnixListener),
     Plain(PlainListener),
     Tls(TlsListener),
 }
 
-impl std::fmt::Debug for Kind {
+impl std::fmt::Debug for ListenerKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Kind::Unix(_) => "Unix",
-            Kind::Plain(_) => "Plain",
-            Kind::Tls(_) => "Tls",
+            ListenerKind::Unix(_) => "Unix",
+            ListenerKind::Plain(_) => "Plain",
+            ListenerKind::Tls(_) => "Tls",
         })
     }
 }
@@ -117,7 +117,7 @@ impl ApiListener {
         }
         let listener = UnixListener::bind(path).map_err(system(path))?;
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(system(path))?;
-        Ok(ApiListener(Kind::Unix(listener)))
+        Ok(ApiListener(ListenerKind::Unix(listener)))
     }
 
     /// Listens on TCP, with TLS if there is a configuration, as `carrack_trust::server_config` makes it.
@@ -134,11 +134,13 @@ impl ApiListener {
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|error| ListenError::System { place: address.to_string(), error })?;
         Ok(ApiListener(match tls {
-            None => Kind::Plain(PlainListener { listener, strangers: Strangers::default() }),
+            None => {
+                ListenerKind::Plain(PlainListener { listener, strangers: UnprovedConnections::default() })
+            }
             Some(tls) => {
                 let mut tls = ServerConfig::clone(&tls);
                 tls.alpn_protocols = vec![ALPN.to_vec()];
-                Kind::Tls(TlsListener::new(listener, Arc::new(tls)))
+                ListenerKind::Tls(TlsListener::new(listener, Arc::new(tls)))
             }
         }))
     }
@@ -146,9 +148,9 @@ impl ApiListener {
     /// Returns the address of a TCP listener.
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.0 {
-            Kind::Unix(_) => None,
-            Kind::Plain(plain) => plain.listener.local_addr().ok(),
-            Kind::Tls(listener) => Some(listener.address),
+            ListenerKind::Unix(_) => None,
+            ListenerKind::Plain(plain) => plain.listener.local_addr().ok(),
+            ListenerKind::Tls(listener) => Some(listener.address),
         }
     }
 }
@@ -156,11 +158,11 @@ impl ApiListener {
 /// Accepted TCP connections.
 pub(super) struct PlainListener {
     listener: TcpListener,
-    strangers: Strangers,
+    strangers: UnprovedConnections,
 }
 
 impl Listener for PlainListener {
-    type Io = StrangerStream;
+    type Io = UnprovedStream;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
@@ -172,7 +174,7 @@ impl Listener for PlainListener {
     }
 }
 
-async fn accept(listener: &TcpListener, strangers: &Strangers) -> (StrangerStream, SocketAddr) {
+async fn accept(listener: &TcpListener, strangers: &UnprovedConnections) -> (UnprovedStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => return (strangers.meet(stream, peer), peer),
@@ -189,7 +191,7 @@ async fn accept(listener: &TcpListener, strangers: &Strangers) -> (StrangerStrea
 /// TLS connections with a finished handshake.
 pub(super) struct TlsListener {
     address: SocketAddr,
-    shaken: mpsc::Receiver<(TlsStream<StrangerStream>, SocketAddr)>,
+    shaken: mpsc::Receiver<(TlsStream<UnprovedStream>, SocketAddr)>,
 }
 
 impl TlsListener {
@@ -198,7 +200,7 @@ impl TlsListener {
         let address = listener.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
         let (sender, shaken) = mpsc::channel(SHAKEN_MAX);
         let acceptor = TlsAcceptor::from(tls);
-        let strangers = Strangers::default();
+        let strangers = UnprovedConnections::default();
         tokio::spawn(async move {
             loop {
                 let (stream, peer) = tokio::select! {
@@ -219,7 +221,7 @@ impl TlsListener {
 }
 
 impl Listener for TlsListener {
-    type Io = TlsStream<StrangerStream>;
+    type Io = TlsStream<UnprovedStream>;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
@@ -235,21 +237,21 @@ impl Listener for TlsListener {
     }
 }
 
-impl Connected<IncomingStream<'_, UnixListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Peer {
+impl Connected<IncomingStream<'_, UnixListener>> for ApiPeer {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> ApiPeer {
         // Without credentials the peer is unknown, and gets no answer but an error.
-        stream.io().peer_cred().map_or(Peer::Nameless, |credentials| Peer::User(credentials.uid()))
+        stream.io().peer_cred().map_or(ApiPeer::Nameless, |credentials| ApiPeer::User(credentials.uid()))
     }
 }
 
-impl Connected<IncomingStream<'_, PlainListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, PlainListener>) -> Peer {
-        Peer::Remote(stream.io().stranger())
+impl Connected<IncomingStream<'_, PlainListener>> for ApiPeer {
+    fn connect_info(stream: IncomingStream<'_, PlainListener>) -> ApiPeer {
+        ApiPeer::Remote(stream.io().stranger())
     }
 }
 
-impl Connected<IncomingStream<'_, TlsListener>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, TlsListener>) -> Peer {
-        Peer::Remote(stream.io().get_ref().0.stranger())
+impl Connected<IncomingStream<'_, TlsListener>> for ApiPeer {
+    fn connect_info(stream: IncomingStream<'_, TlsListener>) -> ApiPeer {
+        ApiPeer::Remote(stream.io().get_ref().0.stranger())
     }
 }

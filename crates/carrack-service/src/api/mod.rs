@@ -17,15 +17,15 @@ mod problem;
 mod routes;
 mod server;
 mod sse;
-mod strangers;
 #[cfg(test)]
 mod tests;
-mod watching;
+mod transfer_watch;
+mod unproved_connections;
 
 pub use auth::ApiAuth;
-pub use client::{ApiClient, NotAServer, Server};
+pub use client::{ApiClient, BadServerAddress, ServerAddress};
 pub use listeners::{ApiListener, ListenError};
-pub use no_queue::NoQueue;
+pub use no_queue::NoTransferQueue;
 pub use plan::{ApiIssuer, ApiPlan, ApiPlanError};
-pub use problem::Problem;
-pub use server::{Services, openapi, serve_api};
+pub use problem::ApiProblem;
+pub use server::{ApiServices, openapi, serve_api};

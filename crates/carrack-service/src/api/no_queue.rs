@@ -1,13 +1,13 @@
 //! The commands on a daemon without a queue, which may run for other purposes.
 
-use carrack_register::control::{Control, ControlError, Order};
-use carrack_register::records::{MoverRecord, Submission, TransferRecord};
+use carrack_register::control::{ControlError, TransferControl, TransferOrder};
+use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use futures_util::stream::{BoxStream, StreamExt, once};
 
 /// A control that carries no transfers out.
 #[derive(Clone, Copy, Debug)]
-pub struct NoQueue;
+pub struct NoTransferQueue;
 
 fn refused() -> ControlError {
     ControlError::Refused {
@@ -16,8 +16,8 @@ fn refused() -> ControlError {
     }
 }
 
-impl Control for NoQueue {
-    fn submit(&self, _: &str, _: Submission) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+impl TransferControl for NoTransferQueue {
+    fn submit(&self, _: &str, _: TransferSubmission) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
         ready(Err(refused())).boxed()
     }
 
@@ -33,7 +33,12 @@ impl Control for NoQueue {
         ready(Ok(Vec::new())).boxed()
     }
 
-    fn order(&self, _: &str, _: &str, _: Order) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+    fn order(
+        &self,
+        _: &str,
+        _: &str,
+        _: TransferOrder,
+    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
         ready(Err(refused())).boxed()
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use carrack_trust::{ServerTrust, TlsError, TokenKeys, TokenKeysError, read_secret, server_config};
+use carrack_trust::{ServerTrust, TlsConfigError, TokenKeys, TokenKeysError, read_secret, server_config};
 use rustix::process::geteuid;
 use thiserror::Error;
 
@@ -50,7 +50,7 @@ pub enum ApiPlanError {
     },
     /// An error of its certificate or key.
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Tls(#[from] TlsConfigError),
     /// An error of an issuer's keys.
     #[error(transparent)]
     Tokens(#[from] TokenKeysError),

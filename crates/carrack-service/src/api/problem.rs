@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 
 /// An error, `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Problem {
+#[schema(as = Problem)]
+pub struct ApiProblem {
     /// The HTTP status.
     pub status: u16,
     /// The kind of the error; the same words for the same kind.
@@ -21,24 +22,24 @@ pub struct Problem {
     pub hint: String,
 }
 
-impl Problem {
+impl ApiProblem {
     /// Creates an error with the status's reason phrase as its title.
-    pub(super) fn new(status: StatusCode, detail: impl Into<String>, hint: impl Into<String>) -> Problem {
+    pub(super) fn new(status: StatusCode, detail: impl Into<String>, hint: impl Into<String>) -> ApiProblem {
         let title = status.canonical_reason().unwrap_or("Error").to_owned();
-        Problem { status: status.as_u16(), title, detail: detail.into(), hint: hint.into() }
+        ApiProblem { status: status.as_u16(), title, detail: detail.into(), hint: hint.into() }
     }
 
     /// Converts a command's error; `refused` is the status of a refusal.
-    pub(super) fn of(error: ControlError, refused: StatusCode) -> Problem {
+    pub(super) fn of(error: ControlError, refused: StatusCode) -> ApiProblem {
         let detail = error.to_string();
         match error {
             ControlError::Unknown(_) => {
-                Problem::new(StatusCode::NOT_FOUND, detail, "GET /v1/transfers lists those that are known")
+                ApiProblem::new(StatusCode::NOT_FOUND, detail, "GET /v1/transfers lists those that are known")
             }
-            ControlError::Refused { message, hint } => Problem::new(refused, message, hint),
-            ControlError::Forbidden(_) => Problem::new(StatusCode::FORBIDDEN, detail, ""),
+            ControlError::Refused { message, hint } => ApiProblem::new(refused, message, hint),
+            ControlError::Forbidden(_) => ApiProblem::new(StatusCode::FORBIDDEN, detail, ""),
             ControlError::Away(_) => {
-                Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail, "try again in a while")
+                ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail, "try again in a while")
             }
         }
     }
@@ -56,7 +57,7 @@ impl Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(self)).into_response();

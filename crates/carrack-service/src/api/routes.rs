@@ -7,8 +7,8 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use carrack_register::control::{Control, ControlError, Order};
-use carrack_register::records::{MoverRecord, Submission, TransferRecord};
+use carrack_register::control::{ControlError, TransferControl, TransferOrder};
+use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
 use carrack_trust::TransferRight;
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::{RefOr, Schema};
@@ -16,9 +16,9 @@ use utoipa::{IntoParams, OpenApi, PartialSchema, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::auth::Caller;
-use super::problem::Problem;
-use super::server::Services;
+use super::auth::ApiCaller;
+use super::problem::ApiProblem;
+use super::server::ApiServices;
 use super::sse;
 
 /// Transfers in a list by default, and at most.
@@ -26,7 +26,7 @@ const LISTED: usize = 100;
 const LISTED_MAX: usize = 10_000;
 
 /// The transfers, for the routes.
-pub(super) type Shared = Arc<dyn Control>;
+pub(super) type Shared = Arc<dyn TransferControl>;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -35,13 +35,13 @@ pub(super) type Shared = Arc<dyn Control>;
         description = "Transfers: submitting, watching and ending them; the storage targets that they share. Every error is a problem (RFC 9457) with a hint.",
         license(name = "Apache-2.0 OR MIT")
     ),
-    modifiers(&Tokens)
+    modifiers(&TokenSecurity)
 )]
-struct Description;
+struct ApiDescription;
 
-struct Tokens;
+struct TokenSecurity;
 
-impl utoipa::Modify for Tokens {
+impl utoipa::Modify for TokenSecurity {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
         let mut bearer = Http::new(HttpAuthScheme::Bearer);
@@ -53,8 +53,8 @@ impl utoipa::Modify for Tokens {
 }
 
 /// The routes for authenticated callers, with their description.
-pub(super) fn routes() -> OpenApiRouter<Services> {
-    OpenApiRouter::with_openapi(Description::openapi())
+pub(super) fn routes() -> OpenApiRouter<ApiServices> {
+    OpenApiRouter::with_openapi(ApiDescription::openapi())
         .routes(routes!(submit, transfers))
         .routes(routes!(transfer))
         .routes(routes!(cancel))
@@ -66,39 +66,39 @@ pub(super) fn routes() -> OpenApiRouter<Services> {
 }
 
 /// The routes without authentication.
-pub(super) fn open_routes() -> OpenApiRouter<Services> {
+pub(super) fn open_routes() -> OpenApiRouter<ApiServices> {
     OpenApiRouter::new().routes(routes!(health)).routes(routes!(description))
 }
 
-type Answer<T> = Result<Json<T>, Problem>;
+type Answer<T> = Result<Json<T>, ApiProblem>;
 
 /// Submit a transfer
 ///
 /// It is kept durably when this returns, and carried out when its turn comes.
-#[utoipa::path(post, path = "/v1/transfers", operation_id = "submit", request_body = Submission,
+#[utoipa::path(post, path = "/v1/transfers", operation_id = "submit", request_body = TransferSubmission,
     security(("token" = ["transfers.modify"])),
     responses((status = 201, description = "Queued", body = TransferRecord,
                 headers(("Location" = String, description = "Where it is"))),
-              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
-              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+              (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn submit(
     State(control): State<Shared>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ApiCaller>,
     submission: Result<Json<serde_json::Value>, JsonRejection>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiProblem> {
     const HINT: &str = "GET /v1/openapi.json says what is wanted";
     caller.check(TransferRight::Modify)?;
     let Json(submission) =
-        submission.map_err(|rejection| Problem::new(rejection.status(), rejection.body_text(), HINT))?;
+        submission.map_err(|rejection| ApiProblem::new(rejection.status(), rejection.body_text(), HINT))?;
     if let Some(name) = unknown_in(&submission) {
         let detail = format!("{name} is nothing that a submission has here");
         let hint = format!("leave it out: it would be ignored; {HINT}");
-        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail, &hint));
+        return Err(ApiProblem::new(StatusCode::UNPROCESSABLE_ENTITY, detail, &hint));
     }
-    let submission: Submission = serde_json::from_value(submission)
-        .map_err(|error| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string(), HINT))?;
+    let submission: TransferSubmission = serde_json::from_value(submission)
+        .map_err(|error| ApiProblem::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string(), HINT))?;
     let submitted = control.submit(&caller.user, submission).await;
-    let record = submitted.map_err(|error| Problem::of(error, StatusCode::UNPROCESSABLE_ENTITY))?;
+    let record = submitted.map_err(|error| ApiProblem::of(error, StatusCode::UNPROCESSABLE_ENTITY))?;
     let place = HeaderValue::try_from(format!("/v1/transfers/{}", record.id));
     let mut response = (StatusCode::CREATED, Json(record)).into_response();
     if let Ok(place) = place {
@@ -110,7 +110,7 @@ async fn submit(
 /// Returns a field of a submission that this version does not know. Records of a later version may have such
 /// a field; for a user's request it is an error.
 fn unknown_in(submission: &serde_json::Value) -> Option<String> {
-    let known = fields_of::<Submission>();
+    let known = fields_of::<TransferSubmission>();
     submission.as_object()?.keys().find(|name| !known.contains(name)).cloned()
 }
 
@@ -123,7 +123,7 @@ fn fields_of<T: PartialSchema>() -> Vec<String> {
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
-struct Listed {
+struct ListQuery {
     /// Upper bound of the list's length: 100 by default, 10,000 at most.
     #[param(maximum = 10000)]
     limit: Option<usize>,
@@ -133,19 +133,20 @@ struct Listed {
 }
 
 /// List transfers, the latest submitted first
-#[utoipa::path(get, path = "/v1/transfers", operation_id = "transfers", params(Listed),
+#[utoipa::path(get, path = "/v1/transfers", operation_id = "transfers", params(ListQuery),
     security(("token" = ["transfers.read"])),
     responses((status = 200, description = "They", body = Vec<TransferRecord>),
-              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
-              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+              (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn transfers(
     State(control): State<Shared>,
-    Extension(caller): Extension<Caller>,
-    listed: Result<Query<Listed>, QueryRejection>,
+    Extension(caller): Extension<ApiCaller>,
+    listed: Result<Query<ListQuery>, QueryRejection>,
 ) -> Answer<Vec<TransferRecord>> {
     caller.check(TransferRight::Read)?;
-    let Query(Listed { limit, after }) = listed
-        .map_err(|rejection| Problem::new(rejection.status(), rejection.body_text(), "such as ?limit=20"))?;
+    let Query(ListQuery { limit, after }) = listed.map_err(|rejection| {
+        ApiProblem::new(rejection.status(), rejection.body_text(), "such as ?limit=20")
+    })?;
     let limit = limit.unwrap_or(LISTED).min(LISTED_MAX);
     let listed = control.transfers(limit, after.as_deref()).await.map_err(refused)?;
     Ok(Json(listed.into_iter().map(|record| shown(record, &caller)).collect()))
@@ -156,11 +157,11 @@ async fn transfers(
     params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
     security(("token" = ["transfers.read"])),
     responses((status = 200, description = "It", body = TransferRecord),
-              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
-              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+              (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn transfer(
     State(control): State<Shared>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
 ) -> Answer<TransferRecord> {
     caller.check(TransferRight::Read)?;
@@ -175,14 +176,14 @@ async fn transfer(
     params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
     security(("token" = ["transfers.modify"])),
     responses((status = 200, description = "It, which may not have ended yet", body = TransferRecord),
-              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
-              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+              (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn cancel(
     State(control): State<Shared>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
 ) -> Answer<TransferRecord> {
-    order(control, caller, &id, Order::Cancel).await
+    order(control, caller, &id, TransferOrder::Cancel).await
 }
 
 /// Pause a transfer
@@ -190,14 +191,14 @@ async fn cancel(
     params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
     security(("token" = ["transfers.modify"])),
     responses((status = 200, description = "It, which may still be moving", body = TransferRecord),
-              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
-              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+              (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn pause(
     State(control): State<Shared>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
 ) -> Answer<TransferRecord> {
-    order(control, caller, &id, Order::Pause).await
+    order(control, caller, &id, TransferOrder::Pause).await
 }
 
 /// Resume a paused transfer, or try failed entries again
@@ -205,14 +206,14 @@ async fn pause(
     params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
     security(("token" = ["transfers.modify"])),
     responses((status = 200, description = "It", body = TransferRecord),
-              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
-              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+              (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn resume(
     State(control): State<Shared>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
 ) -> Answer<TransferRecord> {
-    order(control, caller, &id, Order::Resume).await
+    order(control, caller, &id, TransferOrder::Resume).await
 }
 
 /// Watch a transfer
@@ -223,13 +224,13 @@ async fn resume(
     params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
     security(("token" = ["transfers.read"])),
     responses((status = 200, description = "Events", body = String, content_type = "text/event-stream"),
-              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
-              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+              (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn events(
     State(control): State<Shared>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
-) -> Result<Response, Problem> {
+) -> Result<Response, ApiProblem> {
     caller.check(TransferRight::Read)?;
     // A stream that can't begin is an answer with a status.
     let record = control.transfer(&id).await.map_err(refused)?;
@@ -243,12 +244,12 @@ async fn events(
 /// without one the stream does not end.
 #[utoipa::path(get, path = "/v1/events", operation_id = "all_events", security(("token" = ["transfers.read"])),
     responses((status = 200, description = "Events", body = String, content_type = "text/event-stream"),
-              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
-              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+              (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn all_events(
     State(control): State<Shared>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Response, Problem> {
+    Extension(caller): Extension<ApiCaller>,
+) -> Result<Response, ApiProblem> {
     caller.check(TransferRight::Read)?;
     // A stream that can't begin is an answer with a status.
     control.transfers(1, None).await.map_err(refused)?;
@@ -260,11 +261,11 @@ async fn all_events(
 /// The list is empty for the queue of one machine.
 #[utoipa::path(get, path = "/v1/movers", operation_id = "movers", security(("token" = ["transfers.read"])),
     responses((status = 200, description = "They", body = Vec<MoverRecord>),
-              (status = "4XX", description = "What can't be", body = Problem, content_type = "application/problem+json"),
-              (status = "5XX", description = "The same may work later", body = Problem, content_type = "application/problem+json")))]
+              (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
+              (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn movers(
     State(control): State<Shared>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ApiCaller>,
 ) -> Answer<Vec<MoverRecord>> {
     caller.check(TransferRight::Read)?;
     Ok(Json(control.movers().await.map_err(refused)?))
@@ -272,7 +273,8 @@ async fn movers(
 
 /// The server's health.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct Health {
+#[schema(as = Health)]
+pub struct ServerHealth {
     /// `well`: records of transfers can be read.
     status: String,
     /// carrack's version.
@@ -281,11 +283,11 @@ pub struct Health {
 
 /// Check that the server can do its work
 #[utoipa::path(get, path = "/v1/health", operation_id = "health",
-    responses((status = 200, description = "It can", body = Health),
-              (status = "5XX", description = "It can't", body = Problem, content_type = "application/problem+json")))]
-async fn health(State(control): State<Shared>) -> Answer<Health> {
+    responses((status = 200, description = "It can", body = ServerHealth),
+              (status = "5XX", description = "It can't", body = ApiProblem, content_type = "application/problem+json")))]
+async fn health(State(control): State<Shared>) -> Answer<ServerHealth> {
     control.transfers(1, None).await.map_err(refused)?;
-    Ok(Json(Health { status: "well".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }))
+    Ok(Json(ServerHealth { status: "well".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }))
 }
 
 /// This description
@@ -295,19 +297,19 @@ async fn description(Extension(text): Extension<Arc<str>>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text.to_string()).into_response()
 }
 
-async fn order(control: Shared, caller: Caller, id: &str, order: Order) -> Answer<TransferRecord> {
+async fn order(control: Shared, caller: ApiCaller, id: &str, order: TransferOrder) -> Answer<TransferRecord> {
     caller.check(TransferRight::Modify)?;
     let record = control.order(&caller.user, id, order).await.map_err(refused)?;
     Ok(Json(shown(record, &caller)))
 }
 
-fn refused(error: ControlError) -> Problem {
-    Problem::of(error, StatusCode::CONFLICT)
+fn refused(error: ControlError) -> ApiProblem {
+    ApiProblem::of(error, StatusCode::CONFLICT)
 }
 
 /// Hides names: on a machine with several users, only the transfer's own user may see those of its failed
 /// entries.
-fn shown(mut record: TransferRecord, caller: &Caller) -> TransferRecord {
+fn shown(mut record: TransferRecord, caller: &ApiCaller) -> TransferRecord {
     if !caller.may_see_names(&record.user) {
         record.failures.clear();
         record.skipped.clear();

@@ -10,13 +10,13 @@ use axum::http::{StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
-use carrack_register::control::Control;
+use carrack_register::control::TransferControl;
 use tokio::sync::watch;
 
-use super::auth::{ApiAuth, Peer};
-use super::grants::{self, Sharing};
-use super::listeners::{ApiListener, Kind};
-use super::problem::Problem;
+use super::auth::{ApiAuth, ApiPeer};
+use super::grants::{self, ApiSharing};
+use super::listeners::{ApiListener, ListenerKind};
+use super::problem::ApiProblem;
 use super::routes::{self, Shared};
 use crate::sharing::SharedTargets;
 
@@ -28,28 +28,28 @@ const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The served objects.
 #[derive(Clone)]
-pub struct Services {
+pub struct ApiServices {
     /// The transfers.
-    pub control: Arc<dyn Control>,
+    pub control: Arc<dyn TransferControl>,
     /// The storage targets that transfers share, if there are any.
     pub sharing: Option<Arc<SharedTargets>>,
 }
 
-impl From<Arc<dyn Control>> for Services {
-    fn from(control: Arc<dyn Control>) -> Services {
-        Services { control, sharing: None }
+impl From<Arc<dyn TransferControl>> for ApiServices {
+    fn from(control: Arc<dyn TransferControl>) -> ApiServices {
+        ApiServices { control, sharing: None }
     }
 }
 
-impl FromRef<Services> for Shared {
-    fn from_ref(services: &Services) -> Shared {
+impl FromRef<ApiServices> for Shared {
+    fn from_ref(services: &ApiServices) -> Shared {
         services.control.clone()
     }
 }
 
-impl FromRef<Services> for Sharing {
-    fn from_ref(services: &Services) -> Sharing {
-        Sharing(services.sharing.clone())
+impl FromRef<ApiServices> for ApiSharing {
+    fn from_ref(services: &ApiServices) -> ApiSharing {
+        ApiSharing(services.sharing.clone())
     }
 }
 
@@ -61,7 +61,7 @@ pub fn openapi() -> String {
     description.into_openapi().to_json().unwrap_or_default()
 }
 
-pub(super) fn router(services: Services, auth: Arc<ApiAuth>) -> Router {
+pub(super) fn router(services: ApiServices, auth: Arc<ApiAuth>) -> Router {
     let (known, _) = routes::routes().merge(grants::routes()).split_for_parts();
     let (granting, _) = grants::grant_routes().split_for_parts();
     let (open, _) = routes::open_routes().split_for_parts();
@@ -78,7 +78,7 @@ pub(super) fn router(services: Services, auth: Arc<ApiAuth>) -> Router {
 
 async fn identify(
     State(auth): State<Arc<ApiAuth>>,
-    ConnectInfo(peer): ConnectInfo<Peer>,
+    ConnectInfo(peer): ConnectInfo<ApiPeer>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -91,14 +91,14 @@ async fn identify(
     }
 }
 
-async fn nowhere(uri: Uri) -> Problem {
+async fn nowhere(uri: Uri) -> ApiProblem {
     let hint = "GET /v1/openapi.json says what there is";
-    Problem::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), hint)
+    ApiProblem::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), hint)
 }
 
-async fn no_method(uri: Uri) -> Problem {
+async fn no_method(uri: Uri) -> ApiProblem {
     let hint = "GET /v1/openapi.json says what there is";
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} can't be asked so", uri.path()), hint)
+    ApiProblem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} can't be asked so", uri.path()), hint)
 }
 
 /// Serves `services` at all of `listeners` until `end`.
@@ -107,7 +107,7 @@ async fn no_method(uri: Uri) -> Problem {
 /// The first error of a listener.
 pub async fn serve_api(
     listeners: Vec<ApiListener>,
-    services: Services,
+    services: ApiServices,
     auth: Arc<ApiAuth>,
     end: impl Future<Output = ()>,
 ) -> io::Result<()> {
@@ -117,15 +117,15 @@ pub async fn serve_api(
     for listener in listeners {
         let (router, mut ended) = (router.clone(), ending.subscribe());
         let end = async move { _ = ended.wait_for(|is_ended| *is_ended).await };
-        let service = router.into_make_service_with_connect_info::<Peer>();
+        let service = router.into_make_service_with_connect_info::<ApiPeer>();
         match listener.0 {
-            Kind::Unix(listener) => {
+            ListenerKind::Unix(listener) => {
                 serving.spawn(async { axum::serve(listener, service).with_graceful_shutdown(end).await })
             }
-            Kind::Plain(listener) => {
+            ListenerKind::Plain(listener) => {
                 serving.spawn(async { axum::serve(listener, service).with_graceful_shutdown(end).await })
             }
-            Kind::Tls(listener) => {
+            ListenerKind::Tls(listener) => {
                 serving.spawn(async { axum::serve(listener, service).with_graceful_shutdown(end).await })
             }
         };

@@ -11,7 +11,7 @@ use carrack_register::records::TransferRecord;
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 
-use super::problem::Problem;
+use super::problem::ApiProblem;
 use super::routes::Shared;
 
 /// Events that are queued for a slow reader.
@@ -48,7 +48,7 @@ pub(super) fn response(
             let event = match next {
                 Ok(record) => Event::default().event(TRANSFER).json_data(shown(record)),
                 Err(error) => {
-                    let problem = Problem::of(error, StatusCode::CONFLICT);
+                    let problem = ApiProblem::of(error, StatusCode::CONFLICT);
                     Event::default().event(PROBLEM).json_data(problem)
                 }
             };
@@ -74,13 +74,13 @@ pub(super) type Said = (String, String);
 
 /// A parser of events from a stream of bytes.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct SseReader {
     rest: Vec<u8>,
     name: String,
     data: String,
 }
 
-impl Reader {
+impl SseReader {
     /// Takes bytes; returns the events that are complete with them.
     pub fn read(&mut self, bytes: &[u8]) -> Vec<Said> {
         self.rest.extend_from_slice(bytes);
@@ -132,7 +132,7 @@ mod tests {
         let expected =
             vec![("transfer".to_owned(), "{\"a\":\n1}".to_owned()), (String::new(), "x".to_owned())];
         for size in [1, 2, 7, 100] {
-            let mut reader = Reader::default();
+            let mut reader = SseReader::default();
             let said: Vec<Said> = text.chunks(size).flat_map(|bytes| reader.read(bytes)).collect();
             assert_eq!(said, expected, "{size}");
             assert_eq!(reader.held(), 0);

@@ -8,17 +8,20 @@ use std::time::{Duration, SystemTime};
 
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
-use carrack_register::control::{Control, ControlError, Order};
-use carrack_register::records::{Submission, TransferState};
+use carrack_register::control::{ControlError, TransferControl, TransferOrder};
+use carrack_register::records::{TransferState, TransferSubmission};
 use carrack_sharing::SharingSettings;
-use carrack_trust::{Authority, ClientTrust, Grant, KeyKind, SERVER_LIFETIME, Scope, Use, client_config};
+use carrack_trust::{
+    CertificateAuthority, CertificateUse, ClientTrust, KeyKind, SERVER_LIFETIME, TokenContent, TokenScope,
+    client_config,
+};
 use futures_util::StreamExt;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::log::{Log, Verbosity};
+use crate::log::{DaemonLog, LogVerbosity};
 use crate::queue::{LocalQueue, QueueSettings, TurnRules, name_of_user};
 use crate::sharing::{ClassRules, SharedTargets};
 
@@ -32,10 +35,10 @@ fn queue(directory: &Path) -> Arc<LocalQueue> {
         turns: TurnRules::default(),
         sharing: None,
     };
-    Arc::new(LocalQueue::open(settings, Log(Verbosity::Quiet)).unwrap())
+    Arc::new(LocalQueue::open(settings, DaemonLog(LogVerbosity::Quiet)).unwrap())
 }
 
-fn submission(label: &str) -> Submission {
+fn submission(label: &str) -> TransferSubmission {
     let text = json!({"source": "local:/a", "destination": "local:/b", "label": label});
     serde_json::from_value(text).unwrap()
 }
@@ -44,11 +47,11 @@ fn submission(label: &str) -> Submission {
 fn served(directory: &Path) -> ApiClient {
     let socket = directory.join("socket");
     let listener = ApiListener::unix(&socket, 0o600).unwrap();
-    let control: Arc<dyn Control> = queue(directory);
+    let control: Arc<dyn TransferControl> = queue(directory);
     let sharing = Some(Arc::new(SharedTargets::start(SharingSettings::default(), ClassRules::default())));
-    let services = Services { control, sharing };
+    let services = ApiServices { control, sharing };
     tokio::spawn(serve_api(vec![listener], services, Arc::new(ApiAuth::default()), std::future::pending()));
-    ApiClient::new(Server::Unix(socket), String::new(), None)
+    ApiClient::new(ServerAddress::Unix(socket), String::new(), None)
 }
 
 /// Sends a request; returns the status, the type and the body.
@@ -218,25 +221,25 @@ async fn the_client_does_what_the_queue_does() {
     assert_eq!(client.transfer(&first.id[..12]).await.unwrap(), first);
     assert!(client.movers().await.unwrap().is_empty());
     assert!(matches!(client.transfer("0000").await, Err(ControlError::Unknown(id)) if id == "0000"));
-    let refused = Submission { priority: 12, ..submission("") };
+    let refused = TransferSubmission { priority: 12, ..submission("") };
     assert!(
         matches!(client.submit("", refused).await, Err(ControlError::Refused { hint, .. }) if hint.contains('9'))
     );
 
     let mut watched = client.watch(&first.id);
     assert_eq!(watched.next().await.unwrap().unwrap().state, TransferState::Queued);
-    client.order("", &first.id, Order::Pause).await.unwrap();
+    client.order("", &first.id, TransferOrder::Pause).await.unwrap();
     assert_eq!(watched.next().await.unwrap().unwrap().state, TransferState::Paused);
-    client.order("", &first.id, Order::Cancel).await.unwrap();
+    client.order("", &first.id, TransferOrder::Cancel).await.unwrap();
     assert_eq!(watched.next().await.unwrap().unwrap().state, TransferState::Cancelled);
     assert!(watched.next().await.is_none(), "it is over");
-    let again = client.order("", &first.id, Order::Resume).await;
+    let again = client.order("", &first.id, TransferOrder::Resume).await;
     assert!(matches!(again, Err(ControlError::Refused { .. })), "{again:?}");
     let mut nothing = client.watch("0000");
     assert!(matches!(nothing.next().await, Some(Err(ControlError::Unknown(_)))));
     assert!(nothing.next().await.is_none());
 
-    let nobody = ApiClient::new(Server::Unix(dir.path().join("nobody")), String::new(), None);
+    let nobody = ApiClient::new(ServerAddress::Unix(dir.path().join("nobody")), String::new(), None);
     assert!(matches!(nobody.transfers(1, None).await, Err(ControlError::Away(_))));
 }
 
@@ -283,7 +286,7 @@ async fn all_transfers_are_watched_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let client = served(dir.path());
     let over = client.submit("", submission("over")).await.unwrap();
-    client.order("", &over.id, Order::Cancel).await.unwrap();
+    client.order("", &over.id, TransferOrder::Cancel).await.unwrap();
     let first = client.submit("", submission("first")).await.unwrap();
     let mut watched = client.watch_all();
     let mut next = async || {
@@ -295,28 +298,29 @@ async fn all_transfers_are_watched_at_once() {
     assert_eq!(next().await, (first.id.clone(), TransferState::Queued));
     let second = client.submit("", submission("second")).await.unwrap();
     assert_eq!(next().await, (second.id.clone(), TransferState::Queued));
-    client.order("", &first.id, Order::Pause).await.unwrap();
+    client.order("", &first.id, TransferOrder::Pause).await.unwrap();
     assert_eq!(next().await, (first.id.clone(), TransferState::Paused));
-    client.order("", &second.id, Order::Cancel).await.unwrap();
+    client.order("", &second.id, TransferOrder::Cancel).await.unwrap();
     assert_eq!(next().await, (second.id, TransferState::Cancelled));
-    client.order("", &first.id, Order::Resume).await.unwrap();
+    client.order("", &first.id, TransferOrder::Resume).await.unwrap();
     assert_eq!(next().await, (first.id, TransferState::Queued), "it goes on when one is over");
 }
 
 /// An authority with a server's certificate, and tokens.
-struct Site {
+struct ApiFixture {
     directory: tempfile::TempDir,
-    authority: Authority,
+    authority: CertificateAuthority,
 }
 
-impl Site {
-    fn new() -> Site {
+impl ApiFixture {
+    fn new() -> ApiFixture {
         let directory = tempfile::tempdir().unwrap();
         let (path, now) = (directory.path(), SystemTime::now());
-        let authority = Authority::init(&path.join("authority"), "site", KeyKind::P256, now).unwrap();
+        let authority =
+            CertificateAuthority::init(&path.join("authority"), "site", KeyKind::P256, now).unwrap();
         let names = vec!["localhost".to_owned()];
-        authority.issue("server", &Use::Server { names }, SERVER_LIFETIME, path, now).unwrap();
-        Site { directory, authority }
+        authority.issue("server", &CertificateUse::Server { names }, SERVER_LIFETIME, path, now).unwrap();
+        ApiFixture { directory, authority }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -328,10 +332,10 @@ impl Site {
     }
 
     fn token(&self, subject: &str, scope: &str) -> String {
-        let grant = Grant {
+        let grant = TokenContent {
             subject: subject.to_owned(),
             audience: "transfers".to_owned(),
-            scope: Scope::parse(scope).unwrap(),
+            scope: TokenScope::parse(scope).unwrap(),
             lifetime: Duration::from_secs(60),
         };
         self.authority.token_signer().unwrap().mint(&grant, SystemTime::now()).unwrap().0
@@ -355,7 +359,7 @@ impl Site {
         let port = listeners[0].address().unwrap().port();
         let control = queue(&self.directory.path().join(port.to_string()));
         let auth = Arc::new(plan.auth().unwrap());
-        let services = Services::from(control as Arc<dyn Control>);
+        let services = ApiServices::from(control as Arc<dyn TransferControl>);
         tokio::spawn(serve_api(listeners, services, auth, std::future::pending()));
         port
     }
@@ -363,14 +367,14 @@ impl Site {
     fn client(&self, port: u16, is_tls: bool, token: &str) -> ApiClient {
         let trust = ClientTrust { cas: Some(self.read("authority/ca.pem")), ..ClientTrust::default() };
         let tls = is_tls.then(|| client_config(&trust).unwrap());
-        let server = Server::Tcp { host: "localhost".into(), port, is_tls };
+        let server = ServerAddress::Tcp { host: "localhost".into(), port, is_tls };
         ApiClient::new(server, token.to_owned(), tls)
     }
 }
 
 #[tokio::test]
 async fn a_token_says_who_asks_and_how_far_that_goes() {
-    let site = Site::new();
+    let site = ApiFixture::new();
     let own = name_of_user(rustix::process::geteuid().as_raw());
     for is_tls in [true, false] {
         let port = site.serve(is_tls).await;
@@ -386,13 +390,13 @@ async fn a_token_says_who_asks_and_how_far_that_goes() {
         assert_eq!(reader.watch(&record.id).next().await.unwrap().unwrap(), record);
         for refused in [
             reader.submit("", submission("")).await,
-            reader.order("", &record.id, Order::Cancel).await,
+            reader.order("", &record.id, TransferOrder::Cancel).await,
             stranger.transfer(&record.id).await,
             site.client(port, is_tls, "").transfer(&record.id).await,
             site.client(port, is_tls, "not.a.token").transfer(&record.id).await,
             // Another user's transfer.
             site.client(port, is_tls, &site.token("mallory", "transfers.modify"))
-                .order("", &record.id, Order::Cancel)
+                .order("", &record.id, TransferOrder::Cancel)
                 .await,
         ] {
             assert!(matches!(refused, Err(ControlError::Forbidden(_))), "{refused:?}");
@@ -403,9 +407,9 @@ async fn a_token_says_who_asks_and_how_far_that_goes() {
 
 #[tokio::test]
 async fn nobody_speaks_to_a_stranger() {
-    let site = Site::new();
+    let site = ApiFixture::new();
     let port = site.serve(true).await;
-    let other = Site::new();
+    let other = ApiFixture::new();
     let error =
         other.client(port, true, &site.token("x", "transfers.read")).transfers(1, None).await.unwrap_err();
     assert!(matches!(&error, ControlError::Away(words) if words.contains("certificate")), "{error}");
@@ -420,7 +424,7 @@ async fn nobody_speaks_to_a_stranger() {
 /// Many silent connections from one address, before TLS or after it.
 #[tokio::test]
 async fn idle_connections_keep_nobody_out() {
-    let site = Site::new();
+    let site = ApiFixture::new();
     let own = name_of_user(rustix::process::geteuid().as_raw());
     for is_tls in [true, false] {
         let port = site.serve(is_tls).await;
@@ -429,7 +433,7 @@ async fn idle_connections_keep_nobody_out() {
         let mut watching = client.watch(&record.id);
         assert_eq!(watching.next().await.unwrap().unwrap(), record);
         let mut idle = Vec::new();
-        for _ in 0..strangers::STRANGERS_MAX + 10 {
+        for _ in 0..unproved_connections::STRANGERS_MAX + 10 {
             idle.push(tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap());
         }
         let mut byte = [0];
@@ -438,7 +442,7 @@ async fn idle_connections_keep_nobody_out() {
         assert!(closed.is_ok_and(|count| count == 0));
         assert_eq!(client.transfer(&record.id).await.unwrap(), record);
         // A connection that has shown a token is not among the strangers.
-        client.order("", &record.id, Order::Cancel).await.unwrap();
+        client.order("", &record.id, TransferOrder::Cancel).await.unwrap();
         assert_eq!(watching.next().await.unwrap().unwrap().state, TransferState::Cancelled);
     }
 }

@@ -11,7 +11,7 @@ use nix::unistd::{
 
 /// An account of the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Account {
+pub struct SystemAccount {
     name: String,
     uid: Uid,
     gid: Gid,
@@ -19,16 +19,16 @@ pub struct Account {
     home: PathBuf,
 }
 
-impl Account {
+impl SystemAccount {
     /// Looks an account up. This may ask other hosts, and so comes before the sandbox.
     ///
     /// # Errors
     /// `NotFound` if there is none; the system's errors.
-    pub fn look_up(name: &str) -> io::Result<Account> {
+    pub fn look_up(name: &str) -> io::Result<SystemAccount> {
         let user = User::from_name(name)?.ok_or(io::ErrorKind::NotFound)?;
         let c_name = CString::new(name)?;
         let groups = getgrouplist(&c_name, user.gid)?;
-        Ok(Account { name: name.to_owned(), uid: user.uid, gid: user.gid, groups, home: user.dir })
+        Ok(SystemAccount { name: name.to_owned(), uid: user.uid, gid: user.gid, groups, home: user.dir })
     }
 
     /// Returns its name.
@@ -90,8 +90,8 @@ mod tests {
 
     #[test]
     fn nobody_becomes_root_or_nobody_at_all() {
-        assert_eq!(Account::look_up("no such account").unwrap_err().kind(), io::ErrorKind::NotFound);
-        let root = Account::look_up("root").unwrap();
+        assert_eq!(SystemAccount::look_up("no such account").unwrap_err().kind(), io::ErrorKind::NotFound);
+        let root = SystemAccount::look_up("root").unwrap();
         assert_eq!(root.become_it().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 
@@ -102,7 +102,7 @@ mod tests {
             return;
         }
         // The test's own thread is the second one.
-        let error = Account::look_up("nobody").unwrap().become_it().unwrap_err();
+        let error = SystemAccount::look_up("nobody").unwrap().become_it().unwrap_err();
         assert!(error.to_string().contains("several threads"), "{error}");
         assert!(geteuid().is_root());
     }

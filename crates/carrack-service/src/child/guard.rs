@@ -8,21 +8,21 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
 
-use carrack_engine::Abort;
+use carrack_engine::AbortHandle;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::pipe;
 
 /// Starts the thread. `parent` is only polled.
-pub fn watch(parent: UnixStream, abort: Abort) -> io::Result<()> {
+pub fn watch(parent: UnixStream, abort: AbortHandle) -> io::Result<()> {
     let (heard, said) = UnixStream::pair()?;
     pipe::register(SIGTERM, said)?;
     thread::Builder::new().name("carrack-guard".into()).spawn(move || wait(&parent, heard, &abort))?;
     Ok(())
 }
 
-fn wait(parent: &UnixStream, mut heard: UnixStream, abort: &Abort) {
+fn wait(parent: &UnixStream, mut heard: UnixStream, abort: &AbortHandle) {
     loop {
         let mut fds = [
             PollFd::from_borrowed_fd(parent.as_fd(), PollFlags::RDHUP),

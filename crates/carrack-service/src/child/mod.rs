@@ -4,10 +4,10 @@
 //! It begins with the daemon's rights and one thread. Before it touches the client's paths it has become the
 //! user that the configuration names, and has entered the sandbox that the kernel supports ([`House`]).
 
+mod access_policy;
 pub(crate) mod account;
 mod guard;
-mod house;
-mod walls;
+mod sandbox;
 
 use std::fs::File;
 use std::io;
@@ -17,18 +17,22 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carrack_engine::{Abort, Channel, Outcome, SessionError, serve};
-use carrack_transport::{TlsChannel, TlsError};
-use carrack_trust::{Identity, IdentityError, PublicKeys, handshake_hint, server_config, speaks_carrack};
+use carrack_engine::{AbortHandle, ControlChannel, SessionError, TransferOutcome, serve};
+use carrack_transport::{TlsChannel, TlsHandshakeError};
+use carrack_trust::{
+    IdentityError, ProvedIdentity, PublicKeys, handshake_hint, server_config, speaks_carrack,
+};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::stdio;
 use thiserror::Error;
 
-use crate::audit::Ending;
-use crate::config::Config;
-use crate::errand::{Charge, Errand, Report, ToParent, receive, send, shortened};
-use crate::log::Log;
-use house::ExportHouse;
+use crate::audit::SessionEnding;
+use crate::config::DaemonConfig;
+use crate::log::DaemonLog;
+use crate::session_messages::{
+    SessionErrand, SessionMessage, SessionReport, SessionSetup, receive, send, shortened,
+};
+use access_policy::ExportAccessPolicy;
 
 /// Lowest descriptor for the connection and the parent's socket, above any that code expects as a standard
 /// stream.
@@ -39,31 +43,31 @@ const PARENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An error before the session began.
 #[derive(Debug, Error)]
-enum NoSession {
+enum SessionStartFailure {
     #[error("{what}: {error}")]
     System { what: &'static str, error: io::Error },
     #[error("the daemon's configuration: {0}")]
     Config(#[from] crate::config::ConfigError),
     #[error(transparent)]
-    Trust(#[from] carrack_trust::TlsError),
+    Trust(#[from] carrack_trust::TlsConfigError),
     #[error(transparent)]
     Tokens(#[from] carrack_trust::TokenKeysError),
     #[error(transparent)]
-    Handshake(#[from] TlsError),
+    Handshake(#[from] TlsHandshakeError),
     #[error("the client speaks TLS, and not carrack's protocol")]
     OtherProtocol,
     #[error(transparent)]
     Identity(#[from] IdentityError),
 }
 
-fn system(what: &'static str) -> impl FnOnce(io::Error) -> NoSession {
-    move |error| NoSession::System { what, error }
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> SessionStartFailure {
+    move |error| SessionStartFailure::System { what, error }
 }
 
 /// Serves the session that this process was started for: standard input is the client's connection, standard
 /// output the socket to the parent. Returns true if it succeeded.
 pub fn serve_session() -> bool {
-    let mut log = Log::default();
+    let mut log = DaemonLog::default();
     let mut peer = None;
     match run(&mut log, &mut peer) {
         Ok(went_well) => went_well,
@@ -71,7 +75,9 @@ pub fn serve_session() -> bool {
             let whose = peer.map_or(String::new(), |peer| format!("{peer}: "));
             match &error {
                 // Handshakes of strangers fail here; such failures are no trouble of the daemon's.
-                NoSession::Handshake(_) | NoSession::OtherProtocol | NoSession::Identity(_) => {
+                SessionStartFailure::Handshake(_)
+                | SessionStartFailure::OtherProtocol
+                | SessionStartFailure::Identity(_) => {
                     log.detail(|| format!("{whose}{error}{}", hint(&error)));
                 }
                 _ => log.warn(format!("{whose}{error}")),
@@ -81,58 +87,60 @@ pub fn serve_session() -> bool {
     }
 }
 
-fn hint(error: &NoSession) -> String {
+fn hint(error: &SessionStartFailure) -> String {
     match error {
-        NoSession::Handshake(TlsError::Tls(error)) => {
+        SessionStartFailure::Handshake(TlsHandshakeError::Tls(error)) => {
             handshake_hint(error).map_or(String::new(), |hint| format!(" ({hint})"))
         }
         _ => String::new(),
     }
 }
 
-fn run(log: &mut Log, peer: &mut Option<std::net::SocketAddr>) -> Result<bool, NoSession> {
-    walls::at_start().map_err(system("closing the process off"))?;
+fn run(log: &mut DaemonLog, peer: &mut Option<std::net::SocketAddr>) -> Result<bool, SessionStartFailure> {
+    sandbox::at_start().map_err(system("closing the process off"))?;
     let (connection, mut parent) = take_standard_streams().map_err(system("taking the connection"))?;
     parent.set_read_timeout(Some(PARENT_TIMEOUT)).map_err(system("the parent"))?;
-    let charge: Charge = receive(&mut parent).map_err(system("the parent"))?;
-    let errand: Errand = receive(&mut parent).map_err(system("the parent"))?;
-    *log = Log(charge.verbosity);
+    let charge: SessionSetup = receive(&mut parent).map_err(system("the parent"))?;
+    let errand: SessionErrand = receive(&mut parent).map_err(system("the parent"))?;
+    *log = DaemonLog(charge.verbosity);
     *peer = Some(errand.peer);
-    let config = Config::parse(&charge.config)?;
+    let config = DaemonConfig::parse(&charge.config)?;
 
     let trust = charge.material.trust(&mut Vec::new());
     let keys = trust.public_keys.clone();
     let deadline = Instant::now() + config.limits.handshake();
     let channel = TlsChannel::server(connection, server_config(&trust)?, deadline)?;
     let who = identity(&channel, &keys).inspect_err(|error| tell_refused(&mut parent, error))?;
-    send(&mut parent, &ToParent::Known(who.clone())).map_err(system("the parent"))?;
+    send(&mut parent, &SessionMessage::Known(who.clone())).map_err(system("the parent"))?;
 
     let token_keys = charge.material.token_keys(&config)?;
-    let abort = Abort::new().map_err(system("preparing the session"))?;
+    let abort = AbortHandle::new().map_err(system("preparing the session"))?;
     let speaking = parent.try_clone().map_err(system("the parent"))?;
-    let house = ExportHouse::new(Arc::new(config), errand, who, token_keys, speaking, abort.clone(), *log);
-    let outcome = serve(Channel::Tls(Box::new(channel)), &house, &abort);
-    let report = report(&outcome, house.is_admitted());
-    let went_well = report.ending == Ending::Ok;
+    let access_policy =
+        ExportAccessPolicy::new(Arc::new(config), errand, who, token_keys, speaking, abort.clone(), *log);
+    let outcome = serve(ControlChannel::Tls(Box::new(channel)), &access_policy, &abort);
+    let report = report(&outcome, access_policy.is_admitted());
+    let went_well = report.ending == SessionEnding::Ok;
     // It fails only if the parent is dead.
-    let _ = send(&mut parent, &ToParent::Done(report));
+    let _ = send(&mut parent, &SessionMessage::Done(report));
     Ok(went_well)
 }
 
 /// Returns the identity of the TLS peer; `None` if a token will tell it.
-fn identity(channel: &TlsChannel, keys: &PublicKeys) -> Result<Option<Identity>, NoSession> {
+fn identity(channel: &TlsChannel, keys: &PublicKeys) -> Result<Option<ProvedIdentity>, SessionStartFailure> {
     if !speaks_carrack(channel.protocol()) {
-        return Err(NoSession::OtherProtocol);
+        return Err(SessionStartFailure::OtherProtocol);
     }
-    Ok(channel.peer_certificates().map(|chain| Identity::of_peer(chain, keys)).transpose()?)
+    Ok(channel.peer_certificates().map(|chain| ProvedIdentity::of_peer(chain, keys)).transpose()?)
 }
 
 /// Reports for the audit log that TLS was established, and nothing more.
-fn tell_refused(parent: &mut UnixStream, error: &NoSession) {
+fn tell_refused(parent: &mut UnixStream, error: &SessionStartFailure) {
     let reason = shortened(&error.to_string());
-    let report = Report { ending: Ending::Refused, reason, bytes: 0, files: 0, failed: 0 };
+    let report = SessionReport { ending: SessionEnding::Refused, reason, bytes: 0, files: 0, failed: 0 };
     // It fails only if the parent is dead.
-    let _ = send(parent, &ToParent::Known(None)).and_then(|()| send(parent, &ToParent::Done(report)));
+    let _ =
+        send(parent, &SessionMessage::Known(None)).and_then(|()| send(parent, &SessionMessage::Done(report)));
 }
 
 /// Takes the connection and the socket to the parent; `/dev/null` and stderr replace them.
@@ -144,15 +152,17 @@ fn take_standard_streams() -> io::Result<(TcpStream, UnixStream)> {
     Ok((connection.into(), parent.into()))
 }
 
-fn report(outcome: &Outcome, is_admitted: bool) -> Report {
+fn report(outcome: &TransferOutcome, is_admitted: bool) -> SessionReport {
     let summary = &outcome.summary;
     let ending = match &outcome.result {
-        Ok(()) if summary.entries_failed == 0 => Ending::Ok,
-        Ok(()) => Ending::Partial,
-        Err(SessionError::Refused { .. } | SessionError::Later { .. }) if !is_admitted => Ending::Refused,
-        Err(_) => Ending::Error,
+        Ok(()) if summary.entries_failed == 0 => SessionEnding::Ok,
+        Ok(()) => SessionEnding::Partial,
+        Err(SessionError::Refused { .. } | SessionError::Later { .. }) if !is_admitted => {
+            SessionEnding::Refused
+        }
+        Err(_) => SessionEnding::Error,
     };
-    Report {
+    SessionReport {
         ending,
         reason: outcome.result.as_ref().err().map_or(String::new(), |error| shortened(&error.to_string())),
         bytes: summary.bytes_done,

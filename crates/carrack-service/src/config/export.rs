@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use carrack_engine::Deed;
-use carrack_model::Protection;
+use carrack_engine::AccessKind;
+use carrack_model::ProtectionLevel;
 use serde::{Deserialize, Deserializer};
 
 use super::value::{absolute, optional_rate, optional_within, protection, word, wrong};
@@ -14,7 +14,7 @@ const MAX_NAME_BYTES: usize = 64;
 /// A directory under a name.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Export {
+pub struct ExportConfig {
     /// First component of its paths: `/NAME/sub/path`.
     #[serde(deserialize_with = "name")]
     pub name: String,
@@ -23,19 +23,19 @@ pub struct Export {
     pub path: PathBuf,
     /// The lowest protection level for data.
     #[serde(default = "private", deserialize_with = "protection")]
-    pub protection: Protection,
+    pub protection: ProtectionLevel,
     /// True if clients may read files that an archive recalls first.
     #[serde(default)]
     pub recall: bool,
     /// The access policy. The first rule that matches an identity counts, and no other.
     #[serde(deserialize_with = "rules")]
-    pub allow: Vec<Rule>,
+    pub allow: Vec<AccessRule>,
 }
 
 /// The rights of an identity, or of all identities that match a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Written")]
-pub struct Rule {
+#[serde(try_from = "AccessRuleText")]
+pub struct AccessRule {
     /// A name, in which `*` stands for any number of characters and `?` for one.
     pub identity: String,
     /// The right to read files.
@@ -55,7 +55,7 @@ pub struct Rule {
 /// A rule as written in the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct AccessRuleText {
     #[serde(deserialize_with = "word")]
     identity: String,
     #[serde(default)]
@@ -75,11 +75,11 @@ fn problem(identity: &str, what: &str, hint: &str) -> String {
     format!("the rule for {identity:?} {what}{}{hint}", super::error::HINT)
 }
 
-impl TryFrom<Written> for Rule {
+impl TryFrom<AccessRuleText> for AccessRule {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<Rule, String> {
-        let Written { identity, read, write, list, user, sessions, rate } = written;
+    fn try_from(written: AccessRuleText) -> Result<AccessRule, String> {
+        let AccessRuleText { identity, read, write, list, user, sessions, rate } = written;
         if !(read || write || list) {
             return Err(problem(&identity, "allows nothing", "give it read, write or list, or take it out"));
         }
@@ -90,24 +90,24 @@ impl TryFrom<Written> for Rule {
                 "add sessions: each one gets rate / sessions",
             ));
         }
-        Ok(Rule { identity, read, write, list, user, sessions, rate })
+        Ok(AccessRule { identity, read, write, list, user, sessions, rate })
     }
 }
 
-impl Export {
+impl ExportConfig {
     /// Returns the first rule that matches `identity`.
-    pub fn rule(&self, identity: &str) -> Option<&Rule> {
+    pub fn rule(&self, identity: &str) -> Option<&AccessRule> {
         self.allow.iter().find(|rule| matches(rule.identity.as_bytes(), identity.as_bytes()))
     }
 }
 
-impl Rule {
+impl AccessRule {
     /// Returns true if the rule permits this action.
-    pub fn allows(&self, deed: Deed) -> bool {
+    pub fn allows(&self, deed: AccessKind) -> bool {
         match deed {
-            Deed::Read | Deed::Verify => self.read,
-            Deed::List => self.list || self.read,
-            Deed::Write | Deed::MakeDirectory | Deed::Remove => self.write,
+            AccessKind::Read | AccessKind::Verify => self.read,
+            AccessKind::List => self.list || self.read,
+            AccessKind::Write | AccessKind::MakeDirectory | AccessKind::Remove => self.write,
         }
     }
 
@@ -144,8 +144,8 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|&byte| byte == b'*')
 }
 
-fn private() -> Protection {
-    Protection::Private
+fn private() -> ProtectionLevel {
+    ProtectionLevel::Private
 }
 
 fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
@@ -159,8 +159,8 @@ fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
     Err(wrong(format!("{name:?} can't be an export's name"), hint))
 }
 
-fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Rule>, D::Error> {
-    let rules = Vec::<Rule>::deserialize(deserializer)?;
+fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<AccessRule>, D::Error> {
+    let rules = Vec::<AccessRule>::deserialize(deserializer)?;
     if rules.is_empty() {
         return Err(wrong(
             "the export is open to nobody",

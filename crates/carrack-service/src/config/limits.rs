@@ -10,7 +10,7 @@ use super::value::{optional_within, size, within};
 /// The limits, all of them on work that strangers or clients can cause in the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
+pub struct DaemonLimits {
     /// Connections whose kind is not known yet; beyond this number the oldest is closed.
     #[serde(deserialize_with = "within::<1, 100_000, _>")]
     pub half_open: u64,
@@ -46,9 +46,9 @@ pub struct Limits {
     pub io_threads: u64,
 }
 
-impl Default for Limits {
+impl Default for DaemonLimits {
     fn default() -> Self {
-        Limits {
+        DaemonLimits {
             half_open: 512,
             handshakes: 64,
             per_address: 128,
@@ -63,7 +63,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl DaemonLimits {
     /// Returns the time that a connection may be half-open, and that its TLS handshake may take afterwards.
     pub fn handshake(&self) -> Duration {
         Duration::from_secs(self.handshake_seconds)

@@ -23,8 +23,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 pub use error::ConfigError;
-pub use export::{Export, Rule};
-pub use limits::Limits;
+pub use export::{AccessRule, ExportConfig};
+pub use limits::DaemonLimits;
 pub use queue::{DEFAULT_SOCKET, LocalConfig, QueueConfig};
 pub use sharing::{DEFAULT_SHARING_SOCKET, SharingConfig};
 pub use spill::SpillConfig;
@@ -39,7 +39,7 @@ pub const MAX_CONFIG_BYTES: usize = 1 << 20;
 /// A daemon's configuration.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Config {
+pub struct DaemonConfig {
     /// Addresses for control and data connections alike. Sockets from systemd take precedence.
     #[serde(default = "everywhere", deserialize_with = "value::some_addresses")]
     pub listen: Vec<SocketAddr>,
@@ -53,13 +53,13 @@ pub struct Config {
     #[serde(default = "drain_seconds")]
     drain_seconds: u32,
     /// The daemon's credentials and the clients that it accepts.
-    pub tls: Tls,
+    pub tls: TlsFiles,
     /// Bearer tokens that it accepts.
     #[serde(default)]
-    pub tokens: Tokens,
+    pub tokens: TokenConfig,
     /// Limits on the work that clients can cause.
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: DaemonLimits,
     /// Directories into which sessions may spill objects.
     #[serde(default)]
     pub spill: SpillConfig,
@@ -71,13 +71,13 @@ pub struct Config {
     pub sharing: Option<SharingConfig>,
     /// The exports.
     #[serde(rename = "export", deserialize_with = "distinct_exports")]
-    pub exports: Vec<Export>,
+    pub exports: Vec<ExportConfig>,
 }
 
 /// The files of TLS, all PEM except the last.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tls {
+pub struct TlsFiles {
     /// The daemon's certificate chain, without the CA.
     #[serde(deserialize_with = "absolute")]
     pub certificate: PathBuf,
@@ -98,10 +98,10 @@ pub struct Tls {
 /// Bearer tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tokens {
+pub struct TokenConfig {
     /// Accepted issuers; without any, no token is accepted.
     #[serde(default)]
-    pub issuers: Vec<Issuer>,
+    pub issuers: Vec<TokenIssuer>,
     /// The longest lifetime of an accepted token, in seconds; a day by default.
     #[serde(default, deserialize_with = "value::optional_lifetime")]
     pub max_lifetime_seconds: Option<u64>,
@@ -113,7 +113,7 @@ pub struct Tokens {
 /// An issuer of tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Issuer {
+pub struct TokenIssuer {
     /// Value of its tokens' `iss`.
     #[serde(deserialize_with = "value::word")]
     pub name: String,
@@ -125,12 +125,12 @@ pub struct Issuer {
     pub key: PathBuf,
 }
 
-impl Config {
+impl DaemonConfig {
     /// Parses a file's text.
     ///
     /// # Errors
     /// The first error, with its line.
-    pub fn parse(text: &str) -> Result<Config, ConfigError> {
+    pub fn parse(text: &str) -> Result<DaemonConfig, ConfigError> {
         parsed(text)
     }
 
@@ -151,7 +151,7 @@ impl Config {
 
     /// Returns the part for this machine's users, next to the exports.
     pub fn local(&self) -> Option<LocalConfig> {
-        let Config { queue, sharing, .. } = self;
+        let DaemonConfig { queue, sharing, .. } = self;
         let local = LocalConfig { queue: queue.clone(), sharing: sharing.clone(), pid_file: None };
         (queue.is_some() || sharing.is_some()).then_some(local)
     }
@@ -163,7 +163,7 @@ impl Config {
 
     /// Returns the export of this name, and its first rule that matches this identity. `None` if there is no
     /// such export or no such rule: no client learns which.
-    pub fn rule(&self, export: &str, identity: &str) -> Option<(&Export, &Rule)> {
+    pub fn rule(&self, export: &str, identity: &str) -> Option<(&ExportConfig, &AccessRule)> {
         let export = self.exports.iter().find(|known| known.name == export)?;
         Some((export, export.rule(identity)?))
     }
@@ -198,8 +198,8 @@ fn drain_seconds() -> u32 {
     60
 }
 
-fn distinct_exports<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Export>, D::Error> {
-    let exports = Vec::<Export>::deserialize(deserializer)?;
+fn distinct_exports<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ExportConfig>, D::Error> {
+    let exports = Vec::<ExportConfig>::deserialize(deserializer)?;
     for (index, export) in exports.iter().enumerate() {
         if exports[..index].iter().any(|other| other.name == export.name) {
             let name = &export.name;

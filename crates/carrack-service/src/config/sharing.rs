@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carrack_plan::grants::{Class, GrantSettings};
+use carrack_plan::grants::{ClientClass, GrantSettings};
 use carrack_register::records::is_name;
 use carrack_sharing::health::HealthSettings;
 use carrack_sharing::{DEFAULT_CLASS, SharingSettings};
 use serde::{Deserialize, Deserializer};
 
 use super::value::{optional_absolute, optional_rate, size, within, wrong};
-use crate::sharing::{ClassRules, Members};
+use crate::sharing::{ClassMembers, ClassRules};
 
 /// The default socket of the meta-server.
 pub const DEFAULT_SHARING_SOCKET: &str = "/run/carrack/sharing.sock";
@@ -113,7 +113,7 @@ impl SharingConfig {
     /// Returns the rules by which users may use classes.
     pub fn rules(&self) -> ClassRules {
         let classes = self.classes.iter().map(|(name, class)| {
-            (name.clone(), Members { users: class.users.clone(), groups: class.groups.clone() })
+            (name.clone(), ClassMembers { users: class.users.clone(), groups: class.groups.clone() })
         });
         ClassRules::new(classes.collect())
     }
@@ -132,8 +132,8 @@ impl SharingConfig {
 }
 
 impl ClassConfig {
-    fn class(&self) -> Class {
-        Class {
+    fn class(&self) -> ClientClass {
+        ClientClass {
             weight: u32::try_from(self.weight).unwrap_or(1),
             client_bytes_per_s: self.min_rate.unwrap_or(0),
             class_bytes_per_s: self.min_rate_all.unwrap_or(0),

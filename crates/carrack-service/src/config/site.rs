@@ -14,13 +14,13 @@ use super::sharing::SharingConfig;
 /// The file, which has no other section.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OfSite {
+struct SiteFile {
     sharing: SharingConfig,
 }
 
 /// Positions of the keys that apply to a machine only.
 #[derive(Deserialize)]
-struct OfMachine {
+struct MachineSettings {
     sharing: MachineSharing,
 }
 
@@ -48,8 +48,8 @@ impl SharingConfig {
     /// The first error, with its line. Keys without effect at a site are errors as well: its clients ask over
     /// NATS and not at a socket, and their messages prove no user.
     pub fn of_site(text: &str) -> Result<SharingConfig, ConfigError> {
-        let OfSite { sharing } = parsed(text)?;
-        let OfMachine { sharing: machine } = parsed(text)?;
+        let SiteFile { sharing } = parsed(text)?;
+        let MachineSettings { sharing: machine } = parsed(text)?;
         if let Some(socket) = &machine.socket {
             let message = "a site's targets are asked for over NATS, at no socket".to_owned();
             let hint = "take socket out; that of a machine belongs to `carrack serve`";

@@ -17,12 +17,12 @@ allow = [
 
 #[test]
 fn a_short_one_means_what_it_says() {
-    let config = Config::parse(SAMPLE).unwrap();
+    let config = DaemonConfig::parse(SAMPLE).unwrap();
     assert_eq!(config.listen, ["[::]:7512".parse().unwrap()]);
-    assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.limits, DaemonLimits::default());
     let (export, rule) = config.rule("data", "alice").unwrap();
-    assert_eq!((export.protection, rule.share()), (carrack_model::Protection::Private, 250_000_000));
-    use carrack_engine::Deed::{List, MakeDirectory, Read, Remove, Verify, Write};
+    assert_eq!((export.protection, rule.share()), (carrack_model::ProtectionLevel::Private, 250_000_000));
+    use carrack_engine::AccessKind::{List, MakeDirectory, Read, Remove, Verify, Write};
     assert!([Read, Write, List, MakeDirectory, Remove, Verify].iter().all(|&deed| rule.allows(deed)));
     let (_, anybody) = config.rule("data", "bob").unwrap();
     assert_eq!(
@@ -38,7 +38,7 @@ fn the_first_rule_counts_and_no_other() {
     let text = SAMPLE
         .replace("identity = \"*\", list", "identity = \"alice\", list")
         .replace("\"alice\", read = true", "\"al*\", read = true");
-    let config = Config::parse(&text).unwrap();
+    let config = DaemonConfig::parse(&text).unwrap();
     assert!(config.rule("data", "alice").unwrap().1.write);
     assert!(config.rule("data", "bob").is_none());
 }
@@ -75,7 +75,7 @@ fn every_error_names_its_line_and_has_a_hint() {
         ("[tls]", "[tls", 2, ""),
     ] {
         assert!(SAMPLE.contains(from), "{from}");
-        let error = Config::parse(&SAMPLE.replacen(from, to, 1)).unwrap_err();
+        let error = DaemonConfig::parse(&SAMPLE.replacen(from, to, 1)).unwrap_err();
         assert!(error.to_string().contains(said), "{to}: {error}");
         assert_eq!(error.line(), Some(line), "{to}: {error}");
         assert!(error.to_string().starts_with(&format!("line {line}")), "{error}");
@@ -86,26 +86,29 @@ fn every_error_names_its_line_and_has_a_hint() {
 #[test]
 fn exports_have_names_of_their_own() {
     let (_, export) = SAMPLE.split_once("[[export]]").unwrap();
-    let error = Config::parse(&format!("{SAMPLE}[[export]]{export}")).unwrap_err();
+    let error = DaemonConfig::parse(&format!("{SAMPLE}[[export]]{export}")).unwrap_err();
     assert!(error.to_string().contains("two exports have the name \"data\""), "{error}");
-    let none = Config::parse(SAMPLE.split_once("[[export]]").unwrap().0).unwrap_err();
+    let none = DaemonConfig::parse(SAMPLE.split_once("[[export]]").unwrap().0).unwrap_err();
     assert!(none.to_string().contains("missing field `export`"), "{none}");
 }
 
 #[test]
 fn a_file_without_end_is_not_read_as_one() {
-    let error = Config::parse(&"#\n".repeat(MAX_CONFIG_BYTES)).unwrap_err();
+    let error = DaemonConfig::parse(&"#\n".repeat(MAX_CONFIG_BYTES)).unwrap_err();
     assert!(error.to_string().contains("longer than"), "{error}");
 }
 
 #[test]
 fn a_queue_may_be_alone() {
     let queue = "[queue]\ndirectory = \"/q\"\n";
-    let alone = Config::local_alone(queue).unwrap().unwrap();
+    let alone = DaemonConfig::local_alone(queue).unwrap().unwrap();
     assert!(alone.sharing_socket().is_none());
     assert_eq!(alone.queue.unwrap().settings(None).max_running, 2);
-    assert!(Config::local_alone("[tls]\n[queue]\n").unwrap().is_none(), "it is not alone");
-    assert!(Config::local_alone("").unwrap().is_none() && Config::local_alone("[queue").unwrap().is_none());
+    assert!(DaemonConfig::local_alone("[tls]\n[queue]\n").unwrap().is_none(), "it is not alone");
+    assert!(
+        DaemonConfig::local_alone("").unwrap().is_none()
+            && DaemonConfig::local_alone("[queue").unwrap().is_none()
+    );
     for wrong in [
         "directory = \"q\"",
         "directory = \"/q\"\nmax_running = 0",
@@ -120,14 +123,14 @@ fn a_queue_may_be_alone() {
         "directory = \"/q\"\nsites = { a = \"--json\" }",
         "directory = \"/q\"\nsites = { a = \"carrack://h/e/\" }",
     ] {
-        let error = Config::local_alone(&format!("[queue]\n{wrong}\n")).unwrap_err();
+        let error = DaemonConfig::local_alone(&format!("[queue]\n{wrong}\n")).unwrap_err();
         assert!(error.line().is_some() && !error.hint().is_empty(), "{wrong}: {error}");
     }
 }
 
 fn turns(more: &str) -> TurnRules {
     let text = format!("[queue]\ndirectory = \"/q\"\n{more}");
-    Config::local_alone(&text).unwrap().unwrap().queue.unwrap().settings(None).turns
+    DaemonConfig::local_alone(&text).unwrap().unwrap().queue.unwrap().settings(None).turns
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn sharing_is_what_it_says() {
                 [sharing.classes.urgent]\nweight = 4\nmin_rate = \"200 MB/s\"\nmin_rate_all = \"1 GB/s\"\n\
                 deadline_rate = \"2 GB/s\"\nusers = [\"alice\"]\ngroups = [\"hpc\"]\n\
                 [sharing.classes.default]\nweight = 2\n";
-    let local = Config::local_alone(text).unwrap().unwrap();
+    let local = DaemonConfig::local_alone(text).unwrap().unwrap();
     assert_eq!(local.sharing_socket().unwrap(), std::path::Path::new(DEFAULT_SHARING_SOCKET));
     let settings = local.sharing.clone().unwrap().settings();
     assert_eq!((settings.grants.users, settings.grants.burst_bytes), (2, 64 << 20));
@@ -157,11 +160,11 @@ fn sharing_is_what_it_says() {
     let rates = (urgent.client_bytes_per_s, urgent.class_bytes_per_s, urgent.deadline_bytes_per_s);
     assert_eq!((urgent.weight, rates), (4, (200_000_000, 1_000_000_000, 2_000_000_000)));
     assert_eq!(settings.classes["default"].weight, 2);
-    let named = Config::local_alone("[sharing]\nsocket = \"/q/s\"\n").unwrap().unwrap();
+    let named = DaemonConfig::local_alone("[sharing]\nsocket = \"/q/s\"\n").unwrap().unwrap();
     assert_eq!(named.sharing_socket().unwrap(), std::path::Path::new("/q/s"));
-    let defaults = Config::local_alone("[sharing]\n").unwrap().unwrap().sharing.unwrap().settings();
+    let defaults = DaemonConfig::local_alone("[sharing]\n").unwrap().unwrap().sharing.unwrap().settings();
     assert_eq!(defaults, carrack_sharing::SharingSettings::default());
-    let beside = Config::parse(&format!("{SAMPLE}{text}")).unwrap().local().unwrap();
+    let beside = DaemonConfig::parse(&format!("{SAMPLE}{text}")).unwrap().local().unwrap();
     assert!(beside.queue.is_none() && beside.sharing == local.sharing);
     assert!(beside.describe()[0].contains("urgent"), "{:?}", beside.describe());
 }
@@ -181,7 +184,7 @@ fn sharing_that_could_not_be_meant_is_refused() {
         ("classes = { a = { users = [] } }", "nobody may use"),
         ("classes = { default = { users = [\"alice\"] } }", "everybody's"),
     ] {
-        let error = Config::local_alone(&format!("[sharing]\n{wrong}\n")).unwrap_err();
+        let error = DaemonConfig::local_alone(&format!("[sharing]\n{wrong}\n")).unwrap_err();
         assert!(error.to_string().contains(said), "{wrong}: {error}");
         assert!(error.line().is_some() && !error.hint().is_empty(), "{wrong}: {error}");
     }
@@ -190,8 +193,8 @@ fn sharing_that_could_not_be_meant_is_refused() {
 #[test]
 fn sharing_may_measure_what_computation_does() {
     let text = "[sharing]\n[sharing.health]\nprometheus = \"http://m:9090\"\npreset = \"ceph\"\n";
-    let sharing = Config::local_alone(text).unwrap().unwrap().sharing.unwrap();
+    let sharing = DaemonConfig::local_alone(text).unwrap().unwrap().sharing.unwrap();
     assert_eq!(sharing.health.unwrap().prometheus.to_string(), "http://m:9090");
-    let error = Config::local_alone("[sharing.health]\nprometheus = \"m\"\n").unwrap_err();
+    let error = DaemonConfig::local_alone("[sharing.health]\nprometheus = \"m\"\n").unwrap_err();
     assert!(error.to_string().contains("no address") && error.hint().contains("http://HOST:PORT"), "{error}");
 }

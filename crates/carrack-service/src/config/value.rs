@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use bytesize::ByteSize;
-use carrack_model::Protection;
+use carrack_model::ProtectionLevel;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
@@ -106,7 +106,7 @@ pub(super) fn optional_rate<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
 }
 
 /// Reads `clear`, `safe` or `private`.
-pub(super) fn protection<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Protection, D::Error> {
+pub(super) fn protection<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ProtectionLevel, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(|_| {
         let hint =

@@ -4,14 +4,14 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use carrack_transport::{FairShare, Neighbourhood};
+use carrack_transport::{FairShare, PeerNeighbourhood};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::events::Source;
-use super::first_bytes::{self, Kind};
-use super::session::Session;
-use super::sockets::{Accepted, accept};
-use super::{Daemon, Phase};
+use super::events::EventSource;
+use super::first_bytes::{self, ConnectionKind};
+use super::session::ChildSession;
+use super::sockets::{AcceptResult, accept};
+use super::{DaemonPhase, DaemonProcess};
 
 /// Connections that are accepted before other events get their turn.
 const ACCEPTED_AT_ONCE: usize = 64;
@@ -27,14 +27,14 @@ fn has_left(stream: &TcpStream) -> bool {
     poll(&mut looked, Some(&now)).is_ok() && looked[0].revents().intersects(left)
 }
 
-impl Daemon {
+impl DaemonProcess {
     pub(super) fn accept(&mut self, index: usize) {
         for _ in 0..ACCEPTED_AT_ONCE {
             let Some(listener) = self.sockets.listeners().nth(index) else { return };
             match accept(listener) {
-                Accepted::Connection(stream, peer) => self.meet(stream, peer),
-                Accepted::None => return,
-                Accepted::NoDescriptors => {
+                AcceptResult::Connection(stream, peer) => self.meet(stream, peer),
+                AcceptResult::None => return,
+                AcceptResult::NoDescriptors => {
                     // The prefix with the most half-open connections makes room. If there is none, the new
                     // connection is closed.
                     match self.strangers.take_of_largest() {
@@ -43,7 +43,7 @@ impl Daemon {
                     }
                     self.log.detail(|| "no descriptors left: a connection was closed".to_owned());
                 }
-                Accepted::Trouble(error) => {
+                AcceptResult::Trouble(error) => {
                     self.log.warn(format!("accepting: {error}"));
                     // Most likely memory. The connection stays in the kernel's queue; without a pause this
                     // loop would spin.
@@ -62,7 +62,7 @@ impl Daemon {
     }
 
     fn meet(&mut self, stream: TcpStream, peer: SocketAddr) {
-        let place = Neighbourhood::of(peer);
+        let place = PeerNeighbourhood::of(peer);
         let limits = &self.plan.config.limits;
         if self.counts.of(place) as u64 >= limits.per_address {
             // A silent connection makes room for a new one, which may say something.
@@ -80,7 +80,7 @@ impl Daemon {
         self.counts.add(place);
         let number = self.strangers.add(stream, peer, Instant::now());
         let watched = match self.strangers.get(number) {
-            Some(stranger) => self.events.watch_changes(&stranger.stream, Source::Stranger(number)),
+            Some(stranger) => self.events.watch_changes(&stranger.stream, EventSource::Stranger(number)),
             None => Ok(()),
         };
         if let Err(error) = watched {
@@ -105,16 +105,16 @@ impl Daemon {
     }
 
     pub(super) fn forget(&mut self, peer: SocketAddr) {
-        self.counts.remove(Neighbourhood::of(peer));
+        self.counts.remove(PeerNeighbourhood::of(peer));
     }
 
     pub(super) fn look_at(&mut self, number: u64) {
         let Some(stranger) = self.strangers.get(number) else { return };
         match first_bytes::look(&stranger.stream) {
-            Kind::Unknown => {}
-            Kind::Gone => self.dismiss(number),
-            Kind::Control if self.phase == Phase::Serving => self.strangers.let_wait(number),
-            Kind::Data(nonce) => {
+            ConnectionKind::Unknown => {}
+            ConnectionKind::Gone => self.dismiss(number),
+            ConnectionKind::Control if self.phase == DaemonPhase::Serving => self.strangers.let_wait(number),
+            ConnectionKind::Data(nonce) => {
                 let Some(stranger) = self.strangers.take(number) else { return };
                 self.forget(stranger.peer);
                 self.unwatch(&stranger.stream);
@@ -126,7 +126,7 @@ impl Daemon {
                     });
                 }
             }
-            Kind::Control | Kind::Foreign => {
+            ConnectionKind::Control | ConnectionKind::Foreign => {
                 let peer = stranger.peer;
                 self.dismiss(number);
                 self.log.detail(|| format!("{peer}: closed, it did not begin as a carrack does"));
@@ -149,7 +149,7 @@ impl Daemon {
         let slow = limits.handshake() / 4;
         self.failed.retain(|_, failed| now.saturating_duration_since(failed.since) < slow);
         let shaking = self.sessions.values().filter(|session| session.is_shaking());
-        let shaking = shaking.map(|session| (Neighbourhood::of(session.peer), session.number));
+        let shaking = shaking.map(|session| (PeerNeighbourhood::of(session.peer), session.number));
         let failed = self.failed.iter().map(|(&number, failed)| (failed.place, number));
         for (place, number) in shaking.chain(failed) {
             taken.add(place, number);
@@ -157,7 +157,7 @@ impl Daemon {
         }
         let share = (places / 4).max(1);
         let waiting = self.strangers.waiting().map(|(number, stranger)| {
-            let place = Neighbourhood::of(stranger.peer);
+            let place = PeerNeighbourhood::of(stranger.peer);
             (taken.of(place), number, place)
         });
         let (held, number, place) = waiting.filter(|(held, ..)| held.of_address < share).min()?;
@@ -196,9 +196,9 @@ impl Daemon {
             let session = self.next_session;
             self.next_session += 1;
             let started =
-                Session::start(session, stranger.stream, stranger.peer, &self.charge, Instant::now())
+                ChildSession::start(session, stranger.stream, stranger.peer, &self.charge, Instant::now())
                     .and_then(|started| {
-                        self.events.watch(&started.socket, Source::Session(session))?;
+                        self.events.watch(&started.socket, EventSource::Session(session))?;
                         Ok(started)
                     });
             match started {

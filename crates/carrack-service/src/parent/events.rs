@@ -14,7 +14,7 @@ const BATCH: usize = 256;
 
 /// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum EventSource {
     /// One of the signals.
     Signal,
     /// The listening socket of this index.
@@ -25,53 +25,53 @@ pub enum Source {
     Session(u64),
 }
 
-impl Source {
+impl EventSource {
     /// Returns the value for `epoll`, with the kind in the two lowest bits.
     fn to_data(self) -> EventData {
         EventData::new_u64(match self {
-            Source::Signal => 0,
-            Source::Listener(index) => index << 2 | 1,
-            Source::Stranger(number) => number << 2 | 2,
-            Source::Session(number) => number << 2 | 3,
+            EventSource::Signal => 0,
+            EventSource::Listener(index) => index << 2 | 1,
+            EventSource::Stranger(number) => number << 2 | 2,
+            EventSource::Session(number) => number << 2 | 3,
         })
     }
 
-    fn of(data: EventData) -> Source {
+    fn of(data: EventData) -> EventSource {
         let data = data.u64();
         let number = data >> 2;
         match data & 3 {
-            0 => Source::Signal,
-            1 => Source::Listener(number),
-            2 => Source::Stranger(number),
-            _ => Source::Session(number),
+            0 => EventSource::Signal,
+            1 => EventSource::Listener(number),
+            2 => EventSource::Stranger(number),
+            _ => EventSource::Session(number),
         }
     }
 }
 
 /// The kernel's list of watched descriptors.
 #[derive(Debug)]
-pub struct Events(OwnedFd);
+pub struct EventPoll(OwnedFd);
 
-impl Events {
+impl EventPoll {
     /// Creates an empty list.
-    pub fn new() -> io::Result<Events> {
-        Ok(Events(epoll::create(CreateFlags::CLOEXEC)?))
+    pub fn new() -> io::Result<EventPoll> {
+        Ok(EventPoll(epoll::create(CreateFlags::CLOEXEC)?))
     }
 
     /// Watches a descriptor and reports it as long as there is something to read.
-    pub fn watch(&self, what: impl AsFd, source: Source) -> io::Result<()> {
+    pub fn watch(&self, what: impl AsFd, source: EventSource) -> io::Result<()> {
         Ok(epoll::add(&self.0, what, source.to_data(), EventFlags::IN)?)
     }
 
     /// Watches a descriptor and reports it once for each arrival (edge-triggered): bytes may stay in the
     /// socket.
-    pub fn watch_changes(&self, what: impl AsFd, source: Source) -> io::Result<()> {
+    pub fn watch_changes(&self, what: impl AsFd, source: EventSource) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(&self.0, what, source.to_data(), flags)?)
     }
 
     /// Changes a watched descriptor: it is also reported when there is room to write, or no longer.
-    pub fn watch_again(&self, what: impl AsFd, source: Source, writes: bool) -> io::Result<()> {
+    pub fn watch_again(&self, what: impl AsFd, source: EventSource, writes: bool) -> io::Result<()> {
         let flags = if writes { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         Ok(epoll::modify(&self.0, what, source.to_data(), flags)?)
     }
@@ -85,7 +85,7 @@ impl Events {
     }
 
     /// Waits until there is an event, or `patience` is over.
-    pub fn wait(&self, patience: Option<Duration>) -> io::Result<Vec<Source>> {
+    pub fn wait(&self, patience: Option<Duration>) -> io::Result<Vec<EventSource>> {
         let timeout = patience.map(|patience| Timespec {
             tv_sec: patience.as_secs() as i64,
             tv_nsec: patience.subsec_nanos().into(),
@@ -93,7 +93,7 @@ impl Events {
         let none = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut events = [none; BATCH];
         match epoll::wait(&self.0, &mut events[..], timeout.as_ref()) {
-            Ok(count) => Ok(events[..count].iter().map(|event| Source::of(event.data)).collect()),
+            Ok(count) => Ok(events[..count].iter().map(|event| EventSource::of(event.data)).collect()),
             Err(Errno::INTR) => Ok(Vec::new()),
             Err(error) => Err(error.into()),
         }

@@ -16,7 +16,7 @@ const TLS_RECORD_BYTES_MAX: usize = 1 << 14;
 
 /// The kind of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ConnectionKind {
     /// Not known yet.
     Unknown,
     /// A control channel whose first TLS record has arrived completely.
@@ -30,41 +30,41 @@ pub enum Kind {
 }
 
 /// Classifies a connection without taking bytes from its socket.
-pub fn look(stream: &TcpStream) -> Kind {
+pub fn look(stream: &TcpStream) -> ConnectionKind {
     let mut start = [0; NAMING_BYTES];
     match recv(stream, &mut start, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
-        Ok((0, _)) => Kind::Gone,
+        Ok((0, _)) => ConnectionKind::Gone,
         Ok((count, _)) => {
             let there = rustix::io::ioctl_fionread(stream).unwrap_or(0);
             kind_of(&start[..count.min(NAMING_BYTES)], usize::try_from(there).unwrap_or(usize::MAX))
         }
-        Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Kind::Unknown,
-        Err(_) => Kind::Gone,
+        Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => ConnectionKind::Unknown,
+        Err(_) => ConnectionKind::Gone,
     }
 }
 
 /// Classifies a connection by its first bytes; `there` is the number of bytes that have arrived in all.
-pub(crate) fn kind_of(start: &[u8], there: usize) -> Kind {
+pub(crate) fn kind_of(start: &[u8], there: usize) -> ConnectionKind {
     match start {
         [TLS_HANDSHAKE, ..] => kind_of_record(start, there),
-        _ if !may_begin(start) => Kind::Foreign,
+        _ if !may_begin(start) => ConnectionKind::Foreign,
         _ => match start.first_chunk().map(listener_named) {
-            None => Kind::Unknown,
-            Some(Ok(nonce)) => Kind::Data(nonce),
-            Some(Err(_)) => Kind::Foreign,
+            None => ConnectionKind::Unknown,
+            Some(Ok(nonce)) => ConnectionKind::Data(nonce),
+            Some(Err(_)) => ConnectionKind::Foreign,
         },
     }
 }
 
 /// Classifies a TLS record. A client that sends its first record byte by byte occupies a socket, and no
 /// process.
-fn kind_of_record(start: &[u8], there: usize) -> Kind {
-    let Some(header) = start.first_chunk::<TLS_HEADER_BYTES>() else { return Kind::Unknown };
+fn kind_of_record(start: &[u8], there: usize) -> ConnectionKind {
+    let Some(header) = start.first_chunk::<TLS_HEADER_BYTES>() else { return ConnectionKind::Unknown };
     let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
     match (header[1], length) {
-        (3, 1..=TLS_RECORD_BYTES_MAX) if there >= TLS_HEADER_BYTES + length => Kind::Control,
-        (3, 1..=TLS_RECORD_BYTES_MAX) => Kind::Unknown,
-        _ => Kind::Foreign,
+        (3, 1..=TLS_RECORD_BYTES_MAX) if there >= TLS_HEADER_BYTES + length => ConnectionKind::Control,
+        (3, 1..=TLS_RECORD_BYTES_MAX) => ConnectionKind::Unknown,
+        _ => ConnectionKind::Foreign,
     }
 }
 
@@ -79,25 +79,25 @@ mod tests {
         data[8..10].copy_from_slice(&3u16.to_le_bytes());
         let nonce = ListenerNonce::new([7; 32]);
         for (start, there, kind) in [
-            (&b"\x16"[..], 1, Kind::Unknown),
-            (b"\x16\x03\x01\x02\x00rest", 516, Kind::Unknown),
-            (b"\x16\x03\x01\x02\x00rest", 517, Kind::Control),
-            (b"\x16\x03\x01\x40\x01", 90_000, Kind::Foreign),
-            (b"\x16\x03\x01\x00\x00", 90, Kind::Foreign),
-            (b"\x16\x02\x01\x02\x00", 900, Kind::Foreign),
-            (b"GET / HTTP/1.1\r\n", 16, Kind::Foreign),
-            (b"SSH-2.0-x", 9, Kind::Foreign),
-            (b"\0", 1, Kind::Foreign),
-            (b"c", 1, Kind::Unknown),
-            (b"carrack\n", 8, Kind::Foreign),
-            (b"carrackd", 8, Kind::Unknown),
-            (&data[..51], 51, Kind::Unknown),
-            (&data, 52, Kind::Data(nonce)),
-            (&data, 5_000, Kind::Data(nonce)),
+            (&b"\x16"[..], 1, ConnectionKind::Unknown),
+            (b"\x16\x03\x01\x02\x00rest", 516, ConnectionKind::Unknown),
+            (b"\x16\x03\x01\x02\x00rest", 517, ConnectionKind::Control),
+            (b"\x16\x03\x01\x40\x01", 90_000, ConnectionKind::Foreign),
+            (b"\x16\x03\x01\x00\x00", 90, ConnectionKind::Foreign),
+            (b"\x16\x02\x01\x02\x00", 900, ConnectionKind::Foreign),
+            (b"GET / HTTP/1.1\r\n", 16, ConnectionKind::Foreign),
+            (b"SSH-2.0-x", 9, ConnectionKind::Foreign),
+            (b"\0", 1, ConnectionKind::Foreign),
+            (b"c", 1, ConnectionKind::Unknown),
+            (b"carrack\n", 8, ConnectionKind::Foreign),
+            (b"carrackd", 8, ConnectionKind::Unknown),
+            (&data[..51], 51, ConnectionKind::Unknown),
+            (&data, 52, ConnectionKind::Data(nonce)),
+            (&data, 5_000, ConnectionKind::Data(nonce)),
         ] {
             assert_eq!(kind_of(start, there), kind, "{start:?} {there}");
         }
         data[8] = 2;
-        assert_eq!(kind_of(&data, 52), Kind::Foreign, "another version");
+        assert_eq!(kind_of(&data, 52), ConnectionKind::Foreign, "another version");
     }
 }

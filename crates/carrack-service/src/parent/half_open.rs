@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use carrack_transport::{FairShare, Neighbourhood};
+use carrack_transport::{FairShare, PeerNeighbourhood};
 
 /// A control connection whose first record has arrived waits for its process this many times as long as
 /// others may take for their first bytes.
@@ -13,16 +13,16 @@ const WAITING_PATIENCE: u32 = 3;
 
 /// Counts of connections by address and prefix.
 #[derive(Debug, Default)]
-pub struct Counts(HashMap<Neighbourhood, usize>);
+pub struct AddressCounts(HashMap<PeerNeighbourhood, usize>);
 
-impl Counts {
+impl AddressCounts {
     /// Counts one more.
-    pub fn add(&mut self, place: Neighbourhood) {
+    pub fn add(&mut self, place: PeerNeighbourhood) {
         *self.0.entry(place).or_default() += 1;
     }
 
     /// Counts one less.
-    pub fn remove(&mut self, place: Neighbourhood) {
+    pub fn remove(&mut self, place: PeerNeighbourhood) {
         if let Some(count) = self.0.get_mut(&place) {
             *count -= 1;
             if *count == 0 {
@@ -32,14 +32,14 @@ impl Counts {
     }
 
     /// Returns the count.
-    pub fn of(&self, place: Neighbourhood) -> usize {
+    pub fn of(&self, place: PeerNeighbourhood) -> usize {
         self.0.get(&place).copied().unwrap_or(0)
     }
 }
 
 /// A connection whose kind is not known yet, or a control connection that waits for its process.
 #[derive(Debug)]
-pub struct HalfOpen {
+pub struct HalfOpenConnection {
     /// The connection.
     pub stream: TcpStream,
     /// The client's address.
@@ -50,8 +50,8 @@ pub struct HalfOpen {
 
 /// All half-open connections, the oldest first.
 #[derive(Debug, Default)]
-pub struct Strangers {
-    by_age: BTreeMap<u64, HalfOpen>,
+pub struct HalfOpenConnections {
+    by_age: BTreeMap<u64, HalfOpenConnection>,
     /// Connections of unknown kind.
     silent: BTreeSet<u64>,
     /// Control connections.
@@ -62,26 +62,26 @@ pub struct Strangers {
     next: u64,
 }
 
-impl Strangers {
+impl HalfOpenConnections {
     /// Adds a connection and returns its number.
     pub fn add(&mut self, stream: TcpStream, peer: SocketAddr, now: Instant) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.by_age.insert(number, HalfOpen { stream, peer, since: now });
+        self.by_age.insert(number, HalfOpenConnection { stream, peer, since: now });
         self.silent.insert(number);
-        self.shares.add(Neighbourhood::of(peer), (false, number));
+        self.shares.add(PeerNeighbourhood::of(peer), (false, number));
         number
     }
 
     /// Returns the connection of this number, if there is any.
-    pub fn get(&self, number: u64) -> Option<&HalfOpen> {
+    pub fn get(&self, number: u64) -> Option<&HalfOpenConnection> {
         self.by_age.get(&number)
     }
 
     /// Marks a connection as a control connection that waits for its process.
     pub fn let_wait(&mut self, number: u64) {
         let Some(stranger) = self.by_age.get(&number) else { return };
-        let place = Neighbourhood::of(stranger.peer);
+        let place = PeerNeighbourhood::of(stranger.peer);
         self.silent.remove(&number);
         self.waiting.insert(number);
         self.shares.remove(place, (false, number));
@@ -89,22 +89,22 @@ impl Strangers {
     }
 
     /// Removes and returns a connection.
-    pub fn take(&mut self, number: u64) -> Option<HalfOpen> {
+    pub fn take(&mut self, number: u64) -> Option<HalfOpenConnection> {
         let taken = self.by_age.remove(&number)?;
         self.silent.remove(&number);
         let is_waiting = self.waiting.remove(&number);
-        self.shares.remove(Neighbourhood::of(taken.peer), (is_waiting, number));
+        self.shares.remove(PeerNeighbourhood::of(taken.peer), (is_waiting, number));
         Some(taken)
     }
 
     /// Removes and returns a connection of the prefix with the most.
-    pub fn take_of_largest(&mut self) -> Option<HalfOpen> {
+    pub fn take_of_largest(&mut self) -> Option<HalfOpenConnection> {
         let (_, (_, number)) = self.shares.first_of_largest()?;
         self.take(number)
     }
 
     /// Removes and returns the oldest silent connection of an address.
-    pub fn take_silent_of(&mut self, place: Neighbourhood) -> Option<HalfOpen> {
+    pub fn take_silent_of(&mut self, place: PeerNeighbourhood) -> Option<HalfOpenConnection> {
         match self.shares.first_of(place)? {
             (false, number) => self.take(number),
             (true, _) => None,
@@ -113,7 +113,7 @@ impl Strangers {
 
     /// Removes and returns a connection that is older than `patience` if it is silent, or than three times
     /// that if it waits for a process.
-    pub fn take_overdue(&mut self, patience: Duration, now: Instant) -> Option<HalfOpen> {
+    pub fn take_overdue(&mut self, patience: Duration, now: Instant) -> Option<HalfOpenConnection> {
         let oldest = [(self.silent.first(), patience), (self.waiting.first(), patience * WAITING_PATIENCE)];
         let (number, _) = oldest.into_iter().find(|(number, patience)| {
             let oldest = number.and_then(|number| self.by_age.get(number));
@@ -124,7 +124,7 @@ impl Strangers {
     }
 
     /// Returns the control connections, those that have waited longest first.
-    pub fn waiting(&self) -> impl Iterator<Item = (u64, &HalfOpen)> {
+    pub fn waiting(&self) -> impl Iterator<Item = (u64, &HalfOpenConnection)> {
         self.waiting.iter().filter_map(|&number| Some((number, self.by_age.get(&number)?)))
     }
 
@@ -141,10 +141,10 @@ mod tests {
     use super::*;
 
     /// Creates as many connections of each of these addresses, one second after each other.
-    fn strangers(addresses: &[&str], start: Instant) -> (Strangers, Vec<u64>) {
+    fn strangers(addresses: &[&str], start: Instant) -> (HalfOpenConnections, Vec<u64>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = listener.local_addr().unwrap();
-        let mut strangers = Strangers::default();
+        let mut strangers = HalfOpenConnections::default();
         let numbers = addresses.iter().zip(0..).map(|(address, second)| {
             let peer = format!("{address}:1").parse().unwrap();
             strangers.add(TcpStream::connect(here).unwrap(), peer, start + Duration::from_secs(second))
@@ -155,8 +155,8 @@ mod tests {
 
     #[test]
     fn what_is_counted_is_forgotten_at_the_end() {
-        let mut counts = Counts::default();
-        let here = Neighbourhood::of("192.0.2.1:1".parse().unwrap());
+        let mut counts = AddressCounts::default();
+        let here = PeerNeighbourhood::of("192.0.2.1:1".parse().unwrap());
         counts.add(here);
         counts.add(here);
         counts.remove(here);
@@ -190,7 +190,7 @@ mod tests {
         let (mut strangers, numbers) = strangers(&addresses, Instant::now());
         strangers.let_wait(numbers[1]);
         assert!(strangers.take_of_largest().is_some() && strangers.get(numbers[2]).is_none());
-        let place = Neighbourhood::of("198.51.100.1:9".parse().unwrap());
+        let place = PeerNeighbourhood::of("198.51.100.1:9".parse().unwrap());
         assert!(strangers.take_silent_of(place).is_some() && strangers.get(numbers[3]).is_none());
         assert!(strangers.take_silent_of(place).is_none(), "one that waits stays");
         assert!(strangers.take(numbers[1]).is_some() && strangers.take(numbers[1]).is_none());

@@ -5,12 +5,12 @@
 //! program is closed without an answer. A control connection gets a process; a data connection is passed to
 //! the session that it names.
 
-mod beside;
 mod doorway;
 mod events;
 mod first_bytes;
 mod half_open;
 mod plan;
+mod queue_supervisor;
 mod quota;
 mod registry;
 mod session;
@@ -27,23 +27,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_machine::raise_descriptors;
-use carrack_transport::Neighbourhood;
+use carrack_transport::PeerNeighbourhood;
 use sd_notify::NotifyState;
 
-use crate::audit::Audit;
+use crate::audit::AuditLog;
 use crate::config::LocalConfig;
-use crate::log::{Log, Verbosity};
-use crate::queue::{EndsWith, serve_local};
-use beside::Beside;
-use events::{Events, Source};
-pub(crate) use first_bytes::{Kind as ConnectionKind, kind_of};
-use half_open::{Counts, Strangers};
+use crate::log::{DaemonLog, LogVerbosity};
+use crate::queue::{QueueLifetime, serve_local};
+use events::{EventPoll, EventSource};
+pub(crate) use first_bytes::{ConnectionKind, kind_of};
+use half_open::{AddressCounts, HalfOpenConnections};
 pub(crate) use plan::read as read_config;
-pub use plan::{Plan, ServeError};
-use session::Session;
-use signals::Signals;
-use sockets::{Reserve, Sockets};
-use turned_away::TurnedAway;
+pub use plan::{ServeError, ServePlan};
+use queue_supervisor::QueueSupervisor;
+use session::ChildSession;
+use signals::SignalPipes;
+use sockets::{ListenSockets, ReserveDescriptor};
+use turned_away::RefusedClients;
 
 /// Interval at which deadlines are checked.
 const TICK: Duration = Duration::from_secs(1);
@@ -52,13 +52,15 @@ const TICK: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// [`ServeError`] if the daemon can't start.
-pub fn serve(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
+pub fn serve(path: &Path, verbosity: LogVerbosity) -> Result<(), ServeError> {
     let path = std::path::absolute(path).map_err(ServeError::system("finding the configuration"))?;
     if let Some(alone) = plan::local_alone(&path)? {
-        return Ok(serve_local(&alone, EndsWith::Nothing, Log(verbosity), || plan::local_alone(&path))?);
+        return Ok(serve_local(&alone, QueueLifetime::Nothing, DaemonLog(verbosity), || {
+            plan::local_alone(&path)
+        })?);
     }
-    let plan = Plan::load(&path)?;
-    let mut daemon = Daemon::new(path, plan, Log(verbosity))?;
+    let plan = ServePlan::load(&path)?;
+    let mut daemon = DaemonProcess::new(path, plan, DaemonLog(verbosity))?;
     // A daemon whose working directory stays where it was started keeps that file system mounted.
     std::env::set_current_dir("/").map_err(ServeError::system("going to /"))?;
     daemon.begin();
@@ -72,15 +74,17 @@ pub fn serve(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
 ///
 /// # Errors
 /// [`ServeError`] if the process can't start.
-pub fn serve_local_of(path: &Path, verbosity: Verbosity) -> Result<(), ServeError> {
+pub fn serve_local_of(path: &Path, verbosity: LogVerbosity) -> Result<(), ServeError> {
     match local_of(path)? {
-        Some(local) => Ok(serve_local(&local, EndsWith::Stdin, Log(verbosity), || local_of(path))?),
+        Some(local) => {
+            Ok(serve_local(&local, QueueLifetime::Stdin, DaemonLog(verbosity), || local_of(path))?)
+        }
         None => Ok(()),
     }
 }
 
 fn local_of(path: &Path) -> Result<Option<LocalConfig>, ServeError> {
-    Ok(Plan::load(path)?.config.local())
+    Ok(ServePlan::load(path)?.config.local())
 }
 
 /// Describes for people how the daemon would run, followed by notices for the administrator that keep nothing
@@ -92,13 +96,13 @@ pub fn check(path: &Path) -> Result<(Vec<String>, Vec<String>), ServeError> {
     if let Some(alone) = plan::local_alone(path)? {
         return Ok((alone.describe(), Vec::new()));
     }
-    let plan = Plan::load(path)?;
+    let plan = ServePlan::load(path)?;
     Ok((plan.describe(), plan.notices))
 }
 
 /// The phase of the daemon's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum DaemonPhase {
     Serving,
     /// No new sessions; running ones may continue until this time.
     Draining(Instant),
@@ -108,51 +112,51 @@ enum Phase {
 
 /// A handshake that failed a short while ago.
 struct FailedHandshake {
-    place: Neighbourhood,
+    place: PeerNeighbourhood,
     since: Instant,
 }
 
-struct Daemon {
+struct DaemonProcess {
     path: PathBuf,
-    plan: Plan,
+    plan: ServePlan,
     charge: Arc<[u8]>,
-    log: Log,
-    audit: Audit,
-    events: Events,
-    signals: Signals,
-    sockets: Sockets,
-    reserve: Reserve,
-    strangers: Strangers,
+    log: DaemonLog,
+    audit: AuditLog,
+    events: EventPoll,
+    signals: SignalPipes,
+    sockets: ListenSockets,
+    reserve: ReserveDescriptor,
+    strangers: HalfOpenConnections,
     /// Counts of half-open connections, and of sessions that are not admitted yet.
-    counts: Counts,
-    sessions: BTreeMap<u64, Session>,
+    counts: AddressCounts,
+    sessions: BTreeMap<u64, ChildSession>,
     next_session: u64,
     /// Failed handshakes of the last seconds by the numbers of their sessions, the oldest first.
     failed: BTreeMap<u64, FailedHandshake>,
-    turned_away: TurnedAway,
-    phase: Phase,
+    turned_away: RefusedClients,
+    phase: DaemonPhase,
     /// Limit of the process's descriptors.
     descriptors: u64,
     /// The last status sent to systemd.
     status: String,
     /// The process of the queue and the meta-server, if the configuration has either.
-    queue: Option<Beside>,
+    queue: Option<QueueSupervisor>,
 }
 
-impl Daemon {
-    fn new(path: PathBuf, plan: Plan, log: Log) -> Result<Daemon, ServeError> {
-        let events = Events::new().map_err(ServeError::system("epoll"))?;
-        let signals = Signals::catch().map_err(ServeError::system("watching for signals"))?;
-        let audit = Audit::open(plan.config.audit.as_deref(), log)
+impl DaemonProcess {
+    fn new(path: PathBuf, plan: ServePlan, log: DaemonLog) -> Result<DaemonProcess, ServeError> {
+        let events = EventPoll::new().map_err(ServeError::system("epoll"))?;
+        let signals = SignalPipes::catch().map_err(ServeError::system("watching for signals"))?;
+        let audit = AuditLog::open(plan.config.audit.as_deref(), log)
             .map_err(ServeError::system("opening the audit log"))?;
-        let sockets = Sockets::open(&plan.config.listen).map_err(ServeError::system("listening"))?;
+        let sockets = ListenSockets::open(&plan.config.listen).map_err(ServeError::system("listening"))?;
         let charge = plan.charge(log.0).map_err(ServeError::system("preparing sessions"))?;
-        let reserve = Reserve::new().map_err(ServeError::system("opening /dev/null"))?;
+        let reserve = ReserveDescriptor::new().map_err(ServeError::system("opening /dev/null"))?;
         signals
             .descriptors()
-            .try_for_each(|pipe| events.watch(pipe, Source::Signal))
+            .try_for_each(|pipe| events.watch(pipe, EventSource::Signal))
             .map_err(ServeError::system("watching for signals"))?;
-        let daemon = Daemon {
+        let daemon = DaemonProcess {
             path,
             plan,
             charge,
@@ -162,13 +166,13 @@ impl Daemon {
             signals,
             sockets,
             reserve,
-            strangers: Strangers::default(),
-            counts: Counts::default(),
+            strangers: HalfOpenConnections::default(),
+            counts: AddressCounts::default(),
             sessions: BTreeMap::new(),
             next_session: 1,
             failed: BTreeMap::new(),
-            turned_away: TurnedAway::default(),
-            phase: Phase::Serving,
+            turned_away: RefusedClients::default(),
+            phase: DaemonPhase::Serving,
             descriptors: raise_descriptors(),
             status: String::new(),
             queue: None,
@@ -179,8 +183,9 @@ impl Daemon {
 
     fn watch_listeners(&self) -> io::Result<()> {
         let mut listeners = self.sockets.listeners().enumerate();
-        listeners
-            .try_for_each(|(index, listener)| self.events.watch(listener, Source::Listener(index as u64)))
+        listeners.try_for_each(|(index, listener)| {
+            self.events.watch(listener, EventSource::Listener(index as u64))
+        })
     }
 
     /// Announces the daemon: in the log, in the PID file and to systemd.
@@ -205,7 +210,7 @@ impl Daemon {
             self.log.warn(format!("{}: {error}", path.display()));
         }
         if self.plan.config.local().is_some() {
-            match Beside::start(&self.path, self.log) {
+            match QueueSupervisor::start(&self.path, self.log) {
                 Ok(queue) => self.queue = Some(queue),
                 Err(error) => self.log.warn(format!("there is no queue and nothing is shared: {error}")),
             }
@@ -224,7 +229,7 @@ impl Daemon {
     }
 
     fn run(&mut self) {
-        while self.phase == Phase::Serving || !self.sessions.is_empty() {
+        while self.phase == DaemonPhase::Serving || !self.sessions.is_empty() {
             let is_idle = self.strangers.len() == 0 && self.sessions.is_empty();
             let sources = match self.events.wait((!is_idle).then_some(TICK)) {
                 Ok(sources) => sources,
@@ -232,10 +237,10 @@ impl Daemon {
             };
             for source in sources {
                 match source {
-                    Source::Signal => self.heed_signals(),
-                    Source::Listener(index) => self.accept(index as usize),
-                    Source::Stranger(number) => self.look_at(number),
-                    Source::Session(number) => self.attend(number),
+                    EventSource::Signal => self.heed_signals(),
+                    EventSource::Listener(index) => self.accept(index as usize),
+                    EventSource::Stranger(number) => self.look_at(number),
+                    EventSource::Session(number) => self.attend(number),
                 }
             }
             self.keep_time();

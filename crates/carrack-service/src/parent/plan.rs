@@ -12,11 +12,11 @@ use nix::unistd::User;
 use rustix::process::geteuid;
 use thiserror::Error;
 
-use crate::config::{Config, ConfigError, Export, LocalConfig, MAX_CONFIG_BYTES, Rule};
-use crate::errand::{Charge, frame};
-use crate::log::Verbosity;
-use crate::material::{Material, MaterialError};
+use crate::config::{AccessRule, ConfigError, DaemonConfig, ExportConfig, LocalConfig, MAX_CONFIG_BYTES};
+use crate::log::LogVerbosity;
+use crate::material::{CredentialMaterial, MaterialError};
 use crate::queue::QueueError;
+use crate::session_messages::{SessionSetup, frame};
 
 /// An error that keeps the daemon from running.
 #[derive(Debug, Error)]
@@ -86,37 +86,37 @@ const SESSION_BYTES: u64 = 32 << 20;
 
 /// A configuration that can be served.
 #[derive(Debug)]
-pub struct Plan {
+pub struct ServePlan {
     /// The parsed configuration.
-    pub config: Config,
+    pub config: DaemonConfig,
     text: String,
-    material: Material,
+    material: CredentialMaterial,
     /// Notices for the administrator that keep nothing from working.
     pub notices: Vec<String>,
 }
 
-impl Plan {
+impl ServePlan {
     /// Reads a configuration and all files that it names, and checks that sessions could start with them.
     ///
     /// # Errors
     /// [`ServeError`] if no session could.
-    pub fn load(path: &Path) -> Result<Plan, ServeError> {
+    pub fn load(path: &Path) -> Result<ServePlan, ServeError> {
         let text = read(path)?;
-        let mut config =
-            Config::parse(&text).map_err(|error| ServeError::Config { path: path.to_path_buf(), error })?;
-        let material = Material::read(&config)?;
+        let mut config = DaemonConfig::parse(&text)
+            .map_err(|error| ServeError::Config { path: path.to_path_buf(), error })?;
+        let material = CredentialMaterial::read(&config)?;
         let mut notices = material.check(&config)?;
         for export in &config.exports {
             check_export(export, &mut notices)?;
         }
         notices.extend(fit_memory(&mut config));
         notices.extend(memory_notice(&config));
-        Ok(Plan { config, text, material, notices })
+        Ok(ServePlan { config, text, material, notices })
     }
 
     /// Returns the message that every session's process gets first: the configuration and its files.
-    pub(super) fn charge(&self, verbosity: Verbosity) -> io::Result<Arc<[u8]>> {
-        frame(&Charge { config: self.text.clone(), material: self.material.clone(), verbosity })
+    pub(super) fn charge(&self, verbosity: LogVerbosity) -> io::Result<Arc<[u8]>> {
+        frame(&SessionSetup { config: self.text.clone(), material: self.material.clone(), verbosity })
     }
 
     /// Describes for people how the daemon would run.
@@ -152,10 +152,10 @@ impl Plan {
 /// Returns the part for this machine's users, if the configuration has no other part.
 pub(super) fn local_alone(path: &Path) -> Result<Option<LocalConfig>, ServeError> {
     let text = read(path)?;
-    Config::local_alone(&text).map_err(|error| ServeError::Config { path: path.to_path_buf(), error })
+    DaemonConfig::local_alone(&text).map_err(|error| ServeError::Config { path: path.to_path_buf(), error })
 }
 
-fn describe_rule(rule: &Rule) -> String {
+fn describe_rule(rule: &AccessRule) -> String {
     let rights = [(rule.read, "read"), (rule.write, "write"), (rule.list || rule.read, "list")];
     let rights: Vec<&str> = rights.into_iter().filter_map(|(has, right)| has.then_some(right)).collect();
     let mut line = format!("  {}: {}", rule.identity, rights.join(", "));
@@ -181,11 +181,11 @@ pub(crate) fn read(path: &Path) -> Result<String, ServeError> {
     Ok(text)
 }
 
-fn wrong(export: &Export, message: String, hint: &'static str) -> Result<(), ServeError> {
+fn wrong(export: &ExportConfig, message: String, hint: &'static str) -> Result<(), ServeError> {
     Err(ServeError::Export { export: export.name.clone(), message, hint })
 }
 
-fn check_export(export: &Export, notices: &mut Vec<String>) -> Result<(), ServeError> {
+fn check_export(export: &ExportConfig, notices: &mut Vec<String>) -> Result<(), ServeError> {
     match std::fs::metadata(&export.path) {
         Ok(metadata) if !metadata.is_dir() => {
             return wrong(export, format!("{} is no directory", export.path.display()), "name a directory");
@@ -237,7 +237,7 @@ fn check_export(export: &Export, notices: &mut Vec<String>) -> Result<(), ServeE
 
 /// Lowers the number of sessions to the limit of memory: the kernel would kill more of them. Clients beyond
 /// the number try again.
-fn fit_memory(config: &mut Config) -> Option<String> {
+fn fit_memory(config: &mut DaemonConfig) -> Option<String> {
     let limit = MemoryLimit::of_this_process()?;
     let (most, wanted) = ((limit.limit_bytes / SESSION_BYTES).max(1), config.limits.sessions);
     (most < wanted).then(|| {
@@ -247,7 +247,7 @@ fn fit_memory(config: &mut Config) -> Option<String> {
 }
 
 /// Returns a notice if the buffers of all sessions may exceed the machine's memory.
-fn memory_notice(config: &Config) -> Option<String> {
+fn memory_notice(config: &DaemonConfig) -> Option<String> {
     let info = rustix::system::sysinfo();
     let there = info.totalram.saturating_mul(info.mem_unit.into());
     let most = config.limits.buffer.saturating_mul(config.limits.sessions);

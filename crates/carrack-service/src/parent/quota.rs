@@ -1,10 +1,10 @@
 //! Admission of a session by the quotas. No I/O.
 
-use crate::config::Config;
+use crate::config::DaemonConfig;
 
 /// An admitted session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct AdmittedSession {
     /// The client's identity.
     pub identity: String,
     /// The name of the export.
@@ -13,7 +13,7 @@ pub struct Held {
 
 /// A refusal for lack of room.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Full {
+pub struct QuotaExceeded {
     /// The reason, for people.
     pub message: String,
     /// A hint for the client.
@@ -26,17 +26,17 @@ pub struct Full {
 /// limit.
 ///
 /// # Errors
-/// [`Full`] if there is no room for the session.
+/// [`QuotaExceeded`] if there is no room for the session.
 pub fn admit<'a>(
-    config: &Config,
-    running: impl Iterator<Item = &'a Held> + Clone,
-    wanted: &Held,
-) -> Result<u64, Full> {
-    let Held { identity, export } = wanted;
+    config: &DaemonConfig,
+    running: impl Iterator<Item = &'a AdmittedSession> + Clone,
+    wanted: &AdmittedSession,
+) -> Result<u64, QuotaExceeded> {
+    let AdmittedSession { identity, export } = wanted;
     let Some((_, rule)) = config.rule(export, identity) else {
         // The session has checked the same configuration, or that of before a reload.
         let message = format!("the daemon's configuration has changed, {export} is no longer open to you");
-        return Err(Full { message, hint: "", may_pass: false });
+        return Err(QuotaExceeded { message, hint: "", may_pass: false });
     };
     let later = "wait until one of them has ended, and run the same command again";
     let limits = &config.limits;
@@ -58,8 +58,8 @@ pub fn admit<'a>(
     }
 }
 
-fn full(message: String, hint: &'static str) -> Result<u64, Full> {
-    Err(Full { message, hint, may_pass: true })
+fn full(message: String, hint: &'static str) -> Result<u64, QuotaExceeded> {
+    Err(QuotaExceeded { message, hint, may_pass: true })
 }
 
 #[cfg(test)]
@@ -83,12 +83,12 @@ path = "/more"
 allow = [{ identity = "*", read = true }]
 "#;
 
-    fn held(identity: &str, export: &str) -> Held {
-        Held { identity: identity.into(), export: export.into() }
+    fn held(identity: &str, export: &str) -> AdmittedSession {
+        AdmittedSession { identity: identity.into(), export: export.into() }
     }
 
-    fn said(running: &[&Held], wanted: &Held) -> Result<u64, String> {
-        let config = Config::parse(CONFIG).unwrap();
+    fn said(running: &[&AdmittedSession], wanted: &AdmittedSession) -> Result<u64, String> {
+        let config = DaemonConfig::parse(CONFIG).unwrap();
         admit(&config, running.iter().copied(), wanted).map_err(|full| full.message)
     }
 

@@ -3,17 +3,17 @@
 
 use std::time::{Duration, Instant};
 
-use carrack_transport::Neighbourhood;
+use carrack_transport::PeerNeighbourhood;
 
-use super::events::Source;
-use super::quota::{self, Held};
+use super::events::EventSource;
+use super::quota::{self, AdmittedSession};
 use super::session::end_of_session;
-use super::{Daemon, FailedHandshake, Phase};
+use super::{DaemonPhase, DaemonProcess, FailedHandshake};
 
 /// Delay until the client's next attempt: by then a daemon that is ending may have been started again.
 const AFTER_RESTART: Duration = Duration::from_secs(2);
 
-impl Daemon {
+impl DaemonProcess {
     /// Reads a session's messages, answers them, and sends pending ones.
     pub(super) fn attend(&mut self, number: u64) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
@@ -33,7 +33,7 @@ impl Daemon {
 
     fn watch_session(&mut self, number: u64) {
         let Some(session) = self.sessions.get(&number) else { return };
-        let source = Source::Session(number);
+        let source = EventSource::Session(number);
         let watched = if session.is_heard {
             self.events.watch_again(&session.socket, source, session.has_unsent())
         } else {
@@ -49,12 +49,12 @@ impl Daemon {
         }
     }
 
-    fn decide(&mut self, number: u64, held: Held, token_until_s: Option<u64>) {
+    fn decide(&mut self, number: u64, held: AdmittedSession, token_until_s: Option<u64>) {
         let others = self.sessions.iter().filter(|(other, _)| **other != number);
         let running = others.filter_map(|(_, session)| session.held.as_ref());
         let room = match self.phase {
-            Phase::Serving => quota::admit(&self.plan.config, running, &held),
-            _ => Err(quota::Full {
+            DaemonPhase::Serving => quota::admit(&self.plan.config, running, &held),
+            _ => Err(quota::QuotaExceeded {
                 message: "the daemon is about to end".to_owned(),
                 hint: "run the same command again in a while",
                 may_pass: true,
@@ -62,7 +62,7 @@ impl Daemon {
         };
         let limit = self.plan.config.limits.session();
         let later = match self.phase {
-            Phase::Serving if room.is_err() => self.turned_away.come_again_in(Instant::now()),
+            DaemonPhase::Serving if room.is_err() => self.turned_away.come_again_in(Instant::now()),
             _ => AFTER_RESTART,
         };
         let Some(session) = self.sessions.get_mut(&number) else { return };
@@ -76,7 +76,7 @@ impl Daemon {
             Err(full) => session.refuse(full, later),
         };
         if session.held.is_some() && !was_held {
-            self.counts.remove(Neighbourhood::of(session.peer));
+            self.counts.remove(PeerNeighbourhood::of(session.peer));
         }
         if let Err(error) = answered {
             self.log.warn(format!("session {number}: {error}"));
@@ -101,7 +101,7 @@ impl Daemon {
             match session.entry(status, &mut reason) {
                 Some(entry) => self.audit.write(&entry),
                 None => {
-                    let place = Neighbourhood::of(session.peer);
+                    let place = PeerNeighbourhood::of(session.peer);
                     self.failed.insert(number, FailedHandshake { place, since: session.since });
                     self.log.detail(|| format!("{}: no TLS session came to stand ({status})", session.peer))
                 }
@@ -128,7 +128,7 @@ impl Daemon {
                 session.end("its time is over", now);
             }
         }
-        if let Phase::Draining(until) = self.phase
+        if let DaemonPhase::Draining(until) = self.phase
             && until <= now
         {
             self.end_sessions("the daemon ended");
@@ -136,7 +136,7 @@ impl Daemon {
     }
 
     pub(super) fn end_sessions(&mut self, reason: &'static str) {
-        self.phase = Phase::Ending;
+        self.phase = DaemonPhase::Ending;
         let now = Instant::now();
         self.sessions.values_mut().for_each(|session| session.end(reason, now));
     }

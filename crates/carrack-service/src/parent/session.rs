@@ -10,14 +10,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use carrack_transport::random;
-use carrack_trust::Identity;
+use carrack_trust::ProvedIdentity;
 use carrack_wire::auth::ListenerNonce;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::quota::{Full, Held};
-use crate::audit::{Ending, Entry, now};
-use crate::errand::{Answer, Errand, Inbox, Outbox, Report, ToParent, Work, frame, send_descriptor};
+use super::quota::{AdmittedSession, QuotaExceeded};
+use crate::audit::{AuditEntry, SessionEnding, now};
+use crate::session_messages::{
+    AuditedWork, ParentAnswer, SessionErrand, SessionInbox, SessionMessage, SessionOutbox, SessionReport,
+    frame, send_descriptor,
+};
 
 /// The subcommand of the process.
 pub const SUBCOMMAND: &str = "serve-session";
@@ -27,26 +30,26 @@ pub const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// A running process and the parent's knowledge about it.
 #[derive(Debug)]
-pub struct Session {
+pub struct ChildSession {
     /// The daemon's number for the session.
     pub number: u64,
     process: Child,
     /// The parent's end of the socket pair.
     pub socket: UnixStream,
-    inbox: Inbox,
-    outbox: Outbox,
+    inbox: SessionInbox,
+    outbox: SessionOutbox,
     /// The client's address.
     pub peer: SocketAddr,
     /// Time of its start.
     pub since: Instant,
-    who: Option<Identity>,
+    who: Option<ProvedIdentity>,
     /// True once TLS is established: from then on the audit log gets an entry.
     is_known: bool,
-    work: Option<Work>,
+    work: Option<AuditedWork>,
     /// The admission, if it has one.
-    pub held: Option<Held>,
+    pub held: Option<AdmittedSession>,
     handing: Option<(ListenerNonce, OwnedFd)>,
-    report: Option<Report>,
+    report: Option<SessionReport>,
     /// Time by which the session must have ended.
     pub until: Option<Instant>,
     /// The reason with which the parent told it to end.
@@ -59,7 +62,7 @@ pub struct Session {
     pub is_heard: bool,
 }
 
-impl Session {
+impl ChildSession {
     /// Starts a process for a control connection, of which nothing was read.
     ///
     /// The binary is the running one, even if another has taken its place on disk: `/proc/self/exe` of the
@@ -70,7 +73,7 @@ impl Session {
         peer: SocketAddr,
         charge: &Arc<[u8]>,
         now: Instant,
-    ) -> io::Result<Session> {
+    ) -> io::Result<ChildSession> {
         let here = connection.local_addr()?;
         let (socket, theirs) = UnixStream::pair()?;
         socket.set_nonblocking(true)?;
@@ -81,14 +84,14 @@ impl Session {
             .stdin(Stdio::from(OwnedFd::from(connection)))
             .stdout(Stdio::from(OwnedFd::from(theirs)))
             .spawn()?;
-        let mut outbox = Outbox::default();
+        let mut outbox = SessionOutbox::default();
         outbox.bytes(charge.clone());
-        outbox.bytes(frame(&Errand { session: number, peer, here })?);
-        Ok(Session {
+        outbox.bytes(frame(&SessionErrand { session: number, peer, here })?);
+        Ok(ChildSession {
             number,
             process,
             socket,
-            inbox: Inbox::default(),
+            inbox: SessionInbox::default(),
             outbox,
             peer,
             since: now,
@@ -121,7 +124,7 @@ impl Session {
     ///
     /// # Errors
     /// If the bytes are no valid message; the process can't be trusted any more then.
-    pub fn hear(&mut self) -> io::Result<Vec<(Held, Option<u64>)>> {
+    pub fn hear(&mut self) -> io::Result<Vec<(AdmittedSession, Option<u64>)>> {
         self.is_open = self.is_open && self.inbox.fill(&self.socket)?;
         self.is_heard &= self.is_open;
         let mut questions = Vec::new();
@@ -137,21 +140,23 @@ impl Session {
         while self.is_open && self.hear().is_ok() {}
     }
 
-    fn take(&mut self, message: ToParent) -> Option<(Held, Option<u64>)> {
+    fn take(&mut self, message: SessionMessage) -> Option<(AdmittedSession, Option<u64>)> {
         match message {
-            ToParent::Known(who) => (self.who, self.is_known) = (who, true),
-            ToParent::Wanted { who, work } => {
+            SessionMessage::Known(who) => (self.who, self.is_known) = (who, true),
+            SessionMessage::Wanted { who, work } => {
                 self.who = who.or(self.who.take());
                 self.work = Some(work);
             }
-            ToParent::Ask { who, work, until_s } => {
-                let held =
-                    Held { identity: who.name.clone(), export: work.export.clone().unwrap_or_default() };
+            SessionMessage::Ask { who, work, until_s } => {
+                let held = AdmittedSession {
+                    identity: who.name.clone(),
+                    export: work.export.clone().unwrap_or_default(),
+                };
                 self.who = Some(who);
                 self.work = Some(work);
                 return Some((held, until_s));
             }
-            ToParent::Done(report) => self.report = Some(report),
+            SessionMessage::Done(report) => self.report = Some(report),
         }
         None
     }
@@ -160,11 +165,11 @@ impl Session {
     ///
     /// # Errors
     /// If the system has no resources left for it.
-    pub fn admit(&mut self, held: Held, rate: u64, until: Option<Instant>) -> io::Result<()> {
+    pub fn admit(&mut self, held: AdmittedSession, rate: u64, until: Option<Instant>) -> io::Result<()> {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let nonce = random()?;
-        self.outbox.bytes(frame(&Answer::Admitted { nonce, rate })?);
+        self.outbox.bytes(frame(&ParentAnswer::Admitted { nonce, rate })?);
         self.outbox.descriptor(theirs);
         self.handing = Some((ListenerNonce::new(nonce), ours));
         (self.held, self.until) = (Some(held), until);
@@ -172,10 +177,10 @@ impl Session {
     }
 
     /// Tells the process that its client is not admitted.
-    pub fn refuse(&mut self, full: Full, later: Duration) -> io::Result<()> {
-        let Full { message, hint, may_pass } = full;
+    pub fn refuse(&mut self, full: QuotaExceeded, later: Duration) -> io::Result<()> {
+        let QuotaExceeded { message, hint, may_pass } = full;
         let later_ms = may_pass.then_some(later.as_millis() as u64);
-        self.outbox.bytes(frame(&Answer::Refused { message, hint: hint.to_owned(), later_ms })?);
+        self.outbox.bytes(frame(&ParentAnswer::Refused { message, hint: hint.to_owned(), later_ms })?);
         self.flush()
     }
 
@@ -239,13 +244,13 @@ impl Session {
     }
 
     /// Returns the line of the audit log; none for a connection on which TLS was never established.
-    pub fn entry<'a>(&'a self, status: ExitStatus, reason: &'a mut String) -> Option<Entry<'a>> {
+    pub fn entry<'a>(&'a self, status: ExitStatus, reason: &'a mut String) -> Option<AuditEntry<'a>> {
         if !self.is_known {
             return None;
         }
         let (result, report) = match &self.report {
             Some(report) => (report.ending, Some(report)),
-            None => (Ending::Killed, None),
+            None => (SessionEnding::Killed, None),
         };
         let told = report.map_or(String::new(), |report| report.reason.clone());
         *reason = match (self.ended, status.signal()) {
@@ -254,7 +259,7 @@ impl Session {
             (None, None) if report.is_none() => "its process ended without a word".to_owned(),
             (None, None) => told,
         };
-        Some(Entry {
+        Some(AuditEntry {
             time: now(),
             session: self.number,
             from: self.peer.to_string(),
@@ -264,7 +269,7 @@ impl Session {
             files: report.map_or(0, |report| report.files),
             failed: report.map_or(0, |report| report.failed),
             seconds: (self.since.elapsed().as_secs_f64() * 1e3).round() / 1e3,
-            result: if self.ended.is_some() { Ending::Killed } else { result },
+            result: if self.ended.is_some() { SessionEnding::Killed } else { result },
             reason,
         })
     }

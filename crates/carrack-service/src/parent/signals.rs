@@ -9,7 +9,7 @@ use signal_hook::low_level::pipe;
 
 /// The request that a signal stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum SignalRequest {
     /// SIGHUP: read the configuration again.
     Reload,
     /// SIGTERM and SIGINT: end.
@@ -20,16 +20,16 @@ pub enum Wish {
 
 /// The pipes.
 #[derive(Debug)]
-pub struct Signals([(Wish, UnixStream); 4]);
+pub struct SignalPipes([(SignalRequest, UnixStream); 4]);
 
-impl Signals {
+impl SignalPipes {
     /// Catches the signals from now on.
-    pub fn catch() -> io::Result<Signals> {
-        Ok(Signals([
-            (Wish::Reload, piped(SIGHUP)?),
-            (Wish::End, piped(SIGTERM)?),
-            (Wish::End, piped(SIGINT)?),
-            (Wish::Wait, piped(SIGCHLD)?),
+    pub fn catch() -> io::Result<SignalPipes> {
+        Ok(SignalPipes([
+            (SignalRequest::Reload, piped(SIGHUP)?),
+            (SignalRequest::End, piped(SIGTERM)?),
+            (SignalRequest::End, piped(SIGINT)?),
+            (SignalRequest::Wait, piped(SIGCHLD)?),
         ]))
     }
 
@@ -40,7 +40,7 @@ impl Signals {
 
     /// Returns the requests since the last call, each as often as its signal arrived; the kernel may have
     /// merged several into one.
-    pub fn take(&mut self) -> Vec<Wish> {
+    pub fn take(&mut self) -> Vec<SignalRequest> {
         let mut wishes = Vec::new();
         for (wish, pipe) in &mut self.0 {
             let mut bytes = [0; 64];

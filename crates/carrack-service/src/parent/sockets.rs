@@ -14,26 +14,26 @@ const BACKLOG: i32 = 1024;
 
 /// The listening sockets.
 #[derive(Debug)]
-pub struct Sockets {
+pub struct ListenSockets {
     /// Each socket with its configured address; a socket from systemd with its own.
     open: Vec<(SocketAddr, TcpListener)>,
     /// True if they are systemd's.
     given: bool,
 }
 
-impl Sockets {
+impl ListenSockets {
     /// Takes the sockets that systemd passes (sd_listen_fds(3)), or else opens `addresses`.
     ///
     /// # Errors
     /// The first address that can't be listened on, by name.
-    pub fn open(addresses: &[SocketAddr]) -> io::Result<Sockets> {
+    pub fn open(addresses: &[SocketAddr]) -> io::Result<ListenSockets> {
         let given = from_systemd()?;
         if !given.is_empty() {
-            return Ok(Sockets { open: given, given: true });
+            return Ok(ListenSockets { open: given, given: true });
         }
         let open =
             addresses.iter().map(|&address| Ok((address, listen(address)?))).collect::<io::Result<_>>()?;
-        Ok(Sockets { open, given: false })
+        Ok(ListenSockets { open, given: false })
     }
 
     /// Returns all sockets.
@@ -59,7 +59,7 @@ impl Sockets {
         Ok(changed)
     }
 
-    /// Takes the result of [`Sockets::changed_to`]; all other sockets are closed.
+    /// Takes the result of [`ListenSockets::changed_to`]; all other sockets are closed.
     pub fn change(&mut self, changed: Vec<(SocketAddr, Option<TcpListener>)>) {
         let mut before = std::mem::take(&mut self.open);
         for (address, new) in changed {
@@ -112,12 +112,12 @@ fn try_listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// A descriptor that is released when no others are left, so that a connection can be accepted and closed: a
 /// connection that stays in the kernel's queue would wake the daemon for ever.
 #[derive(Debug)]
-pub struct Reserve(Option<File>);
+pub struct ReserveDescriptor(Option<File>);
 
-impl Reserve {
+impl ReserveDescriptor {
     /// Opens the reserved descriptor.
-    pub fn new() -> io::Result<Reserve> {
-        Ok(Reserve(Some(File::open("/dev/null")?)))
+    pub fn new() -> io::Result<ReserveDescriptor> {
+        Ok(ReserveDescriptor(Some(File::open("/dev/null")?)))
     }
 
     /// Closes the connection that waits longest in the kernel's queue.
@@ -130,7 +130,7 @@ impl Reserve {
 
 /// The outcome of accepting a connection.
 #[derive(Debug)]
-pub enum Accepted {
+pub enum AcceptResult {
     /// A connection.
     Connection(TcpStream, SocketAddr),
     /// No connection waits.
@@ -142,16 +142,16 @@ pub enum Accepted {
 }
 
 /// Accepts one connection, without waiting.
-pub fn accept(listener: &TcpListener) -> Accepted {
+pub fn accept(listener: &TcpListener) -> AcceptResult {
     loop {
         match listener.accept() {
-            Ok((stream, peer)) => return Accepted::Connection(stream, peer),
+            Ok((stream, peer)) => return AcceptResult::Connection(stream, peer),
             Err(error) => match (error.kind(), Errno::from_io_error(&error)) {
-                (ErrorKind::WouldBlock, _) => return Accepted::None,
+                (ErrorKind::WouldBlock, _) => return AcceptResult::None,
                 // A connection that broke before it was accepted (accept(2)).
                 (ErrorKind::ConnectionAborted | ErrorKind::Interrupted, _) => {}
-                (_, Some(Errno::MFILE | Errno::NFILE)) => return Accepted::NoDescriptors,
-                _ => return Accepted::Trouble(error),
+                (_, Some(Errno::MFILE | Errno::NFILE)) => return AcceptResult::NoDescriptors,
+                _ => return AcceptResult::Trouble(error),
             },
         }
     }

@@ -5,19 +5,19 @@ use std::time::Instant;
 
 use sd_notify::NotifyState;
 
-use super::plan::{Plan, ServeError};
-use super::signals::Wish;
-use super::{Daemon, Phase, notify};
+use super::plan::{ServeError, ServePlan};
+use super::signals::SignalRequest;
+use super::{DaemonPhase, DaemonProcess, notify};
 
-impl Daemon {
+impl DaemonProcess {
     pub(super) fn heed_signals(&mut self) {
         for wish in self.signals.take() {
             match (wish, self.phase) {
-                (Wish::Wait, _) => self.wait_for_sessions(),
-                (Wish::Reload, Phase::Serving) => self.reload(),
-                (Wish::Reload, _) => self.log.warn("not reloaded: the daemon is about to end"),
-                (Wish::End, Phase::Serving) => self.drain(),
-                (Wish::End, _) => self.end_sessions("the daemon was told to end at once"),
+                (SignalRequest::Wait, _) => self.wait_for_sessions(),
+                (SignalRequest::Reload, DaemonPhase::Serving) => self.reload(),
+                (SignalRequest::Reload, _) => self.log.warn("not reloaded: the daemon is about to end"),
+                (SignalRequest::End, DaemonPhase::Serving) => self.drain(),
+                (SignalRequest::End, _) => self.end_sessions("the daemon was told to end at once"),
             }
         }
     }
@@ -25,7 +25,7 @@ impl Daemon {
     /// Admits no new sessions from now on; data connections of running ones are still accepted.
     fn drain(&mut self) {
         let drain = self.plan.config.drain();
-        self.phase = Phase::Draining(Instant::now() + drain);
+        self.phase = DaemonPhase::Draining(Instant::now() + drain);
         notify(&[NotifyState::Stopping]);
         if let Some(queue) = &self.queue {
             queue.end();
@@ -54,7 +54,7 @@ impl Daemon {
     }
 
     fn try_reload(&mut self) -> Result<(), ServeError> {
-        let plan = Plan::load(&self.path)?;
+        let plan = ServePlan::load(&self.path)?;
         let charge = plan.charge(self.log.0).map_err(ServeError::system("preparing sessions"))?;
         if !self.sockets.are_given() {
             let changed =
@@ -75,7 +75,7 @@ impl Daemon {
     pub(super) fn tell_status(&mut self) {
         let admitted = self.sessions.values().filter(|session| session.held.is_some()).count();
         let status = match self.phase {
-            Phase::Serving => format!("{admitted} sessions"),
+            DaemonPhase::Serving => format!("{admitted} sessions"),
             _ => format!("ending, {admitted} sessions left"),
         };
         if status != self.status {

@@ -22,7 +22,7 @@ const SAID_BYTES: u64 = 2 << 10;
 
 /// The user for whom a copy runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Whose<'a> {
+pub struct CopyUser<'a> {
     /// The user whose rights it has; without one, the daemon's.
     pub user: Option<&'a str>,
     /// The umask for the files that it creates; without one, the daemon's.
@@ -30,17 +30,17 @@ pub struct Whose<'a> {
 }
 
 /// A running copy.
-pub struct Copy {
+pub struct RunningCopy {
     child: Child,
     stdout: BufReader<ChildStdout>,
     stderr: File,
 }
 
-impl Copy {
+impl RunningCopy {
     /// Starts a copy. `stderr` is a file for its messages to people, which has no name afterwards. The
     /// calling thread must outlive the process: the kernel ends the process with the thread
     /// (PR_SET_PDEATHSIG, prctl(2)).
-    pub fn start(words: &[String], whose: Whose<'_>, stderr: &Path) -> io::Result<Copy> {
+    pub fn start(words: &[String], whose: CopyUser<'_>, stderr: &Path) -> io::Result<RunningCopy> {
         let said =
             OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(stderr)?;
         std::fs::remove_file(stderr)?;
@@ -62,7 +62,7 @@ impl Copy {
             .process_group(0)
             .spawn()?;
         let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        Ok(Copy { child, stdout: BufReader::new(stdout), stderr: said })
+        Ok(RunningCopy { child, stdout: BufReader::new(stdout), stderr: said })
     }
 
     /// Returns its PID.

@@ -4,13 +4,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_register::control::{Control, ControlError, Order};
-use carrack_register::records::{MoverRecord, Submission, TransferRecord};
+use carrack_register::control::{ControlError, TransferControl, TransferOrder};
+use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 
-use super::{Inner, LocalQueue};
+use super::{LocalQueue, QueueShared};
 
 /// Pause between two looks at a watched transfer.
 const WATCH_PAUSE: Duration = Duration::from_millis(250);
@@ -22,9 +22,9 @@ impl LocalQueue {
     /// Runs a request on a blocking thread: SQLite waits for the disk, and the threads of the API must not.
     fn ask<T: Send + 'static>(
         &self,
-        asking: impl FnOnce(&Inner) -> Result<T, ControlError> + Send + 'static,
+        asking: impl FnOnce(&QueueShared) -> Result<T, ControlError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, ControlError>> {
-        let inner: Arc<Inner> = self.0.clone();
+        let inner: Arc<QueueShared> = self.0.clone();
         Box::pin(async move {
             let asked = tokio::task::spawn_blocking(move || asking(&inner)).await;
             asked.unwrap_or_else(|error| Err(ControlError::Away(format!("the queue: {error}"))))
@@ -32,11 +32,11 @@ impl LocalQueue {
     }
 }
 
-impl Control for LocalQueue {
+impl TransferControl for LocalQueue {
     fn submit(
         &self,
         user: &str,
-        submission: Submission,
+        submission: TransferSubmission,
     ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
         let user = user.to_owned();
         self.ask(move |inner| inner.submit(&user, submission))
@@ -60,14 +60,14 @@ impl Control for LocalQueue {
         &self,
         user: &str,
         id: &str,
-        order: Order,
+        order: TransferOrder,
     ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
         let (user, id) = (user.to_owned(), id.to_owned());
         self.ask(move |inner| inner.order(&user, &id, order))
     }
 
     fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
-        let watching = Watching {
+        let watching = QueueWatch {
             queue: self.clone(),
             id: id.to_owned(),
             changes: self.0.changes.subscribe(),
@@ -81,7 +81,7 @@ impl Control for LocalQueue {
     }
 
     fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
-        let watching = WatchingAll {
+        let watching = QueueWatchAll {
             queue: self.clone(),
             changes: self.0.changes.subscribe(),
             last: None,
@@ -103,7 +103,7 @@ impl Control for LocalQueue {
 }
 
 /// A watcher of one transfer until it is over.
-struct Watching {
+struct QueueWatch {
     queue: LocalQueue,
     id: String,
     changes: tokio::sync::watch::Receiver<u64>,
@@ -111,7 +111,7 @@ struct Watching {
 }
 
 /// A watcher of all transfers.
-struct WatchingAll {
+struct QueueWatchAll {
     queue: LocalQueue,
     changes: tokio::sync::watch::Receiver<u64>,
     /// The records as last reported.
@@ -119,7 +119,7 @@ struct WatchingAll {
     ready: VecDeque<TransferRecord>,
 }
 
-impl WatchingAll {
+impl QueueWatchAll {
     async fn next(&mut self) -> Option<Said> {
         loop {
             if let Some(record) = self.ready.pop_front() {
@@ -150,9 +150,9 @@ impl WatchingAll {
 
 type Said = Result<TransferRecord, ControlError>;
 
-impl Watching {
+impl QueueWatch {
     /// Returns the next change, and the watcher for the changes after it.
-    async fn next(mut self) -> Option<(Said, Option<Watching>)> {
+    async fn next(mut self) -> Option<(Said, Option<QueueWatch>)> {
         if self.last.as_ref().is_some_and(|last| last.state.is_over()) {
             return None;
         }

@@ -1,22 +1,22 @@
 //! The output of `carrack cp --json`, and its effects on a record. No I/O.
 
-use carrack_register::records::{FAILURES_KEPT, Failure, TransferRecord, TransferState};
+use carrack_register::records::{EntryCopyFailure, FAILURES_KEPT, TransferRecord, TransferState};
 use serde::Deserialize;
 
 /// A line of the output, as far as the queue uses it.
 #[derive(Debug, Deserialize)]
-pub struct Line {
+pub struct CopyLine {
     /// Time since the start.
     #[serde(default)]
     seconds: f64,
     #[serde(flatten)]
-    event: Event,
+    event: CopyEvent,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-enum Event {
-    Progress(Progress),
+enum CopyEvent {
+    Progress(CopyProgress),
     Failed {
         path: String,
         kind: String,
@@ -25,13 +25,13 @@ enum Event {
     Loss {
         text: String,
     },
-    Summary(Box<Summary>),
+    Summary(Box<CopySummary>),
     #[serde(other)]
     Other,
 }
 
 #[derive(Debug, Deserialize)]
-struct Progress {
+struct CopyProgress {
     entries_found: u64,
     bytes_found: u64,
     scan_done: bool,
@@ -41,7 +41,7 @@ struct Progress {
 }
 
 #[derive(Debug, Deserialize)]
-struct Summary {
+struct CopySummary {
     outcome: String,
     files_done: u64,
     symlinks_done: u64,
@@ -55,18 +55,18 @@ struct Summary {
     entries_deleted: u64,
     entries_kept: u64,
     bytes_kept: u64,
-    errors: Vec<Trouble>,
+    errors: Vec<CopyTrouble>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Trouble {
+struct CopyTrouble {
     message: String,
     hint: Option<String>,
 }
 
 /// The end of a copy, by its output and its exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum CopyEnd {
     /// Every entry was tried.
     Reached,
     /// A signal ended it.
@@ -77,23 +77,23 @@ pub enum End {
 
 /// The state of reading a copy's output.
 #[derive(Debug)]
-pub struct Listener {
+pub struct CopyListener {
     /// Bytes moved by earlier runs.
     moved_before: u64,
     last: Option<(f64, u64)>,
-    errors: Vec<Trouble>,
+    errors: Vec<CopyTrouble>,
     /// True once its summary was read, of whichever outcome.
     has_summary: bool,
 }
 
-impl Listener {
+impl CopyListener {
     /// Begins a run: entries that failed before are tried again.
-    pub fn new(record: &mut TransferRecord) -> Listener {
+    pub fn new(record: &mut TransferRecord) -> CopyListener {
         record.failures.clear();
         record.losses.clear();
         record.tally.entries_failed = 0;
         record.tally.pairs = 1;
-        Listener {
+        CopyListener {
             moved_before: record.tally.bytes_moved,
             last: None,
             errors: Vec::new(),
@@ -104,10 +104,10 @@ impl Listener {
     /// Takes a line; returns true if it changed the record.
     pub fn hear(&mut self, line: &str, record: &mut TransferRecord) -> bool {
         // Unknown lines are ignored: a later carrack may write further ones.
-        let Ok(line) = serde_json::from_str::<Line>(line) else { return false };
+        let Ok(line) = serde_json::from_str::<CopyLine>(line) else { return false };
         let tally = &mut record.tally;
         match line.event {
-            Event::Progress(progress) => {
+            CopyEvent::Progress(progress) => {
                 tally.files_found = tally.files_found.max(progress.entries_found);
                 tally.bytes_found = tally.bytes_found.max(progress.bytes_found);
                 tally.is_scanned |= progress.scan_done;
@@ -117,11 +117,11 @@ impl Listener {
                 tally.bytes_moved = tally.bytes_moved.max(self.moved_before + progress.bytes_done);
                 tally.bytes_per_s = self.rate(line.seconds, progress.bytes_done).unwrap_or(tally.bytes_per_s);
             }
-            Event::Failed { path, kind, detail } if record.failures.len() < FAILURES_KEPT => {
-                record.failures.push(Failure { path, kind, detail });
+            CopyEvent::Failed { path, kind, detail } if record.failures.len() < FAILURES_KEPT => {
+                record.failures.push(EntryCopyFailure { path, kind, detail });
             }
-            Event::Loss { text } if record.losses.len() < FAILURES_KEPT => record.losses.push(text),
-            Event::Summary(summary) => {
+            CopyEvent::Loss { text } if record.losses.len() < FAILURES_KEPT => record.losses.push(text),
+            CopyEvent::Summary(summary) => {
                 let files_done =
                     summary.files_done + summary.symlinks_done + summary.specials_done + summary.entries_kept;
                 if matches!(&*summary.outcome, "complete" | "partial" | "nothing")
@@ -145,7 +145,7 @@ impl Listener {
                 self.errors = summary.errors;
                 self.has_summary = true;
             }
-            Event::Failed { .. } | Event::Loss { .. } | Event::Other => return false,
+            CopyEvent::Failed { .. } | CopyEvent::Loss { .. } | CopyEvent::Other => return false,
         }
         true
     }
@@ -165,15 +165,15 @@ impl Listener {
 
     /// Returns the meaning of the process's end; `code` is `None` if a signal ended it. `said` is the end of
     /// its messages to people.
-    pub fn end(&self, code: Option<i32>, said: &str) -> End {
+    pub fn end(&self, code: Option<i32>, said: &str) -> CopyEnd {
         if let Some(trouble) = self.errors.first() {
-            return End::Failed(in_words(&trouble.message, trouble.hint.as_deref()));
+            return CopyEnd::Failed(in_words(&trouble.message, trouble.hint.as_deref()));
         }
         match code {
-            Some(0 | 1 | 3) if self.has_summary => End::Reached,
-            Some(130) | None => End::Interrupted,
-            Some(code) if said.is_empty() => End::Failed(format!("the copy ended with exit code {code}")),
-            Some(_) => End::Failed(said.to_owned()),
+            Some(0 | 1 | 3) if self.has_summary => CopyEnd::Reached,
+            Some(130) | None => CopyEnd::Interrupted,
+            Some(code) if said.is_empty() => CopyEnd::Failed(format!("the copy ended with exit code {code}")),
+            Some(_) => CopyEnd::Failed(said.to_owned()),
         }
     }
 }
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_copy_is_followed_to_its_end() {
         let mut record = sample("1", 5);
-        let mut listener = Listener::new(&mut record);
+        let mut listener = CopyListener::new(&mut record);
         assert!(listener.hear(&progress(0.5, 100), &mut record));
         assert!(listener.hear(&progress(2.5, 500), &mut record));
         let tally = record.tally;
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!((record.tally.files_done, record.tally.entries_failed), (2, 1));
         assert_eq!(record.tally.entries_skipped, 2);
         assert_eq!(record.failures[0].kind, "changed");
-        assert_eq!(listener.end(Some(1), ""), End::Reached);
+        assert_eq!(listener.end(Some(1), ""), CopyEnd::Reached);
         settle(&mut record, TransferState::Done, String::new(), 9);
         assert_eq!((record.ended_ms, record.tally.bytes_per_s), (Some(9), 0));
     }
@@ -233,7 +233,7 @@ mod tests {
         record.tally.bytes_moved = 400;
         record.tally.bytes_done = 400;
         record.tally.entries_failed = 2;
-        let mut listener = Listener::new(&mut record);
+        let mut listener = CopyListener::new(&mut record);
         assert_eq!(record.tally.entries_failed, 0, "what failed is tried again");
         let summary = r#"{"event":"summary","outcome":"complete","files_done":1,"symlinks_done":0,"bytes_done":600,
             "entries_failed":0,"entries_kept":1,"bytes_kept":300,"errors":[],"seconds":4}"#;
@@ -245,15 +245,15 @@ mod tests {
     #[test]
     fn ends_are_told_apart() {
         let mut record = sample("1", 5);
-        let mut listener = Listener::new(&mut record);
-        assert_eq!(listener.end(Some(130), ""), End::Interrupted);
-        assert_eq!(listener.end(None, ""), End::Interrupted);
-        assert_eq!(listener.end(Some(2), "why"), End::Failed("why".into()));
-        assert!(matches!(listener.end(Some(0), ""), End::Failed(_)), "a copy has a summary");
-        assert!(matches!(listener.end(Some(124), ""), End::Failed(_)));
+        let mut listener = CopyListener::new(&mut record);
+        assert_eq!(listener.end(Some(130), ""), CopyEnd::Interrupted);
+        assert_eq!(listener.end(None, ""), CopyEnd::Interrupted);
+        assert_eq!(listener.end(Some(2), "why"), CopyEnd::Failed("why".into()));
+        assert!(matches!(listener.end(Some(0), ""), CopyEnd::Failed(_)), "a copy has a summary");
+        assert!(matches!(listener.end(Some(124), ""), CopyEnd::Failed(_)));
         let summary = r#"{"event":"summary","outcome":"complete","files_done":0,"symlinks_done":0,"bytes_done":0,"entries_failed":0,
             "entries_kept":0,"bytes_kept":0,"errors":[{"message":"m","hint":"h"}],"seconds":4}"#;
         assert!(listener.hear(summary, &mut record));
-        assert_eq!(listener.end(Some(3), ""), End::Failed("m (h)".into()));
+        assert_eq!(listener.end(Some(3), ""), CopyEnd::Failed("m (h)".into()));
     }
 }

@@ -14,14 +14,14 @@ use carrack_register::records::Umask;
 use rustix::fs::Mode;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal, umask};
 
-use crate::child::account::Account;
+use crate::child::account::SystemAccount;
 
 /// A state directory that can't exist: the queue alone keeps its copies in a register.
 const NO_STATE: &str = "/dev/null";
 
 /// The order for a copy.
 #[derive(Debug)]
-pub struct Errand<'a> {
+pub struct LaunchRequest<'a> {
     /// The user to become; without one, the process stays the daemon's user.
     pub user: Option<&'a str>,
     /// The umask for the files that it creates; without one, that of this process.
@@ -36,14 +36,14 @@ pub struct Errand<'a> {
 const KEPT: [&str; 3] = ["CARRACK_CA", "CARRACK_TOKEN", "CARRACK_SSH"];
 
 /// Becomes the copy; returns the error only if that failed.
-pub fn become_copy(errand: &Errand<'_>) -> io::Error {
+pub fn become_copy(errand: &LaunchRequest<'_>) -> io::Error {
     match prepared(errand) {
         Ok(mut command) => command.exec(),
         Err(error) => error,
     }
 }
 
-fn prepared(errand: &Errand<'_>) -> io::Result<Command> {
+fn prepared(errand: &LaunchRequest<'_>) -> io::Result<Command> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("carrack").args(errand.words).env("XDG_STATE_HOME", NO_STATE);
     // The submitted options count, and not those of the daemon's environment, except the ways to reach other
@@ -55,7 +55,7 @@ fn prepared(errand: &Errand<'_>) -> io::Result<Command> {
         }
     }
     if let Some(user) = errand.user {
-        let account = Account::look_up(user)?;
+        let account = SystemAccount::look_up(user)?;
         account.become_it()?;
         let home = account.home();
         let directory = if home.is_dir() { home } else { Path::new("/") };

@@ -8,15 +8,15 @@
 mod child;
 mod control;
 mod events;
-mod going_by;
 mod launch;
 mod orders;
 mod process;
 mod runner;
 mod service;
+mod service_requests;
+mod service_state;
 mod store;
 mod turns;
-mod wishes;
 mod words;
 
 use std::collections::{BTreeMap, HashMap};
@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use carrack_plan::fleet::Ranks;
+use carrack_plan::fleet::TransferRanking;
 use carrack_register::records::TransferRecord;
 use nix::unistd::{Uid, User};
 use rustix::fs::{FlockOperation, flock};
@@ -36,10 +36,10 @@ use rustix::process::geteuid;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::log::Log;
-pub use launch::{Errand, become_copy};
-pub use service::{EndsWith, QueueError, serve_local};
-use store::Store;
+use crate::log::DaemonLog;
+pub use launch::{LaunchRequest, become_copy};
+pub use service::{QueueError, QueueLifetime, serve_local};
+use store::QueueStore;
 pub use store::StoreError;
 pub use turns::TurnRules;
 pub use words::LOCAL_SITE;
@@ -89,38 +89,38 @@ pub enum OpenError {
 
 /// The queue. Clones share it.
 #[derive(Clone)]
-pub struct LocalQueue(Arc<Inner>);
+pub struct LocalQueue(Arc<QueueShared>);
 
-struct Inner {
+struct QueueShared {
     settings: QueueSettings,
-    log: Log,
+    log: DaemonLog,
     /// The user whose transfers run without a change of the user.
     owner: String,
     is_root: bool,
     /// Held, so that the directory has one queue.
     _lock: File,
-    state: Mutex<State>,
+    state: Mutex<LocalQueueState>,
     /// Wakes for a possible turn, and for the end of the queue.
     turn: Condvar,
     /// Changes with every record.
     changes: watch::Sender<u64>,
 }
 
-struct State {
-    store: Store,
+struct LocalQueueState {
+    store: QueueStore,
     /// Recent use by account.
-    ranks: Ranks,
-    running: HashMap<String, Running>,
+    ranks: TransferRanking,
+    running: HashMap<String, RunningTransfer>,
     is_ending: bool,
 }
 
 /// A transfer that has its turn.
-struct Running {
+struct RunningTransfer {
     /// The present record; that of the store may be a few seconds old.
     record: TransferRecord,
     /// Set once the process has started.
     pidfd: Option<OwnedFd>,
-    wish: Option<Wish>,
+    wish: Option<StopWish>,
     /// Time at which its process was told to end.
     told: Option<Instant>,
     /// Start of its turn.
@@ -131,24 +131,24 @@ struct Running {
 
 /// The state that a running transfer gets once its process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+enum StopWish {
     Cancel,
     Pause,
     /// The daemon ends: the transfer waits for the next one.
     Requeue,
 }
 
-impl Wish {
+impl StopWish {
     fn name(self) -> &'static str {
         match self {
-            Wish::Cancel => "cancel",
-            Wish::Pause => "pause",
-            Wish::Requeue => "requeue",
+            StopWish::Cancel => "cancel",
+            StopWish::Pause => "pause",
+            StopWish::Requeue => "requeue",
         }
     }
 
-    fn from_name(name: &str) -> Option<Wish> {
-        [Wish::Cancel, Wish::Pause, Wish::Requeue].into_iter().find(|wish| wish.name() == name)
+    fn from_name(name: &str) -> Option<StopWish> {
+        [StopWish::Cancel, StopWish::Pause, StopWish::Requeue].into_iter().find(|wish| wish.name() == name)
     }
 }
 
@@ -158,15 +158,15 @@ impl LocalQueue {
     ///
     /// # Errors
     /// [`OpenError`] if the directory can't be used.
-    pub fn open(settings: QueueSettings, log: Log) -> Result<LocalQueue, OpenError> {
+    pub fn open(settings: QueueSettings, log: DaemonLog) -> Result<LocalQueue, OpenError> {
         let lock = own(&settings.directory)?;
-        let store = Store::open(&settings.directory.join("queue.db"))?;
-        let inner = Inner {
+        let store = QueueStore::open(&settings.directory.join("queue.db"))?;
+        let inner = QueueShared {
             owner: name_of_user(geteuid().as_raw()),
             is_root: geteuid().is_root(),
             log,
             _lock: lock,
-            state: Mutex::new(State {
+            state: Mutex::new(LocalQueueState {
                 store,
                 ranks: settings.turns.ranks(),
                 running: HashMap::new(),
@@ -186,10 +186,10 @@ impl LocalQueue {
     }
 }
 
-impl Inner {
+impl QueueShared {
     /// Locks the state. If a thread panicked, the store has its state, or the end of the process will tell
     /// it.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LocalQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

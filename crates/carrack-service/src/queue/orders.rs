@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use carrack_options::lifetime;
-use carrack_register::control::{ControlError, Order};
-use carrack_register::records::{Submission, TransferRecord, TransferState, now_ms};
+use carrack_register::control::{ControlError, TransferOrder};
+use carrack_register::records::{TransferRecord, TransferState, TransferSubmission, now_ms};
 use rustix::process::{Signal, pidfd_send_signal};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::store::{Found, StoreError};
+use super::store::{StoreError, StoredMatch};
 use super::words::{arguments, refused};
-use super::{Inner, OPEN_MAX, Running, State, Wish};
+use super::{LocalQueueState, OPEN_MAX, QueueShared, RunningTransfer, StopWish};
 
 /// The user with all rights.
 const ROOT: &str = "root";
@@ -21,11 +21,11 @@ impl From<StoreError> for ControlError {
     }
 }
 
-impl Inner {
+impl QueueShared {
     pub(super) fn submit(
         &self,
         user: &str,
-        mut submission: Submission,
+        mut submission: TransferSubmission,
     ) -> Result<TransferRecord, ControlError> {
         self.check_submitter(user)?;
         submission.options = submission.options.settled(lifetime::now_s())?;
@@ -90,7 +90,12 @@ impl Inner {
         Ok(kept.into_iter().map(|record| state.as_it_is(record)).collect())
     }
 
-    pub(super) fn order(&self, user: &str, id: &str, order: Order) -> Result<TransferRecord, ControlError> {
+    pub(super) fn order(
+        &self,
+        user: &str,
+        id: &str,
+        order: TransferOrder,
+    ) -> Result<TransferRecord, ControlError> {
         let mut state = self.state();
         let record = state.find(id)?;
         if user != record.user && user != ROOT {
@@ -103,12 +108,12 @@ impl Inner {
     }
 }
 
-impl State {
+impl LocalQueueState {
     fn find(&self, id: &str) -> Result<TransferRecord, ControlError> {
         match self.store.find(id)? {
-            Found::One(record) => Ok(self.as_it_is(*record)),
-            Found::None => Err(ControlError::Unknown(carrack_model::escape(id.as_bytes()))),
-            Found::Several => {
+            StoredMatch::One(record) => Ok(self.as_it_is(*record)),
+            StoredMatch::None => Err(ControlError::Unknown(carrack_model::escape(id.as_bytes()))),
+            StoredMatch::Several => {
                 Err(refused(format!("several transfers begin with {id}"), "give more of its digits"))
             }
         }
@@ -121,33 +126,41 @@ impl State {
         }
     }
 
-    fn give(&mut self, mut record: TransferRecord, order: Order) -> Result<TransferRecord, ControlError> {
+    fn give(
+        &mut self,
+        mut record: TransferRecord,
+        order: TransferOrder,
+    ) -> Result<TransferRecord, ControlError> {
         use TransferState::{Cancelled, Done, Failed, Paused, Queued, Running};
         let id = record.id.clone();
         // The reason for waiting is computed with every look at the record.
         record.waits_for.clear();
         match (order, record.state) {
-            (Order::Cancel, Running) => return self.wish(&id, Some(Wish::Cancel)),
-            (Order::Pause, Running) => return self.wish(&id, Some(Wish::Pause)),
-            (Order::Resume, Running) => return self.wish(&id, None),
-            (Order::Cancel, Queued | Paused) => {
+            (TransferOrder::Cancel, Running) => return self.wish(&id, Some(StopWish::Cancel)),
+            (TransferOrder::Pause, Running) => return self.wish(&id, Some(StopWish::Pause)),
+            (TransferOrder::Resume, Running) => return self.wish(&id, None),
+            (TransferOrder::Cancel, Queued | Paused) => {
                 (record.state, record.ended_ms) = (Cancelled, Some(now_ms()));
                 record.reason.clear();
             }
-            (Order::Pause, Queued) => record.state = Paused,
-            (Order::Resume, Paused) => requeue(&mut record),
-            (Order::Resume, Failed) => again(&mut record),
-            (Order::Resume, Done) if record.tally.entries_failed > 0 => again(&mut record),
-            (Order::Cancel, Cancelled) | (Order::Pause, Paused) | (Order::Resume, Queued) => {
+            (TransferOrder::Pause, Queued) => record.state = Paused,
+            (TransferOrder::Resume, Paused) => requeue(&mut record),
+            (TransferOrder::Resume, Failed) => again(&mut record),
+            (TransferOrder::Resume, Done) if record.tally.entries_failed > 0 => again(&mut record),
+            (TransferOrder::Cancel, Cancelled)
+            | (TransferOrder::Pause, Paused)
+            | (TransferOrder::Resume, Queued) => {
                 return Ok(record.with_start_wait(now_ms()));
             }
-            (Order::Resume, Done) => {
+            (TransferOrder::Resume, Done) => {
                 return Err(refused(format!("transfer {id} is complete"), "there is nothing left to do"));
             }
             (_, state @ (Done | Failed | Cancelled)) => {
                 let hint = match order {
-                    Order::Resume => "submit it again: what is at the destination is not copied twice",
-                    Order::Cancel | Order::Pause => "there is nothing left to end",
+                    TransferOrder::Resume => {
+                        "submit it again: what is at the destination is not copied twice"
+                    }
+                    TransferOrder::Cancel | TransferOrder::Pause => "there is nothing left to end",
                 };
                 return Err(refused(format!("transfer {id} is over: {state}"), hint));
             }
@@ -158,16 +171,16 @@ impl State {
 
     /// Has the process of a transfer end, and records the reason; without a wish, takes an earlier request to
     /// wait back.
-    fn wish(&mut self, id: &str, wish: Option<Wish>) -> Result<TransferRecord, ControlError> {
+    fn wish(&mut self, id: &str, wish: Option<StopWish>) -> Result<TransferRecord, ControlError> {
         let running = self.running.get_mut(id).ok_or_else(|| ControlError::Unknown(id.to_owned()))?;
         let wish = match (running.wish, wish) {
             // A cancelled transfer can't be brought back.
-            (Some(Wish::Cancel), _) => Some(Wish::Cancel),
-            (Some(Wish::Pause | Wish::Requeue), None) => Some(Wish::Requeue),
+            (Some(StopWish::Cancel), _) => Some(StopWish::Cancel),
+            (Some(StopWish::Pause | StopWish::Requeue), None) => Some(StopWish::Requeue),
             (None, None) => None,
             (_, wish) => wish,
         };
-        self.store.set_wish(id, wish.map(Wish::name))?;
+        self.store.set_wish(id, wish.map(StopWish::name))?;
         running.wish = wish;
         if wish.is_some() {
             running.end();
@@ -188,7 +201,7 @@ pub(super) fn requeue(record: &mut TransferRecord) {
     record.reason.clear();
 }
 
-impl Running {
+impl RunningTransfer {
     /// Asks the process to end, once it has started. It leaves its journal, from which the next run resumes.
     pub(super) fn end(&mut self) {
         if self.told.is_some() {

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use carrack_register::records::{TransferRecord, TransferState, now_ms};
 use rustix::process::Signal;
 
-use super::child::{Copy, Whose};
-use super::events::{End, Listener, settle};
+use super::child::{CopyUser, RunningCopy};
+use super::events::{CopyEnd, CopyListener, settle};
 use super::orders::requeue;
 use super::store::StoreError;
 use super::words::arguments;
-use super::{Inner, LocalQueue, Running, Wish, process};
+use super::{LocalQueue, QueueShared, RunningTransfer, StopWish, process};
 
 /// Time that a process may take to end after it was told to: it makes its data durable.
 const END_PATIENCE: Duration = Duration::from_secs(30);
@@ -42,7 +42,7 @@ impl LocalQueue {
         let mut state = self.0.state();
         state.is_ending = true;
         for running in state.running.values_mut() {
-            running.wish.get_or_insert(Wish::Requeue);
+            running.wish.get_or_insert(StopWish::Requeue);
             running.end();
         }
         self.0.turn.notify_all();
@@ -54,11 +54,11 @@ impl LocalQueue {
                 .wait_timeout(state, TICK)
                 .map_or_else(|poison| poison.into_inner().0, |got| got.0);
         }
-        state.running.values().for_each(Running::kill);
+        state.running.values().for_each(RunningTransfer::kill);
     }
 }
 
-impl Inner {
+impl QueueShared {
     /// Recovers from a crash of the last daemon: ends the processes that it left, and queues their transfers
     /// where they were.
     pub(super) fn recover(&self) -> Result<(), StoreError> {
@@ -74,7 +74,7 @@ impl Inner {
             thread::sleep(Duration::from_millis(20));
         }
         for mut left in left {
-            let wish = left.wish.as_deref().and_then(Wish::from_name).unwrap_or(Wish::Requeue);
+            let wish = left.wish.as_deref().and_then(StopWish::from_name).unwrap_or(StopWish::Requeue);
             grant(&mut left.record, wish);
             state.store.put(&left.record)?;
         }
@@ -120,9 +120,9 @@ impl Inner {
         }
     }
 
-    fn begin_next(&self, state: &mut super::State) -> Result<Option<TransferRecord>, StoreError> {
+    fn begin_next(&self, state: &mut super::LocalQueueState) -> Result<Option<TransferRecord>, StoreError> {
         let now_ms = now_ms();
-        let super::State { store, ranks, running, .. } = state;
+        let super::LocalQueueState { store, ranks, running, .. } = state;
         let waits = store.waiting(now_ms)?;
         let users: Vec<&str> = running.values().map(|running| &*running.record.user).collect();
         let Some(next) = self.settings.turns.next(ranks, now_ms, &users, &waits) else { return Ok(None) };
@@ -131,8 +131,14 @@ impl Inner {
         record.started_ms.get_or_insert(now_ms);
         store.put(&record)?;
         let began = Instant::now();
-        let turn =
-            Running { record: record.clone(), pidfd: None, wish: None, told: None, began, saved: began };
+        let turn = RunningTransfer {
+            record: record.clone(),
+            pidfd: None,
+            wish: None,
+            told: None,
+            began,
+            saved: began,
+        };
         running.insert(record.id.clone(), turn);
         Ok(Some(record))
     }
@@ -140,26 +146,30 @@ impl Inner {
     fn spawn(self: Arc<Self>, record: TransferRecord) {
         let (inner, id) = (self.clone(), record.id.clone());
         let spawned = thread::Builder::new().name("carrack-copy".into()).spawn(move || {
-            let end = inner.carry_out(&record).unwrap_or_else(|error| End::Failed(error.to_string()));
+            let end = inner.carry_out(&record).unwrap_or_else(|error| CopyEnd::Failed(error.to_string()));
             inner.settle(&record.id, end);
         });
         if let Err(error) = spawned {
-            self.settle(&id, End::Failed(format!("there can't be a thread: {error}")));
+            self.settle(&id, CopyEnd::Failed(format!("there can't be a thread: {error}")));
         }
     }
 
     /// Carries out one run of a transfer, from its process's start to its end.
-    fn carry_out(&self, record: &TransferRecord) -> Result<End, Box<dyn std::error::Error + Send + Sync>> {
+    fn carry_out(
+        &self,
+        record: &TransferRecord,
+    ) -> Result<CopyEnd, Box<dyn std::error::Error + Send + Sync>> {
         let mut words = arguments(&record.submission, &self.settings.sites)?;
         if let Some(socket) = &self.settings.sharing {
             words.insert(1, format!("--sharing={}", socket.display()));
         }
-        let whose = Whose {
+        let whose = CopyUser {
             user: (record.user != self.owner).then_some(&*record.user),
             umask: record.submission.umask,
         };
-        let copy = Copy::start(&words, whose, &self.settings.directory.join(format!("{}.said", record.id)))?;
-        let mut listener = Listener::new(&mut record.clone());
+        let copy =
+            RunningCopy::start(&words, whose, &self.settings.directory.join(format!("{}.said", record.id)))?;
+        let mut listener = CopyListener::new(&mut record.clone());
         {
             let mut state = self.state();
             let noted = process::name_of(copy.pid()).map(|name| state.store.set_process(&record.id, &name));
@@ -169,10 +179,10 @@ impl Inner {
             }
             let is_ending = state.is_ending;
             if let Some(running) = state.running.get_mut(&record.id) {
-                listener = Listener::new(&mut running.record);
+                listener = CopyListener::new(&mut running.record);
                 running.pidfd = Some(copy.pidfd()?);
                 if is_ending {
-                    running.wish.get_or_insert(Wish::Requeue);
+                    running.wish.get_or_insert(StopWish::Requeue);
                 }
                 if running.wish.is_some() {
                     running.end();
@@ -183,9 +193,9 @@ impl Inner {
         Ok(listener.end(code, &said))
     }
 
-    fn hear(&self, id: &str, listener: &mut Listener, line: &str) {
+    fn hear(&self, id: &str, listener: &mut CopyListener, line: &str) {
         let mut state = self.state();
-        let super::State { store, running, .. } = &mut *state;
+        let super::LocalQueueState { store, running, .. } = &mut *state;
         let Some(running) = running.get_mut(id) else { return };
         if !listener.hear(line, &mut running.record) {
             return;
@@ -201,9 +211,9 @@ impl Inner {
     }
 
     /// Records the end of a process.
-    fn settle(&self, id: &str, end: End) {
+    fn settle(&self, id: &str, end: CopyEnd) {
         let mut state = self.state();
-        if end == End::Interrupted
+        if end == CopyEnd::Interrupted
             && !state.is_ending
             && state.running.get(id).is_some_and(|r| r.wish.is_none())
         {
@@ -214,17 +224,17 @@ impl Inner {
         let is_ending = state.is_ending;
         let Some(running) = state.running.get(id) else { return };
         let (mut record, wish) =
-            (running.record.clone(), running.wish.or(is_ending.then_some(Wish::Requeue)));
+            (running.record.clone(), running.wish.or(is_ending.then_some(StopWish::Requeue)));
         match (end, wish) {
-            (End::Reached, _) => settle(&mut record, TransferState::Done, String::new(), now_ms()),
-            (End::Interrupted, Some(wish)) => grant(&mut record, wish),
-            (End::Interrupted, None) => {
+            (CopyEnd::Reached, _) => settle(&mut record, TransferState::Done, String::new(), now_ms()),
+            (CopyEnd::Interrupted, Some(wish)) => grant(&mut record, wish),
+            (CopyEnd::Interrupted, None) => {
                 let reason = "something else than its user has ended its process";
                 settle(&mut record, TransferState::Failed, reason.to_owned(), now_ms());
             }
             // A cancelled copy that failed while it was ending counts as cancelled all the same.
-            (End::Failed(_), Some(Wish::Cancel)) => grant(&mut record, Wish::Cancel),
-            (End::Failed(reason), _) => settle(&mut record, TransferState::Failed, reason, now_ms()),
+            (CopyEnd::Failed(_), Some(StopWish::Cancel)) => grant(&mut record, StopWish::Cancel),
+            (CopyEnd::Failed(reason), _) => settle(&mut record, TransferState::Failed, reason, now_ms()),
         }
         let what = format!("transfer {id} of {}: {}", record.user, record.state);
         if let Err(error) = state.store.put(&record) {
@@ -241,14 +251,14 @@ impl Inner {
 }
 
 /// Sets the requested state after the process has ended.
-fn grant(record: &mut TransferRecord, wish: Wish) {
+fn grant(record: &mut TransferRecord, wish: StopWish) {
     let state = match wish {
-        Wish::Cancel => TransferState::Cancelled,
-        Wish::Pause => TransferState::Paused,
-        Wish::Requeue => TransferState::Queued,
+        StopWish::Cancel => TransferState::Cancelled,
+        StopWish::Pause => TransferState::Paused,
+        StopWish::Requeue => TransferState::Queued,
     };
     settle(record, state, String::new(), now_ms());
-    if wish == Wish::Requeue {
+    if wish == StopWish::Requeue {
         requeue(record);
     }
 }

@@ -13,12 +13,12 @@ use rustix::process::geteuid;
 use sd_notify::NotifyState;
 use thiserror::Error;
 
-use super::going_by::GoingBy;
-use super::wishes::{Wish, Wishes};
+use super::service_requests::{ServiceRequest, ServiceRequests};
+use super::service_state::QueueServiceState;
 use super::{LocalQueue, OpenError};
-use crate::api::{ApiAuth, ApiListener, ListenError, NoQueue, Services, serve_api};
+use crate::api::{ApiAuth, ApiListener, ApiServices, ListenError, NoTransferQueue, serve_api};
 use crate::config::{LocalConfig, QueueConfig};
-use crate::log::Log;
+use crate::log::DaemonLog;
 use crate::parent::ServeError;
 use crate::sharing::SharedTargets;
 
@@ -66,7 +66,7 @@ pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> QueueError
 
 /// The event, in addition to SIGTERM and SIGINT, that ends a queue's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndsWith {
+pub enum QueueLifetime {
     /// The end of standard input: the daemon that started it holds the other end of a pipe.
     Stdin,
     /// No other event.
@@ -74,15 +74,15 @@ pub enum EndsWith {
 }
 
 /// Keeps and carries out transfers, and grants storage targets, until it receives a request to end. On
-/// SIGHUP, or on a byte of standard input with [`EndsWith::Stdin`], it calls `read_again` for the present
+/// SIGHUP, or on a byte of standard input with [`QueueLifetime::Stdin`], it calls `read_again` for the present
 /// configuration.
 ///
 /// # Errors
 /// [`QueueError`] if it can't start or continue.
 pub fn serve_local(
     config: &LocalConfig,
-    ends: EndsWith,
-    log: Log,
+    ends: QueueLifetime,
+    log: DaemonLog,
     read_again: impl Fn() -> Result<Option<LocalConfig>, ServeError>,
 ) -> Result<(), QueueError> {
     let queue = match &config.queue {
@@ -118,11 +118,11 @@ fn sockets(config: &LocalConfig) -> BTreeSet<PathBuf> {
 async fn serve(
     queue: Option<&LocalQueue>,
     config: &LocalConfig,
-    ends: EndsWith,
-    log: Log,
+    ends: QueueLifetime,
+    log: DaemonLog,
     read_again: impl Fn() -> Result<Option<LocalConfig>, ServeError>,
 ) -> Result<(), QueueError> {
-    let mut wishes = Wishes::hear(ends)?;
+    let mut wishes = ServiceRequests::hear(ends)?;
     let sharing = config.sharing.as_ref();
     let sharing = sharing.map(|one| Arc::new(SharedTargets::start(one.settings(), one.rules())));
     let mut served = Vec::new();
@@ -132,20 +132,20 @@ async fn serve(
                 // As root it serves all users of the machine: the kernel tells their identity.
                 Some(queue) => (of_queue(queue, &sharing), if geteuid().is_root() { 0o666 } else { 0o600 }),
                 // Users of other accounts take turns too.
-                None => (Services { control: Arc::new(NoQueue), sharing: sharing.clone() }, 0o666),
+                None => (ApiServices { control: Arc::new(NoTransferQueue), sharing: sharing.clone() }, 0o666),
             };
         served.push((ApiListener::unix(&socket, mode)?, services));
     }
     if let Some(queue) = queue {
         queue.start().map_err(system("starting a thread"))?;
     }
-    let mut going_by = GoingBy::begin(config, sharing.clone(), log)?;
+    let mut going_by = QueueServiceState::begin(config, sharing.clone(), log)?;
     if let Some(path) = &config.pid_file
         && let Err(error) = fs::write(path, format!("{}\n", std::process::id()))
     {
         log.warn(format!("{}: {error}", path.display()));
     }
-    if ends == EndsWith::Nothing {
+    if ends == QueueLifetime::Nothing {
         // The process works without systemd as well.
         let _ = sd_notify::notify(&[NotifyState::Ready]);
     }
@@ -156,7 +156,7 @@ async fn serve(
         log.note(format!("targets are granted at unix:{}", socket.display()));
     }
     let end = async move {
-        while wishes.next().await == Wish::ReadAgain {
+        while wishes.next().await == ServiceRequest::ReadAgain {
             going_by.take_over(read_again());
         }
     };
@@ -169,6 +169,6 @@ async fn serve(
 }
 
 /// Returns the services at the queue's socket, with or without a meta-server.
-fn of_queue(queue: &LocalQueue, sharing: &Option<Arc<SharedTargets>>) -> Services {
-    Services { control: Arc::new(queue.clone()), sharing: sharing.clone() }
+fn of_queue(queue: &LocalQueue, sharing: &Option<Arc<SharedTargets>>) -> ApiServices {
+    ApiServices { control: Arc::new(queue.clone()), sharing: sharing.clone() }
 }

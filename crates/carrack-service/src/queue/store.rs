@@ -72,7 +72,7 @@ pub enum StoreError {
 
 /// The result of a search by an ID or its prefix.
 #[derive(Debug, PartialEq)]
-pub enum Found {
+pub enum StoredMatch {
     /// No transfer.
     None,
     /// A single transfer.
@@ -83,7 +83,7 @@ pub enum Found {
 
 /// A transfer that waits for its turn, with the columns that its turn depends on.
 #[derive(Debug, PartialEq)]
-pub struct Waits {
+pub struct QueuedTransfer {
     /// Its ID.
     pub id: String,
     /// Its user.
@@ -100,7 +100,7 @@ pub struct Waits {
 
 /// A transfer that was running when the queue ended.
 #[derive(Debug)]
-pub struct Left {
+pub struct InterruptedTransfer {
     /// Its last record.
     pub record: TransferRecord,
     /// Name of the process that carried it out.
@@ -111,11 +111,11 @@ pub struct Left {
 
 /// The open store.
 #[derive(Debug)]
-pub struct Store(Connection);
+pub struct QueueStore(Connection);
 
-impl Store {
+impl QueueStore {
     /// Opens the file, or creates it.
-    pub fn open(path: &Path) -> Result<Store, StoreError> {
+    pub fn open(path: &Path) -> Result<QueueStore, StoreError> {
         let db = Connection::open(path)?;
         db.pragma_update(None, "journal_mode", "wal")?;
         db.pragma_update(None, "synchronous", "full")?;
@@ -124,12 +124,12 @@ impl Store {
             0 => [TABLES, ""],
             1 => [FROM_LAYOUT_1, FROM_LAYOUT_2],
             2 => [FROM_LAYOUT_2, ""],
-            LAYOUT => return Ok(Store(db)),
+            LAYOUT => return Ok(QueueStore(db)),
             later => return Err(StoreError::Later(later)),
         };
         let changes = changes.concat();
         db.execute_batch(&format!("BEGIN; {changes} {INDEXES} PRAGMA user_version = {LAYOUT}; COMMIT;"))?;
-        Ok(Store(db))
+        Ok(QueueStore(db))
     }
 
     /// Adds a transfer.
@@ -182,9 +182,9 @@ impl Store {
     }
 
     /// Returns the transfer with this ID, or the only transfer whose ID begins so.
-    pub fn find(&self, id: &str) -> Result<Found, StoreError> {
+    pub fn find(&self, id: &str) -> Result<StoredMatch, StoreError> {
         if id.is_empty() || id.len() > 16 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Ok(Found::None);
+            return Ok(StoredMatch::None);
         }
         let id = id.to_ascii_lowercase();
         // In ASCII 'g' follows 'f'.
@@ -192,9 +192,9 @@ impl Store {
             .0
             .prepare_cached("SELECT record FROM transfers WHERE id >= ?1 AND id < ?1 || 'g' LIMIT 2")?;
         let mut rows = finding.query([&id])?;
-        let Some(first) = rows.next()? else { return Ok(Found::None) };
+        let Some(first) = rows.next()? else { return Ok(StoredMatch::None) };
         let first = record(first)?;
-        Ok(if rows.next()?.is_some() { Found::Several } else { Found::One(Box::new(first)) })
+        Ok(if rows.next()?.is_some() { StoredMatch::Several } else { StoredMatch::One(Box::new(first)) })
     }
 
     /// Returns the latest transfers, the latest first. With `after`: those submitted before that transfer,
@@ -220,10 +220,10 @@ impl Store {
     }
 
     /// Returns the transfers that may begin now (milliseconds since 1970), in no order.
-    pub fn waiting(&self, now_ms: u64) -> Result<Vec<Waits>, StoreError> {
+    pub fn waiting(&self, now_ms: u64) -> Result<Vec<QueuedTransfer>, StoreError> {
         let mut asking = self.0.prepare_cached(WAITING)?;
         let rows = asking.query_map([signed(now_ms)], |row| {
-            Ok(Waits {
+            Ok(QueuedTransfer {
                 id: row.get(0)?,
                 user: row.get(1)?,
                 priority: row.get(2)?,
@@ -242,14 +242,14 @@ impl Store {
     }
 
     /// Returns the transfers that were running when an earlier queue ended.
-    pub fn left_running(&self) -> Result<Vec<Left>, StoreError> {
+    pub fn left_running(&self) -> Result<Vec<InterruptedTransfer>, StoreError> {
         let mut asking = self
             .0
             .prepare("SELECT record, process, wish FROM transfers WHERE state = 'running' ORDER BY number")?;
         let mut rows = asking.query([])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            found.push(Left { record: record(row)?, process: row.get(1)?, wish: row.get(2)? });
+            found.push(InterruptedTransfer { record: record(row)?, process: row.get(1)?, wish: row.get(2)? });
         }
         Ok(found)
     }
@@ -275,15 +275,15 @@ fn signed(moment_ms: u64) -> i64 {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use carrack_register::records::{Options, Submission, TransferState};
+    use carrack_register::records::{TransferOptions, TransferState, TransferSubmission};
 
     use super::*;
 
     pub fn sample(id: &str, priority: u8) -> TransferRecord {
-        let submission = Submission {
+        let submission = TransferSubmission {
             source: "local:/a".parse().unwrap(),
             destination: "local:/b".parse().unwrap(),
-            options: Options::default(),
+            options: TransferOptions::default(),
             priority,
             label: String::new(),
             not_before_ms: None,
@@ -297,16 +297,16 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("queue.db");
         let (one, two) = (sample("00000000000000a1", 5), sample("00000000000000a2", 5));
-        let store = Store::open(&path).unwrap();
+        let store = QueueStore::open(&path).unwrap();
         store.add(&one).unwrap();
         store.add(&two).unwrap();
         assert!(store.add(&one).is_err(), "an id is used once");
         drop(store);
-        let store = Store::open(&path).unwrap();
-        assert_eq!(store.find("00000000000000A1").unwrap(), Found::One(Box::new(one.clone())));
-        assert_eq!(store.find("00000000").unwrap(), Found::Several);
+        let store = QueueStore::open(&path).unwrap();
+        assert_eq!(store.find("00000000000000A1").unwrap(), StoredMatch::One(Box::new(one.clone())));
+        assert_eq!(store.find("00000000").unwrap(), StoredMatch::Several);
         for nothing in ["", "1", "%", "00000000000000a1a", "\u{e9}"] {
-            assert_eq!(store.find(nothing).unwrap(), Found::None, "{nothing}");
+            assert_eq!(store.find(nothing).unwrap(), StoredMatch::None, "{nothing}");
         }
         assert_eq!(store.latest(9, None).unwrap(), [two.clone(), one.clone()]);
         assert_eq!(store.latest(1, None).unwrap(), std::slice::from_ref(&two));
@@ -315,24 +315,24 @@ pub(super) mod tests {
         assert_eq!(store.latest(9, Some("nobody")).unwrap(), []);
     }
 
-    fn waiting(store: &Store, now_ms: u64) -> Vec<Waits> {
+    fn waiting(store: &QueueStore, now_ms: u64) -> Vec<QueuedTransfer> {
         let mut waiting = store.waiting(now_ms).unwrap();
         waiting.sort_by(|a, b| a.id.cmp(&b.id));
         waiting
     }
 
-    fn waits(id: &str, priority: u8, deadline_ms: Option<u64>, not_before_ms: Option<u64>) -> Waits {
+    fn waits(id: &str, priority: u8, deadline_ms: Option<u64>, not_before_ms: Option<u64>) -> QueuedTransfer {
         let (id, user) = (id.to_owned(), "alice".to_owned());
-        Waits { id, user, priority, submitted_ms: 1, deadline_ms, not_before_ms }
+        QueuedTransfer { id, user, priority, submitted_ms: 1, deadline_ms, not_before_ms }
     }
 
     #[test]
     fn what_waits_and_may_begin_is_listed_with_what_its_turn_depends_on() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&dir.path().join("queue.db")).unwrap();
+        let store = QueueStore::open(&dir.path().join("queue.db")).unwrap();
         let mut urgent = sample("1", 9);
         urgent.submission.not_before_ms = Some(100);
-        urgent.submission.options = Options::default().with("deadline", "@1000");
+        urgent.submission.options = TransferOptions::default().with("deadline", "@1000");
         for record in [&urgent, &sample("2", 0), &sample("3", 5)] {
             store.add(record).unwrap();
         }
@@ -363,8 +363,8 @@ pub(super) mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("queue.db");
             let mut record = sample("1", 5);
-            record.submission.options = Options::default().with("deadline_ms", 7);
-            let store = Store::open(&path).unwrap();
+            record.submission.options = TransferOptions::default().with("deadline_ms", 7);
+            let store = QueueStore::open(&path).unwrap();
             store.add(&record).unwrap();
             let waiting = store.waiting(0).unwrap();
             for (layout, change) in back {
@@ -372,7 +372,7 @@ pub(super) mod tests {
                 store.0.pragma_update(None, "user_version", layout).unwrap();
             }
             drop(store);
-            let store = Store::open(&path).unwrap();
+            let store = QueueStore::open(&path).unwrap();
             assert_eq!(store.waiting(0).unwrap(), waiting);
             assert_eq!((waiting[0].deadline_ms, &*waiting[0].user), (Some(7), "alice"));
             let layout = store.0.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
@@ -385,7 +385,7 @@ pub(super) mod tests {
     #[test]
     fn what_is_asked_often_is_answered_from_an_index() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&dir.path().join("queue.db")).unwrap();
+        let store = QueueStore::open(&dir.path().join("queue.db")).unwrap();
         for (asked, index) in
             [(WAITING, "COVERING INDEX transfers_waiting"), (COUNT_OPEN, "COVERING INDEX transfers_by_end")]
         {
@@ -403,7 +403,7 @@ pub(super) mod tests {
     #[test]
     fn a_process_and_a_wish_belong_to_what_runs() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&dir.path().join("queue.db")).unwrap();
+        let store = QueueStore::open(&dir.path().join("queue.db")).unwrap();
         let mut record = sample("1", 5);
         record.state = TransferState::Running;
         store.add(&record).unwrap();
@@ -423,7 +423,7 @@ pub(super) mod tests {
     #[test]
     fn history_ends_and_what_is_open_stays() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&dir.path().join("queue.db")).unwrap();
+        let store = QueueStore::open(&dir.path().join("queue.db")).unwrap();
         for (id, ended_ms) in [("1", Some(10)), ("2", Some(20)), ("3", None)] {
             store.add(&TransferRecord { ended_ms, ..sample(id, 5) }).unwrap();
         }
@@ -437,7 +437,7 @@ pub(super) mod tests {
     fn a_later_layout_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("queue.db");
-        Store::open(&path).unwrap().0.pragma_update(None, "user_version", LAYOUT + 1).unwrap();
-        assert!(matches!(Store::open(&path), Err(StoreError::Later(_))));
+        QueueStore::open(&path).unwrap().0.pragma_update(None, "user_version", LAYOUT + 1).unwrap();
+        assert!(matches!(QueueStore::open(&path), Err(StoreError::Later(_))));
     }
 }

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use carrack_plan::fleet::{RankRules, Ranks, Waiting};
+use carrack_plan::fleet::{RankRules, TransferRanking, WaitingTransfer};
 use carrack_register::control::ControlError;
 
-use super::store::Waits;
+use super::store::QueuedTransfer;
 use super::words::refused;
 
 /// The administrator's rules of the order.
@@ -49,8 +49,8 @@ impl TurnRules {
     pub const PRIORITY_MAX: u8 = 9;
 
     /// Returns a ranking without any use.
-    pub(super) fn ranks(&self) -> Ranks {
-        Ranks::new(RankRules {
+    pub(super) fn ranks(&self) -> TransferRanking {
+        TransferRanking::new(RankRules {
             ages_every: self.ages_every,
             halves_every: self.halves_every,
             weights: self.weights.iter().map(|(name, weight)| (name.clone(), *weight)).collect(),
@@ -79,21 +79,21 @@ impl TurnRules {
     /// running transfers.
     pub(super) fn next<'a>(
         &self,
-        ranks: &mut Ranks,
+        ranks: &mut TransferRanking,
         now_ms: u64,
         running: &[&str],
-        waits: &'a [Waits],
+        waits: &'a [QueuedTransfer],
     ) -> Option<&'a str> {
         let running: Vec<&str> = running.iter().map(|user| self.account_of(user)).collect();
-        let waiting: Vec<Waiting<'_>> = waits.iter().map(|waits| self.waiting(waits)).collect();
+        let waiting: Vec<WaitingTransfer<'_>> = waits.iter().map(|waits| self.waiting(waits)).collect();
         let next = *ranks.order(now_ms, &running, &waiting, 1).first()?;
         let next = waits.iter().find(|waits| waits.id == next)?;
         ranks.began(&self.waiting(next), now_ms);
         Some(&next.id)
     }
 
-    fn waiting<'a>(&'a self, waits: &'a Waits) -> Waiting<'a> {
-        Waiting {
+    fn waiting<'a>(&'a self, waits: &'a QueuedTransfer) -> WaitingTransfer<'a> {
+        WaitingTransfer {
             id: &waits.id,
             account: self.account_of(&waits.user),
             priority: waits.priority,
@@ -118,9 +118,9 @@ mod tests {
         }
     }
 
-    fn waits(id: &str, user: &str, priority: u8, submitted_ms: u64) -> Waits {
+    fn waits(id: &str, user: &str, priority: u8, submitted_ms: u64) -> QueuedTransfer {
         let (id, user) = (id.to_owned(), user.to_owned());
-        Waits { id, user, priority, submitted_ms, deadline_ms: None, not_before_ms: None }
+        QueuedTransfer { id, user, priority, submitted_ms, deadline_ms: None, not_before_ms: None }
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use carrack_options::Way;
+use carrack_options::TransferCarrier;
 use carrack_register::control::ControlError;
-use carrack_register::records::{Location, Submission};
+use carrack_register::records::{SiteLocation, TransferSubmission};
 
 use super::turns::TurnRules;
 
@@ -24,7 +24,7 @@ pub(super) fn refused(message: impl Display, hint: impl Display) -> ControlError
 /// # Errors
 /// The first error of the submission, for its user.
 pub fn arguments(
-    submission: &Submission,
+    submission: &TransferSubmission,
     sites: &BTreeMap<String, String>,
 ) -> Result<Vec<String>, ControlError> {
     if submission.priority > TurnRules::PRIORITY_MAX {
@@ -35,7 +35,7 @@ pub fn arguments(
         return Err(refused("this can't be a label", format!("a line of up to {LABEL_BYTES_MAX} bytes can")));
     }
     let options = &submission.options;
-    options.check(Way::Queue)?;
+    options.check(TransferCarrier::Queue)?;
     let values = options.values()?;
     let is_sync = values.sync()?.is_some();
     // The submitted options count, and not those in the configuration files of this machine or of the user.
@@ -51,7 +51,7 @@ pub fn arguments(
     Ok(words)
 }
 
-fn place(location: &Location, sites: &BTreeMap<String, String>) -> Result<String, ControlError> {
+fn place(location: &SiteLocation, sites: &BTreeMap<String, String>) -> Result<String, ControlError> {
     if let Some(prefix) = sites.get(&location.site) {
         return Ok(format!("{prefix}{}", location.path));
     }
@@ -67,14 +67,14 @@ fn place(location: &Location, sites: &BTreeMap<String, String>) -> Result<String
 
 #[cfg(test)]
 mod tests {
-    use carrack_options::Options;
+    use carrack_options::TransferOptions;
 
     use super::super::store::tests::sample;
     use super::*;
 
     fn with(words: &[&str]) -> Result<Vec<String>, ControlError> {
-        let options = Options::of_words(words)?;
-        arguments(&Submission { options, ..sample("1", 5).submission }, &BTreeMap::new())
+        let options = TransferOptions::of_words(words)?;
+        arguments(&TransferSubmission { options, ..sample("1", 5).submission }, &BTreeMap::new())
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
             }
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let own = words.last().copied().unwrap();
-            match (with(&words), Way::Queue.refusal(name)) {
+            match (with(&words), TransferCarrier::Queue.refusal(name)) {
                 (Err(ControlError::Refused { hint, .. }), Some(_)) => assert!(!hint.is_empty(), "{own}"),
                 (Ok(said), None) if name == "sync" => {
                     assert!(said.len() > 6, "{own}")
@@ -132,9 +132,11 @@ mod tests {
             assert!(!hint.is_empty(), "{word}");
         }
         let submission = sample("1", 5).submission;
-        assert!(arguments(&Submission { priority: 10, ..submission.clone() }, &BTreeMap::new()).is_err());
+        assert!(
+            arguments(&TransferSubmission { priority: 10, ..submission.clone() }, &BTreeMap::new()).is_err()
+        );
         let label = "two\nlines".to_owned();
-        assert!(arguments(&Submission { label, ..submission }, &BTreeMap::new()).is_err());
+        assert!(arguments(&TransferSubmission { label, ..submission }, &BTreeMap::new()).is_err());
     }
 
     #[test]

@@ -10,10 +10,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_engine::GrantExchange;
-use carrack_plan::grants::{Answer, Batch};
+use carrack_plan::grants::{GrantBatch, GrantReply};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::api::Problem;
+use crate::api::ApiProblem;
 
 /// Time from a batch to its answer, including the connection. After it a client continues unmanaged.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ impl SocketExchange {
     /// As for an exchange.
     pub fn probe(&self) -> io::Result<()> {
         let client = format!("probe-{}", std::process::id());
-        self.exchange(&Batch { client, number: 1, leaves: true, ..Batch::default() }).map(drop)
+        self.exchange(&GrantBatch { client, number: 1, leaves: true, ..GrantBatch::default() }).map(drop)
     }
 }
 
@@ -60,7 +60,7 @@ impl GrantExchange for SocketExchange {
     /// # Errors
     /// The system's; `TimedOut`; `InvalidData` if this is no meta-server; `Unsupported` with the server's
     /// words if it refuses.
-    fn exchange(&self, batch: &Batch) -> io::Result<Answer> {
+    fn exchange(&self, batch: &GrantBatch) -> io::Result<GrantReply> {
         let deadline = Instant::now() + PATIENCE;
         let request = request(batch)?;
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,16 +80,16 @@ impl GrantExchange for SocketExchange {
 fn keep(
     connection: &mut Option<UnixStream>,
     stream: UnixStream,
-    answered: io::Result<Said>,
-) -> io::Result<Answer> {
-    let Said { status, body, is_last } = answered?;
+    answered: io::Result<HttpAnswer>,
+) -> io::Result<GrantReply> {
+    let HttpAnswer { status, body, is_last } = answered?;
     if !is_last {
         *connection = Some(stream);
     }
     if status == 200 {
         return serde_json::from_slice(&body).map_err(nonsense);
     }
-    let words = match serde_json::from_slice::<Problem>(&body) {
+    let words = match serde_json::from_slice::<ApiProblem>(&body) {
         Ok(problem) => carrack_model::escape(problem.detail.as_bytes()),
         Err(_) => format!("this is no meta-server: it answered {status}"),
     };
@@ -110,7 +110,7 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(std::os::fd::OwnedFd::from(socket).into())
 }
 
-fn request(batch: &Batch) -> io::Result<Vec<u8>> {
+fn request(batch: &GrantBatch) -> io::Result<Vec<u8>> {
     let body = serde_json::to_vec(batch)?;
     let length = body.len();
     let mut request = format!(
@@ -122,14 +122,14 @@ fn request(batch: &Batch) -> io::Result<Vec<u8>> {
 }
 
 /// An answer.
-struct Said {
+struct HttpAnswer {
     status: u16,
     body: Vec<u8>,
     /// True if the connection ends with it.
     is_last: bool,
 }
 
-fn ask(mut stream: &UnixStream, request: &[u8], deadline: Instant) -> io::Result<Said> {
+fn ask(mut stream: &UnixStream, request: &[u8], deadline: Instant) -> io::Result<HttpAnswer> {
     stream.set_write_timeout(Some(left(deadline)?))?;
     stream.write_all(request).map_err(in_time)?;
     let mut heard = Vec::new();
@@ -141,7 +141,7 @@ fn ask(mut stream: &UnixStream, request: &[u8], deadline: Instant) -> io::Result
             let body = heard.split_off(head.bytes);
             // A connection with bytes after the answer is not used again.
             let is_last = head.is_last || body.len() > length;
-            return Ok(Said { status: head.status, body: body[..length].to_vec(), is_last });
+            return Ok(HttpAnswer { status: head.status, body: body[..length].to_vec(), is_last });
         }
         if heard.len() > HEAD_BYTES_MAX {
             return Err(nonsense("a head without an end"));
@@ -151,7 +151,7 @@ fn ask(mut stream: &UnixStream, request: &[u8], deadline: Instant) -> io::Result
 }
 
 /// A parsed head, with its length in bytes; the length of the body comes with it.
-struct Head {
+struct HttpHead {
     bytes: usize,
     status: u16,
     is_last: bool,
@@ -164,7 +164,7 @@ fn field<'a>(response: &httparse::Response<'_, 'a>, name: &str) -> Option<&'a st
 }
 
 /// Parses a head; `None` while it is incomplete.
-fn head(heard: &[u8]) -> io::Result<Option<(Head, usize)>> {
+fn head(heard: &[u8]) -> io::Result<Option<(HttpHead, usize)>> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut response = httparse::Response::new(&mut fields);
     let bytes = match response.parse(heard).map_err(nonsense)? {
@@ -178,7 +178,7 @@ fn head(heard: &[u8]) -> io::Result<Option<(Head, usize)>> {
     }
     let is_last = field(&response, "connection").is_some_and(|words| words.eq_ignore_ascii_case("close"));
     let status = response.code.unwrap_or_default();
-    Ok(Some((Head { bytes, status, is_last }, length)))
+    Ok(Some((HttpHead { bytes, status, is_last }, length)))
 }
 
 fn hear(mut stream: &UnixStream, heard: &mut Vec<u8>, deadline: Instant) -> io::Result<()> {
@@ -248,21 +248,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let exchange = SocketExchange::new(&path);
-        assert_eq!(exchange.exchange(&Batch::default()).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(exchange.exchange(&GrantBatch::default()).unwrap_err().kind(), ErrorKind::NotFound);
         let good = said(200, "", r#"{"epoch":7,"number":3}"#);
         let problem = r#"{"status":404,"title":"x","detail":"nothing here"}"#;
         let refusal = said(404, "connection: close\r\n", problem);
         answering(&path, vec![vec![good.clone(), good.clone()], vec![good.clone(), refusal], vec![good]]);
         for _ in 0..3 {
-            let answer = exchange.exchange(&Batch::default()).unwrap();
+            let answer = exchange.exchange(&GrantBatch::default()).unwrap();
             assert_eq!((answer.epoch, answer.number), (7, 3));
         }
-        let refused = exchange.exchange(&Batch::default()).unwrap_err();
+        let refused = exchange.exchange(&GrantBatch::default()).unwrap_err();
         assert_eq!(
             (refused.kind(), refused.to_string()),
             (ErrorKind::Unsupported, "nothing here".to_owned())
         );
-        exchange.exchange(&Batch::default()).unwrap();
+        exchange.exchange(&GrantBatch::default()).unwrap();
     }
 
     #[test]
@@ -277,14 +277,14 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("socket");
             answering(&path, vec![vec![said.to_owned()]]);
-            let error = SocketExchange::new(&path).exchange(&Batch::default()).unwrap_err();
+            let error = SocketExchange::new(&path).exchange(&GrantBatch::default()).unwrap_err();
             assert_eq!(error.kind(), kind, "{said}");
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         answering(&path, Vec::new());
         let begun = Instant::now();
-        let error = SocketExchange::new(&path).exchange(&Batch::default()).unwrap_err();
+        let error = SocketExchange::new(&path).exchange(&GrantBatch::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!((PATIENCE..2 * PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     }

@@ -7,13 +7,13 @@ mod site;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use carrack_plan::grants::{Answer, Batch, TargetView};
-use carrack_sharing::{MetaServer, Refusal, SharingSettings};
+use carrack_plan::grants::{GrantBatch, GrantReply, TargetView};
+use carrack_sharing::{BatchRefusal, MetaServer, SharingSettings};
 use tokio::task::spawn_blocking;
 
 pub use exchange::SocketExchange;
-use rules::Known;
-pub use rules::{ClassRules, Members};
+use rules::MembershipCache;
+pub use rules::{ClassMembers, ClassRules};
 pub use site::site_sharing;
 
 use crate::queue::name_of_user;
@@ -23,26 +23,26 @@ use crate::queue::name_of_user;
 pub struct SharedTargets {
     /// The meta-server.
     pub server: Arc<MetaServer>,
-    membership: Mutex<Membership>,
+    membership: Mutex<ClassMembership>,
 }
 
 /// The rules for classes, and recent results of lookups.
 #[derive(Debug)]
-struct Membership {
+struct ClassMembership {
     rules: ClassRules,
-    known: Known,
+    known: MembershipCache,
 }
 
 impl SharedTargets {
     /// Starts a meta-server.
     pub fn start(settings: SharingSettings, rules: ClassRules) -> SharedTargets {
-        let membership = Mutex::new(Membership { rules, known: Known::default() });
+        let membership = Mutex::new(ClassMembership { rules, known: MembershipCache::default() });
         SharedTargets { server: Arc::new(MetaServer::start(settings)), membership }
     }
 
     /// Changes the settings; running transfers keep their grants.
     pub fn change(&self, settings: SharingSettings, rules: ClassRules) {
-        *self.membership() = Membership { rules, known: Known::default() };
+        *self.membership() = ClassMembership { rules, known: MembershipCache::default() };
         self.server.change(settings);
     }
 
@@ -50,11 +50,11 @@ impl SharedTargets {
     /// counts as one without a class.
     ///
     /// # Errors
-    /// [`Refusal`] for a batch out of bounds.
-    pub async fn answer(&self, uid: u32, batch: Batch) -> Result<Answer, Refusal> {
+    /// [`BatchRefusal`] for a batch out of bounds.
+    pub async fn answer(&self, uid: u32, batch: GrantBatch) -> Result<GrantReply, BatchRefusal> {
         let may_use = self.may_use(uid, &batch.class).await;
         let class = if may_use { batch.class } else { String::new() };
-        self.server.answer(&uid.to_string(), Batch { class, ..batch })
+        self.server.answer(&uid.to_string(), GrantBatch { class, ..batch })
     }
 
     /// Returns every known target of this name or of this file system, as [`MetaServer::targets`] does.
@@ -81,7 +81,7 @@ impl SharedTargets {
     /// so it runs on another thread, and seldom.
     async fn may_use(&self, uid: u32, class: &str) -> bool {
         let members = {
-            let Membership { rules, known } = &*self.membership();
+            let ClassMembership { rules, known } = &*self.membership();
             let Some(members) = rules.members(class) else { return true };
             if let Some(may_use) = known.get(uid, class) {
                 return may_use;
@@ -90,7 +90,7 @@ impl SharedTargets {
         };
         let asked = members.clone();
         let may_use = spawn_blocking(move || asked.have(uid)).await.unwrap_or(false);
-        let Membership { rules, known } = &mut *self.membership();
+        let ClassMembership { rules, known } = &mut *self.membership();
         // The rules may have changed meanwhile.
         if rules.members(class) == Some(&members) {
             known.put(uid, class, may_use);
@@ -99,7 +99,7 @@ impl SharedTargets {
     }
 
     /// A thread that panicked left a consistent state.
-    fn membership(&self) -> MutexGuard<'_, Membership> {
+    fn membership(&self) -> MutexGuard<'_, ClassMembership> {
         self.membership.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -108,29 +108,30 @@ impl SharedTargets {
 mod tests {
     use std::collections::BTreeMap;
 
-    use carrack_plan::grants::{Ask, Class};
+    use carrack_plan::grants::{ClientClass, GrantRequest};
 
     use super::*;
 
-    fn user(name: &str) -> Members {
-        Members { users: Some(vec![name.to_owned()]), groups: None }
+    fn user(name: &str) -> ClassMembers {
+        ClassMembers { users: Some(vec![name.to_owned()]), groups: None }
     }
 
     #[tokio::test]
     async fn a_class_is_for_those_whom_it_names() {
         let uid = rustix::process::geteuid().as_raw();
-        let classes = ["open", "mine", "theirs"].map(|name| (name.to_owned(), Class::default()));
+        let classes = ["open", "mine", "theirs"].map(|name| (name.to_owned(), ClientClass::default()));
         let classes = BTreeMap::from(classes);
         let rules = ClassRules::new(BTreeMap::from([
-            ("open".to_owned(), Members::default()),
+            ("open".to_owned(), ClassMembers::default()),
             ("mine".to_owned(), user(&name_of_user(uid))),
             ("theirs".to_owned(), user("nobody-of-this-name")),
         ]));
         let shared = SharedTargets::start(SharingSettings { classes, ..Default::default() }, rules);
         for (class, expected) in [("", ""), ("open", "open"), ("mine", "mine"), ("theirs", ""), ("x", "")] {
-            let asks = vec![Ask { target: "fs/x".to_owned(), ..Ask::default() }];
+            let asks = vec![GrantRequest { target: "fs/x".to_owned(), ..GrantRequest::default() }];
             let client = format!("of-{class}");
-            let batch = Batch { client, class: class.to_owned(), number: 1, asks, ..Batch::default() };
+            let batch =
+                GrantBatch { client, class: class.to_owned(), number: 1, asks, ..GrantBatch::default() };
             assert_eq!(shared.answer(uid, batch).await.unwrap().class, expected, "{class}");
         }
         let shown = shared.targets("fs");

@@ -14,14 +14,14 @@ const REMEMBERED_MAX: usize = 4_096;
 
 /// The users of a class: every user, if both lists are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Members {
+pub struct ClassMembers {
     /// Accounts.
     pub users: Option<Vec<String>>,
     /// Groups, whose members the system tells.
     pub groups: Option<Vec<String>>,
 }
 
-impl Members {
+impl ClassMembers {
     fn are_all(&self) -> bool {
         self.users.is_none() && self.groups.is_none()
     }
@@ -42,26 +42,26 @@ fn is_in(user: &User, groups: &[String]) -> bool {
 
 /// The classes, each with its users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClassRules(BTreeMap<String, Members>);
+pub struct ClassRules(BTreeMap<String, ClassMembers>);
 
 impl ClassRules {
     /// Creates the rules, by the classes' names.
-    pub fn new(classes: BTreeMap<String, Members>) -> ClassRules {
+    pub fn new(classes: BTreeMap<String, ClassMembers>) -> ClassRules {
         ClassRules(classes)
     }
 
     /// Returns the users of this class; `None` if every user may use it, or for an unknown class, which has
     /// no effect.
-    pub(super) fn members(&self, class: &str) -> Option<&Members> {
+    pub(super) fn members(&self, class: &str) -> Option<&ClassMembers> {
         self.0.get(class).filter(|members| !members.are_all())
     }
 }
 
 /// Cache of lookups.
 #[derive(Debug, Default)]
-pub(super) struct Known(HashMap<(u32, String), (bool, Instant)>);
+pub(super) struct MembershipCache(HashMap<(u32, String), (bool, Instant)>);
 
-impl Known {
+impl MembershipCache {
     pub(super) fn get(&self, uid: u32, class: &str) -> Option<bool> {
         let (may_use, at) = self.0.get(&(uid, class.to_owned()))?;
         (at.elapsed() < REMEMBERED).then_some(*may_use)
@@ -79,8 +79,8 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn of(users: &[&str], groups: &[&str]) -> Members {
-        Members { users: Some(list(users)), groups: Some(list(groups)) }
+    fn of(users: &[&str], groups: &[&str]) -> ClassMembers {
+        ClassMembers { users: Some(list(users)), groups: Some(list(groups)) }
     }
 
     fn list(names: &[&str]) -> Vec<String> {
@@ -93,12 +93,12 @@ mod tests {
         let Ok(Some(root)) = Group::from_gid(0.into()) else { return };
         assert!(of(&["root"], &[]).have(0) && of(&[], &[&root.name]).have(0));
         assert!(!of(&["root"], &[&root.name]).have(nobody) && !of(&["x"], &["no-such-group"]).have(0));
-        assert!(Members::default().have(stranger) && !of(&["root"], &[]).have(stranger));
+        assert!(ClassMembers::default().have(stranger) && !of(&["root"], &[]).have(stranger));
     }
 
     #[test]
     fn what_is_known_is_not_asked_again() {
-        let mut known = Known::default();
+        let mut known = MembershipCache::default();
         known.put(7, "a", true);
         known.put(8, "a", false);
         assert_eq!(

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// A series of an answer.
 #[derive(Debug, PartialEq, Deserialize)]
-pub(super) struct Series {
+pub(super) struct MetricSeries {
     #[serde(rename = "metric")]
     pub labels: BTreeMap<String, String>,
     value: Option<(f64, String)>,
@@ -36,7 +36,7 @@ struct SeriesAnswer {
 
 #[derive(Deserialize)]
 struct SeriesData {
-    result: Vec<Series>,
+    result: Vec<MetricSeries>,
 }
 
 /// The reason why an answer has no series.
@@ -48,7 +48,7 @@ pub(super) enum NoSeries {
     Strange(String),
 }
 
-impl Series {
+impl MetricSeries {
     /// The points: Unix seconds and values. Values that are no numbers are left out, and negative ones, which
     /// rates don't have.
     pub fn points(&self) -> impl Iterator<Item = (i64, f64)> + '_ {
@@ -60,7 +60,7 @@ impl Series {
 }
 
 /// The series of an answer's body.
-pub(super) fn series(body: &[u8]) -> Result<Vec<Series>, NoSeries> {
+pub(super) fn series(body: &[u8]) -> Result<Vec<MetricSeries>, NoSeries> {
     let reply: AnswerStatus = serde_json::from_slice(body).map_err(strange)?;
     let kind = match (reply.status.as_str(), reply.data) {
         ("success", Some(ResultType { kind })) => kind,

@@ -8,19 +8,19 @@ use serde::{Deserialize, Deserializer};
 
 /// The capacity of targets in bytes per second: one for all, or by name, or found from their histories.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Capacity {
+pub struct TargetCapacity {
     all: Option<f64>,
     /// By the beginning of names; the longest match counts.
     each: BTreeMap<String, f64>,
 }
 
 /// Configured numbers are never NaN.
-impl Eq for Capacity {}
+impl Eq for TargetCapacity {}
 
-impl Capacity {
+impl TargetCapacity {
     /// The same capacity for all, in the unit of the load.
-    pub fn of_all(most: f64) -> Capacity {
-        Capacity { all: Some(most), each: BTreeMap::new() }
+    pub fn of_all(most: f64) -> TargetCapacity {
+        TargetCapacity { all: Some(most), each: BTreeMap::new() }
     }
 
     /// A target's configured capacity; `None` to find it from its history.
@@ -32,19 +32,19 @@ impl Capacity {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum CapacitySetting {
     One(String),
     Each(BTreeMap<String, String>),
 }
 
-impl<'de> Deserialize<'de> for Capacity {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Capacity, D::Error> {
-        match Written::deserialize(deserializer)? {
-            Written::One(text) if text == "auto" => Ok(Capacity::default()),
-            Written::One(text) => Ok(Capacity::of_all(rate(&text)?)),
-            Written::Each(each) => {
+impl<'de> Deserialize<'de> for TargetCapacity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TargetCapacity, D::Error> {
+        match CapacitySetting::deserialize(deserializer)? {
+            CapacitySetting::One(text) if text == "auto" => Ok(TargetCapacity::default()),
+            CapacitySetting::One(text) => Ok(TargetCapacity::of_all(rate(&text)?)),
+            CapacitySetting::Each(each) => {
                 let each = each.into_iter().map(|(beginning, text)| Ok((beginning, rate(&text)?)));
-                Ok(Capacity { all: None, each: each.collect::<Result<_, D::Error>>()? })
+                Ok(TargetCapacity { all: None, each: each.collect::<Result<_, D::Error>>()? })
             }
         }
     }
@@ -65,12 +65,12 @@ fn rate<E: Error>(text: &str) -> Result<f64, E> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Capacity, toml::de::Error> {
+    fn read(text: &str) -> Result<TargetCapacity, toml::de::Error> {
         #[derive(Deserialize)]
-        struct Holder {
-            capacity: Capacity,
+        struct CapacityHolder {
+            capacity: TargetCapacity,
         }
-        toml::from_str::<Holder>(text).map(|holder| holder.capacity)
+        toml::from_str::<CapacityHolder>(text).map(|holder| holder.capacity)
     }
 
     #[test]

@@ -6,17 +6,17 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use carrack_plan::forecast::{History, STEP_S, Sample, parse_csv};
-use carrack_plan::grants::Load;
+use carrack_plan::forecast::{LoadHistory, LoadSample, STEP_S, parse_csv};
+use carrack_plan::grants::ComputeLoad;
 
-use super::answers::Series;
+use super::answers::MetricSeries;
 use super::error::HealthError;
-use super::measured::{LoadQuantity, Measurements, TargetRates};
-use super::preset::Queries;
-use super::prometheus::Prometheus;
+use super::measured::{LoadMeasurements, LoadQuantity, TargetRates};
+use super::preset::PrometheusQueries;
+use super::prometheus::PrometheusClient;
 use super::settings::{HealthSettings, HistorySource};
-use super::storage::{Names, StorageHistory};
-use super::target::Target;
+use super::storage::{KnownNames, StorageHistory};
+use super::target::TargetHealth;
 use super::target_name::{NAME_BYTES_MAX, TargetName};
 
 /// The most targets: 512 MiB of histories. Further targets are ignored.
@@ -48,9 +48,9 @@ const CA_BYTES_MAX: u64 = 1 << 20;
 
 /// The result of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Step {
+pub struct FeedResult {
     /// The load of each target that was measured and whose capacity is known.
-    pub loads: Vec<(String, Load)>,
+    pub loads: Vec<(String, ComputeLoad)>,
     /// Notices for people, each when a condition begins or ends.
     pub notices: Vec<String>,
 }
@@ -65,10 +65,10 @@ struct UnreadPart {
 /// Measures targets by Prometheus (L11). It blocks, so it needs a thread of its own, not an async task.
 pub struct HealthFeed {
     settings: HealthSettings,
-    prometheus: Prometheus,
+    prometheus: PrometheusClient,
     queries: Vec<(LoadQuantity, String)>,
     names: TargetName,
-    targets: BTreeMap<String, Target>,
+    targets: BTreeMap<String, TargetHealth>,
     /// The newest part last.
     unread: Vec<UnreadPart>,
     /// The time of the last measurement; `None` before the first.
@@ -97,7 +97,7 @@ impl HealthFeed {
             None => None,
         };
         let mut feed = HealthFeed {
-            prometheus: Prometheus::new(settings.prometheus.clone(), cas)?,
+            prometheus: PrometheusClient::new(settings.prometheus.clone(), cas)?,
             queries: in_order(settings.queries()?),
             names: settings.target_name()?,
             targets: BTreeMap::new(),
@@ -127,8 +127,8 @@ impl HealthFeed {
     /// Measures once. `own` has the bytes per second that transfers moved at each target, as a mean over the
     /// settings' window; they are subtracted. If Prometheus does not answer, the step has no loads, and grant
     /// servers soon treat the last loads as unknown.
-    pub fn step(&mut self, now_s: i64, own: &BTreeMap<String, f64>) -> Step {
-        let mut step = Step::default();
+    pub fn step(&mut self, now_s: i64, own: &BTreeMap<String, f64>) -> FeedResult {
+        let mut step = FeedResult::default();
         let window_s = self.settings.window_s;
         let measured = match self.ask(window_s, |prometheus, query| prometheus.at(query, now_s)) {
             Ok(measured) => measured,
@@ -166,7 +166,7 @@ impl HealthFeed {
         while !self.unread.is_empty() {
             self.read_past(now_s)?;
         }
-        self.targets.values_mut().for_each(Target::find_capacity);
+        self.targets.values_mut().for_each(TargetHealth::find_capacity);
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl HealthFeed {
     ///
     /// # Errors
     /// Some existing names, if no target has this name.
-    pub fn storage(&self, name: &str, now_s: i64) -> Result<StorageHistory, Names> {
+    pub fn storage(&self, name: &str, now_s: i64) -> Result<StorageHistory, KnownNames> {
         let all = self.targets.iter();
         let all = all.map(|(name, target)| (name.as_str(), target.history(), target.capacity()));
         StorageHistory::gather(name, all, now_s)
@@ -184,9 +184,9 @@ impl HealthFeed {
     fn ask(
         &self,
         window_s: u64,
-        mut send: impl FnMut(&Prometheus, &str) -> Result<Vec<Series>, HealthError>,
-    ) -> Result<Measurements, HealthError> {
-        let mut measured = Measurements::default();
+        mut send: impl FnMut(&PrometheusClient, &str) -> Result<Vec<MetricSeries>, HealthError>,
+    ) -> Result<LoadMeasurements, HealthError> {
+        let mut measured = LoadMeasurements::default();
         for (quantity, query) in &self.queries {
             let query = query.replace("$window", &format!("{window_s}s"));
             measured.add(*quantity, &send(&self.prometheus, &query)?, &self.names);
@@ -199,20 +199,20 @@ impl HealthFeed {
     }
 
     /// The target of this name, added if there is room.
-    fn target(&mut self, name: &str) -> Option<&mut Target> {
+    fn target(&mut self, name: &str) -> Option<&mut TargetHealth> {
         if !self.targets.contains_key(name) {
             if self.targets.len() >= TARGETS_MAX {
                 self.trouble.is_full = true;
                 return None;
             }
             let capacity = self.settings.capacity.of(name);
-            self.targets.insert(name.to_owned(), Target::new(capacity));
+            self.targets.insert(name.to_owned(), TargetHealth::new(capacity));
         }
         self.targets.get_mut(name)
     }
 
     /// Handles an answer after a failure: marks the gap as unread.
-    fn is_back(&mut self, now_s: i64, step: &mut Step) {
+    fn is_back(&mut self, now_s: i64, step: &mut FeedResult) {
         if std::mem::take(&mut self.trouble.is_away) {
             step.notices.push(format!("Prometheus at {} answers again", self.settings.prometheus));
         }
@@ -262,7 +262,7 @@ impl HealthFeed {
     fn read_csv(&mut self, path: &Path, now_s: i64) -> Result<(), HealthError> {
         for (name, history) in histories_of_csv(path, now_s)? {
             let Some(target) = self.target(&name) else { continue };
-            for Sample { at_s, load } in history.measured() {
+            for LoadSample { at_s, load } in history.measured() {
                 target.note(at_s, load, load, now_s);
             }
         }
@@ -272,13 +272,13 @@ impl HealthFeed {
     /// Forecasts the targets with the oldest forecasts, once in each slot.
     fn foretell(&mut self, now_s: i64) {
         let slot = now_s.div_euclid(STEP_S);
-        let mut due: Vec<&mut Target> =
+        let mut due: Vec<&mut TargetHealth> =
             self.targets.values_mut().filter(|target| target.foretold_in() != Some(slot)).collect();
         due.sort_by_key(|target| target.foretold_in());
         due.into_iter().take(FORETOLD_IN_STEP).for_each(|target| target.foretell(now_s));
     }
 
-    fn tell_of_limits(&mut self, step: &mut Step) {
+    fn tell_of_limits(&mut self, step: &mut FeedResult) {
         let knows_nothing = self.targets.is_empty();
         if knows_nothing && !self.trouble.knows_nothing {
             let address = &self.settings.prometheus;
@@ -293,8 +293,8 @@ impl HealthFeed {
 }
 
 /// The configured queries.
-fn in_order(queries: Queries) -> Vec<(LoadQuantity, String)> {
-    let Queries { read_bytes, write_bytes, reads, writes, .. } = queries;
+fn in_order(queries: PrometheusQueries) -> Vec<(LoadQuantity, String)> {
+    let PrometheusQueries { read_bytes, write_bytes, reads, writes, .. } = queries;
     let bytes = [read_bytes, write_bytes].into_iter().flatten().map(|query| (LoadQuantity::Bytes, query));
     let requests = [reads, writes].into_iter().flatten().map(|query| (LoadQuantity::Requests, query));
     bytes.chain(requests).collect()
@@ -316,10 +316,10 @@ fn unreadable(path: &Path, reason: impl ToString) -> HealthError {
 ///
 /// # Errors
 /// If it can't be read.
-pub fn histories_of_csv(path: &Path, now_s: i64) -> Result<BTreeMap<String, History>, HealthError> {
+pub fn histories_of_csv(path: &Path, now_s: i64) -> Result<BTreeMap<String, LoadHistory>, HealthError> {
     let text = read(path, CSV_BYTES_MAX)?;
     let samples = parse_csv(&text).map_err(|error| HealthError::Csv { path: path.to_path_buf(), error })?;
-    let mut histories: BTreeMap<String, History> = BTreeMap::new();
+    let mut histories: BTreeMap<String, LoadHistory> = BTreeMap::new();
     for sample in samples.into_iter().filter(|sample| sample.target.len() <= NAME_BYTES_MAX) {
         if histories.len() < TARGETS_MAX || histories.contains_key(sample.target) {
             histories.entry(sample.target.to_owned()).or_default().add(sample.sample, now_s);

@@ -6,21 +6,21 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use carrack_plan::forecast::{Method, STEP_S};
+use carrack_plan::forecast::{ForecastMethod, STEP_S};
 use serde_json::{Value, json};
 
-use super::preset::Preset;
-use super::pretended::TestPrometheus;
+use super::preset::ExporterPreset;
 use super::settings::{HealthSettings, HistorySource};
-use super::{Address, Capacity, HealthError, HealthFeed, HealthThread, histories_of_csv};
+use super::test_prometheus::TestPrometheus;
+use super::{HealthError, HealthFeed, HealthThread, PrometheusAddress, TargetCapacity, histories_of_csv};
 
 /// A Sunday's midnight, so that days are whole.
 const MIDNIGHT_S: i64 = 1_767_484_800;
 const HOUR_S: i64 = 3600;
 
-fn settings(address: Address) -> HealthSettings {
-    let mut settings = HealthSettings::of_preset(address, Preset::LustreExporter);
-    settings.capacity = Capacity::of_all(1e9);
+fn settings(address: PrometheusAddress) -> HealthSettings {
+    let mut settings = HealthSettings::of_preset(address, ExporterPreset::LustreExporter);
+    settings.capacity = TargetCapacity::of_all(1e9);
     settings.history = HistorySource::None;
     settings
 }
@@ -108,7 +108,7 @@ fn the_past_is_read_and_what_it_foretells_counts_before_it_happens() {
     assert!((27.9..=28.0).contains(&days) && found.history.coverage() > 0.99, "{days} days");
     assert_eq!(feed.step(now_s + 301, &none()).loads[0].1.present, 0.8, "it is noon");
     let forecast = found.history.forecast(now_s, 86_400).unwrap();
-    assert_ne!(forecast.far, Method::SameAsNow);
+    assert_ne!(forecast.far, ForecastMethod::SameAsNow);
     let evening = now_s + 6 * HOUR_S;
     assert!(
         forecast.load_at(evening).unwrap() < 50e6 && forecast.load_at(now_s + 2 * HOUR_S).unwrap() > 700e6
@@ -192,7 +192,7 @@ fn a_csv_is_a_history_too() {
         format!("time,target,load\n{},fs/a,5\n{},fs/b,7\n", MIDNIGHT_S - 600, MIDNIGHT_S - 600),
     )
     .unwrap();
-    let address: Address = "http://127.0.0.1:1".parse().unwrap();
+    let address: PrometheusAddress = "http://127.0.0.1:1".parse().unwrap();
     let past = HealthSettings { history: HistorySource::Csv(path.clone()), ..settings(address.clone()) };
     let feed = HealthFeed::new(past, MIDNIGHT_S).unwrap();
     let found = feed.storage("fs", MIDNIGHT_S).unwrap();

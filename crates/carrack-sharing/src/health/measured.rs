@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::answers::Series;
+use super::answers::MetricSeries;
 use super::target_name::TargetName;
 
 /// The assumed request size of transfers, an object's usual size in bytes: it gives the number of their
@@ -50,11 +50,11 @@ impl TargetRates {
 
 /// Measurements by time and target.
 #[derive(Debug, Default)]
-pub(super) struct Measurements(pub(super) BTreeMap<(String, i64), TargetRates>);
+pub(super) struct LoadMeasurements(pub(super) BTreeMap<(String, i64), TargetRates>);
 
-impl Measurements {
+impl LoadMeasurements {
     /// Adds the series of a query. Series with the same target name are summed.
-    pub(super) fn add(&mut self, quantity: LoadQuantity, series: &[Series], names: &TargetName) {
+    pub(super) fn add(&mut self, quantity: LoadQuantity, series: &[MetricSeries], names: &TargetName) {
         for series in series {
             let Some(name) = names.of(&series.labels) else { continue };
             for (at_s, value) in series.points() {

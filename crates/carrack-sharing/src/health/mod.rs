@@ -12,7 +12,7 @@ mod capacity;
 mod error;
 mod feed;
 mod measured;
-mod own;
+mod own_rates;
 mod preset;
 mod prometheus;
 mod settings;
@@ -21,16 +21,16 @@ mod target;
 mod target_name;
 mod thread;
 
-pub use capacity::Capacity;
+pub use capacity::TargetCapacity;
 pub use error::HealthError;
-pub use feed::{HealthFeed, Step, histories_of_csv};
-pub use preset::{Preset, Queries};
-pub use prometheus::{Address, NotAnAddress};
+pub use feed::{FeedResult, HealthFeed, histories_of_csv};
+pub use preset::{ExporterPreset, PrometheusQueries};
+pub use prometheus::{BadPrometheusAddress, PrometheusAddress};
 pub use settings::{HealthSettings, HistorySource};
-pub use storage::{Names, StorageHistory, percentile_99};
+pub use storage::{KnownNames, StorageHistory, percentile_99};
 pub use thread::HealthThread;
 
 #[cfg(test)]
 mod feed_tests;
 #[cfg(test)]
-mod pretended;
+mod test_prometheus;

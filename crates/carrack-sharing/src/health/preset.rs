@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// A known exporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Preset {
+pub enum ExporterPreset {
     /// The Lustre exporters whose server metrics are named `lustre_…_total`, with labels `component` and
     /// `target`.
     LustreExporter,
@@ -17,7 +17,7 @@ pub enum Preset {
 
 /// Queries in PromQL, each for series of rates per second. `$window` stands for the window of the rates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Queries {
+pub struct PrometheusQueries {
     /// Bytes read.
     pub read_bytes: Option<String>,
     /// Bytes written.
@@ -30,23 +30,24 @@ pub struct Queries {
     pub target_name: String,
 }
 
-impl Preset {
+impl ExporterPreset {
     /// All presets.
-    pub const ALL: [Preset; 3] = [Preset::LustreExporter, Preset::Ceph, Preset::NodeExporter];
+    pub const ALL: [ExporterPreset; 3] =
+        [ExporterPreset::LustreExporter, ExporterPreset::Ceph, ExporterPreset::NodeExporter];
 
     /// The name in configurations and on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Preset::LustreExporter => "lustre_exporter",
-            Preset::Ceph => "ceph",
-            Preset::NodeExporter => "node_exporter",
+            ExporterPreset::LustreExporter => "lustre_exporter",
+            ExporterPreset::Ceph => "ceph",
+            ExporterPreset::NodeExporter => "node_exporter",
         }
     }
 
     /// The preset's queries.
-    pub fn queries(self) -> Queries {
+    pub fn queries(self) -> PrometheusQueries {
         let (metrics, selector, target_name) = match self {
-            Preset::LustreExporter => (
+            ExporterPreset::LustreExporter => (
                 [
                     "lustre_read_bytes_total",
                     "lustre_write_bytes_total",
@@ -56,12 +57,12 @@ impl Preset {
                 "{component=\"ost\"}",
                 "{target:path}",
             ),
-            Preset::Ceph => (
+            ExporterPreset::Ceph => (
                 ["ceph_osd_op_r_out_bytes", "ceph_osd_op_w_in_bytes", "ceph_osd_op_r", "ceph_osd_op_w"],
                 "",
                 "ceph/{ceph_daemon}",
             ),
-            Preset::NodeExporter => (
+            ExporterPreset::NodeExporter => (
                 [
                     "node_disk_read_bytes_total",
                     "node_disk_written_bytes_total",
@@ -75,15 +76,15 @@ impl Preset {
         };
         let [read_bytes, write_bytes, reads, writes] =
             metrics.map(|metric| Some(format!("rate({metric}{selector}[$window])")));
-        Queries { read_bytes, write_bytes, reads, writes, target_name: target_name.to_owned() }
+        PrometheusQueries { read_bytes, write_bytes, reads, writes, target_name: target_name.to_owned() }
     }
 }
 
-impl std::str::FromStr for Preset {
+impl std::str::FromStr for ExporterPreset {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Preset, String> {
-        let found = Preset::ALL.into_iter().find(|preset| preset.name() == text);
+    fn from_str(text: &str) -> Result<ExporterPreset, String> {
+        let found = ExporterPreset::ALL.into_iter().find(|preset| preset.name() == text);
         found.ok_or_else(|| format!("{text:?} is no preset: those are lustre_exporter, ceph, node_exporter"))
     }
 }
@@ -97,7 +98,7 @@ mod tests {
     fn the_manual_has_every_query() {
         // A table has a backslash before a bar.
         let manual = include_str!("../../../../docs/forecast.md").replace("\\|", "|");
-        for preset in Preset::ALL {
+        for preset in ExporterPreset::ALL {
             let queries = preset.queries();
             let all = [queries.read_bytes, queries.write_bytes, queries.reads, queries.writes];
             for text in all.into_iter().flatten().chain([queries.target_name]) {

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
 
-use super::answers::{NoSeries, Series, series};
+use super::answers::{MetricSeries, NoSeries, series};
 use super::error::HealthError;
 
 /// The time limit from the beginning of the connection to the end of the answer.
@@ -35,7 +35,7 @@ const PORT: u16 = 9090;
 /// proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Address {
+pub struct PrometheusAddress {
     host: String,
     port: u16,
     is_tls: bool,
@@ -46,26 +46,26 @@ pub struct Address {
 /// A text that is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no address of a Prometheus server\nhint: write http://HOST:PORT or https://HOST:PORT")]
-pub struct NotAnAddress(String);
+pub struct BadPrometheusAddress(String);
 
-impl std::str::FromStr for Address {
-    type Err = NotAnAddress;
+impl std::str::FromStr for PrometheusAddress {
+    type Err = BadPrometheusAddress;
 
-    fn from_str(text: &str) -> Result<Address, NotAnAddress> {
-        Address::parse(text).ok_or_else(|| NotAnAddress(text.to_owned()))
+    fn from_str(text: &str) -> Result<PrometheusAddress, BadPrometheusAddress> {
+        PrometheusAddress::parse(text).ok_or_else(|| BadPrometheusAddress(text.to_owned()))
     }
 }
 
-impl TryFrom<String> for Address {
-    type Error = NotAnAddress;
+impl TryFrom<String> for PrometheusAddress {
+    type Error = BadPrometheusAddress;
 
-    fn try_from(text: String) -> Result<Address, NotAnAddress> {
+    fn try_from(text: String) -> Result<PrometheusAddress, BadPrometheusAddress> {
         text.parse()
     }
 }
 
-impl Address {
-    fn parse(text: &str) -> Option<Address> {
+impl PrometheusAddress {
+    fn parse(text: &str) -> Option<PrometheusAddress> {
         let uri: hyper::Uri = text.parse().ok()?;
         let is_tls = match uri.scheme_str()? {
             "http" => false,
@@ -78,16 +78,16 @@ impl Address {
             return None;
         }
         let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { PORT });
-        Some(Address { host, port, is_tls, path: uri.path().trim_end_matches('/').to_owned() })
+        Some(PrometheusAddress { host, port, is_tls, path: uri.path().trim_end_matches('/').to_owned() })
     }
 
     fn authority(&self) -> String {
-        let Address { host, port, .. } = self;
+        let PrometheusAddress { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for PrometheusAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.is_tls { "https" } else { "http" };
         write!(f, "{scheme}://{}{}", self.authority(), self.path)
@@ -95,15 +95,18 @@ impl fmt::Display for Address {
 }
 
 /// A client of one server.
-pub(super) struct Prometheus {
-    address: Address,
+pub(super) struct PrometheusClient {
+    address: PrometheusAddress,
     tls: Option<Arc<ClientConfig>>,
     runtime: Runtime,
 }
 
-impl Prometheus {
+impl PrometheusClient {
     /// `cas` are the trusted CAs of an https:// address, PEM; `None` for the system's. Sends nothing yet.
-    pub(super) fn new(address: Address, cas: Option<Vec<u8>>) -> Result<Prometheus, HealthError> {
+    pub(super) fn new(
+        address: PrometheusAddress,
+        cas: Option<Vec<u8>>,
+    ) -> Result<PrometheusClient, HealthError> {
         let tls = if address.is_tls {
             let trust = ClientTrust { cas, ..ClientTrust::default() };
             let mut config = ClientConfig::clone(&*client_config(&trust).map_err(system)?);
@@ -113,11 +116,11 @@ impl Prometheus {
             None
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        Ok(Prometheus { address, tls, runtime: runtime.map_err(system)? })
+        Ok(PrometheusClient { address, tls, runtime: runtime.map_err(system)? })
     }
 
     /// The series of an expression at a time, Unix seconds.
-    pub(super) fn at(&self, query: &str, at_s: i64) -> Result<Vec<Series>, HealthError> {
+    pub(super) fn at(&self, query: &str, at_s: i64) -> Result<Vec<MetricSeries>, HealthError> {
         self.ask("query", query, &[("time", at_s)])
     }
 
@@ -128,11 +131,11 @@ impl Prometheus {
         start_s: i64,
         end_s: i64,
         step_s: i64,
-    ) -> Result<Vec<Series>, HealthError> {
+    ) -> Result<Vec<MetricSeries>, HealthError> {
         self.ask("query_range", query, &[("start", start_s), ("end", end_s), ("step", step_s)])
     }
 
-    fn ask(&self, verb: &str, query: &str, times: &[(&str, i64)]) -> Result<Vec<Series>, HealthError> {
+    fn ask(&self, verb: &str, query: &str, times: &[(&str, i64)]) -> Result<Vec<MetricSeries>, HealthError> {
         let encoded = utf8_percent_encode(query, NON_ALPHANUMERIC);
         let mut path = format!("{}/api/v1/{verb}?query={encoded}", self.address.path);
         times.iter().for_each(|(name, value)| path.push_str(&format!("&{name}={value}")));
@@ -180,7 +183,7 @@ impl Prometheus {
         }
     }
 
-    async fn connect(&self) -> Result<Box<dyn Stream>, HealthError> {
+    async fn connect(&self) -> Result<Box<dyn PrometheusStream>, HealthError> {
         let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await;
         let stream = stream.map_err(|error| self.away(error))?;
         let Some(config) = self.tls.clone() else { return Ok(Box::new(stream)) };
@@ -199,13 +202,13 @@ fn system(error: impl fmt::Display) -> HealthError {
 }
 
 /// A connection of any kind.
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+trait PrometheusStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> PrometheusStream for T {}
 
 #[cfg(test)]
 mod tests {
-    use super::super::pretended::TestPrometheus;
+    use super::super::test_prometheus::TestPrometheus;
     use super::*;
 
     #[test]
@@ -216,16 +219,16 @@ mod tests {
             ("https://m:9/prometheus/", "https://m:9/prometheus"),
             ("http://[::1]:9090", "http://[::1]:9090"),
         ] {
-            assert_eq!(text.parse::<Address>().unwrap().to_string(), shown);
+            assert_eq!(text.parse::<PrometheusAddress>().unwrap().to_string(), shown);
         }
         for wrong in ["", "m:9090", "ftp://m", "http://", "http://u:p@m", "http://m/?a=b", "/x"] {
-            assert!(wrong.parse::<Address>().is_err(), "{wrong}");
+            assert!(wrong.parse::<PrometheusAddress>().is_err(), "{wrong}");
         }
     }
 
-    fn asked(answers: impl FnMut(&str) -> String + Send + 'static) -> Result<Vec<Series>, HealthError> {
+    fn asked(answers: impl FnMut(&str) -> String + Send + 'static) -> Result<Vec<MetricSeries>, HealthError> {
         let server = TestPrometheus::answering(answers);
-        Prometheus::new(server.address(), None).unwrap().at("up{a=\"b\"}", 7)
+        PrometheusClient::new(server.address(), None).unwrap().at("up{a=\"b\"}", 7)
     }
 
     #[test]
@@ -246,7 +249,7 @@ mod tests {
         let long = asked(|_| " ".repeat(ANSWER_BYTES_MAX + 1));
         assert!(matches!(long, Err(HealthError::TooLong { .. })), "{long:?}");
         let nobody = TestPrometheus::answering(|_| String::new()).address();
-        let away = Prometheus::new(nobody, None).unwrap().at("up", 0);
+        let away = PrometheusClient::new(nobody, None).unwrap().at("up", 0);
         assert!(matches!(away, Err(HealthError::Away { .. })), "{away:?}");
     }
 }

@@ -6,10 +6,10 @@ use bytesize::ByteSize;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-use super::capacity::Capacity;
+use super::capacity::TargetCapacity;
 use super::error::HealthError;
-use super::preset::{Preset, Queries};
-use super::prometheus::Address;
+use super::preset::{ExporterPreset, PrometheusQueries};
+use super::prometheus::PrometheusAddress;
 use super::target_name::TargetName;
 
 /// Seconds between two measurements. A grant server treats a load as unknown after 5 min, so several may fail
@@ -28,13 +28,13 @@ const REQUEST_BYTES: u64 = 64 << 10;
 #[serde(deny_unknown_fields)]
 pub struct HealthSettings {
     /// The Prometheus server.
-    pub prometheus: Address,
+    pub prometheus: PrometheusAddress,
     /// A file of the trusted CAs of an https:// address, PEM; by default the system's.
     #[serde(default)]
     pub ca: Option<PathBuf>,
     /// The exporter whose metrics the server has. The queries below take precedence.
     #[serde(default)]
-    pub preset: Option<Preset>,
+    pub preset: Option<ExporterPreset>,
     /// PromQL: bytes read per second.
     #[serde(default)]
     pub read_bytes: Option<String>,
@@ -58,7 +58,7 @@ pub struct HealthSettings {
     pub window_s: u64,
     /// The capacity of targets.
     #[serde(default)]
-    pub capacity: Capacity,
+    pub capacity: TargetCapacity,
     /// Requests of fewer bytes count as if they had this size.
     #[serde(default = "request_bytes", deserialize_with = "size")]
     pub request_bytes: u64,
@@ -92,7 +92,7 @@ impl From<String> for HistorySource {
 
 impl HealthSettings {
     /// The settings of a preset at a server, the others by default.
-    pub fn of_preset(prometheus: Address, preset: Preset) -> HealthSettings {
+    pub fn of_preset(prometheus: PrometheusAddress, preset: ExporterPreset) -> HealthSettings {
         HealthSettings {
             prometheus,
             ca: None,
@@ -104,7 +104,7 @@ impl HealthSettings {
             target_name: None,
             every_s: EVERY_S,
             window_s: WINDOW_S,
-            capacity: Capacity::default(),
+            capacity: TargetCapacity::default(),
             request_bytes: REQUEST_BYTES,
             history: HistorySource::default(),
         }
@@ -114,9 +114,9 @@ impl HealthSettings {
     ///
     /// # Errors
     /// [`HealthError::NoQuery`] if no query measures bytes, or no template names targets.
-    pub fn queries(&self) -> Result<Queries, HealthError> {
-        let preset = self.preset.map(Preset::queries).unwrap_or_default();
-        let queries = Queries {
+    pub fn queries(&self) -> Result<PrometheusQueries, HealthError> {
+        let preset = self.preset.map(ExporterPreset::queries).unwrap_or_default();
+        let queries = PrometheusQueries {
             read_bytes: query_of(&self.read_bytes, preset.read_bytes),
             write_bytes: query_of(&self.write_bytes, preset.write_bytes),
             reads: query_of(&self.reads, preset.reads),

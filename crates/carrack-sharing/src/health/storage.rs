@@ -1,6 +1,6 @@
 //! Histories of one target, or of all targets of a file system together.
 
-use carrack_plan::forecast::{History, Sample};
+use carrack_plan::forecast::{LoadHistory, LoadSample};
 
 /// The history of a target, or the mean of the histories of a file system's targets.
 #[derive(Clone, Debug)]
@@ -8,14 +8,14 @@ pub struct StorageHistory {
     /// The number of targets.
     pub targets: usize,
     /// The load: for each slot, the mean of the targets that were measured in it.
-    pub history: History,
+    pub history: LoadHistory,
     /// The mean capacity of the targets, in the load's unit; `None` if unknown.
     pub capacity: Option<f64>,
 }
 
 /// Some existing names, for an error message about an unknown name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Names(pub Vec<String>);
+pub struct KnownNames(pub Vec<String>);
 
 /// Names in such a message.
 const NAMES_TOLD: usize = 8;
@@ -27,9 +27,9 @@ impl StorageHistory {
     /// Some existing names, if there is no such target.
     pub fn gather<'a>(
         name: &str,
-        all: impl Iterator<Item = (&'a str, &'a History, Option<f64>)> + Clone,
+        all: impl Iterator<Item = (&'a str, &'a LoadHistory, Option<f64>)> + Clone,
         now_s: i64,
-    ) -> Result<StorageHistory, Names> {
+    ) -> Result<StorageHistory, KnownNames> {
         if let Some((_, history, capacity)) = all.clone().find(|(target, ..)| *target == name) {
             return Ok(StorageHistory { targets: 1, history: history.clone(), capacity });
         }
@@ -39,12 +39,12 @@ impl StorageHistory {
             .filter(|(target, ..)| target.strip_prefix(name).is_some_and(|rest| rest.starts_with('/')))
             .collect();
         if parts.is_empty() {
-            return Err(Names(all.take(NAMES_TOLD).map(|(target, ..)| target.to_owned()).collect()));
+            return Err(KnownNames(all.take(NAMES_TOLD).map(|(target, ..)| target.to_owned()).collect()));
         }
-        let mut history = History::default();
+        let mut history = LoadHistory::default();
         // Samples of one slot are averaged.
-        for Sample { at_s, load } in parts.iter().flat_map(|(_, history, _)| history.measured()) {
-            history.add(Sample { at_s, load }, now_s);
+        for LoadSample { at_s, load } in parts.iter().flat_map(|(_, history, _)| history.measured()) {
+            history.add(LoadSample { at_s, load }, now_s);
         }
         let known: Option<Vec<f64>> = parts.iter().map(|(.., capacity)| *capacity).collect();
         let capacity = known.map(|known| known.iter().sum::<f64>() / known.len() as f64);
@@ -53,7 +53,7 @@ impl StorageHistory {
 }
 
 /// The load that 99 of 100 slots stay at or below; `None` for an empty history.
-pub fn percentile_99(history: &History) -> Option<f64> {
+pub fn percentile_99(history: &LoadHistory) -> Option<f64> {
     let mut loads: Vec<f64> = history.measured().map(|sample| sample.load).collect();
     loads.sort_by(f64::total_cmp);
     loads.get((loads.len() * 99).div_ceil(100).checked_sub(1)?).copied()
@@ -63,10 +63,10 @@ pub fn percentile_99(history: &History) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn history(loads: &[f64]) -> History {
-        let mut history = History::default();
+    fn history(loads: &[f64]) -> LoadHistory {
+        let mut history = LoadHistory::default();
         for (slot, &load) in loads.iter().enumerate() {
-            assert!(history.add(Sample { at_s: slot as i64 * 300, load }, 1 << 30));
+            assert!(history.add(LoadSample { at_s: slot as i64 * 300, load }, 1 << 30));
         }
         history
     }
@@ -94,6 +94,6 @@ mod tests {
         loads.extend([5.0, 1000.0]);
         assert_eq!(percentile_99(&history(&loads)), Some(5.0));
         assert_eq!(percentile_99(&history(&[7.0])), Some(7.0));
-        assert_eq!(percentile_99(&History::default()), None);
+        assert_eq!(percentile_99(&LoadHistory::default()), None);
     }
 }

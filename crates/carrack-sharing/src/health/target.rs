@@ -1,7 +1,7 @@
 //! One target: its history, capacity and forecast. Pure.
 
-use carrack_plan::forecast::{Forecast, History, Method, STEP_S, Sample};
-use carrack_plan::grants::Load;
+use carrack_plan::forecast::{ForecastMethod, LoadForecast, LoadHistory, LoadSample, STEP_S};
+use carrack_plan::grants::ComputeLoad;
 
 use super::storage::percentile_99;
 
@@ -20,33 +20,37 @@ const SOON_S: [i64; 2] = [0, STEP_S];
 
 /// The state of a target.
 #[derive(Debug, Default)]
-pub(super) struct Target {
+pub(super) struct TargetHealth {
     /// The load without transfers.
-    others: History,
+    others: LoadHistory,
     /// The whole load, if the capacity is found from it.
-    all: Option<History>,
+    all: Option<LoadHistory>,
     /// The capacity in bytes per second; `None` while unknown.
     capacity: Option<f64>,
     /// The number of the slot in which the forecast was made, and the forecast.
-    foretold: Option<(i64, Option<Forecast>)>,
+    foretold: Option<(i64, Option<LoadForecast>)>,
 }
 
-impl Target {
+impl TargetHealth {
     /// A target with its configured capacity, if there is one.
-    pub(super) fn new(capacity: Option<f64>) -> Target {
-        Target { all: capacity.is_none().then(History::default), capacity, ..Target::default() }
+    pub(super) fn new(capacity: Option<f64>) -> TargetHealth {
+        TargetHealth {
+            all: capacity.is_none().then(LoadHistory::default),
+            capacity,
+            ..TargetHealth::default()
+        }
     }
 
     /// Adds a measurement.
     pub(super) fn note(&mut self, at_s: i64, others: f64, all: f64, now_s: i64) {
-        self.others.add(Sample { at_s, load: others }, now_s);
+        self.others.add(LoadSample { at_s, load: others }, now_s);
         if let Some(history) = &mut self.all {
-            history.add(Sample { at_s, load: all }, now_s);
+            history.add(LoadSample { at_s, load: all }, now_s);
         }
     }
 
     /// The load without transfers, in bytes per second.
-    pub(super) fn history(&self) -> &History {
+    pub(super) fn history(&self) -> &LoadHistory {
         &self.others
     }
 
@@ -78,10 +82,10 @@ impl Target {
 
     /// The parts of the capacity that others use now, with `present` bytes per second, and soon. `None` while
     /// the capacity is unknown.
-    pub(super) fn load(&self, present: f64, now_s: i64) -> Option<Load> {
+    pub(super) fn load(&self, present: f64, now_s: i64) -> Option<ComputeLoad> {
         let capacity = self.capacity?;
         let expected = self.expected(now_s).unwrap_or(present);
-        Some(Load { present: part(present, capacity), expected: part(expected, capacity) })
+        Some(ComputeLoad { present: part(present, capacity), expected: part(expected, capacity) })
     }
 
     /// The highest load of the next minutes, by the best methods for an hour and for a day. `None` if the
@@ -91,7 +95,7 @@ impl Target {
         let by_near = forecast.expected.as_slice();
         let by_far = forecast.by_far.as_slice();
         let ways = [(forecast.near, by_near), (forecast.far, by_far)].into_iter();
-        let steps = ways.filter(|(method, _)| *method != Method::SameAsNow).map(|(_, steps)| steps);
+        let steps = ways.filter(|(method, _)| *method != ForecastMethod::SameAsNow).map(|(_, steps)| steps);
         let soon = SOON_S.iter().filter_map(|later_s| forecast.step_at(now_s + later_s));
         steps.flat_map(|steps| soon.clone().filter_map(|step| steps.get(step).copied())).reduce(f64::max)
     }
@@ -108,7 +112,7 @@ mod tests {
     const DAY_S: i64 = 86_400;
 
     /// Busy with `busy` bytes per second in the second half of each hour.
-    fn busy_half_hours(target: &mut Target, busy: f64, days: i64) {
+    fn busy_half_hours(target: &mut TargetHealth, busy: f64, days: i64) {
         for at_s in (0..days * DAY_S).step_by(STEP_S as usize) {
             let bytes = if at_s % 3600 >= 1800 { busy } else { 0.0 };
             target.note(at_s, bytes, bytes, days * DAY_S);
@@ -117,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_is_to_come_counts_before_it_is_there() {
-        let mut target = Target::new(Some(200e6));
+        let mut target = TargetHealth::new(Some(200e6));
         busy_half_hours(&mut target, 100e6, 5);
         let now_s = 5 * DAY_S + 1500;
         target.note(now_s, 0.0, 0.0, now_s);
@@ -131,16 +135,16 @@ mod tests {
 
     #[test]
     fn without_a_pattern_the_latest_measurement_is_all() {
-        let mut target = Target::new(Some(100e6));
+        let mut target = TargetHealth::new(Some(100e6));
         target.note(0, 80e6, 80e6, 0);
         target.foretell(0);
-        assert_eq!(target.load(20e6, 300), Some(Load { present: 0.2, expected: 0.2 }));
-        assert_eq!(target.load(900e6, 300), Some(Load { present: 1.0, expected: 1.0 }));
+        assert_eq!(target.load(20e6, 300), Some(ComputeLoad { present: 0.2, expected: 0.2 }));
+        assert_eq!(target.load(900e6, 300), Some(ComputeLoad { present: 1.0, expected: 1.0 }));
     }
 
     #[test]
     fn what_it_can_bear_is_found_from_a_day_of_everybody() {
-        let mut target = Target::new(None);
+        let mut target = TargetHealth::new(None);
         target.note(0, 500e6, 500e6, 0);
         target.foretell(0);
         assert_eq!(target.load(1.0, 0), None, "a minute tells nothing");
@@ -150,7 +154,7 @@ mod tests {
         target.foretell(DAY_S);
         let load = target.load(100e6, DAY_S).unwrap();
         assert!((load.present - 0.25).abs() < 0.01, "{load:?}");
-        let mut idle = Target::new(None);
+        let mut idle = TargetHealth::new(None);
         busy_half_hours(&mut idle, 1e3, 2);
         idle.foretell(2 * DAY_S);
         assert!(idle.load(1e3, 2 * DAY_S).unwrap().present < 0.001, "a whisper is no load");

@@ -5,10 +5,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel}
 use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use carrack_plan::grants::Load;
+use carrack_plan::grants::ComputeLoad;
 
 use super::feed::HealthFeed;
-use super::own::OwnRates;
+use super::own_rates::OwnRates;
 use super::settings::HealthSettings;
 
 /// The thread `carrack-health`. Once this is dropped, it reports no more and ends after its current step: 10
@@ -29,7 +29,7 @@ impl HealthThread {
     pub fn start(
         settings: HealthSettings,
         moved: impl Fn() -> Vec<(String, u64)> + Send + 'static,
-        tell: impl Fn(&str, Load) + Send + 'static,
+        tell: impl Fn(&str, ComputeLoad) + Send + 'static,
         say: impl Fn(String) + Send + 'static,
     ) -> io::Result<HealthThread> {
         let (alive, end) = channel();
@@ -51,7 +51,7 @@ fn measure(
     mut feed: HealthFeed,
     end: &Receiver<()>,
     moved: impl Fn() -> Vec<(String, u64)>,
-    tell: impl Fn(&str, Load),
+    tell: impl Fn(&str, ComputeLoad),
     say: impl Fn(String),
 ) {
     let every = Duration::from_secs(feed.every_s());

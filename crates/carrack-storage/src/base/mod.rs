@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use carrack_layout::{FileSystems, SetError};
-use carrack_model::{RelPath, Special};
+use carrack_model::{RelPath, SpecialFile};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat_raw, statat,
 };
@@ -33,26 +33,26 @@ use crate::beneath::{PASSAGE, open_beneath, open_child};
 use crate::modes::{PROVISIONAL, mark_provisional};
 use crate::special::special_of_stat;
 use crate::typed::{beneath, ends_with_slash, last_name, parent};
-use crate::{Identity, Root};
+use crate::{FileIdentity, RootDirectory};
 pub(crate) use confines::LinkConfinement;
 pub(crate) use follow::ResolvedPath;
 use follow::follow;
-use scopes::{Origin, Scopes};
+use scopes::{ResolutionOrigin, ScopedDirectory};
 
 /// The starting point of paths. Cheap to clone.
 #[derive(Clone, Debug)]
-pub enum Base {
+pub enum PathBase {
     /// The same as of the process's own paths; links are followed as by the kernel.
     Anywhere,
     /// This directory, with or without a leading slash. No path leads above it.
-    Beneath(Arc<Root>),
-    /// As above, limited to some parts of a directory ([`Base::scoped`], [`Base::within`]).
-    Scoped(Arc<Scopes>),
+    Beneath(Arc<RootDirectory>),
+    /// As above, limited to some parts of a directory ([`PathBase::scoped`], [`PathBase::within`]).
+    Scoped(Arc<ScopedDirectory>),
 }
 
 /// The use of a path, which decides the handling of the links in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum PathPurpose {
     /// A source. Links before the last name are followed, within the base if there is one. The last name is
     /// not followed.
     Read,
@@ -67,9 +67,9 @@ pub enum Purpose {
 
 /// The entry at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Looked {
+pub struct PathStatus {
     /// The identity of the file or directory.
-    pub identity: Identity,
+    pub identity: FileIdentity,
     /// True for a directory.
     pub is_directory: bool,
     /// True for a symbolic link.
@@ -79,14 +79,14 @@ pub struct Looked {
     /// Modification time in seconds since 1970.
     pub mtime_s: i64,
     /// The type and number of a device, pipe or socket.
-    pub special: Option<Special>,
+    pub special: Option<SpecialFile>,
 }
 
 /// A name, and the directory that holds it.
 #[derive(Debug)]
-pub struct Named {
+pub struct NamedEntry {
     /// The directory, with its path in messages.
-    pub root: Root,
+    pub root: RootDirectory,
     /// The name of the file or link.
     pub name: Box<[u8]>,
     /// True if the name is a link that is still to follow. Never true beneath a base, where links were
@@ -101,23 +101,23 @@ pub(crate) struct ResolvedName {
     pub(crate) name: Option<Box<[u8]>>,
 }
 
-impl Purpose {
+impl PathPurpose {
     /// Returns true if the last name is followed in the user's own view.
     fn follows_last(self) -> bool {
-        matches!(self, Purpose::ReadThrough | Purpose::Write)
+        matches!(self, PathPurpose::ReadThrough | PathPurpose::Write)
     }
 }
 
-impl Base {
+impl PathBase {
     /// A base at `root`.
-    pub fn beneath(root: Root) -> Base {
-        Base::Beneath(Arc::new(root))
+    pub fn beneath(root: RootDirectory) -> PathBase {
+        PathBase::Beneath(Arc::new(root))
     }
 
     /// A base at the directories `parts` of `top`. Paths start at `top`; other entries fail with `EACCES`,
     /// even if they don't exist. No link leads out of a part, and none into a part.
-    pub fn scoped(top: &Root, parts: Vec<RelPath>) -> Base {
-        Base::Scoped(Arc::new(Scopes::open(top, parts)))
+    pub fn scoped(top: &RootDirectory, parts: Vec<RelPath>) -> PathBase {
+        PathBase::Scoped(Arc::new(ScopedDirectory::open(top, parts)))
     }
 
     /// A base at these held directories, each at the absolute path that it was opened with. Of two nested
@@ -125,13 +125,13 @@ impl Base {
     ///
     /// # Errors
     /// `InvalidInput` for a path with `..`.
-    pub fn within(directories: Vec<Root>) -> io::Result<Base> {
-        Ok(Base::Scoped(Arc::new(Scopes::at(directories)?)))
+    pub fn within(directories: Vec<RootDirectory>) -> io::Result<PathBase> {
+        Ok(PathBase::Scoped(Arc::new(ScopedDirectory::at(directories)?)))
     }
 
     /// Returns true if no path leads out of the base.
     pub fn is_confined(&self) -> bool {
-        !matches!(self, Base::Anywhere)
+        !matches!(self, PathBase::Anywhere)
     }
 
     /// The known file systems before any is examined. `sets` are mounts that the user declared as one set, as
@@ -140,16 +140,16 @@ impl Base {
     /// # Errors
     /// As [`FileSystems::new`].
     pub fn file_systems(&self, sets: &[PathBuf]) -> Result<FileSystems, SetError> {
-        FileSystems::opened_with(sets, self.is_confined(), |path| self.open(path, Purpose::Write))
+        FileSystems::opened_with(sets, self.is_confined(), |path| self.open(path, PathPurpose::Write))
     }
 
     /// Returns true if links in a source may be followed: anywhere, and within the directories of
-    /// [`Base::within`].
+    /// [`PathBase::within`].
     pub fn follows_links(&self) -> bool {
         match self {
-            Base::Anywhere => true,
-            Base::Beneath(_) => false,
-            Base::Scoped(scopes) => scopes.are_named(),
+            PathBase::Anywhere => true,
+            PathBase::Beneath(_) => false,
+            PathBase::Scoped(scopes) => scopes.are_named(),
         }
     }
 
@@ -157,9 +157,9 @@ impl Base {
     pub fn path_for_people(&self, path: &Path) -> PathBuf {
         let beneath = path.strip_prefix("/").unwrap_or(path);
         match self {
-            Base::Anywhere => std::path::absolute(path).unwrap_or_default(),
-            Base::Beneath(root) => root.path().join(beneath),
-            Base::Scoped(scopes) => scopes.top().join(beneath),
+            PathBase::Anywhere => std::path::absolute(path).unwrap_or_default(),
+            PathBase::Beneath(root) => root.path().join(beneath),
+            PathBase::Scoped(scopes) => scopes.top().join(beneath),
         }
     }
 
@@ -168,9 +168,9 @@ impl Base {
     /// # Errors
     /// Those of `open`, `ENOTDIR` or `ELOOP` for a link that is not followed, `EXDEV` for a link that leads
     /// out, `InvalidInput` for a path with `..` beneath a base.
-    pub fn open(&self, path: &Path, purpose: Purpose) -> io::Result<Root> {
+    pub fn open(&self, path: &Path, purpose: PathPurpose) -> io::Result<RootDirectory> {
         let Some(origin) = self.origin(path)? else {
-            return Root::open_anywhere(path, purpose.follows_last());
+            return RootDirectory::open_anywhere(path, purpose.follows_last());
         };
         let spot = origin.spot(purpose)?;
         let handle = match &spot.name {
@@ -184,31 +184,31 @@ impl Base {
     /// used.
     ///
     /// # Errors
-    /// As [`Base::open`].
-    pub fn open_parent(&self, path: &Path) -> io::Result<Root> {
-        let Base::Scoped(_) = self else { return self.open(parent(path), Purpose::Write) };
+    /// As [`PathBase::open`].
+    pub fn open_parent(&self, path: &Path) -> io::Result<RootDirectory> {
+        let PathBase::Scoped(_) = self else { return self.open(parent(path), PathPurpose::Write) };
         match self.origin(path)? {
-            Some(origin @ Origin::Name { .. }) => {
-                let holder = origin.spot(Purpose::Write)?.holder;
+            Some(origin @ ResolutionOrigin::Name { .. }) => {
+                let holder = origin.spot(PathPurpose::Write)?.holder;
                 origin.root_of(holder, parent(path).to_path_buf())
             }
-            _ => self.open(parent(path), Purpose::Write),
+            _ => self.open(parent(path), PathPurpose::Write),
         }
     }
 
     /// Reads the status of `path`. A name with a trailing slash stands for a directory, or a link.
     ///
     /// # Errors
-    /// As [`Base::open`].
-    pub fn look(&self, path: &Path, purpose: Purpose) -> io::Result<Looked> {
+    /// As [`PathBase::open`].
+    pub fn look(&self, path: &Path, purpose: PathPurpose) -> io::Result<PathStatus> {
         let stat = match self {
-            Base::Anywhere if purpose.follows_last() => statat(CWD, path, AtFlags::empty())?,
-            Base::Anywhere => statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?,
-            Base::Beneath(_) | Base::Scoped(_) => self.spot(path, purpose)?.status(path)?,
+            PathBase::Anywhere if purpose.follows_last() => statat(CWD, path, AtFlags::empty())?,
+            PathBase::Anywhere => statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?,
+            PathBase::Beneath(_) | PathBase::Scoped(_) => self.spot(path, purpose)?.status(path)?,
         };
         let kind = FileType::from_raw_mode(stat.st_mode);
-        Ok(Looked {
-            identity: Identity::of(&stat),
+        Ok(PathStatus {
+            identity: FileIdentity::of(&stat),
             is_directory: kind == FileType::Directory,
             is_symlink: kind == FileType::Symlink,
             size: u64::try_from(stat.st_size).unwrap_or(0),
@@ -220,29 +220,29 @@ impl Base {
     /// The directory that holds the source `path`, and its name there. With `follow` a link is followed.
     ///
     /// # Errors
-    /// As [`Base::open`]; `EISDIR` for a path without a name.
-    pub fn hold(&self, path: &Path, follow: bool) -> io::Result<Named> {
+    /// As [`PathBase::open`]; `EISDIR` for a path without a name.
+    pub fn hold(&self, path: &Path, follow: bool) -> io::Result<NamedEntry> {
         let Some(origin) = self.origin(path)? else {
             let name = last_name(path).ok_or(Errno::ISDIR)?;
-            return Ok(Named { root: Root::open(parent(path))?, name: name.into(), follow });
+            return Ok(NamedEntry { root: RootDirectory::open(parent(path))?, name: name.into(), follow });
         };
         let (spot, directory) = origin.follow(follow)?;
         let name = spot.name.ok_or(Errno::ISDIR)?;
         let shown = if follow { shown(path, &directory) } else { parent(path).to_path_buf() };
-        Ok(Named { root: origin.root_of(spot.holder, shown)?, name, follow: false })
+        Ok(NamedEntry { root: origin.root_of(spot.holder, shown)?, name, follow: false })
     }
 
     /// The directory and name that `path` leads to after following links.
     ///
     /// # Errors
-    /// As [`Base::hold`].
-    pub fn leads_to(&self, path: &Path) -> io::Result<(Identity, Box<[u8]>)> {
+    /// As [`PathBase::hold`].
+    pub fn leads_to(&self, path: &Path) -> io::Result<(FileIdentity, Box<[u8]>)> {
         if !self.is_confined() {
             let target = fs::canonicalize(path)?;
             let name = last_name(&target).ok_or(Errno::ISDIR)?;
-            return Ok((Root::open(parent(&target))?.identity(), name.into()));
+            return Ok((RootDirectory::open(parent(&target))?.identity(), name.into()));
         }
-        let Named { root, name, .. } = self.hold(path, true)?;
+        let NamedEntry { root, name, .. } = self.hold(path, true)?;
         Ok((root.identity(), name))
     }
 
@@ -250,36 +250,36 @@ impl Base {
     /// be read.
     ///
     /// # Errors
-    /// As [`Base::open`].
+    /// As [`PathBase::open`].
     pub fn open_to_ask(&self, path: &Path) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        if let Base::Anywhere = self {
+        if let PathBase::Anywhere = self {
             let kind = FileType::from_raw_mode(statat(CWD, path, AtFlags::empty())?.st_mode);
             // Opening a pipe waits for a writer, and opening a device may have side effects.
             let is_plain = matches!(kind, FileType::RegularFile | FileType::Directory);
             let flags = if is_plain { OFlags::RDONLY | OFlags::CLOEXEC } else { flags };
             return Ok(openat(CWD, path, flags, Mode::empty())?);
         }
-        let ResolvedName { holder, name } = self.spot(path, Purpose::ReadThrough)?;
+        let ResolvedName { holder, name } = self.spot(path, PathPurpose::ReadThrough)?;
         match name {
             Some(name) => Ok(open_child(holder.as_fd(), &name, flags)?),
             None => Ok(holder),
         }
     }
 
-    /// Creates the directory `path` for a transfer's files, with the mode of [`Root::make_directory`]. An
+    /// Creates the directory `path` for a transfer's files, with the mode of [`RootDirectory::make_directory`]. An
     /// existing directory is no error.
     ///
     /// # Errors
-    /// Those of `mkdir`; as [`Base::open`].
+    /// Those of `mkdir`; as [`PathBase::open`].
     pub fn make_destination(&self, path: &Path) -> io::Result<()> {
         let made = match self {
-            Base::Anywhere => mkdirat(CWD, path, PROVISIONAL).map_err(io::Error::from),
-            Base::Beneath(_) | Base::Scoped(_) => self.make_child(path, PROVISIONAL),
+            PathBase::Anywhere => mkdirat(CWD, path, PROVISIONAL).map_err(io::Error::from),
+            PathBase::Beneath(_) | PathBase::Scoped(_) => self.make_child(path, PROVISIONAL),
         };
         match made {
             Ok(()) => {
-                mark_provisional(self.open(path, Purpose::Write)?.as_fd());
+                mark_provisional(self.open(path, PathPurpose::Write)?.as_fd());
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -289,21 +289,21 @@ impl Base {
 
     /// Creates the last name of `path`.
     pub(crate) fn make_child(&self, path: &Path, mode: Mode) -> io::Result<()> {
-        let spot = self.spot(path, Purpose::Browse)?;
+        let spot = self.spot(path, PathPurpose::Browse)?;
         Ok(mkdirat(&spot.holder, &*spot.name.ok_or(Errno::EXIST)?, mode)?)
     }
 
-    /// As [`Base::open`], for a source whose links are followed. Beneath a base they are followed within it,
+    /// As [`PathBase::open`], for a source whose links are followed. Beneath a base they are followed within it,
     /// at each opening; also an absolute link into the same directory.
     ///
     /// # Errors
-    /// As [`Base::open`]; an error if no links are followed ([`Base::follows_links`]).
-    pub fn open_following(&self, path: &Path) -> io::Result<Root> {
-        let Some(origin) = self.origin(path)? else { return Ok(Root::open(path)?.following()) };
+    /// As [`PathBase::open`]; an error if no links are followed ([`PathBase::follows_links`]).
+    pub fn open_following(&self, path: &Path) -> io::Result<RootDirectory> {
+        let Some(origin) = self.origin(path)? else { return Ok(RootDirectory::open(path)?.following()) };
         if !self.follows_links() {
             return Err(io::Error::other("what is beneath an export is read without following links"));
         }
-        let Origin::Directory { root, above, path: beneath } = &origin else {
+        let ResolutionOrigin::Directory { root, above, path: beneath } = &origin else {
             return Err(Errno::NOTDIR.into());
         };
         let ResolvedPath { holder, directory, name } = follow(root.as_fd(), beneath, true)?;
@@ -321,7 +321,7 @@ impl Base {
     }
 
     /// The directory that holds the last name of `path`, opened with `O_PATH`.
-    pub(crate) fn spot(&self, path: &Path, purpose: Purpose) -> io::Result<ResolvedName> {
+    pub(crate) fn spot(&self, path: &Path, purpose: PathPurpose) -> io::Result<ResolvedName> {
         match self.origin(path)? {
             None => spot_anywhere(path),
             Some(origin) => origin.spot(purpose),
@@ -329,10 +329,12 @@ impl Base {
     }
 
     /// The directory that limits removals to its contents; `/` if there is no base.
-    pub(crate) fn top_of(&self, path: &Path) -> io::Result<Identity> {
+    pub(crate) fn top_of(&self, path: &Path) -> io::Result<FileIdentity> {
         match self.origin(path)? {
-            None => Ok(Identity::of(&statat(CWD, c"/", AtFlags::empty())?)),
-            Some(Origin::Directory { root, .. } | Origin::Name { holder: root, .. }) => Ok(root.identity()),
+            None => Ok(FileIdentity::of(&statat(CWD, c"/", AtFlags::empty())?)),
+            Some(ResolutionOrigin::Directory { root, .. } | ResolutionOrigin::Name { holder: root, .. }) => {
+                Ok(root.identity())
+            }
         }
     }
 
@@ -340,8 +342,8 @@ impl Base {
     pub(crate) fn make_all_beneath(&self, path: &Path, mode: Mode) -> io::Result<()> {
         match self.origin(path)? {
             None => return Err(Errno::INVAL.into()),
-            Some(Origin::Directory { root, path, .. }) => root.make_with(&path, mode, PASSAGE)?,
-            Some(Origin::Name { holder, name }) => {
+            Some(ResolutionOrigin::Directory { root, path, .. }) => root.make_with(&path, mode, PASSAGE)?,
+            Some(ResolutionOrigin::Name { holder, name }) => {
                 let path = RelPath::new(name).map_err(|_| Errno::INVAL)?;
                 holder.make_with(&path, mode, PASSAGE)?
             }
@@ -350,24 +352,24 @@ impl Base {
     }
 
     /// The start of the resolution of `path`; none if the kernel resolves it.
-    fn origin(&self, path: &Path) -> io::Result<Option<Origin<'_>>> {
+    fn origin(&self, path: &Path) -> io::Result<Option<ResolutionOrigin<'_>>> {
         match self {
-            Base::Anywhere => Ok(None),
-            Base::Beneath(root) => {
-                Ok(Some(Origin::Directory { root, above: RelPath::root(), path: beneath(path)? }))
+            PathBase::Anywhere => Ok(None),
+            PathBase::Beneath(root) => {
+                Ok(Some(ResolutionOrigin::Directory { root, above: RelPath::root(), path: beneath(path)? }))
             }
-            Base::Scoped(scopes) => scopes.origin(&beneath(path)?).map(Some),
+            PathBase::Scoped(scopes) => scopes.origin(&beneath(path)?).map(Some),
         }
     }
 }
 
-impl Origin<'_> {
-    fn spot(&self, purpose: Purpose) -> io::Result<ResolvedName> {
+impl ResolutionOrigin<'_> {
+    fn spot(&self, purpose: PathPurpose) -> io::Result<ResolvedName> {
         match (self, purpose) {
-            (_, Purpose::Read | Purpose::ReadThrough) | (Origin::Name { .. }, _) => {
-                Ok(self.follow(purpose == Purpose::ReadThrough)?.0)
+            (_, PathPurpose::Read | PathPurpose::ReadThrough) | (ResolutionOrigin::Name { .. }, _) => {
+                Ok(self.follow(purpose == PathPurpose::ReadThrough)?.0)
             }
-            (Origin::Directory { root, path, .. }, Purpose::Write | Purpose::Browse) => {
+            (ResolutionOrigin::Directory { root, path, .. }, PathPurpose::Write | PathPurpose::Browse) => {
                 let (directory, name) = path.split_last().unzip();
                 let directory = directory.unwrap_or_else(RelPath::root);
                 let holder = open_beneath(root.as_fd(), &directory, PASSAGE)?;
@@ -380,12 +382,12 @@ impl Origin<'_> {
     /// with a single name leads out.
     fn follow(&self, last: bool) -> io::Result<(ResolvedName, RelPath)> {
         match self {
-            Origin::Directory { root, above, path } => {
+            ResolutionOrigin::Directory { root, above, path } => {
                 let ResolvedPath { holder, directory, name } = follow(root.as_fd(), path, last)?;
                 let directory = directory.components().try_fold(above.clone(), |path, name| path.join(name));
                 Ok((ResolvedName { holder, name }, directory.map_err(|_| Errno::NAMETOOLONG)?))
             }
-            Origin::Name { holder, name } => {
+            ResolutionOrigin::Name { holder, name } => {
                 let holder = open_beneath(holder.as_fd(), &RelPath::root(), PASSAGE)?;
                 let leads_out = last && readlinkat_raw(&holder, *name, &mut [0_u8; 1][..]).is_ok();
                 if leads_out {
@@ -397,12 +399,12 @@ impl Origin<'_> {
     }
 
     /// Holds a directory that was reached from here, with `path` as its name in messages.
-    fn root_of(&self, handle: OwnedFd, path: PathBuf) -> io::Result<Root> {
+    fn root_of(&self, handle: OwnedFd, path: PathBuf) -> io::Result<RootDirectory> {
         match self {
-            Origin::Directory { root, .. } => Root::beneath(handle, path, root.identity()),
-            Origin::Name { .. } => {
-                let identity = Identity::of_open(&handle)?;
-                Root::beneath(handle, path, identity)
+            ResolutionOrigin::Directory { root, .. } => RootDirectory::beneath(handle, path, root.identity()),
+            ResolutionOrigin::Name { .. } => {
+                let identity = FileIdentity::of_open(&handle)?;
+                RootDirectory::beneath(handle, path, identity)
             }
         }
     }

@@ -13,23 +13,23 @@ use std::path::{Path, PathBuf};
 use carrack_model::RelPath;
 use rustix::io::Errno;
 
-use super::Root;
+use super::RootDirectory;
 use crate::beneath::{PASSAGE, open_beneath, open_child};
 use crate::typed::beneath;
 
 /// A directory that is limited to some of its parts.
 #[derive(Debug)]
-pub struct Scopes {
+pub struct ScopedDirectory {
     /// The directory that paths start at, for messages.
     top: PathBuf,
     /// The parts. Of two nested parts the inner one comes first.
-    parts: Vec<Part>,
+    parts: Vec<ScopePart>,
     /// True if each part was named by its own absolute path.
     are_named: bool,
 }
 
 #[derive(Debug)]
-struct Part {
+struct ScopePart {
     /// Its path beneath the top.
     path: RelPath,
     place: PartRoot,
@@ -38,42 +38,42 @@ struct Part {
 #[derive(Debug)]
 enum PartRoot {
     /// A directory.
-    Directory(Root),
+    Directory(RootDirectory),
     /// A file, a link or a missing entry: its parent directory, and its name there.
-    Name(Root, Box<[u8]>),
+    Name(RootDirectory, Box<[u8]>),
     /// A part that can't be reached.
     Unreachable(Errno),
 }
 
 /// The start of a path's resolution.
-pub(super) enum Origin<'a> {
+pub(super) enum ResolutionOrigin<'a> {
     /// A held directory, whose own path beneath the base is `above`; `path` is beneath it.
-    Directory { root: &'a Root, above: RelPath, path: RelPath },
+    Directory { root: &'a RootDirectory, above: RelPath, path: RelPath },
     /// The only usable name of a held directory.
-    Name { holder: &'a Root, name: &'a [u8] },
+    Name { holder: &'a RootDirectory, name: &'a [u8] },
 }
 
-impl Scopes {
+impl ScopedDirectory {
     /// Holds the directories `paths` beneath `top`. Parts within other parts are merged into them.
-    pub(super) fn open(top: &Root, mut paths: Vec<RelPath>) -> Scopes {
+    pub(super) fn open(top: &RootDirectory, mut paths: Vec<RelPath>) -> ScopedDirectory {
         paths.sort_by_key(|path| path.components().count());
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<ScopePart> = Vec::new();
         for path in paths {
             if !parts.iter().any(|part| part.rest_of(&path).is_some()) {
-                parts.push(Part { place: PartRoot::open(top, &path), path });
+                parts.push(ScopePart { place: PartRoot::open(top, &path), path });
             }
         }
-        Scopes { top: top.path().to_path_buf(), parts, are_named: false }
+        ScopedDirectory { top: top.path().to_path_buf(), parts, are_named: false }
     }
 
     /// Holds these directories, each at its own path beneath `/`.
-    pub(super) fn at(directories: Vec<Root>) -> io::Result<Scopes> {
+    pub(super) fn at(directories: Vec<RootDirectory>) -> io::Result<ScopedDirectory> {
         let mut parts = Vec::with_capacity(directories.len());
         for root in directories {
-            parts.push(Part { path: beneath(root.path())?, place: PartRoot::Directory(root) });
+            parts.push(ScopePart { path: beneath(root.path())?, place: PartRoot::Directory(root) });
         }
         parts.sort_by_key(|part| Reverse(part.path.components().count()));
-        Ok(Scopes { top: PathBuf::from("/"), parts, are_named: true })
+        Ok(ScopedDirectory { top: PathBuf::from("/"), parts, are_named: true })
     }
 
     /// Returns true if each part was named by its own absolute path.
@@ -87,12 +87,14 @@ impl Scopes {
     }
 
     /// The start of the resolution of `path`.
-    pub(super) fn origin(&self, path: &RelPath) -> io::Result<Origin<'_>> {
+    pub(super) fn origin(&self, path: &RelPath) -> io::Result<ResolutionOrigin<'_>> {
         let found = self.parts.iter().find_map(|part| Some((part, part.rest_of(path)?)));
         let (part, rest) = found.ok_or(Errno::ACCESS)?;
         match &part.place {
-            PartRoot::Directory(root) => Ok(Origin::Directory { root, above: part.path.clone(), path: rest }),
-            PartRoot::Name(holder, name) if rest.is_root() => Ok(Origin::Name { holder, name }),
+            PartRoot::Directory(root) => {
+                Ok(ResolutionOrigin::Directory { root, above: part.path.clone(), path: rest })
+            }
+            PartRoot::Name(holder, name) if rest.is_root() => Ok(ResolutionOrigin::Name { holder, name }),
             // The part is no directory, or was none when it was opened.
             PartRoot::Name(holder, name) => {
                 Err(open_child(holder.as_fd(), name, PASSAGE).err().unwrap_or(Errno::NOTDIR).into())
@@ -102,7 +104,7 @@ impl Scopes {
     }
 }
 
-impl Part {
+impl ScopePart {
     /// The rest of `path` beneath this part; none if it lies elsewhere.
     fn rest_of(&self, path: &RelPath) -> Option<RelPath> {
         if self.path.is_root() {
@@ -117,7 +119,7 @@ impl Part {
 }
 
 impl PartRoot {
-    fn open(top: &Root, path: &RelPath) -> PartRoot {
+    fn open(top: &RootDirectory, path: &RelPath) -> PartRoot {
         let errno = match open_beneath(top.as_fd(), path, PASSAGE) {
             Ok(handle) => return PartRoot::held(handle, PartRoot::Directory),
             Err(errno) => errno,
@@ -132,8 +134,8 @@ impl PartRoot {
         }
     }
 
-    fn held(handle: OwnedFd, place: impl FnOnce(Root) -> PartRoot) -> PartRoot {
-        match Root::held(handle) {
+    fn held(handle: OwnedFd, place: impl FnOnce(RootDirectory) -> PartRoot) -> PartRoot {
+        match RootDirectory::held(handle) {
             Ok(root) => place(root),
             Err(error) => PartRoot::Unreachable(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         }

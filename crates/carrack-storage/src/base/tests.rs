@@ -4,12 +4,12 @@ use super::*;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-use Purpose::{Browse, Read, ReadThrough, Write};
+use PathPurpose::{Browse, Read, ReadThrough, Write};
 
-const PURPOSES: [Purpose; 4] = [Read, ReadThrough, Write, Browse];
+const PURPOSES: [PathPurpose; 4] = [Read, ReadThrough, Write, Browse];
 
 /// `top/export` with links of all sorts, and `top/secret` outside it.
-fn fixture() -> (tempfile::TempDir, Base) {
+fn fixture() -> (tempfile::TempDir, PathBase) {
     let dir = tempfile::tempdir().unwrap();
     let top = dir.path();
     fs::create_dir_all(top.join("export/a/b")).unwrap();
@@ -34,7 +34,7 @@ fn fixture() -> (tempfile::TempDir, Base) {
         symlink(text, top.join(link)).unwrap();
     }
     symlink(top.join("export/a/b"), top.join("export/a/absolute")).unwrap();
-    let base = Base::beneath(Root::open(&top.join("export")).unwrap());
+    let base = PathBase::beneath(RootDirectory::open(&top.join("export")).unwrap());
     (dir, base)
 }
 
@@ -106,16 +106,16 @@ fn what_holds_a_file_is_found_behind_links() {
     let named = base.hold(Path::new("a/file"), false).unwrap();
     assert_eq!((&*named.name, named.follow, named.root.path()), (&b"file"[..], false, Path::new("a")));
     assert!(base.hold(Path::new("/"), true).is_err() && base.hold(Path::new("a/up"), true).is_err());
-    let named = Base::Anywhere.hold(&dir.path().join("export/a/file"), true).unwrap();
+    let named = PathBase::Anywhere.hold(&dir.path().join("export/a/file"), true).unwrap();
     assert_eq!((&*named.name, named.follow), (&b"file"[..], true));
-    let found = Base::Anywhere.leads_to(&dir.path().join("export/a/file")).unwrap();
+    let found = PathBase::Anywhere.leads_to(&dir.path().join("export/a/file")).unwrap();
     assert_eq!((found.0.ino, &*found.1), (ino(&dir, "a"), &b"f"[..]));
 }
 
 #[test]
 fn what_is_looked_at_is_what_stands_there() {
     let (_dir, base) = fixture();
-    fn kind(base: &Base, path: &str, purpose: Purpose) -> Result<(bool, bool), io::ErrorKind> {
+    fn kind(base: &PathBase, path: &str, purpose: PathPurpose) -> Result<(bool, bool), io::ErrorKind> {
         let looked = base.look(Path::new(path), purpose).map_err(|error| error.kind())?;
         Ok((looked.is_directory, looked.is_symlink))
     }
@@ -159,7 +159,7 @@ fn a_destination_is_made_once_and_never_through_a_link() {
 fn anywhere_is_the_users_own_view() {
     let (dir, _) = fixture();
     let export = dir.path().join("export");
-    let base = Base::Anywhere;
+    let base = PathBase::Anywhere;
     assert!(base.look(&export.join("a/out"), Write).unwrap().is_directory);
     assert!(base.look(&export.join("a/out"), Read).unwrap().is_symlink);
     assert!(base.open(&export.join("a/out/../secret"), Write).is_ok());
@@ -198,7 +198,7 @@ fn errno(result: io::Result<()>) -> Option<i32> {
     result.unwrap_err().raw_os_error()
 }
 
-fn look(base: &Base, path: &str, purpose: Purpose) -> io::Result<()> {
+fn look(base: &PathBase, path: &str, purpose: PathPurpose) -> io::Result<()> {
     base.look(Path::new(path), purpose).map(drop)
 }
 
@@ -206,9 +206,9 @@ fn look(base: &Base, path: &str, purpose: Purpose) -> io::Result<()> {
 fn a_scoped_base_reaches_its_parts_and_nothing_beside_them() {
     let dir = scoped_fixture();
     let top_path = dir.path();
-    let top = Root::open(dir.path()).unwrap();
+    let top = RootDirectory::open(dir.path()).unwrap();
     let parts = ["pub", "pub/d", "more", "alone", "new", "link", "link-to-file", "no/such"];
-    let base = Base::scoped(&top, parts.map(|part| RelPath::new(part.as_bytes()).unwrap()).to_vec());
+    let base = PathBase::scoped(&top, parts.map(|part| RelPath::new(part.as_bytes()).unwrap()).to_vec());
 
     for path in ["/pub", "pub/d/f", "pub/near/f", "pub/file", "more", "alone"] {
         look(&base, path, ReadThrough).unwrap();

@@ -26,7 +26,7 @@ pub enum BrowsedKind {
 
 /// The name and status of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Browsed {
+pub struct ListedEntry {
     /// The name; empty for a directory that was named without one.
     pub name: Box<[u8]>,
     /// The type.
@@ -57,9 +57,9 @@ impl BrowsedKind {
     }
 }
 
-impl Browsed {
-    pub(super) fn of(name: &[u8], stat: &Stat) -> Browsed {
-        Browsed {
+impl ListedEntry {
+    pub(super) fn of(name: &[u8], stat: &Stat) -> ListedEntry {
+        ListedEntry {
             name: name.into(),
             kind: BrowsedKind::of(FileType::from_raw_mode(stat.st_mode)),
             size: size_of(stat),

@@ -11,18 +11,18 @@ use carrack_model::limits::SCAN_BATCH_ENTRIES_MAX;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, openat, statat};
 use rustix::io::Errno;
 
-use super::Browsed;
+use super::ListedEntry;
 use crate::beneath::{DIRECTORY, open_beneath, open_child};
-use crate::{Base, Purpose};
+use crate::{PathBase, PathPurpose};
 
 /// Bytes of the names of one `getdents` call, as in glibc.
 const LISTING_BYTES: usize = 32 << 10;
 
 /// An item of a listing.
 #[derive(Debug)]
-pub enum Listing {
+pub enum ListingItem {
     /// Some of the entries, at most [`SCAN_BATCH_ENTRIES_MAX`], in the order of the file system.
-    Entries(Vec<Browsed>),
+    Entries(Vec<ListedEntry>),
     /// An entry whose status can't be read.
     Failed {
         /// Its name.
@@ -32,15 +32,15 @@ pub enum Listing {
     },
 }
 
-impl Base {
+impl PathBase {
     /// Lists the directory `path` without `.` and `..`. Entries that vanish meanwhile are left out.
     ///
-    /// Ends early if `found` returns `Break`. A link is no directory, except for [`Base::Anywhere`] with a
+    /// Ends early if `found` returns `Break`. A link is no directory, except for [`PathBase::Anywhere`] with a
     /// trailing slash.
     ///
     /// # Errors
-    /// As [`Base::open`], and those of `getdents`; `found` may have been called before.
-    pub fn list(&self, path: &Path, found: &mut dyn FnMut(Listing) -> ControlFlow<()>) -> io::Result<()> {
+    /// As [`PathBase::open`], and those of `getdents`; `found` may have been called before.
+    pub fn list(&self, path: &Path, found: &mut dyn FnMut(ListingItem) -> ControlFlow<()>) -> io::Result<()> {
         let directory = self.open_to_list(path)?;
         let mut buffer = vec![MaybeUninit::uninit(); LISTING_BYTES];
         let mut listing = RawDir::new(&directory, &mut buffer);
@@ -64,7 +64,7 @@ impl Base {
         if !self.is_confined() {
             return Ok(openat(CWD, path, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?);
         }
-        let spot = self.spot(path, Purpose::Browse)?;
+        let spot = self.spot(path, PathPurpose::Browse)?;
         let holder = spot.holder.as_fd();
         Ok(match &spot.name {
             Some(name) => open_child(holder, name, DIRECTORY)?,
@@ -74,8 +74,8 @@ impl Base {
 }
 
 struct ListingBatch<'a> {
-    entries: Vec<Browsed>,
-    found: &'a mut dyn FnMut(Listing) -> ControlFlow<()>,
+    entries: Vec<ListedEntry>,
+    found: &'a mut dyn FnMut(ListingItem) -> ControlFlow<()>,
 }
 
 impl ListingBatch<'_> {
@@ -84,10 +84,10 @@ impl ListingBatch<'_> {
             return ControlFlow::Continue(());
         }
         match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => self.entries.push(Browsed::of(name.to_bytes(), &stat)),
+            Ok(stat) => self.entries.push(ListedEntry::of(name.to_bytes(), &stat)),
             Err(Errno::NOENT) => {}
             Err(errno) => {
-                (self.found)(Listing::Failed { name: name.to_bytes().into(), error: errno.into() })?;
+                (self.found)(ListingItem::Failed { name: name.to_bytes().into(), error: errno.into() })?;
             }
         }
         if self.entries.len() < SCAN_BATCH_ENTRIES_MAX { ControlFlow::Continue(()) } else { self.give() }
@@ -98,6 +98,6 @@ impl ListingBatch<'_> {
             return ControlFlow::Continue(());
         }
         let entries = mem::replace(&mut self.entries, Vec::with_capacity(SCAN_BATCH_ENTRIES_MAX));
-        (self.found)(Listing::Entries(entries))
+        (self.found)(ListingItem::Entries(entries))
     }
 }

@@ -1,11 +1,11 @@
 //! Operations on a remote file system other than copies: status, listing, new directories, removal.
 //!
-//! Paths start at a [`Base`], and their last name is never followed. Memory and descriptors are bounded for
+//! Paths start at a [`PathBase`], and their last name is never followed. Memory and descriptors are bounded for
 //! directories of any size and trees of any depth, as entries are handed on at once. Everything runs on the
 //! caller's thread.
 
 mod entry;
-mod glance;
+mod entry_state;
 mod list;
 mod remove;
 
@@ -19,35 +19,37 @@ use std::path::Path;
 
 use crate::sink_file::mode_of_new_directory;
 use crate::typed::last_name;
-use crate::{Base, Purpose};
-pub use entry::{Browsed, BrowsedKind};
-pub use glance::{Glance, glance, link_text};
-pub use list::Listing;
-pub use remove::{Removal, RemovalCount, RemovalStep, Removing, Sparing, count_in, remove_in};
+use crate::{PathBase, PathPurpose};
+pub use entry::{BrowsedKind, ListedEntry};
+pub use entry_state::{EntryState, glance, link_text};
+pub use list::ListingItem;
+pub use remove::{RemovalCount, RemovalReport, RemovalResult, RemovalStep, Sparing, count_in, remove_in};
 
-impl Base {
+impl PathBase {
     /// The entry at `path`, without following a link. The base itself, `/` and `.` have no name.
     ///
     /// # Errors
-    /// As [`Base::open`].
-    pub fn stat(&self, path: &Path) -> io::Result<Browsed> {
-        let status = self.spot(path, Purpose::Browse)?.status(path)?;
-        Ok(Browsed::of(last_name(path).unwrap_or_default(), &status))
+    /// As [`PathBase::open`].
+    pub fn stat(&self, path: &Path) -> io::Result<ListedEntry> {
+        let status = self.spot(path, PathPurpose::Browse)?.status(path)?;
+        Ok(ListedEntry::of(last_name(path).unwrap_or_default(), &status))
     }
 
     /// Creates the directory `path`. With `parents` missing ancestors are created, too, and an existing
     /// directory is no error.
     ///
     /// # Errors
-    /// Those of `mkdir`, `EEXIST` for the base itself; as [`Base::open`].
+    /// Those of `mkdir`, `EEXIST` for the base itself; as [`PathBase::open`].
     pub fn make_directory(&self, path: &Path, parents: bool) -> io::Result<()> {
         match self {
             _ if !parents => self.make_child(path, mode_of_new_directory()),
-            Base::Anywhere => {
+            PathBase::Anywhere => {
                 let mode = mode_of_new_directory().as_raw_mode();
                 DirBuilder::new().recursive(true).mode(mode).create(path)
             }
-            Base::Beneath(_) | Base::Scoped(_) => self.make_all_beneath(path, mode_of_new_directory()),
+            PathBase::Beneath(_) | PathBase::Scoped(_) => {
+                self.make_all_beneath(path, mode_of_new_directory())
+            }
         }
     }
 }

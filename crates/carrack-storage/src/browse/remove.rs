@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use carrack_machine::Descriptors;
+use carrack_machine::DescriptorBudget;
 use carrack_model::RelPath;
 use carrack_model::limits::PATH_BYTES_MAX;
 use rustix::fs::{AtFlags, Dir, FileType, RawDir, SeekFrom, fstat, seek, statat, unlinkat};
@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child};
 use crate::directory_access::{open_own, with_access};
 use crate::typed::ends_with_slash;
-use crate::{Base, Identity, MountIdentity, Purpose};
+use crate::{FileIdentity, MountIdentity, PathBase, PathPurpose};
 
 /// Directories held open at a time; few trees are deeper.
 const OPEN_LEVELS_MAX: usize = 64;
@@ -44,7 +44,7 @@ const ON: Flow = ControlFlow::Continue(());
 
 /// A report of a removal.
 #[derive(Debug)]
-pub enum Removing {
+pub enum RemovalReport {
     /// The number of further entries that were removed, reported from time to time as progress.
     Removed(u64),
     /// An entry could not be removed.
@@ -60,7 +60,7 @@ pub enum Removing {
 
 /// The result of a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Removal {
+pub struct RemovalResult {
     /// Removed files, links and directories.
     pub removed_count: u64,
     /// Failed entries, each of which was reported; the directories above them don't count.
@@ -69,7 +69,7 @@ pub struct Removal {
     pub is_cut_short: bool,
 }
 
-impl Base {
+impl PathBase {
     /// Removes the file, link or directory `path`; with `recursive` the contents of the directory, too,
     /// including mounts.
     ///
@@ -77,15 +77,15 @@ impl Base {
     /// `told`.
     ///
     /// # Errors
-    /// Those that prevent an attempt: as [`Base::open`], a missing entry, or a path without a name of its own
-    /// (the base itself, `/`, `.`, `a/..` with [`Base::Anywhere`]: `EBUSY`).
+    /// Those that prevent an attempt: as [`PathBase::open`], a missing entry, or a path without a name of its own
+    /// (the base itself, `/`, `.`, `a/..` with [`PathBase::Anywhere`]: `EBUSY`).
     pub fn remove(
         &self,
         path: &Path,
         recursive: bool,
-        told: &mut dyn FnMut(Removing) -> Flow,
-    ) -> io::Result<Removal> {
-        let spot = self.spot(path, Purpose::Browse)?;
+        told: &mut dyn FnMut(RemovalReport) -> Flow,
+    ) -> io::Result<RemovalResult> {
+        let spot = self.spot(path, PathPurpose::Browse)?;
         let name = spot.name.as_deref().ok_or(Errno::BUSY)?;
         let stat = spot.status(path)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
@@ -93,10 +93,10 @@ impl Base {
             return Err(Errno::NOTDIR.into());
         }
         let top = self.top_of(path)?;
-        if top == Identity::of(&stat) {
+        if top == FileIdentity::of(&stat) {
             return Err(Errno::BUSY.into());
         }
-        let mut remover = Remover::new(spot.holder.as_fd(), top, path, told, &|_, _| false);
+        let mut remover = TreeRemover::new(spot.holder.as_fd(), top, path, told, &|_, _| false);
         let is_directory = kind == FileType::Directory;
         let flow = if recursive && is_directory {
             remover.tree(name)
@@ -126,17 +126,17 @@ pub type Sparing<'a> = &'a dyn Fn(RemovalStep, &[u8]) -> bool;
 /// except mount points unless `crosses_mounts`.
 ///
 /// Reported paths start with `shown` in place of `name`. Modes of this user's own directories that deny an
-/// operation are widened for it. Otherwise as [`Base::remove`].
+/// operation are widened for it. Otherwise as [`PathBase::remove`].
 pub fn remove_in(
     (holder, name): (BorrowedFd<'_>, &[u8]),
     shown: &Path,
     crosses_mounts: bool,
     spares: Sparing<'_>,
-    told: &mut dyn FnMut(Removing) -> Flow,
-) -> io::Result<Removal> {
+    told: &mut dyn FnMut(RemovalReport) -> Flow,
+) -> io::Result<RemovalResult> {
     let stat = statat(holder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    let top = Identity::of(&fstat(holder)?);
-    let mut remover = Remover { widens: true, ..Remover::new(holder, top, shown, told, spares) };
+    let top = FileIdentity::of(&fstat(holder)?);
+    let mut remover = TreeRemover { widens: true, ..TreeRemover::new(holder, top, shown, told, spares) };
     remover.keeps_mount_points = true;
     let kind = FileType::from_raw_mode(stat.st_mode);
     if kind == FileType::Directory && !crosses_mounts {
@@ -225,11 +225,11 @@ fn is_other_mount(mount: Option<MountIdentity>, held: BorrowedFd<'_>) -> bool {
 
 /// A directory that was entered and is not yet removed.
 struct RemovalLevel {
-    /// Length of its path in [`Remover::path`].
+    /// Length of its path in [`TreeRemover::path`].
     path_bytes: usize,
     /// None while the descriptor is released, or in use.
     handle: Option<OwnedFd>,
-    identity: Identity,
+    identity: FileIdentity,
     /// The position at which its listing continues.
     position: u64,
     /// Number of complete listings.
@@ -246,18 +246,18 @@ enum ListingStep {
     Leave,
 }
 
-struct Remover<'a> {
+struct TreeRemover<'a> {
     /// The directory that holds the removed tree.
     holder: BorrowedFd<'a>,
     /// The base, which is never entered through a mount.
-    top: Identity,
+    top: FileIdentity,
     /// The mount that is not left; none if mounts are entered.
     mount: Option<MountIdentity>,
     /// Set if a mount point is no failure.
     keeps_mount_points: bool,
     /// The path as the user typed it, without trailing slashes.
     shown: &'a [u8],
-    told: &'a mut dyn FnMut(Removing) -> Flow,
+    told: &'a mut dyn FnMut(RemovalReport) -> Flow,
     spares: Sparing<'a>,
     /// Set if modes of own directories are widened where they deny an operation.
     widens: bool,
@@ -268,19 +268,19 @@ struct Remover<'a> {
     open_levels_max: usize,
     listing: Box<[MaybeUninit<u8>]>,
     removed_untold: u64,
-    removal: Removal,
+    removal: RemovalResult,
 }
 
-impl<'a> Remover<'a> {
+impl<'a> TreeRemover<'a> {
     fn new(
         holder: BorrowedFd<'a>,
-        top: Identity,
+        top: FileIdentity,
         typed: &'a Path,
-        told: &'a mut dyn FnMut(Removing) -> Flow,
+        told: &'a mut dyn FnMut(RemovalReport) -> Flow,
         spares: Sparing<'a>,
-    ) -> Remover<'a> {
+    ) -> TreeRemover<'a> {
         let typed = typed.as_os_str().as_bytes();
-        Remover {
+        TreeRemover {
             holder,
             top,
             mount: None,
@@ -291,10 +291,10 @@ impl<'a> Remover<'a> {
             widens: false,
             path: Vec::new(),
             stack: Vec::new(),
-            open_levels_max: Descriptors::of_this_process().walk(OPEN_LEVELS_MAX),
+            open_levels_max: DescriptorBudget::of_this_process().walk(OPEN_LEVELS_MAX),
             listing: vec![MaybeUninit::uninit(); LISTING_BYTES].into_boxed_slice(),
             removed_untold: 0,
-            removal: Removal::default(),
+            removal: RemovalResult::default(),
         }
     }
 
@@ -335,10 +335,10 @@ impl<'a> Remover<'a> {
         ON
     }
 
-    fn ended(mut self, flow: Flow) -> Removal {
+    fn ended(mut self, flow: Flow) -> RemovalResult {
         // The removal is over, so the answer does not matter.
         let _ = flow.is_continue() && self.tell_removed().is_continue();
-        Removal { is_cut_short: flow.is_break(), ..self.removal }
+        RemovalResult { is_cut_short: flow.is_break(), ..self.removal }
     }
 
     /// Continues with the directory on top of the stack.
@@ -435,10 +435,10 @@ impl<'a> Remover<'a> {
         }
         let opened = self.open(parent, name);
         match opened.and_then(|handle| Ok((fstat(&handle)?, handle))) {
-            Ok((stat, _)) if Identity::of(&stat) == self.top => self.failed(name, Errno::BUSY.into()),
+            Ok((stat, _)) if FileIdentity::of(&stat) == self.top => self.failed(name, Errno::BUSY.into()),
             Ok((_, handle)) if is_other_mount(self.mount, handle.as_fd()) => self.mounted(name),
             Ok((stat, handle)) => {
-                self.push(name, RemovalLevel::new(Identity::of(&stat), handle));
+                self.push(name, RemovalLevel::new(FileIdentity::of(&stat), handle));
                 ON
             }
             Err(Errno::NOENT) => ON,
@@ -557,7 +557,7 @@ impl<'a> Remover<'a> {
     fn tell_removed(&mut self) -> Flow {
         match mem::take(&mut self.removed_untold) {
             0 => ON,
-            count => (self.told)(Removing::Removed(count)),
+            count => (self.told)(RemovalReport::Removed(count)),
         }
     }
 
@@ -567,14 +567,14 @@ impl<'a> Remover<'a> {
         self.spoil();
         self.removal.failed_count += 1;
         let path = self.shown_path(name);
-        (self.told)(Removing::Failed { path, error })
+        (self.told)(RemovalReport::Failed { path, error })
     }
 
     /// Reports a mount on `name` in the directory on top of the stack.
     fn mounted(&mut self, name: &[u8]) -> Flow {
         self.spoil();
         let path = self.shown_path(name);
-        (self.told)(Removing::Mounted(path))
+        (self.told)(RemovalReport::Mounted(path))
     }
 
     /// Notes that the directory on top of the stack can't become empty.
@@ -593,7 +593,7 @@ impl<'a> Remover<'a> {
 }
 
 impl RemovalLevel {
-    fn new(identity: Identity, handle: OwnedFd) -> RemovalLevel {
+    fn new(identity: FileIdentity, handle: OwnedFd) -> RemovalLevel {
         let handle = Some(handle);
         let (path_bytes, position, pass_count, has_removed, has_failed) = Default::default();
         RemovalLevel { path_bytes, handle, identity, position, pass_count, has_removed, has_failed }
@@ -601,7 +601,7 @@ impl RemovalLevel {
 
     /// Fails if a different directory was opened again.
     fn check(&self, handle: &OwnedFd) -> io::Result<()> {
-        if Identity::of_open(handle)? == self.identity {
+        if FileIdentity::of_open(handle)? == self.identity {
             return Ok(());
         }
         Err(io::Error::other("it was replaced by another directory meanwhile"))

@@ -7,22 +7,22 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
-use crate::Root;
+use crate::RootDirectory;
 
 /// The same directory, as a base and by its own path.
-fn fixture() -> (tempfile::TempDir, [(Base, PathBuf); 2]) {
+fn fixture() -> (tempfile::TempDir, [(PathBase, PathBuf); 2]) {
     let dir = tempfile::tempdir().unwrap();
-    let base = Base::beneath(Root::open(dir.path()).unwrap());
-    let ways = [(base, PathBuf::from("/")), (Base::Anywhere, dir.path().to_path_buf())];
+    let base = PathBase::beneath(RootDirectory::open(dir.path()).unwrap());
+    let ways = [(base, PathBuf::from("/")), (PathBase::Anywhere, dir.path().to_path_buf())];
     (dir, ways)
 }
 
-fn list(base: &Base, path: &Path) -> io::Result<BTreeMap<Vec<u8>, Browsed>> {
+fn list(base: &PathBase, path: &Path) -> io::Result<BTreeMap<Vec<u8>, ListedEntry>> {
     let mut all = BTreeMap::new();
     base.list(path, &mut |listing| {
         match listing {
-            Listing::Entries(entries) => all.extend(entries.into_iter().map(|e| (e.name.to_vec(), e))),
-            Listing::Failed { name, error } => panic!("{name:?}: {error}"),
+            ListingItem::Entries(entries) => all.extend(entries.into_iter().map(|e| (e.name.to_vec(), e))),
+            ListingItem::Failed { name, error } => panic!("{name:?}: {error}"),
         }
         Continue(())
     })?;
@@ -30,10 +30,14 @@ fn list(base: &Base, path: &Path) -> io::Result<BTreeMap<Vec<u8>, Browsed>> {
 }
 
 /// Removes `path`; returns the result and the reported failures.
-fn remove(base: &Base, path: impl AsRef<Path>, recursive: bool) -> io::Result<(Removal, Vec<String>)> {
+fn remove(
+    base: &PathBase,
+    path: impl AsRef<Path>,
+    recursive: bool,
+) -> io::Result<(RemovalResult, Vec<String>)> {
     let mut failures = Vec::new();
     let removal = base.remove(path.as_ref(), recursive, &mut |told| {
-        if let Removing::Failed { path, error } = told {
+        if let RemovalReport::Failed { path, error } = told {
             failures.push(format!("{}: {error}", carrack_model::escape(&path)));
         }
         Continue(())
@@ -75,7 +79,7 @@ fn a_large_directory_comes_in_bounded_batches_until_enough() {
     for (base, top) in ways {
         let (mut batches, mut count) = (0, 0);
         let listed = base.list(&top, &mut |listing| {
-            let Listing::Entries(entries) = listing else { panic!("{listing:?}") };
+            let ListingItem::Entries(entries) = listing else { panic!("{listing:?}") };
             assert!(!entries.is_empty() && entries.len() <= 256);
             (batches, count) = (batches + 1, count + entries.len());
             if count >= 3_000 { Break(()) } else { Continue(()) }
@@ -156,7 +160,7 @@ fn the_base_itself_stays() {
         assert_eq!(error.kind(), io::ErrorKind::ResourceBusy, "{path}");
     }
     for path in ["/", "//", "/."] {
-        assert!(remove(&Base::Anywhere, path, false).is_err());
+        assert!(remove(&PathBase::Anywhere, path, false).is_err());
     }
     assert!(dir.path().join("f").exists());
 }
@@ -168,7 +172,7 @@ fn descriptors() -> usize {
 #[test]
 fn a_deep_tree_takes_few_descriptors() {
     let (dir, [(base, _), _]) = fixture();
-    let root = Root::open(dir.path()).unwrap();
+    let root = RootDirectory::open(dir.path()).unwrap();
     let deep = carrack_model::RelPath::new(&vec![&b"d"[..]; 1_000].join(&b'/')).unwrap();
     root.make_directory(&deep).unwrap();
     // Each of these levels has further entries on the way back.
@@ -186,7 +190,7 @@ fn a_deep_tree_takes_few_descriptors() {
         most = most.max(descriptors());
         Continue(())
     });
-    let expected = Removal { removed_count: 1_000 + 199 * 6, failed_count: 0, is_cut_short: false };
+    let expected = RemovalResult { removed_count: 1_000 + 199 * 6, failed_count: 0, is_cut_short: false };
     assert_eq!(removal.unwrap(), expected);
     assert!(most > 0 && most < before + 200, "{most} descriptors, {before} before");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -195,7 +199,7 @@ fn a_deep_tree_takes_few_descriptors() {
 #[test]
 fn a_tree_deeper_than_any_path_is_told_and_the_rest_goes() {
     let (dir, [(base, _), _]) = fixture();
-    let root = Root::open(dir.path()).unwrap();
+    let root = RootDirectory::open(dir.path()).unwrap();
     let name = [b'd'; 255];
     let deep = carrack_model::RelPath::new(&vec![&name[..]; 255].join(&b'/')).unwrap();
     let mut held = root.make_directory(&deep).unwrap();
@@ -252,7 +256,7 @@ fn a_removal_can_be_broken_off() {
     fs::create_dir(dir.path().join("t")).unwrap();
     (0..5_000).for_each(|n| drop(fs::write(dir.path().join(format!("t/{n}")), "")));
     let removal = base.remove(Path::new("t"), true, &mut |_| Break(())).unwrap();
-    assert_eq!(removal, Removal { removed_count: 1_000, failed_count: 0, is_cut_short: true });
+    assert_eq!(removal, RemovalResult { removed_count: 1_000, failed_count: 0, is_cut_short: true });
     assert_eq!(fs::read_dir(dir.path().join("t")).unwrap().count(), 4_000);
 }
 
@@ -283,8 +287,8 @@ fn the_way_back_leads_to_the_same_directories_or_nowhere() {
         let mut swaps = 0;
         let removal = base.remove(Path::new("t"), true, &mut |told| {
             match told {
-                Removing::Failed { error, .. } => failures.push(error),
-                Removing::Removed(_) if swaps == 0 => {
+                RemovalReport::Failed { error, .. } => failures.push(error),
+                RemovalReport::Removed(_) if swaps == 0 => {
                     // Deep down, where the directories near the top are released.
                     swaps += 1;
                     fs::rename(dir.path().join("t/d"), dir.path().join("moved")).unwrap();
@@ -295,7 +299,7 @@ fn the_way_back_leads_to_the_same_directories_or_nowhere() {
                         fs::rename(outside.path().join("d"), fake).unwrap();
                     }
                 }
-                Removing::Removed(_) | Removing::Mounted(_) => {}
+                RemovalReport::Removed(_) | RemovalReport::Mounted(_) => {}
             }
             Continue(())
         });

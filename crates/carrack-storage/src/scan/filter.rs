@@ -6,17 +6,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use carrack_model::{Entry, EntryKind, LinkPolicy, RelPath, Selection};
+use carrack_model::{Entry, EntryKind, LinkPolicy, RelPath, ScanSelection};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 /// The reasons for a name that the user's patterns, or the list of names, leave out.
 const EXCLUDED: &str = "excluded";
 const NOT_NAMED: &str = "not in the list";
 
-/// A compiled [`Selection`], shared by all threads of a scan.
+/// A compiled [`ScanSelection`], shared by all threads of a scan.
 #[derive(Debug)]
-pub struct Filter {
-    selection: Selection,
+pub struct ScanFilter {
+    selection: ScanSelection,
     patterns: Gitignore,
     names: Option<NameSelection>,
 }
@@ -37,12 +37,12 @@ impl BadPattern {
     }
 }
 
-impl Filter {
+impl ScanFilter {
     /// Compiles a selection; none if it selects everything.
     ///
     /// # Errors
     /// For the first invalid pattern.
-    pub fn new(selection: &Selection) -> Result<Option<Filter>, BadPattern> {
+    pub fn new(selection: &ScanSelection) -> Result<Option<ScanFilter>, BadPattern> {
         if selection.is_everything() {
             return Ok(None);
         }
@@ -50,7 +50,7 @@ impl Filter {
         for pattern in &selection.patterns {
             builder.add_line(None, pattern).map_err(|error| BadPattern::new(pattern, &error))?;
         }
-        Ok(Some(Filter {
+        Ok(Some(ScanFilter {
             patterns: builder.build().map_err(|error| BadPattern::new("", &error))?,
             names: selection.names.as_deref().map(NameSelection::new),
             selection: selection.clone(),
@@ -76,7 +76,7 @@ impl Filter {
 
     /// The reason why a file, link or special file is left out.
     pub(super) fn entry(&self, directory: &RelPath, entry: &Entry) -> Option<&'static str> {
-        let Selection { size_min, size_max, newer, .. } = &self.selection;
+        let ScanSelection { size_min, size_max, newer, .. } = &self.selection;
         match self.name(directory, entry.name_at_source(), false) {
             Some(reason) => Some(reason),
             None => match &entry.kind {
@@ -211,9 +211,9 @@ mod tests {
     use super::*;
     use carrack_model::{Metadata, Timestamp};
 
-    fn filter(patterns: &[&str]) -> Filter {
+    fn filter(patterns: &[&str]) -> ScanFilter {
         let patterns = patterns.iter().map(|&line| line.to_owned()).collect();
-        Filter::new(&Selection { patterns, ..Selection::default() }).unwrap().unwrap()
+        ScanFilter::new(&ScanSelection { patterns, ..ScanSelection::default() }).unwrap().unwrap()
     }
 
     fn path(text: &str) -> RelPath {
@@ -257,21 +257,21 @@ mod tests {
     #[test]
     fn what_is_no_pattern_is_told() {
         let patterns = vec!["a".to_owned(), "{a".to_owned()];
-        let error = Filter::new(&Selection { patterns, ..Selection::default() }).unwrap_err();
+        let error = ScanFilter::new(&ScanSelection { patterns, ..ScanSelection::default() }).unwrap_err();
         assert_eq!(error.pattern, "{a");
     }
 
     #[test]
     fn files_have_sizes_and_times() {
         let newer = Some(Timestamp { seconds: 100, nanoseconds: 0 });
-        let selection = Selection { size_min: 10, size_max: Some(20), newer, ..Selection::default() };
-        let filter = Filter::new(&selection).unwrap().unwrap();
+        let selection = ScanSelection { size_min: 10, size_max: Some(20), newer, ..ScanSelection::default() };
+        let filter = ScanFilter::new(&selection).unwrap().unwrap();
         for (size, seconds, is_out) in
             [(9, 101, true), (10, 101, false), (20, 101, false), (21, 101, true), (10, 100, true)]
         {
             assert_eq!(filter.entry(&RelPath::root(), &file(size, seconds)).is_some(), is_out, "{size}");
         }
-        assert!(Filter::new(&Selection::default()).unwrap().is_none());
+        assert!(ScanFilter::new(&ScanSelection::default()).unwrap().is_none());
     }
 
     #[test]
@@ -296,8 +296,8 @@ mod tests {
     fn a_list_takes_directories_whole_and_tells_what_is_missing() {
         let names: Vec<Box<[u8]>> =
             ["d/e", "d/f", "gone"].iter().map(|name| name.as_bytes().into()).collect();
-        let selection = Selection { names: Some(names.into()), ..Selection::default() };
-        let filter = Filter::new(&selection).unwrap().unwrap();
+        let selection = ScanSelection { names: Some(names.into()), ..ScanSelection::default() };
+        let filter = ScanFilter::new(&selection).unwrap().unwrap();
         for (directory, name, is_directory, is_in) in [
             ("", "d", true, true),
             ("", "d", false, false),

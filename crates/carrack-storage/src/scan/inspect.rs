@@ -17,21 +17,21 @@ use crate::extras_source::AttributeHolder;
 use crate::source_error::source_failure_kind;
 use crate::special::special_of;
 use crate::status::{metadata_of, permissions, size_of};
-use crate::{ExtrasReader, Identity, Root};
+use crate::{ExtrasReader, FileIdentity, RootDirectory};
 
 /// The result for one name.
-pub(super) enum Inspected {
+pub(super) enum InspectionResult {
     /// An entry; with its file and the number of its names, if it has several and hard links are kept.
-    Entry(Entry, Option<(Identity, u32)>),
+    Entry(Entry, Option<(FileIdentity, u32)>),
     Directory,
     Skipped(&'static str),
     Failed(FailureKind, String),
 }
 
-impl From<Errno> for Inspected {
-    fn from(errno: Errno) -> Inspected {
+impl From<Errno> for InspectionResult {
+    fn from(errno: Errno) -> InspectionResult {
         let (kind, detail) = failure_of(errno);
-        Inspected::Failed(kind, detail)
+        InspectionResult::Failed(kind, detail)
     }
 }
 
@@ -40,7 +40,7 @@ fn failure_of(errno: Errno) -> (FailureKind, String) {
 }
 
 /// The used part of an entry's status.
-struct Status {
+struct EntryStatus {
     file_type: FileType,
     size: u64,
     metadata: Metadata,
@@ -61,14 +61,14 @@ struct StatusLocation<'a> {
 }
 
 /// Inspects names; holds a buffer for the text of links.
-pub(super) struct Inspector<'a> {
+pub(super) struct NameInspector<'a> {
     link_text: Box<[u8]>,
     extras: Option<&'a ExtrasReader>,
 }
 
-impl<'a> Inspector<'a> {
-    pub fn new(extras: Option<&'a ExtrasReader>) -> Inspector<'a> {
-        Inspector { link_text: vec![0; SYMLINK_BYTES_MAX + 1].into_boxed_slice(), extras }
+impl<'a> NameInspector<'a> {
+    pub fn new(extras: Option<&'a ExtrasReader>) -> NameInspector<'a> {
+        NameInspector { link_text: vec![0; SYMLINK_BYTES_MAX + 1].into_boxed_slice(), extras }
     }
 
     /// Inspects `name` in `directory`. `listed_type` is its type in the listing, which may be `Unknown`. With
@@ -79,7 +79,7 @@ impl<'a> Inspector<'a> {
         name: &CStr,
         listed_type: FileType,
         follow: bool,
-    ) -> Inspected {
+    ) -> InspectionResult {
         match self.without_status(name, listed_type) {
             Some(known) => known,
             None => match status_of(directory, name, follow, self.extras.is_some()) {
@@ -101,13 +101,13 @@ impl<'a> Inspector<'a> {
     /// base.
     pub fn inspect_within(
         &mut self,
-        root: &Root,
+        root: &RootDirectory,
         directory: &Directory,
         handle: BorrowedFd<'_>,
         name: &CStr,
-    ) -> Inspected {
+    ) -> InspectionResult {
         if let Err(problem) = check_name(name.to_bytes()) {
-            return Inspected::Failed(FailureKind::BadName, problem.to_string());
+            return InspectionResult::Failed(FailureKind::BadName, problem.to_string());
         }
         let located = match root.locate(handle, &directory.source, name.to_bytes()) {
             Ok(located) => located,
@@ -130,39 +130,48 @@ impl<'a> Inspector<'a> {
     }
 
     /// The failure for a link that can't be followed.
-    fn leads_nowhere(&mut self, directory: BorrowedFd<'_>, name: &CStr, errno: Errno) -> Inspected {
+    fn leads_nowhere(&mut self, directory: BorrowedFd<'_>, name: &CStr, errno: Errno) -> InspectionResult {
         let Ok(target) = self.read_link(directory, name) else { return errno.into() };
         let target = escape(&target);
         match errno {
             Errno::LOOP => {
                 let detail = format!("a link to '{target}', which leads back to itself");
-                Inspected::Failed(FailureKind::ReadError, detail)
+                InspectionResult::Failed(FailureKind::ReadError, detail)
             }
             Errno::XDEV => {
                 let detail = format!("a link to '{target}', which leads out of what may be read here");
-                Inspected::Failed(FailureKind::Unreadable, detail)
+                InspectionResult::Failed(FailureKind::Unreadable, detail)
             }
-            _ => Inspected::Failed(FailureKind::Missing, format!("a link to '{target}', which is not there")),
+            _ => InspectionResult::Failed(
+                FailureKind::Missing,
+                format!("a link to '{target}', which is not there"),
+            ),
         }
     }
 
     /// Makes the entry of a name, or of the target of a link of that name; `spot` is its location.
-    fn entry(&mut self, name: &CStr, spot: StatusLocation<'_>, status: &Status, was_link: bool) -> Inspected {
+    fn entry(
+        &mut self,
+        name: &CStr,
+        spot: StatusLocation<'_>,
+        status: &EntryStatus,
+        was_link: bool,
+    ) -> InspectionResult {
         let kind = match status.file_type {
             FileType::RegularFile => EntryKind::Regular { size: status.size },
             FileType::Symlink => match self.read_link(spot.directory, spot.name) {
                 Ok(target) => EntryKind::Symlink { target },
-                Err((kind, detail)) => return Inspected::Failed(kind, detail),
+                Err((kind, detail)) => return InspectionResult::Failed(kind, detail),
             },
-            FileType::Directory => return Inspected::Directory,
+            FileType::Directory => return InspectionResult::Directory,
             other => match special_of(other, status.number) {
                 Some(special) if self.extras.is_some_and(|extras| extras.keeps(&special)) => {
                     EntryKind::Special(special)
                 }
-                _ => return Inspected::Skipped(left_out(other)),
+                _ => return InspectionResult::Skipped(left_out(other)),
             },
         };
-        let Status { metadata, identity, uid, gid, .. } = *status;
+        let EntryStatus { metadata, identity, uid, gid, .. } = *status;
         let StatusLocation { directory, name: at, follow } = spot;
         let spot = AttributeHolder::Named { directory, name: at, follow };
         let extras = self.extras.and_then(|extras| extras.read(spot, uid, gid));
@@ -170,21 +179,21 @@ impl<'a> Inspector<'a> {
             && status.names > 1
             && self.extras.is_some_and(ExtrasReader::follows_links)
             && !was_link;
-        let file = Identity { dev: status.device, ino: identity };
+        let file = FileIdentity { dev: status.device, ino: identity };
         let name = name.to_bytes().into();
         let entry = Entry { name, source_name: None, kind, metadata, identity, extras };
-        Inspected::Entry(entry, is_one_of_several.then_some((file, status.names)))
+        InspectionResult::Entry(entry, is_one_of_several.then_some((file, status.names)))
     }
 
-    fn without_status(&self, name: &CStr, listed_type: FileType) -> Option<Inspected> {
+    fn without_status(&self, name: &CStr, listed_type: FileType) -> Option<InspectionResult> {
         if let Err(problem) = check_name(name.to_bytes()) {
-            return Some(Inspected::Failed(FailureKind::BadName, problem.to_string()));
+            return Some(InspectionResult::Failed(FailureKind::BadName, problem.to_string()));
         }
         match listed_type {
-            FileType::Directory => Some(Inspected::Directory),
+            FileType::Directory => Some(InspectionResult::Directory),
             FileType::RegularFile | FileType::Symlink | FileType::Unknown => None,
             _ if self.extras.is_some_and(ExtrasReader::keeps_specials) => None,
-            other => Some(Inspected::Skipped(left_out(other))),
+            other => Some(InspectionResult::Skipped(left_out(other))),
         }
     }
 
@@ -217,7 +226,7 @@ fn status_of(
     name: &CStr,
     follow: bool,
     with_owner: bool,
-) -> Result<Status, Errno> {
+) -> Result<EntryStatus, Errno> {
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     let mut wanted =
         StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::INO;
@@ -228,7 +237,7 @@ fn status_of(
     };
     let mode = u32::from(found.stx_mode);
     let mtime = Timestamp { seconds: found.stx_mtime.tv_sec, nanoseconds: found.stx_mtime.tv_nsec };
-    Ok(Status {
+    Ok(EntryStatus {
         file_type: FileType::from_raw_mode(mode),
         size: found.stx_size,
         metadata: Metadata { mode: permissions(mode), mtime },
@@ -242,9 +251,13 @@ fn status_of(
 }
 
 /// For seccomp filters that are older than `statx`.
-fn status_without_statx(directory: BorrowedFd<'_>, name: &CStr, flags: AtFlags) -> Result<Status, Errno> {
+fn status_without_statx(
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+    flags: AtFlags,
+) -> Result<EntryStatus, Errno> {
     let stat = statat(directory, name, flags)?;
-    Ok(Status {
+    Ok(EntryStatus {
         file_type: FileType::from_raw_mode(stat.st_mode),
         size: size_of(&stat),
         metadata: metadata_of(&stat),

@@ -8,32 +8,32 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use carrack_model::{Directory, Extras, Metadata, PathProblem, RelPath};
+use carrack_model::{Directory, ExtraMetadata, Metadata, PathProblem, RelPath};
 use rustix::fs::{SeekFrom, seek, tell};
 
-use super::lineage::Lineage;
+use super::lineage::DirectoryLineage;
 use super::name_list::NameList;
-use super::record::Sealing;
-use crate::{Identity, Root};
+use super::record::DirectorySealing;
+use crate::{FileIdentity, RootDirectory};
 
-pub(super) struct Level {
+pub(super) struct WalkLevel {
     place: LevelPath,
     handle: Option<Arc<OwnedFd>>,
-    identity: Identity,
+    identity: FileIdentity,
     /// The directory and its ancestors in the walk, if links are followed.
-    pub lineage: Option<Arc<Lineage>>,
+    pub lineage: Option<Arc<DirectoryLineage>>,
     /// The position at which the listing continues; set when the handle is released.
     position: u64,
     /// Present until the first section takes it.
     pub metadata: Option<Metadata>,
     /// Present until the first section takes them.
-    pub extras: Option<Box<Extras>>,
+    pub extras: Option<Box<ExtraMetadata>>,
     /// Set when the listing has ended.
     pub is_listed: bool,
     /// Subdirectories that were listed and are not yet walked.
     pub children: NameList,
     /// The seal of the listing, if a record is kept, until the listing ends.
-    pub sealing: Option<Box<Sealing>>,
+    pub sealing: Option<Box<DirectorySealing>>,
 }
 
 /// The path of a level. A path is as long as the level is deep, so keeping all of them would take quadratic
@@ -47,16 +47,16 @@ enum LevelPath {
     },
 }
 
-impl Level {
+impl WalkLevel {
     pub fn new(
         directory: Arc<Directory>,
         handle: OwnedFd,
-        identity: Identity,
+        identity: FileIdentity,
         metadata: Metadata,
-        extras: Option<Box<Extras>>,
-        lineage: Option<Arc<Lineage>>,
-    ) -> Level {
-        Level {
+        extras: Option<Box<ExtraMetadata>>,
+        lineage: Option<Arc<DirectoryLineage>>,
+    ) -> WalkLevel {
+        WalkLevel {
             place: LevelPath::Known(directory),
             handle: Some(Arc::new(handle)),
             identity,
@@ -115,7 +115,7 @@ impl Level {
     }
 
     /// Its descriptor, opened again beneath `root` if it was released.
-    pub fn handle(&mut self, root: &Root) -> io::Result<Arc<OwnedFd>> {
+    pub fn handle(&mut self, root: &RootDirectory) -> io::Result<Arc<OwnedFd>> {
         let handle = match self.handle.take() {
             Some(handle) => handle,
             None => Arc::new(self.open_again(root)?),
@@ -124,9 +124,9 @@ impl Level {
         Ok(handle)
     }
 
-    fn open_again(&self, root: &Root) -> io::Result<OwnedFd> {
+    fn open_again(&self, root: &RootDirectory) -> io::Result<OwnedFd> {
         let handle = root.open_directory(&self.directory().source)?;
-        if Identity::of_open(&handle)? != self.identity {
+        if FileIdentity::of_open(&handle)? != self.identity {
             return Err(io::Error::other("it was replaced by another directory during the scan"));
         }
         if !self.is_listed {

@@ -3,17 +3,20 @@
 
 use std::sync::Arc;
 
-use crate::Identity;
+use crate::FileIdentity;
 
 /// A directory and its ancestors in the walk.
-pub(super) struct Lineage {
-    identity: Identity,
-    above: Option<Arc<Lineage>>,
+pub(super) struct DirectoryLineage {
+    identity: FileIdentity,
+    above: Option<Arc<DirectoryLineage>>,
 }
 
-impl Lineage {
+impl DirectoryLineage {
     /// Adds a directory that is entered from `above`; none if it is one of these already.
-    pub fn enter(identity: Identity, above: Option<Arc<Lineage>>) -> Option<Arc<Lineage>> {
+    pub fn enter(
+        identity: FileIdentity,
+        above: Option<Arc<DirectoryLineage>>,
+    ) -> Option<Arc<DirectoryLineage>> {
         let mut next = above.as_deref();
         while let Some(lineage) = next {
             if lineage.identity == identity {
@@ -21,11 +24,11 @@ impl Lineage {
             }
             next = lineage.above.as_deref();
         }
-        Some(Arc::new(Lineage { identity, above }))
+        Some(Arc::new(DirectoryLineage { identity, above }))
     }
 }
 
-impl Drop for Lineage {
+impl Drop for DirectoryLineage {
     /// Drops the ancestors in a loop, as a recursion as deep as the tree would overflow a thread's stack.
     fn drop(&mut self) {
         let mut above = self.above.take();
@@ -41,21 +44,21 @@ mod tests {
 
     #[test]
     fn a_directory_is_not_entered_from_itself() {
-        fn identity(ino: u64) -> Identity {
-            Identity { dev: 1, ino }
+        fn identity(ino: u64) -> FileIdentity {
+            FileIdentity { dev: 1, ino }
         }
-        let one = Lineage::enter(identity(1), None).unwrap();
-        let two = Lineage::enter(identity(2), Some(Arc::clone(&one))).unwrap();
-        assert!(Lineage::enter(identity(1), Some(Arc::clone(&two))).is_none());
-        assert!(Lineage::enter(identity(2), Some(two)).is_none());
-        assert!(Lineage::enter(identity(2), Some(one)).is_some());
+        let one = DirectoryLineage::enter(identity(1), None).unwrap();
+        let two = DirectoryLineage::enter(identity(2), Some(Arc::clone(&one))).unwrap();
+        assert!(DirectoryLineage::enter(identity(1), Some(Arc::clone(&two))).is_none());
+        assert!(DirectoryLineage::enter(identity(2), Some(two)).is_none());
+        assert!(DirectoryLineage::enter(identity(2), Some(one)).is_some());
     }
 
     #[test]
     fn deep_ones_are_dropped() {
         let mut above = None;
         for ino in 0..20_000 {
-            above = Some(Arc::new(Lineage { identity: Identity { dev: 1, ino }, above }));
+            above = Some(Arc::new(DirectoryLineage { identity: FileIdentity { dev: 1, ino }, above }));
         }
         drop(above);
     }

@@ -1,6 +1,6 @@
 //! The parallel streamed scan: walks the sources and hands on their entries in sections.
 //!
-//! Owns the threads of the walk, which all end before [`Scan::run`] returns. Its memory and its open
+//! Owns the threads of the walk, which all end before [`SourceScan::run`] returns. Its memory and its open
 //! descriptors are bounded for every tree (see [`walker`](self::walker) and [`TaskQueue`]): it never holds
 //! the list of a whole directory. It changes nothing at the source, and makes no decision on the order of
 //! copying.
@@ -21,15 +21,15 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 
-use carrack_machine::Descriptors;
+use carrack_machine::DescriptorBudget;
 use carrack_model::limits::IO_THREADS_MAX;
-use carrack_model::{EntryFailure, FailureKind, RelPath, Section};
+use carrack_model::{DirectorySection, EntryFailure, FailureKind, RelPath};
 
-use crate::{ExtrasReader, Identity, Root};
-pub use filter::{BadPattern, Filter};
+use crate::{ExtrasReader, FileIdentity, RootDirectory};
+pub use filter::{BadPattern, ScanFilter};
 use queue::TaskQueue;
-pub use record::{Doubt, ScanRecord};
-use walker::Walker;
+pub use record::{DirectoryDoubt, ScanRecord};
+use walker::ScanWalker;
 
 /// Directories that all threads together hold open while they walk deeper, or fewer if the process may have
 /// few descriptors. A thread's suspended levels beyond its share are closed, and opened again on the way
@@ -56,7 +56,7 @@ const DIRECTORIES_PER_THREAD_MIN: usize = OPEN_LEVELS_PER_THREAD_MIN + OTHER_DIR
 #[derive(Clone, Debug)]
 pub struct ScanRoot {
     /// The copied directory, or the parent of the copied entry.
-    pub root: Arc<Root>,
+    pub root: Arc<RootDirectory>,
     /// The part of the root that is copied.
     pub what: RootKind,
 }
@@ -84,16 +84,16 @@ pub enum RootKind {
 
 /// A result of the scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum ScanResult {
     /// Entries of one directory, at most [`carrack_model::limits::SCAN_BATCH_ENTRIES_MAX`].
     ///
     /// The first section of a directory carries its metadata, and precedes the sections of its
     /// subdirectories. It comes with the device number of its file system, see
     /// [`carrack_layout::FileSystems::known`].
-    Section(Section, u64),
+    Section(DirectorySection, u64),
     /// An entry that can't be copied, with its path as the user knows it.
     Failed(EntryFailure),
-    /// An entry that is left out: a socket, pipe or device, or one that a [`Filter`] rejects.
+    /// An entry that is left out: a socket, pipe or device, or one that a [`ScanFilter`] rejects.
     Skipped {
         /// Its path as the user knows it.
         path: Box<[u8]>,
@@ -104,38 +104,38 @@ pub enum Found {
 
 /// A walk over the sources of one transfer.
 #[derive(Clone, Debug)]
-pub struct Scan {
+pub struct SourceScan {
     /// The sources, in the order of a section's `root_index`.
     pub roots: Vec<ScanRoot>,
     /// Number of threads, including the caller's; at least 1.
     pub threads: usize,
     /// The destination, which is never entered: [`carrack_model::FailureKind::IntoItself`].
-    pub destination: Option<Identity>,
+    pub destination: Option<FileIdentity>,
     /// Reads owners and attributes, if they are kept.
     pub extras: Option<Arc<ExtrasReader>>,
     /// Selects the entries that are left out, if any are.
-    pub filter: Option<Arc<Filter>>,
+    pub filter: Option<Arc<ScanFilter>>,
     /// Records the listed directories, if a deletion needs proof.
     pub record: Option<Arc<ScanRecord>>,
 }
 
-impl Scan {
+impl SourceScan {
     /// Walks all sources; returns when everything is found, or soon after `found` returned `Break`.
     ///
     /// `found` is called from all threads at once and may block, which slows the scan down to the speed of
     /// its consumer. At a `Break` the calls of other threads end, and no further call begins.
-    pub fn run(&self, found: &(dyn Fn(Found) -> ControlFlow<()> + Sync)) {
+    pub fn run(&self, found: &(dyn Fn(ScanResult) -> ControlFlow<()> + Sync)) {
         self.run_on(&|_, work| work(), found);
     }
 
-    /// As [`Scan::run`], but thread `i` works within `around(i, work)`, which may pin it. The caller's thread
+    /// As [`SourceScan::run`], but thread `i` works within `around(i, work)`, which may pin it. The caller's thread
     /// is 0.
     pub fn run_on(
         &self,
         around: &(dyn Fn(usize, &dyn Fn()) + Sync),
-        found: &(dyn Fn(Found) -> ControlFlow<()> + Sync),
+        found: &(dyn Fn(ScanResult) -> ControlFlow<()> + Sync),
     ) {
-        let directories = Descriptors::of_this_process().walk(OPEN_DIRECTORIES_MAX);
+        let directories = DescriptorBudget::of_this_process().walk(OPEN_DIRECTORIES_MAX);
         let threads = self.threads.min(directories / DIRECTORIES_PER_THREAD_MIN).clamp(1, IO_THREADS_MAX);
         let offers_max = if threads == 1 { 0 } else { threads * QUEUE_TASKS_PER_THREAD };
         let queue = &TaskQueue::new(self.roots.len(), offers_max);
@@ -145,13 +145,13 @@ impl Scan {
                 // If no more threads can be started, the existing ones do the work.
                 let builder = thread::Builder::new().name("carrack-scan".to_owned());
                 let spawned = builder.spawn_scoped(scope, move || {
-                    around(i, &|| Walker::new(self, queue, found, levels_max).run());
+                    around(i, &|| ScanWalker::new(self, queue, found, levels_max).run());
                 });
                 if spawned.is_err() {
                     break;
                 }
             }
-            around(0, &|| Walker::new(self, queue, found, levels_max).run());
+            around(0, &|| ScanWalker::new(self, queue, found, levels_max).run());
         });
         if !queue.is_stopped() {
             self.tell_missing(found);
@@ -159,7 +159,7 @@ impl Scan {
     }
 
     /// Reports missing names of the filter's list as failures beneath the first root.
-    fn tell_missing(&self, found: &(dyn Fn(Found) -> ControlFlow<()> + Sync)) {
+    fn tell_missing(&self, found: &(dyn Fn(ScanResult) -> ControlFlow<()> + Sync)) {
         let (Some(filter), Some(first)) = (&self.filter, self.roots.first()) else { return };
         for name in filter.missing() {
             let failure = EntryFailure {
@@ -167,7 +167,7 @@ impl Scan {
                 kind: FailureKind::Missing,
                 detail: "it is in the list only".to_owned(),
             };
-            if found(Found::Failed(failure)).is_break() {
+            if found(ScanResult::Failed(failure)).is_break() {
                 return;
             }
         }

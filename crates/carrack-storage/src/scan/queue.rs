@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use carrack_model::Directory;
 
-use super::lineage::Lineage;
+use super::lineage::DirectoryLineage;
 
 /// A directory that was found and not yet opened.
 pub(super) struct ChildDirectory {
@@ -19,7 +19,7 @@ pub(super) struct ChildDirectory {
     /// Its path; the last component of `source` is its name in `parent`.
     pub directory: Arc<Directory>,
     /// The lineage of the parent.
-    pub lineage: Option<Arc<Lineage>>,
+    pub lineage: Option<Arc<DirectoryLineage>>,
 }
 
 /// Work for a thread.
@@ -31,7 +31,7 @@ pub(super) enum ScanTask {
 }
 
 pub(super) struct TaskQueue {
-    state: Mutex<QueueState>,
+    state: Mutex<TaskQueueState>,
     wake: Condvar,
     root_count: usize,
     offers_max: usize,
@@ -41,7 +41,7 @@ pub(super) struct TaskQueue {
 }
 
 #[derive(Default)]
-struct QueueState {
+struct TaskQueueState {
     offers: VecDeque<ChildDirectory>,
     next_root: usize,
     busy_count: usize,
@@ -91,7 +91,7 @@ impl TaskQueue {
         None
     }
 
-    fn next(&self, state: &mut QueueState) -> Option<ScanTask> {
+    fn next(&self, state: &mut TaskQueueState) -> Option<ScanTask> {
         if let Some(child) = state.offers.pop_front() {
             self.offer_count.store(state.offers.len(), Ordering::Relaxed);
             return Some(ScanTask::Directory(child));
@@ -116,7 +116,7 @@ impl TaskQueue {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
+    fn lock(&self) -> MutexGuard<'_, TaskQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

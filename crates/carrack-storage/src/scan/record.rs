@@ -23,7 +23,7 @@ use rustix::fs::{AtFlags, Dir, Statx, StatxFlags, fstat, statx};
 use rustix::io::Errno;
 
 use super::{RootKind, ScanRoot};
-use crate::Root;
+use crate::RootDirectory;
 use crate::status::MountIdentity;
 use carrack_layout::{fstab_points, mount_points};
 
@@ -36,7 +36,7 @@ const ASKED: StatxFlags =
 
 /// The reason why a directory proves nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doubt {
+pub enum DirectoryDoubt {
     /// The scan did not list it, or not completely.
     Unseen,
     /// It has changed since the run began, or another directory has its path.
@@ -51,7 +51,7 @@ pub struct ScanRecord {
     keys: RandomState,
     /// The records of the roots.
     roots: Vec<RootRecord>,
-    seals: Mutex<Seals>,
+    seals: Mutex<DirectorySeals>,
     /// Start of the run, in nanoseconds since 1970.
     begun_ns: i128,
     /// The directory that was last found unchanged: its key, and the hash of its identity and change time.
@@ -71,14 +71,14 @@ struct RootRecord {
 }
 
 #[derive(Debug, Default)]
-struct Seals {
+struct DirectorySeals {
     /// Pairs of the directory's key and its seal.
     pairs: Vec<(u64, u64)>,
     is_sorted: bool,
 }
 
 /// The seal of a directory that is being listed.
-pub(super) struct Sealing {
+pub(super) struct DirectorySealing {
     state: u64,
     names: u64,
     /// Number of copied entries.
@@ -112,7 +112,7 @@ impl ScanRecord {
     ///
     /// # Errors
     /// The reason, as a message.
-    pub fn check_root(&self, root_index: usize, root: &Root) -> Result<(), String> {
+    pub fn check_root(&self, root_index: usize, root: &RootDirectory) -> Result<(), String> {
         let stat = fstat(root).map_err(|errno| io::Error::from(errno).to_string())?;
         if stat.st_nlink == 0 && self.roots[root_index].is_linked {
             return Err("it was removed".to_owned());
@@ -138,41 +138,41 @@ impl ScanRecord {
         path: &RelPath,
         held: BorrowedFd<'_>,
         is_local: bool,
-    ) -> Result<(), Doubt> {
+    ) -> Result<(), DirectoryDoubt> {
         let key = self.key(root_index, path);
-        let seal = self.seal_of(key).ok_or(Doubt::Unseen)?;
+        let seal = self.seal_of(key).ok_or(DirectoryDoubt::Unseen)?;
         self.roots[root_index].check_mounts(path, held, root.root.follows_links())?;
-        let found = DirectoryState::of(held).map_err(|_| Doubt::Changed)?;
+        let found = DirectoryState::of(held).map_err(|_| DirectoryDoubt::Changed)?;
         // The clock of another host proves nothing, nor does a future time.
         if is_local && found.ctime_ns > self.begun_ns && found.ctime_ns <= since_1970(SystemTime::now()) {
-            return Err(Doubt::Changed);
+            return Err(DirectoryDoubt::Changed);
         }
         let state = self.keys.hash_one(&found);
         let mut proven = self.proven.lock().unwrap_or_else(PoisonError::into_inner);
         if *proven == Some((key, state)) {
             return Ok(());
         }
-        let names = self.names_in(held).map_err(|_| Doubt::Changed)?;
+        let names = self.names_in(held).map_err(|_| DirectoryDoubt::Changed)?;
         if self.keys.hash_one((state, names)) != seal {
-            return Err(Doubt::Changed);
+            return Err(DirectoryDoubt::Changed);
         }
         *proven = Some((key, state));
         Ok(())
     }
 
     /// Starts the seal of a directory that was just opened. A directory without a status gets no seal.
-    pub(super) fn begin(&self, held: BorrowedFd<'_>) -> Option<Box<Sealing>> {
+    pub(super) fn begin(&self, held: BorrowedFd<'_>) -> Option<Box<DirectorySealing>> {
         let state = DirectoryState::of(held).ok()?;
-        Some(Box::new(Sealing { state: self.keys.hash_one(&state), names: 0, entry_count: 0 }))
+        Some(Box::new(DirectorySealing { state: self.keys.hash_one(&state), names: 0, entry_count: 0 }))
     }
 
     /// Adds a name of the listing.
-    pub(super) fn add_name(&self, sealing: &mut Sealing, name: &[u8]) {
+    pub(super) fn add_name(&self, sealing: &mut DirectorySealing, name: &[u8]) {
         sealing.names = sealing.names.wrapping_add(self.keys.hash_one(name));
     }
 
     /// Ends the seal of a directory that was listed completely.
-    pub(super) fn end(&self, root_index: usize, path: &RelPath, sealing: &Sealing) {
+    pub(super) fn end(&self, root_index: usize, path: &RelPath, sealing: &DirectorySealing) {
         self.roots[root_index].entry_count.fetch_add(sealing.entry_count, Relaxed);
         let pair = (self.key(root_index, path), self.keys.hash_one((sealing.state, sealing.names)));
         let mut seals = self.seals();
@@ -194,7 +194,7 @@ impl ScanRecord {
         Some(seals.pairs[index].1)
     }
 
-    fn seals(&self) -> MutexGuard<'_, Seals> {
+    fn seals(&self) -> MutexGuard<'_, DirectorySeals> {
         self.seals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -224,13 +224,18 @@ impl RootRecord {
     }
 
     /// Checks that a directory lies on the same mount as at the start of the run.
-    fn check_mounts(&self, path: &RelPath, held: BorrowedFd<'_>, follows: bool) -> Result<(), Doubt> {
+    fn check_mounts(
+        &self,
+        path: &RelPath,
+        held: BorrowedFd<'_>,
+        follows: bool,
+    ) -> Result<(), DirectoryDoubt> {
         let Some(mounts) = &self.mounts else { return Ok(()) };
         let mut nearest = Some(path.clone());
         let mut expected = self.mount.and_then(|mount| mount.id);
         while let Some(directory) = nearest {
             match mounts.get(&directory) {
-                Some(None) => return Err(Doubt::Unmounted),
+                Some(None) => return Err(DirectoryDoubt::Unmounted),
                 Some(Some(id)) => {
                     expected = Some(*id);
                     break;
@@ -240,7 +245,7 @@ impl RootRecord {
         }
         let found = MountIdentity::of(held).ok().and_then(|mount| mount.id);
         // Followed links may lead to any mount.
-        if follows || expected.is_none() || found == expected { Ok(()) } else { Err(Doubt::Changed) }
+        if follows || expected.is_none() || found == expected { Ok(()) } else { Err(DirectoryDoubt::Changed) }
     }
 }
 
@@ -259,7 +264,7 @@ impl MountPoints {
 
     /// The mount points at or beneath a directory. A file system of `/etc/fstab` that is not mounted has no
     /// ID.
-    fn beneath(&self, root: &Root) -> Option<HashMap<RelPath, Option<u64>>> {
+    fn beneath(&self, root: &RootDirectory) -> Option<HashMap<RelPath, Option<u64>>> {
         let top = root.real_path().ok().filter(|_| !self.mounted.is_empty())?;
         let mut points = HashMap::new();
         for point in &self.wanted {
@@ -334,15 +339,15 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::Scan;
+    use crate::SourceScan;
 
     /// Scans a root; returns it with the record.
     fn scanned(path: &Path, begun: SystemTime) -> (ScanRoot, ScanRecord) {
         let what = RootKind::Tree { sink: RelPath::root() };
-        let root = ScanRoot { root: Arc::new(Root::open(path).unwrap()), what };
+        let root = ScanRoot { root: Arc::new(RootDirectory::open(path).unwrap()), what };
         let record = Arc::new(ScanRecord::new(std::slice::from_ref(&root), begun));
         let roots = vec![root.clone()];
-        let scan = Scan {
+        let scan = SourceScan {
             roots,
             threads: 2,
             destination: None,
@@ -355,7 +360,7 @@ mod tests {
         (root, Arc::into_inner(record).unwrap())
     }
 
-    fn prove(root: &ScanRoot, record: &ScanRecord, path: &str) -> Result<(), Doubt> {
+    fn prove(root: &ScanRoot, record: &ScanRecord, path: &str) -> Result<(), DirectoryDoubt> {
         let path = RelPath::new(path.as_bytes()).unwrap();
         let held = root.root.open_directory(&path).unwrap();
         record.prove((0, root), &path, held.as_fd(), true)
@@ -378,11 +383,11 @@ mod tests {
         fs::remove_dir(dir.path().join("d")).unwrap();
         fs::create_dir(dir.path().join("d")).unwrap();
         for (path, doubt) in [
-            ("", Doubt::Changed),
-            ("a", Doubt::Changed),
-            ("c", Doubt::Changed),
-            ("c/new", Doubt::Unseen),
-            ("d", Doubt::Changed),
+            ("", DirectoryDoubt::Changed),
+            ("a", DirectoryDoubt::Changed),
+            ("c", DirectoryDoubt::Changed),
+            ("c/new", DirectoryDoubt::Unseen),
+            ("d", DirectoryDoubt::Changed),
         ] {
             assert_eq!(prove(&root, &record, path), Err(doubt), "{path}");
         }
@@ -395,7 +400,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let begun = SystemTime::now() - std::time::Duration::from_secs(60);
         let (root, record) = scanned(dir.path(), begun);
-        assert_eq!(prove(&root, &record, ""), Err(Doubt::Changed));
+        assert_eq!(prove(&root, &record, ""), Err(DirectoryDoubt::Changed));
         assert!(!record.has_entries(0), "it is empty");
         let held = root.root.open_directory(&RelPath::root()).unwrap();
         let answer = record.prove((0, &root), &RelPath::root(), held.as_fd(), false);
@@ -428,13 +433,15 @@ mod tests {
         let elsewhere = vec![("/elsewhere".into(), 0)];
         let points = MountPoints { mounted: elsewhere, wanted: vec![top.join("disk"), "/elsewhere".into()] };
         record.roots[0].mounts = points.beneath(&root.root);
-        for (path, proof) in
-            [("disk", Err(Doubt::Unmounted)), ("disk/sub", Err(Doubt::Unmounted)), ("other", Ok(()))]
-        {
+        for (path, proof) in [
+            ("disk", Err(DirectoryDoubt::Unmounted)),
+            ("disk/sub", Err(DirectoryDoubt::Unmounted)),
+            ("other", Ok(())),
+        ] {
             assert_eq!(prove(&root, &record, path), proof, "{path}");
         }
         let Some(own) = own else { return println!("skipped: the kernel tells no mount IDs") };
-        for (id, proof) in [(own, Ok(())), (own + 1, Err(Doubt::Changed))] {
+        for (id, proof) in [(own, Ok(())), (own + 1, Err(DirectoryDoubt::Changed))] {
             let points =
                 MountPoints { mounted: vec![(top.join("disk"), id)], wanted: vec![top.join("disk")] };
             record.roots[0].mounts = points.beneath(&root.root);

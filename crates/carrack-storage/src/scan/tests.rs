@@ -21,15 +21,15 @@ use super::*;
 type Seen = BTreeMap<Vec<u8>, (Option<EntryKind>, Metadata)>;
 
 fn tree(path: &Path, sink: &[u8]) -> ScanRoot {
-    let root = Arc::new(Root::open(path).unwrap());
+    let root = Arc::new(RootDirectory::open(path).unwrap());
     ScanRoot { root, what: RootKind::Tree { sink: RelPath::new(sink).unwrap() } }
 }
 
-fn scan(roots: Vec<ScanRoot>, threads: usize) -> Scan {
-    Scan { roots, threads, destination: None, extras: None, filter: None, record: None }
+fn scan(roots: Vec<ScanRoot>, threads: usize) -> SourceScan {
+    SourceScan { roots, threads, destination: None, extras: None, filter: None, record: None }
 }
 
-fn collect(scan: &Scan) -> Vec<Found> {
+fn collect(scan: &SourceScan) -> Vec<ScanResult> {
     let all = Mutex::new(Vec::new());
     scan.run(&|found| {
         all.lock().unwrap().push(found);
@@ -43,10 +43,10 @@ fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// The entries beneath the sink path `base`; checks the guarantees about sections.
-fn seen(found: &[Found], base: &[u8]) -> Seen {
+fn seen(found: &[ScanResult], base: &[u8]) -> Seen {
     let mut seen = Seen::new();
     for found in found {
-        let Found::Section(section, _) = found else { panic!("{found:?}") };
+        let ScanResult::Section(section, _) = found else { panic!("{found:?}") };
         assert!(section.entries.len() <= SCAN_BATCH_ENTRIES_MAX);
         let directory = section.directory.sink.as_bytes();
         match section.metadata {
@@ -175,9 +175,9 @@ fn special_files_are_skipped_with_a_reason() {
     let mut skipped = Vec::new();
     for found in collect(&scan(vec![tree(dir.path(), b"")], 1)) {
         match found {
-            Found::Skipped { path, reason } => skipped.push((path, reason)),
-            Found::Section(section, _) => assert_eq!(section.entries.len(), 1),
-            Found::Failed(failure) => panic!("{failure}"),
+            ScanResult::Skipped { path, reason } => skipped.push((path, reason)),
+            ScanResult::Section(section, _) => assert_eq!(section.entries.len(), 1),
+            ScanResult::Failed(failure) => panic!("{failure}"),
         }
     }
     skipped.sort();
@@ -199,17 +199,17 @@ fn single_names_keep_their_place_and_may_be_followed() {
             sink_name: sink_name.into(),
             follow,
         };
-        ScanRoot { root: Arc::new(Root::open(dir).unwrap()), what }
+        ScanRoot { root: Arc::new(RootDirectory::open(dir).unwrap()), what }
     }
-    fn section(found: &Found) -> &Section {
+    fn section(found: &ScanResult) -> &DirectorySection {
         match found {
-            Found::Section(section, _) => section,
+            ScanResult::Section(section, _) => section,
             other => panic!("{other:?}"),
         }
     }
-    fn failure_kind(found: &Found) -> FailureKind {
+    fn failure_kind(found: &ScanResult) -> FailureKind {
         match found {
-            Found::Failed(failure) => failure.kind,
+            ScanResult::Failed(failure) => failure.kind,
             other => panic!("{other:?}"),
         }
     }
@@ -229,7 +229,7 @@ fn single_names_keep_their_place_and_may_be_followed() {
     assert_eq!(sections[1].entries[0].name_at_source(), b"link");
     assert_eq!(&*sections[1].entries[0].name, b"other");
     assert_eq!(sections[2].entries[0].kind, EntryKind::Symlink { target: (*b"file").into() });
-    assert!(found[..3].iter().all(|f| matches!(f, Found::Section(s, _) if s.metadata.is_none())));
+    assert!(found[..3].iter().all(|f| matches!(f, ScanResult::Section(s, _) if s.metadata.is_none())));
     assert_eq!(failure_kind(&found[3]), FailureKind::Missing);
     assert_eq!(failure_kind(&found[4]), FailureKind::BadName);
 }
@@ -238,14 +238,14 @@ fn single_names_keep_their_place_and_may_be_followed() {
 fn the_destination_is_not_entered() {
     let dir = tempfile::tempdir().unwrap();
     plant(dir.path(), 3, 1);
-    let destination = Root::open(&dir.path().join("dir 1")).unwrap().identity();
+    let destination = RootDirectory::open(&dir.path().join("dir 1")).unwrap().identity();
     let mut walk = scan(vec![tree(dir.path(), b"")], 2);
     walk.destination = Some(destination);
     let found = collect(&walk);
     let failures: Vec<_> = found
         .iter()
         .filter_map(|f| match f {
-            Found::Failed(failure) => Some(failure),
+            ScanResult::Failed(failure) => Some(failure),
             _ => None,
         })
         .collect();
@@ -266,7 +266,7 @@ fn a_directory_that_can_not_be_opened_is_told() {
     fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
     let found = collect(&scan(vec![tree(dir.path(), b"")], 1));
     fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
-    assert!(found.iter().any(|f| matches!(f, Found::Failed(e) if e.kind == FailureKind::Unreadable)));
+    assert!(found.iter().any(|f| matches!(f, ScanResult::Failed(e) if e.kind == FailureKind::Unreadable)));
 }
 
 #[test]
@@ -277,9 +277,9 @@ fn a_directory_that_vanishes_is_missing() {
     scan(vec![tree(dir.path(), b"")], 1).run(&|found| {
         match found {
             // The root's section comes before its subdirectories are opened.
-            Found::Section(..) => fs::remove_dir(dir.path().join("gone")).unwrap(),
-            Found::Failed(failure) => failures.lock().unwrap().push(failure.kind),
-            Found::Skipped { .. } => {}
+            ScanResult::Section(..) => fs::remove_dir(dir.path().join("gone")).unwrap(),
+            ScanResult::Failed(failure) => failures.lock().unwrap().push(failure.kind),
+            ScanResult::Skipped { .. } => {}
         }
         ControlFlow::Continue(())
     });
@@ -324,7 +324,7 @@ fn paths_beyond_the_limit_are_told() {
     let failures: Vec<_> = found
         .iter()
         .filter_map(|f| match f {
-            Found::Failed(failure) => Some(failure.kind),
+            ScanResult::Failed(failure) => Some(failure.kind),
             _ => None,
         })
         .collect();
@@ -345,7 +345,7 @@ fn a_deep_tree_takes_a_bounded_number_of_descriptors() {
     plant_chain(dir.path(), 400, 4);
     let (open_most, sections) = (AtomicUsize::new(0), AtomicUsize::new(0));
     scan(vec![tree(dir.path(), b"")], 1).run(&|found| {
-        assert!(matches!(found, Found::Section(..)), "{found:?}");
+        assert!(matches!(found, ScanResult::Section(..)), "{found:?}");
         if sections.fetch_add(1, Ordering::SeqCst) % 10 == 0 {
             open_most.fetch_max(open_beneath_count(dir.path()), Ordering::SeqCst);
         }
@@ -362,11 +362,11 @@ fn names_of_a_list_that_are_not_there_fail_unless_the_scan_was_stopped() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a"), "").unwrap();
     let names: Vec<Box<[u8]>> = vec![b"a"[..].into(), b"gone"[..].into()];
-    let selection = carrack_model::Selection { names: Some(names.into()), ..Default::default() };
-    let filter = Filter::new(&selection).unwrap().map(Arc::new);
-    let scan = Scan { filter, ..scan(vec![tree(dir.path(), b"")], 1) };
+    let selection = carrack_model::ScanSelection { names: Some(names.into()), ..Default::default() };
+    let filter = ScanFilter::new(&selection).unwrap().map(Arc::new);
+    let scan = SourceScan { filter, ..scan(vec![tree(dir.path(), b"")], 1) };
     let found = collect(&scan);
-    let Some(Found::Failed(failure)) = found.last() else { panic!("{found:?}") };
+    let Some(ScanResult::Failed(failure)) = found.last() else { panic!("{found:?}") };
     assert_eq!((failure.kind, found.len()), (FailureKind::Missing, 2));
     assert_eq!(&*failure.path, dir.path().join("gone").as_os_str().as_bytes());
     let calls = AtomicUsize::new(0);
@@ -386,39 +386,39 @@ fn what_a_filter_leaves_out_is_told_and_not_entered() {
         fs::write(dir.path().join(name), "x").unwrap();
     }
     let patterns = vec!["out/".to_owned(), "*.o".to_owned()];
-    let selection = carrack_model::Selection { patterns, ..Default::default() };
-    let filter = Filter::new(&selection).unwrap().map(Arc::new);
-    let found = collect(&Scan { filter, ..scan(vec![tree(dir.path(), b"")], 1) });
+    let selection = carrack_model::ScanSelection { patterns, ..Default::default() };
+    let filter = ScanFilter::new(&selection).unwrap().map(Arc::new);
+    let found = collect(&SourceScan { filter, ..scan(vec![tree(dir.path(), b"")], 1) });
     let mut left_out: Vec<Vec<u8>> = found
         .iter()
         .filter_map(|found| match found {
-            Found::Skipped { path, reason } if reason == "excluded" => Some(path.to_vec()),
+            ScanResult::Skipped { path, reason } if reason == "excluded" => Some(path.to_vec()),
             _ => None,
         })
         .collect();
     left_out.sort();
     let expected = ["in/f.o", "out"].map(|name| dir.path().join(name).into_os_string().into_encoded_bytes());
     assert_eq!(left_out, expected);
-    let sections: Vec<Found> =
-        found.into_iter().filter(|found| matches!(found, Found::Section(..))).collect();
+    let sections: Vec<ScanResult> =
+        found.into_iter().filter(|found| matches!(found, ScanResult::Section(..))).collect();
     let names: Vec<Vec<u8>> = seen(&sections, b"").into_keys().collect();
     assert_eq!(names, [&b""[..], b"in", b"in/f"]);
 }
 
 /// A scan that follows links.
-fn following(path: &Path, threads: usize) -> Scan {
-    let root = Arc::new(Root::open(path).unwrap().following());
+fn following(path: &Path, threads: usize) -> SourceScan {
+    let root = Arc::new(RootDirectory::open(path).unwrap().following());
     let what = RootKind::Tree { sink: RelPath::root() };
     let links = carrack_model::LinkPolicy::Followed;
-    let filter = Filter::new(&carrack_model::Selection { links, ..Default::default() }).unwrap();
-    Scan { filter: filter.map(Arc::new), ..scan(vec![ScanRoot { root, what }], threads) }
+    let filter = ScanFilter::new(&carrack_model::ScanSelection { links, ..Default::default() }).unwrap();
+    SourceScan { filter: filter.map(Arc::new), ..scan(vec![ScanRoot { root, what }], threads) }
 }
 
-fn sections_and_failures(found: Vec<Found>) -> (Seen, BTreeMap<Vec<u8>, (FailureKind, String)>) {
-    let (sections, others): (Vec<Found>, Vec<Found>) =
-        found.into_iter().partition(|found| matches!(found, Found::Section(..)));
+fn sections_and_failures(found: Vec<ScanResult>) -> (Seen, BTreeMap<Vec<u8>, (FailureKind, String)>) {
+    let (sections, others): (Vec<ScanResult>, Vec<ScanResult>) =
+        found.into_iter().partition(|found| matches!(found, ScanResult::Section(..)));
     let failures = others.into_iter().map(|found| match found {
-        Found::Failed(failure) => (failure.path.to_vec(), (failure.kind, failure.detail)),
+        ScanResult::Failed(failure) => (failure.path.to_vec(), (failure.kind, failure.detail)),
         other => panic!("{other:?}"),
     });
     (seen(&sections, b""), failures.collect())
@@ -467,11 +467,11 @@ fn links_that_lead_back_end() {
 }
 
 /// The same beneath a base that no link leads out of.
-fn following_beneath(base: &Path, path: &Path) -> Scan {
-    let base = crate::Base::within(vec![Root::open(base).unwrap()]).unwrap();
+fn following_beneath(base: &Path, path: &Path) -> SourceScan {
+    let base = crate::PathBase::within(vec![RootDirectory::open(base).unwrap()]).unwrap();
     let root = Arc::new(base.open_following(path).unwrap());
     let what = RootKind::Tree { sink: RelPath::root() };
-    Scan { roots: vec![ScanRoot { root, what }], ..following(path, 2) }
+    SourceScan { roots: vec![ScanRoot { root, what }], ..following(path, 2) }
 }
 
 #[test]

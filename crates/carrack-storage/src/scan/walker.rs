@@ -16,20 +16,21 @@ use std::sync::Arc;
 
 use carrack_model::limits::SCAN_BATCH_ENTRIES_MAX;
 use carrack_model::{
-    Directory, Entry, EntryFailure, EntryKind, Extras, FailureKind, RelPath, Section, check_name,
+    Directory, DirectorySection, Entry, EntryFailure, EntryKind, ExtraMetadata, FailureKind, RelPath,
+    check_name,
 };
 use rustix::fs::{FileType, RawDir, fstat};
 use rustix::io::Errno;
 
-use super::inspect::{Inspected, Inspector};
-use super::level::Level;
-use super::lineage::Lineage;
+use super::inspect::{InspectionResult, NameInspector};
+use super::level::WalkLevel;
+use super::lineage::DirectoryLineage;
 use super::queue::{ChildDirectory, ScanTask, TaskQueue};
-use super::{Found, RootKind, Scan, ScanRoot};
+use super::{RootKind, ScanResult, ScanRoot, SourceScan};
 use crate::extras_source::AttributeHolder;
 use crate::source_error::source_failure_kind_of;
 use crate::status::metadata_of;
-use crate::{Identity, Root};
+use crate::{FileIdentity, RootDirectory};
 
 /// Bytes of the names of one `getdents` call, as in glibc.
 const LISTING_BYTES: usize = 32 << 10;
@@ -48,33 +49,33 @@ const LEADS_BACK: &str = "a link leads back to a directory that it stands in";
 type Flow = ControlFlow<()>;
 const ON: Flow = ControlFlow::Continue(());
 
-pub(super) struct Walker<'a> {
-    scan: &'a Scan,
+pub(super) struct ScanWalker<'a> {
+    scan: &'a SourceScan,
     queue: &'a TaskQueue,
-    found: &'a (dyn Fn(Found) -> Flow + Sync),
+    found: &'a (dyn Fn(ScanResult) -> Flow + Sync),
     open_levels_max: usize,
-    stack: Vec<Level>,
+    stack: Vec<WalkLevel>,
     /// The next section of the present directory.
     entries: Vec<Entry>,
-    inspector: Inspector<'a>,
+    inspector: NameInspector<'a>,
     listing: Box<[MaybeUninit<u8>]>,
 }
 
-impl<'a> Walker<'a> {
+impl<'a> ScanWalker<'a> {
     pub fn new(
-        scan: &'a Scan,
+        scan: &'a SourceScan,
         queue: &'a TaskQueue,
-        found: &'a (dyn Fn(Found) -> Flow + Sync),
+        found: &'a (dyn Fn(ScanResult) -> Flow + Sync),
         open_levels_max: usize,
-    ) -> Walker<'a> {
-        Walker {
+    ) -> ScanWalker<'a> {
+        ScanWalker {
             scan,
             queue,
             found,
             open_levels_max,
             stack: Vec::new(),
             entries: Vec::with_capacity(SCAN_BATCH_ENTRIES_MAX),
-            inspector: Inspector::new(scan.extras.as_deref()),
+            inspector: NameInspector::new(scan.extras.as_deref()),
             listing: vec![MaybeUninit::uninit(); LISTING_BYTES].into_boxed_slice(),
         }
     }
@@ -133,7 +134,7 @@ impl<'a> Walker<'a> {
     /// Hands on a root that is one file or link.
     fn begin_name(
         &mut self,
-        root: &Root,
+        root: &RootDirectory,
         directory: Directory,
         name: &[u8],
         sink_name: &[u8],
@@ -147,22 +148,22 @@ impl<'a> Walker<'a> {
             return self.skipped(&directory, name.to_bytes(), reason);
         }
         match inspected {
-            Inspected::Entry(mut entry, file) => {
+            InspectionResult::Entry(mut entry, file) => {
                 if *entry.name != *sink_name {
                     entry.source_name = Some(mem::replace(&mut entry.name, sink_name.into()));
                 }
                 self.one_of_several(&directory, &mut entry, file);
-                let section = Section {
+                let section = DirectorySection {
                     directory: Arc::new(directory),
                     metadata: None,
                     extras: None,
                     entries: vec![entry],
                 };
-                self.give(Found::Section(section, root.identity().dev))
+                self.give(ScanResult::Section(section, root.identity().dev))
             }
-            Inspected::Directory => self.skipped(&directory, name.to_bytes(), "a directory"),
+            InspectionResult::Directory => self.skipped(&directory, name.to_bytes(), "a directory"),
             // Within a tree it is left out; as a source that the user named it is a failure.
-            Inspected::Skipped(what) => {
+            InspectionResult::Skipped(what) => {
                 let detail = format!("{what}, which is not copied");
                 self.failed(&directory, name.to_bytes(), FailureKind::NotAFile, detail)
             }
@@ -191,7 +192,7 @@ impl<'a> Walker<'a> {
         &mut self,
         open: impl FnOnce() -> io::Result<OwnedFd>,
         directory: Arc<Directory>,
-        above: Option<&Arc<Lineage>>,
+        above: Option<&Arc<DirectoryLineage>>,
         error: &io::Error,
     ) -> Flow {
         let filter = self.scan.filter.as_ref().filter(|_| error.kind() == io::ErrorKind::PermissionDenied);
@@ -219,12 +220,17 @@ impl<'a> Walker<'a> {
     }
 
     /// Pushes a directory that was just opened on the stack.
-    fn begin(&mut self, handle: OwnedFd, directory: Arc<Directory>, above: Option<&Arc<Lineage>>) -> Flow {
+    fn begin(
+        &mut self,
+        handle: OwnedFd,
+        directory: Arc<Directory>,
+        above: Option<&Arc<DirectoryLineage>>,
+    ) -> Flow {
         let stat = match fstat(&handle) {
             Ok(stat) => stat,
             Err(errno) => return self.failed_io(&directory, &errno.into()),
         };
-        let identity = Identity::of(&stat);
+        let identity = FileIdentity::of(&stat);
         if self.scan.destination == Some(identity) {
             let detail = "it is the destination".to_owned();
             return self.failed(&directory, b"", FailureKind::IntoItself, detail);
@@ -233,7 +239,7 @@ impl<'a> Walker<'a> {
             return self.skipped(&directory, b"", "on another file system");
         }
         let lineage = if self.follows_links() {
-            match Lineage::enter(identity, above.cloned()) {
+            match DirectoryLineage::enter(identity, above.cloned()) {
                 None => return self.failed(&directory, b"", FailureKind::ReadError, LEADS_BACK.to_owned()),
                 entered => entered,
             }
@@ -243,7 +249,7 @@ impl<'a> Walker<'a> {
         let spot = AttributeHolder::Open(handle.as_fd());
         let extras = self.scan.extras.as_ref().and_then(|extras| extras.read(spot, stat.st_uid, stat.st_gid));
         let sealing = self.scan.record.as_ref().and_then(|record| record.begin(handle.as_fd()));
-        let mut level = Level::new(directory, handle, identity, metadata_of(&stat), extras, lineage);
+        let mut level = WalkLevel::new(directory, handle, identity, metadata_of(&stat), extras, lineage);
         level.sealing = sealing;
         self.stack.push(level);
         if let Some(index) = self.stack.len().checked_sub(self.open_levels_max + 1) {
@@ -253,14 +259,14 @@ impl<'a> Walker<'a> {
     }
 
     /// Returns true if a directory lies on a file system that is left out.
-    fn is_elsewhere(&self, directory: &Directory, identity: Identity) -> bool {
+    fn is_elsewhere(&self, directory: &Directory, identity: FileIdentity) -> bool {
         let root = &self.scan.roots[directory.root_index as usize].root;
         let is_on_one = self.scan.filter.as_ref().is_some_and(|filter| filter.is_on_one_file_system());
         is_on_one && identity.dev != root.identity().dev
     }
 
     /// Makes one step in `level`, which was the top of the stack.
-    fn step(&mut self, mut level: Level) -> Flow {
+    fn step(&mut self, mut level: WalkLevel) -> Flow {
         if level.is_done() {
             self.leave(&level);
             return ON;
@@ -282,14 +288,14 @@ impl<'a> Walker<'a> {
     }
 
     /// Restores the path of the level beneath a complete one, which becomes the top.
-    fn leave(&mut self, level: &Level) {
+    fn leave(&mut self, level: &WalkLevel) {
         if let Some(below) = self.stack.last_mut() {
             below.recover_place(level.directory());
         }
     }
 
     /// Offers the level's next subdirectory to the other threads, or enters it.
-    fn descend(&mut self, mut level: Level, parent: Arc<OwnedFd>) -> Flow {
+    fn descend(&mut self, mut level: WalkLevel, parent: Arc<OwnedFd>) -> Flow {
         let first = level.first_child();
         if let Some(Err(problem)) = first {
             let name = level.children.first().unwrap_or_default();
@@ -310,7 +316,7 @@ impl<'a> Walker<'a> {
     }
 
     /// Continues the level's listing, to its end unless too many subdirectories wait.
-    fn list(&mut self, level: &mut Level, handle: BorrowedFd<'_>) -> Flow {
+    fn list(&mut self, level: &mut WalkLevel, handle: BorrowedFd<'_>) -> Flow {
         let (bytes, children_max) = if self.stack.len() < self.open_levels_max {
             (LISTING_BYTES, CHILDREN_BYTES_MAX)
         } else {
@@ -325,7 +331,7 @@ impl<'a> Walker<'a> {
 
     fn list_with(
         &mut self,
-        level: &mut Level,
+        level: &mut WalkLevel,
         handle: BorrowedFd<'_>,
         buffer: &mut [MaybeUninit<u8>],
         children_max: usize,
@@ -354,7 +360,7 @@ impl<'a> Walker<'a> {
 
     fn meet(
         &mut self,
-        level: &mut Level,
+        level: &mut WalkLevel,
         handle: BorrowedFd<'_>,
         name: &CStr,
         listed_type: FileType,
@@ -369,17 +375,18 @@ impl<'a> Walker<'a> {
         if let Some(reason) = self.left_out(&level.directory().source, name.to_bytes(), &inspected) {
             return self.skipped(level.directory(), name.to_bytes(), reason);
         }
-        if let (Some(sealing), Inspected::Entry(..) | Inspected::Directory) = (&mut level.sealing, &inspected)
+        if let (Some(sealing), InspectionResult::Entry(..) | InspectionResult::Directory) =
+            (&mut level.sealing, &inspected)
         {
             sealing.entry_count += 1;
         }
         match inspected {
-            Inspected::Entry(mut entry, file) => {
+            InspectionResult::Entry(mut entry, file) => {
                 self.one_of_several(level.directory(), &mut entry, file);
                 self.entries.push(entry);
                 if self.entries.len() < SCAN_BATCH_ENTRIES_MAX { ON } else { self.hand_on(level) }
             }
-            Inspected::Directory => {
+            InspectionResult::Directory => {
                 level.children.push(name);
                 ON
             }
@@ -395,7 +402,7 @@ impl<'a> Walker<'a> {
         name: &CStr,
         listed_type: FileType,
         follow: bool,
-    ) -> Inspected {
+    ) -> InspectionResult {
         let follow = follow || self.follows_links() && may_be_link(listed_type);
         let root = &self.scan.roots[directory.root_index as usize].root;
         if follow && root.is_confined() {
@@ -410,47 +417,58 @@ impl<'a> Walker<'a> {
     }
 
     /// The reason why the filter rejects an entry, if it does.
-    fn left_out(&self, directory: &RelPath, name: &[u8], inspected: &Inspected) -> Option<&'static str> {
+    fn left_out(
+        &self,
+        directory: &RelPath,
+        name: &[u8],
+        inspected: &InspectionResult,
+    ) -> Option<&'static str> {
         let filter = self.scan.filter.as_ref()?;
         match inspected {
-            Inspected::Entry(entry, _) => filter.entry(directory, entry),
-            Inspected::Directory => filter.name(directory, name, true),
-            Inspected::Skipped(_) | Inspected::Failed(..) => filter.name(directory, name, false),
+            InspectionResult::Entry(entry, _) => filter.entry(directory, entry),
+            InspectionResult::Directory => filter.name(directory, name, true),
+            InspectionResult::Skipped(_) | InspectionResult::Failed(..) => {
+                filter.name(directory, name, false)
+            }
         }
     }
 
     /// Hands on the waiting entries of the level, with its metadata in the first section.
-    fn hand_on(&mut self, level: &mut Level) -> Flow {
+    fn hand_on(&mut self, level: &mut WalkLevel) -> Flow {
         let (metadata, extras) = (level.metadata.take(), level.extras.take());
         if self.entries.is_empty() && metadata.is_none() {
             return ON;
         }
         let entries = self.entries.drain(..).collect();
         let directory = Arc::clone(level.directory());
-        self.give(Found::Section(Section { directory, metadata, extras, entries }, level.device()))
+        self.give(ScanResult::Section(
+            DirectorySection { directory, metadata, extras, entries },
+            level.device(),
+        ))
     }
 
     /// Replaces a further name of a file by an entry without contents.
-    fn one_of_several(&self, directory: &Directory, entry: &mut Entry, file: Option<(Identity, u32)>) {
+    fn one_of_several(&self, directory: &Directory, entry: &mut Entry, file: Option<(FileIdentity, u32)>) {
         let (Some((file, names)), Some(extras)) = (file, &self.scan.extras) else { return };
         let Ok(path) = directory.sink.join(&entry.name) else { return };
         if let Some(same_as) = extras.same_as(file, names, entry.size(), path) {
             entry.kind = EntryKind::Regular { size: 0 };
-            entry.extras = Some(Box::new(Extras { same_as: Some(same_as), ..Extras::default() }));
+            entry.extras =
+                Some(Box::new(ExtraMetadata { same_as: Some(same_as), ..ExtraMetadata::default() }));
         }
     }
 
-    fn not_an_entry(&self, directory: &Directory, name: &[u8], inspected: Inspected) -> Flow {
+    fn not_an_entry(&self, directory: &Directory, name: &[u8], inspected: InspectionResult) -> Flow {
         match inspected {
-            Inspected::Failed(kind, detail) => self.failed(directory, name, kind, detail),
-            Inspected::Skipped(reason) => self.skipped(directory, name, reason),
-            Inspected::Entry(..) | Inspected::Directory => ON,
+            InspectionResult::Failed(kind, detail) => self.failed(directory, name, kind, detail),
+            InspectionResult::Skipped(reason) => self.skipped(directory, name, reason),
+            InspectionResult::Entry(..) | InspectionResult::Directory => ON,
         }
     }
 
     fn skipped(&self, directory: &Directory, name: &[u8], reason: &str) -> Flow {
         let path = self.full_path(directory, name);
-        self.give(Found::Skipped { path, reason: reason.to_owned() })
+        self.give(ScanResult::Skipped { path, reason: reason.to_owned() })
     }
 
     /// Reports a directory that could not be read.
@@ -460,11 +478,11 @@ impl<'a> Walker<'a> {
 
     fn failed(&self, directory: &Directory, name: &[u8], kind: FailureKind, detail: String) -> Flow {
         let path = self.full_path(directory, name);
-        self.give(Found::Failed(EntryFailure { path, kind, detail }))
+        self.give(ScanResult::Failed(EntryFailure { path, kind, detail }))
     }
 
     /// Calls the consumer, unless the scan was stopped.
-    fn give(&self, found: Found) -> Flow {
+    fn give(&self, found: ScanResult) -> Flow {
         if self.queue.is_stopped() { ControlFlow::Break(()) } else { (self.found)(found) }
     }
 

@@ -8,10 +8,11 @@ use std::time::Duration;
 use carrack_machine::SlotPool;
 
 use crate::endpoint::{
-    Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, Received, SendEndpoint, SendState, TransportError,
+    IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint, SendState,
+    TransportError, WaitPatience,
 };
 use crate::loopback::{LoopbackReceiver, LoopbackSender, NO_TAG};
-use crate::seal::{Seal, Tag};
+use crate::seal::{ConnectionSeal, Tag};
 
 /// The sender's wait for a free shared slot.
 const SLOT_WAIT: Duration = Duration::from_micros(200);
@@ -19,28 +20,28 @@ const SLOT_WAIT: Duration = Duration::from_micros(200);
 /// The source's end.
 pub(super) struct FabricSender {
     hub: LoopbackSender,
-    seal: Option<Seal>,
+    seal: Option<ConnectionSeal>,
     /// Set at protection level `private`: the slots that the other end may read, for sealed objects only. The
     /// slots with plain file data are then not readable for it.
     shared: Option<SlotPool>,
     /// An unsealed object that waits for a shared slot.
-    waiting: Option<Outgoing>,
+    waiting: Option<OutgoingObject>,
 }
 
 impl FabricSender {
-    pub(super) fn new(hub: LoopbackSender, seal: Option<Seal>, shared: &SlotPool) -> FabricSender {
-        let hides = seal.as_ref().is_some_and(Seal::hides);
+    pub(super) fn new(hub: LoopbackSender, seal: Option<ConnectionSeal>, shared: &SlotPool) -> FabricSender {
+        let hides = seal.as_ref().is_some_and(ConnectionSeal::hides);
         FabricSender { hub, seal, shared: hides.then(|| shared.clone()), waiting: None }
     }
 
     /// Seals the waiting object and gives it to the hub, if a slot is free.
     fn depart(&mut self) {
-        let Some(Outgoing { header, payload }) = self.waiting.take() else { return };
-        let Payload::Slot(mut slot) = payload else { return };
+        let Some(OutgoingObject { header, payload }) = self.waiting.take() else { return };
+        let ObjectPayload::Slot(mut slot) = payload else { return };
         let len = header.body_len as usize;
         if let Some(shared) = &self.shared {
             let Some(mut sealed) = shared.try_lease() else {
-                self.waiting = Some(Outgoing { header, payload: Payload::Slot(slot) });
+                self.waiting = Some(OutgoingObject { header, payload: ObjectPayload::Slot(slot) });
                 return;
             };
             sealed.bytes_mut()[..len].copy_from_slice(&slot.bytes()[..len]);
@@ -50,7 +51,8 @@ impl FabricSender {
             Some(seal) => seal.seal(&header.encode(), &mut slot.bytes_mut()[..len]),
             None => NO_TAG,
         };
-        let refused = self.hub.post_tagged(Outgoing { header, payload: Payload::Slot(slot) }, tag).is_err();
+        let refused =
+            self.hub.post_tagged(OutgoingObject { header, payload: ObjectPayload::Slot(slot) }, tag).is_err();
         debug_assert!(!refused, "it had room when the object was taken, and nobody else brings any");
     }
 }
@@ -60,9 +62,9 @@ impl SendEndpoint for FabricSender {
         self.seal.is_some()
     }
 
-    fn post(&mut self, outgoing: Outgoing) -> Result<(), Outgoing> {
-        let is_full = self.hub.advance(Patience::None).is_ok_and(|state| state == SendState::Busy);
-        if is_full || self.waiting.is_some() || matches!(outgoing.payload, Payload::Extent(_)) {
+    fn post(&mut self, outgoing: OutgoingObject) -> Result<(), OutgoingObject> {
+        let is_full = self.hub.advance(WaitPatience::None).is_ok_and(|state| state == SendState::Busy);
+        if is_full || self.waiting.is_some() || matches!(outgoing.payload, ObjectPayload::Extent(_)) {
             return Err(outgoing);
         }
         self.waiting = Some(outgoing);
@@ -70,11 +72,11 @@ impl SendEndpoint for FabricSender {
         Ok(())
     }
 
-    fn advance(&mut self, patience: Patience) -> Result<SendState, TransportError> {
+    fn advance(&mut self, patience: WaitPatience) -> Result<SendState, TransportError> {
         self.depart();
         if self.waiting.is_some() {
-            self.hub.advance(Patience::None)?;
-            if patience == Patience::Brief {
+            self.hub.advance(WaitPatience::None)?;
+            if patience == WaitPatience::Brief {
                 std::thread::sleep(SLOT_WAIT);
             }
             return Ok(SendState::Busy);
@@ -94,16 +96,16 @@ impl SendEndpoint for FabricSender {
 /// The sink's end.
 pub(super) struct FabricReceiver {
     hub: LoopbackReceiver,
-    seal: Option<Seal>,
+    seal: Option<ConnectionSeal>,
     arrived: Arc<AtomicU64>,
 }
 
 impl FabricReceiver {
-    pub(super) fn new(hub: LoopbackReceiver, seal: Option<Seal>) -> FabricReceiver {
+    pub(super) fn new(hub: LoopbackReceiver, seal: Option<ConnectionSeal>) -> FabricReceiver {
         FabricReceiver { hub, seal, arrived: Arc::default() }
     }
 
-    fn open(&mut self, mut incoming: Incoming, tag: &Tag) -> Result<Incoming, TransportError> {
+    fn open(&mut self, mut incoming: IncomingObject, tag: &Tag) -> Result<IncomingObject, TransportError> {
         let len = incoming.header.body_len as usize;
         if let Some(seal) = &mut self.seal {
             seal.open(&incoming.header.encode(), &mut incoming.slot.bytes_mut()[..len], tag)?;
@@ -114,9 +116,13 @@ impl FabricReceiver {
 }
 
 impl ReceiveEndpoint for FabricReceiver {
-    fn advance(&mut self, patience: Patience, _slots: &SlotPool) -> Result<Received, TransportError> {
+    fn advance(
+        &mut self,
+        patience: WaitPatience,
+        _slots: &SlotPool,
+    ) -> Result<ReceiveResult, TransportError> {
         match self.hub.take_tagged(patience) {
-            (Received::Object(incoming), tag) => Ok(Received::Object(self.open(incoming, &tag)?)),
+            (ReceiveResult::Object(incoming), tag) => Ok(ReceiveResult::Object(self.open(incoming, &tag)?)),
             (other, _) => Ok(other),
         }
     }

@@ -2,50 +2,57 @@
 
 use std::time::Duration;
 
-use carrack_fabric::{Endpoint, FabricError, Filter, Limits, Offer, Region, Sharing, usable_offers};
+use carrack_fabric::{
+    FabricEndpoint, FabricError, FabricOffer, MemorySharing, OfferFilter, OperationLimits, RegisteredPool,
+    usable_offers,
+};
 use carrack_machine::SlotPool;
 
 use super::sink::FabricSink;
 use super::source::FabricSource;
-use super::{Aside, SinkLane, SourceLane, Wanted};
+use super::{FabricRequirements, SideConnection, SinkLane, SourceLane};
 use crate::endpoint::TransportError;
 
 /// An open endpoint with the lane's registered slots, and no peer yet.
-pub struct OpenLane {
-    endpoint: Endpoint,
+pub struct OpenFabricLane {
+    endpoint: FabricEndpoint,
     name: Vec<u8>,
     slots: SlotPool,
-    region: Region,
+    region: RegisteredPool,
 }
 
-impl std::fmt::Debug for OpenLane {
+impl std::fmt::Debug for OpenFabricLane {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "OpenLane({})", self.endpoint.description().provider)
     }
 }
 
-impl OpenLane {
+impl OpenFabricLane {
     /// Opens a source's endpoint. The sink reads from these slots.
     ///
     /// # Errors
     /// The provider is missing, or does not take the memory.
-    pub fn of_source(wanted: &Wanted<'_>, shared: SlotPool) -> Result<OpenLane, String> {
-        OpenLane::open(wanted, shared, Sharing::PeersRead).map_err(|error| error.to_string())
+    pub fn of_source(wanted: &FabricRequirements<'_>, shared: SlotPool) -> Result<OpenFabricLane, String> {
+        OpenFabricLane::open(wanted, shared, MemorySharing::PeersRead).map_err(|error| error.to_string())
     }
 
     /// Opens a sink's endpoint, which reads into these slots.
     ///
     /// # Errors
     /// The provider is missing, or does not take the memory.
-    pub fn of_sink(wanted: &Wanted<'_>, slots: SlotPool) -> Result<OpenLane, String> {
-        OpenLane::open(wanted, slots, Sharing::Local).map_err(|error| error.to_string())
+    pub fn of_sink(wanted: &FabricRequirements<'_>, slots: SlotPool) -> Result<OpenFabricLane, String> {
+        OpenFabricLane::open(wanted, slots, MemorySharing::Local).map_err(|error| error.to_string())
     }
 
-    fn open(wanted: &Wanted<'_>, slots: SlotPool, sharing: Sharing) -> Result<OpenLane, FabricError> {
-        let endpoint = Endpoint::open(&nearest(wanted)?, Limits::default())?;
+    fn open(
+        wanted: &FabricRequirements<'_>,
+        slots: SlotPool,
+        sharing: MemorySharing,
+    ) -> Result<OpenFabricLane, FabricError> {
+        let endpoint = FabricEndpoint::open(&nearest(wanted)?, OperationLimits::default())?;
         let name = endpoint.name()?;
         let region = endpoint.register(&slots, sharing)?;
-        Ok(OpenLane { endpoint, name, slots, region })
+        Ok(OpenFabricLane { endpoint, name, slots, region })
     }
 
     /// The endpoint's name for the other end, which gets it over the control channel.
@@ -61,34 +68,34 @@ impl OpenLane {
     pub fn into_source(
         self,
         peer: &[u8],
-        streams: Vec<Aside>,
+        streams: Vec<SideConnection>,
         stall: Duration,
     ) -> Result<SourceLane, TransportError> {
-        let OpenLane { endpoint, slots, region, .. } = self;
+        let OpenFabricLane { endpoint, slots, region, .. } = self;
         let (hub, ends) = FabricSource::new(endpoint, peer, streams, (&slots, region), stall)?;
         Ok((Box::new(hub), ends))
     }
 
-    /// The sink's hub, connected to the source's endpoint `peer`; as [`into_source`](OpenLane::into_source).
+    /// The sink's hub, connected to the source's endpoint `peer`; as [`into_source`](OpenFabricLane::into_source).
     ///
     /// # Errors
     /// `peer` is not a name of this provider.
     pub fn into_sink(
         self,
         peer: &[u8],
-        streams: Vec<Aside>,
+        streams: Vec<SideConnection>,
         stall: Duration,
     ) -> Result<SinkLane, TransportError> {
-        let OpenLane { endpoint, slots, region, .. } = self;
+        let OpenFabricLane { endpoint, slots, region, .. } = self;
         let (hub, ends) = FabricSink::new(endpoint, peer, streams, (slots, region), stall)?;
         Ok((Box::new(hub), ends))
     }
 }
 
 /// The first offer near the wanted nodes, or else the first one on the network, or else libfabric's first.
-fn nearest(wanted: &Wanted<'_>) -> Result<Offer, FabricError> {
+fn nearest(wanted: &FabricRequirements<'_>) -> Result<FabricOffer, FabricError> {
     let source = wanted.source.filter(|_| wanted.provider != "shm").map(|address| address.to_string());
-    let mut offers = usable_offers(&Filter { provider: Some(wanted.provider.to_owned()), source })?;
+    let mut offers = usable_offers(&OfferFilter { provider: Some(wanted.provider.to_owned()), source })?;
     let index = offers
         .iter()
         .position(|offer| is_on_network(offer, wanted) && is_near(offer, wanted))
@@ -97,10 +104,10 @@ fn nearest(wanted: &Wanted<'_>) -> Result<Offer, FabricError> {
     Ok(offers.swap_remove(index))
 }
 
-fn is_on_network(offer: &Offer, wanted: &Wanted<'_>) -> bool {
+fn is_on_network(offer: &FabricOffer, wanted: &FabricRequirements<'_>) -> bool {
     wanted.network.is_empty() || offer.description.fabric == wanted.network
 }
 
-fn is_near(offer: &Offer, wanted: &Wanted<'_>) -> bool {
+fn is_near(offer: &FabricOffer, wanted: &FabricRequirements<'_>) -> bool {
     offer.description.numa_node.is_some_and(|node| wanted.nodes.contains(node))
 }

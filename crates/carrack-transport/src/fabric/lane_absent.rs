@@ -5,23 +5,26 @@ use std::time::Duration;
 
 use carrack_machine::SlotPool;
 
-use super::{Aside, SinkLane, SourceLane, Wanted};
+use super::{FabricRequirements, SideConnection, SinkLane, SourceLane};
 use crate::endpoint::TransportError;
 
 /// An open endpoint, of which this build has none.
 #[derive(Debug)]
-pub struct OpenLane(Infallible);
+pub struct AbsentFabricLane(Infallible);
 
-impl OpenLane {
+/// The name under which a build with libfabric has its endpoint.
+pub type OpenFabricLane = AbsentFabricLane;
+
+impl AbsentFabricLane {
     /// # Errors
     /// Always, with the reason.
-    pub fn of_source(_wanted: &Wanted<'_>, _shared: SlotPool) -> Result<OpenLane, String> {
+    pub fn of_source(_wanted: &FabricRequirements<'_>, _shared: SlotPool) -> Result<OpenFabricLane, String> {
         Err(super::survey::ABSENT.to_owned())
     }
 
     /// # Errors
     /// Always, with the reason.
-    pub fn of_sink(_wanted: &Wanted<'_>, _slots: SlotPool) -> Result<OpenLane, String> {
+    pub fn of_sink(_wanted: &FabricRequirements<'_>, _slots: SlotPool) -> Result<OpenFabricLane, String> {
         Err(super::survey::ABSENT.to_owned())
     }
 
@@ -37,7 +40,7 @@ impl OpenLane {
     pub fn into_source(
         self,
         _peer: &[u8],
-        _streams: Vec<Aside>,
+        _streams: Vec<SideConnection>,
         _stall: Duration,
     ) -> Result<SourceLane, TransportError> {
         match self.0 {}
@@ -50,7 +53,7 @@ impl OpenLane {
     pub fn into_sink(
         self,
         _peer: &[u8],
-        _streams: Vec<Aside>,
+        _streams: Vec<SideConnection>,
         _stall: Duration,
     ) -> Result<SinkLane, TransportError> {
         match self.0 {}

@@ -10,14 +10,14 @@
 //!
 //! They need no seal: a changed message breaks the seal of an object, or ends the session.
 
-use carrack_fabric::Place;
+use carrack_fabric::RemoteMemory;
 use carrack_wire::HEADER_BYTES;
 
 use crate::seal::{TAG_BYTES, Tag};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MessageKind {
-    Offer { header: [u8; HEADER_BYTES], tag: Tag, place: Place },
+    Offer { header: [u8; HEADER_BYTES], tag: Tag, place: RemoteMemory },
     Taken,
     Finished,
     Gone,
@@ -65,7 +65,7 @@ impl HubMessage {
             (1, OFFER_BYTES) => MessageKind::Offer {
                 header: bytes[HEAD_BYTES..TAG_AT].try_into().ok()?,
                 tag: bytes[TAG_AT..PLACE_AT].try_into().ok()?,
-                place: Place { address: word(bytes, PLACE_AT)?, key: word(bytes, PLACE_AT + 8)? },
+                place: RemoteMemory { address: word(bytes, PLACE_AT)?, key: word(bytes, PLACE_AT + 8)? },
             },
             (2, HEAD_BYTES) => MessageKind::Taken,
             (3, HEAD_BYTES) => MessageKind::Finished,
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn messages_are_what_was_said() {
-        let place = Place { address: 1 << 40, key: u64::MAX };
+        let place = RemoteMemory { address: 1 << 40, key: u64::MAX };
         let kinds = [
             MessageKind::Offer { header: [7; HEADER_BYTES], tag: [9; TAG_BYTES], place },
             MessageKind::Taken,

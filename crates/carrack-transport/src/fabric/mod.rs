@@ -1,5 +1,5 @@
 //! Objects over RMA, as LADS moves them (L4): the source offers an object, the sink reads it into its own
-//! slot and acknowledges it. One [`Hub`] at each end serves all streams of a lane over one fabric endpoint.
+//! slot and acknowledges it. One [`FabricHub`] at each end serves all streams of a lane over one fabric endpoint.
 //! I/O threads and the comm thread drive the streams' endpoints as for any other transport.
 //!
 //! A lane's comm thread drives the hub and never waits in it. Each end knows the other endpoint's name from
@@ -20,8 +20,6 @@
 //! Without the cargo feature `fabric`, every call fails with the reason.
 
 #[cfg(feature = "fabric")]
-mod bell;
-#[cfg(feature = "fabric")]
 mod ends;
 #[cfg(feature = "fabric")]
 mod lane;
@@ -32,6 +30,8 @@ mod sink;
 #[cfg(feature = "fabric")]
 mod source;
 mod survey;
+#[cfg(feature = "fabric")]
+mod waker;
 #[cfg(feature = "fabric")]
 mod wire;
 
@@ -47,10 +47,10 @@ use carrack_machine::NodeSet;
 use rustix::event::PollFlags;
 
 use crate::endpoint::{ReceiveEndpoint, SendEndpoint, TransportError};
-use crate::seal::Seal;
+use crate::seal::ConnectionSeal;
 
-pub use lane::OpenLane;
-pub use survey::{Offered, is_installed_device, library, offers, usable_offers};
+pub use lane::OpenFabricLane;
+pub use survey::{OfferedDomain, is_installed_device, library, offers, usable_offers};
 
 /// Offered objects of a stream that the sink has not taken: a long path or busy storage at the sink delays
 /// them.
@@ -61,7 +61,7 @@ pub const SEALED_SLOTS: usize = WINDOW + 3;
 
 /// Moves a lane's objects behind its endpoints. When dropped, it withdraws the memory that the other end
 /// could read.
-pub trait Hub: Send {
+pub trait FabricHub: Send {
     /// Does all work that needs no waiting. Returns the time after which to call it again if none of its
     /// descriptors becomes ready before.
     ///
@@ -74,22 +74,22 @@ pub trait Hub: Send {
 }
 
 /// A source's hub with the endpoints of its streams.
-pub type SourceLane = (Box<dyn Hub>, Vec<Box<dyn SendEndpoint>>);
+pub type SourceLane = (Box<dyn FabricHub>, Vec<Box<dyn SendEndpoint>>);
 
 /// A sink's hub with the endpoints of its streams.
-pub type SinkLane = (Box<dyn Hub>, Vec<Box<dyn ReceiveEndpoint>>);
+pub type SinkLane = (Box<dyn FabricHub>, Vec<Box<dyn ReceiveEndpoint>>);
 
 /// A stream's TCP connection without objects, and the seal of the stream's objects.
-pub struct Aside {
+pub struct SideConnection {
     /// The connection to the other end.
     pub socket: OwnedFd,
     /// `None` where objects are clear.
-    pub seal: Option<Seal>,
+    pub seal: Option<ConnectionSeal>,
 }
 
 /// The requirements on a fabric endpoint.
 #[derive(Clone, Debug)]
-pub struct Wanted<'a> {
+pub struct FabricRequirements<'a> {
     /// The provider's name in libfabric.
     pub provider: &'a str,
     /// The common network of both ends, as libfabric names it; empty for any.

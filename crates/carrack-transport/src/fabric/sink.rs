@@ -5,17 +5,20 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use carrack_fabric::{Endpoint, Event, Place, Refused, Region, Transfer};
+use carrack_fabric::{EndpointEvent, FabricEndpoint, PostRefusal, RegisteredPool, RemoteMemory, RmaTransfer};
 use carrack_machine::{Slot, SlotPool};
 use carrack_wire::{FrameHeader, FrameKind};
 use rustix::event::PollFlags;
 
-use super::bell::WakeSockets;
 use super::ends::FabricReceiver;
 use super::message::{HubMessage, MessageKind};
+use super::waker::FabricWaker;
 use super::wire::{HubWire, failed, nonsense};
-use super::{Aside, Hub, WINDOW};
-use crate::endpoint::{Incoming, Outgoing, Patience, Payload, ReceiveEndpoint, SendEndpoint, TransportError};
+use super::{FabricHub, SideConnection, WINDOW};
+use crate::endpoint::{
+    IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, SendEndpoint, TransportError,
+    WaitPatience,
+};
 use crate::loopback::{LoopbackSender, loopback_pair};
 use crate::seal::Tag;
 
@@ -27,7 +30,7 @@ struct ObjectOffer {
     sequence: u64,
     header: FrameHeader,
     tag: Tag,
-    place: Place,
+    place: RemoteMemory,
 }
 
 struct SinkStream {
@@ -36,7 +39,7 @@ struct SinkStream {
     /// The sequence number of the next object for the stream's endpoint.
     next: u64,
     /// Objects that were read and not delivered.
-    ready: BTreeMap<u64, (Incoming, Tag)>,
+    ready: BTreeMap<u64, (IncomingObject, Tag)>,
     /// The number of objects, once the source has finished.
     count: Option<u64>,
     /// Objects offered so far: messages keep their order.
@@ -67,27 +70,27 @@ pub(super) struct FabricSink {
     reading: HashMap<u64, ObjectOffer>,
     next_tag: u64,
     slots: SlotPool,
-    region: Region,
+    region: RegisteredPool,
 }
 
 impl FabricSink {
     /// A hub for these streams, with the peer's hub of this name. Reads into the registered slots.
     pub(super) fn new(
-        endpoint: Endpoint,
+        endpoint: FabricEndpoint,
         peer_name: &[u8],
-        asides: Vec<Aside>,
-        (slots, region): (SlotPool, Region),
+        asides: Vec<SideConnection>,
+        (slots, region): (SlotPool, RegisteredPool),
         stall: Duration,
     ) -> Result<(FabricSink, Vec<Box<dyn ReceiveEndpoint>>), TransportError> {
         let (mut streams, mut ends) = (Vec::new(), Vec::<Box<dyn ReceiveEndpoint>>::new());
         let mut sockets = Vec::new();
-        for Aside { socket, seal } in asides {
+        for SideConnection { socket, seal } in asides {
             let (sender, receiver) = loopback_pair()?;
             ends.push(Box::new(FabricReceiver::new(receiver, seal)));
             streams.push(SinkStream::new(sender));
             sockets.push(socket);
         }
-        let wire = HubWire::new(endpoint, peer_name, WakeSockets::new(sockets), stall)?;
+        let wire = HubWire::new(endpoint, peer_name, FabricWaker::new(sockets), stall)?;
         let (offers, reading) = (VecDeque::new(), HashMap::new());
         Ok((FabricSink { wire, streams, offers, reading, next_tag: 0, slots, region }, ends))
     }
@@ -124,18 +127,18 @@ impl FabricSink {
             return Ok(true);
         }
         let tag = self.next_tag;
-        let transfer = Transfer { slot, at: 0, bytes, place: offer.place, tag };
+        let transfer = RmaTransfer { slot, at: 0, bytes, place: offer.place, tag };
         match self.wire.endpoint.read(self.wire.peer, &self.region, transfer) {
             Ok(()) => {
                 self.next_tag += 1;
                 self.reading.insert(tag, offer);
                 Ok(true)
             }
-            Err(Refused::Full(_)) => {
+            Err(PostRefusal::Full(_)) => {
                 self.offers.push_front(offer);
                 Ok(false)
             }
-            Err(Refused::Failed(_, error)) => Err(failed(error)),
+            Err(PostRefusal::Failed(_, error)) => Err(failed(error)),
         }
     }
 
@@ -144,21 +147,21 @@ impl FabricSink {
         let ObjectOffer { stream: index, sequence, header, tag, .. } = offer;
         let stream = &mut self.streams[index];
         stream.open -= 1;
-        stream.ready.insert(sequence, (Incoming { header, slot }, tag));
+        stream.ready.insert(sequence, (IncomingObject { header, slot }, tag));
         self.wire.say(index, sequence, MessageKind::Taken);
     }
 
-    fn hear(&mut self, event: Event) -> Result<(), TransportError> {
+    fn hear(&mut self, event: EndpointEvent) -> Result<(), TransportError> {
         match event {
-            Event::Read { tag, slot, result } => {
+            EndpointEvent::Read { tag, slot, result } => {
                 let offer = self.reading.remove(&tag).ok_or_else(|| nonsense("a read that nobody began"))?;
                 result.map_err(failed)?;
                 self.take(offer, slot);
                 Ok(())
             }
-            Event::Message(bytes) => self.hear_message(&bytes),
-            Event::Sent { result, .. } => result.map_err(failed),
-            Event::ReceiveFailed(error) => Err(failed(error)),
+            EndpointEvent::Message(bytes) => self.hear_message(&bytes),
+            EndpointEvent::Sent { result, .. } => result.map_err(failed),
+            EndpointEvent::ReceiveFailed(error) => Err(failed(error)),
             other => Err(nonsense(&format!("{other:?}"))),
         }
     }
@@ -193,14 +196,14 @@ impl FabricSink {
         let stream = &mut self.streams[index];
         let mut has_moved = false;
         let Some(objects) = &mut stream.objects else { return false };
-        let mut is_gone = objects.advance(Patience::None).is_err();
-        while let Some((Incoming { header, slot }, tag)) =
+        let mut is_gone = objects.advance(WaitPatience::None).is_err();
+        while let Some((IncomingObject { header, slot }, tag)) =
             stream.ready.remove(&stream.next).filter(|_| !is_gone)
         {
-            match objects.post_tagged(Outgoing { header, payload: Payload::Slot(slot) }, tag) {
+            match objects.post_tagged(OutgoingObject { header, payload: ObjectPayload::Slot(slot) }, tag) {
                 Ok(()) => stream.next += 1,
-                Err(Outgoing { header, payload: Payload::Slot(slot) }) => {
-                    stream.ready.insert(stream.next, (Incoming { header, slot }, tag));
+                Err(OutgoingObject { header, payload: ObjectPayload::Slot(slot) }) => {
+                    stream.ready.insert(stream.next, (IncomingObject { header, slot }, tag));
                     break;
                 }
                 Err(_) => is_gone = true,
@@ -219,7 +222,7 @@ impl FabricSink {
     }
 }
 
-impl Hub for FabricSink {
+impl FabricHub for FabricSink {
     fn turn(&mut self) -> Result<Duration, TransportError> {
         // Reads first: a provider that copies at once has then completed the read within this turn.
         let mut has_moved = self.read_offers()?;

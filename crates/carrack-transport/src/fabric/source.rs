@@ -4,21 +4,23 @@ use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use carrack_fabric::{Endpoint, Event, Place, Region, Sharing};
+use carrack_fabric::{EndpointEvent, FabricEndpoint, MemorySharing, RegisteredPool, RemoteMemory};
 use carrack_machine::{Slot, SlotPool};
 use rustix::event::PollFlags;
 
-use super::bell::WakeSockets;
 use super::ends::FabricSender;
 use super::message::{HubMessage, MessageKind};
+use super::waker::FabricWaker;
 use super::wire::{HubWire, failed, nonsense};
-use super::{Aside, Hub, WINDOW};
-use crate::endpoint::{Incoming, Patience, ReceiveEndpoint as _, Received, SendEndpoint, TransportError};
+use super::{FabricHub, SideConnection, WINDOW};
+use crate::endpoint::{
+    IncomingObject, ReceiveEndpoint as _, ReceiveResult, SendEndpoint, TransportError, WaitPatience,
+};
 use crate::loopback::{LoopbackReceiver, loopback_pair};
 use crate::seal::Tag;
 
 /// The location of an empty object, which is never read.
-const NOWHERE: Place = Place { address: 0, key: 0 };
+const NOWHERE: RemoteMemory = RemoteMemory { address: 0, key: 0 };
 
 /// The window between two processes of a host: the path needs no filling, and waiting objects leave the
 /// caches.
@@ -36,7 +38,7 @@ pub(super) struct FabricSource {
     wire: HubWire,
     streams: Vec<SourceStream>,
     /// The registered regions, one for each pool of slots. A lane has one.
-    regions: Vec<Region>,
+    regions: Vec<RegisteredPool>,
     /// The largest number of offered objects of a stream.
     window: usize,
 }
@@ -45,21 +47,21 @@ impl FabricSource {
     /// A hub for these streams, and the only one for the peer's hub of this name. Sealed objects leave from
     /// slots of this registered pool.
     pub(super) fn new(
-        endpoint: Endpoint,
+        endpoint: FabricEndpoint,
         peer_name: &[u8],
-        asides: Vec<Aside>,
-        (slots, region): (&SlotPool, Region),
+        asides: Vec<SideConnection>,
+        (slots, region): (&SlotPool, RegisteredPool),
         stall: Duration,
     ) -> Result<(FabricSource, Vec<Box<dyn SendEndpoint>>), TransportError> {
         let (mut streams, mut ends) = (Vec::new(), Vec::<Box<dyn SendEndpoint>>::new());
         let mut sockets = Vec::new();
-        for Aside { socket, seal } in asides {
+        for SideConnection { socket, seal } in asides {
             let (sender, receiver) = loopback_pair()?;
             ends.push(Box::new(FabricSender::new(sender, seal, slots)));
             streams.push(SourceStream { objects: Some(receiver), next: 0, offered: HashMap::new() });
             sockets.push(socket);
         }
-        let wire = HubWire::new(endpoint, peer_name, WakeSockets::new(sockets), stall)?;
+        let wire = HubWire::new(endpoint, peer_name, FabricWaker::new(sockets), stall)?;
         let window = if wire.endpoint.description().provider == "shm" { WINDOW_WITHIN_HOST } else { WINDOW };
         Ok((FabricSource { wire, streams, regions: vec![region], window }, ends))
     }
@@ -68,10 +70,10 @@ impl FabricSource {
         let mut has_moved = false;
         while self.streams[index].offered.len() < self.window {
             let Some(objects) = &mut self.streams[index].objects else { break };
-            match objects.take_tagged(Patience::None) {
-                (Received::Object(incoming), tag) => self.offer(index, incoming, tag)?,
-                (Received::Pending, _) => break,
-                (Received::Closed, _) => {
+            match objects.take_tagged(WaitPatience::None) {
+                (ReceiveResult::Object(incoming), tag) => self.offer(index, incoming, tag)?,
+                (ReceiveResult::Pending, _) => break,
+                (ReceiveResult::Closed, _) => {
                     self.streams[index].objects = None;
                     let count = self.streams[index].next;
                     self.wire.say(index, count, MessageKind::Finished);
@@ -82,8 +84,8 @@ impl FabricSource {
         Ok(has_moved)
     }
 
-    fn offer(&mut self, index: usize, incoming: Incoming, tag: Tag) -> Result<(), TransportError> {
-        let Incoming { header, slot } = incoming;
+    fn offer(&mut self, index: usize, incoming: IncomingObject, tag: Tag) -> Result<(), TransportError> {
+        let IncomingObject { header, slot } = incoming;
         let place = if header.body_len == 0 { NOWHERE } else { self.place_of(&slot)? };
         let stream = &mut self.streams[index];
         self.wire.say(index, stream.next, MessageKind::Offer { header: header.encode(), tag, place });
@@ -93,21 +95,21 @@ impl FabricSource {
     }
 
     /// The slot's location. Registers the pool of a slot on first use.
-    fn place_of(&mut self, slot: &Slot) -> Result<Place, TransportError> {
+    fn place_of(&mut self, slot: &Slot) -> Result<RemoteMemory, TransportError> {
         if let Some(place) = self.regions.iter().find_map(|region| region.place_of(slot)) {
             return Ok(place);
         }
-        let region = self.wire.endpoint.register(&slot.pool(), Sharing::PeersRead).map_err(failed)?;
+        let region = self.wire.endpoint.register(&slot.pool(), MemorySharing::PeersRead).map_err(failed)?;
         let place = region.place_of(slot).ok_or_else(|| nonsense("a slot outside of its pool"))?;
         self.regions.push(region);
         Ok(place)
     }
 
-    fn hear(&mut self, event: Event) -> Result<(), TransportError> {
+    fn hear(&mut self, event: EndpointEvent) -> Result<(), TransportError> {
         let bytes = match event {
-            Event::Message(bytes) => bytes,
-            Event::Sent { result, .. } => return result.map_err(failed),
-            Event::ReceiveFailed(error) => return Err(failed(error)),
+            EndpointEvent::Message(bytes) => bytes,
+            EndpointEvent::Sent { result, .. } => return result.map_err(failed),
+            EndpointEvent::ReceiveFailed(error) => return Err(failed(error)),
             other => return Err(nonsense(&format!("{other:?}"))),
         };
         let Some(HubMessage { stream, sequence, kind }) = HubMessage::decode(&bytes) else {
@@ -127,7 +129,7 @@ impl FabricSource {
     }
 }
 
-impl Hub for FabricSource {
+impl FabricHub for FabricSource {
     fn turn(&mut self) -> Result<Duration, TransportError> {
         let mut has_moved = false;
         for event in self.wire.poll(false)? {

@@ -5,11 +5,11 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use carrack_fabric::{Endpoint, Event, FabricError, Peer};
+use carrack_fabric::{EndpointEvent, FabricEndpoint, FabricError, FabricPeer};
 use rustix::event::PollFlags;
 
-use super::bell::WakeSockets;
 use super::message::{HubMessage, MessageKind};
+use super::waker::FabricWaker;
 use crate::endpoint::TransportError;
 
 /// The shortest and longest time between two polls while operations are under way. The endpoint's descriptor
@@ -21,10 +21,10 @@ const NAP_MAX: Duration = Duration::from_millis(8);
 const REST: Duration = Duration::from_secs(1);
 
 pub(super) struct HubWire {
-    pub(super) endpoint: Endpoint,
-    pub(super) peer: Peer,
+    pub(super) endpoint: FabricEndpoint,
+    pub(super) peer: FabricPeer,
     outbox: VecDeque<HubMessage>,
-    bell: WakeSockets,
+    bell: FabricWaker,
     /// True if the endpoint has a useful descriptor.
     has_descriptor: bool,
     nap: Duration,
@@ -34,9 +34,9 @@ pub(super) struct HubWire {
 
 impl HubWire {
     pub(super) fn new(
-        mut endpoint: Endpoint,
+        mut endpoint: FabricEndpoint,
         peer_name: &[u8],
-        bell: WakeSockets,
+        bell: FabricWaker,
         stall: Duration,
     ) -> Result<HubWire, TransportError> {
         let peer = endpoint.add_peer(peer_name).map_err(failed)?;
@@ -63,7 +63,7 @@ impl HubWire {
     /// Polls the endpoint's events. Where the bell wakes this end and it reads nothing, the endpoint is left
     /// alone until then: `shm` holds a lock on the endpoint while the other end copies from this end's
     /// memory, and a poll would spin on it.
-    pub(super) fn poll(&mut self, is_reading: bool) -> Result<Vec<Event>, TransportError> {
+    pub(super) fn poll(&mut self, is_reading: bool) -> Result<Vec<EndpointEvent>, TransportError> {
         // The bell first: messages sent from now on ring again.
         let is_rung = self.bell.listen()?;
         let is_due = self.looked.elapsed() >= self.nap;

@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_wire::auth::{AuthError, ListenerNonce, PROOF_BYTES, Response, StreamPlace};
+use carrack_wire::auth::{AuthError, DialerResponse, ListenerNonce, PROOF_BYTES, StreamIndex};
 
-use super::{ANSWER_TIMEOUT, Stream, StreamCount, random};
+use super::{ANSWER_TIMEOUT, DataConnection, StreamCount, random};
 use crate::seal::SessionKeys;
 use crate::tcp::{NEAR_RTT, connect, prepare_stream};
 
@@ -43,7 +43,7 @@ pub fn dial(
     streams: StreamCount,
     segment_bytes: Option<u32>,
     go_on: &dyn Fn() -> bool,
-) -> Result<Vec<Stream>, DialError> {
+) -> Result<Vec<DataConnection>, DialError> {
     let mut problem = DialError::NoAddress;
     for &address in addresses.iter().take_while(|_| go_on()) {
         let parameters = DialParameters { address, keys, nonce, segment_bytes };
@@ -67,7 +67,7 @@ struct DialParameters<'a> {
 }
 
 /// All streams; on a near path one after the other, by this thread.
-fn dial_all(parameters: &DialParameters<'_>, streams: StreamCount) -> Vec<Result<Stream, DialError>> {
+fn dial_all(parameters: &DialParameters<'_>, streams: StreamCount) -> Vec<Result<DataConnection, DialError>> {
     match parameters.connect(NEAR_RTT) {
         Ok((first, rtt)) if rtt < NEAR_RTT => parameters.dial_near(first, rtt, streams.for_rtt(rtt)),
         Err(DialError::Unreachable(address, error)) if error.kind() != ErrorKind::TimedOut => {
@@ -80,7 +80,10 @@ fn dial_all(parameters: &DialParameters<'_>, streams: StreamCount) -> Vec<Result
 /// All streams at once: on a long path one after the other would cost two round trips each. The round-trip
 /// time of the first connection decides the number. Surplus connections are closed, or find the port closed
 /// when all streams stand.
-fn dial_at_once(parameters: &DialParameters<'_>, streams: StreamCount) -> Vec<Result<Stream, DialError>> {
+fn dial_at_once(
+    parameters: &DialParameters<'_>,
+    streams: StreamCount,
+) -> Vec<Result<DataConnection, DialError>> {
     let count = &OnceLock::new();
     thread::scope(|scope| {
         let mut dialling = Vec::new();
@@ -116,14 +119,19 @@ impl DialParameters<'_> {
     }
 
     /// The first of `count` streams on this connection, then the others unless the first failed.
-    fn dial_near(&self, first: TcpStream, rtt: Duration, count: u16) -> Vec<Result<Stream, DialError>> {
-        let first = self.prove(first, rtt, StreamPlace { number: 0, count });
+    fn dial_near(
+        &self,
+        first: TcpStream,
+        rtt: Duration,
+        count: u16,
+    ) -> Vec<Result<DataConnection, DialError>> {
+        let first = self.prove(first, rtt, StreamIndex { number: 0, count });
         if first.is_err() {
             return vec![first];
         }
         let others = (1..count).map(|number| {
             let (stream, rtt) = self.connect(CONNECT_TIMEOUT)?;
-            self.prove(stream, rtt, StreamPlace { number, count })
+            self.prove(stream, rtt, StreamIndex { number, count })
         });
         [first].into_iter().chain(others).collect()
     }
@@ -134,22 +142,27 @@ impl DialParameters<'_> {
         number: u16,
         streams: StreamCount,
         count: &OnceLock<u16>,
-    ) -> Result<Option<Stream>, DialError> {
+    ) -> Result<Option<DataConnection>, DialError> {
         let (stream, rtt) = self.connect(CONNECT_TIMEOUT)?;
         let count = *count.get_or_init(|| streams.for_rtt(rtt));
         if number >= count {
             return Ok(None);
         }
-        self.prove(stream, rtt, StreamPlace { number, count }).map(Some)
+        self.prove(stream, rtt, StreamIndex { number, count }).map(Some)
     }
 
     /// Proves the session key on this connection, and has the listener prove it.
-    fn prove(&self, mut stream: TcpStream, rtt: Duration, place: StreamPlace) -> Result<Stream, DialError> {
+    fn prove(
+        &self,
+        mut stream: TcpStream,
+        rtt: Duration,
+        place: StreamIndex,
+    ) -> Result<DataConnection, DialError> {
         stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(|error| self.unreachable(error))?;
         stream.set_nodelay(true).map_err(|error| self.unreachable(error))?;
 
         let nonce = random().map_err(|error| self.unreachable(error))?;
-        let response = Response::new(self.keys.auth(), self.nonce, nonce, place, rtt);
+        let response = DialerResponse::new(self.keys.auth(), self.nonce, nonce, place, rtt);
         stream.write_all(response.as_bytes()).map_err(|error| self.unreachable(error))?;
         let mut proof = [0; PROOF_BYTES];
         stream.read_exact(&mut proof).map_err(|error| self.unproven(error))?;
@@ -157,7 +170,7 @@ impl DialParameters<'_> {
             .verify_listener(&proof, self.keys.auth())
             .map_err(|error| DialError::Stranger(self.address, error))?;
         prepare_stream(&stream, rtt).map_err(|error| self.unreachable(error))?;
-        Ok(Stream { socket: stream, secret: self.keys.stream(&response) })
+        Ok(DataConnection { socket: stream, secret: self.keys.stream(&response) })
     }
 
     /// A listener closes the connection if it rejects the response. Unread bytes then make it a reset.

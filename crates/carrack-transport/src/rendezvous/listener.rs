@@ -8,12 +8,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use carrack_model::limits::STREAMS_MAX;
-use carrack_wire::auth::{ListenerNonce, RESPONSE_BYTES, Response, StreamPlace};
+use carrack_wire::auth::{DialerResponse, ListenerNonce, RESPONSE_BYTES, StreamIndex};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{ANSWER_TIMEOUT, Door, Stream, random};
+use super::{ANSWER_TIMEOUT, DataConnection, ListenPoint, random};
 use crate::link::to_timespec;
 use crate::seal::SessionKeys;
 use crate::tcp::{begin_near, bound_segments, prepare_stream};
@@ -65,13 +65,13 @@ fn receive_connection(socket: BorrowedFd<'_>) -> io::Result<TcpStream> {
 }
 
 /// Accepts connections until all of the session's streams stand.
-pub struct Listener {
+pub struct StreamListener {
     pub(super) connections: ConnectionSource,
     port: u16,
     nonce: ListenerNonce,
     pending: Vec<PendingConnection>,
     /// The streams by number. A number is taken once: only that tells a response from a copy.
-    streams: Vec<Option<Stream>>,
+    streams: Vec<Option<DataConnection>>,
     /// The number of streams that the dialer makes, from its first response.
     count: Option<u16>,
 }
@@ -86,25 +86,25 @@ struct PendingConnection {
 
 enum ResponseState {
     Owed,
-    Proven(Response),
+    Proven(DialerResponse),
     Wrong,
 }
 
-impl Listener {
+impl StreamListener {
     /// Opens a listener. A port is opened over both IPv6 and IPv4 where the system has them. The dialer
     /// chooses the number of streams.
-    pub fn open(door: Door) -> io::Result<Listener> {
+    pub fn open(door: ListenPoint) -> io::Result<StreamListener> {
         let (connections, port, nonce) = match door {
-            Door::Ports(ports) => {
+            ListenPoint::Ports(ports) => {
                 let listener = ports.map_or_else(|| bind(0), bind_within)?;
                 listener.set_nonblocking(true)?;
                 let port = listener.local_addr()?.port();
                 (ConnectionSource::Port(listener), port, ListenerNonce::new(random()?))
             }
-            Door::Handed { socket, port, nonce } => (ConnectionSource::Handed(socket), port, nonce),
+            ListenPoint::Handed { socket, port, nonce } => (ConnectionSource::Handed(socket), port, nonce),
         };
         let streams = (0..STREAMS_MAX).map(|_| None).collect();
-        Ok(Listener { connections, port, nonce, pending: Vec::new(), streams, count: None })
+        Ok(StreamListener { connections, port, nonce, pending: Vec::new(), streams, count: None })
     }
 
     /// Bounds the segments of new connections in both directions. Without effect on another process's port.
@@ -150,7 +150,7 @@ impl Listener {
     }
 
     /// Closes the listener and returns the streams in the dialer's order.
-    pub fn into_streams(self) -> Vec<Stream> {
+    pub fn into_streams(self) -> Vec<DataConnection> {
         self.streams.into_iter().flatten().collect()
     }
 
@@ -207,8 +207,8 @@ impl Listener {
 
     /// Stores a proven stream under its number. Otherwise the stream is closed without a proof: a response
     /// for a taken number may be a captured copy.
-    fn admit(&mut self, mut stream: TcpStream, response: &Response, keys: &SessionKeys) {
-        let StreamPlace { number, count } = response.place();
+    fn admit(&mut self, mut stream: TcpStream, response: &DialerResponse, keys: &SessionKeys) {
+        let StreamIndex { number, count } = response.place();
         // The count in the first response holds for all.
         if number >= count || *self.count.get_or_insert(count) != count {
             return;
@@ -218,7 +218,7 @@ impl Listener {
         // The proof last: a dialer with the proof may use the stream. 32 bytes always fit into a fresh
         // socket's buffer.
         if prepare_stream(&stream, response.rtt()).is_ok() && stream.write_all(&proof).is_ok() {
-            *free = Some(Stream { socket: stream, secret: keys.stream(response) });
+            *free = Some(DataConnection { socket: stream, secret: keys.stream(response) });
         }
     }
 }
@@ -240,7 +240,8 @@ impl PendingConnection {
                 Err(_) => return ResponseState::Wrong,
             }
         }
-        Response::verify(&self.heard, keys.auth(), nonce).map_or(ResponseState::Wrong, ResponseState::Proven)
+        DialerResponse::verify(&self.heard, keys.auth(), nonce)
+            .map_or(ResponseState::Wrong, ResponseState::Proven)
     }
 }
 

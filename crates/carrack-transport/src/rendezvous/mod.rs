@@ -5,7 +5,7 @@
 //! From an unauthenticated peer the listener reads at most one message of fixed size, answers nothing and
 //! closes the connection; it serves others meanwhile. The port is closed when all streams stand. A daemon has
 //! one port for all sessions: it passes a connection to the session whose listener the connection names
-//! ([`Door::Handed`]).
+//! ([`ListenPoint::Handed`]).
 
 mod dial;
 mod listener;
@@ -19,16 +19,16 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use carrack_model::limits::{STREAMS_FAR, STREAMS_FAR_MOST, STREAMS_MAX, STREAMS_NEAR, STREAMS_NEAR_MOST};
-use carrack_model::{Cipher, Protection};
+use carrack_model::{ProtectionLevel, SealCipher};
 use carrack_wire::auth::ListenerNonce;
 use rustix::rand::{GetRandomFlags, getrandom};
 use socket2::SockRef;
 
 pub use dial::{DialError, dial};
-pub use listener::Listener;
+pub use listener::StreamListener;
 
-use crate::fabric::Aside;
-use crate::seal::{Seal, TrafficSecret};
+use crate::fabric::SideConnection;
+use crate::seal::{ConnectionSeal, TrafficSecret};
 use crate::tcp::{NEAR_RTT, TcpReceiver, TcpSender, keep_alive};
 
 /// The time limit for a dialer's response and for a listener's proof.
@@ -39,7 +39,7 @@ pub type PortRange = Option<RangeInclusive<u16>>;
 
 /// The way by which data connections arrive.
 #[derive(Debug)]
-pub enum Door {
+pub enum ListenPoint {
     /// A port of the session's own.
     Ports(PortRange),
     /// A Unix socket that carries connections with SCM_RIGHTS (unix(7)): another process listens for this
@@ -56,12 +56,12 @@ pub enum Door {
 
 /// An authenticated data connection, with the secret for its seals.
 #[derive(Debug)]
-pub struct Stream {
+pub struct DataConnection {
     socket: TcpStream,
     secret: TrafficSecret,
 }
 
-impl Stream {
+impl DataConnection {
     /// The connection.
     pub fn socket(&self) -> &TcpStream {
         &self.socket
@@ -75,30 +75,38 @@ impl Stream {
     }
 
     /// For objects over RMA: the connection carries none, and its secret seals them.
-    pub fn into_aside(self, protection: Protection, cipher: Cipher) -> Aside {
-        Aside { socket: self.socket.into(), seal: Seal::new(self.secret, protection, cipher) }
+    pub fn into_aside(self, protection: ProtectionLevel, cipher: SealCipher) -> SideConnection {
+        SideConnection {
+            socket: self.socket.into(),
+            seal: ConnectionSeal::new(self.secret, protection, cipher),
+        }
     }
 
     /// The source's end.
-    pub fn into_sender(self, protection: Protection, cipher: Cipher) -> TcpSender {
-        TcpSender::sealed(self.socket, Seal::new(self.secret, protection, cipher))
+    pub fn into_sender(self, protection: ProtectionLevel, cipher: SealCipher) -> TcpSender {
+        TcpSender::sealed(self.socket, ConnectionSeal::new(self.secret, protection, cipher))
     }
 
     /// The sink's end; objects may have `slot_bytes` at most.
-    pub fn into_receiver(self, slot_bytes: u32, protection: Protection, cipher: Cipher) -> TcpReceiver {
-        TcpReceiver::sealed(self.socket, slot_bytes, Seal::new(self.secret, protection, cipher))
+    pub fn into_receiver(
+        self,
+        slot_bytes: u32,
+        protection: ProtectionLevel,
+        cipher: SealCipher,
+    ) -> TcpReceiver {
+        TcpReceiver::sealed(self.socket, slot_bytes, ConnectionSeal::new(self.secret, protection, cipher))
     }
 }
 
 /// The number of streams that the dialer makes, and the number that it uses at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamCount {
-    near: Streams,
-    far: Streams,
+    near: StreamLimits,
+    far: StreamLimits,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Streams {
+struct StreamLimits {
     used: u16,
     opened: u16,
 }
@@ -109,18 +117,21 @@ impl StreamCount {
     pub fn new(wanted: u16, lanes: u16, may_grow: bool) -> StreamCount {
         let lanes = lanes.max(1);
         if wanted > 0 {
-            let streams = Streams::new(wanted, wanted, lanes);
+            let streams = StreamLimits::new(wanted, wanted, lanes);
             return StreamCount { near: streams, far: streams };
         }
         let near = STREAMS_NEAR * lanes;
         let far = STREAMS_FAR.max(near);
         if may_grow {
             StreamCount {
-                near: Streams::new(near, STREAMS_NEAR_MOST * lanes, lanes),
-                far: Streams::new(far, STREAMS_FAR_MOST, lanes),
+                near: StreamLimits::new(near, STREAMS_NEAR_MOST * lanes, lanes),
+                far: StreamLimits::new(far, STREAMS_FAR_MOST, lanes),
             }
         } else {
-            StreamCount { near: Streams::new(near, near, lanes), far: Streams::new(far, far, lanes) }
+            StreamCount {
+                near: StreamLimits::new(near, near, lanes),
+                far: StreamLimits::new(far, far, lanes),
+            }
         }
     }
 
@@ -145,9 +156,9 @@ impl StreamCount {
     }
 }
 
-impl Streams {
-    fn new(used: u16, opened: u16, lanes: u16) -> Streams {
-        Streams { used: round_to_lanes(used, lanes), opened: round_to_lanes(opened.max(used), lanes) }
+impl StreamLimits {
+    fn new(used: u16, opened: u16, lanes: u16) -> StreamLimits {
+        StreamLimits { used: round_to_lanes(used, lanes), opened: round_to_lanes(opened.max(used), lanes) }
     }
 }
 

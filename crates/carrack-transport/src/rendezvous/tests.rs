@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_wire::auth::{
-    AuthError, ListenerNonce, PROOF_BYTES, RESPONSE_BYTES, Response, SessionKey, StreamPlace,
+    AuthError, DialerResponse, ListenerNonce, PROOF_BYTES, RESPONSE_BYTES, SessionKey, StreamIndex,
 };
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
@@ -14,8 +14,8 @@ use rustix::net::{
 use socket2::SockRef;
 
 use super::listener::{PENDING_MAX, bind};
-use super::{DialError, Door, Listener, Stream, StreamCount, dial};
-use crate::seal::{Seal, SessionKeys, Tag};
+use super::{DataConnection, DialError, ListenPoint, StreamCount, StreamListener, dial};
+use crate::seal::{ConnectionSeal, SessionKeys, Tag};
 
 /// The time limit of a test that hangs, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,8 +25,8 @@ fn keys() -> SessionKeys {
 }
 
 /// A listener, its address and its nonce.
-fn listen() -> (Listener, SocketAddr, ListenerNonce) {
-    let listener = Listener::open(Door::Ports(None)).unwrap();
+fn listen() -> (StreamListener, SocketAddr, ListenerNonce) {
+    let listener = StreamListener::open(ListenPoint::Ports(None)).unwrap();
     let (address, nonce) = (loopback(listener.port()), listener.nonce());
     (listener, address, nonce)
 }
@@ -35,7 +35,7 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-fn serve(mut listener: Listener) -> thread::JoinHandle<Vec<Stream>> {
+fn serve(mut listener: StreamListener) -> thread::JoinHandle<Vec<DataConnection>> {
     thread::spawn(move || {
         let (never, _keep) = rustix::pipe::pipe().unwrap();
         listener.serve(&keys(), never.as_fd(), Instant::now() + PATIENCE, &|| true).unwrap();
@@ -57,8 +57,8 @@ fn ask(address: SocketAddr, message: &[u8]) -> (Vec<u8>, TcpStream) {
     (answer[..count].to_vec(), stream)
 }
 
-fn response(nonce: &ListenerNonce, number: u16, count: u16) -> Response {
-    Response::new(keys().auth(), nonce, [2; 32], StreamPlace { number, count }, Duration::ZERO)
+fn response(nonce: &ListenerNonce, number: u16, count: u16) -> DialerResponse {
+    DialerResponse::new(keys().auth(), nonce, [2; 32], StreamIndex { number, count }, Duration::ZERO)
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_captured_response_gets_no_proof() {
         assert_eq!(ask(address, captured.as_bytes()).0, b"");
     }
     // No proof for another true response with that number, nor for one with another count.
-    let rival = Response::new(keys().auth(), &nonce, [3; 32], captured.place(), Duration::ZERO);
+    let rival = DialerResponse::new(keys().auth(), &nonce, [3; 32], captured.place(), Duration::ZERO);
     for refused in [rival, response(&nonce, 1, 3), response(&nonce, 1, 1), response(&nonce, 2, 2)] {
         assert_eq!(ask(address, refused.as_bytes()).0, b"");
     }
@@ -172,7 +172,7 @@ fn a_dialer_does_not_trust_a_listener_without_the_key() {
 #[test]
 fn where_one_stream_stood_no_other_address_is_dialled() {
     let nonce = ListenerNonce::new([1; 32]);
-    let halfway = answer_with(2, move |heard| match Response::verify(heard, keys().auth(), &nonce) {
+    let halfway = answer_with(2, move |heard| match DialerResponse::verify(heard, keys().auth(), &nonce) {
         Ok(response) if response.place().number == 0 => response.listener_proof(keys().auth()).to_vec(),
         _ => vec![],
     });
@@ -256,9 +256,9 @@ fn the_port_comes_from_the_range() {
     let taken = bind(0).unwrap();
     let first = taken.local_addr().unwrap().port();
     let Some(last) = first.checked_add(20) else { return };
-    let listener = Listener::open(Door::Ports(Some(first..=last))).unwrap();
+    let listener = StreamListener::open(ListenPoint::Ports(Some(first..=last))).unwrap();
     assert!((first + 1..=last).contains(&listener.port()));
-    assert!(Listener::open(Door::Ports(Some(first..=first))).is_err());
+    assert!(StreamListener::open(ListenPoint::Ports(Some(first..=first))).is_err());
 }
 
 #[test]
@@ -285,7 +285,8 @@ fn connections_may_be_handed_on() {
     let nonce = ListenerNonce::new([6; 32]);
     let daemon = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = daemon.local_addr().unwrap();
-    let listener = Listener::open(Door::Handed { socket: near, port: address.port(), nonce }).unwrap();
+    let listener =
+        StreamListener::open(ListenPoint::Handed { socket: near, port: address.port(), nonce }).unwrap();
     assert_eq!((listener.port(), listener.nonce()), (address.port(), nonce));
     let serving = serve(listener);
     let handing = thread::spawn(move || {
@@ -311,8 +312,8 @@ fn connections_may_be_handed_on() {
 fn a_daemon_that_is_gone_is_noticed() {
     let (near, far) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    let door = Door::Handed { socket: near, port: 1, nonce: ListenerNonce::new([6; 32]) };
-    let mut listener = Listener::open(door).unwrap();
+    let door = ListenPoint::Handed { socket: near, port: 1, nonce: ListenerNonce::new([6; 32]) };
+    let mut listener = StreamListener::open(door).unwrap();
     drop(far);
     let (never, _keep) = rustix::pipe::pipe().unwrap();
     let served = listener.serve(&keys(), never.as_fd(), Instant::now() + PATIENCE, &|| true);
@@ -327,9 +328,11 @@ fn both_ends_of_a_stream_have_one_secret() {
     let serving = serve(listener);
     let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(2, 1, false), None, &|| true).unwrap();
     let served = serving.join().unwrap();
-    fn seal(stream: &Stream) -> Tag {
-        let cipher = carrack_model::Cipher::Aes256Gcm;
-        let mut seal = Seal::new(stream.secret.clone(), carrack_model::Protection::Private, cipher).unwrap();
+    fn seal(stream: &DataConnection) -> Tag {
+        let cipher = carrack_model::SealCipher::Aes256Gcm;
+        let mut seal =
+            ConnectionSeal::new(stream.secret.clone(), carrack_model::ProtectionLevel::Private, cipher)
+                .unwrap();
         seal.seal(&[0; carrack_wire::HEADER_BYTES], &mut [0; 8])
     }
     let (here, there): (Vec<_>, Vec<_>) =
@@ -340,7 +343,7 @@ fn both_ends_of_a_stream_have_one_secret() {
 
 #[test]
 fn segments_are_bounded_both_ways_by_either_end() {
-    fn largest(streams: &[Stream]) -> u32 {
+    fn largest(streams: &[DataConnection]) -> u32 {
         streams.iter().map(|stream| SockRef::from(stream.socket()).tcp_mss().unwrap()).max().unwrap()
     }
     let bound = Some(536);

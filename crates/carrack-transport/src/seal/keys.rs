@@ -18,7 +18,7 @@
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
-use carrack_wire::auth::{KEY_BYTES, Response, SessionKey};
+use carrack_wire::auth::{DialerResponse, KEY_BYTES, SessionKey};
 
 /// Bytes of a TLS exporter's value and of a traffic secret.
 pub const SECRET_BYTES: usize = 32;
@@ -72,7 +72,7 @@ impl SessionKeys {
     }
 
     /// The secret of the data connection that began with this response.
-    pub fn stream(&self, response: &Response) -> TrafficSecret {
+    pub fn stream(&self, response: &DialerResponse) -> TrafficSecret {
         TrafficSecret(expand(&self.root, &[b"carrack stream", response.claim()]))
     }
 }
@@ -114,7 +114,7 @@ impl TrafficSecret {
 mod tests {
     use std::time::Duration;
 
-    use carrack_wire::auth::{ListenerNonce, StreamPlace};
+    use carrack_wire::auth::{ListenerNonce, StreamIndex};
 
     use super::*;
 
@@ -122,10 +122,10 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    fn response(number: u16) -> Response {
-        let place = StreamPlace { number, count: 8 };
+    fn response(number: u16) -> DialerResponse {
+        let place = StreamIndex { number, count: 8 };
         let rtt = Duration::from_micros(100_250);
-        Response::new(&SessionKey::new([7; 32]), &ListenerNonce::new([1; 32]), [2; 32], place, rtt)
+        DialerResponse::new(&SessionKey::new([7; 32]), &ListenerNonce::new([1; 32]), [2; 32], place, rtt)
     }
 
     /// RFC 5869, test case 1, through the same calls.

@@ -14,7 +14,7 @@ use aws_lc_rs::aead::{
     self, AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
 };
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use carrack_model::{Cipher, Protection};
+use carrack_model::{ProtectionLevel, SealCipher};
 use carrack_wire::HEADER_BYTES;
 
 pub use keys::{EXPORTER_LABEL, SECRET_BYTES, SessionKeys, TrafficSecret};
@@ -27,7 +27,7 @@ pub type Tag = [u8; TAG_BYTES];
 
 /// The amount of data under one key.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct KeyLimits {
     /// Bytes of headers and bodies.
     pub bytes: u64,
     /// Objects.
@@ -37,7 +37,7 @@ pub struct Limits {
 /// 2^36 bytes are 2^32 blocks of AES, which give a distinguisher an advantage of about blocks²/2^129 = 2^-65;
 /// TLS 1.3 allows 2^24.5 full records for 2^-60 (RFC 8446 §5.5). A forger has one try: a broken seal ends the
 /// session.
-pub const LIMITS: Limits = Limits { bytes: 1 << 36, objects: 1 << 24 };
+pub const LIMITS: KeyLimits = KeyLimits { bytes: 1 << 36, objects: 1 << 24 };
 
 /// The seal of an object is broken: the object was changed, repeated, reordered or lost, or sealed with
 /// another key.
@@ -46,10 +46,10 @@ pub const LIMITS: Limits = Limits { bytes: 1 << 36, objects: 1 << 24 };
 pub struct SealBroken;
 
 /// One end's state of a connection's seals. Both ends count alike, so both change the key at the same object.
-pub struct Seal {
+pub struct ConnectionSeal {
     is_private: bool,
-    cipher: Cipher,
-    limits: Limits,
+    cipher: SealCipher,
+    limits: KeyLimits,
     secret: TrafficSecret,
     key: LessSafeKey,
     iv: [u8; NONCE_LEN],
@@ -58,27 +58,31 @@ pub struct Seal {
     bytes: u64,
 }
 
-impl std::fmt::Debug for Seal {
+impl std::fmt::Debug for ConnectionSeal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Seal({}, object {})", self.cipher, self.objects)
     }
 }
 
-impl Seal {
-    /// A seal with this secret; `None` at [`Protection::Clear`].
-    pub fn new(secret: TrafficSecret, protection: Protection, cipher: Cipher) -> Option<Seal> {
-        Seal::with_limits(secret, protection, cipher, LIMITS)
+impl ConnectionSeal {
+    /// A seal with this secret; `None` at [`ProtectionLevel::Clear`].
+    pub fn new(
+        secret: TrafficSecret,
+        protection: ProtectionLevel,
+        cipher: SealCipher,
+    ) -> Option<ConnectionSeal> {
+        ConnectionSeal::with_limits(secret, protection, cipher, LIMITS)
     }
 
     fn with_limits(
         secret: TrafficSecret,
-        protection: Protection,
-        cipher: Cipher,
-        limits: Limits,
-    ) -> Option<Seal> {
-        let is_private = protection == Protection::Private;
+        protection: ProtectionLevel,
+        cipher: SealCipher,
+        limits: KeyLimits,
+    ) -> Option<ConnectionSeal> {
+        let is_private = protection == ProtectionLevel::Private;
         let (key, iv) = (key_of(&secret, cipher), secret.iv());
-        let seal = Seal { is_private, cipher, limits, secret, key, iv, objects: 0, bytes: 0 };
+        let seal = ConnectionSeal { is_private, cipher, limits, secret, key, iv, objects: 0, bytes: 0 };
         protection.seals().then_some(seal)
     }
 
@@ -144,11 +148,11 @@ impl Seal {
     }
 }
 
-fn key_of(secret: &TrafficSecret, cipher: Cipher) -> LessSafeKey {
+fn key_of(secret: &TrafficSecret, cipher: SealCipher) -> LessSafeKey {
     let key = match cipher {
-        Cipher::Aes256Gcm => UnboundKey::new(&AES_256_GCM, &secret.key::<32>()),
-        Cipher::Aes128Gcm => UnboundKey::new(&AES_128_GCM, &secret.key::<16>()),
-        Cipher::ChaCha20Poly1305 => UnboundKey::new(&CHACHA20_POLY1305, &secret.key::<32>()),
+        SealCipher::Aes256Gcm => UnboundKey::new(&AES_256_GCM, &secret.key::<32>()),
+        SealCipher::Aes128Gcm => UnboundKey::new(&AES_128_GCM, &secret.key::<16>()),
+        SealCipher::ChaCha20Poly1305 => UnboundKey::new(&CHACHA20_POLY1305, &secret.key::<32>()),
     };
     LessSafeKey::new(key.expect("a key of the algorithm's length"))
 }
@@ -163,16 +167,22 @@ fn tag_of(sealed: Result<aead::Tag, aws_lc_rs::error::Unspecified>) -> Tag {
 mod tests {
     use super::*;
 
-    const CIPHERS: [Cipher; 3] = [Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305];
-    const LEVELS: [Protection; 2] = [Protection::Safe, Protection::Private];
+    const CIPHERS: [SealCipher; 3] =
+        [SealCipher::Aes256Gcm, SealCipher::Aes128Gcm, SealCipher::ChaCha20Poly1305];
+    const LEVELS: [ProtectionLevel; 2] = [ProtectionLevel::Safe, ProtectionLevel::Private];
 
-    fn pair(level: Protection, cipher: Cipher, limits: Limits) -> (Seal, Seal) {
-        let ends =
-            [(); 2].map(|()| Seal::with_limits(TrafficSecret::new([5; 32]), level, cipher, limits).unwrap());
+    fn pair(
+        level: ProtectionLevel,
+        cipher: SealCipher,
+        limits: KeyLimits,
+    ) -> (ConnectionSeal, ConnectionSeal) {
+        let ends = [(); 2].map(|()| {
+            ConnectionSeal::with_limits(TrafficSecret::new([5; 32]), level, cipher, limits).unwrap()
+        });
         ends.into()
     }
 
-    fn all() -> impl Iterator<Item = (Seal, Seal)> {
+    fn all() -> impl Iterator<Item = (ConnectionSeal, ConnectionSeal)> {
         LEVELS.into_iter().flat_map(|level| CIPHERS.map(|cipher| pair(level, cipher, LIMITS)))
     }
 
@@ -207,11 +217,11 @@ mod tests {
         }
     }
 
-    fn level_of(seal: &Seal) -> Protection {
-        if seal.is_private { Protection::Private } else { Protection::Safe }
+    fn level_of(seal: &ConnectionSeal) -> ProtectionLevel {
+        if seal.is_private { ProtectionLevel::Private } else { ProtectionLevel::Safe }
     }
 
-    fn opens(sealed: &[(Vec<u8>, Tag)], order: &[usize], mut sink: Seal) -> bool {
+    fn opens(sealed: &[(Vec<u8>, Tag)], order: &[usize], mut sink: ConnectionSeal) -> bool {
         order.iter().all(|&i| {
             let (mut body, tag) = sealed[i].clone();
             sink.open(&[1; HEADER_BYTES], &mut body, &tag).is_ok()
@@ -247,24 +257,29 @@ mod tests {
     #[test]
     fn another_secret_level_or_cipher_does_not_open() {
         let header = [1; HEADER_BYTES];
-        let (mut source, _) = pair(Protection::Private, Cipher::Aes256Gcm, LIMITS);
+        let (mut source, _) = pair(ProtectionLevel::Private, SealCipher::Aes256Gcm, LIMITS);
         let mut body = vec![9; 64];
         let tag = source.seal(&header, &mut body);
-        let other = Seal::new(TrafficSecret::new([6; 32]), Protection::Private, Cipher::Aes256Gcm);
-        let (_, safe) = pair(Protection::Safe, Cipher::Aes256Gcm, LIMITS);
-        let (_, chacha) = pair(Protection::Private, Cipher::ChaCha20Poly1305, LIMITS);
+        let other =
+            ConnectionSeal::new(TrafficSecret::new([6; 32]), ProtectionLevel::Private, SealCipher::Aes256Gcm);
+        let (_, safe) = pair(ProtectionLevel::Safe, SealCipher::Aes256Gcm, LIMITS);
+        let (_, chacha) = pair(ProtectionLevel::Private, SealCipher::ChaCha20Poly1305, LIMITS);
         for mut sink in [other.unwrap(), safe, chacha] {
             assert_eq!(sink.open(&header, &mut body.clone(), &tag), Err(SealBroken));
         }
-        assert!(Seal::new(TrafficSecret::new([6; 32]), Protection::Clear, Cipher::Aes256Gcm).is_none());
+        assert!(
+            ConnectionSeal::new(TrafficSecret::new([6; 32]), ProtectionLevel::Clear, SealCipher::Aes256Gcm)
+                .is_none()
+        );
     }
 
     /// No two objects of a connection share a key and a nonce, even after a change of the key, and both ends
     /// change together.
     #[test]
     fn keys_change_in_time_and_nonces_never_come_again() {
-        for limits in [Limits { bytes: 1 << 30, objects: 4 }, Limits { bytes: 1000, objects: 1 << 20 }] {
-            let (mut source, mut sink) = pair(Protection::Private, Cipher::Aes256Gcm, limits);
+        for limits in [KeyLimits { bytes: 1 << 30, objects: 4 }, KeyLimits { bytes: 1000, objects: 1 << 20 }]
+        {
+            let (mut source, mut sink) = pair(ProtectionLevel::Private, SealCipher::Aes256Gcm, limits);
             let header = [1; HEADER_BYTES];
             let mut seen = std::collections::HashSet::new();
             for _ in 0..50 {
@@ -286,15 +301,30 @@ mod tests {
     fn the_vectors_of_the_document() {
         let header: [u8; HEADER_BYTES] = std::array::from_fn(|i| i as u8);
         for (level, cipher, body_hex, tag_hex) in [
-            (Protection::Private, Cipher::Aes256Gcm, "548fc521c59be7", "e8ce77a7f3c74c200ac21d45c12b1dcf"),
-            (Protection::Private, Cipher::Aes128Gcm, "846b52427b1bd6", "f7068c6c5884c89acd25acf2d0cbaa69"),
             (
-                Protection::Private,
-                Cipher::ChaCha20Poly1305,
+                ProtectionLevel::Private,
+                SealCipher::Aes256Gcm,
+                "548fc521c59be7",
+                "e8ce77a7f3c74c200ac21d45c12b1dcf",
+            ),
+            (
+                ProtectionLevel::Private,
+                SealCipher::Aes128Gcm,
+                "846b52427b1bd6",
+                "f7068c6c5884c89acd25acf2d0cbaa69",
+            ),
+            (
+                ProtectionLevel::Private,
+                SealCipher::ChaCha20Poly1305,
                 "e9bf40a1f9af41",
                 "716e046ec08bd3e3d0ae0af9647555b3",
             ),
-            (Protection::Safe, Cipher::Aes256Gcm, "6361727261636b", "e40a071f7420c84a4d3e2cc1532d59e2"),
+            (
+                ProtectionLevel::Safe,
+                SealCipher::Aes256Gcm,
+                "6361727261636b",
+                "e40a071f7420c84a4d3e2cc1532d59e2",
+            ),
         ] {
             let (mut source, _) = pair(level, cipher, LIMITS);
             let mut first = *b"first";

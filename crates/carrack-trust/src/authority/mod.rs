@@ -4,11 +4,11 @@
 //! Every file is written atomically, and only the index and the list are ever replaced. The index is written
 //! before the certificate, so that every issued certificate can be revoked.
 
+mod ephemeral;
 mod error;
 mod files;
 mod index;
-mod making;
-mod passing;
+mod new_certificate;
 #[cfg(test)]
 mod tests;
 
@@ -17,12 +17,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+pub use ephemeral::EphemeralAuthority;
 pub use error::AuthorityError;
 use files::{DirectoryLock, PUBLIC, SECRET, make_directory, replace, write_new};
 use index::{IndexEntry, IssuedIndex};
-pub use making::MAX_SUBJECT_BYTES;
-use making::{NewCertificate, make_authority, make_certificate, make_list, revocations};
-pub use passing::PassingAuthority;
+pub use new_certificate::MAX_SUBJECT_BYTES;
+use new_certificate::{NewCertificate, make_authority, make_certificate, make_list, revocations};
 use rcgen::{Issuer, KeyPair, PublicKeyData};
 use rustls::pki_types::CertificateDer;
 
@@ -56,7 +56,7 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The intended use of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum CertificateUse {
     /// A server with these host names and addresses.
     Server {
         /// At least one.
@@ -71,7 +71,7 @@ pub enum Use {
 
 /// An issued certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issued {
+pub struct IssuedCertificate {
     /// The file with the certificate and the authority's.
     pub chain: PathBuf,
     /// The file with the private key.
@@ -82,7 +82,7 @@ pub struct Issued {
 
 /// A selection of certificates to revoke.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum RevocationSelector {
     /// All certificates that were issued under this name.
     Name(String),
     /// The certificate with this serial number, in hexadecimal digits.
@@ -93,7 +93,7 @@ pub enum Which {
 
 /// A revoked certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Revoked {
+pub struct RevokedCertificate {
     /// The serial number.
     pub serial: String,
     /// The name that it was issued under.
@@ -104,7 +104,7 @@ pub struct Revoked {
 
 /// The status of a certificate at an authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum CertificateStatus {
     /// Another authority signed it.
     Foreign,
     /// The authority's own certificate.
@@ -120,13 +120,13 @@ pub enum Standing {
 
 /// An authority's directory.
 #[derive(Clone, Debug)]
-pub struct Authority {
+pub struct CertificateAuthority {
     directory: PathBuf,
     der: CertificateDer<'static>,
     certificate: Certificate,
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// Makes a new authority in `directory`, with a key for certificates and a key for tokens.
     ///
     /// # Errors
@@ -136,10 +136,10 @@ impl Authority {
         name: &str,
         kind: KeyKind,
         now: SystemTime,
-    ) -> Result<Authority, AuthorityError> {
+    ) -> Result<CertificateAuthority, AuthorityError> {
         let made = make_authority(name, kind, now)?;
         let list = make_list(&made.issuer()?, &[], now, made.not_after())?;
-        let token = making::generate(kind)?;
+        let token = new_certificate::generate(kind)?;
         make_directory(directory)?;
         let _lock = DirectoryLock::take(directory)?;
         let files = [
@@ -158,14 +158,14 @@ impl Authority {
         for (file, content, mode) in files {
             write_new(&directory.join(file), &content, mode)?;
         }
-        Authority::open(directory)
+        CertificateAuthority::open(directory)
     }
 
     /// Opens the authority in `directory`. Its keys are read on first use.
     ///
     /// # Errors
     /// If there is none, or it can't be read.
-    pub fn open(directory: &Path) -> Result<Authority, AuthorityError> {
+    pub fn open(directory: &Path) -> Result<CertificateAuthority, AuthorityError> {
         let path = directory.join(CERTIFICATE);
         let pem = match read(&path) {
             Err(AuthorityError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
@@ -176,7 +176,7 @@ impl Authority {
         let der =
             pem::certificates(&pem).map_err(|error| AuthorityError::damaged(&path, error))?.swap_remove(0);
         let certificate = Certificate::parse(&der).map_err(|error| AuthorityError::damaged(&path, error))?;
-        Ok(Authority { directory: directory.into(), der, certificate })
+        Ok(CertificateAuthority { directory: directory.into(), der, certificate })
     }
 
     /// The authority's certificate.
@@ -197,11 +197,11 @@ impl Authority {
     pub fn issue(
         &self,
         name: &str,
-        purpose: &Use,
+        purpose: &CertificateUse,
         lifetime: Duration,
         out: &Path,
         now: SystemTime,
-    ) -> Result<Issued, AuthorityError> {
+    ) -> Result<IssuedCertificate, AuthorityError> {
         check_file_name(name)?;
         let _lock = DirectoryLock::take(&self.directory)?;
         let (chain, key) = (out.join(format!("{name}.pem")), out.join(format!("{name}-key.pem")));
@@ -215,14 +215,18 @@ impl Authority {
         write_new(&key, made.key_pem().as_bytes(), SECRET)?;
         let content = [made.certificate_pem().into_bytes(), self.own_pem()?].concat();
         write_new(&chain, &content, PUBLIC)?;
-        Ok(Issued { chain, key, certificate })
+        Ok(IssuedCertificate { chain, key, certificate })
     }
 
     /// Revokes certificates and writes the list again.
     ///
     /// # Errors
     /// If no such certificate was issued here, or a file can't be written.
-    pub fn revoke(&self, which: &Which, now: SystemTime) -> Result<Vec<Revoked>, AuthorityError> {
+    pub fn revoke(
+        &self,
+        which: &RevocationSelector,
+        now: SystemTime,
+    ) -> Result<Vec<RevokedCertificate>, AuthorityError> {
         let _lock = DirectoryLock::take(&self.directory)?;
         let issuer = self.issuer()?;
         let mut index = self.index()?;
@@ -248,19 +252,19 @@ impl Authority {
     ///
     /// # Errors
     /// If the list can't be read.
-    pub fn standing(&self, der: &CertificateDer<'_>) -> Result<Standing, AuthorityError> {
+    pub fn standing(&self, der: &CertificateDer<'_>) -> Result<CertificateStatus, AuthorityError> {
         if der.as_ref() == self.der.as_ref() {
-            return Ok(Standing::Own);
+            return Ok(CertificateStatus::Own);
         }
         if !is_signed_by(der, &self.der) {
-            return Ok(Standing::Foreign);
+            return Ok(CertificateStatus::Foreign);
         }
         let serial = Certificate::parse(der)?.serial;
         let path = self.directory.join(LIST);
         let revoked =
             revocations(&read(&path)?, &self.der).map_err(|why| AuthorityError::damaged(&path, why))?;
         let found = revoked.into_iter().find(|(number, _)| *number == serial);
-        Ok(found.map_or(Standing::Good, |(_, since_s)| Standing::Revoked { since_s }))
+        Ok(found.map_or(CertificateStatus::Good, |(_, since_s)| CertificateStatus::Revoked { since_s }))
     }
 
     /// The signer of the authority's tokens: its name and its key for tokens.
@@ -291,9 +295,9 @@ impl Authority {
         Ok(seconds(now).saturating_add(lifetime_s).min(self.certificate.not_after_s))
     }
 
-    fn record(&self, name: &str, purpose: &Use, made: &Certificate) -> Result<(), AuthorityError> {
+    fn record(&self, name: &str, purpose: &CertificateUse, made: &Certificate) -> Result<(), AuthorityError> {
         let mut index = self.index()?;
-        let word = if matches!(purpose, Use::Server { .. }) { "server" } else { "client" };
+        let word = if matches!(purpose, CertificateUse::Server { .. }) { "server" } else { "client" };
         index.entries.push(IndexEntry {
             serial: made.serial.clone(),
             name: name.to_owned(),
@@ -310,11 +314,11 @@ impl Authority {
     }
 
     /// The criterion for entries: (true, name) or (false, serial number).
-    fn selected(&self, which: &Which) -> Result<(bool, String), AuthorityError> {
+    fn selected(&self, which: &RevocationSelector) -> Result<(bool, String), AuthorityError> {
         Ok(match which {
-            Which::Name(name) => (true, name.clone()),
-            Which::Serial(serial) => (false, serial.to_ascii_lowercase()),
-            Which::Certificate(pem) => {
+            RevocationSelector::Name(name) => (true, name.clone()),
+            RevocationSelector::Serial(serial) => (false, serial.to_ascii_lowercase()),
+            RevocationSelector::Certificate(pem) => {
                 let first = pem::certificates(pem)?.swap_remove(0);
                 let certificate = Certificate::parse(&first)?;
                 if !is_signed_by(&first, &self.der) {
@@ -342,7 +346,7 @@ impl NewCertificate {
 }
 
 /// Marks the selected entries as revoked, once.
-fn mark(index: &mut IssuedIndex, (by_name, word): &(bool, String), now_s: i64) -> Vec<Revoked> {
+fn mark(index: &mut IssuedIndex, (by_name, word): &(bool, String), now_s: i64) -> Vec<RevokedCertificate> {
     let selected = index
         .entries
         .iter_mut()
@@ -350,7 +354,7 @@ fn mark(index: &mut IssuedIndex, (by_name, word): &(bool, String), now_s: i64) -
     let marked = selected.map(|entry| {
         let was_before = entry.revoked_s.is_some();
         entry.revoked_s.get_or_insert(now_s);
-        Revoked { serial: entry.serial.clone(), name: entry.name.clone(), was_before }
+        RevokedCertificate { serial: entry.serial.clone(), name: entry.name.clone(), was_before }
     });
     marked.collect()
 }

@@ -15,7 +15,7 @@ fn now() -> SystemTime {
 
 struct AuthorityFixture {
     root: tempfile::TempDir,
-    authority: Authority,
+    authority: CertificateAuthority,
 }
 
 impl AuthorityFixture {
@@ -25,7 +25,8 @@ impl AuthorityFixture {
 
     fn with(kind: KeyKind) -> AuthorityFixture {
         let root = tempfile::tempdir().unwrap();
-        let authority = Authority::init(&root.path().join("authority"), "a site", kind, now()).unwrap();
+        let authority =
+            CertificateAuthority::init(&root.path().join("authority"), "a site", kind, now()).unwrap();
         AuthorityFixture { root, authority }
     }
 
@@ -37,15 +38,20 @@ impl AuthorityFixture {
         fs::metadata(self.path(file)).unwrap().permissions().mode() & 0o7777
     }
 
-    fn issue(&self, name: &str, purpose: &Use, lifetime: Duration) -> Result<Issued, AuthorityError> {
+    fn issue(
+        &self,
+        name: &str,
+        purpose: &CertificateUse,
+        lifetime: Duration,
+    ) -> Result<IssuedCertificate, AuthorityError> {
         self.authority.issue(name, purpose, lifetime, &self.path(""), now())
     }
 
-    fn client(&self, name: &str) -> Issued {
+    fn client(&self, name: &str) -> IssuedCertificate {
         self.issue(name, &client(name), CLIENT_LIFETIME).unwrap()
     }
 
-    fn standing(&self, issued: &Issued) -> Standing {
+    fn standing(&self, issued: &IssuedCertificate) -> CertificateStatus {
         let pem = fs::read(&issued.chain).unwrap();
         self.authority.standing(&pem::certificates(&pem).unwrap()[0]).unwrap()
     }
@@ -60,12 +66,12 @@ impl AuthorityFixture {
     }
 }
 
-fn client(subject: &str) -> Use {
-    Use::Client { subject: subject.into() }
+fn client(subject: &str) -> CertificateUse {
+    CertificateUse::Client { subject: subject.into() }
 }
 
-fn server(names: &[&str]) -> Use {
-    Use::Server { names: names.iter().map(|&name| name.to_owned()).collect() }
+fn server(names: &[&str]) -> CertificateUse {
+    CertificateUse::Server { names: names.iter().map(|&name| name.to_owned()).collect() }
 }
 
 #[test]
@@ -90,14 +96,14 @@ fn a_new_one_has_its_files_and_nothing_else() {
 fn one_is_never_replaced() {
     let world = AuthorityFixture::new();
     let before = fs::read(world.path("ca-key.pem")).unwrap();
-    let again = Authority::init(&world.path(""), "another", KeyKind::P256, now());
+    let again = CertificateAuthority::init(&world.path(""), "another", KeyKind::P256, now());
     assert!(matches!(again, Err(AuthorityError::Exists(_))), "{again:?}");
     // Nor does it replace the remains of an authority.
     fs::remove_file(world.path("ca.pem")).unwrap();
-    let again = Authority::init(&world.path(""), "another", KeyKind::P256, now());
+    let again = CertificateAuthority::init(&world.path(""), "another", KeyKind::P256, now());
     assert!(matches!(again, Err(AuthorityError::Exists(_))), "{again:?}");
     assert_eq!(fs::read(world.path("ca-key.pem")).unwrap(), before);
-    assert!(matches!(Authority::open(&world.path("")), Err(AuthorityError::Missing(_))));
+    assert!(matches!(CertificateAuthority::open(&world.path("")), Err(AuthorityError::Missing(_))));
 }
 
 #[test]
@@ -190,17 +196,17 @@ fn what_is_revoked_is_on_the_list() {
     let [alice, bob, carol, dave] = ["alice", "bob", "carol", "dave"].map(|name| world.client(name));
     let pem = fs::read(&carol.chain).unwrap();
     for which in [
-        Which::Name("alice".into()),
-        Which::Serial(bob.certificate.serial.to_uppercase()),
-        Which::Certificate(pem),
+        RevocationSelector::Name("alice".into()),
+        RevocationSelector::Serial(bob.certificate.serial.to_uppercase()),
+        RevocationSelector::Certificate(pem),
     ] {
         let revoked = world.authority.revoke(&which, now()).unwrap();
         assert_eq!((revoked.len(), revoked[0].was_before), (1, false));
     }
     for issued in [&alice, &bob, &carol] {
-        assert_eq!(world.standing(issued), Standing::Revoked { since_s: NOW_S as i64 });
+        assert_eq!(world.standing(issued), CertificateStatus::Revoked { since_s: NOW_S as i64 });
     }
-    assert_eq!(world.standing(&dave), Standing::Good);
+    assert_eq!(world.standing(&dave), CertificateStatus::Good);
     assert_eq!((world.mode("revoked.pem"), world.mode("issued.jsonl")), (0o644, 0o600));
 }
 
@@ -209,14 +215,14 @@ fn revoking_twice_keeps_the_first_time_and_mends_the_list() {
     let world = AuthorityFixture::new();
     let empty = fs::read(world.path("revoked.pem")).unwrap();
     let alice = world.client("alice");
-    let which = Which::Name("alice".into());
+    let which = RevocationSelector::Name("alice".into());
     world.authority.revoke(&which, now()).unwrap();
     // As if the process had died between index and list.
     fs::write(world.path("revoked.pem"), empty).unwrap();
-    assert_eq!(world.standing(&alice), Standing::Good);
+    assert_eq!(world.standing(&alice), CertificateStatus::Good);
     let again = world.authority.revoke(&which, now() + days(1)).unwrap();
     assert!(again[0].was_before);
-    assert_eq!(world.standing(&alice), Standing::Revoked { since_s: NOW_S as i64 });
+    assert_eq!(world.standing(&alice), CertificateStatus::Revoked { since_s: NOW_S as i64 });
 }
 
 #[test]
@@ -227,10 +233,10 @@ fn a_name_stands_for_all_that_were_issued_by_it() {
     fs::rename(&first.chain, &old).unwrap();
     fs::remove_file(&first.key).unwrap();
     let second = world.client("alice");
-    assert_eq!(world.authority.revoke(&Which::Name("alice".into()), now()).unwrap().len(), 2);
-    let first = Issued { chain: old, ..first };
-    assert!(matches!(world.standing(&first), Standing::Revoked { .. }));
-    assert!(matches!(world.standing(&second), Standing::Revoked { .. }));
+    assert_eq!(world.authority.revoke(&RevocationSelector::Name("alice".into()), now()).unwrap().len(), 2);
+    let first = IssuedCertificate { chain: old, ..first };
+    assert!(matches!(world.standing(&first), CertificateStatus::Revoked { .. }));
+    assert!(matches!(world.standing(&second), CertificateStatus::Revoked { .. }));
 }
 
 #[test]
@@ -239,18 +245,18 @@ fn what_was_not_issued_here_can_not_be_revoked() {
     let foreign = other.client("alice");
     let list = fs::read(world.path("revoked.pem")).unwrap();
     for which in [
-        Which::Name("alice".into()),
-        Which::Serial(foreign.certificate.serial.clone()),
-        Which::Certificate(fs::read(&foreign.chain).unwrap()),
+        RevocationSelector::Name("alice".into()),
+        RevocationSelector::Serial(foreign.certificate.serial.clone()),
+        RevocationSelector::Certificate(fs::read(&foreign.chain).unwrap()),
     ] {
         let refused = world.authority.revoke(&which, now());
         assert!(matches!(refused, Err(AuthorityError::Unknown(_))), "{refused:?}");
     }
-    let refused = world.authority.revoke(&Which::Certificate(b"nonsense".to_vec()), now());
+    let refused = world.authority.revoke(&RevocationSelector::Certificate(b"nonsense".to_vec()), now());
     assert!(matches!(refused, Err(AuthorityError::Pem(_))), "{refused:?}");
     assert_eq!(fs::read(world.path("revoked.pem")).unwrap(), list);
-    assert_eq!(world.standing(&foreign), Standing::Foreign);
-    assert_eq!(world.authority.standing(&world.authority.der).unwrap(), Standing::Own);
+    assert_eq!(world.standing(&foreign), CertificateStatus::Foreign);
+    assert_eq!(world.authority.standing(&world.authority.der).unwrap(), CertificateStatus::Own);
 }
 
 #[test]
@@ -276,7 +282,7 @@ fn a_damaged_index_stops_everything() {
     let world = AuthorityFixture::new();
     world.client("alice");
     fs::write(world.path("issued.jsonl"), "{}").unwrap();
-    let refused = world.authority.revoke(&Which::Name("alice".into()), now());
+    let refused = world.authority.revoke(&RevocationSelector::Name("alice".into()), now());
     assert!(matches!(refused, Err(AuthorityError::Damaged { .. })), "{refused:?}");
     assert!(matches!(world.issue("bob", &client("b"), CLIENT_LIFETIME), Err(AuthorityError::Damaged { .. })));
 }
@@ -291,14 +297,17 @@ fn several_at_once_lose_nothing() {
                 for turn in 0..5 {
                     world.client(&format!("client-{worker}-{turn}"));
                 }
-                world.authority.revoke(&Which::Name(format!("client-{worker}-0")), now()).unwrap();
+                world
+                    .authority
+                    .revoke(&RevocationSelector::Name(format!("client-{worker}-0")), now())
+                    .unwrap();
             });
         }
     });
     let index = world.authority.index().unwrap();
     assert_eq!(index.entries.len(), 20);
     let list = fs::read(world.path("revoked.pem")).unwrap();
-    assert_eq!(making::revocations(&list, &world.authority.der).unwrap().len(), 4);
+    assert_eq!(new_certificate::revocations(&list, &world.authority.der).unwrap().len(), 4);
 }
 
 #[test]
@@ -320,10 +329,10 @@ fn tokens_are_signed_with_a_key_of_their_own() {
     let [certificates, tokens] =
         ["ca-key.pem", "token-key.pem"].map(|file| fs::read(world.path(file)).unwrap());
     assert_ne!(certificates, tokens);
-    let grant = crate::Grant {
+    let grant = crate::TokenContent {
         subject: "alice".into(),
         audience: "dtn1".into(),
-        scope: crate::Scope::parse("storage.read:/data").unwrap(),
+        scope: crate::TokenScope::parse("storage.read:/data").unwrap(),
         lifetime: Duration::from_secs(60),
     };
     let (token, _) = world.authority.token_signer().unwrap().mint(&grant, now()).unwrap();

@@ -13,7 +13,7 @@ use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{ClientConfig, RootCertStore};
 use ssh_key::private::KeypairData;
 
-use super::{ALPN, TlsError, check_lists, provider, roots};
+use super::{ALPN, TlsConfigError, check_lists, provider, roots};
 use crate::certificate::Certificate;
 use crate::pem;
 
@@ -56,7 +56,7 @@ impl fmt::Debug for ClientIdentity {
 ///
 /// # Errors
 /// The missing or invalid material. The error has a hint.
-pub fn client_config(trust: &ClientTrust) -> Result<Arc<ClientConfig>, TlsError> {
+pub fn client_config(trust: &ClientTrust) -> Result<Arc<ClientConfig>, TlsConfigError> {
     client_config_at(trust, Arc::new(DefaultTimeProvider))
 }
 
@@ -67,18 +67,18 @@ pub fn client_config(trust: &ClientTrust) -> Result<Arc<ClientConfig>, TlsError>
 pub fn client_config_at(
     trust: &ClientTrust,
     clock: Arc<dyn TimeProvider>,
-) -> Result<Arc<ClientConfig>, TlsError> {
+) -> Result<Arc<ClientConfig>, TlsConfigError> {
     let provider = provider();
     let verifier = verifier(trust, &provider)?;
     let builder = ClientConfig::builder_with_details(provider, clock)
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(TlsError::Refused)?
+        .map_err(TlsConfigError::Refused)?
         .with_webpki_verifier(verifier);
     let mut config = match &trust.identity {
         None => builder.with_no_client_auth(),
         Some(identity) => {
             let (chain, key) = material(identity)?;
-            builder.with_client_auth_cert(chain, key).map_err(TlsError::Refused)?
+            builder.with_client_auth_cert(chain, key).map_err(TlsConfigError::Refused)?
         }
     };
     config.alpn_protocols = vec![ALPN.to_vec()];
@@ -90,16 +90,17 @@ pub fn client_config_at(
 fn verifier(
     trust: &ClientTrust,
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
+) -> Result<Arc<WebPkiServerVerifier>, TlsConfigError> {
     let lists = pem::revocation_lists(&trust.crls)
-        .map_err(|error| TlsError::Pem { what: "the list of revoked certificates", error })?;
+        .map_err(|error| TlsConfigError::Pem { what: "the list of revoked certificates", error })?;
     let roots = match &trust.cas {
         None => {
             check_lists(&lists, &[])?;
             system_roots()?
         }
         Some(cas) => {
-            let cas = pem::certificates(cas).map_err(|error| TlsError::Pem { what: "the CAs", error })?;
+            let cas =
+                pem::certificates(cas).map_err(|error| TlsConfigError::Pem { what: "the CAs", error })?;
             check_lists(&lists, &cas)?;
             roots(&cas)?
         }
@@ -108,40 +109,44 @@ fn verifier(
         .with_crls(lists)
         .allow_unknown_revocation_status()
         .build()
-        .map_err(|_| TlsError::List)
+        .map_err(|_| TlsConfigError::List)
 }
 
 /// The usable CAs of the system. Some systems have one or two that can't be read.
-fn system_roots() -> Result<Arc<RootCertStore>, TlsError> {
+fn system_roots() -> Result<Arc<RootCertStore>, TlsConfigError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         let why = found.errors.first().map_or("none was found".to_owned(), ToString::to_string);
-        return Err(TlsError::NoRoots(why));
+        return Err(TlsConfigError::NoRoots(why));
     }
     Ok(Arc::new(roots))
 }
 
 type Material = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-fn material(identity: &ClientIdentity) -> Result<Material, TlsError> {
+fn material(identity: &ClientIdentity) -> Result<Material, TlsConfigError> {
     match identity {
         ClientIdentity::Certificate { chain, key } => with_certificate(chain, key),
         ClientIdentity::SshKey(file) => with_ssh_key(file),
     }
 }
 
-fn with_certificate(chain: &[u8], key: &[u8]) -> Result<Material, TlsError> {
+fn with_certificate(chain: &[u8], key: &[u8]) -> Result<Material, TlsConfigError> {
     let chain =
-        pem::certificates(chain).map_err(|error| TlsError::Pem { what: "your certificate", error })?;
-    let key = pem::private_key(key).map_err(|error| TlsError::Pem { what: "your key", error })?;
-    let own = Certificate::parse(&chain[0]).map_err(TlsError::Certificate)?;
-    if own.uses.client { Ok((chain, key)) } else { Err(TlsError::NotForClients { subject: own.subject }) }
+        pem::certificates(chain).map_err(|error| TlsConfigError::Pem { what: "your certificate", error })?;
+    let key = pem::private_key(key).map_err(|error| TlsConfigError::Pem { what: "your key", error })?;
+    let own = Certificate::parse(&chain[0]).map_err(TlsConfigError::Certificate)?;
+    if own.uses.client {
+        Ok((chain, key))
+    } else {
+        Err(TlsConfigError::NotForClients { subject: own.subject })
+    }
 }
 
 /// A self-signed certificate of the key. The server looks only at the key.
-fn with_ssh_key(file: &[u8]) -> Result<Material, TlsError> {
+fn with_ssh_key(file: &[u8]) -> Result<Material, TlsConfigError> {
     let pkcs8 = pkcs8_of_ssh(file)?;
     let pair = KeyPair::try_from(&PrivatePkcs8KeyDer::from(&pkcs8[..]))?;
     let mut params = CertificateParams::default();
@@ -152,16 +157,17 @@ fn with_ssh_key(file: &[u8]) -> Result<Material, TlsError> {
     Ok((vec![certificate.der().clone()], PrivatePkcs8KeyDer::from(pkcs8).into()))
 }
 
-fn pkcs8_of_ssh(file: &[u8]) -> Result<Vec<u8>, TlsError> {
-    let key = ssh_key::PrivateKey::from_openssh(file).map_err(|error| TlsError::SshKey(error.to_string()))?;
+fn pkcs8_of_ssh(file: &[u8]) -> Result<Vec<u8>, TlsConfigError> {
+    let key =
+        ssh_key::PrivateKey::from_openssh(file).map_err(|error| TlsConfigError::SshKey(error.to_string()))?;
     if key.is_encrypted() {
-        return Err(TlsError::EncryptedKey);
+        return Err(TlsConfigError::EncryptedKey);
     }
     let KeypairData::Ed25519(pair) = key.key_data() else {
-        return Err(TlsError::KeyType(key.algorithm().to_string()));
+        return Err(TlsConfigError::KeyType(key.algorithm().to_string()));
     };
     let pair = Ed25519KeyPair::from_seed_and_public_key(&pair.private.to_bytes(), &pair.public.0)
-        .map_err(|error| TlsError::SshKey(error.to_string()))?;
-    let der: Pkcs8V1Der<'_> = pair.as_der().map_err(|error| TlsError::SshKey(error.to_string()))?;
+        .map_err(|error| TlsConfigError::SshKey(error.to_string()))?;
+    let der: Pkcs8V1Der<'_> = pair.as_der().map_err(|error| TlsConfigError::SshKey(error.to_string()))?;
     Ok(der.as_ref().to_vec())
 }

@@ -8,7 +8,7 @@ use crate::pem::PemError;
 
 /// The reason why a configuration can't be made.
 #[derive(Debug, ThisError)]
-pub enum TlsError {
+pub enum TlsConfigError {
     /// Some material can't be read.
     #[error("{what}: {error}")]
     Pem {
@@ -70,26 +70,28 @@ pub enum TlsError {
     Refused(Error),
 }
 
-impl TlsError {
+impl TlsConfigError {
     /// Advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
-            TlsError::NoAuthority { .. } => {
+            TlsConfigError::NoAuthority { .. } => {
                 "give the certificate of the CA (ca.pem), not one that it has issued"
             }
-            TlsError::ForeignList { .. } => "give the certificate of that CA too, or leave its list out",
-            TlsError::NotForServers { .. } => "make one with `carrack keys issue NAME --server HOST`",
-            TlsError::NotForClients { .. } => "make one with `carrack keys issue NAME`",
-            TlsError::NobodyAdmitted => {
+            TlsConfigError::ForeignList { .. } => {
+                "give the certificate of that CA too, or leave its list out"
+            }
+            TlsConfigError::NotForServers { .. } => "make one with `carrack keys issue NAME --server HOST`",
+            TlsConfigError::NotForClients { .. } => "make one with `carrack keys issue NAME`",
+            TlsConfigError::NobodyAdmitted => {
                 "make a CA with `carrack keys init`, or list people's ssh keys in a public keys file"
             }
-            TlsError::NoRoots(_) => "put the server's ca.pem to ~/.config/carrack/ca.pem",
-            TlsError::EncryptedKey => {
+            TlsConfigError::NoRoots(_) => "put the server's ca.pem to ~/.config/carrack/ca.pem",
+            TlsConfigError::EncryptedKey => {
                 "a program can't ask for its passphrase; make a key for carrack with `ssh-keygen -t ed25519 -N ''`, \
                  or use a certificate"
             }
-            TlsError::KeyType(_) => "make one with `ssh-keygen -t ed25519`",
-            TlsError::Refused(Error::InconsistentKeys(_)) => {
+            TlsConfigError::KeyType(_) => "make one with `ssh-keygen -t ed25519`",
+            TlsConfigError::Refused(Error::InconsistentKeys(_)) => {
                 "certificate and key are not a pair; give both of one"
             }
             _ => return None,

@@ -11,7 +11,7 @@ mod verifier;
 use std::sync::Arc;
 
 pub use client::{ClientIdentity, ClientTrust, client_config, client_config_at};
-pub use error::{TlsError, handshake_hint};
+pub use error::{TlsConfigError, handshake_hint};
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
@@ -39,14 +39,14 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 /// The trusted CAs. A certificate that isn't a CA's is refused: its owner could sign any name.
-fn roots(cas: &[CertificateDer<'static>]) -> Result<Arc<RootCertStore>, TlsError> {
+fn roots(cas: &[CertificateDer<'static>]) -> Result<Arc<RootCertStore>, TlsConfigError> {
     let mut roots = RootCertStore::empty();
     for ca in cas {
-        let read = Certificate::parse(ca).map_err(TlsError::Certificate)?;
+        let read = Certificate::parse(ca).map_err(TlsConfigError::Certificate)?;
         if !read.uses.authority {
-            return Err(TlsError::NoAuthority { subject: read.subject });
+            return Err(TlsConfigError::NoAuthority { subject: read.subject });
         }
-        roots.add(ca.clone()).map_err(TlsError::Refused)?;
+        roots.add(ca.clone()).map_err(TlsConfigError::Refused)?;
     }
     Ok(Arc::new(roots))
 }
@@ -55,18 +55,18 @@ fn roots(cas: &[CertificateDer<'static>]) -> Result<Arc<RootCertStore>, TlsError
 fn check_lists(
     lists: &[CertificateRevocationListDer<'static>],
     cas: &[CertificateDer<'static>],
-) -> Result<(), TlsError> {
+) -> Result<(), TlsConfigError> {
     let cas: Vec<_> = cas.iter().filter_map(|ca| Certificate::parse(ca).ok()).collect();
     for list in lists {
-        let (_, list) = CertificateRevocationList::from_der(list).map_err(|_| TlsError::List)?;
+        let (_, list) = CertificateRevocationList::from_der(list).map_err(|_| TlsConfigError::List)?;
         if !cas.iter().any(|ca| ca.subject_der() == list.issuer().as_raw()) {
-            return Err(TlsError::ForeignList { issuer: list.issuer().to_string() });
+            return Err(TlsConfigError::ForeignList { issuer: list.issuer().to_string() });
         }
     }
     Ok(())
 }
 
 #[cfg(test)]
-mod meeting;
+mod fixture;
 #[cfg(test)]
 mod tests;

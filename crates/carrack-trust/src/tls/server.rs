@@ -11,7 +11,7 @@ use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientV
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 
 use super::verifier::ClientVerifier;
-use super::{ALPN, TlsError, check_lists, provider, roots};
+use super::{ALPN, TlsConfigError, check_lists, provider, roots};
 use crate::certificate::Certificate;
 use crate::pem;
 use crate::public_keys::PublicKeys;
@@ -48,7 +48,7 @@ impl fmt::Debug for ServerTrust {
 ///
 /// # Errors
 /// The missing or invalid material. The error has a hint.
-pub fn server_config(trust: &ServerTrust) -> Result<Arc<ServerConfig>, TlsError> {
+pub fn server_config(trust: &ServerTrust) -> Result<Arc<ServerConfig>, TlsConfigError> {
     server_config_at(trust, Arc::new(DefaultTimeProvider))
 }
 
@@ -59,18 +59,18 @@ pub fn server_config(trust: &ServerTrust) -> Result<Arc<ServerConfig>, TlsError>
 pub fn server_config_at(
     trust: &ServerTrust,
     clock: Arc<dyn TimeProvider>,
-) -> Result<Arc<ServerConfig>, TlsError> {
+) -> Result<Arc<ServerConfig>, TlsConfigError> {
     let chain = own_chain(&trust.chain)?;
-    let key =
-        pem::private_key(&trust.key).map_err(|error| TlsError::Pem { what: "the server's key", error })?;
+    let key = pem::private_key(&trust.key)
+        .map_err(|error| TlsConfigError::Pem { what: "the server's key", error })?;
     let provider = provider();
     let verifier = verifier(trust, &provider)?;
     let mut config = ServerConfig::builder_with_details(provider, clock)
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(TlsError::Refused)?
+        .map_err(TlsConfigError::Refused)?
         .with_client_cert_verifier(Arc::new(verifier))
         .with_single_cert(chain, key)
-        .map_err(TlsError::Refused)?;
+        .map_err(TlsConfigError::Refused)?;
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
@@ -78,17 +78,17 @@ pub fn server_config_at(
     Ok(Arc::new(config))
 }
 
-fn own_chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let chain =
-        pem::certificates(pem).map_err(|error| TlsError::Pem { what: "the server's certificate", error })?;
-    let own = Certificate::parse(&chain[0]).map_err(TlsError::Certificate)?;
-    if own.uses.server { Ok(chain) } else { Err(TlsError::NotForServers { subject: own.subject }) }
+fn own_chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+    let chain = pem::certificates(pem)
+        .map_err(|error| TlsConfigError::Pem { what: "the server's certificate", error })?;
+    let own = Certificate::parse(&chain[0]).map_err(TlsConfigError::Certificate)?;
+    if own.uses.server { Ok(chain) } else { Err(TlsConfigError::NotForServers { subject: own.subject }) }
 }
 
-fn verifier(trust: &ServerTrust, provider: &Arc<CryptoProvider>) -> Result<ClientVerifier, TlsError> {
+fn verifier(trust: &ServerTrust, provider: &Arc<CryptoProvider>) -> Result<ClientVerifier, TlsConfigError> {
     let authorities = authorities(trust, provider)?;
     if authorities.is_none() && trust.public_keys.is_empty() && !trust.tokens {
-        return Err(TlsError::NobodyAdmitted);
+        return Err(TlsConfigError::NobodyAdmitted);
     }
     Ok(ClientVerifier {
         authorities,
@@ -101,15 +101,15 @@ fn verifier(trust: &ServerTrust, provider: &Arc<CryptoProvider>) -> Result<Clien
 fn authorities(
     trust: &ServerTrust,
     provider: &Arc<CryptoProvider>,
-) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsConfigError> {
     let lists = pem::revocation_lists(&trust.crls)
-        .map_err(|error| TlsError::Pem { what: "the list of revoked certificates", error })?;
+        .map_err(|error| TlsConfigError::Pem { what: "the list of revoked certificates", error })?;
     if trust.client_cas.trim_ascii().is_empty() {
         check_lists(&lists, &[])?;
         return Ok(None);
     }
     let cas = pem::certificates(&trust.client_cas)
-        .map_err(|error| TlsError::Pem { what: "the CAs of clients", error })?;
+        .map_err(|error| TlsConfigError::Pem { what: "the CAs of clients", error })?;
     check_lists(&lists, &cas)?;
     WebPkiClientVerifier::builder_with_provider(roots(&cas)?, provider.clone())
         .with_crls(lists)
@@ -120,9 +120,9 @@ fn authorities(
         .map_err(refused)
 }
 
-fn refused(error: VerifierBuilderError) -> TlsError {
+fn refused(error: VerifierBuilderError) -> TlsConfigError {
     match error {
-        VerifierBuilderError::InvalidCrl(_) => TlsError::List,
-        other => TlsError::Refused(rustls::Error::General(other.to_string())),
+        VerifierBuilderError::InvalidCrl(_) => TlsConfigError::List,
+        other => TlsConfigError::Refused(rustls::Error::General(other.to_string())),
     }
 }

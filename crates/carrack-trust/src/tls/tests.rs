@@ -8,10 +8,10 @@ use rustls::{
     AlertDescription, CertificateError as Refusal, Error, HandshakeKind, ProtocolVersion, ServerConnection,
 };
 
-use super::meeting::{Clock, HOST, Handshake, NOW_S, Site, identity, keys, now};
+use super::fixture::{FixedClock, HOST, HandshakeResult, NOW_S, TlsFixture, identity, keys, now};
 use super::*;
-use crate::authority::{CLIENT_LIFETIME, SERVER_LIFETIME, Which};
-use crate::identity::How;
+use crate::authority::{CLIENT_LIFETIME, RevocationSelector, SERVER_LIFETIME};
+use crate::identity::IdentityProof;
 use crate::public_key::KeyKind;
 use crate::public_keys::PublicKeys;
 
@@ -39,18 +39,18 @@ fn is_wrong_purpose(error: &Error) -> bool {
 #[test]
 fn a_certificate_of_the_ca_is_accepted() {
     for kind in [KeyKind::Ed25519, KeyKind::P256] {
-        let site = Site::with(kind);
-        let meeting = Handshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
+        let site = TlsFixture::with(kind);
+        let meeting = HandshakeResult::of(&site.server(), &site.believer(Some(site.client("alice"))));
         let identity = meeting.identity(&PublicKeys::default());
         assert_eq!(identity.name, "alice");
-        assert!(matches!(identity.how, How::Certificate { .. }));
+        assert!(matches!(identity.how, IdentityProof::Certificate { .. }));
     }
 }
 
 #[test]
 fn what_is_agreed_is_the_best_there_is() {
-    let site = Site::new();
-    let meeting = Handshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
+    let site = TlsFixture::new();
+    let meeting = HandshakeResult::of(&site.server(), &site.believer(Some(site.client("alice"))));
     assert_eq!(meeting.server.protocol_version(), Some(ProtocolVersion::TLSv1_3));
     assert!(speaks_carrack(meeting.server.alpn_protocol()) && speaks_carrack(meeting.client.alpn_protocol()));
     let group = meeting.server.negotiated_key_exchange_group().unwrap().name();
@@ -59,8 +59,8 @@ fn what_is_agreed_is_the_best_there_is() {
 
 #[test]
 fn both_ends_derive_the_same_secret() {
-    let site = Site::new();
-    let meeting = Handshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
+    let site = TlsFixture::new();
+    let meeting = HandshakeResult::of(&site.server(), &site.believer(Some(site.client("alice"))));
     let [ours, theirs] = [
         meeting.client.export_keying_material([0; 32], b"a label", Some(b"a context")).unwrap(),
         meeting.server.export_keying_material([0; 32], b"a label", Some(b"a context")).unwrap(),
@@ -70,17 +70,17 @@ fn both_ends_derive_the_same_secret() {
 
 #[test]
 fn no_session_is_resumed() {
-    let site = Site::new();
-    let server = server_config_at(&site.server(), Arc::new(Clock(NOW_S))).unwrap();
+    let site = TlsFixture::new();
+    let server = server_config_at(&site.server(), Arc::new(FixedClock(NOW_S))).unwrap();
     // A client that would, if it could.
     let mut client = Arc::unwrap_or_clone(
-        client_config_at(&site.believer(Some(site.client("alice"))), Arc::new(Clock(NOW_S))).unwrap(),
+        client_config_at(&site.believer(Some(site.client("alice"))), Arc::new(FixedClock(NOW_S))).unwrap(),
     );
     client.resumption = rustls::client::Resumption::in_memory_sessions(8);
     client.enable_early_data = true;
     let client = Arc::new(client);
     for _ in 0..2 {
-        let mut meeting = Handshake::between(server.clone(), client.clone(), HOST);
+        let mut meeting = HandshakeResult::between(server.clone(), client.clone(), HOST);
         meeting.assert_accepted();
         assert_eq!(meeting.server.handshake_kind(), Some(HandshakeKind::Full));
         assert_eq!(meeting.client.tls13_tickets_received(), 0);
@@ -90,13 +90,13 @@ fn no_session_is_resumed() {
 
 #[test]
 fn certificates_end() {
-    let site = Site::new();
+    let site = TlsFixture::new();
     let (server, client) = (site.server(), site.believer(Some(site.client("alice"))));
     let end_s = NOW_S + CLIENT_LIFETIME.as_secs();
-    Handshake::at(end_s - 1, &server, &client, HOST).assert_accepted();
-    Handshake::at(end_s + 1, &server, &client, HOST)
+    HandshakeResult::at(end_s - 1, &server, &client, HOST).assert_accepted();
+    HandshakeResult::at(end_s + 1, &server, &client, HOST)
         .assert_refused(is_expired, AlertDescription::CertificateExpired);
-    let early = Handshake::at(NOW_S - 301, &server, &client, HOST);
+    let early = HandshakeResult::at(NOW_S - 301, &server, &client, HOST);
     assert!(matches!(
         early.client_error,
         Some(Error::InvalidCertificate(Refusal::NotValidYet | Refusal::NotValidYetContext { .. }))
@@ -105,63 +105,63 @@ fn certificates_end() {
 
 #[test]
 fn a_server_that_has_expired_is_not_believed() {
-    let site = Site::new();
+    let site = TlsFixture::new();
     let end_s = NOW_S + SERVER_LIFETIME.as_secs();
-    let meeting = Handshake::at(end_s + 1, &site.server(), &site.believer(None), HOST);
+    let meeting = HandshakeResult::at(end_s + 1, &site.server(), &site.believer(None), HOST);
     assert!(is_expired(meeting.client_error.as_ref().unwrap()));
 }
 
 #[test]
 fn what_is_revoked_is_refused_and_nothing_else() {
-    let site = Site::new();
+    let site = TlsFixture::new();
     let [alice, bob] = ["alice", "bob"].map(|name| site.believer(Some(site.client(name))));
-    site.authority.revoke(&Which::Name("alice".into()), now()).unwrap();
+    site.authority.revoke(&RevocationSelector::Name("alice".into()), now()).unwrap();
     let server = site.server();
-    Handshake::of(&server, &alice)
+    HandshakeResult::of(&server, &alice)
         .assert_refused(certificate(&Refusal::Revoked), AlertDescription::CertificateRevoked);
-    Handshake::of(&server, &bob).assert_accepted();
+    HandshakeResult::of(&server, &bob).assert_accepted();
     // Without the list the revocation is unknown. Long after it was made the list still counts.
-    Handshake::of(&ServerTrust { crls: Vec::new(), ..server.clone() }, &alice).assert_accepted();
-    Handshake::at(NOW_S + 89 * 24 * 3600, &server, &alice, HOST)
+    HandshakeResult::of(&ServerTrust { crls: Vec::new(), ..server.clone() }, &alice).assert_accepted();
+    HandshakeResult::at(NOW_S + 89 * 24 * 3600, &server, &alice, HOST)
         .assert_refused(certificate(&Refusal::Revoked), AlertDescription::CertificateRevoked);
 }
 
 #[test]
 fn a_revoked_server_is_not_believed() {
-    let site = Site::new();
-    site.authority.revoke(&Which::Name("dtn1".into()), now()).unwrap();
-    let meeting = Handshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
+    let site = TlsFixture::new();
+    site.authority.revoke(&RevocationSelector::Name("dtn1".into()), now()).unwrap();
+    let meeting = HandshakeResult::of(&site.server(), &site.believer(Some(site.client("alice"))));
     assert_eq!(meeting.client_error, Some(Error::InvalidCertificate(Refusal::Revoked)));
 }
 
 #[test]
 fn a_list_of_one_ca_does_not_shut_out_another() {
-    let (site, other) = (Site::new(), Site::new());
+    let (site, other) = (TlsFixture::new(), TlsFixture::new());
     let mallory = site.believer(Some(other.client("mallory")));
     let server =
         ServerTrust { client_cas: [site.read("ca.pem"), other.read("ca.pem")].concat(), ..site.server() };
-    Handshake::of(&server, &mallory).assert_accepted();
-    other.authority.revoke(&Which::Name("mallory".into()), now()).unwrap();
+    HandshakeResult::of(&server, &mallory).assert_accepted();
+    other.authority.revoke(&RevocationSelector::Name("mallory".into()), now()).unwrap();
     let crls = [site.read("revoked.pem"), other.read("revoked.pem")].concat();
-    Handshake::of(&ServerTrust { crls, ..server }, &mallory)
+    HandshakeResult::of(&ServerTrust { crls, ..server }, &mallory)
         .assert_refused(certificate(&Refusal::Revoked), AlertDescription::CertificateRevoked);
 }
 
 #[test]
 fn another_ca_is_not_trusted_whatever_its_name() {
     // Both are called "a site"; a part of their names is random.
-    let (site, other) = (Site::new(), Site::new());
-    let meeting = Handshake::of(&site.server(), &site.believer(Some(other.client("alice"))));
+    let (site, other) = (TlsFixture::new(), TlsFixture::new());
+    let meeting = HandshakeResult::of(&site.server(), &site.believer(Some(other.client("alice"))));
     meeting.assert_refused(certificate(&Refusal::UnknownIssuer), AlertDescription::UnknownCA);
-    let meeting = Handshake::of(&site.server(), &other.believer(Some(site.client("bob"))));
+    let meeting = HandshakeResult::of(&site.server(), &other.believer(Some(site.client("bob"))));
     assert_eq!(meeting.client_error, Some(Error::InvalidCertificate(Refusal::UnknownIssuer)));
     // An impostor with the same name, byte by byte.
-    let meeting = Handshake::of(&site.server(), &site.believer(Some(impostor(&site))));
+    let meeting = HandshakeResult::of(&site.server(), &site.believer(Some(impostor(&site))));
     assert_eq!(meeting.server_error, Some(Error::InvalidCertificate(Refusal::BadSignature)));
 }
 
 /// A client's certificate that names the site's CA as issuer, signed with another key.
-fn impostor(site: &Site) -> ClientIdentity {
+fn impostor(site: &TlsFixture) -> ClientIdentity {
     let issuer = rcgen::Issuer::from_ca_cert_der(
         &crate::pem::certificates(&site.read("ca.pem")).unwrap()[0],
         KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap(),
@@ -177,30 +177,30 @@ fn impostor(site: &Site) -> ClientIdentity {
 
 #[test]
 fn a_client_that_shows_a_servers_certificate_is_refused() {
-    let site = Site::new();
+    let site = TlsFixture::new();
     let made = client_config(&site.believer(Some(identity(&site.server))));
-    assert!(matches!(made, Err(TlsError::NotForClients { .. })));
+    assert!(matches!(made, Err(TlsConfigError::NotForClients { .. })));
     // A server that doesn't request a client certificate.
-    let server = server_config_at(&site.server(), Arc::new(Clock(NOW_S))).unwrap();
+    let server = server_config_at(&site.server(), Arc::new(FixedClock(NOW_S))).unwrap();
     let client = reckless_client(&site, &identity(&site.server));
-    let meeting = Handshake::between(server, client, HOST);
+    let meeting = HandshakeResult::between(server, client, HOST);
     assert!(is_wrong_purpose(meeting.server_error.as_ref().unwrap()), "{:?}", meeting.server_error);
 }
 
 #[test]
 fn a_server_that_shows_a_clients_certificate_is_refused() {
-    let site = Site::new();
+    let site = TlsFixture::new();
     let ClientIdentity::Certificate { chain, key } = site.client("alice") else { unreachable!() };
     let made = server_config(&ServerTrust { chain: chain.clone(), key: key.clone(), ..site.server() });
-    assert!(matches!(made, Err(TlsError::NotForServers { .. })));
+    assert!(matches!(made, Err(TlsConfigError::NotForServers { .. })));
     let server = rustls::ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(crate::pem::certificates(&chain).unwrap(), crate::pem::private_key(&key).unwrap())
         .unwrap();
-    let client = client_config_at(&site.believer(None), Arc::new(Clock(NOW_S))).unwrap();
-    let meeting = Handshake::between(Arc::new(server), client, "alice");
+    let client = client_config_at(&site.believer(None), Arc::new(FixedClock(NOW_S))).unwrap();
+    let meeting = HandshakeResult::between(Arc::new(server), client, "alice");
     let error = meeting.client_error.unwrap();
     assert!(
         is_wrong_purpose(&error)
@@ -211,46 +211,46 @@ fn a_server_that_shows_a_clients_certificate_is_refused() {
 
 #[test]
 fn a_server_of_another_name_is_not_believed() {
-    let site = Site::new();
+    let site = TlsFixture::new();
     let client = site.believer(Some(site.client("alice")));
     for host in ["dtn2.example.org", "example.org", "x.dtn1.example.org", "10.0.0.8"] {
-        let error = Handshake::at(NOW_S, &site.server(), &client, host).client_error.unwrap();
+        let error = HandshakeResult::at(NOW_S, &site.server(), &client, host).client_error.unwrap();
         let is_reason = matches!(
             error,
             Error::InvalidCertificate(Refusal::NotValidForName | Refusal::NotValidForNameContext { .. })
         );
         assert!(is_reason && handshake_hint(&error).is_some(), "{host}: {error:?}");
     }
-    Handshake::at(NOW_S, &site.server(), &client, "10.0.0.7").assert_accepted();
+    HandshakeResult::at(NOW_S, &site.server(), &client, "10.0.0.7").assert_accepted();
 }
 
 #[test]
 fn a_key_in_the_file_is_accepted() {
-    let site = Site::new();
+    let site = TlsFixture::new();
     let public_keys = keys(SSH_KEY_PUBLIC);
     let server = ServerTrust { public_keys: public_keys.clone(), ..site.server() };
     let client = site.believer(Some(ClientIdentity::SshKey(SSH_KEY.into())));
-    let identity = Handshake::of(&server, &client).identity(&public_keys);
+    let identity = HandshakeResult::of(&server, &client).identity(&public_keys);
     assert_eq!(identity.name, "bob@example.org");
     // As `ssh-keygen -l` prints it.
     let fingerprint = include_str!("testdata/ssh_ed25519.fingerprint").trim().to_owned();
-    assert_eq!(identity.how, How::Key { fingerprint });
+    assert_eq!(identity.how, IdentityProof::Key { fingerprint });
     // Also without any CA.
     let server = ServerTrust { client_cas: Vec::new(), crls: Vec::new(), ..server };
-    Handshake::of(&server, &client).assert_accepted();
+    HandshakeResult::of(&server, &client).assert_accepted();
     // And together with certificates of the CA.
     let server = ServerTrust { public_keys, ..site.server() };
-    Handshake::of(&server, &site.believer(Some(site.client("alice")))).assert_accepted();
+    HandshakeResult::of(&server, &site.believer(Some(site.client("alice")))).assert_accepted();
 }
 
 #[test]
 fn a_key_that_is_not_in_the_file_is_refused() {
-    let site = Site::new();
+    let site = TlsFixture::new();
     let client = site.believer(Some(ClientIdentity::SshKey(SSH_KEY.into())));
     let other = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti bob";
     for public_keys in [keys(""), keys(other)] {
         let server = ServerTrust { public_keys, ..site.server() };
-        Handshake::of(&server, &client)
+        HandshakeResult::of(&server, &client)
             .assert_refused(certificate(&Refusal::UnknownIssuer), AlertDescription::UnknownCA);
     }
 }
@@ -270,37 +270,37 @@ fn self_signed(end_s: u64, uses: &[ExtendedKeyUsagePurpose]) -> (ClientIdentity,
 
 #[test]
 fn a_self_signed_certificate_of_a_known_key_counts_until_its_end() {
-    let site = Site::new();
+    let site = TlsFixture::new();
     let (identity, line) = self_signed(NOW_S + 60, &[ExtendedKeyUsagePurpose::ClientAuth]);
     let public_keys = keys(&line);
     let server = ServerTrust { public_keys: public_keys.clone(), ..site.server() };
     let client = site.believer(Some(identity));
     // The name is the file's, not the certificate's.
-    assert_eq!(Handshake::of(&server, &client).identity(&public_keys).name, "carol");
-    Handshake::at(NOW_S + 61, &server, &client, HOST)
+    assert_eq!(HandshakeResult::of(&server, &client).identity(&public_keys).name, "carol");
+    HandshakeResult::at(NOW_S + 61, &server, &client, HOST)
         .assert_refused(is_expired, AlertDescription::CertificateExpired);
 }
 
 #[test]
 fn who_shows_a_certificate_without_its_key_is_refused() {
-    let site = Site::new();
+    let site = TlsFixture::new();
     let (ClientIdentity::Certificate { chain, .. }, line) = self_signed(NOW_S + 60, &[]) else {
         unreachable!()
     };
     let ClientIdentity::Certificate { key, .. } = self_signed(NOW_S + 60, &[]).0 else { unreachable!() };
     let stolen = ClientIdentity::Certificate { chain: chain.clone(), key };
-    assert!(matches!(client_config(&site.believer(Some(stolen.clone()))), Err(TlsError::Refused(_))));
+    assert!(matches!(client_config(&site.believer(Some(stolen.clone()))), Err(TlsConfigError::Refused(_))));
     let server = ServerTrust { public_keys: keys(&line), ..site.server() };
-    let server = server_config_at(&server, Arc::new(Clock(NOW_S))).unwrap();
-    let meeting = Handshake::between(server, reckless_client(&site, &stolen), HOST);
+    let server = server_config_at(&server, Arc::new(FixedClock(NOW_S))).unwrap();
+    let meeting = HandshakeResult::between(server, reckless_client(&site, &stolen), HOST);
     assert_eq!(meeting.server_error, Some(Error::InvalidCertificate(Refusal::BadSignature)));
 }
 
 /// A client that shows any identity that it is given.
-fn reckless_client(site: &Site, identity: &ClientIdentity) -> Arc<rustls::ClientConfig> {
+fn reckless_client(site: &TlsFixture, identity: &ClientIdentity) -> Arc<rustls::ClientConfig> {
     #[derive(Debug)]
-    struct Always(Arc<rustls::sign::CertifiedKey>);
-    impl rustls::client::ResolvesClientCert for Always {
+    struct AlwaysCertificate(Arc<rustls::sign::CertifiedKey>);
+    impl rustls::client::ResolvesClientCert for AlwaysCertificate {
         fn resolve(
             &self,
             _: &[&[u8]],
@@ -316,46 +316,46 @@ fn reckless_client(site: &Site, identity: &ClientIdentity) -> Arc<rustls::Client
     let key = provider().key_provider.load_private_key(crate::pem::private_key(key).unwrap()).unwrap();
     let shown = rustls::sign::CertifiedKey::new(crate::pem::certificates(chain).unwrap(), key);
     let mut config =
-        Arc::unwrap_or_clone(client_config_at(&site.believer(None), Arc::new(Clock(NOW_S))).unwrap());
-    config.client_auth_cert_resolver = Arc::new(Always(Arc::new(shown)));
+        Arc::unwrap_or_clone(client_config_at(&site.believer(None), Arc::new(FixedClock(NOW_S))).unwrap());
+    config.client_auth_cert_resolver = Arc::new(AlwaysCertificate(Arc::new(shown)));
     Arc::new(config)
 }
 
 #[test]
 fn without_a_certificate_only_where_tokens_count() {
-    let site = Site::new();
+    let site = TlsFixture::new();
     let nobody = site.believer(None);
-    Handshake::of(&site.server(), &nobody).assert_refused(
+    HandshakeResult::of(&site.server(), &nobody).assert_refused(
         |error| *error == Error::NoCertificatesPresented,
         AlertDescription::CertificateRequired,
     );
     let tokens = ServerTrust { tokens: true, ..site.server() };
-    let meeting = Handshake::of(&tokens, &nobody);
+    let meeting = HandshakeResult::of(&tokens, &nobody);
     meeting.assert_accepted();
     assert!(meeting.server.peer_certificates().is_none());
     // Tokens don't let a bad certificate pass.
-    let other = Site::new();
-    let meeting = Handshake::of(&tokens, &site.believer(Some(other.client("alice"))));
+    let other = TlsFixture::new();
+    let meeting = HandshakeResult::of(&tokens, &site.believer(Some(other.client("alice"))));
     assert!(meeting.server_error.is_some());
     // A server may accept tokens alone.
     let only = ServerTrust { client_cas: Vec::new(), crls: Vec::new(), ..tokens };
-    Handshake::of(&only, &nobody).assert_accepted();
-    Handshake::of(&only, &site.believer(Some(site.client("bob"))))
+    HandshakeResult::of(&only, &nobody).assert_accepted();
+    HandshakeResult::of(&only, &site.believer(Some(site.client("bob"))))
         .assert_refused(certificate(&Refusal::UnknownIssuer), AlertDescription::UnknownCA);
 }
 
 #[test]
 fn another_application_protocol_is_refused() {
-    let site = Site::new();
-    let server = server_config_at(&site.server(), Arc::new(Clock(NOW_S))).unwrap();
+    let site = TlsFixture::new();
+    let server = server_config_at(&site.server(), Arc::new(FixedClock(NOW_S))).unwrap();
     let trust = site.believer(Some(site.client("alice")));
-    let mut client = Arc::unwrap_or_clone(client_config_at(&trust, Arc::new(Clock(NOW_S))).unwrap());
+    let mut client = Arc::unwrap_or_clone(client_config_at(&trust, Arc::new(FixedClock(NOW_S))).unwrap());
     client.alpn_protocols = vec![b"h2".to_vec()];
-    let meeting = Handshake::between(server.clone(), Arc::new(client.clone()), HOST);
+    let meeting = HandshakeResult::between(server.clone(), Arc::new(client.clone()), HOST);
     assert_eq!(meeting.server_error, Some(Error::NoApplicationProtocol));
     // A client that offers no protocol passes TLS; the check afterwards shows it.
     client.alpn_protocols.clear();
-    let meeting = Handshake::between(server, Arc::new(client), HOST);
+    let meeting = HandshakeResult::between(server, Arc::new(client), HOST);
     meeting.assert_accepted();
     assert!(!speaks_carrack(meeting.server.alpn_protocol()));
 }
@@ -380,7 +380,7 @@ fn hello_of_tls12() -> Vec<u8> {
 
 #[test]
 fn tls_before_1_3_is_refused() {
-    let site = Site::new();
+    let site = TlsFixture::new();
     let mut server = ServerConnection::new(server_config(&site.server()).unwrap()).unwrap();
     server.read_tls(&mut &hello_of_tls12()[..]).unwrap();
     let error = server.process_new_packets().unwrap_err();
@@ -394,42 +394,42 @@ fn tls_before_1_3_is_refused() {
 
 #[test]
 fn material_that_would_weaken_a_server_makes_none() {
-    let site = Site::new();
+    let site = TlsFixture::new();
     let good = site.server();
-    fn refusal(trust: ServerTrust) -> TlsError {
+    fn refusal(trust: ServerTrust) -> TlsConfigError {
         server_config(&trust).map(drop).unwrap_err()
     }
     let leaf = ServerTrust { client_cas: good.chain.clone(), crls: Vec::new(), ..good.clone() };
-    assert!(matches!(refusal(leaf), TlsError::NoAuthority { .. }));
+    assert!(matches!(refusal(leaf), TlsConfigError::NoAuthority { .. }));
     let nobody = ServerTrust { client_cas: Vec::new(), crls: Vec::new(), ..good.clone() };
-    assert!(matches!(refusal(nobody), TlsError::NobodyAdmitted));
+    assert!(matches!(refusal(nobody), TlsConfigError::NobodyAdmitted));
     let nonsense = ServerTrust { crls: b"nonsense".to_vec(), ..good.clone() };
-    assert!(matches!(refusal(nonsense), TlsError::Pem { .. }));
+    assert!(matches!(refusal(nonsense), TlsConfigError::Pem { .. }));
     let no_key = ServerTrust { key: good.chain.clone(), ..good.clone() };
-    assert!(matches!(refusal(no_key), TlsError::Pem { .. }));
-    let other_key = ServerTrust { key: Site::new().server().key, ..good.clone() };
-    assert!(matches!(refusal(other_key), TlsError::Refused(Error::InconsistentKeys(_))));
-    let foreign = Site::new().read("revoked.pem");
-    assert!(matches!(refusal(ServerTrust { crls: foreign, ..good }), TlsError::ForeignList { .. }));
+    assert!(matches!(refusal(no_key), TlsConfigError::Pem { .. }));
+    let other_key = ServerTrust { key: TlsFixture::new().server().key, ..good.clone() };
+    assert!(matches!(refusal(other_key), TlsConfigError::Refused(Error::InconsistentKeys(_))));
+    let foreign = TlsFixture::new().read("revoked.pem");
+    assert!(matches!(refusal(ServerTrust { crls: foreign, ..good }), TlsConfigError::ForeignList { .. }));
 }
 
 #[test]
 fn ssh_keys_that_can_not_be_used_say_why() {
-    let site = Site::new();
-    fn refusal(site: &Site, key: &str) -> TlsError {
+    let site = TlsFixture::new();
+    fn refusal(site: &TlsFixture, key: &str) -> TlsConfigError {
         client_config(&site.believer(Some(ClientIdentity::SshKey(key.into())))).map(drop).unwrap_err()
     }
     let encrypted = refusal(&site, SSH_KEY_ENCRYPTED);
-    assert!(matches!(encrypted, TlsError::EncryptedKey), "{encrypted}");
+    assert!(matches!(encrypted, TlsConfigError::EncryptedKey), "{encrypted}");
     assert!(encrypted.hint().unwrap().contains("ssh-keygen -t ed25519 -N ''"));
-    assert!(matches!(refusal(&site, SSH_KEY_P256), TlsError::KeyType(_)));
-    assert!(matches!(refusal(&site, "nonsense"), TlsError::SshKey(_)));
-    assert!(matches!(refusal(&site, SSH_KEY_PUBLIC), TlsError::SshKey(_)));
+    assert!(matches!(refusal(&site, SSH_KEY_P256), TlsConfigError::KeyType(_)));
+    assert!(matches!(refusal(&site, "nonsense"), TlsConfigError::SshKey(_)));
+    assert!(matches!(refusal(&site, SSH_KEY_PUBLIC), TlsConfigError::SshKey(_)));
 }
 
 #[test]
 fn secrets_are_not_shown() {
-    let site = Site::new();
+    let site = TlsFixture::new();
     let shown = format!("{:?} {:?}", site.server(), site.believer(Some(site.client("alice"))));
     assert!(
         !shown.contains("PRIVATE")

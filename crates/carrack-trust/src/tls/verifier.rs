@@ -2,7 +2,7 @@
 //!
 //! A certificate with another issuer must come from one of the CAs; a self-issued certificate must hold a key
 //! of the public keys file. The handshake's signature proves for both that the client owns the certificate's
-//! key (RFC 8446, 4.4.3). An accepted client has an identity ([`Identity::of_peer`]).
+//! key (RFC 8446, 4.4.3). An accepted client has an identity ([`ProvedIdentity::of_peer`]).
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError as Refusal, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
 use crate::certificate::Certificate;
-use crate::identity::{Identity, IdentityError};
+use crate::identity::{IdentityError, ProvedIdentity};
 use crate::public_keys::PublicKeys;
 
 /// Accepts or refuses client certificates.
@@ -81,7 +81,7 @@ impl ClientCertVerifier for ClientVerifier {
         } else {
             self.verify_issued(end_entity, intermediates, now)?;
         }
-        Identity::of_certificate(&certificate, &self.keys).map_err(refusal_of)?;
+        ProvedIdentity::of_certificate(&certificate, &self.keys).map_err(refusal_of)?;
         Ok(ClientCertVerified::assertion())
     }
 

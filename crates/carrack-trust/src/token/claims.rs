@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 /// All claims but `nbf` are required. Others are ignored. Times are whole seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Claims {
+pub(super) struct TokenClaims {
     /// The issuer.
     pub iss: String,
     /// The subject.
     pub sub: String,
     /// The audience.
-    pub aud: Audience,
+    pub aud: TokenAudience,
     /// The token is invalid from then on.
     pub exp: u64,
     /// The token is invalid before.
@@ -27,16 +27,16 @@ pub(super) struct Claims {
 /// One or several names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(super) enum Audience {
+pub(super) enum TokenAudience {
     One(String),
     Several(Vec<String>),
 }
 
-impl Audience {
+impl TokenAudience {
     pub fn has(&self, name: &str) -> bool {
         match self {
-            Audience::One(one) => one == name,
-            Audience::Several(all) => all.iter().any(|one| one == name),
+            TokenAudience::One(one) => one == name,
+            TokenAudience::Several(all) => all.iter().any(|one| one == name),
         }
     }
 }

@@ -7,10 +7,10 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use thiserror::Error;
 
-use super::claims::Claims;
-use super::scope::{Scope, ScopeError};
+use super::claims::TokenClaims;
+use super::scope::{ScopeError, TokenScope};
 use super::{LEEWAY, MAX_LIFETIME, MAX_WORD_BYTES, numeric_date};
-use crate::identity::{How, Identity};
+use crate::identity::{IdentityProof, ProvedIdentity};
 use crate::name::{NameError, check_identity_name};
 use crate::pem::{self, PemError};
 use crate::public_key::{KeyKind, PublicKey};
@@ -106,11 +106,11 @@ pub enum TokenKeysError {
 
 /// A valid token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct ValidToken {
     /// The token's holder.
-    pub identity: Identity,
+    pub identity: ProvedIdentity,
     /// The holder's permissions.
-    pub scope: Scope,
+    pub scope: TokenScope,
     /// The token's end. A session must not last longer.
     pub expires: SystemTime,
 }
@@ -185,7 +185,7 @@ impl TokenKeys {
     ///
     /// # Errors
     /// The reason of refusal.
-    pub fn verify(&self, token: &str, now: SystemTime) -> Result<Token, TokenError> {
+    pub fn verify(&self, token: &str, now: SystemTime) -> Result<ValidToken, TokenError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(TokenError::TooLong);
         }
@@ -197,16 +197,19 @@ impl TokenKeys {
             return Err(TokenError::Revoked);
         }
         let expires = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(claims.exp));
-        Ok(Token {
-            scope: Scope::parse(&claims.scope)?,
+        Ok(ValidToken {
+            scope: TokenScope::parse(&claims.scope)?,
             expires: expires.ok_or_else(|| TokenError::Claims("exp is beyond all time".to_owned()))?,
-            identity: Identity { name: claims.sub, how: How::Token { issuer: claims.iss, id: claims.jti } },
+            identity: ProvedIdentity {
+                name: claims.sub,
+                how: IdentityProof::Token { issuer: claims.iss, id: claims.jti },
+            },
         })
     }
 
     /// The claims, with the known key that signed them. The header chooses among algorithms of the keys,
     /// never a key.
-    fn signed_claims(&self, token: &str) -> Result<(&IssuerKey, Claims), TokenError> {
+    fn signed_claims(&self, token: &str) -> Result<(&IssuerKey, TokenClaims), TokenError> {
         let header = jsonwebtoken::decode_header(token).map_err(|_| TokenError::Header)?;
         let is_done_here = matches!(header.alg, Algorithm::EdDSA | Algorithm::ES256);
         if !is_done_here || header.crit.is_some() {
@@ -221,7 +224,7 @@ impl TokenKeys {
         Err(TokenError::Signature)
     }
 
-    fn check_times(&self, claims: &Claims, now_s: u64) -> Result<(), TokenError> {
+    fn check_times(&self, claims: &TokenClaims, now_s: u64) -> Result<(), TokenError> {
         let leeway_s = LEEWAY.as_secs();
         let begins_s = claims.nbf.unwrap_or(claims.iat).max(claims.iat);
         // While `iat` is in the future, a token's lifetime could begin at any time.
@@ -250,20 +253,20 @@ impl IssuerKey {
 
     /// The claims if this key has signed them. The library checks only the signature, and this crate the
     /// claims.
-    fn open(&self, token: &str) -> Result<Option<Claims>, TokenError> {
+    fn open(&self, token: &str) -> Result<Option<TokenClaims>, TokenError> {
         let mut only_signature = Validation::new(self.algorithm);
         only_signature.required_spec_claims.clear();
         only_signature.validate_exp = false;
         only_signature.validate_nbf = false;
         only_signature.validate_aud = false;
-        match jsonwebtoken::decode::<Claims>(token, &self.key, &only_signature) {
+        match jsonwebtoken::decode::<TokenClaims>(token, &self.key, &only_signature) {
             Ok(data) => Ok(Some(data.claims)),
             Err(error) if matches!(error.kind(), ErrorKind::InvalidSignature) => Ok(None),
             Err(error) => Err(TokenError::Claims(error.to_string())),
         }
     }
 
-    fn check_ends(&self, claims: &Claims) -> Result<(), TokenError> {
+    fn check_ends(&self, claims: &TokenClaims) -> Result<(), TokenError> {
         let words = [&claims.iss, &claims.sub, &claims.jti];
         if words.iter().any(|word| word.is_empty() || word.len() > MAX_WORD_BYTES) {
             return Err(TokenError::Claims("iss, sub or jti is empty or too long".to_owned()));

@@ -7,8 +7,8 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use rcgen::KeyPair;
 use thiserror::Error;
 
-use super::claims::{Audience, Claims};
-use super::scope::Scope;
+use super::claims::{TokenAudience, TokenClaims};
+use super::scope::TokenScope;
 use super::{MAX_LIFETIME, MAX_WORD_BYTES, numeric_date};
 use crate::certificate::hex;
 use crate::name::{NameError, check_identity_name};
@@ -36,13 +36,13 @@ pub enum MintError {
 
 /// The content of a token to issue.
 #[derive(Clone, Debug)]
-pub struct Grant {
+pub struct TokenContent {
     /// The token's holder.
     pub subject: String,
     /// The daemons that shall accept the token.
     pub audience: String,
     /// The holder's permissions.
-    pub scope: Scope,
+    pub scope: TokenScope,
     /// The lifetime from now on.
     pub lifetime: Duration,
 }
@@ -84,7 +84,7 @@ impl TokenSigner {
     ///
     /// # Errors
     /// If every daemon would refuse the token, or it can't be signed.
-    pub fn mint(&self, grant: &Grant, now: SystemTime) -> Result<(String, String), MintError> {
+    pub fn mint(&self, grant: &TokenContent, now: SystemTime) -> Result<(String, String), MintError> {
         check_identity_name(&grant.subject)?;
         if grant.audience.is_empty() || grant.audience.len() > MAX_WORD_BYTES {
             return Err(MintError::Name);
@@ -98,13 +98,13 @@ impl TokenSigner {
         Ok((token, claims.jti))
     }
 
-    fn claims(&self, grant: &Grant, now_s: u64) -> Result<Claims, MintError> {
+    fn claims(&self, grant: &TokenContent, now_s: u64) -> Result<TokenClaims, MintError> {
         let mut id = [0; 16];
         rand::fill(&mut id).map_err(|_| MintError::Signing)?;
-        Ok(Claims {
+        Ok(TokenClaims {
             iss: self.issuer.clone(),
             sub: grant.subject.clone(),
-            aud: Audience::One(grant.audience.clone()),
+            aud: TokenAudience::One(grant.audience.clone()),
             exp: now_s + grant.lifetime.as_secs(),
             nbf: Some(now_s),
             iat: now_s,

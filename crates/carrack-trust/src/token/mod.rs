@@ -10,9 +10,9 @@ mod scope;
 #[cfg(test)]
 mod tests;
 
-pub use keys::{MAX_ISSUER_KEYS, MAX_TOKEN_BYTES, Token, TokenError, TokenKeys, TokenKeysError};
-pub use mint::{Grant, MintError, TokenSigner};
-pub use scope::{MAX_PERMISSIONS, Operation, Scope, ScopeError, TransferRight};
+pub use keys::{MAX_ISSUER_KEYS, MAX_TOKEN_BYTES, TokenError, TokenKeys, TokenKeysError, ValidToken};
+pub use mint::{MintError, TokenContent, TokenSigner};
+pub use scope::{MAX_PERMISSIONS, PathOperation, ScopeError, TokenScope, TransferRight};
 
 use std::time::{Duration, SystemTime};
 

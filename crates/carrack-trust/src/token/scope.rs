@@ -13,7 +13,7 @@ pub const MAX_PERMISSIONS: usize = 64;
 
 /// An operation at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum PathOperation {
     /// List a directory; read names, sizes and times.
     Stat,
     /// Read files.
@@ -60,26 +60,26 @@ pub enum ScopeError {
 type Components = Vec<Vec<u8>>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Permission {
-    operation: Operation,
+struct PathPermission {
+    operation: PathOperation,
     beneath: Components,
 }
 
 /// The permissions of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scope {
-    permissions: Vec<Permission>,
+pub struct TokenScope {
+    permissions: Vec<PathPermission>,
     /// The strongest of its rights over transfers.
     transfers: Option<TransferRight>,
 }
 
-impl Scope {
+impl TokenScope {
     /// Reads permissions that are separated by blanks. Words that begin with neither `storage.` nor
     /// `transfers.` belong to other services and are ignored.
     ///
     /// # Errors
     /// The first invalid permission: it invalidates the whole scope.
-    pub fn parse(text: &str) -> Result<Scope, ScopeError> {
+    pub fn parse(text: &str) -> Result<TokenScope, ScopeError> {
         let mut permissions = Vec::new();
         for word in text.split_ascii_whitespace().filter(|word| word.starts_with("storage.")) {
             if permissions.len() == MAX_PERMISSIONS {
@@ -100,7 +100,7 @@ impl Scope {
         if permissions.is_empty() && transfers.is_none() {
             return Err(ScopeError::Empty);
         }
-        Ok(Scope { permissions, transfers })
+        Ok(TokenScope { permissions, transfers })
     }
 
     /// Returns true if the scope has this right over transfers. It does not check their owner.
@@ -114,7 +114,7 @@ impl Scope {
 
     /// Returns true if `operation` is allowed at `path`, which is absolute and taken literally
     /// (`/EXPORT/sub/path`). A path with `.` or `..` is never allowed.
-    pub fn allows(&self, operation: Operation, path: &[u8]) -> bool {
+    pub fn allows(&self, operation: PathOperation, path: &[u8]) -> bool {
         let Some(path) = components(path) else { return false };
         self.permissions
             .iter()
@@ -123,9 +123,9 @@ impl Scope {
 
     /// The paths beneath `/TOP` where one of `operations` is allowed, relative to it. The empty path stands
     /// for all of `/TOP`.
-    pub fn parts_of(&self, top: &[u8], operations: &[Operation]) -> Vec<Vec<u8>> {
+    pub fn parts_of(&self, top: &[u8], operations: &[PathOperation]) -> Vec<Vec<u8>> {
         let mut parts = Vec::new();
-        for Permission { operation, beneath } in &self.permissions {
+        for PathPermission { operation, beneath } in &self.permissions {
             if !operations.iter().any(|&wanted| operation.covers(wanted)) {
                 continue;
             }
@@ -139,7 +139,7 @@ impl Scope {
     }
 }
 
-impl fmt::Display for Scope {
+impl fmt::Display for TokenScope {
     /// As in a token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(right) = self.transfers {
@@ -161,42 +161,42 @@ impl fmt::Display for Scope {
     }
 }
 
-impl Operation {
+impl PathOperation {
     fn word(self) -> &'static str {
         match self {
-            Operation::Stat => "stat",
-            Operation::Read => "read",
-            Operation::Create => "create",
-            Operation::Modify => "modify",
+            PathOperation::Stat => "stat",
+            PathOperation::Read => "read",
+            PathOperation::Create => "create",
+            PathOperation::Modify => "modify",
         }
     }
 
-    fn from_word(word: &str) -> Option<Operation> {
-        [Operation::Stat, Operation::Read, Operation::Create, Operation::Modify]
+    fn from_word(word: &str) -> Option<PathOperation> {
+        [PathOperation::Stat, PathOperation::Read, PathOperation::Create, PathOperation::Modify]
             .into_iter()
             .find(|operation| operation.word() == word)
     }
 
-    fn covers(self, wanted: Operation) -> bool {
+    fn covers(self, wanted: PathOperation) -> bool {
         self == wanted
             || matches!(
                 (self, wanted),
-                (Operation::Read, Operation::Stat) | (Operation::Modify, Operation::Create)
+                (PathOperation::Read, PathOperation::Stat) | (PathOperation::Modify, PathOperation::Create)
             )
     }
 }
 
-fn permission(word: &str) -> Result<Permission, ScopeError> {
+fn permission(word: &str) -> Result<PathPermission, ScopeError> {
     let (operation, path) = word.split_once(':').unwrap_or((word, ""));
     let operation = operation
         .strip_prefix("storage.")
-        .and_then(Operation::from_word)
+        .and_then(PathOperation::from_word)
         .ok_or_else(|| ScopeError::Operation(word.to_owned()))?;
     if !path.starts_with('/') {
         return Err(ScopeError::Path(word.to_owned()));
     }
     let beneath = encoded_components(path).ok_or_else(|| ScopeError::Component(word.to_owned()))?;
-    Ok(Permission { operation, beneath })
+    Ok(PathPermission { operation, beneath })
 }
 
 /// The names of an absolute path; `None` if one is invalid. Repeated slashes count once.
@@ -248,8 +248,8 @@ mod tests {
 
     use super::*;
 
-    fn scope(text: &str) -> Scope {
-        Scope::parse(text).unwrap()
+    fn scope(text: &str) -> TokenScope {
+        TokenScope::parse(text).unwrap()
     }
 
     #[test]
@@ -257,16 +257,19 @@ mod tests {
         let scope = scope(
             "storage.read:/data/a/b storage.read:/data/c%20d storage.modify:/data/e storage.read:/database",
         );
-        fn parts(scope: &Scope, top: &str, operations: &[Operation]) -> Vec<String> {
+        fn parts(scope: &TokenScope, top: &str, operations: &[PathOperation]) -> Vec<String> {
             let parts = scope.parts_of(top.as_bytes(), operations);
             parts.into_iter().map(|part| String::from_utf8(part).unwrap()).collect()
         }
-        assert_eq!(parts(&scope, "data", &[Operation::Read]), ["a/b", "c d"]);
-        assert_eq!(parts(&scope, "data", &[Operation::Stat, Operation::Modify]), ["a/b", "c d", "e"]);
-        assert_eq!(parts(&scope, "database", &[Operation::Read]), [""]);
-        assert!(parts(&scope, "dat", &[Operation::Read]).is_empty());
-        assert!(parts(&scope, "database", &[Operation::Modify]).is_empty());
-        assert_eq!(self::scope("storage.read:/").parts_of(b"any", &[Operation::Read]), [Vec::<u8>::new()]);
+        assert_eq!(parts(&scope, "data", &[PathOperation::Read]), ["a/b", "c d"]);
+        assert_eq!(parts(&scope, "data", &[PathOperation::Stat, PathOperation::Modify]), ["a/b", "c d", "e"]);
+        assert_eq!(parts(&scope, "database", &[PathOperation::Read]), [""]);
+        assert!(parts(&scope, "dat", &[PathOperation::Read]).is_empty());
+        assert!(parts(&scope, "database", &[PathOperation::Modify]).is_empty());
+        assert_eq!(
+            self::scope("storage.read:/").parts_of(b"any", &[PathOperation::Read]),
+            [Vec::<u8>::new()]
+        );
     }
 
     #[test]
@@ -287,13 +290,13 @@ mod tests {
             ("", false),
             ("/data/run7/a\0b", false),
         ] {
-            assert_eq!(scope.allows(Operation::Read, path.as_bytes()), is_allowed, "{path:?}");
+            assert_eq!(scope.allows(PathOperation::Read, path.as_bytes()), is_allowed, "{path:?}");
         }
     }
 
     #[test]
     fn each_operation_covers_what_it_says() {
-        use Operation::{Create, Modify, Read, Stat};
+        use PathOperation::{Create, Modify, Read, Stat};
         for (word, allowed) in [
             ("stat", &[Stat][..]),
             ("read", &[Stat, Read]),
@@ -314,20 +317,24 @@ mod tests {
     #[test]
     fn several_permissions_add_up_and_do_not_mix() {
         let scope = scope("openid storage.read:/in  storage.create:/out");
-        assert!(scope.allows(Operation::Read, b"/in/a") && scope.allows(Operation::Create, b"/out/a"));
-        assert!(!scope.allows(Operation::Read, b"/out/a") && !scope.allows(Operation::Create, b"/in/a"));
+        assert!(
+            scope.allows(PathOperation::Read, b"/in/a") && scope.allows(PathOperation::Create, b"/out/a")
+        );
+        assert!(
+            !scope.allows(PathOperation::Read, b"/out/a") && !scope.allows(PathOperation::Create, b"/in/a")
+        );
     }
 
     #[test]
     fn the_root_covers_all() {
-        assert!(scope("storage.read:/").allows(Operation::Read, b"/any/thing"));
+        assert!(scope("storage.read:/").allows(PathOperation::Read, b"/any/thing"));
     }
 
     #[test]
     fn names_may_be_encoded() {
         let scope = scope("storage.read:/data/my%20run%25");
-        assert!(scope.allows(Operation::Read, b"/data/my run%/x"));
-        assert!(!scope.allows(Operation::Read, b"/data/my%20run%25/x"));
+        assert!(scope.allows(PathOperation::Read, b"/data/my run%/x"));
+        assert!(!scope.allows(PathOperation::Read, b"/data/my%20run%25/x"));
     }
 
     #[test]
@@ -342,14 +349,17 @@ mod tests {
             ("storage.write:/a", ScopeError::Operation("storage.write:/a".into())),
             ("storage.Read:/a", ScopeError::Operation("storage.Read:/a".into())),
         ] {
-            assert_eq!(Scope::parse(text), Err(error), "{text:?}");
+            assert_eq!(TokenScope::parse(text), Err(error), "{text:?}");
         }
         for path in ["/a/../b", "/..", "/a/.", "/%2e%2E/b", "/a%2Fb", "/a%00", "/a%2", "/a%zz", "/a%+1"] {
             let word = format!("storage.read:{path}");
             let text = format!("storage.read:/good {word}");
-            assert_eq!(Scope::parse(&text), Err(ScopeError::Component(word)), "{path}");
+            assert_eq!(TokenScope::parse(&text), Err(ScopeError::Component(word)), "{path}");
         }
-        assert_eq!(Scope::parse(&"storage.read:/a ".repeat(MAX_PERMISSIONS + 1)), Err(ScopeError::TooMany));
+        assert_eq!(
+            TokenScope::parse(&"storage.read:/a ".repeat(MAX_PERMISSIONS + 1)),
+            Err(ScopeError::TooMany)
+        );
     }
 
     fn names() -> impl Strategy<Value = Vec<Vec<u8>>> {
@@ -366,21 +376,21 @@ mod tests {
     proptest! {
         #[test]
         fn writing_and_reading_it_give_the_same(beneath in names()) {
-            let scope = Scope { permissions: vec![Permission { operation: Operation::Modify, beneath }], transfers: None };
-            prop_assert_eq!(Scope::parse(&scope.to_string()), Ok(scope));
+            let scope = TokenScope { permissions: vec![PathPermission { operation: PathOperation::Modify, beneath }], transfers: None };
+            prop_assert_eq!(TokenScope::parse(&scope.to_string()), Ok(scope));
         }
 
         #[test]
         fn is_a_prefix_of_names(beneath in names(), path in names(), below in names()) {
-            let scope = Scope { permissions: vec![Permission { operation: Operation::Read, beneath: beneath.clone() }], transfers: None };
-            prop_assert_eq!(scope.allows(Operation::Read, &path_of(&path)), path.starts_with(&beneath));
-            prop_assert!(scope.allows(Operation::Read, &path_of(&[beneath, below].concat())));
+            let scope = TokenScope { permissions: vec![PathPermission { operation: PathOperation::Read, beneath: beneath.clone() }], transfers: None };
+            prop_assert_eq!(scope.allows(PathOperation::Read, &path_of(&path)), path.starts_with(&beneath));
+            prop_assert!(scope.allows(PathOperation::Read, &path_of(&[beneath, below].concat())));
         }
 
         #[test]
         fn any_text_is_read_without_a_panic(text in "(storage\\.(read|stat):)?[/.%a-f0-9 ]{0,30}") {
-            if let Ok(scope) = Scope::parse(&text) {
-                prop_assert!(!scope.allows(Operation::Read, b"/a/../b"));
+            if let Ok(scope) = TokenScope::parse(&text) {
+                prop_assert!(!scope.allows(PathOperation::Read, b"/a/../b"));
             }
         }
     }

@@ -8,7 +8,7 @@ use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED2551
 use serde_json::{Value, json};
 
 use super::*;
-use crate::identity::{How, Identity};
+use crate::identity::{IdentityProof, ProvedIdentity};
 
 const NOW_S: u64 = 1_800_000_000;
 const ISSUER: &str = "https://site.example.org";
@@ -46,12 +46,12 @@ impl TokenFixture {
         jsonwebtoken::encode(&Header::new(Algorithm::EdDSA), claims, &key).unwrap()
     }
 
-    fn verify(&self, token: &str) -> Result<Token, TokenError> {
+    fn verify(&self, token: &str) -> Result<ValidToken, TokenError> {
         self.keys.verify(token, at(NOW_S))
     }
 
     /// Verifies good claims after a change.
-    fn changed(&self, change: impl FnOnce(&mut Value)) -> Result<Token, TokenError> {
+    fn changed(&self, change: impl FnOnce(&mut Value)) -> Result<ValidToken, TokenError> {
         let mut claims = good();
         change(&mut claims);
         self.verify(&self.sign(&claims))
@@ -65,10 +65,10 @@ fn good() -> Value {
     })
 }
 
-fn grant(lifetime_s: u64) -> Grant {
-    let scope = Scope::parse("storage.read:/data storage.create:/out").unwrap();
+fn grant(lifetime_s: u64) -> TokenContent {
+    let scope = TokenScope::parse("storage.read:/data storage.create:/out").unwrap();
     let lifetime = Duration::from_secs(lifetime_s);
-    Grant { subject: "alice".into(), audience: AUDIENCE.into(), scope, lifetime }
+    TokenContent { subject: "alice".into(), audience: AUDIENCE.into(), scope, lifetime }
 }
 
 fn base64url(bytes: &[u8]) -> String {
@@ -93,8 +93,8 @@ fn what_is_minted_is_believed() {
         let world = TokenFixture::with(algorithm);
         let (text, id) = world.signer().mint(&grant(600), at(NOW_S)).unwrap();
         let token = world.verify(&text).unwrap();
-        let how = How::Token { issuer: ISSUER.into(), id };
-        assert_eq!(token.identity, Identity { name: "alice".into(), how });
+        let how = IdentityProof::Token { issuer: ISSUER.into(), id };
+        assert_eq!(token.identity, ProvedIdentity { name: "alice".into(), how });
         assert_eq!((token.scope, token.expires), (grant(600).scope, at(NOW_S + 600)));
     }
 }
@@ -312,9 +312,9 @@ fn what_would_be_refused_everywhere_is_not_minted() {
     for lifetime_s in [0, 24 * 3600 + 1] {
         assert!(matches!(signer.mint(&grant(lifetime_s), at(NOW_S)), Err(MintError::Lifetime)));
     }
-    let nobody = Grant { subject: String::new(), ..grant(60) };
+    let nobody = TokenContent { subject: String::new(), ..grant(60) };
     assert!(matches!(signer.mint(&nobody, at(NOW_S)), Err(MintError::Subject(_))));
-    let nowhere = Grant { audience: String::new(), ..grant(60) };
+    let nowhere = TokenContent { audience: String::new(), ..grant(60) };
     assert!(matches!(signer.mint(&nowhere, at(NOW_S)), Err(MintError::Name)));
 }
 

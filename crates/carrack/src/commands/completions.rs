@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clap_complete::Shell;
 
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use crate::options::config;
 
 /// Print completions for a shell
@@ -15,11 +15,11 @@ pub struct CompletionsArgs {
 }
 
 /// Prints the script to stdout.
-pub fn run(args: &CompletionsArgs) -> Exit {
+pub fn run(args: &CompletionsArgs) -> ExitStatus {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut config::command(), "carrack", &mut script);
     match io::stdout().write_all(&script) {
-        Ok(()) => Exit::Complete,
-        Err(_) => Exit::Nothing,
+        Ok(()) => ExitStatus::Complete,
+        Err(_) => ExitStatus::Nothing,
     }
 }

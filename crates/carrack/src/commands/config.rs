@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use clap::{Args, Subcommand};
 
-use crate::exit::{self, Exit};
-use crate::options::config::{self, Asked, COMMANDS, Problem, Row, Sources};
-use crate::trouble::Trouble;
+use crate::exit::{self, ExitStatus};
+use crate::options::config::{self, COMMANDS, CommandLineError, ConfigChoice, ConfigSources, OptionRow};
+use crate::user_error::UserError;
 use crate::views::config::{write_json, write_table};
 use crate::views::output::written;
 
@@ -20,19 +20,19 @@ use crate::views::output::written;
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
     #[command(subcommand)]
-    what: What,
+    what: ConfigCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    Show(ShowArgs),
+enum ConfigCommand {
+    Show(ConfigShowArgs),
     Path(PathArgs),
 }
 
 /// List every option of a command, or of all, with its value, its unit, where it comes from, and its default
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
-struct ShowArgs {
+struct ConfigShowArgs {
     /// The command; without it, all that take options from elsewhere
     #[arg(value_name = "COMMAND", value_parser = COMMANDS)]
     command: Option<String>,
@@ -67,10 +67,10 @@ struct PathArgs {
 }
 
 /// Runs the command.
-pub fn run(args: &ConfigArgs) -> Exit {
+pub fn run(args: &ConfigArgs) -> ExitStatus {
     let done = match &args.what {
-        What::Show(args) => show(args),
-        What::Path(args) => path(args).map_err(|trouble| (trouble, Exit::Nothing)),
+        ConfigCommand::Show(args) => show(args),
+        ConfigCommand::Path(args) => path(args).map_err(|trouble| (trouble, ExitStatus::Nothing)),
     };
     done.unwrap_or_else(|(trouble, exit)| {
         trouble.tell();
@@ -78,33 +78,33 @@ pub fn run(args: &ConfigArgs) -> Exit {
     })
 }
 
-fn show(args: &ShowArgs) -> Result<Exit, (Trouble, Exit)> {
-    let asked = Asked { profile: args.profile.clone(), no_config: args.no_config };
+fn show(args: &ConfigShowArgs) -> Result<ExitStatus, (UserError, ExitStatus)> {
+    let asked = ConfigChoice { profile: args.profile.clone(), no_config: args.no_config };
     let commands: Vec<String> = match &args.command {
         Some(command) => vec![command.clone()],
         None => COMMANDS.map(str::to_owned).into(),
     };
-    let (carrack, sources) = (config::command_with_open_flags(), Sources::of_process());
-    let mut tables: Vec<(&str, Vec<Row>)> = Vec::new();
+    let (carrack, sources) = (config::command_with_open_flags(), ConfigSources::of_process());
+    let mut tables: Vec<(&str, Vec<OptionRow>)> = Vec::new();
     for command in &commands {
         let rows =
             config::rows(&carrack, command, &args.typed, &asked, &sources).map_err(
                 |problem| match problem {
-                    Problem::Typed(error) => error.exit(),
-                    Problem::Elsewhere(trouble) => (trouble, Exit::Usage),
+                    CommandLineError::Typed(error) => error.exit(),
+                    CommandLineError::Elsewhere(trouble) => (trouble, ExitStatus::Usage),
                 },
             )?;
         tables.push((command, rows.into_iter().filter(|row| !args.set || row.is_set()).collect()));
     }
     let mut out = io::stdout().lock();
     let shown = if args.json { write_json(&tables, &mut out) } else { write_table(&tables, &mut out) };
-    written(shown).map_err(|trouble| (trouble, Exit::Nothing))
+    written(shown).map_err(|trouble| (trouble, ExitStatus::Nothing))
 }
 
-fn path(args: &PathArgs) -> Result<Exit, Trouble> {
+fn path(args: &PathArgs) -> Result<ExitStatus, UserError> {
     let path = if args.system { Some(config::system_file()) } else { config::user_file() };
     let path = path.ok_or_else(|| {
-        Trouble::new("there is no place for a user's file").hint("set HOME or XDG_CONFIG_HOME")
+        UserError::new("there is no place for a user's file").hint("set HOME or XDG_CONFIG_HOME")
     })?;
     let line: &OsStr = path.as_os_str();
     written(io::stdout().lock().write_all(&[line.as_bytes(), b"\n"].concat()))

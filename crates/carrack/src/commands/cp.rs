@@ -10,32 +10,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use carrack_engine::{
-    Again, DataWay, FabricWanted, FarEnds, History, Outcome, Peer, Role, SessionError, Settings,
-    SpillSettings, Transfer, TransferIdentity, Way, copy_between, copy_local, copy_with_peer, persist,
+    DataRoute, EndSettings, FabricWanted, FarEnds, PeerChannel, RetryChance, SessionError, SessionRole,
+    SessionWay, SpillSettings, TransferIdentity, TransferOutcome, TransferRequest, TunerHistory,
+    copy_between, copy_local, copy_with_peer, persist,
 };
 
 use carrack_model::RunToken;
-use carrack_options::Sharer;
+use carrack_options::SharingOption;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::exit::{End, Exit};
+use crate::exit::{EndReason, ExitStatus};
 use crate::lifetime::{now_s, show_moment};
 pub use crate::options::cp::CpArgs;
 use crate::register::home;
 use crate::register::transfer_id::transfer_id;
 use crate::register::tuner_store::TunerStore;
-use crate::register::{Copies, Log, Noted, Standing, StandingView, background, nowhere};
-use crate::remote::far_end::{self, Approach, Left, Reached, reach};
+use crate::register::{CopyLog, CopyStatus, CopyStatusView, CopyStore, NotedCopy, background, nowhere};
+use crate::remote::far_end::{self, FailedFarEnd, FarEndAccess, ReachedFarEnd, reach};
 use crate::remote::location::FarEnd;
-use crate::remote::reins::Reins;
-use crate::remote::route::{Far, Route};
-use crate::remote::sites::Sites;
+use crate::remote::route::{RemoteEnds, TransferRoute};
+use crate::remote::sites::SiteNames;
+use crate::remote::stop_control::StopControl;
 use crate::sharing::sharing;
-use crate::trouble::{Trouble, warn};
+use crate::user_error::{UserError, warn};
 use crate::views::live::LiveView;
-use crate::views::manifest::Manifest;
-use crate::views::page::{Headline, PageView};
-use crate::views::report::{self, JsonView, ListView, Reporter, TalkView, View, Volume};
+use crate::views::manifest::ManifestWriter;
+use crate::views::page::{PageHeadline, PageView};
+use crate::views::report::{self, JsonView, ListView, TalkView, TalkVolume, TransferReporter, TransferView};
 
 /// Maximum segment size that passes on every IPv4 path (RFC 9293, 3.7.1), and the number of data connections,
 /// of a session in cautious mode: firewalls that inspect each connection pass few.
@@ -43,13 +44,13 @@ const CAUTIOUS_SEGMENT_BYTES: u32 = 536;
 const CAUTIOUS_STREAMS: u16 = 2;
 
 /// Runs the copy.
-pub fn run(args: &CpArgs) -> Exit {
+pub fn run(args: &CpArgs) -> ExitStatus {
     if args.in_background {
         background::leave_terminal();
     } else if args.background {
         return launch(args);
     }
-    match Job::new(args).and_then(|job| Ok((job.reporter()?, job))) {
+    match CopyJob::new(args).and_then(|job| Ok((job.reporter()?, job))) {
         Ok((reporter, job)) => {
             let conclusion = job.copy(&reporter);
             let was_mistaken = conclusion.came_to_nothing() && !reporter.has_moved();
@@ -57,7 +58,7 @@ pub fn run(args: &CpArgs) -> Exit {
             // A mistyped command is not worth a record; an earlier run may have left more than the present
             // one.
             if let Some(noted) =
-                job.noted.filter(|_| exit == Exit::Nothing && was_mistaken && !args.in_background)
+                job.noted.filter(|_| exit == ExitStatus::Nothing && was_mistaken && !args.in_background)
             {
                 let noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
                 if noted.is_new() {
@@ -74,9 +75,9 @@ pub fn run(args: &CpArgs) -> Exit {
 }
 
 /// Starts the copy in the background, if its options are valid.
-fn launch(args: &CpArgs) -> Exit {
+fn launch(args: &CpArgs) -> ExitStatus {
     let launched = valid_identity(args).map_err(usage).and_then(|identity| {
-        background::launch(&identity.id.to_string()).map_err(|trouble| (trouble, Exit::Nothing))
+        background::launch(&identity.id.to_string()).map_err(|trouble| (trouble, ExitStatus::Nothing))
     });
     launched.unwrap_or_else(|(trouble, exit)| {
         trouble.tell();
@@ -85,54 +86,54 @@ fn launch(args: &CpArgs) -> Exit {
 }
 
 /// Returns the identity of the copy, if its options are valid and it can run in the background.
-fn valid_identity(args: &CpArgs) -> Result<TransferIdentity, Trouble> {
+fn valid_identity(args: &CpArgs) -> Result<TransferIdentity, UserError> {
     if let Some(option) = args.transfer.reads_once() {
         let message =
             format!("{option} reads from standard input or a pipe, which a copy in the background has not");
-        return Err(Trouble::new(message).hint("write it to a file, and name that"));
+        return Err(UserError::new(message).hint("write it to a file, and name that"));
     }
     let (sources, destination) = args.paths()?;
-    let route = Route::parse(sources, destination)?;
+    let route = TransferRoute::parse(sources, destination)?;
     let identity = identify(args, &route, sources, destination)?;
-    args.spec(route.far != Far::Neither)?;
+    args.spec(route.far != RemoteEnds::Neither)?;
     args.settings()?;
     Ok(identity)
 }
 
-fn usage(trouble: Trouble) -> (Trouble, Exit) {
-    (trouble, Exit::Usage)
+fn usage(trouble: UserError) -> (UserError, ExitStatus) {
+    (trouble, ExitStatus::Usage)
 }
 
 /// A copy with valid options.
-struct Job<'a> {
+struct CopyJob<'a> {
     args: &'a CpArgs,
-    far: Far,
-    transfer: Transfer,
-    reins: Reins,
+    far: RemoteEnds,
+    transfer: TransferRequest,
+    stop_control: StopControl,
     /// Its record in the register.
-    noted: Option<Arc<Mutex<Noted>>>,
+    noted: Option<Arc<Mutex<NotedCopy>>>,
 }
 
 /// Refuses options that have no meaning for such a copy.
-fn refuse_nonsense(args: &CpArgs, far: &Far, settings: &Settings) -> Result<(), Trouble> {
-    let are_both_far = matches!(far, Far::Both(..));
+fn refuse_nonsense(args: &CpArgs, far: &RemoteEnds, settings: &EndSettings) -> Result<(), UserError> {
+    let are_both_far = matches!(far, RemoteEnds::Both(..));
     if let Some(moment_s) = args.transfer.stop_at.filter(|&moment_s| moment_s <= now_s()) {
-        let trouble = Trouble::new(format!("--stop-at {} is over", show_moment(moment_s)));
+        let trouble = UserError::new(format!("--stop-at {} is over", show_moment(moment_s)));
         return Err(trouble.hint("name a time to come"));
     }
     if args.relay && !are_both_far {
-        return Err(Trouble::new("--relay is for copies between two far hosts").hint("leave it out"));
+        return Err(UserError::new("--relay is for copies between two far hosts").hint("leave it out"));
     }
     if settings.timetable.is_some() && are_both_far {
         let words = "a timetable of --bwlimit is followed by an end that is here, and both are far";
-        return Err(Trouble::new(words).hint("give one rate, or copy from one of the two hosts"));
+        return Err(UserError::new(words).hint("give one rate, or copy from one of the two hosts"));
     }
     refuse_flash_of_daemons(far, &settings.spill)
 }
 
 /// Refuses sync with deletion for `host:` and `/`, unless it was confirmed: an unset variable leaves such a
 /// path.
-fn refuse_deletion_by_chance(args: &CpArgs, route: &Route) -> Result<(), Trouble> {
+fn refuse_deletion_by_chance(args: &CpArgs, route: &TransferRoute) -> Result<(), UserError> {
     let deletion = args.sync.as_ref().and_then(|sync| sync.deletion.as_ref());
     if deletion.is_none_or(|deletion| deletion.by_empty_sources) {
         return Ok(());
@@ -149,7 +150,7 @@ fn refuse_deletion_by_chance(args: &CpArgs, route: &Route) -> Result<(), Trouble
         return Ok(());
     };
     let what = "a whole machine, a home directory or an export with an empty name";
-    Err(Trouble::new(format!("{end} is {what}, and something is to be deleted"))
+    Err(UserError::new(format!("{end} is {what}, and something is to be deleted"))
         .hint("is a variable unset? if that directory is meant, add --delete-all"))
 }
 
@@ -168,7 +169,7 @@ fn is_root(path: &Path) -> bool {
 }
 
 /// Refuses spill directories at a daemon, which lets no client choose a directory.
-fn refuse_flash_of_daemons(far: &Far, spill: &SpillSettings) -> Result<(), Trouble> {
+fn refuse_flash_of_daemons(far: &RemoteEnds, spill: &SpillSettings) -> Result<(), UserError> {
     let (source, sink) = far.ends();
     let option = if matches!(source, Some(FarEnd::Daemon(_))) && !spill.source.is_empty() {
         "--spill is for a directory at the source"
@@ -177,24 +178,25 @@ fn refuse_flash_of_daemons(far: &Far, spill: &SpillSettings) -> Result<(), Troub
     } else {
         return Ok(());
     };
-    Err(Trouble::new(format!("{option}, and a daemon lets nobody choose one"))
+    Err(UserError::new(format!("{option}, and a daemon lets nobody choose one"))
         .hint("leave it out, or go there by ssh"))
 }
 
-impl<'a> Job<'a> {
-    fn new(args: &'a CpArgs) -> Result<Job<'a>, (Trouble, Exit)> {
+impl<'a> CopyJob<'a> {
+    fn new(args: &'a CpArgs) -> Result<CopyJob<'a>, (UserError, ExitStatus)> {
         let begun = Some(SystemTime::now());
         let (sources, destination) = args.paths().map_err(usage)?;
-        let route = Route::parse(sources, destination).map_err(|error| usage(error.into()))?;
-        let identity =
-            Some(identify(args, &route, sources, destination).map_err(|trouble| (trouble, Exit::Nothing))?);
-        let is_far = route.far != Far::Neither;
+        let route = TransferRoute::parse(sources, destination).map_err(|error| usage(error.into()))?;
+        let identity = Some(
+            identify(args, &route, sources, destination).map_err(|trouble| (trouble, ExitStatus::Nothing))?,
+        );
+        let is_far = route.far != RemoteEnds::Neither;
         let (spec, mut settings) = (args.spec(is_far).map_err(usage)?, args.settings().map_err(usage)?);
         settings.begun = begun;
         refuse_nonsense(args, &route.far, &settings).map_err(usage)?;
         refuse_deletion_by_chance(args, &route).map_err(usage)?;
         // Where both ends are far, this process uses no storage targets.
-        if !matches!(route.far, Far::Both(..)) && !args.dry_run {
+        if !matches!(route.far, RemoteEnds::Both(..)) && !args.dry_run {
             settings.sharing = sharing(args.transfer.sharer());
         }
         if settings.tunes && !args.dry_run {
@@ -204,43 +206,46 @@ impl<'a> Job<'a> {
             warn(&format!("{why}: no configuration is read there, and no notes are kept"));
         }
         let noted = note(args, &route).map(|noted| Arc::new(Mutex::new(noted)));
-        let transfer = Transfer {
+        let transfer = TransferRequest {
             spec,
             settings,
             sources: route.sources,
             destination: route.destination,
             identity,
-            source_base: carrack_storage::Base::Anywhere,
+            source_base: carrack_storage::PathBase::Anywhere,
             feed: None,
         };
-        let reins = Reins::take().map_err(|trouble| (trouble, Exit::Nothing))?;
-        let timed = args.transfer.timeout.map_or(Ok(()), |longest| reins.end_after(longest));
-        let timed =
-            timed.and_then(|()| args.transfer.stop_at.map_or(Ok(()), |moment_s| reins.end_at(moment_s)));
-        timed.map_err(|trouble| (trouble, Exit::Nothing))?;
-        Ok(Job { args, far: route.far, transfer, reins, noted })
+        let stop_control = StopControl::take().map_err(|trouble| (trouble, ExitStatus::Nothing))?;
+        let timed = args.transfer.timeout.map_or(Ok(()), |longest| stop_control.end_after(longest));
+        let timed = timed
+            .and_then(|()| args.transfer.stop_at.map_or(Ok(()), |moment_s| stop_control.end_at(moment_s)));
+        timed.map_err(|trouble| (trouble, ExitStatus::Nothing))?;
+        Ok(CopyJob { args, far: route.far, transfer, stop_control, noted })
     }
 
-    fn reporter(&self) -> Result<Reporter, (Trouble, Exit)> {
+    fn reporter(&self) -> Result<TransferReporter, (UserError, ExitStatus)> {
         let manifest = self.args.manifest.as_deref().map(begin_manifest).transpose()?;
         let spec = &self.transfer.spec;
         let page = self.args.report.as_deref().map(|path| begin_page(self.args, path)).transpose()?;
         if self.args.in_background && self.noted.is_none() {
-            let trouble = match Copies::of_user() {
+            let trouble = match CopyStore::of_user() {
                 None => nowhere(),
-                Some(_) => Trouble::new("this copy runs already, or it can't be noted that it does")
+                Some(_) => UserError::new("this copy runs already, or it can't be noted that it does")
                     .hint("`carrack transfers` lists those that run"),
             };
-            return Err((trouble, Exit::Nothing));
+            return Err((trouble, ExitStatus::Nothing));
         }
-        Ok(Reporter::new(
+        Ok(TransferReporter::new(
             views(self.args, page, self.noted.as_ref()),
             manifest,
             spec.dry_run,
             spec.checksum,
-            self.reins.abort.clone(),
+            self.stop_control.abort.clone(),
         )
-        .going_to(self.args.paths().map_err(|trouble| (trouble, Exit::Usage))?.1, self.has_made_destination())
+        .going_to(
+            self.args.paths().map_err(|trouble| (trouble, ExitStatus::Usage))?.1,
+            self.has_made_destination(),
+        )
         .strict(self.args.transfer.fidelity().strict))
     }
 
@@ -250,46 +255,56 @@ impl<'a> Job<'a> {
         noted.is_some_and(|noted| noted.has_made_destination())
     }
 
-    fn copy(&self, observer: &Reporter) -> report::Conclusion {
+    fn copy(&self, observer: &TransferReporter) -> report::SessionConclusion {
         match &self.far {
-            Far::Neither => {
-                let outcome = copy_local(&self.transfer, observer, &self.reins.abort);
+            RemoteEnds::Neither => {
+                let outcome = copy_local(&self.transfer, observer, &self.stop_control.abort);
                 self.conclude(outcome, |error| far_end::explain(error, None))
             }
-            Far::Source(far) => self.copy_with(far, Role::Sink, observer),
-            Far::Sink(far) => self.copy_with(far, Role::Source, observer),
-            Far::Both(source, sink) => self.copy_between(source, sink, observer),
+            RemoteEnds::Source(far) => self.copy_with(far, SessionRole::Sink, observer),
+            RemoteEnds::Sink(far) => self.copy_with(far, SessionRole::Source, observer),
+            RemoteEnds::Both(source, sink) => self.copy_between(source, sink, observer),
         }
     }
 
-    fn copy_with(&self, far: &FarEnd, role: Role, observer: &Reporter) -> report::Conclusion {
+    fn copy_with(
+        &self,
+        far: &FarEnd,
+        role: SessionRole,
+        observer: &TransferReporter,
+    ) -> report::SessionConclusion {
         let mut left = None;
         let retry = self.args.transfer.retry;
         let mut session = self.unless_ended(|way| {
             let (reached, peer) = self.reach(far)?;
             let transfer = self.transfer_by(way, observer);
-            let outcome = copy_with_peer(&transfer, role, peer, observer, &self.reins.abort);
-            left = Some(reached.leave(&self.reins, far_end::hangs(&outcome)));
+            let outcome = copy_with_peer(&transfer, role, peer, observer, &self.stop_control.abort);
+            left = Some(reached.leave(&self.stop_control, far_end::hangs(&outcome)));
             Ok(far_end::of_daemon(outcome, far))
         });
-        let outcome = persist(retry, observer, &self.reins.abort, &mut session);
+        let outcome = persist(retry, observer, &self.stop_control.abort, &mut session);
         drop(session);
         self.conclude(outcome, |error| far_end::explain(error, left))
     }
 
     /// Copies between two far hosts; this process only controls the session.
-    fn copy_between(&self, source: &FarEnd, sink: &FarEnd, observer: &Reporter) -> report::Conclusion {
-        let mut left: Option<(Left<'_>, Left<'_>)> = None;
+    fn copy_between(
+        &self,
+        source: &FarEnd,
+        sink: &FarEnd,
+        observer: &TransferReporter,
+    ) -> report::SessionConclusion {
+        let mut left: Option<(FailedFarEnd<'_>, FailedFarEnd<'_>)> = None;
         let retry = self.args.transfer.retry;
         let mut session = self.unless_ended(|way| {
             let ((source, source_peer), (sink, sink_peer)) = (self.reach(source)?, self.reach(sink)?);
             let ends = FarEnds { source: source_peer, sink: sink_peer, relays: self.args.relay };
             let transfer = self.transfer_by(way, observer);
-            let outcome = copy_between(&transfer, ends, observer, &self.reins.abort);
-            left = Some((source.leave(&self.reins, false), sink.leave(&self.reins, false)));
+            let outcome = copy_between(&transfer, ends, observer, &self.stop_control.abort);
+            left = Some((source.leave(&self.stop_control, false), sink.leave(&self.stop_control, false)));
             Ok(outcome)
         });
-        let outcome = persist(retry, observer, &self.reins.abort, &mut session);
+        let outcome = persist(retry, observer, &self.stop_control.abort, &mut session);
         drop(session);
         self.conclude(outcome, |error| match left {
             Some((source, sink)) => far_end::explain_between(error, source, sink),
@@ -298,25 +313,25 @@ impl<'a> Job<'a> {
     }
 
     /// Returns the transfer for the next session, changed after the failures of earlier sessions.
-    fn transfer_by(&self, way: Way, reporter: &Reporter) -> Cow<'_, Transfer> {
+    fn transfer_by(&self, way: SessionWay, reporter: &TransferReporter) -> Cow<'_, TransferRequest> {
         let mut transfer = Cow::Borrowed(&self.transfer);
         if reporter.makes_destination() {
             // It may exist by now, and there may be no journal that shows that an earlier session has made
             // it.
             transfer.to_mut().spec.no_target_directory = true;
         }
-        if way.over_tcp || way.data > DataWay::Usual {
+        if way.over_tcp || way.data > DataRoute::Usual {
             transfer.to_mut().settings.fabric = FabricWanted::Off;
         }
         match way.data {
-            DataWay::Usual => {}
-            DataWay::Cautious => {
-                let Transfer { spec, settings, .. } = transfer.to_mut();
+            DataRoute::Usual => {}
+            DataRoute::Cautious => {
+                let TransferRequest { spec, settings, .. } = transfer.to_mut();
                 settings.segment_bytes = Some(CAUTIOUS_SEGMENT_BYTES);
                 spec.streams =
                     if spec.streams == 0 { CAUTIOUS_STREAMS } else { spec.streams.min(CAUTIOUS_STREAMS) };
             }
-            DataWay::Control => transfer.to_mut().settings.over_control = true,
+            DataRoute::Control => transfer.to_mut().settings.over_control = true,
         }
         transfer
     }
@@ -325,44 +340,44 @@ impl<'a> Job<'a> {
     /// network, and the session would be repeated.
     fn unless_ended(
         &self,
-        mut session: impl FnMut(Way) -> Result<Outcome, SessionError>,
-    ) -> impl FnMut(Way) -> Outcome {
+        mut session: impl FnMut(SessionWay) -> Result<TransferOutcome, SessionError>,
+    ) -> impl FnMut(SessionWay) -> TransferOutcome {
         move |way| {
-            if self.reins.is_told_to_end() {
-                return Outcome::failed(SessionError::Interrupted);
+            if self.stop_control.is_told_to_end() {
+                return TransferOutcome::failed(SessionError::Interrupted);
             }
-            session(way).unwrap_or_else(Outcome::failed)
+            session(way).unwrap_or_else(TransferOutcome::failed)
         }
     }
 
-    fn reach<'f>(&'f self, far: &'f FarEnd) -> Result<(Reached<'f>, Peer), SessionError> {
+    fn reach<'f>(&'f self, far: &'f FarEnd) -> Result<(ReachedFarEnd<'f>, PeerChannel), SessionError> {
         let (protection, stall) = (self.args.transfer.protection(), self.args.transfer.stall_timeout);
-        let shares = *self.args.transfer.sharer() != Sharer::Off;
-        let approach = Approach { args: &self.args.far, protection, stall, shares };
-        reach(far, approach, &self.reins)?.ok_or(SessionError::Interrupted)
+        let shares = *self.args.transfer.sharer() != SharingOption::Off;
+        let approach = FarEndAccess { args: &self.args.far, protection, stall, shares };
+        reach(far, approach, &self.stop_control)?.ok_or(SessionError::Interrupted)
     }
 
     /// Concludes the transfer. After a signal the connection's end is not reported as an error.
     fn conclude(
         &self,
-        outcome: Outcome,
-        explain: impl FnOnce(&SessionError) -> Trouble,
-    ) -> report::Conclusion {
+        outcome: TransferOutcome,
+        explain: impl FnOnce(&SessionError) -> UserError,
+    ) -> report::SessionConclusion {
         let (end, trouble, is_final) = match outcome.result {
-            Ok(()) => (End::Reached, None, true),
-            Err(_) if self.reins.is_late() => (End::TimedOut, Some(self.late()), false),
-            Err(error) if error.is_interrupted() || self.reins.is_told_to_end() => {
-                (End::Interrupted, None, false)
+            Ok(()) => (EndReason::Reached, None, true),
+            Err(_) if self.stop_control.is_late() => (EndReason::TimedOut, Some(self.late()), false),
+            Err(error) if error.is_interrupted() || self.stop_control.is_told_to_end() => {
+                (EndReason::Interrupted, None, false)
             }
             Err(error) => {
-                let is_final = matches!(error.again(), Again::Never | Again::OnceMet);
-                (End::Failed, Some(explain(&error)), is_final)
+                let is_final = matches!(error.again(), RetryChance::Never | RetryChance::OnceMet);
+                (EndReason::Failed, Some(explain(&error)), is_final)
             }
         };
-        report::Conclusion { end, summary: outcome.summary, trouble, is_final }
+        report::SessionConclusion { end, summary: outcome.summary, trouble, is_final }
     }
 
-    fn late(&self) -> Trouble {
+    fn late(&self) -> UserError {
         let late = match (
             self.args.transfer.stop_at.filter(|&moment_s| moment_s <= now_s()),
             self.args.transfer.timeout,
@@ -370,13 +385,13 @@ impl<'a> Job<'a> {
             (Some(moment_s), _) => format!("before {} (--stop-at)", show_moment(moment_s)),
             (None, longest) => format!("within {} s (--timeout)", longest.unwrap_or_default().as_secs()),
         };
-        Trouble::new(format!("the transfer did not end {late}"))
+        UserError::new(format!("the transfer did not end {late}"))
             .hint("run the same command again, or `carrack resume`; files that are complete stay")
     }
 }
 
 /// Records the copy in the register. The record is a convenience: without it the copy runs all the same.
-fn note(args: &CpArgs, route: &Route) -> Option<Noted> {
+fn note(args: &CpArgs, route: &TransferRoute) -> Option<NotedCopy> {
     if args.dry_run {
         return None;
     }
@@ -387,15 +402,15 @@ fn note(args: &CpArgs, route: &Route) -> Option<Noted> {
         without_stop(std::env::args_os())
     };
     let (sources, destination) = args.paths().ok()?;
-    let standing = Standing {
+    let standing = CopyStatus {
         label: args.label.clone(),
         sources: sources.iter().map(|source| source.to_string_lossy().into_owned()).collect(),
         destination: destination.to_string_lossy().into_owned(),
         in_background: args.in_background,
-        ..Standing::default()
+        ..CopyStatus::default()
     };
     let id = transfer_id(route, &args.transfer.fidelity().fidelity(), args.transfer.part()).ok()?;
-    Copies::of_user()?.begin(id, &arguments, standing).ok()?
+    CopyStore::of_user()?.begin(id, &arguments, standing).ok()?
 }
 
 /// Returns the command for another run: without its stop time, which is over by then.
@@ -419,21 +434,21 @@ fn without_stop(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
 }
 
 /// Returns the history of earlier transfers between these ends. It is a convenience, too.
-fn history(route: &Route) -> Option<History> {
-    Some(TunerStore::of_user()?.history(Sites::of_route(route)?))
+fn history(route: &TransferRoute) -> Option<TunerHistory> {
+    Some(TunerStore::of_user()?.history(SiteNames::of_route(route)?))
 }
 
-fn unnamed(error: &io::Error) -> Trouble {
-    Trouble::new(format!("naming the transfer: {error}"))
+fn unnamed(error: &io::Error) -> UserError {
+    UserError::new(format!("naming the transfer: {error}"))
 }
 
 /// Returns the identity by which the transfer is recognised when the same command runs again.
 fn identify(
     args: &CpArgs,
-    route: &Route,
+    route: &TransferRoute,
     sources: &[OsString],
     destination: &OsStr,
-) -> Result<TransferIdentity, Trouble> {
+) -> Result<TransferIdentity, UserError> {
     let mut run = [0; 16];
     getrandom(&mut run, GetRandomFlags::empty()).map_err(|errno| unnamed(&errno.into()))?;
     Ok(TransferIdentity {
@@ -446,10 +461,10 @@ fn identify(
     })
 }
 
-fn begin_manifest(path: &Path) -> Result<Manifest, (Trouble, Exit)> {
-    Manifest::create(path).map_err(|error| {
+fn begin_manifest(path: &Path) -> Result<ManifestWriter, (UserError, ExitStatus)> {
+    ManifestWriter::create(path).map_err(|error| {
         let path = carrack_model::escape(path.as_os_str().as_bytes());
-        (Trouble::new(format!("--manifest {path}: {error}")), Exit::Nothing)
+        (UserError::new(format!("--manifest {path}: {error}")), ExitStatus::Nothing)
     })
 }
 
@@ -458,32 +473,36 @@ fn name(args: &CpArgs) -> &'static str {
     if args.sync.is_some() { "sync" } else { "cp" }
 }
 
-fn begin_page(args: &CpArgs, path: &Path) -> Result<PageView, (Trouble, Exit)> {
-    let (sources, destination) = args.paths().map_err(|trouble| (trouble, Exit::Usage))?;
+fn begin_page(args: &CpArgs, path: &Path) -> Result<PageView, (UserError, ExitStatus)> {
+    let (sources, destination) = args.paths().map_err(|trouble| (trouble, ExitStatus::Usage))?;
     let headline =
-        Headline { command: name(args), sources: sources.to_vec(), destination: destination.to_owned() };
+        PageHeadline { command: name(args), sources: sources.to_vec(), destination: destination.to_owned() };
     PageView::new(path, headline).map_err(|error| {
         let path = carrack_model::escape(path.as_os_str().as_bytes());
-        (Trouble::new(format!("--report {path}: {error}")), Exit::Nothing)
+        (UserError::new(format!("--report {path}: {error}")), ExitStatus::Nothing)
     })
 }
 
 /// Creates the views. stdout is data, stderr is talk.
-fn views(args: &CpArgs, page: Option<PageView>, noted: Option<&Arc<Mutex<Noted>>>) -> Vec<Box<dyn View>> {
-    let mut views: Vec<Box<dyn View>> = Vec::new();
+fn views(
+    args: &CpArgs,
+    page: Option<PageView>,
+    noted: Option<&Arc<Mutex<NotedCopy>>>,
+) -> Vec<Box<dyn TransferView>> {
+    let mut views: Vec<Box<dyn TransferView>> = Vec::new();
     if args.json {
         views.push(Box::new(JsonView::new(io::stdout())));
     } else if args.dry_run {
         views.push(Box::new(ListView::new(io::stdout(), io::stdout().is_terminal())));
     }
-    views.extend(page.map(|page| Box::new(page) as Box<dyn View>));
+    views.extend(page.map(|page| Box::new(page) as Box<dyn TransferView>));
     if let Some(noted) = noted {
         // The output to a terminal is kept in a log too; in the background stderr is that log already.
         if !args.in_background {
             let log = noted.lock().unwrap_or_else(PoisonError::into_inner).log();
-            views.push(Box::new(TalkView::new(Log::new(log), Volume::Normal, None)));
+            views.push(Box::new(TalkView::new(CopyLog::new(log), TalkVolume::Normal, None)));
         }
-        views.push(Box::new(StandingView::new(Arc::clone(noted), args.in_background)));
+        views.push(Box::new(CopyStatusView::new(Arc::clone(noted), args.in_background)));
     }
     let volume = volume(args);
     match args.paths() {
@@ -494,17 +513,18 @@ fn views(args: &CpArgs, page: Option<PageView>, noted: Option<&Arc<Mutex<Noted>>
         _ if args.tui => warn("--tui needs a terminal at stderr: going on without"),
         _ => {}
     }
-    let bar = (volume >= Volume::Normal && !args.dry_run && is_live_terminal()).then(report::Bar::on_stderr);
+    let bar = (volume >= TalkVolume::Normal && !args.dry_run && is_live_terminal())
+        .then(report::ProgressLine::on_stderr);
     views.push(Box::new(TalkView::new(io::stderr(), volume, bar)));
     views
 }
 
-fn volume(args: &CpArgs) -> Volume {
+fn volume(args: &CpArgs) -> TalkVolume {
     match (args.json, args.quiet, args.verbose) {
-        (true, ..) => Volume::Errors,
-        (_, true, _) => Volume::Quiet,
-        (.., true) => Volume::Verbose,
-        _ => Volume::Normal,
+        (true, ..) => TalkVolume::Errors,
+        (_, true, _) => TalkVolume::Quiet,
+        (.., true) => TalkVolume::Verbose,
+        _ => TalkVolume::Normal,
     }
 }
 

@@ -6,17 +6,17 @@ use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use carrack_machine::doctor::repair::{Repair, repair};
-use carrack_machine::doctor::{Probes, Purpose, PurposePath, RTT_MS_DEFAULT, examine};
+use carrack_machine::doctor::repair::{RepairResult, repair};
+use carrack_machine::doctor::{KernelProbes, MachinePurpose, PurposePath, RTT_MS_DEFAULT, examine};
 use carrack_machine::{CgroupTree, SysFiles};
 use carrack_model::escape;
 use carrack_model::limits::POOL_BYTES_DEFAULT;
 use clap::{Args, ValueHint};
 
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::size;
-use crate::trouble::Trouble;
-use crate::views::doctor::Report;
+use crate::user_error::UserError;
+use crate::views::doctor::DoctorReport;
 use crate::views::output::{print, tell_unwritten};
 
 /// Check what makes this machine slow at moving data
@@ -61,40 +61,40 @@ pub struct DoctorArgs {
 }
 
 /// Checks the machine, repairs it if asked to, and prints the findings.
-pub fn run(args: &DoctorArgs) -> Exit {
+pub fn run(args: &DoctorArgs) -> ExitStatus {
     let files = SysFiles::here();
     let has_refusals = args.apply && mend(&files);
-    let report = Report::new(examine(&files, &Probes::here(), &args.purpose()));
-    let exit = Exit::of_findings(report.worst());
+    let report = DoctorReport::new(examine(&files, &KernelProbes::here(), &args.purpose()));
+    let exit = ExitStatus::of_findings(report.worst());
     let exit = if has_refusals { exit.with_loss() } else { exit };
     let printed = print(|out| if args.json { report.write_json(out) } else { report.write_table(out) });
     match printed.inspect_err(tell_unwritten) {
         Ok(()) => exit,
-        Err(_) => Exit::Nothing,
+        Err(_) => ExitStatus::Nothing,
     }
 }
 
 /// Runs the repairs; returns true if any was refused.
 fn mend(files: &SysFiles) -> bool {
     let tree = CgroupTree::of_this_machine();
-    let repairs = repair(files, tree.as_ref(), &Probes::here());
+    let repairs = repair(files, tree.as_ref(), &KernelProbes::here());
     repairs.iter().for_each(tell);
     repairs.iter().any(|repair| repair.outcome.is_err())
 }
 
-fn tell(repair: &Repair) {
+fn tell(repair: &RepairResult) {
     let what = escape(repair.what.as_bytes());
     match &repair.outcome {
         Ok(()) => {
             let _ = writeln!(io::stderr(), "carrack: {what}");
         }
-        Err(why) => Trouble::new(format!("{what}: {why}")).tell(),
+        Err(why) => UserError::new(format!("{what}: {why}")).tell(),
     }
 }
 
 impl DoctorArgs {
-    fn purpose(&self) -> Purpose {
-        Purpose {
+    fn purpose(&self) -> MachinePurpose {
+        MachinePurpose {
             rtt_ms: self.rtt,
             speed_mbits: self.speed.map(|gbits| gbits.saturating_mul(1_000)),
             pool_bytes: self.buffer,

@@ -3,16 +3,16 @@
 use std::io::{self, Write};
 
 use carrack_engine::beats_tcp;
-use carrack_machine::{Request, Topology, place};
-use carrack_transport::fabric::{Offered, library, offers};
+use carrack_machine::{PlacementRequest, Topology, place};
+use carrack_transport::fabric::{OfferedDomain, library, offers};
 use clap::Args;
 use serde::Serialize;
 
-use crate::exit::{self, Exit};
-use crate::trouble::Trouble;
+use crate::exit::{self, ExitStatus};
+use crate::user_error::UserError;
 use crate::views::json::write_line;
 use crate::views::output::{print, written};
-use crate::views::table::Table;
+use crate::views::table::TextTable;
 
 /// List the RMA providers of this host, and what `carrack cp --fabric` would use
 ///
@@ -28,16 +28,16 @@ pub struct FabricListArgs {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct FabricReport {
     /// The version; `None` where libfabric is absent.
     libfabric: Option<String>,
     /// The reason for an absent list.
     problem: Option<String>,
-    offers: Vec<Line>,
+    offers: Vec<FabricLine>,
 }
 
 #[derive(Debug, Serialize)]
-struct Line {
+struct FabricLine {
     provider: String,
     network: String,
     domain: String,
@@ -52,56 +52,56 @@ struct Line {
 }
 
 /// Lists the providers.
-pub fn run(args: &FabricListArgs) -> Exit {
-    let report = Report::here();
+pub fn run(args: &FabricListArgs) -> ExitStatus {
+    let report = FabricReport::here();
     let printed = print(|out| if args.json { write_line(&report, out) } else { report.write(out) });
     if let Err(trouble) = written(printed) {
         trouble.tell();
-        return Exit::Nothing;
+        return ExitStatus::Nothing;
     }
     match report.problem {
         Some(problem) => {
-            let trouble = Trouble::new(format!("there is no fabric here: {problem}"));
+            let trouble = UserError::new(format!("there is no fabric here: {problem}"));
             trouble.hint("carrack cp goes over TCP").tell();
-            Exit::Nothing
+            ExitStatus::Nothing
         }
-        None => Exit::Complete,
+        None => ExitStatus::Complete,
     }
 }
 
-impl Report {
-    fn here() -> Report {
+impl FabricReport {
+    fn here() -> FabricReport {
         let listed = library().and_then(|version| Ok((version, offers()?)));
         let nodes = lane_nodes();
         match listed {
-            Ok(((major, minor), offers)) => Report {
+            Ok(((major, minor), offers)) => FabricReport {
                 libfabric: Some(format!("{major}.{minor}")),
                 problem: None,
-                offers: offers.into_iter().map(|offer| Line::of(offer, &nodes)).collect(),
+                offers: offers.into_iter().map(|offer| FabricLine::of(offer, &nodes)).collect(),
             },
-            Err(problem) => Report { libfabric: None, problem: Some(problem), offers: Vec::new() },
+            Err(problem) => FabricReport { libfabric: None, problem: Some(problem), offers: Vec::new() },
         }
     }
 
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let Some(version) = &self.libfabric else { return Ok(()) };
         writeln!(out, "libfabric {version}")?;
-        let mut table = Table::new("<<<");
+        let mut table = TextTable::new("<<<");
         self.offers.iter().for_each(|line| table.row(&[&line.provider, &line.domain, &line.words()]));
         table.write("", out)
     }
 }
 
-impl Line {
-    fn of(offer: Offered, lane_nodes: &[Vec<u32>]) -> Line {
+impl FabricLine {
+    fn of(offer: OfferedDomain, lane_nodes: &[Vec<u32>]) -> FabricLine {
         let auto = beats_tcp(&offer);
         let near = lane_nodes.iter().enumerate().filter(|(_, nodes)| {
             let is_near = offer.numa_node.is_none_or(|node| nodes.is_empty() || nodes.contains(&node));
             offer.is_usable && is_near
         });
         let lanes = near.map(|(lane, _)| lane).collect();
-        let Offered { provider, network, domain, pci, numa_node, is_usable } = offer;
-        Line { provider, network, domain, pci, numa_node, usable: is_usable, auto, lanes }
+        let OfferedDomain { provider, network, domain, pci, numa_node, is_usable } = offer;
+        FabricLine { provider, network, domain, pci, numa_node, usable: is_usable, auto, lanes }
     }
 
     fn words(&self) -> String {
@@ -126,6 +126,6 @@ impl Line {
 
 /// Returns the NUMA nodes of each lane's memory, as in a transfer with default options.
 fn lane_nodes() -> Vec<Vec<u32>> {
-    let lanes = place(&Topology::this_machine(), &Request::default()).lanes;
+    let lanes = place(&Topology::this_machine(), &PlacementRequest::default()).lanes;
     lanes.iter().map(|lane| lane.memory.iter().collect()).collect()
 }

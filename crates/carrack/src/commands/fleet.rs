@@ -6,18 +6,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_cluster::bus::Bus;
+use carrack_cluster::bus::NatsBus;
 use carrack_cluster::client::FleetControl;
 use carrack_cluster::error::BusError;
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover::{self, MoverError, MoverOptions, Say};
 use carrack_engine::{SpillDirectory, SpillSettings};
-use carrack_model::Protection;
+use carrack_model::ProtectionLevel;
 use carrack_options::PortRange;
 use carrack_plan::fleet::PairLimits;
 use carrack_register::records::is_name;
 use carrack_service::ServeError;
-use carrack_service::api::{ApiIssuer, ApiListener, ApiPlan, ApiPlanError, Services, serve_api};
+use carrack_service::api::{ApiIssuer, ApiListener, ApiPlan, ApiPlanError, ApiServices, serve_api};
 use carrack_service::sharing::site_sharing;
 use carrack_sharing::SiteSharing;
 use clap::{Args, ValueHint};
@@ -25,11 +25,11 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use crate::lifetime;
 use crate::options::nats::NatsArgs;
 use crate::size;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// Run a mover of a fleet: read and write for the transfers of others
 ///
@@ -79,7 +79,7 @@ pub struct MoverArgs {
 
     /// The lowest protection level of data that is sent to it: private, safe, clear
     #[arg(long, value_name = "LEVEL", default_value = "private")]
-    protection: Protection,
+    protection: ProtectionLevel,
 
     /// For transfers that ask for it, set owners and groups, set-user-ID and set-group-ID bits and the
     /// attributes that only root may set, and make devices
@@ -142,7 +142,7 @@ pub struct ManagerArgs {
     /// for each. FILE has a `[sharing]` as that of `carrack serve`: bursts, classes, and where the load of
     /// computation is measured
     #[arg(long, value_name = "SITE[=FILE]", value_parser = parse_share)]
-    share: Vec<Share>,
+    share: Vec<SharedSite>,
 
     #[command(flatten)]
     nats: NatsArgs,
@@ -185,28 +185,28 @@ pub struct ApiArgs {
 
 /// A site whose targets are shared out, and the configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Share {
+struct SharedSite {
     site: String,
     file: Option<PathBuf>,
 }
 
-fn parse_share(text: &str) -> Result<Share, String> {
+fn parse_share(text: &str) -> Result<SharedSite, String> {
     let (site, file) = text.split_once('=').map_or((text, None), |(site, file)| (site, Some(file)));
     if !is_name(site) {
         return Err(format!("{site:?} can't name a site: letters, digits, '-' and '_' can"));
     }
-    Ok(Share { site: site.to_owned(), file: file.map(PathBuf::from) })
+    Ok(SharedSite { site: site.to_owned(), file: file.map(PathBuf::from) })
 }
 
 impl ManagerArgs {
-    fn shares(&self) -> Result<Vec<SiteSharing>, Trouble> {
+    fn shares(&self) -> Result<Vec<SiteSharing>, UserError> {
         let mut names = BTreeSet::new();
         if let Some(twice) = self.share.iter().find(|share| !names.insert(&share.site)) {
             return Err(
-                Trouble::new(format!("--share names {} twice", twice.site)).hint("name each site once")
+                UserError::new(format!("--share names {} twice", twice.site)).hint("name each site once")
             );
         }
-        let shares = self.share.iter().map(|Share { site, file }| match file {
+        let shares = self.share.iter().map(|SharedSite { site, file }| match file {
             Some(file) => site_sharing(site, file).map_err(|error| of_config(&error)),
             None => Ok(SiteSharing::by_default(site)),
         });
@@ -214,9 +214,9 @@ impl ManagerArgs {
     }
 }
 
-fn of_config(error: &ServeError) -> Trouble {
+fn of_config(error: &ServeError) -> UserError {
     let hint = Some(error.hint()).filter(|hint| !hint.is_empty());
-    Trouble { message: error.to_string(), hint }
+    UserError { message: error.to_string(), hint }
 }
 
 fn parse_limit(text: &str) -> Result<(String, u32), String> {
@@ -238,30 +238,30 @@ fn say() -> Say {
     Arc::new(|text| eprintln!("carrack: {text}"))
 }
 
-fn conclude(ended: Result<(), Trouble>) -> Exit {
+fn conclude(ended: Result<(), UserError>) -> ExitStatus {
     match ended {
-        Ok(()) => Exit::Complete,
+        Ok(()) => ExitStatus::Complete,
         Err(trouble) => {
             trouble.tell();
-            Exit::Nothing
+            ExitStatus::Nothing
         }
     }
 }
 
-pub fn of_bus(error: &BusError) -> Trouble {
-    Trouble { message: error.to_string(), hint: error.hint() }
+pub fn of_bus(error: &BusError) -> UserError {
+    UserError { message: error.to_string(), hint: error.hint() }
 }
 
-pub fn runtime() -> Result<Runtime, Trouble> {
-    Runtime::new().map_err(|error| Trouble::new(format!("starting threads: {error}")))
+pub fn runtime() -> Result<Runtime, UserError> {
+    Runtime::new().map_err(|error| UserError::new(format!("starting threads: {error}")))
 }
 
-fn caught(kind: SignalKind) -> Result<Signal, Trouble> {
-    signal(kind).map_err(|error| Trouble::new(format!("waiting for signals: {error}")))
+fn caught(kind: SignalKind) -> Result<Signal, UserError> {
+    signal(kind).map_err(|error| UserError::new(format!("waiting for signals: {error}")))
 }
 
 /// Returns a channel that turns true at the first signal; the second signal ends the process.
-fn stopping() -> Result<watch::Receiver<bool>, Trouble> {
+fn stopping() -> Result<watch::Receiver<bool>, UserError> {
     let mut term = caught(SignalKind::terminate())?;
     let mut int = caught(SignalKind::interrupt())?;
     let (stop, stopped) = watch::channel(false);
@@ -272,7 +272,7 @@ fn stopping() -> Result<watch::Receiver<bool>, Trouble> {
                 _ = int.recv() => {}
             }
             if !is_first {
-                std::process::exit(i32::from(Exit::Interrupted.code()));
+                std::process::exit(i32::from(ExitStatus::Interrupted.code()));
             }
             let _ = stop.send(true);
         }
@@ -281,7 +281,7 @@ fn stopping() -> Result<watch::Receiver<bool>, Trouble> {
 }
 
 /// Runs a mover until SIGTERM.
-pub fn run_mover(args: &MoverArgs) -> Exit {
+pub fn run_mover(args: &MoverArgs) -> ExitStatus {
     conclude(args.nats.options("mover").and_then(|bus| {
         let options = MoverOptions {
             bus,
@@ -303,8 +303,8 @@ pub fn run_mover(args: &MoverArgs) -> Exit {
         let ended = runtime.block_on(async {
             mover::run(options, stopping()?).await.map_err(|error| match error {
                 MoverError::Bus(error) => of_bus(&error),
-                MoverError::Options { message, hint } => Trouble::new(message).hint(hint),
-                error @ MoverError::System { .. } => Trouble::new(error.to_string()),
+                MoverError::Options { message, hint } => UserError::new(message).hint(hint),
+                error @ MoverError::System { .. } => UserError::new(error.to_string()),
             })
         });
         // This does not wait for a thread whose storage hangs.
@@ -314,7 +314,7 @@ pub fn run_mover(args: &MoverArgs) -> Exit {
 }
 
 /// Runs a manager until SIGTERM.
-pub fn run_manager(args: &ManagerArgs) -> Exit {
+pub fn run_manager(args: &ManagerArgs) -> ExitStatus {
     conclude(args.nats.options("manager").and_then(|bus| {
         let options = ManagerOptions {
             bus,
@@ -335,8 +335,8 @@ pub fn run_manager(args: &ManagerArgs) -> Exit {
     }))
 }
 
-fn of_plan(error: &ApiPlanError) -> Trouble {
-    let trouble = Trouble::new(error.to_string());
+fn of_plan(error: &ApiPlanError) -> UserError {
+    let trouble = UserError::new(error.to_string());
     match error.hint() {
         "" => trouble,
         hint => trouble.hint(hint),
@@ -344,11 +344,11 @@ fn of_plan(error: &ApiPlanError) -> Trouble {
 }
 
 /// Serves the API until SIGTERM.
-pub fn run_api(args: &ApiArgs) -> Exit {
+pub fn run_api(args: &ApiArgs) -> ExitStatus {
     conclude(args.nats.options("api").and_then(|bus| {
         if args.listen.is_empty() && args.socket.is_none() {
             return Err(
-                Trouble::new("nothing to listen at").hint("name an address with --listen, or a --socket")
+                UserError::new("nothing to listen at").hint("name an address with --listen, or a --socket")
             );
         }
         let plan = ApiPlan {
@@ -365,12 +365,17 @@ pub fn run_api(args: &ApiArgs) -> Exit {
             for address in listeners.iter().filter_map(ApiListener::address) {
                 eprintln!("carrack: listening at {address}");
             }
-            let bus = Bus::connect(&bus).await.map_err(|error| of_bus(&error))?;
+            let bus = NatsBus::connect(&bus).await.map_err(|error| of_bus(&error))?;
             let control = FleetControl::new(bus).await.map_err(|error| of_bus(&error))?;
             let end = async move { drop(stop.changed().await) };
-            serve_api(listeners, Services { control: Arc::new(control), sharing: None }, Arc::new(auth), end)
-                .await
-                .map_err(|error| Trouble::new(format!("serving: {error}")))
+            serve_api(
+                listeners,
+                ApiServices { control: Arc::new(control), sharing: None },
+                Arc::new(auth),
+                end,
+            )
+            .await
+            .map_err(|error| UserError::new(format!("serving: {error}")))
         })
     }))
 }
@@ -382,9 +387,9 @@ mod tests {
     #[test]
     fn a_share_is_a_site_with_a_file_or_without() {
         let site = "east".to_owned();
-        assert_eq!(parse_share("east"), Ok(Share { site: site.clone(), file: None }));
+        assert_eq!(parse_share("east"), Ok(SharedSite { site: site.clone(), file: None }));
         let file = Some(PathBuf::from("/a=b.toml"));
-        assert_eq!(parse_share("east=/a=b.toml"), Ok(Share { site, file }));
+        assert_eq!(parse_share("east=/a=b.toml"), Ok(SharedSite { site, file }));
         assert!(parse_share("").is_err() && parse_share("a b=/x").is_err());
     }
 }

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::lifetime::now_s;
 use crate::options::load::LoadArgs;
-use crate::trouble::Trouble;
-use crate::views::forecast::Report;
+use crate::user_error::UserError;
+use crate::views::forecast::ForecastReport;
 use crate::views::output::print_with_picture;
 
 /// Length of the forecast: a day.
@@ -40,12 +40,12 @@ pub struct ForecastArgs {
 }
 
 /// Prints the forecast.
-pub fn run(args: &ForecastArgs) -> Exit {
+pub fn run(args: &ForecastArgs) -> ExitStatus {
     let report = match args.report() {
         Ok(report) => report,
         Err(trouble) => {
             trouble.tell();
-            return Exit::Nothing;
+            return ExitStatus::Nothing;
         }
     };
     let picture = args.svg.as_deref().map(|path| (path, report.picture()));
@@ -56,17 +56,17 @@ pub fn run(args: &ForecastArgs) -> Exit {
 }
 
 impl ForecastArgs {
-    fn report(&self) -> Result<Report, Trouble> {
+    fn report(&self) -> Result<ForecastReport, UserError> {
         let now_s = now_s();
         let (storage, unit) = self.load.storage(&self.name, now_s)?;
         let forecast = storage.history.forecast(now_s, AHEAD_S).ok_or_else(|| too_old(&self.name))?;
-        Ok(Report { name: self.name.clone(), storage, forecast, unit, now_s })
+        Ok(ForecastReport { name: self.name.clone(), storage, forecast, unit, now_s })
     }
 }
 
 /// Returns the error that all measurements are too old for a forecast.
-pub fn too_old(name: &str) -> Trouble {
-    Trouble::new(format!("no load of {name} was measured in the last four weeks"))
+pub fn too_old(name: &str) -> UserError {
+    UserError::new(format!("no load of {name} was measured in the last four weeks"))
         .hint("a forecast needs measurements up to now")
         .tamed()
 }

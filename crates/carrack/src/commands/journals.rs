@@ -9,15 +9,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use carrack_engine::remove_temporaries;
-use carrack_journal::{Contents, Journal, JournalError, boot_id, file_name, id_of_file_name, inspect};
+use carrack_journal::{Journal, JournalContents, JournalError, boot_id, file_name, id_of_file_name, inspect};
 use carrack_model::{TransferId, escape};
-use carrack_storage::Root;
+use carrack_storage::RootDirectory;
 use clap::{Args, Subcommand, ValueHint};
 
-use crate::exit::{self, Exit};
-use crate::trouble::Trouble;
-use crate::views::journals::JournalsReport;
-use crate::views::output::Reports;
+use crate::exit::{self, ExitStatus};
+use crate::user_error::UserError;
+use crate::views::journals::JournalReport;
+use crate::views::output::ReportWriter;
 
 /// Show and drop the journals of unfinished transfers
 ///
@@ -77,12 +77,12 @@ struct DropArgs {
 }
 
 /// Runs the command.
-pub fn run(args: &JournalsArgs) -> Exit {
+pub fn run(args: &JournalsArgs) -> ExitStatus {
     let boot = match boot_id() {
         Ok(boot) => boot,
         Err(error) => {
-            Trouble::new(format!("reading the kernel's boot id: {error}")).tell();
-            return Exit::Nothing;
+            UserError::new(format!("reading the kernel's boot id: {error}")).tell();
+            return ExitStatus::Nothing;
         }
     };
     match &args.command {
@@ -94,53 +94,53 @@ pub fn run(args: &JournalsArgs) -> Exit {
 
 /// A journal named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Named {
+struct NamedJournal {
     directory: PathBuf,
     id: TransferId,
 }
 
-impl Named {
+impl NamedJournal {
     /// Parses `FILE` or `DIR/ID`.
-    fn of(path: &Path) -> Result<Named, Trouble> {
+    fn of(path: &Path) -> Result<NamedJournal, UserError> {
         let last = path.file_name().unwrap_or_default();
         let id = id_of_file_name(last.as_bytes()).or_else(|| last.to_str().and_then(|id| id.parse().ok()));
         let id = id.ok_or_else(|| {
-            Trouble::new(format!("{}: not the name of a journal", show(path)))
+            UserError::new(format!("{}: not the name of a journal", show(path)))
                 .hint("such as .carrack-ID.journal or DIR/ID, where ID has 32 hexadecimal digits")
         })?;
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        Ok(Named { directory: directory.unwrap_or(Path::new(".")).to_owned(), id })
+        Ok(NamedJournal { directory: directory.unwrap_or(Path::new(".")).to_owned(), id })
     }
 
     fn path(&self) -> PathBuf {
         self.directory.join(file_name(self.id))
     }
 
-    fn open_directory(&self) -> Result<File, Trouble> {
+    fn open_directory(&self) -> Result<File, UserError> {
         File::open(&self.directory)
-            .map_err(|error| Trouble::new(format!("{}: {error}", show(&self.directory))))
+            .map_err(|error| UserError::new(format!("{}: {error}", show(&self.directory))))
     }
 
-    fn contents(&self, boot: [u8; 16]) -> Result<Contents, Trouble> {
+    fn contents(&self, boot: [u8; 16]) -> Result<JournalContents, UserError> {
         let directory = self.open_directory()?;
         inspect(directory.as_fd(), self.id, boot).map_err(|error| self.trouble(&error))
     }
 
-    fn trouble(&self, error: &JournalError) -> Trouble {
-        let trouble = Trouble::new(format!("{}: {error}", show(&self.path())));
-        Trouble { hint: error.hint().map(str::to_owned), ..trouble }
+    fn trouble(&self, error: &JournalError) -> UserError {
+        let trouble = UserError::new(format!("{}: {error}", show(&self.path())));
+        UserError { hint: error.hint().map(str::to_owned), ..trouble }
     }
 }
 
 impl ListArgs {
-    fn run(&self, boot: [u8; 16]) -> Exit {
-        let mut reports = Reports::new(self.json);
+    fn run(&self, boot: [u8; 16]) -> ExitStatus {
+        let mut reports = ReportWriter::new(self.json);
         for directory in &self.directories {
             match journals_in(directory) {
                 Ok(found) => {
                     found.iter().for_each(|named| show_journal(named, self.json, false, boot, &mut reports));
                 }
-                Err(error) => reports.fail(&Trouble::new(format!("{}: {error}", show(directory)))),
+                Err(error) => reports.fail(&UserError::new(format!("{}: {error}", show(directory)))),
             }
         }
         reports.exit()
@@ -149,7 +149,7 @@ impl ListArgs {
 
 /// Returns the journals in a directory, by name. Only names are kept, not contents: a directory has one
 /// journal for each interrupted transfer.
-fn journals_in(directory: &Path) -> io::Result<Vec<Named>> {
+fn journals_in(directory: &Path) -> io::Result<Vec<NamedJournal>> {
     let mut names: Vec<OsString> = Vec::new();
     for entry in fs::read_dir(directory)? {
         names.push(entry?.file_name());
@@ -159,14 +159,14 @@ fn journals_in(directory: &Path) -> io::Result<Vec<Named>> {
     }
     names.sort_unstable();
     let ids = names.iter().filter_map(|name| id_of_file_name(name.as_bytes()));
-    Ok(ids.map(|id| Named { directory: directory.to_owned(), id }).collect())
+    Ok(ids.map(|id| NamedJournal { directory: directory.to_owned(), id }).collect())
 }
 
 impl InspectArgs {
-    fn run(&self, boot: [u8; 16]) -> Exit {
-        let mut reports = Reports::new(self.json);
+    fn run(&self, boot: [u8; 16]) -> ExitStatus {
+        let mut reports = ReportWriter::new(self.json);
         for file in &self.files {
-            match Named::of(file) {
+            match NamedJournal::of(file) {
                 Ok(named) => show_journal(&named, self.json, true, boot, &mut reports),
                 Err(trouble) => reports.fail(&trouble),
             }
@@ -175,10 +175,16 @@ impl InspectArgs {
     }
 }
 
-fn show_journal(named: &Named, is_json: bool, with_partials: bool, boot: [u8; 16], reports: &mut Reports) {
+fn show_journal(
+    named: &NamedJournal,
+    is_json: bool,
+    with_partials: bool,
+    boot: [u8; 16],
+    reports: &mut ReportWriter,
+) {
     match named.contents(boot) {
         Ok(contents) => {
-            let report = JournalsReport::new(&show(&named.path()), &contents, with_partials);
+            let report = JournalReport::new(&show(&named.path()), &contents, with_partials);
             reports.write(|out| if is_json { report.write_json(out) } else { report.write_table(out) });
         }
         Err(trouble) => reports.fail(&trouble),
@@ -186,10 +192,10 @@ fn show_journal(named: &Named, is_json: bool, with_partials: bool, boot: [u8; 16
 }
 
 impl DropArgs {
-    fn run(&self, boot: [u8; 16]) -> Exit {
+    fn run(&self, boot: [u8; 16]) -> ExitStatus {
         let (mut done, mut failed) = (0, 0);
         for file in &self.files {
-            match Named::of(file).and_then(|named| self.drop(&named, boot)) {
+            match NamedJournal::of(file).and_then(|named| self.drop(&named, boot)) {
                 Ok(()) => done += 1,
                 Err(trouble) => {
                     failed += 1;
@@ -197,11 +203,11 @@ impl DropArgs {
                 }
             }
         }
-        Exit::of_counts(done, failed)
+        ExitStatus::of_counts(done, failed)
     }
 
     /// Removes the journal last: if a step fails before, the journal still names the rest.
-    fn drop(&self, named: &Named, boot: [u8; 16]) -> Result<(), Trouble> {
+    fn drop(&self, named: &NamedJournal, boot: [u8; 16]) -> Result<(), UserError> {
         let directory = named.open_directory()?;
         let seized = Journal::seize(directory.as_fd(), named.id, boot);
         let (journal, contents) = seized.map_err(|error| named.trouble(&error))?;
@@ -212,25 +218,25 @@ impl DropArgs {
     }
 
     /// Returns the number of removed files.
-    fn remove_temporaries(&self, contents: &Contents) -> Result<u64, Trouble> {
+    fn remove_temporaries(&self, contents: &JournalContents) -> Result<u64, UserError> {
         if contents.partials.is_empty() {
             return Ok(0);
         }
         let root = self.root_of(contents)?;
-        let opened = match Root::open(&root) {
+        let opened = match RootDirectory::open(&root) {
             // Without the destination its temporary files are gone, too.
             Err(error) if error.kind() == ErrorKind::NotFound && self.root.is_none() => return Ok(0),
-            opened => opened.map_err(|error| Trouble::new(format!("{}: {error}", show(&root))))?,
+            opened => opened.map_err(|error| UserError::new(format!("{}: {error}", show(&root))))?,
         };
-        remove_temporaries(&opened, contents).map_err(|error| Trouble::new(error.to_string()))
+        remove_temporaries(&opened, contents).map_err(|error| UserError::new(error.to_string()))
     }
 
-    fn root_of(&self, contents: &Contents) -> Result<PathBuf, Trouble> {
+    fn root_of(&self, contents: &JournalContents) -> Result<PathBuf, UserError> {
         if let Some(root) = &self.root {
             return Ok(root.clone());
         }
         if contents.about.root.is_empty() {
-            return Err(Trouble::new("the journal does not tell where its temporary files are")
+            return Err(UserError::new("the journal does not tell where its temporary files are")
                 .hint("name the directory that was copied to with --root"));
         }
         Ok(OsString::from_vec(contents.about.root.clone()).into())
@@ -268,11 +274,11 @@ mod tests {
             (format!(".carrack-{digits}.journal"), "."),
             (digits.to_owned(), "."),
         ] {
-            let named = Named::of(Path::new(&text)).unwrap();
-            assert_eq!(named, Named { directory: directory.into(), id }, "{text}");
+            let named = NamedJournal::of(Path::new(&text)).unwrap();
+            assert_eq!(named, NamedJournal { directory: directory.into(), id }, "{text}");
         }
         for wrong in ["", "/", "x", "/d/.carrack-00.journal", "/d/00010203"] {
-            assert!(Named::of(Path::new(wrong)).is_err(), "{wrong}");
+            assert!(NamedJournal::of(Path::new(wrong)).is_err(), "{wrong}");
         }
     }
 }

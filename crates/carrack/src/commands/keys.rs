@@ -7,16 +7,17 @@ use std::{env, fs};
 
 use carrack_model::escape;
 use carrack_trust::{
-    Authority, AuthorityError, CLIENT_LIFETIME, Certificate, Grant, Identity, KeyKind, PublicKeys,
-    SERVER_LIFETIME, Scope, Standing, Use, Which, certificates_in,
+    AuthorityError, CLIENT_LIFETIME, Certificate, CertificateAuthority, CertificateStatus, CertificateUse,
+    KeyKind, ProvedIdentity, PublicKeys, RevocationSelector, SERVER_LIFETIME, TokenContent, TokenScope,
+    certificates_in,
 };
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::lifetime;
-use crate::trouble::Trouble;
-use crate::views::keys::KeysReport;
-use crate::views::output::{Reports, unwritten};
+use crate::user_error::UserError;
+use crate::views::keys::CertificateReport;
+use crate::views::output::{ReportWriter, unwritten};
 
 /// Make and look after the keys of a site: a small certificate authority
 ///
@@ -38,7 +39,7 @@ pub struct KeysArgs {
 enum KeysCommand {
     Init(InitArgs),
     Issue(IssueArgs),
-    Show(ShowArgs),
+    Show(KeysShowArgs),
     Revoke(RevokeArgs),
     Token(TokenArgs),
 }
@@ -51,12 +52,12 @@ struct InitArgs {
     name: Option<String>,
 
     /// The kind of its keys, and of those that it makes for others
-    #[arg(long, value_enum, default_value_t = Kind::Ed25519)]
-    key: Kind,
+    #[arg(long, value_enum, default_value_t = KeyAlgorithm::Ed25519)]
+    key: KeyAlgorithm,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Kind {
+enum KeyAlgorithm {
     /// Short and fast
     Ed25519,
     /// ECDSA on P-256, for software that knows no Ed25519
@@ -91,7 +92,7 @@ struct IssueArgs {
 
 /// Show what certificates say, and whether they are revoked
 #[derive(Debug, Args)]
-struct ShowArgs {
+struct KeysShowArgs {
     /// Files with certificates; the first one in each is shown
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
@@ -136,10 +137,10 @@ struct TokenArgs {
 }
 
 /// Runs the command.
-pub fn run(args: &KeysArgs) -> Exit {
+pub fn run(args: &KeysArgs) -> ExitStatus {
     let Some(directory) = args.dir.clone().or_else(default_directory) else {
-        Trouble::new("HOME is not set").hint("name the authority's directory with --dir").tell();
-        return Exit::Usage;
+        UserError::new("HOME is not set").hint("name the authority's directory with --dir").tell();
+        return ExitStatus::Usage;
     };
     let done = match &args.command {
         KeysCommand::Init(init) => init.run(&directory),
@@ -148,7 +149,7 @@ pub fn run(args: &KeysArgs) -> Exit {
         KeysCommand::Revoke(revoke) => revoke.run(&directory),
         KeysCommand::Token(token) => token.run(&directory),
     };
-    Exit::of_command(done.map(|()| Exit::Complete))
+    ExitStatus::of_command(done.map(|()| ExitStatus::Complete))
 }
 
 fn default_directory() -> Option<PathBuf> {
@@ -157,14 +158,14 @@ fn default_directory() -> Option<PathBuf> {
 }
 
 impl InitArgs {
-    fn run(&self, directory: &Path) -> Result<(), Trouble> {
+    fn run(&self, directory: &Path) -> Result<(), UserError> {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let name = self.name.clone().unwrap_or_else(|| format!("carrack at {host}"));
         let kind = match self.key {
-            Kind::Ed25519 => KeyKind::Ed25519,
-            Kind::P256 => KeyKind::P256,
+            KeyAlgorithm::Ed25519 => KeyKind::Ed25519,
+            KeyAlgorithm::P256 => KeyKind::P256,
         };
-        let made = Authority::init(directory, &name, kind, SystemTime::now()).map_err(trouble)?;
+        let made = CertificateAuthority::init(directory, &name, kind, SystemTime::now()).map_err(trouble)?;
         let until = lifetime::show_moment(made.certificate().not_after_s);
         say(&format!("made the authority '{name}' in {}, valid until {until}", show(directory)));
         say("give ca.pem and revoked.pem to daemons and ca.pem to clients; keep ca-key.pem for yourself");
@@ -173,8 +174,8 @@ impl InitArgs {
 }
 
 impl IssueArgs {
-    fn run(&self, directory: &Path) -> Result<(), Trouble> {
-        let authority = Authority::open(directory).map_err(trouble)?;
+    fn run(&self, directory: &Path) -> Result<(), UserError> {
+        let authority = CertificateAuthority::open(directory).map_err(trouble)?;
         let (purpose, usual) = self.purpose();
         let lifetime = self.lifetime.unwrap_or(usual);
         let out = self.out.as_deref().unwrap_or(directory);
@@ -185,28 +186,28 @@ impl IssueArgs {
         Ok(())
     }
 
-    fn purpose(&self) -> (Use, Duration) {
+    fn purpose(&self) -> (CertificateUse, Duration) {
         if self.server.is_empty() {
             let subject = self.subject.as_ref().unwrap_or(&self.name).clone();
-            return (Use::Client { subject }, CLIENT_LIFETIME);
+            return (CertificateUse::Client { subject }, CLIENT_LIFETIME);
         }
-        (Use::Server { names: self.server.clone() }, SERVER_LIFETIME)
+        (CertificateUse::Server { names: self.server.clone() }, SERVER_LIFETIME)
     }
 }
 
-impl ShowArgs {
+impl KeysShowArgs {
     /// Prints the certificates. An authority that was named must exist; without an authority, the revoked
     /// certificates are unknown.
-    fn run(&self, directory: &Path, is_named: bool) -> Exit {
-        let authority = match Authority::open(directory) {
+    fn run(&self, directory: &Path, is_named: bool) -> ExitStatus {
+        let authority = match CertificateAuthority::open(directory) {
             Ok(authority) => Some(authority),
             Err(AuthorityError::Missing(_)) if !is_named => None,
             Err(error) => {
                 trouble(error).tell();
-                return Exit::Nothing;
+                return ExitStatus::Nothing;
             }
         };
-        let mut reports = Reports::new(self.json);
+        let mut reports = ReportWriter::new(self.json);
         for file in &self.files {
             if reports.is_over {
                 break;
@@ -223,22 +224,26 @@ impl ShowArgs {
         reports.exit()
     }
 
-    fn report(&self, file: &Path, authority: Option<&Authority>) -> Result<KeysReport, Trouble> {
+    fn report(
+        &self,
+        file: &Path,
+        authority: Option<&CertificateAuthority>,
+    ) -> Result<CertificateReport, UserError> {
         let name = show(file);
         let pem = fs::read(file).map_err(|error| about(&name, &error))?;
         let chain = certificates_in(&pem).map_err(|error| about(&name, &error))?;
         let certificate = Certificate::parse(&chain[0]).map_err(|error| about(&name, &error))?;
-        let standing: Option<Standing> =
+        let standing: Option<CertificateStatus> =
             authority.map(|authority| authority.standing(&chain[0])).transpose().map_err(trouble)?;
-        let identity = Identity::of_peer(&chain, &PublicKeys::default()).ok();
+        let identity = ProvedIdentity::of_peer(&chain, &PublicKeys::default()).ok();
         let identity = identity.filter(|_| certificate.uses.client);
-        Ok(KeysReport::new(&name, &certificate, identity.as_ref(), standing, lifetime::now_s()))
+        Ok(CertificateReport::new(&name, &certificate, identity.as_ref(), standing, lifetime::now_s()))
     }
 }
 
 impl RevokeArgs {
-    fn run(&self, directory: &Path) -> Result<(), Trouble> {
-        let authority = Authority::open(directory).map_err(trouble)?;
+    fn run(&self, directory: &Path) -> Result<(), UserError> {
+        let authority = CertificateAuthority::open(directory).map_err(trouble)?;
         let revoked = authority.revoke(&self.which(&authority)?, SystemTime::now()).map_err(trouble)?;
         for one in &revoked {
             let before = if one.was_before { " (it was before)" } else { "" };
@@ -249,24 +254,28 @@ impl RevokeArgs {
         Ok(())
     }
 
-    fn which(&self, authority: &Authority) -> Result<Which, Trouble> {
+    fn which(&self, authority: &CertificateAuthority) -> Result<RevocationSelector, UserError> {
         if self.what.contains('/') || self.what.ends_with(".pem") {
             let pem = fs::read(&self.what)
-                .map_err(|error| Trouble::new(format!("{}: {error}", escape(self.what.as_bytes()))))?;
-            return Ok(Which::Certificate(pem));
+                .map_err(|error| UserError::new(format!("{}: {error}", escape(self.what.as_bytes()))))?;
+            return Ok(RevocationSelector::Certificate(pem));
         }
         let is_serial = authority.has_issued(&self.what).map_err(trouble)?;
-        Ok(if is_serial { Which::Serial(self.what.clone()) } else { Which::Name(self.what.clone()) })
+        Ok(if is_serial {
+            RevocationSelector::Serial(self.what.clone())
+        } else {
+            RevocationSelector::Name(self.what.clone())
+        })
     }
 }
 
 impl TokenArgs {
-    fn run(&self, directory: &Path) -> Result<(), Trouble> {
-        let authority = Authority::open(directory).map_err(trouble)?;
-        let scope = Scope::parse(&self.scope.join(" ")).map_err(|error| {
-            Trouble::new(format!("--scope: {error}")).hint("such as --scope storage.read:/EXPORT/path")
+    fn run(&self, directory: &Path) -> Result<(), UserError> {
+        let authority = CertificateAuthority::open(directory).map_err(trouble)?;
+        let scope = TokenScope::parse(&self.scope.join(" ")).map_err(|error| {
+            UserError::new(format!("--scope: {error}")).hint("such as --scope storage.read:/EXPORT/path")
         })?;
-        let grant = Grant {
+        let grant = TokenContent {
             subject: self.subject.clone(),
             audience: self.audience.clone(),
             scope,
@@ -274,7 +283,7 @@ impl TokenArgs {
         };
         let now = SystemTime::now();
         let signer = authority.token_signer().map_err(trouble)?;
-        let (token, id) = signer.mint(&grant, now).map_err(|error| Trouble::new(error.to_string()))?;
+        let (token, id) = signer.mint(&grant, now).map_err(|error| UserError::new(error.to_string()))?;
         writeln!(io::stdout(), "{token}").map_err(|error| unwritten(&error))?;
         let until = lifetime::show_moment(lifetime::now_s() + self.lifetime.as_secs() as i64);
         say(&format!("made token {id} of issuer '{}', good until {until}", authority.name()));
@@ -282,12 +291,12 @@ impl TokenArgs {
     }
 }
 
-fn about(name: &str, error: &dyn std::fmt::Display) -> Trouble {
-    Trouble::new(format!("{name}: {error}"))
+fn about(name: &str, error: &dyn std::fmt::Display) -> UserError {
+    UserError::new(format!("{name}: {error}"))
 }
 
-fn trouble(error: AuthorityError) -> Trouble {
-    Trouble { message: error.to_string(), hint: error.hint().map(str::to_owned) }
+fn trouble(error: AuthorityError) -> UserError {
+    UserError { message: error.to_string(), hint: error.hint().map(str::to_owned) }
 }
 
 /// Prints a message on stderr; a failed write can't be reported.
@@ -328,7 +337,7 @@ mod tests {
         assert_eq!((dir, issue.lifetime), (Some("/d".into()), Some(Duration::from_secs(7 * 24 * 3600))));
         assert_eq!(
             issue.purpose(),
-            (Use::Server { names: ["a", "b", "c"].map(String::from).to_vec() }, SERVER_LIFETIME)
+            (CertificateUse::Server { names: ["a", "b", "c"].map(String::from).to_vec() }, SERVER_LIFETIME)
         );
         for words in [
             &[][..],
@@ -350,7 +359,10 @@ mod tests {
             [(&["issue", "alice"][..], "alice"), (&["issue", "a", "--subject", "b@c"], "b@c")]
         {
             let KeysCommand::Issue(issue) = parse(words).unwrap().command else { panic!("not issue") };
-            assert_eq!(issue.purpose(), (Use::Client { subject: subject.into() }, CLIENT_LIFETIME));
+            assert_eq!(
+                issue.purpose(),
+                (CertificateUse::Client { subject: subject.into() }, CLIENT_LIFETIME)
+            );
         }
     }
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use carrack_model::escape;
 use clap::{Args, ValueHint};
 
-use crate::exit::{self, Exit};
-use crate::trouble::Trouble;
-use crate::views::layout::{Failures, Looker};
-use crate::views::output::Reports;
+use crate::exit::{self, ExitStatus};
+use crate::user_error::UserError;
+use crate::views::layout::{LayoutLooker, TreeFailures};
+use crate::views::output::ReportWriter;
 
 /// Show on which storage targets files lie
 ///
@@ -45,18 +45,18 @@ pub struct LayoutArgs {
 }
 
 /// Prints the layouts.
-pub fn run(args: &LayoutArgs) -> Exit {
-    match Looker::new(&args.targets, args.recursive) {
+pub fn run(args: &LayoutArgs) -> ExitStatus {
+    match LayoutLooker::new(&args.targets, args.recursive) {
         Ok(looker) => show(args, &looker),
         Err(trouble) => {
             trouble.tell();
-            Exit::Usage
+            ExitStatus::Usage
         }
     }
 }
 
-fn show(args: &LayoutArgs, looker: &Looker) -> Exit {
-    let mut reports = Reports::new(args.json);
+fn show(args: &LayoutArgs, looker: &LayoutLooker) -> ExitStatus {
+    let mut reports = ReportWriter::new(args.json);
     for path in args.paths.iter().map(Path::new) {
         if reports.is_over {
             break;
@@ -83,16 +83,16 @@ fn show(args: &LayoutArgs, looker: &Looker) -> Exit {
     reports.exit()
 }
 
-fn troubles(path: &Path, failures: &Failures) -> Vec<Trouble> {
+fn troubles(path: &Path, failures: &TreeFailures) -> Vec<UserError> {
     let troubles = failures.first.iter().map(|failure| {
         let message = format!("{}: {}", escape(&failure.path), failure.detail);
-        Trouble { message, hint: failure.kind.hint().map(str::to_owned) }
+        UserError { message, hint: failure.kind.hint().map(str::to_owned) }
     });
-    let mut troubles: Vec<Trouble> = troubles.collect();
+    let mut troubles: Vec<UserError> = troubles.collect();
     let more = failures.count.saturating_sub(failures.first.len() as u64);
     if more > 0 {
         let path = escape(path.as_os_str().as_encoded_bytes());
-        troubles.push(Trouble::new(format!("{path}: {more} more entries could not be looked at")));
+        troubles.push(UserError::new(format!("{path}: {more} more entries could not be looked at")));
     }
     troubles
 }

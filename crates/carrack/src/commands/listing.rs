@@ -6,30 +6,30 @@ use std::io;
 use carrack_model::escape;
 use carrack_register::records::TransferRecord;
 
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use crate::lifetime::now_s;
 use crate::options::target::{TargetArgs, control};
-use crate::register::{Copies, Copy};
-use crate::trouble::Trouble;
+use crate::register::{CopyRecord, CopyStore};
+use crate::user_error::UserError;
 use crate::views::json::write_lines;
 use crate::views::output::written;
-use crate::views::transfer::{Row, write_list};
+use crate::views::transfer::{TransferRow, write_list};
 
 /// Digits of a copy's ID.
 const COPY_DIGITS: usize = 32;
 
 /// The transfers to list.
-pub struct Listed {
-    pub copies: Vec<Copy>,
+pub struct TransferListing {
+    pub copies: Vec<CopyRecord>,
     /// The submitted transfers, or the error of the request for them.
-    pub submitted: Result<Vec<TransferRecord>, Trouble>,
+    pub submitted: Result<Vec<TransferRecord>, UserError>,
     /// Most transfers that are shown.
     pub limit: usize,
 }
 
 /// Returns the wanted copies of this user, the latest first.
-pub fn copies(is_wanted: impl Fn(&Copy) -> bool) -> Vec<Copy> {
-    let mut copies = Copies::of_user().and_then(|copies| copies.list().ok()).unwrap_or_default();
+pub fn copies(is_wanted: impl Fn(&CopyRecord) -> bool) -> Vec<CopyRecord> {
+    let mut copies = CopyStore::of_user().and_then(|copies| copies.list().ok()).unwrap_or_default();
     copies.retain(is_wanted);
     copies.reverse();
     copies
@@ -40,21 +40,21 @@ pub fn copies(is_wanted: impl Fn(&Copy) -> bool) -> Vec<Copy> {
 ///
 /// # Errors
 /// If several transfers have it, or there is none.
-pub fn own_copy(id: &str, target: &TargetArgs) -> Result<Option<Copy>, Trouble> {
-    let found = match Copies::of_user() {
+pub fn own_copy(id: &str, target: &TargetArgs) -> Result<Option<CopyRecord>, UserError> {
+    let found = match CopyStore::of_user() {
         Some(copies) if !target.is_named() || id.len() == COPY_DIGITS => copies.find(id)?,
         _ => None,
     };
     let may_be_submitted = target.is_named() || target.machine_has_queue();
     match (found, may_be_submitted) {
         (None, true) => Ok(None),
-        (None, false) => Err(Trouble::new(format!("there is no transfer {}", escape(id.as_bytes())))
+        (None, false) => Err(UserError::new(format!("there is no transfer {}", escape(id.as_bytes())))
             .hint("`carrack transfers` lists those that are known; 4 digits of an ID are the least")),
         (Some(copy), true) if id.len() < COPY_DIGITS => {
             let target = control(target)?;
             // A server that does not answer counts as having none.
             match target.wait(target.control.transfer(id)) {
-                Ok(_) => Err(Trouble::new(format!(
+                Ok(_) => Err(UserError::new(format!(
                     "{} is the beginning of a copy's ID and of a submitted transfer's",
                     escape(id.as_bytes())
                 ))
@@ -71,7 +71,7 @@ pub fn submitted(
     target: &TargetArgs,
     limit: usize,
     after: Option<&str>,
-) -> Result<Vec<TransferRecord>, Trouble> {
+) -> Result<Vec<TransferRecord>, UserError> {
     if !target.is_named() && !target.machine_has_queue() {
         return Ok(Vec::new());
     }
@@ -79,17 +79,17 @@ pub fn submitted(
     target.wait(target.control.transfers(limit, after))
 }
 
-impl Listed {
+impl TransferListing {
     /// Writes the transfers, the latest first.
-    pub fn write(&self, as_json: bool) -> Exit {
+    pub fn write(&self, as_json: bool) -> ExitStatus {
         let records = self.submitted.as_deref().unwrap_or_default();
         let mut out = io::stdout().lock();
         let result = if as_json {
-            let copies = self.copies.iter().take(self.limit).map(Copy::shown);
+            let copies = self.copies.iter().take(self.limit).map(CopyRecord::shown);
             write_lines(copies, &mut out).and_then(|()| write_lines(records, &mut out))
         } else {
-            let mut rows: Vec<Row> = self.copies.iter().map(Row::from).collect();
-            rows.extend(records.iter().map(Row::from));
+            let mut rows: Vec<TransferRow> = self.copies.iter().map(TransferRow::from).collect();
+            rows.extend(records.iter().map(TransferRow::from));
             rows.sort_by_key(|row| Reverse(row.since_s));
             rows.truncate(self.limit);
             match (rows.is_empty(), self.submitted.is_err()) {
@@ -99,8 +99,8 @@ impl Listed {
             }
         };
         let troubles = [self.submitted.as_ref().err().cloned(), written(result).err()];
-        let troubles: Vec<Trouble> = troubles.into_iter().flatten().collect();
-        troubles.iter().for_each(Trouble::tell);
-        if troubles.is_empty() { Exit::Complete } else { Exit::Nothing }
+        let troubles: Vec<UserError> = troubles.into_iter().flatten().collect();
+        troubles.iter().for_each(UserError::tell);
+        if troubles.is_empty() { ExitStatus::Complete } else { ExitStatus::Nothing }
     }
 }

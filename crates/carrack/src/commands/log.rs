@@ -7,10 +7,10 @@ use carrack_register::records::TransferRecord;
 use clap::Args;
 
 use super::listing::own_copy;
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::options::target::{TargetArgs, control};
-use crate::register::{Copies, Copy};
-use crate::trouble::tame;
+use crate::register::{CopyRecord, CopyStore};
+use crate::user_error::tame;
 use crate::views::output::written;
 
 /// Show the messages of a transfer: warnings, entries that failed or were left out, how it ended
@@ -28,18 +28,18 @@ pub struct LogArgs {
 }
 
 /// Prints the log.
-pub fn run(args: &LogArgs) -> Exit {
-    let shown = own_copy(&args.id, &args.target).and_then(|copy| match (copy, Copies::of_user()) {
+pub fn run(args: &LogArgs) -> ExitStatus {
+    let shown = own_copy(&args.id, &args.target).and_then(|copy| match (copy, CopyStore::of_user()) {
         (Some(copy), Some(copies)) => written(of_copy(&copies, &copy)),
         _ => control(&args.target).and_then(|target| {
             let record = target.wait(target.control.transfer(&args.id))?;
             written(of_record(&record, &mut io::stdout().lock()))
         }),
     });
-    Exit::of_command(shown)
+    ExitStatus::of_command(shown)
 }
 
-fn of_copy(copies: &Copies, copy: &Copy) -> io::Result<()> {
+fn of_copy(copies: &CopyStore, copy: &CopyRecord) -> io::Result<()> {
     match File::open(copies.log(&copy.id)) {
         Ok(mut log) => io::copy(&mut log, &mut io::stdout().lock()).map(drop),
         // It has no messages so far.

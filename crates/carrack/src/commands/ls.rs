@@ -4,14 +4,14 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::ControlFlow;
 
-use carrack_engine::{Found, Operation};
+use carrack_engine::{BrowseItem, BrowseOperation};
 use clap::{Args, ValueHint};
 
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::options::far_end::FarArgs;
-use crate::remote::browser::{Browser, Tally, located, tell_failure};
-use crate::remote::location::Location;
-use crate::views::entry::{Style, write_line};
+use crate::remote::browser::{BrowseTally, RemoteBrowser, located, tell_failure};
+use crate::remote::location::EndLocation;
+use crate::views::entry::{ListingStyle, write_line};
 
 /// List a directory here, on another host or at a daemon
 ///
@@ -41,9 +41,9 @@ pub struct LsArgs {
 }
 
 /// Lists the directory.
-pub fn run(args: &LsArgs) -> Exit {
-    let begun = located(Location::parse(&args.location))
-        .and_then(|location| Ok((location, Browser::new(&args.far)?)));
+pub fn run(args: &LsArgs) -> ExitStatus {
+    let begun = located(EndLocation::parse(&args.location))
+        .and_then(|location| Ok((location, RemoteBrowser::new(&args.far)?)));
     match begun {
         Ok((location, browser)) => list(&browser, &location, args.style()),
         Err(exit) => exit,
@@ -51,25 +51,25 @@ pub fn run(args: &LsArgs) -> Exit {
 }
 
 impl LsArgs {
-    fn style(&self) -> Style {
+    fn style(&self) -> ListingStyle {
         match (self.json, self.long) {
-            (true, _) => Style::Json,
-            (_, true) => Style::Long,
-            _ if io::stdout().is_terminal() => Style::Names,
-            _ => Style::Bytes,
+            (true, _) => ListingStyle::Json,
+            (_, true) => ListingStyle::Long,
+            _ if io::stdout().is_terminal() => ListingStyle::Names,
+            _ => ListingStyle::Bytes,
         }
     }
 }
 
-fn list(browser: &Browser<'_>, location: &Location, style: Style) -> Exit {
+fn list(browser: &RemoteBrowser<'_>, location: &EndLocation, style: ListingStyle) -> ExitStatus {
     let mut out: Box<dyn Write> = if io::stdout().is_terminal() {
         Box::new(io::stdout().lock())
     } else {
         Box::new(BufWriter::new(io::stdout().lock()))
     };
     let (mut shown, mut unwritten) = (0, None);
-    let ended = browser.run(location, Operation::List, &mut |found| {
-        if let Found::Failed { path, detail } = &found {
+    let ended = browser.run(location, BrowseOperation::List, &mut |found| {
+        if let BrowseItem::Failed { path, detail } = &found {
             tell_failure(path, detail);
             return ControlFlow::Continue(());
         }
@@ -85,7 +85,7 @@ fn list(browser: &Browser<'_>, location: &Location, style: Style) -> Exit {
         }
     });
     let unwritten = unwritten.or(out.flush().err());
-    let mut tally = Tally::default();
+    let mut tally = BrowseTally::default();
     if ended.is_err() {
         tally.add_done(shown);
     }

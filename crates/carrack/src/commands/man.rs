@@ -11,7 +11,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use carrack_options::{FLEET, SYNC};
 
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::options::config;
 use crate::options::{nats, start_time, target};
 
@@ -75,10 +75,10 @@ const OTHER_SYNOPSES: [(&str, &str); 26] = [
 ];
 
 /// Prints the page to stdout.
-pub fn run() -> Exit {
+pub fn run() -> ExitStatus {
     match page().and_then(|page| io::stdout().write_all(page.as_bytes())) {
-        Ok(()) => Exit::Complete,
-        Err(_) => Exit::Nothing,
+        Ok(()) => ExitStatus::Complete,
+        Err(_) => ExitStatus::Nothing,
     }
 }
 

@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::ops::ControlFlow;
 
-use carrack_engine::Operation;
+use carrack_engine::BrowseOperation;
 use clap::{Args, ValueHint};
 
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::options::far_end::FarArgs;
-use crate::remote::browser::{Browser, Tally, locations};
+use crate::remote::browser::{BrowseTally, RemoteBrowser, locations};
 
 /// Make directories here, on another host or at a daemon
 #[derive(Debug, Args)]
@@ -27,16 +27,16 @@ pub struct MkdirArgs {
 }
 
 /// Makes the directories.
-pub fn run(args: &MkdirArgs) -> Exit {
+pub fn run(args: &MkdirArgs) -> ExitStatus {
     make(args).unwrap_or_else(|exit| exit)
 }
 
 /// Makes the directories. An error is the exit code of a command that could not begin.
-fn make(args: &MkdirArgs) -> Result<Exit, Exit> {
+fn make(args: &MkdirArgs) -> Result<ExitStatus, ExitStatus> {
     let locations = locations(&args.locations)?;
-    let browser = Browser::new(&args.far)?;
-    let operation = Operation::MakeDirectory { parents: args.parents };
-    let mut tally = Tally::default();
+    let browser = RemoteBrowser::new(&args.far)?;
+    let operation = BrowseOperation::MakeDirectory { parents: args.parents };
+    let mut tally = BrowseTally::default();
     for location in &locations {
         let ended = browser.run(location, operation, &mut |_| ControlFlow::Continue(()));
         if !tally.add(ended) {

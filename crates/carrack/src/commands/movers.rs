@@ -3,18 +3,18 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use carrack_cluster::bus::Bus;
+use carrack_cluster::bus::NatsBus;
 use carrack_cluster::error::BusError;
-use carrack_cluster::leftovers::{Cleared, clear_leftovers};
-use carrack_cluster::transfers::Transfers;
+use carrack_cluster::leftovers::{ClearedLeftovers, clear_leftovers};
+use carrack_cluster::transfers::TransferStore;
 use clap::{Args, Subcommand};
 
 use super::fleet::{of_bus, runtime};
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::lifetime;
 use crate::options::nats::NatsArgs;
 use crate::options::target::{TargetArgs, control};
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 use crate::views::json::write_lines;
 use crate::views::output::written;
 use crate::views::transfer::write_movers;
@@ -59,15 +59,15 @@ struct CleanArgs {
 }
 
 /// Lists the movers, or cleans up.
-pub fn run(args: &MoversArgs) -> Exit {
+pub fn run(args: &MoversArgs) -> ExitStatus {
     let ended = match &args.command {
         None => list(args),
         Some(MoversCommand::Clean(clean)) => clean.run(),
     };
-    Exit::of_command(ended)
+    ExitStatus::of_command(ended)
 }
 
-fn list(args: &MoversArgs) -> Result<Exit, Trouble> {
+fn list(args: &MoversArgs) -> Result<ExitStatus, UserError> {
     let target = control(&args.target)?;
     let movers = target.wait(target.control.movers())?;
     let mut out = io::stdout().lock();
@@ -75,11 +75,11 @@ fn list(args: &MoversArgs) -> Result<Exit, Trouble> {
 }
 
 impl CleanArgs {
-    fn run(&self) -> Result<Exit, Trouble> {
+    fn run(&self) -> Result<ExitStatus, UserError> {
         let options = self.nats.options("clean")?;
-        let cleared: Result<Vec<Cleared>, BusError> = runtime()?.block_on(async {
-            let bus = Bus::connect(&options).await?;
-            let transfers = Transfers::open(&bus).await?;
+        let cleared: Result<Vec<ClearedLeftovers>, BusError> = runtime()?.block_on(async {
+            let bus = NatsBus::connect(&options).await?;
+            let transfers = TransferStore::open(&bus).await?;
             let cleared = clear_leftovers(&bus, &transfers, self.older).await;
             bus.close().await;
             cleared
@@ -89,6 +89,6 @@ impl CleanArgs {
         let mut out = io::stdout().lock();
         let lines = cleared.iter().try_for_each(|cleared| writeln!(out, "{cleared}"));
         written(lines)?;
-        Ok(Exit::of_counts((cleared.len() - failed) as u64, failed as u64))
+        Ok(ExitStatus::of_counts((cleared.len() - failed) as u64, failed as u64))
     }
 }

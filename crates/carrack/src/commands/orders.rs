@@ -1,13 +1,13 @@
 //! `carrack cancel`, `carrack pause`, and `carrack resume` of a submitted transfer.
 
-use carrack_register::control::Order;
+use carrack_register::control::TransferOrder;
 use clap::Args;
 
 use super::listing::own_copy;
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::options::target::{TargetArgs, control};
 use crate::register::background;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// End a transfer: a submitted transfer, or a copy of your own
 ///
@@ -39,35 +39,35 @@ struct OrderArgs {
 }
 
 /// Ends the transfer.
-pub fn cancel(args: &CancelArgs) -> Exit {
+pub fn cancel(args: &CancelArgs) -> ExitStatus {
     match own_copy(&args.order.id, &args.order.target) {
         Ok(Some(copy)) => done(background::cancel(&copy)),
-        Ok(None) => give(&args.order.id, &args.order.target, Order::Cancel),
+        Ok(None) => give(&args.order.id, &args.order.target, TransferOrder::Cancel),
         Err(trouble) => done::<()>(Err(trouble)),
     }
 }
 
 /// Pauses the transfer.
-pub fn pause(args: &PauseArgs) -> Exit {
+pub fn pause(args: &PauseArgs) -> ExitStatus {
     let copy = match own_copy(&args.order.id, &args.order.target) {
         Ok(copy) => copy,
         Err(trouble) => return done::<()>(Err(trouble)),
     };
     if let Some(copy) = copy {
         let id = copy.short_id();
-        let trouble = Trouble::new(format!("{id} is a copy of your own, and no copy waits"));
+        let trouble = UserError::new(format!("{id} is a copy of your own, and no copy waits"));
         return done::<()>(Err(trouble.hint(format!(
             "`carrack cancel {id}` ends it, and `carrack resume {id}` goes on where it ended"
         ))));
     }
-    give(&args.order.id, &args.order.target, Order::Pause)
+    give(&args.order.id, &args.order.target, TransferOrder::Pause)
 }
 
 /// Sends an order; returns when it is stored.
-pub fn give(id: &str, target: &TargetArgs, order: Order) -> Exit {
+pub fn give(id: &str, target: &TargetArgs, order: TransferOrder) -> ExitStatus {
     done(control(target).and_then(|target| target.wait(target.control.order(&target.user, id, order))))
 }
 
-fn done<T>(given: Result<T, Trouble>) -> Exit {
-    Exit::of_command(given.map(|_| Exit::Complete))
+fn done<T>(given: Result<T, UserError>) -> ExitStatus {
+    ExitStatus::of_command(given.map(|_| ExitStatus::Complete))
 }

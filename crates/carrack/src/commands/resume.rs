@@ -11,13 +11,13 @@ use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 
 use super::orders;
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::lifetime::show_moment;
 use crate::options::target::TargetArgs;
-use crate::register::copies::Word;
-use crate::register::process::Life;
-use crate::register::{Copies, Copy, nowhere};
-use crate::trouble::Trouble;
+use crate::register::copies::ArgumentText;
+use crate::register::process::ProcessLife;
+use crate::register::{CopyRecord, CopyStore, nowhere};
+use crate::user_error::UserError;
 use crate::views::json::write_line as write_json_line;
 use crate::views::output::unwritten;
 
@@ -56,56 +56,57 @@ pub struct ResumeArgs {
 }
 
 /// Lists copies, runs one again, or removes one from the register.
-pub fn run(args: &ResumeArgs) -> Exit {
+pub fn run(args: &ResumeArgs) -> ExitStatus {
     let done = match &args.id {
         None => list(args.json),
         Some(id) if !args.forget && is_submitted(id) => {
-            return orders::give(id, &args.target, carrack_register::control::Order::Resume);
+            return orders::give(id, &args.target, carrack_register::control::TransferOrder::Resume);
         }
         Some(id) if args.forget => forget(id),
         Some(id) => again(id),
     };
-    Exit::of_command(done)
+    ExitStatus::of_command(done)
 }
 
 fn is_submitted(id: &str) -> bool {
     id.len() == SUBMITTED_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn copies() -> Result<Copies, Trouble> {
-    Copies::of_user().ok_or_else(nowhere)
+fn copies() -> Result<CopyStore, UserError> {
+    CopyStore::of_user().ok_or_else(nowhere)
 }
 
 /// Returns the copies that are not complete.
-fn all(copies: &Copies) -> Result<Vec<Copy>, Trouble> {
-    let mut all =
-        copies.list().map_err(|error| Trouble::new(format!("the list of copies can't be read: {error}")))?;
+fn all(copies: &CopyStore) -> Result<Vec<CopyRecord>, UserError> {
+    let mut all = copies
+        .list()
+        .map_err(|error| UserError::new(format!("the list of copies can't be read: {error}")))?;
     all.retain(|copy| !copy.is_complete());
     Ok(all)
 }
 
-fn list(as_json: bool) -> Result<Exit, Trouble> {
+fn list(as_json: bool) -> Result<ExitStatus, UserError> {
     let mut out = io::stdout().lock();
     for transfer in all(&copies()?)?.into_iter().filter(|copy| !copy.arguments.is_empty()) {
         let written = if as_json {
-            write_json_line(&Line::of(&transfer), &mut out)
+            write_json_line(&ResumableLine::of(&transfer), &mut out)
         } else {
             write_line(&transfer, &mut out)
         };
         match written {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(Exit::Nothing),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitStatus::Nothing),
             Err(error) => return Err(unwritten(&error)),
             Ok(()) => {}
         }
     }
-    Ok(Exit::Complete)
+    Ok(ExitStatus::Complete)
 }
 
-fn write_line(transfer: &Copy, out: &mut impl Write) -> io::Result<()> {
+fn write_line(transfer: &CopyRecord, out: &mut impl Write) -> io::Result<()> {
     let life = match transfer.life() {
-        Life::Running => format!("running, process {}", transfer.pid()),
-        Life::Ended => "not running".to_owned(),
-        Life::Elsewhere => format!("begun on {}", escape(transfer.host().as_bytes())),
+        ProcessLife::Running => format!("running, process {}", transfer.pid()),
+        ProcessLife::Ended => "not running".to_owned(),
+        ProcessLife::Elsewhere => format!("begun on {}", escape(transfer.host().as_bytes())),
     };
     let began = show_moment(i64::try_from(transfer.started).unwrap_or(i64::MAX));
     writeln!(
@@ -118,36 +119,36 @@ fn write_line(transfer: &Copy, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Returns the command line as a shell would take it, if it is text.
-fn command(transfer: &Copy) -> String {
+fn command(transfer: &CopyRecord) -> String {
     let words: Vec<String> =
         transfer.arguments.iter().map(|word| shell_words::quote(&shown(word)).into_owned()).collect();
     words.join(" ")
 }
 
-fn shown(word: &Word) -> String {
+fn shown(word: &ArgumentText) -> String {
     word.get().map_or_else(|| "?".to_owned(), |word| escape(word.as_bytes()))
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct ResumableLine<'a> {
     id: &'a str,
     started: u64,
     state: &'static str,
     host: &'a str,
     pid: u32,
-    directory: &'a Word,
-    arguments: &'a [Word],
+    directory: &'a ArgumentText,
+    arguments: &'a [ArgumentText],
 }
 
-impl<'a> Line<'a> {
-    fn of(copy: &'a Copy) -> Line<'a> {
-        Line {
+impl<'a> ResumableLine<'a> {
+    fn of(copy: &'a CopyRecord) -> ResumableLine<'a> {
+        ResumableLine {
             id: &copy.id,
             started: copy.started,
             state: match copy.life() {
-                Life::Running => "running",
-                Life::Ended => "ended",
-                Life::Elsewhere => "elsewhere",
+                ProcessLife::Running => "running",
+                ProcessLife::Ended => "ended",
+                ProcessLife::Elsewhere => "elsewhere",
             },
             host: copy.host(),
             pid: copy.pid(),
@@ -158,55 +159,53 @@ impl<'a> Line<'a> {
 }
 
 /// Returns the copy whose ID begins with these digits.
-fn find(copies: &Copies, id: &str) -> Result<Copy, Trouble> {
+fn find(copies: &CopyStore, id: &str) -> Result<CopyRecord, UserError> {
     let wanted = id.to_ascii_lowercase();
-    let mut found: Vec<Copy> =
+    let mut found: Vec<CopyRecord> =
         all(copies)?.into_iter().filter(|transfer| transfer.id.starts_with(&wanted)).collect();
     let shown = escape(id.as_bytes());
     match (found.pop(), found.is_empty(), wanted.len() >= PREFIX_MIN) {
         (Some(transfer), true, true) => Ok(transfer),
-        (Some(_), false, true) => Err(Trouble::new(format!("{shown} is the beginning of several copies"))
+        (Some(_), false, true) => Err(UserError::new(format!("{shown} is the beginning of several copies"))
             .hint("give more of its digits; `carrack resume` lists them")),
-        (_, _, false) => {
-            Err(Trouble::new(format!("{shown} is too short to name a copy"))
-                .hint("`carrack resume` lists them"))
-        }
-        (None, ..) => Err(Trouble::new(format!("there is no copy {shown}"))
+        (_, _, false) => Err(UserError::new(format!("{shown} is too short to name a copy"))
+            .hint("`carrack resume` lists them")),
+        (None, ..) => Err(UserError::new(format!("there is no copy {shown}"))
             .hint("`carrack resume` lists those that did not come to their end")),
     }
 }
 
-fn forget(id: &str) -> Result<Exit, Trouble> {
+fn forget(id: &str) -> Result<ExitStatus, UserError> {
     let copies = copies()?;
     let transfer = find(&copies, id)?;
-    copies.forget(&transfer).map_err(|error| Trouble::new(format!("it can't be forgotten: {error}")))?;
-    Ok(Exit::Complete)
+    copies.forget(&transfer).map_err(|error| UserError::new(format!("it can't be forgotten: {error}")))?;
+    Ok(ExitStatus::Complete)
 }
 
 /// Executes the command in place of this process; returns only if that fails.
-fn again(id: &str) -> Result<Exit, Trouble> {
+fn again(id: &str) -> Result<ExitStatus, UserError> {
     let transfer = find(&copies()?, id)?;
     match transfer.life() {
-        Life::Ended => {}
-        Life::Running => {
+        ProcessLife::Ended => {}
+        ProcessLife::Running => {
             let message = format!("this copy is running, as process {}", transfer.pid());
-            return Err(Trouble::new(message).hint("wait for it, or end it"));
+            return Err(UserError::new(message).hint("wait for it, or end it"));
         }
-        Life::Elsewhere => {
+        ProcessLife::Elsewhere => {
             let host = escape(transfer.host().as_bytes());
-            return Err(Trouble::new(format!("this copy was begun on {host}, and may be running there"))
+            return Err(UserError::new(format!("this copy was begun on {host}, and may be running there"))
                 .hint(format!("run `carrack resume {}` on {host}", transfer.id)));
         }
     }
     if transfer.arguments.is_empty() {
         let message = "this copy's command is not kept: it had a secret in it, or read from a pipe";
-        return Err(Trouble::new(message).hint("give the command again, or forget it with --forget"));
+        return Err(UserError::new(message).hint("give the command again, or forget it with --forget"));
     }
-    let words = transfer.arguments.iter().map(Word::get).collect::<Option<Vec<_>>>();
+    let words = transfer.arguments.iter().map(ArgumentText::get).collect::<Option<Vec<_>>>();
     let (Some(directory), Some([program, arguments @ ..])) = (transfer.directory.get(), words.as_deref())
     else {
         return Err(
-            Trouble::new("what is remembered of this copy can't be read").hint("forget it with --forget")
+            UserError::new("what is remembered of this copy can't be read").hint("forget it with --forget")
         );
     };
     let arguments =
@@ -215,7 +214,7 @@ fn again(id: &str) -> Result<Exit, Trouble> {
     command.arg0(program).args(&arguments).current_dir(&directory);
     let error = command.exec();
     let shown = escape(directory.as_bytes());
-    Err(Trouble::new(format!("it can't be run again in {shown}: {error}")))
+    Err(UserError::new(format!("it can't be run again in {shown}: {error}")))
 }
 
 /// Returns the arguments of a copy that makes its destination so that they copy to the same place once it

@@ -6,14 +6,14 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
-use carrack_engine::{Found, Operation};
+use carrack_engine::{BrowseItem, BrowseOperation};
 use carrack_model::escape;
 use clap::{Args, ValueHint};
 
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::options::far_end::FarArgs;
-use crate::remote::browser::{Browser, Tally, locations, tell_failure};
-use crate::trouble::Trouble;
+use crate::remote::browser::{BrowseTally, RemoteBrowser, locations, tell_failure};
+use crate::user_error::UserError;
 
 /// Most locations that are listed with the question.
 const SHOWN_MAX: usize = 20;
@@ -42,31 +42,32 @@ pub struct RmArgs {
 }
 
 /// Removes the entries.
-pub fn run(args: &RmArgs) -> Exit {
+pub fn run(args: &RmArgs) -> ExitStatus {
     remove(args).unwrap_or_else(|exit| exit)
 }
 
 /// Removes the entries. An error is the exit code of a command that could not begin.
-fn remove(args: &RmArgs) -> Result<Exit, Exit> {
+fn remove(args: &RmArgs) -> Result<ExitStatus, ExitStatus> {
     let locations = locations(&args.locations)?;
     if !args.yes && !io::stdin().is_terminal() {
-        let trouble = Trouble::new("nobody is there to be asked, and nothing was removed");
+        let trouble = UserError::new("nobody is there to be asked, and nothing was removed");
         trouble.hint("--yes removes without a question").tell();
-        return Err(Exit::Usage);
+        return Err(ExitStatus::Usage);
     }
     // The question comes before signals are watched, so that a signal ends the command there.
     if !args.yes && !is_confirmed(args, &mut io::stdin().lock(), &mut io::stderr()) {
-        return Err(Exit::Nothing);
+        return Err(ExitStatus::Nothing);
     }
-    let browser = Browser::new(&args.far)?;
-    let mut tally = Tally::default();
+    let browser = RemoteBrowser::new(&args.far)?;
+    let mut tally = BrowseTally::default();
     for location in &locations {
-        let ended = browser.run(location, Operation::Remove { recursive: args.recursive }, &mut |found| {
-            if let Found::Failed { path, detail } = &found {
-                tell_failure(path, detail);
-            }
-            ControlFlow::Continue(())
-        });
+        let ended =
+            browser.run(location, BrowseOperation::Remove { recursive: args.recursive }, &mut |found| {
+                if let BrowseItem::Failed { path, detail } = &found {
+                    tell_failure(path, detail);
+                }
+                ControlFlow::Continue(())
+            });
         if !tally.add(ended) {
             break;
         }

@@ -5,12 +5,12 @@ use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
 use carrack_register::records::Umask;
-use carrack_service::queue::{Errand, become_copy};
-use carrack_service::{ServeError, Verbosity, serve, serve_local_of, serve_session};
+use carrack_service::queue::{LaunchRequest, become_copy};
+use carrack_service::{LogVerbosity, ServeError, serve, serve_local_of, serve_session};
 use clap::Args;
 
-use crate::exit::Exit;
-use crate::trouble::Trouble;
+use crate::exit::ExitStatus;
+use crate::user_error::UserError;
 
 /// Answer carrack:// clients on one port, for the directories and people that a configuration names
 ///
@@ -38,32 +38,32 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    fn verbosity(&self) -> Verbosity {
+    fn verbosity(&self) -> LogVerbosity {
         match (self.quiet, self.verbose) {
-            (true, _) => Verbosity::Quiet,
-            (_, true) => Verbosity::Verbose,
-            _ => Verbosity::Normal,
+            (true, _) => LogVerbosity::Quiet,
+            (_, true) => LogVerbosity::Verbose,
+            _ => LogVerbosity::Normal,
         }
     }
 }
 
 /// Serves until SIGTERM.
-pub fn run(args: &ServeArgs) -> Exit {
+pub fn run(args: &ServeArgs) -> ExitStatus {
     conclude(if args.check { check(args) } else { serve(&args.config, args.verbosity()) })
 }
 
-fn conclude(ended: Result<(), ServeError>) -> Exit {
+fn conclude(ended: Result<(), ServeError>) -> ExitStatus {
     match ended {
-        Ok(()) => Exit::Complete,
+        Ok(()) => ExitStatus::Complete,
         Err(error) => {
-            let trouble = Trouble::new(error.to_string());
+            let trouble = UserError::new(error.to_string());
             let hint = error.hint();
             if hint.is_empty() {
                 trouble.tell()
             } else {
                 trouble.hint(hint).tell()
             }
-            Exit::Nothing
+            ExitStatus::Nothing
         }
     }
 }
@@ -82,13 +82,13 @@ fn check(args: &ServeArgs) -> Result<(), ServeError> {
 }
 
 /// Answers one client.
-pub fn run_session() -> Exit {
+pub fn run_session() -> ExitStatus {
     if io::stdin().is_terminal() {
-        let trouble = Trouble::new("carrack serve-session is started by carrack serve, not by people");
+        let trouble = UserError::new("carrack serve-session is started by carrack serve, not by people");
         trouble.hint("use `carrack serve --config FILE`").tell();
-        return Exit::Usage;
+        return ExitStatus::Usage;
     }
-    if serve_session() { Exit::Complete } else { Exit::Nothing }
+    if serve_session() { ExitStatus::Complete } else { ExitStatus::Nothing }
 }
 
 // No documentation comment: clap would take it for the command's.
@@ -99,7 +99,7 @@ pub struct ServeQueueArgs {
 }
 
 /// Keeps the queue of a daemon that has more than one.
-pub fn run_queue(args: &ServeQueueArgs) -> Exit {
+pub fn run_queue(args: &ServeQueueArgs) -> ExitStatus {
     conclude(serve_local_of(&args.serve.config, args.serve.verbosity()))
 }
 
@@ -124,11 +124,15 @@ pub struct QueueCopyArgs {
 }
 
 /// Executes a copy in place of this process; returns only if that fails.
-pub fn run_copy(args: &QueueCopyArgs) -> Exit {
-    let errand =
-        Errand { user: args.user.as_deref(), umask: args.umask, parent: args.parent, words: &args.words };
+pub fn run_copy(args: &QueueCopyArgs) -> ExitStatus {
+    let errand = LaunchRequest {
+        user: args.user.as_deref(),
+        umask: args.umask,
+        parent: args.parent,
+        words: &args.words,
+    };
     let error = become_copy(&errand);
     let whose = args.user.as_deref().map_or(String::new(), |user| format!(" as {user}"));
-    Trouble::new(format!("the copy can't be started{whose}: {error}")).tell();
-    Exit::Nothing
+    UserError::new(format!("the copy can't be started{whose}: {error}")).tell();
+    ExitStatus::Nothing
 }

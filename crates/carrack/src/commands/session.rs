@@ -7,18 +7,18 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 
-use carrack_engine::{Abort, Channel, Outcome, OwnHouse, serve};
-use carrack_model::Protection;
-use carrack_options::Sharer;
+use carrack_engine::{AbortHandle, ControlChannel, OwnerAccessPolicy, TransferOutcome, serve};
+use carrack_model::ProtectionLevel;
+use carrack_options::SharingOption;
 use clap::Args;
 use rustix::{io::fcntl_dupfd_cloexec, stdio};
 
-use crate::exit::{End, Exit};
+use crate::exit::{EndReason, ExitStatus};
 use crate::register::tuner_store::TunerStore;
-use crate::remote::sites::Sites;
+use crate::remote::sites::SiteNames;
 use crate::sharing::sharing;
 use crate::signals;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// The lowest number of the channel's descriptors: far from those of standard streams.
 const FIRST_FD: i32 = 10;
@@ -27,41 +27,43 @@ const FIRST_FD: i32 = 10;
 #[derive(Debug, Args)]
 pub struct SessionArgs {
     /// The lowest protection level of data
-    #[arg(long, value_name = "LEVEL", default_value_t = Protection::Private)]
-    protection: Protection,
+    #[arg(long, value_name = "LEVEL", default_value_t = ProtectionLevel::Private)]
+    protection: ProtectionLevel,
 
     /// The meta-scheduler to ask here
     #[arg(long, value_name = "WHO", default_value = "auto")]
-    sharing: Sharer,
+    sharing: SharingOption,
 }
 
 /// Serves one transfer.
-pub fn run(args: &SessionArgs) -> Exit {
+pub fn run(args: &SessionArgs) -> ExitStatus {
     if io::stdin().is_terminal() {
-        let trouble = Trouble::new("carrack session speaks with another carrack, not with people");
+        let trouble = UserError::new("carrack session speaks with another carrack, not with people");
         trouble.hint("use `carrack cp`; it starts the session over ssh").tell();
-        return Exit::Usage;
+        return ExitStatus::Usage;
     }
     match prepare() {
-        Ok((input, output, abort)) => end(&serve(Channel::Pipes { input, output }, &house(args), &abort)),
+        Ok((input, output, abort)) => {
+            end(&serve(ControlChannel::Pipes { input, output }, &access_policy(args), &abort))
+        }
         Err(error) => {
-            Trouble::new(format!("the session can't start: {error}")).tell();
-            Exit::Nothing
+            UserError::new(format!("the session can't start: {error}")).tell();
+            ExitStatus::Nothing
         }
     }
 }
 
 /// Returns the access policy of a session over ssh. Its tuner's history is kept under the caller's address:
 /// if this end reads, the caller is the sink.
-fn house(args: &SessionArgs) -> OwnHouse {
-    let house = OwnHouse::over_ssh(args.protection).with_sharing(sharing(&args.sharing));
-    let sites = Sites::of_session(house.caller());
-    house.with_history(TunerStore::of_user().map(|store| store.history(sites)))
+fn access_policy(args: &SessionArgs) -> OwnerAccessPolicy {
+    let access_policy = OwnerAccessPolicy::over_ssh(args.protection).with_sharing(sharing(&args.sharing));
+    let sites = SiteNames::of_session(access_policy.caller());
+    access_policy.with_history(TunerStore::of_user().map(|store| store.history(sites)))
 }
 
-fn prepare() -> io::Result<(OwnedFd, OwnedFd, Abort)> {
+fn prepare() -> io::Result<(OwnedFd, OwnedFd, AbortHandle)> {
     let (input, output) = take_standard_streams()?;
-    let abort = Abort::new()?;
+    let abort = AbortHandle::new()?;
     signals::watch(abort.clone(), || ())?;
     Ok((input, output, abort))
 }
@@ -76,11 +78,11 @@ fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Returns the exit code. Errors were sent over the control channel, and the near end prints them.
-fn end(outcome: &Outcome) -> Exit {
+fn end(outcome: &TransferOutcome) -> ExitStatus {
     let end = match &outcome.result {
-        Ok(()) => End::Reached,
-        Err(error) if error.is_interrupted() => End::Interrupted,
-        Err(_) => End::Failed,
+        Ok(()) => EndReason::Reached,
+        Err(error) if error.is_interrupted() => EndReason::Interrupted,
+        Err(_) => EndReason::Failed,
     };
-    Exit::of_transfer(end, &outcome.summary, outcome.summary.entries_done())
+    ExitStatus::of_transfer(end, &outcome.summary, outcome.summary.entries_done())
 }

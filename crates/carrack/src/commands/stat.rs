@@ -5,12 +5,12 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
-use carrack_engine::{Found, Operation};
+use carrack_engine::{BrowseItem, BrowseOperation};
 use clap::{Args, ValueHint};
 
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::options::far_end::FarArgs;
-use crate::remote::browser::{Browser, Tally, locations};
+use crate::remote::browser::{BrowseTally, RemoteBrowser, locations};
 use crate::views::entry::write_stat;
 
 /// Show what stands at a path here, on another host or at a daemon
@@ -32,19 +32,19 @@ pub struct StatArgs {
 }
 
 /// Prints the entries.
-pub fn run(args: &StatArgs) -> Exit {
+pub fn run(args: &StatArgs) -> ExitStatus {
     show(args).unwrap_or_else(|exit| exit)
 }
 
 /// Prints the entries. An error is the exit code of a command that could not begin.
-fn show(args: &StatArgs) -> Result<Exit, Exit> {
+fn show(args: &StatArgs) -> Result<ExitStatus, ExitStatus> {
     let locations = locations(&args.locations)?;
-    let browser = Browser::new(&args.far)?;
-    let mut tally = Tally::default();
+    let browser = RemoteBrowser::new(&args.far)?;
+    let mut tally = BrowseTally::default();
     for (location, typed) in locations.iter().zip(&args.locations) {
         let mut written = Ok(());
-        let ended = browser.run(location, Operation::Stat, &mut |found| {
-            if let Found::Entry(entry) = &found {
+        let ended = browser.run(location, BrowseOperation::Stat, &mut |found| {
+            if let BrowseItem::Entry(entry) = &found {
                 written = write_stat(typed.as_bytes(), entry, args.json, &mut io::stdout().lock());
             }
             ControlFlow::Continue(())

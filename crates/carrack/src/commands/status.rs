@@ -5,12 +5,12 @@ use std::io::{self, IsTerminal, Write};
 use carrack_register::control::ControlError;
 use clap::Args;
 
-use super::listing::{self, Listed, own_copy};
+use super::listing::{self, TransferListing, own_copy};
 use super::wait::last;
-use crate::exit::{self, Exit};
-use crate::options::target::{Target, TargetArgs, control};
-use crate::register::{Copies, Copy, background};
-use crate::trouble::Trouble;
+use crate::exit::{self, ExitStatus};
+use crate::options::target::{ControlTarget, TargetArgs, control};
+use crate::register::{CopyRecord, CopyStore, background};
+use crate::user_error::UserError;
 use crate::views::json::write_line;
 use crate::views::output::written;
 use crate::views::transfer::{line, write_transfer};
@@ -40,13 +40,14 @@ pub struct StatusArgs {
 }
 
 /// Prints the state.
-pub fn run(args: &StatusArgs) -> Exit {
+pub fn run(args: &StatusArgs) -> ExitStatus {
     let Some(id) = &args.id else {
         let submitted = listing::submitted(&args.target, LOOKED_AT, None).map(|mut records| {
             records.retain(|record| !record.state.is_over());
             records
         });
-        return Listed { copies: listing::copies(Copy::runs), submitted, limit: LOOKED_AT }.write(args.json);
+        return TransferListing { copies: listing::copies(CopyRecord::runs), submitted, limit: LOOKED_AT }
+            .write(args.json);
     };
     let shown = own_copy(id, &args.target).and_then(|copy| match copy {
         Some(copy) if args.watch => watch_copy(&copy, args.json),
@@ -55,34 +56,34 @@ pub fn run(args: &StatusArgs) -> Exit {
             if args.watch { watch(&target, id, args.json) } else { show(&target, id, args.json) }
         }),
     });
-    Exit::of_command(shown)
+    ExitStatus::of_command(shown)
 }
 
 /// Prints the state of a copy of this user's, once it is over.
-fn watch_copy(copy: &Copy, as_json: bool) -> Result<Exit, Trouble> {
+fn watch_copy(copy: &CopyRecord, as_json: bool) -> Result<ExitStatus, UserError> {
     let exit = background::wait(copy)?;
-    let again = Copies::of_user().and_then(|copies| copies.again(copy).ok());
+    let again = CopyStore::of_user().and_then(|copies| copies.again(copy).ok());
     written(show_copy(again.as_ref().unwrap_or(copy), as_json))?;
     Ok(exit)
 }
 
 /// Prints the state of a copy of this user's.
-fn show_copy(copy: &Copy, as_json: bool) -> io::Result<()> {
+fn show_copy(copy: &CopyRecord, as_json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if as_json {
         return write_line(&copy.shown(), &mut out);
     }
-    let log = Copies::of_user().map(|copies| copies.log(&copy.id)).filter(|log| log.exists());
+    let log = CopyStore::of_user().map(|copies| copies.log(&copy.id)).filter(|log| log.exists());
     copy.show(log.as_deref(), &mut out)
 }
 
-fn show(target: &Target, id: &str, as_json: bool) -> Result<Exit, Trouble> {
+fn show(target: &ControlTarget, id: &str, as_json: bool) -> Result<ExitStatus, UserError> {
     let record = target.wait(target.control.transfer(id))?;
     let mut out = io::stdout().lock();
     written(if as_json { write_line(&record, &mut out) } else { write_transfer(&record, &mut out) })
 }
 
-fn watch(target: &Target, id: &str, as_json: bool) -> Result<Exit, Trouble> {
+fn watch(target: &ControlTarget, id: &str, as_json: bool) -> Result<ExitStatus, UserError> {
     let mut out = io::stdout().lock();
     // A terminal that can rewrite a line shows one line that changes.
     let is_live =
@@ -104,5 +105,5 @@ fn watch(target: &Target, id: &str, as_json: bool) -> Result<Exit, Trouble> {
     if !as_json {
         written(write_transfer(&record, &mut out))?;
     }
-    Ok(Exit::of_record(&record))
+    Ok(ExitStatus::of_record(&record))
 }

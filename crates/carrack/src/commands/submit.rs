@@ -3,17 +3,17 @@
 use std::io::{self, Write};
 
 use carrack_options::SubmittedArgs;
-use carrack_register::records::{Location, Submission, Umask};
+use carrack_register::records::{SiteLocation, TransferSubmission, Umask};
 use clap::Args;
 use rustix::fs::Mode;
 use rustix::process::umask;
 
 use super::wait::await_end;
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::options::start_time::WhenArgs;
 use crate::options::target::{TargetArgs, control};
-use crate::options::unsupported::NotHere;
-use crate::trouble::Trouble;
+use crate::options::unsupported::UnsupportedOptions;
+use crate::user_error::UserError;
 
 /// Submit a transfer, which is carried out when its turn comes
 ///
@@ -29,11 +29,11 @@ use crate::trouble::Trouble;
 pub struct SubmitArgs {
     /// The source, SITE:/path
     #[arg(value_name = "SRC")]
-    source: Location,
+    source: SiteLocation,
 
     /// The destination, SITE:/path
     #[arg(value_name = "DST")]
-    destination: Location,
+    destination: SiteLocation,
 
     /// 0 to 9: where there is not enough for all, more is sooner
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=9))]
@@ -54,19 +54,19 @@ pub struct SubmitArgs {
     submitted: SubmittedArgs,
 
     #[command(flatten)]
-    not_here: NotHere,
+    not_here: UnsupportedOptions,
 
     #[command(flatten)]
     target: TargetArgs,
 }
 
 impl SubmitArgs {
-    fn submission(&self, not_before_ms: Option<u64>) -> Result<Submission, Trouble> {
+    fn submission(&self, not_before_ms: Option<u64>) -> Result<TransferSubmission, UserError> {
         let mut options = self.submitted.options(self.target.way())?;
         if let Some(deadline_ms) = self.when.claim_ms() {
             options = options.with("deadline", format!("@{}", deadline_ms.div_ceil(1_000)));
         }
-        Ok(Submission {
+        Ok(TransferSubmission {
             source: self.source.clone(),
             destination: self.destination.clone(),
             priority: self.priority,
@@ -86,11 +86,11 @@ fn own_umask() -> Umask {
 }
 
 /// Submits the transfer, and waits for its end if asked to.
-pub fn run(args: &SubmitArgs) -> Exit {
-    Exit::of_command(submit(args))
+pub fn run(args: &SubmitArgs) -> ExitStatus {
+    ExitStatus::of_command(submit(args))
 }
 
-fn submit(args: &SubmitArgs) -> Result<Exit, Trouble> {
+fn submit(args: &SubmitArgs) -> Result<ExitStatus, UserError> {
     args.not_here.check()?;
     let start = args.when.start()?;
     let target = control(&args.target)?;
@@ -100,7 +100,7 @@ fn submit(args: &SubmitArgs) -> Result<Exit, Trouble> {
     }
     // The transfer is submitted even if the ID can't be written.
     let _ = writeln!(io::stdout(), "{}", record.id);
-    if args.wait { await_end(&target, &record.id) } else { Ok(Exit::Complete) }
+    if args.wait { await_end(&target, &record.id) } else { Ok(ExitStatus::Complete) }
 }
 
 const EXAMPLES: &str = "\

@@ -8,7 +8,7 @@ use carrack_options::SyncOptions;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use super::cp;
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::options::cp::CpArgs;
 
 /// Make directories at the destination like the sources: send only what differs
@@ -26,19 +26,19 @@ use crate::options::cp::CpArgs;
 )]
 pub struct SyncArgs {
     #[command(flatten)]
-    copying: Copying,
+    copying: CopyOptions,
 
     #[command(flatten)]
     difference: SyncOptions,
 }
 
 /// Runs the sync.
-pub fn run(args: SyncArgs) -> Exit {
+pub fn run(args: SyncArgs) -> ExitStatus {
     let sync = match args.difference.sync() {
         Ok(sync) => sync,
         Err(trouble) => {
             trouble.tell();
-            return Exit::Usage;
+            return ExitStatus::Usage;
         }
     };
     let mut copy = args.copying.0;
@@ -60,9 +60,9 @@ fn as_directory(destination: &mut OsString) {
 
 /// The options of `carrack cp` without its description, which would replace this command's.
 #[derive(Debug)]
-struct Copying(CpArgs);
+struct CopyOptions(CpArgs);
 
-impl Args for Copying {
+impl Args for CopyOptions {
     fn augment_args(command: Command) -> Command {
         let copy = CpArgs::augment_args(Command::new("cp"));
         let args = copy.get_arguments().map(|arg| {
@@ -73,13 +73,13 @@ impl Args for Copying {
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        Copying::augment_args(command)
+        CopyOptions::augment_args(command)
     }
 }
 
-impl FromArgMatches for Copying {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Copying, clap::Error> {
-        CpArgs::from_arg_matches(matches).map(Copying)
+impl FromArgMatches for CopyOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<CopyOptions, clap::Error> {
+        CpArgs::from_arg_matches(matches).map(CopyOptions)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

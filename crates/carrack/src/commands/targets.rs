@@ -6,21 +6,21 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use carrack_cluster::bus::{Bus, BusOptions};
+use carrack_cluster::bus::{BusOptions, NatsBus};
 use carrack_cluster::sharing::{SiteTargetsError, site_targets};
 use carrack_layout::FileSystems;
 use carrack_model::escape;
 use carrack_plan::grants::TargetView;
 use carrack_register::control::ControlError;
 use carrack_service::DEFAULT_SHARING_SOCKET;
-use carrack_service::api::{ApiClient, Server};
+use carrack_service::api::{ApiClient, ServerAddress};
 use clap::{Args, ValueHint};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::options::nats::NatsArgs;
 use crate::sharing::sockets_of_this_machine;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 use crate::views::json::write_lines;
 use crate::views::output::written;
 use crate::views::targets::write_targets;
@@ -56,14 +56,14 @@ pub struct TargetsArgs {
 }
 
 /// Prints the targets.
-pub fn run(args: &TargetsArgs) -> Exit {
-    Exit::of_command(show(args).map_err(Trouble::tamed))
+pub fn run(args: &TargetsArgs) -> ExitStatus {
+    ExitStatus::of_command(show(args).map_err(UserError::tamed))
 }
 
-fn show(args: &TargetsArgs) -> Result<Exit, Trouble> {
+fn show(args: &TargetsArgs) -> Result<ExitStatus, UserError> {
     let file_system = args.file_system.as_deref().map(name_of).transpose()?.unwrap_or_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Trouble::new(format!("preparing the connection: {error}")))?;
+    let runtime = runtime.map_err(|error| UserError::new(format!("preparing the connection: {error}")))?;
     let targets = match &args.site {
         Some(site) => runtime.block_on(of_site(&args.nats.options("targets")?, site, &file_system))?,
         None => runtime.block_on(of_machine(args, &file_system))?,
@@ -72,26 +72,28 @@ fn show(args: &TargetsArgs) -> Result<Exit, Trouble> {
     written(if args.json { write_lines(&targets, &mut out) } else { write_targets(&targets, &mut out) })
 }
 
-async fn of_machine(args: &TargetsArgs, file_system: &str) -> Result<Vec<TargetView>, Trouble> {
+async fn of_machine(args: &TargetsArgs, file_system: &str) -> Result<Vec<TargetView>, UserError> {
     let socket = args.socket.clone().or_else(|| sockets_of_this_machine().next());
-    let server = Server::Unix(socket.unwrap_or_else(|| DEFAULT_SHARING_SOCKET.into()));
+    let server = ServerAddress::Unix(socket.unwrap_or_else(|| DEFAULT_SHARING_SOCKET.into()));
     let client = ApiClient::new(server, String::new(), None);
     client.targets(file_system).await.map_err(|error| trouble(&error))
 }
 
-async fn of_site(nats: &BusOptions, site: &str, file_system: &str) -> Result<Vec<TargetView>, Trouble> {
-    let asked = async { site_targets(&Bus::connect(nats).await?, site, file_system).await };
-    asked.await.map_err(|error: SiteTargetsError| Trouble { message: error.to_string(), hint: error.hint() })
+async fn of_site(nats: &BusOptions, site: &str, file_system: &str) -> Result<Vec<TargetView>, UserError> {
+    let asked = async { site_targets(&NatsBus::connect(nats).await?, site, file_system).await };
+    asked
+        .await
+        .map_err(|error: SiteTargetsError| UserError { message: error.to_string(), hint: error.hint() })
 }
 
-fn unusable(shown: &str, error: &io::Error) -> Trouble {
-    Trouble::new(format!("{shown}: {error}"))
+fn unusable(shown: &str, error: &io::Error) -> UserError {
+    UserError::new(format!("{shown}: {error}"))
         .hint("name a path that is there, or a file system such as lfs01")
 }
 
 /// Returns the name of the file system. An argument that begins as a path does is one: a file system may be
 /// mounted under any name.
-fn name_of(words: &OsStr) -> Result<String, Trouble> {
+fn name_of(words: &OsStr) -> Result<String, UserError> {
     let bytes = words.as_bytes();
     if !bytes.starts_with(b"/") && !bytes.starts_with(b".") {
         return Ok(words.to_string_lossy().into_owned());
@@ -100,17 +102,17 @@ fn name_of(words: &OsStr) -> Result<String, Trouble> {
     let shown = escape(bytes);
     let held = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let held = held.map_err(|errno| unusable(&shown, &errno.into()))?;
-    let file_systems = FileSystems::new(&[]).map_err(|error| Trouble::new(error.to_string()))?;
+    let file_systems = FileSystems::new(&[]).map_err(|error| UserError::new(error.to_string()))?;
     let file_system = file_systems.of(held.as_fd()).map_err(|error| unusable(&shown, &error))?;
     let name = file_system.shared_name().map(str::to_owned);
     name.ok_or_else(|| {
-        let trouble = Trouble::new(format!("{shown} lies on nothing that transfers could share"));
+        let trouble = UserError::new(format!("{shown} lies on nothing that transfers could share"));
         trouble.hint("`carrack layout` shows what it lies on")
     })
 }
 
-fn trouble(error: &ControlError) -> Trouble {
-    let trouble = Trouble::new(error.to_string());
+fn trouble(error: &ControlError) -> UserError {
+    let trouble = UserError::new(error.to_string());
     match error {
         ControlError::Refused { hint, .. } if !hint.is_empty() => trouble.hint(hint.clone()),
         ControlError::Away(_) => {

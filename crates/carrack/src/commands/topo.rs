@@ -4,16 +4,16 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use carrack_machine::{Costs, DeviceKind, Request, Topology, place};
+use carrack_machine::{DeviceKind, MemoryCosts, PlacementRequest, Topology, place};
 use carrack_model::escape;
 use carrack_model::limits::{IO_THREADS_MAX, LANES_MAX};
 use carrack_options::SchemeName;
 use clap::{Args, ValueHint};
 
-use crate::exit::{self, Exit};
-use crate::trouble::Trouble;
+use crate::exit::{self, ExitStatus};
+use crate::user_error::UserError;
 use crate::views::output::print_with_picture;
-use crate::views::topo::{Measured, Report, default_nic};
+use crate::views::topo::{MeasuredMemory, TopologyReport, default_nic};
 
 /// I/O threads if none are given: the paper's machine was fastest with 16.
 const IO_THREADS_DEFAULT: u16 = 16;
@@ -72,7 +72,7 @@ pub struct TopoArgs {
 }
 
 /// Prints the machine and the placement.
-pub fn run(args: &TopoArgs) -> Exit {
+pub fn run(args: &TopoArgs) -> ExitStatus {
     let report = match args.report() {
         Ok(report) => report,
         Err((exit, trouble)) => {
@@ -85,26 +85,26 @@ pub fn run(args: &TopoArgs) -> Exit {
 }
 
 impl TopoArgs {
-    fn report(&self) -> Result<Report, (Exit, Trouble)> {
+    fn report(&self) -> Result<TopologyReport, (ExitStatus, UserError)> {
         let topology = match &self.topology {
-            Some(other) => other_machine(other).map_err(|trouble| (Exit::Nothing, trouble))?,
+            Some(other) => other_machine(other).map_err(|trouble| (ExitStatus::Nothing, trouble))?,
             None => Topology::this_machine(),
         };
-        let request = self.request(&topology).map_err(|trouble| (Exit::Usage, trouble))?;
+        let request = self.request(&topology).map_err(|trouble| (ExitStatus::Usage, trouble))?;
         let measured = if self.measure {
-            Some(Measured::here(&topology).map_err(|trouble| (Exit::Nothing, trouble))?)
+            Some(MeasuredMemory::here(&topology).map_err(|trouble| (ExitStatus::Nothing, trouble))?)
         } else {
             None
         };
         let costs = match &measured {
-            Some(measured) => Costs::from_bandwidths(&topology, &measured.mb_per_s),
-            None => Costs::from_distances(&topology),
+            Some(measured) => MemoryCosts::from_bandwidths(&topology, &measured.mb_per_s),
+            None => MemoryCosts::from_distances(&topology),
         };
-        let placement = place(&topology, &Request { costs: Some(costs.clone()), ..request });
-        Ok(Report { topology, placement, costs, measured })
+        let placement = place(&topology, &PlacementRequest { costs: Some(costs.clone()), ..request });
+        Ok(TopologyReport { topology, placement, costs, measured })
     }
 
-    fn request(&self, topology: &Topology) -> Result<Request, Trouble> {
+    fn request(&self, topology: &Topology) -> Result<PlacementRequest, UserError> {
         let nic = match &self.nic {
             Some(name) => Some(device(topology, name, &[DeviceKind::Nic, DeviceKind::Rdma])?),
             None if self.topology.is_none() => default_nic(topology),
@@ -112,26 +112,26 @@ impl TopoArgs {
         };
         let disks = self.disk.iter().map(|name| device(topology, name, &[DeviceKind::Disk]));
         let disks = disks.collect::<Result<_, _>>()?;
-        Ok(Request {
+        Ok(PlacementRequest {
             scheme: self.placement.into(),
             lanes: (self.lanes > 0).then_some(self.lanes.into()),
             io_threads: self.threads.into(),
             nic,
             disks,
-            ..Request::default()
+            ..PlacementRequest::default()
         })
     }
 }
 
 /// Returns the device's name. An unknown name is most likely misspelt.
-fn device(topology: &Topology, name: &str, kinds: &[DeviceKind]) -> Result<String, Trouble> {
+fn device(topology: &Topology, name: &str, kinds: &[DeviceKind]) -> Result<String, UserError> {
     let mut names =
         topology.devices.iter().filter(|device| kinds.contains(&device.kind)).map(|device| &*device.name);
     if names.clone().any(|known| known == name) {
         return Ok(name.to_owned());
     }
     let trouble =
-        Trouble::new(format!("no such device has a place on this machine: {}", escape(name.as_bytes())));
+        UserError::new(format!("no such device has a place on this machine: {}", escape(name.as_bytes())));
     Err(match names.next() {
         None => trouble.hint("none of this kind has"),
         Some(first) => {
@@ -144,17 +144,17 @@ fn device(topology: &Topology, name: &str, kinds: &[DeviceKind]) -> Result<Strin
 
 /// Reads a file if there is one with this name, or it looks like the name of a file; parses a description
 /// otherwise.
-fn other_machine(text: &str) -> Result<Topology, Trouble> {
+fn other_machine(text: &str) -> Result<Topology, UserError> {
     let path = Path::new(text);
     let shown = escape(text.as_bytes());
     let is_file = path.exists() || text.ends_with(".xml") || text.contains('/');
     let topology = if is_file {
-        let xml = read(path).map_err(|error| Trouble::new(format!("{shown}: {error}")))?;
+        let xml = read(path).map_err(|error| UserError::new(format!("{shown}: {error}")))?;
         Topology::from_xml(&xml, text)
     } else {
         Topology::from_synthetic(text)
     };
-    topology.map_err(|error| Trouble {
+    topology.map_err(|error| UserError {
         message: format!("{shown}: {}", escape(error.to_string().as_bytes())),
         hint: error.hint().map(str::to_owned),
     })
@@ -180,7 +180,7 @@ Examples:
 
 #[cfg(test)]
 mod tests {
-    use carrack_machine::Scheme;
+    use carrack_machine::PlacementScheme;
     use clap::ValueEnum;
 
     use super::*;
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn every_scheme_has_the_name_that_is_printed() {
         for name in SchemeName::value_variants() {
-            let printed = Scheme::from(*name).to_string();
+            let printed = PlacementScheme::from(*name).to_string();
             assert_eq!(name.to_possible_value().unwrap().get_name(), printed);
         }
     }

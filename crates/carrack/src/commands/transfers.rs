@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use super::listing::{self, Listed};
-use crate::exit::{self, Exit};
+use super::listing::{self, TransferListing};
+use crate::exit::{self, ExitStatus};
 use crate::options::target::TargetArgs;
 
 /// List transfers, the latest first: copies of your own, and submitted ones
@@ -33,11 +33,11 @@ pub struct TransfersArgs {
 }
 
 /// Lists the transfers.
-pub fn run(args: &TransfersArgs) -> Exit {
+pub fn run(args: &TransfersArgs) -> ExitStatus {
     let limit = args.limit as usize;
     // A named server has submitted transfers only, and so has the rest of a list of them.
     let only_submitted = args.after.is_some() || args.target.is_named();
     let copies = if only_submitted { Vec::new() } else { listing::copies(|_| true) };
     let submitted = listing::submitted(&args.target, limit, args.after.as_deref());
-    Listed { copies, submitted, limit }.write(args.json)
+    TransferListing { copies, submitted, limit }.write(args.json)
 }

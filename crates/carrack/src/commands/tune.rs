@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::lifetime::now_s;
-use crate::register::tuner_store::{Known, TunerStore};
+use crate::register::tuner_store::{TunerStore, WorkloadRecord};
 use crate::remote::sites;
-use crate::trouble::{Trouble, tame};
+use crate::user_error::{UserError, tame};
 use crate::views::output::print_with_picture;
-use crate::views::tune::Report;
+use crate::views::tune::TuneReport;
 
 /// Show and forget what earlier transfers have learned about threads and connections
 ///
@@ -27,7 +27,7 @@ pub struct TuneArgs {
 
 #[derive(Debug, Subcommand)]
 enum TuneCommand {
-    Show(ShowArgs),
+    Show(TuneShowArgs),
     Forget(ForgetArgs),
 }
 
@@ -36,9 +36,9 @@ enum TuneCommand {
 /// A line for each workload; where sites are named, or where there is one workload only, all values that were
 /// seen.
 #[derive(Debug, Args)]
-struct ShowArgs {
+struct TuneShowArgs {
     #[command(flatten)]
-    between: Between,
+    between: SitesArgs,
 
     /// Write one JSON object a line for each workload to stdout
     #[arg(long)]
@@ -53,11 +53,11 @@ struct ShowArgs {
 #[derive(Debug, Args)]
 struct ForgetArgs {
     #[command(flatten)]
-    between: Between,
+    between: SitesArgs,
 }
 
 #[derive(Debug, Args)]
-struct Between {
+struct SitesArgs {
     /// The site that read: this host's name
     #[arg(value_name = "SOURCE_SITE", value_hint = ValueHint::Hostname)]
     source: Option<String>,
@@ -68,16 +68,16 @@ struct Between {
 }
 
 /// Runs the command.
-pub fn run(args: &TuneArgs) -> Exit {
+pub fn run(args: &TuneArgs) -> ExitStatus {
     let done = match &args.command {
         TuneCommand::Show(show) => show.run(),
         TuneCommand::Forget(forget) => forget.run(),
     };
-    Exit::of_command(done)
+    ExitStatus::of_command(done)
 }
 
-impl ShowArgs {
-    fn run(&self) -> Result<Exit, Trouble> {
+impl TuneShowArgs {
+    fn run(&self) -> Result<ExitStatus, UserError> {
         let mut known = self.between.known(&store()?)?;
         let now_s = now_s();
         known.retain(|known| known.is_fresh(now_s));
@@ -85,7 +85,7 @@ impl ShowArgs {
             return Err(self.between.nothing());
         }
         let with_curves = self.between.source.is_some() || known.len() == 1;
-        let report = Report { known, with_curves };
+        let report = TuneReport { known, with_curves };
         let picture = self.svg.as_deref().map(|path| (path, report.picture()));
         let exit = print_with_picture(
             |out| if self.json { report.write_json(out) } else { report.write_table(out) },
@@ -96,33 +96,33 @@ impl ShowArgs {
 }
 
 impl ForgetArgs {
-    fn run(&self) -> Result<Exit, Trouble> {
+    fn run(&self) -> Result<ExitStatus, UserError> {
         let store = store()?;
         let known = self.between.known(&store)?;
         if known.is_empty() {
             return Err(self.between.nothing());
         }
         let mut failed = 0;
-        for Known { workload, .. } in &known {
+        for WorkloadRecord { workload, .. } in &known {
             if let Err(error) = store.forget(workload) {
                 failed += 1;
-                Trouble::new(format!("{} to {}: {error}", workload.source, workload.sink)).tamed().tell();
+                UserError::new(format!("{} to {}: {error}", workload.source, workload.sink)).tamed().tell();
             }
         }
         let done = known.len() as u64 - failed;
         // A failed write can't be reported.
         let _ = writeln!(io::stderr(), "carrack: workloads forgotten: {done}");
-        Ok(Exit::of_counts(done, failed))
+        Ok(ExitStatus::of_counts(done, failed))
     }
 }
 
-impl Between {
+impl SitesArgs {
     /// Returns records of any age.
-    fn known(&self, store: &TunerStore) -> Result<Vec<Known>, Trouble> {
+    fn known(&self, store: &TunerStore) -> Result<Vec<WorkloadRecord>, UserError> {
         let mut known = store.list().map_err(|error| {
-            Trouble::new(format!("what earlier transfers have found out can't be read: {error}"))
+            UserError::new(format!("what earlier transfers have found out can't be read: {error}"))
         })?;
-        known.retain(|Known { workload, .. }| self.is_between(&workload.source, &workload.sink));
+        known.retain(|WorkloadRecord { workload, .. }| self.is_between(&workload.source, &workload.sink));
         Ok(known)
     }
 
@@ -132,9 +132,9 @@ impl Between {
         })
     }
 
-    fn nothing(&self) -> Trouble {
+    fn nothing(&self) -> UserError {
         let (from, to) = (place("from", self.source.as_deref()), place("to", self.sink.as_deref()));
-        let trouble = Trouble::new(format!("nothing is known of transfers{from}{to}"));
+        let trouble = UserError::new(format!("nothing is known of transfers{from}{to}"));
         match self.source {
             Some(_) => trouble.hint("`carrack tune show` lists what is known on this host"),
             None => {
@@ -148,9 +148,9 @@ fn place(word: &str, site: Option<&str>) -> String {
     site.map_or_else(String::new, |site| format!(" {word} {}", tame(site)))
 }
 
-fn store() -> Result<TunerStore, Trouble> {
+fn store() -> Result<TunerStore, UserError> {
     TunerStore::of_user().ok_or_else(|| {
-        Trouble::new("there is no place where anything could be remembered")
+        UserError::new("there is no place where anything could be remembered")
             .hint("set HOME or XDG_STATE_HOME")
     })
 }
@@ -167,8 +167,8 @@ Examples:
 mod tests {
     use super::*;
 
-    fn between(source: Option<&str>, sink: Option<&str>) -> Between {
-        Between { source: source.map(str::to_owned), sink: sink.map(str::to_owned) }
+    fn between(source: Option<&str>, sink: Option<&str>) -> SitesArgs {
+        SitesArgs { source: source.map(str::to_owned), sink: sink.map(str::to_owned) }
     }
 
     #[test]

@@ -6,24 +6,25 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use carrack_engine::{
-    Difference, Examination, Examiner, Finding, Kept, Role, SessionError, Verified, Verifying,
+    EndExaminer, EntryDifference, EqualPairs, ExamineSettings, SessionError, SessionRole, TreeVerification,
+    VerifyFinding, VerifyTotals,
 };
 use carrack_model::{PartialRange, RelPath};
 use carrack_options::size;
 use carrack_storage::typed::{ends_with_slash, last_name};
 use clap::{Args, ValueEnum, ValueHint};
 
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitStatus};
 use crate::options::far_end::FarArgs;
 use crate::options::verify::MetadataArgs;
-use crate::remote::browser::{Stop, locations};
-use crate::remote::far_end::{self, Approach, Left, Reached, reach};
-use crate::remote::location::Location;
-use crate::remote::reins::Reins;
-use crate::trouble::Trouble;
-use crate::views::manifest_reader::Listed;
+use crate::remote::browser::{BrowseStop, locations};
+use crate::remote::far_end::{self, FailedFarEnd, FarEndAccess, ReachedFarEnd, reach};
+use crate::remote::location::EndLocation;
+use crate::remote::stop_control::StopControl;
+use crate::user_error::UserError;
+use crate::views::manifest_reader::ManifestLines;
 use crate::views::output::tell_unwritten;
-use crate::views::verify::{Style, write_finding, write_summary};
+use crate::views::verify::{FindingStyle, write_finding, write_summary};
 
 const PART: &str = "A part of a file";
 
@@ -92,8 +93,8 @@ pub struct VerifyArgs {
 
     /// The end that is read past the page cache, where the file system can: the storage's own contents are
     /// compared then
-    #[arg(long, value_name = "END", value_enum, default_value_t = Readback::Destination)]
-    readback: Readback,
+    #[arg(long, value_name = "END", value_enum, default_value_t = ReadbackOption::Destination)]
+    readback: ReadbackOption,
 
     /// Threads that read at each end; 0 for as many as cores, 4 to 16
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=256))]
@@ -111,7 +112,7 @@ pub struct VerifyArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Readback {
+enum ReadbackOption {
     /// Only the destination
     Destination,
     /// The sources too
@@ -121,26 +122,26 @@ enum Readback {
 }
 
 /// Runs the comparison.
-pub fn run(args: &VerifyArgs) -> Exit {
-    Job::new(args).map_or_else(|exit| exit, |job| job.run())
+pub fn run(args: &VerifyArgs) -> ExitStatus {
+    VerifyJob::new(args).map_or_else(|exit| exit, |job| job.run())
 }
 
 impl VerifyArgs {
-    fn examination(&self, role: Role) -> Examination {
-        let is_destination = role == Role::Sink;
+    fn examination(&self, role: SessionRole) -> ExamineSettings {
+        let is_destination = role == SessionRole::Sink;
         let past_cache = match self.readback {
-            Readback::Destination => is_destination,
-            Readback::Both => true,
-            Readback::None => false,
+            ReadbackOption::Destination => is_destination,
+            ReadbackOption::Both => true,
+            ReadbackOption::None => false,
         };
-        Examination { is_destination, past_cache, threads: self.threads.into() }
+        ExamineSettings { is_destination, past_cache, threads: self.threads.into() }
     }
 
-    fn style(&self) -> Style {
+    fn style(&self) -> FindingStyle {
         match (self.json, io::stdout().is_terminal()) {
-            (true, _) => Style::Json,
-            (_, true) => Style::Terminal,
-            _ => Style::Bytes,
+            (true, _) => FindingStyle::Json,
+            (_, true) => FindingStyle::Terminal,
+            _ => FindingStyle::Bytes,
         }
     }
 
@@ -168,20 +169,20 @@ impl VerifyArgs {
 }
 
 /// A comparison with valid options.
-struct Job<'a> {
+struct VerifyJob<'a> {
     args: &'a VerifyArgs,
-    sources: Vec<Location>,
-    destination: Location,
-    reins: Reins,
+    sources: Vec<EndLocation>,
+    destination: EndLocation,
+    stop_control: StopControl,
 }
 
-fn usage(message: &str, hint: &str) -> Exit {
-    Trouble::new(message).hint(hint).tell();
-    Exit::Usage
+fn usage(message: &str, hint: &str) -> ExitStatus {
+    UserError::new(message).hint(hint).tell();
+    ExitStatus::Usage
 }
 
-impl<'a> Job<'a> {
-    fn new(args: &'a VerifyArgs) -> Result<Job<'a>, Exit> {
+impl<'a> VerifyJob<'a> {
+    fn new(args: &'a VerifyArgs) -> Result<VerifyJob<'a>, ExitStatus> {
         let mut sources = locations(&args.locations)?;
         let destination =
             sources.pop().ok_or_else(|| usage("no destination", "name it as the last argument"))?;
@@ -203,23 +204,23 @@ impl<'a> Job<'a> {
             let message = format!("a part is of one file, and these are {}", sources.len());
             return Err(usage(&message, "name one regular file and the destination"));
         }
-        let reins = Reins::take().map_err(|trouble| {
+        let stop_control = StopControl::take().map_err(|trouble| {
             trouble.tell();
-            Exit::Nothing
+            ExitStatus::Nothing
         })?;
-        Ok(Job { args, sources, destination, reins })
+        Ok(VerifyJob { args, sources, destination, stop_control })
     }
 
-    fn run(&self) -> Exit {
+    fn run(&self) -> ExitStatus {
         let mut kept = match self.kept() {
             Ok(kept) => kept,
             Err(trouble) => {
                 trouble.tell();
-                return Exit::Nothing;
+                return ExitStatus::Nothing;
             }
         };
         let mut out = BufWriter::new(io::stdout().lock());
-        let mut report = Report { style: self.args.style(), out: &mut out, unwritten: None };
+        let mut report = FindingWriter { style: self.args.style(), out: &mut out, unwritten: None };
         let mut lost = 0;
         let (mut verified, ended) = self.compare(&mut kept, &mut report, &mut lost);
         verified.unreadable += lost;
@@ -228,23 +229,23 @@ impl<'a> Job<'a> {
         let is_equal = ended.is_ok() && verified.failed() == 0;
         let loss = self.put_away(kept, is_equal).is_err() || unwritten.is_some();
         let exit = match ended {
-            Err(Stop::Interrupted) => Exit::Interrupted,
-            Err(Stop::Trouble(trouble)) => {
+            Err(BrowseStop::Interrupted) => ExitStatus::Interrupted,
+            Err(BrowseStop::Trouble(trouble)) => {
                 trouble.tell();
-                Exit::of_counts(verified.equal, 1)
+                ExitStatus::of_counts(verified.equal, 1)
             }
-            Ok(()) => Exit::of_counts(verified.equal, verified.failed()),
+            Ok(()) => ExitStatus::of_counts(verified.equal, verified.failed()),
         };
         if loss { exit.with_loss() } else { exit }
     }
 
-    fn kept(&self) -> Result<Kept, Trouble> {
-        let Some(path) = &self.args.state else { return Ok(Kept::nothing()) };
-        Kept::open(path, &self.args.identity()).map_err(|error| state_trouble(path, &error))
+    fn kept(&self) -> Result<EqualPairs, UserError> {
+        let Some(path) = &self.args.state else { return Ok(EqualPairs::nothing()) };
+        EqualPairs::open(path, &self.args.identity()).map_err(|error| state_trouble(path, &error))
     }
 
     /// Stores or removes the state file; prints an error.
-    fn put_away(&self, kept: Kept, is_equal: bool) -> Result<(), ()> {
+    fn put_away(&self, kept: EqualPairs, is_equal: bool) -> Result<(), ()> {
         let put = if is_equal { kept.remove() } else { kept.keep() };
         let path = self.args.state.clone().unwrap_or_default();
         put.map_err(|error| state_trouble(&path, &error).tell())
@@ -253,24 +254,24 @@ impl<'a> Job<'a> {
     /// Runs the comparison. `lost` gets the number of lines of a manifest that name no file.
     fn compare(
         &self,
-        kept: &mut Kept,
-        report: &mut Report<'_>,
+        kept: &mut EqualPairs,
+        report: &mut FindingWriter<'_>,
         lost: &mut u64,
-    ) -> (Verified, Result<(), Stop>) {
-        let (sink_reached, mut sink) = match self.open(&self.destination, Role::Sink) {
+    ) -> (VerifyTotals, Result<(), BrowseStop>) {
+        let (sink_reached, mut sink) = match self.open(&self.destination, SessionRole::Sink) {
             Ok(found) => found,
-            Err(stop) => return (Verified::default(), Err(stop)),
+            Err(stop) => return (VerifyTotals::default(), Err(stop)),
         };
         let checks = self.args.metadata.checks();
-        let told: &mut dyn FnMut(Finding) = &mut |finding| report.tell(&finding);
-        let mut verifying = Verifying::new(&mut sink, kept, told).checking(checks);
+        let told: &mut dyn FnMut(VerifyFinding) = &mut |finding| report.tell(&finding);
+        let mut verifying = TreeVerification::new(&mut sink, kept, told).checking(checks);
         let compared = match &self.args.manifest {
             Some(path) => self.compare_listed(path, &mut verifying, lost),
             None => self.sources.iter().try_for_each(|source| self.compare_tree(source, &mut verifying)),
         };
         let verified = verifying.verified();
         let ended = compared.and_then(|()| sink.end().map_err(|error| (error, None)));
-        let sink_left = sink_reached.map(|reached| reached.leave(&self.reins, false));
+        let sink_left = sink_reached.map(|reached| reached.leave(&self.stop_control, false));
         (
             verified,
             ended.map_err(|(error, source_left)| self.stop(error, source_left.map(|left| *left), sink_left)),
@@ -280,10 +281,10 @@ impl<'a> Job<'a> {
     fn compare_listed(
         &self,
         path: &Path,
-        verifying: &mut Verifying<'_>,
+        verifying: &mut TreeVerification<'_>,
         lost: &mut u64,
     ) -> Result<(), Ended<'_>> {
-        let mut listed = Listed::open(path)
+        let mut listed = ManifestLines::open(path)
             .map_err(|error| (SessionError::Local { what: "reading the manifest", error }, None))?;
         let compared = verifying.manifest(&mut listed).map_err(|error| (error, None));
         *lost = listed.lost_count();
@@ -292,12 +293,14 @@ impl<'a> Job<'a> {
 
     fn compare_tree<'j>(
         &'j self,
-        location: &'j Location,
-        verifying: &mut Verifying<'_>,
+        location: &'j EndLocation,
+        verifying: &mut TreeVerification<'_>,
     ) -> Result<(), Ended<'j>> {
-        let (reached, mut source) = match self.open(location, Role::Source) {
+        let (reached, mut source) = match self.open(location, SessionRole::Source) {
             Ok(found) => found,
-            Err(stop) => return Err((SessionError::Interrupted, Some(Box::new(Source::Unreached(stop))))),
+            Err(stop) => {
+                return Err((SessionError::Interrupted, Some(Box::new(ComparedSource::Unreached(stop)))));
+            }
         };
         let compared = match (name_of(location), self.sources.len()) {
             (None, _) => Ok(RelPath::root()),
@@ -312,76 +315,82 @@ impl<'a> Job<'a> {
                 None => verifying.tree(&mut source, &place, self.args.extra),
             })
             .and_then(|()| source.end());
-        let left = reached.map(|reached| reached.leave(&self.reins, false));
-        compared.map_err(|error| (error, left.map(|left| Box::new(Source::Left(left)))))
+        let left = reached.map(|reached| reached.leave(&self.stop_control, false));
+        compared.map_err(|error| (error, left.map(|left| Box::new(ComparedSource::Left(left)))))
     }
 
     fn open<'j>(
         &'j self,
-        location: &'j Location,
-        role: Role,
-    ) -> Result<(Option<Reached<'j>>, Examiner), Stop> {
+        location: &'j EndLocation,
+        role: SessionRole,
+    ) -> Result<(Option<ReachedFarEnd<'j>>, EndExaminer), BrowseStop> {
         let how = self.args.examination(role);
         let Some(far) = &location.far else {
-            let examiner = Examiner::here(&location.path, how, &self.reins.abort);
+            let examiner = EndExaminer::here(&location.path, how, &self.stop_control.abort);
             return Ok((None, examiner.map_err(|error| self.stop(error, None, None))?));
         };
-        let abort = &self.reins.abort;
+        let abort = &self.stop_control.abort;
         let opened = far_end::in_turn(abort, &mut || {
-            let reached = reach(far, Approach::plain(&self.args.far), &self.reins);
+            let reached = reach(far, FarEndAccess::plain(&self.args.far), &self.stop_control);
             let reached = reached.map_err(|unreached| (unreached.into(), None))?;
             let (reached, peer) = reached.ok_or((SessionError::Interrupted, None))?;
-            match Examiner::at(peer, &location.path, how, abort) {
+            match EndExaminer::at(peer, &location.path, how, abort) {
                 Ok(examiner) => Ok((Some(reached), examiner)),
-                Err(error) => Err((error, Some(reached.leave(&self.reins, false)))),
+                Err(error) => Err((error, Some(reached.leave(&self.stop_control, false)))),
             }
         });
         opened.map_err(|(error, left)| match role {
-            Role::Source => self.stop(error, left.map(Source::Left), None),
-            Role::Sink => self.stop(error, None, left),
+            SessionRole::Source => self.stop(error, left.map(ComparedSource::Left), None),
+            SessionRole::Sink => self.stop(error, None, left),
         })
     }
 
     /// Returns the reason for an early end. After a signal the connection's end is not reported as an error.
-    fn stop(&self, error: SessionError, source: Option<Source<'_>>, sink: Option<Left<'_>>) -> Stop {
+    fn stop(
+        &self,
+        error: SessionError,
+        source: Option<ComparedSource<'_>>,
+        sink: Option<FailedFarEnd<'_>>,
+    ) -> BrowseStop {
         let source = match source {
-            Some(Source::Unreached(stop)) => return stop,
-            Some(Source::Left(left)) => Some(left),
+            Some(ComparedSource::Unreached(stop)) => return stop,
+            Some(ComparedSource::Left(left)) => Some(left),
             None => None,
         };
-        if error.is_interrupted() || self.reins.is_told_to_end() {
-            return Stop::Interrupted;
+        if error.is_interrupted() || self.stop_control.is_told_to_end() {
+            return BrowseStop::Interrupted;
         }
-        Stop::Trouble(match error {
-            SessionError::At { role: Role::Source, error } => far_end::explain(&error, source),
-            SessionError::At { role: Role::Sink, error } => far_end::explain(&error, sink),
+        BrowseStop::Trouble(match error {
+            SessionError::At { role: SessionRole::Source, error } => far_end::explain(&error, source),
+            SessionError::At { role: SessionRole::Sink, error } => far_end::explain(&error, sink),
             error => far_end::explain(&error, None),
         })
     }
 }
 
 /// The error that ended a comparison, and the state of the source's end.
-type Ended<'a> = (SessionError, Option<Box<Source<'a>>>);
+type Ended<'a> = (SessionError, Option<Box<ComparedSource<'a>>>);
 
 /// A source's end after the comparison.
-enum Source<'a> {
-    Unreached(Stop),
-    Left(Left<'a>),
+enum ComparedSource<'a> {
+    Unreached(BrowseStop),
+    Left(FailedFarEnd<'a>),
 }
 
 /// The writer of findings.
-struct Report<'a> {
-    style: Style,
+struct FindingWriter<'a> {
+    style: FindingStyle,
     out: &'a mut dyn Write,
     unwritten: Option<io::Error>,
 }
 
-impl Report<'_> {
-    fn tell(&mut self, finding: &Finding) {
+impl FindingWriter<'_> {
+    fn tell(&mut self, finding: &VerifyFinding) {
         // Skipped entries, such as pipes and sockets, are not differences.
-        let is_talk = matches!(finding.what, Difference::Skipped { .. }) && self.style != Style::Json;
+        let is_talk =
+            matches!(finding.what, EntryDifference::Skipped { .. }) && self.style != FindingStyle::Json;
         let written = if is_talk {
-            write_finding(finding, Style::Terminal, &mut io::stderr())
+            write_finding(finding, FindingStyle::Terminal, &mut io::stderr())
         } else {
             write_finding(finding, self.style, self.out).and_then(|()| self.out.flush())
         };
@@ -390,9 +399,9 @@ impl Report<'_> {
         }
     }
 
-    fn finish(&mut self, verified: &Verified, is_whole: bool) {
+    fn finish(&mut self, verified: &VerifyTotals, is_whole: bool) {
         let written = match self.style {
-            Style::Json => write_summary(verified, is_whole, self.style, self.out),
+            FindingStyle::Json => write_summary(verified, is_whole, self.style, self.out),
             _ => write_summary(verified, is_whole, self.style, &mut io::stderr()),
         };
         if let Err(error) = written.and_then(|()| self.out.flush()) {
@@ -403,13 +412,13 @@ impl Report<'_> {
 }
 
 /// Returns the name by which it is looked for; `None` if its contents are meant.
-fn name_of(source: &Location) -> Option<&[u8]> {
+fn name_of(source: &EndLocation) -> Option<&[u8]> {
     last_name(&source.path).filter(|_| !ends_with_slash(&source.path))
 }
 
-fn state_trouble(path: &Path, error: &dyn std::fmt::Display) -> Trouble {
+fn state_trouble(path: &Path, error: &dyn std::fmt::Display) -> UserError {
     let path = carrack_model::escape(path.as_os_str().as_bytes());
-    Trouble::new(format!("--state {path}: {error}"))
+    UserError::new(format!("--state {path}: {error}"))
 }
 
 const EXAMPLES: &str = "\

@@ -6,10 +6,10 @@ use clap::Args;
 use futures_util::StreamExt;
 
 use super::listing::own_copy;
-use crate::exit::{self, Exit};
-use crate::options::target::{Target, TargetArgs, control};
+use crate::exit::{self, ExitStatus};
+use crate::options::target::{ControlTarget, TargetArgs, control};
 use crate::register::background;
-use crate::trouble::{Trouble, tame};
+use crate::user_error::{UserError, tame};
 use crate::views::transfer::entries;
 
 /// Wait until a transfer is over: a submitted transfer, or a copy of your own
@@ -28,17 +28,17 @@ pub struct WaitArgs {
 }
 
 /// Waits for the transfer.
-pub fn run(args: &WaitArgs) -> Exit {
+pub fn run(args: &WaitArgs) -> ExitStatus {
     let ended = own_copy(&args.id, &args.target).and_then(|copy| match copy {
         Some(copy) => background::wait(&copy),
         None => control(&args.target).and_then(|target| await_end(&target, &args.id)),
     });
-    Exit::of_command(ended)
+    ExitStatus::of_command(ended)
 }
 
 /// Waits until a transfer is over, prints its failures, and returns the exit code that `carrack cp` would
 /// have had.
-pub fn await_end(target: &Target, id: &str) -> Result<Exit, Trouble> {
+pub fn await_end(target: &ControlTarget, id: &str) -> Result<ExitStatus, UserError> {
     let mut told = String::new();
     let record = target.wait(last(target, id, |record| {
         tell_why_it_waits(record, &mut told);
@@ -54,7 +54,7 @@ pub fn await_end(target: &Target, id: &str) -> Result<Exit, Trouble> {
     if let Some(trouble) = what_went_wrong(&record) {
         trouble.tell();
     }
-    Ok(Exit::of_record(&record))
+    Ok(ExitStatus::of_record(&record))
 }
 
 /// Prints the reason for which the transfer waits, if it has changed.
@@ -67,7 +67,7 @@ fn tell_why_it_waits(record: &TransferRecord, told: &mut String) {
 
 /// Returns the last record of a transfer; `seen` gets each record.
 pub async fn last(
-    target: &Target,
+    target: &ControlTarget,
     id: &str,
     mut seen: impl FnMut(&TransferRecord) -> Result<(), ControlError>,
 ) -> Result<TransferRecord, ControlError> {
@@ -84,18 +84,18 @@ pub async fn last(
     }
 }
 
-fn what_went_wrong(record: &TransferRecord) -> Option<Trouble> {
+fn what_went_wrong(record: &TransferRecord) -> Option<UserError> {
     let id = &record.id;
     let trouble = match record.state {
-        TransferState::Failed => Trouble::new(format!("transfer {id} failed: {}", record.reason))
+        TransferState::Failed => UserError::new(format!("transfer {id} failed: {}", record.reason))
             .hint(again(record, "goes on where it ended")),
-        TransferState::Cancelled => Trouble::new(format!("transfer {id} was cancelled")),
+        TransferState::Cancelled => UserError::new(format!("transfer {id} was cancelled")),
         _ if record.tally.entries_failed > 0 => {
             let failed = entries(record.tally.entries_failed);
-            Trouble::new(format!("{failed} of transfer {id} could not be copied"))
+            UserError::new(format!("{failed} of transfer {id} could not be copied"))
                 .hint(format!("`carrack status {id}` names them; {}", again(record, "tries them again")))
         }
-        _ if record.has_lost_strictly() => Trouble::new(format!(
+        _ if record.has_lost_strictly() => UserError::new(format!(
             "something of transfer {id} could not be kept, which is a failure with --strict"
         ))
         .hint(format!("`carrack status {id}` tells what")),

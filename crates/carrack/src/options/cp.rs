@@ -4,15 +4,15 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use carrack_engine::Settings;
+use carrack_engine::EndSettings;
 use carrack_model::limits::SLOT_BYTES_DEFAULT;
-use carrack_model::{Checksum, Sync, TransferSpec};
+use carrack_model::{ObjectChecksum, SyncRules, TransferSpec};
 use carrack_options::{CONNECTION, DATA, TransferArgs};
 use clap::{Args, ValueHint};
 
 use crate::exit;
 use crate::options::far_end::FarArgs;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 const TALK: &str = "What is told";
 
@@ -109,15 +109,15 @@ pub struct CpArgs {
 
     /// Set by `carrack sync`.
     #[arg(skip)]
-    pub sync: Option<Sync>,
+    pub sync: Option<SyncRules>,
 }
 
 impl CpArgs {
     /// Returns the sources, at least one, and the destination.
-    pub fn paths(&self) -> Result<(&[OsString], &OsStr), Trouble> {
+    pub fn paths(&self) -> Result<(&[OsString], &OsStr), UserError> {
         match self.paths.split_last() {
             Some((destination, sources)) if !sources.is_empty() => Ok((sources, destination)),
-            _ => Err(Trouble::new("a SOURCE and a DESTINATION are needed").hint("see carrack cp --help")),
+            _ => Err(UserError::new("a SOURCE and a DESTINATION are needed").hint("see carrack cp --help")),
         }
     }
 
@@ -127,14 +127,14 @@ impl CpArgs {
     }
 
     /// Returns the transfer specification; `is_far` is true if the ends are on different hosts.
-    pub fn spec(&self, is_far: bool) -> Result<TransferSpec, Trouble> {
+    pub fn spec(&self, is_far: bool) -> Result<TransferSpec, UserError> {
         // Without data connections objects go through ssh, which checks their integrity. Another program in
         // place of ssh may not.
         let is_sealed = is_far && self.transfer.protection().seals() && self.far.ssh.is_openssh();
         let (spec, checksum) = (self.transfer.spec(), self.checksum(is_sealed)?);
         let recursive = self.recursive || spec.recursive;
         self.check_part(recursive)?;
-        let reports_json = self.json && checksum == Checksum::Blake3 && spec.part.is_none();
+        let reports_json = self.json && checksum == ObjectChecksum::Blake3 && spec.part.is_none();
         Ok(TransferSpec {
             recursive,
             dry_run: self.dry_run,
@@ -146,18 +146,18 @@ impl CpArgs {
     }
 
     /// Returns the settings of this end alone.
-    pub fn settings(&self) -> Result<Settings, Trouble> {
+    pub fn settings(&self) -> Result<EndSettings, UserError> {
         self.transfer.settings(self.paths()?.0)
     }
 
     /// Refuses options that a partial transfer does not have.
-    fn check_part(&self, recursive: bool) -> Result<(), Trouble> {
+    fn check_part(&self, recursive: bool) -> Result<(), UserError> {
         self.transfer.check_part(self.sync.is_some(), recursive)?;
         if self.transfer.part().is_some() && self.manifest.is_some() {
             let message =
                 "a manifest holds digests of whole files, and --offset and --length are for a part of one";
             return Err(
-                Trouble::new(message).hint("leave --manifest out; `carrack verify` takes the same part")
+                UserError::new(message).hint("leave --manifest out; `carrack verify` takes the same part")
             );
         }
         Ok(())
@@ -165,14 +165,14 @@ impl CpArgs {
 
     /// Returns the checksum. Where objects are sealed the default is none: the seal detects every change that
     /// a hash would.
-    fn checksum(&self, is_sealed: bool) -> Result<Checksum, Trouble> {
+    fn checksum(&self, is_sealed: bool) -> Result<ObjectChecksum, UserError> {
         match (self.transfer.checksum(), &self.manifest) {
-            (None, None) if is_sealed => Ok(Checksum::None),
-            (None, None) => Ok(Checksum::default()),
+            (None, None) if is_sealed => Ok(ObjectChecksum::None),
+            (None, None) => Ok(ObjectChecksum::default()),
             (Some(checksum), None) => Ok(checksum),
-            (None | Some(Checksum::Blake3), Some(_)) => Ok(Checksum::Blake3),
+            (None | Some(ObjectChecksum::Blake3), Some(_)) => Ok(ObjectChecksum::Blake3),
             (Some(other), Some(_)) => {
-                Err(Trouble::new(format!("--manifest needs --checksum blake3, not {other}"))
+                Err(UserError::new(format!("--manifest needs --checksum blake3, not {other}"))
                     .hint("leave --checksum out"))
             }
         }
@@ -217,8 +217,8 @@ mod tests {
     use carrack_engine::JournalSettings;
     use carrack_model::limits::{POOL_BYTES_DEFAULT, RETRIES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN};
     use carrack_model::{
-        Cipher, DialFrom, Durability, PartialRange, PolicyChoice, Protection, Scheduling, SinkIo, SourceIo,
-        StripeChoice, Verify,
+        DialFrom, Durability, PartialRange, PolicyChoice, ProtectionLevel, SchedulingOptions, SealCipher,
+        SinkIo, SourceIo, StripeChoice, WriteVerification,
     };
 
     use super::*;
@@ -235,9 +235,12 @@ mod tests {
         let settings = args.settings().unwrap();
         assert_eq!((settings.pool_bytes, settings.io_threads), (POOL_BYTES_DEFAULT, 0));
         assert!(settings.ports.is_none());
-        assert_eq!(settings.scheduling, Scheduling::default());
-        assert_eq!((settings.journal, settings.verify), (JournalSettings::default(), Verify::Object));
-        assert_eq!(settings.stall, Settings::default().stall);
+        assert_eq!(settings.scheduling, SchedulingOptions::default());
+        assert_eq!(
+            (settings.journal, settings.verify),
+            (JournalSettings::default(), WriteVerification::Object)
+        );
+        assert_eq!(settings.stall, EndSettings::default().stall);
         assert_eq!((args.transfer.retry, args.transfer.timeout), (RETRIES_DEFAULT, None));
     }
 
@@ -262,7 +265,7 @@ mod tests {
         let args = parse(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
         let spec = args.spec(false).unwrap();
         assert!(spec.recursive && spec.dry_run && !spec.report_digests);
-        assert_eq!((spec.checksum, spec.slot_bytes, spec.streams), (Checksum::None, 2 << 20, 7));
+        assert_eq!((spec.checksum, spec.slot_bytes, spec.streams), (ObjectChecksum::None, 2 << 20, 7));
         assert_eq!(spec.dial_from, DialFrom::Sink);
         let settings = args.settings().unwrap();
         assert_eq!((settings.pool_bytes, settings.io_threads), (8 << 20, 3));
@@ -278,22 +281,22 @@ mod tests {
     #[test]
     fn the_seal_is_the_check_between_hosts_unless_another_is_asked_for() {
         for (words, is_far, checksum) in [
-            ("a b", true, Checksum::None),
-            ("a b", false, Checksum::Xxh3),
-            ("--protection safe a b", true, Checksum::None),
-            ("--protection clear a b", true, Checksum::Xxh3),
-            ("--ssh /opt/bin/ssh a b", true, Checksum::None),
-            ("--ssh kubectl-exec a b", true, Checksum::Xxh3),
-            ("--ssh docker --checksum none a b", true, Checksum::None),
-            ("--checksum xxh3 a b", true, Checksum::Xxh3),
-            ("--manifest m a b", true, Checksum::Blake3),
+            ("a b", true, ObjectChecksum::None),
+            ("a b", false, ObjectChecksum::Xxh3),
+            ("--protection safe a b", true, ObjectChecksum::None),
+            ("--protection clear a b", true, ObjectChecksum::Xxh3),
+            ("--ssh /opt/bin/ssh a b", true, ObjectChecksum::None),
+            ("--ssh kubectl-exec a b", true, ObjectChecksum::Xxh3),
+            ("--ssh docker --checksum none a b", true, ObjectChecksum::None),
+            ("--checksum xxh3 a b", true, ObjectChecksum::Xxh3),
+            ("--manifest m a b", true, ObjectChecksum::Blake3),
         ] {
             let args = parse(&words.split(' ').collect::<Vec<_>>()).unwrap();
             assert_eq!(args.spec(is_far).unwrap().checksum, checksum, "{words} {is_far}");
         }
         let args = parse(&["--protection", "safe", "--cipher", "chacha20-poly1305", "a", "b"]).unwrap();
         let spec = args.spec(true).unwrap();
-        assert_eq!((spec.protection, spec.cipher), (Protection::Safe, Cipher::ChaCha20Poly1305));
+        assert_eq!((spec.protection, spec.cipher), (ProtectionLevel::Safe, SealCipher::ChaCha20Poly1305));
     }
 
     #[test]
@@ -330,7 +333,7 @@ mod tests {
             group_bytes: 1 << 20,
             group_time: Duration::from_millis(20),
         };
-        assert_eq!((settings.journal, settings.verify), (expected, Verify::Readback));
+        assert_eq!((settings.journal, settings.verify), (expected, WriteVerification::Readback));
         assert!(!parse(&["--no-journal", "a", "b"]).unwrap().settings().unwrap().journal.is_on);
         assert!(parse(&["--no-journal", "--journal-dir", "/j", "a", "b"]).is_err());
     }
@@ -338,7 +341,7 @@ mod tests {
     #[test]
     fn a_manifest_needs_blake3() {
         let spec = parse(&["--manifest", "m", "a", "b"]).unwrap().spec(false).unwrap();
-        assert_eq!((spec.checksum, spec.report_digests), (Checksum::Blake3, true));
+        assert_eq!((spec.checksum, spec.report_digests), (ObjectChecksum::Blake3, true));
         assert!(parse(&["--manifest", "m", "--checksum", "blake3", "a", "b"]).unwrap().spec(false).is_ok());
         assert!(parse(&["--manifest", "m", "--checksum", "xxh3", "a", "b"]).unwrap().spec(false).is_err());
         let spec = parse(&["--json", "--checksum", "blake3", "a", "b"]).unwrap().spec(false).unwrap();
@@ -363,7 +366,7 @@ mod tests {
         assert!(parse(&["a"]).unwrap().paths().is_err());
     }
 
-    fn spec(words: &str) -> Result<TransferSpec, Trouble> {
+    fn spec(words: &str) -> Result<TransferSpec, UserError> {
         parse(&words.split(' ').collect::<Vec<_>>()).unwrap().spec(false)
     }
 

@@ -5,11 +5,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use carrack_trust::{ClientTrust, MAX_TOKEN_BYTES, Places, PlacesError, read_secret};
+use carrack_trust::{ClientTrust, CredentialPaths, CredentialPathsError, MAX_TOKEN_BYTES, read_secret};
 use clap::{Args, ValueHint};
 
 use crate::lifetime;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 const DAEMON: &str = "A daemon (carrack://)";
 
@@ -46,10 +46,10 @@ pub struct DaemonArgs {
 
 impl DaemonArgs {
     /// Returns the trusted authorities and the user's identity.
-    pub fn trust(&self) -> Result<ClientTrust, Trouble> {
-        let places = Places::of_process();
+    pub fn trust(&self) -> Result<ClientTrust, UserError> {
+        let places = CredentialPaths::of_process();
         let ca = self.ca.clone().or(places.ca);
-        let places = Places { ca, identity: self.identity.clone(), ..places };
+        let places = CredentialPaths { ca, identity: self.identity.clone(), ..places };
         places.client_trust().map_err(|error| of_places(&error))
     }
 
@@ -60,7 +60,7 @@ impl DaemonArgs {
 
     /// Returns the user's token; empty if there is none, and then only the identity grants rights. Warns of a
     /// token among the arguments.
-    pub fn token(&self) -> Result<String, Trouble> {
+    pub fn token(&self) -> Result<String, UserError> {
         match (&self.token_file, &self.token) {
             (None, Some(token)) => {
                 eprintln!(
@@ -75,7 +75,7 @@ impl DaemonArgs {
 }
 
 /// Returns the token of a file, or of `CARRACK_TOKEN`; empty if there is none.
-pub fn token_of(file: Option<&Path>) -> Result<String, Trouble> {
+pub fn token_of(file: Option<&Path>) -> Result<String, UserError> {
     if let Some(path) = file {
         return check_token(&read_token(path)?, &format!("--token-file {}", path.display()));
     }
@@ -86,9 +86,9 @@ pub fn token_of(file: Option<&Path>) -> Result<String, Trouble> {
 }
 
 /// Reads a token. A regular file must be private; the pipe of a shell's `<(command)` always is.
-fn read_token(path: &Path) -> Result<String, Trouble> {
+fn read_token(path: &Path) -> Result<String, UserError> {
     let content = if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
-        read_pipe(path).map_err(|error| PlacesError::Io { path: path.into(), error })
+        read_pipe(path).map_err(|error| CredentialPathsError::Io { path: path.into(), error })
     } else {
         read_secret(path)
     };
@@ -103,18 +103,18 @@ fn read_pipe(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 /// Accepts only text that can be a token, so that the contents of a wrong file are never sent.
-fn check_token(text: &str, from: &str) -> Result<String, Trouble> {
+fn check_token(text: &str, from: &str) -> Result<String, UserError> {
     let token = text.trim();
     let is_token = token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+/=".contains(&byte));
     if token.is_empty() || token.len() > MAX_TOKEN_BYTES || !is_token {
-        return Err(Trouble::new(format!("{from}: this is no bearer token"))
+        return Err(UserError::new(format!("{from}: this is no bearer token"))
             .hint("`carrack keys token` prints one, as do the issuers of a grid"));
     }
     Ok(token.to_owned())
 }
 
-fn of_places(error: &PlacesError) -> Trouble {
-    Trouble { message: error.to_string(), hint: error.hint() }
+fn of_places(error: &CredentialPathsError) -> UserError {
+    UserError { message: error.to_string(), hint: error.hint() }
 }
 
 #[cfg(test)]
@@ -128,7 +128,7 @@ mod tests {
         crate::options::tests::parse(words)
     }
 
-    fn token(path: &Path, content: &str, mode: u32) -> Result<String, Trouble> {
+    fn token(path: &Path, content: &str, mode: u32) -> Result<String, UserError> {
         fs::write(path, content).unwrap();
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
         parse(&["--token-file", path.to_str().unwrap()]).unwrap().token()

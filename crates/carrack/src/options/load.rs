@@ -5,17 +5,17 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use carrack_plan::forecast::History;
+use carrack_plan::forecast::LoadHistory;
 use carrack_sharing::health::{
-    Address, Capacity, HealthError, HealthFeed, HealthSettings, HistorySource, Names, Preset, StorageHistory,
-    histories_of_csv, percentile_99,
+    ExporterPreset, HealthError, HealthFeed, HealthSettings, HistorySource, KnownNames, PrometheusAddress,
+    StorageHistory, TargetCapacity, histories_of_csv, percentile_99,
 };
 use clap::{Args, ValueHint};
 use serde::Deserialize;
 
 use crate::size;
-use crate::trouble::Trouble;
-use crate::views::forecast::Unit;
+use crate::user_error::UserError;
+use crate::views::forecast::LoadUnit;
 
 const HEADING: &str = "Where its load is known from";
 
@@ -32,11 +32,11 @@ pub struct LoadArgs {
 
     /// A Prometheus server, http://HOST:PORT or https://HOST:PORT
     #[arg(long, value_name = "URL", requires = "preset", help_heading = HEADING)]
-    prometheus: Option<Address>,
+    prometheus: Option<PrometheusAddress>,
 
     /// The exporter whose metrics it has: lustre_exporter, ceph, node_exporter
     #[arg(long, value_name = "NAME", requires = "prometheus", help_heading = HEADING)]
-    preset: Option<Preset>,
+    preset: Option<ExporterPreset>,
 
     /// A daemon's configuration with a section [sharing.health]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = HEADING, conflicts_with = "prometheus")]
@@ -62,21 +62,21 @@ impl LoadArgs {
     ///
     /// # Errors
     /// If there are no measurements.
-    pub fn storage(&self, name: &str, now_s: i64) -> Result<(StorageHistory, Unit), Trouble> {
+    pub fn storage(&self, name: &str, now_s: i64) -> Result<(StorageHistory, LoadUnit), UserError> {
         if let Some(path) = &self.csv {
             let histories = histories_of_csv(path, now_s).map_err(|error| trouble(&error))?;
-            return Ok((self.of_csv(name, &histories, now_s)?, Unit::Unnamed));
+            return Ok((self.of_csv(name, &histories, now_s)?, LoadUnit::Unnamed));
         }
         let mut settings = match (&self.prometheus, self.preset, &self.config) {
             (Some(address), Some(preset), _) => HealthSettings::of_preset(address.clone(), preset),
             (_, _, Some(path)) => configured(path)?,
             _ => {
                 let hint = "name --csv FILE, --prometheus URL with --preset NAME, or --config FILE; docs/forecast.md has more";
-                return Err(Trouble::new(format!("nothing is known of the load of {name}")).hint(hint));
+                return Err(UserError::new(format!("nothing is known of the load of {name}")).hint(hint));
             }
         };
         if let Some(most) = self.capacity {
-            settings.capacity = Capacity::of_all(most);
+            settings.capacity = TargetCapacity::of_all(most);
         }
         if settings.history == HistorySource::None {
             settings.history = HistorySource::Prometheus;
@@ -84,15 +84,15 @@ impl LoadArgs {
         let mut feed = HealthFeed::new(settings, now_s).map_err(|error| trouble(&error))?;
         feed.read_all(now_s).map_err(|error| trouble(&error))?;
         let storage = feed.storage(name, now_s).map_err(|names| unknown(name, &names))?;
-        Ok((storage, Unit::BytesPerSecond))
+        Ok((storage, LoadUnit::BytesPerSecond))
     }
 
     fn of_csv(
         &self,
         name: &str,
-        histories: &BTreeMap<String, History>,
+        histories: &BTreeMap<String, LoadHistory>,
         now_s: i64,
-    ) -> Result<StorageHistory, Trouble> {
+    ) -> Result<StorageHistory, UserError> {
         let all = histories.iter().map(|(target, history)| {
             let capacity = self.capacity.or_else(|| percentile_99(history).filter(|&most| most > 0.0));
             (target.as_str(), history, capacity)
@@ -101,29 +101,29 @@ impl LoadArgs {
     }
 }
 
-fn unknown(name: &str, names: &Names) -> Trouble {
-    let trouble = Trouble::new(format!("no load of {name} was measured")).tamed();
+fn unknown(name: &str, names: &KnownNames) -> UserError {
+    let trouble = UserError::new(format!("no load of {name} was measured")).tamed();
     match names.0.as_slice() {
         [] => trouble.hint("nothing was measured of any target: are queries or the file the right ones?"),
         some => trouble.hint(format!("there are {}", some.join(", "))).tamed(),
     }
 }
 
-fn trouble(error: &HealthError) -> Trouble {
-    Trouble { message: error.to_string(), hint: error.hint().map(str::to_owned) }.tamed()
+fn trouble(error: &HealthError) -> UserError {
+    UserError { message: error.to_string(), hint: error.hint().map(str::to_owned) }.tamed()
 }
 
-fn wrong(path: &Path, reason: &dyn std::fmt::Display) -> Trouble {
-    Trouble::new(format!("{}: {reason}", path.display())).tamed()
+fn wrong(path: &Path, reason: &dyn std::fmt::Display) -> UserError {
+    UserError::new(format!("{}: {reason}", path.display())).tamed()
 }
 
-fn configured(path: &Path) -> Result<HealthSettings, Trouble> {
+fn configured(path: &Path) -> Result<HealthSettings, UserError> {
     #[derive(Deserialize)]
-    struct Config {
-        sharing: Option<Sharing>,
+    struct SharingFile {
+        sharing: Option<SharingTable>,
     }
     #[derive(Deserialize)]
-    struct Sharing {
+    struct SharingTable {
         health: Option<HealthSettings>,
     }
     let file = File::open(path).map_err(|error| wrong(path, &error))?;
@@ -132,9 +132,9 @@ fn configured(path: &Path) -> Result<HealthSettings, Trouble> {
     if length.map_err(|error| wrong(path, &error))? as u64 > CONFIG_BYTES_MAX {
         return Err(wrong(path, &"too long for a configuration"));
     }
-    let config: Config = toml::from_str(&text).map_err(|error| {
+    let config: SharingFile = toml::from_str(&text).map_err(|error| {
         let (message, hint) = error.message().split_once("\nhint: ").unwrap_or((error.message(), ""));
-        Trouble { hint: (!hint.is_empty()).then(|| hint.to_owned()), ..wrong(path, &message) }
+        UserError { hint: (!hint.is_empty()).then(|| hint.to_owned()), ..wrong(path, &message) }
     })?;
     let health = config.sharing.and_then(|sharing| sharing.health);
     health.ok_or_else(|| {
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::options::tests::parse;
 
-    fn storage(words: &[&str], name: &str) -> Result<(StorageHistory, Unit), Trouble> {
+    fn storage(words: &[&str], name: &str) -> Result<(StorageHistory, LoadUnit), UserError> {
         parse::<LoadArgs>(words).unwrap().storage(name, 10_000)
     }
 
@@ -158,7 +158,7 @@ mod tests {
         std::fs::write(&path, "time,target,load\n300,fs/a,2\n600,fs/a,4\n300,fs/b,6\n").unwrap();
         let csv = path.to_str().unwrap();
         let (found, unit) = storage(&["--csv", csv], "fs").unwrap();
-        assert_eq!((found.targets, found.capacity, unit), (2, Some(5.0), Unit::Unnamed));
+        assert_eq!((found.targets, found.capacity, unit), (2, Some(5.0), LoadUnit::Unnamed));
         let (found, _) = storage(&["--csv", csv, "--capacity", "8"], "fs/a").unwrap();
         assert_eq!((found.targets, found.capacity), (1, Some(8.0)));
         let trouble = storage(&["--csv", csv], "other").unwrap_err();

@@ -23,16 +23,16 @@ pub mod tests {
 
     // No documentation comment: clap would take it for that of the options.
     #[derive(Parser)]
-    struct Command<T: Args> {
+    struct ArgsCommand<T: Args> {
         #[command(flatten)]
         options: T,
     }
 
     pub fn command<T: Args>() -> clap::Command {
-        Command::<T>::command()
+        ArgsCommand::<T>::command()
     }
 
     pub fn parse<T: Args>(words: &[&str]) -> Result<T, clap::Error> {
-        Command::try_parse_from([&["command"], words].concat()).map(|command| command.options)
+        ArgsCommand::try_parse_from([&["command"], words].concat()).map(|command| command.options)
     }
 }

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use carrack_cluster::bus::{BusOptions, Login, Tls};
+use carrack_cluster::bus::{BusOptions, NatsLogin, NatsTls};
 use clap::{Args, ValueHint};
 
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// Heading of these options in the help.
 pub const HEADING: &str = "The fleet's NATS";
@@ -72,20 +72,20 @@ impl NatsArgs {
     ///
     /// # Errors
     /// If no server is named.
-    pub fn options(&self, role: &str) -> Result<BusOptions, Trouble> {
+    pub fn options(&self, role: &str) -> Result<BusOptions, UserError> {
         if self.nats.is_empty() {
-            return Err(Trouble::new("no NATS server is named")
+            return Err(UserError::new("no NATS server is named")
                 .hint("name the fleet's with --nats or CARRACK_NATS; docs/fleet.md says how to start one"));
         }
         let login = match (&self.nats_creds, &self.nats_seed, &self.nats_user, &self.nats_password_file) {
-            (Some(creds), ..) => Login::Credentials(creds.clone()),
-            (None, Some(seed), ..) => Login::Seed(seed.clone()),
+            (Some(creds), ..) => NatsLogin::Credentials(creds.clone()),
+            (None, Some(seed), ..) => NatsLogin::Seed(seed.clone()),
             (None, None, Some(user), Some(file)) => {
-                Login::Password { user: user.clone(), file: file.clone() }
+                NatsLogin::Password { user: user.clone(), file: file.clone() }
             }
-            _ => self.nats_token_file.clone().map_or(Login::None, Login::Token),
+            _ => self.nats_token_file.clone().map_or(NatsLogin::None, NatsLogin::Token),
         };
-        let tls = Tls {
+        let tls = NatsTls {
             required: self.nats_ca.is_some() || self.nats_cert.is_some(),
             ca: self.nats_ca.clone(),
             identity: self.nats_cert.clone().zip(self.nats_key.clone()),

@@ -1,14 +1,14 @@
 //! Start of a submitted transfer: at once, at a time, or when its storage is expected to be the least busy
 //! (L14).
 
-use carrack_plan::forecast::{Forecast, RateModel, Window, best_window};
+use carrack_plan::forecast::{LoadForecast, RateModel, TransferWindow, best_window};
 use clap::Args;
 
 use crate::commands::forecast::too_old;
 use crate::lifetime::{self, now_s, parse_moment, show_moment};
 use crate::options::load::LoadArgs;
 use crate::size;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// Heading of these options in the help.
 pub const HEADING: &str = "When it starts";
@@ -21,8 +21,8 @@ const AHEAD_MOST_S: i64 = 7 * 86_400;
 pub struct WhenArgs {
     /// `best`: when its storage is expected to be the least busy; or a time, 2026-11-23T02:00:00Z; or a time
     /// from now, 6h
-    #[arg(long, value_name = "WHEN", value_parser = When::parse, help_heading = HEADING)]
-    when: Option<When>,
+    #[arg(long, value_name = "WHEN", value_parser = StartMoment::parse, help_heading = HEADING)]
+    when: Option<StartMoment>,
 
     /// Time by which it must be done, or a time from now. With --when=best the start is chosen so that it is
     /// done by then, up to a week ahead; else its turn comes sooner as the deadline comes nearer, and one
@@ -53,24 +53,24 @@ pub struct WhenArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum When {
+enum StartMoment {
     Best,
     /// Unix seconds.
     At(i64),
 }
 
-impl When {
-    fn parse(text: &str) -> Result<When, String> {
+impl StartMoment {
+    fn parse(text: &str) -> Result<StartMoment, String> {
         match text {
-            "best" => Ok(When::Best),
-            _ => parse_moment(text).map(When::At).map_err(|error| format!("{error}; or best")),
+            "best" => Ok(StartMoment::Best),
+            _ => parse_moment(text).map(StartMoment::At).map_err(|error| format!("{error}; or best")),
         }
     }
 }
 
 /// The start of a transfer, and a message about it.
 #[derive(Debug, PartialEq)]
-pub struct Start {
+pub struct TransferStart {
     /// Milliseconds since 1970; `None` starts at once.
     pub not_before_ms: Option<u64>,
     /// The message; may be empty.
@@ -82,60 +82,63 @@ impl WhenArgs {
     ///
     /// # Errors
     /// If options are missing or contradict each other, or there is no forecast.
-    pub fn start(&self) -> Result<Start, Trouble> {
+    pub fn start(&self) -> Result<TransferStart, UserError> {
         let now_s = now_s();
         match self.when {
-            None => Ok(Start { not_before_ms: None, words: String::new() }),
-            Some(When::At(at_s)) => self.at(at_s),
-            Some(When::Best) => self.best(now_s),
+            None => Ok(TransferStart { not_before_ms: None, words: String::new() }),
+            Some(StartMoment::At(at_s)) => self.at(at_s),
+            Some(StartMoment::Best) => self.best(now_s),
         }
     }
 
     /// Returns the deadline by which the transfer claims its rate, in milliseconds since 1970; `None` if the
     /// deadline chose the start.
     pub fn claim_ms(&self) -> Option<u64> {
-        self.deadline.filter(|_| self.when != Some(When::Best)).and_then(milliseconds)
+        self.deadline.filter(|_| self.when != Some(StartMoment::Best)).and_then(milliseconds)
     }
 
-    fn at(&self, at_s: i64) -> Result<Start, Trouble> {
+    fn at(&self, at_s: i64) -> Result<TransferStart, UserError> {
         let only_best = self.expect.is_some() || self.bytes.is_some() || self.storage.is_some();
         if only_best {
-            return Err(Trouble::new("the start is said, and so is what it is to be found by")
+            return Err(UserError::new("the start is said, and so is what it is to be found by")
                 .hint("write --when=best, or leave --expect, --bytes, --rate and --storage out"));
         }
-        Ok(Start { not_before_ms: milliseconds(at_s), words: String::new() })
+        Ok(TransferStart { not_before_ms: milliseconds(at_s), words: String::new() })
     }
 
-    fn best(&self, now_s: i64) -> Result<Start, Trouble> {
+    fn best(&self, now_s: i64) -> Result<TransferStart, UserError> {
         let deadline_s = self.deadline(now_s)?;
         let (bytes, idle_rate) = self.work()?;
         let name = self.storage.as_deref().ok_or_else(|| {
-            Trouble::new("nothing says whose load counts")
+            UserError::new("nothing says whose load counts")
                 .hint("name the target or file system: --storage lfs01")
         })?;
         let (storage, _) = self.load.storage(name, now_s)?;
         let capacity = storage.capacity.ok_or_else(|| {
-            Trouble::new(format!("what {name} can bear is not known"))
+            UserError::new(format!("what {name} can bear is not known"))
                 .hint("a day of measurements tells, or --capacity")
                 .tamed()
         })?;
         let forecast = storage.history.forecast(now_s, deadline_s - now_s).ok_or_else(|| too_old(name))?;
         if forecast.backtests.is_empty() {
             let message = format!("there are too few measurements of {name} for a forecast");
-            return Err(Trouble::new(message).hint("a day is the least; or say when: --when 6h").tamed());
+            return Err(UserError::new(message).hint("a day is the least; or say when: --when 6h").tamed());
         }
         let model = RateModel::new(idle_rate, capacity);
-        let model = model.ok_or_else(|| Trouble::new("a transfer at this rate would never end"))?;
+        let model = model.ok_or_else(|| UserError::new("a transfer at this rate would never end"))?;
         let window = best_window(&forecast, bytes, &model, now_s, deadline_s);
         Ok(chosen(&window, &forecast, now_s, deadline_s))
     }
 
-    fn deadline(&self, now_s: i64) -> Result<i64, Trouble> {
+    fn deadline(&self, now_s: i64) -> Result<i64, UserError> {
         match self.deadline {
-            None => Err(Trouble::new("--when=best needs a deadline").hint("write --deadline 18h, or a time")),
-            Some(past) if past <= now_s => Err(Trouble::new("the deadline is over")),
+            None => {
+                Err(UserError::new("--when=best needs a deadline").hint("write --deadline 18h, or a time"))
+            }
+            Some(past) if past <= now_s => Err(UserError::new("the deadline is over")),
             Some(far) if far > now_s + AHEAD_MOST_S => {
-                Err(Trouble::new("the deadline is more than a week ahead").hint("no forecast reaches so far"))
+                Err(UserError::new("the deadline is more than a week ahead")
+                    .hint("no forecast reaches so far"))
             }
             Some(deadline_s) => Ok(deadline_s),
         }
@@ -143,17 +146,17 @@ impl WhenArgs {
 
     /// Returns the bytes and the bytes per second on idle storage; if only the time is given, its seconds at
     /// a rate of 1.
-    fn work(&self) -> Result<(u64, f64), Trouble> {
+    fn work(&self) -> Result<(u64, f64), UserError> {
         match (self.expect, self.bytes, self.rate) {
             (Some(time), ..) => Ok((time.as_secs(), 1.0)),
             (None, Some(bytes), Some(rate)) => Ok((bytes, rate as f64)),
-            _ => Err(Trouble::new("nothing says how long the transfer takes")
+            _ => Err(UserError::new("nothing says how long the transfer takes")
                 .hint("write --expect 2h, or --bytes 40TiB --rate 2GiB")),
         }
     }
 }
 
-fn chosen(window: &Window, forecast: &Forecast, now_s: i64, deadline_s: i64) -> Start {
+fn chosen(window: &TransferWindow, forecast: &LoadForecast, now_s: i64, deadline_s: i64) -> TransferStart {
     let now = window.start_s <= now_s;
     let end = show_moment(window.end_s);
     let by = forecast.far.name();
@@ -169,7 +172,7 @@ fn chosen(window: &Window, forecast: &Forecast, now_s: i64, deadline_s: i64) -> 
             show_moment(window.end_if_now_s)
         ),
     };
-    Start { not_before_ms: if now { None } else { milliseconds(window.start_s) }, words }
+    TransferStart { not_before_ms: if now { None } else { milliseconds(window.start_s) }, words }
 }
 
 fn milliseconds(at_s: i64) -> Option<u64> {
@@ -183,7 +186,7 @@ mod tests {
     use super::*;
     use crate::options::tests::parse;
 
-    fn start(words: &[&str]) -> Result<Start, Trouble> {
+    fn start(words: &[&str]) -> Result<TransferStart, UserError> {
         parse::<WhenArgs>(words).unwrap().start()
     }
 
@@ -246,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_time_is_a_start() {
-        assert_eq!(start(&[]).unwrap(), Start { not_before_ms: None, words: String::new() });
+        assert_eq!(start(&[]).unwrap(), TransferStart { not_before_ms: None, words: String::new() });
         let at = start(&["--when", "2027-01-15T08:00:00Z"]).unwrap();
         assert_eq!(at.not_before_ms, Some(1_800_000_000_000));
         assert!(parse::<WhenArgs>(&["--when", "soon"]).is_err());

@@ -3,19 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use carrack_cluster::bus::Bus;
+use carrack_cluster::bus::NatsBus;
 use carrack_cluster::client::FleetControl;
-use carrack_options::Way;
-use carrack_register::control::{Control, ControlError};
+use carrack_options::TransferCarrier;
+use carrack_register::control::{ControlError, TransferControl};
 use carrack_service::DEFAULT_SOCKET;
-use carrack_service::api::{ApiClient, Server};
+use carrack_service::api::{ApiClient, ServerAddress};
 use carrack_service::queue::name_of_user;
-use carrack_trust::{Places, client_config};
+use carrack_trust::{CredentialPaths, client_config};
 use clap::{Args, ValueHint};
 
 use super::daemon::token_of;
 use crate::options::nats::NatsArgs;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// Heading of these options in the help.
 pub const HEADING: &str = "Whom to ask";
@@ -27,7 +27,7 @@ pub struct TargetArgs {
     /// [default: the daemon of this machine, at $XDG_RUNTIME_DIR/carrack/queue.sock, else
     /// /run/carrack/queue.sock]
     #[arg(long, value_name = "SERVER", env = "CARRACK_SERVER", hide_env_values = true, help_heading = HEADING)]
-    server: Option<Server>,
+    server: Option<ServerAddress>,
 
     /// Certificates of the authorities that https:// servers are believed by [default:
     /// ~/.config/carrack/ca.pem, else /etc/carrack/ca.pem, else the system's]
@@ -45,13 +45,17 @@ pub struct TargetArgs {
 impl TargetArgs {
     /// Returns the way in which transfers that are submitted there run: any server is assumed to be the queue
     /// of one machine.
-    pub fn way(&self) -> Way {
-        if self.nats.is_given() && self.server.is_none() { Way::Fleet } else { Way::Queue }
+    pub fn way(&self) -> TransferCarrier {
+        if self.nats.is_given() && self.server.is_none() {
+            TransferCarrier::Fleet
+        } else {
+            TransferCarrier::Queue
+        }
     }
 
     /// Returns true if the default daemon may be running on this machine.
     pub fn machine_has_queue(&self) -> bool {
-        matches!(of_this_machine(), Server::Unix(path) if path.exists())
+        matches!(of_this_machine(), ServerAddress::Unix(path) if path.exists())
     }
 
     /// Returns true if the options name a server or a fleet.
@@ -61,70 +65,71 @@ impl TargetArgs {
 }
 
 /// The connection to a register of submitted transfers.
-pub struct Target {
+pub struct ControlTarget {
     /// The requests that it takes.
-    pub control: Arc<dyn Control>,
+    pub control: Arc<dyn TransferControl>,
     /// Name of the user; empty if a server finds that out.
     pub user: String,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Target {
+impl ControlTarget {
     /// Waits for a reply.
-    pub fn wait<T>(&self, answer: impl Future<Output = Result<T, ControlError>>) -> Result<T, Trouble> {
+    pub fn wait<T>(&self, answer: impl Future<Output = Result<T, ControlError>>) -> Result<T, UserError> {
         self.runtime.block_on(answer).map_err(|error| trouble(&error))
     }
 }
 
 /// Connects to the register that the options name. Sends no request yet.
-pub fn control(args: &TargetArgs) -> Result<Target, Trouble> {
+pub fn control(args: &TargetArgs) -> Result<ControlTarget, UserError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Trouble::new(format!("preparing the connection: {error}")))?;
+    let runtime = runtime.map_err(|error| UserError::new(format!("preparing the connection: {error}")))?;
     if args.nats.is_given() && args.server.is_none() {
         return fleet(&args.nats, runtime);
     }
     let server = args.server.clone().unwrap_or_else(of_this_machine);
-    let is_tls = matches!(server, Server::Tcp { is_tls: true, .. });
+    let is_tls = matches!(server, ServerAddress::Tcp { is_tls: true, .. });
     let token = match server {
-        Server::Unix(_) => String::new(),
-        Server::Tcp { .. } => token_of(args.token_file.as_deref())?,
+        ServerAddress::Unix(_) => String::new(),
+        ServerAddress::Tcp { .. } => token_of(args.token_file.as_deref())?,
     };
     let tls = if is_tls { Some(args.trust()?) } else { None };
-    Ok(Target { control: Arc::new(ApiClient::new(server, token, tls)), user: String::new(), runtime })
+    Ok(ControlTarget { control: Arc::new(ApiClient::new(server, token, tls)), user: String::new(), runtime })
 }
 
 /// Connects to the fleet's NATS; no server in between authenticates the user.
-fn fleet(args: &NatsArgs, runtime: tokio::runtime::Runtime) -> Result<Target, Trouble> {
+fn fleet(args: &NatsArgs, runtime: tokio::runtime::Runtime) -> Result<ControlTarget, UserError> {
     let options = args.options("user")?;
-    let connected = runtime.block_on(async { FleetControl::new(Bus::connect(&options).await?).await });
-    let connected = connected.map_err(|error| Trouble { message: error.to_string(), hint: error.hint() })?;
+    let connected = runtime.block_on(async { FleetControl::new(NatsBus::connect(&options).await?).await });
+    let connected =
+        connected.map_err(|error| UserError { message: error.to_string(), hint: error.hint() })?;
     let user = name_of_user(rustix::process::geteuid().as_raw());
-    Ok(Target { control: Arc::new(connected), user, runtime })
+    Ok(ControlTarget { control: Arc::new(connected), user, runtime })
 }
 
 impl TargetArgs {
-    fn trust(&self) -> Result<Arc<rustls::ClientConfig>, Trouble> {
-        let places = Places::of_process();
+    fn trust(&self) -> Result<Arc<rustls::ClientConfig>, UserError> {
+        let places = CredentialPaths::of_process();
         let ca = self.ca.clone().or_else(|| places.ca.clone());
-        let trust = Places { ca, ..places }
+        let trust = CredentialPaths { ca, ..places }
             .client_trust()
-            .map_err(|error| Trouble { message: error.to_string(), hint: error.hint() })?;
+            .map_err(|error| UserError { message: error.to_string(), hint: error.hint() })?;
         // A token authenticates the user, and not the certificate.
         let trust = carrack_trust::ClientTrust { identity: None, ..trust };
         client_config(&trust)
-            .map_err(|error| Trouble { message: error.to_string(), hint: error.hint().map(str::to_owned) })
+            .map_err(|error| UserError { message: error.to_string(), hint: error.hint().map(str::to_owned) })
     }
 }
 
 /// Returns the user's own daemon, if there is one, else the machine's.
-fn of_this_machine() -> Server {
+fn of_this_machine() -> ServerAddress {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(|place| Path::new(&place).join("carrack/queue.sock"));
-    Server::Unix(own.filter(|path| path.exists()).unwrap_or_else(|| DEFAULT_SOCKET.into()))
+    ServerAddress::Unix(own.filter(|path| path.exists()).unwrap_or_else(|| DEFAULT_SOCKET.into()))
 }
 
 /// Returns the message for a failed request. Text from a server may contain anything and is escaped.
-pub fn trouble(error: &ControlError) -> Trouble {
-    let trouble = Trouble::new(error.to_string());
+pub fn trouble(error: &ControlError) -> UserError {
+    let trouble = UserError::new(error.to_string());
     match error {
         ControlError::Unknown(_) => trouble.hint("`carrack transfers` lists those that are known"),
         ControlError::Refused { hint, .. } if !hint.is_empty() => trouble.hint(hint.clone()),

@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 const NOBODY: &str = "nobody logs in anywhere: data goes from mover to mover";
 
@@ -28,26 +28,26 @@ const OPTIONS: [(&str, bool, &str); 15] = [
 
 /// Those of the options that were given.
 #[derive(Clone, Debug, Default)]
-pub struct NotHere(Vec<&'static (&'static str, bool, &'static str)>);
+pub struct UnsupportedOptions(Vec<&'static (&'static str, bool, &'static str)>);
 
-impl NotHere {
+impl UnsupportedOptions {
     /// Refuses the first of the options.
     ///
     /// # Errors
     /// If one was given.
-    pub fn check(&self) -> Result<(), Trouble> {
+    pub fn check(&self) -> Result<(), UserError> {
         match self.0.first() {
             None => Ok(()),
             Some((name, _, instead)) => {
                 let message =
                     format!("--{name} is an option of `carrack cp`, and none of submitted transfers");
-                Err(Trouble::new(message).hint(*instead))
+                Err(UserError::new(message).hint(*instead))
             }
         }
     }
 }
 
-impl Args for NotHere {
+impl Args for UnsupportedOptions {
     fn augment_args(command: Command) -> Command {
         OPTIONS.iter().fold(command, |command, (name, has_value, _)| {
             let action = if *has_value { ArgAction::Append } else { ArgAction::SetTrue };
@@ -56,20 +56,20 @@ impl Args for NotHere {
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        NotHere::augment_args(command)
+        UnsupportedOptions::augment_args(command)
     }
 }
 
-impl FromArgMatches for NotHere {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<NotHere, clap::Error> {
+impl FromArgMatches for UnsupportedOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<UnsupportedOptions, clap::Error> {
         let named = OPTIONS
             .iter()
             .filter(|(name, ..)| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine));
-        Ok(NotHere(named.collect()))
+        Ok(UnsupportedOptions(named.collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = NotHere::from_arg_matches(matches)?;
+        *self = UnsupportedOptions::from_arg_matches(matches)?;
         Ok(())
     }
 }
@@ -95,10 +95,10 @@ mod tests {
 
     #[test]
     fn what_is_refused_says_what_to_do() {
-        assert!(parse::<NotHere>(&[]).unwrap().check().is_ok());
-        let refused = parse::<NotHere>(&["--manifest", "4"]).unwrap().check().unwrap_err();
+        assert!(parse::<UnsupportedOptions>(&[]).unwrap().check().is_ok());
+        let refused = parse::<UnsupportedOptions>(&["--manifest", "4"]).unwrap().check().unwrap_err();
         assert!(refused.message.contains("--manifest") && refused.hint.unwrap().contains("verify"));
-        assert!(parse::<NotHere>(&["--dry-run"]).unwrap().check().is_err());
-        assert!(!command::<NotHere>().render_long_help().to_string().contains("manifest"));
+        assert!(parse::<UnsupportedOptions>(&["--dry-run"]).unwrap().check().is_err());
+        assert!(!command::<UnsupportedOptions>().render_long_help().to_string().contains("manifest"));
     }
 }

@@ -3,7 +3,7 @@
 
 use carrack_engine::MetadataChecks;
 use carrack_model::FidelityOptions;
-use carrack_options::{Window, parse_window};
+use carrack_options::{ModifyWindowOption, parse_window};
 use clap::{ArgAction, Args};
 
 const METADATA: &str = "Which metadata are compared";
@@ -39,7 +39,7 @@ pub struct MetadataArgs {
     /// Most seconds by which equal times may differ; -1: only those that are equal to the nanosecond
     /// [default: what the destination's file system stores of the source's time is equal]
     #[arg(long, value_name = "SECONDS", value_parser = parse_window, default_value = "0", hide_default_value = true, allow_negative_numbers = true, help_heading = METADATA)]
-    modify_window: Window,
+    modify_window: ModifyWindowOption,
 
     /// Owners, by name where they have one at both ends, else by number
     #[arg(long, overrides_with = "no_owner", conflicts_with = "manifest", help_heading = METADATA)]
@@ -120,21 +120,21 @@ impl MetadataArgs {
             file_flags: self.file_flags,
             ..FidelityOptions::default()
         };
-        let Window(window) = self.modify_window;
+        let ModifyWindowOption(window) = self.modify_window;
         MetadataChecks { fidelity: options.fidelity(), holes: self.sparse, window }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::{Fidelity, Kept, ModifyWindow};
+    use carrack_model::{KeptMetadata, MetadataFidelity, ModifyWindow};
     use carrack_options::FidelityArgs;
     use clap::{CommandFactory, Parser};
 
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Verify {
+    struct VerifyCommand {
         #[command(flatten)]
         args: MetadataArgs,
         #[arg(long)]
@@ -142,22 +142,22 @@ mod tests {
     }
 
     #[derive(Debug, Parser)]
-    struct Copy {
+    struct CopyCommand {
         #[command(flatten)]
         args: FidelityArgs,
     }
 
     fn checks(words: &[&str]) -> MetadataChecks {
-        Verify::try_parse_from(["verify"].iter().chain(words)).unwrap().args.checks()
+        VerifyCommand::try_parse_from(["verify"].iter().chain(words)).unwrap().args.checks()
     }
 
-    fn kept(words: &[&str]) -> Fidelity {
-        Copy::try_parse_from(["cp"].iter().chain(words)).unwrap().args.fidelity()
+    fn kept(words: &[&str]) -> MetadataFidelity {
+        CopyCommand::try_parse_from(["cp"].iter().chain(words)).unwrap().args.fidelity()
     }
 
     #[test]
     fn what_is_compared_is_what_a_copy_with_the_same_options_keeps() {
-        let command = Verify::command();
+        let command = VerifyCommand::command();
         let words = command.get_arguments().filter(|arg| !arg.get_action().takes_values());
         let words = words.filter_map(|arg| arg.get_long());
         let words: Vec<String> = words
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(checks(&[]), MetadataChecks::default());
         let all = checks(&["-aSHO", "--file-flags", "--modify-window", "1.5"]);
         assert!(all.holes && all.fidelity.perms && all.fidelity.omit_dir_times);
-        assert_eq!(all.fidelity.kept, Kept::ALL);
+        assert_eq!(all.fidelity.kept, KeptMetadata::ALL);
         assert_eq!(all.window, ModifyWindow::Within { nanoseconds: 1_500_000_000 });
         assert_eq!(checks(&["--modify-window", "-1"]).window, ModifyWindow::Exact);
     }
@@ -188,8 +188,8 @@ mod tests {
     fn a_manifest_holds_no_metadata() {
         for word in ["-a", "--perms", "--owner", "--group", "--xattrs", "--acls", "-H", "--file-flags", "-S"]
         {
-            assert!(Verify::try_parse_from(["verify", "--manifest", word]).is_err(), "{word}");
+            assert!(VerifyCommand::try_parse_from(["verify", "--manifest", word]).is_err(), "{word}");
         }
-        assert!(Verify::try_parse_from(["verify", "--manifest", "--no-times"]).is_ok());
+        assert!(VerifyCommand::try_parse_from(["verify", "--manifest", "--no-times"]).is_ok());
     }
 }

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, setsid};
 
-use super::copies::{Copies, Copy, nowhere};
-use super::process::Life;
-use crate::exit::Exit;
-use crate::trouble::Trouble;
+use super::copies::{CopyRecord, CopyStore, nowhere};
+use super::process::ProcessLife;
+use crate::exit::ExitStatus;
+use crate::user_error::UserError;
 
 /// The option that marks the process in the background.
 pub const INSIDE: &str = "--in-background";
@@ -29,10 +29,10 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(30);
 const SHOWN_MOST: usize = 16 << 10;
 
 /// Starts the same command in the background, and waits until it has met the other end, or has ended.
-pub fn launch(id: &str) -> Result<Exit, Trouble> {
-    let copies = Copies::of_user().ok_or_else(nowhere)?;
-    if copies.find(id)?.is_some_and(|copy| copy.runs() && copy.life() == Life::Running) {
-        let trouble = Trouble::new(format!("this copy runs already: {id}"));
+pub fn launch(id: &str) -> Result<ExitStatus, UserError> {
+    let copies = CopyStore::of_user().ok_or_else(nowhere)?;
+    if copies.find(id)?.is_some_and(|copy| copy.runs() && copy.life() == ProcessLife::Running) {
+        let trouble = UserError::new(format!("this copy runs already: {id}"));
         return Err(trouble.hint(format!("`carrack status {id}` shows it, `carrack cancel {id}` ends it")));
     }
     let child = spawn(&copies, id).map_err(|error| failed(&error))?;
@@ -47,12 +47,12 @@ pub fn launch(id: &str) -> Result<Exit, Trouble> {
             eprintln!(
                 "carrack: goes on in the background: `carrack status {id}`, `carrack wait {id}`, `carrack cancel {id}`"
             );
-            Ok(Exit::Complete)
+            Ok(ExitStatus::Complete)
         }
     }
 }
 
-fn spawn(copies: &Copies, id: &str) -> io::Result<Child> {
+fn spawn(copies: &CopyStore, id: &str) -> io::Result<Child> {
     copies.make_directory()?;
     // The log of an earlier run is overwritten.
     let log = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(copies.log(id))?;
@@ -65,17 +65,17 @@ fn spawn(copies: &Copies, id: &str) -> io::Result<Child> {
         .spawn()
 }
 
-fn failed(error: &io::Error) -> Trouble {
-    Trouble::new(format!("--background: {error}"))
+fn failed(error: &io::Error) -> UserError {
+    UserError::new(format!("--background: {error}"))
 }
 
 /// Returns the exit code, if the process ends before both ends have met.
-fn await_begin(copies: &Copies, id: &str, mut child: Child) -> io::Result<Option<Exit>> {
+fn await_begin(copies: &CopyStore, id: &str, mut child: Child) -> io::Result<Option<ExitStatus>> {
     let until = Instant::now() + BEGINS_WITHIN;
     while Instant::now() < until {
         if let Some(status) = child.try_wait()? {
             let code = status.code().and_then(|code| u8::try_from(code).ok());
-            return Ok(Some(code.and_then(Exit::of_code).unwrap_or(Exit::Nothing)));
+            return Ok(Some(code.and_then(ExitStatus::of_code).unwrap_or(ExitStatus::Nothing)));
         }
         if let Ok(Some(copy)) = copies.find(id)
             && copy.pid() == child.id()
@@ -108,16 +108,16 @@ pub fn leave_terminal() {
     let _ = setsid();
 }
 
-fn gone(id: &str) -> Trouble {
-    Trouble::new(format!("nothing is known of the copy {id} any more"))
+fn gone(id: &str) -> UserError {
+    UserError::new(format!("nothing is known of the copy {id} any more"))
 }
 
 /// Waits until a copy is over, prints its log if it ran in the background, and returns its exit code.
-pub fn wait(copy: &Copy) -> Result<Exit, Trouble> {
+pub fn wait(copy: &CopyRecord) -> Result<ExitStatus, UserError> {
     let id = &copy.id;
-    let copies = Copies::of_user().ok_or_else(|| gone(id))?;
-    if copy.exit().is_none() && copy.life() == Life::Elsewhere {
-        let trouble = Trouble::new(format!(
+    let copies = CopyStore::of_user().ok_or_else(|| gone(id))?;
+    if copy.exit().is_none() && copy.life() == ProcessLife::Elsewhere {
+        let trouble = UserError::new(format!(
             "the copy {id} was begun on {}: whether it runs is not seen here",
             copy.host()
         ));
@@ -132,22 +132,22 @@ pub fn wait(copy: &Copy) -> Result<Exit, Trouble> {
         show_log(&copies.log(id));
     }
     copy.exit().ok_or_else(|| {
-        Trouble::new(format!("the copy {id} was killed")).hint(format!("`carrack resume {id}` goes on"))
+        UserError::new(format!("the copy {id} was killed")).hint(format!("`carrack resume {id}` goes on"))
     })
 }
 
 /// Ends a copy as Ctrl-C does.
-pub fn cancel(copy: &Copy) -> Result<(), Trouble> {
+pub fn cancel(copy: &CopyRecord) -> Result<(), UserError> {
     let id = &copy.id;
     let pid = i32::try_from(copy.pid()).ok().and_then(Pid::from_raw);
     match (copy.life(), pid) {
-        (Life::Running, Some(pid)) if copy.runs() => kill_process(pid, Signal::TERM)
-            .map_err(|errno| Trouble::new(format!("ending the copy {id}: {errno}"))),
-        (Life::Elsewhere, _) => {
-            let trouble = Trouble::new(format!("the copy {id} runs on {}", copy.host()));
+        (ProcessLife::Running, Some(pid)) if copy.runs() => kill_process(pid, Signal::TERM)
+            .map_err(|errno| UserError::new(format!("ending the copy {id}: {errno}"))),
+        (ProcessLife::Elsewhere, _) => {
+            let trouble = UserError::new(format!("the copy {id} runs on {}", copy.host()));
             Err(trouble.hint("cancel it there"))
         }
-        _ => Err(Trouble::new(format!("the copy {id} is over"))),
+        _ => Err(UserError::new(format!("the copy {id} is over"))),
     }
 }
 

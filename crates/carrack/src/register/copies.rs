@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use carrack_model::{TransferId, escape};
 use serde::{Deserialize, Serialize};
 
-use super::process::{Life, Process};
-use crate::exit::Exit;
+use super::process::{ProcessIdentity, ProcessLife};
+use crate::exit::ExitStatus;
 use crate::lifetime::{now_s, show_moment};
 use crate::register::state;
 use crate::size;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 use crate::views::json::hex;
 use crate::views::table::write_facts;
 use crate::views::transfer::rate_if_any;
@@ -43,26 +43,26 @@ const SHOWN_DIGITS: usize = 12;
 
 /// A copy that was begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Copy {
+pub struct CopyRecord {
     /// Its ID: 32 hexadecimal digits.
     pub id: String,
     /// The command line, its program first; empty if it has a secret.
-    pub arguments: Vec<Word>,
+    pub arguments: Vec<ArgumentText>,
     /// The working directory.
-    pub directory: Word,
+    pub directory: ArgumentText,
     /// Start, in seconds since 1970.
     pub started: u64,
     /// The process that runs it or ran it.
-    process: Process,
+    process: ProcessIdentity,
     /// Its latest state.
     #[serde(flatten)]
-    pub standing: Standing,
+    pub standing: CopyStatus,
 }
 
 /// The state of a copy, as its process wrote it last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Standing {
+pub struct CopyStatus {
     /// Its user's label.
     pub label: String,
     /// The sources as they were typed.
@@ -94,16 +94,16 @@ pub struct Standing {
 
 /// A copy with its state, for JSON.
 #[derive(Debug, Serialize)]
-pub struct Shown<'a> {
+pub struct CopyRow<'a> {
     state: &'static str,
     #[serde(flatten)]
-    copy: &'a Copy,
+    copy: &'a CopyRecord,
 }
 
 /// Bytes that are mostly text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Word {
+pub enum ArgumentText {
     /// Text.
     Text(String),
     /// Bytes that are not UTF-8.
@@ -113,20 +113,20 @@ pub enum Word {
     },
 }
 
-impl Word {
+impl ArgumentText {
     /// Stores an argument or a path.
-    pub fn of(word: &OsStr) -> Word {
+    pub fn of(word: &OsStr) -> ArgumentText {
         match word.to_str() {
-            Some(text) => Word::Text(text.to_owned()),
-            None => Word::Bytes { hex: hex(word.as_bytes()) },
+            Some(text) => ArgumentText::Text(text.to_owned()),
+            None => ArgumentText::Bytes { hex: hex(word.as_bytes()) },
         }
     }
 
     /// Returns the bytes; `None` if the digits are invalid.
     pub fn get(&self) -> Option<OsString> {
         match self {
-            Word::Text(text) => Some(text.into()),
-            Word::Bytes { hex } => {
+            ArgumentText::Text(text) => Some(text.into()),
+            ArgumentText::Bytes { hex } => {
                 let pairs = hex.as_bytes().chunks(2).map(|pair| str::from_utf8(pair).ok());
                 let bytes = pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect::<Option<Vec<u8>>>();
                 bytes.map(OsString::from_vec)
@@ -135,9 +135,9 @@ impl Word {
     }
 }
 
-impl Copy {
+impl CopyRecord {
     /// Returns the state of its process.
-    pub fn life(&self) -> Life {
+    pub fn life(&self) -> ProcessLife {
         self.process.life()
     }
 
@@ -157,37 +157,37 @@ impl Copy {
 
     /// Returns true if it runs.
     pub fn runs(&self) -> bool {
-        self.standing.exit.is_none() && self.process.life() != Life::Ended
+        self.standing.exit.is_none() && self.process.life() != ProcessLife::Ended
     }
 
     /// Returns true if it ended with everything done.
     pub fn is_complete(&self) -> bool {
-        self.standing.exit == Some(Exit::Complete.code())
+        self.standing.exit == Some(ExitStatus::Complete.code())
     }
 
     /// Returns its exit code, if it has ended.
-    pub fn exit(&self) -> Option<Exit> {
-        self.standing.exit.map(|code| Exit::of_code(code).unwrap_or(Exit::Nothing))
+    pub fn exit(&self) -> Option<ExitStatus> {
+        self.standing.exit.map(|code| ExitStatus::of_code(code).unwrap_or(ExitStatus::Nothing))
     }
 
     /// Returns its state in a word or two.
     pub fn state(&self) -> &'static str {
         match self.exit() {
-            None if self.life() == Life::Elsewhere => "elsewhere",
+            None if self.life() == ProcessLife::Elsewhere => "elsewhere",
             None if !self.runs() => "killed",
             None if self.standing.has_begun => "running",
             None => "starting",
-            Some(Exit::Complete) => "done",
-            Some(Exit::Partial) => "done in part",
-            Some(Exit::Interrupted) => "interrupted",
-            Some(Exit::TimedOut) => "out of time",
+            Some(ExitStatus::Complete) => "done",
+            Some(ExitStatus::Partial) => "done in part",
+            Some(ExitStatus::Interrupted) => "interrupted",
+            Some(ExitStatus::TimedOut) => "out of time",
             Some(_) => "failed",
         }
     }
 
     /// Returns the copy for JSON.
-    pub fn shown(&self) -> Shown<'_> {
-        Shown { state: self.state(), copy: self }
+    pub fn shown(&self) -> CopyRow<'_> {
+        CopyRow { state: self.state(), copy: self }
     }
 
     /// Returns as many digits of its ID as are enough for lists.
@@ -224,14 +224,14 @@ impl Copy {
 
 /// The register of the user's copies.
 #[derive(Clone, Debug)]
-pub struct Copies {
+pub struct CopyStore {
     directory: PathBuf,
 }
 
-impl Copies {
+impl CopyStore {
     /// Returns the register of this process's user; `None` without a home directory.
-    pub fn of_user() -> Option<Copies> {
-        Some(Copies { directory: state::directory("transfers")? })
+    pub fn of_user() -> Option<CopyStore> {
+        Some(CopyStore { directory: state::directory("transfers")? })
     }
 
     fn path(&self, id: &str) -> PathBuf {
@@ -253,32 +253,32 @@ impl Copies {
         &self,
         id: TransferId,
         arguments: &[OsString],
-        standing: Standing,
-    ) -> io::Result<Option<Noted>> {
+        standing: CopyStatus,
+    ) -> io::Result<Option<NotedCopy>> {
         let id = id.to_string();
         let known = self.read(&self.path(&id)).ok();
         if known
             .as_ref()
-            .is_some_and(|known| known.runs() && !known.is_own() && known.life() == Life::Running)
+            .is_some_and(|known| known.runs() && !known.is_own() && known.life() == ProcessLife::Running)
         {
             return Ok(None);
         }
         self.prune();
-        let copy = Copy {
+        let copy = CopyRecord {
             id,
-            arguments: arguments.iter().map(|word| Word::of(word)).collect(),
-            directory: Word::of(std::env::current_dir()?.as_os_str()),
+            arguments: arguments.iter().map(|word| ArgumentText::of(word)).collect(),
+            directory: ArgumentText::of(std::env::current_dir()?.as_os_str()),
             started: now_s().unsigned_abs(),
-            process: Process::own().ok_or_else(|| io::Error::other("/proc tells nothing"))?,
-            standing: Standing { updated: now_s(), ..standing },
+            process: ProcessIdentity::own().ok_or_else(|| io::Error::other("/proc tells nothing"))?,
+            standing: CopyStatus { updated: now_s(), ..standing },
         };
         self.write(&copy)?;
         let has_made = known.as_ref().is_some_and(|known| known.standing.makes_destination);
         let is_new = known.is_none_or(|known| known.is_complete());
-        Ok(Some(Noted { copies: self.clone(), copy, is_new, has_made }))
+        Ok(Some(NotedCopy { copies: self.clone(), copy, is_new, has_made }))
     }
 
-    fn write(&self, copy: &Copy) -> io::Result<()> {
+    fn write(&self, copy: &CopyRecord) -> io::Result<()> {
         state::write(&self.directory, &file_name(&copy.id), &serde_json::to_vec_pretty(copy)?).map(drop)
     }
 
@@ -298,8 +298,9 @@ impl Copies {
     }
 
     /// Returns all recorded copies, the oldest first. Unreadable files are left out.
-    pub fn list(&self) -> io::Result<Vec<Copy>> {
-        let mut copies: Vec<Copy> = self.files()?.iter().filter_map(|path| self.read(path).ok()).collect();
+    pub fn list(&self) -> io::Result<Vec<CopyRecord>> {
+        let mut copies: Vec<CopyRecord> =
+            self.files()?.iter().filter_map(|path| self.read(path).ok()).collect();
         copies.sort_by(|one, other| (one.started, &one.id).cmp(&(other.started, &other.id)));
         Ok(copies)
     }
@@ -308,7 +309,7 @@ impl Copies {
     ///
     /// # Errors
     /// If several IDs begin with it.
-    pub fn find(&self, id: &str) -> Result<Option<Copy>, Trouble> {
+    pub fn find(&self, id: &str) -> Result<Option<CopyRecord>, UserError> {
         if id.len() < PREFIX_MIN {
             return Ok(None);
         }
@@ -320,7 +321,7 @@ impl Copies {
         match (matching.next(), matching.next()) {
             (Some(only), None) => Ok(self.read(only).ok()),
             (Some(_), Some(_)) => {
-                Err(Trouble::new(format!("{} is the beginning of several copies", escape(id.as_bytes())))
+                Err(UserError::new(format!("{} is the beginning of several copies", escape(id.as_bytes())))
                     .hint("give more of its digits; `carrack transfers` lists them"))
             }
             (None, _) => Ok(None),
@@ -328,12 +329,12 @@ impl Copies {
     }
 
     /// Reads the latest state of a copy.
-    pub fn again(&self, copy: &Copy) -> io::Result<Copy> {
+    pub fn again(&self, copy: &CopyRecord) -> io::Result<CopyRecord> {
         self.read(&self.path(&copy.id))
     }
 
     /// Removes a copy from the register.
-    pub fn forget(&self, copy: &Copy) -> io::Result<()> {
+    pub fn forget(&self, copy: &CopyRecord) -> io::Result<()> {
         // There may be no log.
         let _ = fs::remove_file(self.log(&copy.id));
         fs::remove_file(self.path(&copy.id))
@@ -346,8 +347,8 @@ impl Copies {
         if self.files().is_ok_and(|files| files.len() <= many) {
             return;
         }
-        let complete: Vec<Copy> =
-            self.list().unwrap_or_default().into_iter().filter(Copy::is_complete).collect();
+        let complete: Vec<CopyRecord> =
+            self.list().unwrap_or_default().into_iter().filter(CopyRecord::is_complete).collect();
         let mut left = complete.len();
         for copy in &complete {
             let is_old = copy.standing.updated < now_s() - KEPT_S;
@@ -357,12 +358,12 @@ impl Copies {
         }
     }
 
-    fn read(&self, path: &Path) -> io::Result<Copy> {
+    fn read(&self, path: &Path) -> io::Result<CopyRecord> {
         let found = fs::metadata(path)?;
         if !found.is_file() || found.len() > RECORD_BYTES_MAX {
             return Err(ErrorKind::InvalidData.into());
         }
-        let copy: Copy = serde_json::from_slice(&fs::read(path)?)?;
+        let copy: CopyRecord = serde_json::from_slice(&fs::read(path)?)?;
         // The ID must lead back to the file.
         if self.path(&copy.id) == path && copy.id.parse::<TransferId>().is_ok() {
             Ok(copy)
@@ -378,14 +379,14 @@ fn file_name(id: &str) -> String {
 
 /// A copy of this process that is recorded.
 #[derive(Debug)]
-pub struct Noted {
-    copies: Copies,
-    copy: Copy,
+pub struct NotedCopy {
+    copies: CopyStore,
+    copy: CopyRecord,
     is_new: bool,
     has_made: bool,
 }
 
-impl Noted {
+impl NotedCopy {
     /// Returns true if no earlier run left anything to resume.
     pub fn is_new(&self) -> bool {
         self.is_new
@@ -402,7 +403,7 @@ impl Noted {
     }
 
     /// Returns its state, to be changed; see [`write`](Self::write).
-    pub(super) fn standing_mut(&mut self) -> &mut Standing {
+    pub(super) fn standing_mut(&mut self) -> &mut CopyStatus {
         &mut self.copy.standing
     }
 
@@ -420,18 +421,18 @@ impl Noted {
 }
 
 /// Returns the error that the register has no directory.
-pub fn nowhere() -> Trouble {
-    Trouble::new("there is no place where copies could be remembered").hint("set HOME or XDG_STATE_HOME")
+pub fn nowhere() -> UserError {
+    UserError::new("there is no place where copies could be remembered").hint("set HOME or XDG_STATE_HOME")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn transfers() -> (tempfile::TempDir, Copies) {
+    fn transfers() -> (tempfile::TempDir, CopyStore) {
         let home = tempfile::tempdir().unwrap();
         let directory = home.path().join("state/carrack/transfers");
-        (home, Copies { directory })
+        (home, CopyStore { directory })
     }
 
     #[test]
@@ -440,12 +441,12 @@ mod tests {
         assert_eq!(transfers.list().unwrap(), []);
         let strange = OsString::from_vec(b"a\xff".to_vec());
         let arguments = ["carrack".into(), "cp".into(), strange.clone(), "b".into()];
-        let noted = transfers.begin(TransferId([7; 16]), &arguments, Standing::default()).unwrap().unwrap();
+        let noted = transfers.begin(TransferId([7; 16]), &arguments, CopyStatus::default()).unwrap().unwrap();
         let listed = transfers.list().unwrap();
         assert_eq!((listed.len(), listed[0].id.as_str()), (1, "07".repeat(16).as_str()));
         assert_eq!(listed[0].arguments[2].get(), Some(strange));
         assert_eq!(listed[0].directory.get(), Some(std::env::current_dir().unwrap().into()));
-        assert_eq!((listed[0].life(), listed[0].pid()), (Life::Running, std::process::id()));
+        assert_eq!((listed[0].life(), listed[0].pid()), (ProcessLife::Running, std::process::id()));
         noted.forget();
         assert_eq!(transfers.list().unwrap(), []);
     }
@@ -453,7 +454,7 @@ mod tests {
     #[test]
     fn strangers_files_are_no_transfers() {
         let (_home, transfers) = transfers();
-        drop(transfers.begin(TransferId([1; 16]), &["x".into()], Standing::default()).unwrap());
+        drop(transfers.begin(TransferId([1; 16]), &["x".into()], CopyStatus::default()).unwrap());
         let known = transfers.list().unwrap().remove(0);
         for (name, content) in [
             ("broken.json", "{".to_owned()),
@@ -470,10 +471,10 @@ mod tests {
     #[test]
     fn words_survive() {
         for bytes in [&b"plain"[..], b"", b"\xff\x00\x80", "ü".as_bytes()] {
-            let word = Word::of(OsStr::from_bytes(bytes));
-            let read: Word = serde_json::from_str(&serde_json::to_string(&word).unwrap()).unwrap();
+            let word = ArgumentText::of(OsStr::from_bytes(bytes));
+            let read: ArgumentText = serde_json::from_str(&serde_json::to_string(&word).unwrap()).unwrap();
             assert_eq!(read.get().unwrap().as_bytes(), bytes);
         }
-        assert_eq!(Word::Bytes { hex: "0x".into() }.get(), None);
+        assert_eq!(ArgumentText::Bytes { hex: "0x".into() }.get(), None);
     }
 }

@@ -13,5 +13,5 @@ pub mod transfer_id;
 pub mod tuner_store;
 mod view;
 
-pub use copies::{Copies, Copy, Noted, Standing, nowhere};
-pub use view::{Log, StandingView};
+pub use copies::{CopyRecord, CopyStatus, CopyStore, NotedCopy, nowhere};
+pub use view::{CopyLog, CopyStatusView};

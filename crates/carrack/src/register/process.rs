@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The identity of a process: process IDs alone are reused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
+pub struct ProcessIdentity {
     /// The host's node name.
     pub host: String,
     /// The kernel's boot id (random(4)).
@@ -17,23 +17,23 @@ pub struct Process {
     ticks: u64,
 }
 
-impl Process {
+impl ProcessIdentity {
     /// Returns this process.
-    pub fn own() -> Option<Process> {
-        Process::numbered(std::process::id())
+    pub fn own() -> Option<ProcessIdentity> {
+        ProcessIdentity::numbered(std::process::id())
     }
 
     /// Returns the state of the process.
-    pub fn life(&self) -> Life {
-        match Process::numbered(self.pid) {
-            Some(now) if now == *self => Life::Running,
-            _ if self.host != rustix::system::uname().nodename().to_string_lossy() => Life::Elsewhere,
-            _ => Life::Ended,
+    pub fn life(&self) -> ProcessLife {
+        match ProcessIdentity::numbered(self.pid) {
+            Some(now) if now == *self => ProcessLife::Running,
+            _ if self.host != rustix::system::uname().nodename().to_string_lossy() => ProcessLife::Elsewhere,
+            _ => ProcessLife::Ended,
         }
     }
 
     /// Returns the process that has this ID now.
-    fn numbered(pid: u32) -> Option<Process> {
+    fn numbered(pid: u32) -> Option<ProcessIdentity> {
         let host = rustix::system::uname().nodename().to_str().ok()?.to_owned();
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -42,13 +42,13 @@ impl Process {
         // A zombie counts as ended.
         fields.next().filter(|state| !matches!(*state, "Z" | "X"))?;
         let ticks = fields.nth(22 - 4)?.parse().ok()?;
-        Some(Process { host, boot, pid, ticks })
+        Some(ProcessIdentity { host, boot, pid, ticks })
     }
 }
 
 /// The state of a recorded process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum ProcessLife {
     /// It still runs.
     Running,
     /// It has ended.
@@ -63,11 +63,11 @@ mod tests {
 
     #[test]
     fn lives_are_told_apart() {
-        let own = Process::own().unwrap();
-        assert_eq!(own.life(), Life::Running);
+        let own = ProcessIdentity::own().unwrap();
+        assert_eq!(own.life(), ProcessLife::Running);
         // Another process has the number by now.
-        assert_eq!(Process { ticks: own.ticks + 1, ..own.clone() }.life(), Life::Ended);
-        assert_eq!(Process { boot: "before".into(), ..own.clone() }.life(), Life::Ended);
-        assert_eq!(Process { host: "elsewhere".into(), ..own }.life(), Life::Elsewhere);
+        assert_eq!(ProcessIdentity { ticks: own.ticks + 1, ..own.clone() }.life(), ProcessLife::Ended);
+        assert_eq!(ProcessIdentity { boot: "before".into(), ..own.clone() }.life(), ProcessLife::Ended);
+        assert_eq!(ProcessIdentity { host: "elsewhere".into(), ..own }.life(), ProcessLife::Elsewhere);
     }
 }

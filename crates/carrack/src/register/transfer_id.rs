@@ -4,11 +4,11 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{self, Path};
 
-use carrack_model::{Fidelity, PartialRange, TransferId};
+use carrack_model::{MetadataFidelity, PartialRange, TransferId};
 use rustix::system::uname;
 
 use crate::remote::location::FarEnd;
-use crate::remote::route::{Far, Route};
+use crate::remote::route::{RemoteEnds, TransferRoute};
 
 /// Separates these IDs from other uses of the same hash (BLAKE3's key derivation mode).
 const CONTEXT: &str = "carrack 2026 transfer id v1";
@@ -21,12 +21,16 @@ const CONTEXT: &str = "carrack 2026 transfer id v1";
 ///
 /// # Errors
 /// If there is no working directory.
-pub fn transfer_id(route: &Route, fidelity: &Fidelity, part: Option<PartialRange>) -> io::Result<TransferId> {
+pub fn transfer_id(
+    route: &TransferRoute,
+    fidelity: &MetadataFidelity,
+    part: Option<PartialRange>,
+) -> io::Result<TransferId> {
     let (source, sink) = match &route.far {
-        Far::Neither => (None, None),
-        Far::Source(source) => (Some(source), None),
-        Far::Sink(sink) => (None, Some(sink)),
-        Far::Both(source, sink) => (Some(source), Some(sink)),
+        RemoteEnds::Neither => (None, None),
+        RemoteEnds::Source(source) => (Some(source), None),
+        RemoteEnds::Sink(sink) => (None, Some(sink)),
+        RemoteEnds::Both(source, sink) => (Some(source), Some(sink)),
     };
     let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
     hasher.update(&(route.sources.len() as u64).to_le_bytes());
@@ -34,7 +38,7 @@ pub fn transfer_id(route: &Route, fidelity: &Fidelity, part: Option<PartialRange
         add_place(&mut hasher, source, path)?;
     }
     add_place(&mut hasher, sink, &route.destination)?;
-    if *fidelity != Fidelity::default() {
+    if *fidelity != MetadataFidelity::default() {
         add_fidelity(&mut hasher, fidelity);
     }
     if let Some(PartialRange { offset, length }) = part {
@@ -49,8 +53,8 @@ pub fn transfer_id(route: &Route, fidelity: &Fidelity, part: Option<PartialRange
 }
 
 /// Adds the kept metadata: objects that an earlier session completed must be complete for this session too.
-fn add_fidelity(hasher: &mut blake3::Hasher, fidelity: &Fidelity) {
-    let Fidelity {
+fn add_fidelity(hasher: &mut blake3::Hasher, fidelity: &MetadataFidelity) {
+    let MetadataFidelity {
         kept,
         numeric_ids,
         user,
@@ -108,14 +112,14 @@ fn add_place(hasher: &mut blake3::Hasher, far: Option<&FarEnd>, path: &Path) -> 
 mod tests {
     use std::ffi::{OsStr, OsString};
 
-    use carrack_model::{Account, AccountMap, Kept};
+    use carrack_model::{AccountMap, AccountRef, KeptMetadata};
 
     use super::*;
 
     fn id(sources: &[&str], destination: &str) -> TransferId {
         let sources: Vec<OsString> = sources.iter().map(OsString::from).collect();
-        let route = Route::parse(&sources, OsStr::new(destination)).unwrap();
-        transfer_id(&route, &Fidelity::default(), None).unwrap()
+        let route = TransferRoute::parse(&sources, OsStr::new(destination)).unwrap();
+        transfer_id(&route, &MetadataFidelity::default(), None).unwrap()
     }
 
     #[test]
@@ -129,16 +133,16 @@ mod tests {
 
     #[test]
     fn what_is_kept_makes_another_transfer() {
-        let route = Route::parse(&["a".into()], OsStr::new("h:b")).unwrap();
-        let user = Some(Account { number: 0, name: Default::default() });
+        let route = TransferRoute::parse(&["a".into()], OsStr::new("h:b")).unwrap();
+        let user = Some(AccountRef { number: 0, name: Default::default() });
         let ids = [
-            Fidelity::default(),
-            Fidelity { numeric_ids: true, ..Fidelity::default() },
-            Fidelity { kept: Kept::ALL, ..Fidelity::default() },
-            Fidelity { user: user.clone(), ..Fidelity::default() },
-            Fidelity { group: user, ..Fidelity::default() },
-            Fidelity { user_map: AccountMap::parse("a:b").unwrap(), ..Fidelity::default() },
-            Fidelity { group_map: AccountMap::parse("a:b").unwrap(), ..Fidelity::default() },
+            MetadataFidelity::default(),
+            MetadataFidelity { numeric_ids: true, ..MetadataFidelity::default() },
+            MetadataFidelity { kept: KeptMetadata::ALL, ..MetadataFidelity::default() },
+            MetadataFidelity { user: user.clone(), ..MetadataFidelity::default() },
+            MetadataFidelity { group: user, ..MetadataFidelity::default() },
+            MetadataFidelity { user_map: AccountMap::parse("a:b").unwrap(), ..MetadataFidelity::default() },
+            MetadataFidelity { group_map: AccountMap::parse("a:b").unwrap(), ..MetadataFidelity::default() },
         ]
         .map(|fidelity| transfer_id(&route, &fidelity, None).unwrap());
         for (i, one) in ids.iter().enumerate() {
@@ -149,11 +153,11 @@ mod tests {
 
     #[test]
     fn a_part_is_another_transfer_than_the_whole_and_other_parts() {
-        let route = Route::parse(&["a".into()], OsStr::new("h:b")).unwrap();
+        let route = TransferRoute::parse(&["a".into()], OsStr::new("h:b")).unwrap();
         let parts = [(0, None), (1, None), (0, Some(1)), (1, Some(1)), (0, Some(0))];
         let parts = parts.into_iter().map(|(offset, length)| Some(PartialRange { offset, length }));
         let ids = [None].into_iter().chain(parts);
-        let ids = ids.map(|part| transfer_id(&route, &Fidelity::default(), part).unwrap());
+        let ids = ids.map(|part| transfer_id(&route, &MetadataFidelity::default(), part).unwrap());
         let ids: Vec<_> = ids.collect();
         for (i, one) in ids.iter().enumerate() {
             assert!(ids[..i].iter().all(|other| other != one), "{i}");

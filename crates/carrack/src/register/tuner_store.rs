@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use carrack_engine::{History, TunerMemory};
-use carrack_plan::tuner::{SizeClass, TunerRecord, Workload};
+use carrack_engine::{TunerHistory, TunerMemory};
+use carrack_plan::tuner::{SizeClass, TunerRecord, TunerWorkload};
 use serde::{Deserialize, Serialize};
 
 use crate::lifetime::now_s;
 use crate::register::state;
-use crate::remote::sites::Sites;
+use crate::remote::sites::SiteNames;
 
 const VERSION: u32 = 1;
 
@@ -40,18 +40,18 @@ const CONTEXT: &str = "carrack 2026 tuner workload v1";
 
 /// A record and its workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Known {
+pub struct WorkloadRecord {
     version: u32,
     /// The sites and the size of the files.
-    pub workload: Workload,
+    pub workload: TunerWorkload,
     /// The tuner's record.
     pub record: TunerRecord,
 }
 
-impl Known {
+impl WorkloadRecord {
     /// Creates a record of this version.
-    pub fn new(workload: Workload, record: TunerRecord) -> Known {
-        Known { version: VERSION, workload, record }
+    pub fn new(workload: TunerWorkload, record: TunerRecord) -> WorkloadRecord {
+        WorkloadRecord { version: VERSION, workload, record }
     }
 
     /// Returns true if the record is recent enough. A clock that was far ahead does not keep a record fresh.
@@ -80,12 +80,12 @@ impl TunerStore {
 
     /// Returns the history of sessions between these sites, which they read at the start and extend at the
     /// end.
-    pub fn history(self, sites: Sites) -> History {
-        History(Arc::new(SitesMemory { store: self, sites }))
+    pub fn history(self, sites: SiteNames) -> TunerHistory {
+        TunerHistory(Arc::new(SitesTunerMemory { store: self, sites }))
     }
 
     /// Returns the last record of this workload, if it is fresh.
-    pub fn recall(&self, workload: &Workload, now_s: i64) -> Option<TunerRecord> {
+    pub fn recall(&self, workload: &TunerWorkload, now_s: i64) -> Option<TunerRecord> {
         let known = self.read(&self.path(workload))?;
         known.is_fresh(now_s).then_some(known.record)
     }
@@ -94,7 +94,7 @@ impl TunerStore {
     ///
     /// # Errors
     /// If it can't be written.
-    pub fn keep(&self, known: &Known) -> io::Result<()> {
+    pub fn keep(&self, known: &WorkloadRecord) -> io::Result<()> {
         let content = serde_json::to_vec_pretty(known)?;
         if content.len() as u64 > FILE_BYTES_MAX {
             return Err(ErrorKind::FileTooLarge.into());
@@ -108,8 +108,8 @@ impl TunerStore {
     ///
     /// # Errors
     /// If the directory exists and can't be read.
-    pub fn list(&self) -> io::Result<Vec<Known>> {
-        let mut list: Vec<Known> = self.files()?.iter().filter_map(|path| self.read(path)).collect();
+    pub fn list(&self) -> io::Result<Vec<WorkloadRecord>> {
+        let mut list: Vec<WorkloadRecord> = self.files()?.iter().filter_map(|path| self.read(path)).collect();
         list.sort_by(|one, other| one.workload.cmp(&other.workload));
         Ok(list)
     }
@@ -118,11 +118,11 @@ impl TunerStore {
     ///
     /// # Errors
     /// If it can't be removed.
-    pub fn forget(&self, workload: &Workload) -> io::Result<()> {
+    pub fn forget(&self, workload: &TunerWorkload) -> io::Result<()> {
         fs::remove_file(self.path(workload))
     }
 
-    fn path(&self, workload: &Workload) -> PathBuf {
+    fn path(&self, workload: &TunerWorkload) -> PathBuf {
         self.directory.join(file_name(workload))
     }
 
@@ -134,12 +134,12 @@ impl TunerStore {
         Ok(entries.flatten().map(|entry| entry.path()).filter(|path| is_own(path)).collect())
     }
 
-    fn read(&self, path: &Path) -> Option<Known> {
+    fn read(&self, path: &Path) -> Option<WorkloadRecord> {
         let metadata = fs::metadata(path).ok()?;
         if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
             return None;
         }
-        let known: Known = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        let known: WorkloadRecord = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
         (known.version == VERSION && self.path(&known.workload) == path).then_some(known)
     }
 
@@ -161,7 +161,7 @@ fn is_own(path: &Path) -> bool {
 }
 
 /// Returns a hash over each site with its length in front, so that no two workloads are the same bytes.
-fn file_name(workload: &Workload) -> String {
+fn file_name(workload: &TunerWorkload) -> String {
     let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
     for site in [&workload.source, &workload.sink] {
         hasher.update(&(site.len() as u64).to_le_bytes());
@@ -177,26 +177,26 @@ fn file_name(workload: &Workload) -> String {
 }
 
 /// The store for two sites.
-struct SitesMemory {
+struct SitesTunerMemory {
     store: TunerStore,
-    sites: Sites,
+    sites: SiteNames,
 }
 
-impl SitesMemory {
-    fn workload(&self, size: SizeClass) -> Workload {
-        let Sites { source, sink } = self.sites.clone();
-        Workload { source, sink, size }
+impl SitesTunerMemory {
+    fn workload(&self, size: SizeClass) -> TunerWorkload {
+        let SiteNames { source, sink } = self.sites.clone();
+        TunerWorkload { source, sink, size }
     }
 }
 
-impl TunerMemory for SitesMemory {
+impl TunerMemory for SitesTunerMemory {
     fn recall(&self, size: SizeClass) -> Option<TunerRecord> {
         self.store.recall(&self.workload(size), now_s())
     }
 
     fn keep(&self, size: SizeClass, record: &TunerRecord) {
         // A transfer works without it.
-        let _ = self.store.keep(&Known::new(self.workload(size), record.clone()));
+        let _ = self.store.keep(&WorkloadRecord::new(self.workload(size), record.clone()));
     }
 }
 

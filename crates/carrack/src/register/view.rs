@@ -7,32 +7,32 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use carrack_model::{Event, Nesting, Progress};
+use carrack_model::{RepeatNesting, TransferEvent, TransferProgress};
 
-use super::copies::Noted;
-use crate::exit::End;
-use crate::trouble::Trouble;
-use crate::views::report::{Ending, View};
+use super::copies::NotedCopy;
+use crate::exit::EndReason;
+use crate::user_error::UserError;
+use crate::views::report::{TransferEnding, TransferView};
 
 /// Interval of the writes.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
 /// Keeps the state of this process's copy in the register.
-pub struct StandingView {
-    noted: Arc<Mutex<Noted>>,
+pub struct CopyStatusView {
+    noted: Arc<Mutex<NotedCopy>>,
     /// Time of the last write, and the bytes that were done then.
     written: (Instant, u64),
     /// True if the register is the only place where the copy can be followed.
     is_needed: bool,
 }
 
-impl StandingView {
+impl CopyStatusView {
     /// Creates the view of a copy that begins. If it `is_needed`, a failed write is an error.
-    pub fn new(noted: Arc<Mutex<Noted>>, is_needed: bool) -> StandingView {
-        StandingView { noted, written: (Instant::now(), 0), is_needed }
+    pub fn new(noted: Arc<Mutex<NotedCopy>>, is_needed: bool) -> CopyStatusView {
+        CopyStatusView { noted, written: (Instant::now(), 0), is_needed }
     }
 
-    fn noted(&self) -> MutexGuard<'_, Noted> {
+    fn noted(&self) -> MutexGuard<'_, NotedCopy> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -41,7 +41,7 @@ impl StandingView {
         if self.is_needed { written } else { Ok(()) }
     }
 
-    fn note(&mut self, progress: &Progress) -> io::Result<()> {
+    fn note(&mut self, progress: &TransferProgress) -> io::Result<()> {
         let (at, bytes) = self.written;
         if at.elapsed() < WRITE_EVERY {
             return Ok(());
@@ -63,24 +63,24 @@ impl StandingView {
     }
 }
 
-impl View for StandingView {
-    fn event(&mut self, event: &Event, _elapsed: Duration) -> io::Result<()> {
+impl TransferView for CopyStatusView {
+    fn event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
         match event {
-            Event::Placed(arrival) => {
-                self.noted().standing_mut().makes_destination |= arrival.nesting == Nesting::NextTime;
+            TransferEvent::Placed(arrival) => {
+                self.noted().standing_mut().makes_destination |= arrival.nesting == RepeatNesting::NextTime;
                 self.write()
             }
-            Event::Connected { .. } => {
+            TransferEvent::Connected { .. } => {
                 self.noted().standing_mut().has_begun = true;
                 // The process that started the copy waits for this state.
                 if self.is_needed { self.write() } else { Ok(()) }
             }
-            Event::Progress(progress) => self.note(progress),
+            TransferEvent::Progress(progress) => self.note(progress),
             _ => Ok(()),
         }
     }
 
-    fn end(&mut self, ending: &Ending) -> io::Result<()> {
+    fn end(&mut self, ending: &TransferEnding) -> io::Result<()> {
         let summary = &ending.summary;
         let mut noted = self.noted();
         let standing = noted.standing_mut();
@@ -90,7 +90,7 @@ impl View for StandingView {
         standing.bytes_done = standing.bytes_done.max(summary.bytes_done + summary.bytes_kept);
         standing.entries_found = standing.entries_found.max(standing.entries_done + summary.entries_failed);
         standing.bytes_found = standing.bytes_found.max(standing.bytes_done);
-        standing.scan_done |= ending.end == End::Reached;
+        standing.scan_done |= ending.end == EndReason::Reached;
         standing.entries_failed = summary.entries_failed;
         standing.bytes_per_s = 0;
         standing.reason = ending.troubles.last().map(|trouble| trouble.message.clone()).unwrap_or_default();
@@ -98,27 +98,27 @@ impl View for StandingView {
         self.write()
     }
 
-    fn lost(&self, error: &io::Error) -> Trouble {
-        Trouble::new(format!("how the copy stands can't be noted: {error}"))
+    fn lost(&self, error: &io::Error) -> UserError {
+        UserError::new(format!("how the copy stands can't be noted: {error}"))
     }
 }
 
 /// A log file that is created with the first write. Write errors are ignored.
-pub struct Log {
+pub struct CopyLog {
     path: PathBuf,
     file: Option<File>,
 }
 
-impl Log {
+impl CopyLog {
     /// Creates a log at a path, which may hold an earlier copy's.
-    pub fn new(path: PathBuf) -> Log {
+    pub fn new(path: PathBuf) -> CopyLog {
         // There may be none.
         let _ = std::fs::remove_file(&path);
-        Log { path, file: None }
+        CopyLog { path, file: None }
     }
 }
 
-impl Write for Log {
+impl Write for CopyLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.file.is_none() {
             self.file =

@@ -4,51 +4,53 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
-use carrack_engine::{BrowseSummary, Browsing, Found, Operation, SessionError, browse, browse_here};
+use carrack_engine::{
+    BrowseCall, BrowseItem, BrowseOperation, BrowseSummary, SessionError, browse, browse_here,
+};
 use carrack_model::escape;
 
-use crate::exit::Exit;
+use crate::exit::ExitStatus;
 use crate::options::FarArgs;
-use crate::remote::far_end::{self, Approach, reach};
-use crate::remote::location::{FarEnd, Location, LocationError};
-use crate::remote::reins::Reins;
-use crate::trouble::{Trouble, tame};
+use crate::remote::far_end::{self, FarEndAccess, reach};
+use crate::remote::location::{EndLocation, FarEnd, LocationError};
+use crate::remote::stop_control::StopControl;
+use crate::user_error::{UserError, tame};
 use crate::views::output::tell_unwritten;
 
 /// The reason why an operation failed or ended early.
 #[derive(Debug)]
-pub enum Stop {
+pub enum BrowseStop {
     /// A signal.
     Interrupted,
     /// An error.
-    Trouble(Trouble),
+    Trouble(UserError),
 }
 
 /// Runs operations on locations, each in a session of its own.
-pub struct Browser<'a> {
+pub struct RemoteBrowser<'a> {
     args: &'a FarArgs,
-    reins: Reins,
+    stop_control: StopControl,
 }
 
-impl<'a> Browser<'a> {
+impl<'a> RemoteBrowser<'a> {
     /// Watches signals from now on; once in a process. Prints an error, and returns the exit code that
     /// follows from it.
-    pub fn new(args: &'a FarArgs) -> Result<Browser<'a>, Exit> {
-        let reins = Reins::take().map_err(|trouble| told(&trouble, Exit::Nothing))?;
-        Ok(Browser { args, reins })
+    pub fn new(args: &'a FarArgs) -> Result<RemoteBrowser<'a>, ExitStatus> {
+        let stop_control = StopControl::take().map_err(|trouble| told(&trouble, ExitStatus::Nothing))?;
+        Ok(RemoteBrowser { args, stop_control })
     }
 
     /// Runs an operation; `found` gets each result, and ends the operation early with `Break`.
     pub fn run(
         &self,
-        location: &Location,
-        operation: Operation,
-        found: &mut dyn FnMut(Found) -> ControlFlow<()>,
-    ) -> Result<BrowseSummary, Stop> {
-        let browsing = Browsing { operation, path: location.path.clone() };
+        location: &EndLocation,
+        operation: BrowseOperation,
+        found: &mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
+    ) -> Result<BrowseSummary, BrowseStop> {
+        let browsing = BrowseCall { operation, path: location.path.clone() };
         match &location.far {
             None => {
-                let done = browse_here(&browsing, found, &self.reins.abort);
+                let done = browse_here(&browsing, found, &self.stop_control.abort);
                 done.map_err(|error| self.stop(&error, None))
             }
             Some(end) => self.run_at(end, &browsing, found),
@@ -58,54 +60,54 @@ impl<'a> Browser<'a> {
     fn run_at(
         &self,
         end: &FarEnd,
-        browsing: &Browsing,
-        found: &mut dyn FnMut(Found) -> ControlFlow<()>,
-    ) -> Result<BrowseSummary, Stop> {
-        let abort = &self.reins.abort;
+        browsing: &BrowseCall,
+        found: &mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
+    ) -> Result<BrowseSummary, BrowseStop> {
+        let abort = &self.stop_control.abort;
         let done = far_end::in_turn(abort, &mut || {
-            let reached = reach(end, Approach::plain(self.args), &self.reins);
+            let reached = reach(end, FarEndAccess::plain(self.args), &self.stop_control);
             let reached = reached.map_err(|unreached| (unreached.into(), None))?;
             let (reached, peer) = reached.ok_or((SessionError::Interrupted, None))?;
             let done = browse(peer, browsing, found, abort);
-            let left = reached.leave(&self.reins, false);
+            let left = reached.leave(&self.stop_control, false);
             done.map_err(|error| (error, Some(left)))
         });
         done.map_err(|(error, left)| self.stop(&error, left))
     }
 
-    fn stop(&self, error: &SessionError, left: Option<far_end::Left<'_>>) -> Stop {
-        if error.is_interrupted() || self.reins.is_told_to_end() {
-            Stop::Interrupted
+    fn stop(&self, error: &SessionError, left: Option<far_end::FailedFarEnd<'_>>) -> BrowseStop {
+        if error.is_interrupted() || self.stop_control.is_told_to_end() {
+            BrowseStop::Interrupted
         } else {
-            Stop::Trouble(far_end::explain(error, left))
+            BrowseStop::Trouble(far_end::explain(error, left))
         }
     }
 }
 
 /// The outcome of a command, over all of its locations.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct BrowseTally {
     done: u64,
     failed: u64,
     is_interrupted: bool,
 }
 
-impl Tally {
+impl BrowseTally {
     /// Adds the outcome of one location and prints its error; returns false if the command must end.
-    pub fn add(&mut self, ended: Result<BrowseSummary, Stop>) -> bool {
+    pub fn add(&mut self, ended: Result<BrowseSummary, BrowseStop>) -> bool {
         match ended {
             Ok(summary) => {
                 self.done += summary.done_count;
                 self.failed += summary.failed_count;
             }
-            Err(Stop::Interrupted) => self.is_interrupted = true,
-            Err(Stop::Trouble(trouble)) => self.fail(&trouble),
+            Err(BrowseStop::Interrupted) => self.is_interrupted = true,
+            Err(BrowseStop::Trouble(trouble)) => self.fail(&trouble),
         }
         !self.is_interrupted
     }
 
     /// Adds a failure, and prints it.
-    pub fn fail(&mut self, trouble: &Trouble) {
+    pub fn fail(&mut self, trouble: &UserError) {
         self.failed += 1;
         trouble.tell();
     }
@@ -122,8 +124,12 @@ impl Tally {
     }
 
     /// Returns the exit code.
-    pub fn exit(&self) -> Exit {
-        if self.is_interrupted { Exit::Interrupted } else { Exit::of_counts(self.done, self.failed) }
+    pub fn exit(&self) -> ExitStatus {
+        if self.is_interrupted {
+            ExitStatus::Interrupted
+        } else {
+            ExitStatus::of_counts(self.done, self.failed)
+        }
     }
 }
 
@@ -134,16 +140,16 @@ pub fn tell_failure(path: &[u8], detail: &str) {
 
 /// Parses the locations of a command's arguments. Prints the error of an invalid one, and returns the exit
 /// code.
-pub fn locations(texts: &[OsString]) -> Result<Vec<Location>, Exit> {
-    texts.iter().map(|text| located(Location::parse_path(text))).collect()
+pub fn locations(texts: &[OsString]) -> Result<Vec<EndLocation>, ExitStatus> {
+    texts.iter().map(|text| located(EndLocation::parse_path(text))).collect()
 }
 
 /// Returns a location, or the exit code without it.
-pub fn located(parsed: Result<Location, LocationError>) -> Result<Location, Exit> {
-    parsed.map_err(|error| told(&Trouble::new(error.to_string()).hint(error.hint()), Exit::Usage))
+pub fn located(parsed: Result<EndLocation, LocationError>) -> Result<EndLocation, ExitStatus> {
+    parsed.map_err(|error| told(&UserError::new(error.to_string()).hint(error.hint()), ExitStatus::Usage))
 }
 
-fn told(trouble: &Trouble, exit: Exit) -> Exit {
+fn told(trouble: &UserError, exit: ExitStatus) -> ExitStatus {
     trouble.tell();
     exit
 }
@@ -154,16 +160,16 @@ mod tests {
 
     #[test]
     fn the_tally_makes_the_code() {
-        let mut tally = Tally::default();
-        assert_eq!(tally.exit(), Exit::Complete);
-        assert!(tally.add(Err(Stop::Trouble(Trouble::new("no")))));
-        assert_eq!(tally.exit(), Exit::Nothing);
+        let mut tally = BrowseTally::default();
+        assert_eq!(tally.exit(), ExitStatus::Complete);
+        assert!(tally.add(Err(BrowseStop::Trouble(UserError::new("no")))));
+        assert_eq!(tally.exit(), ExitStatus::Nothing);
         assert!(tally.add(Ok(BrowseSummary { done_count: 2, failed_count: 0 })));
-        assert_eq!(tally.exit(), Exit::Partial);
-        assert!(!tally.add(Err(Stop::Interrupted)));
-        assert_eq!(tally.exit(), Exit::Interrupted);
-        let mut tally = Tally::default();
+        assert_eq!(tally.exit(), ExitStatus::Partial);
+        assert!(!tally.add(Err(BrowseStop::Interrupted)));
+        assert_eq!(tally.exit(), ExitStatus::Interrupted);
+        let mut tally = BrowseTally::default();
         tally.add(Ok(BrowseSummary { done_count: 2, failed_count: 1 }));
-        assert_eq!(tally.exit(), Exit::Partial);
+        assert_eq!(tally.exit(), ExitStatus::Partial);
     }
 }

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use carrack_engine::{Abort, Again, Channel, Peer, TlsError};
+use carrack_engine::{AbortHandle, ControlChannel, PeerChannel, RetryChance, TlsHandshakeError};
 use carrack_model::escape;
 use carrack_transport::{TlsChannel, resolve};
 use carrack_trust::{client_config, handshake_hint, speaks_carrack};
@@ -16,9 +16,9 @@ use rustls::{AlertDescription, Error as Distrust};
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::options::DaemonArgs;
-use crate::remote::far_end::Unreached;
-use crate::remote::location::Daemon;
-use crate::trouble::Trouble;
+use crate::remote::far_end::UnreachedFarEnd;
+use crate::remote::location::DaemonAddress;
+use crate::user_error::UserError;
 
 /// Most addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 16;
@@ -30,38 +30,48 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 ///
 /// The wait for a silent daemon ends after `stall`, however long `--connect-timeout` is.
 pub fn connect(
-    daemon: &Daemon,
+    daemon: &DaemonAddress,
     args: &DaemonArgs,
     stall: Duration,
-    abort: &Abort,
-) -> Result<Option<Peer>, Unreached> {
+    abort: &AbortHandle,
+) -> Result<Option<PeerChannel>, UnreachedFarEnd> {
     let token = args.token()?;
     let config = client_config(&args.trust()?)
-        .map_err(|error| Trouble { message: error.to_string(), hint: error.hint().map(str::to_owned) })?;
-    let name = ServerName::try_from(daemon.name.clone())
-        .map_err(|_| Trouble::new(format!("{} is not a name that a certificate could hold", daemon.name)))?;
+        .map_err(|error| UserError { message: error.to_string(), hint: error.hint().map(str::to_owned) })?;
+    let name = ServerName::try_from(daemon.name.clone()).map_err(|_| {
+        UserError::new(format!("{} is not a name that a certificate could hold", daemon.name))
+    })?;
     let patience = args.connect_timeout.min(stall);
     let Some(socket) = dial(daemon, patience, abort)? else { return Ok(None) };
     let address = socket.peer_addr().map_err(|error| nobody(unreachable(daemon, &error)))?.ip();
-    let channel =
-        TlsChannel::client(socket, config, name, Instant::now() + patience).map_err(|error| Unreached {
+    let channel = TlsChannel::client(socket, config, name, Instant::now() + patience).map_err(|error| {
+        UnreachedFarEnd {
             trouble: explain(daemon, &error),
             // A failed connection may mean that the daemon is busy or about to end; a refused certificate
             // stays refused.
-            again: if matches!(error, TlsError::Io(_)) { Again::Always } else { Again::Never },
-        })?;
+            again: if matches!(error, TlsHandshakeError::Io(_)) {
+                RetryChance::Always
+            } else {
+                RetryChance::Never
+            },
+        }
+    })?;
     if !speaks_carrack(channel.protocol()) {
-        return Err(Trouble::new(format!("{daemon} speaks TLS, but is not a carrack"))
+        return Err(UserError::new(format!("{daemon} speaks TLS, but is not a carrack"))
             .hint("the port may be another program's: write carrack://host:PORT/EXPORT/path")
             .into());
     }
     // Data connections go to the address that answered.
     let host = address.to_canonical().to_string();
-    Ok(Some(Peer { channel: Channel::Tls(Box::new(channel)), host, token }))
+    Ok(Some(PeerChannel { channel: ControlChannel::Tls(Box::new(channel)), host, token }))
 }
 
 /// Tries the addresses one after the other, and returns the first connection.
-fn dial(daemon: &Daemon, patience: Duration, abort: &Abort) -> Result<Option<TcpStream>, Unreached> {
+fn dial(
+    daemon: &DaemonAddress,
+    patience: Duration,
+    abort: &AbortHandle,
+) -> Result<Option<TcpStream>, UnreachedFarEnd> {
     let mut failure = None;
     let addresses = resolve(&daemon.name, daemon.port, patience);
     let addresses = addresses.map_err(|error| unresolved(daemon, &error.to_string()))?;
@@ -86,50 +96,50 @@ fn dial(daemon: &Daemon, patience: Duration, abort: &Abort) -> Result<Option<Tcp
     }
 }
 
-fn unresolved(daemon: &Daemon, reason: &str) -> Unreached {
-    Unreached { trouble: unknown(daemon, reason), again: Again::OnceMet }
+fn unresolved(daemon: &DaemonAddress, reason: &str) -> UnreachedFarEnd {
+    UnreachedFarEnd { trouble: unknown(daemon, reason), again: RetryChance::OnceMet }
 }
 
 /// Networks and daemons come back: the error may be retried soon.
-fn nobody(trouble: Trouble) -> Unreached {
-    Unreached { trouble, again: Again::Soon }
+fn nobody(trouble: UserError) -> UnreachedFarEnd {
+    UnreachedFarEnd { trouble, again: RetryChance::Soon }
 }
 
-fn unknown(daemon: &Daemon, why: &str) -> Trouble {
-    Trouble::new(format!("the host {} can't be found: {why}", daemon.name)).hint("check its name")
+fn unknown(daemon: &DaemonAddress, why: &str) -> UserError {
+    UserError::new(format!("the host {} can't be found: {why}", daemon.name)).hint("check its name")
 }
 
-fn unreachable(daemon: &Daemon, error: &io::Error) -> Trouble {
+fn unreachable(daemon: &DaemonAddress, error: &io::Error) -> UserError {
     match error.kind() {
         ErrorKind::ConnectionRefused => {
-            Trouble::new(format!("nobody listens at {}, port {}", daemon.name, daemon.port)).hint(
+            UserError::new(format!("nobody listens at {}, port {}", daemon.name, daemon.port)).hint(
                 "`carrack serve` has to run there; for another port write carrack://host:PORT/EXPORT/path",
             )
         }
         ErrorKind::TimedOut => {
-            Trouble::new(format!("{} does not answer at port {}", daemon.name, daemon.port))
+            UserError::new(format!("{} does not answer at port {}", daemon.name, daemon.port))
                 .hint("a firewall may be in between; --connect-timeout waits longer")
         }
-        _ => Trouble::new(format!("{daemon} can't be reached: {error}")),
+        _ => UserError::new(format!("{daemon} can't be reached: {error}")),
     }
 }
 
 /// Explains a TLS failure, at the handshake or, where the daemon does not accept this end, after it.
-pub fn explain(daemon: &Daemon, error: &TlsError) -> Trouble {
+pub fn explain(daemon: &DaemonAddress, error: &TlsHandshakeError) -> UserError {
     match error {
-        TlsError::Io(error) if error.kind() == ErrorKind::TimedOut => {
-            Trouble::new(format!("{daemon} does not answer in TLS"))
+        TlsHandshakeError::Io(error) if error.kind() == ErrorKind::TimedOut => {
+            UserError::new(format!("{daemon} does not answer in TLS"))
                 .hint("it may be busy, or not be a carrack; --connect-timeout waits longer")
         }
-        TlsError::Io(error) => {
-            Trouble::new(format!("{daemon} closed the connection during the handshake: {error}"))
+        TlsHandshakeError::Io(error) => {
+            UserError::new(format!("{daemon} closed the connection during the handshake: {error}"))
                 .hint("it may be busy: try again; or it is not a carrack")
         }
-        TlsError::Tls(distrust) => explain_distrust(daemon, distrust),
+        TlsHandshakeError::Tls(distrust) => explain_distrust(daemon, distrust),
     }
 }
 
-fn explain_distrust(daemon: &Daemon, distrust: &Distrust) -> Trouble {
+fn explain_distrust(daemon: &DaemonAddress, distrust: &Distrust) -> UserError {
     let message = match distrust {
         Distrust::InvalidCertificate(refusal) => {
             format!("{daemon} can't prove who it is: {}", certificate_in_words(refusal))
@@ -147,7 +157,7 @@ fn explain_distrust(daemon: &Daemon, distrust: &Distrust) -> Trouble {
         }
         other => handshake_hint(other),
     };
-    Trouble { message, hint: hint.map(str::to_owned) }
+    UserError { message, hint: hint.map(str::to_owned) }
 }
 
 fn certificate_in_words(refusal: &rustls::CertificateError) -> String {
@@ -183,8 +193,8 @@ fn alert_in_words(alert: AlertDescription) -> String {
 }
 
 /// Explains a daemon that accepted the connection and closed it without a message.
-pub fn silent(daemon: &Daemon) -> Trouble {
-    Trouble::new(format!("{daemon} closed the connection without a word"))
+pub fn silent(daemon: &DaemonAddress) -> UserError {
+    UserError::new(format!("{daemon} closed the connection without a word"))
         .hint("it may have as many sessions as it takes, or be about to end: try again; its log says more")
 }
 
@@ -195,15 +205,15 @@ mod tests {
 
     use super::*;
 
-    fn daemon(port: u16) -> Daemon {
-        Daemon { name: "127.0.0.1".into(), port }
+    fn daemon(port: u16) -> DaemonAddress {
+        DaemonAddress { name: "127.0.0.1".into(), port }
     }
 
-    fn dialled(daemon: &Daemon) -> Result<Option<TcpStream>, Trouble> {
-        let dialled = dial(daemon, Duration::from_secs(5), &Abort::new().unwrap());
+    fn dialled(daemon: &DaemonAddress) -> Result<Option<TcpStream>, UserError> {
+        let dialled = dial(daemon, Duration::from_secs(5), &AbortHandle::new().unwrap());
         dialled.map_err(|unreached| {
             assert!(
-                matches!(unreached.again, Again::Soon | Again::OnceMet),
+                matches!(unreached.again, RetryChance::Soon | RetryChance::OnceMet),
                 "daemons and name servers come back"
             );
             unreached.trouble
@@ -216,19 +226,19 @@ mod tests {
         let trouble = dialled(&daemon(port)).unwrap_err();
         assert_eq!(trouble.message, format!("nobody listens at 127.0.0.1, port {port}"));
         assert!(trouble.hint.unwrap().contains("carrack serve"));
-        let nowhere = Daemon { name: "nowhere.invalid".into(), port: 1 };
+        let nowhere = DaemonAddress { name: "nowhere.invalid".into(), port: 1 };
         assert!(dialled(&nowhere).unwrap_err().message.contains("nowhere.invalid can't be found"));
     }
 
     #[test]
     fn the_user_may_end_it() {
-        let abort = Abort::new().unwrap();
+        let abort = AbortHandle::new().unwrap();
         abort.interrupt();
         assert!(dial(&daemon(1), Duration::from_secs(5), &abort).unwrap().is_none());
     }
 
     /// Shakes hands with a server that sends only this.
-    fn shaken(said: &'static [u8], patience: Duration) -> Trouble {
+    fn shaken(said: &'static [u8], patience: Duration) -> UserError {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let daemon = daemon(listener.local_addr().unwrap().port());
         let answering = std::thread::spawn(move || {
@@ -246,10 +256,10 @@ mod tests {
     }
 
     fn carrack_trust_of_nobody() -> std::sync::Arc<rustls::ClientConfig> {
-        use carrack_trust::{Authority, ClientTrust, KeyKind};
+        use carrack_trust::{CertificateAuthority, ClientTrust, KeyKind};
         let dir = tempfile::tempdir().unwrap();
         let now = std::time::SystemTime::now();
-        Authority::init(&dir.path().join("a"), "a", KeyKind::Ed25519, now).unwrap();
+        CertificateAuthority::init(&dir.path().join("a"), "a", KeyKind::Ed25519, now).unwrap();
         let cas = Some(std::fs::read(dir.path().join("a/ca.pem")).unwrap());
         client_config(&ClientTrust { cas, ..ClientTrust::default() }).unwrap()
     }
@@ -278,7 +288,7 @@ mod tests {
             (Distrust::AlertReceived(AlertDescription::CertificateExpired), "your certificate has expired"),
             (Distrust::AlertReceived(AlertDescription::CertificateRevoked), "your certificate is revoked"),
         ] {
-            let trouble = explain(&daemon(7512), &TlsError::Tls(error));
+            let trouble = explain(&daemon(7512), &TlsHandshakeError::Tls(error));
             assert!(trouble.message.contains(words) && trouble.hint.is_some(), "{trouble}");
         }
     }

@@ -5,7 +5,7 @@ pub mod browser;
 pub mod daemon;
 pub mod far_end;
 pub mod location;
-pub mod reins;
 pub mod route;
 pub mod sites;
 pub mod ssh;
+pub mod stop_control;

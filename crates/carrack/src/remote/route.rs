@@ -3,12 +3,12 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use crate::remote::location::{FarEnd, Location, LocationError};
-use crate::trouble::Trouble;
+use crate::remote::location::{EndLocation, FarEnd, LocationError};
+use crate::user_error::UserError;
 
 /// The ends on other hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Far {
+pub enum RemoteEnds {
     /// None: both ends are in this process.
     Neither,
     /// The source.
@@ -19,23 +19,23 @@ pub enum Far {
     Both(FarEnd, FarEnd),
 }
 
-impl Far {
+impl RemoteEnds {
     /// Returns the far end at the source and the far end at the sink.
     pub fn ends(&self) -> (Option<&FarEnd>, Option<&FarEnd>) {
         match self {
-            Far::Neither => (None, None),
-            Far::Source(source) => (Some(source), None),
-            Far::Sink(sink) => (None, Some(sink)),
-            Far::Both(source, sink) => (Some(source), Some(sink)),
+            RemoteEnds::Neither => (None, None),
+            RemoteEnds::Source(source) => (Some(source), None),
+            RemoteEnds::Sink(sink) => (None, Some(sink)),
+            RemoteEnds::Both(source, sink) => (Some(source), Some(sink)),
         }
     }
 }
 
 /// The ends and the paths of one transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct TransferRoute {
     /// The ends on other hosts.
-    pub far: Far,
+    pub far: RemoteEnds,
     /// At the source, as typed.
     pub sources: Vec<PathBuf>,
     /// At the sink, as typed.
@@ -63,37 +63,38 @@ impl RouteError {
     }
 }
 
-impl From<RouteError> for Trouble {
-    fn from(error: RouteError) -> Trouble {
-        Trouble::new(error.to_string()).hint(error.hint())
+impl From<RouteError> for UserError {
+    fn from(error: RouteError) -> UserError {
+        UserError::new(error.to_string()).hint(error.hint())
     }
 }
 
-impl Route {
+impl TransferRoute {
     /// Parses the arguments of a copy.
-    pub fn parse(sources: &[OsString], destination: &OsStr) -> Result<Route, RouteError> {
-        let destination = Location::parse_path(destination)?;
-        let sources = sources.iter().map(|text| Location::parse_path(text)).collect::<Result<Vec<_>, _>>()?;
+    pub fn parse(sources: &[OsString], destination: &OsStr) -> Result<TransferRoute, RouteError> {
+        let destination = EndLocation::parse_path(destination)?;
+        let sources =
+            sources.iter().map(|text| EndLocation::parse_path(text)).collect::<Result<Vec<_>, _>>()?;
         let far = match (common_end(&sources)?, destination.far) {
-            (None, None) => Far::Neither,
-            (Some(source), None) => Far::Source(source),
-            (None, Some(sink)) => Far::Sink(sink),
-            (Some(source), Some(sink)) => Far::Both(source, sink),
+            (None, None) => RemoteEnds::Neither,
+            (Some(source), None) => RemoteEnds::Source(source),
+            (None, Some(sink)) => RemoteEnds::Sink(sink),
+            (Some(source), Some(sink)) => RemoteEnds::Both(source, sink),
         };
         let sources = sources.into_iter().map(path_of_source).collect();
-        Ok(Route { far, sources, destination: destination.path })
+        Ok(TransferRoute { far, sources, destination: destination.path })
     }
 }
 
 /// Returns the path of a source. An export is not an entry of a directory: its contents are copied, as with a
 /// module of an rsync daemon.
-fn path_of_source(location: Location) -> PathBuf {
+fn path_of_source(location: EndLocation) -> PathBuf {
     let is_export = matches!(location.far, Some(FarEnd::Daemon(_))) && location.path.iter().count() == 2;
     if is_export { location.path.join("") } else { location.path }
 }
 
 /// Returns the far end that all sources are on; `None` if all are local.
-fn common_end(sources: &[Location]) -> Result<Option<FarEnd>, RouteError> {
+fn common_end(sources: &[EndLocation]) -> Result<Option<FarEnd>, RouteError> {
     let first = sources.first().and_then(|location| location.far.as_ref());
     match sources.iter().find(|location| location.far.as_ref() != first) {
         None => Ok(first.cloned()),
@@ -108,23 +109,23 @@ fn place(far: Option<&FarEnd>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remote::location::{Daemon, Host};
+    use crate::remote::location::{DaemonAddress, SshHost};
 
-    fn parse(sources: &[&str], destination: &str) -> Result<Route, RouteError> {
+    fn parse(sources: &[&str], destination: &str) -> Result<TransferRoute, RouteError> {
         let sources: Vec<OsString> = sources.iter().map(OsString::from).collect();
-        Route::parse(&sources, OsStr::new(destination))
+        TransferRoute::parse(&sources, OsStr::new(destination))
     }
 
     fn host(name: &str) -> FarEnd {
-        FarEnd::Ssh(Host { user: None, name: name.to_owned() })
+        FarEnd::Ssh(SshHost { user: None, name: name.to_owned() })
     }
 
     #[test]
     fn finds_the_far_end() {
-        assert_eq!(parse(&["a", "b"], "c").unwrap().far, Far::Neither);
-        assert_eq!(parse(&["h:a", "h:b/"], "c").unwrap().far, Far::Source(host("h")));
+        assert_eq!(parse(&["a", "b"], "c").unwrap().far, RemoteEnds::Neither);
+        assert_eq!(parse(&["h:a", "h:b/"], "c").unwrap().far, RemoteEnds::Source(host("h")));
         let route = parse(&["a/", "./h:b"], "h:").unwrap();
-        assert_eq!(route.far, Far::Sink(host("h")));
+        assert_eq!(route.far, RemoteEnds::Sink(host("h")));
         let paths: Vec<&OsStr> = route.sources.iter().map(|path| path.as_os_str()).collect();
         assert_eq!(paths, ["a/", "./h:b"]);
         assert_eq!(route.destination.as_os_str(), ".");
@@ -133,23 +134,23 @@ mod tests {
     #[test]
     fn both_ends_may_be_far() {
         let route = parse(&["g:a", "g:b/"], "carrack://h/data/").unwrap();
-        let daemon = FarEnd::Daemon(Daemon { name: "h".into(), port: 7512 });
-        assert_eq!(route.far, Far::Both(host("g"), daemon));
+        let daemon = FarEnd::Daemon(DaemonAddress { name: "h".into(), port: 7512 });
+        assert_eq!(route.far, RemoteEnds::Both(host("g"), daemon));
         assert_eq!((route.sources.len(), route.destination), (2, PathBuf::from("/data/")));
-        assert_eq!(parse(&["h:a"], "h:b").unwrap().far, Far::Both(host("h"), host("h")));
+        assert_eq!(parse(&["h:a"], "h:b").unwrap().far, RemoteEnds::Both(host("h"), host("h")));
     }
 
     #[test]
     fn a_daemon_is_a_far_end_too() {
-        let daemon = FarEnd::Daemon(Daemon { name: "h".into(), port: 7512 });
+        let daemon = FarEnd::Daemon(DaemonAddress { name: "h".into(), port: 7512 });
         let route = parse(&["carrack://h/data/a", "carrack://h:7512/data/b"], "c").unwrap();
-        assert_eq!(route.far, Far::Source(daemon.clone()));
+        assert_eq!(route.far, RemoteEnds::Source(daemon.clone()));
         assert_eq!(route.sources, [PathBuf::from("/data/a"), PathBuf::from("/data/b")]);
         for export in ["carrack://h/data", "carrack://h/data/"] {
             let route = parse(&[export], "c").unwrap();
             assert_eq!(route.sources[0].as_os_str(), "/data/", "{export}");
         }
-        assert_eq!(parse(&["a"], "carrack://h/data/").unwrap().far, Far::Sink(daemon));
+        assert_eq!(parse(&["a"], "carrack://h/data/").unwrap().far, RemoteEnds::Sink(daemon));
         assert!(matches!(parse(&["carrack://h/x", "h:x"], "c"), Err(RouteError::ScatteredSources(..))));
         let no_export = parse(&["a"], "carrack://h/").unwrap_err();
         assert!(no_export.hint().contains("carrack ls"), "{no_export}");
@@ -161,7 +162,7 @@ mod tests {
         for sources in [["h:a", "b"], ["b", "h:a"], ["h:a", "me@h:a"], ["g:a", "h:a"]] {
             assert!(matches!(parse(&sources, "c"), Err(RouteError::ScatteredSources(..))));
         }
-        let trouble = Trouble::from(parse(&["g:a", "b"], "c").unwrap_err());
+        let trouble = UserError::from(parse(&["g:a", "b"], "c").unwrap_err());
         assert!(trouble.message.contains("(g and this host)"), "{trouble}");
         assert!(trouble.hint.is_some());
     }

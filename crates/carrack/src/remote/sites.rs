@@ -5,37 +5,37 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use rustix::system::uname;
 
-use crate::remote::location::{Daemon, FarEnd};
-use crate::remote::route::{Far, Route};
+use crate::remote::location::{DaemonAddress, FarEnd};
+use crate::remote::route::{RemoteEnds, TransferRoute};
 
 /// The name of a caller with an unknown address.
 const UNKNOWN: &str = "unknown";
 
 /// The names of both ends, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sites {
+pub struct SiteNames {
     /// The end that reads.
     pub source: String,
     /// The end that writes.
     pub sink: String,
 }
 
-impl Sites {
+impl SiteNames {
     /// Returns the names for a copy of which this process is an end; `None` if both ends are elsewhere.
-    pub fn of_route(route: &Route) -> Option<Sites> {
+    pub fn of_route(route: &TransferRoute) -> Option<SiteNames> {
         let (source, sink) = match &route.far {
-            Far::Neither => (here(), here()),
-            Far::Source(far) => (of_far(far), here()),
-            Far::Sink(far) => (here(), of_far(far)),
-            Far::Both(..) => return None,
+            RemoteEnds::Neither => (here(), here()),
+            RemoteEnds::Source(far) => (of_far(far), here()),
+            RemoteEnds::Sink(far) => (here(), of_far(far)),
+            RemoteEnds::Both(..) => return None,
         };
-        Some(Sites { source, sink })
+        Some(SiteNames { source, sink })
     }
 
     /// Returns the names for a session in which the caller reads from this host.
-    pub fn of_session(caller: Option<IpAddr>) -> Sites {
+    pub fn of_session(caller: Option<IpAddr>) -> SiteNames {
         let sink = caller.map_or_else(|| UNKNOWN.to_owned(), |caller| caller.to_canonical().to_string());
-        Sites { source: here(), sink }
+        SiteNames { source: here(), sink }
     }
 }
 
@@ -45,7 +45,7 @@ pub fn of_word(word: &str) -> String {
     let word = word.to_ascii_lowercase();
     let host = word.strip_prefix("carrack://").unwrap_or(&word).trim_end_matches('/');
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    let usual = format!(":{}", Daemon::PORT);
+    let usual = format!(":{}", DaemonAddress::PORT);
     let host = match host.strip_suffix(&usual) {
         Some(name) if name.ends_with(']') || !name.contains(':') => name,
         _ => host,
@@ -62,11 +62,11 @@ fn here() -> String {
 fn of_far(far: &FarEnd) -> String {
     let name = match far {
         FarEnd::Ssh(host) => host.name.clone(),
-        FarEnd::Daemon(Daemon { name, port: Daemon::PORT }) => name.clone(),
-        FarEnd::Daemon(Daemon { name, port }) if name.parse::<Ipv6Addr>().is_ok() => {
+        FarEnd::Daemon(DaemonAddress { name, port: DaemonAddress::PORT }) => name.clone(),
+        FarEnd::Daemon(DaemonAddress { name, port }) if name.parse::<Ipv6Addr>().is_ok() => {
             format!("[{name}]:{port}")
         }
-        FarEnd::Daemon(Daemon { name, port }) => format!("{name}:{port}"),
+        FarEnd::Daemon(DaemonAddress { name, port }) => format!("{name}:{port}"),
     };
     name.to_lowercase()
 }
@@ -77,8 +77,8 @@ mod tests {
 
     use super::*;
 
-    fn sites(source: &str, sink: &str) -> Option<Sites> {
-        Sites::of_route(&Route::parse(&[OsString::from(source)], OsStr::new(sink)).unwrap())
+    fn sites(source: &str, sink: &str) -> Option<SiteNames> {
+        SiteNames::of_route(&TransferRoute::parse(&[OsString::from(source)], OsStr::new(sink)).unwrap())
     }
 
     #[test]
@@ -93,11 +93,11 @@ mod tests {
             ("carrack://[::1]/data/a", "::1"),
             ("carrack://[::1]:99/data/a", "[::1]:99"),
         ] {
-            assert_eq!(sites("a", typed), Some(Sites { source: here(), sink: name.into() }), "{typed}");
-            assert_eq!(sites(typed, "a"), Some(Sites { source: name.into(), sink: here() }), "{typed}");
+            assert_eq!(sites("a", typed), Some(SiteNames { source: here(), sink: name.into() }), "{typed}");
+            assert_eq!(sites(typed, "a"), Some(SiteNames { source: name.into(), sink: here() }), "{typed}");
             assert_eq!(sites(typed, "other:a"), None, "{typed}");
         }
-        assert_eq!(sites("a", "b"), Some(Sites { source: here(), sink: here() }));
+        assert_eq!(sites("a", "b"), Some(SiteNames { source: here(), sink: here() }));
     }
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
             [(Some("10.0.0.1"), "10.0.0.1"), (Some("::ffff:10.0.0.1"), "10.0.0.1"), (None, "unknown")]
         {
             let caller = caller.map(|caller| caller.parse().unwrap());
-            assert_eq!(Sites::of_session(caller), Sites { source: here(), sink: name.into() });
+            assert_eq!(SiteNames::of_session(caller), SiteNames { source: here(), sink: name.into() });
         }
     }
 

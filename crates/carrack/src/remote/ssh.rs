@@ -15,14 +15,14 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use carrack_engine::Peer;
-use carrack_model::Protection;
+use carrack_engine::PeerChannel;
+use carrack_model::ProtectionLevel;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::remote::location::Host;
-use crate::trouble::Trouble;
+use crate::remote::location::SshHost;
+use crate::user_error::UserError;
 
 /// The options that scp passes to its ssh (scp.c): no forwarding, no terminal, and no setting of the user's
 /// configuration that would replace the remote command.
@@ -41,16 +41,16 @@ const STATUS_NOT_FOUND: i32 = 127;
 
 /// The user's choices about a session, which the far side gets in its arguments.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct SshTerms {
     /// The lowest protection level for data.
-    pub protection: Protection,
+    pub protection: ProtectionLevel,
     /// True if the far end asks its meta-scheduler for grants.
     pub shares: bool,
 }
 
-impl From<Protection> for Terms {
-    fn from(protection: Protection) -> Terms {
-        Terms { protection, shares: true }
+impl From<ProtectionLevel> for SshTerms {
+    fn from(protection: ProtectionLevel) -> SshTerms {
+        SshTerms { protection, shares: true }
     }
 }
 
@@ -78,14 +78,14 @@ impl SshCommand {
     }
 
     /// Returns the command with the host, as the user would type it.
-    fn typed_to(&self, host: &Host) -> String {
+    fn typed_to(&self, host: &SshHost) -> String {
         let words = [&self.program].into_iter().chain(&self.arguments);
         let words: Vec<_> = words.map(|word| shell_words::quote(word)).collect();
         format!("{} {host}", words.join(" "))
     }
 
     /// Returns everything before the remote command.
-    fn arguments_to(&self, host: &Host, options: &[&str]) -> Vec<String> {
+    fn arguments_to(&self, host: &SshHost, options: &[&str]) -> Vec<String> {
         let mut arguments = self.arguments.clone();
         if self.is_openssh() {
             arguments.extend(options.iter().map(|&option| option.to_owned()));
@@ -106,18 +106,18 @@ impl SshCommand {
     /// arguments: no message over the channel can lower it.
     fn session_arguments(
         &self,
-        host: &Host,
+        host: &SshHost,
         carrack: &FarCommand,
-        terms: impl Into<Terms>,
+        terms: impl Into<SshTerms>,
         stall: Duration,
     ) -> Vec<String> {
-        let Terms { protection, shares } = terms.into();
+        let SshTerms { protection, shares } = terms.into();
         let alive = SshCommand::alive_options(stall);
         let options: Vec<&str> = OPTIONS.into_iter().chain(alive.iter().map(String::as_str)).collect();
         let mut arguments = self.arguments_to(host, &options);
         arguments.extend(carrack.words());
         arguments.push("session".into());
-        if protection < Protection::default() {
+        if protection < ProtectionLevel::default() {
             arguments.push(format!("--protection={protection}"));
         }
         if !shares {
@@ -128,11 +128,11 @@ impl SshCommand {
 
     /// Returns the name for data connections: the host that the user's ssh configuration has for an alias,
     /// else the name as typed.
-    fn dial_name(&self, host: &Host) -> String {
+    fn dial_name(&self, host: &SshHost) -> String {
         self.configured_name(host).unwrap_or_else(|| host.name.clone())
     }
 
-    fn configured_name(&self, host: &Host) -> Option<String> {
+    fn configured_name(&self, host: &SshHost) -> Option<String> {
         if !self.is_openssh() {
             return None;
         }
@@ -187,9 +187,9 @@ fn is_plain(word: &str) -> bool {
 
 /// The ssh process, which must not be left behind; shared with the thread that waits for signals.
 #[derive(Clone, Default)]
-pub struct Leash(Arc<Mutex<Option<Child>>>);
+pub struct ChildGuard(Arc<Mutex<Option<Child>>>);
 
-impl Leash {
+impl ChildGuard {
     fn with<R>(&self, act: impl FnOnce(&mut Child) -> R) -> Option<R> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(act)
     }
@@ -242,47 +242,47 @@ fn sleep_until_ended(handle: &OwnedFd, patience: Duration) {
 }
 
 /// A running ssh process.
-pub struct Remote<'a> {
+pub struct RemoteProcess<'a> {
     command: &'a SshCommand,
-    host: &'a Host,
+    host: &'a SshHost,
     carrack: &'a FarCommand,
-    leash: Leash,
+    child_guard: ChildGuard,
 }
 
-impl Drop for Remote<'_> {
+impl Drop for RemoteProcess<'_> {
     fn drop(&mut self) {
-        self.leash.kill();
+        self.child_guard.kill();
     }
 }
 
-impl<'a> Remote<'a> {
+impl<'a> RemoteProcess<'a> {
     /// Starts `carrack session` at `host` on these terms; a connection that is silent for `stall` ends.
     /// `leash` holds the process from then on.
     pub fn start(
         command: &'a SshCommand,
-        host: &'a Host,
+        host: &'a SshHost,
         carrack: &'a FarCommand,
-        terms: impl Into<Terms>,
+        terms: impl Into<SshTerms>,
         stall: Duration,
-        leash: Leash,
-    ) -> Result<(Remote<'a>, Peer), Trouble> {
+        child_guard: ChildGuard,
+    ) -> Result<(RemoteProcess<'a>, PeerChannel), UserError> {
         let arguments = command.session_arguments(host, carrack, terms, stall);
         let (child, input, output) =
             spawn(&command.program, &arguments).map_err(|error| cannot_start(&command.program, &error))?;
-        leash.tie(child);
-        let remote = Remote { command, host, carrack, leash };
-        Ok((remote, Peer::over_pipes(input, output, command.dial_name(host))))
+        child_guard.tie(child);
+        let remote = RemoteProcess { command, host, carrack, child_guard };
+        Ok((remote, PeerChannel::over_pipes(input, output, command.dial_name(host))))
     }
 
     /// Returns the far host.
-    pub fn host(&self) -> &'a Host {
+    pub fn host(&self) -> &'a SshHost {
         self.host
     }
 
     /// Waits for the end of ssh, after the engine has closed the pipes. Returns an explanation if its status
     /// is not 0.
-    pub fn stop(self, patience: Duration) -> Option<Trouble> {
-        let status = self.leash.wait(patience);
+    pub fn stop(self, patience: Duration) -> Option<UserError> {
+        let status = self.child_guard.wait(patience);
         if status.is_some_and(|status| status.success()) {
             return None;
         }
@@ -290,35 +290,35 @@ impl<'a> Remote<'a> {
     }
 
     /// Explains why a far side ended that never sent a message.
-    fn explain(&self, status: Option<i32>) -> Trouble {
+    fn explain(&self, status: Option<i32>) -> UserError {
         let (host, program, carrack) = (self.host, &self.command.program, self.carrack);
         let same_way = self.command.typed_to(host);
         match status {
-            Some(STATUS_SSH_FAILED) => Trouble::new(format!("{program} could not connect to {host}"))
+            Some(STATUS_SSH_FAILED) => UserError::new(format!("{program} could not connect to {host}"))
                 .hint(format!("try `{same_way} true`; a local name with a colon is written ./NAME")),
-            Some(STATUS_NOT_FOUND) => Trouble::new(format!("{carrack} was not found on {host}"))
+            Some(STATUS_NOT_FOUND) => UserError::new(format!("{carrack} was not found on {host}"))
                 .hint("install carrack there, or say where it is with --remote-carrack PATH"),
-            Some(STATUS_NOT_EXECUTABLE) => Trouble::new(format!("{carrack} can't be executed on {host}"))
+            Some(STATUS_NOT_EXECUTABLE) => UserError::new(format!("{carrack} can't be executed on {host}"))
                 .hint("it may be built for another kind of machine, or lack its x bit"),
             Some(status) => self.unspoken(&format!("ended with status {status}")),
             None => self.unspoken("was ended by a signal"),
         }
     }
 
-    fn unspoken(&self, how: &str) -> Trouble {
+    fn unspoken(&self, how: &str) -> UserError {
         let (host, carrack) = (self.host, self.carrack);
         let version = match &*carrack.words() {
             [text] if *text == carrack.0 => shell_words::quote(&format!("{text} --version")).into_owned(),
             words => format!("{} --version", words.join(" ")),
         };
-        Trouble::new(format!("{carrack} on {host} {how} before it said anything"))
+        UserError::new(format!("{carrack} on {host} {how} before it said anything"))
             .hint(format!("try `{} {version}`", self.command.typed_to(host)))
     }
 }
 
 /// Explains a silent far side for which ssh's status gives no reason.
-pub fn silent(host: &Host) -> Trouble {
-    Trouble::new(format!("the far side on {host} said nothing"))
+pub fn silent(host: &SshHost) -> UserError {
+    UserError::new(format!("the far side on {host} said nothing"))
         .hint("something there, such as a shell's profile, may swallow or close the connection")
 }
 
@@ -332,8 +332,8 @@ fn spawn(program: &str, arguments: &[String]) -> io::Result<(Child, OwnedFd, Own
     }
 }
 
-fn cannot_start(program: &str, error: &io::Error) -> Trouble {
-    Trouble::new(format!("can't start {program}: {error}"))
+fn cannot_start(program: &str, error: &io::Error) -> UserError {
+    UserError::new(format!("can't start {program}: {error}"))
         .hint("install OpenSSH's client, or name another command with --ssh")
 }
 
@@ -341,12 +341,12 @@ fn cannot_start(program: &str, error: &io::Error) -> Trouble {
 mod tests {
     use std::io::{Read, Write};
 
-    use carrack_engine::Channel;
+    use carrack_engine::ControlChannel;
 
     use super::*;
 
-    fn host() -> Host {
-        Host { user: Some("me".into()), name: "::1".into() }
+    fn host() -> SshHost {
+        SshHost { user: Some("me".into()), name: "::1".into() }
     }
 
     const STALL: Duration = Duration::from_secs(60);
@@ -359,10 +359,17 @@ mod tests {
         SshCommand { program: "/bin/sh".into(), arguments: vec!["-c".into(), script.into(), "shim".into()] }
     }
 
-    fn end_of(script: &str) -> Option<Trouble> {
+    fn end_of(script: &str) -> Option<UserError> {
         let (command, host, carrack) = (shim(script), host(), far("carrack"));
-        let (remote, peer) =
-            Remote::start(&command, &host, &carrack, Protection::Private, STALL, Leash::default()).unwrap();
+        let (remote, peer) = RemoteProcess::start(
+            &command,
+            &host,
+            &carrack,
+            ProtectionLevel::Private,
+            STALL,
+            ChildGuard::default(),
+        )
+        .unwrap();
         drop(peer);
         remote.stop(Duration::from_secs(5))
     }
@@ -371,20 +378,20 @@ mod tests {
     fn openssh_gets_options_and_a_shim_does_not() {
         let command: SshCommand = "/usr/bin/ssh -p 22 -F 'my config'".parse().unwrap();
         let arguments =
-            command.session_arguments(&host(), &far("'/opt/my carrack'"), Protection::Private, STALL);
+            command.session_arguments(&host(), &far("'/opt/my carrack'"), ProtectionLevel::Private, STALL);
         assert_eq!(arguments[..4], ["-p", "22", "-F", "my config"]);
         assert_eq!(arguments[4..9], OPTIONS);
         assert_eq!(arguments[9..11], ["-oServerAliveInterval=20", "-oServerAliveCountMax=3"]);
         assert_eq!(arguments[11..], ["--", "me@::1", "'/opt/my carrack'", "session"]);
 
         let command: SshCommand = "./shim -a".parse().unwrap();
-        let arguments = command.session_arguments(&host(), &far("carrack"), Protection::Private, STALL);
+        let arguments = command.session_arguments(&host(), &far("carrack"), ProtectionLevel::Private, STALL);
         assert_eq!(arguments, ["-a", "me@::1", "carrack", "session"]);
-        let alone = Terms { protection: Protection::Private, shares: false };
+        let alone = SshTerms { protection: ProtectionLevel::Private, shares: false };
         let arguments = command.session_arguments(&host(), &far("carrack"), alone, STALL);
         assert_eq!(arguments.last().unwrap(), "--sharing=off");
         let clear = ["-a", "me@::1", "carrack", "session", "--protection=clear"];
-        let arguments = command.session_arguments(&host(), &far("carrack"), Protection::Clear, STALL);
+        let arguments = command.session_arguments(&host(), &far("carrack"), ProtectionLevel::Clear, STALL);
         assert_eq!(arguments, clear);
     }
 
@@ -437,18 +444,32 @@ mod tests {
     fn a_missing_program_is_named() {
         let (command, host) = ("/nonexistent/ssh".parse().unwrap(), host());
         let carrack = far("carrack");
-        let trouble = Remote::start(&command, &host, &carrack, Protection::Private, STALL, Leash::default())
-            .err()
-            .unwrap();
+        let trouble = RemoteProcess::start(
+            &command,
+            &host,
+            &carrack,
+            ProtectionLevel::Private,
+            STALL,
+            ChildGuard::default(),
+        )
+        .err()
+        .unwrap();
         assert!(trouble.message.starts_with("can't start /nonexistent/ssh: "), "{trouble}");
     }
 
     #[test]
     fn pipes_carry_bytes_and_the_words_arrive() {
         let (command, host, carrack) = (shim("cat; echo \"$@\""), host(), far("carrack"));
-        let (remote, peer) =
-            Remote::start(&command, &host, &carrack, Protection::Private, STALL, Leash::default()).unwrap();
-        let Channel::Pipes { input, output } = peer.channel else { panic!("no pipes") };
+        let (remote, peer) = RemoteProcess::start(
+            &command,
+            &host,
+            &carrack,
+            ProtectionLevel::Private,
+            STALL,
+            ChildGuard::default(),
+        )
+        .unwrap();
+        let ControlChannel::Pipes { input, output } = peer.channel else { panic!("no pipes") };
         std::fs::File::from(output).write_all(b"hello ").unwrap();
         let mut said = String::new();
         std::fs::File::from(input).read_to_string(&mut said).unwrap();
@@ -458,13 +479,20 @@ mod tests {
 
     #[test]
     fn nothing_is_left_behind() {
-        let (command, host, leash) = (shim("exec sleep 1000"), host(), Leash::default());
+        let (command, host, child_guard) = (shim("exec sleep 1000"), host(), ChildGuard::default());
         let carrack = far("carrack");
-        let (remote, _peer) =
-            Remote::start(&command, &host, &carrack, Protection::Private, STALL, leash.clone()).unwrap();
+        let (remote, _peer) = RemoteProcess::start(
+            &command,
+            &host,
+            &carrack,
+            ProtectionLevel::Private,
+            STALL,
+            child_guard.clone(),
+        )
+        .unwrap();
         let started = Instant::now();
         assert!(remote.stop(Duration::from_millis(50)).is_some());
         assert!(started.elapsed() < Duration::from_secs(5));
-        assert!(leash.with(|child| child.try_wait().unwrap().is_some()).unwrap());
+        assert!(child_guard.with(|child| child.try_wait().unwrap().is_some()).unwrap());
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use carrack_model::escape;
 
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 pub const INK: &str = "#222222";
 
@@ -17,28 +17,29 @@ pub const GRID: &str = "#c8c8c8";
 pub const BLUE: &str = "#0072b2";
 pub const ORANGE: &str = "#d55e00";
 
-pub const TEXT: Font<'static> = Font { size: 12.0, is_bold: false, colour: INK, anchor: Anchor::Start };
-pub const MIDDLE: Font<'static> = Font { anchor: Anchor::Middle, ..TEXT };
-pub const TITLE: Font<'static> = Font { size: 17.0, is_bold: true, ..TEXT };
+pub const TEXT: TextFont<'static> =
+    TextFont { size: 12.0, is_bold: false, colour: INK, anchor: TextAnchor::Start };
+pub const MIDDLE: TextFont<'static> = TextFont { anchor: TextAnchor::Middle, ..TEXT };
+pub const TITLE: TextFont<'static> = TextFont { size: 17.0, is_bold: true, ..TEXT };
 
 /// A point.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
+pub struct CanvasPoint {
     pub x: f64,
     pub y: f64,
 }
 
 /// A rectangle.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Area {
-    pub at: Point,
+pub struct CanvasArea {
+    pub at: CanvasPoint,
     pub width: f64,
     pub height: f64,
 }
 
 /// The appearance of a box.
 #[derive(Clone, Copy, Debug)]
-pub struct Look<'a> {
+pub struct BoxStyle<'a> {
     pub fill: &'a str,
     /// Opacity of the fill, 0 to 1.
     pub opacity: f64,
@@ -49,46 +50,46 @@ pub struct Look<'a> {
 
 /// The alignment of a text to its point.
 #[derive(Clone, Copy, Debug)]
-pub enum Anchor {
+pub enum TextAnchor {
     Start,
     Middle,
 }
 
 /// The appearance of a text.
 #[derive(Clone, Copy, Debug)]
-pub struct Font<'a> {
+pub struct TextFont<'a> {
     pub size: f64,
     pub is_bold: bool,
     pub colour: &'a str,
-    pub anchor: Anchor,
+    pub anchor: TextAnchor,
 }
 
 /// A picture that grows with its contents.
 #[derive(Debug, Default)]
-pub struct Canvas {
+pub struct SvgCanvas {
     body: String,
     width: f64,
     height: f64,
 }
 
-impl Point {
-    pub fn moved(self, x: f64, y: f64) -> Point {
-        Point { x: self.x + x, y: self.y + y }
+impl CanvasPoint {
+    pub fn moved(self, x: f64, y: f64) -> CanvasPoint {
+        CanvasPoint { x: self.x + x, y: self.y + y }
     }
 }
 
-impl Look<'_> {
+impl BoxStyle<'_> {
     /// Returns a look without a frame.
-    pub fn filled(fill: &str, opacity: f64, radius: f64) -> Look<'_> {
-        Look { fill, opacity, stroke: "none", stroke_width: 0.0, radius }
+    pub fn filled(fill: &str, opacity: f64, radius: f64) -> BoxStyle<'_> {
+        BoxStyle { fill, opacity, stroke: "none", stroke_width: 0.0, radius }
     }
 }
 
-impl Canvas {
+impl SvgCanvas {
     /// Draws a box; `hint` is shown while the pointer is over it.
-    pub fn area(&mut self, area: Area, look: Look<'_>, hint: &str) {
-        let Area { at: Point { x, y }, width, height } = area;
-        let Look { fill, opacity, stroke, stroke_width, radius } = look;
+    pub fn area(&mut self, area: CanvasArea, look: BoxStyle<'_>, hint: &str) {
+        let CanvasArea { at: CanvasPoint { x, y }, width, height } = area;
+        let BoxStyle { fill, opacity, stroke, stroke_width, radius } = look;
         let line = format!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"{radius}\" fill=\"{fill}\" \
              fill-opacity=\"{opacity}\" stroke=\"{stroke}\" stroke-width=\"{stroke_width}\""
@@ -102,7 +103,7 @@ impl Canvas {
     }
 
     /// Draws a line from point to point.
-    pub fn line(&mut self, places: &[Point], colour: &str, width: f64) {
+    pub fn line(&mut self, places: &[CanvasPoint], colour: &str, width: f64) {
         let points = self.points(places);
         self.push(format_args!(
             "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\" stroke-linejoin=\"round\"/>\n"
@@ -110,34 +111,34 @@ impl Canvas {
     }
 
     /// Fills the polygon between points, `opacity` from 0 to 1.
-    pub fn surface(&mut self, places: &[Point], fill: &str, opacity: f64) {
+    pub fn surface(&mut self, places: &[CanvasPoint], fill: &str, opacity: f64) {
         let points = self.points(places);
         self.push(format_args!(
             "<polygon points=\"{points}\" fill=\"{fill}\" fill-opacity=\"{opacity}\"/>\n"
         ));
     }
 
-    fn points(&mut self, places: &[Point]) -> String {
+    fn points(&mut self, places: &[CanvasPoint]) -> String {
         places.iter().for_each(|place| self.reach(place.x, place.y));
-        let shown: Vec<String> = places.iter().map(|Point { x, y }| format!("{x:.1},{y:.1}")).collect();
+        let shown: Vec<String> = places.iter().map(|CanvasPoint { x, y }| format!("{x:.1},{y:.1}")).collect();
         shown.join(" ")
     }
 
     /// Writes a text whose base line begins (or has its middle) at a point.
-    pub fn words(&mut self, at: Point, font: Font<'_>, text: &str) {
+    pub fn words(&mut self, at: CanvasPoint, font: TextFont<'_>, text: &str) {
         let weight = if font.is_bold { " font-weight=\"bold\"" } else { "" };
         let anchor = match font.anchor {
-            Anchor::Start => "",
-            Anchor::Middle => " text-anchor=\"middle\"",
+            TextAnchor::Start => "",
+            TextAnchor::Middle => " text-anchor=\"middle\"",
         };
-        let (Point { x, y }, Font { size, colour, .. }) = (at, font);
+        let (CanvasPoint { x, y }, TextFont { size, colour, .. }) = (at, font);
         self.push(format_args!(
             "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" fill=\"{colour}\"{weight}{anchor}>{}</text>\n",
             escaped(text)
         ));
         match font.anchor {
-            Anchor::Start => self.reach(x + width_of(text, size), y + size / 3.0),
-            Anchor::Middle => self.reach(x + width_of(text, size) / 2.0, y + size / 3.0),
+            TextAnchor::Start => self.reach(x + width_of(text, size), y + size / 3.0),
+            TextAnchor::Middle => self.reach(x + width_of(text, size) / 2.0, y + size / 3.0),
         }
     }
 
@@ -201,9 +202,9 @@ pub fn escaped_markup(text: &str) -> String {
 }
 
 /// Writes a picture to a file.
-pub fn write(picture: &str, path: &Path) -> Result<(), Trouble> {
+pub fn write(picture: &str, path: &Path) -> Result<(), UserError> {
     let shown = escape(path.as_os_str().as_encoded_bytes());
-    fs::write(path, picture).map_err(|error| Trouble::new(format!("{shown}: {error}")))
+    fs::write(path, picture).map_err(|error| UserError::new(format!("{shown}: {error}")))
 }
 
 #[cfg(test)]
@@ -212,12 +213,16 @@ mod tests {
 
     #[test]
     fn the_picture_holds_everything_that_is_on_it() {
-        let mut canvas = Canvas::default();
-        let look = Look { fill: "#fff", opacity: 1.0, stroke: "#000", stroke_width: 1.0, radius: 3.0 };
-        canvas.area(Area { at: Point { x: 10.0, y: 20.0 }, width: 30.0, height: 40.0 }, look, "a\"<\u{1}");
-        let font = Font { size: 10.0, is_bold: true, colour: "#123", anchor: Anchor::Start };
-        canvas.words(Point { x: 30.0, y: 10.0 }, font, "a & b");
-        canvas.line(&[Point { x: 1.0, y: 2.0 }, Point { x: 3.04, y: 4.0 }], "#000", 2.0);
+        let mut canvas = SvgCanvas::default();
+        let look = BoxStyle { fill: "#fff", opacity: 1.0, stroke: "#000", stroke_width: 1.0, radius: 3.0 };
+        canvas.area(
+            CanvasArea { at: CanvasPoint { x: 10.0, y: 20.0 }, width: 30.0, height: 40.0 },
+            look,
+            "a\"<\u{1}",
+        );
+        let font = TextFont { size: 10.0, is_bold: true, colour: "#123", anchor: TextAnchor::Start };
+        canvas.words(CanvasPoint { x: 30.0, y: 10.0 }, font, "a & b");
+        canvas.line(&[CanvasPoint { x: 1.0, y: 2.0 }, CanvasPoint { x: 3.04, y: 4.0 }], "#000", 2.0);
         let picture = canvas.finish(5.0);
         assert!(picture.contains("<polyline points=\"1.0,2.0 3.0,4.0\" fill=\"none\""), "{picture}");
         assert!(picture.contains("width=\"65\" height=\"65\""), "{picture}");

@@ -7,18 +7,18 @@ use std::os::unix::ffi::OsStrExt;
 use carrack_model::escape;
 use serde::Serialize;
 
-use crate::options::config::{Origin, Row};
+use crate::options::config::{OptionRow, ValueOrigin};
 use crate::views::json::write_line;
-use crate::views::table::Table;
+use crate::views::table::TextTable;
 
 /// Writes a table for each command; the default, which may be a long text, is its last column.
-pub fn write_table(tables: &[(&str, Vec<Row>)], out: &mut impl Write) -> io::Result<()> {
+pub fn write_table(tables: &[(&str, Vec<OptionRow>)], out: &mut impl Write) -> io::Result<()> {
     for (index, (command, rows)) in tables.iter().filter(|(_, rows)| !rows.is_empty()).enumerate() {
         if index > 0 {
             writeln!(out)?;
         }
         writeln!(out, "carrack {command}")?;
-        let mut table = Table::headed(&["<OPTION", "<VALUE", "<UNIT", "<FROM", "<DEFAULT"]);
+        let mut table = TextTable::headed(&["<OPTION", "<VALUE", "<UNIT", "<FROM", "<DEFAULT"]);
         for row in rows {
             let value = row.values.iter().map(shown).collect::<Vec<_>>().join(" ");
             table.row(&[
@@ -39,7 +39,7 @@ fn shown(value: &OsString) -> String {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct OptionLine<'a> {
     command: &'a str,
     option: &'a str,
     values: Vec<String>,
@@ -50,23 +50,23 @@ struct Line<'a> {
 }
 
 /// Writes an object for each option.
-pub fn write_json(tables: &[(&str, Vec<Row>)], out: &mut impl Write) -> io::Result<()> {
+pub fn write_json(tables: &[(&str, Vec<OptionRow>)], out: &mut impl Write) -> io::Result<()> {
     for (command, row) in tables.iter().flat_map(|(command, rows)| rows.iter().map(move |row| (command, row)))
     {
-        let line = Line {
+        let line = OptionLine {
             command,
             option: &row.option,
             values: row.values.iter().map(shown).collect(),
             unit: row.unit,
             origin: match row.origin {
-                Origin::CommandLine => "command line",
-                Origin::Environment(_) => "environment",
-                Origin::Profile(..) => "profile",
-                Origin::File(_) => "file",
-                Origin::Default => "default",
+                ValueOrigin::CommandLine => "command line",
+                ValueOrigin::Environment(_) => "environment",
+                ValueOrigin::Profile(..) => "profile",
+                ValueOrigin::File(_) => "file",
+                ValueOrigin::Default => "default",
             },
             place: Some(row.origin.to_string())
-                .filter(|_| !matches!(row.origin, Origin::CommandLine | Origin::Default)),
+                .filter(|_| !matches!(row.origin, ValueOrigin::CommandLine | ValueOrigin::Default)),
             default: Some(&*row.default).filter(|default| !default.is_empty()),
         };
         write_line(&line, out)?;
@@ -81,17 +81,17 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_they_have_to_be() {
-        let buffer = Row {
+        let buffer = OptionRow {
             option: "buffer".into(),
             values: vec!["1GiB".into()],
-            origin: Origin::Environment("CARRACK_BUFFER".into()),
+            origin: ValueOrigin::Environment("CARRACK_BUFFER".into()),
             default: "256MiB".into(),
             unit: Some("bytes"),
         };
-        let csv = Row {
+        let csv = OptionRow {
             option: "csv".into(),
             values: Vec::new(),
-            origin: Origin::Default,
+            origin: ValueOrigin::Default,
             default: "256MiB".into(),
             unit: None,
         };
@@ -108,10 +108,10 @@ carrack cp
 
     #[test]
     fn a_line_says_it_all() {
-        let row = Row {
+        let row = OptionRow {
             option: "targets".into(),
             values: vec!["/a".into(), "/b".into()],
-            origin: Origin::Environment("CARRACK_TARGETS".into()),
+            origin: ValueOrigin::Environment("CARRACK_TARGETS".into()),
             default: String::new(),
             unit: None,
         };

@@ -17,52 +17,52 @@
 
 use std::io::{self, Write};
 
-use carrack_machine::doctor::{Finding, Verdict};
+use carrack_machine::doctor::{CheckFinding, CheckVerdict};
 use carrack_model::escape;
 use serde::Serialize;
 
 use crate::views::json::write_lines;
-use crate::views::table::Table;
+use crate::views::table::TextTable;
 
 /// The verdicts from the worst to the best, with the words of the last line.
-const COUNTED: [(Verdict, &str); 5] = [
-    (Verdict::Broken, "broken"),
-    (Verdict::Improve, "to improve"),
-    (Verdict::Note, "noted"),
-    (Verdict::Unknown, "unknown"),
-    (Verdict::Well, "ok"),
+const COUNTED: [(CheckVerdict, &str); 5] = [
+    (CheckVerdict::Broken, "broken"),
+    (CheckVerdict::Improve, "to improve"),
+    (CheckVerdict::Note, "noted"),
+    (CheckVerdict::Unknown, "unknown"),
+    (CheckVerdict::Well, "ok"),
 ];
 
 /// All findings of one run, in the order of the report.
 #[derive(Debug)]
-pub struct Report {
-    findings: Vec<Finding>,
+pub struct DoctorReport {
+    findings: Vec<CheckFinding>,
 }
 
-impl Report {
+impl DoctorReport {
     /// Sorts findings by group; within a group they keep their order, by check and subject.
-    pub fn new(mut findings: Vec<Finding>) -> Report {
+    pub fn new(mut findings: Vec<CheckFinding>) -> DoctorReport {
         findings.sort_by_key(|finding| finding.check.group);
-        Report { findings }
+        DoctorReport { findings }
     }
 
     /// Returns the worst verdict.
-    pub fn worst(&self) -> Option<Verdict> {
+    pub fn worst(&self) -> Option<CheckVerdict> {
         self.findings.iter().map(|finding| finding.verdict).max()
     }
 
-    fn count(&self, verdict: Verdict) -> usize {
+    fn count(&self, verdict: CheckVerdict) -> usize {
         self.findings.iter().filter(|finding| finding.verdict == verdict).count()
     }
 
     /// Writes the findings for programs.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_lines(self.findings.iter().map(Line::of), out)
+        write_lines(self.findings.iter().map(DoctorLine::of), out)
     }
 
     /// Writes the groups, and last the number of findings of each verdict.
     pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut table = Table::new("<<<<");
+        let mut table = TextTable::new("<<<<");
         for group in self.findings.chunk_by(|one, other| one.check.group == other.check.group) {
             table.row(&[&group[0].check.group.name()]);
             group.iter().for_each(|finding| add_finding(finding, &mut table));
@@ -72,12 +72,12 @@ impl Report {
     }
 }
 
-fn add_finding(finding: &Finding, table: &mut Table) {
-    let Finding { check, subject, verdict, present, wanted, command } = finding;
+fn add_finding(finding: &CheckFinding, table: &mut TextTable) {
+    let CheckFinding { check, subject, verdict, present, wanted, command } = finding;
     let subject =
         subject.as_ref().map_or(String::new(), |subject| format!(" {}", escape(subject.as_bytes())));
     table.row(&[&"", &verdict.name(), &format_args!("{}{subject}", check.name), &escape(present.as_bytes())]);
-    if matches!(verdict, Verdict::Well | Verdict::Unknown) {
+    if matches!(verdict, CheckVerdict::Well | CheckVerdict::Unknown) {
         return;
     }
     let why = format!("{} ({})", check.why, check.source);
@@ -89,7 +89,7 @@ fn add_finding(finding: &Finding, table: &mut Table) {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct DoctorLine<'a> {
     check: &'static str,
     group: &'static str,
     subject: Option<&'a str>,
@@ -102,10 +102,10 @@ struct Line<'a> {
     command: Option<&'a str>,
 }
 
-impl<'a> Line<'a> {
-    fn of(finding: &'a Finding) -> Line<'a> {
+impl<'a> DoctorLine<'a> {
+    fn of(finding: &'a CheckFinding) -> DoctorLine<'a> {
         let check = finding.check;
-        Line {
+        DoctorLine {
             check: check.name,
             group: check.group.name(),
             subject: finding.subject.as_deref(),
@@ -122,30 +122,30 @@ impl<'a> Line<'a> {
 
 #[cfg(test)]
 mod tests {
-    use carrack_machine::doctor::{Check, checks};
+    use carrack_machine::doctor::{MachineCheck, checks};
     use serde_json::{Value, json};
 
     use super::*;
     use crate::views::output::tests::text_of;
 
-    fn finding(name: &str, verdict: Verdict, present: &str, wanted: &str) -> Finding {
-        let check: &'static Check = checks().find(|check| check.name == name).unwrap();
+    fn finding(name: &str, verdict: CheckVerdict, present: &str, wanted: &str) -> CheckFinding {
+        let check: &'static MachineCheck = checks().find(|check| check.name == name).unwrap();
         let (present, wanted) = (present.into(), wanted.into());
-        Finding { check, subject: None, verdict, present, wanted, command: None }
+        CheckFinding { check, subject: None, verdict, present, wanted, command: None }
     }
 
     /// Returns one finding of each verdict.
-    fn findings() -> Vec<Finding> {
-        let link = finding("mtu", Verdict::Note, "1500", "9000 or more");
-        let link = Finding { subject: Some("eth0".into()), command: Some("ip link".into()), ..link };
-        let path = finding("mount", Verdict::Broken, "no such file or directory", "a file");
-        let buffer = finding("tcp_rmem", Verdict::Improve, "4096 1 2", "3");
+    fn findings() -> Vec<CheckFinding> {
+        let link = finding("mtu", CheckVerdict::Note, "1500", "9000 or more");
+        let link = CheckFinding { subject: Some("eth0".into()), command: Some("ip link".into()), ..link };
+        let path = finding("mount", CheckVerdict::Broken, "no such file or directory", "a file");
+        let buffer = finding("tcp_rmem", CheckVerdict::Improve, "4096 1 2", "3");
         vec![
             link,
-            finding("governor", Verdict::Unknown, "cannot be seen here", "performance"),
-            Finding { subject: Some("/x\x1b".into()), ..path },
-            finding("mtu_probing", Verdict::Well, "1", "1"),
-            Finding { command: Some("sysctl -w x=3".into()), ..buffer },
+            finding("governor", CheckVerdict::Unknown, "cannot be seen here", "performance"),
+            CheckFinding { subject: Some("/x\x1b".into()), ..path },
+            finding("mtu_probing", CheckVerdict::Well, "1", "1"),
+            CheckFinding { command: Some("sysctl -w x=3".into()), ..buffer },
         ]
     }
 
@@ -162,13 +162,13 @@ mod tests {
 
     #[test]
     fn the_worst_is_known() {
-        assert_eq!(Report::new(findings()).worst(), Some(Verdict::Broken));
-        assert_eq!(Report::new(Vec::new()).worst(), None);
+        assert_eq!(DoctorReport::new(findings()).worst(), Some(CheckVerdict::Broken));
+        assert_eq!(DoctorReport::new(Vec::new()).worst(), None);
     }
 
     #[test]
     fn a_line_has_every_field() {
-        let text = text_of(|out| Report::new(findings()).write_json(out));
+        let text = text_of(|out| DoctorReport::new(findings()).write_json(out));
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 5);
         assert!(lines.iter().all(|line| line.as_object().unwrap().len() == 10), "{lines:?}");
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn findings_as_people_see_them() {
-        let text = text_of(|out| Report::new(findings()).write_table(out));
+        let text = text_of(|out| DoctorReport::new(findings()).write_table(out));
         let expected = "\
 network
   ok       mtu_probing     1

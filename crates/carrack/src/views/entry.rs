@@ -14,7 +14,7 @@
 
 use std::io::{self, Write};
 
-use carrack_engine::{Browsed, BrowsedKind, Found};
+use carrack_engine::{BrowseItem, BrowsedKind, ListedEntry};
 use carrack_model::escape;
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ use crate::views::table::write_facts;
 
 /// The format of `ls`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub enum ListingStyle {
     /// The name's bytes, for a pipe.
     Bytes,
     /// The name, escaped for a terminal.
@@ -36,30 +36,30 @@ pub enum Style {
 }
 
 /// Writes one line for an entry or an export; nothing for a failure.
-pub fn write_line(found: &Found, style: Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_line(found: &BrowseItem, style: ListingStyle, out: &mut dyn Write) -> io::Result<()> {
     let name = match found {
-        Found::Entry(entry) => &*entry.name,
-        Found::Export(name) => name,
-        Found::Failed { .. } => return Ok(()),
+        BrowseItem::Entry(entry) => &*entry.name,
+        BrowseItem::Export(name) => name,
+        BrowseItem::Failed { .. } => return Ok(()),
     };
     match (style, found) {
-        (Style::Bytes, _) => {
+        (ListingStyle::Bytes, _) => {
             out.write_all(name)?;
             out.write_all(b"\n")
         }
-        (Style::Names, _) => writeln!(out, "{}", escape(name)),
-        (Style::Long, Found::Entry(entry)) => write_long(entry, out),
-        (Style::Long, _) => {
+        (ListingStyle::Names, _) => writeln!(out, "{}", escape(name)),
+        (ListingStyle::Long, BrowseItem::Entry(entry)) => write_long(entry, out),
+        (ListingStyle::Long, _) => {
             writeln!(out, "{:<10} {:>6} {:>6} {:>15} {:<20} {}", "export", "-", "-", "-", "-", escape(name))
         }
-        (Style::Json, _) => write_json(name, found, out),
+        (ListingStyle::Json, _) => write_json(name, found, out),
     }
 }
 
 /// Writes the metadata of `path`, as a JSON object on one line or for people.
-pub fn write_stat(path: &[u8], entry: &Browsed, is_json: bool, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_stat(path: &[u8], entry: &ListedEntry, is_json: bool, out: &mut dyn Write) -> io::Result<()> {
     if is_json {
-        return write_json(path, &Found::Entry(entry.clone()), out);
+        return write_json(path, &BrowseItem::Entry(entry.clone()), out);
     }
     writeln!(out, "{}", escape(path))?;
     let facts = [
@@ -74,8 +74,8 @@ pub fn write_stat(path: &[u8], entry: &Browsed, is_json: bool, out: &mut dyn Wri
 
 /// Writes a line in columns of fixed widths for most numbers: aligned lines would wait for the directory's
 /// end.
-fn write_long(entry: &Browsed, out: &mut dyn Write) -> io::Result<()> {
-    let Browsed { uid, gid, size, mtime, .. } = entry;
+fn write_long(entry: &ListedEntry, out: &mut dyn Write) -> io::Result<()> {
+    let ListedEntry { uid, gid, size, mtime, .. } = entry;
     let (mode, moment) = (mode_in_letters(entry), show_moment(mtime.seconds));
     writeln!(out, "{mode} {uid:>6} {gid:>6} {size:>15} {moment} {}", escape(&entry.name))
 }
@@ -94,7 +94,7 @@ pub fn kind_name(kind: BrowsedKind) -> &'static str {
 }
 
 /// Returns the mode as in ls(1) (POSIX): a letter for the kind, and nine for the bits.
-fn mode_in_letters(entry: &Browsed) -> String {
+fn mode_in_letters(entry: &ListedEntry) -> String {
     let kind = match entry.kind {
         BrowsedKind::File => '-',
         BrowsedKind::Directory => 'd',
@@ -119,25 +119,25 @@ fn mode_in_letters(entry: &Browsed) -> String {
     letters
 }
 
-fn write_json(path: &[u8], found: &Found, out: &mut dyn Write) -> io::Result<()> {
+fn write_json(path: &[u8], found: &BrowseItem, out: &mut dyn Write) -> io::Result<()> {
     let (r#type, facts) = match found {
-        Found::Entry(entry) => (kind_name(entry.kind), Some(Facts::of(entry))),
+        BrowseItem::Entry(entry) => (kind_name(entry.kind), Some(EntryFacts::of(entry))),
         _ => ("export", None),
     };
-    write_json_line(&Line { path: json::Path::of(path), r#type, facts }, out)
+    write_json_line(&EntryLine { path: json::JsonPath::of(path), r#type, facts }, out)
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct EntryLine<'a> {
     #[serde(flatten)]
-    path: json::Path<'a>,
+    path: json::JsonPath<'a>,
     r#type: &'static str,
     #[serde(flatten)]
-    facts: Option<Facts>,
+    facts: Option<EntryFacts>,
 }
 
 #[derive(Serialize)]
-struct Facts {
+struct EntryFacts {
     size_bytes: u64,
     mode: String,
     uid: u32,
@@ -146,9 +146,9 @@ struct Facts {
     mtime_nanoseconds: u32,
 }
 
-impl Facts {
-    fn of(entry: &Browsed) -> Facts {
-        Facts {
+impl EntryFacts {
+    fn of(entry: &ListedEntry) -> EntryFacts {
+        EntryFacts {
             size_bytes: entry.size,
             mode: format!("{:04o}", entry.mode),
             uid: entry.uid,
@@ -166,40 +166,40 @@ mod tests {
     use super::*;
     use crate::views::output::tests::text_of;
 
-    fn entry(kind: BrowsedKind, mode: u32) -> Browsed {
+    fn entry(kind: BrowsedKind, mode: u32) -> ListedEntry {
         let mtime = Timestamp { seconds: 1_800_000_000, nanoseconds: 5 };
-        Browsed { name: b"a\x1b\xff"[..].into(), kind, size: 7, mtime, mode, uid: 1000, gid: 100 }
+        ListedEntry { name: b"a\x1b\xff"[..].into(), kind, size: 7, mtime, mode, uid: 1000, gid: 100 }
     }
 
-    fn line(found: &Found, style: Style) -> Vec<u8> {
+    fn line(found: &BrowseItem, style: ListingStyle) -> Vec<u8> {
         let mut out = Vec::new();
         write_line(found, style, &mut out).unwrap();
         out
     }
 
-    fn text(found: &Found, style: Style) -> String {
+    fn text(found: &BrowseItem, style: ListingStyle) -> String {
         String::from_utf8(line(found, style)).unwrap()
     }
 
     #[test]
     fn lines() {
-        let file = Found::Entry(entry(BrowsedKind::File, 0o644));
-        assert_eq!(line(&file, Style::Bytes), b"a\x1b\xff\n");
-        assert_eq!(text(&file, Style::Names), "a\\u{1b}\\xff\n");
+        let file = BrowseItem::Entry(entry(BrowsedKind::File, 0o644));
+        assert_eq!(line(&file, ListingStyle::Bytes), b"a\x1b\xff\n");
+        assert_eq!(text(&file, ListingStyle::Names), "a\\u{1b}\\xff\n");
         let long = "-rw-r--r--   1000    100               7 2027-01-15T08:00:00Z a\\u{1b}\\xff\n";
-        assert_eq!(text(&file, Style::Long), long);
-        let export = Found::Export(b"data"[..].into());
-        assert_eq!(text(&export, Style::Names), "data\n");
-        assert_eq!(text(&export, Style::Long).find("data"), long.find("a\\u"));
-        assert_eq!(text(&export, Style::Json), "{\"path\":\"data\",\"type\":\"export\"}\n");
-        let failed = Found::Failed { path: b"x"[..].into(), detail: "no".into() };
-        assert!(line(&failed, Style::Json).is_empty());
+        assert_eq!(text(&file, ListingStyle::Long), long);
+        let export = BrowseItem::Export(b"data"[..].into());
+        assert_eq!(text(&export, ListingStyle::Names), "data\n");
+        assert_eq!(text(&export, ListingStyle::Long).find("data"), long.find("a\\u"));
+        assert_eq!(text(&export, ListingStyle::Json), "{\"path\":\"data\",\"type\":\"export\"}\n");
+        let failed = BrowseItem::Failed { path: b"x"[..].into(), detail: "no".into() };
+        assert!(line(&failed, ListingStyle::Json).is_empty());
     }
 
     #[test]
     fn json_holds_every_byte() {
-        let file = Found::Entry(entry(BrowsedKind::Symlink, 0o777));
-        let json: serde_json::Value = serde_json::from_slice(&line(&file, Style::Json)).unwrap();
+        let file = BrowseItem::Entry(entry(BrowsedKind::Symlink, 0o777));
+        let json: serde_json::Value = serde_json::from_slice(&line(&file, ListingStyle::Json)).unwrap();
         assert_eq!(json["path_hex"], "611bff");
         assert_eq!((&json["type"], &json["mode"]), (&"symlink".into(), &"0777".into()));
         assert_eq!((&json["mtime_seconds"], &json["size_bytes"]), (&1_800_000_000.into(), &7.into()));

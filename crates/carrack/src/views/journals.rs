@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use carrack_journal::{Contents, Partial};
+use carrack_journal::{JournalContents, PartialFile};
 use carrack_model::escape;
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use crate::views::table::write_facts;
 
 /// A journal.
 #[derive(Debug, Serialize)]
-pub struct JournalsReport {
+pub struct JournalReport {
     journal: String,
     id: String,
     created: String,
@@ -23,7 +23,7 @@ pub struct JournalsReport {
     destination: String,
     root: String,
     is_in_use: bool,
-    process: Option<Process>,
+    process: Option<JournalHolder>,
     sessions: u64,
     complete_files: u64,
     complete_bytes: u64,
@@ -37,7 +37,7 @@ pub struct JournalsReport {
 
 /// The process that has it, or had it last.
 #[derive(Debug, Serialize)]
-struct Process {
+struct JournalHolder {
     pid: u32,
     host: String,
 }
@@ -49,21 +49,21 @@ struct PartialReport {
     temporary: String,
     size: u64,
     held_bytes: u64,
-    ranges: Vec<RangeReport>,
+    ranges: Vec<MissingRange>,
 }
 
 #[derive(Debug, Serialize)]
-struct RangeReport {
+struct MissingRange {
     offset: u64,
     length: u64,
 }
 
-impl JournalsReport {
+impl JournalReport {
     /// Creates the report on the journal at `path`; `with_partials` lists each unfinished file.
-    pub fn new(path: &str, contents: &Contents, with_partials: bool) -> JournalsReport {
-        let Contents { about, statistics, partials, last_session, is_in_use } = contents;
+    pub fn new(path: &str, contents: &JournalContents, with_partials: bool) -> JournalReport {
+        let JournalContents { about, statistics, partials, last_session, is_in_use } = contents;
         let process = last_session.as_ref();
-        JournalsReport {
+        JournalReport {
             journal: path.to_owned(),
             id: about.id.to_string(),
             created: show_moment(about.created.seconds),
@@ -72,7 +72,7 @@ impl JournalsReport {
             destination: escape(&about.destination),
             root: escape(&about.root),
             is_in_use: *is_in_use,
-            process: process.map(|last| Process { pid: last.pid, host: escape(last.host.as_bytes()) }),
+            process: process.map(|last| JournalHolder { pid: last.pid, host: escape(last.host.as_bytes()) }),
             sessions: statistics.sessions,
             complete_files: statistics.done,
             complete_bytes: statistics.done_bytes,
@@ -110,7 +110,7 @@ impl JournalsReport {
         match (&self.process, self.is_in_use) {
             (_, false) => "no".to_owned(),
             (None, true) => "yes".to_owned(),
-            (Some(Process { pid, host }), true) => format!("yes, by process {pid} on {host}"),
+            (Some(JournalHolder { pid, host }), true) => format!("yes, by process {pid} on {host}"),
         }
     }
 
@@ -124,7 +124,7 @@ impl JournalsReport {
 }
 
 impl PartialReport {
-    fn new(partial: &Partial) -> PartialReport {
+    fn new(partial: &PartialFile) -> PartialReport {
         let [path, temporary] = [&partial.name, &partial.temporary].map(|name| {
             let path = escape(&[partial.directory.as_bytes(), name].join(&b'/'));
             path.strip_prefix('/').map_or(path.clone(), str::to_owned)
@@ -137,7 +137,7 @@ impl PartialReport {
             ranges: partial
                 .held
                 .iter()
-                .map(|range| RangeReport { offset: range.offset, length: range.len })
+                .map(|range| MissingRange { offset: range.offset, length: range.len })
                 .collect(),
         }
     }

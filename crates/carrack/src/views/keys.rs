@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use carrack_model::escape;
-use carrack_trust::{Certificate, Identity, Standing};
+use carrack_trust::{Certificate, CertificateStatus, ProvedIdentity};
 use serde::Serialize;
 
 use crate::lifetime::show_moment;
@@ -12,7 +12,7 @@ use crate::views::table::write_facts;
 
 /// A certificate.
 #[derive(Debug, Serialize)]
-pub struct KeysReport {
+pub struct CertificateReport {
     file: String,
     subject: String,
     issuer: String,
@@ -28,17 +28,17 @@ pub struct KeysReport {
     revoked_since: Option<String>,
 }
 
-impl KeysReport {
+impl CertificateReport {
     /// Creates the report on a certificate, the identity that a daemon would take its holder for, and its
     /// standing with the local authority, if there is one.
     pub fn new(
         file: &str,
         certificate: &Certificate,
-        identity: Option<&Identity>,
-        standing: Option<Standing>,
+        identity: Option<&ProvedIdentity>,
+        standing: Option<CertificateStatus>,
         now_s: i64,
-    ) -> KeysReport {
-        KeysReport {
+    ) -> CertificateReport {
+        CertificateReport {
             file: file.to_owned(),
             subject: shown(&certificate.subject),
             issuer: shown(&certificate.issuer),
@@ -51,7 +51,7 @@ impl KeysReport {
             serial: certificate.serial.clone(),
             fingerprint: certificate.fingerprint.to_string(),
             standing: word(standing),
-            revoked_since: if let Some(Standing::Revoked { since_s }) = standing {
+            revoked_since: if let Some(CertificateStatus::Revoked { since_s }) = standing {
                 Some(show_moment(since_s))
             } else {
                 None
@@ -93,13 +93,13 @@ impl KeysReport {
     }
 }
 
-fn word(standing: Option<Standing>) -> &'static str {
+fn word(standing: Option<CertificateStatus>) -> &'static str {
     match standing {
         None => "unknown",
-        Some(Standing::Foreign) => "foreign",
-        Some(Standing::Own) => "own",
-        Some(Standing::Good) => "good",
-        Some(Standing::Revoked { .. }) => "revoked",
+        Some(CertificateStatus::Foreign) => "foreign",
+        Some(CertificateStatus::Own) => "own",
+        Some(CertificateStatus::Good) => "good",
+        Some(CertificateStatus::Revoked { .. }) => "revoked",
     }
 }
 

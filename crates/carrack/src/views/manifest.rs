@@ -13,7 +13,7 @@ use crate::views::pending_file::PendingFile;
 
 /// A manifest that is being written.
 #[derive(Debug)]
-pub struct Manifest {
+pub struct ManifestWriter {
     file: BufWriter<PendingFile>,
     report: ManifestReport,
 }
@@ -27,12 +27,12 @@ pub struct ManifestReport {
     pub uncheckable: u64,
 }
 
-impl Manifest {
+impl ManifestWriter {
     /// Begins the manifest that will be at `path`, in place of a regular file (for a link, the file that it
     /// leads to).
-    pub fn create(path: &Path) -> io::Result<Manifest> {
+    pub fn create(path: &Path) -> io::Result<ManifestWriter> {
         let file = BufWriter::new(PendingFile::create(path)?);
-        Ok(Manifest { file, report: ManifestReport::default() })
+        Ok(ManifestWriter { file, report: ManifestReport::default() })
     }
 
     /// Adds a file that is complete at the destination.
@@ -73,7 +73,7 @@ mod tests {
     fn appears_only_when_finished() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sums");
-        let mut manifest = Manifest::create(&path).unwrap();
+        let mut manifest = ManifestWriter::create(&path).unwrap();
         manifest.add(&[1; 32], b"a/b").unwrap();
         manifest.add(&[2; 32], b"\xff").unwrap();
         assert!(!path.exists());
@@ -88,7 +88,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sums");
         fs::write(&path, "old").unwrap();
-        let mut manifest = Manifest::create(&path).unwrap();
+        let mut manifest = ManifestWriter::create(&path).unwrap();
         manifest.add(&[1; 32], b"a").unwrap();
         drop(manifest);
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
@@ -100,7 +100,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sums");
         let digest = blake3::hash(b"contents");
-        let mut manifest = Manifest::create(&path).unwrap();
+        let mut manifest = ManifestWriter::create(&path).unwrap();
         manifest.add(digest.as_bytes(), b"name").unwrap();
         manifest.finish().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}  name\n", digest.to_hex()));

@@ -19,18 +19,18 @@ use crate::remote::browser::tell_failure;
 const LINE_BYTES_MAX: u64 = 2 * PATH_BYTES_MAX as u64 + 128;
 
 /// A manifest from the next line on.
-pub struct Listed {
+pub struct ManifestLines {
     reader: BufReader<File>,
     path: PathBuf,
     line_number: u64,
     lost_count: u64,
 }
 
-impl Listed {
+impl ManifestLines {
     /// Opens the file.
-    pub fn open(path: &Path) -> io::Result<Listed> {
+    pub fn open(path: &Path) -> io::Result<ManifestLines> {
         let reader = BufReader::new(File::open(path).map_err(|error| named(path, None, &error))?);
-        Ok(Listed { reader, path: path.to_owned(), line_number: 0, lost_count: 0 })
+        Ok(ManifestLines { reader, path: path.to_owned(), line_number: 0, lost_count: 0 })
     }
 
     /// Returns the number of lines that name no file.
@@ -73,7 +73,7 @@ impl Listed {
     }
 }
 
-impl Iterator for Listed {
+impl Iterator for ManifestLines {
     type Item = io::Result<ManifestEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -96,7 +96,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("m");
         std::fs::write(&path, content).unwrap();
-        let mut listed = Listed::open(&path).unwrap();
+        let mut listed = ManifestLines::open(&path).unwrap();
         let entries = listed.by_ref().take(9);
         let entries = entries
             .map(|entry| entry.map(|entry| entry.path.to_string()).map_err(|error| error.to_string()))

@@ -1,7 +1,7 @@
 //! Metadata that differ, as `carrack verify` reports them: some words, or a JSON object of strings.
 
 use carrack_engine::MetadataDifference;
-use carrack_model::{APPEND_ONLY, Account, FileFlags, IMMUTABLE, NO_DUMP, Side, escape};
+use carrack_model::{APPEND_ONLY, AccountRef, FailureSide, FileFlags, IMMUTABLE, NO_DUMP, escape};
 use serde::Serialize;
 
 use crate::lifetime::show_timestamp;
@@ -40,12 +40,12 @@ impl MetadataLine {
                 }
             }
             Found::AttributesUnread { side, detail } => {
-                let [source, destination] = [Side::Source, Side::Sink]
+                let [source, destination] = [FailureSide::Source, FailureSide::Sink]
                     .map(|end| (*side == end).then(|| format!("can't be read: {detail}")));
                 MetadataLine { of: "attribute", name: None, source, destination }
             }
             Found::HardLink { with, linked_at } => {
-                let [source, destination] = [Side::Source, Side::Sink]
+                let [source, destination] = [FailureSide::Source, FailureSide::Sink]
                     .map(|end| if *linked_at == end { "one file" } else { "another file" }.to_owned());
                 MetadataLine { name: Some(escape(with)), ..both("hard-link", source, destination) }
             }
@@ -68,7 +68,7 @@ pub fn in_words(difference: &MetadataDifference) -> String {
         Found::AttributesUnread { side, detail } => {
             format!("attributes can't be read at the {}: {detail}", side_name(*side))
         }
-        Found::HardLink { with, linked_at: Side::Source } => {
+        Found::HardLink { with, linked_at: FailureSide::Source } => {
             format!("not the same file as {}, as at the source", escape(with))
         }
         Found::HardLink { with, .. } => {
@@ -99,7 +99,7 @@ fn mode(mode: u32) -> String {
     format!("{mode:04o}")
 }
 
-fn account(account: &Account) -> String {
+fn account(account: &AccountRef) -> String {
     match (account.number, &*account.name) {
         (0, _) => "root".to_owned(),
         (number, b"") => number.to_string(),
@@ -121,8 +121,8 @@ mod tests {
 
     use super::*;
 
-    fn owner(number: u32, name: &str) -> Account {
-        Account { number, name: name.as_bytes().into() }
+    fn owner(number: u32, name: &str) -> AccountRef {
+        AccountRef { number, name: name.as_bytes().into() }
     }
 
     fn time(nanoseconds: u32) -> Timestamp {
@@ -165,15 +165,15 @@ mod tests {
                 "the access ACL has another value",
             ),
             (
-                Found::AttributesUnread { side: Side::Sink, detail: "no".into() },
+                Found::AttributesUnread { side: FailureSide::Sink, detail: "no".into() },
                 "attributes can't be read at the destination: no",
             ),
             (
-                Found::HardLink { with: with.into(), linked_at: Side::Source },
+                Found::HardLink { with: with.into(), linked_at: FailureSide::Source },
                 "not the same file as a/b, as at the source",
             ),
             (
-                Found::HardLink { with: with.into(), linked_at: Side::Sink },
+                Found::HardLink { with: with.into(), linked_at: FailureSide::Sink },
                 "the same file as a/b, unlike at the source",
             ),
         ] {

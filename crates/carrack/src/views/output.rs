@@ -3,8 +3,8 @@
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::Path;
 
-use crate::exit::Exit;
-use crate::trouble::Trouble;
+use crate::exit::ExitStatus;
+use crate::user_error::UserError;
 use crate::views::canvas;
 
 /// Writes a report to stdout.
@@ -15,10 +15,10 @@ pub fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result
 }
 
 /// Returns the outcome of writing. A closed pipe is no error: the reader has seen enough.
-pub fn written(result: io::Result<()>) -> Result<Exit, Trouble> {
+pub fn written(result: io::Result<()>) -> Result<ExitStatus, UserError> {
     match result {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritten(&error)),
-        _ => Ok(Exit::Complete),
+        _ => Ok(ExitStatus::Complete),
     }
 }
 
@@ -26,18 +26,18 @@ pub fn written(result: io::Result<()>) -> Result<Exit, Trouble> {
 pub fn print_with_picture(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     picture: Option<(&Path, String)>,
-) -> Exit {
+) -> ExitStatus {
     let count = 1 + u64::from(picture.is_some());
     let printed = written(print(write)).map(drop);
     let drawn = picture.map_or(Ok(()), |(path, picture)| canvas::write(&picture, path));
     let troubles = [printed, drawn].into_iter().filter_map(Result::err);
-    let failed = troubles.inspect(Trouble::tell).count() as u64;
-    Exit::of_counts(count - failed, failed)
+    let failed = troubles.inspect(UserError::tell).count() as u64;
+    ExitStatus::of_counts(count - failed, failed)
 }
 
 /// Returns the error that stdout can't be written.
-pub fn unwritten(error: &io::Error) -> Trouble {
-    Trouble::new(format!("writing to stdout: {error}"))
+pub fn unwritten(error: &io::Error) -> UserError {
+    UserError::new(format!("writing to stdout: {error}"))
 }
 
 /// Prints the error that stdout can't be written, unless the reader has closed the pipe.
@@ -49,7 +49,7 @@ pub fn tell_unwritten(error: &io::Error) {
 
 /// Writes reports one after the other to stdout, until a write fails; an empty line separates reports for
 /// people.
-pub struct Reports {
+pub struct ReportWriter {
     out: BufWriter<io::Stdout>,
     is_json: bool,
     done: u64,
@@ -58,10 +58,10 @@ pub struct Reports {
     pub is_over: bool,
 }
 
-impl Reports {
+impl ReportWriter {
     /// Creates a writer without reports.
-    pub fn new(is_json: bool) -> Reports {
-        Reports { out: BufWriter::new(io::stdout()), is_json, done: 0, failed: 0, is_over: false }
+    pub fn new(is_json: bool) -> ReportWriter {
+        ReportWriter { out: BufWriter::new(io::stdout()), is_json, done: 0, failed: 0, is_over: false }
     }
 
     /// Writes a report at once, so that it precedes messages about the next.
@@ -81,16 +81,16 @@ impl Reports {
     }
 
     /// Counts and prints a failure in place of a report.
-    pub fn fail(&mut self, trouble: &Trouble) {
+    pub fn fail(&mut self, trouble: &UserError) {
         self.failed += 1;
         trouble.tell();
     }
 
     /// Returns the exit code.
-    pub fn exit(self) -> Exit {
+    pub fn exit(self) -> ExitStatus {
         // After an error the rest of the buffer can't be written either.
         let _ = self.out.into_parts();
-        Exit::of_counts(self.done, self.failed)
+        ExitStatus::of_counts(self.done, self.failed)
     }
 }
 

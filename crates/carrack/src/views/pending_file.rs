@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 pub struct PendingFile {
     file: File,
     path: PathBuf,
-    temporary: Temporary,
+    temporary: TemporaryName,
 }
 
 /// A name that is removed when the file is dropped.
 #[derive(Debug)]
-struct Temporary(PathBuf);
+struct TemporaryName(PathBuf);
 
-impl Drop for Temporary {
+impl Drop for TemporaryName {
     fn drop(&mut self) {
         // After the rename the name no longer exists; another error can't be handled.
         let _ = fs::remove_file(&self.0);
@@ -42,7 +42,7 @@ impl PendingFile {
         let before = fs::metadata(&path).ok().map(|found| found.permissions());
         let mode = before.as_ref().map_or(0o666, |before| before.mode() & 0o777);
         let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-        let pending = PendingFile { file, path, temporary: Temporary(temporary) };
+        let pending = PendingFile { file, path, temporary: TemporaryName(temporary) };
         // The umask may have removed some of the permissions.
         before.map_or(Ok(()), |before| pending.file.set_permissions(before))?;
         Ok(pending)

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use ratatui::text::Span;
 
-use crate::trouble::tame;
+use crate::user_error::tame;
 
 /// Space between columns.
 const GAP: &str = "  ";
@@ -17,22 +17,22 @@ const GAP: &str = "  ";
 const LABEL_WIDTH: usize = 12;
 
 /// Rows of cells.
-pub struct Table {
+pub struct TextTable {
     /// For each column, true if its cells are aligned to the right.
     is_right: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// Creates a table from a sign for each column as in format strings: `<` aligns to the left, `>` to the
     /// right.
-    pub fn new(columns: &str) -> Table {
-        Table { is_right: columns.chars().map(|sign| sign == '>').collect(), rows: Vec::new() }
+    pub fn new(columns: &str) -> TextTable {
+        TextTable { is_right: columns.chars().map(|sign| sign == '>').collect(), rows: Vec::new() }
     }
 
     /// Creates a table with a row of headings, each after the sign of its column.
-    pub fn headed(headings: &[&str]) -> Table {
-        let mut table = Table::new(&headings.iter().map(|heading| &heading[..1]).collect::<String>());
+    pub fn headed(headings: &[&str]) -> TextTable {
+        let mut table = TextTable::new(&headings.iter().map(|heading| &heading[..1]).collect::<String>());
         table.rows.push(headings.iter().map(|heading| heading[1..].to_owned()).collect());
         table
     }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_contents() {
-        let mut table = Table::headed(&["<NAME", ">COUNT", "<"]);
+        let mut table = TextTable::headed(&["<NAME", ">COUNT", "<"]);
         table.row(&[&"データ", &7, &"x"]);
         table.row(&[&"a\x1b", &123_456, &""]);
         table.row(&[&"", &"a text that is longer than its column"]);

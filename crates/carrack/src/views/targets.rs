@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use carrack_plan::grants::{TargetView, ViewOfHolder, ViewOfWaiting};
 
-use crate::views::table::Table;
+use crate::views::table::TextTable;
 
 /// Writes a table of targets.
 pub fn write_targets(targets: &[TargetView], out: &mut impl Write) -> io::Result<()> {
@@ -13,7 +13,7 @@ pub fn write_targets(targets: &[TargetView], out: &mut impl Write) -> io::Result
         return writeln!(out, "no targets");
     }
     let mut table =
-        Table::headed(&["<TARGET", ">USERS", ">BURST", ">LOAD", ">EXPECTED", "<HAS IT", "<WAITS"]);
+        TextTable::headed(&["<TARGET", ">USERS", ">BURST", ">LOAD", ">EXPECTED", "<HAS IT", "<WAITS"]);
     for target in targets {
         for line in 0..target.holders.len().max(target.waiting.len()).max(1) {
             let has = target.holders.get(line).map_or(String::new(), holder);

@@ -3,21 +3,21 @@
 
 use std::io::{self, Write};
 
-use carrack_register::records::{MoverRecord, MoverState, SessionState, Tally, TransferRecord};
+use carrack_register::records::{MoverRecord, MoverState, SessionState, TransferRecord, TransferTally};
 
 use crate::lifetime::show_moment;
-use crate::register::Copy;
+use crate::register::CopyRecord;
 use crate::size;
-use crate::trouble::tame;
+use crate::user_error::tame;
 use crate::views::quantity::{age, rate};
-use crate::views::table::{Table, write_facts};
+use crate::views::table::{TextTable, write_facts};
 
 /// Most failures that are shown; `--json` has all that are kept.
 const FAILURES_SHOWN: usize = 10;
 
 /// A transfer in a list: a copy or a submitted one.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct TransferRow {
     id: String,
     state: String,
     /// The priority; `None` for a copy of one's own.
@@ -35,10 +35,10 @@ pub struct Row {
     label: String,
 }
 
-impl From<&TransferRecord> for Row {
-    fn from(record: &TransferRecord) -> Row {
+impl From<&TransferRecord> for TransferRow {
+    fn from(record: &TransferRecord) -> TransferRow {
         let (submission, tally) = (&record.submission, &record.tally);
-        Row {
+        TransferRow {
             id: record.id.clone(),
             state: record.state.to_string(),
             priority: Some(submission.priority),
@@ -56,10 +56,10 @@ impl From<&TransferRecord> for Row {
     }
 }
 
-impl From<&Copy> for Row {
-    fn from(copy: &Copy) -> Row {
+impl From<&CopyRecord> for TransferRow {
+    fn from(copy: &CopyRecord) -> TransferRow {
         let standing = &copy.standing;
-        Row {
+        TransferRow {
             id: copy.short_id().to_owned(),
             state: copy.state().to_owned(),
             priority: None,
@@ -77,7 +77,7 @@ impl From<&Copy> for Row {
     }
 }
 
-impl Row {
+impl TransferRow {
     /// Returns the part of the bytes that the scan has found so far; empty if it has found none.
     fn percent(&self) -> String {
         match self.bytes_found {
@@ -102,12 +102,12 @@ pub fn rate_if_any(bytes_per_s: u64) -> String {
 }
 
 /// Writes a table of transfers; `now_s` is in seconds since 1970.
-pub fn write_list(rows: &[Row], now_s: i64, out: &mut impl Write) -> io::Result<()> {
+pub fn write_list(rows: &[TransferRow], now_s: i64, out: &mut impl Write) -> io::Result<()> {
     if rows.is_empty() {
         return writeln!(out, "no transfers");
     }
     let headings = ["<ID", "<STATE", "<PRI", "<USER", ">AGE", ">DONE", ">BYTES", ">RATE", ">LEFT", "<COPY"];
-    let mut table = Table::headed(&headings);
+    let mut table = TextTable::headed(&headings);
     for row in rows {
         let label = if row.label.is_empty() { String::new() } else { format!("  ({})", row.label) };
         table.row(&[
@@ -204,7 +204,7 @@ pub fn entries(count: u64) -> String {
     }
 }
 
-fn of_all(done: String, found: String, tally: &Tally) -> String {
+fn of_all(done: String, found: String, tally: &TransferTally) -> String {
     match (tally.is_scanned, tally.files_found) {
         (_, 0) if !tally.is_scanned => String::new(),
         (true, _) => format!("{done} of {found}"),
@@ -243,7 +243,7 @@ pub fn write_movers(movers: &[MoverRecord], out: &mut impl Write) -> io::Result<
     if movers.is_empty() {
         return writeln!(out, "no movers");
     }
-    let mut table = Table::headed(&["<SITE", "<STATE", ">PAIRS", ">RATE", "<HOST", "<PATHS"]);
+    let mut table = TextTable::headed(&["<SITE", "<STATE", ">PAIRS", ">RATE", "<HOST", "<PATHS"]);
     for mover in movers {
         let why = if mover.ill.is_empty() { &mover.left_out } else { &mover.ill };
         let state = match mover.state {
@@ -269,7 +269,7 @@ pub fn write_movers(movers: &[MoverRecord], out: &mut impl Write) -> io::Result<
 
 #[cfg(test)]
 mod tests {
-    use carrack_register::records::Skipped;
+    use carrack_register::records::SkippedEntry;
 
     use super::*;
     use crate::views::output::tests::text_of;
@@ -301,8 +301,8 @@ mod tests {
 
     #[test]
     fn what_was_left_out_is_told() {
-        let skipped = vec![Skipped { path: "run/s".into(), reason: "a socket".into() }];
-        let tally = Tally { entries_skipped: 2, ..record().tally };
+        let skipped = vec![SkippedEntry { path: "run/s".into(), reason: "a socket".into() }];
+        let tally = TransferTally { entries_skipped: 2, ..record().tally };
         let left = TransferRecord { skipped, tally, ..record() };
         assert!(line(&left).ends_with("  2 left out"));
         let text = text_of(|out| write_transfer(&left, out));
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn what_was_deleted_and_what_stays_is_told() {
-        let tally = Tally { entries_deleted: 1, ..record().tally };
+        let tally = TransferTally { entries_deleted: 1, ..record().tally };
         let undeleted = vec!["mounts stay".to_owned()];
         let deleted = TransferRecord { undeleted, tally, ..record() };
         assert!(line(&deleted).ends_with("  1 deleted"));
@@ -325,8 +325,8 @@ mod tests {
 
     #[test]
     fn lists_have_a_line_for_each() {
-        let row = Row::from(&record());
-        let later = Row { label: "mine".into(), is_over: true, ..row.clone() };
+        let row = TransferRow::from(&record());
+        let later = TransferRow { label: "mine".into(), is_over: true, ..row.clone() };
         let text = text_of(|out| write_list(&[row, later], 1_800_000_180, out));
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(text.contains("25%") && text.contains("local:/a to local:/b"), "{text}");

@@ -20,17 +20,17 @@
 //! `holes`), `name` (of an attribute; of a hard link the other name), `source` and `destination`; a value
 //! that an end lacks is null.
 //!
-//! The summary has the counters of [`Verified`], and `complete`: true if everything was compared; with a part
+//! The summary has the counters of [`VerifyTotals`], and `complete`: true if everything was compared; with a part
 //! of a file also `part`, its `offset` and `bytes`.
 
 use std::io::{self, Write};
 
-use carrack_engine::{Difference, Finding, Verified};
-use carrack_model::{ByteRange, Side, escape};
+use carrack_engine::{EntryDifference, VerifyFinding, VerifyTotals};
+use carrack_model::{ByteRange, FailureSide, escape};
 use serde::Serialize;
 
 use crate::size;
-use crate::trouble::tame;
+use crate::user_error::tame;
 use crate::views::entry::kind_name;
 use crate::views::json::{self, write_line};
 use crate::views::metadata::{self, MetadataLine};
@@ -40,7 +40,7 @@ const RANGES_SHOWN_MAX: usize = 16;
 
 /// The format of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub enum FindingStyle {
     /// A line with the path's bytes.
     Bytes,
     /// A line with the path escaped for a terminal.
@@ -50,16 +50,16 @@ pub enum Style {
 }
 
 /// Writes one line.
-pub fn write_finding(finding: &Finding, style: Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_finding(finding: &VerifyFinding, style: FindingStyle, out: &mut dyn Write) -> io::Result<()> {
     let path: &[u8] = if finding.path.is_empty() { b"." } else { &finding.path };
     let (word, more) = in_words(&finding.what);
     match style {
-        Style::Json => return write_line(&Line::of(path, &finding.what), out),
-        Style::Bytes => {
+        FindingStyle::Json => return write_line(&FindingLine::of(path, &finding.what), out),
+        FindingStyle::Bytes => {
             write!(out, "{word:<10} ")?;
             out.write_all(path)?;
         }
-        Style::Terminal => write!(out, "{word:<10} {}", escape(path))?,
+        FindingStyle::Terminal => write!(out, "{word:<10} {}", escape(path))?,
     }
     let colon = if more.is_empty() { "" } else { ": " };
     writeln!(out, "{colon}{}", tame(&more))
@@ -67,17 +67,17 @@ pub fn write_finding(finding: &Finding, style: Style, out: &mut dyn Write) -> io
 
 /// Writes the summary.
 pub fn write_summary(
-    verified: &Verified,
+    verified: &VerifyTotals,
     is_whole: bool,
-    style: Style,
+    style: FindingStyle,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    if style == Style::Json {
-        let part = verified.part.map(Range::of);
-        let summary = Summary { event: "summary", complete: is_whole, verified: *verified, part };
+    if style == FindingStyle::Json {
+        let part = verified.part.map(DifferingRange::of);
+        let summary = VerifySummary { event: "summary", complete: is_whole, verified: *verified, part };
         return write_line(&summary, out);
     }
-    let Verified { equal, known, bytes_equal, differing, extra, unreadable, skipped, .. } = *verified;
+    let VerifyTotals { equal, known, bytes_equal, differing, extra, unreadable, skipped, .. } = *verified;
     let mut parts = vec![match verified.part {
         None => format!("{equal} entries are equal ({})", size::show(bytes_equal)),
         Some(part) => {
@@ -101,26 +101,28 @@ pub fn write_summary(
     writeln!(out, "carrack: {}{end}", parts.join(", "))
 }
 
-fn in_words(what: &Difference) -> (&'static str, String) {
+fn in_words(what: &EntryDifference) -> (&'static str, String) {
     match what {
-        Difference::Missing => ("missing", String::new()),
-        Difference::Extra => ("extra", String::new()),
-        Difference::Kind { source, sink } => {
+        EntryDifference::Missing => ("missing", String::new()),
+        EntryDifference::Extra => ("extra", String::new()),
+        EntryDifference::Kind { source, sink } => {
             ("differs", format!("a {} where a {} should be", kind_name(*sink), kind_name(*source)))
         }
-        Difference::Size { source, sink } => ("differs", format!("{sink} bytes where {source} should be")),
-        Difference::Content { ranges, is_cut } => ("differs", ranges_in_words(ranges, *is_cut)),
-        Difference::Digest => ("differs", "another digest than in the manifest".into()),
-        Difference::Link => ("differs", "the link leads elsewhere".into()),
-        Difference::Device => ("differs", "another device".into()),
-        Difference::Metadata(all) => {
+        EntryDifference::Size { source, sink } => {
+            ("differs", format!("{sink} bytes where {source} should be"))
+        }
+        EntryDifference::Content { ranges, is_cut } => ("differs", ranges_in_words(ranges, *is_cut)),
+        EntryDifference::Digest => ("differs", "another digest than in the manifest".into()),
+        EntryDifference::Link => ("differs", "the link leads elsewhere".into()),
+        EntryDifference::Device => ("differs", "another device".into()),
+        EntryDifference::Metadata(all) => {
             let all: Vec<String> = all.iter().map(metadata::in_words).collect();
             ("differs", all.join("; "))
         }
-        Difference::Unreadable { side, detail } | Difference::Unwalked { side, detail } => {
+        EntryDifference::Unreadable { side, detail } | EntryDifference::Unwalked { side, detail } => {
             ("unreadable", format!("at the {}: {detail}", side_name(*side)))
         }
-        Difference::Skipped { what } => ("skipped", what.clone()),
+        EntryDifference::Skipped { what } => ("skipped", what.clone()),
     }
 }
 
@@ -137,81 +139,84 @@ fn ranges_in_words(ranges: &[ByteRange], is_cut: bool) -> String {
 }
 
 /// Returns the name for people and for `--json`.
-pub fn side_name(side: Side) -> &'static str {
-    if side == Side::Source { "source" } else { "destination" }
+pub fn side_name(side: FailureSide) -> &'static str {
+    if side == FailureSide::Source { "source" } else { "destination" }
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct FindingLine<'a> {
     event: &'static str,
     #[serde(flatten)]
-    path: json::Path<'a>,
+    path: json::JsonPath<'a>,
     what: &'static str,
     #[serde(flatten)]
-    more: More<'a>,
+    more: FindingDetails<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum More<'a> {
+enum FindingDetails<'a> {
     Nothing {},
     Kinds { source: &'static str, destination: &'static str },
     Sizes { source: u64, destination: u64 },
-    Ranges { ranges: Vec<Range>, is_cut: bool },
+    Ranges { ranges: Vec<DifferingRange>, is_cut: bool },
     Metadata { metadata: Vec<MetadataLine> },
     Detail { side: &'static str, detail: &'a str },
 }
 
 #[derive(Serialize)]
-struct Range {
+struct DifferingRange {
     offset: u64,
     bytes: u64,
 }
 
-impl Range {
-    fn of(range: ByteRange) -> Range {
-        Range { offset: range.offset, bytes: range.len }
+impl DifferingRange {
+    fn of(range: ByteRange) -> DifferingRange {
+        DifferingRange { offset: range.offset, bytes: range.len }
     }
 }
 
-impl<'a> Line<'a> {
-    fn of(path: &'a [u8], difference: &'a Difference) -> Line<'a> {
+impl<'a> FindingLine<'a> {
+    fn of(path: &'a [u8], difference: &'a EntryDifference) -> FindingLine<'a> {
         let (what, more) = match difference {
-            Difference::Missing => ("missing", More::Nothing {}),
-            Difference::Extra => ("extra", More::Nothing {}),
-            Difference::Digest => ("digest", More::Nothing {}),
-            Difference::Link => ("link", More::Nothing {}),
-            Difference::Device => ("device", More::Nothing {}),
-            Difference::Metadata(all) => {
-                ("metadata", More::Metadata { metadata: all.iter().map(MetadataLine::of).collect() })
+            EntryDifference::Missing => ("missing", FindingDetails::Nothing {}),
+            EntryDifference::Extra => ("extra", FindingDetails::Nothing {}),
+            EntryDifference::Digest => ("digest", FindingDetails::Nothing {}),
+            EntryDifference::Link => ("link", FindingDetails::Nothing {}),
+            EntryDifference::Device => ("device", FindingDetails::Nothing {}),
+            EntryDifference::Metadata(all) => (
+                "metadata",
+                FindingDetails::Metadata { metadata: all.iter().map(MetadataLine::of).collect() },
+            ),
+            EntryDifference::Kind { source, sink } => {
+                ("kind", FindingDetails::Kinds { source: kind_name(*source), destination: kind_name(*sink) })
             }
-            Difference::Kind { source, sink } => {
-                ("kind", More::Kinds { source: kind_name(*source), destination: kind_name(*sink) })
+            EntryDifference::Size { source, sink } => {
+                ("size", FindingDetails::Sizes { source: *source, destination: *sink })
             }
-            Difference::Size { source, sink } => {
-                ("size", More::Sizes { source: *source, destination: *sink })
+            EntryDifference::Content { ranges, is_cut } => {
+                let ranges = ranges.iter().copied().map(DifferingRange::of).collect();
+                ("content", FindingDetails::Ranges { ranges, is_cut: *is_cut })
             }
-            Difference::Content { ranges, is_cut } => {
-                let ranges = ranges.iter().copied().map(Range::of).collect();
-                ("content", More::Ranges { ranges, is_cut: *is_cut })
+            EntryDifference::Unreadable { side, detail } | EntryDifference::Unwalked { side, detail } => {
+                ("unreadable", FindingDetails::Detail { side: side_name(*side), detail })
             }
-            Difference::Unreadable { side, detail } | Difference::Unwalked { side, detail } => {
-                ("unreadable", More::Detail { side: side_name(*side), detail })
+            EntryDifference::Skipped { what } => {
+                ("skipped", FindingDetails::Detail { side: "source", detail: what })
             }
-            Difference::Skipped { what } => ("skipped", More::Detail { side: "source", detail: what }),
         };
-        Line { event: "difference", path: json::Path::of(path), what, more }
+        FindingLine { event: "difference", path: json::JsonPath::of(path), what, more }
     }
 }
 
 #[derive(Serialize)]
-struct Summary {
+struct VerifySummary {
     event: &'static str,
     complete: bool,
     #[serde(flatten)]
-    verified: Verified,
+    verified: VerifyTotals,
     #[serde(skip_serializing_if = "Option::is_none")]
-    part: Option<Range>,
+    part: Option<DifferingRange>,
 }
 
 #[cfg(test)]
@@ -221,29 +226,32 @@ mod tests {
     use super::*;
     use crate::views::output::tests::text_of;
 
-    fn text(what: Difference, style: Style) -> String {
-        text_of(|out| write_finding(&Finding { path: b"a\x1bb"[..].into(), what }, style, out))
+    fn text(what: EntryDifference, style: FindingStyle) -> String {
+        text_of(|out| write_finding(&VerifyFinding { path: b"a\x1bb"[..].into(), what }, style, out))
     }
 
     #[test]
     fn lines() {
         let many = (0..20).map(|n| ByteRange::new(n << 20, 1_024)).collect();
         for (what, line) in [
-            (Difference::Missing, "missing    a\\u{1b}b\n"),
-            (Difference::Link, "differs    a\\u{1b}b: the link leads elsewhere\n"),
-            (Difference::Size { source: 7, sink: 8 }, "differs    a\\u{1b}b: 8 bytes where 7 should be\n"),
+            (EntryDifference::Missing, "missing    a\\u{1b}b\n"),
+            (EntryDifference::Link, "differs    a\\u{1b}b: the link leads elsewhere\n"),
             (
-                Difference::Kind { source: BrowsedKind::File, sink: BrowsedKind::Directory },
+                EntryDifference::Size { source: 7, sink: 8 },
+                "differs    a\\u{1b}b: 8 bytes where 7 should be\n",
+            ),
+            (
+                EntryDifference::Kind { source: BrowsedKind::File, sink: BrowsedKind::Directory },
                 "differs    a\\u{1b}b: a directory where a file should be\n",
             ),
             (
-                Difference::Content { ranges: vec![ByteRange::new(1_024, 1_024)], is_cut: false },
+                EntryDifference::Content { ranges: vec![ByteRange::new(1_024, 1_024)], is_cut: false },
                 "differs    a\\u{1b}b: bytes 1024-2047\n",
             ),
         ] {
-            assert_eq!(text(what, Style::Terminal), line);
+            assert_eq!(text(what, FindingStyle::Terminal), line);
         }
-        let cut = text(Difference::Content { ranges: many, is_cut: true }, Style::Bytes);
+        let cut = text(EntryDifference::Content { ranges: many, is_cut: true }, FindingStyle::Bytes);
         assert!(
             cut.starts_with("differs    a\x1bb: bytes 0-1023, ") && cut.ends_with(" and at least 4 more\n")
         );
@@ -252,12 +260,15 @@ mod tests {
     #[test]
     fn json() {
         let ranges = vec![ByteRange::new(1_024, 2_048)];
-        let line: serde_json::Value =
-            serde_json::from_str(&text(Difference::Content { ranges, is_cut: false }, Style::Json)).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&text(
+            EntryDifference::Content { ranges, is_cut: false },
+            FindingStyle::Json,
+        ))
+        .unwrap();
         assert_eq!((&line["what"], &line["ranges"][0]["offset"]), (&"content".into(), &1_024.into()));
         assert_eq!((&line["ranges"][0]["bytes"], &line["is_cut"]), (&2_048.into(), &false.into()));
-        let detail = Difference::Unreadable { side: Side::Sink, detail: "no".into() };
-        let line: serde_json::Value = serde_json::from_str(&text(detail, Style::Json)).unwrap();
+        let detail = EntryDifference::Unreadable { side: FailureSide::Sink, detail: "no".into() };
+        let line: serde_json::Value = serde_json::from_str(&text(detail, FindingStyle::Json)).unwrap();
         assert_eq!((&line["side"], &line["detail"]), (&"destination".into(), &"no".into()));
     }
 }

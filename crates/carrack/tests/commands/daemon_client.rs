@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use carrack_trust::{SERVER_LIFETIME, Use};
+use carrack_trust::{CertificateUse, SERVER_LIFETIME};
 use rustix::process::Signal;
 
 use crate::common;
@@ -226,7 +226,7 @@ fn a_revoked_daemon_is_not_believed() {
     world
         .site
         .authority()
-        .revoke(&carrack_trust::Which::Name("server".into()), std::time::SystemTime::now())
+        .revoke(&carrack_trust::RevocationSelector::Name("server".into()), std::time::SystemTime::now())
         .unwrap();
     let output = world.alice(&["ls", &world.url("/data")]);
     assert_exit(&output, 3);
@@ -372,7 +372,7 @@ fn nonsense_is_a_usage_error() {
 #[test]
 fn a_daemon_with_the_certificate_of_another_host_is_not_believed() {
     let site = Site::new();
-    let purpose = Use::Server { names: vec!["elsewhere.example.org".into()] };
+    let purpose = CertificateUse::Server { names: vec!["elsewhere.example.org".into()] };
     fs::remove_file(site.path().join("server.pem")).unwrap();
     fs::remove_file(site.path().join("server-key.pem")).unwrap();
     site.authority()

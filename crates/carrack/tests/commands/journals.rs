@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use carrack_journal::{About, Batch, Journal, SessionInfo, file_name};
+use carrack_journal::{Journal, JournalSubject, RecordBatch, SessionInfo, file_name};
 use carrack_model::{ByteRange, Metadata, RelPath, RunToken, Timestamp, TransferId};
 use carrack_wire::TableWriter;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ impl Site {
     }
 
     fn journal(&self, root: &Path, temporary: &[u8]) -> Journal {
-        let about = About {
+        let about = JournalSubject {
             id: ID,
             place: 1,
             sources: vec![b"a\x1b[2J".to_vec(), b"b".to_vec()],
@@ -47,7 +47,7 @@ impl Site {
         let session = SessionInfo::of_this_process(RunToken([1; 16]), false).unwrap();
         let directory = File::open(self.place.path()).unwrap();
         let journal = Journal::create(directory.as_fd(), &about, &session).unwrap();
-        let mut batch = Batch::new();
+        let mut batch = RecordBatch::new();
         batch.small(&table("", b"small", 5));
         batch.begin(1, &table("d", b"done", 1 << 20), b".done.carrack-00000029");
         batch.begin(2, &table("d", b"big", 8_192), temporary);

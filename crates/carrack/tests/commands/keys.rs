@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use std::time::SystemTime;
 
 use carrack_trust::{
-    ClientIdentity, ClientTrust, Operation, Places as ClientPlaces, ServerTrust, TokenKeys, client_config,
-    server_config,
+    ClientIdentity, ClientTrust, CredentialPaths as ClientPlaces, PathOperation, ServerTrust, TokenKeys,
+    client_config, server_config,
 };
 use serde_json::Value;
 
@@ -224,9 +224,9 @@ fn a_token_is_what_the_authority_signs() {
     keys.add_issuer("a site", "dtn1", &world.read("token.pem")).unwrap();
     let token = keys.verify(text(&output).trim_end(), SystemTime::now()).unwrap();
     assert_eq!(token.identity.name, "robot");
-    assert!(token.scope.allows(Operation::Read, b"/data/run7/x"));
-    assert!(token.scope.allows(Operation::Create, b"/out/x"));
-    assert!(!token.scope.allows(Operation::Read, b"/out/x"));
+    assert!(token.scope.allows(PathOperation::Read, b"/data/run7/x"));
+    assert!(token.scope.allows(PathOperation::Create, b"/out/x"));
+    assert!(!token.scope.allows(PathOperation::Read, b"/out/x"));
     // The message has its ID, not the token.
     assert!(!talk(&output).contains(text(&output).trim_end()));
 }

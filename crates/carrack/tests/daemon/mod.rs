@@ -13,12 +13,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use carrack_engine::{Abort, Channel, Observer, Outcome, Peer, Role, Settings, Transfer, copy_with_peer};
-use carrack_model::{Event, TransferSpec};
+use carrack_engine::{
+    AbortHandle, ControlChannel, EndSettings, PeerChannel, SessionRole, TransferObserver, TransferOutcome,
+    TransferRequest, copy_with_peer,
+};
+use carrack_model::{TransferEvent, TransferSpec};
 use carrack_transport::TlsChannel;
 use carrack_trust::{
-    Authority, CLIENT_LIFETIME, ClientIdentity, ClientTrust, Grant, KeyKind, SERVER_LIFETIME, Use,
-    client_config,
+    CLIENT_LIFETIME, CertificateAuthority, CertificateUse, ClientIdentity, ClientTrust, KeyKind,
+    SERVER_LIFETIME, TokenContent, client_config,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -30,7 +33,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// An authority, exports and a configuration, in a directory that is removed on drop.
 pub struct Site {
     directory: tempfile::TempDir,
-    authority: Authority,
+    authority: CertificateAuthority,
 }
 
 impl Site {
@@ -38,15 +41,26 @@ impl Site {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        let authority =
-            Authority::init(&path.join("authority"), "a site", KeyKind::Ed25519, SystemTime::now()).unwrap();
+        let authority = CertificateAuthority::init(
+            &path.join("authority"),
+            "a site",
+            KeyKind::Ed25519,
+            SystemTime::now(),
+        )
+        .unwrap();
         for name in ["data", "other"] {
             fs::create_dir(path.join(name)).unwrap();
         }
         let site = Site { directory, authority };
         let names = vec!["localhost".to_owned()];
         site.authority
-            .issue("server", &Use::Server { names }, SERVER_LIFETIME, site.path(), SystemTime::now())
+            .issue(
+                "server",
+                &CertificateUse::Server { names },
+                SERVER_LIFETIME,
+                site.path(),
+                SystemTime::now(),
+            )
             .unwrap();
         site
     }
@@ -110,22 +124,28 @@ allow = [{{ identity = "carol", read = true }}]
         if !path.exists() {
             let subject = name.to_owned();
             self.authority
-                .issue(name, &Use::Client { subject }, CLIENT_LIFETIME, self.path(), SystemTime::now())
+                .issue(
+                    name,
+                    &CertificateUse::Client { subject },
+                    CLIENT_LIFETIME,
+                    self.path(),
+                    SystemTime::now(),
+                )
                 .unwrap();
         }
         let key = fs::read(self.path().join(format!("{name}-key.pem"))).unwrap();
         ClientIdentity::Certificate { chain: fs::read(path).unwrap(), key }
     }
 
-    pub fn authority(&self) -> &Authority {
+    pub fn authority(&self) -> &CertificateAuthority {
         &self.authority
     }
 
     pub fn token(&self, subject: &str, scope: &str) -> String {
-        let grant = Grant {
+        let grant = TokenContent {
             subject: subject.to_owned(),
             audience: "this".to_owned(),
-            scope: carrack_trust::Scope::parse(scope).unwrap(),
+            scope: carrack_trust::TokenScope::parse(scope).unwrap(),
             lifetime: Duration::from_secs(600),
         };
         self.authority.token_signer().unwrap().mint(&grant, SystemTime::now()).unwrap().0
@@ -165,28 +185,28 @@ allow = [{{ identity = "carol", read = true }}]
         &self,
         address: SocketAddr,
         who: &str,
-        role: Role,
+        role: SessionRole,
         source: &str,
         destination: &str,
-    ) -> Outcome {
+    ) -> TransferOutcome {
         self.copy_with(address, Copy { who: Some(who), ..Copy::new(role, source, destination) })
     }
 
-    pub fn copy_with(&self, address: SocketAddr, copy: Copy<'_>) -> Outcome {
+    pub fn copy_with(&self, address: SocketAddr, copy: Copy<'_>) -> TransferOutcome {
         let identity = copy.identity.or_else(|| copy.who.map(|who| self.identity(who)));
         let channel = self.try_connect(address, identity).unwrap();
-        let peer = Peer {
-            channel: Channel::Tls(Box::new(channel)),
+        let peer = PeerChannel {
+            channel: ControlChannel::Tls(Box::new(channel)),
             host: "127.0.0.1".into(),
             token: copy.token.to_owned(),
         };
-        let transfer = Transfer {
+        let transfer = TransferRequest {
             spec: TransferSpec { recursive: true, ..copy.spec },
-            settings: Settings { pool_bytes: 16 << 20, ..copy.settings },
+            settings: EndSettings { pool_bytes: 16 << 20, ..copy.settings },
             sources: vec![copy.source.into()],
             destination: copy.destination.into(),
             identity: None,
-            source_base: carrack_storage::Base::Anywhere,
+            source_base: carrack_storage::PathBase::Anywhere,
             feed: None,
         };
         copy_with_peer(&transfer, copy.role, peer, &Unheard, &copy.abort)
@@ -199,17 +219,17 @@ pub struct Copy<'a> {
     /// Replaces the user's certificate.
     pub identity: Option<ClientIdentity>,
     pub token: &'a str,
-    pub role: Role,
+    pub role: SessionRole,
     pub source: &'a str,
     pub destination: &'a str,
     pub spec: TransferSpec,
-    pub settings: Settings,
-    pub abort: Abort,
+    pub settings: EndSettings,
+    pub abort: AbortHandle,
 }
 
 impl<'a> Copy<'a> {
-    pub fn new(role: Role, source: &'a str, destination: &'a str) -> Copy<'a> {
-        let (spec, settings) = (TransferSpec::default(), Settings::default());
+    pub fn new(role: SessionRole, source: &'a str, destination: &'a str) -> Copy<'a> {
+        let (spec, settings) = (TransferSpec::default(), EndSettings::default());
         Copy {
             who: None,
             identity: None,
@@ -219,19 +239,19 @@ impl<'a> Copy<'a> {
             destination,
             spec,
             settings,
-            abort: Abort::new().unwrap(),
+            abort: AbortHandle::new().unwrap(),
         }
     }
 }
 
 pub struct Unheard;
 
-impl Observer for Unheard {
-    fn event(&self, _: &Event) {}
+impl TransferObserver for Unheard {
+    fn event(&self, _: &TransferEvent) {}
 }
 
 /// Returns the refusal of a transfer; empty without one.
-pub fn refusal(outcome: &Outcome) -> String {
+pub fn refusal(outcome: &TransferOutcome) -> String {
     match &outcome.result {
         Ok(()) => String::new(),
         Err(error) => format!("{error} / {}", error.hint().unwrap_or_default()),

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use carrack_engine::{Role, Settings};
-use carrack_model::Scheduling;
+use carrack_engine::{EndSettings, SessionRole};
+use carrack_model::SchedulingOptions;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::daemon;
@@ -53,7 +53,8 @@ fn first_record_of_a_client(site: &Site) -> Vec<u8> {
 fn small_copy(site: &Site, address: SocketAddr) -> String {
     let source = site.path().join("small");
     fs::write(&source, noise(100_000)).unwrap();
-    let said = refusal(&site.copy(address, "alice", Role::Source, source.to_str().unwrap(), "/data/small"));
+    let said =
+        refusal(&site.copy(address, "alice", SessionRole::Source, source.to_str().unwrap(), "/data/small"));
     assert_eq!(fs::read(site.path().join("data/small")).unwrap(), noise(100_000));
     said
 }
@@ -62,12 +63,12 @@ fn small_copy(site: &Site, address: SocketAddr) -> String {
 fn during_a_transfer(site: &Site, daemon: &Daemon, attack: impl FnOnce()) {
     let source = site.path().join("file");
     fs::write(&source, noise(6_000_000)).unwrap();
-    let scheduling = Scheduling { rate: 2_000_000, ..Scheduling::default() };
-    let settings = Settings { scheduling, ..Settings::default() };
+    let scheduling = SchedulingOptions { rate: 2_000_000, ..SchedulingOptions::default() };
+    let settings = EndSettings { scheduling, ..EndSettings::default() };
     let copy = Copy {
         who: Some("alice"),
         settings,
-        ..Copy::new(Role::Source, source.to_str().unwrap(), "/data/slow")
+        ..Copy::new(SessionRole::Source, source.to_str().unwrap(), "/data/slow")
     };
     thread::scope(|scope| {
         let slow = scope.spawn(|| refusal(&site.copy_with(daemon.address, copy)));

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_engine::{Role, Settings};
+use carrack_engine::{EndSettings, SessionRole};
 use carrack_model::TransferSpec;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, ResolveFlags, openat2, renameat_with};
 
@@ -100,22 +100,22 @@ impl Race {
     }
 
     /// Copies during the attack. Failures are expected; the arrived files are checked.
-    fn copy(&self, role: Role) {
+    fn copy(&self, role: SessionRole) {
         let path = self.site.path();
         let shown = path.display();
         while !self.over.load(Ordering::Relaxed) {
             let back = path.join("back");
             let (from, to) = match role {
-                Role::Source => (format!("{shown}/source"), "/data/in".to_owned()),
-                Role::Sink => ("/data/out".to_owned(), format!("{shown}/back")),
+                SessionRole::Source => (format!("{shown}/source"), "/data/in".to_owned()),
+                SessionRole::Sink => ("/data/out".to_owned(), format!("{shown}/back")),
             };
             let spec = TransferSpec { slot_bytes: 128 << 10, streams: 2, ..TransferSpec::default() };
-            let settings = Settings { io_threads: 2, ..Settings::default() };
+            let settings = EndSettings { io_threads: 2, ..EndSettings::default() };
             let copy = Copy { who: Some("alice"), spec, settings, ..Copy::new(role, &from, &to) };
             let outcome = self.site.copy_with(self.daemon.address, copy);
             self.transfers.fetch_add(1, Ordering::Relaxed);
             self.failed.fetch_add(outcome.summary.entries_failed, Ordering::Relaxed);
-            if role == Role::Sink && back.exists() {
+            if role == SessionRole::Sink && back.exists() {
                 assert_no_secret_in(&back);
                 fs::remove_dir_all(&back).unwrap();
             }
@@ -188,8 +188,10 @@ fn no_swap_of_links_and_directories_leads_out() {
     let began = Instant::now();
     thread::scope(|scope| {
         scope.spawn(|| race.swap());
-        let copies: Vec<_> =
-            [Role::Source, Role::Sink].into_iter().map(|role| scope.spawn(move || race.copy(role))).collect();
+        let copies: Vec<_> = [SessionRole::Source, SessionRole::Sink]
+            .into_iter()
+            .map(|role| scope.spawn(move || race.copy(role)))
+            .collect();
         while began.elapsed() < Duration::from_secs(seconds) && copies.iter().all(|copy| !copy.is_finished())
         {
             thread::sleep(Duration::from_millis(20));
@@ -205,6 +207,6 @@ fn no_swap_of_links_and_directories_leads_out() {
     wait_until("all sessions are over", || race.daemon.children().is_empty());
     // After the attack everything works.
     let from = race.site.path().join("source").display().to_string();
-    let outcome = race.site.copy(race.daemon.address, "alice", Role::Source, &from, "/data/calm");
+    let outcome = race.site.copy(race.daemon.address, "alice", SessionRole::Source, &from, "/data/calm");
     assert!(outcome.result.is_ok() && outcome.summary.entries_failed == 0, "{outcome:?}");
 }

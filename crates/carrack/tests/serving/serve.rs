@@ -7,9 +7,9 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use carrack_engine::{Role, Settings};
-use carrack_model::{Protection, Scheduling, TransferSpec};
-use carrack_trust::{ClientIdentity, Which};
+use carrack_engine::{EndSettings, SessionRole};
+use carrack_model::{ProtectionLevel, SchedulingOptions, TransferSpec};
+use carrack_trust::{ClientIdentity, RevocationSelector};
 use rustix::process::Signal;
 
 use crate::daemon;
@@ -33,9 +33,9 @@ fn free_address() -> std::net::SocketAddr {
 
 /// Returns a push that is slow enough for events to happen meanwhile.
 fn slow_push(source: &str) -> Copy<'_> {
-    let scheduling = Scheduling { rate: 2_000_000, ..Scheduling::default() };
-    let settings = Settings { scheduling, ..Settings::default() };
-    Copy { who: Some("alice"), settings, ..Copy::new(Role::Source, source, "/data/slow") }
+    let scheduling = SchedulingOptions { rate: 2_000_000, ..SchedulingOptions::default() };
+    let settings = EndSettings { scheduling, ..EndSettings::default() };
+    Copy { who: Some("alice"), settings, ..Copy::new(SessionRole::Source, source, "/data/slow") }
 }
 
 #[test]
@@ -43,10 +43,10 @@ fn data_goes_both_ways_and_the_log_says_so() {
     let site = Site::new();
     let daemon = Daemon::start(&site.write_config("", &site.usual_exports()));
     let source = file(&site, "file", 3_000_000);
-    let pushed = site.copy(daemon.address, "alice", Role::Source, &source, "/data/pushed");
+    let pushed = site.copy(daemon.address, "alice", SessionRole::Source, &source, "/data/pushed");
     assert_eq!(refusal(&pushed), "");
     assert_eq!(fs::read(site.path().join("data/pushed")).unwrap(), noise(3_000_000));
-    let pulled = site.copy(daemon.address, "bob", Role::Sink, "/data/pushed", &path(&site, "pulled"));
+    let pulled = site.copy(daemon.address, "bob", SessionRole::Sink, "/data/pushed", &path(&site, "pulled"));
     assert_eq!(refusal(&pulled), "");
     assert_eq!(fs::read(site.path().join("pulled")).unwrap(), noise(3_000_000));
     let lines = site.audited(2);
@@ -97,7 +97,7 @@ fn what_is_not_open_is_not_there() {
     let site = Site::new();
     let daemon = Daemon::start(&site.write_config("", &site.usual_exports()));
     let path_of_x = path(&site, "x");
-    let read = |path: &str| refusal(&site.copy(daemon.address, "alice", Role::Sink, path, &path_of_x));
+    let read = |path: &str| refusal(&site.copy(daemon.address, "alice", SessionRole::Sink, path, &path_of_x));
     assert_eq!(
         read("/other/file"),
         read("/nowhere/file").replace("nowhere", "other"),
@@ -107,10 +107,10 @@ fn what_is_not_open_is_not_there() {
     assert!(read("file").contains("exports that are open to you: data"), "{}", read("file"));
     assert!(read("/data/../other/file").contains("'..'"), "{}", read("/data/../other/file"));
     let source = file(&site, "file", 10);
-    let written = site.copy(daemon.address, "bob", Role::Source, &source, "/data/file");
+    let written = site.copy(daemon.address, "bob", SessionRole::Source, &source, "/data/file");
     assert!(refusal(&written).contains("data does not let you write"), "{}", refusal(&written));
-    let spec = TransferSpec { protection: Protection::Clear, ..TransferSpec::default() };
-    let open = Copy { who: Some("alice"), spec, ..Copy::new(Role::Source, &source, "/data/file") };
+    let spec = TransferSpec { protection: ProtectionLevel::Clear, ..TransferSpec::default() };
+    let open = Copy { who: Some("alice"), spec, ..Copy::new(SessionRole::Source, &source, "/data/file") };
     let clear = refusal(&site.copy_with(daemon.address, open));
     assert!(clear.contains("at least private"), "{clear}");
     assert_eq!(fs::read_dir(site.path().join("data")).unwrap().count(), 0);
@@ -134,33 +134,34 @@ fn strangers_do_not_get_in() {
     for stranger in [foreign, nobody] {
         // TLS 1.3 notifies a client only after its own end of the handshake.
         let peer_says = stranger.map(|channel| {
-            let peer = carrack_engine::Peer {
-                channel: carrack_engine::Channel::Tls(Box::new(channel)),
+            let peer = carrack_engine::PeerChannel {
+                channel: carrack_engine::ControlChannel::Tls(Box::new(channel)),
                 host: "127.0.0.1".into(),
                 token: String::new(),
             };
-            let transfer = carrack_engine::Transfer {
+            let transfer = carrack_engine::TransferRequest {
                 spec: TransferSpec::default(),
-                settings: Settings::default(),
+                settings: EndSettings::default(),
                 sources: vec!["/data/x".into()],
                 destination: site.path().join("x"),
                 identity: None,
-                source_base: carrack_storage::Base::Anywhere,
+                source_base: carrack_storage::PathBase::Anywhere,
                 feed: None,
             };
-            let abort = carrack_engine::Abort::new().unwrap();
-            carrack_engine::copy_with_peer(&transfer, Role::Sink, peer, &daemon::Unheard, &abort).result
+            let abort = carrack_engine::AbortHandle::new().unwrap();
+            carrack_engine::copy_with_peer(&transfer, SessionRole::Sink, peer, &daemon::Unheard, &abort)
+                .result
         });
         assert!(!matches!(peer_says, Ok(Ok(()))), "{peer_says:?}");
     }
     let identity = site.identity("alice");
-    site.authority().revoke(&Which::Name("alice".into()), SystemTime::now()).unwrap();
+    site.authority().revoke(&RevocationSelector::Name("alice".into()), SystemTime::now()).unwrap();
     // The list holds once the daemon has read it.
     assert!(site.try_connect(daemon.address, Some(identity)).is_ok());
     daemon.signal(Signal::HUP);
     daemon.wait_for("reloaded");
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        site.copy(daemon.address, "alice", Role::Source, &file(&site, "file", 10), "/data/file")
+        site.copy(daemon.address, "alice", SessionRole::Source, &file(&site, "file", 10), "/data/file")
     }));
     assert!(!matches!(outcome, Ok(outcome) if outcome.result.is_ok()));
     assert_eq!(fs::read_dir(site.path().join("data")).unwrap().count(), 0);
@@ -175,21 +176,23 @@ fn tokens_let_do_what_they_and_the_rules_allow() {
     );
     let daemon = Daemon::start(&site.write_config("", &(tokens + &site.usual_exports())));
     let source = file(&site, "file", 1000);
-    let push = |subject: &str, scope: &str, to: &str| {
-        let token = site.token(subject, scope);
-        refusal(
-            &site.copy_with(daemon.address, Copy { token: &token, ..Copy::new(Role::Source, &source, to) }),
-        )
-    };
+    let push =
+        |subject: &str, scope: &str, to: &str| {
+            let token = site.token(subject, scope);
+            refusal(&site.copy_with(
+                daemon.address,
+                Copy { token: &token, ..Copy::new(SessionRole::Source, &source, to) },
+            ))
+        };
     assert_eq!(push("alice", "storage.modify:/data", "/data/a"), "");
     assert_eq!(push("alice", "storage.modify:/data/in", "/data/in"), "");
     assert!(push("alice", "storage.modify:/data/in", "/data/b").contains("the token does not let you write"));
     assert!(push("alice", "storage.read:/data", "/data/b").contains("the token does not let you write"));
     assert!(push("bob", "storage.modify:/data", "/data/b").contains("data does not let you write"));
     assert!(push("dave", "storage.modify:/", "/data/b").contains("no export data is open to you"));
-    let without = site.copy_with(daemon.address, Copy::new(Role::Source, &source, "/data/b"));
+    let without = site.copy_with(daemon.address, Copy::new(SessionRole::Source, &source, "/data/b"));
     assert!(refusal(&without).contains("does not know who you are"), "{}", refusal(&without));
-    let wrong = Copy { token: "a.b.c", ..Copy::new(Role::Source, &source, "/data/b") };
+    let wrong = Copy { token: "a.b.c", ..Copy::new(SessionRole::Source, &source, "/data/b") };
     assert!(refusal(&site.copy_with(daemon.address, wrong)).contains("token"));
     let lines = site.audited(8);
     assert_eq!((&lines[0]["who"]["how"], &lines[0]["who"]["issuer"]), (&"token".into(), &"a site".into()));
@@ -213,7 +216,7 @@ fn a_key_of_ssh_is_enough() {
     let daemon = Daemon::start(&config);
     let identity = ClientIdentity::SshKey(fs::read(&key).unwrap());
     let source = file(&site, "file", 1000);
-    let push = Copy { identity: Some(identity), ..Copy::new(Role::Source, &source, "/data/file") };
+    let push = Copy { identity: Some(identity), ..Copy::new(SessionRole::Source, &source, "/data/file") };
     assert_eq!(refusal(&site.copy_with(daemon.address, push)), "");
     let who = &site.audited(1)[0]["who"];
     assert_eq!((&who["name"], &who["how"]), (&"alice".into(), &"key".into()));
@@ -230,7 +233,7 @@ fn quotas_are_kept() {
     thread::scope(|scope| {
         let slow = scope.spawn(|| refusal(&site.copy_with(daemon.address, slow_push(&source))));
         daemon.wait_for("alice on data");
-        let second = site.copy(daemon.address, "alice", Role::Sink, "/data/slow", "/nowhere");
+        let second = site.copy(daemon.address, "alice", SessionRole::Sink, "/data/slow", "/nowhere");
         assert!(
             refusal(&second).contains("as many sessions on data as you may have, 1"),
             "{}",
@@ -240,7 +243,7 @@ fn quotas_are_kept() {
     });
     wait_until("the session is over", || daemon.children().is_empty());
     assert_eq!(
-        refusal(&site.copy(daemon.address, "alice", Role::Sink, "/data/slow", &path(&site, "again"))),
+        refusal(&site.copy(daemon.address, "alice", SessionRole::Sink, "/data/slow", &path(&site, "again"))),
         ""
     );
 }
@@ -253,9 +256,10 @@ fn a_rate_is_kept_both_ways() {
         site.usual_exports().replace("write = true }", "write = true, sessions = 2, rate = \"4 MB/s\" }");
     let daemon = Daemon::start(&site.write_config("", &exports));
     let (source, back) = (file(&site, "file", 6_000_000), path(&site, "back"));
-    for (role, from, to) in
-        [(Role::Source, source.as_str(), "/data/file"), (Role::Sink, "/data/file", back.as_str())]
-    {
+    for (role, from, to) in [
+        (SessionRole::Source, source.as_str(), "/data/file"),
+        (SessionRole::Sink, "/data/file", back.as_str()),
+    ] {
         let began = Instant::now();
         assert_eq!(refusal(&site.copy(daemon.address, "alice", role, from, to)), "");
         let took = began.elapsed();
@@ -289,15 +293,18 @@ fn a_reload_changes_what_comes_next_and_only_if_it_is_good() {
         daemon.signal(Signal::HUP);
         let said = daemon.wait_for("not reloaded");
         assert!(said.contains("unknown field `raed`") && said.contains("line"), "{said}");
-        assert_eq!(refusal(&site.copy(daemon.address, "bob", Role::Sink, "/data", &path(&site, "b"))), "");
+        assert_eq!(
+            refusal(&site.copy(daemon.address, "bob", SessionRole::Sink, "/data", &path(&site, "b"))),
+            ""
+        );
         fs::write(&config, good.replace("\"alice\"", "\"dora\"")).unwrap();
         daemon.signal(Signal::HUP);
         daemon.wait_for("carrack: reloaded");
-        let refused = site.copy(daemon.address, "alice", Role::Source, &source, "/data/new");
+        let refused = site.copy(daemon.address, "alice", SessionRole::Source, &source, "/data/new");
         assert!(refusal(&refused).contains("no export data"), "{}", refusal(&refused));
         assert_eq!(slow.join().unwrap(), "", "a session that runs goes on");
     });
-    assert_eq!(refusal(&site.copy(daemon.address, "dora", Role::Source, &source, "/data/new")), "");
+    assert_eq!(refusal(&site.copy(daemon.address, "dora", SessionRole::Source, &source, "/data/new")), "");
 }
 
 #[test]
@@ -310,7 +317,7 @@ fn a_reload_may_move_the_port_and_the_log() {
     };
     let daemon = Daemon::start(&listen([kept, left]));
     let source = file(&site, "file", 1000);
-    let copy = |address| refusal(&site.copy(address, "alice", Role::Source, &source, "/data/file"));
+    let copy = |address| refusal(&site.copy(address, "alice", SessionRole::Source, &source, "/data/file"));
     assert_eq!(copy(left), "");
     // A client may see its end before the log does.
     site.audited(1);
@@ -390,7 +397,7 @@ fn a_session_that_dies_is_in_the_log_and_the_daemon_lives() {
     assert_eq!((&line["who"]["name"], &line["deed"]), (&"alice".into(), &"write".into()));
     wait_until("no zombie is left", || daemon.children().is_empty());
     let source = file(&site, "small", 10);
-    assert_eq!(refusal(&site.copy(daemon.address, "alice", Role::Source, &source, "/data/next")), "");
+    assert_eq!(refusal(&site.copy(daemon.address, "alice", SessionRole::Source, &source, "/data/next")), "");
 }
 
 #[test]
@@ -435,7 +442,7 @@ fn a_session_becomes_the_user_of_its_rule() {
     // The engine clears the umask, here too.
     fs::set_permissions(site.path().join("data"), fs::Permissions::from_mode(0o755)).unwrap();
     let failed =
-        site.copy(daemon.address, "alice", Role::Source, &source, "/data/file").summary.entries_failed;
+        site.copy(daemon.address, "alice", SessionRole::Source, &source, "/data/file").summary.entries_failed;
     assert_eq!(failed, 1, "root's directory is not nobody's");
     assert_eq!(
         (&site.audited(1)[0]["result"], &site.audited(1)[0]["failed"]),
@@ -515,7 +522,7 @@ fn a_session_is_not_for_people() {
 #[test]
 fn the_sample_is_a_configuration() {
     let sample = include_str!("../../../../packaging/carrack.toml");
-    let short = carrack_service::Config::parse(sample).unwrap();
+    let short = carrack_service::DaemonConfig::parse(sample).unwrap();
     assert_eq!(short.exports[0].allow.len(), 3);
     let is_key = |line: &str| {
         line.split_once(" = ")
@@ -527,9 +534,9 @@ fn the_sample_is_a_configuration() {
             line.strip_prefix("# ").filter(|rest| is_key(rest) || rest.starts_with('[')).unwrap_or(line)
         })
         .collect();
-    let whole = carrack_service::Config::parse(&whole.join("\n")).unwrap();
+    let whole = carrack_service::DaemonConfig::parse(&whole.join("\n")).unwrap();
     assert_eq!(whole.tokens.issuers.len(), 1);
-    assert_eq!(short.limits, carrack_service::Limits::default());
+    assert_eq!(short.limits, carrack_service::DaemonLimits::default());
     assert!(whole.queue.is_some() && short.queue.is_none());
     assert!(whole.limits.session().is_some() && whole.pid_file.is_some() && whole.tls.public_keys.is_some());
     assert_eq!(
@@ -582,7 +589,7 @@ fn systemd_may_listen_instead() {
     };
     wait_until("somebody listens", || std::net::TcpStream::connect(port).is_ok());
     let source = file(&site, "file", 1000);
-    let pushed = refusal(&site.copy(port, "alice", Role::Source, &source, "/data/file"));
+    let pushed = refusal(&site.copy(port, "alice", SessionRole::Source, &source, "/data/file"));
     rustix::process::kill_process(rustix::process::Pid::from_child(&activating), Signal::TERM).unwrap();
     assert_eq!(pushed, "");
     assert!(activating.wait().unwrap().success());

@@ -8,9 +8,9 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use carrack_engine::{GrantExchange, Role, Settings};
-use carrack_model::Scheduling;
-use carrack_plan::grants::{Answer, Ask, Batch, GrantSettings};
+use carrack_engine::{EndSettings, GrantExchange, SessionRole};
+use carrack_model::SchedulingOptions;
+use carrack_plan::grants::{GrantBatch, GrantReply, GrantRequest, GrantSettings};
 use carrack_service::queue::name_of_user;
 use carrack_service::sharing::SocketExchange;
 use rustix::process::Signal;
@@ -94,9 +94,16 @@ impl Sharer {
     }
 }
 
-fn asking(client: &str, number: u64, class: &str, target: &str) -> Batch {
-    let asks = vec![Ask { target: target.to_owned(), objects: 1, bytes: 1, waits_us: 0 }];
-    Batch { client: client.into(), number, class: class.into(), threads: 4, asks, ..Batch::default() }
+fn asking(client: &str, number: u64, class: &str, target: &str) -> GrantBatch {
+    let asks = vec![GrantRequest { target: target.to_owned(), objects: 1, bytes: 1, waits_us: 0 }];
+    GrantBatch {
+        client: client.into(),
+        number,
+        class: class.into(),
+        threads: 4,
+        asks,
+        ..GrantBatch::default()
+    }
 }
 
 fn own_name() -> String {
@@ -153,7 +160,7 @@ fn a_class_that_is_not_for_you_is_as_none() {
     let sharer = Sharer::started(&classes, "");
     let exchange = sharer.exchange();
     for (class, expected) in [("mine", "mine"), ("theirs", ""), ("default", ""), ("unheard-of", "")] {
-        let answer: Answer = exchange.exchange(&asking(class, 1, class, "fs/x")).unwrap();
+        let answer: GrantReply = exchange.exchange(&asking(class, 1, class, "fs/x")).unwrap();
         assert_eq!(answer.class, expected, "{class}");
     }
     let refused = exchange.exchange(&asking("", 1, "", "fs/x")).unwrap_err();
@@ -317,9 +324,10 @@ fn sessions_of_the_daemon_ask_too() {
     // A source always has waiting work.
     fs::write(site.path().join("data/big"), noise(12 << 20)).unwrap();
     let destination = site.path().join("copied").display().to_string();
-    let scheduling = Scheduling { rate: 6_000_000, ..Scheduling::default() };
-    let settings = Settings { class: "urgent".to_owned(), scheduling, ..Settings::default() };
-    let copy = Copy { who: Some("alice"), settings, ..Copy::new(Role::Sink, "/data/big", &destination) };
+    let scheduling = SchedulingOptions { rate: 6_000_000, ..SchedulingOptions::default() };
+    let settings = EndSettings { class: "urgent".to_owned(), scheduling, ..EndSettings::default() };
+    let copy =
+        Copy { who: Some("alice"), settings, ..Copy::new(SessionRole::Sink, "/data/big", &destination) };
     std::thread::scope(|scope| {
         let copying = scope.spawn(|| site.copy_with(daemon.address, copy));
         let holder = wait_for("the session has a target", || {

@@ -5,9 +5,9 @@
 //! other keeps the books ([`books`]): it logs and acknowledges settled chunks, and reports. A separate
 //! session removes the entries that the source lacks ([`deleting`]).
 
-mod books;
-mod deleting;
-mod getting;
+mod accounting;
+mod deletion;
+mod fetch;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -15,28 +15,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_engine::{
-    Abort, ChunkFeed, FabricWanted, Feed, Observer, Outcome, Role, SessionError, Transfer, TransferIdentity,
-    copy_with_peer,
+    AbortHandle, ChunkFeed, ChunkFeedHandle, FabricWanted, SessionError, SessionRole, TransferIdentity,
+    TransferObserver, TransferOutcome, TransferRequest, copy_with_peer,
 };
-use carrack_model::{EntryFailure, Event, Limiter, Loss, Notice, Progress, RunToken, TransferId};
-use carrack_plan::fleet::{ChunkThreshold, FaultKind, WaitsAt};
-use carrack_storage::{Base, Purpose};
+use carrack_model::{
+    EntryFailure, LimitingStage, MetadataLoss, RunToken, TransferEvent, TransferId, TransferNotice,
+    TransferProgress,
+};
+use carrack_plan::fleet::{ChunkThreshold, FaultKind, WaitingEnd};
+use carrack_storage::{PathBase, PathPurpose};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::MissedTickBehavior;
 
-use self::books::Books;
+use self::accounting::ChunkAccounting;
+use super::ack_extender::AckExtender;
 use super::dial::dial;
 use super::feed::PairFeed;
-use super::held::Held;
-use super::keeper::Keeper;
+use super::held_chunk::HeldChunk;
 use super::session_name::SessionName;
 use super::terms::terms;
-use super::{Mover, Say};
-use crate::log::Log;
-use crate::pairs::Pair;
-use crate::queue::Queue;
-use crate::records::{Leg, MoverRecord, Submission, TransferRecord, TransferState};
+use super::{MoverContext, Say};
+use crate::log::TransferLog;
+use crate::pairs::PairRecord;
+use crate::queue::TransferQueue;
+use crate::records::{MoverRecord, TransferLeg, TransferRecord, TransferState, TransferSubmission};
 use crate::transfers::FindError;
 
 /// The delay before a request is repeated while NATS is away.
@@ -116,23 +119,23 @@ struct PairObserver {
     say: Say,
     bytes_moved: AtomicU64,
     failures: Mutex<Vec<EntryFailure>>,
-    losses: Mutex<Vec<Loss>>,
+    losses: Mutex<Vec<MetadataLoss>>,
     /// The last progress, and the time of its last change.
-    moved_at: Mutex<(Instant, Progress)>,
+    moved_at: Mutex<(Instant, TransferProgress)>,
     /// The transport, threads and connections in use.
-    means: Mutex<Means>,
+    means: Mutex<SessionMeans>,
 }
 
 /// The resources of a session.
 #[derive(Clone, Copy, Default)]
-struct Means {
+struct SessionMeans {
     transport: &'static str,
     readers: u32,
     streams: u32,
 }
 
 /// The counts of a session by which it is seen to move.
-fn steps(progress: &Progress) -> [u64; 6] {
+fn steps(progress: &TransferProgress) -> [u64; 6] {
     [
         progress.entries_done,
         progress.entries_failed,
@@ -145,7 +148,7 @@ fn steps(progress: &Progress) -> [u64; 6] {
 
 impl PairObserver {
     fn new(say: Say) -> PairObserver {
-        let moved_at = Mutex::new((Instant::now(), Progress::default()));
+        let moved_at = Mutex::new((Instant::now(), TransferProgress::default()));
         PairObserver {
             say,
             bytes_moved: AtomicU64::new(0),
@@ -156,11 +159,11 @@ impl PairObserver {
         }
     }
 
-    fn means(&self) -> MutexGuard<'_, Means> {
+    fn means(&self) -> MutexGuard<'_, SessionMeans> {
         self.means.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn progress(&self, progress: &Progress) {
+    fn progress(&self, progress: &TransferProgress) {
         self.bytes_moved.store(progress.bytes_moved, Relaxed);
         let mut moved_at = self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
         if steps(&moved_at.1) != steps(progress) || progress.storage_busy == (false, false) {
@@ -187,12 +190,12 @@ impl PairObserver {
 
     /// Returns the end whose storage limits the session: the only end with a thread in storage, else the end
     /// with the most time there.
-    fn waits_at(&self) -> WaitsAt {
+    fn waits_at(&self) -> WaitingEnd {
         let (_, progress) = *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
         match (progress.storage_busy, progress.limiter) {
-            ((true, false), _) | (_, Limiter::SourceStorage) => WaitsAt::Source,
-            ((false, true), _) | (_, Limiter::SinkStorage) => WaitsAt::Sink,
-            _ => WaitsAt::Neither,
+            ((true, false), _) | (_, LimitingStage::SourceStorage) => WaitingEnd::Source,
+            ((false, true), _) | (_, LimitingStage::SinkStorage) => WaitingEnd::Sink,
+            _ => WaitingEnd::Neither,
         }
     }
 
@@ -200,38 +203,38 @@ impl PairObserver {
         std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn take_losses(&self) -> Vec<Loss> {
+    fn take_losses(&self) -> Vec<MetadataLoss> {
         std::mem::take(&mut *self.losses.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Observer for PairObserver {
-    fn event(&self, event: &Event) {
+impl TransferObserver for PairObserver {
+    fn event(&self, event: &TransferEvent) {
         match event {
-            Event::Progress(progress) => self.progress(progress),
-            Event::Connected { transport, streams, .. } => {
+            TransferEvent::Progress(progress) => self.progress(progress),
+            TransferEvent::Connected { transport, streams, .. } => {
                 let mut means = self.means();
                 (means.transport, means.streams) = (transport, *streams);
             }
-            Event::Source(report) => {
+            TransferEvent::Source(report) => {
                 let mut means = self.means();
                 means.readers = report.lanes.iter().map(|lane| lane.readers).sum();
                 means.streams = report.lanes.iter().map(|lane| lane.streams).sum();
             }
-            Event::Failed(failure) => {
+            TransferEvent::Failed(failure) => {
                 self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure.clone());
             }
-            Event::Notice(Notice::Loss(loss)) => {
+            TransferEvent::Notice(TransferNotice::Loss(loss)) => {
                 self.losses.lock().unwrap_or_else(PoisonError::into_inner).push(loss.clone());
             }
-            Event::Notice(Notice::Warning(text)) => (self.say)(text.clone()),
+            TransferEvent::Notice(TransferNotice::Warning(text)) => (self.say)(text.clone()),
             _ => {}
         }
     }
 }
 
 /// The reason for leaving a session before its end.
-enum Left {
+enum EarlyExit {
     /// Storage does not answer.
     Hangs(PairFault),
     /// The manager ended the pair, as one of its movers is left out. Other pairs have its chunks now.
@@ -239,12 +242,12 @@ enum Left {
 }
 
 /// The state that both tasks share.
-struct Work {
-    mover: Arc<Mover>,
-    pair: Pair,
+struct PairWork {
+    mover: Arc<MoverContext>,
+    pair: PairRecord,
     /// The mover that writes.
     sink: Arc<MoverRecord>,
-    leg: Leg,
+    leg: TransferLeg,
     /// The reading site and the writing site.
     sites: [String; 2],
     /// True if the destination had entries of the transfer before it began.
@@ -252,30 +255,30 @@ struct Work {
     /// True if everything asked for is at the destination afterwards, failures excepted. With `--existing`
     /// and `--ignore-existing` that is unknown.
     is_provable: bool,
-    queue: Queue,
-    log: Log,
+    queue: TransferQueue,
+    log: TransferLog,
     name: SessionName,
     feed: Arc<PairFeed>,
     observer: Arc<PairObserver>,
     /// The whole transfer, as one session with a scan would carry it out.
-    whole: Transfer,
+    whole: TransferRequest,
     /// True once the transfer's last chunk was taken: the session then ends only when that is done.
     is_closing: AtomicBool,
     threshold: Mutex<ChunkThreshold>,
 }
 
 /// A message from the task that gets chunks to the task that keeps the books.
-struct Taken {
+struct TakenChunk {
     number: u64,
-    held: Held,
+    held: HeldChunk,
     /// Time by the clock that continues while the machine sleeps.
     at: Duration,
 }
 
 /// Runs until `stop` turns true and the taken chunks are settled, or until the session breaks.
 pub(super) async fn run(
-    mover: Arc<Mover>,
-    pair: Pair,
+    mover: Arc<MoverContext>,
+    pair: PairRecord,
     record: &TransferRecord,
     stop: watch::Receiver<bool>,
 ) -> PairEnd {
@@ -287,10 +290,10 @@ pub(super) async fn run(
 }
 
 async fn begin(
-    mover: Arc<Mover>,
-    pair: Pair,
+    mover: Arc<MoverContext>,
+    pair: PairRecord,
     record: &TransferRecord,
-) -> Result<(Work, (Transfer, Settled)), PairEnd> {
+) -> Result<(PairWork, (TransferRequest, Settled)), PairEnd> {
     let Some(leg) = record.leg.clone() else {
         let reason = "where the transfer goes is not settled yet";
         return Err(PairFault::passing(reason).into());
@@ -307,13 +310,13 @@ async fn begin(
     settings.sharing = mover.sharing().await;
     settings.spill = mover.options.spill.clone();
     let is_provable = !spec.sync.as_ref().is_some_and(|sync| sync.existing || sync.ignore_existing);
-    let queue = Queue::open(&mover.bus, &pair.transfer).await.map_err(PairFault::passing)?;
-    let log = Log::open(&mover.bus, &pair.transfer).map_err(PairFault::passing)?;
+    let queue = TransferQueue::open(&mover.bus, &pair.transfer).await.map_err(PairFault::passing)?;
+    let log = TransferLog::open(&mover.bus, &pair.transfer).map_err(PairFault::passing)?;
     let (settled, settling) = mpsc::unbounded_channel();
     let feed = Arc::new(PairFeed::new(ChunkThreshold::default().bytes(), settled));
     let submission = &record.submission;
     let identity = identity(submission).map_err(PairFault::passing)?;
-    let whole = Transfer {
+    let whole = TransferRequest {
         spec,
         settings,
         source_base: base,
@@ -323,7 +326,7 @@ async fn begin(
         feed: None,
     };
     let transfer = of_chunks(&whole, &feed);
-    let work = Work {
+    let work = PairWork {
         observer: Arc::new(PairObserver::new(Arc::clone(&mover.options.say))),
         mover,
         name: SessionName::new(&pair.transfer),
@@ -344,9 +347,9 @@ async fn begin(
 }
 
 /// Returns the transfer of the chunks from `feed`.
-fn of_chunks(whole: &Transfer, feed: &Arc<PairFeed>) -> Transfer {
-    let feed = Some(Feed(Arc::clone(feed) as Arc<dyn ChunkFeed>));
-    let mut transfer = Transfer { feed, ..whole.clone() };
+fn of_chunks(whole: &TransferRequest, feed: &Arc<PairFeed>) -> TransferRequest {
+    let feed = Some(ChunkFeedHandle(Arc::clone(feed) as Arc<dyn ChunkFeed>));
+    let mut transfer = TransferRequest { feed, ..whole.clone() };
     if let Some(sync) = &mut transfer.spec.sync {
         // The session sees only a part of the source.
         sync.deletion = None;
@@ -355,7 +358,7 @@ fn of_chunks(whole: &Transfer, feed: &Arc<PairFeed>) -> Transfer {
 }
 
 /// Returns the identity by which all sessions of a transfer find their journals.
-fn identity(submission: &Submission) -> std::io::Result<TransferIdentity> {
+fn identity(submission: &TransferSubmission) -> std::io::Result<TransferIdentity> {
     Ok(TransferIdentity {
         id: journal_id(submission),
         run: new_run()?,
@@ -367,7 +370,7 @@ fn identity(submission: &Submission) -> std::io::Result<TransferIdentity> {
 
 /// Returns the fabric for a session to a sink's mover, or an error text if the user insists on a fabric that
 /// this mover may not use.
-fn fabric(mover: &Mover, sink: &MoverRecord, wanted: FabricWanted) -> Result<FabricWanted, String> {
+fn fabric(mover: &MoverContext, sink: &MoverRecord, wanted: FabricWanted) -> Result<FabricWanted, String> {
     let allows = mover.options.allows_fabric;
     match wanted {
         FabricWanted::Provider(_) if !allows => Err("it was started without --allow-fabric".to_owned()),
@@ -387,10 +390,11 @@ fn is_out(mover: &MoverRecord) -> bool {
 
 /// Opens the source, to find out if this mover can read it. Later refusals of the session are then the
 /// sink's.
-async fn open_source(mover: &Arc<Mover>, leg: &Leg) -> Result<Base, PairFault> {
+async fn open_source(mover: &Arc<MoverContext>, leg: &TransferLeg) -> Result<PathBase, PairFault> {
     let base = mover.reach.base_for(Path::new(&leg.source)).map_err(PairFault::refused)?;
     let (opened, source) = (base.clone(), PathBuf::from(&leg.source));
-    let opening = tokio::task::spawn_blocking(move || opened.open(&source, Purpose::ReadThrough).map(drop));
+    let opening =
+        tokio::task::spawn_blocking(move || opened.open(&source, PathPurpose::ReadThrough).map(drop));
     match tokio::time::timeout(HANGS_AFTER, opening).await {
         Ok(Ok(Ok(()))) => Ok(base),
         Ok(Ok(Err(error))) => Err(PairFault::refused(format!("{}: {error}", leg.source))),
@@ -402,11 +406,11 @@ async fn open_source(mover: &Arc<Mover>, leg: &Leg) -> Result<Base, PairFault> {
 type Settled = mpsc::UnboundedReceiver<u64>;
 
 /// The thread of a session.
-type Session = JoinHandle<Result<Outcome, String>>;
+type Session = JoinHandle<Result<TransferOutcome, String>>;
 
 /// Returns the ID of a transfer's journals. It depends on source and destination only, so that a resubmitted
 /// transfer resumes.
-pub(crate) fn journal_id(Submission { source, destination, .. }: &Submission) -> TransferId {
+pub(crate) fn journal_id(TransferSubmission { source, destination, .. }: &TransferSubmission) -> TransferId {
     let hash = blake3::derive_key("carrack fleet 1 transfer", format!("{source}\n{destination}").as_bytes());
     let mut id = [0; 16];
     id.copy_from_slice(&hash[..16]);
@@ -417,14 +421,14 @@ fn new_run() -> std::io::Result<RunToken> {
     carrack_transport::random().map(RunToken)
 }
 
-impl Work {
+impl PairWork {
     async fn carry(
         self,
-        (transfer, mut settling): (Transfer, Settled),
+        (transfer, mut settling): (TransferRequest, Settled),
         stop: watch::Receiver<bool>,
     ) -> PairEnd {
         let work = Arc::new(self);
-        let abort = match Abort::new() {
+        let abort = match AbortHandle::new() {
             Ok(abort) => abort,
             Err(error) => return PairFault::at_source(FaultKind::Passing, error).into(),
         };
@@ -432,9 +436,9 @@ impl Work {
         let (taken, mut taking) = mpsc::unbounded_channel();
         let getting = tokio::spawn(Arc::clone(&work).get(taken));
 
-        let keeper = Arc::new(Keeper::new());
+        let keeper = Arc::new(AckExtender::new());
         let keeping = tokio::spawn(Arc::clone(&keeper).keep(abort.clone()));
-        let mut books = Books::new(Arc::clone(&work), keeper);
+        let mut books = ChunkAccounting::new(Arc::clone(&work), keeper);
         let outcome =
             work.attend(&mut books, &mut session, (&mut taking, &mut settling), (stop, &abort)).await;
         keeping.abort();
@@ -451,12 +455,12 @@ impl Work {
             Ok(Ok(Ok(outcome))) => return books.over(outcome).await,
             Ok(Ok(Err(unreached))) => PairFault::at_sink(FaultKind::Unreachable, unreached),
             Ok(Err(panic)) => PairFault::at_source(FaultKind::Passing, panic),
-            Err(Left::Hangs(fault)) => {
+            Err(EarlyExit::Hangs(fault)) => {
                 abort.interrupt();
                 work.mover.abandon(session, fault.is_source);
                 fault
             }
-            Err(Left::IsLeftOut) => {
+            Err(EarlyExit::IsLeftOut) => {
                 abort.interrupt();
                 work.mover.abandon(session, false);
                 books.give_back(Duration::ZERO).await;
@@ -468,22 +472,28 @@ impl Work {
     }
 
     /// Starts the session on a thread of its own.
-    fn start_session(self: &Arc<Self>, transfer: Transfer, abort: &Abort) -> Session {
+    fn start_session(self: &Arc<Self>, transfer: TransferRequest, abort: &AbortHandle) -> Session {
         let (work, abort) = (Arc::clone(self), abort.clone());
         tokio::task::spawn_blocking(move || {
             let peer = dial(&work.mover, &work.sink, &work.name).inspect_err(|_| work.feed.close())?;
-            Ok::<Outcome, String>(copy_with_peer(&transfer, Role::Source, peer, &*work.observer, &abort))
+            Ok::<TransferOutcome, String>(copy_with_peer(
+                &transfer,
+                SessionRole::Source,
+                peer,
+                &*work.observer,
+                &abort,
+            ))
         })
     }
 
     /// Keeps the books while the session runs; returns its end, or the reason for leaving it.
     async fn attend(
         &self,
-        books: &mut Books,
+        books: &mut ChunkAccounting,
         session: &mut Session,
-        (taking, settling): (&mut mpsc::UnboundedReceiver<Taken>, &mut Settled),
-        (mut stop, abort): (watch::Receiver<bool>, &Abort),
-    ) -> Result<Result<Result<Outcome, String>, JoinError>, Left> {
+        (taking, settling): (&mut mpsc::UnboundedReceiver<TakenChunk>, &mut Settled),
+        (mut stop, abort): (watch::Receiver<bool>, &AbortHandle),
+    ) -> Result<Result<Result<TransferOutcome, String>, JoinError>, EarlyExit> {
         // The first report is sent at once: it shows that the pair works.
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -495,10 +505,10 @@ impl Work {
                 ended = &mut *session => return Ok(ended),
                 _ = ticks.tick() => {
                     if let Some(fault) = self.observer.hangs().filter(|_| books.holds()) {
-                        return Err(Left::Hangs(fault));
+                        return Err(EarlyExit::Hangs(fault));
                     }
                     if books.was_told && self.is_left_out() {
-                        return Err(Left::IsLeftOut);
+                        return Err(EarlyExit::IsLeftOut);
                     }
                     books.report().await;
                 }

@@ -5,17 +5,17 @@ use std::time::Instant;
 
 use carrack_machine::SlotPool;
 use carrack_model::escape;
-use carrack_transport::Link;
-use carrack_wire::message::{Browse, BrowseDone, Control, Entries};
+use carrack_transport::ControlLink;
+use carrack_wire::message::{BrowseDone, BrowseRequest, ControlMessage, EntriesMessage};
 
 use super::message::{ENTRIES_MAX, to_browse, to_found};
-use super::operation::{BrowseSummary, Browsing, Found, Operation, PATIENCE};
-use crate::abort::Abort;
+use super::operation::{BrowseCall, BrowseItem, BrowseOperation, BrowseSummary, PATIENCE};
+use crate::abort::AbortHandle;
 use crate::error::SessionError;
 use crate::session::handshake::{
-    ANSWER_TIMEOUT, FirstWord, expect, explained, no_slots, receive_preamble, say, send_preamble,
+    ANSWER_TIMEOUT, FirstMessage, expect, explained, no_slots, receive_preamble, say, send_preamble,
 };
-use crate::settings::Peer;
+use crate::settings::PeerChannel;
 
 /// The slot size of a session with control messages only.
 const SLOT_BYTES: u32 = carrack_model::limits::SLOT_BYTES_MIN as u32;
@@ -28,16 +28,16 @@ const SLOT_BYTES: u32 = carrack_model::limits::SLOT_BYTES_MIN as u32;
 /// [`SessionError::Refused`] if the other end does not allow the operation, or can't perform it; results may
 /// have been passed to `found` before.
 pub fn browse(
-    peer: Peer,
-    browsing: &Browsing,
-    found: &mut dyn FnMut(Found) -> ControlFlow<()>,
-    abort: &Abort,
+    peer: PeerChannel,
+    browsing: &BrowseCall,
+    found: &mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
+    abort: &AbortHandle,
 ) -> Result<BrowseSummary, SessionError> {
-    let mut link =
-        Link::new(peer.channel, SLOT_BYTES).map_err(SessionError::local("setting up the control channel"))?;
+    let mut link = ControlLink::new(peer.channel, SLOT_BYTES)
+        .map_err(SessionError::local("setting up the control channel"))?;
     link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
     let slots = no_slots()?;
-    let mut hearing = Hearing { asked: browsing.operation, found, summary: BrowseSummary::default() };
+    let mut hearing = BrowseReceiver { asked: browsing.operation, found, summary: BrowseSummary::default() };
     let asked = to_browse(browsing, &peer.token);
     let heard = ask(&mut link, asked).and_then(|()| hearing.hear_all(&mut link, &slots));
     match heard {
@@ -47,32 +47,32 @@ pub fn browse(
     }
 }
 
-fn ask(link: &mut Link, wanted: Browse) -> Result<(), SessionError> {
+fn ask(link: &mut ControlLink, wanted: BrowseRequest) -> Result<(), SessionError> {
     // A process that is not carrack may still have printed a reason.
-    let said = send_preamble(link).and_then(|()| say(link, Control::Browse(wanted)));
-    receive_preamble(link, FirstWord::OfResponder(ANSWER_TIMEOUT))?;
+    let said = send_preamble(link).and_then(|()| say(link, ControlMessage::Browse(wanted)));
+    receive_preamble(link, FirstMessage::OfResponder(ANSWER_TIMEOUT))?;
     said
 }
 
-struct Hearing<'a> {
-    asked: Operation,
-    found: &'a mut dyn FnMut(Found) -> ControlFlow<()>,
+struct BrowseReceiver<'a> {
+    asked: BrowseOperation,
+    found: &'a mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
     /// The results up to now.
     summary: BrowseSummary,
 }
 
-impl Hearing<'_> {
-    fn hear_all(&mut self, link: &mut Link, slots: &SlotPool) -> Result<(), SessionError> {
+impl BrowseReceiver<'_> {
+    fn hear_all(&mut self, link: &mut ControlLink, slots: &SlotPool) -> Result<(), SessionError> {
         loop {
             let flow = match expect(link, slots, Instant::now() + PATIENCE)? {
-                Control::Entries(entries) => self.hear_entries(entries)?,
-                Control::Failure(failure) => {
+                ControlMessage::Entries(entries) => self.hear_entries(entries)?,
+                ControlMessage::Failure(failure) => {
                     self.summary.failed_count += 1;
                     let (path, detail) = (failure.path.into(), escape(failure.detail.as_bytes()));
-                    (self.found)(Found::Failed { path, detail })
+                    (self.found)(BrowseItem::Failed { path, detail })
                 }
-                Control::Heartbeat(_) => ControlFlow::Continue(()),
-                Control::BrowseDone(done) => return self.end(done),
+                ControlMessage::Heartbeat(_) => ControlFlow::Continue(()),
+                ControlMessage::BrowseDone(done) => return self.end(done),
                 _ => return Err(SessionError::Protocol("a message of another session".into())),
             };
             if flow.is_break() {
@@ -81,11 +81,14 @@ impl Hearing<'_> {
         }
     }
 
-    fn hear_entries(&mut self, Entries { entries }: Entries) -> Result<ControlFlow<()>, SessionError> {
+    fn hear_entries(
+        &mut self,
+        EntriesMessage { entries }: EntriesMessage,
+    ) -> Result<ControlFlow<()>, SessionError> {
         let most = match self.asked {
-            Operation::List => ENTRIES_MAX,
-            Operation::Stat => 1 - self.summary.done_count.min(1) as usize,
-            Operation::MakeDirectory { .. } | Operation::Remove { .. } => 0,
+            BrowseOperation::List => ENTRIES_MAX,
+            BrowseOperation::Stat => 1 - self.summary.done_count.min(1) as usize,
+            BrowseOperation::MakeDirectory { .. } | BrowseOperation::Remove { .. } => 0,
         };
         if entries.len() > most {
             let count = entries.len();
@@ -103,12 +106,12 @@ impl Hearing<'_> {
     /// Ends the operation. The caller has counted the results that were sent.
     fn end(&mut self, done: BrowseDone) -> Result<(), SessionError> {
         match self.asked {
-            Operation::List => {}
-            Operation::Stat if self.summary.done_count == 0 => {
+            BrowseOperation::List => {}
+            BrowseOperation::Stat if self.summary.done_count == 0 => {
                 return Err(SessionError::Protocol("nothing about the path".into()));
             }
-            Operation::Stat => {}
-            Operation::MakeDirectory { .. } | Operation::Remove { .. } => {
+            BrowseOperation::Stat => {}
+            BrowseOperation::MakeDirectory { .. } | BrowseOperation::Remove { .. } => {
                 self.summary.done_count = done.done;
                 self.summary.failed_count = self.summary.failed_count.max(done.failed);
             }

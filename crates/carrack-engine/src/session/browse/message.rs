@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use carrack_model::limits::PATH_BYTES_MAX;
 use carrack_model::{Timestamp, check_name};
-use carrack_storage::{Browsed, BrowsedKind};
-use carrack_wire::message::{Browse, BrowsedEntry, Entries};
+use carrack_storage::{BrowsedKind, ListedEntry};
+use carrack_wire::message::{BrowseRequest, BrowsedEntry, EntriesMessage};
 
-use super::operation::{Browsing, Found, Operation};
+use super::operation::{BrowseCall, BrowseItem, BrowseOperation};
 use crate::error::SessionError;
 use crate::session::kinds::KINDS;
 
@@ -22,14 +22,14 @@ const MODE_MAX: u32 = 0o7777;
 /// `BrowsedEntry.kind` of an export.
 const EXPORT: u32 = 7;
 
-pub(super) fn to_browse(browsing: &Browsing, token: &str) -> Browse {
+pub(super) fn to_browse(browsing: &BrowseCall, token: &str) -> BrowseRequest {
     let (operation, deep) = match browsing.operation {
-        Operation::List => (1, false),
-        Operation::Stat => (2, false),
-        Operation::MakeDirectory { parents } => (3, parents),
-        Operation::Remove { recursive } => (4, recursive),
+        BrowseOperation::List => (1, false),
+        BrowseOperation::Stat => (2, false),
+        BrowseOperation::MakeDirectory { parents } => (3, parents),
+        BrowseOperation::Remove { recursive } => (4, recursive),
     };
-    Browse {
+    BrowseRequest {
         software: env!("CARGO_PKG_VERSION").into(),
         operation,
         path: browsing.path.as_os_str().as_bytes().to_vec(),
@@ -38,21 +38,21 @@ pub(super) fn to_browse(browsing: &Browsing, token: &str) -> Browse {
     }
 }
 
-pub(super) fn to_browsing(message: &Browse) -> Result<Browsing, SessionError> {
+pub(super) fn to_browsing(message: &BrowseRequest) -> Result<BrowseCall, SessionError> {
     let operation = match message.operation {
-        1 => Operation::List,
-        2 => Operation::Stat,
-        3 => Operation::MakeDirectory { parents: message.deep },
-        4 => Operation::Remove { recursive: message.deep },
+        1 => BrowseOperation::List,
+        2 => BrowseOperation::Stat,
+        3 => BrowseOperation::MakeDirectory { parents: message.deep },
+        4 => BrowseOperation::Remove { recursive: message.deep },
         other => return Err(SessionError::Protocol(format!("operation {other} is not known here"))),
     };
     if message.path.len() > PATH_BYTES_MAX {
         return Err(SessionError::Protocol("a path that is too long".into()));
     }
-    Ok(Browsing { operation, path: PathBuf::from(OsStr::from_bytes(&message.path)) })
+    Ok(BrowseCall { operation, path: PathBuf::from(OsStr::from_bytes(&message.path)) })
 }
 
-pub(super) fn of_entries(entries: Vec<Browsed>) -> Entries {
+pub(super) fn of_entries(entries: Vec<ListedEntry>) -> EntriesMessage {
     let entries = entries.into_iter().map(|entry| BrowsedEntry {
         kind: KINDS.iter().find(|(_, kind)| *kind == entry.kind).map_or(0, |(code, _)| *code),
         name: entry.name.into(),
@@ -63,31 +63,31 @@ pub(super) fn of_entries(entries: Vec<Browsed>) -> Entries {
         uid: entry.uid,
         gid: entry.gid,
     });
-    Entries { entries: entries.collect() }
+    EntriesMessage { entries: entries.collect() }
 }
 
-pub(super) fn of_exports(names: &[String]) -> Entries {
+pub(super) fn of_exports(names: &[String]) -> EntriesMessage {
     let entries = names.iter().map(|name| BrowsedEntry {
         name: name.clone().into_bytes(),
         kind: EXPORT,
         ..BrowsedEntry::default()
     });
-    Entries { entries: entries.collect() }
+    EntriesMessage { entries: entries.collect() }
 }
 
-/// Decodes an entry. `asked` decides if it is valid: only the entry of [`Operation::Stat`] may lack a name.
-pub(super) fn to_found(entry: BrowsedEntry, asked: Operation) -> Result<Found, SessionError> {
-    let is_nameless = entry.name.is_empty() && asked == Operation::Stat;
+/// Decodes an entry. `asked` decides if it is valid: only the entry of [`BrowseOperation::Stat`] may lack a name.
+pub(super) fn to_found(entry: BrowsedEntry, asked: BrowseOperation) -> Result<BrowseItem, SessionError> {
+    let is_nameless = entry.name.is_empty() && asked == BrowseOperation::Stat;
     if !is_nameless {
         check_name(&entry.name).map_err(|problem| SessionError::Protocol(format!("an entry: {problem}")))?;
     }
-    if entry.kind == EXPORT && asked == Operation::List {
-        return Ok(Found::Export(entry.name.into()));
+    if entry.kind == EXPORT && asked == BrowseOperation::List {
+        return Ok(BrowseItem::Export(entry.name.into()));
     }
     if entry.mtime_ns >= NANOSECONDS || entry.mode > MODE_MAX {
         return Err(SessionError::Protocol("an entry with a time or mode out of range".into()));
     }
-    Ok(Found::Entry(Browsed {
+    Ok(BrowseItem::Entry(ListedEntry {
         kind: KINDS
             .iter()
             .find(|(code, _)| *code == entry.kind)
@@ -112,22 +112,22 @@ mod tests {
     #[test]
     fn what_is_asked_for_arrives() {
         for operation in [
-            Operation::List,
-            Operation::Stat,
-            Operation::MakeDirectory { parents: true },
-            Operation::MakeDirectory { parents: false },
-            Operation::Remove { recursive: true },
-            Operation::Remove { recursive: false },
+            BrowseOperation::List,
+            BrowseOperation::Stat,
+            BrowseOperation::MakeDirectory { parents: true },
+            BrowseOperation::MakeDirectory { parents: false },
+            BrowseOperation::Remove { recursive: true },
+            BrowseOperation::Remove { recursive: false },
         ] {
-            let browsing = Browsing { operation, path: OsStr::from_bytes(b"/a\xff/").into() };
+            let browsing = BrowseCall { operation, path: OsStr::from_bytes(b"/a\xff/").into() };
             let message = to_browse(&browsing, "t");
             assert_eq!((to_browsing(&message).unwrap(), &*message.token), (browsing, "t"));
         }
         for operation in [0, 5, u32::MAX] {
-            assert!(to_browsing(&Browse { operation, ..Browse::default() }).is_err());
+            assert!(to_browsing(&BrowseRequest { operation, ..BrowseRequest::default() }).is_err());
         }
         let path = vec![b'a'; PATH_BYTES_MAX + 1];
-        assert!(to_browsing(&Browse { operation: 1, path, ..Browse::default() }).is_err());
+        assert!(to_browsing(&BrowseRequest { operation: 1, path, ..BrowseRequest::default() }).is_err());
     }
 
     #[test]
@@ -135,26 +135,28 @@ mod tests {
         for (_, kind) in KINDS {
             let mtime = Timestamp { seconds: -1, nanoseconds: 999_999_999 };
             let (name, mode) = (b"\xff\n"[..].into(), 0o7777);
-            let browsed = Browsed { name, kind, size: u64::MAX, mtime, mode, uid: 1, gid: 2 };
+            let browsed = ListedEntry { name, kind, size: u64::MAX, mtime, mode, uid: 1, gid: 2 };
             let message = of_entries(vec![browsed.clone()]).entries.remove(0);
-            assert_eq!(to_found(message, Operation::List).unwrap(), Found::Entry(browsed));
+            assert_eq!(to_found(message, BrowseOperation::List).unwrap(), BrowseItem::Entry(browsed));
         }
         let export = of_exports(&["data".into()]).entries.remove(0);
-        assert_eq!(to_found(export, Operation::List).unwrap(), Found::Export(b"data"[..].into()));
+        assert_eq!(to_found(export, BrowseOperation::List).unwrap(), BrowseItem::Export(b"data"[..].into()));
     }
 
     #[test]
     fn what_is_no_name_is_refused() {
         for name in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0", &[b'x'; 256]] {
-            assert!(to_found(entry(name), Operation::List).is_err(), "{name:?}");
+            assert!(to_found(entry(name), BrowseOperation::List).is_err(), "{name:?}");
             let export = BrowsedEntry { kind: EXPORT, ..entry(name) };
-            assert!(to_found(export, Operation::List).is_err(), "{name:?}");
+            assert!(to_found(export, BrowseOperation::List).is_err(), "{name:?}");
         }
-        assert!(to_found(entry(b""), Operation::Stat).is_ok());
-        assert!(to_found(BrowsedEntry { mode: 0o10000, ..entry(b"a") }, Operation::List).is_err());
-        assert!(to_found(BrowsedEntry { mtime_ns: NANOSECONDS, ..entry(b"a") }, Operation::List).is_err());
-        let future = to_found(BrowsedEntry { kind: 99, ..entry(b"a") }, Operation::List).unwrap();
-        assert!(matches!(future, Found::Entry(Browsed { kind: BrowsedKind::Other, .. })));
+        assert!(to_found(entry(b""), BrowseOperation::Stat).is_ok());
+        assert!(to_found(BrowsedEntry { mode: 0o10000, ..entry(b"a") }, BrowseOperation::List).is_err());
+        assert!(
+            to_found(BrowsedEntry { mtime_ns: NANOSECONDS, ..entry(b"a") }, BrowseOperation::List).is_err()
+        );
+        let future = to_found(BrowsedEntry { kind: 99, ..entry(b"a") }, BrowseOperation::List).unwrap();
+        assert!(matches!(future, BrowseItem::Entry(ListedEntry { kind: BrowsedKind::Other, .. })));
     }
 
     #[test]
@@ -162,8 +164,8 @@ mod tests {
         let name: Box<[u8]> = [b'x'; carrack_model::limits::NAME_BYTES_MAX].into();
         let mtime = Timestamp { seconds: -1, nanoseconds: 999_999_999 };
         let (kind, size, mode) = (BrowsedKind::Other, u64::MAX, 0o7777);
-        let longest = Browsed { name, kind, size, mtime, mode, uid: u32::MAX, gid: u32::MAX };
-        let message = carrack_wire::message::Control::Entries(of_entries(vec![longest; ENTRIES_MAX]));
+        let longest = ListedEntry { name, kind, size, mtime, mode, uid: u32::MAX, gid: u32::MAX };
+        let message = carrack_wire::message::ControlMessage::Entries(of_entries(vec![longest; ENTRIES_MAX]));
         assert!(message.to_body().len() < carrack_model::limits::CONTROL_BODY_BYTES_MAX / 2);
     }
 }

@@ -13,14 +13,14 @@ mod responder;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
-use carrack_storage::Base;
+use carrack_storage::PathBase;
 
 pub use initiator::browse;
-pub use operation::{BrowseSummary, Browsing, Found, Operation};
-use perform::{Told, beneath, perform, unfeasible};
+pub use operation::{BrowseCall, BrowseItem, BrowseOperation, BrowseSummary};
+use perform::{BrowseOutput, beneath, perform, unfeasible};
 pub(super) use responder::answer;
 
-use crate::abort::Abort;
+use crate::abort::AbortHandle;
 use crate::error::SessionError;
 
 /// Performs on this host the operation that [`browse`] requests of another, with the user's own view of the
@@ -29,19 +29,21 @@ use crate::error::SessionError;
 /// # Errors
 /// [`SessionError::Refused`] with the system's message.
 pub fn browse_here(
-    browsing: &Browsing,
-    found: &mut dyn FnMut(Found) -> ControlFlow<()>,
-    abort: &Abort,
+    browsing: &BrowseCall,
+    found: &mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
+    abort: &AbortHandle,
 ) -> Result<BrowseSummary, SessionError> {
     let path = browsing.path.as_os_str().as_bytes();
-    let summary = perform(&Base::Anywhere, browsing.operation, &browsing.path, &mut |told| match told {
+    let summary = perform(&PathBase::Anywhere, browsing.operation, &browsing.path, &mut |told| match told {
         _ if abort.is_set() => ControlFlow::Break(()),
-        Told::Entries(entries) => entries.into_iter().try_for_each(|entry| found(Found::Entry(entry))),
-        Told::Unseen { name, error } => {
-            found(Found::Failed { path: beneath(path, &name), detail: error.to_string() })
+        BrowseOutput::Entries(entries) => {
+            entries.into_iter().try_for_each(|entry| found(BrowseItem::Entry(entry)))
         }
-        Told::Left { path, error } => found(Found::Failed { path, detail: error.to_string() }),
-        Told::GoesOn => ControlFlow::Continue(()),
+        BrowseOutput::Unseen { name, error } => {
+            found(BrowseItem::Failed { path: beneath(path, &name), detail: error.to_string() })
+        }
+        BrowseOutput::Left { path, error } => found(BrowseItem::Failed { path, detail: error.to_string() }),
+        BrowseOutput::GoesOn => ControlFlow::Continue(()),
     });
     match summary {
         _ if abort.is_set() => Err(SessionError::Interrupted),

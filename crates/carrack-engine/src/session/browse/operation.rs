@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carrack_storage::Browsed;
+use carrack_storage::ListedEntry;
 
 /// The time that either end waits for the other: a caller that shows a listing to a person waits for that
 /// person, and on a busy file system a thousand removals take their time.
@@ -11,7 +11,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// An operation on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum BrowseOperation {
     /// List the entries of a directory; of any other entry, describe it.
     List,
     /// Describe the entry.
@@ -30,18 +30,18 @@ pub enum Operation {
 
 /// A request for an operation on a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Browsing {
+pub struct BrowseCall {
     /// The operation.
-    pub operation: Operation,
+    pub operation: BrowseOperation,
     /// Its path. Links are not followed.
     pub path: PathBuf,
 }
 
 /// A result of an operation. Names and paths are bytes, which must be escaped for a terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum BrowseItem {
     /// An entry of the listed directory, in no order; or the entry of the path, under its last name.
-    Entry(Browsed),
+    Entry(ListedEntry),
     /// A daemon's export: its name, with which a path there begins.
     Export(Box<[u8]>),
     /// An entry that can't be examined or removed.

@@ -5,15 +5,15 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use carrack_model::escape;
-use carrack_storage::{Base, Browsed, Listing, Removing};
+use carrack_storage::{ListedEntry, ListingItem, PathBase, RemovalReport};
 use rustix::io::Errno;
 
-use super::operation::{BrowseSummary, Operation};
+use super::operation::{BrowseOperation, BrowseSummary};
 use crate::error::SessionError;
 
 /// A report of an operation in progress.
-pub(super) enum Told {
-    Entries(Vec<Browsed>),
+pub(super) enum BrowseOutput {
+    Entries(Vec<ListedEntry>),
     /// A name in the listed directory.
     Unseen {
         name: Box<[u8]>,
@@ -29,22 +29,22 @@ pub(super) enum Told {
 
 /// Performs an operation; `told` ends it early with `Break`.
 pub(super) fn perform(
-    base: &Base,
-    operation: Operation,
+    base: &PathBase,
+    operation: BrowseOperation,
     path: &Path,
-    told: &mut dyn FnMut(Told) -> ControlFlow<()>,
+    told: &mut dyn FnMut(BrowseOutput) -> ControlFlow<()>,
 ) -> io::Result<BrowseSummary> {
     match operation {
-        Operation::List => list(base, path, told),
-        Operation::Stat => stat(base, path, told),
-        Operation::MakeDirectory { parents } => {
+        BrowseOperation::List => list(base, path, told),
+        BrowseOperation::Stat => stat(base, path, told),
+        BrowseOperation::MakeDirectory { parents } => {
             base.make_directory(path, parents)?;
             Ok(BrowseSummary { done_count: 1, failed_count: 0 })
         }
-        Operation::Remove { recursive } => {
+        BrowseOperation::Remove { recursive } => {
             let removal = base.remove(path, recursive, &mut |removing| match removing {
-                Removing::Removed(_) | Removing::Mounted(_) => told(Told::GoesOn),
-                Removing::Failed { path, error } => told(Told::Left { path, error }),
+                RemovalReport::Removed(_) | RemovalReport::Mounted(_) => told(BrowseOutput::GoesOn),
+                RemovalReport::Failed { path, error } => told(BrowseOutput::Left { path, error }),
             })?;
             Ok(BrowseSummary { done_count: removal.removed_count, failed_count: removal.failed_count })
         }
@@ -52,19 +52,19 @@ pub(super) fn perform(
 }
 
 fn list(
-    base: &Base,
+    base: &PathBase,
     path: &Path,
-    told: &mut dyn FnMut(Told) -> ControlFlow<()>,
+    told: &mut dyn FnMut(BrowseOutput) -> ControlFlow<()>,
 ) -> io::Result<BrowseSummary> {
     let mut summary = BrowseSummary::default();
     let listed = base.list(path, &mut |listing| match listing {
-        Listing::Entries(entries) => {
+        ListingItem::Entries(entries) => {
             summary.done_count += entries.len() as u64;
-            told(Told::Entries(entries))
+            told(BrowseOutput::Entries(entries))
         }
-        Listing::Failed { name, error } => {
+        ListingItem::Failed { name, error } => {
             summary.failed_count += 1;
-            told(Told::Unseen { name, error })
+            told(BrowseOutput::Unseen { name, error })
         }
     });
     match listed {
@@ -79,13 +79,13 @@ fn is_no_directory(error: &io::Error) -> bool {
 }
 
 fn stat(
-    base: &Base,
+    base: &PathBase,
     path: &Path,
-    told: &mut dyn FnMut(Told) -> ControlFlow<()>,
+    told: &mut dyn FnMut(BrowseOutput) -> ControlFlow<()>,
 ) -> io::Result<BrowseSummary> {
     let entry = base.stat(path)?;
     // There is no further entry to end early.
-    let _ = told(Told::Entries(vec![entry]));
+    let _ = told(BrowseOutput::Entries(vec![entry]));
     Ok(BrowseSummary { done_count: 1, failed_count: 0 })
 }
 

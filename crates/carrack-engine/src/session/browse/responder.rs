@@ -5,16 +5,16 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use carrack_transport::Link;
-use carrack_wire::message::{self, Browse, BrowseDone, Control, Heartbeat};
+use carrack_transport::ControlLink;
+use carrack_wire::message::{self, BrowseDone, BrowseRequest, ControlMessage, Heartbeat};
 
 use super::message::{ENTRIES_MAX, of_entries, of_exports, to_browsing};
-use super::operation::{BrowseSummary, Operation, PATIENCE};
-use super::perform::{Told, beneath, perform, unfeasible};
+use super::operation::{BrowseOperation, BrowseSummary, PATIENCE};
+use super::perform::{BrowseOutput, beneath, perform, unfeasible};
 use crate::error::SessionError;
+use crate::session::access_policy::{AccessAdmission, AccessKind, AccessPolicy, AccessRequest};
 use crate::session::handshake::say_within;
-use crate::session::house::{Admission, Deed, House, Request};
-use crate::settings::Settings;
+use crate::settings::EndSettings;
 
 /// `Failure.kind` of an entry that can't be examined.
 const UNREADABLE: u32 = carrack_model::FailureKind::Unreadable as u32;
@@ -23,49 +23,52 @@ const UNREADABLE: u32 = carrack_model::FailureKind::Unreadable as u32;
 const WRITE_ERROR: u32 = carrack_model::FailureKind::WriteError as u32;
 
 /// Returns the request to the access policy.
-fn request_of(wanted: &Browse, operation: Operation) -> Request<'_> {
-    Request {
+fn request_of(wanted: &BrowseRequest, operation: BrowseOperation) -> AccessRequest<'_> {
+    AccessRequest {
         deed: deed(operation),
         paths: vec![&wanted.path],
         token: &wanted.token,
         protection: None,
         spec: None,
-        settings: Settings::default(),
+        settings: EndSettings::default(),
     }
 }
 
 /// Serves one initiator to the end. Returns the number of entries that failed. Errors have not been sent to
 /// the initiator yet.
 pub(in crate::session) fn answer(
-    link: &mut Link,
-    house: &dyn House,
-    wanted: &Browse,
+    link: &mut ControlLink,
+    access_policy: &dyn AccessPolicy,
+    wanted: &BrowseRequest,
 ) -> Result<u64, SessionError> {
     let browsing = to_browsing(wanted)?;
     let mut telling =
-        Telling { link, asked: &wanted.path, own: Vec::new(), patience: PATIENCE, broken: None };
+        BrowseSender { link, asked: &wanted.path, own: Vec::new(), patience: PATIENCE, broken: None };
     let exports = match browsing.operation {
-        Operation::List if is_top(&wanted.path) => house.exports(&request_of(wanted, browsing.operation))?,
+        BrowseOperation::List if is_top(&wanted.path) => {
+            access_policy.exports(&request_of(wanted, browsing.operation))?
+        }
         _ => None,
     };
     let summary = match exports {
         Some(names) => telling.tell_exports(&names),
-        None => telling.tell_all(house.admit(request_of(wanted, browsing.operation))?, browsing.operation)?,
+        None => telling
+            .tell_all(access_policy.admit(request_of(wanted, browsing.operation))?, browsing.operation)?,
     };
     if let Some(error) = telling.broken {
         return Err(error);
     }
     let BrowseSummary { done_count: done, failed_count: failed } = summary;
     let patience = telling.patience;
-    say_within(link, Control::BrowseDone(BrowseDone { done, failed }), patience)?;
+    say_within(link, ControlMessage::BrowseDone(BrowseDone { done, failed }), patience)?;
     Ok(failed)
 }
 
-fn deed(operation: Operation) -> Deed {
+fn deed(operation: BrowseOperation) -> AccessKind {
     match operation {
-        Operation::List | Operation::Stat => Deed::List,
-        Operation::MakeDirectory { .. } => Deed::MakeDirectory,
-        Operation::Remove { .. } => Deed::Remove,
+        BrowseOperation::List | BrowseOperation::Stat => AccessKind::List,
+        BrowseOperation::MakeDirectory { .. } => AccessKind::MakeDirectory,
+        BrowseOperation::Remove { .. } => AccessKind::Remove,
     }
 }
 
@@ -74,8 +77,8 @@ fn is_top(path: &[u8]) -> bool {
     !path.is_empty() && path.iter().all(|&byte| byte == b'/')
 }
 
-struct Telling<'a> {
-    link: &'a mut Link,
+struct BrowseSender<'a> {
+    link: &'a mut ControlLink,
     /// The path as the initiator wrote it.
     asked: &'a [u8],
     /// The same path as this end knows it.
@@ -86,17 +89,19 @@ struct Telling<'a> {
     broken: Option<SessionError>,
 }
 
-impl Telling<'_> {
+impl BrowseSender<'_> {
     fn tell_exports(&mut self, names: &[String]) -> BrowseSummary {
         // An error is kept in `broken`.
-        let _ = names.chunks(ENTRIES_MAX).try_for_each(|chunk| self.say(Control::Entries(of_exports(chunk))));
+        let _ = names
+            .chunks(ENTRIES_MAX)
+            .try_for_each(|chunk| self.say(ControlMessage::Entries(of_exports(chunk))));
         BrowseSummary { done_count: names.len() as u64, failed_count: 0 }
     }
 
     fn tell_all(
         &mut self,
-        admission: Admission,
-        operation: Operation,
+        admission: AccessAdmission,
+        operation: BrowseOperation,
     ) -> Result<BrowseSummary, SessionError> {
         let path = admission.paths.first().ok_or(SessionError::Internal)?;
         self.own = path.as_os_str().as_bytes().to_vec();
@@ -105,23 +110,25 @@ impl Telling<'_> {
             .map_err(|error| unfeasible(self.asked, &error))
     }
 
-    fn tell(&mut self, told: Told) -> ControlFlow<()> {
+    fn tell(&mut self, told: BrowseOutput) -> ControlFlow<()> {
         match told {
-            Told::Entries(entries) => self.say(Control::Entries(of_entries(entries))),
-            Told::Unseen { name, error } => {
+            BrowseOutput::Entries(entries) => self.say(ControlMessage::Entries(of_entries(entries))),
+            BrowseOutput::Unseen { name, error } => {
                 self.fail(beneath(self.asked, &name), UNREADABLE, error.to_string())
             }
-            Told::Left { path, error } => self.fail(self.as_asked(&path), WRITE_ERROR, error.to_string()),
-            Told::GoesOn => self.say(Control::Heartbeat(Heartbeat {})),
+            BrowseOutput::Left { path, error } => {
+                self.fail(self.as_asked(&path), WRITE_ERROR, error.to_string())
+            }
+            BrowseOutput::GoesOn => self.say(ControlMessage::Heartbeat(Heartbeat {})),
         }
     }
 
     fn fail(&mut self, path: Box<[u8]>, kind: u32, detail: String) -> ControlFlow<()> {
-        self.say(Control::Failure(message::Failure { path: path.into(), kind, detail }))
+        self.say(ControlMessage::Failure(message::FailureMessage { path: path.into(), kind, detail }))
     }
 
     /// Sends a message before the next one is made: the work is as fast as the initiator reads.
-    fn say(&mut self, message: Control) -> ControlFlow<()> {
+    fn say(&mut self, message: ControlMessage) -> ControlFlow<()> {
         let said = if self.link.is_interrupted() {
             Err(SessionError::Interrupted)
         } else {

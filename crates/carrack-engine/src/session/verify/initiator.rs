@@ -6,18 +6,18 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_transport::Link;
-use carrack_wire::message::{Control, Verify, VerifyEnd};
+use carrack_transport::ControlLink;
+use carrack_wire::message::{ControlMessage, VerifyEnd, VerifyRequest};
 
 use super::message::{of_question, to_answer};
 use super::polling::{flush, hear, sleep};
-use crate::abort::Abort;
+use crate::abort::AbortHandle;
 use crate::error::SessionError;
-use crate::examine::{Answer, Manners, Question};
+use crate::examine::{ExamineAnswer, ExamineLimits, ExamineQuestion};
 use crate::session::handshake::{
-    ANSWER_TIMEOUT, FirstWord, explained, no_slots, receive_preamble, say, send_preamble,
+    ANSWER_TIMEOUT, FirstMessage, explained, no_slots, receive_preamble, say, send_preamble,
 };
-use crate::settings::Peer;
+use crate::settings::PeerChannel;
 
 /// The slot size of a session with control messages only.
 const SLOT_BYTES: u32 = carrack_model::limits::SLOT_BYTES_MIN as u32;
@@ -31,28 +31,28 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// A far end that answers questions.
 pub(crate) struct FarExaminer {
-    link: Link,
+    link: ControlLink,
     slots: SlotPool,
-    abort: Abort,
+    abort: AbortHandle,
     /// Questions without an answer.
-    asked: VecDeque<Question>,
+    asked: VecDeque<ExamineQuestion>,
 }
 
 impl FarExaminer {
     /// Begins the session.
     pub(crate) fn call(
-        peer: Peer,
+        peer: PeerChannel,
         path: &Path,
         is_destination: bool,
-        manners: Manners,
-        abort: &Abort,
+        manners: ExamineLimits,
+        abort: &AbortHandle,
     ) -> Result<FarExaminer, SessionError> {
-        let mut link = Link::new(peer.channel, SLOT_BYTES)
+        let mut link = ControlLink::new(peer.channel, SLOT_BYTES)
             .map_err(SessionError::local("setting up the control channel"))?;
         let readiness = abort.readiness_owned().map_err(SessionError::local("watching for signals"))?;
         link.interrupt_on(Some(readiness));
         let slots = no_slots()?;
-        let wanted = Verify {
+        let wanted = VerifyRequest {
             software: env!("CARGO_PKG_VERSION").into(),
             path: path.as_os_str().as_bytes().to_vec(),
             token: peer.token,
@@ -61,8 +61,8 @@ impl FarExaminer {
             threads: u32::try_from(manners.threads).unwrap_or(0),
         };
         // A process that is not carrack may still have printed a reason.
-        let said = send_preamble(&mut link).and_then(|()| say(&mut link, Control::Verify(wanted)));
-        match receive_preamble(&mut link, FirstWord::OfResponder(ANSWER_TIMEOUT)).and(said) {
+        let said = send_preamble(&mut link).and_then(|()| say(&mut link, ControlMessage::Verify(wanted)));
+        match receive_preamble(&mut link, FirstMessage::OfResponder(ANSWER_TIMEOUT)).and(said) {
             Ok(()) => Ok(FarExaminer { link, slots, abort: abort.clone(), asked: VecDeque::new() }),
             Err(_) if abort.is_set() => Err(SessionError::Interrupted),
             Err(error) => Err(explained(&mut link, &slots, error)),
@@ -70,14 +70,14 @@ impl FarExaminer {
     }
 
     /// Sends a question, at the latest when [`FarExaminer::hear`] waits.
-    pub(crate) fn ask(&mut self, question: Question) -> Result<(), SessionError> {
+    pub(crate) fn ask(&mut self, question: ExamineQuestion) -> Result<(), SessionError> {
         self.link.queue_control(of_question(&question).to_body());
         self.asked.push_back(question);
         flush(&mut self.link).map(drop).map_err(|error| self.explain(error))
     }
 
     /// Returns the answer to the oldest question.
-    pub(crate) fn hear(&mut self) -> Result<Answer, SessionError> {
+    pub(crate) fn hear(&mut self) -> Result<ExamineAnswer, SessionError> {
         let question = self.asked.pop_front().ok_or(SessionError::Internal)?;
         let message = self.next().map_err(|error| self.explain(error))?;
         to_answer(message, &question)
@@ -85,7 +85,7 @@ impl FarExaminer {
 
     /// Ends the session after the last answer.
     pub(crate) fn end(mut self) -> Result<(), SessionError> {
-        say(&mut self.link, Control::VerifyEnd(VerifyEnd {}))?;
+        say(&mut self.link, ControlMessage::VerifyEnd(VerifyEnd {}))?;
         // Closing before the other end has read the message could lose it. An end that does not close in time
         // changes nothing.
         let deadline = Instant::now() + LAST_WORDS;
@@ -93,7 +93,7 @@ impl FarExaminer {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Control, SessionError> {
+    fn next(&mut self) -> Result<ControlMessage, SessionError> {
         let mut last_heard = Instant::now();
         loop {
             if self.abort.is_set() {
@@ -101,7 +101,7 @@ impl FarExaminer {
             }
             let is_flushed = flush(&mut self.link)?;
             match hear(&mut self.link, &self.slots)? {
-                Some(Control::Heartbeat(_)) => last_heard = Instant::now(),
+                Some(ControlMessage::Heartbeat(_)) => last_heard = Instant::now(),
                 Some(message) => return Ok(message),
                 None if last_heard.elapsed() > PATIENCE => {
                     return Err(SessionError::PeerStalled(PATIENCE.as_secs()));

@@ -2,24 +2,25 @@
 
 use carrack_model::limits::NAME_BYTES_MAX;
 use carrack_model::{
-    Account, ByteRange, FileFlags, Kept, Metadata, RelPath, Special, Timestamp, check_name, escape,
+    AccountRef, ByteRange, FileFlags, KeptMetadata, Metadata, RelPath, SpecialFile, Timestamp, check_name,
+    escape,
 };
 use carrack_storage::BrowsedKind;
 use carrack_wire::message::{
-    Control, Failure, HashPieces, Look, Pieces, Seen, Sight as SightMessage, SightAccount, SightAttribute,
-    SightMetadata, WalkOn, Walked as WalkedMessage,
+    ControlMessage, FailureMessage, HashPieces, LookRequest, PiecesMessage, SeenMessage, SightAccount,
+    SightAttribute, SightMessage, SightMetadata, WalkRequest, WalkedMessage,
 };
 
 use crate::error::SessionError;
 use crate::examine::{
-    ACCOUNT_NAME_BYTES_MAX, ATTRIBUTE_DIGEST_BYTES, ATTRIBUTES_MAX, Answer, AttributeDigest, NAMES_MAX,
-    PieceRange, Question, SeenMetadata, Sight, Standing, Walked,
+    ACCOUNT_NAME_BYTES_MAX, ATTRIBUTE_DIGEST_BYTES, ATTRIBUTES_MAX, AttributeDigest, EntryPresence,
+    EntrySight, ExamineAnswer, ExamineQuestion, NAMES_MAX, PieceRange, SeenMetadata, WalkStep,
 };
 use crate::session::kinds::KINDS;
 
 const DIGEST_BYTES: usize = 32;
 
-/// `Sight.kind` of a missing entry, and of an unreadable entry.
+/// `EntrySight.kind` of a missing entry, and of an unreadable entry.
 const NOTHING: u32 = 8;
 const UNREADABLE: u32 = 9;
 
@@ -46,19 +47,19 @@ fn to_name(name: Vec<u8>) -> Result<Box<[u8]>, SessionError> {
     Ok(name.into())
 }
 
-pub(super) fn of_question(question: &Question) -> Control {
+pub(super) fn of_question(question: &ExamineQuestion) -> ControlMessage {
     match question {
-        Question::WalkOn { beneath, specials } => {
-            Control::WalkOn(WalkOn { beneath: beneath.as_bytes().to_vec(), specials: *specials })
+        ExamineQuestion::WalkOn { beneath, specials } => {
+            ControlMessage::WalkOn(WalkRequest { beneath: beneath.as_bytes().to_vec(), specials: *specials })
         }
-        Question::Look { directory, names, digests, metadata } => Control::Look(Look {
+        ExamineQuestion::Look { directory, names, digests, metadata } => ControlMessage::Look(LookRequest {
             directory: directory.as_bytes().to_vec(),
             names: names.iter().map(|name| name.to_vec()).collect(),
             digests: *digests,
             metadata: metadata.is_some(),
             kept: metadata.unwrap_or_default().bits(),
         }),
-        Question::Pieces(of) => Control::HashPieces(HashPieces {
+        ExamineQuestion::Pieces(of) => ControlMessage::HashPieces(HashPieces {
             directory: of.directory.as_bytes().to_vec(),
             name: of.name.to_vec(),
             file_size: of.file_size,
@@ -70,18 +71,20 @@ pub(super) fn of_question(question: &Question) -> Control {
     }
 }
 
-pub(super) fn to_question(message: Control) -> Result<Question, SessionError> {
+pub(super) fn to_question(message: ControlMessage) -> Result<ExamineQuestion, SessionError> {
     match message {
-        Control::WalkOn(WalkOn { beneath, specials }) => {
-            Ok(Question::WalkOn { beneath: to_path(&beneath)?, specials })
+        ControlMessage::WalkOn(WalkRequest { beneath, specials }) => {
+            Ok(ExamineQuestion::WalkOn { beneath: to_path(&beneath)?, specials })
         }
-        Control::Look(Look { directory, names, digests, metadata, kept }) => Ok(Question::Look {
-            directory: to_path(&directory)?,
-            names: to_names(names)?,
-            digests,
-            metadata: metadata.then(|| Kept::from_bits(kept)),
-        }),
-        Control::HashPieces(of) => {
+        ControlMessage::Look(LookRequest { directory, names, digests, metadata, kept }) => {
+            Ok(ExamineQuestion::Look {
+                directory: to_path(&directory)?,
+                names: to_names(names)?,
+                digests,
+                metadata: metadata.then(|| KeptMetadata::from_bits(kept)),
+            })
+        }
+        ControlMessage::HashPieces(of) => {
             let of = PieceRange {
                 directory: to_path(&of.directory)?,
                 name: to_name(of.name)?,
@@ -90,45 +93,49 @@ pub(super) fn to_question(message: Control) -> Result<Question, SessionError> {
                 piece_bytes: of.piece_bytes,
                 by_itself: of.by_itself,
             };
-            if of.is_sound() { Ok(Question::Pieces(of)) } else { Err(wrong("pieces that are none")) }
+            if of.is_sound() { Ok(ExamineQuestion::Pieces(of)) } else { Err(wrong("pieces that are none")) }
         }
         _ => Err(wrong("no question")),
     }
 }
 
-pub(super) fn of_answer(answer: Answer) -> Control {
+pub(super) fn of_answer(answer: ExamineAnswer) -> ControlMessage {
     match answer {
-        Answer::Walked(walked) => Control::Walked(of_walked(walked)),
-        Answer::Seen(sights) => Control::Seen(Seen { sights: sights.into_iter().map(of_sight).collect() }),
-        Answer::Pieces(Ok(values)) => {
-            Control::Pieces(Pieces { values: values.concat(), problem: String::new() })
+        ExamineAnswer::Walked(walked) => ControlMessage::Walked(of_walked(walked)),
+        ExamineAnswer::Seen(sights) => {
+            ControlMessage::Seen(SeenMessage { sights: sights.into_iter().map(of_sight).collect() })
         }
-        Answer::Pieces(Err(problem)) => Control::Pieces(Pieces { values: Vec::new(), problem }),
+        ExamineAnswer::Pieces(Ok(values)) => {
+            ControlMessage::Pieces(PiecesMessage { values: values.concat(), problem: String::new() })
+        }
+        ExamineAnswer::Pieces(Err(problem)) => {
+            ControlMessage::Pieces(PiecesMessage { values: Vec::new(), problem })
+        }
     }
 }
 
-fn of_walked(walked: Walked) -> WalkedMessage {
+fn of_walked(walked: WalkStep) -> WalkedMessage {
     match walked {
-        Walked::Names { directory, names } => WalkedMessage {
+        WalkStep::Names { directory, names } => WalkedMessage {
             directory: directory.as_bytes().to_vec(),
             names: names.into_iter().map(Into::into).collect(),
             ..WalkedMessage::default()
         },
-        Walked::Failed { path, detail } => {
+        WalkStep::Failed { path, detail } => {
             WalkedMessage { failure: Some(of_failure(path, detail)), ..WalkedMessage::default() }
         }
-        Walked::Skipped { path, what } => {
+        WalkStep::Skipped { path, what } => {
             WalkedMessage { skipped: Some(of_failure(path, what)), ..WalkedMessage::default() }
         }
-        Walked::Over => WalkedMessage { is_over: true, ..WalkedMessage::default() },
+        WalkStep::Over => WalkedMessage { is_over: true, ..WalkedMessage::default() },
     }
 }
 
-fn of_sight(sight: Sight) -> SightMessage {
+fn of_sight(sight: EntrySight) -> SightMessage {
     let (kind, detail) = match sight.standing {
-        Standing::Nothing => (NOTHING, String::new()),
-        Standing::Unreadable(detail) => (UNREADABLE, detail),
-        Standing::Is(kind) => {
+        EntryPresence::Nothing => (NOTHING, String::new()),
+        EntryPresence::Unreadable(detail) => (UNREADABLE, detail),
+        EntryPresence::Is(kind) => {
             (KINDS.iter().find(|(_, known)| *known == kind).map_or(0, |(code, _)| *code), String::new())
         }
     };
@@ -138,11 +145,11 @@ fn of_sight(sight: Sight) -> SightMessage {
     SightMessage { kind, size: sight.size, stamp: sight.stamp, digest, detail, special, metadata }
 }
 
-fn of_failure(path: Box<[u8]>, detail: String) -> Failure {
-    Failure { path: path.into(), kind: 0, detail }
+fn of_failure(path: Box<[u8]>, detail: String) -> FailureMessage {
+    FailureMessage { path: path.into(), kind: 0, detail }
 }
 
-fn of_account(account: Account) -> SightAccount {
+fn of_account(account: AccountRef) -> SightAccount {
     SightAccount { number: account.number, name: account.name.to_vec() }
 }
 
@@ -195,11 +202,11 @@ fn to_metadata(message: SightMetadata) -> Result<SeenMetadata, SessionError> {
     })
 }
 
-fn to_account(SightAccount { number, name }: SightAccount) -> Result<Account, SessionError> {
+fn to_account(SightAccount { number, name }: SightAccount) -> Result<AccountRef, SessionError> {
     if name.len() > ACCOUNT_NAME_BYTES_MAX {
         return Err(wrong("the name of an account"));
     }
-    Ok(Account { number, name: name.into() })
+    Ok(AccountRef { number, name: name.into() })
 }
 
 fn to_attribute(SightAttribute { name, digest }: SightAttribute) -> Result<AttributeDigest, SessionError> {
@@ -209,45 +216,50 @@ fn to_attribute(SightAttribute { name, digest }: SightAttribute) -> Result<Attri
 }
 
 /// Decodes an answer, which must match its question.
-pub(super) fn to_answer(message: Control, question: &Question) -> Result<Answer, SessionError> {
+pub(super) fn to_answer(
+    message: ControlMessage,
+    question: &ExamineQuestion,
+) -> Result<ExamineAnswer, SessionError> {
     match (message, question) {
-        (Control::Walked(walked), Question::WalkOn { beneath, .. }) => to_walked(walked, beneath),
-        (Control::Seen(seen), Question::Look { names, digests, metadata, .. }) => {
+        (ControlMessage::Walked(walked), ExamineQuestion::WalkOn { beneath, .. }) => {
+            to_walked(walked, beneath)
+        }
+        (ControlMessage::Seen(seen), ExamineQuestion::Look { names, digests, metadata, .. }) => {
             if seen.sights.len() != names.len() {
                 return Err(wrong(format!("{} sights of {} names", seen.sights.len(), names.len())));
             }
             let sights = seen.sights.into_iter().map(|sight| to_sight(sight, *digests, metadata.is_some()));
-            Ok(Answer::Seen(sights.collect::<Result<_, _>>()?))
+            Ok(ExamineAnswer::Seen(sights.collect::<Result<_, _>>()?))
         }
-        (Control::Pieces(pieces), Question::Pieces(of)) => {
+        (ControlMessage::Pieces(pieces), ExamineQuestion::Pieces(of)) => {
             if !pieces.problem.is_empty() {
-                return Ok(Answer::Pieces(Err(escape(pieces.problem.as_bytes()))));
+                return Ok(ExamineAnswer::Pieces(Err(escape(pieces.problem.as_bytes()))));
             }
             let (values, rest) = pieces.values.as_chunks::<DIGEST_BYTES>();
             if values.len() as u64 != of.piece_count() || !rest.is_empty() {
                 return Err(wrong("digests of other pieces than were asked for"));
             }
-            Ok(Answer::Pieces(Ok(values.to_vec())))
+            Ok(ExamineAnswer::Pieces(Ok(values.to_vec())))
         }
         _ => Err(wrong("an answer to another question")),
     }
 }
 
-fn to_walked(message: WalkedMessage, beneath: &RelPath) -> Result<Answer, SessionError> {
-    Ok(Answer::Walked(match message {
-        WalkedMessage { is_over: true, .. } => Walked::Over,
+fn to_walked(message: WalkedMessage, beneath: &RelPath) -> Result<ExamineAnswer, SessionError> {
+    Ok(ExamineAnswer::Walked(match message {
+        WalkedMessage { is_over: true, .. } => WalkStep::Over,
         WalkedMessage { failure: Some(failure), .. } => {
-            Walked::Failed { path: failure.path.into(), detail: escape(failure.detail.as_bytes()) }
+            WalkStep::Failed { path: failure.path.into(), detail: escape(failure.detail.as_bytes()) }
         }
         WalkedMessage { skipped: Some(skipped), .. } => {
-            Walked::Skipped { path: skipped.path.into(), what: escape(skipped.detail.as_bytes()) }
+            WalkStep::Skipped { path: skipped.path.into(), what: escape(skipped.detail.as_bytes()) }
         }
         message => {
             let directory = to_path(&message.directory)?;
             if !is_beneath(&directory, beneath) {
                 return Err(wrong("a directory beside the one that is walked"));
             }
-            Walked::Names { directory, names: to_names(message.names)? }
+            WalkStep::Names { directory, names: to_names(message.names)? }
         }
     }))
 }
@@ -257,18 +269,18 @@ fn is_beneath(path: &RelPath, directory: &RelPath) -> bool {
     rest.is_some_and(|rest| directory.is_root() || rest.is_empty() || rest[0] == b'/')
 }
 
-fn to_sight(message: SightMessage, digests: bool, has_metadata: bool) -> Result<Sight, SessionError> {
+fn to_sight(message: SightMessage, digests: bool, has_metadata: bool) -> Result<EntrySight, SessionError> {
     let standing = match message.kind {
-        NOTHING => Standing::Nothing,
-        UNREADABLE => Standing::Unreadable(escape(message.detail.as_bytes())),
+        NOTHING => EntryPresence::Nothing,
+        UNREADABLE => EntryPresence::Unreadable(escape(message.detail.as_bytes())),
         kind => {
             let known = KINDS.iter().find(|(code, _)| *code == kind);
-            Standing::Is(known.map_or(BrowsedKind::Other, |(_, kind)| *kind))
+            EntryPresence::Is(known.map_or(BrowsedKind::Other, |(_, kind)| *kind))
         }
     };
     let may_have_digest = match standing {
-        Standing::Is(BrowsedKind::Symlink) => true,
-        Standing::Is(BrowsedKind::File) => digests,
+        EntryPresence::Is(BrowsedKind::Symlink) => true,
+        EntryPresence::Is(BrowsedKind::File) => digests,
         _ => false,
     };
     let digest = match &*message.digest {
@@ -277,15 +289,15 @@ fn to_sight(message: SightMessage, digests: bool, has_metadata: bool) -> Result<
     };
     let special = match &*message.special {
         [] => None,
-        bytes => Some(Special::from_bytes(bytes).ok_or_else(|| wrong("a special file"))?),
+        bytes => Some(SpecialFile::from_bytes(bytes).ok_or_else(|| wrong("a special file"))?),
     };
     let metadata = match (message.metadata, &standing) {
-        (Some(metadata), Standing::Is(_)) if has_metadata => Some(Box::new(to_metadata(metadata)?)),
+        (Some(metadata), EntryPresence::Is(_)) if has_metadata => Some(Box::new(to_metadata(metadata)?)),
         (Some(_), _) => return Err(wrong("metadata that were not asked for")),
-        (None, Standing::Is(_)) if has_metadata => return Err(tells_no_metadata()),
+        (None, EntryPresence::Is(_)) if has_metadata => return Err(tells_no_metadata()),
         (None, _) => None,
     };
-    Ok(Sight { standing, size: message.size, stamp: message.stamp, digest, special, metadata })
+    Ok(EntrySight { standing, size: message.size, stamp: message.stamp, digest, special, metadata })
 }
 
 /// The error of an end that does not support questions about metadata.
@@ -313,23 +325,23 @@ mod tests {
         PieceRange { directory, name, file_size: 1 << 20, range, piece_bytes: 1 << 10, by_itself: false }
     }
 
-    fn look(digests: bool, metadata: Option<Kept>) -> Question {
-        Question::Look { directory: path("a"), names: names(&[b"", b"\xff"]), digests, metadata }
+    fn look(digests: bool, metadata: Option<KeptMetadata>) -> ExamineQuestion {
+        ExamineQuestion::Look { directory: path("a"), names: names(&[b"", b"\xff"]), digests, metadata }
     }
 
-    fn questions() -> [Question; 5] {
+    fn questions() -> [ExamineQuestion; 5] {
         [
-            Question::WalkOn { beneath: path("a/b"), specials: true },
+            ExamineQuestion::WalkOn { beneath: path("a/b"), specials: true },
             look(true, None),
             look(false, None),
-            Question::Pieces(pieces()),
-            look(false, Some(Kept { users: true, acls: true, ..Kept::default() })),
+            ExamineQuestion::Pieces(pieces()),
+            look(false, Some(KeptMetadata { users: true, acls: true, ..KeptMetadata::default() })),
         ]
     }
 
     /// The longest possible metadata.
     fn metadata() -> SeenMetadata {
-        let account = Account { number: u32::MAX, name: b"n"[..].repeat(ACCOUNT_NAME_BYTES_MAX).into() };
+        let account = AccountRef { number: u32::MAX, name: b"n"[..].repeat(ACCOUNT_NAME_BYTES_MAX).into() };
         let names = (0..ATTRIBUTES_MAX).map(|n| format!("user.{n:021}").into_bytes());
         SeenMetadata {
             metadata: Metadata { mode: 0o7777, mtime: Timestamp { seconds: -1, nanoseconds: 999_999_999 } },
@@ -357,23 +369,31 @@ mod tests {
     fn answers_arrive_at_their_question_and_at_no_other() {
         let [walk, look, _, hash, _] = questions();
         let sights =
-            [(BrowsedKind::File, Some([7; 32]), None), (BrowsedKind::Pipe, None, Some(Special::Fifo))].map(
-                |(kind, digest, special)| Sight {
+            [(BrowsedKind::File, Some([7; 32]), None), (BrowsedKind::Pipe, None, Some(SpecialFile::Fifo))]
+                .map(|(kind, digest, special)| EntrySight {
                     size: 7,
                     stamp: u64::MAX,
                     digest,
                     special,
-                    ..Sight::without_facts(Standing::Is(kind))
-                },
-            );
+                    ..EntrySight::without_facts(EntryPresence::Is(kind))
+                });
         let answers = [
-            (Answer::Walked(Walked::Names { directory: path("a/b/c"), names: names(&[b"", b"x"]) }), &walk),
-            (Answer::Walked(Walked::Failed { path: b"x"[..].into(), detail: "no".into() }), &walk),
-            (Answer::Walked(Walked::Skipped { path: b"x"[..].into(), what: "a pipe".into() }), &walk),
-            (Answer::Walked(Walked::Over), &walk),
-            (Answer::Seen(sights.into()), &look),
-            (Answer::Pieces(Ok(vec![[9; 32]; 1_024])), &hash),
-            (Answer::Pieces(Err("no".into())), &hash),
+            (
+                ExamineAnswer::Walked(WalkStep::Names {
+                    directory: path("a/b/c"),
+                    names: names(&[b"", b"x"]),
+                }),
+                &walk,
+            ),
+            (ExamineAnswer::Walked(WalkStep::Failed { path: b"x"[..].into(), detail: "no".into() }), &walk),
+            (
+                ExamineAnswer::Walked(WalkStep::Skipped { path: b"x"[..].into(), what: "a pipe".into() }),
+                &walk,
+            ),
+            (ExamineAnswer::Walked(WalkStep::Over), &walk),
+            (ExamineAnswer::Seen(sights.into()), &look),
+            (ExamineAnswer::Pieces(Ok(vec![[9; 32]; 1_024])), &hash),
+            (ExamineAnswer::Pieces(Err("no".into())), &hash),
         ];
         for (answer, question) in answers {
             for asked in [&walk, &look, &hash] {
@@ -390,15 +410,16 @@ mod tests {
     #[test]
     fn metadata_arrive_where_they_are_asked_for() {
         let [_, look, .., with_metadata] = questions();
-        let file = Sight {
+        let file = EntrySight {
             metadata: Some(Box::new(metadata())),
-            ..Sight::without_facts(Standing::Is(BrowsedKind::File))
+            ..EntrySight::without_facts(EntryPresence::Is(BrowsedKind::File))
         };
-        let seen = Answer::Seen(vec![file, Sight::without_facts(Standing::Nothing)]);
+        let seen = ExamineAnswer::Seen(vec![file, EntrySight::without_facts(EntryPresence::Nothing)]);
         assert_eq!(to_answer(of_answer(seen.clone()), &with_metadata).unwrap(), seen);
         assert!(to_answer(of_answer(seen), &look).is_err());
         // An older version leaves them out.
-        let none = Answer::Seen(vec![Sight::without_facts(Standing::Is(BrowsedKind::File)); 2]);
+        let none =
+            ExamineAnswer::Seen(vec![EntrySight::without_facts(EntryPresence::Is(BrowsedKind::File)); 2]);
         let refused = to_answer(of_answer(none.clone()), &with_metadata);
         assert!(matches!(refused, Err(SessionError::Refused { .. })), "{refused:?}");
         assert!(to_answer(of_answer(none), &look).is_ok());
@@ -419,18 +440,18 @@ mod tests {
         }
     }
 
-    fn seen(count: usize, digest: &[u8]) -> Control {
+    fn seen(count: usize, digest: &[u8]) -> ControlMessage {
         let sight = SightMessage { kind: 1, digest: digest.to_vec(), ..SightMessage::default() };
-        Control::Seen(Seen { sights: vec![sight; count] })
+        ControlMessage::Seen(SeenMessage { sights: vec![sight; count] })
     }
 
-    fn values(count: usize) -> Control {
-        Control::Pieces(Pieces { values: vec![0; count], problem: String::new() })
+    fn values(count: usize) -> ControlMessage {
+        ControlMessage::Pieces(PiecesMessage { values: vec![0; count], problem: String::new() })
     }
 
-    fn walked(directory: &[u8], name: &[u8], count: usize) -> Control {
+    fn walked(directory: &[u8], name: &[u8], count: usize) -> ControlMessage {
         let names = vec![name.to_vec(); count];
-        Control::Walked(WalkedMessage { directory: directory.into(), names, ..Default::default() })
+        ControlMessage::Walked(WalkedMessage { directory: directory.into(), names, ..Default::default() })
     }
 
     #[test]
@@ -456,17 +477,20 @@ mod tests {
             assert!(heard.is_err(), "{directory:?} {name:?}");
         }
         for unsound in [
-            Control::HashPieces(HashPieces {
+            ControlMessage::HashPieces(HashPieces {
                 piece_bytes: 1 << 10,
                 len: 2,
                 file_size: 1,
                 ..Default::default()
             }),
-            Control::HashPieces(HashPieces { len: 1, file_size: 1, ..Default::default() }),
-            Control::Look(Look { directory: b"..".to_vec(), ..Default::default() }),
-            Control::Look(Look { names: vec![b"../x".to_vec()], ..Default::default() }),
-            Control::Look(Look { names: vec![b"x".to_vec(); NAMES_MAX + 1], ..Default::default() }),
-            Control::WalkOn(WalkOn { beneath: b"/".to_vec(), specials: false }),
+            ControlMessage::HashPieces(HashPieces { len: 1, file_size: 1, ..Default::default() }),
+            ControlMessage::Look(LookRequest { directory: b"..".to_vec(), ..Default::default() }),
+            ControlMessage::Look(LookRequest { names: vec![b"../x".to_vec()], ..Default::default() }),
+            ControlMessage::Look(LookRequest {
+                names: vec![b"x".to_vec(); NAMES_MAX + 1],
+                ..Default::default()
+            }),
+            ControlMessage::WalkOn(WalkRequest { beneath: b"/".to_vec(), specials: false }),
         ] {
             assert!(to_question(unsound.clone()).is_err(), "{unsound:?}");
         }
@@ -478,24 +502,24 @@ mod tests {
         let deep = vec![b'd'; NAME_BYTES_MAX];
         let deep = RelPath::new(&vec![deep; PATH_BYTES_MAX / 256].join(&b'/')).unwrap();
         let names = vec![Box::from(vec![b'x'; NAME_BYTES_MAX]); NAMES_MAX];
-        let look = Question::Look {
+        let look = ExamineQuestion::Look {
             directory: deep.clone(),
             names: names.clone(),
             digests: true,
-            metadata: Some(Kept::ALL),
+            metadata: Some(KeptMetadata::ALL),
         };
-        let walked = Answer::Walked(Walked::Names { directory: deep, names });
-        let unreadable = Sight::without_facts(Standing::Unreadable("x".repeat(200)));
+        let walked = ExamineAnswer::Walked(WalkStep::Names { directory: deep, names });
+        let unreadable = EntrySight::without_facts(EntryPresence::Unreadable("x".repeat(200)));
         // An existing entry has no reason for being unreadable.
-        let sight = Sight {
+        let sight = EntrySight {
             size: u64::MAX,
             stamp: u64::MAX,
             digest: Some([0; 32]),
-            special: Some(Special::Fifo),
+            special: Some(SpecialFile::Fifo),
             metadata: Some(Box::new(metadata())),
-            ..Sight::without_facts(Standing::Is(BrowsedKind::Device))
+            ..EntrySight::without_facts(EntryPresence::Is(BrowsedKind::Device))
         };
-        let [unread, seen] = [unreadable, sight].map(|sight| Answer::Seen(vec![sight; NAMES_MAX]));
+        let [unread, seen] = [unreadable, sight].map(|sight| ExamineAnswer::Seen(vec![sight; NAMES_MAX]));
         for message in [of_question(&look), of_answer(walked), of_answer(unread), of_answer(seen)] {
             assert!(message.to_body().len() < CONTROL_BODY_BYTES_MAX);
         }

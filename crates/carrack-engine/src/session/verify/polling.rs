@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_transport::{Link, LinkInput, TransportError};
-use carrack_wire::message::Control;
+use carrack_transport::{ControlLink, LinkInput, TransportError};
+use carrack_wire::message::ControlMessage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::SessionError;
@@ -15,12 +15,12 @@ use crate::error::SessionError;
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// Writes without blocking. Returns true if nothing is left to write.
-pub(super) fn flush(link: &mut Link) -> Result<bool, SessionError> {
+pub(super) fn flush(link: &mut ControlLink) -> Result<bool, SessionError> {
     link.flush().map_err(|_| SessionError::PeerGone)
 }
 
 /// Returns the next message, if it has arrived.
-pub(super) fn hear(link: &mut Link, slots: &SlotPool) -> Result<Option<Control>, SessionError> {
+pub(super) fn hear(link: &mut ControlLink, slots: &SlotPool) -> Result<Option<ControlMessage>, SessionError> {
     let body = match link.receive(slots) {
         Ok(LinkInput::Control { lane: 0, body }) => body,
         Ok(LinkInput::Control { .. } | LinkInput::Object(_)) => {
@@ -32,16 +32,16 @@ pub(super) fn hear(link: &mut Link, slots: &SlotPool) -> Result<Option<Control>,
         }
         Err(error) => return Err(error.into()),
     };
-    match Control::from_body(&body)? {
-        Control::Refuse(message) => Err(SessionError::from_refusal(message)),
-        Control::Abort(message) => Err(SessionError::from_abort(message)),
+    match ControlMessage::from_body(&body)? {
+        ControlMessage::Refuse(message) => Err(SessionError::from_refusal(message)),
+        ControlMessage::Abort(message) => Err(SessionError::from_abort(message)),
         message => Ok(Some(message)),
     }
 }
 
 /// Sleeps until the link or one of the others is ready, until `until` at most.
 pub(super) fn sleep(
-    link: &Link,
+    link: &ControlLink,
     is_flushed: bool,
     others: &[BorrowedFd<'_>],
     until: Instant,

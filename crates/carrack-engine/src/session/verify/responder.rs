@@ -4,63 +4,63 @@
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_transport::Link;
-use carrack_wire::message::{Control, Heartbeat, Verify};
+use carrack_transport::ControlLink;
+use carrack_wire::message::{ControlMessage, Heartbeat, VerifyRequest};
 
 use super::message::{of_answer, to_question};
 use super::polling::{HEARTBEAT, flush, hear, sleep};
-use crate::abort::Abort;
+use crate::abort::AbortHandle;
 use crate::error::SessionError;
-use crate::examine::{Bench, Manners, QUESTIONS_MAX, Top};
-use crate::session::house::{Admission, Deed, House, Request};
-use crate::settings::Settings;
+use crate::examine::{ExamineLimits, ExamineRoot, ExaminerThreads, QUESTIONS_MAX};
+use crate::session::access_policy::{AccessAdmission, AccessKind, AccessPolicy, AccessRequest};
+use crate::settings::EndSettings;
 
 /// The time that an initiator may ask nothing, if the access policy sets no other.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
 /// Serves one initiator to the end. Errors have not been sent to the initiator yet.
 pub(in crate::session) fn answer(
-    link: &mut Link,
-    house: &dyn House,
+    link: &mut ControlLink,
+    access_policy: &dyn AccessPolicy,
     slots: &SlotPool,
-    abort: &Abort,
-    wanted: &Verify,
+    abort: &AbortHandle,
+    wanted: &VerifyRequest,
 ) -> Result<(), SessionError> {
-    let admission = house.admit(Request {
-        deed: Deed::Verify,
+    let admission = access_policy.admit(AccessRequest {
+        deed: AccessKind::Verify,
         paths: vec![&wanted.path],
         token: &wanted.token,
         protection: None,
         spec: None,
-        settings: Settings { io_threads: wanted.threads as usize, ..Settings::default() },
+        settings: EndSettings { io_threads: wanted.threads as usize, ..EndSettings::default() },
     })?;
     let bench = bench(&admission, wanted)?;
     let patience = admission.settings.idle.unwrap_or(PATIENCE);
-    Answering { link, slots, bench, abort, patience, is_over: false }.run()
+    VerifyResponder { link, slots, bench, abort, patience, is_over: false }.run()
 }
 
 /// Creates a bench with as many threads as its memory has slots.
-fn bench(admission: &Admission, wanted: &Verify) -> Result<Bench, SessionError> {
+fn bench(admission: &AccessAdmission, wanted: &VerifyRequest) -> Result<ExaminerThreads, SessionError> {
     let path = admission.paths.first().ok_or(SessionError::Internal)?;
-    let top = Top::open(&admission.base, path, wanted.is_destination);
+    let top = ExamineRoot::open(&admission.base, path, wanted.is_destination);
     let settings = &admission.settings;
     let slots = (settings.pool_bytes / crate::examine::WHOLE_BYTES_MAX).max(1);
     let threads = settings.io_threads.min(usize::try_from(slots).unwrap_or(usize::MAX));
-    let manners = Manners { threads, past_cache: wanted.past_cache, rate: settings.scheduling.rate };
-    Bench::new(top, manners)
+    let manners = ExamineLimits { threads, past_cache: wanted.past_cache, rate: settings.scheduling.rate };
+    ExaminerThreads::new(top, manners)
 }
 
-struct Answering<'a> {
-    link: &'a mut Link,
+struct VerifyResponder<'a> {
+    link: &'a mut ControlLink,
     slots: &'a SlotPool,
-    bench: Bench,
-    abort: &'a Abort,
+    bench: ExaminerThreads,
+    abort: &'a AbortHandle,
     patience: Duration,
     /// The initiator has ended the session.
     is_over: bool,
 }
 
-impl Answering<'_> {
+impl VerifyResponder<'_> {
     fn run(mut self) -> Result<(), SessionError> {
         let mut last_said = Instant::now();
         let mut last_heard = Instant::now();
@@ -74,7 +74,7 @@ impl Answering<'_> {
                 last_said = Instant::now();
             }
             if last_said.elapsed() >= HEARTBEAT && self.link.queued_count() == 0 {
-                self.link.queue_control(Control::Heartbeat(Heartbeat {}).to_body());
+                self.link.queue_control(ControlMessage::Heartbeat(Heartbeat {}).to_body());
                 last_said = Instant::now();
             }
             let is_flushed = flush(self.link)?;
@@ -98,7 +98,7 @@ impl Answering<'_> {
         while let Some(message) = hear(self.link, self.slots)? {
             has_heard = true;
             match message {
-                Control::VerifyEnd(_) => self.is_over = true,
+                ControlMessage::VerifyEnd(_) => self.is_over = true,
                 _ if self.is_over => return Err(SessionError::Protocol("a question after the end".into())),
                 message => self.ask(message)?,
             }
@@ -106,7 +106,7 @@ impl Answering<'_> {
         Ok(has_heard)
     }
 
-    fn ask(&mut self, message: Control) -> Result<(), SessionError> {
+    fn ask(&mut self, message: ControlMessage) -> Result<(), SessionError> {
         if self.bench.open_count() + self.link.queued_count() >= 2 * QUESTIONS_MAX {
             return Err(SessionError::Protocol("more questions at a time than are allowed".into()));
         }

@@ -15,7 +15,7 @@ use crate::source::work::{ReadWork, SinkPlace};
 const SHARE_MIN: u64 = 2;
 
 /// The objects in flight, by place. Without a sink that has several targets it counts nothing.
-pub(super) struct Flow {
+pub(super) struct SinkFlow {
     is_on: bool,
     /// True if work is read without room at the sink, as its objects can be put on flash.
     is_lifted: bool,
@@ -30,9 +30,9 @@ struct PlaceFlow {
     parked: Vec<(TargetId, ReadWork)>,
 }
 
-impl Flow {
-    pub(super) fn new(is_on: bool, credits: u32) -> Flow {
-        Flow { is_on, is_lifted: false, credits: credits.into(), places: HashMap::new() }
+impl SinkFlow {
+    pub(super) fn new(is_on: bool, credits: u32) -> SinkFlow {
+        SinkFlow { is_on, is_lifted: false, credits: credits.into(), places: HashMap::new() }
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -112,7 +112,7 @@ mod tests {
     const B: SinkPlace = SinkPlace::Bundles(TargetId(2));
     const NEW: SinkPlace = SinkPlace::File(FileId(3));
 
-    fn fill(flow: &mut Flow, place: SinkPlace) -> usize {
+    fn fill(flow: &mut SinkFlow, place: SinkPlace) -> usize {
         let mut count = 0;
         while flow.has_room(place) && count < 1_000 {
             flow.depart(place);
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn one_place_has_all_credits_and_two_share_them() {
-        let mut flow = Flow::new(true, 100);
+        let mut flow = SinkFlow::new(true, 100);
         assert_eq!(fill(&mut flow, A), 100);
         assert_eq!(fill(&mut flow, B), 50, "the first one's surplus comes back with its answers");
         assert_eq!(fill(&mut flow, NEW), SHARE_MIN as usize);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn with_few_credits_each_place_has_some() {
-        let mut flow = Flow::new(true, 4);
+        let mut flow = SinkFlow::new(true, 4);
         for place in [A, B, NEW] {
             assert!(fill(&mut flow, place) >= SHARE_MIN as usize, "{place:?}");
         }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_is_parked_goes_on_with_an_answer_or_with_the_news() {
-        let mut flow = Flow::new(true, 2);
+        let mut flow = SinkFlow::new(true, 2);
         fill(&mut flow, A);
         flow.park(A, TargetId(9), job());
         flow.park(A, TargetId(8), job());
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn where_the_sink_has_one_target_nothing_is_counted() {
-        let mut flow = Flow::new(false, 1);
+        let mut flow = SinkFlow::new(false, 1);
         assert_eq!(fill(&mut flow, A), 1_000);
         assert!(flow.places.is_empty());
     }

@@ -11,29 +11,29 @@ mod state;
 use std::sync::Arc;
 
 use carrack_layout::FileSystems;
-use carrack_machine::{Closed, Monitor};
+use carrack_machine::{Monitor, MonitorClosed};
 use carrack_model::limits::QUEUE_ENTRIES_MAX;
 use carrack_model::{FileId, TargetId, TargetReport};
-use carrack_plan::Service;
+use carrack_plan::ServedRequest;
 
 use super::large_file::LargeFile;
 use super::sizing::SourceSizing;
 use super::work::{BundleWork, ReadWork, SinkPlace};
-use crate::gate::Gate;
 use crate::report::target_reports;
-use crate::settings::Settings;
-use crate::sharing::Share;
-use flow::Flow;
-use room::Room;
-use state::QueueState;
+use crate::settings::EndSettings;
+use crate::sharing::SessionShare;
+use crate::thread_gate::ThreadGate;
+use flow::SinkFlow;
+use room::QueueRoom;
+use state::ReadQueueState;
 pub(super) use state::Taken;
 
 /// The target queues of one lane with the threads that read from them.
 pub(super) struct ReadQueue {
-    state: Arc<Monitor<QueueState>>,
-    room: Monitor<Room>,
+    state: Arc<Monitor<ReadQueueState>>,
+    room: Monitor<QueueRoom>,
     /// Lets some of the lane's I/O threads work.
-    gate: Gate,
+    gate: ThreadGate,
     /// I/O threads that the lane begins with.
     threads_at_start: usize,
     scan_threads: usize,
@@ -46,23 +46,23 @@ impl ReadQueue {
     pub(super) fn new(
         threads: usize,
         sizing: &SourceSizing,
-        settings: &Settings,
-        share: Option<&Share>,
+        settings: &EndSettings,
+        share: Option<&SessionShare>,
     ) -> ReadQueue {
         let pass = share.map(|share| share.pass(threads, sizing.limits.began));
-        let flow = Flow::new(sizing.counts_flow, sizing.credits);
+        let flow = SinkFlow::new(sizing.counts_flow, sizing.credits);
         let open_files = (sizing.open_files / sizing.lane_count).max(1);
         let scheduling = settings.scheduling.of_lane(sizing.lane_count);
         let state =
-            QueueState::new(scheduling, sizing.limits.clone(), threads, flow, open_files, pass.clone());
+            ReadQueueState::new(scheduling, sizing.limits.clone(), threads, flow, open_files, pass.clone());
         let state = Arc::new(Monitor::new(state));
         if let Some(pass) = pass {
             pass.join(&state);
         }
         ReadQueue {
             state,
-            room: Monitor::new(Room::new(QUEUE_ENTRIES_MAX / sizing.lane_count)),
-            gate: Gate::new(threads),
+            room: Monitor::new(QueueRoom::new(QUEUE_ENTRIES_MAX / sizing.lane_count)),
+            gate: ThreadGate::new(threads),
             threads_at_start: threads,
             scan_threads: settings.scan_thread_count(),
             counts_flow: sizing.counts_flow,
@@ -77,7 +77,7 @@ impl ReadQueue {
     // The scan.
 
     /// Waits for room for this number of entries.
-    pub(super) fn await_room(&self, entries: usize) -> Result<(), Closed> {
+    pub(super) fn await_room(&self, entries: usize) -> Result<(), MonitorClosed> {
         self.room.take(|room| room.take(entries))
     }
 
@@ -111,8 +111,8 @@ impl ReadQueue {
     }
 
     /// Waits for the next work item.
-    pub(super) fn take(&self) -> Result<Taken, Closed> {
-        let (target, work) = self.state.take_timed(QueueState::take)?;
+    pub(super) fn take(&self) -> Result<Taken, MonitorClosed> {
+        let (target, work) = self.state.take_timed(ReadQueueState::take)?;
         // Work remains, such as a cursor that was put back: wake the next waiter.
         self.state.release(|_| ());
         match work.fresh_entries() {
@@ -125,7 +125,7 @@ impl ReadQueue {
     /// Frees the room of work from the scan that was taken.
     fn leave_room(&self, entries: usize) {
         if self.room.with(|room| room.leave(entries)) {
-            self.room.release_many(self.scan_threads, Room::free);
+            self.room.release_many(self.scan_threads, QueueRoom::free);
         }
     }
 
@@ -152,13 +152,13 @@ impl ReadQueue {
     }
 
     /// Ends the service of `target`, after this time if it is known.
-    pub(super) fn finished(&self, target: TargetId, service: Option<Service>) {
+    pub(super) fn finished(&self, target: TargetId, service: Option<ServedRequest>) {
         self.state.release(|state| state.finished(target, service));
     }
 
     /// Allows one more open file in place of a closed one.
     pub(super) fn return_permit(&self) {
-        self.state.release(QueueState::return_permit);
+        self.state.release(ReadQueueState::return_permit);
     }
 
     /// Queues a large file for another try.
@@ -251,7 +251,7 @@ impl ReadQueue {
 
     /// Returns true if a limit or a grant has held work back since the last call.
     pub(super) fn take_hold(&self) -> bool {
-        self.state.with(QueueState::take_hold)
+        self.state.with(ReadQueueState::take_hold)
     }
 
     /// Returns true if work waits only for a rate limit of the user.

@@ -1,7 +1,7 @@
 //! Room in a read queue for scanned entries. The scan waits for it, and is never far ahead of the transfer.
 
 /// Places in the queues for the entries of the scan.
-pub(super) struct Room {
+pub(super) struct QueueRoom {
     places: usize,
     free: usize,
     /// Places that were left and are not free again yet.
@@ -11,11 +11,11 @@ pub(super) struct Room {
     step: usize,
 }
 
-impl Room {
+impl QueueRoom {
     /// Makes room for this number of entries.
-    pub(super) fn new(places: usize) -> Room {
+    pub(super) fn new(places: usize) -> QueueRoom {
         assert!(places > 0, "the scan has room for an entry");
-        Room { places, free: places, left: 0, step: places / 4 }
+        QueueRoom { places, free: places, left: 0, step: places / 4 }
     }
 
     /// Returns the places that are taken, and their total.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_layout::StorageTarget;
-use carrack_machine::{Attempt, Monitor};
-use carrack_model::{FileId, Scheduling, TargetId};
-use carrack_plan::{Feed, FileCursor, Service, TargetQueues, TargetState, policy};
+use carrack_machine::{Monitor, WaitAttempt};
+use carrack_model::{FileId, SchedulingOptions, TargetId};
+use carrack_plan::{ArrivalMode, FileCursor, ServedRequest, TargetQueues, TargetState, policy};
 
-use super::flow::Flow;
-use crate::settings::{Limits, depth_of_queue};
-use crate::sharing::{Member, Pass};
+use super::flow::SinkFlow;
+use crate::settings::{EndRateLimits, depth_of_queue};
+use crate::sharing::{ShareMember, SharePass};
 use crate::source::large_file::LargeFile;
 use crate::source::work::{BundleWork, ObjectWork, ReadWork, SinkPlace};
 
@@ -19,11 +19,11 @@ use crate::source::work::{BundleWork, ObjectWork, ReadWork, SinkPlace};
 pub(in crate::source) type Taken = (Option<TargetId>, ReadWork);
 
 /// The target queues of a source.
-pub(super) struct QueueState {
+pub(super) struct ReadQueueState {
     /// Work that needs little or no storage, and never waits behind a target.
     errands: VecDeque<ReadWork>,
     items: TargetQueues<ReadWork>,
-    flow: Flow,
+    flow: SinkFlow,
     /// Known targets, each with its preferred number of requests in flight.
     known: HashMap<TargetId, u32>,
     /// Threads at work, and those at the start.
@@ -31,16 +31,16 @@ pub(super) struct QueueState {
     /// The number of large files that may still be opened.
     permits: usize,
     permits_max: usize,
-    scheduling: Scheduling,
+    scheduling: SchedulingOptions,
     /// The session's grants, if targets are shared.
-    pass: Option<Pass>,
+    pass: Option<SharePass>,
     /// True if work waited only for a rate limit.
     was_held: bool,
     /// The session's start, from which the policy counts.
     began: Instant,
 }
 
-impl Member for Monitor<QueueState> {
+impl ShareMember for Monitor<ReadQueueState> {
     fn states(&self) -> Vec<TargetState> {
         self.with(|queue| queue.items.states().to_vec())
     }
@@ -50,25 +50,25 @@ impl Member for Monitor<QueueState> {
     }
 }
 
-impl QueueState {
+impl ReadQueueState {
     /// Creates the queues without targets. `flow` counts objects in flight to a sink with several targets. At
     /// most `open_files_max` large files are open.
     pub(super) fn new(
-        scheduling: Scheduling,
-        limits: Limits,
+        scheduling: SchedulingOptions,
+        limits: EndRateLimits,
         io_threads: usize,
-        flow: Flow,
+        flow: SinkFlow,
         open_files_max: usize,
-        pass: Option<Pass>,
-    ) -> QueueState {
+        pass: Option<SharePass>,
+    ) -> ReadQueueState {
         assert!(io_threads > 0 && open_files_max > 0, "a thread reads, and a large file may be open");
-        let chosen = policy(&scheduling.policy, io_threads, Feed::Queued);
+        let chosen = policy(&scheduling.policy, io_threads, ArrivalMode::Queued);
         let mut items = TargetQueues::new(match &pass {
             Some(pass) => pass.guard(chosen),
             None => chosen,
         });
         items.keep_to(limits.rates);
-        QueueState {
+        ReadQueueState {
             errands: VecDeque::new(),
             items,
             flow,
@@ -160,25 +160,25 @@ impl QueueState {
     }
 
     /// Takes the next work item.
-    pub(super) fn take(&mut self) -> Attempt<Taken> {
+    pub(super) fn take(&mut self) -> WaitAttempt<Taken> {
         if let Some(work) = self.errands.pop_front() {
-            return Attempt::Done((None, work));
+            return WaitAttempt::Done((None, work));
         }
         let now = self.began.elapsed();
         while let Some((target, work)) = self.items.take(now) {
             if let Some(work) = self.begin(target, work, now) {
-                return Attempt::Done((Some(target), work));
+                return WaitAttempt::Done((Some(target), work));
             }
             self.items.finished(target, None, now);
         }
         self.was_held |= self.items.is_held_by_rate(now);
-        self.items.wake_at(now).map_or(Attempt::NotYet, |at| Attempt::Until(self.began + at))
+        self.items.wake_at(now).map_or(WaitAttempt::NotYet, |at| WaitAttempt::Until(self.began + at))
     }
 
     /// Returns true if a limit or a grant has held work back since the last call. The rate then says nothing
     /// about the number of threads.
     pub(super) fn take_hold(&mut self) -> bool {
-        let is_short = self.pass.as_ref().is_some_and(Pass::take_shortage);
+        let is_short = self.pass.as_ref().is_some_and(SharePass::take_shortage);
         std::mem::take(&mut self.was_held) || is_short
     }
 
@@ -307,7 +307,7 @@ impl QueueState {
     }
 
     /// Ends the service of `target`, after this time if it is known.
-    pub(super) fn finished(&mut self, target: TargetId, service: Option<Service>) {
+    pub(super) fn finished(&mut self, target: TargetId, service: Option<ServedRequest>) {
         self.items.finished(target, service, self.began.elapsed());
     }
 

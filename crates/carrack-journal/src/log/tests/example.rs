@@ -3,20 +3,20 @@
 use carrack_model::ByteRange;
 
 use super::*;
-use crate::Subtree;
+use crate::HashSubtree;
 use crate::log::compaction;
 use crate::log::header::JournalKey;
 
 fn example() -> Vec<u8> {
     let ground = Ground::new();
-    let about = About { sources: vec![b"src".to_vec()], ..about() };
+    let about = JournalSubject { sources: vec![b"src".to_vec()], ..about() };
     let file = File::options().read(true).write(true).create_new(true).open(ground.file()).unwrap();
     let mut end = compaction::begin(file, &about, JournalKey([7; 16])).unwrap();
-    let mut batch = Batch::new();
+    let mut batch = RecordBatch::new();
     batch.session(&session(9, false));
     batch.small(&table("d", |w| w.regular(b"f", 3, &metadata(), 7, None)));
     batch.begin(1, &table("d", |w| w.regular(b"g", 4_096, &metadata(), 8, None)), b".g.carrack-0000002a");
-    let subtree = Subtree { range: ByteRange::new(1_024, 1_024), value: [0xaa; 32] };
+    let subtree = HashSubtree { range: ByteRange::new(1_024, 1_024), value: [0xaa; 32] };
     batch.held(1, [ByteRange::new(1_024, 1_024)], &[subtree]);
     batch.done(1);
     batch.dropped(2);
@@ -51,7 +51,7 @@ fn the_example_is_read_as_it_was_written() {
     assert!(recovered.is_done(&directory, &key(b"g", 4_096, 8)).unwrap());
     assert!(!recovered.is_done(&directory, &key(b"g", 4_096, 7)).unwrap());
     assert!(!recovered.is_done(&RelPath::root(), &key(b"f", 3, 7)).unwrap());
-    let Statistics { records, done, done_bytes, cut_bytes, .. } = recovered.statistics();
+    let JournalStatistics { records, done, done_bytes, cut_bytes, .. } = recovered.statistics();
     assert_eq!((records, done, done_bytes, cut_bytes), (6, 2, 4_099, 0));
     assert!(recovered.partials().is_empty());
 }

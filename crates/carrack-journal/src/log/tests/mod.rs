@@ -17,8 +17,8 @@ use super::*;
 
 const ID: TransferId = TransferId([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
 
-fn about() -> About {
-    About {
+fn about() -> JournalSubject {
+    JournalSubject {
         id: ID,
         place: 1,
         sources: vec![b"src".to_vec(), b"other".to_vec()],
@@ -75,7 +75,7 @@ impl Ground {
         Journal::create(self.directory.as_fd(), &about(), session).unwrap()
     }
 
-    fn open(&self, session: &SessionInfo) -> Result<(Journal, Recovered), JournalError> {
+    fn open(&self, session: &SessionInfo) -> Result<(Journal, RecoveredJournal), JournalError> {
         Journal::open(self.directory.as_fd(), ID, session)
     }
 

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::log::journal::Opening;
-use crate::{Subtree, subtree_ranges};
+use crate::log::journal::OpenedJournal;
+use crate::{HashSubtree, subtree_ranges};
 
 /// Bytes of each large file.
 const LARGE_BYTES: u64 = 20_000;
@@ -129,13 +129,13 @@ fn model(told: &[Told]) -> Seen {
 }
 
 /// The file of a partial one.
-fn play_of(partial: &Partial) -> Play {
+fn play_of(partial: &PartialFile) -> Play {
     let same = |play: &Play| play.directory() == partial.directory && play.key(&play.name()) == partial.key();
     Play::all().find(same).unwrap()
 }
 
 /// The state of the journal.
-fn seen(recovered: &Recovered) -> Seen {
+fn seen(recovered: &RecoveredJournal) -> Seen {
     let is_done = |play: &Play| {
         let name = play.name();
         recovered.is_done(&play.directory(), &play.key(&name)).unwrap()
@@ -180,8 +180,8 @@ impl Telling {
         self.ends.push(self.ground.bytes().len() as u64);
     }
 
-    fn append(&mut self, told: Told, write: impl FnOnce(&mut Batch)) {
-        let mut batch = Batch::new();
+    fn append(&mut self, told: Told, write: impl FnOnce(&mut RecordBatch)) {
+        let mut batch = RecordBatch::new();
         write(&mut batch);
         self.journal.as_ref().unwrap().append(&batch, false).unwrap();
         self.tell(told);
@@ -221,9 +221,9 @@ impl Telling {
                 let Some(number) = self.number(index) else { return };
                 let (start, end) = (start * 1_024, ((start + count) * 1_024).min(LARGE_BYTES));
                 let range = ByteRange::new(start, end - start);
-                let subtrees: Vec<Subtree> = subtree_ranges(range, LARGE_BYTES)
+                let subtrees: Vec<HashSubtree> = subtree_ranges(range, LARGE_BYTES)
                     .unwrap()
-                    .map(|range| Subtree { range, value: [5; 32] })
+                    .map(|range| HashSubtree { range, value: [5; 32] })
                     .collect();
                 let subtrees = if is_hashed { &subtrees[..] } else { &[] };
                 // Only ranges overlap: a subtree may be repeated, but parts of it are never sent.
@@ -301,7 +301,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 /// Compares a follower with the model; it has no subtrees.
-fn assert_followed(follower: &Follower, told: &[Told]) {
+fn assert_followed(follower: &JournalFollower, told: &[Told]) {
     let expected = model(told);
     let is_done = |play: &Play| follower.is_done(&play.directory(), &play.key(&play.name())).unwrap();
     assert_eq!(Play::all().filter(is_done).collect::<Vec<_>>(), expected.done);
@@ -325,7 +325,7 @@ proptest! {
         torn in 0usize..20,
     ) {
         let mut telling = Telling::new();
-        let mut follower = Follower::new(ID, [BOOT; 16]).with_recent(recent);
+        let mut follower = JournalFollower::new(ID, [BOOT; 16]).with_recent(recent);
         for (op, looks) in &ops {
             telling.op(op);
             if *looks {
@@ -384,7 +384,7 @@ proptest! {
         telling.journal = None;
         let before = telling.ground.bytes();
         let here = session(BOOT, false);
-        let opening = Opening::new(telling.ground.directory.as_fd(), ID, here.boot).unwrap();
+        let opening = OpenedJournal::new(telling.ground.directory.as_fd(), ID, here.boot).unwrap();
         let (journal, recovered) = opening.compact(&here).unwrap();
         let expected = model(&telling.told);
         prop_assert_eq!(seen(&recovered), expected.clone());
@@ -410,7 +410,7 @@ proptest! {
 fn a_journal_that_is_mostly_of_the_past_is_shortened_when_it_is_opened() {
     let ground = Ground::new();
     let journal = ground.create(&session(BOOT, false));
-    let mut batch = Batch::new();
+    let mut batch = RecordBatch::new();
     let play = Play { directory: 1, name: 0, version: 0 };
     let table = table("d", |w| play.write(w));
     batch.small(&table);

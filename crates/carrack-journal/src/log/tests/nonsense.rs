@@ -65,7 +65,7 @@ fn kind_of(body: &[u8]) -> u8 {
     }
 }
 
-fn assert_same(one: &Recovered, other: &Recovered) {
+fn assert_same(one: &RecoveredJournal, other: &RecoveredJournal) {
     assert_eq!(one.partials(), other.partials());
     assert_eq!(one.name_count(), other.name_count());
     assert_eq!(one.statistics().done, other.statistics().done);

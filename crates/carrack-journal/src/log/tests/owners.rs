@@ -3,9 +3,9 @@
 use std::os::unix::fs::FileExt;
 
 use super::*;
-use crate::log::appender::Appender;
+use crate::log::appender::JournalAppender;
 use crate::log::header::JournalKey;
-use crate::log::journal::Opening;
+use crate::log::journal::OpenedJournal;
 
 #[test]
 fn one_process_at_a_time_and_the_other_one_learns_who() {
@@ -47,9 +47,9 @@ fn a_journal_that_cannot_be_shortened_goes_on_as_it_is() {
     drop(ground.create(&session(1, false)));
     let before = ground.bytes();
     fs::create_dir(ground.place.path().join(format!("{}.new", file_name(ID)))).unwrap();
-    let opening = Opening::new(ground.directory.as_fd(), ID, [1; 16]).unwrap();
+    let opening = OpenedJournal::new(ground.directory.as_fd(), ID, [1; 16]).unwrap();
     let (journal, _) = opening.compact(&session(1, false)).unwrap();
-    let mut batch = Batch::new();
+    let mut batch = RecordBatch::new();
     batch.done(1);
     journal.append(&batch, true).unwrap();
     assert_eq!(ground.bytes()[..before.len()], before);
@@ -64,7 +64,7 @@ fn who_takes_a_journal_to_remove_it_writes_nothing() {
     let before = ground.bytes();
     let (journal, contents) = Journal::seize(ground.directory.as_fd(), ID, [1; 16]).unwrap();
     assert_eq!((contents.about, contents.is_in_use), (about(), false));
-    let mut batch = Batch::new();
+    let mut batch = RecordBatch::new();
     batch.done(1);
     assert!(matches!(journal.append(&batch, true), Err(JournalError::Poisoned)));
     assert_eq!(ground.bytes(), before);
@@ -79,8 +79,8 @@ fn nothing_is_written_after_an_error() {
     drop(ground.create(&session(1, false)));
     let before = ground.bytes();
     let unwritable = File::open(ground.file()).unwrap();
-    let mut end = Appender::new(unwritable, JournalKey([0; 16]), before.len() as u64);
-    let mut batch = Batch::new();
+    let mut end = JournalAppender::new(unwritable, JournalKey([0; 16]), before.len() as u64);
+    let mut batch = RecordBatch::new();
     batch.done(1);
     assert!(matches!(end.append(&batch, true), Err(JournalError::Failed { .. })));
     assert!(matches!(end.append(&batch, true), Err(JournalError::Poisoned)));
@@ -117,7 +117,7 @@ fn what_is_no_journal_is_refused_with_the_reason() {
 /// A disk may return an older journal's blocks after a crash; they are no records of this journal.
 #[test]
 fn records_of_another_journal_or_place_do_not_count() {
-    let mut batch = Batch::new();
+    let mut batch = RecordBatch::new();
     batch.small(&table("", |w| w.regular(b"a", 1, &metadata(), 1, None)));
     let tails: Vec<Vec<u8>> = (0..2)
         .map(|_| {
@@ -206,7 +206,7 @@ fn modes_are_remembered_until_they_are_restored() {
     let ground = Ground::new();
     let path = |text: &str| RelPath::new(text.as_bytes()).unwrap();
     let journal = ground.create(&session(1, true));
-    let mut batch = Batch::new();
+    let mut batch = RecordBatch::new();
     batch.mode(&path("d"), 0o555);
     batch.modes_restored();
     for (name, mode) in [("", 0o500), ("d/e", 0o555), ("d/e", 0o755)] {
@@ -215,11 +215,11 @@ fn modes_are_remembered_until_they_are_restored() {
     journal.append(&batch, true).unwrap();
     drop(journal);
     let expected = [(path(""), 0o500), (path("d/e"), 0o555)];
-    let modes = |recovered: &Recovered| -> Vec<_> {
+    let modes = |recovered: &RecoveredJournal| -> Vec<_> {
         recovered.changed_modes().map(|(path, mode)| (path.clone(), mode)).collect()
     };
     // The same in another boot, and in a compacted journal.
-    let opening = Opening::new(ground.directory.as_fd(), ID, [2; 16]).unwrap();
+    let opening = OpenedJournal::new(ground.directory.as_fd(), ID, [2; 16]).unwrap();
     drop(opening.compact(&session(2, false)).unwrap());
     let (journal, recovered) = ground.open(&session(2, false)).unwrap();
     assert_eq!(modes(&recovered), expected);

@@ -20,19 +20,19 @@ use models::*;
 use super::*;
 
 /// Runs a session of this condition with its tuner for some seconds.
-fn tuned(condition: &Condition, noise: f64, seed: u64, seconds: f64) -> Session<Tuner> {
-    let mut session = Session::new(Tuner::new(condition.setup()), noise, seed);
+fn tuned(condition: &Condition, noise: f64, seed: u64, seconds: f64) -> Session<SessionTuner> {
+    let mut session = Session::new(SessionTuner::new(condition.setup()), noise, seed);
     condition.run(&mut session, seconds);
     session
 }
 
 /// A random condition: curve, round trip, limit and start.
-fn any_condition(seed: u64, knob: Knob) -> Condition {
+fn any_condition(seed: u64, knob: TunerKnob) -> Condition {
     let mut chance = Chance(seed.wrapping_mul(77));
     chance.next();
     let most = if chance.next() < 0.5 { 16 } else { 64 };
     let start = 1 + (chance.next() * f64::from(most.min(16))) as u32;
-    let range = if knob == Knob::Streams { KnobRange::doubling } else { KnobRange::new };
+    let range = if knob == TunerKnob::Streams { KnobRange::doubling } else { KnobRange::new };
     let range = range(1, most, start);
     let (name, curve) = any_curve(&mut chance, most);
     let round_trip = [0.0, 0.0, 0.01, 0.05, 0.1][(chance.next() * 5.0) as usize];

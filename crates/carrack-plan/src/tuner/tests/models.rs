@@ -14,29 +14,29 @@ pub const UNIT: f64 = 1e8;
 
 /// A controller of knobs.
 pub trait Controller {
-    fn value(&self, knob: Knob) -> u32;
-    fn observe(&mut self, sample: &Sample) -> Option<Decision>;
+    fn value(&self, knob: TunerKnob) -> u32;
+    fn observe(&mut self, sample: &SessionSample) -> Option<TunerDecision>;
 }
 
-impl Controller for Tuner {
-    fn value(&self, knob: Knob) -> u32 {
-        Tuner::value(self, knob)
+impl Controller for SessionTuner {
+    fn value(&self, knob: TunerKnob) -> u32 {
+        SessionTuner::value(self, knob)
     }
 
-    fn observe(&mut self, sample: &Sample) -> Option<Decision> {
-        Tuner::observe(self, sample)
+    fn observe(&mut self, sample: &SessionSample) -> Option<TunerDecision> {
+        SessionTuner::observe(self, sample)
     }
 }
 
 /// Turns one knob by a simpler rule.
-pub struct RivalOf(pub Knob, pub Rival);
+pub struct RivalOf(pub TunerKnob, pub Rival);
 
 impl Controller for RivalOf {
-    fn value(&self, knob: Knob) -> u32 {
+    fn value(&self, knob: TunerKnob) -> u32 {
         if knob == self.0 { self.1.value() } else { 4 }
     }
 
-    fn observe(&mut self, sample: &Sample) -> Option<Decision> {
+    fn observe(&mut self, sample: &SessionSample) -> Option<TunerDecision> {
         self.1.observe(sample);
         None
     }
@@ -85,12 +85,12 @@ pub struct Session<C> {
     pub queue_bytes: u64,
     pub object_bytes: u64,
     chance: Chance,
-    sample: Sample,
+    sample: SessionSample,
     bytes: f64,
     sent: f64,
     again: f64,
     last: [u32; 3],
-    pub decisions: Vec<Decision>,
+    pub decisions: Vec<TunerDecision>,
     /// Seconds at which a knob was turned.
     pub changes: Vec<f64>,
     /// Its values after each sample, and the bytes before it without noise.
@@ -99,7 +99,7 @@ pub struct Session<C> {
 
 impl<C: Controller> Session<C> {
     pub fn new(controller: C, noise: f64, seed: u64) -> Session<C> {
-        let last = Knob::ALL.map(|knob| controller.value(knob));
+        let last = TunerKnob::ALL.map(|knob| controller.value(knob));
         Session {
             controller,
             noise,
@@ -109,7 +109,7 @@ impl<C: Controller> Session<C> {
             queue_bytes: 64 << 20,
             object_bytes: 1 << 20,
             chance: Chance(seed.wrapping_mul(2).wrapping_add(1)),
-            sample: Sample { work: 100, ..Sample::default() },
+            sample: SessionSample { work: 100, ..SessionSample::default() },
             bytes: 0.0,
             sent: 0.0,
             again: 0.0,
@@ -121,7 +121,7 @@ impl<C: Controller> Session<C> {
     }
 
     pub fn values(&self) -> [u32; 3] {
-        Knob::ALL.map(|knob| self.controller.value(knob))
+        TunerKnob::ALL.map(|knob| self.controller.value(knob))
     }
 
     /// Reports the flow so far to the controller.
@@ -137,7 +137,7 @@ impl<C: Controller> Session<C> {
         let fill = |share: f64| QueueFill { waiting: (share * capacity as f64) as u64, capacity };
         let is_answered = self.trace.len().is_multiple_of(self.answers_every);
         let bytes = if is_answered { self.bytes as u64 } else { self.sample.bytes };
-        self.sample = Sample {
+        self.sample = SessionSample {
             at: self.sample.at + SAMPLE,
             bytes,
             objects: bytes / self.object_bytes,
@@ -201,7 +201,7 @@ impl Ramp {
 /// One knob, and throughput as a function of it.
 pub struct Condition {
     pub name: &'static str,
-    pub knob: Knob,
+    pub knob: TunerKnob,
     pub range: KnobRange,
     /// Seconds.
     pub round_trip: f64,
@@ -216,7 +216,7 @@ pub struct Condition {
 impl Condition {
     pub fn new(
         name: &'static str,
-        knob: Knob,
+        knob: TunerKnob,
         range: KnobRange,
         curve: impl Fn(f64) -> f64 + 'static,
     ) -> Condition {
@@ -256,14 +256,14 @@ impl Condition {
         curve: impl Fn(f64, f64) -> f64,
     ) {
         let span = SAMPLE.as_secs_f64();
-        let mut ramp = Ramp::new(if self.knob == Knob::Streams { self.round_trip } else { 0.0 });
+        let mut ramp = Ramp::new(if self.knob == TunerKnob::Streams { self.round_trip } else { 0.0 });
         let mut now = 0.0;
         while now < until {
             now += span;
             let value = session.controller.value(self.knob);
             let rate = curve(ramp.worth(value, span), now);
-            let outbox = if self.knob == Knob::Readers { 0.0 } else { 1.0 };
-            let sink_queue = if self.knob == Knob::Writers { 1.0 } else { 0.0 };
+            let outbox = if self.knob == TunerKnob::Readers { 0.0 } else { 1.0 };
+            let sink_queue = if self.knob == TunerKnob::Writers { 1.0 } else { 0.0 };
             let (loss, cpu) = ((self.loss)(f64::from(value)), (self.cpu)(f64::from(value)));
             session.tell(now, Flow { rate, loss, cpu, outbox, sink_queue });
         }
@@ -291,32 +291,35 @@ pub fn conditions() -> Vec<Condition> {
     let (near, far) = (KnobRange::doubling(2, 4, 2), KnobRange::doubling(8, 16, 8));
     let pipe = |name, round_trip, link: f64| {
         let each = window_per_round_trip(round_trip);
-        Condition { round_trip, ..Condition::new(name, Knob::Streams, far, move |n| (n * each).min(link)) }
+        Condition {
+            round_trip,
+            ..Condition::new(name, TunerKnob::Streams, far, move |n| (n * each).min(link))
+        }
     };
     // Mathis and others 1997: 1.22 segments of 1,448 bytes for each round trip and square root of the loss.
     let mathis = 1_448.0 * 1.22 / (0.02 * 0.0001f64.sqrt()) / UNIT;
     vec![
-        Condition::new("fast disk", Knob::Readers, threads, |_| 20.0),
-        Condition::new("slow disk, 8 targets", Knob::Readers, threads, |n| 8.0 * target(n / 8.0)),
+        Condition::new("fast disk", TunerKnob::Readers, threads, |_| 20.0),
+        Condition::new("slow disk, 8 targets", TunerKnob::Readers, threads, |n| 8.0 * target(n / 8.0)),
         pipe("long fat pipe, 50 ms", 0.05, 12.5),
         pipe("long fat pipe, 100 ms", 0.1, 12.5),
         Condition {
             round_trip: 0.02,
             loss: Box::new(|_| 0.0001),
-            ..Condition::new("lossy pipe, 20 ms", Knob::Streams, far, move |n| (n * mathis).min(1.25))
+            ..Condition::new("lossy pipe, 20 ms", TunerKnob::Streams, far, move |n| (n * mathis).min(1.25))
         },
         Condition {
             cpu: Box::new(|n| (n / 8.0).min(1.0)),
-            ..Condition::new("CPU-bound, 8 cores", Knob::Readers, threads, |n| {
+            ..Condition::new("CPU-bound, 8 cores", TunerKnob::Readers, threads, |n| {
                 n.min(8.0) - 0.15 * (n - 8.0).max(0.0)
             })
         },
         // 64 KiB files: 4 ms for each, and a metadata server that serves 6,000 a second and suffers beyond.
-        Condition::new("small files", Knob::Writers, threads, |n| {
+        Condition::new("small files", TunerKnob::Writers, threads, |n| {
             let files = (n / 0.004).min(6_000.0 - 30.0 * (n - 24.0).max(0.0));
             files * 65_536.0 / UNIT
         }),
-        Condition::new("one stream is enough", Knob::Streams, near, |_| 12.5),
+        Condition::new("one stream is enough", TunerKnob::Streams, near, |_| 12.5),
     ]
 }
 
@@ -333,14 +336,17 @@ pub fn share_a_path<C: Controller>(
     let mut now = 0.0;
     while now < until {
         now += span;
-        let worth: Vec<f64> =
-            sessions
-                .iter()
-                .zip(&mut ramps)
-                .map(|((begin, session), ramp)| {
-                    if now > *begin { ramp.worth(session.controller.value(Knob::Streams), span) } else { 0.0 }
-                })
-                .collect();
+        let worth: Vec<f64> = sessions
+            .iter()
+            .zip(&mut ramps)
+            .map(|((begin, session), ramp)| {
+                if now > *begin {
+                    ramp.worth(session.controller.value(TunerKnob::Streams), span)
+                } else {
+                    0.0
+                }
+            })
+            .collect();
         let all: f64 = worth.iter().sum();
         let part = each.min(link / all);
         for ((begin, session), worth) in sessions.iter_mut().zip(worth) {

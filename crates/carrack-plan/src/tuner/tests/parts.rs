@@ -30,7 +30,7 @@ fn search(start: u32, range: KnobRange, curve: impl Fn(f64) -> f64) -> (u32, usi
 #[test]
 fn a_search_ends_near_the_best_of_any_concave_curve() {
     for seed in 0..2_000 {
-        let condition = any_condition(seed, Knob::Readers);
+        let condition = any_condition(seed, TunerKnob::Readers);
         let (home, trials) =
             search(condition.range.start, condition.range, |value| UNIT * (condition.curve)(value));
         let part = (condition.curve)(f64::from(home)) / condition.best();
@@ -52,8 +52,13 @@ fn what_lasts_is_the_least_of_the_stages() {
     // The sink writes from its queue while no object comes.
     let mut meter = RateMeter::default();
     let queue = |waiting| QueueFill { waiting, capacity: 1_000 };
-    let begin = Sample { work: 1, sink_queue: Some(queue(600)), outbox: queue(100), ..Sample::default() };
-    let after = |ms, bytes, waiting, outbox| Sample {
+    let begin = SessionSample {
+        work: 1,
+        sink_queue: Some(queue(600)),
+        outbox: queue(100),
+        ..SessionSample::default()
+    };
+    let after = |ms, bytes, waiting, outbox| SessionSample {
         at: Duration::from_millis(ms),
         bytes,
         objects: bytes / 500,

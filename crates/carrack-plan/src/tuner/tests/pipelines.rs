@@ -45,7 +45,7 @@ fn finds_the_bottleneck_and_follows_it() {
         let pipeline = Pipeline { stages, room: 1.3, jitter: 0.0 };
         for (noise, typical, least) in [(0.0, 0.93, 0.93), (0.05, 0.93, 0.7)] {
             let run = |seed| {
-                let mut session = Session::new(Tuner::new(setup()), noise, seed);
+                let mut session = Session::new(SessionTuner::new(setup()), noise, seed);
                 pipeline.run(&mut session, 90.0);
                 let before = session.mean(20.0, 30.0) / pipeline.best(32, 25.0);
                 before.min(session.mean(40.0, 90.0) / pipeline.best(32, 60.0))
@@ -66,9 +66,13 @@ fn what_is_not_the_bottleneck_is_released() {
     let ranges = PerKnob::from_fn(|_| KnobRange::new(1, 32, 4));
     let setup = TunerSetup { ranges, round_trip: Duration::ZERO };
     let values = PerKnob { readers: 32, streams: 10, writers: 4 };
-    let record =
-        TunerRecord { values, is_settled: true, bytes_per_s: 500_000_000, ..Tuner::new(setup).record(0) };
-    let mut session = Session::new(Tuner::from_history(setup, &record), 0.0, 0);
+    let record = TunerRecord {
+        values,
+        is_settled: true,
+        bytes_per_s: 500_000_000,
+        ..SessionTuner::new(setup).record(0)
+    };
+    let mut session = Session::new(SessionTuner::from_history(setup, &record), 0.0, 0);
     pipeline.run(&mut session, 300.0);
     let [readers, streams, _] = session.values();
     assert!(readers <= 8 && streams <= 12, "{:?}", session.values());
@@ -83,7 +87,7 @@ fn stages_that_stray_from_their_curves_are_tuned() {
         for (_, stages) in pipelines() {
             let pipeline = Pipeline { stages, room: 1.3, jitter };
             for seed in 0..5 {
-                let mut session = Session::new(Tuner::new(setup()), 0.0, seed);
+                let mut session = Session::new(SessionTuner::new(setup()), 0.0, seed);
                 pipeline.run(&mut session, 90.0);
                 parts.push(session.mean(40.0, 90.0) / pipeline.best(32, 60.0));
             }
@@ -98,9 +102,11 @@ fn stages_that_stray_from_their_curves_are_tuned() {
 fn a_rest_that_a_queue_bridges_is_no_other_curve() {
     let reading: Stage = Box::new(|n, at| if (40.0..42.0).contains(&at) { 0.0 } else { n });
     let pipeline = Pipeline { stages: [reading, knee(0.5, 2.0), knee(2.0, 20.0)], room: 5.0, jitter: 0.0 };
-    let mut session = Session::new(Tuner::new(setup()), 0.02, 0);
+    let mut session = Session::new(SessionTuner::new(setup()), 0.02, 0);
     pipeline.run(&mut session, 60.0);
-    let moved = |it: &&Decision| matches!(it.cause, Cause::Moved { .. }) && it.at > Duration::from_secs(40);
+    let moved = |it: &&TunerDecision| {
+        matches!(it.cause, SearchCause::Moved { .. }) && it.at > Duration::from_secs(40)
+    };
     assert_eq!(session.decisions.iter().find(moved), None);
     assert!(session.mean(40.0, 45.0) > 1.9, "the queue has bridged it");
 }

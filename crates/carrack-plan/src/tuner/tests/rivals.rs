@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::{KnobRange, Sample};
+use super::super::{KnobRange, SessionSample};
 
 /// Reaction of a rule to the result of the last value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Rival {
     }
 
     /// Takes a sample.
-    pub fn observe(&mut self, sample: &Sample) {
+    pub fn observe(&mut self, sample: &SessionSample) {
         let span = sample.at.saturating_sub(self.since.0);
         let report = Duration::from_secs(if self.rule == Rule::OneMore { 2 } else { 1 });
         if span < report {

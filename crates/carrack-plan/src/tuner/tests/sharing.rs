@@ -13,11 +13,12 @@ fn unfairness(
 ) -> (f64, f64) {
     let start = if round_trip > 0.0 { 8 } else { 2 };
     let range = KnobRange::doubling(start, 2 * start, start);
-    let ranges = PerKnob::from_fn(|knob| if knob == Knob::Streams { range } else { KnobRange::fixed(4) });
+    let ranges =
+        PerKnob::from_fn(|knob| if knob == TunerKnob::Streams { range } else { KnobRange::fixed(4) });
     let setup = TunerSetup { ranges, round_trip: Duration::from_secs_f64(round_trip) };
     let session = |index: u32| {
         let begin = gap * f64::from(index);
-        (begin, Session::new(Tuner::new(setup), noise, seed * 10 + u64::from(index)))
+        (begin, Session::new(SessionTuner::new(setup), noise, seed * 10 + u64::from(index)))
     };
     let mut sessions: Vec<_> = (0..count).map(session).collect();
     share_a_path(&mut sessions, each, link, round_trip, 600.0);

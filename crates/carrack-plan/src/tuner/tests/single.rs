@@ -4,7 +4,7 @@ use super::*;
 
 /// Returns the throughput of sessions under random curves from 20 s to 60 s, trials included, as parts of the
 /// best fixed value.
-fn parts(knob: Knob, noise: f64, runs: u64, is_wanted: impl Fn(&str) -> bool) -> Vec<f64> {
+fn parts(knob: TunerKnob, noise: f64, runs: u64, is_wanted: impl Fn(&str) -> bool) -> Vec<f64> {
     (0..runs)
         .map(|seed| (seed, any_condition(seed, knob)))
         .filter(|(_, condition)| is_wanted(condition.name))
@@ -16,7 +16,7 @@ fn parts(knob: Knob, noise: f64, runs: u64, is_wanted: impl Fn(&str) -> bool) ->
 fn finds_95_percent_of_the_best_on_any_concave_curve() {
     // The part of all curves that may miss the mark, and the least result of each.
     for (noise, missed_most, least) in [(0.0, 0.005, 0.9), (0.05, 0.02, 0.85), (0.1, 0.08, 0.75)] {
-        let parts = parts(Knob::Readers, noise, 2_000, |_| true);
+        let parts = parts(TunerKnob::Readers, noise, 2_000, |_| true);
         let missed = parts.iter().filter(|part| **part < 0.95).count() as f64 / parts.len() as f64;
         let lowest = quantile(parts, 0.0);
         println!("readers, noise {noise}: {missed} miss 95 %, the lowest brings {lowest}");
@@ -28,7 +28,7 @@ fn finds_95_percent_of_the_best_on_any_concave_curve() {
 fn streams_find_a_paths_knee() {
     // A path's curve is a line to its knee.
     for (noise, typical, rare) in [(0.0, 0.96, 0.94), (0.05, 0.96, 0.93), (0.1, 0.95, 0.92)] {
-        let parts = parts(Knob::Streams, noise, 4_000, |name| name.contains("level"));
+        let parts = parts(TunerKnob::Streams, noise, 4_000, |name| name.contains("level"));
         let (low, lower) = (quantile(parts.clone(), 0.05), quantile(parts, 0.01));
         println!("streams, noise {noise}: 5 % below {low}, 1 % below {lower}");
         assert!(low >= typical && lower >= rare, "noise {noise}: {low}, {lower}");
@@ -58,7 +58,7 @@ fn never_oscillates() {
         let mut most = [0, 0];
         let mut late = Vec::new();
         for seed in 0..300 {
-            let knob = Knob::ALL[(seed % 3) as usize];
+            let knob = TunerKnob::ALL[(seed % 3) as usize];
             let session = tuned(&any_condition(seed, knob), noise, seed, 300.0);
             most = [
                 most[0].max(session.changes_in_a_minute(0.0)),
@@ -74,11 +74,11 @@ fn never_oscillates() {
 
 /// Returns how often in five minutes the kept value changes at the knee of a curve, after the first rest.
 fn moves(noise: f64, correlation: f64, seed: u64) -> f64 {
-    let knee = Condition::new("", Knob::Readers, KnobRange::new(1, 64, 4), |n| n.min(8.0));
-    let mut session = Session::new(Tuner::new(knee.setup()), noise, seed);
+    let knee = Condition::new("", TunerKnob::Readers, KnobRange::new(1, 64, 4), |n| n.min(8.0));
+    let mut session = Session::new(SessionTuner::new(knee.setup()), noise, seed);
     session.correlation = correlation;
     knee.run(&mut session, 300.0);
-    let kept = session.decisions.iter().filter(|decision| decision.action == Move::Settle);
+    let kept = session.decisions.iter().filter(|decision| decision.action == KnobMove::Settle);
     let kept: Vec<u32> = kept.map(|decision| decision.to).collect();
     kept.windows(2).filter(|pair| pair[0] != pair[1]).count() as f64
 }
@@ -100,8 +100,8 @@ fn noise_moves_nothing_that_is_settled() {
 fn answers_may_come_in_bursts() {
     // Twice a second it makes little difference.
     let part = |seed| {
-        let condition = any_condition(seed, Knob::Readers);
-        let mut session = Session::new(Tuner::new(condition.setup()), 0.05, seed);
+        let condition = any_condition(seed, TunerKnob::Readers);
+        let mut session = Session::new(SessionTuner::new(condition.setup()), 0.05, seed);
         session.answers_every = 2;
         condition.run(&mut session, 60.0);
         session.mean(20.0, 60.0) / condition.best()
@@ -114,7 +114,7 @@ fn answers_may_come_in_bursts() {
 fn releases_what_brings_nothing() {
     // Level at once: from 16 it goes down, and from 4 not far up.
     for start in [4, 16] {
-        let condition = Condition::new("", Knob::Readers, KnobRange::new(1, 64, start), |_| 10.0);
+        let condition = Condition::new("", TunerKnob::Readers, KnobRange::new(1, 64, start), |_| 10.0);
         let session = tuned(&condition, 0.0, 0, 50.0);
         assert_eq!(session.values()[0], 1, "from {start}");
     }
@@ -123,7 +123,7 @@ fn releases_what_brings_nothing() {
 #[test]
 fn a_full_cpu_has_fewer_tried_first() {
     let mut condition =
-        Condition::new("", Knob::Readers, KnobRange::new(1, 64, 8), |n| 4.0 - 0.05 * (n - 4.0).abs());
+        Condition::new("", TunerKnob::Readers, KnobRange::new(1, 64, 8), |n| 4.0 - 0.05 * (n - 4.0).abs());
     condition.cpu = Box::new(|_| 1.0);
     let session = tuned(&condition, 0.0, 0, 60.0);
     assert_eq!((session.decisions[0].from, session.decisions[0].to), (8, 4), "{}", session.decisions[0]);
@@ -133,7 +133,7 @@ fn a_full_cpu_has_fewer_tried_first() {
 fn a_loss_that_grows_with_the_streams_is_paid_for() {
     // Beyond 8 streams throughput still rises a bit, and so do retransmissions.
     let run = |is_lossy: bool| {
-        let mut condition = Condition::new("", Knob::Streams, KnobRange::doubling(1, 32, 4), |n| {
+        let mut condition = Condition::new("", TunerKnob::Streams, KnobRange::doubling(1, 32, 4), |n| {
             n.min(8.0) + 0.25 * (n - 8.0).max(0.0)
         });
         condition.loss = Box::new(move |n| if is_lossy { 0.01 * (n - 8.0).max(0.0) } else { 0.0 });
@@ -150,17 +150,17 @@ fn objects_that_take_seconds_are_counted_by_the_round() {
     const AT_ONCE: u32 = 16;
     const RUNS: u64 = 20;
     let ranges = PerKnob::from_fn(|knob| match knob {
-        Knob::Readers => KnobRange::new(1, 64, 8),
+        TunerKnob::Readers => KnobRange::new(1, 64, 8),
         _ => KnobRange::fixed(2),
     });
     let mut parts = Vec::new();
     for seed in 0..RUNS {
-        let mut tuner = Tuner::new(TunerSetup { ranges, round_trip: Duration::ZERO });
-        let mut sample = Sample { work: 1_000, ..Sample::default() };
+        let mut tuner = SessionTuner::new(TunerSetup { ranges, round_trip: Duration::ZERO });
+        let mut sample = SessionSample { work: 1_000, ..SessionSample::default() };
         let (mut ends, mut now, mut done_late, mut chance) = (Vec::new(), 0.0, 0, Chance(seed));
         while now < 600.0 {
             now += SAMPLE.as_secs_f64();
-            let readers = tuner.value(Knob::Readers);
+            let readers = tuner.value(TunerKnob::Readers);
             let takes_s = TAKES_S * f64::from(readers.max(AT_ONCE)) / f64::from(AT_ONCE);
             let began = ends.len() as u32..readers;
             ends.extend(began.map(|_| now + takes_s * (1.0 + 0.1 * chance.normal()).max(0.1)));

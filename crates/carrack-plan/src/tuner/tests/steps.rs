@@ -48,12 +48,12 @@ fn changes() -> Vec<Change> {
 fn follows_a_step_within_ten_seconds() {
     for Change { name, round_trip, curve, best } in changes() {
         for (noise, typical, rare) in [(0.0, 0.95, 0.95), (0.05, 0.95, 0.9)] {
-            let knob = if round_trip > 0.0 { Knob::Streams } else { Knob::Readers };
+            let knob = if round_trip > 0.0 { TunerKnob::Streams } else { TunerKnob::Readers };
             let condition =
                 Condition { round_trip, ..Condition::new(name, knob, KnobRange::new(1, 64, 4), |_| 0.0) };
             let mut parts = [Vec::new(), Vec::new()];
             for seed in 0..50 {
-                let mut session = Session::new(Tuner::new(condition.setup()), noise, seed);
+                let mut session = Session::new(SessionTuner::new(condition.setup()), noise, seed);
                 condition.run_as(&mut session, 60.0, &curve);
                 for (parts, from) in parts.iter_mut().zip([30.0, 50.0]) {
                     parts.push(session.mean(from, from + 10.0) / best(from + 5.0));
@@ -71,8 +71,8 @@ fn follows_a_step_within_ten_seconds() {
 #[test]
 fn a_capacity_that_grows_unseen_is_found_by_a_look() {
     // At the knee nothing shows that the link has become faster.
-    let condition = Condition::new("", Knob::Streams, KnobRange::new(1, 64, 4), |_| 0.0);
-    let mut session = Session::new(Tuner::new(condition.setup()), 0.0, 0);
+    let condition = Condition::new("", TunerKnob::Streams, KnobRange::new(1, 64, 4), |_| 0.0);
+    let mut session = Session::new(SessionTuner::new(condition.setup()), 0.0, 0);
     condition.run_as(&mut session, 200.0, |n, at| n.min(if at < 90.0 { 6.0 } else { 30.0 }));
     assert!(session.mean(80.0, 90.0) > 5.9);
     let found = session.trace.iter().find(|(at, _, rate)| *at > 90.0 && *rate > 28.0).map(|(at, ..)| *at);

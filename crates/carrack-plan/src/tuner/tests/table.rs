@@ -36,7 +36,7 @@ fn table() {
         );
         let mut better = 0;
         for condition in conditions() {
-            let ours = cell(&condition, noise, |it| Tuner::new(it.setup()));
+            let ours = cell(&condition, noise, |it| SessionTuner::new(it.setup()));
             let rival = |rule| cell(&condition, noise, |it| RivalOf(it.knob, Rival::new(rule, it.range)));
             let (additive, paper) = (rival(Rule::OneMore), rival(Rule::RiseAndLevel));
             print!("| {} ", condition.name);

@@ -11,10 +11,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches, value_parser};
 
-use super::layers::{Layers, Setting, Sources};
+use super::layers::{ConfigLayers, ConfigSources, OptionSetting};
 use crate::cli::Cli;
-use crate::exit::Exit;
-use crate::trouble::Trouble;
+use crate::exit::ExitStatus;
+use crate::user_error::UserError;
 
 /// The commands whose options have layers. Daemons have configurations of their own, and the processes that
 /// carrack itself starts get all options on their command lines.
@@ -63,18 +63,18 @@ const ONLY_IN_OWN_TABLE: [(&str, &str); 2] = [("rm", "recursive"), ("rm", "yes")
 
 /// The choice of sources that the user made.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct ConfigChoice {
     /// Name of a profile.
     pub profile: Option<String>,
     /// True if no file is read.
     pub no_config: bool,
 }
 
-impl Asked {
+impl ConfigChoice {
     /// Reads the choice from a command line.
-    pub fn of(given: &ArgMatches) -> Asked {
+    pub fn of(given: &ArgMatches) -> ConfigChoice {
         let profile = given.get_one::<String>(PROFILE).cloned();
-        Asked { profile, no_config: given.get_one::<bool>(NO_CONFIG).copied().unwrap_or_default() }
+        ConfigChoice { profile, no_config: given.get_one::<bool>(NO_CONFIG).copied().unwrap_or_default() }
     }
 }
 
@@ -104,22 +104,22 @@ pub fn command_with_open_flags() -> Command {
 
 /// The reason why a command line can't be carried out.
 #[derive(Debug)]
-pub enum Problem {
+pub enum CommandLineError {
     /// The command line is invalid, or asks for help.
     Typed(clap::Error),
     /// An option from another source is invalid.
-    Elsewhere(Trouble),
+    Elsewhere(UserError),
 }
 
-impl From<clap::Error> for Problem {
-    fn from(error: clap::Error) -> Problem {
-        Problem::Typed(error)
+impl From<clap::Error> for CommandLineError {
+    fn from(error: clap::Error) -> CommandLineError {
+        CommandLineError::Typed(error)
     }
 }
 
-impl From<Trouble> for Problem {
-    fn from(trouble: Trouble) -> Problem {
-        Problem::Elsewhere(trouble)
+impl From<UserError> for CommandLineError {
+    fn from(trouble: UserError) -> CommandLineError {
+        CommandLineError::Elsewhere(trouble)
     }
 }
 
@@ -128,19 +128,19 @@ impl From<Trouble> for Problem {
 pub fn parse() -> Cli {
     let words: Vec<OsString> = std::env::args_os().collect();
     let carrack = command_with_open_flags();
-    let given = carrack.clone().try_get_matches_from(&words).map_err(Problem::from);
-    let settled = given.and_then(|given| settle(&carrack, given, &words, &Sources::of_process()));
+    let given = carrack.clone().try_get_matches_from(&words).map_err(CommandLineError::from);
+    let settled = given.and_then(|given| settle(&carrack, given, &words, &ConfigSources::of_process()));
     let parsed = settled.and_then(|settled| Ok(Cli::from_arg_matches(&settled)?));
     parsed.unwrap_or_else(|problem| match problem {
-        Problem::Typed(error) if error.use_stderr() => error.exit(),
+        CommandLineError::Typed(error) if error.use_stderr() => error.exit(),
         // Help shows flags without `=false`, and the defaults without a configuration.
-        Problem::Typed(error) => match command().try_get_matches_from(&words) {
+        CommandLineError::Typed(error) => match command().try_get_matches_from(&words) {
             Err(plain) => plain.exit(),
             Ok(_) => error.exit(),
         },
-        Problem::Elsewhere(trouble) => {
+        CommandLineError::Elsewhere(trouble) => {
             trouble.tell();
-            std::process::exit(Exit::Usage.code().into())
+            std::process::exit(ExitStatus::Usage.code().into())
         }
     })
 }
@@ -150,11 +150,11 @@ pub fn settle(
     carrack: &Command,
     given: ArgMatches,
     words: &[OsString],
-    sources: &Sources,
-) -> Result<ArgMatches, Problem> {
+    sources: &ConfigSources,
+) -> Result<ArgMatches, CommandLineError> {
     let Some((name, typed)) = given.subcommand() else { return Ok(given) };
     let Some(command) = configurable(carrack, name) else { return Ok(given) };
-    let layers = Layers::new(&Asked::of(typed), sources, carrack)?;
+    let layers = ConfigLayers::new(&ConfigChoice::of(typed), sources, carrack)?;
     let settings = standing(command, typed, layers.of(command))?;
     if settings.is_empty() {
         return Ok(given);
@@ -215,8 +215,8 @@ fn open(arg: Arg) -> Arg {
 pub fn standing(
     command: &Command,
     typed: &ArgMatches,
-    settings: impl Iterator<Item = Setting>,
-) -> Result<Vec<Setting>, Trouble> {
+    settings: impl Iterator<Item = OptionSetting>,
+) -> Result<Vec<OptionSetting>, UserError> {
     let explicit = options(command).filter(|(_, arg)| is_explicit(typed, arg));
     let settled = explicit.map(|(_, arg)| {
         let values = typed.get_raw(arg.get_id().as_str());
@@ -235,7 +235,7 @@ pub fn standing(
         let takes_several =
             matches!(arg.get_action(), ArgAction::Append) || arg.get_value_delimiter().is_some();
         if setting.values.len() != 1 && !takes_several {
-            return Err(Trouble::new(format!("{}: {} takes one value", setting.origin, setting.option)));
+            return Err(UserError::new(format!("{}: {} takes one value", setting.origin, setting.option)));
         }
         settled.push((arg, is_flag(arg) && setting.values == ["false"]));
         standing.push(setting);
@@ -258,7 +258,7 @@ fn exclude(command: &Command, one: &Arg, other: &Arg) -> bool {
 }
 
 /// Returns the command with the settings as its defaults.
-pub fn with_defaults(command: Command, settings: &[Setting]) -> Command {
+pub fn with_defaults(command: Command, settings: &[OptionSetting]) -> Command {
     command.mut_args(|arg| {
         let name = arg.get_long().filter(|_| !arg.is_hide_set());
         match settings.iter().find(|setting| Some(&*setting.option) == name) {
@@ -269,7 +269,7 @@ pub fn with_defaults(command: Command, settings: &[Setting]) -> Command {
 }
 
 /// Adds the origin of the value to an error about a value of a setting.
-pub fn blame(error: clap::Error, settings: &[Setting]) -> Problem {
+pub fn blame(error: clap::Error, settings: &[OptionSetting]) -> CommandLineError {
     let [option, value] =
         [ContextKind::InvalidArg, ContextKind::InvalidValue].map(|kind| match error.get(kind) {
             Some(ContextValue::String(text)) => text.as_str(),
@@ -285,7 +285,7 @@ pub fn blame(error: clap::Error, settings: &[Setting]) -> Problem {
         Some(setting) if is_of_value => {
             let said = error.to_string();
             let said = said.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
-            Trouble::new(format!("{}: {}", setting.origin, said.replace("\n ", ""))).into()
+            UserError::new(format!("{}: {}", setting.origin, said.replace("\n ", ""))).into()
         }
         _ => error.into(),
     }

@@ -17,7 +17,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::command_line::{configurable, option_names};
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// The longest file that is read, in bytes, as for a daemon's configuration.
 const BYTES_MAX: u64 = 1 << 20;
@@ -37,14 +37,14 @@ const ALIKE: f64 = 0.7;
 
 /// A line in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ConfigLine {
     /// The file.
     pub path: PathBuf,
     /// From 1 on.
     pub line: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ConfigLine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}:{}", escape(self.path.as_os_str().as_bytes()), self.line)
     }
@@ -52,39 +52,39 @@ impl fmt::Display for Place {
 
 /// An option and its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ConfigEntry {
     /// As on the command line, without the dashes.
     pub option: String,
     /// One, but for options that may be given several times.
     pub values: Vec<OsString>,
     /// The line that sets it.
-    pub place: Place,
+    pub place: ConfigLine,
 }
 
 /// The contents of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct File {
+pub struct ConfigFile {
     /// The profile that holds where no profile is named.
-    pub default_profile: Option<(String, Place)>,
+    pub default_profile: Option<(String, ConfigLine)>,
     /// For every command that has the option.
-    pub all: Vec<Entry>,
+    pub all: Vec<ConfigEntry>,
     /// For one command.
-    pub commands: BTreeMap<String, Vec<Entry>>,
+    pub commands: BTreeMap<String, Vec<ConfigEntry>>,
     /// For every command that has the option, if the profile is chosen.
-    pub profiles: BTreeMap<String, Vec<Entry>>,
+    pub profiles: BTreeMap<String, Vec<ConfigEntry>>,
 }
 
-fn wrong(shown: &str, error: &io::Error) -> Trouble {
-    Trouble::new(format!("{shown}: {error}")).hint("--no-config goes on without")
+fn wrong(shown: &str, error: &io::Error) -> UserError {
+    UserError::new(format!("{shown}: {error}")).hint("--no-config goes on without")
 }
 
-impl File {
+impl ConfigFile {
     /// Reads a file; returns `None` if it does not exist. As with ssh_config(5), it must belong to the user
     /// or to root, and no other user may write to it: it names programs that are started.
     ///
     /// # Errors
     /// If it can't be read, or is invalid.
-    pub fn read(path: &Path, carrack: &Command) -> Result<Option<File>, Trouble> {
+    pub fn read(path: &Path, carrack: &Command) -> Result<Option<ConfigFile>, UserError> {
         let shown = escape(path.as_os_str().as_bytes());
         let mut file = match OpenFile::open(path) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -100,7 +100,7 @@ impl File {
         let is_trusted = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
         if !is_trusted || metadata.mode() & OTHERS_WRITE != 0 {
             let message = format!("{shown} belongs to somebody else, or others may write to it");
-            return Err(Trouble::new(message).hint(format!("chmod go-w {shown}, or --no-config")));
+            return Err(UserError::new(message).hint(format!("chmod go-w {shown}, or --no-config")));
         }
         if metadata.len() > BYTES_MAX {
             return Err(wrong(&shown, &io::Error::other("too long for a configuration")));
@@ -108,20 +108,20 @@ impl File {
         let mut text = String::new();
         let read = file.by_ref().take(BYTES_MAX).read_to_string(&mut text);
         read.map_err(|error| wrong(&shown, &error))?;
-        File::parse(&text, path, carrack).map(Some)
+        ConfigFile::parse(&text, path, carrack).map(Some)
     }
 
     /// Parses the text of a file.
     ///
     /// # Errors
     /// If the text is invalid, with the line.
-    pub fn parse(text: &str, path: &Path, carrack: &Command) -> Result<File, Trouble> {
-        let reader = Reader { text, path, carrack };
+    pub fn parse(text: &str, path: &Path, carrack: &Command) -> Result<ConfigFile, UserError> {
+        let reader = ConfigReader { text, path, carrack };
         let table = DeTable::parse(text).map_err(|error| {
             let place = reader.place(&error.span().unwrap_or_default());
-            Trouble::new(format!("{place}: {}", error.message())).tamed()
+            UserError::new(format!("{place}: {}", error.message())).tamed()
         })?;
-        let mut file = File::default();
+        let mut file = ConfigFile::default();
         for (key, value) in table.get_ref() {
             reader.take(key, value, &mut file)?;
         }
@@ -132,21 +132,26 @@ impl File {
 /// A name in the text, and its position.
 type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
 
-struct Reader<'a> {
+struct ConfigReader<'a> {
     text: &'a str,
     path: &'a Path,
     carrack: &'a Command,
 }
 
-impl Reader<'_> {
-    fn take(&self, key: &Key<'_>, value: &Spanned<DeValue<'_>>, file: &mut File) -> Result<(), Trouble> {
+impl ConfigReader<'_> {
+    fn take(
+        &self,
+        key: &Key<'_>,
+        value: &Spanned<DeValue<'_>>,
+        file: &mut ConfigFile,
+    ) -> Result<(), UserError> {
         let name = key.get_ref().as_ref();
         match value.get_ref() {
             DeValue::Table(profiles) if name == PROFILES => {
                 for (name, options) in profiles {
                     let options = options.get_ref().as_table().ok_or_else(|| {
                         let place = self.place(&name.span());
-                        Trouble::new(format!("{place}: a profile is a table")).hint("[profile.NAME]")
+                        UserError::new(format!("{place}: a profile is a table")).hint("[profile.NAME]")
                     })?;
                     let entries = self.entries(options, &option_names(self.carrack, None))?;
                     file.profiles.insert(name.get_ref().to_string(), entries);
@@ -167,11 +172,16 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn entries(&self, options: &DeTable<'_>, names: &[&str]) -> Result<Vec<Entry>, Trouble> {
+    fn entries(&self, options: &DeTable<'_>, names: &[&str]) -> Result<Vec<ConfigEntry>, UserError> {
         options.iter().map(|(key, value)| self.entry(key, value, names)).collect()
     }
 
-    fn entry(&self, key: &Key<'_>, value: &Spanned<DeValue<'_>>, names: &[&str]) -> Result<Entry, Trouble> {
+    fn entry(
+        &self,
+        key: &Key<'_>,
+        value: &Spanned<DeValue<'_>>,
+        names: &[&str],
+    ) -> Result<ConfigEntry, UserError> {
         let option = key.get_ref().as_ref();
         if !names.contains(&option) {
             return Err(self.unknown("option", key, names.iter().copied().chain([DEFAULT_PROFILE])));
@@ -183,23 +193,23 @@ impl Reader<'_> {
         };
         let values = values.ok_or_else(|| {
             let kinds = "text, a number, true, false, or a list of them";
-            Trouble::new(format!("{place}: {option} takes {kinds}"))
+            UserError::new(format!("{place}: {option} takes {kinds}"))
         })?;
-        Ok(Entry { option: option.to_owned(), values, place })
+        Ok(ConfigEntry { option: option.to_owned(), values, place })
     }
 
-    fn unknown<'n>(&self, kind: &str, key: &Key<'_>, names: impl Iterator<Item = &'n str>) -> Trouble {
+    fn unknown<'n>(&self, kind: &str, key: &Key<'_>, names: impl Iterator<Item = &'n str>) -> UserError {
         let (name, place) = (key.get_ref().as_ref(), self.place(&key.span()));
-        let trouble = Trouble::new(format!("{place}: there is no {kind} {name} here")).tamed();
+        let trouble = UserError::new(format!("{place}: there is no {kind} {name} here")).tamed();
         match nearest(name, names) {
             Some(near) => trouble.hint(format!("is it {near}?")),
             None => trouble.hint("`carrack config show` lists all options"),
         }
     }
 
-    fn place(&self, span: &Range<usize>) -> Place {
+    fn place(&self, span: &Range<usize>) -> ConfigLine {
         let before = self.text.as_bytes().iter().take(span.start);
-        Place { path: self.path.to_owned(), line: 1 + before.filter(|&&byte| byte == b'\n').count() }
+        ConfigLine { path: self.path.to_owned(), line: 1 + before.filter(|&&byte| byte == b'\n').count() }
     }
 }
 

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Command;
 
-use super::command_line::{Asked, NO_CONFIG, PROFILE, is_flag, is_for_all, options};
-use super::file::{Entry, File, Place, nearest};
+use super::command_line::{ConfigChoice, NO_CONFIG, PROFILE, is_flag, is_for_all, options};
+use super::file::{ConfigEntry, ConfigFile, ConfigLine, nearest};
 use crate::register::home;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 
 /// The built-in profiles.
 const BUILT_IN: &str = include_str!("profiles.toml");
@@ -24,71 +24,71 @@ const VARIABLES: &str = "CARRACK_";
 
 /// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ValueOrigin {
     /// The command line.
     CommandLine,
     /// A variable of the environment.
     Environment(String),
     /// A profile, and its line.
-    Profile(String, Place),
+    Profile(String, ConfigLine),
     /// A line of a file.
-    File(Place),
+    File(ConfigLine),
     /// The default.
     Default,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::CommandLine => out.write_str("command line"),
-            Origin::Environment(variable) => out.write_str(variable),
-            Origin::Profile(name, place) if place.path == Path::new(BUILT_IN_PATH) => {
+            ValueOrigin::CommandLine => out.write_str("command line"),
+            ValueOrigin::Environment(variable) => out.write_str(variable),
+            ValueOrigin::Profile(name, place) if place.path == Path::new(BUILT_IN_PATH) => {
                 write!(out, "profile {name}, built in")
             }
-            Origin::Profile(name, place) => write!(out, "profile {name}, {place}"),
-            Origin::File(place) => place.fmt(out),
-            Origin::Default => out.write_str("default"),
+            ValueOrigin::Profile(name, place) => write!(out, "profile {name}, {place}"),
+            ValueOrigin::File(place) => place.fmt(out),
+            ValueOrigin::Default => out.write_str("default"),
         }
     }
 }
 
 /// An option of a command, and its values from one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
+pub struct OptionSetting {
     /// As on the command line, without the dashes.
     pub option: String,
     /// One, but for options that may be given several times.
     pub values: Vec<OsString>,
     /// The source.
-    pub origin: Origin,
+    pub origin: ValueOrigin,
 }
 
 /// The options of all sources other than the command line.
 #[derive(Debug)]
-pub struct Layers {
+pub struct ConfigLayers {
     environment: BTreeMap<String, OsString>,
-    profile: Option<(String, Vec<Entry>)>,
+    profile: Option<(String, Vec<ConfigEntry>)>,
     /// The user's first.
-    files: Vec<File>,
+    files: Vec<ConfigFile>,
 }
 
 /// The sources to read.
 #[derive(Debug, Default)]
-pub struct Sources {
+pub struct ConfigSources {
     /// Variables by their names.
     pub environment: BTreeMap<String, OsString>,
     /// Files in the order of precedence; they need not exist.
     pub files: Vec<PathBuf>,
 }
 
-impl Sources {
+impl ConfigSources {
     /// Returns this process's environment, and the files that it names.
-    pub fn of_process() -> Sources {
+    pub fn of_process() -> ConfigSources {
         let variables =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
         let ours = variables.filter(|(name, value)| name.starts_with(VARIABLES) && !value.is_empty());
         let files = [user_file(), Some(system_file())].into_iter().flatten().collect();
-        Sources { environment: ours.collect(), files }
+        ConfigSources { environment: ours.collect(), files }
     }
 
     fn says(&self, option: &str) -> Option<String> {
@@ -96,16 +96,20 @@ impl Sources {
     }
 }
 
-impl Layers {
+impl ConfigLayers {
     /// Reads all sources.
     ///
     /// # Errors
     /// If a file or the profile can't be used.
-    pub fn new(asked: &Asked, sources: &Sources, carrack: &Command) -> Result<Layers, Trouble> {
+    pub fn new(
+        asked: &ConfigChoice,
+        sources: &ConfigSources,
+        carrack: &Command,
+    ) -> Result<ConfigLayers, UserError> {
         let reads_files = !asked.no_config && sources.says(NO_CONFIG).is_none();
         let files = sources.files.iter().filter(|_| reads_files);
-        let files = files.filter_map(|path| File::read(path, carrack).transpose());
-        let files = files.collect::<Result<Vec<File>, Trouble>>()?;
+        let files = files.filter_map(|path| ConfigFile::read(path, carrack).transpose());
+        let files = files.collect::<Result<Vec<ConfigFile>, UserError>>()?;
         let by_name = asked.profile.clone().or_else(|| sources.says(PROFILE)).map(|name| (name, None));
         let named = by_name.or_else(|| {
             let (name, place) = files.iter().find_map(|file| file.default_profile.clone())?;
@@ -113,13 +117,15 @@ impl Layers {
         });
         let profile =
             named.map(|(name, place)| profile(name, place.as_ref(), &files, carrack)).transpose()?;
-        Ok(Layers { environment: sources.environment.clone(), profile, files })
+        Ok(ConfigLayers { environment: sources.environment.clone(), profile, files })
     }
 
     /// Returns the settings of a command's options, for each option in the order of precedence.
-    pub fn of<'l>(&'l self, command: &'l Command) -> impl Iterator<Item = Setting> + 'l {
+    pub fn of<'l>(&'l self, command: &'l Command) -> impl Iterator<Item = OptionSetting> + 'l {
         let profile = self.profile.iter().flat_map(|(name, entries)| {
-            entries.iter().map(|entry| of_entry(entry, Origin::Profile(name.clone(), entry.place.clone())))
+            entries
+                .iter()
+                .map(|entry| of_entry(entry, ValueOrigin::Profile(name.clone(), entry.place.clone())))
         });
         let files = self.files.iter().flat_map(move |file| {
             let own = file.commands.get(command.get_name()).into_iter().flatten().map(of_file);
@@ -131,12 +137,16 @@ impl Layers {
     }
 
     /// Variables that clap reads itself are left out: it treats them as typed.
-    fn of_environment<'l>(&'l self, command: &'l Command) -> impl Iterator<Item = Setting> + 'l {
+    fn of_environment<'l>(&'l self, command: &'l Command) -> impl Iterator<Item = OptionSetting> + 'l {
         options(command).filter(|(_, arg)| arg.get_env().is_none()).filter_map(|(option, arg)| {
             let variable = variable(option);
             let value = self.environment.get(&variable)?;
             let values = vec![if is_flag(arg) { truth(value) } else { value.clone() }];
-            Some(Setting { option: option.to_owned(), values, origin: Origin::Environment(variable) })
+            Some(OptionSetting {
+                option: option.to_owned(),
+                values,
+                origin: ValueOrigin::Environment(variable),
+            })
         })
     }
 }
@@ -150,12 +160,12 @@ fn truth(value: &OsStr) -> OsString {
     }
 }
 
-fn of_entry(entry: &Entry, origin: Origin) -> Setting {
-    Setting { option: entry.option.clone(), values: entry.values.clone(), origin }
+fn of_entry(entry: &ConfigEntry, origin: ValueOrigin) -> OptionSetting {
+    OptionSetting { option: entry.option.clone(), values: entry.values.clone(), origin }
 }
 
-fn of_file(entry: &Entry) -> Setting {
-    of_entry(entry, Origin::File(entry.place.clone()))
+fn of_file(entry: &ConfigEntry) -> OptionSetting {
+    of_entry(entry, ValueOrigin::File(entry.place.clone()))
 }
 
 /// Returns the name of the variable that sets an option.
@@ -166,18 +176,18 @@ pub fn variable(option: &str) -> String {
 /// Returns the first profile of this name in the files, or the built-in one.
 fn profile(
     name: String,
-    asked_in: Option<&Place>,
-    files: &[File],
+    asked_in: Option<&ConfigLine>,
+    files: &[ConfigFile],
     carrack: &Command,
-) -> Result<(String, Vec<Entry>), Trouble> {
-    let built_in = File::parse(BUILT_IN, Path::new(BUILT_IN_PATH), carrack)?;
+) -> Result<(String, Vec<ConfigEntry>), UserError> {
+    let built_in = ConfigFile::parse(BUILT_IN, Path::new(BUILT_IN_PATH), carrack)?;
     let all = files.iter().chain([&built_in]);
     if let Some(entries) = all.clone().find_map(|file| file.profiles.get(&name)) {
         return Ok((name, entries.clone()));
     }
     let known: Vec<&str> = all.flat_map(|file| file.profiles.keys()).map(String::as_str).collect();
     let place = asked_in.map_or(String::new(), |place| format!("{place}: "));
-    let trouble = Trouble::new(format!("{place}there is no profile {name}")).tamed();
+    let trouble = UserError::new(format!("{place}there is no profile {name}")).tamed();
     Err(match nearest(&name, known.iter().copied()) {
         Some(near) => trouble.hint(format!("is it {near}?")),
         None => trouble.hint(format!("there are {}", known.join(", "))),

@@ -13,6 +13,8 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-pub use command_line::{Asked, COMMANDS, HEADING, Problem, command, command_with_open_flags, parse};
-pub use layers::{Origin, Sources, system_file, user_file};
-pub use rows::{Row, rows};
+pub use command_line::{
+    COMMANDS, CommandLineError, ConfigChoice, HEADING, command, command_with_open_flags, parse,
+};
+pub use layers::{ConfigSources, ValueOrigin, system_file, user_file};
+pub use rows::{OptionRow, rows};

@@ -5,28 +5,30 @@ use std::ffi::{OsStr, OsString};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
-use super::command_line::{Asked, Problem, blame, configurable, is_flag, options, standing, with_defaults};
-use super::layers::{Layers, Origin, Setting, Sources};
+use super::command_line::{
+    CommandLineError, ConfigChoice, blame, configurable, is_flag, options, standing, with_defaults,
+};
+use super::layers::{ConfigLayers, ConfigSources, OptionSetting, ValueOrigin};
 
 /// An option and its value.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct OptionRow {
     /// Its name, without the dashes.
     pub option: String,
     /// Its values; empty if it has none.
     pub values: Vec<OsString>,
     /// The source of the values.
-    pub origin: Origin,
+    pub origin: ValueOrigin,
     /// The value without any source; empty if there is none.
     pub default: String,
     /// Unit of the value, if it has one.
     pub unit: Option<&'static str>,
 }
 
-impl Row {
+impl OptionRow {
     /// Returns true if a source other than the default sets the option.
     pub fn is_set(&self) -> bool {
-        self.origin != Origin::Default
+        self.origin != ValueOrigin::Default
     }
 }
 
@@ -38,40 +40,40 @@ pub fn rows(
     carrack: &Command,
     name: &str,
     words: &[OsString],
-    asked: &Asked,
-    sources: &Sources,
-) -> Result<Vec<Row>, Problem> {
+    asked: &ConfigChoice,
+    sources: &ConfigSources,
+) -> Result<Vec<OptionRow>, CommandLineError> {
     let Some(plain) = configurable(carrack, name) else { return Ok(Vec::new()) };
     // Only options are of interest: no argument is required.
     let command = plain.clone().mut_args(|arg| arg.required(false));
     let words: Vec<OsString> = [OsString::from(name)].into_iter().chain(words.iter().cloned()).collect();
     let typed = command.clone().try_get_matches_from(&words)?;
-    let of_words = Asked::of(&typed);
-    let asked = Asked {
+    let of_words = ConfigChoice::of(&typed);
+    let asked = ConfigChoice {
         profile: of_words.profile.or_else(|| asked.profile.clone()),
         no_config: of_words.no_config || asked.no_config,
     };
-    let layers = Layers::new(&asked, sources, carrack)?;
+    let layers = ConfigLayers::new(&asked, sources, carrack)?;
     let settings = standing(&command, &typed, layers.of(&command))?;
     let settled = with_defaults(command, &settings).try_get_matches_from(&words);
     let settled = settled.map_err(|error| blame(error, &settings))?;
     Ok(options(plain).map(|(option, arg)| row(option, arg, &settled, &settings)).collect())
 }
 
-fn row(option: &str, arg: &Arg, settled: &ArgMatches, settings: &[Setting]) -> Row {
+fn row(option: &str, arg: &Arg, settled: &ArgMatches, settings: &[OptionSetting]) -> OptionRow {
     let id = arg.get_id().as_str();
     let origin = match settled.value_source(id) {
-        Some(ValueSource::CommandLine) => Origin::CommandLine,
+        Some(ValueSource::CommandLine) => ValueOrigin::CommandLine,
         Some(ValueSource::EnvVariable) => {
-            Origin::Environment(arg.get_env().unwrap_or_default().to_string_lossy().into_owned())
+            ValueOrigin::Environment(arg.get_env().unwrap_or_default().to_string_lossy().into_owned())
         }
         _ => {
             let setting = settings.iter().find(|setting| setting.option == option);
-            setting.map_or(Origin::Default, |setting| setting.origin.clone())
+            setting.map_or(ValueOrigin::Default, |setting| setting.origin.clone())
         }
     };
     let values = settled.get_raw(id).into_iter().flatten().map(OsStr::to_owned).collect();
-    Row { option: option.to_owned(), values, origin, default: default(arg), unit: unit(arg) }
+    OptionRow { option: option.to_owned(), values, origin, default: default(arg), unit: unit(arg) }
 }
 
 /// Returns clap's default, or the default that the help names.

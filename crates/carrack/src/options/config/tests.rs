@@ -9,13 +9,13 @@ use super::command_line::{COMMANDS, command_with_open_flags, settle};
 use super::*;
 
 /// A user's file, a system's, and an environment.
-struct World {
+struct ConfigFixture {
     home: tempfile::TempDir,
-    sources: Sources,
+    sources: ConfigSources,
 }
 
-impl World {
-    fn new(user: &str, system: &str, environment: &[(&str, &str)]) -> World {
+impl ConfigFixture {
+    fn new(user: &str, system: &str, environment: &[(&str, &str)]) -> ConfigFixture {
         let home = tempfile::tempdir().unwrap();
         let files = [("user.toml", user), ("system.toml", system)].map(|(name, text)| {
             let path = home.path().join(name);
@@ -25,7 +25,7 @@ impl World {
         });
         let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), OsString::from(value)));
         let environment: BTreeMap<String, OsString> = environment.collect();
-        World { home, sources: Sources { environment, files: files.into() } }
+        ConfigFixture { home, sources: ConfigSources { environment, files: files.into() } }
     }
 
     fn parse(&self, words: &str) -> Result<ArgMatches, String> {
@@ -41,9 +41,9 @@ impl World {
         *self.parse(words).unwrap().get_one::<bool>(flag).unwrap()
     }
 
-    fn rows(&self, command: &str, words: &str) -> Result<Vec<Row>, String> {
+    fn rows(&self, command: &str, words: &str) -> Result<Vec<OptionRow>, String> {
         let words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
-        let rows = rows(&command_with_open_flags(), command, &words, &Asked::default(), &self.sources);
+        let rows = rows(&command_with_open_flags(), command, &words, &ConfigChoice::default(), &self.sources);
         rows.map_err(|problem| self.told(problem))
     }
 
@@ -59,10 +59,10 @@ impl World {
         text.replace(&format!("{}/", self.home.path().display()), "")
     }
 
-    fn told(&self, problem: Problem) -> String {
+    fn told(&self, problem: CommandLineError) -> String {
         match problem {
-            Problem::Typed(error) => error.to_string(),
-            Problem::Elsewhere(trouble) => self.here(&trouble.to_string()),
+            CommandLineError::Typed(error) => error.to_string(),
+            CommandLineError::Elsewhere(trouble) => self.here(&trouble.to_string()),
         }
     }
 }
@@ -75,7 +75,7 @@ fn pair(value: &str, origin: &str) -> (String, String) {
 fn what_is_nearer_to_the_user_counts() {
     let system = "buffer = \"1MiB\"\nstreams = 1\nretry = 1\nobject-size = \"1MiB\"\nssh = \"a\"\n";
     let user = "buffer = \"2MiB\"\nstreams = 2\nretry = 2\n\n[cp]\nbuffer = \"3MiB\"\n\n[profile.mine]\nretry = 3\nstreams = 3\n";
-    let world = World::new(user, system, &[("CARRACK_STREAMS", "4"), ("CARRACK_UNKNOWN", "1")]);
+    let world = ConfigFixture::new(user, system, &[("CARRACK_STREAMS", "4"), ("CARRACK_UNKNOWN", "1")]);
     for (words, option, found) in [
         ("--buffer 9MiB", "buffer", pair("9MiB", "command line")),
         ("", "buffer", pair("3MiB", "user.toml:6")),
@@ -97,7 +97,7 @@ fn what_is_nearer_to_the_user_counts() {
 #[test]
 fn what_is_set_arrives() {
     let text = "ssh = \"x -y\"\nexclude = [\"*.o\", \"/tmp\"]\nstreams = 7\ntargets = [\"/a\", \"/b\"]\nrecursive = true\n";
-    let world = World::new(text, "", &[("CARRACK_NICE", "yes")]);
+    let world = ConfigFixture::new(text, "", &[("CARRACK_NICE", "yes")]);
     let found = world.parse("cp a b").unwrap();
     assert_eq!(found.get_one::<u16>("streams"), Some(&7));
     for (name, values) in [
@@ -110,7 +110,7 @@ fn what_is_set_arrives() {
     }
     assert!(world.is("layout a", "recursive"));
     assert!(!world.is("cp --recursive=false a b", "recursive"));
-    assert!(!World::new("nice = true", "", &[("CARRACK_NICE", "0")]).is("cp a b", "nice"));
+    assert!(!ConfigFixture::new("nice = true", "", &[("CARRACK_NICE", "0")]).is("cp a b", "nice"));
     let typed = world.parse("cp -rn --exclude c a b").unwrap();
     assert_eq!(typed.get_raw("exclude").unwrap().collect::<Vec<_>>(), ["c"]);
 }
@@ -118,8 +118,11 @@ fn what_is_set_arrives() {
 /// A typed option also overrides options of other names that it excludes.
 #[test]
 fn what_was_typed_takes_back_what_it_excludes() {
-    let world =
-        World::new("quiet = true\nno-owner = true\nmax-delete = 3\n", "owner = true\nverbose = true\n", &[]);
+    let world = ConfigFixture::new(
+        "quiet = true\nno-owner = true\nmax-delete = 3\n",
+        "owner = true\nverbose = true\n",
+        &[],
+    );
     assert!(world.is("cp a b", "quiet") && !world.is("cp a b", "verbose"));
     assert!(world.is("cp -v a b", "verbose") && !world.is("cp -v a b", "quiet"));
     assert!(world.is("cp --quiet=false a b", "verbose"));
@@ -132,10 +135,11 @@ fn what_was_typed_takes_back_what_it_excludes() {
 
 #[test]
 fn one_word_for_all_commands_deletes_nothing() {
-    let world = World::new("recursive = true\n", "", &[("CARRACK_RECURSIVE", "1"), ("CARRACK_YES", "1")]);
+    let world =
+        ConfigFixture::new("recursive = true\n", "", &[("CARRACK_RECURSIVE", "1"), ("CARRACK_YES", "1")]);
     assert!(!world.is("rm a", "recursive") && !world.is("rm a", "yes"));
-    assert!(World::new("[rm]\nyes = true\n", "", &[]).is("rm a", "yes"));
-    let token = World::new("", "", &[("CARRACK_TOKEN", "secret")]);
+    assert!(ConfigFixture::new("[rm]\nyes = true\n", "", &[]).is("rm a", "yes"));
+    let token = ConfigFixture::new("", "", &[("CARRACK_TOKEN", "secret")]);
     assert!(token.parse("cp a b").unwrap().get_raw("token").is_none());
 }
 
@@ -156,19 +160,19 @@ fn what_is_wrong_is_told_with_its_line_and_a_hint() {
         ("buffer = \n", "user.toml:1: ", ""),
         ("\ndefault-profile = \"wann\"\n", "user.toml:2: there is no profile wann", "is it wan?"),
     ] {
-        let told = World::new(text, "", &[]).parse("cp a b").unwrap_err();
+        let told = ConfigFixture::new(text, "", &[]).parse("cp a b").unwrap_err();
         assert!(told.contains(words) && told.contains(hint), "{text}: {told}");
     }
-    let told = World::new("", "", &[]).parse("cp --profile mine a b").unwrap_err();
+    let told = ConfigFixture::new("", "", &[]).parse("cp --profile mine a b").unwrap_err();
     assert!(told.contains("there is no profile mine") && told.contains("hint: "), "{told}");
     // An error in a typed value does not name a file.
-    let told = World::new("streams = 9\n", "", &[]).parse("cp --streams 99 a b").unwrap_err();
+    let told = ConfigFixture::new("streams = 9\n", "", &[]).parse("cp --streams 99 a b").unwrap_err();
     assert!(told.starts_with("error: invalid value '99'"), "{told}");
 }
 
 #[test]
 fn a_file_that_others_may_write_to_is_refused() {
-    let world = World::new("streams = 9\n", "", &[]);
+    let world = ConfigFixture::new("streams = 9\n", "", &[]);
     fs::set_permissions(&world.sources.files[0], Permissions::from_mode(0o664)).unwrap();
     let told = world.parse("cp a b").unwrap_err();
     assert!(told.contains("others may write") && told.contains("hint: chmod go-w user.toml"), "{told}");
@@ -179,7 +183,7 @@ fn a_file_that_others_may_write_to_is_refused() {
 
 #[test]
 fn the_profiles_are_sound_and_documented() {
-    let world = World::new("", "", &[]);
+    let world = ConfigFixture::new("", "", &[]);
     for profile in ["lan", "wan", "hpc"] {
         let rows = world.rows("cp", &format!("--profile {profile}")).unwrap();
         let set: Vec<_> = rows.iter().filter(|row| row.is_set()).collect();
@@ -195,7 +199,7 @@ fn the_profiles_are_sound_and_documented() {
 
 #[test]
 fn every_command_can_be_shown() {
-    let world = World::new("", "", &[]);
+    let world = ConfigFixture::new("", "", &[]);
     for command in COMMANDS {
         let rows = world.rows(command, "").unwrap();
         assert!(!rows.is_empty() && rows.iter().all(|row| !row.is_set()), "{command}: {rows:?}");

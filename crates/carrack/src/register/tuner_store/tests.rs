@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use carrack_plan::tuner::{CurvePoint, PerKnob, StageRates};
+use carrack_plan::tuner::{KnobPoint, PerKnob, StageRates};
 
 use super::*;
 
@@ -13,12 +13,12 @@ fn store() -> (tempfile::TempDir, TunerStore) {
     (home, store)
 }
 
-fn workload(source: &str, sink: &str, size: SizeClass) -> Workload {
-    Workload { source: source.into(), sink: sink.into(), size }
+fn workload(source: &str, sink: &str, size: SizeClass) -> TunerWorkload {
+    TunerWorkload { source: source.into(), sink: sink.into(), size }
 }
 
 fn record(at_s: u64) -> TunerRecord {
-    let point = CurvePoint {
+    let point = KnobPoint {
         value: 16,
         rates: StageRates { read: 2e8, sent: 1.5e8, written: 1.0 / 3.0 },
         variance: 1e12,
@@ -39,8 +39,8 @@ fn record(at_s: u64) -> TunerRecord {
     }
 }
 
-fn known(source: &str, sink: &str, size: SizeClass) -> Known {
-    Known::new(workload(source, sink, size), record(NOW_S as u64))
+fn known(source: &str, sink: &str, size: SizeClass) -> WorkloadRecord {
+    WorkloadRecord::new(workload(source, sink, size), record(NOW_S as u64))
 }
 
 #[test]
@@ -51,7 +51,8 @@ fn what_is_kept_is_recalled() {
     assert_eq!(store.recall(&one.workload, NOW_S), None);
     store.keep(&one).unwrap();
     assert_eq!(store.recall(&one.workload, NOW_S), Some(one.record.clone()));
-    let later = Known { record: TunerRecord { bytes_per_s: 7, ..one.record.clone() }, ..one.clone() };
+    let later =
+        WorkloadRecord { record: TunerRecord { bytes_per_s: 7, ..one.record.clone() }, ..one.clone() };
     store.keep(&later).unwrap();
     assert_eq!(store.list().unwrap(), std::slice::from_ref(&later));
     store.forget(&one.workload).unwrap();
@@ -173,8 +174,9 @@ fn what_is_too_long_is_not_kept() {
 #[test]
 fn sessions_between_the_same_sites_share_a_history() {
     let (_home, store) = store();
-    let [first, second, back] = [("a", "b"), ("a", "b"), ("b", "a")]
-        .map(|(source, sink)| store.clone().history(Sites { source: source.into(), sink: sink.into() }).0);
+    let [first, second, back] = [("a", "b"), ("a", "b"), ("b", "a")].map(|(source, sink)| {
+        store.clone().history(SiteNames { source: source.into(), sink: sink.into() }).0
+    });
     let record = record(now_s() as u64);
     first.keep(SizeClass::Large, &record);
     assert_eq!(second.recall(SizeClass::Large), Some(record));
@@ -187,7 +189,7 @@ fn where_nothing_can_be_written_nothing_happens() {
     let nowhere = TunerStore::at("/dev/null/state/tuner".into());
     let one = known("a", "b", SizeClass::Large);
     assert!(nowhere.keep(&one).is_err() && nowhere.list().is_err());
-    let history = nowhere.history(Sites { source: "a".into(), sink: "b".into() });
+    let history = nowhere.history(SiteNames { source: "a".into(), sink: "b".into() });
     history.0.keep(SizeClass::Large, &one.record);
     assert_eq!(history.0.recall(SizeClass::Large), None);
 }

@@ -14,14 +14,14 @@ use std::path::PathBuf;
 
 /// The far host, as it is passed to ssh.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct SshHost {
     /// The user to log in as; ssh's own choice without one.
     pub user: Option<String>,
     /// Name or address, an IPv6 address without its brackets.
     pub name: String,
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for SshHost {
     /// `[user@]name`, which is also ssh's argument.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.user {
@@ -33,25 +33,25 @@ impl fmt::Display for Host {
 
 /// A daemon, as `carrack serve` runs on a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Daemon {
+pub struct DaemonAddress {
     /// Name or address, an IPv6 address without its brackets.
     pub name: String,
     /// TCP port.
     pub port: u16,
 }
 
-impl Daemon {
+impl DaemonAddress {
     /// The port if none is named.
     pub const PORT: u16 = 7512;
 }
 
-impl fmt::Display for Daemon {
+impl fmt::Display for DaemonAddress {
     /// `carrack://host[:port]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Daemon { name, port } = self;
+        let DaemonAddress { name, port } = self;
         f.write_str("carrack://")?;
         if name.contains(':') { write!(f, "[{name}]") } else { f.write_str(name) }?;
-        if *port == Daemon::PORT { Ok(()) } else { write!(f, ":{port}") }
+        if *port == DaemonAddress::PORT { Ok(()) } else { write!(f, ":{port}") }
     }
 }
 
@@ -59,9 +59,9 @@ impl fmt::Display for Daemon {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FarEnd {
     /// A host that ssh reaches.
-    Ssh(Host),
+    Ssh(SshHost),
     /// A daemon.
-    Daemon(Daemon),
+    Daemon(DaemonAddress),
 }
 
 impl fmt::Display for FarEnd {
@@ -75,7 +75,7 @@ impl fmt::Display for FarEnd {
 
 /// The place of one end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Location {
+pub struct EndLocation {
     /// The far end; `None` for a local path.
     pub far: Option<FarEnd>,
     /// The path at that end: with a daemon `/EXPORT/path`, or `/` for its exports.
@@ -146,28 +146,28 @@ impl LocationError {
 /// Schemes that people try; a host of such a name can still be reached as `NAME:./path`.
 const SCHEMES: [&str; 7] = ["ssh", "scp", "sftp", "rsync", "file", "http", "https"];
 
-impl Location {
+impl EndLocation {
     /// Parses the text that the user typed.
-    pub fn parse(text: &OsStr) -> Result<Location, LocationError> {
+    pub fn parse(text: &OsStr) -> Result<EndLocation, LocationError> {
         let bytes = text.as_bytes();
         if bytes.is_empty() {
             return Err(LocationError::Empty);
         }
         if let Some(rest) = url::without_scheme(bytes) {
             let (daemon, path) = url::parse(rest)?;
-            return Ok(Location { far: Some(FarEnd::Daemon(daemon)), path });
+            return Ok(EndLocation { far: Some(FarEnd::Daemon(daemon)), path });
         }
         let Some(colon) = host_end(bytes)? else {
-            return Ok(Location { far: None, path: PathBuf::from(text) });
+            return Ok(EndLocation { far: None, path: PathBuf::from(text) });
         };
         let (host, path) = (&bytes[..colon], &bytes[colon + 1..]);
         check_scheme(host, path)?;
-        Ok(Location { far: Some(FarEnd::Ssh(parse_host(host)?)), path: remote_path(path) })
+        Ok(EndLocation { far: Some(FarEnd::Ssh(parse_host(host)?)), path: remote_path(path) })
     }
 
     /// Parses the location of something that can be read, written or removed: with a daemon it has an export.
-    pub fn parse_path(text: &OsStr) -> Result<Location, LocationError> {
-        let location = Location::parse(text)?;
+    pub fn parse_path(text: &OsStr) -> Result<EndLocation, LocationError> {
+        let location = EndLocation::parse(text)?;
         match &location.far {
             Some(FarEnd::Daemon(daemon))
                 if location.path.as_os_str().as_bytes().iter().all(|&b| b == b'/') =>
@@ -209,7 +209,7 @@ fn bad_host(bytes: &[u8]) -> LocationError {
     LocationError::BadHost(carrack_model::escape(bytes))
 }
 
-fn parse_host(bytes: &[u8]) -> Result<Host, LocationError> {
+fn parse_host(bytes: &[u8]) -> Result<SshHost, LocationError> {
     let text = std::str::from_utf8(bytes).map_err(|_| bad_host(bytes))?;
     let (user, name) = match text.rsplit_once('@') {
         Some((user, name)) => (Some(user), name),
@@ -219,7 +219,7 @@ fn parse_host(bytes: &[u8]) -> Result<Host, LocationError> {
     if !is_safe(name) || user.is_some_and(|user| !is_safe(user)) {
         return Err(bad_host(bytes));
     }
-    Ok(Host { user: user.map(str::to_owned), name: name.to_owned() })
+    Ok(SshHost { user: user.map(str::to_owned), name: name.to_owned() })
 }
 
 /// Returns true for names that OpenSSH accepts for hosts since 9.6, for users too: none could become an
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &[u8]) -> Result<(Option<String>, Vec<u8>), LocationError> {
-        let location = Location::parse(OsStr::from_bytes(text))?;
+        let location = EndLocation::parse(OsStr::from_bytes(text))?;
         let host = location.far.map(|far| far.to_string());
         Ok((host, location.path.as_os_str().as_bytes().to_vec()))
     }

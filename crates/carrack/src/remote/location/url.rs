@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use carrack_model::escape;
 
-use super::{Daemon, LocationError};
+use super::{DaemonAddress, LocationError};
 
 const SCHEME: &[u8] = b"carrack://";
 
@@ -23,7 +23,7 @@ pub(super) fn without_scheme(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns the daemon, and the path there, which begins with a slash.
-pub(super) fn parse(rest: &[u8]) -> Result<(Daemon, PathBuf), LocationError> {
+pub(super) fn parse(rest: &[u8]) -> Result<(DaemonAddress, PathBuf), LocationError> {
     let slash = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
     let (authority, path) = rest.split_at(slash);
     let daemon = parse_authority(authority)?;
@@ -31,14 +31,14 @@ pub(super) fn parse(rest: &[u8]) -> Result<(Daemon, PathBuf), LocationError> {
     Ok((daemon, PathBuf::from(OsString::from_vec(path))))
 }
 
-fn parse_authority(authority: &[u8]) -> Result<Daemon, LocationError> {
+fn parse_authority(authority: &[u8]) -> Result<DaemonAddress, LocationError> {
     if authority.contains(&b'@') {
         return Err(LocationError::UserInfo(escape(authority)));
     }
     daemon_at(authority).ok_or_else(|| LocationError::BadDaemon(escape(authority)))
 }
 
-fn daemon_at(authority: &[u8]) -> Option<Daemon> {
+fn daemon_at(authority: &[u8]) -> Option<DaemonAddress> {
     let text = std::str::from_utf8(authority).ok()?;
     let (name, port) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -53,10 +53,10 @@ fn daemon_at(authority: &[u8]) -> Option<Daemon> {
     }
     let port = match port.strip_prefix(':') {
         Some(digits) => parse_port(digits)?,
-        None if port.is_empty() => Daemon::PORT,
+        None if port.is_empty() => DaemonAddress::PORT,
         None => return None,
     };
-    Some(Daemon { name: name.to_owned(), port })
+    Some(DaemonAddress { name: name.to_owned(), port })
 }
 
 fn is_address(name: &str) -> bool {
@@ -73,7 +73,7 @@ fn is_host_name(name: &str) -> bool {
 /// Parses a port. An empty port is the default (§6.2.3).
 fn parse_port(digits: &str) -> Option<u16> {
     if digits.is_empty() {
-        return Some(Daemon::PORT);
+        return Some(DaemonAddress::PORT);
     }
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok())?.filter(|&port| port > 0)
 }
@@ -111,11 +111,11 @@ mod tests {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
-    use super::super::{FarEnd, Location};
+    use super::super::{EndLocation, FarEnd};
     use super::*;
 
     fn parse(text: &[u8]) -> Result<(String, u16, Vec<u8>), LocationError> {
-        let location = Location::parse(OsStr::from_bytes(text))?;
+        let location = EndLocation::parse(OsStr::from_bytes(text))?;
         let Some(FarEnd::Daemon(daemon)) = location.far else { panic!("{:?}", location.far) };
         Ok((daemon.name, daemon.port, location.path.as_os_str().as_bytes().to_vec()))
     }
@@ -180,7 +180,7 @@ mod tests {
             ("carrack://h:99/a", "carrack://h:99"),
             ("carrack://[::1]/a", "carrack://[::1]"),
         ] {
-            let far = Location::parse(OsStr::new(text)).unwrap().far.unwrap();
+            let far = EndLocation::parse(OsStr::new(text)).unwrap().far.unwrap();
             assert_eq!(far.to_string(), shown);
         }
     }
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn other_places_stay_what_they_are() {
         for text in ["carrack:a", "carrack:/a", "./carrack://h/a"] {
-            let location = Location::parse(OsStr::new(text)).unwrap();
+            let location = EndLocation::parse(OsStr::new(text)).unwrap();
             assert!(!matches!(location.far, Some(FarEnd::Daemon(_))), "{text}");
         }
     }

@@ -17,22 +17,22 @@ mod svg;
 
 use std::io::{self, Write};
 
-use carrack_plan::forecast::{Backtest, Forecast, Horizon, Method, STEP_S};
+use carrack_plan::forecast::{BacktestError, ForecastHorizon, ForecastMethod, LoadForecast, STEP_S};
 use carrack_sharing::health::StorageHistory;
 use serde::Serialize;
 
 use crate::lifetime::show_moment;
-use crate::trouble::tame;
+use crate::user_error::tame;
 use crate::views::json::write_line;
 use crate::views::quantity::rate;
-use crate::views::table::Table;
+use crate::views::table::TextTable;
 
 /// Characters of a bar for a load at the capacity.
 const BAR: f64 = 30.0;
 
 /// The unit of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum LoadUnit {
     /// Bytes per second.
     BytesPerSecond,
     /// The unit of a file, which has no name.
@@ -40,22 +40,22 @@ pub enum Unit {
 }
 
 /// The measured and the expected load.
-pub struct Report {
+pub struct ForecastReport {
     /// The target's or the file system's name.
     pub name: String,
     /// The measurements.
     pub storage: StorageHistory,
     /// The expected load.
-    pub forecast: Forecast,
+    pub forecast: LoadForecast,
     /// The unit of the loads.
-    pub unit: Unit,
+    pub unit: LoadUnit,
     /// Now, in Unix seconds.
     pub now_s: i64,
 }
 
 /// An hour of the forecast, with its fields as `--json` has them.
 #[derive(Serialize)]
-pub struct Hour {
+pub struct ForecastHour {
     /// Start, in Unix seconds; the first hour has begun.
     #[serde(rename = "start")]
     pub start_s: i64,
@@ -65,28 +65,28 @@ pub struct Hour {
     pub part: Option<f64>,
 }
 
-impl Unit {
+impl LoadUnit {
     /// Formats a load for people.
     pub fn show(self, load: f64) -> String {
         match self {
-            Unit::BytesPerSecond => rate(load.round() as u64),
-            Unit::Unnamed => format!("{load:.3}"),
+            LoadUnit::BytesPerSecond => rate(load.round() as u64),
+            LoadUnit::Unnamed => format!("{load:.3}"),
         }
     }
 }
 
-impl Report {
+impl ForecastReport {
     /// Returns the 24 hours from the present one on.
-    pub fn hours(&self) -> Vec<Hour> {
+    pub fn hours(&self) -> Vec<ForecastHour> {
         let first_s = self.now_s.div_euclid(3600) * 3600;
         (0..24).filter_map(|n| self.hour(first_s + n * 3600)).collect()
     }
 
-    fn hour(&self, start_s: i64) -> Option<Hour> {
+    fn hour(&self, start_s: i64) -> Option<ForecastHour> {
         let slots = (start_s..start_s + 3600).step_by(STEP_S as usize);
         let loads: Vec<f64> = slots.filter_map(|at_s| self.forecast.load_at(at_s)).collect();
         let mean = loads.iter().sum::<f64>() / loads.len() as f64;
-        (!loads.is_empty()).then(|| Hour { start_s, load: mean, part: self.part(mean) })
+        (!loads.is_empty()).then(|| ForecastHour { start_s, load: mean, part: self.part(mean) })
     }
 
     /// Returns the part of the capacity, from 0 to 1.
@@ -110,9 +110,10 @@ impl Report {
     /// Writes the report for people.
     pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}: {}", tame(&self.name), self.what_is_known())?;
-        for (horizon, words, method) in
-            [(Horizon::Hour, "next hour", self.forecast.near), (Horizon::Day, "next day", self.forecast.far)]
-        {
+        for (horizon, words, method) in [
+            (ForecastHorizon::Hour, "next hour", self.forecast.near),
+            (ForecastHorizon::Day, "next day", self.forecast.far),
+        ] {
             writeln!(out, "  {words:<10} by {}: {}", method.name(), self.error(horizon))?;
             let naive = self.naive_errors(horizon);
             if !naive.is_empty() {
@@ -120,7 +121,7 @@ impl Report {
             }
         }
         writeln!(out)?;
-        let mut table = Table::headed(&["<HOUR (UTC)", ">EXPECTED", ">LOAD", "<"]);
+        let mut table = TextTable::headed(&["<HOUR (UTC)", ">EXPECTED", ">LOAD", "<"]);
         for hour in self.hours() {
             table.row(&[
                 &show_moment(hour.start_s),
@@ -146,7 +147,7 @@ impl Report {
         format!("{targets}{:.1} days of history, {covered:.0} % of it measured; {capacity}", self.days())
     }
 
-    fn error(&self, horizon: Horizon) -> String {
+    fn error(&self, horizon: ForecastHorizon) -> String {
         match self.forecast.error(horizon) {
             Some(error) => format!("MAE {}, RMSE {}", self.unit.show(error.mae), self.unit.show(error.rmse)),
             None => "error unknown, there is too little history".to_owned(),
@@ -154,18 +155,18 @@ impl Report {
     }
 
     /// Returns the errors of the naive methods, for comparison.
-    fn naive_errors(&self, horizon: Horizon) -> Vec<String> {
-        let naive = [Method::SameAsNow, Method::DayAgo].into_iter();
+    fn naive_errors(&self, horizon: ForecastHorizon) -> Vec<String> {
+        let naive = [ForecastMethod::SameAsNow, ForecastMethod::DayAgo].into_iter();
         let errors = naive.filter_map(|method| self.forecast.error_of(method, horizon));
         errors.map(|error| format!("\"{}\" {}", error.method.name(), self.unit.show(error.mae))).collect()
     }
 
-    fn whole(&self) -> Whole<'_> {
+    fn whole(&self) -> ForecastJson<'_> {
         let (storage, forecast) = (&self.storage, &self.forecast);
-        Whole {
+        ForecastJson {
             name: &self.name,
             targets: storage.targets,
-            unit: (self.unit == Unit::BytesPerSecond).then_some("bytes_per_s"),
+            unit: (self.unit == LoadUnit::BytesPerSecond).then_some("bytes_per_s"),
             capacity: storage.capacity,
             history: HistoryJson { days: self.days(), coverage: storage.history.coverage() },
             methods: MethodsJson { hour: forecast.near.name(), day: forecast.far.name() },
@@ -177,15 +178,15 @@ impl Report {
 }
 
 #[derive(Serialize)]
-struct Whole<'a> {
+struct ForecastJson<'a> {
     name: &'a str,
     targets: usize,
     unit: Option<&'static str>,
     capacity: Option<f64>,
     history: HistoryJson,
     methods: MethodsJson,
-    errors: &'a [Backtest],
-    hours: Vec<Hour>,
+    errors: &'a [BacktestError],
+    hours: Vec<ForecastHour>,
     steps: StepsJson<'a>,
 }
 
@@ -210,7 +211,7 @@ struct StepsJson<'a> {
 
 #[cfg(test)]
 mod tests {
-    use carrack_plan::forecast::{History, Sample};
+    use carrack_plan::forecast::{LoadHistory, LoadSample};
 
     use super::*;
     use crate::views::output::tests::text_of;
@@ -218,17 +219,23 @@ mod tests {
     pub(super) const NOW_S: i64 = 1_767_484_800 + 10 * 3600 + 1000;
 
     /// Returns a week of waves, and its forecast.
-    pub(super) fn waves() -> Report {
-        let mut history = History::default();
+    pub(super) fn waves() -> ForecastReport {
+        let mut history = LoadHistory::default();
         let begin_s = (NOW_S - 8 * 86_400).div_euclid(STEP_S) * STEP_S;
         for at_s in (begin_s..=NOW_S).step_by(STEP_S as usize) {
             let noise = (at_s / STEP_S * 7919 % 101) as f64 * 1e5;
             let load = 100e6 * (1.0 + (at_s as f64 / 86_400.0 * std::f64::consts::TAU).sin()) + noise;
-            history.add(Sample { at_s, load }, NOW_S);
+            history.add(LoadSample { at_s, load }, NOW_S);
         }
         let forecast = history.forecast(NOW_S, 86_400).unwrap();
         let storage = StorageHistory { targets: 3, history, capacity: Some(250e6) };
-        Report { name: "lfs01".into(), storage, forecast, unit: Unit::BytesPerSecond, now_s: NOW_S }
+        ForecastReport {
+            name: "lfs01".into(),
+            storage,
+            forecast,
+            unit: LoadUnit::BytesPerSecond,
+            now_s: NOW_S,
+        }
     }
 
     #[test]

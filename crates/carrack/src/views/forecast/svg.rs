@@ -1,11 +1,13 @@
 //! `carrack forecast --svg`: the load of the last week, and the expected load of the next day with the band
 //! of its usual error.
 
-use carrack_plan::forecast::{Horizon, STEP_S};
+use carrack_plan::forecast::{ForecastHorizon, STEP_S};
 
-use super::Report;
+use super::ForecastReport;
 use crate::lifetime::show_moment;
-use crate::views::canvas::{Area, BLUE, Canvas, GRID, INK, Look, MIDDLE, ORANGE, Point, TEXT, TITLE};
+use crate::views::canvas::{
+    BLUE, BoxStyle, CanvasArea, CanvasPoint, GRID, INK, MIDDLE, ORANGE, SvgCanvas, TEXT, TITLE,
+};
 
 const MARGIN: f64 = 20.0;
 const DAY_S: i64 = 86_400;
@@ -14,7 +16,7 @@ const DAY_S: i64 = 86_400;
 const PAST_S: i64 = 7 * DAY_S;
 
 /// The area of the curves.
-const PLOT: Area = Area { at: Point { x: 110.0, y: 60.0 }, width: 860.0, height: 300.0 };
+const PLOT: CanvasArea = CanvasArea { at: CanvasPoint { x: 110.0, y: 60.0 }, width: 860.0, height: 300.0 };
 
 /// Horizontal lines in the area.
 const LEVELS: i32 = 4;
@@ -23,10 +25,10 @@ const MEASURED: &str = BLUE;
 const EXPECTED: &str = ORANGE;
 const BAND_OPACITY: f64 = 0.25;
 
-impl Report {
+impl ForecastReport {
     /// Returns the picture.
     pub fn picture(&self) -> String {
-        let mut drawing = Drawing::new(self);
+        let mut drawing = ForecastDrawing::new(self);
         drawing.head();
         drawing.grid();
         drawing.measured();
@@ -35,9 +37,9 @@ impl Report {
     }
 }
 
-struct Drawing<'a> {
-    report: &'a Report,
-    canvas: Canvas,
+struct ForecastDrawing<'a> {
+    report: &'a ForecastReport,
+    canvas: SvgCanvas,
     start_s: i64,
     end_s: i64,
     /// The load at the upper edge.
@@ -46,29 +48,36 @@ struct Drawing<'a> {
     band: f64,
 }
 
-impl<'a> Drawing<'a> {
-    fn new(report: &'a Report) -> Drawing<'a> {
+impl<'a> ForecastDrawing<'a> {
+    fn new(report: &'a ForecastReport) -> ForecastDrawing<'a> {
         let start_s = report.now_s - PAST_S;
-        let band = report.forecast.error(Horizon::Day).map_or(0.0, |error| error.rmse);
+        let band = report.forecast.error(ForecastHorizon::Day).map_or(0.0, |error| error.rmse);
         let measured = report.storage.history.measured().filter(|sample| sample.at_s >= start_s);
         let loads = measured.map(|sample| sample.load);
         let loads = loads.chain(report.forecast.expected.iter().map(|load| load + band));
         let most = loads.chain(report.storage.capacity).fold(0.0, f64::max);
         let most = if most > 0.0 { most * 1.05 } else { 1.0 };
-        Drawing { report, canvas: Canvas::default(), start_s, end_s: report.forecast.end_s(), most, band }
+        ForecastDrawing {
+            report,
+            canvas: SvgCanvas::default(),
+            start_s,
+            end_s: report.forecast.end_s(),
+            most,
+            band,
+        }
     }
 
-    fn place(&self, at_s: i64, load: f64) -> Point {
+    fn place(&self, at_s: i64, load: f64) -> CanvasPoint {
         let along = (at_s - self.start_s) as f64 / (self.end_s - self.start_s) as f64;
         let up = (load / self.most).clamp(0.0, 1.0);
         PLOT.at.moved(along * PLOT.width, (1.0 - up) * PLOT.height)
     }
 
     fn head(&mut self) {
-        let corner = Point { x: MARGIN, y: MARGIN };
+        let corner = CanvasPoint { x: MARGIN, y: MARGIN };
         let title = format!("{}: load, measured and expected", self.report.name);
         self.canvas.words(corner.moved(0.0, 14.0), TITLE, &title);
-        let below = Point { x: PLOT.at.x, y: PLOT.at.y + PLOT.height + 50.0 };
+        let below = CanvasPoint { x: PLOT.at.x, y: PLOT.at.y + PLOT.height + 50.0 };
         let band = self.report.unit.show(self.band);
         let method = self.report.forecast.far.name();
         for (x, colour, words) in [
@@ -79,8 +88,8 @@ impl<'a> Drawing<'a> {
                 format!("expected by {method}; the band is {band} up and down (RMSE over a day)"),
             ),
         ] {
-            let area = Area { at: below.moved(x, -9.0), width: 10.0, height: 10.0 };
-            self.canvas.area(area, Look::filled(colour, 1.0, 0.0), "");
+            let area = CanvasArea { at: below.moved(x, -9.0), width: 10.0, height: 10.0 };
+            self.canvas.area(area, BoxStyle::filled(colour, 1.0, 0.0), "");
             self.canvas.words(below.moved(x + 16.0, 0.0), TEXT, &words);
         }
     }
@@ -91,7 +100,7 @@ impl<'a> Drawing<'a> {
             let (left, right) = (self.place(self.start_s, load), self.place(self.end_s, load));
             self.canvas.line(&[left, right], GRID, 1.0);
             let words = self.report.unit.show(load);
-            self.canvas.words(Point { x: MARGIN, y: left.y + 4.0 }, TEXT, &words);
+            self.canvas.words(CanvasPoint { x: MARGIN, y: left.y + 4.0 }, TEXT, &words);
         }
         let first_day = self.start_s.div_euclid(DAY_S) + 1;
         for day_s in (first_day * DAY_S..self.end_s).step_by(DAY_S as usize) {
@@ -117,14 +126,14 @@ impl<'a> Drawing<'a> {
         let samples: Vec<_> =
             self.report.storage.history.measured().filter(|sample| sample.at_s >= self.start_s).collect();
         for run in samples.chunk_by(|one, next| next.at_s - one.at_s <= STEP_S) {
-            let places: Vec<Point> =
+            let places: Vec<CanvasPoint> =
                 run.iter().map(|sample| self.place(sample.at_s + STEP_S / 2, sample.load)).collect();
             self.canvas.line(&places, MEASURED, 1.2);
         }
     }
 
     /// Returns the line of the expected load, shifted by `off`.
-    fn expected_line(&self, off: f64) -> Vec<Point> {
+    fn expected_line(&self, off: f64) -> Vec<CanvasPoint> {
         let forecast = &self.report.forecast;
         let steps = forecast.expected.iter().zip(0..);
         steps
@@ -134,7 +143,7 @@ impl<'a> Drawing<'a> {
 
     fn expected(&mut self) {
         let [upper, lower, middle] = [self.band, -self.band, 0.0].map(|off| self.expected_line(off));
-        let around: Vec<Point> = upper.into_iter().chain(lower.into_iter().rev()).collect();
+        let around: Vec<CanvasPoint> = upper.into_iter().chain(lower.into_iter().rev()).collect();
         self.canvas.surface(&around, EXPECTED, BAND_OPACITY);
         self.canvas.line(&middle, EXPECTED, 1.6);
     }

@@ -8,39 +8,39 @@ use carrack_model::TargetId;
 use carrack_plan::Layout;
 use serde::Serialize;
 
-use super::{Placement, What};
+use super::{PathKind, PathLayout};
 
 /// A run on one target, between runs on other targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Run<'a> {
+pub struct ExtentRun<'a> {
     pub offset: u64,
     pub length: u64,
     pub target: &'a str,
 }
 
 /// Returns the runs of a file, in their order; none for a released file or a directory.
-pub fn runs(placement: &Placement) -> impl Iterator<Item = Run<'_>> {
+pub fn runs(placement: &PathLayout) -> impl Iterator<Item = ExtentRun<'_>> {
     let labels: HashMap<TargetId, &str> =
         placement.targets.iter().map(|target| (target.id, &*target.label)).collect();
     let extents = match &placement.what {
-        What::File { size, is_released: false, layout } => {
-            Some(Merged { layout: &**layout, at: 0, size: *size })
+        PathKind::File { size, is_released: false, layout } => {
+            Some(MergedExtents { layout: &**layout, at: 0, size: *size })
         }
         _ => None,
     };
     extents.into_iter().flatten().map(move |(offset, length, target)| {
         let target = labels.get(&target).copied().unwrap_or("unknown");
-        Run { offset, length, target }
+        ExtentRun { offset, length, target }
     })
 }
 
-struct Merged<'a> {
+struct MergedExtents<'a> {
     layout: &'a dyn Layout,
     at: u64,
     size: u64,
 }
 
-impl Iterator for Merged<'_> {
+impl Iterator for MergedExtents<'_> {
     type Item = (u64, u64, TargetId);
 
     fn next(&mut self) -> Option<(u64, u64, TargetId)> {
@@ -83,11 +83,11 @@ mod tests {
 
     #[test]
     fn components_that_meet_on_one_target_are_merged() {
-        use carrack_plan::{Composite, Striped};
-        let first = Striped::new(vec![TargetId(3)], 10).unwrap();
-        let rest = Striped::new(vec![TargetId(2), TargetId(3)], 10).unwrap();
-        let layout = Composite::new(vec![(30, first), (u64::MAX, rest)]).unwrap();
-        let runs: Vec<_> = Merged { layout: &layout, at: 0, size: 55 }.collect();
+        use carrack_plan::{CompositeLayout, StripedLayout};
+        let first = StripedLayout::new(vec![TargetId(3)], 10).unwrap();
+        let rest = StripedLayout::new(vec![TargetId(2), TargetId(3)], 10).unwrap();
+        let layout = CompositeLayout::new(vec![(30, first), (u64::MAX, rest)]).unwrap();
+        let runs: Vec<_> = MergedExtents { layout: &layout, at: 0, size: 55 }.collect();
         assert_eq!(runs, [(0, 40, TargetId(3)), (40, 10, TargetId(2)), (50, 5, TargetId(3))]);
     }
 }

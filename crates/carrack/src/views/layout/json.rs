@@ -24,23 +24,23 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use carrack_layout::{ComponentGeometry, FileSystemKind, Geometry, Pattern, STRIPE_COUNT_ALL};
+use carrack_layout::{ComponentGeometry, FileSystemKind, STRIPE_COUNT_ALL, StripeGeometry, StripePattern};
 use serde::{Serialize, Serializer};
 
-use super::{Placement, What, extents};
+use super::{PathKind, PathLayout, extents};
 use crate::views::json::{self, write_long_line};
 
-impl Placement {
+impl PathLayout {
     /// Writes the line; a file's extents one by one.
     pub fn write_json(&self, out: &mut dyn Write, with_extents: bool) -> io::Result<()> {
-        write_long_line(&Line::of(self, with_extents), out)
+        write_long_line(&LayoutLine::of(self, with_extents), out)
     }
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct LayoutLine<'a> {
     #[serde(flatten)]
-    path: json::Path<'a>,
+    path: json::JsonPath<'a>,
     r#type: &'static str,
     file_system: &'static str,
     mount_point: Option<Cow<'a, str>>,
@@ -62,36 +62,36 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    extents: Option<Extents<'a>>,
+    extents: Option<ExtentStream<'a>>,
 }
 
 /// A file's extents, which are computed while they are written.
-struct Extents<'a>(&'a Placement);
+struct ExtentStream<'a>(&'a PathLayout);
 
-impl Serialize for Extents<'_> {
+impl Serialize for ExtentStream<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(extents::runs(self.0))
     }
 }
 
-impl<'a> Line<'a> {
-    fn of(placement: &'a Placement, with_extents: bool) -> Line<'a> {
+impl<'a> LayoutLine<'a> {
+    fn of(placement: &'a PathLayout, with_extents: bool) -> LayoutLine<'a> {
         let geometry = placement.geometry.as_ref();
-        let widest = geometry.and_then(Geometry::widest).map(ComponentLine::of);
+        let widest = geometry.and_then(StripeGeometry::widest).map(ComponentLine::of);
         let components = geometry.map_or(&[][..], |geometry| &geometry.components);
         let targets = placement.targets.iter();
         let targets = targets.map(|target| TargetLine { target: &target.label, bytes: target.bytes });
         let (r#type, own_target, size, files, released_files) = match &placement.what {
-            What::File { size, is_released, .. } => {
+            PathKind::File { size, is_released, .. } => {
                 ("file", None, Some(*size), None, u64::from(*is_released))
             }
-            What::Directory { own_target } => ("directory", Some(own_target), None, None, 0),
-            What::Tree { own_target, size, file_count, released_count, .. } => {
+            PathKind::Directory { own_target } => ("directory", Some(own_target), None, None, 0),
+            PathKind::Tree { own_target, size, file_count, released_count, .. } => {
                 ("directory", Some(own_target), Some(*size), Some(*file_count), *released_count)
             }
         };
-        Line {
-            path: json::Path::of(&placement.path),
+        LayoutLine {
+            path: json::JsonPath::of(&placement.path),
             r#type,
             file_system: kind_name(placement.kind),
             mount_point: placement.mount_point.as_ref().map(|path| path.to_string_lossy()),
@@ -108,7 +108,7 @@ impl<'a> Line<'a> {
             targets: targets.collect(),
             imbalance: placement.imbalance(),
             problem: placement.problem.as_deref(),
-            extents: with_extents.then_some(Extents(placement)),
+            extents: with_extents.then_some(ExtentStream(placement)),
         }
     }
 }
@@ -159,13 +159,13 @@ fn kind_name(kind: FileSystemKind) -> &'static str {
 }
 
 /// Returns the name of a pattern, for people too.
-pub(super) fn pattern_name(pattern: Pattern) -> &'static str {
+pub(super) fn pattern_name(pattern: StripePattern) -> &'static str {
     match pattern {
-        Pattern::Striped => "striped",
-        Pattern::Overstriped => "overstriped",
-        Pattern::Metadata => "metadata",
-        Pattern::Objects => "objects",
-        Pattern::Whole => "whole",
+        StripePattern::Striped => "striped",
+        StripePattern::Overstriped => "overstriped",
+        StripePattern::Metadata => "metadata",
+        StripePattern::Objects => "objects",
+        StripePattern::Whole => "whole",
     }
 }
 
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use crate::views::layout::samples;
 
-    fn line(placement: &Placement, with_extents: bool) -> Value {
+    fn line(placement: &PathLayout, with_extents: bool) -> Value {
         let mut out = Vec::new();
         placement.write_json(&mut out, with_extents).unwrap();
         assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 1);

@@ -7,33 +7,33 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use carrack_layout::{FileLayout, FileSystem, FileSystems};
+use carrack_layout::{FileLayout, FileSystems, MountedFileSystem};
 use carrack_model::escape;
-use carrack_storage::Root;
+use carrack_storage::RootDirectory;
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat};
 
-use super::{Placement, TargetBytes, What, tree};
-use crate::trouble::Trouble;
+use super::{PathKind, PathLayout, TargetBytes, tree};
+use crate::user_error::UserError;
 
 /// Looks up the layouts of paths.
-pub struct Looker {
+pub struct LayoutLooker {
     file_systems: FileSystems,
     is_recursive: bool,
 }
 
-impl Looker {
+impl LayoutLooker {
     /// Creates a looker with `sets` as in [`FileSystems::new`]; `is_recursive` adds up the files below
     /// directories.
-    pub fn new(sets: &[PathBuf], is_recursive: bool) -> Result<Looker, Trouble> {
+    pub fn new(sets: &[PathBuf], is_recursive: bool) -> Result<LayoutLooker, UserError> {
         let file_systems = FileSystems::new(sets).map_err(|error| {
-            Trouble::new(format!("--targets: {}", escape(error.to_string().as_bytes())))
+            UserError::new(format!("--targets: {}", escape(error.to_string().as_bytes())))
                 .hint("name each mount once, by its mount point")
         })?;
-        Ok(Looker { file_systems, is_recursive })
+        Ok(LayoutLooker { file_systems, is_recursive })
     }
 
     /// Looks up the layout of `path`; a link is followed.
-    pub fn look(&self, path: &Path) -> Result<Placement, Trouble> {
+    pub fn look(&self, path: &Path) -> Result<PathLayout, UserError> {
         let held = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| explain(path, &errno.into()))?;
         let stat = fstat(&held).map_err(|errno| explain(path, &errno.into()))?;
@@ -45,7 +45,7 @@ impl Looker {
             }
             FileType::Directory => {
                 // The directory is opened again, which mounts an automount point.
-                let root = Root::open(path).map_err(|error| explain(path, &error))?;
+                let root = RootDirectory::open(path).map_err(|error| explain(path, &error))?;
                 let file_system =
                     self.file_systems.of(root.as_fd()).map_err(|error| explain(path, &error))?;
                 Ok(if self.is_recursive {
@@ -54,33 +54,38 @@ impl Looker {
                     directory(path, &file_system)
                 })
             }
-            _ => Err(Trouble::new(format!("{}: not a regular file or directory", shown(path)))
+            _ => Err(UserError::new(format!("{}: not a regular file or directory", shown(path)))
                 .hint("only regular files and directories have a layout")),
         }
     }
 
-    fn file(&self, path: &Path, stat: &Stat, file_system: &FileSystem) -> Placement {
+    fn file(&self, path: &Path, stat: &Stat, file_system: &MountedFileSystem) -> PathLayout {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         let FileLayout { layout, geometry, is_released, problem } = ask(path, file_system, size);
         let bytes = if is_released { Vec::new() } else { layout.bytes_per_target(0..size) };
         let targets = layout.targets().iter().zip(bytes);
         let targets = targets.map(|(id, bytes)| tree::target_bytes(&self.file_systems, *id, bytes)).collect();
-        let what = What::File { size, is_released, layout };
-        placement(path, file_system, what, Found { geometry, targets, problem })
+        let what = PathKind::File { size, is_released, layout };
+        placement(path, file_system, what, LayoutTargets { geometry, targets, problem })
     }
 }
 
 /// The results of a look-up besides the kind of the path.
 #[derive(Default)]
-pub(super) struct Found {
-    pub geometry: Option<carrack_layout::Geometry>,
+pub(super) struct LayoutTargets {
+    pub geometry: Option<carrack_layout::StripeGeometry>,
     pub targets: Vec<TargetBytes>,
     pub problem: Option<String>,
 }
 
-pub(super) fn placement(path: &Path, file_system: &FileSystem, what: What, found: Found) -> Placement {
-    let Found { geometry, targets, problem } = found;
-    Placement {
+pub(super) fn placement(
+    path: &Path,
+    file_system: &MountedFileSystem,
+    what: PathKind,
+    found: LayoutTargets,
+) -> PathLayout {
+    let LayoutTargets { geometry, targets, problem } = found;
+    PathLayout {
         path: path.as_os_str().as_bytes().into(),
         kind: file_system.kind(),
         mount_point: file_system.mount_point().map(Path::to_path_buf),
@@ -93,17 +98,20 @@ pub(super) fn placement(path: &Path, file_system: &FileSystem, what: What, found
 
 /// Returns the geometry of new files, if the directory tells it. A file system that doesn't tell it is no
 /// problem.
-pub(super) fn default_geometry(path: &Path, file_system: &FileSystem) -> Option<carrack_layout::Geometry> {
+pub(super) fn default_geometry(
+    path: &Path,
+    file_system: &MountedFileSystem,
+) -> Option<carrack_layout::StripeGeometry> {
     ask(path, file_system, 0).geometry.filter(|geometry| !geometry.components.is_empty())
 }
 
-fn directory(path: &Path, file_system: &FileSystem) -> Placement {
-    let what = What::Directory { own_target: file_system.own_target().label.clone() };
+fn directory(path: &Path, file_system: &MountedFileSystem) -> PathLayout {
+    let what = PathKind::Directory { own_target: file_system.own_target().label.clone() };
     let geometry = default_geometry(path, file_system);
-    placement(path, file_system, what, Found { geometry, ..Found::default() })
+    placement(path, file_system, what, LayoutTargets { geometry, ..LayoutTargets::default() })
 }
 
-fn ask(path: &Path, file_system: &FileSystem, size: u64) -> FileLayout {
+fn ask(path: &Path, file_system: &MountedFileSystem, size: u64) -> FileLayout {
     file_system.layout_at(CWD, path.as_os_str().as_bytes(), true, size)
 }
 
@@ -111,13 +119,13 @@ fn shown(path: &Path) -> String {
     escape(path.as_os_str().as_bytes())
 }
 
-fn explain(path: &Path, error: &io::Error) -> Trouble {
+fn explain(path: &Path, error: &io::Error) -> UserError {
     let path = shown(path);
     match error.kind() {
-        io::ErrorKind::NotFound => Trouble::new(format!("{path}: no such file or directory"))
+        io::ErrorKind::NotFound => UserError::new(format!("{path}: no such file or directory"))
             .hint("check its spelling; a link may lead nowhere"),
-        io::ErrorKind::PermissionDenied => Trouble::new(format!("{path}: permission denied"))
+        io::ErrorKind::PermissionDenied => UserError::new(format!("{path}: permission denied"))
             .hint("run as a user who may enter the directories above it"),
-        _ => Trouble::new(format!("{path}: {error}")),
+        _ => UserError::new(format!("{path}: {error}")),
     }
 }

@@ -13,22 +13,22 @@ mod tree;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use carrack_layout::{FileSystemKind, Geometry};
+use carrack_layout::{FileSystemKind, StripeGeometry};
 use carrack_model::{EntryFailure, TargetId};
 use carrack_plan::Layout;
 
-pub use look::Looker;
+pub use look::LayoutLooker;
 
 /// The placement of one path.
 #[derive(Debug)]
-pub struct Placement {
+pub struct PathLayout {
     /// The path as the user named it.
     path: Box<[u8]>,
     kind: FileSystemKind,
     mount_point: Option<PathBuf>,
-    what: What,
+    what: PathKind,
     /// For a directory the geometry of new files in it, if known.
-    geometry: Option<Geometry>,
+    geometry: Option<StripeGeometry>,
     /// For a file in the order of their first bytes, for a tree by name.
     targets: Vec<TargetBytes>,
     /// The reason why the layout, or a part, is unknown.
@@ -37,7 +37,7 @@ pub struct Placement {
 
 /// The kind of the path.
 #[derive(Debug)]
-enum What {
+enum PathKind {
     File {
         size: u64,
         /// True if its data is in an archive: on no target.
@@ -56,7 +56,7 @@ enum What {
         size: u64,
         file_count: u64,
         released_count: u64,
-        failures: Failures,
+        failures: TreeFailures,
     },
 }
 
@@ -70,25 +70,25 @@ struct TargetBytes {
 
 /// Entries of a tree whose look-up failed.
 #[derive(Debug, Default)]
-pub struct Failures {
+pub struct TreeFailures {
     /// The first failures.
     pub first: Vec<EntryFailure>,
     /// The number of all failures.
     pub count: u64,
 }
 
-impl Placement {
+impl PathLayout {
     /// Returns the failures in a tree; `None` for other paths.
-    pub fn failures(&self) -> Option<&Failures> {
+    pub fn failures(&self) -> Option<&TreeFailures> {
         match &self.what {
-            What::Tree { failures, .. } => Some(failures),
-            What::File { .. } | What::Directory { .. } => None,
+            PathKind::Tree { failures, .. } => Some(failures),
+            PathKind::File { .. } | PathKind::Directory { .. } => None,
         }
     }
 
     /// Returns true if there is nothing to show: not even the directory could be listed.
     pub fn is_void(&self) -> bool {
-        matches!(&self.what, What::Tree { file_count: 0, failures, .. } if failures.count > 0)
+        matches!(&self.what, PathKind::Tree { file_count: 0, failures, .. } if failures.count > 0)
     }
 
     /// Returns the largest share ÷ the mean over all targets; 1 if all are equal, or there are none.
@@ -108,8 +108,8 @@ impl Placement {
 
 #[cfg(test)]
 mod samples {
-    use carrack_layout::{ComponentGeometry, Pattern};
-    use carrack_plan::{Composite, Striped};
+    use carrack_layout::{ComponentGeometry, StripePattern};
+    use carrack_plan::{CompositeLayout, StripedLayout};
 
     use super::*;
 
@@ -122,17 +122,17 @@ mod samples {
     }
 
     /// Returns a file of 5 MiB whose first MiB lies on one target and the rest on four in a pool.
-    pub fn file() -> Placement {
-        let first = Striped::new(vec![TargetId(3)], 1 << 20).unwrap();
-        let rest = Striped::new([0, 1, 2, 3].map(TargetId).to_vec(), 1 << 20).unwrap();
-        let layout = Composite::new(vec![(1 << 20, first), (u64::MAX, rest)]).unwrap();
+    pub fn file() -> PathLayout {
+        let first = StripedLayout::new(vec![TargetId(3)], 1 << 20).unwrap();
+        let rest = StripedLayout::new([0, 1, 2, 3].map(TargetId).to_vec(), 1 << 20).unwrap();
+        let layout = CompositeLayout::new(vec![(1 << 20, first), (u64::MAX, rest)]).unwrap();
         let first = ComponentGeometry {
             start: 0,
             end: 1 << 20,
             stripe_bytes: 1 << 20,
             stripe_count: 1,
             pool: None,
-            pattern: Pattern::Striped,
+            pattern: StripePattern::Striped,
         };
         let rest = ComponentGeometry {
             start: first.end,
@@ -142,21 +142,21 @@ mod samples {
             ..first.clone()
         };
         let components = vec![first, rest];
-        Placement {
+        PathLayout {
             path: b"a\n\xff"[..].into(),
             kind: FileSystemKind::Lustre,
             mount_point: Some("/mnt/lustre".into()),
-            geometry: Some(Geometry { components, mirrors: 1 }),
+            geometry: Some(StripeGeometry { components, mirrors: 1 }),
             targets: targets(&layout, 5 << 20),
-            what: What::File { size: 5 << 20, is_released: false, layout: Arc::new(layout) },
+            what: PathKind::File { size: 5 << 20, is_released: false, layout: Arc::new(layout) },
             problem: None,
         }
     }
 
     /// Returns the same file, released.
-    pub fn released() -> Placement {
+    pub fn released() -> PathLayout {
         let mut placement = file();
-        if let What::File { is_released, .. } = &mut placement.what {
+        if let PathKind::File { is_released, .. } = &mut placement.what {
             *is_released = true;
         }
         placement.targets.clear();
@@ -164,20 +164,20 @@ mod samples {
     }
 
     /// Returns a tree on two OSDs.
-    pub fn tree() -> Placement {
+    pub fn tree() -> PathLayout {
         let targets = [(1, "osd.2", 3 << 20), (2, "osd.10", 1 << 20)];
         let targets =
             targets.map(|(id, label, bytes)| TargetBytes { id: TargetId(id), label: label.into(), bytes });
-        Placement {
+        PathLayout {
             path: b"tree"[..].into(),
             kind: FileSystemKind::CephFs,
             mount_point: None,
-            what: What::Tree {
+            what: PathKind::Tree {
                 own_target: "/ceph".into(),
                 size: 4 << 20,
                 file_count: 3,
                 released_count: 1,
-                failures: Failures::default(),
+                failures: TreeFailures::default(),
             },
             geometry: None,
             targets: targets.into(),
@@ -186,11 +186,11 @@ mod samples {
     }
 
     /// Returns a directory without the files below.
-    pub fn directory() -> Placement {
-        let what = What::Directory { own_target: "tmpfs".into() };
+    pub fn directory() -> PathLayout {
+        let what = PathKind::Directory { own_target: "tmpfs".into() };
         let (path, problem) = (b"/tmp"[..].into(), None);
         let kind = FileSystemKind::Plain;
-        Placement { path, kind, mount_point: None, what, geometry: None, targets: Vec::new(), problem }
+        PathLayout { path, kind, mount_point: None, what, geometry: None, targets: Vec::new(), problem }
     }
 }
 
@@ -216,7 +216,7 @@ mod tests {
     fn a_tree_of_which_nothing_could_be_seen_is_void() {
         let mut tree = samples::tree();
         assert!(!tree.is_void());
-        if let What::Tree { file_count, failures, .. } = &mut tree.what {
+        if let PathKind::Tree { file_count, failures, .. } = &mut tree.what {
             (*file_count, failures.count) = (0, 1);
         }
         assert!(tree.is_void() && tree.failures().is_some() && !samples::file().is_void());

@@ -4,18 +4,18 @@
 
 use std::io::{self, Write};
 
-use carrack_layout::{ComponentGeometry, Pattern, STRIPE_COUNT_ALL};
+use carrack_layout::{ComponentGeometry, STRIPE_COUNT_ALL, StripePattern};
 use carrack_model::escape;
 
 use super::json::pattern_name;
-use super::{Placement, TargetBytes, What, extents};
+use super::{PathKind, PathLayout, TargetBytes, extents};
 use crate::size;
-use crate::views::table::{Table, write_facts};
+use crate::views::table::{TextTable, write_facts};
 
 /// Indent of the lines below a path.
 const INDENT: &str = "  ";
 
-impl Placement {
+impl PathLayout {
     /// Writes the block; a file's extents one by one.
     pub fn write_table(&self, out: &mut dyn Write, with_extents: bool) -> io::Result<()> {
         writeln!(out, "{}", escape(&self.path))?;
@@ -23,7 +23,7 @@ impl Placement {
         self.write_components(out)?;
         self.write_targets(out)?;
         match &self.what {
-            What::File { size, .. } if with_extents => self.write_runs(out, *size),
+            PathKind::File { size, .. } if with_extents => self.write_runs(out, *size),
             _ => Ok(()),
         }
     }
@@ -31,14 +31,14 @@ impl Placement {
     fn facts(&self) -> Vec<(&'static str, String)> {
         let mut facts = vec![("file system", self.file_system())];
         match &self.what {
-            What::File { size, is_released, .. } => {
+            PathKind::File { size, is_released, .. } => {
                 facts.push(("size", size::show(*size)));
                 if *is_released {
                     facts.push(("released", "its data is in an archive; reading would bring it back".into()));
                 }
             }
-            What::Directory { own_target } => facts.push(("own target", escape(own_target.as_bytes()))),
-            What::Tree { own_target, size, file_count, released_count, .. } => {
+            PathKind::Directory { own_target } => facts.push(("own target", escape(own_target.as_bytes()))),
+            PathKind::Tree { own_target, size, file_count, released_count, .. } => {
                 facts.push(("own target", escape(own_target.as_bytes())));
                 facts.push(("files", format!("{file_count}, {}", size::show(*size))));
                 if *released_count > 0 {
@@ -62,7 +62,7 @@ impl Placement {
     }
 
     fn striping_word(&self) -> &'static str {
-        if matches!(self.what, What::File { .. }) { "striping" } else { "new files" }
+        if matches!(self.what, PathKind::File { .. }) { "striping" } else { "new files" }
     }
 
     fn components(&self) -> &[ComponentGeometry] {
@@ -89,7 +89,7 @@ impl Placement {
         if components.len() < 2 {
             return Ok(());
         }
-        let mut table = Table::headed(&[">start", ">end", ">stripe size", ">count", "<pattern", "<pool"]);
+        let mut table = TextTable::headed(&[">start", ">end", ">stripe size", ">count", "<pattern", "<pool"]);
         for component in components {
             table.row(&[
                 &size::show(component.start),
@@ -108,7 +108,7 @@ impl Placement {
             return Ok(());
         }
         let sum = self.bytes_placed().max(1) as f64;
-        let mut table = Table::headed(&["<target", ">bytes", ">share"]);
+        let mut table = TextTable::headed(&["<target", ">bytes", ">share"]);
         for TargetBytes { label, bytes, .. } in &self.targets {
             let share = *bytes as f64 * 100.0 / sum;
             table.row(&[&escape(label.as_bytes()), &size::show(*bytes), &format_args!("{share:.1}%")]);
@@ -131,11 +131,11 @@ impl Placement {
 
 fn striping_of(component: &ComponentGeometry) -> String {
     let mut text = match component.pattern {
-        Pattern::Whole => "whole files".to_owned(),
+        StripePattern::Whole => "whole files".to_owned(),
         _ if component.stripe_bytes == 0 => format!("{} targets", count_of(component)),
         _ => format!("{} x {}", count_of(component), size::show(component.stripe_bytes)),
     };
-    if !matches!(component.pattern, Pattern::Whole | Pattern::Striped) {
+    if !matches!(component.pattern, StripePattern::Whole | StripePattern::Striped) {
         text.push_str(&format!(", {}", pattern_name(component.pattern)));
     }
     if let Some(pool) = &component.pool {
@@ -158,7 +158,7 @@ mod tests {
     use crate::views::layout::samples;
     use crate::views::output::tests::text_of;
 
-    fn table(placement: &Placement, with_extents: bool) -> String {
+    fn table(placement: &PathLayout, with_extents: bool) -> String {
         text_of(|out| placement.write_table(out, with_extents))
     }
 
@@ -218,11 +218,17 @@ tree
     #[test]
     fn a_striping_is_a_few_words() {
         for (stripe_count, stripe_bytes, pool, pattern, words) in [
-            (4, 1 << 20, None, Pattern::Striped, "4 x 1.0 MiB"),
-            (STRIPE_COUNT_ALL, 1 << 22, Some("a\x1b"), Pattern::Striped, "all x 4.0 MiB, pool a\\u{1b}"),
-            (1, 1 << 22, Some("data"), Pattern::Objects, "1 x 4.0 MiB, objects, pool data"),
-            (0, 0, None, Pattern::Overstriped, "default targets, overstriped"),
-            (1, 0, None, Pattern::Whole, "whole files"),
+            (4, 1 << 20, None, StripePattern::Striped, "4 x 1.0 MiB"),
+            (
+                STRIPE_COUNT_ALL,
+                1 << 22,
+                Some("a\x1b"),
+                StripePattern::Striped,
+                "all x 4.0 MiB, pool a\\u{1b}",
+            ),
+            (1, 1 << 22, Some("data"), StripePattern::Objects, "1 x 4.0 MiB, objects, pool data"),
+            (0, 0, None, StripePattern::Overstriped, "default targets, overstriped"),
+            (1, 0, None, StripePattern::Whole, "whole files"),
         ] {
             let pool = pool.map(str::to_owned);
             let component =

@@ -10,12 +10,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
 
-use carrack_layout::{FileSystem, FileSystems};
-use carrack_model::{Entry, EntryFailure, EntryKind, FailureKind, RelPath, Section, TargetId};
-use carrack_storage::{Found, Root, RootKind, Scan, ScanRoot};
+use carrack_layout::{FileSystems, MountedFileSystem};
+use carrack_model::{DirectorySection, Entry, EntryFailure, EntryKind, FailureKind, RelPath, TargetId};
+use carrack_storage::{RootDirectory, RootKind, ScanResult, ScanRoot, SourceScan};
 
 use super::look::{self, default_geometry};
-use super::{Failures, Placement, TargetBytes, What};
+use super::{PathKind, PathLayout, TargetBytes, TreeFailures};
 use crate::views::quantity::count;
 
 /// Threads for each core: they mostly wait for metadata servers.
@@ -30,13 +30,13 @@ const FAILURES_KEPT_MAX: usize = 16;
 /// Adds up the files below `root`.
 pub(super) fn sum(
     path: &Path,
-    root: Root,
-    file_system: &FileSystem,
+    root: RootDirectory,
+    file_system: &MountedFileSystem,
     file_systems: &FileSystems,
-) -> Placement {
+) -> PathLayout {
     let geometry = default_geometry(path, file_system);
-    let summer = Summer { root: Arc::new(root), file_systems, sums: Mutex::default() };
-    let scan = Scan {
+    let summer = TreeSummer { root: Arc::new(root), file_systems, sums: Mutex::default() };
+    let scan = SourceScan {
         roots: vec![ScanRoot { root: summer.root.clone(), what: RootKind::Tree { sink: RelPath::root() } }],
         threads: available_parallelism()
             .map_or(1, usize::from)
@@ -54,14 +54,14 @@ pub(super) fn sum(
     let sums = summer.sums.into_inner().unwrap_or_else(PoisonError::into_inner);
     let targets = sums.targets(file_systems);
     let problem = sums.problem();
-    let what = What::Tree {
+    let what = PathKind::Tree {
         own_target: file_system.own_target().label.clone(),
         size: sums.size,
         file_count: sums.file_count,
         released_count: sums.released_count,
         failures: sums.failures,
     };
-    look::placement(path, file_system, what, look::Found { geometry, targets, problem })
+    look::placement(path, file_system, what, look::LayoutTargets { geometry, targets, problem })
 }
 
 /// Returns the bytes on a target, with its name.
@@ -71,40 +71,40 @@ pub(super) fn target_bytes(file_systems: &FileSystems, id: TargetId, bytes: u64)
     TargetBytes { id, label, bytes }
 }
 
-struct Summer<'a> {
-    root: Arc<Root>,
+struct TreeSummer<'a> {
+    root: Arc<RootDirectory>,
     file_systems: &'a FileSystems,
-    sums: Mutex<Sums>,
+    sums: Mutex<TreeSums>,
 }
 
 #[derive(Debug, Default)]
-struct Sums {
+struct TreeSums {
     size: u64,
     file_count: u64,
     released_count: u64,
     bytes: HashMap<TargetId, u64>,
     problem_count: u64,
     first_problem: Option<String>,
-    failures: Failures,
+    failures: TreeFailures,
 }
 
-impl Summer<'_> {
-    fn found(&self, found: Found) {
+impl TreeSummer<'_> {
+    fn found(&self, found: ScanResult) {
         let sums = match found {
-            Found::Section(section, device) => self.section(&section, device),
-            Found::Failed(failure) => Sums::of_failure(failure),
-            Found::Skipped { .. } => return,
+            ScanResult::Section(section, device) => self.section(&section, device),
+            ScanResult::Failed(failure) => TreeSums::of_failure(failure),
+            ScanResult::Skipped { .. } => return,
         };
         self.sums.lock().unwrap_or_else(PoisonError::into_inner).add(sums);
     }
 
-    fn section(&self, section: &Section, device: u64) -> Sums {
+    fn section(&self, section: &DirectorySection, device: u64) -> TreeSums {
         let files = section.entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Regular { .. }));
         match self.file_system(section, device) {
             Ok(file_system) if file_system.has_layouts() => self.ask(section, files, &file_system),
             Ok(file_system) => {
                 let own = file_system.own_target().id;
-                files.fold(Sums::default(), |mut sums, file| {
+                files.fold(TreeSums::default(), |mut sums, file| {
                     sums.count(file.size());
                     sums.place(own, file.size());
                     sums
@@ -114,7 +114,11 @@ impl Summer<'_> {
         }
     }
 
-    fn file_system(&self, section: &Section, device: u64) -> std::io::Result<Arc<FileSystem>> {
+    fn file_system(
+        &self,
+        section: &DirectorySection,
+        device: u64,
+    ) -> std::io::Result<Arc<MountedFileSystem>> {
         match self.file_systems.known(device) {
             Some(known) => Ok(known),
             None => self.file_systems.of(self.root.open_directory(&section.directory.source)?.as_fd()),
@@ -123,16 +127,16 @@ impl Summer<'_> {
 
     fn ask<'e>(
         &self,
-        section: &Section,
+        section: &DirectorySection,
         files: impl Iterator<Item = &'e Entry>,
-        file_system: &FileSystem,
-    ) -> Sums {
+        file_system: &MountedFileSystem,
+    ) -> TreeSums {
         let held = match self.root.open_directory(&section.directory.source) {
             Ok(held) => held,
             Err(error) => return self.unreadable(section, &error),
         };
         let own = file_system.own_target().id;
-        let mut sums = Sums::default();
+        let mut sums = TreeSums::default();
         for file in files {
             let size = file.size();
             let found = file_system.layout_at(held.as_fd(), &file.name, false, size);
@@ -157,15 +161,15 @@ impl Summer<'_> {
     }
 
     /// Returns the failure of a directory that vanished after the scan had listed it.
-    fn unreadable(&self, section: &Section, error: &std::io::Error) -> Sums {
+    fn unreadable(&self, section: &DirectorySection, error: &std::io::Error) -> TreeSums {
         let path = self.root.full_path(&section.directory.source, b"");
-        Sums::of_failure(EntryFailure { path, kind: FailureKind::Missing, detail: error.to_string() })
+        TreeSums::of_failure(EntryFailure { path, kind: FailureKind::Missing, detail: error.to_string() })
     }
 }
 
-impl Sums {
-    fn of_failure(failure: EntryFailure) -> Sums {
-        Sums { failures: Failures { first: vec![failure], count: 1 }, ..Sums::default() }
+impl TreeSums {
+    fn of_failure(failure: EntryFailure) -> TreeSums {
+        TreeSums { failures: TreeFailures { first: vec![failure], count: 1 }, ..TreeSums::default() }
     }
 
     fn count(&mut self, size: u64) {
@@ -178,7 +182,7 @@ impl Sums {
         *sum = sum.saturating_add(bytes);
     }
 
-    fn add(&mut self, other: Sums) {
+    fn add(&mut self, other: TreeSums) {
         self.size = self.size.saturating_add(other.size);
         self.file_count += other.file_count;
         self.released_count += other.released_count;
@@ -211,10 +215,10 @@ mod tests {
 
     #[test]
     fn only_some_failures_are_kept_and_all_are_counted() {
-        let mut sums = Sums::default();
+        let mut sums = TreeSums::default();
         for index in 0..100u8 {
             let path = [index].into();
-            sums.add(Sums::of_failure(EntryFailure {
+            sums.add(TreeSums::of_failure(EntryFailure {
                 path,
                 kind: FailureKind::Missing,
                 detail: String::new(),
@@ -226,9 +230,9 @@ mod tests {
 
     #[test]
     fn sections_add_up() {
-        let mut sums = Sums::default();
+        let mut sums = TreeSums::default();
         for (target, bytes) in [(1, 10), (2, 5), (1, u64::MAX)] {
-            let mut section = Sums::default();
+            let mut section = TreeSums::default();
             section.count(bytes);
             section.place(TargetId(target), bytes);
             section.problem_count = 1;

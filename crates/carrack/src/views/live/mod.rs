@@ -2,7 +2,7 @@
 //! terminal delays nothing. Lines that stay on the terminal are held back, and written when the view has left
 //! it.
 
-mod held;
+mod held_output;
 mod render;
 mod screen;
 mod watch;
@@ -14,38 +14,38 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use carrack_model::{Event, escape};
+use carrack_model::{TransferEvent, escape};
 
-use crate::views::report::{Ending, TalkView, View, Volume};
-use held::Held;
+use crate::views::report::{TalkView, TalkVolume, TransferEnding, TransferView};
+use held_output::HeldOutput;
 pub use screen::restore;
-use watch::Watch;
+use watch::LiveTransfer;
 
 /// The state that the threads of the view share.
 #[derive(Default)]
-struct Shared {
-    watch: Watch,
+struct LiveViewState {
+    watch: LiveTransfer,
     is_over: bool,
 }
 
 /// Shows a transfer while it runs.
 pub struct LiveView {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<LiveViewState>>,
     /// The drawing thread, from the first data on: before that, ssh may ask questions.
     drawing: Option<JoinHandle<()>>,
-    talk: TalkView<Held<io::Stderr>>,
+    talk: TalkView<HeldOutput<io::Stderr>>,
 }
 
 impl LiveView {
     /// Creates the view of a copy of these sources.
-    pub fn new(command: &str, sources: &[OsString], destination: &OsStr, volume: Volume) -> LiveView {
+    pub fn new(command: &str, sources: &[OsString], destination: &OsStr, volume: TalkVolume) -> LiveView {
         let sources: Vec<String> = sources.iter().map(|source| escape(source.as_bytes())).collect();
         let title = format!("carrack {command}  {} → {}", sources.join(" "), escape(destination.as_bytes()));
-        let shared = Shared { watch: Watch::new(title), is_over: false };
+        let shared = LiveViewState { watch: LiveTransfer::new(title), is_over: false };
         LiveView {
             shared: Arc::new(Mutex::new(shared)),
             drawing: None,
-            talk: TalkView::new(Held::new(io::stderr()), volume, None),
+            talk: TalkView::new(HeldOutput::new(io::stderr()), volume, None),
         }
     }
 
@@ -57,16 +57,18 @@ impl LiveView {
     }
 }
 
-impl View for LiveView {
-    fn event(&mut self, event: &Event, elapsed: Duration) -> io::Result<()> {
+impl TransferView for LiveView {
+    fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
         lock(&self.shared).watch.update(event, elapsed);
-        if self.drawing.is_none() && matches!(event, Event::Connected { .. } | Event::Progress(_)) {
+        if self.drawing.is_none()
+            && matches!(event, TransferEvent::Connected { .. } | TransferEvent::Progress(_))
+        {
             self.begin_to_draw()?;
         }
         self.talk.event(event, elapsed)
     }
 
-    fn end(&mut self, ending: &Ending) -> io::Result<()> {
+    fn end(&mut self, ending: &TransferEnding) -> io::Result<()> {
         lock(&self.shared).is_over = true;
         // A panic of the thread has restored the terminal.
         self.drawing.take().into_iter().for_each(|drawing| drop(drawing.join()));
@@ -75,6 +77,6 @@ impl View for LiveView {
     }
 }
 
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+fn lock(shared: &Mutex<LiveViewState>) -> MutexGuard<'_, LiveViewState> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,16 +1,18 @@
-//! The live view on a terminal of any size. Pure: a [`Watch`] becomes cells of a buffer.
+//! The live view on a terminal of any size. Pure: a [`LiveTransfer`] becomes cells of a buffer.
 //!
 //! The most important parts come first; parts without room are left out. Shades and marks repeat the meaning
 //! of colours.
 
-use carrack_model::{FileReport, Fill, LaneReport, Limiter, Progress, Side, TargetReport, escape};
+use carrack_model::{
+    FailureSide, FileReport, LaneReport, LimitingStage, StageFill, TargetReport, TransferProgress, escape,
+};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
-use super::watch::{End, Meter, Track, Watch};
+use super::watch::{EndTargets, LiveTransfer, RateGauge, RateTrack};
 use crate::size;
 use crate::views::quantity::{clock, grouped, rate};
 use crate::views::report::progress_text;
@@ -29,7 +31,7 @@ const NAME_ROWS_MAX: usize = 3;
 /// Rows of the stages and the queues between them.
 const STAGE_ROWS: usize = 8;
 
-impl Widget for &Watch {
+impl Widget for &LiveTransfer {
     fn render(self, area: Rect, buffer: &mut Buffer) {
         let (width, height) = (usize::from(area.width), usize::from(area.height));
         let foot = usize::from(height > 4);
@@ -49,7 +51,7 @@ impl Widget for &Watch {
     }
 }
 
-impl Watch {
+impl LiveTransfer {
     fn head(&self, width: usize) -> Vec<Line<'static>> {
         let time = clock(self.elapsed.as_secs());
         let title = cut(&self.title, width.saturating_sub(time.len() + 2));
@@ -64,19 +66,22 @@ impl Watch {
     /// Returns the stages in the order in which an object passes them, with the queues between them if there
     /// is room.
     fn stages(&self, width: usize, has_queues: bool) -> Vec<Line<'static>> {
-        let Progress { limiter, to_read, to_send, to_write, .. } = self.progress;
+        let TransferProgress { limiter, to_read, to_send, to_write, .. } = self.progress;
         let found = grouped(self.progress.entries_found);
         let scan = if self.progress.scan_done { "all found" } else { "found so far" };
-        let scan_row =
-            Line::from(format!("{}{:<NAME$}{found} entries, {scan}", mark(limiter == Limiter::Scan), "scan"));
+        let scan_row = Line::from(format!(
+            "{}{:<NAME$}{found} entries, {scan}",
+            mark(limiter == LimitingStage::Scan),
+            "scan"
+        ));
         let title = format!("stages  {}", self.way);
         let mut rows = Vec::new();
         rows.extend(has_queues.then(|| heading(&title)));
-        rows.push(scan_row.style(loud(limiter == Limiter::Scan)));
+        rows.push(scan_row.style(loud(limiter == LimitingStage::Scan)));
         for (what, fill, stage, name, meter) in [
-            ("to read", to_read, Limiter::SourceStorage, "read", &self.read),
-            ("to send", to_send, Limiter::Network, "network", &self.sent),
-            ("to write", to_write, Limiter::SinkStorage, "write", &self.written),
+            ("to read", to_read, LimitingStage::SourceStorage, "read", &self.read),
+            ("to send", to_send, LimitingStage::Network, "network", &self.sent),
+            ("to write", to_write, LimitingStage::SinkStorage, "write", &self.written),
         ] {
             rows.extend(has_queues.then(|| queue_row(what, fill, width)));
             rows.push(stage_row(name, meter, limiter == stage, width));
@@ -135,7 +140,7 @@ fn has_more((part, panel): &(&mut usize, &Vec<Line<'static>>)) -> bool {
     (2..panel.len()).contains(&**part)
 }
 
-fn stage_row(name: &str, meter: &Meter, limits: bool, width: usize) -> Line<'static> {
+fn stage_row(name: &str, meter: &RateGauge, limits: bool, width: usize) -> Line<'static> {
     let rate = rate(meter.per_s as u64);
     let room = width.saturating_sub(2 + NAME + RATE + 10);
     let limit = if limits { "  limits" } else { "" };
@@ -143,7 +148,7 @@ fn stage_row(name: &str, meter: &Meter, limits: bool, width: usize) -> Line<'sta
         .style(loud(limits))
 }
 
-fn queue_row(what: &str, fill: Fill, width: usize) -> Line<'static> {
+fn queue_row(what: &str, fill: StageFill, width: usize) -> Line<'static> {
     let dim = Style::new().add_modifier(Modifier::DIM);
     if fill.room == 0 {
         return Line::from(format!("    {what:<9} not told")).style(dim);
@@ -155,9 +160,9 @@ fn queue_row(what: &str, fill: Fill, width: usize) -> Line<'static> {
 }
 
 /// Returns a cell for each target, with its name where that takes few rows.
-fn target_rows(end: &End, width: usize) -> Vec<Line<'static>> {
+fn target_rows(end: &EndTargets, width: usize) -> Vec<Line<'static>> {
     let highest = end.targets.iter().map(|target| target.meter.per_s).fold(0.0, f64::max);
-    let place = if end.side == Side::Source { "source" } else { "sink" };
+    let place = if end.side == FailureSide::Source { "source" } else { "sink" };
     let avoided = end.targets.iter().filter(|target| target.report.is_avoided).count();
     let avoided = if avoided > 0 { format!(", ! avoided: {avoided}") } else { String::new() };
     let title = format!("{place} targets: {}, █ {}{avoided}", end.targets.len(), rate(highest as u64));
@@ -183,7 +188,7 @@ fn target_rows(end: &End, width: usize) -> Vec<Line<'static>> {
     [heading(&title)].into_iter().chain(rows).collect()
 }
 
-fn cell(target: &Track<TargetReport>, highest: f64) -> (String, Style) {
+fn cell(target: &RateTrack<TargetReport>, highest: f64) -> (String, Style) {
     if target.report.is_avoided {
         return ("!".into(), Style::new().fg(Color::Red).add_modifier(Modifier::BOLD));
     }
@@ -193,8 +198,8 @@ fn cell(target: &Track<TargetReport>, highest: f64) -> (String, Style) {
     (SHADES[step.min(4)].to_string(), Style::new().fg(colour))
 }
 
-fn lane_row(number: usize, lane: &Track<LaneReport>) -> Line<'static> {
-    let Fill { waiting, room } = lane.report.to_send;
+fn lane_row(number: usize, lane: &RateTrack<LaneReport>) -> Line<'static> {
+    let StageFill { waiting, room } = lane.report.to_send;
     let rate = rate(lane.meter.per_s as u64);
     Line::from(format!(
         "  {number}  {rate:<RATE$} to send {waiting} of {room}, threads that read: {}",
@@ -210,7 +215,7 @@ fn file_row(file: &FileReport, width: usize) -> Line<'static> {
     Line::from(format!("  {time:>7} {percent:>3} % {size:>11}  {path}"))
 }
 
-fn done_part(progress: &Progress) -> f64 {
+fn done_part(progress: &TransferProgress) -> f64 {
     let (done, found) = match progress.bytes_found {
         0 => (progress.entries_done, progress.entries_found),
         found => (progress.bytes_done, found),
@@ -224,7 +229,7 @@ fn bar(part: f64, width: usize) -> String {
 }
 
 /// Draws the latest rates, relative to the highest.
-fn curve(meter: &Meter, width: usize) -> String {
+fn curve(meter: &RateGauge, width: usize) -> String {
     let shown = meter.past.iter().skip(meter.past.len().saturating_sub(width));
     let highest = shown.clone().copied().max().unwrap_or(0).max(1) as f64;
     let top = HEIGHTS.len() - 1;
@@ -264,7 +269,7 @@ mod tests {
     use super::super::watch::tests::busy;
     use super::*;
 
-    fn shown(watch: &Watch, width: u16, height: u16) -> Vec<String> {
+    fn shown(watch: &LiveTransfer, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| frame.render_widget(watch, frame.area())).unwrap();
         let buffer = terminal.backend().buffer();
@@ -324,7 +329,7 @@ mod tests {
     #[test]
     fn no_size_is_too_small() {
         for (width, height) in [(1, 1), (2, 3), (10, 5), (300, 2)] {
-            for watch in [busy(), Watch::default()] {
+            for watch in [busy(), LiveTransfer::default()] {
                 assert_eq!(shown(&watch, width, height).len(), usize::from(height));
             }
         }
@@ -333,7 +338,7 @@ mod tests {
     #[test]
     fn an_older_source_tells_no_queues() {
         let mut watch = busy();
-        watch.progress.to_send = Fill::default();
+        watch.progress.to_send = StageFill::default();
         assert!(shown(&watch, 80, 24).iter().any(|row| row.contains("to send   not told")));
     }
 }

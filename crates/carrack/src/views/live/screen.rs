@@ -16,7 +16,7 @@ use ratatui::crossterm::terminal::{
 };
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::{Shared, lock};
+use super::{LiveViewState, lock};
 
 /// Longest wait for a key before the view is drawn again. Counters come twice a second.
 const TURN: Duration = Duration::from_millis(200);
@@ -25,7 +25,7 @@ const TURN: Duration = Duration::from_millis(200);
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Draws until the transfer is over. An unusable terminal is left alone, and the transfer continues.
-pub fn run(shared: &Mutex<Shared>) {
+pub fn run(shared: &Mutex<LiveViewState>) {
     if let Ok(mut terminal) = take() {
         // An error means that the terminal is gone.
         let _ = turn(shared, &mut terminal);
@@ -33,7 +33,7 @@ pub fn run(shared: &Mutex<Shared>) {
     }
 }
 
-fn turn(shared: &Mutex<Shared>, terminal: &mut Terminal<CrosstermBackend<Stderr>>) -> io::Result<()> {
+fn turn(shared: &Mutex<LiveViewState>, terminal: &mut Terminal<CrosstermBackend<Stderr>>) -> io::Result<()> {
     loop {
         let watch = {
             let shared = lock(shared);

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use carrack_model::{
-    EntryFailure, Event, FileReport, LaneReport, Notice, Progress, Side, SourceReport, TargetReport, escape,
+    EntryFailure, FailureSide, FileReport, LaneReport, SourceReport, TargetReport, TransferEvent,
+    TransferNotice, TransferProgress, escape,
 };
 
-use crate::trouble::tame;
-use crate::views::report::{Pace, STILL_S};
+use crate::user_error::tame;
+use crate::views::report::{STILL_S, SmoothedRate};
 
 /// Most rates that are kept: a minute, as counters come twice a second.
 const PAST_MAX: usize = 120;
@@ -22,7 +23,7 @@ const SMOOTHING_S: f64 = 2.0;
 
 /// A counter's rate.
 #[derive(Clone, Debug, Default)]
-pub struct Meter {
+pub struct RateGauge {
     last: Option<(f64, u64)>,
     /// Smoothed rate per second.
     pub per_s: f64,
@@ -30,7 +31,7 @@ pub struct Meter {
     pub past: VecDeque<u64>,
 }
 
-impl Meter {
+impl RateGauge {
     /// Records the counter's value at a time.
     fn stands(&mut self, total: u64, at_s: f64) {
         let (then_s, before) = *self.last.get_or_insert((at_s, total));
@@ -52,33 +53,33 @@ impl Meter {
 
 /// A target or lane with its rate.
 #[derive(Clone, Debug, Default)]
-pub struct Track<T> {
-    pub meter: Meter,
+pub struct RateTrack<T> {
+    pub meter: RateGauge,
     pub report: T,
 }
 
 /// The targets of one end.
 #[derive(Clone, Debug)]
-pub struct End {
-    pub side: Side,
-    pub targets: Vec<Track<TargetReport>>,
+pub struct EndTargets {
+    pub side: FailureSide,
+    pub targets: Vec<RateTrack<TargetReport>>,
 }
 
 /// The present state of a transfer.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
+pub struct LiveTransfer {
     /// The command, the sources and the destination, for people.
     pub title: String,
     pub elapsed: Duration,
     /// Transport and data connections; empty before they exist.
     pub way: String,
-    pub progress: Progress,
-    pub pace: Pace,
-    pub read: Meter,
-    pub sent: Meter,
-    pub written: Meter,
-    pub ends: Vec<End>,
-    pub lanes: Vec<Track<LaneReport>>,
+    pub progress: TransferProgress,
+    pub pace: SmoothedRate,
+    pub read: RateGauge,
+    pub sent: RateGauge,
+    pub written: RateGauge,
+    pub ends: Vec<EndTargets>,
+    pub lanes: Vec<RateTrack<LaneReport>>,
     /// The files in transfer that began first.
     pub files: Vec<FileReport>,
     /// The messages, the latest last.
@@ -87,38 +88,46 @@ pub struct Watch {
     pub is_ending: bool,
 }
 
-impl Watch {
+impl LiveTransfer {
     /// Creates the state of a transfer that begins.
-    pub fn new(title: String) -> Watch {
-        Watch { title, ..Watch::default() }
+    pub fn new(title: String) -> LiveTransfer {
+        LiveTransfer { title, ..LiveTransfer::default() }
     }
 
     /// Updates the state from an event.
-    pub fn update(&mut self, event: &Event, elapsed: Duration) {
+    pub fn update(&mut self, event: &TransferEvent, elapsed: Duration) {
         let at_s = elapsed.as_secs_f64();
         self.elapsed = elapsed;
         match event {
-            Event::Connected { streams: 0, transport, .. } => self.way = (*transport).to_owned(),
-            Event::Connected { streams, transport, .. } => self.way = format!("{transport} × {streams}"),
-            Event::Progress(progress) => self.progress(progress, at_s),
-            Event::Targets { side, targets } => self.targets(*side, targets, at_s),
-            Event::Source(report) => self.source(report, at_s),
-            Event::Failed(failure) => self.say(failed(failure)),
-            Event::Notice(Notice::Warning(text)) => self.say(format!("warning: {}", tame(text))),
-            Event::Notice(Notice::Loss(loss)) => self.say(format!("warning: {}", tame(&loss.to_string()))),
-            Event::Notice(Notice::Text(text) | Notice::Decision(text)) => self.say(tame(text)),
-            Event::Notice(Notice::Skipped { path, reason }) => {
+            TransferEvent::Connected { streams: 0, transport, .. } => self.way = (*transport).to_owned(),
+            TransferEvent::Connected { streams, transport, .. } => {
+                self.way = format!("{transport} × {streams}")
+            }
+            TransferEvent::Progress(progress) => self.progress(progress, at_s),
+            TransferEvent::Targets { side, targets } => self.targets(*side, targets, at_s),
+            TransferEvent::Source(report) => self.source(report, at_s),
+            TransferEvent::Failed(failure) => self.say(failed(failure)),
+            TransferEvent::Notice(TransferNotice::Warning(text)) => {
+                self.say(format!("warning: {}", tame(text)))
+            }
+            TransferEvent::Notice(TransferNotice::Loss(loss)) => {
+                self.say(format!("warning: {}", tame(&loss.to_string())))
+            }
+            TransferEvent::Notice(TransferNotice::Text(text) | TransferNotice::Decision(text)) => {
+                self.say(tame(text))
+            }
+            TransferEvent::Notice(TransferNotice::Skipped { path, reason }) => {
                 self.say(format!("left out: {}: {}", escape(path), tame(reason)));
             }
-            Event::Notice(Notice::Detail(_))
-            | Event::Placed(_)
-            | Event::WouldCopy { .. }
-            | Event::WouldDelete { .. }
-            | Event::FileDigest { .. } => {}
+            TransferEvent::Notice(TransferNotice::Detail(_))
+            | TransferEvent::Placed(_)
+            | TransferEvent::WouldCopy { .. }
+            | TransferEvent::WouldDelete { .. }
+            | TransferEvent::FileDigest { .. } => {}
         }
     }
 
-    fn progress(&mut self, progress: &Progress, at_s: f64) {
+    fn progress(&mut self, progress: &TransferProgress, at_s: f64) {
         self.pace.update(progress, self.elapsed);
         self.read.stands(progress.bytes_read, at_s);
         self.sent.stands(progress.bytes_sent, at_s);
@@ -126,16 +135,16 @@ impl Watch {
         self.progress = *progress;
     }
 
-    fn targets(&mut self, side: Side, reports: &[TargetReport], at_s: f64) {
+    fn targets(&mut self, side: FailureSide, reports: &[TargetReport], at_s: f64) {
         let place = self.ends.iter().position(|end| end.side == side).unwrap_or_else(|| {
-            self.ends.push(End { side, targets: Vec::new() });
+            self.ends.push(EndTargets { side, targets: Vec::new() });
             self.ends.len() - 1
         });
         let known = &mut self.ends[place].targets;
         for report in reports {
             let place = known.iter().position(|target| target.report.label == report.label);
             let place = place.unwrap_or_else(|| {
-                known.push(Track::default());
+                known.push(RateTrack::default());
                 known.len() - 1
             });
             known[place].meter.stands(report.bytes, at_s);
@@ -145,7 +154,7 @@ impl Watch {
     }
 
     fn source(&mut self, report: &SourceReport, at_s: f64) {
-        self.lanes.resize_with(report.lanes.len(), Track::default);
+        self.lanes.resize_with(report.lanes.len(), RateTrack::default);
         for (lane, told) in self.lanes.iter_mut().zip(&report.lanes) {
             lane.meter.stands(told.bytes_sent, at_s);
             lane.report = *told;
@@ -167,15 +176,20 @@ fn failed(failure: &EntryFailure) -> String {
 
 #[cfg(test)]
 pub mod tests {
-    use carrack_model::{FailureKind, Fill, Limiter};
+    use carrack_model::{FailureKind, LimitingStage, StageFill};
 
     use super::*;
 
     /// Returns the state after three seconds of a transfer between sites.
-    pub fn busy() -> Watch {
-        let mut watch = Watch::new("carrack cp  tree → host:data".into());
-        let connected =
-            Event::Connected { streams: 8, lanes: 2, transport: "tcp", protection: None, cipher: None };
+    pub fn busy() -> LiveTransfer {
+        let mut watch = LiveTransfer::new("carrack cp  tree → host:data".into());
+        let connected = TransferEvent::Connected {
+            streams: 8,
+            lanes: 2,
+            transport: "tcp",
+            protection: None,
+            cipher: None,
+        };
         watch.update(&connected, Duration::from_millis(500));
         for second in 1..=3u64 {
             let elapsed = Duration::from_secs(second);
@@ -185,12 +199,12 @@ pub mod tests {
         }
         let failure =
             EntryFailure { path: b"a\x1b"[..].into(), kind: FailureKind::Missing, detail: "gone".into() };
-        watch.update(&Event::Failed(failure), Duration::from_secs(3));
+        watch.update(&TransferEvent::Failed(failure), Duration::from_secs(3));
         watch
     }
 
-    fn progress(second: u64) -> Event {
-        Event::Progress(Progress {
+    fn progress(second: u64) -> TransferEvent {
+        TransferEvent::Progress(TransferProgress {
             entries_found: 2_000,
             bytes_found: 1_000 << 20,
             scan_done: true,
@@ -200,28 +214,28 @@ pub mod tests {
             entries_failed: 1,
             bytes_read: second * (110 << 20),
             bytes_sent: second * (105 << 20),
-            to_read: Fill { waiting: 16_384, room: 32_768 },
-            to_send: Fill { waiting: 9, room: 10 },
-            to_write: Fill { waiting: 0, room: 256 },
+            to_read: StageFill { waiting: 16_384, room: 32_768 },
+            to_send: StageFill { waiting: 9, room: 10 },
+            to_write: StageFill { waiting: 0, room: 256 },
             storage_busy: (false, false),
-            limiter: Limiter::Network,
+            limiter: LimitingStage::Network,
         })
     }
 
-    fn targets(second: u64) -> Event {
+    fn targets(second: u64) -> TransferEvent {
         let targets = (0..24).map(|number: u64| TargetReport {
             label: format!("OST{number:04}"),
             bytes: second * (number << 20),
             is_avoided: number == 3,
             ..TargetReport::default()
         });
-        Event::Targets { side: Side::Source, targets: targets.collect() }
+        TransferEvent::Targets { side: FailureSide::Source, targets: targets.collect() }
     }
 
-    fn source(second: u64) -> Event {
+    fn source(second: u64) -> TransferEvent {
         let lane = LaneReport {
             bytes_sent: second * (50 << 20),
-            to_send: Fill { waiting: 4, room: 5 },
+            to_send: StageFill { waiting: 4, room: 5 },
             readers: 4,
             ..LaneReport::default()
         };
@@ -232,10 +246,10 @@ pub mod tests {
             open_ms: 61_000 - 1_000 * number,
         });
         let (lanes, open) = (vec![lane; 2], open.collect());
-        Event::Source(SourceReport { lanes, open, ..SourceReport::default() })
+        TransferEvent::Source(SourceReport { lanes, open, ..SourceReport::default() })
     }
 
-    fn near(meter: &Meter, mib: f64) -> bool {
+    fn near(meter: &RateGauge, mib: f64) -> bool {
         (meter.per_s / 1_048_576.0 / mib - 1.0).abs() < 0.01
     }
 
@@ -261,7 +275,10 @@ pub mod tests {
         let mut watch = busy();
         for second in 4..500 {
             watch.update(&progress(second), Duration::from_secs(second));
-            watch.update(&Event::Notice(Notice::Text("t".into())), Duration::from_secs(second));
+            watch.update(
+                &TransferEvent::Notice(TransferNotice::Text("t".into())),
+                Duration::from_secs(second),
+            );
         }
         assert_eq!((watch.written.past.len(), watch.messages.len()), (PAST_MAX, MESSAGES_MAX));
     }

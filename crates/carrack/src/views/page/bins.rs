@@ -10,7 +10,7 @@ const FINEST_S: f64 = 0.5;
 
 /// The amount in each stretch of time, from 0 on.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bins {
+pub struct TimeBins {
     step_s: f64,
     amounts: Vec<f64>,
     end_s: f64,
@@ -18,19 +18,19 @@ pub struct Bins {
 
 /// A bin: a stretch of time, and its rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bin {
+pub struct TimeBin {
     pub start_s: f64,
     pub end_s: f64,
     pub per_s: f64,
 }
 
-impl Default for Bins {
-    fn default() -> Bins {
-        Bins { step_s: FINEST_S, amounts: Vec::new(), end_s: 0.0 }
+impl Default for TimeBins {
+    fn default() -> TimeBins {
+        TimeBins { step_s: FINEST_S, amounts: Vec::new(), end_s: 0.0 }
     }
 }
 
-impl Bins {
+impl TimeBins {
     /// Spreads an amount evenly over the time in which it came.
     pub fn add(&mut self, from_s: f64, to_s: f64, amount: f64) {
         while to_s > self.step_s * BINS_MAX as f64 {
@@ -61,26 +61,26 @@ impl Bins {
     }
 
     /// Returns the bins in order.
-    pub fn iter(&self) -> impl Iterator<Item = Bin> {
+    pub fn iter(&self) -> impl Iterator<Item = TimeBin> {
         self.amounts.iter().enumerate().map(|(bin, amount)| {
             let start_s = bin as f64 * self.step_s;
             let end_s = (start_s + self.step_s).min(self.end_s);
-            Bin { start_s, end_s, per_s: amount / (end_s - start_s).max(f64::EPSILON) }
+            TimeBin { start_s, end_s, per_s: amount / (end_s - start_s).max(f64::EPSILON) }
         })
     }
 
     /// Returns the amounts in `count` equal stretches of the time until `end_s`.
-    pub fn in_columns(&self, end_s: f64, count: usize) -> Vec<Bin> {
+    pub fn in_columns(&self, end_s: f64, count: usize) -> Vec<TimeBin> {
         let step_s = end_s / count as f64;
         let mut columns: Vec<f64> = vec![0.0; count];
-        for Bin { start_s, end_s, per_s } in self.iter() {
+        for TimeBin { start_s, end_s, per_s } in self.iter() {
             let (first, last) = ((start_s / step_s) as usize, (end_s / step_s).ceil() as usize);
             for (column, amount) in columns.iter_mut().enumerate().take(last).skip(first) {
                 let (left_s, right_s) = (column as f64 * step_s, (column + 1) as f64 * step_s);
                 *amount += per_s * (end_s.min(right_s) - start_s.max(left_s)).max(0.0);
             }
         }
-        let bins = columns.into_iter().enumerate().map(|(column, amount)| Bin {
+        let bins = columns.into_iter().enumerate().map(|(column, amount)| TimeBin {
             start_s: column as f64 * step_s,
             end_s: (column + 1) as f64 * step_s,
             per_s: amount / step_s,
@@ -91,17 +91,17 @@ impl Bins {
 
 /// A counter that only grows, except that a new session of the transfer counts from 0.
 #[derive(Clone, Debug, Default)]
-pub struct Series {
+pub struct CounterSeries {
     /// The increments.
-    pub bins: Bins,
+    pub bins: TimeBins,
     last: u64,
     last_s: f64,
 }
 
-impl Series {
+impl CounterSeries {
     /// Creates a series that begins at a time.
-    pub fn since(at_s: f64) -> Series {
-        Series { last_s: at_s, ..Series::default() }
+    pub fn since(at_s: f64) -> CounterSeries {
+        CounterSeries { last_s: at_s, ..CounterSeries::default() }
     }
 
     /// Notes that a new session counts from 0.
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn an_hour_fits_and_nothing_is_lost() {
-        let mut bins = Bins::default();
+        let mut bins = TimeBins::default();
         for tick in 0..7_200 {
             bins.add(f64::from(tick) * 0.5, f64::from(tick + 1) * 0.5, 50.0);
         }
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn an_amount_is_spread_over_its_time() {
-        let mut bins = Bins::default();
+        let mut bins = TimeBins::default();
         bins.add(0.25, 1.25, 100.0);
         let rates: Vec<f64> = bins.iter().map(|bin| bin.per_s).collect();
         assert_eq!(rates, [50.0, 100.0, 100.0]);
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_new_session_counts_from_nothing() {
-        let mut series = Series::default();
+        let mut series = CounterSeries::default();
         series.stands(100, 1.0);
         series.restart(5.0);
         series.stands(30, 6.0);
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_look_between_two_counters_is_no_standstill_and_a_second_is() {
-        let mut series = Series::default();
+        let mut series = CounterSeries::default();
         for (total, at_s) in [(50, 0.5), (50, 1.0), (150, 1.5), (150, 2.0), (150, 2.5)] {
             series.stands(total, at_s);
         }

@@ -3,35 +3,35 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use carrack_model::{FileReport, Side};
+use carrack_model::{FailureSide, FileReport};
 
-use super::Headline;
-use super::markup::{Html, path, words};
+use super::PageHeadline;
+use super::markup::{HtmlText, path, words};
 use super::plots;
-use super::record::{First, Record, Targets};
-use crate::exit::Exit;
+use super::record::{EndSeries, FirstItems, PageRecord};
+use crate::exit::ExitStatus;
 use crate::lifetime::show_moment;
 use crate::size;
 use crate::views::canvas::escaped;
 use crate::views::quantity::{bytes_per_s, clock, count, grouped, rate};
-use crate::views::report::Ending;
+use crate::views::report::TransferEnding;
 use crate::views::report::summary;
 
 const STYLE: &str = include_str!("page.css");
 
 /// The contents of the page.
-pub struct Page<'a> {
-    pub headline: &'a Headline,
+pub struct HtmlPage<'a> {
+    pub headline: &'a PageHeadline,
     /// Seconds since 1970.
     pub started_s: i64,
-    pub record: &'a Record,
-    pub ending: &'a Ending,
+    pub record: &'a PageRecord,
+    pub ending: &'a TransferEnding,
 }
 
-impl Page<'_> {
+impl HtmlPage<'_> {
     /// Returns the page.
     pub fn text(&self) -> String {
-        let mut page = Html::default();
+        let mut page = HtmlText::default();
         page.raw("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
         page.raw("<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n");
         page.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
@@ -54,8 +54,8 @@ impl Page<'_> {
         self.ending.elapsed.as_secs_f64().max(0.001)
     }
 
-    fn head(&self, page: &mut Html, title: &str) {
-        let Headline { sources, destination, .. } = self.headline;
+    fn head(&self, page: &mut HtmlText, title: &str) {
+        let PageHeadline { sources, destination, .. } = self.headline;
         page.raw(&format!("<h1 class=\"{}\">{title}</h1>\n<p>", class_of(self.ending.exit)));
         for source in sources {
             page.raw(&format!("<code>{}</code> ", path(source.as_bytes())));
@@ -75,7 +75,7 @@ impl Page<'_> {
     }
 
     /// Writes the most important numbers.
-    fn figures(&self, page: &mut Html) {
+    fn figures(&self, page: &mut HtmlText) {
         let (ending, summary) = (self.ending, &self.ending.summary);
         let connection = ending.tally.connection;
         let protection =
@@ -110,7 +110,7 @@ impl Page<'_> {
         page.raw("</dl>\n");
     }
 
-    fn over_time(&self, page: &mut Html) {
+    fn over_time(&self, page: &mut HtmlText) {
         page.heading("Rates over time");
         page.raw(&plots::rates(self.record, self.end_s()));
         if self.record.progress.bytes_read == 0 && self.ending.summary.bytes_done > 0 {
@@ -120,8 +120,8 @@ impl Page<'_> {
         }
     }
 
-    fn targets(&self, page: &mut Html, targets: &Targets) {
-        let end = if targets.side == Side::Source { "source" } else { "destination" };
+    fn targets(&self, page: &mut HtmlText, targets: &EndSeries) {
+        let end = if targets.side == FailureSide::Source { "source" } else { "destination" };
         page.heading(&format!("Storage targets at the {end}"));
         let rows: Vec<_> =
             targets.listed.iter().map(|target| (&*target.report.label, &target.series.bins)).collect();
@@ -144,7 +144,7 @@ impl Page<'_> {
         page.rest(targets.rest as u64, "targets");
     }
 
-    fn lanes(&self, page: &mut Html) {
+    fn lanes(&self, page: &mut HtmlText) {
         page.heading("Lanes of the source");
         if self.record.lanes.is_empty() {
             return page.paragraph(UNTOLD);
@@ -166,7 +166,7 @@ impl Page<'_> {
         });
     }
 
-    fn files(&self, page: &mut Html) {
+    fn files(&self, page: &mut HtmlText) {
         page.heading("Sizes of the files");
         let Some(source) = &self.record.source else { return page.paragraph(UNTOLD) };
         let found: u64 = source.size_counts.iter().sum();
@@ -198,8 +198,8 @@ impl Page<'_> {
         });
     }
 
-    fn lists(&self, page: &mut Html) {
-        let Record { failures, warnings, decisions, .. } = self.record;
+    fn lists(&self, page: &mut HtmlText) {
+        let PageRecord { failures, warnings, decisions, .. } = self.record;
         if failures.count > 0 {
             page.heading(&format!("Failures: {}", grouped(failures.count)));
             page.table(&["at", "path", "kind", "detail"], |page| {
@@ -223,7 +223,7 @@ impl Page<'_> {
 const UNTOLD: &str =
     "Not known: the source's end does not tell, or both ends were far and this one only in control.";
 
-fn said(page: &mut Html, heading: &str, texts: &First<String>) {
+fn said(page: &mut HtmlText, heading: &str, texts: &FirstItems<String>) {
     if texts.count == 0 {
         return;
     }
@@ -245,18 +245,18 @@ fn milliseconds(us: u64) -> String {
     }
 }
 
-fn outcome(exit: Exit) -> &'static str {
+fn outcome(exit: ExitStatus) -> &'static str {
     match exit {
-        Exit::Complete => "complete",
-        Exit::Partial => "partial: something failed",
-        Exit::Usage | Exit::Nothing => "nothing was copied",
-        Exit::Interrupted => "interrupted",
-        Exit::TimedOut => "timed out",
+        ExitStatus::Complete => "complete",
+        ExitStatus::Partial => "partial: something failed",
+        ExitStatus::Usage | ExitStatus::Nothing => "nothing was copied",
+        ExitStatus::Interrupted => "interrupted",
+        ExitStatus::TimedOut => "timed out",
     }
 }
 
-fn class_of(exit: Exit) -> &'static str {
-    if exit == Exit::Complete { "good" } else { "bad" }
+fn class_of(exit: ExitStatus) -> &'static str {
+    if exit == ExitStatus::Complete { "good" } else { "bad" }
 }
 
 #[cfg(test)]
@@ -265,28 +265,28 @@ mod tests {
     use std::time::Duration;
 
     use carrack_model::{
-        EntryFailure, Event, FailureKind, LaneReport, Limiter, Notice, Progress, SourceReport, Summary,
-        TargetReport,
+        EntryFailure, FailureKind, LaneReport, LimitingStage, SourceReport, TargetReport, TransferEvent,
+        TransferNotice, TransferProgress, TransferSummary,
     };
 
     use super::*;
-    use crate::trouble::Trouble;
+    use crate::user_error::UserError;
     use crate::views::report::summary::tests::ending;
 
-    fn headline() -> Headline {
-        Headline {
+    fn headline() -> PageHeadline {
+        PageHeadline {
             command: "cp",
             sources: vec!["a&b".into(), OsStr::from_bytes(b"<i>\xff").into()],
             destination: "h:d".into(),
         }
     }
 
-    fn text(record: &Record, ending: &Ending) -> String {
-        Page { headline: &headline(), started_s: 1_700_000_000, record, ending }.text()
+    fn text(record: &PageRecord, ending: &TransferEnding) -> String {
+        HtmlPage { headline: &headline(), started_s: 1_700_000_000, record, ending }.text()
     }
 
-    fn hostile() -> Record {
-        let mut record = Record::default();
+    fn hostile() -> PageRecord {
+        let mut record = PageRecord::default();
         let path: Box<[u8]> = b"<script>alert(1)</script>\xfe".as_slice().into();
         let failure = EntryFailure { path: path.clone(), kind: FailureKind::Missing, detail: "<b>&".into() };
         let file = FileReport { path, bytes: 4 << 20, bytes_done: 2 << 20, open_ms: 2_000 };
@@ -299,18 +299,18 @@ mod tests {
         };
         let target = TargetReport { label: "<t>".into(), bytes: 1 << 20, ..TargetReport::default() };
         for (nth, event) in [
-            Event::Progress(Progress {
+            TransferEvent::Progress(TransferProgress {
                 bytes_read: 5 << 20,
                 bytes_sent: 5 << 20,
                 bytes_moved: 4 << 20,
-                limiter: Limiter::Network,
-                ..Progress::default()
+                limiter: LimitingStage::Network,
+                ..TransferProgress::default()
             }),
-            Event::Targets { side: Side::Sink, targets: vec![target] },
-            Event::Source(source),
-            Event::Failed(failure),
-            Event::Notice(Notice::Warning("<w>\x1b".into())),
-            Event::Notice(Notice::Decision("readers 2 → 4".into())),
+            TransferEvent::Targets { side: FailureSide::Sink, targets: vec![target] },
+            TransferEvent::Source(source),
+            TransferEvent::Failed(failure),
+            TransferEvent::Notice(TransferNotice::Warning("<w>\x1b".into())),
+            TransferEvent::Notice(TransferNotice::Decision("readers 2 → 4".into())),
         ]
         .iter()
         .enumerate()
@@ -322,8 +322,9 @@ mod tests {
 
     #[test]
     fn what_others_chose_is_never_markup() {
-        let mut ending = ending(Summary { files_done: 2, entries_failed: 1, ..Summary::default() });
-        ending.troubles = vec![Trouble::new("<e>").hint("<h>")];
+        let mut ending =
+            ending(TransferSummary { files_done: 2, entries_failed: 1, ..TransferSummary::default() });
+        ending.troubles = vec![UserError::new("<e>").hint("<h>")];
         let page = text(&hostile(), &ending);
         for markup in ["<script", "<i>", "<b>", "<t>", "<w>", "<e>", "<h>", "\x1b"] {
             assert!(!page.contains(markup), "{markup}");
@@ -349,7 +350,7 @@ mod tests {
 
     #[test]
     fn it_loads_nothing() {
-        let page = text(&hostile(), &ending(Summary::default()));
+        let page = text(&hostile(), &ending(TransferSummary::default()));
         for loads in ["http://", "https://", "src=", "href=", "url(", "@import", "<script", "<link"] {
             assert!(!page.contains(loads), "{loads}");
         }
@@ -358,9 +359,9 @@ mod tests {
 
     #[test]
     fn a_transfer_that_told_nothing_has_a_page() {
-        let mut ending = ending(Summary::default());
-        (ending.exit, ending.elapsed) = (Exit::Nothing, Duration::ZERO);
-        let page = text(&Record::default(), &ending);
+        let mut ending = ending(TransferSummary::default());
+        (ending.exit, ending.elapsed) = (ExitStatus::Nothing, Duration::ZERO);
+        let page = text(&PageRecord::default(), &ending);
         assert!(page.contains("nothing was copied") && page.contains(UNTOLD), "{page}");
         assert!(page.ends_with("</html>\n"));
     }

@@ -4,15 +4,15 @@ use std::fmt::Write;
 
 use carrack_model::escape;
 
-use crate::trouble::tame;
+use crate::user_error::tame;
 use crate::views::canvas::{escaped, escaped_markup};
 use crate::views::quantity::grouped;
 
 /// Markup that is being written.
 #[derive(Default)]
-pub struct Html(pub String);
+pub struct HtmlText(pub String);
 
-impl Html {
+impl HtmlText {
     /// Adds markup unescaped.
     pub fn raw(&mut self, markup: &str) {
         self.0.push_str(markup);
@@ -35,7 +35,7 @@ impl Html {
     }
 
     /// Adds a table with these headings.
-    pub fn table(&mut self, columns: &[&str], rows: impl FnOnce(&mut Html)) {
+    pub fn table(&mut self, columns: &[&str], rows: impl FnOnce(&mut HtmlText)) {
         self.raw("<table>\n<tr>");
         columns.iter().for_each(|column| self.raw(&format!("<th>{column}</th>")));
         self.raw("</tr>\n");

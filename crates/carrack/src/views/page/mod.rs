@@ -13,17 +13,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use carrack_model::{Event, escape};
+use carrack_model::{TransferEvent, escape};
 
 use crate::lifetime::now_s;
-use crate::trouble::Trouble;
+use crate::user_error::UserError;
 use crate::views::pending_file::PendingFile;
-use crate::views::report::{Ending, View};
-use record::Record;
+use crate::views::report::{TransferEnding, TransferView};
+use record::PageRecord;
 
 /// The command, its sources and its destination.
 #[derive(Clone, Debug)]
-pub struct Headline {
+pub struct PageHeadline {
     /// `cp` or `sync`.
     pub command: &'static str,
     pub sources: Vec<OsString>,
@@ -34,10 +34,10 @@ pub struct Headline {
 pub struct PageView {
     file: Option<PendingFile>,
     path: PathBuf,
-    headline: Headline,
+    headline: PageHeadline,
     /// Seconds since 1970.
     started_s: i64,
-    record: Record,
+    record: PageRecord,
 }
 
 impl PageView {
@@ -45,33 +45,37 @@ impl PageView {
     ///
     /// # Errors
     /// If nothing can be written there: an error before the transfer, not after it.
-    pub fn new(path: &Path, headline: Headline) -> io::Result<PageView> {
+    pub fn new(path: &Path, headline: PageHeadline) -> io::Result<PageView> {
         Ok(PageView {
             file: Some(PendingFile::create(path)?),
             path: path.to_owned(),
             headline,
             started_s: now_s(),
-            record: Record::default(),
+            record: PageRecord::default(),
         })
     }
 }
 
-impl View for PageView {
-    fn event(&mut self, event: &Event, elapsed: Duration) -> io::Result<()> {
+impl TransferView for PageView {
+    fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
         self.record.add(event, elapsed.as_secs_f64());
         Ok(())
     }
 
-    fn end(&mut self, ending: &Ending) -> io::Result<()> {
+    fn end(&mut self, ending: &TransferEnding) -> io::Result<()> {
         let Some(mut file) = self.file.take() else { return Ok(()) };
-        let page =
-            html::Page { headline: &self.headline, started_s: self.started_s, record: &self.record, ending };
+        let page = html::HtmlPage {
+            headline: &self.headline,
+            started_s: self.started_s,
+            record: &self.record,
+            ending,
+        };
         file.write_all(page.text().as_bytes())?;
         file.finish()
     }
 
-    fn lost(&self, error: &io::Error) -> Trouble {
+    fn lost(&self, error: &io::Error) -> UserError {
         let path = escape(self.path.as_os_str().as_bytes());
-        Trouble::new(format!("the report could not be written: {path}: {error}"))
+        UserError::new(format!("the report could not be written: {path}: {error}"))
     }
 }

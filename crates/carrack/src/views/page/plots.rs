@@ -3,20 +3,20 @@
 //!
 //! Colours are variables of the page, so that they follow light and dark.
 
-use carrack_model::Limiter;
+use carrack_model::LimitingStage;
 
-use super::bins::{Bin, Bins};
-use super::record::Record;
+use super::bins::{TimeBin, TimeBins};
+use super::record::PageRecord;
 use crate::size;
-use crate::views::canvas::{self, Area, Canvas, Font, Look, Point};
+use crate::views::canvas::{self, BoxStyle, CanvasArea, CanvasPoint, SvgCanvas, TextFont};
 use crate::views::quantity::{clock, rate};
 
 const INK: &str = "var(--ink)";
 const GRID: &str = "var(--grid)";
 const HEAT: &str = "var(--written)";
 
-const TEXT: Font<'static> = Font { colour: INK, ..canvas::TEXT };
-const MIDDLE: Font<'static> = Font { colour: INK, ..canvas::MIDDLE };
+const TEXT: TextFont<'static> = TextFont { colour: INK, ..canvas::TEXT };
+const MIDDLE: TextFont<'static> = TextFont { colour: INK, ..canvas::MIDDLE };
 
 /// The left edge of the curves, after the labels, and their size.
 const LEFT: f64 = 110.0;
@@ -31,18 +31,18 @@ const COLUMNS: usize = 120;
 const SHADES: f64 = 10.0;
 
 /// Returns the colour of a limiting stage.
-pub fn colour_of(limiter: Limiter) -> &'static str {
+pub fn colour_of(limiter: LimitingStage) -> &'static str {
     match limiter {
-        Limiter::Unknown | Limiter::Rate => GRID,
-        Limiter::Scan => "var(--scan)",
-        Limiter::SourceStorage => "var(--read)",
-        Limiter::Network => "var(--sent)",
-        Limiter::SinkStorage => "var(--written)",
+        LimitingStage::Unknown | LimitingStage::Rate => GRID,
+        LimitingStage::Scan => "var(--scan)",
+        LimitingStage::SourceStorage => "var(--read)",
+        LimitingStage::Network => "var(--sent)",
+        LimitingStage::SinkStorage => "var(--written)",
     }
 }
 
 /// Plots the rates of reading, sending and writing until `end_s`, and below them the limiting stage.
-pub fn rates(record: &Record, end_s: f64) -> String {
+pub fn rates(record: &PageRecord, end_s: f64) -> String {
     // Later stages are drawn over earlier ones with thinner lines, so that equal curves all stay visible.
     let curves = [
         ("read", "var(--read)", 4.5, &record.read.bins),
@@ -51,7 +51,7 @@ pub fn rates(record: &Record, end_s: f64) -> String {
     ];
     let curves: Vec<_> = curves.into_iter().filter(|(.., bins)| bins.total() > 0.0).collect();
     let highest = curves.iter().flat_map(|(.., bins)| bins.iter()).map(|bin| bin.per_s).fold(0.0, f64::max);
-    let mut plot = Plot { canvas: Canvas::default(), end_s, top: round_up(highest) };
+    let mut plot = TimePlot { canvas: SvgCanvas::default(), end_s, top: round_up(highest) };
     plot.grid();
     for (nth, (name, colour, width, bins)) in curves.iter().enumerate() {
         plot.curve(bins, colour, *width);
@@ -61,14 +61,14 @@ pub fn rates(record: &Record, end_s: f64) -> String {
     plot.canvas.inline(8.0, "rates of reading, sending and writing over time, and what limited")
 }
 
-struct Plot {
-    canvas: Canvas,
+struct TimePlot {
+    canvas: SvgCanvas,
     end_s: f64,
     /// The rate at the upper edge.
     top: f64,
 }
 
-impl Plot {
+impl TimePlot {
     fn x(&self, at_s: f64) -> f64 {
         LEFT + WIDTH * (at_s / self.end_s).clamp(0.0, 1.0)
     }
@@ -80,35 +80,35 @@ impl Plot {
     fn grid(&mut self) {
         for level in 0..=LEVELS {
             let height = self.top * f64::from(level) / f64::from(LEVELS);
-            let left = Point { x: LEFT, y: self.y(height) };
+            let left = CanvasPoint { x: LEFT, y: self.y(height) };
             self.canvas.line(&[left, left.moved(WIDTH, 0.0)], GRID, 1.0);
-            self.canvas.words(Point { x: 4.0, y: left.y + 4.0 }, TEXT, &rate(height as u64));
+            self.canvas.words(CanvasPoint { x: 4.0, y: left.y + 4.0 }, TEXT, &rate(height as u64));
         }
         times(&mut self.canvas, self.end_s, 30.0, HEIGHT);
     }
 
     /// Draws a point in the middle of each bin; a level line if there is a single bin.
-    fn curve(&mut self, bins: &Bins, colour: &str, width: f64) {
-        let all: Vec<Bin> = bins.iter().collect();
+    fn curve(&mut self, bins: &TimeBins, colour: &str, width: f64) {
+        let all: Vec<TimeBin> = bins.iter().collect();
         let (Some(first), Some(last)) = (all.first(), all.last()) else { return };
         let middles = all.iter().map(|bin| ((bin.start_s + bin.end_s) / 2.0, bin.per_s));
         let ends = [(first.start_s, first.per_s), (last.end_s, last.per_s)];
         let places = [ends[0]].into_iter().chain(middles).chain([ends[1]]);
-        let places: Vec<Point> =
-            places.map(|(at_s, per_s)| Point { x: self.x(at_s), y: self.y(per_s) }).collect();
+        let places: Vec<CanvasPoint> =
+            places.map(|(at_s, per_s)| CanvasPoint { x: self.x(at_s), y: self.y(per_s) }).collect();
         self.canvas.line(&places, colour, width);
     }
 
     fn legend(&mut self, nth: usize, name: &str, colour: &str) {
-        let at = Point { x: LEFT + 110.0 * nth as f64, y: 18.0 };
+        let at = CanvasPoint { x: LEFT + 110.0 * nth as f64, y: 18.0 };
         key(&mut self.canvas, at, name, colour);
     }
 
     /// Draws a strip: in each column the stage that limited for most of the time.
-    fn limits(&mut self, record: &Record) {
-        let at = Point { x: LEFT, y: 30.0 + HEIGHT + 28.0 };
-        self.canvas.words(Point { x: 4.0, y: at.y + 11.0 }, TEXT, "limited by");
-        let columns: Vec<(Limiter, Vec<Bin>)> = record
+    fn limits(&mut self, record: &PageRecord) {
+        let at = CanvasPoint { x: LEFT, y: 30.0 + HEIGHT + 28.0 };
+        self.canvas.words(CanvasPoint { x: 4.0, y: at.y + 11.0 }, TEXT, "limited by");
+        let columns: Vec<(LimitingStage, Vec<TimeBin>)> = record
             .limited
             .iter()
             .map(|(limiter, bins)| (*limiter, bins.in_columns(self.end_s, COLUMNS)))
@@ -119,7 +119,7 @@ impl Plot {
                 shares.filter(|(_, share)| *share > 0.0).max_by(|one, other| one.1.total_cmp(&other.1));
             most.map_or((GRID, 0.0), |(limiter, _)| (colour_of(limiter), 1.0))
         });
-        let shares = record.limited.iter().filter(|(limiter, _)| *limiter != Limiter::Unknown);
+        let shares = record.limited.iter().filter(|(limiter, _)| *limiter != LimitingStage::Unknown);
         for (nth, (limiter, bins)) in shares.enumerate() {
             let share = 100.0 * bins.total() / self.end_s;
             let words = format!("{} {share:.0} %", limiter.name());
@@ -129,13 +129,13 @@ impl Plot {
 }
 
 /// Draws a row for each label: the higher its rate, relative to the highest of all, the darker.
-pub fn heat(rows: &[(&str, &Bins)], end_s: f64, label: &str) -> String {
-    let columns: Vec<Vec<Bin>> = rows.iter().map(|(_, bins)| bins.in_columns(end_s, COLUMNS)).collect();
+pub fn heat(rows: &[(&str, &TimeBins)], end_s: f64, label: &str) -> String {
+    let columns: Vec<Vec<TimeBin>> = rows.iter().map(|(_, bins)| bins.in_columns(end_s, COLUMNS)).collect();
     let highest = columns.iter().flatten().map(|bin| bin.per_s).fold(0.0, f64::max);
-    let mut canvas = Canvas::default();
+    let mut canvas = SvgCanvas::default();
     for (nth, ((name, _), bins)) in rows.iter().zip(&columns).enumerate() {
-        let at = Point { x: LEFT, y: 8.0 + 18.0 * nth as f64 };
-        canvas.words(Point { x: 4.0, y: at.y + 11.0 }, TEXT, &shortened(name));
+        let at = CanvasPoint { x: LEFT, y: 8.0 + 18.0 * nth as f64 };
+        canvas.words(CanvasPoint { x: 4.0, y: at.y + 11.0 }, TEXT, &shortened(name));
         cells(&mut canvas, at, 15.0, |column| {
             let part = if highest > 0.0 { bins[column].per_s / highest } else { 0.0 };
             (HEAT, (part * SHADES).ceil() / SHADES)
@@ -143,12 +143,12 @@ pub fn heat(rows: &[(&str, &Bins)], end_s: f64, label: &str) -> String {
     }
     times(&mut canvas, end_s, 8.0, 18.0 * rows.len() as f64);
     let darkest = format!("darkest: {}", rate(highest as u64));
-    canvas.words(Point { x: LEFT, y: 8.0 + 18.0 * rows.len() as f64 + 38.0 }, TEXT, &darkest);
+    canvas.words(CanvasPoint { x: LEFT, y: 8.0 + 18.0 * rows.len() as f64 + 38.0 }, TEXT, &darkest);
     canvas.inline(8.0, label)
 }
 
 /// Draws a row of cells; neighbours of equal look are merged.
-fn cells(canvas: &mut Canvas, at: Point, height: f64, look: impl Fn(usize) -> (&'static str, f64)) {
+fn cells(canvas: &mut SvgCanvas, at: CanvasPoint, height: f64, look: impl Fn(usize) -> (&'static str, f64)) {
     let width = WIDTH / COLUMNS as f64;
     let columns: Vec<usize> = (0..COLUMNS).collect();
     for run in columns.chunk_by(|one, next| look(*one) == look(*next)) {
@@ -156,8 +156,8 @@ fn cells(canvas: &mut Canvas, at: Point, height: f64, look: impl Fn(usize) -> (&
         let at = at.moved(run[0] as f64 * width, 0.0);
         if opacity > 0.0 {
             canvas.area(
-                Area { at, width: width * run.len() as f64, height },
-                Look::filled(fill, opacity, 0.0),
+                CanvasArea { at, width: width * run.len() as f64, height },
+                BoxStyle::filled(fill, opacity, 0.0),
                 "",
             );
         }
@@ -170,27 +170,27 @@ pub fn sizes(counts: &[u64]) -> String {
     let first = counts.iter().position(|&count| count > 0).unwrap_or(0);
     let shown = &counts[first.min(counts.len())..];
     let step = (WIDTH / shown.len().max(8) as f64).min(70.0);
-    let mut canvas = Canvas::default();
+    let mut canvas = SvgCanvas::default();
     let bottom = 20.0 + 140.0;
     for (nth, &count) in shown.iter().enumerate() {
         let height = 140.0 * count as f64 / most;
-        let at = Point { x: 20.0 + step * nth as f64, y: bottom - height };
+        let at = CanvasPoint { x: 20.0 + step * nth as f64, y: bottom - height };
         let hint = format!("{}: {count} files", class_name(first + nth));
         canvas.area(
-            Area { at, width: step - 4.0, height: height.max(0.5) },
-            Look::filled(HEAT, 1.0, 2.0),
+            CanvasArea { at, width: step - 4.0, height: height.max(0.5) },
+            BoxStyle::filled(HEAT, 1.0, 2.0),
             &hint,
         );
-        let middle = Point { x: at.x + step / 2.0 - 2.0, y: bottom + 16.0 };
+        let middle = CanvasPoint { x: at.x + step / 2.0 - 2.0, y: bottom + 16.0 };
         // Labels that would overlap are left out: every other, or three of four.
         if step >= 56.0 || nth.is_multiple_of(2) && step >= 28.0 || nth.is_multiple_of(4) {
             canvas.words(middle, MIDDLE, &least_of(first + nth));
         }
         if count > 0 && step >= 28.0 {
-            canvas.words(Point { y: at.y - 4.0, ..middle }, MIDDLE, &short_count(count));
+            canvas.words(CanvasPoint { y: at.y - 4.0, ..middle }, MIDDLE, &short_count(count));
         }
     }
-    let line = Point { x: 20.0, y: bottom };
+    let line = CanvasPoint { x: 20.0, y: bottom };
     canvas.line(&[line, line.moved(step * shown.len() as f64, 0.0)], GRID, 1.0);
     canvas.words(line.moved(0.0, 36.0), TEXT, "from this size up to twice as much");
     canvas.inline(8.0, "number of files by size")
@@ -222,21 +222,21 @@ fn short_count(count: u64) -> String {
 }
 
 /// Draws vertical lines at round times, with labels.
-fn times(canvas: &mut Canvas, end_s: f64, top: f64, height: f64) {
+fn times(canvas: &mut SvgCanvas, end_s: f64, top: f64, height: f64) {
     const STEPS_S: [u32; 15] = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 21_600];
     let step_s = STEPS_S.into_iter().map(f64::from).find(|step_s| end_s / step_s <= 10.0).unwrap_or(86_400.0);
     let mut at_s = 0.0;
     while at_s <= end_s {
-        let place = Point { x: LEFT + WIDTH * at_s / end_s, y: top };
+        let place = CanvasPoint { x: LEFT + WIDTH * at_s / end_s, y: top };
         canvas.line(&[place, place.moved(0.0, height)], GRID, 0.5);
         canvas.words(place.moved(0.0, height + 16.0), MIDDLE, &clock(at_s as u64));
         at_s += step_s;
     }
 }
 
-fn key(canvas: &mut Canvas, at: Point, words: &str, colour: &str) {
-    let area = Area { at: at.moved(0.0, -10.0), width: 11.0, height: 11.0 };
-    canvas.area(area, Look::filled(colour, 1.0, 2.0), "");
+fn key(canvas: &mut SvgCanvas, at: CanvasPoint, words: &str, colour: &str) {
+    let area = CanvasArea { at: at.moved(0.0, -10.0), width: 11.0, height: 11.0 };
+    canvas.area(area, BoxStyle::filled(colour, 1.0, 2.0), "");
     canvas.words(at.moved(17.0, 0.0), TEXT, words);
 }
 
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_strip_is_dark_where_much_came() {
-        let mut bins = Bins::default();
+        let mut bins = TimeBins::default();
         bins.add(0.0, 60.0, 600.0);
         bins.add(60.0, 120.0, 60.0);
         let picture = heat(&[("a<b", &bins)], 120.0, "targets");
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn nothing_is_no_reason_to_fail() {
-        assert!(rates(&Record::default(), 1.0).starts_with("<svg "));
+        assert!(rates(&PageRecord::default(), 1.0).starts_with("<svg "));
         assert!(sizes(&[]).starts_with("<svg ") && heat(&[], 1.0, "none").starts_with("<svg "));
     }
 }

@@ -1,10 +1,11 @@
 //! The data for the page, gathered from a transfer's events in bounded memory.
 
 use carrack_model::{
-    EntryFailure, Event, LaneReport, Limiter, Notice, Progress, Side, SourceReport, TargetReport,
+    EntryFailure, FailureSide, LaneReport, LimitingStage, SourceReport, TargetReport, TransferEvent,
+    TransferNotice, TransferProgress,
 };
 
-use super::bins::{Bins, Series};
+use super::bins::{CounterSeries, TimeBins};
 
 /// Most lines of a list; the rest is counted.
 pub const LISTED_MAX: usize = 1_000;
@@ -14,20 +15,20 @@ pub const TARGETS_MAX: usize = 64;
 
 /// The first entries of a long list, and their number.
 #[derive(Debug)]
-pub struct First<T> {
+pub struct FirstItems<T> {
     /// Each with its time, in seconds after the start.
     pub listed: Vec<(f64, T)>,
     /// The number of all entries.
     pub count: u64,
 }
 
-impl<T> Default for First<T> {
-    fn default() -> First<T> {
-        First { listed: Vec::new(), count: 0 }
+impl<T> Default for FirstItems<T> {
+    fn default() -> FirstItems<T> {
+        FirstItems { listed: Vec::new(), count: 0 }
     }
 }
 
-impl<T> First<T> {
+impl<T> FirstItems<T> {
     fn add(&mut self, at_s: f64, it: impl FnOnce() -> T) {
         self.count += 1;
         if self.listed.len() < LISTED_MAX {
@@ -43,66 +44,68 @@ impl<T> First<T> {
 
 /// A target over time, and its last report.
 #[derive(Debug, Default)]
-pub struct Target {
-    pub series: Series,
+pub struct TargetSeries {
+    pub series: CounterSeries,
     pub report: TargetReport,
 }
 
 /// The targets of one end.
 #[derive(Debug)]
-pub struct Targets {
-    pub side: Side,
-    pub listed: Vec<Target>,
+pub struct EndSeries {
+    pub side: FailureSide,
+    pub listed: Vec<TargetSeries>,
     /// The number of targets that are not listed.
     pub rest: usize,
 }
 
 /// A lane of the source over time, and its last report.
 #[derive(Debug, Default)]
-pub struct Lane {
-    pub series: Series,
+pub struct LaneSeries {
+    pub series: CounterSeries,
     pub report: LaneReport,
 }
 
 /// The data of a transfer so far.
 #[derive(Debug, Default)]
-pub struct Record {
-    pub read: Series,
-    pub sent: Series,
-    pub written: Series,
+pub struct PageRecord {
+    pub read: CounterSeries,
+    pub sent: CounterSeries,
+    pub written: CounterSeries,
     /// Seconds for which each stage limited the transfer, of the stages that ever did.
-    pub limited: Vec<(Limiter, Bins)>,
-    pub targets: Vec<Targets>,
-    pub lanes: Vec<Lane>,
+    pub limited: Vec<(LimitingStage, TimeBins)>,
+    pub targets: Vec<EndSeries>,
+    pub lanes: Vec<LaneSeries>,
     /// The last report; `None` from a source that is too old, or where both ends are far.
     pub source: Option<SourceReport>,
-    pub progress: Progress,
-    pub failures: First<EntryFailure>,
-    pub warnings: First<String>,
-    pub decisions: First<String>,
+    pub progress: TransferProgress,
+    pub failures: FirstItems<EntryFailure>,
+    pub warnings: FirstItems<String>,
+    pub decisions: FirstItems<String>,
     /// Start of the last session.
     began_s: f64,
     /// Time of the last counters.
     last_s: f64,
 }
 
-impl Record {
+impl PageRecord {
     /// Adds an event.
-    pub fn add(&mut self, event: &Event, at_s: f64) {
+    pub fn add(&mut self, event: &TransferEvent, at_s: f64) {
         match event {
-            Event::Connected { .. } => self.restart(at_s),
-            Event::Progress(progress) => self.progress(progress, at_s),
-            Event::Targets { side, targets } => self.targets(*side, targets, at_s),
-            Event::Source(report) => self.source(report, at_s),
-            Event::Failed(failure) => self.failures.add(at_s, || failure.clone()),
-            Event::Notice(Notice::Warning(text)) => self.warnings.add(at_s, || text.clone()),
-            Event::Notice(Notice::Loss(loss)) => self.warnings.add(at_s, || loss.to_string()),
-            Event::Notice(Notice::Decision(text)) => self.decisions.add(at_s, || text.clone()),
-            Event::Notice(_)
-            | Event::Placed(_)
-            | Event::WouldCopy { .. }
-            | Event::WouldDelete { .. }
-            | Event::FileDigest { .. } => {}
+            TransferEvent::Connected { .. } => self.restart(at_s),
+            TransferEvent::Progress(progress) => self.progress(progress, at_s),
+            TransferEvent::Targets { side, targets } => self.targets(*side, targets, at_s),
+            TransferEvent::Source(report) => self.source(report, at_s),
+            TransferEvent::Failed(failure) => self.failures.add(at_s, || failure.clone()),
+            TransferEvent::Notice(TransferNotice::Warning(text)) => self.warnings.add(at_s, || text.clone()),
+            TransferEvent::Notice(TransferNotice::Loss(loss)) => self.warnings.add(at_s, || loss.to_string()),
+            TransferEvent::Notice(TransferNotice::Decision(text)) => {
+                self.decisions.add(at_s, || text.clone())
+            }
+            TransferEvent::Notice(_)
+            | TransferEvent::Placed(_)
+            | TransferEvent::WouldCopy { .. }
+            | TransferEvent::WouldDelete { .. }
+            | TransferEvent::FileDigest { .. } => {}
         }
     }
 
@@ -115,25 +118,25 @@ impl Record {
         (self.began_s, self.last_s) = (at_s, at_s);
     }
 
-    fn progress(&mut self, progress: &Progress, at_s: f64) {
+    fn progress(&mut self, progress: &TransferProgress, at_s: f64) {
         self.read.stands(progress.bytes_read, at_s);
         self.sent.stands(progress.bytes_sent, at_s);
         self.written.stands(progress.bytes_moved, at_s);
         let place = self.limited.iter().position(|(limiter, _)| *limiter == progress.limiter);
         let place = place.unwrap_or_else(|| {
-            self.limited.push((progress.limiter, Bins::default()));
+            self.limited.push((progress.limiter, TimeBins::default()));
             self.limited.len() - 1
         });
         self.limited[place].1.add(self.last_s, at_s, at_s - self.last_s);
         (self.progress, self.last_s) = (*progress, at_s);
     }
 
-    fn targets(&mut self, side: Side, reports: &[TargetReport], at_s: f64) {
+    fn targets(&mut self, side: FailureSide, reports: &[TargetReport], at_s: f64) {
         let place = self.targets.iter().position(|end| end.side == side).unwrap_or_else(|| {
-            self.targets.push(Targets { side, listed: Vec::new(), rest: 0 });
+            self.targets.push(EndSeries { side, listed: Vec::new(), rest: 0 });
             self.targets.len() - 1
         });
-        let Targets { listed, rest, .. } = &mut self.targets[place];
+        let EndSeries { listed, rest, .. } = &mut self.targets[place];
         *rest = 0;
         for report in reports {
             let known = listed.iter().position(|target| target.report.label == report.label);
@@ -142,7 +145,10 @@ impl Record {
                 continue;
             }
             let known = known.unwrap_or_else(|| {
-                listed.push(Target { series: Series::since(self.began_s), ..Target::default() });
+                listed.push(TargetSeries {
+                    series: CounterSeries::since(self.began_s),
+                    ..TargetSeries::default()
+                });
                 listed.len() - 1
             });
             listed[known].series.stands(report.bytes, at_s);
@@ -152,7 +158,10 @@ impl Record {
 
     fn source(&mut self, report: &SourceReport, at_s: f64) {
         let count = self.lanes.len().max(report.lanes.len());
-        self.lanes.resize_with(count, || Lane { series: Series::since(self.began_s), ..Lane::default() });
+        self.lanes.resize_with(count, || LaneSeries {
+            series: CounterSeries::since(self.began_s),
+            ..LaneSeries::default()
+        });
         for (lane, told) in self.lanes.iter_mut().zip(&report.lanes) {
             lane.series.stands(told.bytes_sent, at_s);
             lane.report = *told;
@@ -169,9 +178,9 @@ mod tests {
 
     #[test]
     fn lists_are_cut_and_counted() {
-        let mut record = Record::default();
+        let mut record = PageRecord::default();
         let failure = EntryFailure { path: b"a"[..].into(), kind: FailureKind::Missing, detail: "x".into() };
-        let event = Event::Failed(failure);
+        let event = TransferEvent::Failed(failure);
         (0..LISTED_MAX + 7).for_each(|_| record.add(&event, 1.0));
         assert_eq!((record.failures.listed.len(), record.failures.rest()), (LISTED_MAX, 7));
         let targets = (0..TARGETS_MAX + 3).map(|n| TargetReport {
@@ -179,23 +188,32 @@ mod tests {
             bytes: 9,
             ..TargetReport::default()
         });
-        let event = Event::Targets { side: Side::Sink, targets: targets.collect() };
+        let event = TransferEvent::Targets { side: FailureSide::Sink, targets: targets.collect() };
         (0..2).for_each(|_| record.add(&event, 1.0));
         assert_eq!((record.targets[0].listed.len(), record.targets[0].rest), (TARGETS_MAX, 3));
     }
 
     #[test]
     fn sessions_add_up() {
-        let mut record = Record::default();
-        let connected =
-            Event::Connected { streams: 1, lanes: 1, transport: "tcp", protection: None, cipher: None };
+        let mut record = PageRecord::default();
+        let connected = TransferEvent::Connected {
+            streams: 1,
+            lanes: 1,
+            transport: "tcp",
+            protection: None,
+            cipher: None,
+        };
         for (began_s, bytes_moved) in [(1.0, 100), (8.0, 300)] {
-            let progress = Progress { bytes_moved, limiter: Limiter::Network, ..Progress::default() };
+            let progress = TransferProgress {
+                bytes_moved,
+                limiter: LimitingStage::Network,
+                ..TransferProgress::default()
+            };
             record.add(&connected, began_s);
-            record.add(&Event::Progress(progress), began_s + 1.0);
+            record.add(&TransferEvent::Progress(progress), began_s + 1.0);
         }
         assert_eq!(record.written.bins.total(), 400.0);
         let limited: Vec<_> = record.limited.iter().map(|(limiter, bins)| (*limiter, bins.total())).collect();
-        assert_eq!(limited, [(Limiter::Network, 2.0)]);
+        assert_eq!(limited, [(LimitingStage::Network, 2.0)]);
     }
 }

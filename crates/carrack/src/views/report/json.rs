@@ -31,15 +31,15 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use carrack_model::{
-    Cipher, EntryFailure, Event, FileReport, LaneReport, Notice, Progress, Protection, Side, SourceReport,
-    TargetReport,
+    EntryFailure, FailureSide, FileReport, LaneReport, ProtectionLevel, SealCipher, SourceReport,
+    TargetReport, TransferEvent, TransferNotice, TransferProgress,
 };
 use serde::Serialize;
 
-use super::{Ending, View};
-use crate::exit::{End, Exit};
-use crate::trouble::Trouble;
-use crate::views::json::{Path, hex, write_line};
+use super::{TransferEnding, TransferView};
+use crate::exit::{EndReason, ExitStatus};
+use crate::user_error::UserError;
+use crate::views::json::{JsonPath, hex, write_line};
 use crate::views::quantity::bytes_per_s;
 
 /// Writes the events as JSON.
@@ -53,18 +53,18 @@ impl<W: Write + Send> JsonView<W> {
         JsonView { out }
     }
 
-    fn write(&mut self, body: Body<'_>, elapsed: Duration) -> io::Result<()> {
-        write_line(&Line { seconds: round_ms(elapsed), body }, &mut self.out)
+    fn write(&mut self, body: JsonBody<'_>, elapsed: Duration) -> io::Result<()> {
+        write_line(&JsonLine { seconds: round_ms(elapsed), body }, &mut self.out)
     }
 }
 
-impl<W: Write + Send> View for JsonView<W> {
-    fn event(&mut self, event: &Event, elapsed: Duration) -> io::Result<()> {
-        self.write(Body::of(event), elapsed)
+impl<W: Write + Send> TransferView for JsonView<W> {
+    fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
+        self.write(JsonBody::of(event), elapsed)
     }
 
-    fn end(&mut self, ending: &Ending) -> io::Result<()> {
-        self.write(Body::Summary(Box::new(SummaryLine::of(ending))), ending.elapsed)?;
+    fn end(&mut self, ending: &TransferEnding) -> io::Result<()> {
+        self.write(JsonBody::Summary(Box::new(SummaryLine::of(ending))), ending.elapsed)?;
         self.out.flush()
     }
 }
@@ -74,18 +74,18 @@ fn round_ms(elapsed: Duration) -> f64 {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct JsonLine<'a> {
     #[serde(flatten)]
-    body: Body<'a>,
+    body: JsonBody<'a>,
     seconds: f64,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-enum Body<'a> {
+enum JsonBody<'a> {
     Placed {
         #[serde(flatten)]
-        path: Path<'a>,
+        path: JsonPath<'a>,
         nesting: &'static str,
     },
     Connected {
@@ -95,26 +95,26 @@ enum Body<'a> {
         protection: Option<&'static str>,
         cipher: Option<&'static str>,
     },
-    Progress(&'a Progress),
+    Progress(&'a TransferProgress),
     WouldCopy {
         #[serde(flatten)]
-        path: Path<'a>,
+        path: JsonPath<'a>,
         size_bytes: u64,
     },
     WouldDelete {
         #[serde(flatten)]
-        path: Path<'a>,
+        path: JsonPath<'a>,
     },
     FileDigest {
         #[serde(flatten)]
-        path: Path<'a>,
+        path: JsonPath<'a>,
         size_bytes: u64,
         blake3: String,
     },
     Failed(FailedLine<'a>),
     Skipped {
         #[serde(flatten)]
-        path: Path<'a>,
+        path: JsonPath<'a>,
         reason: &'a str,
     },
     Notice {
@@ -138,34 +138,44 @@ enum Body<'a> {
     Summary(Box<SummaryLine<'a>>),
 }
 
-impl<'a> Body<'a> {
-    fn of(event: &'a Event) -> Body<'a> {
+impl<'a> JsonBody<'a> {
+    fn of(event: &'a TransferEvent) -> JsonBody<'a> {
         match event {
-            Event::Placed(arrival) => Body::Placed {
-                path: Path::of(arrival.name.as_deref().unwrap_or_default()),
+            TransferEvent::Placed(arrival) => JsonBody::Placed {
+                path: JsonPath::of(arrival.name.as_deref().unwrap_or_default()),
                 nesting: arrival.nesting.name(),
             },
-            Event::Connected { streams, lanes, transport, protection, cipher } => Body::Connected {
-                streams: *streams,
-                lanes: *lanes,
-                transport,
-                protection: protection.map(Protection::name),
-                cipher: cipher.map(Cipher::name),
-            },
-            Event::Progress(progress) => Body::Progress(progress),
-            Event::WouldDelete { path } => Body::WouldDelete { path: Path::of(path) },
-            Event::WouldCopy { path, size } => Body::WouldCopy { path: Path::of(path), size_bytes: *size },
-            Event::FileDigest { path, size, digest } => {
-                Body::FileDigest { path: Path::of(path), size_bytes: *size, blake3: hex(digest) }
+            TransferEvent::Connected { streams, lanes, transport, protection, cipher } => {
+                JsonBody::Connected {
+                    streams: *streams,
+                    lanes: *lanes,
+                    transport,
+                    protection: protection.map(ProtectionLevel::name),
+                    cipher: cipher.map(SealCipher::name),
+                }
             }
-            Event::Targets { side, targets } => Body::Targets { side: side_name(*side), targets },
-            Event::Failed(failure) => Body::Failed(FailedLine::of(failure)),
-            Event::Notice(Notice::Skipped { path, reason }) => Body::Skipped { path: Path::of(path), reason },
-            Event::Notice(Notice::Text(text) | Notice::Detail(text)) => Body::Notice { text },
-            Event::Notice(Notice::Warning(text)) => Body::Warning { text },
-            Event::Notice(Notice::Decision(text)) => Body::Decision { text },
-            Event::Notice(Notice::Loss(loss)) => Body::Loss { text: loss.to_string(), count: loss.count },
-            Event::Source(report) => Body::Source(SourceLine::of(report)),
+            TransferEvent::Progress(progress) => JsonBody::Progress(progress),
+            TransferEvent::WouldDelete { path } => JsonBody::WouldDelete { path: JsonPath::of(path) },
+            TransferEvent::WouldCopy { path, size } => {
+                JsonBody::WouldCopy { path: JsonPath::of(path), size_bytes: *size }
+            }
+            TransferEvent::FileDigest { path, size, digest } => {
+                JsonBody::FileDigest { path: JsonPath::of(path), size_bytes: *size, blake3: hex(digest) }
+            }
+            TransferEvent::Targets { side, targets } => JsonBody::Targets { side: side_name(*side), targets },
+            TransferEvent::Failed(failure) => JsonBody::Failed(FailedLine::of(failure)),
+            TransferEvent::Notice(TransferNotice::Skipped { path, reason }) => {
+                JsonBody::Skipped { path: JsonPath::of(path), reason }
+            }
+            TransferEvent::Notice(TransferNotice::Text(text) | TransferNotice::Detail(text)) => {
+                JsonBody::Notice { text }
+            }
+            TransferEvent::Notice(TransferNotice::Warning(text)) => JsonBody::Warning { text },
+            TransferEvent::Notice(TransferNotice::Decision(text)) => JsonBody::Decision { text },
+            TransferEvent::Notice(TransferNotice::Loss(loss)) => {
+                JsonBody::Loss { text: loss.to_string(), count: loss.count }
+            }
+            TransferEvent::Source(report) => JsonBody::Source(SourceLine::of(report)),
         }
     }
 }
@@ -196,7 +206,7 @@ impl<'a> SourceLine<'a> {
 #[derive(Serialize)]
 struct FileLine<'a> {
     #[serde(flatten)]
-    path: Path<'a>,
+    path: JsonPath<'a>,
     bytes: u64,
     bytes_done: u64,
     open_ms: u64,
@@ -205,14 +215,14 @@ struct FileLine<'a> {
 impl<'a> FileLine<'a> {
     fn of(file: &'a FileReport) -> FileLine<'a> {
         let FileReport { path, bytes, bytes_done, open_ms } = file;
-        FileLine { path: Path::of(path), bytes: *bytes, bytes_done: *bytes_done, open_ms: *open_ms }
+        FileLine { path: JsonPath::of(path), bytes: *bytes, bytes_done: *bytes_done, open_ms: *open_ms }
     }
 }
 
 #[derive(Serialize)]
 struct FailedLine<'a> {
     #[serde(flatten)]
-    path: Path<'a>,
+    path: JsonPath<'a>,
     kind: &'static str,
     side: &'static str,
     detail: &'a str,
@@ -223,7 +233,7 @@ struct FailedLine<'a> {
 impl<'a> FailedLine<'a> {
     fn of(failure: &'a EntryFailure) -> FailedLine<'a> {
         FailedLine {
-            path: Path::of(&failure.path),
+            path: JsonPath::of(&failure.path),
             kind: failure.kind.name(),
             side: side_name(failure.kind.side()),
             detail: &failure.detail,
@@ -232,11 +242,11 @@ impl<'a> FailedLine<'a> {
     }
 }
 
-fn side_name(side: Side) -> &'static str {
+fn side_name(side: FailureSide) -> &'static str {
     match side {
-        Side::Source => "source",
-        Side::Sink => "sink",
-        Side::Network => "network",
+        FailureSide::Source => "source",
+        FailureSide::Sink => "sink",
+        FailureSide::Network => "network",
     }
 }
 
@@ -248,7 +258,7 @@ struct ErrorLine<'a> {
 }
 
 impl<'a> ErrorLine<'a> {
-    fn of(trouble: &'a Trouble) -> ErrorLine<'a> {
+    fn of(trouble: &'a UserError) -> ErrorLine<'a> {
         ErrorLine { message: &trouble.message, hint: trouble.hint.as_deref() }
     }
 }
@@ -298,7 +308,7 @@ struct SummaryLine<'a> {
 }
 
 impl<'a> SummaryLine<'a> {
-    fn of(ending: &'a Ending) -> SummaryLine<'a> {
+    fn of(ending: &'a TransferEnding) -> SummaryLine<'a> {
         let (summary, tally) = (&ending.summary, &ending.tally);
         SummaryLine {
             outcome: outcome_name(ending.exit),
@@ -324,38 +334,38 @@ impl<'a> SummaryLine<'a> {
             transport: tally.connection.map(|connection| connection.transport),
             protection: tally
                 .connection
-                .map(|connection| connection.protection.map_or("local", Protection::name)),
-            cipher: tally.connection.and_then(|connection| connection.cipher).map(Cipher::name),
+                .map(|connection| connection.protection.map_or("local", ProtectionLevel::name)),
+            cipher: tally.connection.and_then(|connection| connection.cipher).map(SealCipher::name),
             checksum: ending.checksum.name(),
             manifest_lines: ending.manifest.map(|manifest| manifest.lines),
             manifest_lines_uncheckable: ending.manifest.map(|manifest| manifest.uncheckable),
             manifest_complete: ending
                 .manifest
-                .map(|_| ending.end == End::Reached && summary.entries_failed == 0),
+                .map(|_| ending.end == EndReason::Reached && summary.entries_failed == 0),
             errors: ending.troubles.iter().map(ErrorLine::of).collect(),
         }
     }
 }
 
-fn outcome_name(exit: Exit) -> &'static str {
+fn outcome_name(exit: ExitStatus) -> &'static str {
     match exit {
-        Exit::Complete => "complete",
-        Exit::Partial => "partial",
-        Exit::Usage => "usage",
-        Exit::Nothing => "nothing",
-        Exit::Interrupted => "interrupted",
-        Exit::TimedOut => "timed_out",
+        ExitStatus::Complete => "complete",
+        ExitStatus::Partial => "partial",
+        ExitStatus::Usage => "usage",
+        ExitStatus::Nothing => "nothing",
+        ExitStatus::Interrupted => "interrupted",
+        ExitStatus::TimedOut => "timed_out",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::{FailureKind, Limiter, Loss, Lost, Summary};
+    use carrack_model::{FailureKind, LimitingStage, LossKind, MetadataLoss, TransferSummary};
 
     use super::*;
     use crate::views::report::summary::tests::ending;
 
-    fn line(event: &Event) -> String {
+    fn line(event: &TransferEvent) -> String {
         let mut out = Vec::new();
         JsonView::new(&mut out).event(event, Duration::from_micros(1_500_900)).unwrap();
         String::from_utf8(out).unwrap()
@@ -363,20 +373,24 @@ mod tests {
 
     #[test]
     fn each_event_is_one_line() {
-        let progress = Progress { bytes_found: 7, limiter: Limiter::SinkStorage, ..Progress::default() };
+        let progress = TransferProgress {
+            bytes_found: 7,
+            limiter: LimitingStage::SinkStorage,
+            ..TransferProgress::default()
+        };
         for (event, expected) in [
             (
-                Event::Connected {
+                TransferEvent::Connected {
                     streams: 4,
                     lanes: 2,
                     transport: "tcp",
-                    protection: Some(Protection::Safe),
-                    cipher: Some(Cipher::Aes128Gcm),
+                    protection: Some(ProtectionLevel::Safe),
+                    cipher: Some(SealCipher::Aes128Gcm),
                 },
                 r#"{"event":"connected","streams":4,"lanes":2,"transport":"tcp","protection":"safe","cipher":"aes-128-gcm","seconds":1.5}"#,
             ),
             (
-                Event::Progress(progress),
+                TransferEvent::Progress(progress),
                 concat!(
                     r#"{"event":"progress","entries_found":0,"bytes_found":7,"scan_done":false,"#,
                     r#""entries_done":0,"bytes_done":0,"entries_failed":0,"bytes_read":0,"bytes_sent":0,"#,
@@ -385,11 +399,11 @@ mod tests {
                 ),
             ),
             (
-                Event::WouldCopy { path: b"a\nb"[..].into(), size: 3 },
+                TransferEvent::WouldCopy { path: b"a\nb"[..].into(), size: 3 },
                 r#"{"event":"would_copy","path":"a\nb","size_bytes":3,"seconds":1.5}"#,
             ),
             (
-                Event::Failed(EntryFailure {
+                TransferEvent::Failed(EntryFailure {
                     path: b"x\xff"[..].into(),
                     kind: FailureKind::IntoItself,
                     detail: "why".into(),
@@ -400,19 +414,28 @@ mod tests {
                 ),
             ),
             (
-                Event::Notice(Notice::Skipped { path: b"s"[..].into(), reason: "a socket".into() }),
+                TransferEvent::Notice(TransferNotice::Skipped {
+                    path: b"s"[..].into(),
+                    reason: "a socket".into(),
+                }),
                 r#"{"event":"skipped","path":"s","reason":"a socket","seconds":1.5}"#,
             ),
-            (Event::Notice(Notice::Text("t".into())), r#"{"event":"notice","text":"t","seconds":1.5}"#),
             (
-                Event::Notice(Notice::Loss(Loss {
-                    lost: Lost::Several("ACLs".into()),
+                TransferEvent::Notice(TransferNotice::Text("t".into())),
+                r#"{"event":"notice","text":"t","seconds":1.5}"#,
+            ),
+            (
+                TransferEvent::Notice(TransferNotice::Loss(MetadataLoss {
+                    lost: LossKind::Several("ACLs".into()),
                     reason: "r".into(),
                     count: 2,
                 })),
                 r#"{"event":"loss","text":"2 ACLs not kept: r","count":2,"seconds":1.5}"#,
             ),
-            (Event::Notice(Notice::Warning("w".into())), r#"{"event":"warning","text":"w","seconds":1.5}"#),
+            (
+                TransferEvent::Notice(TransferNotice::Warning("w".into())),
+                r#"{"event":"warning","text":"w","seconds":1.5}"#,
+            ),
         ] {
             assert_eq!(line(&event), format!("{expected}\n"));
         }
@@ -420,17 +443,22 @@ mod tests {
 
     #[test]
     fn digests_are_hexadecimal() {
-        let line = line(&Event::FileDigest { path: b"f"[..].into(), size: 1, digest: [0xa5; 32] });
+        let line = line(&TransferEvent::FileDigest { path: b"f"[..].into(), size: 1, digest: [0xa5; 32] });
         assert!(line.contains(&format!(r#""blake3":"{}""#, "a5".repeat(32))), "{line}");
     }
 
     #[test]
     fn the_summary_says_everything() {
         let mut out = Vec::new();
-        let summary = Summary { files_done: 2, bytes_done: 4_000, entries_failed: 1, ..Summary::default() };
-        let ending = Ending {
-            troubles: vec![Trouble::new("cut").hint("again")],
-            exit: Exit::Partial,
+        let summary = TransferSummary {
+            files_done: 2,
+            bytes_done: 4_000,
+            entries_failed: 1,
+            ..TransferSummary::default()
+        };
+        let ending = TransferEnding {
+            troubles: vec![UserError::new("cut").hint("again")],
+            exit: ExitStatus::Partial,
             ..ending(summary)
         };
         JsonView::new(&mut out).end(&ending).unwrap();

@@ -7,9 +7,9 @@
 use std::io::{self, BufWriter, Write};
 use std::time::Duration;
 
-use carrack_model::{Event, escape};
+use carrack_model::{TransferEvent, escape};
 
-use super::{Ending, View};
+use super::{TransferEnding, TransferView};
 
 /// Writes the list.
 pub struct ListView<W: Write + Send> {
@@ -24,11 +24,11 @@ impl<W: Write + Send> ListView<W> {
     }
 }
 
-impl<W: Write + Send> View for ListView<W> {
-    fn event(&mut self, event: &Event, _elapsed: Duration) -> io::Result<()> {
+impl<W: Write + Send> TransferView for ListView<W> {
+    fn event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
         let path = match event {
-            Event::WouldCopy { path, .. } => path,
-            Event::WouldDelete { path } => {
+            TransferEvent::WouldCopy { path, .. } => path,
+            TransferEvent::WouldDelete { path } => {
                 self.out.write_all(b"deleting ")?;
                 path
             }
@@ -41,7 +41,7 @@ impl<W: Write + Send> View for ListView<W> {
         self.out.write_all(b"\n")
     }
 
-    fn end(&mut self, _ending: &Ending) -> io::Result<()> {
+    fn end(&mut self, _ending: &TransferEnding) -> io::Result<()> {
         self.out.flush()
     }
 }
@@ -53,8 +53,9 @@ mod tests {
     fn listed(is_escaped: bool) -> Vec<u8> {
         let mut out = Vec::new();
         let mut view = ListView::new(&mut out, is_escaped);
-        view.event(&Event::WouldCopy { path: b"a/\x1b\xff"[..].into(), size: 1 }, Duration::ZERO).unwrap();
-        view.event(&Event::WouldDelete { path: b"d"[..].into() }, Duration::ZERO).unwrap();
+        view.event(&TransferEvent::WouldCopy { path: b"a/\x1b\xff"[..].into(), size: 1 }, Duration::ZERO)
+            .unwrap();
+        view.event(&TransferEvent::WouldDelete { path: b"d"[..].into() }, Duration::ZERO).unwrap();
         drop(view);
         out
     }

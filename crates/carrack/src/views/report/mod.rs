@@ -1,6 +1,6 @@
 //! Reports of a transfer: engine threads deliver events, the views show them, the manifest keeps the digests.
 //!
-//! The [`Reporter`] is the engine's observer. One lock orders the events; only a few lines are written under
+//! The [`TransferReporter`] is the engine's observer. One lock orders the events; only a few lines are written under
 //! it.
 
 mod json;
@@ -17,47 +17,49 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use carrack_engine::{Abort, Observer};
-use carrack_model::{Arrival, Checksum, Event, Nesting, Notice, Summary, escape};
+use carrack_engine::{AbortHandle, TransferObserver};
+use carrack_model::{
+    DestinationName, ObjectChecksum, RepeatNesting, TransferEvent, TransferNotice, TransferSummary, escape,
+};
 
-use crate::exit::{End, Exit};
-use crate::trouble::Trouble;
-use crate::views::manifest::{Manifest, ManifestReport};
+use crate::exit::{EndReason, ExitStatus};
+use crate::user_error::UserError;
+use crate::views::manifest::{ManifestReport, ManifestWriter};
 pub use json::JsonView;
 pub use list::ListView;
-pub use progress::{Bar, Pace, text as progress_text};
-pub use talk::{TalkView, Volume};
-use tally::Tally;
+pub use progress::{ProgressLine, SmoothedRate, text as progress_text};
+pub use talk::{TalkView, TalkVolume};
+use tally::EventTally;
 
 /// Counters of the other end come by a clock of its own, so that between two readings there may be none, and
 /// then two. A counter that stands still for no more seconds than these counts as not reported.
 pub const STILL_S: f64 = 0.8;
 
 /// A view of a transfer's events.
-pub trait View: Send {
+pub trait TransferView: Send {
     /// Shows an event, `elapsed` after the start.
-    fn event(&mut self, event: &Event, elapsed: Duration) -> io::Result<()>;
+    fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()>;
     /// Shows the end.
-    fn end(&mut self, ending: &Ending) -> io::Result<()>;
+    fn end(&mut self, ending: &TransferEnding) -> io::Result<()>;
     /// Returns the error for a failed write.
-    fn lost(&self, error: &io::Error) -> Trouble {
-        Trouble::new(format!("can't write to stdout: {error}"))
+    fn lost(&self, error: &io::Error) -> UserError {
+        UserError::new(format!("can't write to stdout: {error}"))
     }
 }
 
 /// The end of a transfer, with all data for a report.
 #[derive(Debug)]
-pub struct Ending {
+pub struct TransferEnding {
     /// The exit code.
-    pub exit: Exit,
+    pub exit: ExitStatus,
     /// The reason for the end.
-    pub end: End,
+    pub end: EndReason,
     /// The engine's counts.
-    pub summary: Summary,
+    pub summary: TransferSummary,
     /// Errors other than those of entries.
-    pub troubles: Vec<Trouble>,
+    pub troubles: Vec<UserError>,
     /// The sums of the events.
-    pub tally: Tally,
+    pub tally: EventTally,
     /// Time from the start to the end.
     pub elapsed: Duration,
     /// The path at the destination: as it was typed, with the only source's name if it went into a directory.
@@ -65,24 +67,24 @@ pub struct Ending {
     /// True for a dry run.
     pub dry_run: bool,
     /// The checksum that travelled with the objects.
-    pub checksum: Checksum,
+    pub checksum: ObjectChecksum,
     /// The counts of the manifest, if one was asked for and written.
     pub manifest: Option<ManifestReport>,
 }
 
 /// The end of a transfer, as the engine and the start of the session know it.
-pub struct Conclusion {
+pub struct SessionConclusion {
     /// The reason for the end.
-    pub end: End,
+    pub end: EndReason,
     /// The engine's counts.
-    pub summary: Summary,
+    pub summary: TransferSummary,
     /// The error that ended it early.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<UserError>,
     /// True if the same command would end the same way: an entry that it names does not exist, or can't.
     pub is_final: bool,
 }
 
-impl Conclusion {
+impl SessionConclusion {
     /// Returns true if nothing was done, and another run would do nothing either.
     pub fn came_to_nothing(&self) -> bool {
         let summary = &self.summary;
@@ -93,44 +95,49 @@ impl Conclusion {
 }
 
 /// The engine's observer.
-pub struct Reporter {
-    state: Mutex<State>,
+pub struct TransferReporter {
+    state: Mutex<ReporterState>,
     started: Instant,
     /// The destination as it was typed.
     destination: Vec<u8>,
     /// True if an earlier run of the same command has made the destination.
     has_made_it: bool,
     dry_run: bool,
-    checksum: Checksum,
+    checksum: ObjectChecksum,
     /// True if metadata that could not be kept are a failure.
     is_strict: bool,
     /// Ends a dry run whose list has no reader any more.
-    abort: Abort,
+    abort: AbortHandle,
 }
 
-struct State {
-    views: Vec<Box<dyn View>>,
-    tally: Tally,
-    manifest: Option<Manifest>,
+struct ReporterState {
+    views: Vec<Box<dyn TransferView>>,
+    tally: EventTally,
+    manifest: Option<ManifestWriter>,
     /// Failures other than those of entries: each is reported once, at the end.
-    troubles: Vec<Trouble>,
+    troubles: Vec<UserError>,
     /// True if a dry run was ended because its list has no reader any more.
     is_list_lost: bool,
 }
 
-impl Reporter {
+impl TransferReporter {
     /// Creates the reporter of a transfer that starts now. The end is shown by the views in their order.
     pub fn new(
-        views: Vec<Box<dyn View>>,
-        manifest: Option<Manifest>,
+        views: Vec<Box<dyn TransferView>>,
+        manifest: Option<ManifestWriter>,
         dry_run: bool,
-        checksum: Checksum,
-        abort: Abort,
-    ) -> Reporter {
-        let state =
-            State { views, tally: Tally::default(), manifest, troubles: Vec::new(), is_list_lost: false };
+        checksum: ObjectChecksum,
+        abort: AbortHandle,
+    ) -> TransferReporter {
+        let state = ReporterState {
+            views,
+            tally: EventTally::default(),
+            manifest,
+            troubles: Vec::new(),
+            is_list_lost: false,
+        };
         let started = Instant::now();
-        Reporter {
+        TransferReporter {
             state: Mutex::new(state),
             started,
             destination: Vec::new(),
@@ -144,13 +151,13 @@ impl Reporter {
 
     /// Sets the destination, as it was typed; `has_made` is true if an earlier run of the same command has
     /// made it.
-    pub fn going_to(self, destination: &OsStr, has_made: bool) -> Reporter {
-        Reporter { destination: destination.as_bytes().to_vec(), has_made_it: has_made, ..self }
+    pub fn going_to(self, destination: &OsStr, has_made: bool) -> TransferReporter {
+        TransferReporter { destination: destination.as_bytes().to_vec(), has_made_it: has_made, ..self }
     }
 
     /// With `is_strict`, metadata that could not be kept are a failure.
-    pub fn strict(self, is_strict: bool) -> Reporter {
-        Reporter { is_strict, ..self }
+    pub fn strict(self, is_strict: bool) -> TransferReporter {
+        TransferReporter { is_strict, ..self }
     }
 
     /// Returns true if bytes were moved or entries made so far, by the reported counters.
@@ -161,20 +168,20 @@ impl Reporter {
     /// Returns true if the only source becomes the destination, which did not exist at first.
     pub fn makes_destination(&self) -> bool {
         let state = self.lock();
-        state.tally.arrival.as_ref().is_some_and(|arrival| arrival.nesting == Nesting::NextTime)
+        state.tally.arrival.as_ref().is_some_and(|arrival| arrival.nesting == RepeatNesting::NextTime)
     }
 
     /// Locks the state. A panic of another thread while it wrote a line leaves no state half changed that
     /// matters here.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ReporterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives the manifest its name, shows the end, and returns the exit code.
-    pub fn finish(self, conclusion: Conclusion) -> Exit {
+    pub fn finish(self, conclusion: SessionConclusion) -> ExitStatus {
         let elapsed = self.started.elapsed();
         let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let end = if state.is_list_lost { End::Failed } else { conclusion.end };
+        let end = if state.is_list_lost { EndReason::Failed } else { conclusion.end };
         let manifest = state.finish_manifest(end);
         let done = if self.dry_run {
             // A dry run does not count existing directories, whose metadata a run would set again.
@@ -184,18 +191,18 @@ impl Reporter {
         };
         if self.is_strict && state.tally.lost > 0 {
             let told = "with --strict, what can't be kept at the destination is a failure";
-            state.troubles.push(Trouble::new(format!("{} not kept: {told}", state.tally.lost)));
+            state.troubles.push(UserError::new(format!("{} not kept: {told}", state.tally.lost)));
         }
-        let is_empty = done == 0 && conclusion.summary.entries_kept == 0 && end == End::Reached;
-        let mut exit = Exit::of_transfer(end, &conclusion.summary, done);
+        let is_empty = done == 0 && conclusion.summary.entries_kept == 0 && end == EndReason::Reached;
+        let mut exit = ExitStatus::of_transfer(end, &conclusion.summary, done);
         if is_empty && state.tally.lost > 0 {
-            state.troubles.push(Trouble::new("the destination can have nothing of what was named"));
-            exit = Exit::Nothing;
+            state.troubles.push(UserError::new("the destination can have nothing of what was named"));
+            exit = ExitStatus::Nothing;
         }
         let exit = if state.troubles.is_empty() { exit } else { exit.with_loss() };
         state.troubles.extend(conclusion.trouble);
         let destination = state.tally.arrival.as_ref().filter(|_| !self.destination.is_empty());
-        let mut ending = Ending {
+        let mut ending = TransferEnding {
             destination: destination.map(|arrival| arrived(&self.destination, arrival)),
             exit,
             end,
@@ -213,7 +220,7 @@ impl Reporter {
 }
 
 /// Returns the path that the source becomes, or the directory that the sources go into.
-fn arrived(destination: &[u8], arrival: &Arrival) -> Vec<u8> {
+fn arrived(destination: &[u8], arrival: &DestinationName) -> Vec<u8> {
     let Some(name) = &arrival.name else {
         // The slash of a host's root stays: without it the path would be a home directory, which ends with a
         // colon.
@@ -225,7 +232,7 @@ fn arrived(destination: &[u8], arrival: &Arrival) -> Vec<u8> {
 }
 
 /// Shows the end. A view that can't be written changes the end for the later views.
-fn tell_end(views: &mut [Box<dyn View>], ending: &mut Ending) {
+fn tell_end(views: &mut [Box<dyn TransferView>], ending: &mut TransferEnding) {
     for view in views {
         if let Err(error) = view.end(ending) {
             ending.troubles.push(view.lost(&error));
@@ -234,8 +241,8 @@ fn tell_end(views: &mut [Box<dyn View>], ending: &mut Ending) {
     }
 }
 
-impl Observer for Reporter {
-    fn event(&self, event: &Event) {
+impl TransferObserver for TransferReporter {
+    fn event(&self, event: &TransferEvent) {
         let mut state = self.lock();
         state.tally.add(event);
         state.keep_digest(event);
@@ -243,21 +250,23 @@ impl Observer for Reporter {
             state.is_list_lost = true;
             self.abort.interrupt();
         }
-        if let (Event::Placed(arrival @ Arrival { nesting: Nesting::Inside, .. }), true) =
-            (event, self.has_made_it)
+        if let (
+            TransferEvent::Placed(arrival @ DestinationName { nesting: RepeatNesting::Inside, .. }),
+            true,
+        ) = (event, self.has_made_it)
         {
             let (made, now) = (escape(&self.destination), escape(&arrived(&self.destination, arrival)));
             let text = format!(
                 "this command made {made} before, and copies to {now} this time; with -T it goes to {made} each time"
             );
-            state.show(&Event::Notice(Notice::Warning(text)), self.started.elapsed());
+            state.show(&TransferEvent::Notice(TransferNotice::Warning(text)), self.started.elapsed());
         }
     }
 }
 
-impl State {
+impl ReporterState {
     /// Shows an event; returns false if a view could not be written, which then gets no more events.
-    fn show(&mut self, event: &Event, elapsed: Duration) -> bool {
+    fn show(&mut self, event: &TransferEvent, elapsed: Duration) -> bool {
         let before = self.views.len();
         let troubles = &mut self.troubles;
         self.views.retain_mut(|view| match view.event(event, elapsed) {
@@ -270,8 +279,9 @@ impl State {
         self.views.len() == before
     }
 
-    fn keep_digest(&mut self, event: &Event) {
-        let (Some(manifest), Event::FileDigest { path, digest, .. }) = (&mut self.manifest, event) else {
+    fn keep_digest(&mut self, event: &TransferEvent) {
+        let (Some(manifest), TransferEvent::FileDigest { path, digest, .. }) = (&mut self.manifest, event)
+        else {
             return;
         };
         if let Err(error) = manifest.add(digest, path) {
@@ -281,14 +291,15 @@ impl State {
 
     fn lose_manifest(&mut self, error: &io::Error) {
         self.manifest = None;
-        let trouble = Trouble::new(format!("the manifest could not be written: {error}"));
+        let trouble = UserError::new(format!("the manifest could not be written: {error}"));
         self.troubles.push(trouble.hint("write one with `b3sum` at the destination"));
     }
 
     /// Finishes the manifest. A transfer that ended early and completed nothing leaves an older manifest
     /// alone.
-    fn finish_manifest(&mut self, end: End) -> Option<ManifestReport> {
-        let manifest = self.manifest.take().filter(|manifest| end == End::Reached || manifest.lines() > 0)?;
+    fn finish_manifest(&mut self, end: EndReason) -> Option<ManifestReport> {
+        let manifest =
+            self.manifest.take().filter(|manifest| end == EndReason::Reached || manifest.lines() > 0)?;
         manifest.finish().map_err(|error| self.lose_manifest(&error)).ok()
     }
 }
@@ -297,18 +308,18 @@ impl State {
 mod tests {
     use std::sync::Arc;
 
-    use carrack_model::{Loss, Lost};
+    use carrack_model::{LossKind, MetadataLoss};
 
     use super::*;
 
     /// Records the events that it is shown, and fails after `patience` events.
-    struct Counter {
+    struct CountingView {
         seen: Arc<Mutex<Vec<String>>>,
         patience: usize,
     }
 
-    impl View for Counter {
-        fn event(&mut self, event: &Event, _elapsed: Duration) -> io::Result<()> {
+    impl TransferView for CountingView {
+        fn event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
             let mut seen = self.seen.lock().unwrap();
             if seen.len() == self.patience {
                 return Err(io::ErrorKind::BrokenPipe.into());
@@ -317,27 +328,30 @@ mod tests {
             Ok(())
         }
 
-        fn end(&mut self, ending: &Ending) -> io::Result<()> {
+        fn end(&mut self, ending: &TransferEnding) -> io::Result<()> {
             self.seen.lock().unwrap().push(format!("{:?} {}", ending.exit, ending.troubles.len()));
             Ok(())
         }
     }
 
-    fn digest(path: &[u8]) -> Event {
-        Event::FileDigest { path: path.into(), size: 1, digest: [7; 32] }
+    fn digest(path: &[u8]) -> TransferEvent {
+        TransferEvent::FileDigest { path: path.into(), size: 1, digest: [7; 32] }
     }
 
-    fn reporter(patience: usize, manifest: Option<Manifest>) -> (Reporter, Arc<Mutex<Vec<String>>>) {
+    fn reporter(
+        patience: usize,
+        manifest: Option<ManifestWriter>,
+    ) -> (TransferReporter, Arc<Mutex<Vec<String>>>) {
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let view = Counter { seen: seen.clone(), patience };
-        let abort = Abort::new().unwrap();
-        (Reporter::new(vec![Box::new(view)], manifest, false, Checksum::Blake3, abort), seen)
+        let view = CountingView { seen: seen.clone(), patience };
+        let abort = AbortHandle::new().unwrap();
+        (TransferReporter::new(vec![Box::new(view)], manifest, false, ObjectChecksum::Blake3, abort), seen)
     }
 
-    fn ended(end: End, files_done: u64) -> Conclusion {
-        Conclusion {
+    fn ended(end: EndReason, files_done: u64) -> SessionConclusion {
+        SessionConclusion {
             end,
-            summary: Summary { files_done, ..Summary::default() },
+            summary: TransferSummary { files_done, ..TransferSummary::default() },
             trouble: None,
             is_final: false,
         }
@@ -345,12 +359,17 @@ mod tests {
 
     #[test]
     fn a_loss_is_a_failure_for_who_insists() {
-        for (is_strict, exit, troubles) in [(false, Exit::Complete, 0), (true, Exit::Partial, 1)] {
+        for (is_strict, exit, troubles) in [(false, ExitStatus::Complete, 0), (true, ExitStatus::Partial, 1)]
+        {
             let (reporter, seen) = reporter(9, None);
             let reporter = reporter.strict(is_strict);
-            let lost = Lost::Part("the mode".into());
-            reporter.event(&Event::Notice(Notice::Loss(Loss { lost, reason: "so".into(), count: 2 })));
-            assert_eq!(reporter.finish(ended(End::Reached, 3)), exit);
+            let lost = LossKind::Part("the mode".into());
+            reporter.event(&TransferEvent::Notice(TransferNotice::Loss(MetadataLoss {
+                lost,
+                reason: "so".into(),
+                count: 2,
+            })));
+            assert_eq!(reporter.finish(ended(EndReason::Reached, 3)), exit);
             assert_eq!(*seen.lock().unwrap().last().unwrap(), format!("{exit:?} {troubles}"));
         }
     }
@@ -361,7 +380,7 @@ mod tests {
             let (reporter, seen) = reporter(9, None);
             let reporter = reporter.going_to(OsStr::new("h:b"), has_made);
             let name = Some(b"a"[..].into());
-            reporter.event(&Event::Placed(Arrival { name, nesting: Nesting::Inside }));
+            reporter.event(&TransferEvent::Placed(DestinationName { name, nesting: RepeatNesting::Inside }));
             let seen = seen.lock().unwrap();
             assert_eq!(seen.len(), events, "{seen:?}");
             assert!(
@@ -373,12 +392,12 @@ mod tests {
 
     #[test]
     fn a_name_within_the_destination_is_added_as_it_would_be_typed() {
-        let within = Arrival { name: Some(b"a"[..].into()), nesting: Nesting::Never };
+        let within = DestinationName { name: Some(b"a"[..].into()), nesting: RepeatNesting::Never };
         for (typed, shown) in [("b", "b/a"), ("b/", "b/a"), ("h:", "h:a"), ("/", "/a")] {
             assert_eq!(arrived(typed.as_bytes(), &within), shown.as_bytes());
         }
         for (typed, shown) in [("b/", "b"), ("/", "/"), ("h:/", "h:/"), ("h:", "h:")] {
-            assert_eq!(arrived(typed.as_bytes(), &Arrival::default()), shown.as_bytes());
+            assert_eq!(arrived(typed.as_bytes(), &DestinationName::default()), shown.as_bytes());
         }
     }
 
@@ -389,7 +408,7 @@ mod tests {
             reporter.event(&digest(b"a"));
         }
         assert_eq!(reporter.lock().troubles.len(), 1);
-        assert_eq!(reporter.finish(ended(End::Reached, 3)), Exit::Partial);
+        assert_eq!(reporter.finish(ended(EndReason::Reached, 3)), ExitStatus::Partial);
         assert_eq!(seen.lock().unwrap().len(), 1);
     }
 
@@ -397,9 +416,9 @@ mod tests {
     fn an_early_end_keeps_the_lines_that_are_done() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sums");
-        let (reporter, seen) = reporter(9, Some(Manifest::create(&path).unwrap()));
+        let (reporter, seen) = reporter(9, Some(ManifestWriter::create(&path).unwrap()));
         reporter.event(&digest(b"a"));
-        assert_eq!(reporter.finish(ended(End::Interrupted, 1)), Exit::Interrupted);
+        assert_eq!(reporter.finish(ended(EndReason::Interrupted, 1)), ExitStatus::Interrupted);
         assert!(std::fs::read_to_string(&path).unwrap().ends_with("  a\n"));
         assert_eq!(seen.lock().unwrap()[1], "Interrupted 0");
     }
@@ -409,8 +428,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sums");
         std::fs::write(&path, "old").unwrap();
-        let (reporter, _) = reporter(9, Some(Manifest::create(&path).unwrap()));
-        assert_eq!(reporter.finish(ended(End::Failed, 0)), Exit::Nothing);
+        let (reporter, _) = reporter(9, Some(ManifestWriter::create(&path).unwrap()));
+        assert_eq!(reporter.finish(ended(EndReason::Failed, 0)), ExitStatus::Nothing);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
     }
 }

@@ -1,10 +1,10 @@
 //! The progress line: the part that is done, the rate, the time left, and the limiting stage.
 //!
-//! [`Pace`] and [`text`] are pure; [`Bar`] shows them on stderr, which is a terminal.
+//! [`SmoothedRate`] and [`text`] are pure; [`ProgressLine`] shows them on stderr, which is a terminal.
 
 use std::time::Duration;
 
-use carrack_model::{Limiter, Progress};
+use carrack_model::{LimitingStage, TransferProgress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::size;
@@ -18,16 +18,16 @@ const BAR_STEPS: u64 = 1_000;
 
 /// Rates, smoothed exponentially.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
+pub struct SmoothedRate {
     last: Option<(Duration, u64, u64)>,
     bytes_per_s: f64,
     entries_per_s: f64,
     is_known: bool,
 }
 
-impl Pace {
+impl SmoothedRate {
     /// Updates the rates from counters; times come in order.
-    pub fn update(&mut self, progress: &Progress, elapsed: Duration) {
+    pub fn update(&mut self, progress: &TransferProgress, elapsed: Duration) {
         let (then, bytes, entries) = self.last.unwrap_or_default();
         let seconds = elapsed.saturating_sub(then).as_secs_f64();
         if seconds <= 0.0 {
@@ -44,7 +44,7 @@ impl Pace {
 
     /// Returns the seconds left: the longer of those for the bytes and for the entries. `None` before the
     /// totals and a rate are known.
-    fn seconds_left(&self, progress: &Progress) -> Option<u64> {
+    fn seconds_left(&self, progress: &TransferProgress) -> Option<u64> {
         let settled = progress.entries_done + progress.entries_failed;
         let bytes = progress.bytes_found.saturating_sub(progress.bytes_done);
         let entries = progress.entries_found.saturating_sub(settled);
@@ -61,7 +61,7 @@ fn seconds_for(count: u64, per_s: f64) -> Option<u64> {
 }
 
 /// Returns the line without the bar, the most important first: a narrow terminal cuts off its end.
-pub fn text(progress: &Progress, pace: &Pace) -> String {
+pub fn text(progress: &TransferProgress, pace: &SmoothedRate) -> String {
     let counts = [
         (size::show(progress.bytes_done), size::show(progress.bytes_found)),
         (grouped(progress.entries_done), grouped(progress.entries_found)),
@@ -71,7 +71,7 @@ pub fn text(progress: &Progress, pace: &Pace) -> String {
     });
     let rate = rate(pace.bytes_per_s as u64);
     let mut text = format!("{bytes}, {rate}, {}", left(progress, pace));
-    if progress.limiter != Limiter::Unknown {
+    if progress.limiter != LimitingStage::Unknown {
         text.push_str(&format!(", limit: {}", progress.limiter.name()));
     }
     text.push_str(&format!(", {entries} entries"));
@@ -81,7 +81,7 @@ pub fn text(progress: &Progress, pace: &Pace) -> String {
     text
 }
 
-fn left(progress: &Progress, pace: &Pace) -> String {
+fn left(progress: &TransferProgress, pace: &SmoothedRate) -> String {
     match pace.seconds_left(progress) {
         _ if !progress.scan_done => "scanning".into(),
         Some(seconds) => format!("{} left", clock(seconds)),
@@ -90,7 +90,7 @@ fn left(progress: &Progress, pace: &Pace) -> String {
 }
 
 /// Returns the position in steps of the bar: by bytes, or by entries if there are no bytes.
-fn position(progress: &Progress) -> u64 {
+fn position(progress: &TransferProgress) -> u64 {
     let (done, found) = match progress.bytes_found {
         0 => (progress.entries_done, progress.entries_found),
         found => (progress.bytes_done, found),
@@ -102,22 +102,26 @@ fn position(progress: &Progress) -> u64 {
 }
 
 /// The line on the terminal, which a drop removes.
-pub struct Bar {
+pub struct ProgressLine {
     bar: ProgressBar,
-    pace: Pace,
+    pace: SmoothedRate,
     has_totals: bool,
 }
 
-impl Bar {
-    /// Creates a bar that draws nothing before the first [`show`](Bar::show), so that ssh can ask its
+impl ProgressLine {
+    /// Creates a bar that draws nothing before the first [`show`](ProgressLine::show), so that ssh can ask its
     /// questions.
-    pub fn on_stderr() -> Bar {
+    pub fn on_stderr() -> ProgressLine {
         let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), ProgressDrawTarget::stderr());
-        Bar { bar: bar.with_style(style("{spinner} {wide_msg}")), pace: Pace::default(), has_totals: false }
+        ProgressLine {
+            bar: bar.with_style(style("{spinner} {wide_msg}")),
+            pace: SmoothedRate::default(),
+            has_totals: false,
+        }
     }
 
     /// Shows the counters.
-    pub fn show(&mut self, progress: &Progress, elapsed: Duration) {
+    pub fn show(&mut self, progress: &TransferProgress, elapsed: Duration) {
         self.pace.update(progress, elapsed);
         if progress.scan_done && !self.has_totals {
             self.has_totals = true;
@@ -133,7 +137,7 @@ impl Bar {
     }
 }
 
-impl Drop for Bar {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
@@ -149,20 +153,20 @@ fn style(template: &str) -> ProgressStyle {
 mod tests {
     use super::*;
 
-    fn at(entries_done: u64, bytes_done: u64, scan_done: bool) -> Progress {
-        Progress {
+    fn at(entries_done: u64, bytes_done: u64, scan_done: bool) -> TransferProgress {
+        TransferProgress {
             entries_found: 2_000,
             bytes_found: 100 << 20,
             scan_done,
             entries_done,
             bytes_done,
-            ..Progress::default()
+            ..TransferProgress::default()
         }
     }
 
     #[test]
     fn while_it_scans() {
-        let (mut pace, progress) = (Pace::default(), at(1_000, 10 << 20, false));
+        let (mut pace, progress) = (SmoothedRate::default(), at(1_000, 10 << 20, false));
         pace.update(&progress, Duration::from_secs(1));
         assert_eq!(
             text(&progress, &pace),
@@ -172,9 +176,12 @@ mod tests {
 
     #[test]
     fn when_the_totals_are_known() {
-        let mut pace = Pace::default();
-        let progress =
-            Progress { limiter: Limiter::SinkStorage, entries_failed: 1, ..at(1_000, 10 << 20, true) };
+        let mut pace = SmoothedRate::default();
+        let progress = TransferProgress {
+            limiter: LimitingStage::SinkStorage,
+            entries_failed: 1,
+            ..at(1_000, 10 << 20, true)
+        };
         pace.update(&progress, Duration::from_secs(1));
         assert_eq!(
             text(&progress, &pace),
@@ -185,14 +192,14 @@ mod tests {
 
     #[test]
     fn many_small_files_take_as_long_as_their_number() {
-        let (mut pace, progress) = (Pace::default(), at(1, 90 << 20, true));
+        let (mut pace, progress) = (SmoothedRate::default(), at(1, 90 << 20, true));
         pace.update(&progress, Duration::from_secs(1));
         assert_eq!(pace.seconds_left(&progress), Some(1_999));
     }
 
     #[test]
     fn a_standstill_has_no_end() {
-        let (pace, progress) = (Pace::default(), at(0, 0, true));
+        let (pace, progress) = (SmoothedRate::default(), at(0, 0, true));
         assert!(text(&progress, &pace).contains("-:-- left"));
         let done = at(2_000, 100 << 20, true);
         assert_eq!(pace.seconds_left(&done), Some(0));
@@ -200,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_smooth_and_follows() {
-        let mut pace = Pace::default();
+        let mut pace = SmoothedRate::default();
         let mut bytes = 0;
         for tenth in 1..=1_000u64 {
             bytes += if tenth <= 500 { 100 } else { 200 };
@@ -214,8 +221,9 @@ mod tests {
 
     #[test]
     fn no_entries_no_position() {
-        assert_eq!(position(&Progress::default()), 0);
-        let empty_files = Progress { entries_found: 4, entries_done: 1, ..Progress::default() };
+        assert_eq!(position(&TransferProgress::default()), 0);
+        let empty_files =
+            TransferProgress { entries_found: 4, entries_done: 1, ..TransferProgress::default() };
         assert_eq!(position(&empty_files), 250);
     }
 

@@ -2,15 +2,15 @@
 //! protection of the data.
 
 use carrack_model::limits::FAILURES_LISTED_MAX;
-use carrack_model::{Checksum, Nesting, Protection, Summary, escape};
+use carrack_model::{ObjectChecksum, ProtectionLevel, RepeatNesting, TransferSummary, escape};
 
-use super::Ending;
-use crate::exit::{End, Exit};
+use super::TransferEnding;
+use crate::exit::{EndReason, ExitStatus};
 use crate::size;
 use crate::views::quantity::{bytes_per_s, count, grouped, rate};
 
 /// Returns the lines that follow a transfer, the most important first.
-pub fn lines(ending: &Ending) -> Vec<String> {
+pub fn lines(ending: &TransferEnding) -> Vec<String> {
     let mut lines = vec![format!("carrack: {}", headline(ending))];
     lines.extend(loss_line(ending));
     lines.extend(hint_lines(ending));
@@ -20,17 +20,17 @@ pub fn lines(ending: &Ending) -> Vec<String> {
     lines
 }
 
-fn headline(ending: &Ending) -> String {
+fn headline(ending: &TransferEnding) -> String {
     let what = if ending.dry_run { listed(ending) } else { copied(ending) };
     match ending.end {
-        End::Reached => what,
-        End::Failed => format!("ended early: {what}"),
-        End::Interrupted => format!("interrupted: {what}"),
-        End::TimedOut => format!("timed out: {what}"),
+        EndReason::Reached => what,
+        EndReason::Failed => format!("ended early: {what}"),
+        EndReason::Interrupted => format!("interrupted: {what}"),
+        EndReason::TimedOut => format!("timed out: {what}"),
     }
 }
 
-fn listed(ending: &Ending) -> String {
+fn listed(ending: &TransferEnding) -> String {
     let entries = count(ending.tally.listed, "entry", "entries");
     let goes = match ending.tally.goes {
         0 => String::new(),
@@ -39,7 +39,7 @@ fn listed(ending: &Ending) -> String {
     format!("would copy {entries}, {}{}{goes}", size::show(ending.tally.listed_bytes), to(ending))
 }
 
-fn copied(ending: &Ending) -> String {
+fn copied(ending: &TransferEnding) -> String {
     let summary = &ending.summary;
     if summary.entries_done() == 0 {
         return match summary.entries_kept {
@@ -58,17 +58,17 @@ fn copied(ending: &Ending) -> String {
 }
 
 /// Returns the destination, if it is known.
-fn to(ending: &Ending) -> String {
+fn to(ending: &TransferEnding) -> String {
     let destination = ending.destination.as_ref();
     destination.map(|destination| format!(" to {}", escape(destination))).unwrap_or_default()
 }
 
 /// Returns a hint if the same command would copy to another place the next time.
-fn nesting_line(ending: &Ending) -> Option<String> {
+fn nesting_line(ending: &TransferEnding) -> Option<String> {
     let arrival = ending.tally.arrival.as_ref();
-    let is_next = arrival.is_some_and(|arrival| arrival.nesting == Nesting::NextTime);
+    let is_next = arrival.is_some_and(|arrival| arrival.nesting == RepeatNesting::NextTime);
     let made = ending.destination.as_ref().filter(|_| is_next)?;
-    (ending.exit == Exit::Complete && !ending.dry_run).then(|| {
+    (ending.exit == ExitStatus::Complete && !ending.dry_run).then(|| {
         let made = escape(made);
         format!("hint: run again, this command would copy into {made}; with -T it goes to {made} each time")
     })
@@ -80,7 +80,7 @@ fn were(number: u64) -> String {
 }
 
 /// Returns `3 files, 1 directory`; kinds without entries are left out, except files.
-fn kinds(summary: &Summary) -> String {
+fn kinds(summary: &TransferSummary) -> String {
     let mut kinds = vec![count(summary.files_done, "file", "files")];
     if summary.directories_done > 0 {
         kinds.push(count(summary.directories_done, "directory", "directories"));
@@ -94,7 +94,7 @@ fn kinds(summary: &Summary) -> String {
     kinds.join(", ")
 }
 
-fn loss_line(ending: &Ending) -> Option<String> {
+fn loss_line(ending: &TransferEnding) -> Option<String> {
     let summary = &ending.summary;
     let mut losses = Vec::new();
     if summary.entries_failed > 0 {
@@ -115,7 +115,7 @@ fn loss_line(ending: &Ending) -> Option<String> {
     (!losses.is_empty()).then(|| format!("carrack: {}", losses.join("; ")))
 }
 
-fn failed(ending: &Ending) -> String {
+fn failed(ending: &TransferEnding) -> String {
     let failed = grouped(ending.summary.entries_failed);
     let kinds: Vec<String> =
         ending.tally.failed_by_kind.iter().map(|(kind, n)| format!("{kind} {}", grouped(*n))).collect();
@@ -133,7 +133,7 @@ fn failed(ending: &Ending) -> String {
 }
 
 /// Returns one hint for each kind of failure that has one.
-fn hint_lines(ending: &Ending) -> impl Iterator<Item = String> {
+fn hint_lines(ending: &TransferEnding) -> impl Iterator<Item = String> {
     ending
         .tally
         .failed_by_kind
@@ -142,12 +142,12 @@ fn hint_lines(ending: &Ending) -> impl Iterator<Item = String> {
 }
 
 /// Returns the protection of the data, if it left the host.
-fn protection_line(ending: &Ending) -> Option<String> {
+fn protection_line(ending: &TransferEnding) -> Option<String> {
     let connection = ending.tally.connection.filter(|_| ending.summary.entries_done() > 0)?;
     let level = match connection.protection? {
-        Protection::Private => "private",
-        Protection::Safe => "safe (authenticated, not encrypted)",
-        Protection::Clear => "in clear",
+        ProtectionLevel::Private => "private",
+        ProtectionLevel::Safe => "safe (authenticated, not encrypted)",
+        ProtectionLevel::Clear => "in clear",
     };
     let way = match connection.transport {
         "ssh pipe" => "through ssh".into(),
@@ -159,16 +159,16 @@ fn protection_line(ending: &Ending) -> Option<String> {
     let seal = connection.cipher.map(|cipher| format!(", sealed with {cipher}")).unwrap_or_default();
     let check = match ending.checksum {
         // A seal is a check, and so is the protection of ssh and TLS.
-        Checksum::None if connection.protection > Some(Protection::Clear) => String::new(),
-        Checksum::None => ", not checked".into(),
+        ObjectChecksum::None if connection.protection > Some(ProtectionLevel::Clear) => String::new(),
+        ObjectChecksum::None => ", not checked".into(),
         checksum => format!(", checked with {checksum}"),
     };
     Some(format!("carrack: data travelled {level} {way}{seal}{check}"))
 }
 
-fn manifest_line(ending: &Ending) -> Option<String> {
+fn manifest_line(ending: &TransferEnding) -> Option<String> {
     let manifest = ending.manifest?;
-    let is_partial = ending.exit != Exit::Complete;
+    let is_partial = ending.exit != ExitStatus::Complete;
     let partial = if is_partial { "; only the files that are complete are in it" } else { "" };
     let unusable = match manifest.uncheckable {
         0 => String::new(),
@@ -188,41 +188,44 @@ fn manifest_line(ending: &Ending) -> Option<String> {
 pub mod tests {
     use std::time::Duration;
 
-    use carrack_model::{Arrival, EntryFailure, Event, FailureKind};
+    use carrack_model::{DestinationName, EntryFailure, FailureKind, TransferEvent};
 
-    use carrack_model::Cipher;
+    use carrack_model::SealCipher;
 
     use super::*;
     use crate::views::manifest::ManifestReport;
-    use crate::views::report::tally::{Connection, Tally};
+    use crate::views::report::tally::{ConnectionFacts, EventTally};
 
-    fn connection(transport: &'static str, protection: Option<Protection>) -> Connection {
-        Connection { streams: 2, transport, protection, cipher: None }
+    fn connection(transport: &'static str, protection: Option<ProtectionLevel>) -> ConnectionFacts {
+        ConnectionFacts { streams: 2, transport, protection, cipher: None }
     }
 
     /// Returns the end of a transfer that was complete after two seconds, over two connections.
-    pub fn ending(summary: Summary) -> Ending {
-        Ending {
-            exit: Exit::Complete,
-            end: End::Reached,
+    pub fn ending(summary: TransferSummary) -> TransferEnding {
+        TransferEnding {
+            exit: ExitStatus::Complete,
+            end: EndReason::Reached,
             summary,
             troubles: Vec::new(),
-            tally: Tally { connection: Some(connection("tcp", Some(Protection::Clear))), ..Tally::default() },
+            tally: EventTally {
+                connection: Some(connection("tcp", Some(ProtectionLevel::Clear))),
+                ..EventTally::default()
+            },
             elapsed: Duration::from_secs(2),
             destination: None,
             dry_run: false,
-            checksum: Checksum::Xxh3,
+            checksum: ObjectChecksum::Xxh3,
             manifest: None,
         }
     }
 
-    fn tree() -> Summary {
-        Summary {
+    fn tree() -> TransferSummary {
+        TransferSummary {
             files_done: 85_123,
             directories_done: 1,
             symlinks_done: 54,
             bytes_done: 3 << 30,
-            ..Summary::default()
+            ..TransferSummary::default()
         }
     }
 
@@ -242,38 +245,40 @@ pub mod tests {
         let mut ending = ending(tree());
         ending.tally.connection = Some(connection("local", None));
         assert_eq!(lines(&ending).len(), 1);
-        ending.checksum = Checksum::None;
+        ending.checksum = ObjectChecksum::None;
         for (transport, protection, cipher, words) in [
-            ("ssh pipe", Protection::Private, None, "private through ssh"),
-            ("tls", Protection::Private, None, "private with the control channel, over TLS"),
+            ("ssh pipe", ProtectionLevel::Private, None, "private through ssh"),
+            ("tls", ProtectionLevel::Private, None, "private with the control channel, over TLS"),
             (
                 "tcp",
-                Protection::Private,
-                Some(Cipher::Aes256Gcm),
+                ProtectionLevel::Private,
+                Some(SealCipher::Aes256Gcm),
                 "private over 2 connections, sealed with aes-256-gcm",
             ),
             (
                 "tcp",
-                Protection::Safe,
-                Some(Cipher::ChaCha20Poly1305),
+                ProtectionLevel::Safe,
+                Some(SealCipher::ChaCha20Poly1305),
                 "safe (authenticated, not encrypted) over 2 connections, sealed with chacha20-poly1305",
             ),
-            ("tcp", Protection::Clear, None, "in clear over 2 connections, not checked"),
-            ("direct", Protection::Clear, None, "in clear directly between the two hosts, not checked"),
-            ("relay", Protection::Private, None, "private through this host, over the control channels"),
+            ("tcp", ProtectionLevel::Clear, None, "in clear over 2 connections, not checked"),
+            ("direct", ProtectionLevel::Clear, None, "in clear directly between the two hosts, not checked"),
+            ("relay", ProtectionLevel::Private, None, "private through this host, over the control channels"),
         ] {
-            ending.tally.connection = Some(Connection { cipher, ..connection(transport, Some(protection)) });
+            ending.tally.connection =
+                Some(ConnectionFacts { cipher, ..connection(transport, Some(protection)) });
             assert_eq!(lines(&ending)[1], format!("carrack: data travelled {words}"));
         }
     }
 
     #[test]
     fn failures_are_counted_by_kind_with_a_hint_each() {
-        let mut ending = ending(Summary { entries_failed: 3, entries_skipped: 1, ..Summary::default() });
-        ending.exit = Exit::Nothing;
+        let mut ending =
+            ending(TransferSummary { entries_failed: 3, entries_skipped: 1, ..TransferSummary::default() });
+        ending.exit = ExitStatus::Nothing;
         for kind in [FailureKind::Missing, FailureKind::Unreadable, FailureKind::Missing] {
             let failure = EntryFailure { path: b"a"[..].into(), kind, detail: "x".into() };
-            ending.tally.add(&Event::Failed(failure));
+            ending.tally.add(&TransferEvent::Failed(failure));
         }
         assert_eq!(
             lines(&ending),
@@ -288,7 +293,7 @@ pub mod tests {
     #[test]
     fn an_early_end_is_named_and_so_is_a_partial_manifest() {
         let mut ending = ending(tree());
-        (ending.exit, ending.end) = (Exit::Interrupted, End::Interrupted);
+        (ending.exit, ending.end) = (ExitStatus::Interrupted, EndReason::Interrupted);
         ending.manifest = Some(ManifestReport { lines: 9, uncheckable: 1 });
         let lines = lines(&ending);
         assert!(lines[0].starts_with("carrack: interrupted: copied 85,123 files"), "{lines:?}");
@@ -303,7 +308,7 @@ pub mod tests {
     fn the_destination_is_named_and_so_is_another_one_next_time() {
         let mut ending = ending(tree());
         ending.tally.connection = Some(connection("local", None));
-        ending.tally.arrival = Some(Arrival { name: None, nesting: Nesting::NextTime });
+        ending.tally.arrival = Some(DestinationName { name: None, nesting: RepeatNesting::NextTime });
         ending.destination = Some(b"copy".to_vec());
         assert_eq!(
             lines(&ending),
@@ -313,13 +318,13 @@ pub mod tests {
             ]
         );
         // A partial copy resumes to the same place.
-        ending.exit = Exit::Partial;
+        ending.exit = ExitStatus::Partial;
         assert_eq!(lines(&ending).len(), 1);
     }
 
     #[test]
     fn a_dry_run_says_would() {
-        let mut ending = ending(Summary::default());
+        let mut ending = ending(TransferSummary::default());
         ending.dry_run = true;
         (ending.tally.listed, ending.tally.listed_bytes) = (1, 2048);
         assert_eq!(lines(&ending), ["carrack: would copy 1 entry, 2.0 KiB"]);

@@ -8,16 +8,16 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use carrack_model::limits::FAILURES_LISTED_MAX;
-use carrack_model::{EntryFailure, Event, Notice, escape};
+use carrack_model::{EntryFailure, TransferEvent, TransferNotice, escape};
 
-use super::progress::Bar;
-use super::{Ending, View, summary, targets};
-use crate::exit::Exit;
-use crate::trouble::tame;
+use super::progress::ProgressLine;
+use super::{TransferEnding, TransferView, summary, targets};
+use crate::exit::ExitStatus;
+use crate::user_error::tame;
 
 /// The amount of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Volume {
+pub enum TalkVolume {
     /// Only the reason why the transfer as a whole ended; `--json` reports the rest.
     Errors,
     /// Failures too (`--quiet`).
@@ -31,14 +31,14 @@ pub enum Volume {
 /// Writes to stderr.
 pub struct TalkView<W: Write + Send> {
     out: W,
-    volume: Volume,
-    bar: Option<Bar>,
+    volume: TalkVolume,
+    bar: Option<ProgressLine>,
     failures_listed: usize,
 }
 
 impl<W: Write + Send> TalkView<W> {
     /// Creates a view: with a bar on a terminal, without elsewhere.
-    pub fn new(out: W, volume: Volume, bar: Option<Bar>) -> TalkView<W> {
+    pub fn new(out: W, volume: TalkVolume, bar: Option<ProgressLine>) -> TalkView<W> {
         TalkView { out, volume, bar, failures_listed: 0 }
     }
 
@@ -56,26 +56,30 @@ impl<W: Write + Send> TalkView<W> {
         }
     }
 
-    fn words(&mut self, event: &Event) -> Option<String> {
-        let is_watched = self.bar.is_some() || self.volume >= Volume::Verbose;
+    fn words(&mut self, event: &TransferEvent) -> Option<String> {
+        let is_watched = self.bar.is_some() || self.volume >= TalkVolume::Verbose;
         match event {
-            Event::Failed(failure) => self.failure_words(failure),
-            Event::Notice(Notice::Warning(text)) if self.volume >= Volume::Normal => {
+            TransferEvent::Failed(failure) => self.failure_words(failure),
+            TransferEvent::Notice(TransferNotice::Warning(text)) if self.volume >= TalkVolume::Normal => {
                 Some(format!("carrack: warning: {}", tame(text)))
             }
-            Event::Notice(Notice::Loss(loss)) if self.volume >= Volume::Normal => {
+            TransferEvent::Notice(TransferNotice::Loss(loss)) if self.volume >= TalkVolume::Normal => {
                 Some(format!("carrack: warning: {}", tame(&loss.to_string())))
             }
-            Event::Notice(Notice::Skipped { path, reason }) if is_watched => {
+            TransferEvent::Notice(TransferNotice::Skipped { path, reason }) if is_watched => {
                 Some(format!("carrack: left out: {}: {}", escape(path), tame(reason)))
             }
-            Event::Notice(Notice::Text(text) | Notice::Decision(text)) if is_watched => {
+            TransferEvent::Notice(TransferNotice::Text(text) | TransferNotice::Decision(text))
+                if is_watched =>
+            {
                 Some(format!("carrack: {}", tame(text)))
             }
-            Event::Notice(Notice::Detail(text)) if self.volume >= Volume::Verbose => {
+            TransferEvent::Notice(TransferNotice::Detail(text)) if self.volume >= TalkVolume::Verbose => {
                 Some(format!("carrack: {}", tame(text)))
             }
-            Event::Connected { streams, lanes, transport, .. } if self.volume >= Volume::Verbose => {
+            TransferEvent::Connected { streams, lanes, transport, .. }
+                if self.volume >= TalkVolume::Verbose =>
+            {
                 Some(format!("carrack: connected: {transport}, data connections: {streams}, lanes: {lanes}"))
             }
             _ => None,
@@ -83,12 +87,12 @@ impl<W: Write + Send> TalkView<W> {
     }
 
     fn failure_words(&mut self, failure: &EntryFailure) -> Option<String> {
-        if self.volume < Volume::Quiet {
+        if self.volume < TalkVolume::Quiet {
             return None;
         }
         self.failures_listed += 1;
         match self.failures_listed {
-            n if n <= FAILURES_LISTED_MAX || self.volume >= Volume::Verbose => {
+            n if n <= FAILURES_LISTED_MAX || self.volume >= TalkVolume::Verbose => {
                 Some(format!("carrack: failed: {}: {}", escape(&failure.path), tame(&failure.detail)))
             }
             n if n == FAILURES_LISTED_MAX + 1 => Some(
@@ -99,9 +103,9 @@ impl<W: Write + Send> TalkView<W> {
     }
 }
 
-impl<W: Write + Send> View for TalkView<W> {
-    fn event(&mut self, event: &Event, elapsed: Duration) -> io::Result<()> {
-        if let (Event::Progress(progress), Some(bar)) = (event, &mut self.bar) {
+impl<W: Write + Send> TransferView for TalkView<W> {
+    fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
+        if let (TransferEvent::Progress(progress), Some(bar)) = (event, &mut self.bar) {
             bar.show(progress, elapsed);
         }
         if let Some(line) = self.words(event) {
@@ -110,13 +114,13 @@ impl<W: Write + Send> View for TalkView<W> {
         Ok(())
     }
 
-    fn end(&mut self, ending: &Ending) -> io::Result<()> {
+    fn end(&mut self, ending: &TransferEnding) -> io::Result<()> {
         // Dropping the bar removes it from the terminal.
         self.bar = None;
-        if self.volume >= Volume::Normal && !is_told_by_troubles(ending) {
+        if self.volume >= TalkVolume::Normal && !is_told_by_troubles(ending) {
             summary::lines(ending).iter().for_each(|line| self.say(line));
         }
-        if self.volume >= Volume::Verbose {
+        if self.volume >= TalkVolume::Verbose {
             for (side, targets) in &ending.tally.targets {
                 targets::lines(*side, targets).iter().for_each(|line| self.say(line));
             }
@@ -132,24 +136,24 @@ impl<W: Write + Send> View for TalkView<W> {
 }
 
 /// Returns true if a summary would only repeat that nothing was copied.
-fn is_told_by_troubles(ending: &Ending) -> bool {
-    ending.exit == Exit::Nothing && !ending.troubles.is_empty() && ending.summary.entries_failed == 0
+fn is_told_by_troubles(ending: &TransferEnding) -> bool {
+    ending.exit == ExitStatus::Nothing && !ending.troubles.is_empty() && ending.summary.entries_failed == 0
 }
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::{FailureKind, Progress, Summary};
+    use carrack_model::{FailureKind, TransferProgress, TransferSummary};
 
     use super::*;
-    use crate::trouble::Trouble;
+    use crate::user_error::UserError;
     use crate::views::report::summary::tests::ending;
 
-    fn failure() -> Event {
+    fn failure() -> TransferEvent {
         let path = b"a\x1b[2J"[..].into();
-        Event::Failed(EntryFailure { path, kind: FailureKind::Missing, detail: "no\n".into() })
+        TransferEvent::Failed(EntryFailure { path, kind: FailureKind::Missing, detail: "no\n".into() })
     }
 
-    fn told(volume: Volume, events: &[Event], ending: Option<&Ending>) -> Vec<String> {
+    fn told(volume: TalkVolume, events: &[TransferEvent], ending: Option<&TransferEnding>) -> Vec<String> {
         let mut out = Vec::new();
         let mut view = TalkView::new(&mut out, volume, None);
         events.iter().for_each(|event| view.event(event, Duration::ZERO).unwrap());
@@ -160,37 +164,46 @@ mod tests {
     #[test]
     fn each_volume_tells_its_part() {
         let events = [
-            Event::Connected { streams: 2, lanes: 1, transport: "tcp", protection: None, cipher: None },
-            Event::Progress(Progress::default()),
-            Event::Notice(Notice::Skipped { path: b"s"[..].into(), reason: "a socket".into() }),
-            Event::Notice(Notice::Text("text".into())),
-            Event::Notice(Notice::Warning("slow".into())),
+            TransferEvent::Connected {
+                streams: 2,
+                lanes: 1,
+                transport: "tcp",
+                protection: None,
+                cipher: None,
+            },
+            TransferEvent::Progress(TransferProgress::default()),
+            TransferEvent::Notice(TransferNotice::Skipped {
+                path: b"s"[..].into(),
+                reason: "a socket".into(),
+            }),
+            TransferEvent::Notice(TransferNotice::Text("text".into())),
+            TransferEvent::Notice(TransferNotice::Warning("slow".into())),
             failure(),
         ];
         let failed = "carrack: failed: a\\u{1b}[2J: no\\n";
-        assert!(told(Volume::Errors, &events, None).is_empty());
-        assert_eq!(told(Volume::Quiet, &events, None), [failed]);
-        assert_eq!(told(Volume::Normal, &events, None), ["carrack: warning: slow", failed]);
-        assert_eq!(told(Volume::Verbose, &events, None).len(), 5);
+        assert!(told(TalkVolume::Errors, &events, None).is_empty());
+        assert_eq!(told(TalkVolume::Quiet, &events, None), [failed]);
+        assert_eq!(told(TalkVolume::Normal, &events, None), ["carrack: warning: slow", failed]);
+        assert_eq!(told(TalkVolume::Verbose, &events, None).len(), 5);
     }
 
     #[test]
     fn a_flood_is_cut() {
         let flood = vec![failure(); FAILURES_LISTED_MAX + 10];
-        assert_eq!(told(Volume::Normal, &flood, None).len(), FAILURES_LISTED_MAX + 1);
-        assert_eq!(told(Volume::Verbose, &flood, None).len(), FAILURES_LISTED_MAX + 10);
+        assert_eq!(told(TalkVolume::Normal, &flood, None).len(), FAILURES_LISTED_MAX + 1);
+        assert_eq!(told(TalkVolume::Verbose, &flood, None).len(), FAILURES_LISTED_MAX + 10);
     }
 
     #[test]
     fn the_end_is_a_summary_and_then_the_error() {
-        let mut end = ending(Summary { files_done: 1, ..Summary::default() });
-        end.troubles = vec![Trouble::new("cut").hint("again")];
-        let lines = told(Volume::Normal, &[], Some(&end));
+        let mut end = ending(TransferSummary { files_done: 1, ..TransferSummary::default() });
+        end.troubles = vec![UserError::new("cut").hint("again")];
+        let lines = told(TalkVolume::Normal, &[], Some(&end));
         assert!(lines[0].starts_with("carrack: copied 1 file"), "{lines:?}");
         assert_eq!(lines[2..], ["carrack: error: cut", "hint: again"]);
-        assert_eq!(told(Volume::Quiet, &[], Some(&end)).len(), 2);
+        assert_eq!(told(TalkVolume::Quiet, &[], Some(&end)).len(), 2);
 
-        (end.exit, end.summary) = (Exit::Nothing, Summary::default());
-        assert_eq!(told(Volume::Normal, &[], Some(&end)), ["carrack: error: cut", "hint: again"]);
+        (end.exit, end.summary) = (ExitStatus::Nothing, TransferSummary::default());
+        assert_eq!(told(TalkVolume::Normal, &[], Some(&end)), ["carrack: error: cut", "hint: again"]);
     }
 }

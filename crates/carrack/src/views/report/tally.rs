@@ -1,27 +1,30 @@
 //! Sums of a transfer's events, besides the engine's own counts.
 
-use carrack_model::{Arrival, Cipher, Event, FailureKind, Notice, Protection, Side, TargetReport};
+use carrack_model::{
+    DestinationName, FailureKind, FailureSide, ProtectionLevel, SealCipher, TargetReport, TransferEvent,
+    TransferNotice,
+};
 
 /// The connection of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Connection {
+pub struct ConnectionFacts {
     /// Data connections; 0 if the data shares the control channel, or is local.
     pub streams: u32,
     /// The engine's name: `tcp`, `ssh pipe`, `tls`, `local`; `direct` or `relay` between two far hosts.
     pub transport: &'static str,
     /// The protection level; `None` where the data did not leave the host.
-    pub protection: Option<Protection>,
+    pub protection: Option<ProtectionLevel>,
     /// The algorithm, if carrack sealed the data.
-    pub cipher: Option<Cipher>,
+    pub cipher: Option<SealCipher>,
 }
 
 /// Sums of events; bounded for any number of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct EventTally {
     /// The place of the sources at the destination.
-    pub arrival: Option<Arrival>,
+    pub arrival: Option<DestinationName>,
     /// The last connection that was announced.
-    pub connection: Option<Connection>,
+    pub connection: Option<ConnectionFacts>,
     /// Entries that a dry run would copy.
     pub listed: u64,
     /// Bytes in them.
@@ -37,36 +40,38 @@ pub struct Tally {
     /// True if bytes were moved, or entries made.
     pub has_moved: bool,
     /// The last reports on the storage targets of either end.
-    pub targets: Vec<(Side, Vec<TargetReport>)>,
+    pub targets: Vec<(FailureSide, Vec<TargetReport>)>,
 }
 
-impl Tally {
+impl EventTally {
     /// Counts one event.
-    pub fn add(&mut self, event: &Event) {
+    pub fn add(&mut self, event: &TransferEvent) {
         match event {
             // The first session's report holds: a later session finds the destination that the first has
             // made.
-            Event::Placed(arrival) => drop(self.arrival.get_or_insert_with(|| arrival.clone())),
-            Event::Progress(progress) => {
+            TransferEvent::Placed(arrival) => drop(self.arrival.get_or_insert_with(|| arrival.clone())),
+            TransferEvent::Progress(progress) => {
                 self.has_moved |=
                     progress.bytes_moved > 0 || progress.bytes_sent > 0 || progress.entries_done > 0;
             }
-            Event::Connected { streams, transport, protection, cipher, .. } => {
+            TransferEvent::Connected { streams, transport, protection, cipher, .. } => {
                 let (streams, protection, cipher) = (*streams, *protection, *cipher);
-                self.connection = Some(Connection { streams, transport, protection, cipher });
+                self.connection = Some(ConnectionFacts { streams, transport, protection, cipher });
             }
-            Event::WouldCopy { size, .. } => {
+            TransferEvent::WouldCopy { size, .. } => {
                 self.listed += 1;
                 self.listed_bytes = self.listed_bytes.saturating_add(*size);
             }
-            Event::WouldDelete { .. } => self.goes += 1,
-            Event::Failed(failure) => self.add_failure(failure.kind),
-            Event::Targets { side, targets } => {
+            TransferEvent::WouldDelete { .. } => self.goes += 1,
+            TransferEvent::Failed(failure) => self.add_failure(failure.kind),
+            TransferEvent::Targets { side, targets } => {
                 self.targets.retain(|(known, _)| known != side);
                 self.targets.push((*side, targets.clone()));
             }
-            Event::Notice(Notice::Loss(loss)) => self.lost = self.lost.saturating_add(loss.count),
-            Event::Source(_) | Event::FileDigest { .. } | Event::Notice(_) => {}
+            TransferEvent::Notice(TransferNotice::Loss(loss)) => {
+                self.lost = self.lost.saturating_add(loss.count)
+            }
+            TransferEvent::Source(_) | TransferEvent::FileDigest { .. } | TransferEvent::Notice(_) => {}
         }
     }
 

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use carrack_model::{Side, TargetReport, escape};
+use carrack_model::{FailureSide, TargetReport, escape};
 
 use crate::size;
-use crate::views::table::Table;
+use crate::views::table::TextTable;
 
 /// Most targets of one end that are shown one by one.
 const SHOWN_MAX: usize = 64;
 
 /// Returns a table of one end's targets, a line each; empty without targets.
-pub fn lines(side: Side, targets: &[TargetReport]) -> Vec<String> {
+pub fn lines(side: FailureSide, targets: &[TargetReport]) -> Vec<String> {
     if targets.is_empty() {
         return Vec::new();
     }
-    let what = if side == Side::Source { "source" } else { "sink" };
-    let mut table = Table::headed(&["<target", ">moved", ">normal", ">recent", ">limit", ">congested"]);
+    let what = if side == FailureSide::Source { "source" } else { "sink" };
+    let mut table = TextTable::headed(&["<target", ">moved", ">normal", ">recent", ">limit", ">congested"]);
     for target in targets.iter().take(SHOWN_MAX) {
         table.row(&[
             &escape(target.label.as_bytes()),
@@ -61,14 +61,14 @@ mod tests {
 
     #[test]
     fn a_line_for_each_target() {
-        assert!(lines(Side::Source, &[]).is_empty());
-        let table = lines(Side::Source, &[target("OST0001"), target("a\x1b")]);
+        assert!(lines(FailureSide::Source, &[]).is_empty());
+        let table = lines(FailureSide::Source, &[target("OST0001"), target("a\x1b")]);
         assert_eq!(table.len(), 3);
         for word in ["source targets", "OST0001", "3.0 MiB", "64.0ms", "1.1s", "8", "2x"] {
             assert!(table[1].contains(word), "{word}: {}", table[1]);
         }
         assert!(!table[2].contains('\x1b'));
-        let many = lines(Side::Sink, &vec![target("x"); 100]);
+        let many = lines(FailureSide::Sink, &vec![target("x"); 100]);
         assert!(many.len() == SHOWN_MAX + 2 && many[SHOWN_MAX + 1].contains("36 more"));
     }
 }

@@ -21,27 +21,27 @@
 use std::io::{self, Write};
 
 use carrack_machine::{
-    Core, CostOrigin, CpuSet, Device, DeviceKind, LanePlacement, Node, NodeSet, Origin, Seat, Socket,
-    Topology,
+    CostOrigin, CpuCore, CpuSet, CpuSocket, DeviceKind, LanePlacement, NodeSet, NumaNode, ThreadSeat,
+    Topology, TopologyDevice, TopologyOrigin,
 };
 use serde::Serialize;
 
-use super::Report;
-use super::measured::Way;
+use super::TopologyReport;
+use super::measured::MemoryWay;
 use crate::views::json::write_line;
 
-impl Report {
+impl TopologyReport {
     /// Writes the object and the end of the line.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_line(&Whole::of(self), out)
+        write_line(&TopologyJson::of(self), out)
     }
 }
 
 #[derive(Serialize)]
-struct Whole<'a> {
+struct TopologyJson<'a> {
     origin: &'static str,
     name: Option<&'a str>,
-    sockets: &'a [Socket],
+    sockets: &'a [CpuSocket],
     nodes: Vec<NodeJson<'a>>,
     cores: Vec<CoreJson<'a>>,
     devices: Vec<DeviceJson<'a>>,
@@ -87,7 +87,7 @@ struct CostsJson {
 struct MeasuredJson<'a> {
     mb_per_s: &'a [Vec<f64>],
     latency_ns: &'a [Vec<f64>],
-    ways: Vec<Way>,
+    ways: Vec<MemoryWay>,
 }
 
 #[derive(Serialize)]
@@ -103,23 +103,23 @@ struct LaneJson<'a> {
     memory_nodes: &'a NodeSet,
     nic: Option<&'a str>,
     disks: &'a [String],
-    comm: &'a Seat,
-    master: &'a Seat,
-    io: &'a [Seat],
+    comm: &'a ThreadSeat,
+    master: &'a ThreadSeat,
+    io: &'a [ThreadSeat],
 }
 
-impl<'a> Whole<'a> {
-    fn of(report: &'a Report) -> Whole<'a> {
-        let Report { topology, placement, costs, measured } = report;
+impl<'a> TopologyJson<'a> {
+    fn of(report: &'a TopologyReport) -> TopologyJson<'a> {
+        let TopologyReport { topology, placement, costs, measured } = report;
         let (origin, name) = match &topology.origin {
-            Origin::Hwloc => ("hwloc", None),
-            Origin::Sysfs => ("sysfs", None),
-            Origin::Xml(name) => ("xml", Some(name.as_str())),
-            Origin::Synthetic(text) => ("synthetic", Some(text.as_str())),
+            TopologyOrigin::Hwloc => ("hwloc", None),
+            TopologyOrigin::Sysfs => ("sysfs", None),
+            TopologyOrigin::Xml(name) => ("xml", Some(name.as_str())),
+            TopologyOrigin::Synthetic(text) => ("synthetic", Some(text.as_str())),
         };
         let nodes = 0..topology.nodes.len();
         let memory = nodes.clone().map(|from| nodes.clone().map(|to| costs.memory(from, to)).collect());
-        Whole {
+        TopologyJson {
             origin,
             name,
             sockets: &topology.sockets,
@@ -143,7 +143,7 @@ impl<'a> Whole<'a> {
 }
 
 impl<'a> NodeJson<'a> {
-    fn of(node: &'a Node, topology: &Topology) -> NodeJson<'a> {
+    fn of(node: &'a NumaNode, topology: &Topology) -> NodeJson<'a> {
         NodeJson {
             node: node.id,
             socket: topology.sockets[node.socket].id,
@@ -154,7 +154,7 @@ impl<'a> NodeJson<'a> {
 }
 
 impl<'a> CoreJson<'a> {
-    fn of(core: &'a Core, topology: &Topology) -> CoreJson<'a> {
+    fn of(core: &'a CpuCore, topology: &Topology) -> CoreJson<'a> {
         CoreJson {
             cpus: &core.cpus,
             socket: topology.sockets[core.socket].id,
@@ -166,7 +166,7 @@ impl<'a> CoreJson<'a> {
 }
 
 impl<'a> DeviceJson<'a> {
-    fn of(device: &'a Device, topology: &Topology) -> DeviceJson<'a> {
+    fn of(device: &'a TopologyDevice, topology: &Topology) -> DeviceJson<'a> {
         DeviceJson {
             name: &device.name,
             kind: device.kind,
@@ -197,9 +197,9 @@ mod tests {
 
     use super::*;
     use crate::views::output::tests::text_of;
-    use crate::views::topo::{Measured, samples};
+    use crate::views::topo::{MeasuredMemory, samples};
 
-    fn object(report: &Report) -> Value {
+    fn object(report: &TopologyReport) -> Value {
         serde_json::from_str(&text_of(|out| report.write_json(out))).unwrap()
     }
 
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn what_was_measured_is_there() {
         let mut report = samples::small();
-        let mut measured = Measured::empty(3);
+        let mut measured = MeasuredMemory::empty(3);
         measured.mb_per_s[0] = vec![3_000.0, 2_000.0, 2_000.0];
         measured.latency_ns[0] = vec![80.0, 120.0, 120.0];
         report.measured = Some(measured);

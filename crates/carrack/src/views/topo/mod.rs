@@ -13,32 +13,32 @@ mod tree;
 
 use std::fs;
 
-use carrack_machine::{Costs, Origin, Placement, Topology};
+use carrack_machine::{MemoryCosts, Placement, Topology, TopologyOrigin};
 
 use crate::views::quantity::count;
-pub use measured::Measured;
+pub use measured::MeasuredMemory;
 
 /// A machine and a placement.
 #[derive(Debug)]
-pub struct Report {
+pub struct TopologyReport {
     /// The machine.
     pub topology: Topology,
     /// The placement of threads and buffers.
     pub placement: Placement,
     /// The costs that the placement is based on.
-    pub costs: Costs,
+    pub costs: MemoryCosts,
     /// The measurements, if there were any.
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasuredMemory>,
 }
 
-impl Report {
+impl TopologyReport {
     /// Returns the name of the machine.
     fn title(&self) -> String {
         match &self.topology.origin {
-            Origin::Hwloc => "this machine".to_owned(),
-            Origin::Sysfs => "this machine, without hwloc".to_owned(),
-            Origin::Xml(name) => name.clone(),
-            Origin::Synthetic(text) => text.clone(),
+            TopologyOrigin::Hwloc => "this machine".to_owned(),
+            TopologyOrigin::Sysfs => "this machine, without hwloc".to_owned(),
+            TopologyOrigin::Xml(name) => name.clone(),
+            TopologyOrigin::Synthetic(text) => text.clone(),
         }
     }
 

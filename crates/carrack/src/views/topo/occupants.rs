@@ -1,10 +1,10 @@
 //! The threads on each core.
 
-use carrack_machine::{LanePlacement, Placement, Seat, Topology};
+use carrack_machine::{LanePlacement, Placement, ThreadSeat, Topology};
 
 /// The role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub enum ThreadRole {
     /// Serves the connections.
     Comm,
     /// Runs the scan.
@@ -13,29 +13,29 @@ pub enum Role {
     Io,
 }
 
-impl Role {
+impl ThreadRole {
     /// Returns the name that is printed.
     pub fn name(self) -> &'static str {
         match self {
-            Role::Comm => "comm",
-            Role::Master => "master",
-            Role::Io => "I/O",
+            ThreadRole::Comm => "comm",
+            ThreadRole::Master => "master",
+            ThreadRole::Io => "I/O",
         }
     }
 }
 
 /// A thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Occupant<'a> {
+pub struct CoreOccupant<'a> {
     /// Its lane.
     pub lane: usize,
     /// Its role.
-    pub role: Role,
+    pub role: ThreadRole,
     /// Its cores, and their cost.
-    pub seat: &'a Seat,
+    pub seat: &'a ThreadSeat,
 }
 
-impl Occupant<'_> {
+impl CoreOccupant<'_> {
     /// Returns a text such as "comm 1.20 from ib0".
     pub fn text(&self) -> String {
         let cost = self.seat.device.as_ref().zip(self.seat.cost);
@@ -45,14 +45,14 @@ impl Occupant<'_> {
 }
 
 /// Returns a lane's threads.
-pub fn of_lane(lane: usize, placement: &LanePlacement) -> impl Iterator<Item = Occupant<'_>> {
-    let control = [(Role::Comm, &placement.comm), (Role::Master, &placement.master)];
-    let io = placement.io.iter().map(|seat| (Role::Io, seat));
-    control.into_iter().chain(io).map(move |(role, seat)| Occupant { lane, role, seat })
+pub fn of_lane(lane: usize, placement: &LanePlacement) -> impl Iterator<Item = CoreOccupant<'_>> {
+    let control = [(ThreadRole::Comm, &placement.comm), (ThreadRole::Master, &placement.master)];
+    let io = placement.io.iter().map(|seat| (ThreadRole::Io, seat));
+    control.into_iter().chain(io).map(move |(role, seat)| CoreOccupant { lane, role, seat })
 }
 
 /// Returns for each core, by position, the threads that are bound to it.
-pub fn by_core<'a>(topology: &Topology, placement: &'a Placement) -> Vec<Vec<Occupant<'a>>> {
+pub fn by_core<'a>(topology: &Topology, placement: &'a Placement) -> Vec<Vec<CoreOccupant<'a>>> {
     let mut cores = vec![Vec::new(); topology.cores.len()];
     let lanes = placement.lanes.iter().enumerate();
     for occupant in lanes.flat_map(|(lane, placement)| of_lane(lane, placement)) {
@@ -83,7 +83,7 @@ mod tests {
         let threads: usize = report.placement.lanes.iter().map(|lane| 2 + lane.io.len()).sum();
         assert_eq!(cores.iter().map(Vec::len).sum::<usize>(), threads);
         let first: Vec<_> = cores[0].iter().map(|occupant| (occupant.lane, occupant.role)).collect();
-        assert_eq!(first[0], (0, Role::Comm));
+        assert_eq!(first[0], (0, ThreadRole::Comm));
         assert_eq!(cores[0][0].text(), "comm 1.20 from eth0");
     }
 

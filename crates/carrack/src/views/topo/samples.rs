@@ -1,8 +1,8 @@
 //! Reports for the tests.
 
-use carrack_machine::{Costs, Request, Topology, place};
+use carrack_machine::{MemoryCosts, PlacementRequest, Topology, place};
 
-use super::Report;
+use super::TopologyReport;
 
 /// Two sockets: a node with two cores of two threads and a NIC; a node with two cores and a disk. A third
 /// node has memory only. Some names need escapes.
@@ -27,22 +27,29 @@ const SMALL: &str = r#"<topology version="2.0">
 </topology>"#;
 
 /// Returns the machine with a lane on each socket.
-pub fn small() -> Report {
+pub fn small() -> TopologyReport {
     let topology = Topology::from_xml(SMALL, "small.xml").unwrap();
     let nic = Some("eth0".to_owned());
     let disks = vec!["<d&\tk>".to_owned()];
-    let request = Request { io_threads: 8, nic, disks, ..Request::default() };
+    let request = PlacementRequest { io_threads: 8, nic, disks, ..PlacementRequest::default() };
     with(topology, &request)
 }
 
 /// Returns the machine with nothing bound.
-pub fn free() -> Report {
+pub fn free() -> TopologyReport {
     let topology = Topology::from_xml(SMALL, "small.xml").unwrap();
-    with(topology, &Request { io_threads: 3, scheme: carrack_machine::Scheme::Off, ..Request::default() })
+    with(
+        topology,
+        &PlacementRequest {
+            io_threads: 3,
+            scheme: carrack_machine::PlacementScheme::Off,
+            ..PlacementRequest::default()
+        },
+    )
 }
 
-fn with(topology: Topology, request: &Request) -> Report {
+fn with(topology: Topology, request: &PlacementRequest) -> TopologyReport {
     let placement = place(&topology, request);
-    let costs = Costs::from_distances(&topology);
-    Report { topology, placement, costs, measured: None }
+    let costs = MemoryCosts::from_distances(&topology);
+    TopologyReport { topology, placement, costs, measured: None }
 }

@@ -3,13 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use carrack_machine::{Device, LanePlacement};
+use carrack_machine::{LanePlacement, TopologyDevice};
 
-use super::Report;
-use super::occupants::{self, Occupant, Role};
+use super::TopologyReport;
+use super::occupants::{self, CoreOccupant, ThreadRole};
 use super::tree::kind_name;
 use crate::size;
-use crate::views::canvas::{Anchor, Area, Canvas, Font, INK, Look, Point, TEXT, width_of};
+use crate::views::canvas::{
+    BoxStyle, CanvasArea, CanvasPoint, INK, SvgCanvas, TEXT, TextAnchor, TextFont, width_of,
+};
 
 const MARGIN: f64 = 20.0;
 const GAP: f64 = 8.0;
@@ -34,29 +36,29 @@ const LANE_COLOURS: [&str; 8] =
 /// Cores with I/O threads only are paler than those with Comm or Master.
 const IO_OPACITY: f64 = 0.35;
 
-const SMALL: Font<'static> = Font { size: 9.0, ..TEXT };
+const SMALL: TextFont<'static> = TextFont { size: 9.0, ..TEXT };
 
-impl Report {
+impl TopologyReport {
     /// Returns the picture.
     pub fn picture(&self) -> String {
-        let mut drawing = Drawing {
+        let mut drawing = TopologyDrawing {
             report: self,
             occupants: occupants::by_core(&self.topology, &self.placement),
-            canvas: Canvas::default(),
+            canvas: SvgCanvas::default(),
         };
         drawing.all();
         drawing.canvas.finish(MARGIN)
     }
 }
 
-struct Drawing<'a> {
-    report: &'a Report,
-    occupants: Vec<Vec<Occupant<'a>>>,
-    canvas: Canvas,
+struct TopologyDrawing<'a> {
+    report: &'a TopologyReport,
+    occupants: Vec<Vec<CoreOccupant<'a>>>,
+    canvas: SvgCanvas,
 }
 
 /// A node's share of a socket: one with its memory, or cores whose memory lies elsewhere.
-struct Tile {
+struct NodeTile {
     node: usize,
     has_memory: bool,
     cores: Vec<usize>,
@@ -64,10 +66,10 @@ struct Tile {
     height: f64,
 }
 
-impl Drawing<'_> {
+impl TopologyDrawing<'_> {
     fn all(&mut self) {
-        let corner = Point { x: MARGIN, y: MARGIN };
-        let head = Font { size: 17.0, is_bold: true, ..TEXT };
+        let corner = CanvasPoint { x: MARGIN, y: MARGIN };
+        let head = TextFont { size: 17.0, is_bold: true, ..TEXT };
         self.canvas.words(corner.moved(0.0, 14.0), head, &self.report.title());
         let summary = format!("{}; placement {}", self.report.size(), self.report.placement.scheme);
         self.canvas.words(corner.moved(0.0, 34.0), TEXT, &summary);
@@ -78,8 +80,8 @@ impl Drawing<'_> {
     }
 
     /// Draws the sockets in a grid; returns the point below.
-    fn sockets(&mut self, at: Point) -> Point {
-        let sockets: Vec<Vec<Tile>> =
+    fn sockets(&mut self, at: CanvasPoint) -> CanvasPoint {
+        let sockets: Vec<Vec<NodeTile>> =
             (0..self.report.topology.sockets.len()).map(|socket| self.tiles(socket)).collect();
         let sizes: Vec<(f64, f64)> = sockets.iter().map(|tiles| socket_size(tiles)).collect();
         let columns = columns_for(sockets.len());
@@ -87,12 +89,12 @@ impl Drawing<'_> {
         for (position, tiles) in sockets.iter().enumerate() {
             let (row, column) = (position / columns, position % columns);
             let at = at.moved(column as f64 * (width + GAP * 2.0), row as f64 * (height + GAP * 2.0));
-            self.socket(position, tiles, Area { at, width, height });
+            self.socket(position, tiles, CanvasArea { at, width, height });
         }
         at.moved(0.0, sockets.len().div_ceil(columns) as f64 * (height + GAP * 2.0))
     }
 
-    fn tiles(&self, socket: usize) -> Vec<Tile> {
+    fn tiles(&self, socket: usize) -> Vec<NodeTile> {
         let topology = &self.report.topology;
         let tiles = (0..topology.nodes.len()).map(|node| {
             let cores = topology.cores.iter().enumerate();
@@ -103,14 +105,14 @@ impl Drawing<'_> {
         tiles.filter(|tile| tile.has_memory || !tile.cores.is_empty()).collect()
     }
 
-    fn tile(&self, node: usize, has_memory: bool, cores: Vec<usize>) -> Tile {
+    fn tile(&self, node: usize, has_memory: bool, cores: Vec<usize>) -> NodeTile {
         let rows = cores.len().div_ceil(CORES_PER_ROW) as f64;
         let columns = cores.len().clamp(4, CORES_PER_ROW) as f64;
         let devices = if has_memory { self.devices_of(node) } else { Vec::new() };
         let chips = devices.iter().map(|device| chip_width(device)).fold(0.0, f64::max);
         let head = width_of(&self.node_text(node), TEXT.size);
         let memory = if has_memory { MEMORY_HEIGHT + GAP } else { 0.0 };
-        Tile {
+        NodeTile {
             node,
             has_memory,
             cores,
@@ -131,14 +133,14 @@ impl Drawing<'_> {
         }
     }
 
-    fn devices_of(&self, node: usize) -> Vec<&Device> {
+    fn devices_of(&self, node: usize) -> Vec<&TopologyDevice> {
         self.report.topology.devices.iter().filter(|device| device.nodes == [node]).collect()
     }
 
-    fn socket(&mut self, position: usize, tiles: &[Tile], area: Area) {
+    fn socket(&mut self, position: usize, tiles: &[NodeTile], area: CanvasArea) {
         self.canvas.area(area, panel(PANEL), "");
         let name = format!("socket {}", self.report.topology.sockets[position].id);
-        self.canvas.words(area.at.moved(GAP, 16.0), Font { is_bold: true, ..TEXT }, &name);
+        self.canvas.words(area.at.moved(GAP, 16.0), TextFont { is_bold: true, ..TEXT }, &name);
         // A node takes all the room that it has, so that nodes of all sockets are in line.
         let columns = columns_for(tiles.len());
         let rows = tiles.len().div_ceil(columns).max(1);
@@ -149,11 +151,11 @@ impl Drawing<'_> {
             let at = area
                 .at
                 .moved(GAP + column as f64 * (width + GAP), HEAD_HEIGHT + GAP + row as f64 * (height + GAP));
-            self.node(tile, Area { at, width, height });
+            self.node(tile, CanvasArea { at, width, height });
         }
     }
 
-    fn node(&mut self, tile: &Tile, area: Area) {
+    fn node(&mut self, tile: &NodeTile, area: CanvasArea) {
         self.canvas.area(area, panel(PAPER), "");
         let text = if tile.has_memory {
             self.node_text(tile.node)
@@ -163,7 +165,7 @@ impl Drawing<'_> {
         self.canvas.words(area.at.moved(GAP, 15.0), TEXT, &text);
         let mut at = area.at.moved(GAP, HEAD_HEIGHT + 2.0);
         if tile.has_memory {
-            self.memory(tile.node, Area { at, width: area.width - 2.0 * GAP, height: MEMORY_HEIGHT });
+            self.memory(tile.node, CanvasArea { at, width: area.width - 2.0 * GAP, height: MEMORY_HEIGHT });
             at = at.moved(0.0, MEMORY_HEIGHT + GAP);
         }
         for (index, &core) in tile.cores.iter().enumerate() {
@@ -172,7 +174,7 @@ impl Drawing<'_> {
         }
         at = at.moved(0.0, tile.cores.len().div_ceil(CORES_PER_ROW) as f64 * CORE_SIDE + 4.0);
         if tile.has_memory {
-            let devices: Vec<Device> = self.devices_of(tile.node).into_iter().cloned().collect();
+            let devices: Vec<TopologyDevice> = self.devices_of(tile.node).into_iter().cloned().collect();
             for (index, device) in devices.iter().enumerate() {
                 self.chip(device, at.moved(0.0, index as f64 * (CHIP_HEIGHT + 4.0)));
             }
@@ -180,47 +182,47 @@ impl Drawing<'_> {
     }
 
     /// Draws the node's memory; each lane whose buffer lies there has a part.
-    fn memory(&mut self, node: usize, area: Area) {
+    fn memory(&mut self, node: usize, area: CanvasArea) {
         let lanes = occupants::lanes_on(&self.report.placement, self.report.topology.nodes[node].id);
         if lanes.is_empty() {
             self.canvas.area(area, frame(PAPER, 1.0, PALE), "no buffer");
-            self.canvas.words(area.at.moved(5.0, 12.5), Font { colour: PALE, ..SMALL }, "memory");
+            self.canvas.words(area.at.moved(5.0, 12.5), TextFont { colour: PALE, ..SMALL }, "memory");
             return;
         }
         let width = area.width / lanes.len() as f64;
         for (index, &lane) in lanes.iter().enumerate() {
             let at = area.at.moved(index as f64 * width, 0.0);
             let text = format!("buffer of lane {lane}");
-            self.canvas.area(Area { at, width, ..area }, frame(colour_of(lane), 1.0, INK), &text);
+            self.canvas.area(CanvasArea { at, width, ..area }, frame(colour_of(lane), 1.0, INK), &text);
             let shown = if lanes.len() > 2 { format!("{lane}") } else { text };
-            self.canvas.words(at.moved(5.0, 12.5), Font { colour: PAPER, ..SMALL }, &shown);
+            self.canvas.words(at.moved(5.0, 12.5), TextFont { colour: PAPER, ..SMALL }, &shown);
         }
     }
 
-    fn core(&mut self, position: usize, at: Point) {
+    fn core(&mut self, position: usize, at: CanvasPoint) {
         let core = &self.report.topology.cores[position];
         let occupants = &self.occupants[position];
         let hint: Vec<String> = std::iter::once(format!("CPU {}", core.cpus))
             .chain(occupants.iter().map(|who| format!("lane {}: {}", who.lane, who.text())))
             .collect();
         let side = CORE_SIDE - 4.0;
-        let area = Area { at, width: side, height: side };
+        let area = CanvasArea { at, width: side, height: side };
         let (look, ink) = look_of(occupants);
         self.canvas.area(area, look, &hint.join("; "));
         let middle = at.moved(side / 2.0, 0.0);
-        let word = Font { size: 11.0, is_bold: true, colour: ink, anchor: Anchor::Middle };
+        let word = TextFont { size: 11.0, is_bold: true, colour: ink, anchor: TextAnchor::Middle };
         self.canvas.words(middle.moved(0.0, 14.0), word, &label_of(occupants));
         let cpu = core.cpus.first().map(|cpu| cpu.to_string()).unwrap_or_default();
         let ink = if occupants.is_empty() { PALE } else { ink };
         self.canvas.words(
             middle.moved(0.0, 25.0),
-            Font { colour: ink, anchor: Anchor::Middle, ..SMALL },
+            TextFont { colour: ink, anchor: TextAnchor::Middle, ..SMALL },
             &cpu,
         );
     }
 
     /// Draws a device. A NIC in use has a dark frame, a disk the colour of its lane.
-    fn chip(&mut self, device: &Device, at: Point) {
+    fn chip(&mut self, device: &TopologyDevice, at: CanvasPoint) {
         let lanes = &self.report.placement.lanes;
         let reader = lanes.iter().position(|lane| lane.disks.contains(&device.name));
         let is_nic = lanes.iter().any(|lane| lane.nic.as_ref() == Some(&device.name));
@@ -229,15 +231,15 @@ impl Drawing<'_> {
             None if is_nic => (INK, 2.5),
             None => (PALE, 1.0),
         };
-        let area = Area { at, width: chip_width(device), height: CHIP_HEIGHT };
+        let area = CanvasArea { at, width: chip_width(device), height: CHIP_HEIGHT };
         let place = device.pci.as_deref().unwrap_or("place on the PCI bus not known");
-        self.canvas.area(area, Look { stroke_width, radius: 9.0, ..frame(PAPER, 1.0, stroke) }, place);
-        self.canvas.words(at.moved(8.0, 14.0), Font { size: 10.5, ..TEXT }, &chip_text(device));
+        self.canvas.area(area, BoxStyle { stroke_width, radius: 9.0, ..frame(PAPER, 1.0, stroke) }, place);
+        self.canvas.words(at.moved(8.0, 14.0), TextFont { size: 10.5, ..TEXT }, &chip_text(device));
     }
 
     /// Draws devices without a node of their own; returns the point below.
-    fn devices_of_many(&mut self, at: Point) -> Point {
-        let devices: Vec<Device> =
+    fn devices_of_many(&mut self, at: CanvasPoint) -> CanvasPoint {
+        let devices: Vec<TopologyDevice> =
             self.report.topology.devices.iter().filter(|device| device.nodes.len() != 1).cloned().collect();
         if devices.is_empty() {
             return at;
@@ -252,12 +254,12 @@ impl Drawing<'_> {
     }
 
     /// Draws the meaning of the marks, and the lanes.
-    fn legend(&mut self, mut at: Point) -> Point {
+    fn legend(&mut self, mut at: CanvasPoint) -> CanvasPoint {
         let marks = "C: comm, M: master, number: I/O threads, below: the core's first CPU; white: free";
         self.canvas.words(at, TEXT, marks);
         for (lane, placement) in self.report.placement.lanes.iter().enumerate() {
             at = at.moved(0.0, LINE_HEIGHT + 3.0);
-            let area = Area { at: at.moved(0.0, -11.0), width: 22.0, height: 14.0 };
+            let area = CanvasArea { at: at.moved(0.0, -11.0), width: 22.0, height: 14.0 };
             self.canvas.area(area, frame(colour_of(lane), 1.0, INK), "");
             self.canvas.words(at.moved(30.0, 0.0), TEXT, &self.lane_text(lane, placement));
         }
@@ -278,20 +280,20 @@ impl Drawing<'_> {
         format!("lane {lane}: {place}, {} I/O threads{rest}", placement.io.len())
     }
 
-    fn reasons(&mut self, at: Point) {
+    fn reasons(&mut self, at: CanvasPoint) {
         for (index, reason) in self.report.placement.reasons.iter().enumerate() {
-            let font = Font { size: 11.0, colour: "#555555", ..TEXT };
+            let font = TextFont { size: 11.0, colour: "#555555", ..TEXT };
             self.canvas.words(at.moved(0.0, index as f64 * LINE_HEIGHT), font, reason);
         }
     }
 }
 
-fn panel(fill: &str) -> Look<'_> {
-    Look { fill, opacity: 1.0, stroke: "#c4c7cc", stroke_width: 1.0, radius: 6.0 }
+fn panel(fill: &str) -> BoxStyle<'_> {
+    BoxStyle { fill, opacity: 1.0, stroke: "#c4c7cc", stroke_width: 1.0, radius: 6.0 }
 }
 
-fn frame<'a>(fill: &'a str, opacity: f64, stroke: &'a str) -> Look<'a> {
-    Look { fill, opacity, stroke, stroke_width: 1.0, radius: 3.0 }
+fn frame<'a>(fill: &'a str, opacity: f64, stroke: &'a str) -> BoxStyle<'a> {
+    BoxStyle { fill, opacity, stroke, stroke_width: 1.0, radius: 3.0 }
 }
 
 fn colour_of(lane: usize) -> &'static str {
@@ -300,21 +302,21 @@ fn colour_of(lane: usize) -> &'static str {
 
 /// Returns a core's box and the colour of its words. If lanes share the core, the first fills it, the second
 /// is its frame.
-fn look_of(occupants: &[Occupant<'_>]) -> (Look<'static>, &'static str) {
+fn look_of(occupants: &[CoreOccupant<'_>]) -> (BoxStyle<'static>, &'static str) {
     let lanes: BTreeSet<usize> = occupants.iter().map(|who| who.lane).collect();
     let mut lanes = lanes.into_iter();
     let Some(first) = lanes.next() else { return (frame(PAPER, 1.0, PALE), PALE) };
-    let has_control = occupants.iter().any(|who| who.role != Role::Io);
+    let has_control = occupants.iter().any(|who| who.role != ThreadRole::Io);
     let (opacity, ink) = if has_control { (1.0, PAPER) } else { (IO_OPACITY, INK) };
     let look = frame(colour_of(first), opacity, lanes.next().map_or(colour_of(first), colour_of));
-    (Look { stroke_width: 1.5, ..look }, ink)
+    (BoxStyle { stroke_width: 1.5, ..look }, ink)
 }
 
 /// Returns "C", "M", "CM", "3" or "C+3".
-fn label_of(occupants: &[Occupant<'_>]) -> String {
-    let [comm, master] = [(Role::Comm, "C"), (Role::Master, "M")]
+fn label_of(occupants: &[CoreOccupant<'_>]) -> String {
+    let [comm, master] = [(ThreadRole::Comm, "C"), (ThreadRole::Master, "M")]
         .map(|(role, letter)| if occupants.iter().any(|who| who.role == role) { letter } else { "" });
-    let io = occupants.iter().filter(|who| who.role == Role::Io).count();
+    let io = occupants.iter().filter(|who| who.role == ThreadRole::Io).count();
     match (comm.len() + master.len(), io) {
         (_, 0) => format!("{comm}{master}"),
         (0, io) => io.to_string(),
@@ -322,11 +324,11 @@ fn label_of(occupants: &[Occupant<'_>]) -> String {
     }
 }
 
-fn chip_text(device: &Device) -> String {
+fn chip_text(device: &TopologyDevice) -> String {
     format!("{} {}", kind_name(device.kind), device.name)
 }
 
-fn chip_width(device: &Device) -> f64 {
+fn chip_width(device: &TopologyDevice) -> f64 {
     width_of(&chip_text(device), 10.5) + 16.0
 }
 
@@ -343,7 +345,7 @@ fn largest(sizes: &[(f64, f64)]) -> (f64, f64) {
     sizes.iter().fold((0.0, 0.0), |(width, height), size| (f64::max(width, size.0), f64::max(height, size.1)))
 }
 
-fn socket_size(tiles: &[Tile]) -> (f64, f64) {
+fn socket_size(tiles: &[NodeTile]) -> (f64, f64) {
     let sizes: Vec<(f64, f64)> = tiles.iter().map(|tile| (tile.width, tile.height)).collect();
     let (width, height) = largest(&sizes);
     let columns = columns_for(tiles.len());

@@ -7,31 +7,31 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::iter;
 
-use carrack_machine::{Core, CostOrigin, CpuSet, Device, DeviceKind, LanePlacement};
+use carrack_machine::{CostOrigin, CpuCore, CpuSet, DeviceKind, LanePlacement, TopologyDevice};
 use carrack_model::escape;
 
-use super::Report;
-use super::occupants::{self, Occupant, Role};
+use super::TopologyReport;
+use super::occupants::{self, CoreOccupant, ThreadRole};
 use crate::size;
 use crate::views::quantity::count;
-use crate::views::table::Table;
+use crate::views::table::TextTable;
 
 /// Most nodes of a table: a wider one fits no terminal; the JSON has all.
 const TABLE_NODES_MAX: usize = 16;
 
 /// A line of the tree and the lines below.
-struct Branch {
+struct TreeBranch {
     text: String,
-    twigs: Vec<Branch>,
+    twigs: Vec<TreeBranch>,
 }
 
-impl Branch {
-    fn leaf(text: String) -> Branch {
-        Branch { text, twigs: Vec::new() }
+impl TreeBranch {
+    fn leaf(text: String) -> TreeBranch {
+        TreeBranch { text, twigs: Vec::new() }
     }
 }
 
-impl Report {
+impl TopologyReport {
     /// Writes the report.
     pub fn write_tree(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}: {}", shown(&self.title()), self.size())?;
@@ -41,27 +41,27 @@ impl Report {
         self.write_lanes(out)
     }
 
-    fn machine(&self) -> Vec<Branch> {
+    fn machine(&self) -> Vec<TreeBranch> {
         let occupants = occupants::by_core(&self.topology, &self.placement);
-        let sockets = self.topology.sockets.iter().enumerate().map(|(position, socket)| Branch {
+        let sockets = self.topology.sockets.iter().enumerate().map(|(position, socket)| TreeBranch {
             text: format!("socket {}", socket.id),
             twigs: self.nodes_of(position, &occupants),
         });
         sockets.chain(self.devices(|device| device.nodes.len() != 1)).collect()
     }
 
-    fn nodes_of(&self, socket: usize, occupants: &[Vec<Occupant<'_>>]) -> Vec<Branch> {
+    fn nodes_of(&self, socket: usize, occupants: &[Vec<CoreOccupant<'_>>]) -> Vec<TreeBranch> {
         let mut branches = Vec::new();
         for (position, node) in self.topology.nodes.iter().enumerate() {
             let cores = self.cores_of(socket, position, occupants);
             if node.socket == socket {
                 let mut twigs = cores;
                 twigs.extend(self.devices(|device| device.nodes == [position]));
-                branches.push(Branch { text: self.node_text(position), twigs });
+                branches.push(TreeBranch { text: self.node_text(position), twigs });
             } else if !cores.is_empty() {
                 // The node lies elsewhere: sockets share it, or have no memory.
                 let text = format!("cores next to node {}", node.id);
-                branches.push(Branch { text, twigs: cores });
+                branches.push(TreeBranch { text, twigs: cores });
             }
         }
         branches
@@ -80,26 +80,29 @@ impl Report {
     }
 
     /// Returns a line for each core in use, and one for each run of free cores between them.
-    fn cores_of(&self, socket: usize, node: usize, occupants: &[Vec<Occupant<'_>>]) -> Vec<Branch> {
+    fn cores_of(&self, socket: usize, node: usize, occupants: &[Vec<CoreOccupant<'_>>]) -> Vec<TreeBranch> {
         let cores = self.topology.cores.iter().enumerate();
-        let cores: Vec<(usize, &Core)> =
+        let cores: Vec<(usize, &CpuCore)> =
             cores.filter(|(_, core)| core.socket == socket && core.node == node).collect();
         let runs = cores.chunk_by(|(a, _), (b, _)| occupants[*a].is_empty() && occupants[*b].is_empty());
         runs.map(|run| match run {
             [(position, core)] if !occupants[*position].is_empty() => {
-                Branch::leaf(core_text(core, &occupants[*position]))
+                TreeBranch::leaf(core_text(core, &occupants[*position]))
             }
-            idle => Branch::leaf(idle_text(idle)),
+            idle => TreeBranch::leaf(idle_text(idle)),
         })
         .collect()
     }
 
-    fn devices<'a>(&'a self, is_meant: impl Fn(&Device) -> bool + 'a) -> impl Iterator<Item = Branch> + 'a {
+    fn devices<'a>(
+        &'a self,
+        is_meant: impl Fn(&TopologyDevice) -> bool + 'a,
+    ) -> impl Iterator<Item = TreeBranch> + 'a {
         let devices = self.topology.devices.iter().filter(move |device| is_meant(device));
-        devices.map(|device| Branch::leaf(self.device_text(device)))
+        devices.map(|device| TreeBranch::leaf(self.device_text(device)))
     }
 
-    fn device_text(&self, device: &Device) -> String {
+    fn device_text(&self, device: &TopologyDevice) -> String {
         let place = [device.pci.as_deref(), device.controller.as_deref()].map(|part| part.map(shown));
         let place = match place {
             [Some(pci), Some(controller)] => format!("  {pci} on {controller}"),
@@ -125,7 +128,7 @@ impl Report {
             CostOrigin::Given => "given",
         };
         writeln!(out, "\ncost of memory, from a node's cores ({source})")?;
-        let mut table = Table::new(&format!("<{}", ">".repeat(nodes.len())));
+        let mut table = TextTable::new(&format!("<{}", ">".repeat(nodes.len())));
         let names: Vec<String> = nodes.iter().map(|node| format!("node {}", node.id)).collect();
         let mut rows = vec![(String::new(), names.clone())];
         for (from, name) in names.into_iter().enumerate().filter(|(from, _)| self.topology.has_cores(*from)) {
@@ -142,7 +145,7 @@ impl Report {
     fn write_measured(&self, out: &mut dyn Write) -> io::Result<()> {
         let Some(measured) = &self.measured else { return Ok(()) };
         writeln!(out, "\nmeasured, one thread reading")?;
-        let mut table = Table::headed(&["<memory", ">pairs", ">MB/s", ">latency ns"]);
+        let mut table = TextTable::headed(&["<memory", ">pairs", ">MB/s", ">latency ns"]);
         for way in measured.ways(&self.topology) {
             let (rate, latency) = (way.mb_per_s, way.latency_ns);
             table.row(&[&way.name, &way.pairs, &format_args!("{rate:.0}"), &format_args!("{latency:.1}")]);
@@ -185,8 +188,8 @@ impl Report {
     }
 }
 
-fn by_role(lane: usize, placement: &LanePlacement) -> Vec<(Role, Vec<Occupant<'_>>)> {
-    let roles = [Role::Comm, Role::Master, Role::Io];
+fn by_role(lane: usize, placement: &LanePlacement) -> Vec<(ThreadRole, Vec<CoreOccupant<'_>>)> {
+    let roles = [ThreadRole::Comm, ThreadRole::Master, ThreadRole::Io];
     let roles = roles.map(|role| {
         let occupants = occupants::of_lane(lane, placement);
         (role, occupants.filter(|occupant| occupant.role == role).collect())
@@ -195,7 +198,7 @@ fn by_role(lane: usize, placement: &LanePlacement) -> Vec<(Role, Vec<Occupant<'_
 }
 
 /// Returns the CPUs in the order of the threads, and the range of their costs.
-fn seats_text(threads: &[Occupant<'_>]) -> String {
+fn seats_text(threads: &[CoreOccupant<'_>]) -> String {
     if threads.iter().all(|thread| thread.seat.cpus.is_empty()) {
         return format!("{} anywhere", count(threads.len() as u64, "thread", "threads"));
     }
@@ -211,18 +214,18 @@ fn seats_text(threads: &[Occupant<'_>]) -> String {
     format!("CPU {}{cost}", cpus.join(" "))
 }
 
-fn core_text(core: &Core, occupants: &[Occupant<'_>]) -> String {
+fn core_text(core: &CpuCore, occupants: &[CoreOccupant<'_>]) -> String {
     let threads: Vec<String> =
         occupants.iter().map(|who| format!("lane {}: {}", who.lane, shown(&who.text()))).collect();
     format!("core of CPU {}{}  {}", core.cpus, speed_text(core), threads.join("; "))
 }
 
-fn idle_text(cores: &[(usize, &Core)]) -> String {
+fn idle_text(cores: &[(usize, &CpuCore)]) -> String {
     let cpus: CpuSet = cores.iter().flat_map(|(_, core)| core.cpus.iter()).collect();
     format!("{} of CPU {cpus}  free", count(cores.len() as u64, "core", "cores"))
 }
 
-fn speed_text(core: &Core) -> String {
+fn speed_text(core: &CpuCore) -> String {
     match core.capacity {
         1_024 => String::new(),
         capacity => format!(" ({}% of the fastest)", capacity * 100 / 1_024),
@@ -241,7 +244,7 @@ fn shown(text: &str) -> String {
     escape(text.as_bytes())
 }
 
-fn write_branches(out: &mut dyn Write, branches: &[Branch], indent: &str) -> io::Result<()> {
+fn write_branches(out: &mut dyn Write, branches: &[TreeBranch], indent: &str) -> io::Result<()> {
     for (index, branch) in branches.iter().enumerate() {
         let is_last = index + 1 == branches.len();
         let (fork, beneath) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
@@ -255,9 +258,9 @@ fn write_branches(out: &mut dyn Write, branches: &[Branch], indent: &str) -> io:
 mod tests {
     use super::*;
     use crate::views::output::tests::text_of;
-    use crate::views::topo::{Measured, samples};
+    use crate::views::topo::{MeasuredMemory, samples};
 
-    fn text(report: &Report) -> String {
+    fn text(report: &TopologyReport) -> String {
         text_of(|out| report.write_tree(out))
     }
 
@@ -295,7 +298,7 @@ small.xml: 2 sockets, 3 NUMA nodes, 4 cores, 6 CPUs
     #[test]
     fn what_was_measured_is_shown() {
         let mut report = samples::small();
-        let mut measured = Measured::empty(3);
+        let mut measured = MeasuredMemory::empty(3);
         measured.mb_per_s[0] = vec![3160.43, 2131.24, 2000.0];
         measured.latency_ns[0] = vec![81.25, 130.0, 140.0];
         report.measured = Some(measured);

@@ -29,14 +29,14 @@ mod svg;
 
 use std::io::{self, Write};
 
-use carrack_plan::tuner::{CurvePoint, Knob, PerKnob, SizeClass, TunerRecord};
+use carrack_plan::tuner::{KnobPoint, PerKnob, SizeClass, TunerKnob, TunerRecord};
 use serde::Serialize;
 
 use crate::lifetime::show_moment;
-use crate::register::tuner_store::Known;
-use crate::trouble::tame;
+use crate::register::tuner_store::WorkloadRecord;
+use crate::user_error::tame;
 use crate::views::json::write_lines;
-use crate::views::table::Table;
+use crate::views::table::TextTable;
 
 const LEGEND: &str = "
 * is the present value, with which a session begins; ± is the samples' standard deviation;
@@ -44,14 +44,14 @@ outdated: seen before something else had changed.
 ";
 
 /// The records, workload by workload.
-pub struct Report {
+pub struct TuneReport {
     /// Not empty.
-    pub known: Vec<Known>,
+    pub known: Vec<WorkloadRecord>,
     /// True if people see each value that was measured, and not only the best.
     pub with_curves: bool,
 }
 
-impl Report {
+impl TuneReport {
     /// Writes the records for programs.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
         write_lines(self.known.iter().map(whole), out)
@@ -73,9 +73,9 @@ impl Report {
     fn write_list(&self, out: &mut dyn Write) -> io::Result<()> {
         let headings =
             ["<SOURCE", "<SINK", "<FILES", "<FOUND", "<SETTLED", ">READERS", ">STREAMS", ">WRITERS", ">MB/s"];
-        let mut table = Table::headed(&headings);
-        for Known { workload, record, .. } in &self.known {
-            let [readers, streams, writers] = Knob::ALL.map(|knob| record.values[knob]);
+        let mut table = TextTable::headed(&headings);
+        for WorkloadRecord { workload, record, .. } in &self.known {
+            let [readers, streams, writers] = TunerKnob::ALL.map(|knob| record.values[knob]);
             table.row(&[
                 &workload.source,
                 &workload.sink,
@@ -92,7 +92,7 @@ impl Report {
     }
 }
 
-fn write_curves(known: &Known, out: &mut dyn Write) -> io::Result<()> {
+fn write_curves(known: &WorkloadRecord, out: &mut dyn Write) -> io::Result<()> {
     let (workload, record) = (&known.workload, &known.record);
     let size = match workload.size {
         SizeClass::Small => "files below 1 MiB on the average",
@@ -102,14 +102,14 @@ fn write_curves(known: &Known, out: &mut dyn Write) -> io::Result<()> {
     let (source, sink) = (tame(&workload.source), tame(&workload.sink));
     writeln!(out, "{source} → {sink}, {size}, found {}", found(record))?;
     let state = if record.is_settled { "settled at" } else { "not settled, the best was" };
-    let values = Knob::ALL.map(|knob| format!("{} {knob}", record.values[knob])).join(", ");
+    let values = TunerKnob::ALL.map(|knob| format!("{} {knob}", record.values[knob])).join(", ");
     writeln!(out, "{state} {values}: {} MB/s", brings(record))?;
-    let mut table = Table::new("<>>>><");
-    Knob::ALL.into_iter().for_each(|knob| add_curve(record, knob, &mut table));
+    let mut table = TextTable::new("<>>>><");
+    TunerKnob::ALL.into_iter().for_each(|knob| add_curve(record, knob, &mut table));
     table.write("", out)
 }
 
-fn add_curve(record: &TunerRecord, knob: Knob, table: &mut Table) {
+fn add_curve(record: &TunerRecord, knob: TunerKnob, table: &mut TextTable) {
     table.row(&[&""]);
     table.row(&[&"", &knob.to_string().to_uppercase(), &"MB/s", &"±", &"SAMPLES", &""]);
     let points = &record.curves[knob];
@@ -156,17 +156,17 @@ fn brings(record: &TunerRecord) -> String {
 }
 
 /// Returns the samples' standard deviation, in bytes per second; `None` for a single sample.
-fn deviation(point: &CurvePoint) -> Option<f64> {
+fn deviation(point: &KnobPoint) -> Option<f64> {
     (point.samples > 1).then(|| point.variance.max(0.0).sqrt())
 }
 
 /// Returns true if a session would begin with this value.
-fn is_present(record: &TunerRecord, knob: Knob, point: &CurvePoint) -> bool {
+fn is_present(record: &TunerRecord, knob: TunerKnob, point: &KnobPoint) -> bool {
     record.values[knob] == point.value
 }
 
 #[derive(Serialize)]
-struct Whole<'a> {
+struct WorkloadJson<'a> {
     source: &'a str,
     sink: &'a str,
     size: &'static str,
@@ -191,9 +191,9 @@ struct PointJson {
     samples: u32,
 }
 
-fn whole(known: &Known) -> Whole<'_> {
+fn whole(known: &WorkloadRecord) -> WorkloadJson<'_> {
     let (workload, record) = (&known.workload, &known.record);
-    Whole {
+    WorkloadJson {
         source: &workload.source,
         sink: &workload.sink,
         size: size_name(workload.size),
@@ -208,7 +208,7 @@ fn whole(known: &Known) -> Whole<'_> {
     }
 }
 
-fn point_json(point: &CurvePoint, present: bool) -> PointJson {
+fn point_json(point: &KnobPoint, present: bool) -> PointJson {
     PointJson {
         value: point.value,
         present,
@@ -227,22 +227,22 @@ fn point_json(point: &CurvePoint, present: bool) -> PointJson {
 mod tests {
     use std::time::Duration;
 
-    use carrack_plan::tuner::{StageRates, Workload};
+    use carrack_plan::tuner::{StageRates, TunerWorkload};
 
     use super::*;
     use crate::views::output::tests::text_of;
 
     pub(super) const NOW_S: u64 = 1_767_484_800;
 
-    fn point(value: u32, megabytes: f64, samples: u32, is_current: bool) -> CurvePoint {
+    fn point(value: u32, megabytes: f64, samples: u32, is_current: bool) -> KnobPoint {
         let written = megabytes * 1e6;
         let rates = StageRates { read: written + 1e6, sent: written + 2e6, written };
         let at = Duration::from_secs(1);
-        CurvePoint { value, rates, variance: 4e12, loss: 0.0, samples, at, is_current }
+        KnobPoint { value, rates, variance: 4e12, loss: 0.0, samples, at, is_current }
     }
 
     /// Returns a record between `a` and `b`: readers were tried, streams were seen, writers are the user's.
-    pub(super) fn found(size: SizeClass) -> Known {
+    pub(super) fn found(size: SizeClass) -> WorkloadRecord {
         let readers = vec![
             point(4, 50.0, 9, false),
             point(8, 100.0, 12, true),
@@ -259,7 +259,7 @@ mod tests {
             session: Duration::from_secs(9),
             curves,
         };
-        Known::new(Workload { source: "a\u{1b}".into(), sink: "b<c".into(), size }, record)
+        WorkloadRecord::new(TunerWorkload { source: "a\u{1b}".into(), sink: "b<c".into(), size }, record)
     }
 
     #[test]
@@ -276,8 +276,8 @@ mod tests {
         assert_eq!(deviation(&point(1, 1.0, 2, true)), Some(2e6));
     }
 
-    fn table(known: Vec<Known>, with_curves: bool) -> String {
-        text_of(|out| Report { known, with_curves }.write_table(out))
+    fn table(known: Vec<WorkloadRecord>, with_curves: bool) -> String {
+        text_of(|out| TuneReport { known, with_curves }.write_table(out))
     }
 
     #[test]
@@ -324,7 +324,7 @@ outdated: seen before something else had changed.
     #[test]
     fn an_object_a_workload() {
         let known = vec![found(SizeClass::Mixed), found(SizeClass::Large)];
-        let text = text_of(|out| Report { known, with_curves: false }.write_json(out));
+        let text = text_of(|out| TuneReport { known, with_curves: false }.write_json(out));
         let objects: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!((objects.len(), &objects[1]["size"]), (2, &"large".into()));

@@ -2,11 +2,13 @@
 //! value, the present point marked. Values are on a scale of doublings, as the tuner tries them; the panels
 //! of a row have the same rates.
 
-use carrack_plan::tuner::{CurvePoint, Knob};
+use carrack_plan::tuner::{KnobPoint, TunerKnob};
 
-use super::{Report, brings, deviation, found, is_present, megabytes, size_name};
-use crate::register::tuner_store::Known;
-use crate::views::canvas::{Area, BLUE, Canvas, Font, GRID, Look, MIDDLE, ORANGE, Point, TEXT, TITLE};
+use super::{TuneReport, brings, deviation, found, is_present, megabytes, size_name};
+use crate::register::tuner_store::WorkloadRecord;
+use crate::views::canvas::{
+    BLUE, BoxStyle, CanvasArea, CanvasPoint, GRID, MIDDLE, ORANGE, SvgCanvas, TEXT, TITLE, TextFont,
+};
 
 const MARGIN: f64 = 20.0;
 
@@ -35,10 +37,10 @@ const LEVELS: i32 = 4;
 const MEASURED: &str = BLUE;
 const PRESENT: &str = ORANGE;
 
-impl Report {
+impl TuneReport {
     /// Returns the picture.
     pub fn picture(&self) -> String {
-        let mut canvas = Canvas::default();
+        let mut canvas = SvgCanvas::default();
         for (number, known) in self.known.iter().enumerate() {
             draw_row(&mut canvas, known, MARGIN + number as f64 * ROW);
         }
@@ -47,7 +49,7 @@ impl Report {
     }
 }
 
-fn draw_row(canvas: &mut Canvas, known: &Known, top: f64) {
+fn draw_row(canvas: &mut SvgCanvas, known: &WorkloadRecord, top: f64) {
     let (workload, record) = (&known.workload, &known.record);
     let title = format!(
         "{} → {}, {} files: {} MB/s, found {}",
@@ -57,11 +59,11 @@ fn draw_row(canvas: &mut Canvas, known: &Known, top: f64) {
         brings(record),
         found(record)
     );
-    canvas.words(Point { x: MARGIN, y: top + 14.0 }, TITLE, &title);
+    canvas.words(CanvasPoint { x: MARGIN, y: top + 14.0 }, TITLE, &title);
     let most = most(known);
-    for (number, knob) in Knob::ALL.into_iter().enumerate() {
+    for (number, knob) in TunerKnob::ALL.into_iter().enumerate() {
         let x = MARGIN + LABELS + number as f64 * (WIDTH + GAP);
-        let mut panel = Panel::new(canvas, known, knob, Point { x, y: top + HEAD }, most);
+        let mut panel = CurvePanel::new(canvas, known, knob, CanvasPoint { x, y: top + HEAD }, most);
         panel.grid(number == 0);
         panel.curve();
         panel.numbers();
@@ -69,19 +71,19 @@ fn draw_row(canvas: &mut Canvas, known: &Known, top: f64) {
 }
 
 /// Returns the rate at the upper edge: the highest point, plus the deviation of its samples.
-fn most(known: &Known) -> f64 {
-    let points = Knob::ALL.into_iter().flat_map(|knob| &known.record.curves[knob]);
+fn most(known: &WorkloadRecord) -> f64 {
+    let points = TunerKnob::ALL.into_iter().flat_map(|knob| &known.record.curves[knob]);
     let upper = points.map(|point| point.bytes_per_s() + deviation(point).unwrap_or(0.0));
     let most = upper.fold(0.0, f64::max);
     if most > 0.0 { most * 1.05 } else { 1.0 }
 }
 
 /// The curve of one setting.
-struct Panel<'a> {
-    canvas: &'a mut Canvas,
-    known: &'a Known,
-    knob: Knob,
-    at: Point,
+struct CurvePanel<'a> {
+    canvas: &'a mut SvgCanvas,
+    known: &'a WorkloadRecord,
+    knob: TunerKnob,
+    at: CanvasPoint,
     /// The rate at the upper edge.
     most: f64,
     /// The least and the largest value, in doublings.
@@ -89,16 +91,22 @@ struct Panel<'a> {
     largest: f64,
 }
 
-impl<'a> Panel<'a> {
-    fn new(canvas: &'a mut Canvas, known: &'a Known, knob: Knob, at: Point, most: f64) -> Panel<'a> {
+impl<'a> CurvePanel<'a> {
+    fn new(
+        canvas: &'a mut SvgCanvas,
+        known: &'a WorkloadRecord,
+        knob: TunerKnob,
+        at: CanvasPoint,
+        most: f64,
+    ) -> CurvePanel<'a> {
         let present = known.record.values[knob];
         let values = known.record.curves[knob].iter().map(|point| point.value);
         let (least, largest) =
             values.fold((present, present), |(least, largest), value| (least.min(value), largest.max(value)));
-        Panel { canvas, known, knob, at, most, least: doublings(least), largest: doublings(largest) }
+        CurvePanel { canvas, known, knob, at, most, least: doublings(least), largest: doublings(largest) }
     }
 
-    fn points(&self) -> &'a [CurvePoint] {
+    fn points(&self) -> &'a [KnobPoint] {
         &self.known.record.curves[self.knob]
     }
 
@@ -118,26 +126,26 @@ impl<'a> Panel<'a> {
     fn grid(&mut self, with_rates: bool) {
         let value = self.known.record.values[self.knob];
         let title = format!("{}: {value}", self.knob);
-        self.canvas.words(self.at.moved(0.0, -10.0), Font { is_bold: true, ..TEXT }, &title);
+        self.canvas.words(self.at.moved(0.0, -10.0), TextFont { is_bold: true, ..TEXT }, &title);
         for level in 0..=LEVELS {
             let rate = self.most * f64::from(level) / f64::from(LEVELS);
-            let left = Point { x: self.at.x, y: self.y(rate) };
+            let left = CanvasPoint { x: self.at.x, y: self.y(rate) };
             self.canvas.line(&[left, left.moved(WIDTH, 0.0)], GRID, 1.0);
             if with_rates {
-                let place = Point { x: MARGIN, y: left.y + 4.0 };
+                let place = CanvasPoint { x: MARGIN, y: left.y + 4.0 };
                 self.canvas.words(place, TEXT, &format!("{} MB/s", megabytes(rate)));
             }
         }
     }
 
-    fn place(&self, point: &CurvePoint) -> Point {
-        Point { x: self.x(point.value), y: self.y(point.bytes_per_s()) }
+    fn place(&self, point: &KnobPoint) -> CanvasPoint {
+        CanvasPoint { x: self.x(point.value), y: self.y(point.bytes_per_s()) }
     }
 
     /// Draws a line through the current points; outdated ones are dots without it.
     fn curve(&mut self) {
         let current = self.points().iter().filter(|point| point.is_current);
-        let line: Vec<Point> = current.map(|point| self.place(point)).collect();
+        let line: Vec<CanvasPoint> = current.map(|point| self.place(point)).collect();
         self.canvas.line(&line, MEASURED, 1.6);
         for point in self.points() {
             let is_present = is_present(&self.known.record, self.knob, point);
@@ -149,7 +157,7 @@ impl<'a> Panel<'a> {
             let at = self.place(point);
             if let Some(deviation) = deviation(point) {
                 let ends = [point.bytes_per_s() - deviation, point.bytes_per_s() + deviation];
-                let ends = ends.map(|rate| Point { x: at.x, y: self.y(rate) });
+                let ends = ends.map(|rate| CanvasPoint { x: at.x, y: self.y(rate) });
                 self.canvas.line(&ends, colour, 1.0);
             }
             dot(self.canvas, at, radius, colour, &hint(self.knob, point));
@@ -161,7 +169,7 @@ impl<'a> Panel<'a> {
     fn numbers(&mut self) {
         let present = self.known.record.values[self.knob];
         let mut taken = vec![self.x(present)];
-        self.number(present, Font { is_bold: true, colour: PRESENT, ..MIDDLE });
+        self.number(present, TextFont { is_bold: true, colour: PRESENT, ..MIDDLE });
         for point in self.points() {
             let x = self.x(point.value);
             if taken.iter().all(|other| (x - other).abs() >= NUMBER_WIDTH) {
@@ -171,8 +179,8 @@ impl<'a> Panel<'a> {
         }
     }
 
-    fn number(&mut self, value: u32, font: Font<'_>) {
-        let at = Point { x: self.x(value), y: self.at.y + HEIGHT + 16.0 };
+    fn number(&mut self, value: u32, font: TextFont<'_>) {
+        let at = CanvasPoint { x: self.x(value), y: self.at.y + HEIGHT + 16.0 };
         self.canvas.words(at, font, &value.to_string());
     }
 }
@@ -181,20 +189,20 @@ fn doublings(value: u32) -> f64 {
     f64::from(value.max(1)).log2()
 }
 
-fn hint(knob: Knob, point: &CurvePoint) -> String {
+fn hint(knob: TunerKnob, point: &KnobPoint) -> String {
     let deviation = deviation(point).map_or_else(String::new, |it| format!(" ± {}", megabytes(it)));
     let rate = megabytes(point.bytes_per_s());
     let note = if point.is_current { "" } else { ", outdated" };
     format!("{} {knob}: {rate}{deviation} MB/s, samples: {}{note}", point.value, point.samples)
 }
 
-fn dot(canvas: &mut Canvas, at: Point, radius: f64, colour: &str, hint: &str) {
-    let area = Area { at: at.moved(-radius, -radius), width: 2.0 * radius, height: 2.0 * radius };
-    canvas.area(area, Look::filled(colour, 1.0, radius), hint);
+fn dot(canvas: &mut SvgCanvas, at: CanvasPoint, radius: f64, colour: &str, hint: &str) {
+    let area = CanvasArea { at: at.moved(-radius, -radius), width: 2.0 * radius, height: 2.0 * radius };
+    canvas.area(area, BoxStyle::filled(colour, 1.0, radius), hint);
 }
 
-fn legend(canvas: &mut Canvas, top: f64) {
-    let left = Point { x: MARGIN + LABELS, y: top };
+fn legend(canvas: &mut SvgCanvas, top: f64) {
+    let left = CanvasPoint { x: MARGIN + LABELS, y: top };
     for (x, radius, colour, words) in [
         (0.0, 6.0, PRESENT, "the present value"),
         (160.0, 4.0, MEASURED, "others"),
@@ -213,8 +221,8 @@ mod tests {
     use super::super::tests::found;
     use super::*;
 
-    fn picture(known: Vec<Known>) -> String {
-        Report { known, with_curves: true }.picture()
+    fn picture(known: Vec<WorkloadRecord>) -> String {
+        TuneReport { known, with_curves: true }.picture()
     }
 
     #[test]

@@ -7,9 +7,9 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
-use carrack_cluster::asks::{Answer, Ask, Looked, serve_asks};
-use carrack_cluster::bus::{Bus, BusOptions};
-use carrack_cluster::registry::Registration;
+use carrack_cluster::bus::{BusOptions, NatsBus};
+use carrack_cluster::mover_requests::{MoverReply, MoverRequest, PathReply, serve_asks};
+use carrack_cluster::registry::MoverRegistration;
 use carrack_register::records::MoverRecord;
 use futures_util::FutureExt;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -41,9 +41,9 @@ impl OldMover {
             move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let bus = Bus::connect(&options).await.unwrap();
+                let bus = NatsBus::connect(&options).await.unwrap();
                 let _answers = serve_asks(&bus, &record.id, |ask| ready(answer(&ask)).boxed()).await.unwrap();
-                let _registered = Registration::start(&bus, record).await.unwrap();
+                let _registered = MoverRegistration::start(&bus, record).await.unwrap();
                 tell.send(()).unwrap();
                 let _ = tokio::task::spawn_blocking(move || ended.recv()).await;
             });
@@ -54,16 +54,16 @@ impl OldMover {
 }
 
 /// Answers that the requested paths do not exist.
-fn answer(ask: &Ask) -> Answer {
+fn answer(ask: &MoverRequest) -> MoverReply {
     match ask {
-        Ask::Look { .. } => Answer::Looked(Looked {
+        MoverRequest::Look { .. } => MoverReply::Looked(PathReply {
             exists: false,
             is_directory: false,
             size: 0,
             is_link: false,
             parent_exists: true,
         }),
-        _ => Answer::Failed("an old mover does not know that".to_owned()),
+        _ => MoverReply::Failed("an old mover does not know that".to_owned()),
     }
 }
 

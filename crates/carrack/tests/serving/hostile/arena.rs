@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use carrack_engine::{Role, Settings};
-use carrack_model::Scheduling;
+use carrack_engine::{EndSettings, SessionRole};
+use carrack_model::SchedulingOptions;
 use carrack_trust::{
-    CLIENT_LIFETIME, ClientIdentity, ClientTrust, Grant, Scope, TokenSigner, Use, Which, client_config,
+    CLIENT_LIFETIME, CertificateUse, ClientIdentity, ClientTrust, RevocationSelector, TokenContent,
+    TokenScope, TokenSigner, client_config,
 };
 use rustls::ClientConfig;
 
@@ -109,12 +110,12 @@ impl Arena {
         fs::write(self.site.path().join("data/good"), noise(GOOD_BYTES)).expect("a file");
         let (over, count) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
-            let running = [Role::Source, Role::Sink].map(|role| {
+            let running = [SessionRole::Source, SessionRole::Sink].map(|role| {
                 scope.spawn({
                     let (over, count) = (&over, &count);
                     move || {
                         // The two alternate, so that there is always a running copy.
-                        thread::sleep(Duration::from_millis(if role == Role::Sink { 700 } else { 0 }));
+                        thread::sleep(Duration::from_millis(if role == SessionRole::Sink { 700 } else { 0 }));
                         while !over.load(Ordering::Relaxed) {
                             self.good_transfer(role);
                             count.fetch_add(1, Ordering::Relaxed);
@@ -131,14 +132,14 @@ impl Arena {
         count.into_inner()
     }
 
-    fn good_transfer(&self, role: Role) {
+    fn good_transfer(&self, role: SessionRole) {
         let shown = self.site.path().display();
         let (from, to, lies_in) = match role {
-            Role::Source => (format!("{shown}/good"), "/data/pushed".to_owned(), "data/pushed"),
-            Role::Sink => ("/data/good".to_owned(), format!("{shown}/pulled"), "pulled"),
+            SessionRole::Source => (format!("{shown}/good"), "/data/pushed".to_owned(), "data/pushed"),
+            SessionRole::Sink => ("/data/good".to_owned(), format!("{shown}/pulled"), "pulled"),
         };
-        let scheduling = Scheduling { rate: 2_000_000, ..Scheduling::default() };
-        let settings = Settings { scheduling, ..Settings::default() };
+        let scheduling = SchedulingOptions { rate: 2_000_000, ..SchedulingOptions::default() };
+        let settings = EndSettings { scheduling, ..EndSettings::default() };
         let copy = Copy { who: Some("alice"), settings, ..Copy::new(role, &from, &to) };
         let outcome = self.site.copy_with(self.address(), copy);
         assert_eq!(refusal(&outcome), "", "{role:?}");
@@ -157,8 +158,8 @@ pub fn mint(
     lifetime: Duration,
     now: SystemTime,
 ) -> (String, String) {
-    let scope = Scope::parse(scope).expect("a scope");
-    let grant = Grant { subject: "mallory".into(), audience: audience.into(), scope, lifetime };
+    let scope = TokenScope::parse(scope).expect("a scope");
+    let grant = TokenContent { subject: "mallory".into(), audience: audience.into(), scope, lifetime };
     signer.mint(&grant, now).expect("a token")
 }
 
@@ -189,14 +190,14 @@ fn lay_out(path: &Path) {
 fn issue_unusual(site: &Site) {
     let now = SystemTime::now();
     let issue = |name: &str, lifetime, at| {
-        let purpose = Use::Client { subject: "mallory".into() };
+        let purpose = CertificateUse::Client { subject: "mallory".into() };
         let issued = site.authority().issue(name, &purpose, lifetime, site.path(), at);
         issued.unwrap_or_else(|error| panic!("{name}: {error}"));
     };
     issue("expired", DAY, now - 3 * DAY);
     issue("early", CLIENT_LIFETIME / 2, now + 3 * DAY);
     issue("taken-back", CLIENT_LIFETIME, now);
-    site.authority().revoke(&Which::Name("taken-back".into()), now).expect("a list");
+    site.authority().revoke(&RevocationSelector::Name("taken-back".into()), now).expect("a list");
     // The identities are made now, so that threads need not make them at the same time.
     for name in ["alice", "mallory", "stranger"] {
         site.identity(name);

@@ -6,10 +6,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carrack_model::{Checksum, FileId, Metadata, ObjectId, RelPath, TransferSpec};
+use carrack_model::{FileId, Metadata, ObjectChecksum, ObjectId, RelPath, TransferSpec};
 use carrack_transport::seal::{EXPORTER_LABEL, SessionKeys};
 use carrack_wire::auth::{PROOF_BYTES, SessionKey};
-use carrack_wire::message::{self, Control, DialFailed, Hello, Leave, Place, SinkState, Welcome};
+use carrack_wire::message::{
+    self, ControlMessage, DialFailed, HelloMessage, LeaveMessage, PlaceMessage, SinkState, WelcomeMessage,
+};
 use carrack_wire::to_json;
 use carrack_wire::{
     FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, TableWriter, agreed_terms,
@@ -99,7 +101,7 @@ pub fn end_of(mut stream: &TcpStream) -> End {
 /// A message of the daemon.
 #[allow(clippy::large_enum_variant)]
 pub enum Heard {
-    Control(Control),
+    Control(ControlMessage),
     Object(ObjectId),
     Ended(End),
 }
@@ -140,8 +142,8 @@ impl Client {
         self.tls.write_all(bytes).and_then(|()| self.tls.flush()).is_ok()
     }
 
-    pub fn say(&mut self, mut message: Control) -> bool {
-        if let Control::Finish(finish) = &mut message {
+    pub fn say(&mut self, mut message: ControlMessage) -> bool {
+        if let ControlMessage::Finish(finish) = &mut message {
             finish.objects_sent = self.objects_sent;
         }
         self.say_body(&message.to_body())
@@ -161,7 +163,7 @@ impl Client {
         loop {
             match self.hear_any() {
                 Ok(_) if Instant::now() > self.until => return Heard::Ended(End::Lasts),
-                Ok(Heard::Control(Control::Heartbeat(_) | Control::Counters(_))) => {}
+                Ok(Heard::Control(ControlMessage::Heartbeat(_) | ControlMessage::Counters(_))) => {}
                 Ok(heard) => return heard,
                 Err(error) => return Heard::Ended(error.into()),
             }
@@ -175,18 +177,18 @@ impl Client {
         let mut body = vec![0; header.body_len as usize];
         self.tls.read_exact(&mut body)?;
         Ok(match header.kind {
-            FrameKind::Control => Heard::Control(Control::from_body(&body).expect("a message")),
+            FrameKind::Control => Heard::Control(ControlMessage::from_body(&body).expect("a message")),
             FrameKind::Object | FrameKind::Bundle => Heard::Object(header.object),
         })
     }
 
     /// Returns the next message; an error if the end comes first.
-    pub fn message(&mut self) -> Result<Control, End> {
+    pub fn message(&mut self) -> Result<ControlMessage, End> {
         match self.hear() {
-            Heard::Control(Control::Refuse(why)) => {
+            Heard::Control(ControlMessage::Refuse(why)) => {
                 Err(End::Refused(format!("{} / {}", why.message, why.hint)))
             }
-            Heard::Control(Control::Abort(why)) => {
+            Heard::Control(ControlMessage::Abort(why)) => {
                 Err(End::Aborted(format!("{} / {}", why.message, why.hint)))
             }
             Heard::Control(message) => Ok(message),
@@ -200,10 +202,10 @@ impl Client {
         let mut finished = None;
         loop {
             match self.message() {
-                Ok(Control::Finished(counters)) => {
+                Ok(ControlMessage::Finished(counters)) => {
                     finished = Some(End::Finished(counters.entries_failed));
                     // A source sends this too: otherwise the daemon waits for it.
-                    self.say(Control::Leave(Leave {}));
+                    self.say(ControlMessage::Leave(LeaveMessage {}));
                 }
                 Ok(_) => {}
                 Err(End::Closed) => return finished.unwrap_or(End::Closed),
@@ -220,7 +222,7 @@ impl Client {
 
     /// Waits for any reply to an object; an error once the session is over.
     pub fn answer(&mut self) -> Result<(), End> {
-        while !matches!(self.message()?, Control::ObjectsDone(_)) {}
+        while !matches!(self.message()?, ControlMessage::ObjectsDone(_)) {}
         Ok(())
     }
 
@@ -240,7 +242,7 @@ pub fn source(arena: &Arena) -> Result<Client, End> {
 
 pub fn source_with(arena: &Arena, spec: &TransferSpec) -> Result<Client, End> {
     let (mut client, _) = calling_source(arena, spec, b"/data/in", 0)?;
-    client.say(Control::DialFailed(DialFailed { problem: "a test".into() }));
+    client.say(ControlMessage::DialFailed(DialFailed { problem: "a test".into() }));
     Ok(client)
 }
 
@@ -250,48 +252,49 @@ pub fn calling_source(
     spec: &TransferSpec,
     destination: &[u8],
     root: u32,
-) -> Result<(Client, Welcome), End> {
+) -> Result<(Client, WelcomeMessage), End> {
     let mut client = Client::greeted(arena, "mallory")?;
-    client.say(Control::Hello(Hello { destination: Some(destination.to_vec()), ..hello(spec) }));
-    let Control::Welcome(welcome) = client.message()? else { panic!("no welcome") };
-    client.say(Control::Place(Place { root, ..Place::default() }));
+    client
+        .say(ControlMessage::Hello(HelloMessage { destination: Some(destination.to_vec()), ..hello(spec) }));
+    let ControlMessage::Welcome(welcome) = client.message()? else { panic!("no welcome") };
+    client.say(ControlMessage::Place(PlaceMessage { root, ..PlaceMessage::default() }));
     Ok((client, welcome))
 }
 
 /// Returns a sink that reads from the export.
 pub fn sink(arena: &Arena, sources: &[&[u8]], credits: u32) -> Result<Client, End> {
     let mut client = Client::greeted(arena, "mallory")?;
-    client.say(Control::Hello(reading(sources, credits)));
-    let Control::Welcome(_) = client.message()? else { panic!("no welcome") };
-    client.say(Control::DialFailed(DialFailed { problem: "a test".into() }));
+    client.say(ControlMessage::Hello(reading(sources, credits)));
+    let ControlMessage::Welcome(_) = client.message()? else { panic!("no welcome") };
+    client.say(ControlMessage::DialFailed(DialFailed { problem: "a test".into() }));
     Ok(client)
 }
 
 pub fn spec() -> TransferSpec {
     TransferSpec {
         recursive: true,
-        checksum: Checksum::None,
+        checksum: ObjectChecksum::None,
         slot_bytes: 128 << 10,
         streams: 2,
         ..TransferSpec::default()
     }
 }
 
-pub fn hello(spec: &TransferSpec) -> Hello {
-    Hello {
+pub fn hello(spec: &TransferSpec) -> HelloMessage {
+    HelloMessage {
         software: "a test".into(),
         session_key: SESSION_KEY.to_vec(),
         spec: to_json(spec),
         settings: r#"{"pool_bytes":1048576,"lanes":1}"#.into(),
-        ..Hello::default()
+        ..HelloMessage::default()
     }
 }
 
-pub fn writing(destination: &[u8]) -> Hello {
-    Hello { destination: Some(destination.to_vec()), ..hello(&spec()) }
+pub fn writing(destination: &[u8]) -> HelloMessage {
+    HelloMessage { destination: Some(destination.to_vec()), ..hello(&spec()) }
 }
 
-pub fn reading(sources: &[&[u8]], credits: u32) -> Hello {
+pub fn reading(sources: &[&[u8]], credits: u32) -> HelloMessage {
     let sink = SinkState {
         destination: 1,
         name: b"dst".to_vec(),
@@ -300,7 +303,7 @@ pub fn reading(sources: &[&[u8]], credits: u32) -> Hello {
         ..SinkState::default()
     };
     let sources = sources.iter().map(|path| path.to_vec()).collect();
-    Hello { sources, sink: Some(sink), ..hello(&spec()) }
+    HelloMessage { sources, sink: Some(sink), ..hello(&spec()) }
 }
 
 /// Returns the proof on a data connection, or its end.
@@ -315,8 +318,8 @@ pub fn proof_on(mut stream: &TcpStream) -> Result<[u8; PROOF_BYTES], End> {
 pub const METADATA: Metadata =
     Metadata { mode: 0o644, mtime: carrack_model::Timestamp { seconds: 1_000_000_000, nanoseconds: 0 } };
 
-pub fn finish() -> Control {
-    Control::Finish(message::Finish::default())
+pub fn finish() -> ControlMessage {
+    ControlMessage::Finish(message::FinishMessage::default())
 }
 
 /// Returns a table of regular files in one directory.
@@ -371,6 +374,6 @@ pub fn object(object: u64, file: u64, offset: u64, body: &[u8]) -> (FrameHeader,
     (header, body.to_vec())
 }
 
-pub fn open(id: u64, table: Vec<u8>) -> Control {
-    Control::OpenFile(message::OpenFile { id, table, ..message::OpenFile::default() })
+pub fn open(id: u64, table: Vec<u8>) -> ControlMessage {
+    ControlMessage::OpenFile(message::OpenFileMessage { id, table, ..message::OpenFileMessage::default() })
 }

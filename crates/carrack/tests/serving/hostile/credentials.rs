@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use carrack_model::{Protection, TransferSpec};
+use carrack_model::{ProtectionLevel, TransferSpec};
 use carrack_trust::{ClientIdentity, TokenSigner};
-use carrack_wire::message::{Control, Hello};
+use carrack_wire::message::{ControlMessage, HelloMessage};
 use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -65,12 +65,12 @@ pub const ATTACKS: &[Attack] = &[
     (
         "less protection than the export wants: clear",
         "refused: the other end does not let data travel clear",
-        |arena| protected(arena, Protection::Clear),
+        |arena| protected(arena, ProtectionLevel::Clear),
     ),
     (
         "less protection than the export wants: safe",
         "refused: the other end does not let data travel safe",
-        |arena| protected(arena, Protection::Safe),
+        |arena| protected(arena, ProtectionLevel::Safe),
     ),
     (
         "a protection that there isn't",
@@ -137,7 +137,7 @@ pub const ATTACKS: &[Attack] = &[
     ("a token for /data, used for /database", "refused: the token does not let you read there", |arena| {
         let hello = reading(&[b"/database/rows"], 4);
         let token = arena.token("this", "storage.read:/data", MINUTES, SystemTime::now());
-        ask_with(arena, ClientConfig::clone(&arena.config_with(None)), Hello { token, ..hello })
+        ask_with(arena, ClientConfig::clone(&arena.config_with(None)), HelloMessage { token, ..hello })
     }),
     ("a token's path that leads out with dots", "refused: the token does not let you write there", |arena| {
         scope(arena, "storage.modify:/data/in", "/data/in/../tree")
@@ -179,7 +179,7 @@ pub const ATTACKS: &[Attack] = &[
     }),
     ("a token of noise", "refused: this is no token", |arena| token(arena, "\u{1b}[2J.\0.é", "/data/in")),
     ("a bad token beside a good certificate", "refused: this is no token", |arena| {
-        ask(arena, "mallory", Hello { token: "a.b.c".into(), ..writing(b"/data/in") })
+        ask(arena, "mallory", HelloMessage { token: "a.b.c".into(), ..writing(b"/data/in") })
     }),
 ];
 
@@ -205,28 +205,28 @@ fn named(arena: &Arena, name: &str) -> End {
 }
 
 /// Returns the outcome of a hello.
-pub fn ask(arena: &Arena, who: &str, hello: Hello) -> End {
+pub fn ask(arena: &Arena, who: &str, hello: HelloMessage) -> End {
     ask_with(arena, ClientConfig::clone(&arena.config_of(who)), hello)
 }
 
-fn ask_with(arena: &Arena, config: ClientConfig, hello: Hello) -> End {
+fn ask_with(arena: &Arena, config: ClientConfig, hello: HelloMessage) -> End {
     let asking = || {
         let mut client = Client::connect(arena.address(), config.into())?;
         client.preambles()?;
-        client.say(Control::Hello(hello));
+        client.say(ControlMessage::Hello(hello));
         Ok(client.end())
     };
     asking().unwrap_or_else(|end| end)
 }
 
-fn protected(arena: &Arena, protection: Protection) -> End {
+fn protected(arena: &Arena, protection: ProtectionLevel) -> End {
     let spec = TransferSpec { protection, ..spec() };
-    ask(arena, "mallory", Hello { destination: Some(b"/data/in".to_vec()), ..hello(&spec) })
+    ask(arena, "mallory", HelloMessage { destination: Some(b"/data/in".to_vec()), ..hello(&spec) })
 }
 
 /// Asks to write, with only a token.
 fn token(arena: &Arena, token: &str, path: &str) -> End {
-    let hello = Hello { token: token.into(), ..writing(path.as_bytes()) };
+    let hello = HelloMessage { token: token.into(), ..writing(path.as_bytes()) };
     ask_with(arena, ClientConfig::clone(&arena.config_with(None)), hello)
 }
 

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use carrack_model::TransferSpec;
 use carrack_transport::seal::SessionKeys;
-use carrack_wire::auth::{ListenerNonce, RESPONSE_BYTES, Response, SessionKey, StreamPlace};
-use carrack_wire::message::{Control, DialFailed};
+use carrack_wire::auth::{DialerResponse, ListenerNonce, RESPONSE_BYTES, SessionKey, StreamIndex};
+use carrack_wire::message::{ControlMessage, DialFailed};
 
 use super::Attack;
 use super::arena::Arena;
 use super::client::*;
 use crate::daemon::noise;
 
-const PLACE: StreamPlace = StreamPlace { number: 0, count: 2 };
+const PLACE: StreamIndex = StreamIndex { number: 0, count: 2 };
 
 pub const ATTACKS: &[Attack] = &[
     ("a data connection for no session", "closed", |arena| {
@@ -68,7 +68,7 @@ pub const ATTACKS: &[Attack] = &[
         in_a_session(arena, |session| response(session.keys.auth(), &other.nonce, PLACE))
     }),
     ("a place that there isn't", "closed", |arena| {
-        in_a_session(arena, |session| *session.response(StreamPlace { number: 2, count: 2 }).as_bytes())
+        in_a_session(arena, |session| *session.response(StreamIndex { number: 2, count: 2 }).as_bytes())
     }),
     ("a captured response, sent again", "closed", replay),
     (
@@ -113,8 +113,8 @@ impl Session {
         Ok(Session { client, keys, nonce: nonce.expect("it listens") })
     }
 
-    fn response(&self, place: StreamPlace) -> Response {
-        Response::new(self.keys.auth(), &self.nonce, [3; 32], place, Duration::from_micros(50))
+    fn response(&self, place: StreamIndex) -> DialerResponse {
+        DialerResponse::new(self.keys.auth(), &self.nonce, [3; 32], place, Duration::from_micros(50))
     }
 
     fn changed(&self, at: usize, change: u8) -> [u8; RESPONSE_BYTES] {
@@ -126,7 +126,7 @@ impl Session {
     /// Opens the true connections, which are accepted after any attack.
     fn take_places(&self, arena: &Arena) -> Result<Vec<TcpStream>, End> {
         let take = |number| {
-            let response = self.response(StreamPlace { number, ..PLACE });
+            let response = self.response(StreamIndex { number, ..PLACE });
             let mut stream = dial(arena.address());
             let _ = stream.write_all(response.as_bytes());
             let proof = proof_on(&stream)?;
@@ -137,8 +137,8 @@ impl Session {
     }
 }
 
-fn response(key: &SessionKey, listener: &ListenerNonce, place: StreamPlace) -> [u8; RESPONSE_BYTES] {
-    *Response::new(key, listener, [3; 32], place, Duration::from_micros(50)).as_bytes()
+fn response(key: &SessionKey, listener: &ListenerNonce, place: StreamIndex) -> [u8; RESPONSE_BYTES] {
+    *DialerResponse::new(key, listener, [3; 32], place, Duration::from_micros(50)).as_bytes()
 }
 
 /// Returns the end of a connection that begins with these bytes. The daemon sends not a byte on it.
@@ -203,7 +203,7 @@ fn many_strangers(arena: &Arena) -> End {
             })
             .collect();
         let end = end_of(&strangers[0]);
-        session.client.say(Control::DialFailed(DialFailed::default()));
+        session.client.say(ControlMessage::DialFailed(DialFailed::default()));
         assert_eq!(session.client.finish(), End::Finished(0));
         Ok(end)
     };

@@ -4,9 +4,11 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use carrack_model::{Protection, TransferSpec};
+use carrack_model::{ProtectionLevel, TransferSpec};
 use carrack_wire::auth::RESPONSE_BYTES;
-use carrack_wire::message::{Control, DialFailed, Hello, Lanes, Listening, Place, Welcome};
+use carrack_wire::message::{
+    ControlMessage, DialFailed, HelloMessage, LaneBounds, ListenAddresses, PlaceMessage, WelcomeMessage,
+};
 use carrack_wire::to_json;
 use carrack_wire::{FrameHeader, HEADER_BYTES, Preamble};
 
@@ -85,15 +87,17 @@ pub const ATTACKS: &[Attack] = &[
         first(arena, |client| client.say(finish()))
     }),
     ("a welcome from the caller", "refused: the peer broke the protocol: no hello", |arena| {
-        first(arena, |client| client.say(Control::Welcome(Welcome::default())))
+        first(arena, |client| client.say(ControlMessage::Welcome(WelcomeMessage::default())))
     }),
     ("a place before the hello", "refused: the peer broke the protocol: no hello", |arena| {
-        first(arena, |client| client.say(Control::Place(Place { root: 0, ..Place::default() })))
+        first(arena, |client| {
+            client.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }))
+        })
     }),
     ("a hello twice", "refused: the peer broke the protocol: no place", |arena| {
         first(arena, |client| {
-            client.say(Control::Hello(writing(b"/data/in")));
-            client.say(Control::Hello(writing(b"/data/in")))
+            client.say(ControlMessage::Hello(writing(b"/data/in")));
+            client.say(ControlMessage::Hello(writing(b"/data/in")))
         })
     }),
     (
@@ -101,8 +105,8 @@ pub const ATTACKS: &[Attack] = &[
         "refused: the peer broke the protocol: no place",
         |arena| {
             first(arena, |client| {
-                client.say(Control::Hello(writing(b"/data/in")));
-                client.say(Control::Hello(reading(&[b"/database/rows"], 4)))
+                client.say(ControlMessage::Hello(writing(b"/data/in")));
+                client.say(ControlMessage::Hello(reading(&[b"/database/rows"], 4)))
             })
         },
     ),
@@ -115,17 +119,17 @@ pub const ATTACKS: &[Attack] = &[
     (
         "a hello without a spec",
         "refused: the peer broke the protocol: a control message that can't be read: EOF",
-        |arena| ask(arena, "mallory", Hello { spec: String::new(), ..writing(b"/data/in") }),
+        |arena| ask(arena, "mallory", HelloMessage { spec: String::new(), ..writing(b"/data/in") }),
     ),
     (
         "a hello without settings",
         "refused: the peer broke the protocol: a control message that can't be read: EOF",
-        |arena| ask(arena, "mallory", Hello { settings: String::new(), ..writing(b"/data/in") }),
+        |arena| ask(arena, "mallory", HelloMessage { settings: String::new(), ..writing(b"/data/in") }),
     ),
     (
         "a key that is too short",
         "refused: the peer broke the protocol: a hello without what is to be done",
-        |arena| ask(arena, "mallory", Hello { session_key: vec![7; 31], ..writing(b"/data/in") }),
+        |arena| ask(arena, "mallory", HelloMessage { session_key: vec![7; 31], ..writing(b"/data/in") }),
     ),
     (
         "slots of 4 GiB",
@@ -145,7 +149,7 @@ pub const ATTACKS: &[Attack] = &[
         "refused: the peer broke the protocol: a control message that can't be read: unknown variant `Md5`",
         |arena| {
             let spec = to_json(&spec()).replacen("\"None\"", "\"Md5\"", 1);
-            ask(arena, "mallory", Hello { spec, ..writing(b"/data/in") })
+            ask(arena, "mallory", HelloMessage { spec, ..writing(b"/data/in") })
         },
     ),
     (
@@ -153,7 +157,7 @@ pub const ATTACKS: &[Attack] = &[
         "refused: the peer broke the protocol: a control message that can't be read: unknown field `of_the_future`",
         |arena| {
             let settings = r#"{"of_the_future":1}"#.into();
-            ask(arena, "mallory", Hello { settings, ..writing(b"/data/in") })
+            ask(arena, "mallory", HelloMessage { settings, ..writing(b"/data/in") })
         },
     ),
     ("2^64 bytes of buffers", "it lasts", |arena| greedy(arena, r#"{"pool_bytes":18446744073709551615}"#)),
@@ -162,8 +166,8 @@ pub const ATTACKS: &[Attack] = &[
     ("64 streams, 8 lanes and the largest slots", "it lasts", |arena| {
         let settings = r#"{"pool_bytes":1099511627776,"lanes":8,"io_threads":64}"#.into();
         let spec = to_json(&TransferSpec { streams: 64, slot_bytes: 64 << 20, ..spec() });
-        let lanes = Some(Lanes { wanted: u32::MAX, most: u32::MAX });
-        modest(arena, Hello { spec, settings, lanes, ..writing(b"/data/in") })
+        let lanes = Some(LaneBounds { wanted: u32::MAX, most: u32::MAX });
+        modest(arena, HelloMessage { spec, settings, lanes, ..writing(b"/data/in") })
     }),
     ("ports and targets of the daemon's host", "it lasts", |arena| {
         greedy(
@@ -249,8 +253,8 @@ pub const ATTACKS: &[Attack] = &[
         "a third party that would have less protection",
         "refused: the other end does not let data travel clear",
         |arena| {
-            let spec = to_json(&TransferSpec { protection: Protection::Clear, ..spec() });
-            ask(arena, "mallory", Hello { third_party: true, spec, ..writing(b"/data/in") })
+            let spec = to_json(&TransferSpec { protection: ProtectionLevel::Clear, ..spec() });
+            ask(arena, "mallory", HelloMessage { third_party: true, spec, ..writing(b"/data/in") })
         },
     ),
     (
@@ -271,7 +275,7 @@ pub const ATTACKS: &[Attack] = &[
 pub fn write_into(arena: &Arena, destination: &[u8], root: u32) -> End {
     let attack = || {
         let (mut client, _) = calling_source(arena, &spec(), destination, root)?;
-        client.say(Control::DialFailed(DialFailed::default()));
+        client.say(ControlMessage::DialFailed(DialFailed::default()));
         client.frame(&bundle(1, b"evil", &table("", &[(b"secret", 4)])));
         client.answer()?;
         Ok(client.finish())
@@ -302,7 +306,7 @@ fn first(arena: &Arena, say: impl FnOnce(&mut Client) -> bool) -> End {
 
 /// Sends a hello with a changed frame header.
 fn header(arena: &Arena, change: fn(&mut [u8; HEADER_BYTES])) -> End {
-    let body = Control::Hello(writing(b"/data/in")).to_body();
+    let body = ControlMessage::Hello(writing(b"/data/in")).to_body();
     let mut raw = FrameHeader::control(body.len() as u32).encode();
     change(&mut raw);
     first(arena, |client| client.raw(&[&raw[..], &body].concat()))
@@ -311,7 +315,7 @@ fn header(arena: &Arena, change: fn(&mut [u8; HEADER_BYTES])) -> End {
 fn with_spec(arena: &Arena, change: fn(&mut TransferSpec)) -> End {
     let mut spec = spec();
     change(&mut spec);
-    ask(arena, "mallory", Hello { spec: to_json(&spec), ..writing(b"/data/in") })
+    ask(arena, "mallory", HelloMessage { spec: to_json(&spec), ..writing(b"/data/in") })
 }
 
 fn read(arena: &Arena, path: &[u8]) -> End {
@@ -319,19 +323,19 @@ fn read(arena: &Arena, path: &[u8]) -> End {
 }
 
 fn greedy(arena: &Arena, settings: &str) -> End {
-    modest(arena, Hello { settings: settings.into(), ..writing(b"/data/in") })
+    modest(arena, HelloMessage { settings: settings.into(), ..writing(b"/data/in") })
 }
 
 /// Large requests are no offence: the session is established, and its process takes no more than the daemon's
 /// limits allow.
-fn modest(arena: &Arena, hello: Hello) -> End {
+fn modest(arena: &Arena, hello: HelloMessage) -> End {
     let standing = || {
         let mut client = Client::greeted(arena, "mallory")?;
-        client.say(Control::Hello(hello));
-        let Control::Welcome(welcome) = client.message()? else { panic!("no welcome") };
+        client.say(ControlMessage::Hello(hello));
+        let ControlMessage::Welcome(welcome) = client.message()? else { panic!("no welcome") };
         assert!(welcome.lanes <= 8);
-        client.say(Control::Place(Place { root: 0, ..Place::default() }));
-        client.say(Control::DialFailed(DialFailed::default()));
+        client.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }));
+        client.say(ControlMessage::DialFailed(DialFailed::default()));
         std::thread::sleep(Duration::from_millis(100));
         let threads = arena.most_threads_of_a_session();
         assert!(threads < 100, "{threads} threads in one process");
@@ -342,11 +346,11 @@ fn modest(arena: &Arena, hello: Hello) -> End {
 
 fn third_party(arena: &Arena, asked: &[u8]) -> Result<Client, End> {
     let mut client = Client::greeted(arena, "mallory")?;
-    let hello = Hello { third_party: true, sources: vec![asked.to_vec()], ..writing(b"/data/in") };
-    client.say(Control::Hello(hello));
-    let Control::Welcome(_) = client.message()? else { panic!("no welcome") };
-    client.say(Control::Place(Place { root: 0, ..Place::default() }));
-    client.say(Control::DialFailed(DialFailed::default()));
+    let hello = HelloMessage { third_party: true, sources: vec![asked.to_vec()], ..writing(b"/data/in") };
+    client.say(ControlMessage::Hello(hello));
+    let ControlMessage::Welcome(_) = client.message()? else { panic!("no welcome") };
+    client.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }));
+    client.say(ControlMessage::DialFailed(DialFailed::default()));
     Ok(client)
 }
 
@@ -394,8 +398,8 @@ fn dial_somebody_else(arena: &Arena) -> End {
         let heard = std::thread::spawn(move || first_response(&somebody));
         let (mut client, _) = calling_source(arena, &spec(), b"/data/in", 0)?;
         let addresses = vec!["127.0.0.99".into()];
-        client.say(Control::Dial(Listening { port, addresses, nonce: vec![1; 32] }));
-        let Control::DialFailed(_) = client.message()? else { panic!("it got through") };
+        client.say(ControlMessage::Dial(ListenAddresses { port, addresses, nonce: vec![1; 32] }));
+        let ControlMessage::DialFailed(_) = client.message()? else { panic!("it got through") };
         let heard = heard.join().expect("a listener");
         assert_eq!((&heard.0[..8], heard.1), (&b"carrackd"[..], 0), "a response and nothing else");
         Ok(client.finish())
@@ -404,14 +408,14 @@ fn dial_somebody_else(arena: &Arena) -> End {
 }
 
 fn gone_at_every_step(arena: &Arena) -> End {
-    let frame = |message: Control| {
+    let frame = |message: ControlMessage| {
         let body = message.to_body();
         [&FrameHeader::control(body.len() as u32).encode()[..], &body].concat()
     };
     let pieces = [
-        frame(Control::Hello(writing(b"/data/in"))),
-        frame(Control::Place(Place { root: 0, ..Place::default() })),
-        frame(Control::DialFailed(DialFailed::default())),
+        frame(ControlMessage::Hello(writing(b"/data/in"))),
+        frame(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() })),
+        frame(ControlMessage::DialFailed(DialFailed::default())),
         frame(open(1, table("", &[(b"never", 200_000)]))),
         [&object(1, 1, 0, &[]).0.encode()[..], &[7; 100]].concat(),
     ];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carrack_wire::message::{Control, FileRef, ObjectsDone};
+use carrack_wire::message::{ControlMessage, FileReference, ObjectsDone};
 
 use super::Attack;
 use super::arena::Arena;
@@ -26,19 +26,19 @@ pub const ATTACKS: &[Attack] = &[
         "aborted: the peer broke the protocol: object 77 was put aside, and may not be",
         |arena| {
             let message = ObjectsDone { written: vec![], corrupt: vec![], set_aside: vec![77] };
-            attack(arena, 4, |sink| sink.say(Control::ObjectsDone(message)))
+            attack(arena, 4, |sink| sink.say(ControlMessage::ObjectsDone(message)))
         },
     ),
     ("every object is damaged, for ever", "closed", always_damaged),
     (
         "a file that is done and was never committed",
         "aborted: the peer broke the protocol: file 1099511627776 was not committed",
-        |arena| attack(arena, 4, |sink| sink.say(Control::FileDone(FileRef { id: 1 << 40 }))),
+        |arena| attack(arena, 4, |sink| sink.say(ControlMessage::FileDone(FileReference { id: 1 << 40 }))),
     ),
     (
         "a sink that says it is finished",
         "aborted: the peer broke the protocol: a message that a sink does not send",
-        |arena| attack(arena, 4, |sink| sink.say(Control::Finished(Default::default()))),
+        |arena| attack(arena, 4, |sink| sink.say(ControlMessage::Finished(Default::default()))),
     ),
     ("2^32 credits", "it lasts", |arena| greedy(arena, u32::MAX)),
     ("no credits", "it lasts", |arena| greedy(arena, 0)),
@@ -51,7 +51,7 @@ pub const ATTACKS: &[Attack] = &[
     ("a client that only says it is alive", "it lasts", |arena| {
         attack(arena, 4, |sink| {
             for _ in 0..10 {
-                sink.say(Control::Heartbeat(Default::default()));
+                sink.say(ControlMessage::Heartbeat(Default::default()));
                 std::thread::sleep(Duration::from_millis(50));
             }
             let timeout = Some(Duration::from_millis(300));
@@ -61,8 +61,8 @@ pub const ATTACKS: &[Attack] = &[
     }),
 ];
 
-fn done(written: Vec<u64>, corrupt: Vec<u64>) -> Control {
-    Control::ObjectsDone(ObjectsDone { written, corrupt, set_aside: vec![] })
+fn done(written: Vec<u64>, corrupt: Vec<u64>) -> ControlMessage {
+    ControlMessage::ObjectsDone(ObjectsDone { written, corrupt, set_aside: vec![] })
 }
 
 /// Breaks a rule; returns the source's reaction.
@@ -87,9 +87,14 @@ fn always_damaged(arena: &Arena) -> End {
         match sink.hear() {
             Heard::Object(id) => sink.say(done(vec![], vec![id.0])),
             Heard::Control(
-                Control::AbandonFile(_) | Control::Failure(_) | Control::OpenFile(_) | Control::Leave(_),
+                ControlMessage::AbandonFile(_)
+                | ControlMessage::Failure(_)
+                | ControlMessage::OpenFile(_)
+                | ControlMessage::Leave(_),
             ) => true,
-            Heard::Control(Control::Finish(_)) => sink.say(Control::Finished(Default::default())),
+            Heard::Control(ControlMessage::Finish(_)) => {
+                sink.say(ControlMessage::Finished(Default::default()))
+            }
             Heard::Control(other) => panic!("{other:?}"),
             Heard::Ended(end) => return end,
         };

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use carrack_model::{Checksum, RelPath, TransferSpec};
-use carrack_wire::message::{Control, FileRef, ObjectsDone};
+use carrack_model::{ObjectChecksum, RelPath, TransferSpec};
+use carrack_wire::message::{ControlMessage, FileReference, ObjectsDone};
 use carrack_wire::{FrameHeader, TableWriter};
 
 use super::Attack;
@@ -269,19 +269,19 @@ pub const ATTACKS: &[Attack] = &[
         |arena| {
             announced(arena, 10, |source| {
                 source.frame(&object(1, 1, 0, b"abc"));
-                source.say(Control::CommitFile(FileRef { id: 1 }))
+                source.say(ControlMessage::CommitFile(FileReference { id: 1 }))
             })
         },
     ),
     (
         "the end of a file that was never announced",
         "aborted: the peer broke the protocol: file 7 is not open",
-        |arena| attack(arena, |source| source.say(Control::CommitFile(FileRef { id: 7 }))),
+        |arena| attack(arena, |source| source.say(ControlMessage::CommitFile(FileReference { id: 7 }))),
     ),
     (
         "a file given up that was never announced",
         "aborted: the peer broke the protocol: file 7 is not open",
-        |arena| attack(arena, |source| source.say(Control::AbandonFile(FileRef { id: 7 }))),
+        |arena| attack(arena, |source| source.say(ControlMessage::AbandonFile(FileReference { id: 7 }))),
     ),
     (
         "objects of a file that was never announced, and the end",
@@ -316,7 +316,7 @@ pub const ATTACKS: &[Attack] = &[
         "aborted: the peer broke the protocol: a message that a source does not send",
         |arena| {
             attack(arena, |source| {
-                source.say(Control::ObjectsDone(ObjectsDone {
+                source.say(ControlMessage::ObjectsDone(ObjectsDone {
                     written: vec![1],
                     corrupt: vec![],
                     set_aside: vec![],
@@ -327,7 +327,7 @@ pub const ATTACKS: &[Attack] = &[
     (
         "a hello in the middle",
         "aborted: the peer broke the protocol: a message that a source does not send",
-        |arena| attack(arena, |source| source.say(Control::Hello(writing(b"/data/in")))),
+        |arena| attack(arena, |source| source.say(ControlMessage::Hello(writing(b"/data/in")))),
     ),
     (
         "a lane that there isn't",
@@ -341,11 +341,11 @@ pub const ATTACKS: &[Attack] = &[
         },
     ),
     ("a check that does not fit", "finished, 0 failed", |arena| {
-        let spec = TransferSpec { checksum: Checksum::Xxh3, ..spec() };
+        let spec = TransferSpec { checksum: ObjectChecksum::Xxh3, ..spec() };
         let attack = || {
             let mut source = source_with(arena, &spec)?;
             source.frame(&bundle(1, b"damaged", &table("", &[(b"damaged", 7)])));
-            let Control::ObjectsDone(done) = source.message()? else { panic!("no answer") };
+            let ControlMessage::ObjectsDone(done) = source.message()? else { panic!("no answer") };
             assert_eq!((done.written, done.corrupt), (vec![], vec![1]));
             Ok(source.finish())
         };
@@ -359,9 +359,9 @@ pub const ATTACKS: &[Attack] = &[
             source.say(open(1, table("", &[(b"huge", (1 << 63) - 1)])));
             source.frame(&object(1, 1, (1 << 63) - 4, b"abc"));
             // The file's failure comes first, then the reply to the object.
-            while !matches!(source.message()?, Control::FileFailed(_)) {}
+            while !matches!(source.message()?, ControlMessage::FileFailed(_)) {}
             source.answer()?;
-            source.say(Control::AbandonFile(FileRef { id: 1 }));
+            source.say(ControlMessage::AbandonFile(FileReference { id: 1 }));
             Ok(source.finish())
         };
         attack().unwrap_or_else(|end: End| end)
@@ -417,8 +417,8 @@ fn large(arena: &Arena, name: &str) -> End {
             source.frame(&object(number + 1, 1, number * SLOT as u64, &[7; SLOT]));
             source.answer()?;
         }
-        source.say(Control::CommitFile(FileRef { id: 1 }));
-        while !matches!(source.message()?, Control::FileDone(_)) {}
+        source.say(ControlMessage::CommitFile(FileReference { id: 1 }));
+        while !matches!(source.message()?, ControlMessage::FileDone(_)) {}
         Ok(source.finish())
     };
     attack().unwrap_or_else(|end: End| end)

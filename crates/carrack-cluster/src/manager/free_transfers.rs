@@ -1,0 +1,233 @@
+//! The choice of transfers that a manager takes: those whose turn has come. A waiting transfer costs a record
+//! and nothing else: no lease, no consumer, no request. The manager examines all waiting ones only
+//! periodically; in between it takes those that were next in line.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
+
+use carrack_plan::fleet::{IntakeDecision, OwnedTransfer, TransferCandidate, WaitingTransfer, intake, room};
+use futures_util::future::join_all;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::waiting::nobody;
+use super::{FleetManager, FleetView, ManagedTransfer, transfer_task};
+use crate::ids::is_prefix;
+use crate::lease::{SharedLeaseTerm, TransferLease};
+use crate::records::{MoverRecord, TransferRecord, TransferState, now_ms};
+
+/// Interval at which all waiting transfers are examined.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// If that takes long, it may use one of this many parts of the time.
+pub(super) const LOOKS_ONE_OF: u32 = 10;
+
+/// Time for which a manager leaves transfers of other sites than its near ones to nearer managers.
+const LEFT_TO_NEAR: Duration = Duration::from_secs(1);
+
+/// Upper bound of reasons written after one look: each costs a write, however many transfers wait for movers.
+const REASONS_AT_ONCE: usize = 20;
+
+/// The result of a look.
+#[derive(Default)]
+struct FreeTransfers {
+    /// Transfers to take, in this order.
+    take: Vec<String>,
+    /// Transfers that wait for movers, with the reason.
+    reasons: Vec<(String, String)>,
+}
+
+impl FleetManager {
+    /// Takes transfers without an owner whose turn has come: of all waiting ones (`looks`), or of those next
+    /// in line.
+    pub(super) async fn take_free(
+        self: &Arc<Self>,
+        owning: &mut JoinSet<String>,
+        stop: &watch::Receiver<bool>,
+        looks: bool,
+    ) {
+        let FreeTransfers { take, reasons } = if looks { self.free() } else { self.in_line() };
+        for (id, reason) in reasons {
+            let updated = self.transfers.update(&id, |record| {
+                if record.state == TransferState::Queued && record.manager.is_empty() {
+                    record.waits_for.clone_from(&reason);
+                }
+            });
+            // A later look will do.
+            let _ = updated.await;
+        }
+        let acquired = join_all(take.iter().map(|id| TransferLease::acquire(&self.bus, id, &self.id))).await;
+        for (id, lease) in take.into_iter().zip(acquired) {
+            // Another manager may be faster, or NATS away: the next look shows it.
+            let Ok(Some(lease)) = lease else { continue };
+            let wanted = Arc::new(AtomicU32::new(0));
+            self.take(&id, Arc::clone(&wanted), lease.term());
+            let (manager, stop) = (Arc::clone(self), stop.clone());
+            owning.spawn(async move {
+                transfer_task::run(manager, lease, wanted, stop).await;
+                id
+            });
+        }
+    }
+
+    fn take(&self, transfer: &str, wanted: Arc<AtomicU32>, term: SharedLeaseTerm) {
+        let mut known = self.known();
+        let record = known.records.get(transfer);
+        let user = record.map(|record| record.user.clone()).unwrap_or_default();
+        if let Some(waiting) = record.map(waiting) {
+            self.ranks().began(&waiting, now_ms());
+        }
+        known
+            .owned
+            .insert(transfer.to_owned(), ManagedTransfer { wanted, term, user, since: Instant::now() });
+    }
+
+    /// Records that a transfer is no longer this manager's.
+    pub(super) fn put_down(&self, transfer: &str) {
+        let mut known = self.known();
+        known.stuck.remove(transfer);
+        if let Some(owned) = known.owned.remove(transfer) {
+            self.ranks().used(&owned.user, owned.since.elapsed().as_secs_f64(), now_ms());
+        }
+    }
+
+    /// Returns transfers of the line, as many as there is room for.
+    fn in_line(&self) -> FreeTransfers {
+        let (movers, leased) = (self.movers.all(), self.leased());
+        let mut known = self.known();
+        let room = room((places(&movers), leased.len()), &known.owned_transfers());
+        let mut free = FreeTransfers::default();
+        while free.take.len() < room
+            && let Some(id) = known.line.pop_front()
+        {
+            let is_queued =
+                known.records.get(&id).is_some_and(|record| record.state == TransferState::Queued);
+            if is_queued && !known.owned.contains_key(&id) && !leased.contains(&id) {
+                free.take.push(id);
+            }
+        }
+        free
+    }
+
+    /// Returns the transfers with a known lease.
+    fn leased(&self) -> HashSet<String> {
+        let leases = self.leases.all().into_iter().map(|(id, _)| id);
+        leases.filter(|id| id.len() == 16 && is_prefix(id)).collect()
+    }
+
+    fn free(&self) -> FreeTransfers {
+        let (movers, leased) = (self.movers.all(), self.leased());
+        let mut known = self.known();
+        let now_ms = now_ms();
+        let mut free = FreeTransfers::default();
+        let mut candidates = Vec::new();
+        for record in known.records.all().filter(|record| record.is_due(now_ms)) {
+            if known.owned.contains_key(&record.id) || leased.contains(&record.id) {
+                continue;
+            }
+            // A transfer that was begun, or that needs clearing after a cancel.
+            let is_begun = matches!(record.state, TransferState::Running | TransferState::Cancelled);
+            let is_wanted =
+                record.state == TransferState::Queued && !is_left(record, &self.options.near, now_ms);
+            if !is_begun && !is_wanted {
+                continue;
+            }
+            match lacks_mover(record, &movers).filter(|_| !is_begun) {
+                None => candidates.push(TransferCandidate { waiting: waiting(record), is_begun }),
+                Some(reason) if record.waits_for != reason && free.reasons.len() < REASONS_AT_ONCE => {
+                    free.reasons.push((record.id.clone(), reason));
+                }
+                Some(_) => {}
+            }
+        }
+        let owned = known.owned_transfers();
+        let places = (places(&movers), leased.len());
+        let IntakeDecision { take, line } = intake(&self.ranks(), now_ms, places, &owned, &candidates);
+        free.take = take.into_iter().map(str::to_owned).collect();
+        let line = line.into_iter().map(str::to_owned).collect();
+        known.line = line;
+        free
+    }
+}
+
+impl FleetView {
+    fn owned_transfers(&self) -> Vec<OwnedTransfer<'_>> {
+        let served: HashSet<&str> = self.pairs.keys().map(|key| &*key.transfer).collect();
+        // Finished transfers have no record here, and are about to leave.
+        self.owned
+            .iter()
+            .map(|(id, owned)| OwnedTransfer {
+                account: &owned.user,
+                priority: self.records.get(id).map_or(u8::MAX, |record| waiting(record).level(now_ms())),
+                is_stuck: self.stuck.contains(id),
+                has_pairs: served.contains(&**id),
+            })
+            .collect()
+    }
+}
+
+/// Returns true while managers nearer to the source have the first chance.
+fn is_left(record: &TransferRecord, near: &[String], now_ms: u64) -> bool {
+    let is_near = near.is_empty() || near.contains(&record.submission.source.site);
+    !is_near && now_ms < record.submitted_ms + LEFT_TO_NEAR.as_millis() as u64
+}
+
+/// Returns a transfer's data for the ranking of waiting transfers.
+pub(super) fn waiting(record: &TransferRecord) -> WaitingTransfer<'_> {
+    WaitingTransfer {
+        id: &record.id,
+        account: &record.user,
+        priority: record.submission.priority,
+        submitted_ms: record.submitted_ms,
+        deadline_ms: record.submission.options.deadline_ms(),
+        not_before_ms: record.submission.not_before_ms,
+    }
+}
+
+/// Returns the reason if no mover reaches the path at one of its sites: there is no need to look at it yet.
+fn lacks_mover(record: &TransferRecord, movers: &[Arc<MoverRecord>]) -> Option<String> {
+    let submission = &record.submission;
+    let lacking = [&submission.source, &submission.destination]
+        .into_iter()
+        .find(|end| !movers.iter().any(|mover| mover.reaches(&end.site, &end.path)))?;
+    let somebody_is_there = movers.iter().any(|mover| mover.site == lacking.site);
+    Some(nobody(&lacking.site, &lacking.path, somebody_is_there))
+}
+
+/// Returns the number of pairs that all movers take together.
+fn places(movers: &[Arc<MoverRecord>]) -> usize {
+    movers.iter().map(|mover| mover.pairs_max as usize).sum::<usize>() / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::{TransferOptions, TransferSubmission};
+
+    #[test]
+    fn what_is_read_elsewhere_is_left_to_nearer_managers_for_a_moment() {
+        let submission = TransferSubmission {
+            source: "east:/a".parse().unwrap(),
+            destination: "west:/b".parse().unwrap(),
+            options: TransferOptions::default(),
+            priority: 5,
+            label: String::new(),
+            not_before_ms: None,
+            umask: None,
+        };
+        let record = TransferRecord::queued("1".into(), "alice", submission, 10_000);
+        for (near, now_ms, left) in [
+            (&["west"][..], 10_000, true),
+            (&["west"], 10_999, true),
+            // No manager near the source has taken it.
+            (&["west"], 11_000, false),
+            (&["west", "east"], 10_000, false),
+            (&[], 10_000, false),
+        ] {
+            let near: Vec<String> = near.iter().map(|&site| site.to_owned()).collect();
+            assert_eq!(is_left(&record, &near, now_ms), left, "{near:?} at {now_ms}");
+        }
+    }
+}

@@ -1,0 +1,622 @@
+//! One transfer as long as this manager has its lease: carries out the decisions of its coordinator.
+
+use std::future::pending;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use carrack_plan::fleet::{
+    CoordinatorContext, CoordinatorStep, CoordinatorStepResult, FileKey, MoverFault, PairTuner, RecordState,
+    RecordView, StragglerDetector, TransferCoordinator, TransferResult, TransferVerdict,
+};
+use futures_util::future::{try_join, try_join_all};
+use futures_util::{Stream, StreamExt, stream};
+use tokio::sync::watch;
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+
+use super::FleetManager;
+use super::account::LogAccount;
+use super::ends::{TransferEnd, end, ids};
+use super::log_dispatcher::LogSubscription;
+use super::path_resolution::{SettlingFailure, note_leg, settle};
+use super::sessions::SessionReports;
+use crate::curves::{CurveRecord, CurveStore, PairCurvePoint};
+use crate::error::BusError;
+use crate::lease::{RENEW_EVERY, RenewError, TransferLease};
+use crate::log::{ChunkDone, FollowedEntry, LogEntry, TransferLog};
+use crate::pairs::PairKey;
+use crate::queue::{ACK_WAIT, ChunkAction, ChunkHead, ScanHead, TransferQueue};
+use crate::records::{RECORD_VERSION, TransferRecord, TransferState, now_ms};
+use crate::reports::{PairReport, subscribe_reports};
+use crate::transfers::{FindError, ReadTransfer, TransferChange};
+
+/// Delay before a decision after a log entry, so that entries that arrive together cause one decision.
+const SOON: Duration = Duration::from_millis(5);
+
+/// The reason why entries that the source lacks stay, as `carrack sync` words it.
+const NOTHING_DELETED: &str = "nothing was deleted, as something failed";
+
+/// The reason why the work for a transfer ends here.
+enum TransferTaskEnd {
+    /// Another manager has the lease.
+    Lost,
+    /// No work is left for it.
+    Over,
+    /// This manager ends.
+    Told,
+    /// Log entries have arrived faster than they were handled: the next owner reads the whole log.
+    Behind,
+}
+
+type Entries = Pin<Box<dyn Stream<Item = FollowedEntry> + Send>>;
+type Reports = Pin<Box<dyn Stream<Item = PairReport> + Send>>;
+
+pub(super) struct TransferTask {
+    pub(super) manager: Arc<FleetManager>,
+    pub(super) id: String,
+    wanted: Arc<AtomicU32>,
+    pub(super) coordinator: TransferCoordinator,
+    pub(super) stragglers: StragglerDetector,
+    sessions: SessionReports,
+    began: Instant,
+    /// The record as last read or written.
+    record: Option<ReadTransfer>,
+    /// True if no other manager has ever worked for the transfer.
+    is_first: bool,
+    /// The log of a transfer that no manager has begun before, from its beginning.
+    new_log: Option<LogSubscription>,
+    work: Option<TransferStreams>,
+}
+
+/// The queue and log of a running transfer, and the results from them.
+struct TransferStreams {
+    queue: TransferQueue,
+    entries: Entries,
+    reports: Reports,
+    account: LogAccount,
+}
+
+/// Works until the transfer is over, the lease is lost, or `stop` turns true.
+pub(super) async fn run(
+    manager: Arc<FleetManager>,
+    mut lease: TransferLease,
+    wanted: Arc<AtomicU32>,
+    stop: watch::Receiver<bool>,
+) {
+    let id = lease.transfer().to_owned();
+    manager.say(format!("transfer {id}: mine"));
+    let mut owning = TransferTask {
+        manager: Arc::clone(&manager),
+        id: id.clone(),
+        wanted,
+        coordinator: TransferCoordinator::new(Duration::ZERO),
+        stragglers: StragglerDetector::new(),
+        sessions: SessionReports::default(),
+        began: Instant::now(),
+        record: None,
+        is_first: false,
+        new_log: None,
+        work: None,
+    };
+    match owning.carry(&mut lease, stop).await {
+        TransferTaskEnd::Lost => manager.say(format!("transfer {id}: another manager's now")),
+        TransferTaskEnd::Over | TransferTaskEnd::Told | TransferTaskEnd::Behind => {
+            // If the release fails, the lease expires.
+            let _ = lease.release().await;
+        }
+    }
+    manager.changed.notify_one();
+}
+
+/// Returns true if the lease is lost, or may be another manager's.
+async fn is_lost(lease: &mut TransferLease) -> bool {
+    match lease.renew().await {
+        Err(RenewError::Lost(_)) => true,
+        Err(_) => !lease.is_sure(),
+        Ok(()) => false,
+    }
+}
+
+/// Waits for the next item; `None` if the stream has ended. Without a stream it never returns.
+async fn next_of<T>(stream: Option<&mut Pin<Box<dyn Stream<Item = T> + Send>>>) -> Option<T> {
+    match stream {
+        Some(stream) => stream.next().await,
+        None => pending().await,
+    }
+}
+
+/// Returns the part of a record that its coordinator needs.
+fn view(record: &TransferRecord) -> RecordView {
+    let options = &record.submission.options;
+    let state = match record.state {
+        TransferState::Queued | TransferState::Running => RecordState::Open,
+        TransferState::Paused => RecordState::Paused,
+        TransferState::Cancelled if record.ended_ms.is_none() => RecordState::Cancelled,
+        TransferState::Done | TransferState::Failed | TransferState::Cancelled => RecordState::Over,
+    };
+    RecordView {
+        state,
+        is_settled: record.leg.is_some(),
+        has_begun: record.started_ms.is_some(),
+        pairs_max: options.pairs(),
+        failed_entries: record.tally.entries_failed,
+        deletes: record.deletes(),
+    }
+}
+
+impl TransferTask {
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    async fn carry(&mut self, lease: &mut TransferLease, mut stop: watch::Receiver<bool>) -> TransferTaskEnd {
+        // The lease was acquired a moment ago: the first renewal is due after one period.
+        let mut renewals = tokio::time::interval_at(Instant::now() + RENEW_EVERY, RENEW_EVERY);
+        renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let step = self.next(lease);
+            match step {
+                CoordinatorStep::Release => return TransferTaskEnd::Over,
+                CoordinatorStep::Wait(until) => {
+                    let until = self.began + until;
+                    let (entries, reports) = match &mut self.work {
+                        Some(work) => (Some(&mut work.entries), Some(&mut work.reports)),
+                        None => (None, None),
+                    };
+                    tokio::select! {
+                        logged = next_of(entries) => match logged {
+                            Some(logged) => self.logged(logged),
+                            None => return TransferTaskEnd::Behind,
+                        },
+                        Some(report) = next_of(reports) => self.reported(&report),
+                        () = tokio::time::sleep_until(until) => {}
+                        _ = renewals.tick() => if is_lost(lease).await {
+                            return TransferTaskEnd::Lost;
+                        },
+                        changed = stop.changed() => if changed.is_err() || *stop.borrow() {
+                            return TransferTaskEnd::Told;
+                        },
+                    }
+                }
+                step => {
+                    let Some(answer) = self.with_lease(&step, lease, &mut renewals).await else {
+                        return TransferTaskEnd::Lost;
+                    };
+                    let now = self.now();
+                    self.coordinator.answer(now, &step, answer);
+                    if *stop.borrow() {
+                        return TransferTaskEnd::Told;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Carries a step out while it renews the lease; `None` if the lease is lost.
+    async fn with_lease(
+        &mut self,
+        step: &CoordinatorStep,
+        lease: &mut TransferLease,
+        renewals: &mut Interval,
+    ) -> Option<CoordinatorStepResult> {
+        let mut carried = std::pin::pin!(self.carry_out(step));
+        loop {
+            tokio::select! {
+                answer = &mut carried => return Some(answer),
+                _ = renewals.tick() => if is_lost(lease).await {
+                    return None;
+                },
+            }
+        }
+    }
+
+    fn next(&mut self, lease: &TransferLease) -> CoordinatorStep {
+        let (manager, now) = (Arc::clone(&self.manager), self.now());
+        let record = manager.known().records.get(&self.id).map(view);
+        let outlook = CoordinatorContext {
+            lease_is_sure: lease.is_sure(),
+            record,
+            verdict: &|| verdict(&manager, self.record.as_ref().map(|read| &read.record)),
+            pairs_most: capacity(&manager),
+        };
+        let step = self.coordinator.next(now, &outlook);
+        if matches!(step, CoordinatorStep::Wait(_)) && self.coordinator.is_current() && lease.is_sure() {
+            self.relieve_stragglers();
+        }
+        let wanted = self.coordinator.pairs_wanted();
+        if self.wanted.swap(wanted, Relaxed) != wanted {
+            manager.changed.notify_one();
+        }
+        step
+    }
+
+    fn logged(&mut self, logged: FollowedEntry) {
+        match logged {
+            FollowedEntry::Current => self.coordinator.current(),
+            FollowedEntry::Entry { entry, .. } => self.entry(entry),
+        }
+        let soon = self.now() + SOON;
+        self.coordinator.decide_by(soon);
+    }
+
+    fn entry(&mut self, entry: LogEntry) {
+        if let Some(event) = entry.tracked() {
+            self.coordinator.observe(&event);
+        }
+        match &entry {
+            LogEntry::ScanFailed { reason, .. } => self.coordinator.scan_failed(reason.clone()),
+            LogEntry::ChunkDone(done) => self.chunk_done(done),
+            LogEntry::FileFinished { by, .. } | LogEntry::FileDiscarded { by, .. } => self.follow_file(by),
+            LogEntry::PairBroken { by, sink, is_source, kind, reason } => {
+                let (mover, other) = if *is_source { (by, sink) } else { (sink, by) };
+                let (transfer, mover, other) = (self.id.clone(), mover.clone(), other.clone());
+                self.fault(MoverFault { transfer, mover, other, kind: *kind, reason: reason.clone() });
+            }
+            _ => {}
+        }
+        if let Some(work) = &mut self.work {
+            work.account.enter(entry);
+        }
+    }
+
+    /// Records movers that have settled a chunk as healthy. If entries failed at every mover, no mover is at
+    /// fault.
+    fn chunk_done(&mut self, done: &ChunkDone) {
+        if !self.coordinator.is_current() {
+            return;
+        }
+        if done.failed_entries > 0 {
+            return self.manager.health().clear_doubts(&self.id);
+        }
+        self.follow_chunk(done);
+        for mover in [&done.by, &done.sink].into_iter().filter(|mover| !mover.is_empty()) {
+            self.manager.did_well(&self.id, mover);
+        }
+    }
+
+    /// Handles a fault. Faults before this manager owned the transfer are obsolete.
+    pub(super) fn fault(&mut self, fault: MoverFault) {
+        if self.coordinator.is_current() {
+            self.coordinator.note_fault(format!("{}: {}", fault.mover, fault.reason));
+            self.manager.fault(&fault);
+        }
+    }
+
+    fn reported(&mut self, report: &PairReport) {
+        let now = self.now();
+        self.follow_pace(report);
+        self.sessions.report(report);
+        self.coordinator.report(now, &report.mover, report.pair, report.bytes_per_s);
+    }
+
+    async fn carry_out(&mut self, step: &CoordinatorStep) -> CoordinatorStepResult {
+        match self.try_carry_out(step).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.manager.say(format!("transfer {}: {error}", self.id));
+                CoordinatorStepResult::Failed
+            }
+        }
+    }
+
+    async fn try_carry_out(&mut self, step: &CoordinatorStep) -> Result<CoordinatorStepResult, BusError> {
+        match step {
+            CoordinatorStep::ReadRecord => self.read().await,
+            CoordinatorStep::Settle => self.settle().await,
+            CoordinatorStep::WriteReason(reason) => self.write_reason(reason).await,
+            CoordinatorStep::Open => self.open().await,
+            CoordinatorStep::OrderScan { again } => self.order_scan(*again).await,
+            CoordinatorStep::FinishFiles(files) => self.ask(files, |file| ChunkAction::Finish { file }).await,
+            CoordinatorStep::DiscardFiles(files) => {
+                self.ask(files, |file| ChunkAction::Discard { file }).await
+            }
+            CoordinatorStep::CheckQueue => self.is_idle().await.map(CoordinatorStepResult::Idle),
+            CoordinatorStep::PublishDelete => self.publish_last(ChunkAction::Delete).await,
+            CoordinatorStep::PublishClose => self.publish_last(ChunkAction::Close).await,
+            CoordinatorStep::WriteProgress(reason) => self.write_progress(reason).await,
+            CoordinatorStep::TrimQueue => self.trim().await,
+            CoordinatorStep::KeepCurve => self.keep_curve().await,
+            CoordinatorStep::RemovePairs => {
+                self.remove_pairs().await?;
+                self.manager.health().forget(&self.id);
+                Ok(CoordinatorStepResult::Done)
+            }
+            CoordinatorStep::WriteEnd(ending) => self.write_end(ending).await,
+            CoordinatorStep::RemoveWork => self.remove_work().await,
+            CoordinatorStep::Release | CoordinatorStep::Wait(_) => Ok(CoordinatorStepResult::Done),
+        }
+    }
+
+    /// Removes the pairs of the transfer. If this is its first manager, its own list is complete.
+    async fn remove_pairs(&mut self) -> Result<(), BusError> {
+        if !self.is_first {
+            return self.manager.pairs.remove_all(&self.id).await.map(|_| ());
+        }
+        let known: Vec<PairKey> =
+            self.manager.known().pairs.keys().filter(|key| key.transfer == self.id).cloned().collect();
+        try_join_all(known.iter().map(|key| self.manager.pairs.remove(key))).await.map(|_| ())
+    }
+
+    async fn read(&mut self) -> Result<CoordinatorStepResult, BusError> {
+        match self.manager.transfers.read(&self.id).await {
+            Ok(read) => {
+                let view = view(&read.record);
+                self.record = Some(read);
+                Ok(CoordinatorStepResult::Record(Some(view)))
+            }
+            Err(FindError::Bus(error)) => Err(error),
+            Err(_) => Ok(CoordinatorStepResult::Record(None)),
+        }
+    }
+
+    fn record(&self) -> Result<&TransferRecord, BusError> {
+        self.read_record().map(|read| &read.record)
+    }
+
+    fn read_record(&self) -> Result<&ReadTransfer, BusError> {
+        self.record.as_ref().ok_or_else(|| BusError::Missing(format!("transfer {}", self.id)))
+    }
+
+    fn work(&mut self) -> Result<&mut TransferStreams, BusError> {
+        self.work.as_mut().ok_or_else(|| BusError::Missing(format!("the work of transfer {}", self.id)))
+    }
+
+    async fn settle(&mut self) -> Result<CoordinatorStepResult, BusError> {
+        let manager = Arc::clone(&self.manager);
+        let (leg, resumes) = match settle(&manager, self.record()?).await {
+            Ok(settled) => settled,
+            Err(SettlingFailure::Later(reason) | SettlingFailure::AtOdds(reason)) => {
+                manager.known().stuck.insert(self.id.clone());
+                return Ok(CoordinatorStepResult::Unsettled(reason));
+            }
+            Err(SettlingFailure::Never(reason)) => return Ok(CoordinatorStepResult::Impossible(reason)),
+        };
+        manager.known().stuck.remove(&self.id);
+        // No process writes to the log of a transfer before its record has a leg, so this subscription misses
+        // no entry.
+        let (new_log, is_first) = (manager.logs.subscribe(&self.id), AtomicBool::new(false));
+        let updated = self.update(|record| {
+            is_first.store(note_leg(record, &leg, resumes, &manager.id), Relaxed);
+        });
+        let answer = updated.await?;
+        self.is_first = is_first.into_inner();
+        self.new_log = self.is_first.then_some(new_log);
+        if let (Some(read), true) = (&self.record, matches!(answer, CoordinatorStepResult::Done)) {
+            // Followed before the watch reports it, as pairs are dealt by the followed records.
+            manager.known().records.follow(TransferChange::Put(Box::new(read.record.clone())));
+        }
+        Ok(answer)
+    }
+
+    /// Changes the record; a removed record is no error.
+    async fn update(
+        &mut self,
+        change: impl Fn(&mut TransferRecord),
+    ) -> Result<CoordinatorStepResult, BusError> {
+        match self.manager.transfers.update_from(self.read_record()?, change).await {
+            Ok(written) => {
+                self.record = Some(written);
+                Ok(CoordinatorStepResult::Done)
+            }
+            Err(FindError::Bus(error)) => Err(error),
+            Err(_) => Ok(CoordinatorStepResult::Done),
+        }
+    }
+
+    async fn write_reason(&mut self, reason: &str) -> Result<CoordinatorStepResult, BusError> {
+        let manager = self.manager.id.clone();
+        let updated = self.update(|record| {
+            record.manager.clone_from(&manager);
+            if record.state == TransferState::Queued {
+                reason.clone_into(&mut record.waits_for);
+            }
+        });
+        updated.await
+    }
+
+    async fn open(&mut self) -> Result<CoordinatorStepResult, BusError> {
+        let manager = Arc::clone(&self.manager);
+        let tuner = first_guess(&manager, self.record()?).await;
+        let queue = TransferQueue::open(&manager.bus, &self.id).await?;
+        let log = TransferLog::open(&manager.bus, &self.id)?;
+        queue.prepare(ACK_WAIT).await?;
+        let entries: Entries = match self.new_log.take() {
+            Some(new_log) => Box::pin(stream::iter([FollowedEntry::Current]).chain(new_log)),
+            None => Box::pin(log.replay_and_follow().await?),
+        };
+        let reports: Reports = Box::pin(subscribe_reports(&manager.bus, &self.id).await?);
+        self.stragglers = StragglerDetector::new();
+        self.work = Some(TransferStreams { queue, entries, reports, account: LogAccount::default() });
+        Ok(CoordinatorStepResult::Opened(Box::new(tuner)))
+    }
+
+    async fn order_scan(&mut self, again: bool) -> Result<CoordinatorStepResult, BusError> {
+        let queue = &self.work()?.queue;
+        if !again || queue.pending_scans().await?.left() == 0 {
+            queue.publish_scan(&ScanHead { version: RECORD_VERSION, attempt: 1 }).await?;
+        }
+        Ok(CoordinatorStepResult::Done)
+    }
+
+    async fn ask(
+        &mut self,
+        files: &[FileKey],
+        kind: impl Fn(u64) -> ChunkAction,
+    ) -> Result<CoordinatorStepResult, BusError> {
+        let attempt = self.coordinator.counting().unwrap_or(1);
+        let queue = &self.work()?.queue;
+        let mut publisher = queue.publisher();
+        for FileKey(file) in files {
+            let Some(table) = queue.read_large(attempt, *file).await? else {
+                return Err(BusError::Missing(format!("the entry of large file {file}")));
+            };
+            publisher.publish_chunk(&ChunkHead::new(attempt, *file, kind(*file), 1, 0), table).await?;
+        }
+        publisher.flush().await?;
+        Ok(CoordinatorStepResult::Done)
+    }
+
+    /// Returns true if neither a chunk nor a scan is in flight.
+    async fn is_idle(&mut self) -> Result<bool, BusError> {
+        let queue = &self.work()?.queue;
+        Ok(queue.pending_chunks().await?.left() == 0 && queue.pending_scans().await?.left() == 0)
+    }
+
+    async fn publish_last(&mut self, kind: ChunkAction) -> Result<CoordinatorStepResult, BusError> {
+        let head = ChunkHead::new(self.coordinator.counting().unwrap_or(1), 0, kind, 0, 0);
+        let mut publisher = self.work()?.queue.publisher();
+        publisher.publish_chunk(&head, Vec::new()).await?;
+        publisher.flush().await?;
+        Ok(CoordinatorStepResult::Done)
+    }
+
+    async fn trim(&mut self) -> Result<CoordinatorStepResult, BusError> {
+        // A later call will do.
+        let _ = self.work()?.queue.trim().await;
+        Ok(CoordinatorStepResult::Done)
+    }
+
+    async fn write_progress(&mut self, reason: &str) -> Result<CoordinatorStepResult, BusError> {
+        let now = self.now();
+        let (pairs, bytes_per_s) = self.coordinator.at_work(now);
+        let (totals, wanted) = (self.coordinator.totals(), self.coordinator.pairs_wanted());
+        let sessions = self.sessions.at_work(|pair| self.coordinator.hears_from(pair));
+        let manager = self.manager.id.clone();
+        let waits_for =
+            if reason.is_empty() { self.manager.known().waits_for(&self.id) } else { reason.to_owned() };
+        let Some(TransferStreams { account, .. }) = &self.work else {
+            return Ok(CoordinatorStepResult::Failed);
+        };
+        let updated = self.manager.transfers.update_from(self.read_record()?, |record| {
+            if record.state == TransferState::Queued {
+                record.state = TransferState::Running;
+                record.started_ms.get_or_insert(now_ms());
+            }
+            account.write(record, &totals);
+            record.tally.pairs = pairs;
+            record.tally.pairs_wanted = wanted;
+            record.tally.bytes_per_s = bytes_per_s;
+            record.sessions.clone_from(&sessions);
+            record.manager.clone_from(&manager);
+            if record.state == TransferState::Running {
+                record.waits_for.clone_from(&waits_for);
+            }
+        });
+        let updated = updated.await;
+        match updated {
+            Ok(written) => {
+                self.record = Some(written);
+                Ok(CoordinatorStepResult::Done)
+            }
+            Err(FindError::Unknown(_) | FindError::Several { .. }) => Ok(CoordinatorStepResult::Done),
+            Err(FindError::Bus(error)) if error.may_pass() => Ok(CoordinatorStepResult::Failed),
+            Err(FindError::Bus(error)) => Err(error),
+        }
+    }
+
+    /// Stores the measured curve of the path for later transfers.
+    async fn keep_curve(&mut self) -> Result<CoordinatorStepResult, BusError> {
+        let points = self.coordinator.curve();
+        let points = points.map(|(pairs, bytes_per_s)| PairCurvePoint { pairs, bytes_per_s });
+        let points: Vec<PairCurvePoint> = points.collect();
+        let submission = &self.record()?.submission;
+        if !points.is_empty() {
+            let (source, sink) = (&submission.source.site, &submission.destination.site);
+            let curve = CurveRecord::new(points, now_ms());
+            CurveStore::open(&self.manager.bus).await?.put(source, sink, &curve).await?;
+            self.manager.paths.forget(source, sink);
+        }
+        Ok(CoordinatorStepResult::Done)
+    }
+
+    /// Writes the final state; the record stays.
+    async fn write_end(&mut self, ending: &TransferResult) -> Result<CoordinatorStepResult, BusError> {
+        let (state, reason) = match ending {
+            TransferResult::Done => (TransferState::Done, ""),
+            TransferResult::Failed(reason) => (TransferState::Failed, &**reason),
+            TransferResult::Cancelled => (TransferState::Cancelled, ""),
+        };
+        let totals = self.coordinator.totals();
+        let account = self.work.as_ref().map(|work| &work.account).filter(|_| self.coordinator.is_current());
+        let updated = self.manager.transfers.update_from(self.read_record()?, |record| {
+            if let Some(account) = account {
+                account.write(record, &totals);
+                if *ending == TransferResult::Done && record.deletes() && !account.has_deletion() {
+                    record.undeleted = vec![NOTHING_DELETED.to_owned()];
+                }
+            }
+            record.tally.pairs = 0;
+            record.tally.pairs_wanted = 0;
+            record.tally.bytes_per_s = 0;
+            record.sessions.clear();
+            record.waits_for.clear();
+            if !record.state.is_over() {
+                record.state = state;
+                reason.clone_into(&mut record.reason);
+            }
+            record.ended_ms.get_or_insert(now_ms());
+        });
+        let updated = updated.await;
+        match updated {
+            Ok(written) => {
+                self.manager.say(format!("transfer {}: {}", self.id, written.record.state));
+                // Followed before the watch reports it.
+                self.manager.known().records.follow(TransferChange::Put(Box::new(written.record.clone())));
+                self.manager.changed.notify_one();
+                self.record = Some(written);
+            }
+            Err(FindError::Bus(error)) => return Err(error),
+            Err(_) => {}
+        }
+        Ok(CoordinatorStepResult::Done)
+    }
+
+    async fn remove_work(&mut self) -> Result<CoordinatorStepResult, BusError> {
+        self.work = None;
+        let queue = TransferQueue::open(&self.manager.bus, &self.id).await?;
+        let log = TransferLog::open(&self.manager.bus, &self.id)?;
+        try_join(queue.remove(), log.remove()).await?;
+        Ok(CoordinatorStepResult::Done)
+    }
+}
+
+/// Returns the verdict on the movers that reach both ends.
+fn verdict(manager: &FleetManager, record: Option<&TransferRecord>) -> TransferVerdict {
+    let Some((record, leg)) = record.and_then(|record| Some((record, record.leg.as_ref()?))) else {
+        return TransferVerdict::GoOn;
+    };
+    let (movers, now) = (manager.movers.lately(), manager.now());
+    let submission = &record.submission;
+    let ends = [
+        (TransferEnd::Source, &submission.source.site, &leg.source),
+        (TransferEnd::Sink, &submission.destination.site, &leg.sink),
+    ];
+    let health = manager.health();
+    let usable = ends.map(|(which, site, path)| {
+        let end = end(&movers, &health, now, &record.id, (which, site, path));
+        let mut usable = end.reaching;
+        usable.retain(|&index| !end.odd.contains_key(&movers[index].id));
+        ids(&movers, &usable)
+    });
+    let [sources, sinks] = usable.each_ref().map(|ids| ids.iter().map(|id| &**id).collect::<Vec<_>>());
+    health.verdict(now, &record.id, &sources, &sinks)
+}
+
+/// Returns the pairs with which an earlier transfer between the sites was fastest, or one for each mover of
+/// the smaller site.
+async fn first_guess(manager: &FleetManager, record: &TransferRecord) -> PairTuner {
+    let (movers, submission) = (manager.movers.all(), &record.submission);
+    let (source, sink) = (&submission.source.site, &submission.destination.site);
+    let [sources, sinks] =
+        [source, sink].map(|site| movers.iter().filter(|mover| mover.site == *site).count() as u32);
+    let fewest = sources.min(sinks).max(1);
+    let before = manager.paths.fastest(&manager.bus, source, sink).await;
+    let start = before.unwrap_or(fewest).min(capacity(manager));
+    PairTuner::new(start.min(submission.options.pairs().unwrap_or(u32::MAX)), start)
+}
+
+/// Returns the number of pairs that all movers together could have, at least one.
+fn capacity(manager: &FleetManager) -> u32 {
+    manager.movers.all().iter().map(|mover| mover.pairs_max).sum::<u32>().max(1)
+}

@@ -1,0 +1,199 @@
+//! A running mover: its pairs and scans follow the pairs' bucket.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use carrack_plan::fleet::{FleetPair, PairAct, PairId, PairSet};
+use futures_util::StreamExt;
+use tokio::sync::{OnceCell, watch};
+use tokio::task::JoinSet;
+
+use super::pair::PairEnd;
+use super::{AGAIN_AFTER, MoverContext, MoverError, clock_watch, look, pair, scan, site_mark};
+use crate::mover_requests::serve_asks;
+use crate::pairs::{PairChange, PairFilter, PairKey, PairRecord, PairStore};
+use crate::records::{MoverState, TransferRecord};
+
+/// Time limit for the pairs in which it writes to end when it drains; later they are cut off.
+const OTHERS_LEAVE_WITHIN: Duration = Duration::from_secs(120);
+
+/// The signal for a task to end.
+type Stop = watch::Sender<bool>;
+
+/// A transfer's record, read once for the tasks that share it.
+type SharedRecord = Arc<OnceCell<TransferRecord>>;
+
+/// The result of a task: a pair's ID, or `None` for a transfer's scans.
+type Ended = Option<PairId>;
+
+/// The tasks of a mover's pairs and scans.
+#[derive(Default)]
+struct MoverTasks {
+    set: PairSet,
+    pairs: HashMap<PairId, Stop>,
+    scans: HashMap<String, Stop>,
+    tasks: JoinSet<Ended>,
+}
+
+pub(super) async fn run(
+    mover: Arc<MoverContext>,
+    mut drain: watch::Receiver<bool>,
+) -> Result<(), MoverError> {
+    let asked = Arc::clone(&mover);
+    let _asks = serve_asks(&mover.bus, &mover.id, move |ask| look::answer(Arc::clone(&asked), ask)).await?;
+    let marks = tokio::spawn(site_mark::watch(Arc::clone(&mover)));
+    let clock = tokio::spawn(clock_watch::watch(Arc::clone(&mover)));
+    let pairs = PairStore::open(&mover.bus).await?;
+    let mut changes = Box::pin(pairs.watch(PairFilter::Mover(&mover.id)).await?);
+    let mut running = MoverTasks::default();
+    loop {
+        tokio::select! {
+            Some(change) = changes.next() => running.follow(&mover, change),
+            Some(ended) = running.tasks.join_next() => running.ended(&mover, ended.ok().flatten()),
+            changed = drain.changed() => {
+                if changed.is_err() || *drain.borrow() {
+                    break;
+                }
+            }
+        }
+    }
+    mover.registration.update(|record| record.state = MoverState::Draining);
+    mover.say("draining: what is begun is ended, nothing else is taken".to_owned());
+    let acts = running.set.drain();
+    running.carry_out(&mover, acts);
+    while running.tasks.join_next().await.is_some() {}
+    let others_leave = async {
+        while mover.writing.load(std::sync::atomic::Ordering::Relaxed) > 0 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let _ = tokio::time::timeout(OTHERS_LEAVE_WITHIN, others_leave).await;
+    marks.abort();
+    clock.abort();
+    mover.registration.retire().await;
+    mover.bus.close().await;
+    Ok(())
+}
+
+impl MoverTasks {
+    fn follow(&mut self, mover: &Arc<MoverContext>, change: PairChange) {
+        let acts = match change {
+            PairChange::All(all) => self.set.all(all.into_iter().map(FleetPair::from).collect()),
+            PairChange::Put(pair) => self.set.put(pair.into()),
+            PairChange::Gone(key) => self.set.gone(&(key.transfer, key.number)),
+        };
+        self.carry_out(mover, acts);
+    }
+
+    fn ended(&mut self, mover: &Arc<MoverContext>, ended: Ended) {
+        let Some(id) = ended else { return };
+        self.pairs.remove(&id);
+        let acts = self.set.ended(&id);
+        self.carry_out(mover, acts);
+    }
+
+    fn carry_out(&mut self, mover: &Arc<MoverContext>, acts: Vec<PairAct>) {
+        // Tasks that begin together read their transfer's record once.
+        let mut records: HashMap<String, SharedRecord> = HashMap::new();
+        for act in acts {
+            match act {
+                PairAct::Begin(pair) => {
+                    let record = Arc::clone(records.entry(pair.transfer.clone()).or_default());
+                    self.begin(mover, pair, record);
+                }
+                PairAct::BeginScans(transfer) => {
+                    let record = Arc::clone(records.entry(transfer.clone()).or_default());
+                    self.begin_scans(mover, transfer, record);
+                }
+                PairAct::Stop(id) => tell_to_end(self.pairs.get(&id)),
+                PairAct::StopScans(transfer) => tell_to_end(self.scans.remove(&transfer).as_ref()),
+            }
+        }
+    }
+
+    fn begin(&mut self, mover: &Arc<MoverContext>, pair: FleetPair, record: SharedRecord) {
+        let id = (pair.transfer.clone(), pair.number);
+        let (stop, stopped) = watch::channel(false);
+        self.pairs.insert(id.clone(), stop);
+        let mover = Arc::clone(mover);
+        self.tasks.spawn(async move {
+            keep(mover, pair.into(), record, stopped).await;
+            Some(id)
+        });
+    }
+
+    fn begin_scans(&mut self, mover: &Arc<MoverContext>, transfer: String, record: SharedRecord) {
+        let (stop, stopped) = watch::channel(false);
+        self.scans.insert(transfer.clone(), stop);
+        let mover = Arc::clone(mover);
+        self.tasks.spawn(async move {
+            if let Some(record) = settled_record(&mover, &transfer, &record, stopped.clone()).await {
+                scan::run(mover, record.clone(), stopped).await;
+            }
+            None
+        });
+    }
+}
+
+fn tell_to_end(stop: Option<&Stop>) {
+    if let Some(stop) = stop {
+        let _ = stop.send(true);
+    }
+}
+
+/// Returns the transfer's record once it has source and destination directories.
+async fn settled_record<'a>(
+    mover: &MoverContext,
+    transfer: &str,
+    shared: &'a OnceCell<TransferRecord>,
+    mut stop: watch::Receiver<bool>,
+) -> Option<&'a TransferRecord> {
+    let read = async || match mover.transfers.get(transfer).await {
+        Ok(record) if record.leg.is_some() => Ok(record),
+        _ => Err(()),
+    };
+    loop {
+        if *stop.borrow() {
+            return None;
+        }
+        if let Ok(record) = shared.get_or_try_init(&read).await {
+            return Some(record);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(AGAIN_AFTER) => {}
+            _ = stop.changed() => return None,
+        }
+    }
+}
+
+/// Runs a pair's sessions as long as the pair exists.
+async fn keep(
+    mover: Arc<MoverContext>,
+    pair: PairRecord,
+    record: SharedRecord,
+    mut stop: watch::Receiver<bool>,
+) {
+    let Some(record) = settled_record(&mover, &pair.transfer, &record, stop.clone()).await else { return };
+    while !*stop.borrow() {
+        let counted = Arc::clone(&mover);
+        let _sending = counted.sending();
+        let end = pair::run(Arc::clone(&mover), pair.clone(), record, stop.clone()).await;
+        mover.rests(&PairKey::of(&pair));
+        let reason = match end {
+            // The transfer is closed, or has no work left: the manager decides what follows.
+            PairEnd::Well => None,
+            PairEnd::Failed(fault) => {
+                mover.tell_fault(&pair.transfer, &pair.sink, &fault).await;
+                Some(fault.reason)
+            }
+        };
+        if let Some(reason) = reason {
+            mover.say(format!("transfer {}, with {}: {reason}", pair.transfer, pair.sink));
+        }
+        tokio::select! {
+            () = tokio::time::sleep(AGAIN_AFTER) => {}
+            _ = stop.changed() => return,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Pulls chunks from NATS, each on the session's demand.
+
+use std::ops::RangeFrom;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use carrack_engine::{Chunk, ChunkWork, FILE_COSTS_BYTES};
+use carrack_model::ByteRange;
+use carrack_plan::fleet::{ChunkDeliveryState, ChunkDeliveryStep, ChunkStepResult, ChunkThreshold};
+use futures_util::future::join_all;
+use tokio::sync::mpsc;
+
+use super::{AGAIN, PairWork, TakenChunk};
+use crate::clock::since_boot;
+use crate::error::BusError;
+use crate::mover::held_chunk::HeldChunk;
+use crate::queue::{ChunkAction, ChunkHead, QueueDelivery, QueuePuller};
+
+/// Time that a pull waits for a message.
+const PULL_WAIT: Duration = Duration::from_secs(5);
+
+impl PairWork {
+    /// Updates the threshold with a measurement of the session.
+    pub(super) fn learn(&self, learn: impl FnOnce(&mut ChunkThreshold)) {
+        let mut threshold = self.threshold();
+        learn(&mut threshold);
+        self.feed.set_threshold(threshold.bytes());
+    }
+
+    pub(super) fn threshold(&self) -> MutexGuard<'_, ChunkThreshold> {
+        self.threshold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pulls chunks on demand.
+    pub(super) async fn get(self: Arc<Self>, taken: mpsc::UnboundedSender<TakenChunk>) {
+        let (mut numbers, chunks) = (0.., self.queue.chunks());
+        // A session often begins before its first chunk is there, as the scan begins with it.
+        let mut some_wait = false;
+        while let Some(idle_bytes) = self.feed.wants().await {
+            let mut deliveries = self.pull(&chunks, some_wait, idle_bytes).await;
+            some_wait = deliveries.iter().any(|delivery| delivery.behind > 0);
+            // The closing chunk must be the last.
+            deliveries.sort_by_key(|delivery| delivery.head.kind == ChunkAction::Close);
+            for delivery in deliveries {
+                let Some(case) = self.takes(&delivery).await else { continue };
+                if delivery.head.kind == ChunkAction::Delete {
+                    // In a session of its own; no other work of the transfer is in flight.
+                    self.delete(delivery, case).await;
+                    continue;
+                }
+                let Some(number) = numbers.next() else { return };
+                let (head, is_again) = (delivery.head, delivery.is_again());
+                self.is_closing.fetch_or(head.kind == ChunkAction::Close, Relaxed);
+                let held = HeldChunk::new(delivery, case);
+                let table = held.table().to_vec();
+                // Sent before the session has the chunk, so that a settled chunk is always known.
+                if taken.send(TakenChunk { number, held, at: since_boot() }).is_err() {
+                    return;
+                }
+                if head.kind == ChunkAction::Close {
+                    self.close(head.attempt, number, &mut numbers).await;
+                    return;
+                }
+                self.learn(|threshold| threshold.took(head.bytes + FILE_COSTS_BYTES * head.entries));
+                self.feed.give(self.chunk(number, &head, is_again, table));
+            }
+        }
+    }
+
+    /// Returns the case of a chunk that this pair takes; `None` if it is left to others.
+    async fn takes(&self, delivery: &QueueDelivery<ChunkHead>) -> Option<ChunkDeliveryState> {
+        let mut case = ChunkDeliveryState::new(&self.mover.id, &self.pair.sink, delivery.delivered);
+        loop {
+            let answer = match case.next() {
+                ChunkDeliveryStep::ReadTried => match self.queue.tried(&delivery.head).await {
+                    Ok(tried) => ChunkStepResult::Tried(tried),
+                    Err(_) => ChunkStepResult::Failed,
+                },
+                ChunkDeliveryStep::TellDoubts(doubts) => self.tell_doubts(doubts).await,
+                ChunkDeliveryStep::Leave(time) => match delivery.nak(time).await {
+                    Ok(()) => return None,
+                    Err(_) => return Some(case.carried()),
+                },
+                _ => return Some(case),
+            };
+            case.answer(answer, &self.able());
+        }
+    }
+
+    /// Pulls the chunks that are there at once, if some are known to wait; else the next one that comes.
+    async fn pull(
+        &self,
+        chunks: &QueuePuller<ChunkHead>,
+        some_wait: bool,
+        idle_bytes: u64,
+    ) -> Vec<QueueDelivery<ChunkHead>> {
+        let (began, count) = (Instant::now(), self.threshold().chunks_at_once(idle_bytes));
+        let waiting = if some_wait { at_once(chunks, count).await } else { Ok(Vec::new()) };
+        let pulled = match waiting {
+            Ok(deliveries) if !deliveries.is_empty() => {
+                self.learn(|threshold| threshold.answered(began.elapsed()));
+                return deliveries;
+            }
+            Ok(_) => chunks.next(PULL_WAIT).await,
+            Err(error) => Err(error),
+        };
+        match pulled {
+            Ok(delivery) => delivery.into_iter().collect(),
+            // The transfer is over, or was cancelled.
+            Err(BusError::Missing(_)) => {
+                self.feed.end();
+                Vec::new()
+            }
+            Err(_) => {
+                tokio::time::sleep(AGAIN).await;
+                Vec::new()
+            }
+        }
+    }
+
+    fn chunk(&self, number: u64, head: &ChunkHead, is_again: bool, table: Vec<u8>) -> Chunk {
+        let work = match head.kind {
+            ChunkAction::Files => ChunkWork::Files,
+            ChunkAction::Part(part) => ChunkWork::Part(ByteRange::new(part.offset, part.len)),
+            ChunkAction::Finish { .. } => ChunkWork::Finish,
+            ChunkAction::Discard { .. } => ChunkWork::Discard,
+            // A deletion is no chunk of this session.
+            ChunkAction::Delete | ChunkAction::Close => ChunkWork::Close,
+        };
+        let source_name = self.leg.only.as_ref().map(|(name, _)| name.clone().into_bytes());
+        // An earlier, failed transfer of the same source and destination has left journals.
+        let is_repeated = is_again || head.attempt > 1 || self.resumes;
+        Chunk { number, work, is_repeated, table, source_name }
+    }
+
+    /// Gives the session the directories, as the scan has stored them, and the end. A transfer with failures
+    /// keeps its journals, so that it resumes if it is submitted again.
+    async fn close(&self, attempt: u32, number: u64, numbers: &mut RangeFrom<u64>) {
+        let mut pages = self.queue.dirs(attempt);
+        loop {
+            let tables = match pages.next().await {
+                Ok(Some(tables)) => tables,
+                Ok(None) => break,
+                Err(_) if self.feed.is_ended() => return,
+                Err(_) => {
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+            };
+            for table in tables {
+                let Some(number) = numbers.next() else { return };
+                let work = ChunkWork::Files;
+                self.feed.give(Chunk { number, work, is_repeated: false, table, source_name: None });
+                if self.feed.wants().await.is_none() {
+                    return;
+                }
+            }
+        }
+        let has_failures = match self.mover.transfers.get(&self.pair.transfer).await {
+            Ok(record) => record.tally.entries_failed > 0,
+            Err(_) => true,
+        };
+        let work = if has_failures { ChunkWork::Files } else { ChunkWork::Close };
+        self.feed.give(Chunk { number, work, is_repeated: false, table: Vec::new(), source_name: None });
+        if self.feed.wants().await.is_some() {
+            self.feed.end();
+        }
+    }
+}
+
+/// Pulls up to `count` messages that are available at once.
+async fn at_once(
+    chunks: &QueuePuller<ChunkHead>,
+    count: u64,
+) -> Result<Vec<QueueDelivery<ChunkHead>>, BusError> {
+    let mut deliveries = Vec::new();
+    let mut failed = None;
+    for pulled in join_all((0..count).map(|_| chunks.next(Duration::ZERO))).await {
+        match pulled {
+            Ok(delivery) => deliveries.extend(delivery),
+            Err(error) => failed = Some(error),
+        }
+    }
+    match failed {
+        Some(error) if deliveries.is_empty() => Err(error),
+        _ => Ok(deliveries),
+    }
+}

@@ -1,0 +1,53 @@
+//! A mover's exchange with the meta-server of its site.
+
+use std::io;
+use std::time::Duration;
+
+use carrack_engine::GrantExchange;
+use carrack_plan::grants::{GrantBatch, GrantReply};
+use tokio::runtime::Handle;
+
+use super::site::MetaServerReply;
+use crate::bus::NatsBus;
+use crate::mover_requests::VersionedMessage;
+use crate::records::RECORD_VERSION;
+use crate::store::{read_record, write_record};
+
+/// Timeout of an answer: the next batch repeats everything.
+const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+
+/// An exchange over NATS. Created by a task, used by a session's thread.
+pub(crate) struct NatsExchange {
+    bus: NatsBus,
+    subject: String,
+    runtime: Handle,
+}
+
+impl NatsExchange {
+    /// Finds the meta-server of `site`; `None` if no manager shares its targets, or NATS does not answer.
+    pub(crate) async fn find(bus: &NatsBus, site: &str) -> Option<NatsExchange> {
+        let (subject, runtime) = (bus.names().grants(site), Handle::current());
+        let way = NatsExchange { bus: bus.clone(), subject, runtime };
+        // An empty batch is refused by any meta-server, which proves its presence.
+        way.ask(&GrantBatch::default()).await.is_ok().then_some(way)
+    }
+
+    async fn ask(&self, batch: &GrantBatch) -> io::Result<MetaServerReply> {
+        let asked = VersionedMessage { version: RECORD_VERSION, body: batch };
+        let body = write_record("a request for targets", &asked).map_err(io::Error::other)?;
+        let request = async_nats::Request::new().payload(body.into()).timeout(Some(ANSWER_WITHIN));
+        let sent = self.bus.client().send_request(self.subject.clone(), request).await;
+        let message = sent.map_err(io::Error::other)?;
+        let reply = read_record::<VersionedMessage<MetaServerReply>>("an answer", &message.payload);
+        Ok(reply.map_err(io::Error::other)?.body)
+    }
+}
+
+impl GrantExchange for NatsExchange {
+    fn exchange(&self, batch: &GrantBatch) -> io::Result<GrantReply> {
+        match self.runtime.block_on(self.ask(batch))? {
+            MetaServerReply::Granted(answer) => Ok(answer),
+            MetaServerReply::Refused(reason) => Err(io::Error::other(reason)),
+        }
+    }
+}

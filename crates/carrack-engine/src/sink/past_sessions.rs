@@ -1,0 +1,127 @@
+//! The records of earlier sessions of the same transfer: the recovered journal, and the files that were
+//! begun.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use carrack_journal::{EntryKey, PartialFile, RecoveredJournal};
+use carrack_model::{Entry, RangeSet, RelPath};
+use carrack_storage::{RootDirectory, ScratchNames};
+
+use crate::error::SessionError;
+
+/// The recovered records. All threads of the sink read them.
+pub(super) struct PastSessions {
+    recovered: RecoveredJournal,
+    /// For messages.
+    journal_path: String,
+    partials: Mutex<HashMap<Place, BegunFile>>,
+    /// Temporary names that are still needed.
+    temporary: HashSet<Place>,
+    /// True once the root has no unneeded temporary names.
+    is_root_clean: AtomicBool,
+}
+
+type Place = (RelPath, Box<[u8]>);
+
+/// A large file that an earlier session began.
+struct BegunFile {
+    partial: PartialFile,
+    /// True if the source knows the recorded ranges.
+    is_told: bool,
+}
+
+impl PastSessions {
+    pub(super) fn new(recovered: RecoveredJournal, journal_path: String) -> PastSessions {
+        let partials = recovered.partials().to_vec();
+        let temporary = partials.iter().map(|partial| place(partial, &partial.temporary)).collect();
+        let begun = partials
+            .into_iter()
+            .map(|partial| (place(&partial, &partial.name), BegunFile { partial, is_told: false }));
+        PastSessions {
+            partials: Mutex::new(begun.collect()),
+            recovered,
+            journal_path,
+            temporary,
+            is_root_clean: AtomicBool::new(false),
+        }
+    }
+
+    fn partials(&self) -> MutexGuard<'_, HashMap<Place, BegunFile>> {
+        self.partials.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Directories that an earlier session made accessible and did not restore, with their permission bits.
+    pub(super) fn changed_modes(&self) -> impl Iterator<Item = (&RelPath, u32)> {
+        self.recovered.changed_modes()
+    }
+
+    /// Returns true if the journal has the entry in its present version.
+    pub(super) fn is_done(&self, directory: &RelPath, key: &EntryKey<'_>) -> Result<bool, SessionError> {
+        self.recovered.is_done(directory, key).map_err(SessionError::journal(&self.journal_path))
+    }
+
+    /// Calls `look` with the record of a begun file, if it has the present version.
+    pub(super) fn with_partial<R>(
+        &self,
+        directory: &RelPath,
+        entry: &Entry,
+        look: impl FnOnce(&PartialFile) -> R,
+    ) -> Option<R> {
+        let partials = self.partials();
+        let begun = partials.get(&(directory.clone(), entry.name.clone()))?;
+        is_of(&begun.partial, entry).then(|| look(&begun.partial))
+    }
+
+    /// Notes the ranges that the source was told.
+    pub(super) fn told(&self, directory: &RelPath, entry: &Entry, held: RangeSet) {
+        assert!(!held.is_empty(), "a source is told of what there is");
+        if let Some(begun) = self.partials().get_mut(&(directory.clone(), entry.name.clone())) {
+            begun.partial.held = held;
+            begun.is_told = true;
+        }
+    }
+
+    /// Takes the record of a file that the source resumes. Returns `None` if the source does not know the
+    /// record.
+    pub(super) fn take(&self, directory: &RelPath, entry: &Entry) -> Option<PartialFile> {
+        let place = (directory.clone(), entry.name.clone());
+        let mut partials = self.partials();
+        let begun = partials.get(&place)?;
+        let is_usable = begun.is_told && is_of(&begun.partial, entry);
+        if is_usable { partials.remove(&place).map(|begun| begun.partial) } else { None }
+    }
+
+    /// Removes the begun files that were not resumed, as the transfer is complete.
+    pub(super) fn discard_rest(&self, root: &RootDirectory) {
+        for ((directory, _), begun) in self.partials().drain() {
+            // A file that can't be removed stays under its temporary name, which tells its origin.
+            if let Ok(held) = root.open_directory(&directory) {
+                ScratchNames::remove(held.as_fd(), &begun.partial.temporary);
+            }
+        }
+    }
+
+    /// Removes the temporary names of earlier sessions that are not needed any more, once in each directory.
+    /// `is_first`: no entry of this directory was offered before. For the root a flag tells that.
+    pub(super) fn clean(&self, path: &RelPath, is_first: bool, held: BorrowedFd<'_>, scratch: &ScratchNames) {
+        if is_first || path.is_root() && !self.is_root_clean.swap(true, Relaxed) {
+            // A directory that can't be read keeps its entries.
+            let _ =
+                scratch.remove_leftovers(held, |name| self.temporary.contains(&(path.clone(), name.into())));
+        }
+    }
+}
+
+fn place(partial: &PartialFile, name: &[u8]) -> Place {
+    (partial.directory.clone(), name.into())
+}
+
+/// Returns true if the record describes the present version of the file.
+pub(super) fn is_of(partial: &PartialFile, entry: &Entry) -> bool {
+    partial.size == entry.size()
+        && partial.metadata.mtime == entry.metadata.mtime
+        && partial.identity == entry.identity
+}

@@ -1,0 +1,206 @@
+//! The verdict on a name from the states at both ends. Pure.
+
+use carrack_model::{ByteRange, FailureSide, SpecialFile};
+use carrack_storage::BrowsedKind;
+
+use super::finding::EntryDifference;
+use crate::examine::{EntryPresence, EntrySight};
+
+/// The verdict on a name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NameVerdict {
+    /// It has no difference.
+    Equal,
+    /// A file whose contents must be compared.
+    Read,
+    /// It differs, or can't be compared.
+    Differs(EntryDifference),
+}
+
+/// Judges by the states at both ends.
+pub(super) fn judge(source: &EntrySight, sink: &EntrySight) -> NameVerdict {
+    let kinds = match (&source.standing, &sink.standing) {
+        (EntryPresence::Nothing, _) => return unreadable(FailureSide::Source, "it vanished meanwhile"),
+        (EntryPresence::Unreadable(detail), _) => return unreadable(FailureSide::Source, detail),
+        (EntryPresence::Is(kind), EntryPresence::Nothing) => return NameVerdict::Differs(missing(*kind)),
+        (_, EntryPresence::Unreadable(detail)) => return unreadable(FailureSide::Sink, detail),
+        (EntryPresence::Is(source), EntryPresence::Is(sink)) => (*source, *sink),
+    };
+    match kinds {
+        (BrowsedKind::File, BrowsedKind::File) if source.size != sink.size => {
+            NameVerdict::Differs(EntryDifference::Size { source: source.size, sink: sink.size })
+        }
+        (BrowsedKind::File, BrowsedKind::File) if source.size == 0 => NameVerdict::Equal,
+        (BrowsedKind::File, BrowsedKind::File) => NameVerdict::Read,
+        (BrowsedKind::Symlink, BrowsedKind::Symlink) if source.digest != sink.digest => {
+            NameVerdict::Differs(EntryDifference::Link)
+        }
+        (BrowsedKind::Device, BrowsedKind::Device) if are_others(source.special, sink.special) => {
+            NameVerdict::Differs(EntryDifference::Device)
+        }
+        (source, sink) if source == sink => NameVerdict::Equal,
+        (source, sink) => NameVerdict::Differs(EntryDifference::Kind { source, sink }),
+    }
+}
+
+/// Judges the part of a file that ends at `end`, which the source has.
+pub(super) fn judge_part(source: &EntrySight, sink: &EntrySight, end: u64) -> NameVerdict {
+    match judge(source, sink) {
+        NameVerdict::Differs(EntryDifference::Size { .. }) if sink.size >= end => NameVerdict::Read,
+        NameVerdict::Differs(EntryDifference::Size { .. }) => {
+            NameVerdict::Differs(EntryDifference::Size { source: end, sink: sink.size })
+        }
+        verdict => verdict,
+    }
+}
+
+/// Returns the difference for an entry that the sink does not have. A copy skips devices, pipes and sockets
+/// by default.
+fn missing(kind: BrowsedKind) -> EntryDifference {
+    let what = match kind {
+        BrowsedKind::Pipe => "a named pipe",
+        BrowsedKind::Socket => "a socket",
+        BrowsedKind::Device => "a device",
+        _ => return EntryDifference::Missing,
+    };
+    EntryDifference::Skipped { what: what.into() }
+}
+
+/// An end that does not send the number of a device is assumed to have the same device.
+fn are_others(source: Option<SpecialFile>, sink: Option<SpecialFile>) -> bool {
+    source.zip(sink).is_some_and(|(source, sink)| source != sink)
+}
+
+/// Judges by the state at the sink: a manifest names files only.
+pub(super) fn judge_listed(sink: &EntrySight) -> NameVerdict {
+    match &sink.standing {
+        EntryPresence::Nothing => NameVerdict::Differs(EntryDifference::Missing),
+        EntryPresence::Unreadable(detail) => unreadable(FailureSide::Sink, detail),
+        EntryPresence::Is(BrowsedKind::File) => NameVerdict::Read,
+        EntryPresence::Is(kind) => {
+            NameVerdict::Differs(EntryDifference::Kind { source: BrowsedKind::File, sink: *kind })
+        }
+    }
+}
+
+/// Returns the digest of a file of `size` bytes that was small enough to be read as a whole.
+pub(super) fn digest_of(
+    sight: &EntrySight,
+    size: u64,
+    side: FailureSide,
+) -> Result<[u8; 32], EntryDifference> {
+    match (&sight.standing, sight.digest) {
+        (EntryPresence::Unreadable(detail), _) => {
+            Err(EntryDifference::Unreadable { side, detail: detail.clone() })
+        }
+        (EntryPresence::Is(BrowsedKind::File), Some(digest)) if sight.size == size => Ok(digest),
+        _ => Err(EntryDifference::Unreadable { side, detail: "it changed meanwhile".into() }),
+    }
+}
+
+fn unreadable(side: FailureSide, detail: &str) -> NameVerdict {
+    NameVerdict::Differs(EntryDifference::Unreadable { side, detail: detail.to_owned() })
+}
+
+/// Returns the ranges with different values.
+pub(super) fn differing(
+    pieces: impl Iterator<Item = ByteRange>,
+    source: &[[u8; 32]],
+    sink: &[[u8; 32]],
+) -> Vec<ByteRange> {
+    let values = source.iter().zip(sink);
+    pieces.zip(values).filter(|(_, (source, sink))| source != sink).map(|(range, _)| range).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_model::DeviceNumber;
+
+    use super::*;
+    use BrowsedKind::{Directory, File, Symlink};
+
+    fn sight(kind: BrowsedKind, size: u64, digest: Option<u8>) -> EntrySight {
+        let digest = digest.map(|byte| [byte; 32]);
+        EntrySight { size, digest, ..EntrySight::without_facts(EntryPresence::Is(kind)) }
+    }
+
+    fn device(special: Option<SpecialFile>) -> EntrySight {
+        EntrySight { special, ..sight(BrowsedKind::Device, 0, None) }
+    }
+
+    #[test]
+    fn devices_are_the_same_by_kind_and_numbers() {
+        let (three, five) = (DeviceNumber { major: 1, minor: 3 }, DeviceNumber { major: 1, minor: 5 });
+        let null = Some(SpecialFile::CharacterDevice(three));
+        for other in [Some(SpecialFile::CharacterDevice(five)), Some(SpecialFile::BlockDevice(three))] {
+            assert_eq!(judge(&device(null), &device(other)), NameVerdict::Differs(EntryDifference::Device));
+        }
+        for same in [null, None] {
+            assert_eq!(judge(&device(null), &device(same)), NameVerdict::Equal);
+            assert_eq!(judge(&device(same), &device(null)), NameVerdict::Equal);
+        }
+    }
+
+    #[test]
+    fn special_files_may_be_left_out_and_not_be_others() {
+        use BrowsedKind::{Device, Pipe, Socket};
+        for (kind, what) in [(Pipe, "a named pipe"), (Socket, "a socket"), (Device, "a device")] {
+            let there = sight(kind, 0, None);
+            let skipped = EntryDifference::Skipped { what: what.into() };
+            assert_eq!(judge(&there, &nothing()), NameVerdict::Differs(skipped));
+            assert_eq!(judge(&there, &there), NameVerdict::Equal);
+            let other = EntryDifference::Kind { source: kind, sink: File };
+            assert_eq!(judge(&there, &sight(File, 0, None)), NameVerdict::Differs(other));
+        }
+    }
+
+    fn nothing() -> EntrySight {
+        EntrySight::without_facts(EntryPresence::Nothing)
+    }
+
+    #[test]
+    fn two_looks_say_what_to_do() {
+        let unreadable = EntrySight::without_facts(EntryPresence::Unreadable("no".into()));
+        let file = sight(File, 7, None);
+        let kind = EntryDifference::Kind { source: File, sink: Directory };
+        for (source, sink, verdict) in [
+            (&file, &file, NameVerdict::Read),
+            (&sight(File, 0, None), &sight(File, 0, None), NameVerdict::Equal),
+            (
+                &file,
+                &sight(File, 8, None),
+                NameVerdict::Differs(EntryDifference::Size { source: 7, sink: 8 }),
+            ),
+            (&file, &nothing(), NameVerdict::Differs(EntryDifference::Missing)),
+            (&file, &sight(Directory, 0, None), NameVerdict::Differs(kind)),
+            (&sight(Directory, 0, None), &sight(Directory, 0, None), NameVerdict::Equal),
+            (&sight(Symlink, 0, Some(1)), &sight(Symlink, 0, Some(1)), NameVerdict::Equal),
+            (
+                &sight(Symlink, 0, Some(1)),
+                &sight(Symlink, 0, Some(2)),
+                NameVerdict::Differs(EntryDifference::Link),
+            ),
+        ] {
+            assert_eq!(judge(source, sink), verdict, "{source:?} {sink:?}");
+        }
+        for (source, sink, at) in [
+            (&unreadable, &file, FailureSide::Source),
+            (&file, &unreadable, FailureSide::Sink),
+            (&nothing(), &file, FailureSide::Source),
+        ] {
+            let NameVerdict::Differs(EntryDifference::Unreadable { side, .. }) = judge(source, sink) else {
+                panic!()
+            };
+            assert_eq!(side, at);
+        }
+    }
+
+    #[test]
+    fn only_a_whole_reading_counts() {
+        assert_eq!(digest_of(&sight(File, 7, Some(1)), 7, FailureSide::Sink), Ok([1; 32]));
+        for changed in [sight(File, 8, Some(1)), sight(File, 7, None), sight(Symlink, 7, Some(1)), nothing()]
+        {
+            assert!(digest_of(&changed, 7, FailureSide::Sink).is_err(), "{changed:?}");
+        }
+    }
+}

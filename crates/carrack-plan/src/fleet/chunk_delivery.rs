@@ -1,0 +1,346 @@
+//! The handling of a chunk by the pair that got its delivery: a state machine from the delivery to the
+//! acknowledgement.
+//!
+//! - A chunk that a mover of the pair has failed is left to other pairs while a mover of that end has not
+//!   tried it. That ends after some deliveries, as the others may not be able to take it.
+//! - Files that the sink has settled are confirmed by a witness, another mover of its site, before they
+//!   count.
+//! - A chunk is logged before it is acknowledged. An acknowledged chunk without a log entry would never be
+//!   counted; a logged chunk without acknowledgement is delivered again and counts once.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Deliveries of an item after which a pair keeps its result although other movers have not tried it: some
+/// three minutes. A manager that is away, or movers that are full for a while, must not make files fail.
+const LEFT_TO_OTHERS_MAX: u64 = 30;
+
+/// Delay before a left item is delivered again, at first and at most.
+const LEFT_FOR_FIRST: Duration = Duration::from_millis(300);
+const LEFT_FOR_MAX: Duration = Duration::from_secs(10);
+
+/// Time in which a published item appears in the queue's counts, with a large margin.
+const COUNTED_WITHIN: Duration = Duration::from_millis(200);
+
+/// Deliveries with the first delay, until other pairs exist, which takes little time.
+const LEFT_SOON: u64 = 10;
+
+/// A pair that leaves the same chunk again and again may have no other work. From this delivery on, its
+/// manager gets a report each time, and makes pairs of other movers. While these reports arrive, the manager
+/// leaves the mover out of the transfer, so that the chunk waits for a better one instead of reaching its
+/// last delivery.
+const TOLD_FROM: u64 = 8;
+
+/// Movers that have failed an item of work because of their own site or storage, and not by the item's fault
+/// alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedMovers {
+    /// Movers of the source.
+    pub sources: Vec<String>,
+    /// Movers of the sink.
+    pub sinks: Vec<String>,
+}
+
+impl FailedMovers {
+    /// Adds a mover of one end.
+    pub fn add(&mut self, is_source: bool, mover: &str) {
+        let movers = if is_source { &mut self.sources } else { &mut self.sinks };
+        if !movers.iter().any(|known| known == mover) {
+            movers.push(mover.to_owned());
+        }
+    }
+
+    /// Adds the movers of another set.
+    pub fn merge(&mut self, other: &FailedMovers) {
+        other.sources.iter().for_each(|mover| self.add(true, mover));
+        other.sinks.iter().for_each(|mover| self.add(false, mover));
+    }
+
+    /// Returns true if one of these movers has not failed the item yet.
+    pub fn leaves(&self, is_source: bool, movers: &[String]) -> bool {
+        let tried = if is_source { &self.sources } else { &self.sinks };
+        movers.iter().any(|mover| !tried.contains(mover))
+    }
+
+    /// Returns true if other pairs should try the item first: one of this pair's movers has failed it, and
+    /// another mover has not.
+    pub fn is_for_others(&self, source: &str, sink: &str, able: &AvailableMovers) -> bool {
+        self.sources.iter().any(|tried| tried == source) && self.leaves(true, &able.sources)
+            || self.sinks.iter().any(|tried| tried == sink) && self.leaves(false, &able.sinks)
+    }
+}
+
+/// Returns true if an item with this number of deliveries may still be left to other pairs.
+pub fn may_be_left(delivered: u64) -> bool {
+    delivered <= LEFT_TO_OTHERS_MAX
+}
+
+/// Returns the delay before a left item with this number of deliveries is delivered again.
+pub fn left_for(delivered: u64) -> Duration {
+    let doublings = delivered.saturating_sub(LEFT_SOON).min(16) as u32;
+    (LEFT_FOR_FIRST * 2_u32.pow(doublings)).min(LEFT_FOR_MAX)
+}
+
+/// Returns how long a scan with this number of deliveries stays unacknowledged after it has logged its end.
+///
+/// Its manager may know all chunks of an earlier attempt, and looks whether the queue is empty before it
+/// closes the transfer. A published chunk appears in the queue's counts a moment later, and the scan that
+/// published it covers that moment.
+pub fn acknowledged_after(delivered: u64) -> Duration {
+    if delivered > 1 { COUNTED_WITHIN } else { Duration::ZERO }
+}
+
+/// Movers that can serve a transfer now, or could a moment ago: a mover that is cut off for a while is waited
+/// for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AvailableMovers {
+    /// Movers that can read.
+    pub sources: Vec<String>,
+    /// Movers that can write.
+    pub sinks: Vec<String>,
+}
+
+impl AvailableMovers {
+    fn at(&self, is_source: bool) -> &[String] {
+        if is_source { &self.sources } else { &self.sinks }
+    }
+}
+
+/// A failure of a chunk that its mover may have caused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoverDoubt {
+    /// True for the source's mover, false for the sink's.
+    pub is_source: bool,
+    /// The reason, for people.
+    pub reason: String,
+}
+
+/// The next action on a chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChunkDeliveryStep {
+    /// Read the movers that have failed the chunk or can't serve the transfer. Answer:
+    /// [`ChunkStepResult::Tried`].
+    ReadTried,
+    /// Give the chunk back with this delay. The case is over.
+    Leave(Duration),
+    /// Give the chunk to the session. Once the sink has settled it, [`ChunkDeliveryState::settled`] is called.
+    Carry,
+    /// Let a witness look for the chunk's entries. Answer: [`ChunkStepResult::Doubts`], with all doubts of the
+    /// chunk.
+    Prove,
+    /// Store the movers that have failed the chunk.
+    NoteTried(FailedMovers),
+    /// Report these doubts to the manager.
+    TellDoubts(Vec<MoverDoubt>),
+    /// Log the chunk's outcome.
+    Log,
+    /// Acknowledge the chunk.
+    Acknowledge,
+    /// The case is over.
+    Over,
+}
+
+/// The result of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChunkStepResult {
+    /// The step succeeded.
+    Done,
+    /// The step failed after all its retries.
+    Failed,
+    /// To [`ChunkDeliveryStep::ReadTried`].
+    Tried(FailedMovers),
+    /// To [`ChunkDeliveryStep::Prove`].
+    Doubts(Vec<MoverDoubt>),
+}
+
+/// One chunk of a pair.
+#[derive(Clone, Debug)]
+pub struct ChunkDeliveryState {
+    source: String,
+    sink: String,
+    delivered: u64,
+    next: ChunkDeliveryStep,
+    doubts: Vec<MoverDoubt>,
+}
+
+impl ChunkDeliveryState {
+    /// Creates the case of a chunk that was delivered to the pair of these movers for the `delivered`-th
+    /// time, from 1.
+    pub fn new(source: &str, sink: &str, delivered: u64) -> ChunkDeliveryState {
+        let was_tried = delivered > 1 && may_be_left(delivered);
+        let next = if was_tried { ChunkDeliveryStep::ReadTried } else { ChunkDeliveryStep::Carry };
+        ChunkDeliveryState {
+            source: source.to_owned(),
+            sink: sink.to_owned(),
+            delivered,
+            next,
+            doubts: Vec::new(),
+        }
+    }
+
+    /// Returns the step to take.
+    pub fn next(&self) -> ChunkDeliveryStep {
+        self.next.clone()
+    }
+
+    /// Carries a chunk that can't be given back.
+    pub fn carried(mut self) -> ChunkDeliveryState {
+        self.next = ChunkDeliveryStep::Carry;
+        self
+    }
+
+    /// Records that the sink has settled the chunk.
+    pub fn settled(&mut self) {
+        debug_assert_eq!(self.next, ChunkDeliveryStep::Carry, "only what is carried is settled");
+        self.next = ChunkDeliveryStep::Prove;
+    }
+
+    /// Records that the session with the chunk that closes a transfer has ended well: its failures are logged
+    /// without a witness.
+    pub fn closed(&mut self) {
+        debug_assert_eq!(self.next, ChunkDeliveryStep::Carry, "only what is carried is settled");
+        self.next = ChunkDeliveryStep::Log;
+    }
+
+    /// Takes the result of the step that [`next`](Self::next) returned; `able` are the movers that could
+    /// serve the transfer now.
+    pub fn answer(&mut self, answer: ChunkStepResult, able: &AvailableMovers) {
+        self.next = match (std::mem::replace(&mut self.next, ChunkDeliveryStep::Over), answer) {
+            (ChunkDeliveryStep::ReadTried, answer) if self.doubts.is_empty() => match answer {
+                ChunkStepResult::Tried(tried) if tried.is_for_others(&self.source, &self.sink, able) => {
+                    self.leave_again(&tried, able)
+                }
+                _ => ChunkDeliveryStep::Carry,
+            },
+            (ChunkDeliveryStep::ReadTried, ChunkStepResult::Tried(tried)) => self.left(tried, able),
+            // Without the list of movers that have tried it, the outcome is logged unchanged.
+            (ChunkDeliveryStep::ReadTried, _) => ChunkDeliveryStep::Log,
+            (ChunkDeliveryStep::Prove, ChunkStepResult::Doubts(doubts)) => {
+                self.doubts = doubts;
+                let has_doubts = !self.doubts.is_empty() && may_be_left(self.delivered);
+                if has_doubts { ChunkDeliveryStep::ReadTried } else { ChunkDeliveryStep::Log }
+            }
+            (ChunkDeliveryStep::Prove, _) => ChunkDeliveryStep::Log,
+            (ChunkDeliveryStep::NoteTried(tried), ChunkStepResult::Done) => {
+                self.doubts.retain(|doubt| tried.leaves(doubt.is_source, able.at(doubt.is_source)));
+                ChunkDeliveryStep::TellDoubts(std::mem::take(&mut self.doubts))
+            }
+            (ChunkDeliveryStep::NoteTried(_), _) => ChunkDeliveryStep::Log,
+            (ChunkDeliveryStep::TellDoubts(_), _) => ChunkDeliveryStep::Leave(left_for(self.delivered)),
+            (ChunkDeliveryStep::Log, ChunkStepResult::Done) => ChunkDeliveryStep::Acknowledge,
+            // A chunk without acknowledgement is delivered again after its ack deadline.
+            (_, _) => ChunkDeliveryStep::Over,
+        };
+    }
+
+    fn leave_again(&self, tried: &FailedMovers, able: &AvailableMovers) -> ChunkDeliveryStep {
+        let leave = ChunkDeliveryStep::Leave(left_for(self.delivered));
+        if self.delivered < TOLD_FROM {
+            return leave;
+        }
+        let mut doubts = Vec::new();
+        for (is_source, tried_at, mover) in
+            [(true, &tried.sources, &self.source), (false, &tried.sinks, &self.sink)]
+        {
+            if tried_at.contains(mover) && tried.leaves(is_source, able.at(is_source)) {
+                let reason = "it has failed what others may be able to copy".to_owned();
+                doubts.push(MoverDoubt { is_source, reason });
+            }
+        }
+        ChunkDeliveryStep::TellDoubts(doubts)
+    }
+
+    /// Adds this pair's movers to those that have failed the chunk, and leaves it if a mover is left that has
+    /// not.
+    fn left(&self, mut tried: FailedMovers, able: &AvailableMovers) -> ChunkDeliveryStep {
+        for MoverDoubt { is_source, .. } in &self.doubts {
+            tried.add(*is_source, if *is_source { &self.source } else { &self.sink });
+        }
+        let is_left = self.doubts.iter().any(|doubt| tried.leaves(doubt.is_source, able.at(doubt.is_source)));
+        if is_left { ChunkDeliveryStep::NoteTried(tried) } else { ChunkDeliveryStep::Log }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owned(ids: &[&str]) -> Vec<String> {
+        ids.iter().map(|id| (*id).to_owned()).collect()
+    }
+
+    fn able(sources: &[&str], sinks: &[&str]) -> AvailableMovers {
+        AvailableMovers { sources: owned(sources), sinks: owned(sinks) }
+    }
+
+    fn tried(sources: &[&str], sinks: &[&str]) -> FailedMovers {
+        FailedMovers { sources: owned(sources), sinks: owned(sinks) }
+    }
+
+    #[test]
+    fn what_went_well_is_logged_and_then_acknowledged() {
+        let all = able(&["a"], &["x"]);
+        let mut case = ChunkDeliveryState::new("a", "x", 1);
+        assert_eq!(case.next(), ChunkDeliveryStep::Carry);
+        case.settled();
+        assert_eq!(case.next(), ChunkDeliveryStep::Prove);
+        case.answer(ChunkStepResult::Doubts(Vec::new()), &all);
+        assert_eq!(case.next(), ChunkDeliveryStep::Log);
+        let mut unlogged = case.clone();
+        unlogged.answer(ChunkStepResult::Failed, &all);
+        assert_eq!(unlogged.next(), ChunkDeliveryStep::Over);
+        case.answer(ChunkStepResult::Done, &all);
+        assert_eq!(case.next(), ChunkDeliveryStep::Acknowledge);
+        case.answer(ChunkStepResult::Done, &all);
+        assert_eq!(case.next(), ChunkDeliveryStep::Over);
+    }
+
+    #[test]
+    fn what_is_left_is_there_again_soon_at_first_and_for_minutes_in_all() {
+        assert_eq!(left_for(1), LEFT_FOR_FIRST);
+        assert_eq!(left_for(LEFT_SOON + 1), 2 * LEFT_FOR_FIRST);
+        assert_eq!(left_for(u64::MAX), LEFT_FOR_MAX);
+        let all: Duration = (1..=LEFT_TO_OTHERS_MAX).map(left_for).sum();
+        assert!(all > Duration::from_secs(120) && all < Duration::from_secs(240), "{all:?}");
+    }
+
+    #[test]
+    fn what_a_mover_has_failed_is_left_to_those_who_have_not() {
+        let all = able(&["a"], &["x", "y"]);
+        let doubt = MoverDoubt { is_source: false, reason: "read-only".into() };
+        let mut case = ChunkDeliveryState::new("a", "x", 1);
+        case.settled();
+        case.answer(ChunkStepResult::Doubts(vec![doubt.clone()]), &all);
+        assert_eq!(case.next(), ChunkDeliveryStep::ReadTried);
+        let mut last = case.clone();
+        case.answer(ChunkStepResult::Tried(FailedMovers::default()), &all);
+        assert_eq!(case.next(), ChunkDeliveryStep::NoteTried(tried(&[], &["x"])));
+        case.answer(ChunkStepResult::Done, &all);
+        assert_eq!(case.next(), ChunkDeliveryStep::TellDoubts(vec![doubt]));
+        case.answer(ChunkStepResult::Done, &all);
+        assert_eq!(case.next(), ChunkDeliveryStep::Leave(LEFT_FOR_FIRST));
+        // The last mover that has not failed it keeps the result.
+        last.answer(ChunkStepResult::Tried(tried(&[], &["y"])), &all);
+        assert_eq!(last.next(), ChunkDeliveryStep::Log);
+
+        let mut again = ChunkDeliveryState::new("a", "x", 2);
+        assert_eq!(again.next(), ChunkDeliveryStep::ReadTried);
+        again.answer(ChunkStepResult::Tried(tried(&[], &["x"])), &all);
+        assert_eq!(again.next(), ChunkDeliveryStep::Leave(LEFT_FOR_FIRST));
+        let mut often = ChunkDeliveryState::new("a", "x", TOLD_FROM);
+        often.answer(ChunkStepResult::Tried(tried(&[], &["x"])), &all);
+        assert!(
+            matches!(often.next(), ChunkDeliveryStep::TellDoubts(doubts) if doubts.len() == 1 && !doubts[0].is_source)
+        );
+        often.answer(ChunkStepResult::Done, &all);
+        assert!(matches!(often.next(), ChunkDeliveryStep::Leave(_)));
+        let mut other = ChunkDeliveryState::new("a", "y", 2);
+        other.answer(ChunkStepResult::Tried(tried(&[], &["x"])), &all);
+        assert_eq!(other.next(), ChunkDeliveryStep::Carry);
+        assert_eq!(
+            ChunkDeliveryState::new("a", "x", LEFT_TO_OTHERS_MAX + 1).next(),
+            ChunkDeliveryStep::Carry
+        );
+    }
+}

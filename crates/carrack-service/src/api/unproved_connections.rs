@@ -1,0 +1,155 @@
+//! Connections over the network that have not shown a token yet. Their number is bounded: beyond it the
+//! holder of most of them, by address and prefix, loses its oldest. A connection with a valid token no longer
+//! counts.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use carrack_transport::{FairShare, PeerNeighbourhood};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+/// Limit for each listener: a server with the usual 1,024 descriptors can spare these, and clients open fewer
+/// in a handshake's time.
+pub(super) const STRANGERS_MAX: usize = 256;
+
+/// The strangers of a listener.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UnprovedConnections(Arc<Mutex<ConnectionTable>>);
+
+#[derive(Debug, Default)]
+struct ConnectionTable {
+    shares: FairShare<u64>,
+    /// Sending to one of these closes its connection.
+    closing: HashMap<u64, oneshot::Sender<()>>,
+    next: u64,
+}
+
+/// A stranger, until it is authenticated or dropped.
+#[derive(Debug)]
+pub(super) struct UnprovedGuard {
+    strangers: UnprovedConnections,
+    place: PeerNeighbourhood,
+    number: u64,
+}
+
+/// A connection that is closed if others need its place.
+#[derive(Debug)]
+pub(super) struct UnprovedStream {
+    stream: TcpStream,
+    stranger: Arc<UnprovedGuard>,
+    /// `None` once the client is authenticated.
+    closed: Option<oneshot::Receiver<()>>,
+}
+
+impl UnprovedConnections {
+    fn met(&self) -> MutexGuard<'_, ConnectionTable> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a connection; beyond the limit another connection is closed for it.
+    pub fn meet(&self, stream: TcpStream, peer: SocketAddr) -> UnprovedStream {
+        let (closing, closed) = oneshot::channel();
+        let place = PeerNeighbourhood::of(peer);
+        let mut met = self.met();
+        if met.closing.len() >= STRANGERS_MAX {
+            met.close_one();
+        }
+        let number = met.next;
+        met.next += 1;
+        met.shares.add(place, number);
+        met.closing.insert(number, closing);
+        let stranger = Arc::new(UnprovedGuard { strangers: self.clone(), place, number });
+        UnprovedStream { stream, stranger, closed: Some(closed) }
+    }
+
+    /// Closes the oldest connection of the largest holder, to free a descriptor.
+    pub fn close_one(&self) {
+        self.met().close_one();
+    }
+}
+
+impl ConnectionTable {
+    fn close_one(&mut self) {
+        let Some((place, number)) = self.shares.first_of_largest() else { return };
+        self.shares.remove(place, number);
+        if let Some(closing) = self.closing.remove(&number) {
+            // It may be closed already.
+            let _ = closing.send(());
+        }
+    }
+}
+
+impl UnprovedGuard {
+    /// Stops counting the connection: its client has shown a token.
+    pub fn is_known_now(&self) {
+        let mut met = self.strangers.met();
+        met.shares.remove(self.place, self.number);
+        met.closing.remove(&self.number);
+    }
+}
+
+impl Drop for UnprovedGuard {
+    fn drop(&mut self) {
+        self.is_known_now();
+    }
+}
+
+impl UnprovedStream {
+    /// Returns the connection's stranger.
+    pub fn stranger(&self) -> Arc<UnprovedGuard> {
+        Arc::clone(&self.stranger)
+    }
+}
+
+impl AsyncRead for UnprovedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Some(closed) = &mut self.closed {
+            match Pin::new(closed).poll(context) {
+                Poll::Ready(Ok(())) => return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
+                Poll::Ready(Err(_)) => self.closed = None,
+                Poll::Pending => {}
+            }
+        }
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for UnprovedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
