@@ -1,4 +1,5 @@
-//! Compiles the shim over libfabric. Needs the library's headers and not the library: that is looked for at run time.
+//! Compiles the shim over libfabric. Needs the library's headers and not the library: that is looked for at
+//! run time.
 
 fn main() {
     println!("cargo:rerun-if-changed=shim");

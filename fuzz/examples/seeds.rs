@@ -358,8 +358,8 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
     let verify =
         VerifyRequest { path: b"/data".to_vec(), past_cache: true, is_destination: true, ..VerifyRequest::default() };
     let names = || vec![Vec::new(), b"name".to_vec()];
-    let account = || Some(SightAccount { number: 7, name: b"alice".to_vec() });
-    let metadata = SightMetadata {
+    let account = || Some(ExaminedOwner { number: 7, name: b"alice".to_vec() });
+    let metadata = ExaminedMetadata {
         mode: 0o644,
         mtime_s: 1,
         mtime_ns: 2,
@@ -369,17 +369,17 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
         allocated_bytes: 4_096,
         user: account(),
         group: account(),
-        attributes: vec![SightAttribute { name: b"user.a".to_vec(), digest: vec![7; 16] }],
+        attributes: vec![ExaminedAttribute { name: b"user.a".to_vec(), digest: vec![7; 16] }],
         flags: vec![0x70, 0, 0, 0, 0x40, 0, 0, 0],
-        ..SightMetadata::default()
+        ..ExaminedMetadata::default()
     };
-    let sight = SightMessage {
+    let sight = ExaminedEntryMessage {
         kind: 1,
         size: 7,
         stamp: 9,
         digest: vec![7; 32],
         metadata: Some(metadata),
-        ..SightMessage::default()
+        ..ExaminedEntryMessage::default()
     };
     let pieces = HashPieces {
         directory: b"a".to_vec(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use carrack_fuzz::Input;
 use carrack_model::{ByteRange, FileId, RangeSet};
-use carrack_wire::{ObjectArrival, Ledger, LedgerError};
+use carrack_wire::{ObjectArrival, ArrivalLedger, LedgerError};
 use libfuzzer_sys::fuzz_target;
 
 struct ModelFile {
@@ -73,7 +73,7 @@ impl ModelFile {
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let open_max = usize::from(input.byte() % 5);
-    let mut ledger: Ledger<u8> = Ledger::new(open_max);
+    let mut ledger: ArrivalLedger<u8> = ArrivalLedger::new(open_max);
     let mut model = Model { open_max, ..Model::default() };
     while let Some([what, id, offset, len]) = input.take() {
         let id = u64::from(id % 16);

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use carrack_fuzz::site::Site;
-use carrack_trust::{IdentityProof, TokenScope, TokenError, TokenKeys, check_identity_name};
+use carrack_trust::{IdentityProof, TokenScope, TokenError, TokenVerifier, check_identity_name};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -18,9 +18,9 @@ const NOW_S: u64 = 1_700_000_000;
 const LEEWAY_S: u64 = 30;
 const LIFETIME_S: u64 = 3600;
 
-static KEYS: LazyLock<(TokenKeys, EncodingKey)> = LazyLock::new(|| {
+static KEYS: LazyLock<(TokenVerifier, EncodingKey)> = LazyLock::new(|| {
     let site = Site::new();
-    let mut keys = TokenKeys::default();
+    let mut keys = TokenVerifier::default();
     keys.add_issuer("us", "here", &site.read("authority/token.pem")).expect("a key");
     keys.revoke("taken-back");
     keys.limit_lifetime(Duration::from_secs(LIFETIME_S));

@@ -14,7 +14,7 @@ use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_ma
 /// Pairs that each mover takes.
 const PAIRS: u32 = 4;
 
-/// Transfers beyond the places that managers prepare (`intake.rs`).
+/// Transfers beyond the places that managers prepare (`transfer_intake.rs`).
 const AHEAD: usize = 8;
 
 fn order(criterion: &mut Criterion) {

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use carrack_model::TargetId;
-use carrack_plan::{AdaptivePolicy, ArrivalMode, SchedulingPolicy, RoundRobinPolicy, ServedRequest, TargetQueues, ThresholdPolicy};
+use carrack_plan::{AdaptivePolicy, WorkArrivalPattern, SchedulingPolicy, RoundRobinPolicy, ServedRequest, TargetQueues, ThresholdPolicy};
 use criterion::measurement::WallTime;
 use criterion::{
     BatchSize, BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,
@@ -32,7 +32,7 @@ fn queue(criterion: &mut Criterion) {
     measure(criterion, "threshold", || {
         Box::new(ThresholdPolicy::new(Duration::from_secs(1), Duration::from_millis(100), 30))
     });
-    measure(criterion, "adaptive", || Box::new(AdaptivePolicy::new(8, ArrivalMode::Queued, false)));
+    measure(criterion, "adaptive", || Box::new(AdaptivePolicy::new(8, WorkArrivalPattern::Queued, false)));
 }
 
 type Make = fn() -> Box<dyn SchedulingPolicy>;

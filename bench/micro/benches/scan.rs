@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use carrack_model::RelPath;
-use carrack_storage::{ScanResult, RootDirectory, RootKind, SourceScan, ScanRoot};
+use carrack_storage::{ScanResult, RootDirectory, ScanRootScope, SourceScan, ScanRoot};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use tempfile::TempDir;
 
@@ -28,7 +28,7 @@ fn scan(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("scan/20,000 files");
     group.throughput(Throughput::Elements((DIRECTORIES * FILES_PER_DIRECTORY) as u64));
     for threads in [1, 2] {
-        let what = RootKind::Tree { sink: RelPath::new(b"").expect("the root's path is empty") };
+        let what = ScanRootScope::Tree { sink: RelPath::new(b"").expect("the root's path is empty") };
         let scan = SourceScan {
             roots: vec![ScanRoot { root: Arc::clone(&root), what }],
             threads,

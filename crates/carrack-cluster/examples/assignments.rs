@@ -1,15 +1,16 @@
-//! How many chunks a fleet gives out: by a server alone, and by a server and a manager; and what registered movers cost.
+//! How many chunks a fleet gives out: by a server alone, and by a server and a manager; and what registered
+//! movers cost.
 //!
 //! ```sh
-//! url=$(testbed/nats up --dir /tmp/nats)
-//! cargo run --release -p carrack-cluster --example assignments -- --url "$url" --chunks 50000 --pullers 64
-//! cargo run --release -p carrack-cluster --example assignments -- --url "$url" --chunks 50000 --pullers 64 --managed
-//! cargo run --release -p carrack-cluster --example assignments -- --url "$url" --movers 1000
-//! testbed/nats down /tmp/nats
+//! url=$(testbed/nats up --dir /tmp/nats) cargo run --release -p carrack-cluster --example assignments --
+//! --url "$url" --chunks 50000 --pullers 64 cargo run --release -p carrack-cluster --example assignments --
+//! --url "$url" --chunks 50000 --pullers 64 --managed cargo run --release -p carrack-cluster --example
+//! assignments -- --url "$url" --movers 1000 testbed/nats down /tmp/nats
 //! ```
 //!
-//! With `--managed` a manager carries a transfer: it settles and orders the scan, follows the log, deals pairs, writes the record, closes.
-//! What stands for movers pulls, logs and acknowledges each chunk as movers do, and moves no data.
+//! With `--managed` a manager carries a transfer: it settles and orders the scan, follows the log, deals
+//! pairs, writes the record, closes. What stands for movers pulls, logs and acknowledges each chunk as movers
+//! do, and moves no data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! How long it takes to cut and queue a tree of very many files, and how much memory: a walk that makes them up, and all
-//! that follows as a mover does it.
+//! How long it takes to cut and queue a tree of very many files, and how much memory: a walk that makes them
+//! up, and all that follows as a mover does it.
 //!
 //! ```sh
 //! url=$(testbed/nats up --dir /tmp/nats)

@@ -9,7 +9,7 @@ use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt, stream};
 
 use crate::bus::NatsBus;
-use crate::control::{ControlError, TransferControl, TransferOrder};
+use crate::control::{ControlError, TransferOperations, TransferOrder};
 use crate::error::BusError;
 use crate::ids;
 use crate::lease::is_managed;
@@ -198,7 +198,7 @@ impl TransferChangeFeed {
     }
 }
 
-impl TransferControl for FleetControl {
+impl TransferOperations for FleetControl {
     fn submit(
         &self,
         user: &str,

@@ -2,8 +2,8 @@
 //!
 //! A lease is a key that expires after six seconds and is renewed by compare-and-swap: of two managers that
 //! want it one gets it, and a manager that slept too long finds that it has lost it. A manager acts for a
-//! transfer only while its lease [is sure](TransferLease::is_sure): its earlier messages are in the log, where the
-//! next manager reads them.
+//! transfer only while its lease [is sure](TransferLease::is_sure): its earlier messages are in the log,
+//! where the next manager reads them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,8 +12,8 @@ use carrack_plan::fleet::{LEASE_LASTS, LEASE_RENEW_EVERY, LeaseTerm};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::boot_clock::since_boot;
 use crate::bus::{LEASE, NatsBus};
-use crate::clock::since_boot;
 use crate::error::BusError;
 use crate::ids;
 use crate::records::{RECORD_VERSION, is_name, now_ms};

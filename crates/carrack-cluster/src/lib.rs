@@ -2,9 +2,9 @@
 //!
 //! No payload passes through NATS, and NATS never has the only record of moved data (decision 18).
 
+mod boot_clock;
 pub mod bus;
 pub mod client;
-mod clock;
 pub mod curves;
 pub mod error;
 mod ids;
@@ -19,7 +19,7 @@ pub mod queue;
 pub mod registry;
 pub mod reports;
 pub mod sharing;
-mod startup;
+mod startup_retry;
 mod store;
 pub mod subjects;
 pub mod transfers;

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use async_nats::HeaderMap;
 use carrack_model::MetadataLoss;
-use carrack_plan::fleet::{ChunkOutcome, CutTotals, FaultKind, FileKey, TrackedPart, TrackerEvent};
+use carrack_plan::fleet::{ChunkOutcome, CutTotals, FaultKind, FileKey, PartedFileRef, TrackerEvent};
 use futures_util::Stream;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::queue::FilePartRange;
 use crate::records::{EntryCopyFailure, FAILURES_KEPT, RECORD_VERSION, SkippedEntry, is_name};
-use crate::store::{StreamTail, TailEvent, TailStart, read_record, write_record};
+use crate::store::{StreamFollower, TailEvent, TailStart, read_record, write_record};
 
 /// Upper bound of bytes of failures in one entry, and the same of skipped entries; the rest is only counted.
 const FAILURE_BYTES: usize = 256 * 1024;
@@ -316,7 +316,7 @@ impl LogEntry {
                 },
                 part: done
                     .part
-                    .map(|part| TrackedPart { file: FileKey(part.file), count: part.count.into() }),
+                    .map(|part| PartedFileRef { file: FileKey(part.file), count: part.count.into() }),
             },
             LogEntry::FileFinished { attempt, file, failure, .. } => TrackerEvent::FinishSettled {
                 attempt: *attempt,
@@ -369,7 +369,7 @@ fn fit(sizes: impl Iterator<Item = usize>) -> usize {
 /// An item for a follower of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // All but one are entries.
-pub enum FollowedEntry {
+pub enum LogFollowEvent {
     /// An entry, with its sequence number in the stream.
     Entry {
         /// Grows from entry to entry.
@@ -426,16 +426,21 @@ impl TransferLog {
         self.bus.store(&what, self.subject.clone(), headers, body).await.map(|ack| ack.sequence)
     }
 
-    /// Returns all entries from the beginning, then [`FollowedEntry::Current`], then later entries. Never ends.
+    /// Returns all entries from the beginning, then [`LogFollowEvent::Current`], then later entries. Never
+    /// ends.
     ///
     /// # Errors
     /// If NATS refuses, or does not answer at first. Later interruptions are waited out.
     pub async fn replay_and_follow(
         &self,
-    ) -> Result<impl Stream<Item = FollowedEntry> + Send + use<>, BusError> {
-        let tail =
-            StreamTail::open(&self.bus, self.bus.names().log(), self.subject.clone(), TailStart::Message(1))
-                .await?;
+    ) -> Result<impl Stream<Item = LogFollowEvent> + Send + use<>, BusError> {
+        let tail = StreamFollower::open(
+            &self.bus,
+            self.bus.names().log(),
+            self.subject.clone(),
+            TailStart::Message(1),
+        )
+        .await?;
         let follower = LogFollower { tail, is_current: false, ready: VecDeque::new() };
         Ok(stream::unfold(follower, |mut follower| async move {
             let logged = follower.next().await;
@@ -463,13 +468,13 @@ pub(crate) fn read_entry(body: &[u8]) -> LogEntry {
 }
 
 struct LogFollower {
-    tail: StreamTail,
+    tail: StreamFollower,
     is_current: bool,
-    ready: VecDeque<FollowedEntry>,
+    ready: VecDeque<LogFollowEvent>,
 }
 
 impl LogFollower {
-    async fn next(&mut self) -> FollowedEntry {
+    async fn next(&mut self) -> LogFollowEvent {
         loop {
             if let Some(logged) = self.ready.pop_front() {
                 return logged;
@@ -477,7 +482,7 @@ impl LogFollower {
             let behind = match self.tail.next().await {
                 TailEvent::Begun(pending) => pending,
                 TailEvent::Next(message) => {
-                    self.ready.push_back(FollowedEntry::Entry {
+                    self.ready.push_back(LogFollowEvent::Entry {
                         seq: message.seq,
                         entry: read_entry(&message.body),
                     });
@@ -486,7 +491,7 @@ impl LogFollower {
             };
             if behind == 0 && !self.is_current {
                 self.is_current = true;
-                self.ready.push_back(FollowedEntry::Current);
+                self.ready.push_back(LogFollowEvent::Current);
             }
         }
     }

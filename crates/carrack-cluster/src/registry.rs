@@ -110,8 +110,8 @@ impl MoverRegistration {
         *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`MoverRegistration::leave`], for a shared registration: it sends no heartbeat any more, even after an
-    /// error.
+    /// As [`MoverRegistration::leave`], for a shared registration: it sends no heartbeat any more, even after
+    /// an error.
     pub async fn retire(&self) {
         self.task.abort();
         let id = self.record.borrow().id.clone();

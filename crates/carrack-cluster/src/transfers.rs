@@ -293,8 +293,8 @@ impl TransferStore {
         Ok(changes(self.bucket.watch(id.unwrap_or(">")).await?))
     }
 
-    /// As [`TransferStore::watch`] of all records, but treats an unwanted record as a removed one: it takes no
-    /// memory.
+    /// As [`TransferStore::watch`] of all records, but treats an unwanted record as a removed one: it takes
+    /// no memory.
     pub(crate) async fn watch_wanted(
         &self,
         wanted: fn(&TransferRecord) -> bool,

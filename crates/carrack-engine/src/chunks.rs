@@ -10,9 +10,9 @@ pub const FILE_COSTS_BYTES: u64 = 64 << 10;
 
 /// The origin of a source's work. The data path calls it; an implementation may wait for a network.
 pub trait ChunkFeed: Send + Sync {
-    /// Waits for the next chunk and returns it; `None` after the last one, and the session ends well when all is done.
-    /// One thread calls it. `idle_bytes` is what idle readers could read at once beyond the threshold: small chunks
-    /// are then fetched several in one request.
+    /// Waits for the next chunk and returns it; `None` after the last one, and the session ends well when all
+    /// is done. One thread calls it. `idle_bytes` is what idle readers could read at once beyond the
+    /// threshold: small chunks are then fetched several in one request.
     fn next(&self, idle_bytes: u64) -> Option<Chunk>;
 
     /// Returns the bytes of remaining work below which the next chunk is requested.

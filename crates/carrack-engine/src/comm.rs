@@ -1,7 +1,7 @@
 //! The comm thread's loop, the same at both ends (L3): it serves the control link and the endpoints that no
 //! I/O thread drives, runs the lane's progress engine if there is one, and sleeps in `poll` only.
 //!
-//! Each end's [`CommSide`] handles the messages and the ready endpoints.
+//! Each end's [`CommHandler`] handles the messages and the ready endpoints.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
 use crate::fault::SessionFault;
-use crate::loop_presence::LoopPresence;
+use crate::suspension_detector::SuspensionDetector;
 
 /// The longest interval of heartbeats. An idle end also sends at least four in the time after which it would
 /// count as dead.
@@ -31,7 +31,7 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_secs(2);
 const MESSAGES_A_TURN: usize = 64;
 
 /// The part of an end that its comm thread calls.
-pub(crate) trait CommSide {
+pub(crate) trait CommHandler {
     /// Handles the mailbox, timers and queues. Returns the time by which it must be called again.
     fn look_around(&mut self, link: &mut ControlLink, now: Instant) -> Result<Instant, SessionError>;
 
@@ -82,7 +82,7 @@ pub(crate) struct CommLoop<'a> {
 
 impl CommLoop<'_> {
     /// Runs until the session ends or fails. The other end gets a message about a failure.
-    pub(crate) fn run(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
+    pub(crate) fn run(&mut self, side: &mut dyn CommHandler) -> Result<(), SessionError> {
         let error = match self.turn_until_over(side) {
             Ok(()) => return Ok(()),
             Err(error) => error,
@@ -105,11 +105,11 @@ impl CommLoop<'_> {
         Err(error)
     }
 
-    fn turn_until_over(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
+    fn turn_until_over(&mut self, side: &mut dyn CommHandler) -> Result<(), SessionError> {
         let mut last_heard = Instant::now();
         let mut last_said = Instant::now();
         let heartbeat = HEARTBEAT_MAX.min(self.stall / 4);
-        let mut presence = LoopPresence::new(last_heard);
+        let mut presence = SuspensionDetector::new(last_heard);
         loop {
             let now = Instant::now();
             last_heard += presence.missed(now);
@@ -146,7 +146,7 @@ impl CommLoop<'_> {
 
     /// Reads the last messages of the other end, which does not read any more: the last may be that all is
     /// done.
-    fn hear_out(&mut self, side: &mut dyn CommSide) -> Result<(), SessionError> {
+    fn hear_out(&mut self, side: &mut dyn CommHandler) -> Result<(), SessionError> {
         let deadline = Instant::now() + LAST_WORDS;
         while let Ok(Some(body)) = self.link.receive_control_by(self.pool, deadline) {
             side.control(in_session(ControlMessage::from_body(&body)?)?)?;
@@ -170,7 +170,7 @@ impl CommLoop<'_> {
     /// Returns true if the link has data, and the indices of the ready endpoints.
     fn sleep(
         &self,
-        side: &dyn CommSide,
+        side: &dyn CommHandler,
         is_flushed: bool,
         wake_at: Instant,
     ) -> Result<(bool, Vec<usize>), SessionError> {
@@ -202,7 +202,7 @@ impl CommLoop<'_> {
         Ok((has_unread || !fds[0].revents().is_empty(), places))
     }
 
-    fn hear(&mut self, side: &mut dyn CommSide) -> Result<HeardWord, SessionError> {
+    fn hear(&mut self, side: &mut dyn CommHandler) -> Result<HeardWord, SessionError> {
         for _ in 0..MESSAGES_A_TURN {
             match self.link.receive(self.pool) {
                 Ok(LinkInput::Control { lane: 1.., .. }) => {
@@ -229,7 +229,7 @@ impl CommLoop<'_> {
 
     /// Waits for the other end's reason: a broken data connection is mostly the consequence of an error
     /// there.
-    fn explained(&mut self, error: SessionError, side: &mut dyn CommSide) -> SessionError {
+    fn explained(&mut self, error: SessionError, side: &mut dyn CommHandler) -> SessionError {
         if !matches!(
             error,
             SessionError::Transport(TransportError::Io(_) | TransportError::Truncated)

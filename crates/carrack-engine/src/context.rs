@@ -5,9 +5,9 @@ use std::sync::Arc;
 use carrack_model::TransferSpec;
 
 use crate::abort::AbortHandle;
-use crate::report::TransferObserver;
+use crate::event_delivery::TransferObserver;
 use crate::settings::EndSettings;
-use crate::sharing::SessionShare;
+use crate::sharing::SessionGrantClient;
 
 /// The agreed specification, and the recipients of an end's events.
 #[derive(Clone)]
@@ -19,5 +19,5 @@ pub(crate) struct SessionContext<'a> {
     pub(crate) observer: Option<&'a dyn TransferObserver>,
     pub(crate) abort: &'a AbortHandle,
     /// The end's client of the meta-scheduler, if targets are shared.
-    pub(crate) share: Option<Arc<SessionShare>>,
+    pub(crate) share: Option<Arc<SessionGrantClient>>,
 }

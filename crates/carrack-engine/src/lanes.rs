@@ -13,7 +13,7 @@ use carrack_transport::fabric::FabricHub;
 use carrack_wire::message::ControlMessage;
 
 use crate::abort::AbortHandle;
-use crate::comm::{CommLoop, CommSide, LAST_WORDS};
+use crate::comm::{CommHandler, CommLoop, LAST_WORDS};
 use crate::error::{STARTING_A_THREAD, SessionError};
 use crate::fault::{FaultListener, SessionFault};
 
@@ -51,18 +51,18 @@ pub(crate) fn deal<T>(connections: impl IntoIterator<Item = T>, lane_count: usiz
 }
 
 /// The transport of a lane's objects.
-pub(crate) struct LaneTransport<E> {
+pub(crate) struct LaneEndpoints<E> {
     /// Empty if the lane's link carries the objects.
     pub(crate) endpoints: Vec<E>,
     /// The progress engine of the endpoints, if the kernel does not move the objects.
     pub(crate) hub: Option<Box<dyn FabricHub>>,
 }
 
-impl<E> LaneTransport<E> {
+impl<E> LaneEndpoints<E> {
     /// Distributes these connections.
-    pub(crate) fn deal(connections: impl IntoIterator<Item = E>, lane_count: usize) -> Vec<LaneTransport<E>> {
+    pub(crate) fn deal(connections: impl IntoIterator<Item = E>, lane_count: usize) -> Vec<LaneEndpoints<E>> {
         let dealt = deal(connections, lane_count).into_iter();
-        dealt.map(|endpoints| LaneTransport { endpoints, hub: None }).collect()
+        dealt.map(|endpoints| LaneEndpoints { endpoints, hub: None }).collect()
     }
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct LaneComm<'a, S> {
 /// Runs the comm threads of all lanes, the first lane's on this thread, until all have ended. Returns the
 /// side of the first lane, which has received all messages, and the first error. The other end may be silent
 /// for `stall`.
-pub(crate) fn run_comms<S: CommSide + Send>(
+pub(crate) fn run_comms<S: CommHandler + Send>(
     mut lanes: Vec<LaneComm<'_, S>>,
     stall: Duration,
     abort: &AbortHandle,
@@ -111,7 +111,7 @@ pub(crate) fn run_comms<S: CommSide + Send>(
 }
 
 /// Runs the comm thread of a lane. A lane that fails ends the others by `stops`.
-fn run_comm<S: CommSide>(
+fn run_comm<S: CommHandler>(
     lane: LaneComm<'_, S>,
     stops: &[(&SessionFault, &dyn FaultListener)],
     stall: Duration,

@@ -12,20 +12,18 @@ mod comm;
 mod context;
 mod counters;
 mod error;
+mod event_delivery;
 mod examine;
 mod fault;
 mod grant_exchange;
 mod idle;
 mod lanes;
 mod leftovers;
-mod loop_presence;
 mod mailbox;
-mod placed;
 mod placement;
-mod report;
 mod role;
-mod run;
 mod session;
+mod session_retries;
 mod settings;
 mod sharing;
 mod sink;
@@ -33,25 +31,27 @@ mod source;
 mod spill;
 mod spill_settings;
 mod stall;
+mod suspension_detector;
 mod thread_gate;
 mod tuner_memory;
 mod verify;
+mod wire_layout;
 
 pub use abort::AbortHandle;
 pub use carrack_storage::{BrowsedKind, ListedEntry};
 pub use carrack_transport::{ControlChannel, ListenPoint, TlsHandshakeError};
 pub use chunks::{Chunk, ChunkFeed, ChunkFeedHandle, ChunkWork, FILE_COSTS_BYTES};
 pub use error::{RetryChance, SessionError};
+pub use event_delivery::TransferObserver;
 pub use grant_exchange::{GrantExchange, GrantExchangeHandle};
 pub use leftovers::{LeftoverError, clear_shared_leftovers, remove_temporaries};
-pub use report::TransferObserver;
 pub use role::SessionRole;
-pub use run::{DataRoute, SessionWay, persist};
 pub use session::{
     AccessAdmission, AccessKind, AccessPolicy, AccessRequest, BrowseCall, BrowseItem, BrowseOperation,
     BrowseSummary, OwnerAccessPolicy, SessionAdvance, TransferOutcome, beats_tcp, browse, browse_here,
     check_protection, copy_between, copy_local, copy_with_peer, serve, shared_journals,
 };
+pub use session_retries::{DataRoute, SessionWay, persist};
 pub use settings::{
     EndSettings, FabricWanted, FarEnds, JournalSettings, PeerChannel, PoolShare, TransferIdentity,
     TransferRequest,

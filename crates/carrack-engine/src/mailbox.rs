@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use carrack_machine::{Monitor, MonitorClosed};
+use carrack_machine::{FifoMonitor, MonitorClosed};
 use rustix::event::{EventfdFlags, eventfd};
 
 /// Requests that may wait before posting blocks: more than all endpoints and I/O threads together can have.
@@ -13,7 +13,7 @@ const LETTERS_MAX: usize = 1024;
 
 /// A bounded queue whose reader sleeps in `poll`.
 pub(crate) struct CommMailbox<T> {
-    letters: Monitor<VecDeque<T>>,
+    letters: FifoMonitor<VecDeque<T>>,
     event: MailboxWaker,
 }
 
@@ -32,7 +32,7 @@ impl MailboxWaker {
 impl<T> CommMailbox<T> {
     pub(crate) fn new() -> io::Result<CommMailbox<T>> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(CommMailbox { letters: Monitor::new(VecDeque::new()), event: MailboxWaker(Arc::new(event)) })
+        Ok(CommMailbox { letters: FifoMonitor::new(VecDeque::new()), event: MailboxWaker(Arc::new(event)) })
     }
 
     /// Returns a waker for parts that do not post.

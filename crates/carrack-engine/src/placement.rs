@@ -11,15 +11,15 @@ use std::thread::{self, Scope};
 
 use carrack_layout::disks_of;
 use carrack_machine::{
-    BindingLevel, CgroupTree, CoreZone, LaneCrew, LanePlacement, MachineLoads, Monitor, MoveResult, NodeSet,
-    Placement, PlacementDecision, PlacementRequest, PlacementScheme, SlotPool, ThreadCrew, Topology,
-    ZoneKind, follow_flows, lanes_wanted, nic, place, repair_zones, watch_crew,
+    BindingLevel, CgroupTree, CoreZone, FifoMonitor, LaneChangeDecision, LaneCrew, LanePlacement,
+    MachineLoads, MoveResult, NodeSet, Placement, PlacementRequest, PlacementScheme, SlotPool, ThreadCrew,
+    Topology, ZoneKind, follow_flows, lanes_wanted, nic, place, repair_zones, watch_crew,
 };
 use carrack_model::{FailureSide, TransferSpec};
 use carrack_transport::{ControlLink, DataConnection};
 
 use crate::error::SessionError;
-use crate::lanes::{LaneStart, LaneTransport, deal};
+use crate::lanes::{LaneEndpoints, LaneStart, deal};
 use crate::settings::EndSettings;
 
 /// The machine, as far as the placement needs it.
@@ -76,7 +76,7 @@ impl HostPlacement {
         let news = Mutex::new(PlacementNews { words, has_told_steps: false });
         let plan = self.topology.filter(|_| is_bound).map(|topology| PlacementPlan { topology, request });
         let flows = if plan.is_some() { flows_of(demand)? } else { Vec::new() };
-        let (crew, stop) = (ThreadCrew::new(placement), Monitor::new(()));
+        let (crew, stop) = (ThreadCrew::new(placement), FifoMonitor::new(()));
         Ok(PlacedLanes { side: demand.side, crew, plan, flows, zone, news, stop })
     }
 
@@ -119,7 +119,7 @@ pub(crate) struct PlacedLanes {
     zone: Option<CoreZone>,
     news: Mutex<PlacementNews>,
     /// Closed when the lanes are not watched any more.
-    stop: Monitor<()>,
+    stop: FifoMonitor<()>,
 }
 
 struct PlacementPlan {
@@ -175,14 +175,14 @@ impl PlacedLanes {
         &self,
         links: Vec<ControlLink>,
         pools: Vec<SlotPool>,
-        transports: Vec<LaneTransport<E>>,
+        transports: Vec<LaneEndpoints<E>>,
     ) -> Vec<LaneStart<E>> {
         assert!(
             links.len() == pools.len() && links.len() == transports.len(),
             "each lane has all that it needs"
         );
         let lanes = links.into_iter().zip(pools).zip(transports).enumerate();
-        let starts = lanes.map(|(index, ((link, pool), LaneTransport { endpoints, hub }))| LaneStart {
+        let starts = lanes.map(|(index, ((link, pool), LaneEndpoints { endpoints, hub }))| LaneStart {
             link,
             endpoints,
             hub,
@@ -234,7 +234,7 @@ impl PlacedLanes {
         if is_alone { self.crew.placement() } else { plan.placed(loads) }
     }
 
-    fn tell_decision(&self, decision: &PlacementDecision, moved: &MoveResult) {
+    fn tell_decision(&self, decision: &LaneChangeDecision, moved: &MoveResult) {
         let how = if moved.step == BindingLevel::Seat { "" } else { " (as far as the kernel lets it)" };
         self.tell(format!("{decision}{how}"));
     }
@@ -266,7 +266,7 @@ fn without_old_zones(topology: Topology) -> Topology {
 }
 
 /// Ends the watch, also after a panic.
-pub(crate) struct WatchGuard<'a>(&'a Monitor<()>);
+pub(crate) struct WatchGuard<'a>(&'a FifoMonitor<()>);
 
 impl Drop for WatchGuard<'_> {
     fn drop(&mut self) {

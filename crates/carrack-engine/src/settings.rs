@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::chunks::ChunkFeedHandle;
 use crate::error::SessionError;
+use crate::event_delivery::TransferObserver;
 use crate::grant_exchange::GrantExchangeHandle;
-use crate::report::TransferObserver;
 use crate::spill_settings::SpillSettings;
 use crate::tuner_memory::TunerHistory;
 

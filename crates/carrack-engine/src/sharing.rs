@@ -34,7 +34,7 @@ pub(crate) trait ShareMember: Send + Sync {
 }
 
 /// The client of one session. Dropping it returns all grants.
-pub(crate) struct SessionShare {
+pub(crate) struct SessionGrantClient {
     inner: Arc<ShareInner>,
     speaker: Option<JoinHandle<()>>,
 }
@@ -72,14 +72,14 @@ pub(crate) struct SharePass {
     was_short: Arc<AtomicBool>,
 }
 
-impl SessionShare {
+impl SessionGrantClient {
     /// Starts the client of an end with these settings, or returns `None` if it shares no targets. Two ends
     /// that ask the same server share their grants if they have the key of their session; in one process they
     /// have one client.
     pub(crate) fn begin(
         settings: &EndSettings,
         key: Option<&SessionKey>,
-    ) -> Result<Option<Arc<SessionShare>>, SessionError> {
+    ) -> Result<Option<Arc<SessionGrantClient>>, SessionError> {
         let Some(sharing) = &settings.sharing else { return Ok(None) };
         let session = key.map(SessionKey::session_name).unwrap_or_default();
         let client = GrantClient::new(&unique_name(), &settings.class, ClientSettings::default());
@@ -102,7 +102,7 @@ impl SessionShare {
         let speaking = Arc::clone(&inner);
         let speaker = thread::Builder::new().name("carrack-share".into()).spawn(move || speaking.speak());
         let speaker = speaker.map_err(SessionError::local(STARTING_A_THREAD))?;
-        Ok(Some(Arc::new(SessionShare { inner, speaker: Some(speaker) })))
+        Ok(Some(Arc::new(SessionGrantClient { inner, speaker: Some(speaker) })))
     }
 
     /// Creates the grants of a lane with this number of I/O threads, whose queues count their time from
@@ -132,7 +132,7 @@ impl SessionShare {
     }
 }
 
-impl Drop for SessionShare {
+impl Drop for SessionGrantClient {
     fn drop(&mut self) {
         self.inner.is_over.store(true, Ordering::Release);
         if let Some(speaker) = self.speaker.take() {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::error::SessionError;
-use crate::loop_presence::LoopPresence;
+use crate::suspension_detector::SuspensionDetector;
 
 /// With small segments less than this is a crawl: the path loses more than large packets.
 pub(crate) const CRAWL_BYTES_PER_S: u64 = 32 << 10;
@@ -41,14 +41,14 @@ pub(crate) struct StallWatch {
     since: Instant,
     /// The time of the last look for a crawl, and the bytes that had arrived by then.
     counted: (Instant, u64),
-    presence: LoopPresence,
+    presence: SuspensionDetector,
 }
 
 impl StallWatch {
     /// Creates the watch. Objects in flight may stand still for `longest`.
     pub(crate) fn new(longest: Duration, now: Instant) -> StallWatch {
         let (least_bytes, flow, counted) = (1, FlowSnapshot::default(), (now, 0));
-        StallWatch { longest, least_bytes, flow, since: now, counted, presence: LoopPresence::new(now) }
+        StallWatch { longest, least_bytes, flow, since: now, counted, presence: SuspensionDetector::new(now) }
     }
 
     /// Counts a rate of less than `bytes_per_s` as a stall, too.

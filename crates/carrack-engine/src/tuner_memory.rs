@@ -4,15 +4,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use carrack_plan::tuner::{SizeClass, TunerRecord};
+use carrack_plan::tuner::{MeanSizeClass, TunerRecord};
 
 /// Stores the records of sessions between the same two ends.
 pub trait TunerMemory: Send + Sync {
     /// Returns the last record of files of this size.
-    fn recall(&self, size: SizeClass) -> Option<TunerRecord>;
+    fn recall(&self, size: MeanSizeClass) -> Option<TunerRecord>;
 
     /// Replaces the record of files of this size. A transfer does not depend on it.
-    fn keep(&self, size: SizeClass, record: &TunerRecord);
+    fn keep(&self, size: MeanSizeClass, record: &TunerRecord);
 }
 
 /// The record from which a source begins, and where it stores its result.

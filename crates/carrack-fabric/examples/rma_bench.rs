@@ -2,8 +2,8 @@
 //!
 //! usage: rma_bench [SECONDS [PROVIDER...]]
 //!
-//! Prints GB/s (10^9 bytes) and CPU seconds of both processes for a GB, each the median of three rounds of SECONDS (1.5).
-//! Nothing is verified here: the tests do that.
+//! Prints GB/s (10^9 bytes) and CPU seconds of both processes for a GB, each the median of three rounds of
+//! SECONDS (1.5). Nothing is verified here: the tests do that.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -13,8 +13,8 @@ use carrack_machine::{Slot, SlotPool};
 
 use crate::error::{FabricError, FabricErrorScope};
 use crate::ffi::{self, RegistrationPurpose};
-use crate::neighbours::ShmNeighbours;
 use crate::offer::FabricOffer;
+use crate::shm_neighbours::ShmNeighbours;
 
 /// Fabric, domain, address vector, completion queue and endpoint. Closed when the last user is dropped.
 pub(crate) struct EndpointCore {

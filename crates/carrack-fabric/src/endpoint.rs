@@ -1,7 +1,8 @@
 //! A reliable datagram endpoint (fi_endpoint(3)) with its completion queue: messages, RMA reads, RMA writes.
 //!
-//! One thread at a time drives and polls an endpoint; only [`FabricEndpoint::wait`] waits. The number of operations
-//! is bounded, so that the completion queue can't overflow; "full" is flow control and gives the slot back.
+//! One thread at a time drives and polls an endpoint; only [`FabricEndpoint::wait`] waits. The number of
+//! operations is bounded, so that the completion queue can't overflow; "full" is flow control and gives the
+//! slot back.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -16,9 +17,9 @@ use crate::error::{FabricError, FabricErrorScope};
 use crate::event::{EndpointEvent, OperationLimits, PostRefusal, RmaTransfer};
 use crate::ffi;
 use crate::name;
-use crate::neighbours::{NameOwner, ShmNeighbours};
 use crate::offer::{FabricOffer, OfferDescription};
 use crate::operations::{OperationKind, OperationTable, PendingOperation};
+use crate::shm_neighbours::{NameOwner, ShmNeighbours};
 
 /// Another endpoint, as known to this endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,9 +17,9 @@ mod error;
 mod event;
 mod ffi;
 mod name;
-mod neighbours;
 mod offer;
 mod operations;
+mod shm_neighbours;
 mod waiting;
 
 pub use core::{MemorySharing, RegisteredPool, RemoteMemory, WritableWindow};

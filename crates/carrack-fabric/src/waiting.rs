@@ -11,8 +11,8 @@ use crate::ffi;
 
 impl FabricEndpoint {
     /// A descriptor that is readable when there may be completions to poll, if
-    /// [`may_wait`](FabricEndpoint::may_wait) returned true just before; `None` if the provider has no descriptor
-    /// and needs polling.
+    /// [`may_wait`](FabricEndpoint::may_wait) returned true just before; `None` if the provider has no
+    /// descriptor and needs polling.
     #[allow(unsafe_code)]
     pub fn readiness(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: a plain read.

@@ -13,8 +13,8 @@ use common::{Pair, is_untouched, leased, paint, pool, with_each_provider};
 
 const BYTES: usize = 1 << 20;
 
-/// Whether the provider asks for the key. shm of one host does not: it copies between the address spaces of two processes
-/// of one user, who may do so anyway (process_vm_readv(2)).
+/// Whether the provider asks for the key. shm of one host does not: it copies between the address spaces of
+/// two processes of one user, who may do so anyway (process_vm_readv(2)).
 fn heeds_keys(provider: &str) -> bool {
     provider != "shm"
 }
@@ -140,8 +140,8 @@ fn sending_to_an_endpoint_that_is_gone_does_no_harm() {
     });
 }
 
-/// All slots are back once the endpoint and its regions are gone, whatever was under way; closing doesn't hang, and nothing
-/// is written afterwards.
+/// All slots are back once the endpoint and its regions are gone, whatever was under way; closing doesn't
+/// hang, and nothing is written afterwards.
 #[test]
 fn closing_in_the_middle_gives_all_slots_back() {
     with_each_provider(|provider, offer| {

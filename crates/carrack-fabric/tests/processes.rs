@@ -189,8 +189,8 @@ fn finish_one(endpoint: &mut FabricEndpoint) -> carrack_machine::Slot {
     }
 }
 
-/// A peer that dies in the middle of reads and writes: each operation ends with an error, or is known to be overdue; then
-/// closing doesn't hang, the slots come back and stay as they are.
+/// A peer that dies in the middle of reads and writes: each operation ends with an error, or is known to be
+/// overdue; then closing doesn't hang, the slots come back and stay as they are.
 #[test]
 fn a_peer_that_dies_is_noticed() {
     with_each_provider(|provider, offer| {
@@ -226,7 +226,8 @@ fn a_peer_that_dies_is_noticed() {
     });
 }
 
-/// Until all operations are over, or one is overdue, or the endpoint fails: how many were done, how many failed.
+/// Until all operations are over, or one is overdue, or the endpoint fails: how many were done, how many
+/// failed.
 fn watch(endpoint: &mut FabricEndpoint) -> (usize, usize, Option<FabricError>) {
     let (mut events, mut done, mut failed) = (Vec::new(), 0, 0);
     while endpoint.oldest_operation().is_some_and(|age| age < Duration::from_secs(3)) {

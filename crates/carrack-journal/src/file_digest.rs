@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use carrack_model::ByteRange;
 
-use crate::subtree::{DigestError, HashSubtree, check_subtree, merge, sibling};
+use crate::hash_subtree::{DigestError, HashSubtree, check_subtree, merge, sibling};
 
 /// Collects a file's subtrees and joins two siblings as soon as both are present.
 ///

@@ -11,11 +11,14 @@
 //! clock or starts a thread.
 
 mod file_digest;
+mod hash_subtree;
 mod log;
 mod manifest;
-mod subtree;
 
 pub use file_digest::FileDigest;
+pub use hash_subtree::{
+    CHUNK_BYTES, DigestError, HashSubtree, HashSubtreeRanges, SubtreeHashes, subtree_ranges, subtrees,
+};
 #[doc(hidden)]
 pub use log::fuzzing;
 pub use log::{
@@ -24,9 +27,6 @@ pub use log::{
     peek, set_aside,
 };
 pub use manifest::{ManifestLine, ManifestProblem, manifest_line, read_manifest_line};
-pub use subtree::{
-    CHUNK_BYTES, DigestError, HashSubtree, SubtreeHashes, SubtreeRanges, subtree_ranges, subtrees,
-};
 
 /// The examples of the crate's README, as doc tests.
 #[cfg(doctest)]

@@ -24,7 +24,8 @@ const NAMES: [&[u8]; 10] = [
     b"-",
 ];
 
-/// The names that the installed b3sum escapes as 1.8 does, or nothing and the reason on stderr if there is no b3sum.
+/// The names that the installed b3sum escapes as 1.8 does, or nothing and the reason on stderr if there is no
+/// b3sum.
 ///
 /// Debian 12's b3sum 1.2 neither writes nor reads `\r`.
 fn names() -> Option<impl Iterator<Item = (usize, &'static [u8])>> {

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::file_ref::LayoutFile;
 use super::provider::{LayoutProvider, NewFile, NoLayout};
-use super::registry::FileSystemPieces;
+use super::target_registry::FileSystemPieces;
 use super::{RequestedLayout, StripeGeometry, StripeOutcome};
 use crate::StorageTarget;
 
@@ -124,8 +124,8 @@ impl MountedFileSystem {
         self.find(&LayoutFile::Open(file), size)
     }
 
-    /// As [`MountedFileSystem::layout_of`] for `name` in `directory` (which may be `O_PATH`). Follows a link only
-    /// with `follow`.
+    /// As [`MountedFileSystem::layout_of`] for `name` in `directory` (which may be `O_PATH`). Follows a link
+    /// only with `follow`.
     ///
     /// Opens the file only if attributes don't contain the layout (BeeGFS, GPFS, CephFS with the kernel's
     /// client).

@@ -23,7 +23,7 @@ use super::gpfs::GpfsProvider;
 use super::lustre::LustreProvider;
 use super::mount_table::{MountRecord, mount_of, mounts_beneath};
 use super::provider::LayoutProvider;
-use super::registry::{FileSystemPieces, TargetKey, TargetRegistry};
+use super::target_registry::{FileSystemPieces, TargetKey, TargetRegistry};
 use super::{FileSystemKind, MountedFileSystem};
 use crate::target::{TargetNames, magic_of};
 use crate::{StorageMedium, StorageTarget};
@@ -38,7 +38,7 @@ const FUSE_MAGIC: u32 = 0x6573_5546;
 #[derive(Debug)]
 pub struct FileSystems {
     /// The mounts that the user declared, by device number.
-    set: HashMap<u64, SetMember>,
+    set: HashMap<u64, DeclaredMount>,
     known: RwLock<HashMap<u64, Arc<MountedFileSystem>>>,
     registry: Arc<TargetRegistry>,
     /// Set if names of disks, servers and mounts are hidden: users of an export need not know its storage.
@@ -46,7 +46,7 @@ pub struct FileSystems {
 }
 
 #[derive(Debug)]
-struct SetMember {
+struct DeclaredMount {
     inode: u64,
     path: PathBuf,
 }
@@ -94,12 +94,12 @@ impl FileSystems {
         is_discreet: bool,
         open: impl Fn(&Path) -> io::Result<D>,
     ) -> Result<FileSystems, SetError> {
-        let mut set: HashMap<u64, SetMember> = HashMap::new();
+        let mut set: HashMap<u64, DeclaredMount> = HashMap::new();
         for path in sets {
             let stat = open(path)
                 .and_then(|directory| Ok(fstat(directory)?))
                 .map_err(|error| SetError::Unusable { path: path.clone(), error })?;
-            let other = set.insert(stat.st_dev, SetMember { inode: stat.st_ino, path: path.clone() });
+            let other = set.insert(stat.st_dev, DeclaredMount { inode: stat.st_ino, path: path.clone() });
             if let Some(other) = other.filter(|other| other.inode != stat.st_ino) {
                 return Err(SetError::SameFileSystem { first: other.path, second: path.clone() });
             }

@@ -1,8 +1,8 @@
 //! The storage targets of a file, and the distribution of new files over them.
 //!
-//! [`FileSystems`] knows the mounts, and [`MountedFileSystem`] queries each of them through a provider. The parsers
-//! of their replies are pure functions. Reads attributes and calls `ioctl`; never reads or writes a file's
-//! data. Any thread may call it. `docs/formats/layouts.md` has the formats.
+//! [`FileSystems`] knows the mounts, and [`MountedFileSystem`] queries each of them through a provider. The
+//! parsers of their replies are pure functions. Reads attributes and calls `ioctl`; never reads or writes a
+//! file's data. Any thread may call it. `docs/formats/layouts.md` has the formats.
 
 mod beegfs;
 mod ceph;
@@ -17,8 +17,8 @@ mod ioctl;
 mod lustre;
 mod mount_table;
 mod provider;
-mod registry;
 mod target;
+mod target_registry;
 
 pub use disk::disks_of;
 pub use file_system::{FileLayout, FileSystemKind, MountedFileSystem};
@@ -35,7 +35,7 @@ pub mod formats {
         BeeGfsError, BeeGfsStripes, STRIPE_INFO_BYTES, STRIPE_TARGET_BYTES, STRIPE_TARGET_V2_BYTES,
         parse_stripe_info, parse_stripe_target, parse_stripe_target_v2,
     };
-    pub use super::ceph::{CephError, CephLayout, parse_ceph_layout};
+    pub use super::ceph::{CephLayout, CephLayoutError, parse_ceph_layout};
     pub use super::gluster::{BrickPlace, PathInfoError, parse_pathinfo};
     pub use super::gpfs::{GpfsBlocks, GpfsError, block_request, parse_blocks};
     pub use super::lustre::{LovComponent, LovError, LovFile, LovStripes, parse_lov};

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::file_ref::LayoutFile;
 use super::geometry::StripeRequest;
-use super::registry::FileSystemPieces;
+use super::target_registry::FileSystemPieces;
 use super::{StripeGeometry, StripeOutcome};
 
 /// Reads and sets the layouts of one file system. One for each mount, used by any number of threads at once.

@@ -11,10 +11,10 @@ use carrack_model::TargetId;
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
-/// Largest object on a [`StorageMedium::Memory`] target: the data is still in the core's second-level cache (1 to 2
-/// MiB on server processors) when it is hashed and sent. Half of this size makes one large file a tenth
-/// slower, as threads take turns at it twice as often, and files of 1 MiB, too; twice this size is slower on
-/// several files (bench/PROFILES.md).
+/// Largest object on a [`StorageMedium::Memory`] target: the data is still in the core's second-level cache
+/// (1 to 2 MiB on server processors) when it is hashed and sent. Half of this size makes one large file a
+/// tenth slower, as threads take turns at it twice as often, and files of 1 MiB, too; twice this size is
+/// slower on several files (bench/PROFILES.md).
 const OBJECT_BYTES_MEMORY: u32 = 512 << 10;
 
 /// Largest object on other media: the stripe unit of the paper's Lustre (L1), and enough to keep a disk or a

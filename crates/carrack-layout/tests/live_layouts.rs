@@ -1,8 +1,8 @@
 //! Layouts as real file systems tell them, and as the double of Lustre does.
 //!
 //! Each test needs a mount, whose path a variable of the environment names, and is skipped without:
-//! `CARRACK_LIVE_LUSTRE` (`testbed/lustre up DIR`), `CARRACK_LIVE_GLUSTER` (`testbed/gluster up DIR`), `CARRACK_LIVE_CEPH`
-//! (`testbed/ceph up DIR`, with the `CEPH_CONF` that it prints).
+//! `CARRACK_LIVE_LUSTRE` (`testbed/lustre up DIR`), `CARRACK_LIVE_GLUSTER` (`testbed/gluster up DIR`),
+//! `CARRACK_LIVE_CEPH` (`testbed/ceph up DIR`, with the `CEPH_CONF` that it prints).
 #![allow(clippy::unwrap_used)] // Also in helpers.
 
 use std::fs::{self, File};

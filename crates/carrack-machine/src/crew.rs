@@ -1,10 +1,10 @@
 //! The application of a placement (M2, M4, N2, N3): binds the threads and pools of one end.
 //!
-//! A [`ThreadCrew`] belongs to one source or one sink. Each thread binds itself at its start ([`LaneCrew::sit`])
-//! and is released at its end; [`LaneCrew::pool`] creates each lane's pool. If the kernel refuses a seat, the
-//! thread gets all CPUs of its lane, or else remains unbound; [`ThreadCrew::notes`] reports the result for each
-//! lane. Threads and pools can be moved during a transfer ([`ThreadCrew::move_lane`], [`ThreadCrew::move_thread`]), as
-//! the watch does (M5).
+//! A [`ThreadCrew`] belongs to one source or one sink. Each thread binds itself at its start
+//! ([`LaneCrew::sit`]) and is released at its end; [`LaneCrew::pool`] creates each lane's pool. If the kernel
+//! refuses a seat, the thread gets all CPUs of its lane, or else remains unbound; [`ThreadCrew::notes`]
+//! reports the result for each lane. Threads and pools can be moved during a transfer
+//! ([`ThreadCrew::move_lane`], [`ThreadCrew::move_thread`]), as the watch does (M5).
 //!
 //! A crew whose placement binds nothing makes no system call and stores no thread.
 
@@ -53,7 +53,7 @@ pub enum BindingLevel {
 
 /// A thread with a seat.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ThreadPlace {
+pub struct SeatedThread {
     /// Thread ID.
     pub tid: i32,
     /// Its lane.
@@ -115,7 +115,7 @@ struct LaneState {
     place: LanePlacement,
     threads: Vec<BoundThread>,
     pools: Vec<WeakPool>,
-    taken: StepCounts,
+    taken: SeatingCounts,
 }
 
 struct BoundThread {
@@ -127,7 +127,7 @@ struct BoundThread {
 /// Number of threads that got their seats, and number of lower results, moves included, with the first
 /// reason.
 #[derive(Default)]
-struct StepCounts {
+struct SeatingCounts {
     seat: usize,
     lane: Option<(usize, String)>,
     unbound: Option<(usize, String)>,
@@ -174,12 +174,12 @@ impl ThreadCrew {
     }
 
     /// The threads with a seat; empty if nothing is bound to CPUs.
-    pub fn threads(&self) -> Vec<ThreadPlace> {
+    pub fn threads(&self) -> Vec<SeatedThread> {
         let mut places = Vec::new();
         for lane in 0..self.lane_count() {
             let Some(guard) = self.lock(lane) else { continue };
             for BoundThread { tid, duty, cpus } in &guard.threads {
-                places.push(ThreadPlace { tid: *tid, lane, duty: *duty, cpus: cpus.clone() });
+                places.push(SeatedThread { tid: *tid, lane, duty: *duty, cpus: cpus.clone() });
             }
         }
         places
@@ -281,7 +281,7 @@ impl Drop for SeatGuard {
 
 impl LaneState {
     fn new(place: LanePlacement) -> LaneState {
-        LaneState { place, threads: Vec::new(), pools: Vec::new(), taken: StepCounts::default() }
+        LaneState { place, threads: Vec::new(), pools: Vec::new(), taken: SeatingCounts::default() }
     }
 
     fn sit(&mut self, tid: i32, duty: ThreadDuty, home: &CpuSet) {

@@ -7,13 +7,13 @@ mod cached_fact;
 mod cpu_use;
 mod crew;
 mod descriptors;
+mod disk_locality;
 pub mod doctor;
+mod fifo_monitor;
 mod flows;
 mod id_set;
 mod measure;
 mod memory_limit;
-mod monitor;
-mod near;
 mod netlink;
 pub mod nic;
 mod node_state;
@@ -30,15 +30,15 @@ mod zone;
 pub use binding::node_of_pages;
 pub use cpu_use::CpuUse;
 pub use crew::{
-    BindingLevel, LaneCrew, MoveError, MoveResult, SeatGuard, ThreadCrew, ThreadDuty, ThreadPlace,
+    BindingLevel, LaneCrew, MoveError, MoveResult, SeatGuard, SeatedThread, ThreadCrew, ThreadDuty,
 };
 pub use descriptors::{DescriptorBudget, raise_descriptors};
+pub use disk_locality::{deal, node_of_directory};
+pub use fifo_monitor::{FifoMonitor, MonitorClosed, WaitAttempt};
 pub use flows::follow_flows;
 pub use id_set::{BadIdList, CpuMarker, CpuSet, IdSet, NodeMarker, NodeSet};
 pub use measure::{MeasureError, MemoryMatrix, measure_memory};
 pub use memory_limit::{MemoryLimit, keep_heaps_few};
-pub use monitor::{Monitor, MonitorClosed, WaitAttempt};
-pub use near::{deal, node_of_directory};
 pub use placement::{
     CostOrigin, LanePlacement, MemoryCosts, Placement, PlacementRequest, PlacementScheme, ThreadSeat,
     lanes_wanted, place,
@@ -52,5 +52,7 @@ pub use topology::{
     CpuCore, CpuSocket, DeviceKind, LOCAL_DISTANCE, NumaNode, Topology, TopologyDevice, TopologyError,
     TopologyOrigin,
 };
-pub use watch::{LaneChange, MachineLoads, NodeLoad, PlacementDecision, SampleError, ThreadMove, watch_crew};
+pub use watch::{
+    LaneChange, LaneChangeDecision, MachineLoads, NodeLoad, SampleError, ThreadMove, watch_crew,
+};
 pub use zone::{CgroupTree, CoreZone, StaleZone, ZoneError, ZoneKind, repair_zones, stale_zones};

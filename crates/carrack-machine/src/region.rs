@@ -94,8 +94,8 @@ pub(crate) struct MappedRegion {
     len: usize,
 }
 
-// SAFETY: the region is plain memory that stays mapped until `MappedRegion` is dropped; its owner controls the
-// access to its parts.
+// SAFETY: the region is plain memory that stays mapped until `MappedRegion` is dropped; its owner controls
+// the access to its parts.
 #[allow(unsafe_code)]
 unsafe impl Send for MappedRegion {}
 // SAFETY: see `Send`; a shared `MappedRegion` gives out no references.

@@ -1,4 +1,5 @@
-//! Whole placements on the machines of `tests/fixtures`, as trees: `CARRACK_UPDATE_GOLDEN=1` writes them anew.
+//! Whole placements on the machines of `tests/fixtures`, as trees: `CARRACK_UPDATE_GOLDEN=1` writes them
+//! anew.
 
 #![allow(clippy::unwrap_used)] // Also in helpers.
 

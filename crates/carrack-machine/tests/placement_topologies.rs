@@ -1,4 +1,5 @@
-//! Machines as they are read: hwloc's XML of either format, synthetic descriptions, this machine; and odd input.
+//! Machines as they are read: hwloc's XML of either format, synthetic descriptions, this machine; and odd
+//! input.
 
 #![allow(clippy::unwrap_used)] // Also in helpers.
 
@@ -191,7 +192,8 @@ fn number() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// A machine's file with some of its attributes replaced: an error or a sound machine, on which can be planned.
+    /// A machine's file with some of its attributes replaced: an error or a sound machine, on which can be
+    /// planned.
     #[test]
     fn odd_files_do_no_harm(
         name in proptest::sample::select(common::FIXTURES.to_vec()),

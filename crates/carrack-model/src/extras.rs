@@ -1,8 +1,8 @@
 //! Metadata beyond mode and time, kept on request (`carrack cp --archive`): owner, extended attributes and
 //! access control lists.
 //!
-//! [`ExtraMetadata::tags`] and [`ExtraMetadata::keep`] encode and decode one format: `docs/formats/wire.md`, extras 3, 5,
-//! 11, 13 and 135.
+//! [`ExtraMetadata::tags`] and [`ExtraMetadata::keep`] encode and decode one format: `docs/formats/wire.md`,
+//! extras 3, 5, 11, 13 and 135.
 
 use std::sync::Arc;
 

@@ -19,10 +19,10 @@ mod loss;
 mod mode_change;
 mod partial_range;
 mod path;
-mod policy;
 mod protection;
 mod quantity;
 mod range;
+mod scheduling_policy;
 mod selection;
 mod spec;
 mod special;
@@ -47,10 +47,10 @@ pub use loss::{LossKind, MetadataLoss};
 pub use mode_change::{BadModeChange, ModeChange};
 pub use partial_range::PartialRange;
 pub use path::{PathProblem, RelPath, check_name, escape};
-pub use policy::{PolicyChoice, PolicyProblem, SchedulingOptions};
 pub use protection::{ProtectionLevel, SealCipher};
 pub use quantity::{parse_duration, parse_moment, parse_past_moment, parse_size};
 pub use range::{ByteRange, RangeSet};
+pub use scheduling_policy::{PolicyChoice, PolicyProblem, SchedulingOptions};
 pub use selection::{LinkPolicy, NameList, ScanSelection};
 pub use spec::{
     DeletionBackup, DeletionRules, DialFrom, ModifyWindow, SinkIo, SourceIo, StripeChoice, SyncRules,

@@ -1,7 +1,7 @@
 //! Special files: devices, named pipes and sockets (inode(7)).
 //!
-//! [`SpecialFile::to_bytes`] and [`SpecialFile::from_bytes`] encode and decode one format: `docs/formats/wire.md`,
-//! extra 138.
+//! [`SpecialFile::to_bytes`] and [`SpecialFile::from_bytes`] encode and decode one format:
+//! `docs/formats/wire.md`, extra 138.
 
 /// Encoded bytes.
 const BYTES: usize = 9;

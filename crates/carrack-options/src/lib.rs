@@ -1,19 +1,20 @@
 //! The options of carrack's copies, each defined once.
 //!
 //! `carrack cp` and `carrack sync` take them from the command line ([`TransferArgs`], [`SyncOptions`]). A
-//! submitted transfer has those that differ from their defaults as a value of its record ([`TransferOptions`]); one
-//! table lists the options that a submitted transfer can't have ([`TransferCarrier`]). Names, units, ranges, defaults and
-//! help are those of clap's definitions, from which the API's schema is made, too.
+//! submitted transfer has those that differ from their defaults as a value of its record
+//! ([`TransferOptions`]); one table lists the options that a submitted transfer can't have
+//! ([`TransferCarrier`]). Names, units, ranges, defaults and help are those of clap's definitions, from which
+//! the API's schema is made, too.
 
-mod carrier;
-pub mod clock;
 mod fabric;
 mod fidelity;
 mod fleet;
 mod journal;
 pub mod lifetime;
+pub mod local_time;
 mod machine;
 mod modify_window;
+mod option_support;
 mod options;
 mod ports;
 mod samples;
@@ -29,11 +30,11 @@ mod transfer;
 pub mod user_error;
 mod values;
 
-pub use carrier::{REFUSED, RefusedOption, TransferCarrier};
 pub use fidelity::FidelityArgs;
 pub use fleet::{FLEET, FleetArgs};
 pub use machine::SchemeName;
 pub use modify_window::{ModifyWindowOption, parse_window};
+pub use option_support::{REFUSED, RefusedOption, TransferCarrier};
 pub use options::{SubmittedArgs, TransferOptions};
 pub use ports::PortRange;
 pub use samples::samples;

@@ -14,8 +14,8 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::carrier::{TransferCarrier, is_refused_everywhere};
-use crate::clock;
+use crate::local_time;
+use crate::option_support::{TransferCarrier, is_refused_everywhere};
 use crate::selection::{PatternArgs, listed};
 use crate::sync::{OF_DELETION, SYNC};
 use crate::user_error::UserError;
@@ -251,7 +251,7 @@ fn settled_value(name: &str, value: &str, now_s: i64) -> Result<Value, UserError
     let moment = match name {
         "newer" => parse_past_moment(value, now_s),
         "deadline" => parse_moment(value, now_s),
-        "stop-at" => clock::parse_moment(value),
+        "stop-at" => local_time::parse_moment(value),
         _ => {
             // Numbers become JSON numbers, unless that would change their text.
             let number = value.parse::<u64>().ok().filter(|number| number.to_string() == value);

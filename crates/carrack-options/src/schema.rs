@@ -8,7 +8,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{AdditionalProperties, ArrayBuilder, ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::carrier::{TransferCarrier, is_refused_everywhere};
+use crate::option_support::{TransferCarrier, is_refused_everywhere};
 use crate::options::{OF_FILES, TransferOptions};
 use crate::values::{definitions, is_switch};
 

@@ -7,7 +7,7 @@ use carrack_model::{PolicyChoice, SchedulingOptions, SinkIo, SourceIo, StripeCho
 use carrack_plan::{RateSteps, RateTimetable};
 use clap::{Args, ValueEnum, ValueHint};
 
-use crate::clock;
+use crate::local_time;
 use crate::size;
 use crate::user_error::UserError;
 
@@ -138,7 +138,7 @@ impl StorageArgs {
     /// Returns the changes of the rate from now on.
     pub fn timetable(&self) -> Option<RateSteps> {
         match &self.bwlimit {
-            Some(RateLimitOption::ByTime(_, table)) => Some(clock::steps(table)),
+            Some(RateLimitOption::ByTime(_, table)) => Some(local_time::steps(table)),
             _ => None,
         }
     }

@@ -15,11 +15,11 @@ use carrack_model::{
 };
 use clap::{Args, ValueEnum};
 
-use crate::clock;
 use crate::fabric::FabricArgs;
 use crate::fidelity::FidelityArgs;
 use crate::journal::JournalArgs;
 use crate::lifetime;
+use crate::local_time;
 use crate::machine::MachineArgs;
 use crate::ports::PortRange;
 use crate::selection::SelectArgs;
@@ -128,7 +128,7 @@ pub struct TransferArgs {
 
     /// End the whole transfer at this time, likewise: the next 18:30 (local time), 2026-11-23T02:00:00Z, or a
     /// duration from now, 6h [default: never]
-    #[arg(long, value_name = "TIME", value_parser = clock::parse_moment, help_heading = FAULTS)]
+    #[arg(long, value_name = "TIME", value_parser = local_time::parse_moment, help_heading = FAULTS)]
     pub stop_at: Option<i64>,
 
     /// Data connections, up to 64; 0: 2 at first on a near path, 8 where a round trip takes 1 ms or more

@@ -16,8 +16,8 @@ pub mod grants;
 mod layout;
 mod pace;
 mod policy;
-mod queue;
 mod spill;
+mod target_queues;
 mod timetable;
 pub mod tuner;
 
@@ -29,11 +29,11 @@ pub use cut::{FileCursor, ObjectExtent};
 pub use layout::{BlockMapLayout, CompositeLayout, Extent, Layout, SingleTarget, StripedLayout};
 pub use pace::{RateCaps, RateLimits, RatePacer};
 pub use policy::{
-    AdaptivePolicy, ArrivalMode, RoundRobinPolicy, SchedulingPolicy, ServedRequest, TargetState,
-    TargetVerdict, ThresholdPolicy, policy,
+    AdaptivePolicy, RoundRobinPolicy, SchedulingPolicy, ServedRequest, TargetCongestion, TargetState,
+    ThresholdPolicy, WorkArrivalPattern, policy,
 };
-pub use queue::TargetQueues;
 pub use spill::{SpillGate, SpillVerdict, SpillWindow};
+pub use target_queues::TargetQueues;
 pub use timetable::{RateSteps, RateTimetable, TimetableProblem, minute_of};
 
 /// The examples of the crate's README, as doc tests.

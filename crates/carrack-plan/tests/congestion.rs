@@ -1,14 +1,14 @@
 //! The policies against modelled storage, in virtual time: the proportions of the LADS paper's section 5.2.
 //!
-//! Every target serves its requests one after the other. While it is congested, others' requests stand between ours:
-//! each takes `SLOWDOWN` times as long.
+//! Every target serves its requests one after the other. While it is congested, others' requests stand
+//! between ours: each takes `SLOWDOWN` times as long.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use carrack_model::{PolicyChoice, TargetId};
-use carrack_plan::{ArrivalMode, ServedRequest, TargetQueues, policy};
+use carrack_plan::{ServedRequest, TargetQueues, WorkArrivalPattern, policy};
 
 const MIB: u64 = 1 << 20;
 const NORMAL: Duration = Duration::from_millis(64);
@@ -44,7 +44,8 @@ impl Experiment {
         (target + self.targets - first) % self.targets < self.congested
     }
 
-    /// Lets come what the window has room for; no target gets more than its share of it, as the engine sees to.
+    /// Lets come what the window has room for; no target gets more than its share of it, as the engine sees
+    /// to.
     fn fill(&self, queues: &mut TargetQueues<()>, coming: &mut [u64]) {
         let share = (self.window / self.targets as usize).max(2);
         loop {
@@ -66,8 +67,8 @@ impl Experiment {
         }
     }
 
-    fn feed(&self) -> ArrivalMode {
-        if self.window == usize::MAX { ArrivalMode::Queued } else { ArrivalMode::Arriving }
+    fn feed(&self) -> WorkArrivalPattern {
+        if self.window == usize::MAX { WorkArrivalPattern::Queued } else { WorkArrivalPattern::Arriving }
     }
 
     /// How long it takes to serve everything.
@@ -208,7 +209,7 @@ fn what_is_always_congested_is_served_too() {
 fn nice_leaves_a_shared_target_to_others() {
     // One target, and somebody else who doubles every service time: of the time, at most a fifth is ours.
     let mut queues =
-        TargetQueues::new(policy(&PolicyChoice::Adaptive { nice: true }, 8, ArrivalMode::Queued));
+        TargetQueues::new(policy(&PolicyChoice::Adaptive { nice: true }, 8, WorkArrivalPattern::Queued));
     queues.set_depth(TargetId(0), 8);
     (0..200).for_each(|_| queues.push(TargetId(0), MIB, ()));
     let mut now = Duration::ZERO;

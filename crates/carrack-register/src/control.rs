@@ -46,7 +46,7 @@ pub enum TransferOrder {
 }
 
 /// The operations. `user` is the authenticated user who asks.
-pub trait TransferControl: Send + Sync {
+pub trait TransferOperations: Send + Sync {
     /// Takes a transfer over and returns its queued record. The record is durable when this returns.
     fn submit(
         &self,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use carrack_trust::{
-    CredentialPathsError, PublicKeys, ServerTrust, TlsConfigError, TokenKeys, TokenKeysError, read_secret,
+    CredentialPathsError, PublicKeys, ServerTrust, TlsConfigError, TokenKeysError, TokenVerifier, read_secret,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -168,8 +168,8 @@ impl CredentialMaterial {
     ///
     /// # Errors
     /// The first issuer with invalid keys.
-    pub fn token_keys(&self, config: &DaemonConfig) -> Result<TokenKeys, TokenKeysError> {
-        let mut keys = TokenKeys::default();
+    pub fn token_keys(&self, config: &DaemonConfig) -> Result<TokenVerifier, TokenKeysError> {
+        let mut keys = TokenVerifier::default();
         for (issuer, pem) in config.tokens.issuers.iter().zip(&self.issuer_keys) {
             keys.add_issuer(&issuer.name, &issuer.audience, pem.as_bytes())?;
         }

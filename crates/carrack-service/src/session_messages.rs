@@ -1,10 +1,10 @@
 //! Messages between the parent and a session's process: frames of JSON over a pair of Unix stream sockets.
 //!
-//! A frame is a length (u32, big endian), followed by this number of bytes. The parent sends the [`SessionSetup`]
-//! that all sessions have in common, then the [`SessionErrand`]; the session reports its client, asks for admission,
-//! and reports its end. An admission is followed by one byte that carries the socket for data connections
-//! (SCM_RIGHTS). The parent never waits for a session: its frames are queued, and frames of a session may
-//! arrive in pieces and are bounded.
+//! A frame is a length (u32, big endian), followed by this number of bytes. The parent sends the
+//! [`SessionSetup`] that all sessions have in common, then the [`SessionErrand`]; the session reports its
+//! client, asks for admission, and reports its end. An admission is followed by one byte that carries the
+//! socket for data connections (SCM_RIGHTS). The parent never waits for a session: its frames are queued, and
+//! frames of a session may arrive in pieces and are bounded.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};

@@ -6,8 +6,8 @@
 //! (`carrack-service`), and in a fleet a manager for each site over NATS (`carrack-cluster`).
 
 pub mod health;
-mod meta_server;
+mod meta_scheduler;
 mod settings;
 
-pub use meta_server::{BatchRefusal, MetaServer};
+pub use meta_scheduler::{BatchRefusal, MetaSchedulerServer};
 pub use settings::{DEFAULT_CLASS, SharingSettings, SiteSharing};

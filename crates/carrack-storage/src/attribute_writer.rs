@@ -467,8 +467,8 @@ impl AttributeWriter {
         present.is_some_and(|present| may_be.differs_from(present))
     }
 
-    /// Sets the flags that permit changes and clears those that prevent them, which [`AttributeWriter::fasten`] sets
-    /// later.
+    /// Sets the flags that permit changes and clears those that prevent them, which
+    /// [`AttributeWriter::fasten`] sets later.
     fn loosen(&self, target: &impl MetadataTarget, extras: &ExtraMetadata) {
         if let (Some(flags), Some(fd)) = (self.flags_of(extras), target.flagged()) {
             self.flag(fd, FileFlags::new(flags.known(), flags.among(NO_DUMP).set()));

@@ -18,10 +18,10 @@ use crate::durable::{settle_size, sync_whole};
 use crate::extras_source::reason;
 use crate::modes::{mode_of_new, take_over};
 use crate::partial_rewrite::{PartialRewrite, ReplacedFile, now};
-use crate::scratch::ScratchName;
 use crate::sink_file::{create_flags, times};
 use crate::source_file::direct_fits;
-use crate::writeback::write_back;
+use crate::temporary_names::ScratchName;
+use crate::writeback_wait::write_back;
 use crate::{CompletedMetadata, ScratchNames, SinkError};
 
 /// No other user reads an incomplete file.

@@ -25,7 +25,6 @@ mod modes;
 mod partial_rewrite;
 mod root;
 mod scan;
-mod scratch;
 mod sink_error;
 mod sink_file;
 mod source_error;
@@ -34,13 +33,14 @@ mod source_pattern;
 mod special;
 mod status;
 mod stored_times;
-pub mod typed;
-mod writeback;
+mod temporary_names;
+pub mod typed_path;
+mod writeback_wait;
 
 pub use attribute_writer::{AttributeWriter, CompletedMetadata, unknown_account};
 pub use base::{NamedEntry, PathBase, PathPurpose, PathStatus};
 pub use browse::{
-    BrowsedKind, EntryState, ListedEntry, ListingItem, RemovalCount, RemovalReport, RemovalResult,
+    BrowsedKind, EntryState, ListedEntry, ListingItem, RemovalCount, RemovalEvent, RemovalResult,
     RemovalStep, Sparing, count_in, glance, link_text, remove_in,
 };
 pub use directory_access::{DirectoryAccess, ModeRestoring};
@@ -58,9 +58,8 @@ pub use losses::LossCounter;
 pub use modes::{ModePolicy, narrow_directory};
 pub use root::{LocatedName, RootDirectory};
 pub use scan::{
-    BadPattern, DirectoryDoubt, RootKind, ScanFilter, ScanRecord, ScanResult, ScanRoot, SourceScan,
+    BadPattern, DirectoryDoubt, ScanFilter, ScanRecord, ScanResult, ScanRoot, ScanRootScope, SourceScan,
 };
-pub use scratch::ScratchNames;
 pub use sink_error::SinkError;
 pub use sink_file::{SmallContent, clear_umask, place_small, place_symlink, users_umask};
 pub use source_error::SourceError;
@@ -69,3 +68,4 @@ pub use source_pattern::NamePattern;
 pub use special::{dress_special, place_special};
 pub use status::{FileIdentity, FileStamp, MountIdentity};
 pub use stored_times::{StoredTimes, are_within, may_be_stored, time_unit_of};
+pub use temporary_names::ScratchNames;

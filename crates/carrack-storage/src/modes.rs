@@ -292,7 +292,7 @@ pub(crate) fn settle_provisional(directory: impl AsFd) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::PlacingMethod;
+    use crate::temporary_names::PlacingMethod;
     use crate::{
         AttributeWriter, CommitCare, CompletedMetadata, GrowingFile, GrowingSpec, ScratchNames, WriteIo,
         clear_umask, place_small, place_special, place_symlink,

@@ -22,9 +22,9 @@ use rustix::io::{Errno, pread, pwrite};
 use crate::SinkError;
 use crate::durable::settle_size;
 use crate::extras_source::{AttributeHolder, get, list};
-use crate::scratch::ScratchName;
 use crate::source_file::holes_of;
 use crate::status::{FileIdentity, FileStamp, is_regular};
+use crate::temporary_names::ScratchName;
 
 /// Time for which another program may lock the file, enough for a partial transfer to copy a large file's
 /// other bytes.

@@ -292,8 +292,8 @@ impl RootDirectory {
         }
     }
 
-    /// As [`RootDirectory::enter_directory`], but creates missing directories, with a mode for their owner alone,
-    /// which marks that their final mode is set at the end (see [`crate::DirectorySpool`]).
+    /// As [`RootDirectory::enter_directory`], but creates missing directories, with a mode for their owner
+    /// alone, which marks that their final mode is set at the end (see [`crate::DirectorySpool`]).
     ///
     /// Several threads may create the same directory at once.
     ///

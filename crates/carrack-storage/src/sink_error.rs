@@ -121,7 +121,8 @@ impl SinkError {
         }
     }
 
-    /// Converts a failure of [`crate::RootDirectory::open_directory`] or [`crate::RootDirectory::make_directory`].
+    /// Converts a failure of [`crate::RootDirectory::open_directory`] or
+    /// [`crate::RootDirectory::make_directory`].
     pub fn of_directory(error: io::Error) -> SinkError {
         SinkError::of("opening or making its directory", error)
     }

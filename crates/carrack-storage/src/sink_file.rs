@@ -20,7 +20,7 @@ use crate::attribute_writer::{FOLLOWS_LINKS, MODE, TIME, kept};
 use crate::durable::settle_size;
 use crate::link_times::LinkTimes;
 use crate::modes::{RequestedOwner, SET_IDS, mode_to_create, take_over};
-use crate::scratch::PlacingMethod;
+use crate::temporary_names::PlacingMethod;
 use crate::{CommitCare, CompletedMetadata, ScratchNames, SinkError, SyncFirst, holds, sync_whole};
 
 /// Set-user-ID, set-group-ID and sticky bit, which the kernel may clear at the creation or at a write.

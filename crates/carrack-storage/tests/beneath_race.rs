@@ -1,9 +1,9 @@
-//! An attacker under the base: threads swap directories, files and links there as fast as they can, while others make, write,
-//! list, look, read and remove beneath it. Nothing outside may be touched, nor anything of it be seen; and no hostile
-//! name may lead there.
+//! An attacker under the base: threads swap directories, files and links there as fast as they can, while
+//! others make, write, list, look, read and remove beneath it. Nothing outside may be touched, nor anything
+//! of it be seen; and no hostile name may lead there.
 //!
-//! `CARRACK_RACE_SECONDS` says how long each race takes (2 by default). Every test runs a second time in a process of its
-//! own whose kernel answers `ENOSYS` to `openat2`, as one before Linux 5.6 does.
+//! `CARRACK_RACE_SECONDS` says how long each race takes (2 by default). Every test runs a second time in a
+//! process of its own whose kernel answers `ENOSYS` to `openat2`, as one before Linux 5.6 does.
 #![allow(clippy::unwrap_used)] // Also in helpers.
 #![allow(unsafe_code)] // Installing the filter that takes `openat2` away.
 
@@ -482,7 +482,8 @@ fn without_openat2() {
     nothing_outside_is_touched_while_links_are_swapped();
 }
 
-/// For this thread and those that it starts (seccomp(2), with a classic BPF program on `struct seccomp_data`).
+/// For this thread and those that it starts (seccomp(2), with a classic BPF program on `struct
+/// seccomp_data`).
 fn take_openat2_away() {
     let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = [

@@ -17,7 +17,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::endpoint::{
     ExtentFile, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint,
-    SendState, WaitPatience,
+    SenderReadiness, WaitPatience,
 };
 
 /// Both ends of one connection.
@@ -73,7 +73,7 @@ fn send(sender: &mut dyn SendEndpoint, mut outgoing: OutgoingObject) {
         }
         sender.advance(WaitPatience::Brief).expect("the connection stands");
     }
-    while sender.advance(WaitPatience::Brief).expect("the connection stands") == SendState::Busy {}
+    while sender.advance(WaitPatience::Brief).expect("the connection stands") == SenderReadiness::Busy {}
 }
 
 fn receive(receiver: &mut dyn ReceiveEndpoint, slots: &SlotPool) -> Option<IncomingObject> {
@@ -243,7 +243,7 @@ fn extents_are_sent_or_given_back((mut sender, mut receiver): Pair) {
     for offset in offsets {
         let patience = if offset % 2 == 0 { WaitPatience::Brief } else { WaitPatience::None };
         sender.post(file.extent(offset, SLOT_BYTES)).expect("idle");
-        while sender.advance(patience).expect("the connection stands") == SendState::Busy {
+        while sender.advance(patience).expect("the connection stands") == SenderReadiness::Busy {
             thread::yield_now();
         }
         send(&mut *sender, object(slots.lease().expect("open"), 9, 10));
@@ -268,7 +268,7 @@ fn a_file_that_shrinks_spoils_its_extent_only((mut sender, mut receiver): Pair) 
         receiver
     });
     sender.post(file.extent(0, SLOT_BYTES)).expect("idle");
-    while sender.advance(WaitPatience::Brief).expect("the connection stands") == SendState::Busy {}
+    while sender.advance(WaitPatience::Brief).expect("the connection stands") == SenderReadiness::Busy {}
     assert!(file.is_spoilt.load(Ordering::Relaxed));
     send(&mut *sender, object(pool(1).lease().expect("open"), 7, 10));
     let _receiver = receiving.join().expect("the receiver is content");

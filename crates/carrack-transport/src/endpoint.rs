@@ -83,7 +83,7 @@ impl IncomingObject {
 
 /// The state of a sending endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendState {
+pub enum SenderReadiness {
     /// Nothing is left to send; the slot is back in its pool.
     Idle,
     /// The other end doesn't take more at present.
@@ -144,7 +144,7 @@ pub trait SendEndpoint: Send {
     fn post(&mut self, outgoing: OutgoingObject) -> Result<(), OutgoingObject>;
 
     /// Sends more of the posted object.
-    fn advance(&mut self, patience: WaitPatience) -> Result<SendState, TransportError>;
+    fn advance(&mut self, patience: WaitPatience) -> Result<SenderReadiness, TransportError>;
 
     /// A descriptor that `poll` reports as writable when a `Busy` endpoint can send more.
     fn readiness(&self) -> BorrowedFd<'_>;

@@ -7,13 +7,13 @@
 //! This crate doesn't know file names.
 
 pub mod conformance;
+mod control_link;
 mod endpoint;
-mod extent;
+mod eviction_order;
+mod extent_sender;
 pub mod fabric;
-mod fair_share;
 mod framing;
 mod gauge;
-mod link;
 mod loopback;
 mod rendezvous;
 mod resolve;
@@ -21,13 +21,13 @@ pub mod seal;
 mod tcp;
 mod tls;
 
+pub use control_link::{ControlChannel, ControlLink, LinkInput};
 pub use endpoint::{
     ExtentFile, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint,
-    SendState, TransportError, WaitPatience,
+    SenderReadiness, TransportError, WaitPatience,
 };
-pub use fair_share::{ConnectionShare, FairShare, PeerNeighbourhood};
+pub use eviction_order::{ConnectionShare, EvictionOrder, PeerNeighbourhood};
 pub use gauge::{ConnectionGauge, PathState};
-pub use link::{ControlChannel, ControlLink, LinkInput};
 pub use loopback::loopback_pair;
 pub use rendezvous::{
     DataConnection, DialError, ListenPoint, PortRange, StreamCount, StreamListener, dial, local_addresses,

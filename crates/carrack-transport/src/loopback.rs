@@ -10,8 +10,8 @@ use carrack_wire::FrameHeader;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::endpoint::{
-    IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint, SendState,
-    TransportError, WaitPatience,
+    IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint,
+    SenderReadiness, TransportError, WaitPatience,
 };
 use crate::seal::{TAG_BYTES, Tag};
 
@@ -134,12 +134,12 @@ impl SendEndpoint for LoopbackSender {
         self.post_tagged(outgoing, NO_TAG)
     }
 
-    fn advance(&mut self, patience: WaitPatience) -> Result<SendState, TransportError> {
+    fn advance(&mut self, patience: WaitPatience) -> Result<SenderReadiness, TransportError> {
         let state = self.shared.wait(self.shared.lock(), patience, LoopbackState::is_full);
         if state.receiver_gone {
             return Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe).into());
         }
-        Ok(if state.is_full() { SendState::Busy } else { SendState::Idle })
+        Ok(if state.is_full() { SenderReadiness::Busy } else { SenderReadiness::Idle })
     }
 
     fn readiness(&self) -> BorrowedFd<'_> {

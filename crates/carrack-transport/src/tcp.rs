@@ -16,10 +16,10 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::endpoint::{
-    ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint, SendState, TransportError,
-    WaitPatience,
+    ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint, SenderReadiness,
+    TransportError, WaitPatience,
 };
-use crate::extent::ExtentWriter;
+use crate::extent_sender::ExtentSender;
 use crate::framing::{FrameInput, FrameReader, FrameWriter, ReceivedFrame};
 use crate::gauge::ConnectionGauge;
 use crate::seal::ConnectionSeal;
@@ -112,7 +112,7 @@ pub struct TcpSender {
     seal: Option<ConnectionSeal>,
     frame: Option<FrameWriter>,
     /// The body that follows the frame, if it is sent from a file.
-    extent: Option<ExtentWriter>,
+    extent: Option<ExtentSender>,
 }
 
 impl TcpSender {
@@ -149,13 +149,13 @@ impl SendEndpoint for TcpSender {
             (payload @ ObjectPayload::Extent(_), Some(_)) => return Err(OutgoingObject { header, payload }),
             (ObjectPayload::Extent(file), None) => {
                 self.frame = Some(FrameWriter::header_only(&header));
-                self.extent = Some(ExtentWriter::new(file, &header));
+                self.extent = Some(ExtentSender::new(file, &header));
             }
         }
         Ok(())
     }
 
-    fn advance(&mut self, patience: WaitPatience) -> Result<SendState, TransportError> {
+    fn advance(&mut self, patience: WaitPatience) -> Result<SenderReadiness, TransportError> {
         let stream = &*self.stream;
         if let Some(frame) = &mut self.frame {
             let mut flags = send_flags(patience);
@@ -163,17 +163,17 @@ impl SendEndpoint for TcpSender {
             let is_sent = frame
                 .advance(|parts| Ok(sendmsg(stream, parts, &mut SendAncillaryBuffer::default(), flags)?))?;
             if !is_sent {
-                return Ok(SendState::Busy);
+                return Ok(SenderReadiness::Busy);
             }
             self.frame = None;
         }
         if let Some(extent) = &mut self.extent {
             if !extent.advance(stream, patience)? {
-                return Ok(SendState::Busy);
+                return Ok(SenderReadiness::Busy);
             }
             self.extent = None;
         }
-        Ok(SendState::Idle)
+        Ok(SenderReadiness::Idle)
     }
 
     fn readiness(&self) -> BorrowedFd<'_> {

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 use socket2::SockRef;
 
-use crate::link::to_timespec;
+use crate::control_link::to_timespec;
 use crate::seal::{EXPORTER_LABEL, SECRET_BYTES};
 use crate::tcp::keep_alive;
 

@@ -13,11 +13,12 @@ use carrack_machine::{NodeSet, SlotPool};
 use carrack_model::{ProtectionLevel, SealCipher};
 use carrack_transport::conformance::{Pair, run};
 use carrack_transport::fabric::{
-    FabricHub, FabricRequirements, OpenFabricLane, SideConnection, usable_offers,
+    FabricHub, FabricRequirements, FabricStreamSocket, OpenFabricLane, usable_offers,
 };
 use carrack_transport::seal::{ConnectionSeal, TrafficSecret};
 use carrack_transport::{
-    OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint, SendState, TransportError, WaitPatience,
+    OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint, SenderReadiness, TransportError,
+    WaitPatience,
 };
 use rustix::event::{PollFd, Timespec, poll};
 
@@ -80,7 +81,7 @@ impl SendEndpoint for Driven<dyn SendEndpoint> {
     fn post(&mut self, outgoing: OutgoingObject) -> Result<(), OutgoingObject> {
         self.end.post(outgoing)
     }
-    fn advance(&mut self, patience: WaitPatience) -> Result<SendState, TransportError> {
+    fn advance(&mut self, patience: WaitPatience) -> Result<SenderReadiness, TransportError> {
         self.end.advance(patience)
     }
     fn readiness(&self) -> BorrowedFd<'_> {
@@ -115,7 +116,7 @@ fn connected(provider: &str, protection: ProtectionLevel) -> Pair {
     let (one, other) = UnixStream::pair().expect("two sockets");
     let aside = |socket: UnixStream| {
         let seal = ConnectionSeal::new(TrafficSecret::new([3; 32]), protection, SealCipher::Aes256Gcm);
-        vec![SideConnection { socket: socket.into(), seal }]
+        vec![FabricStreamSocket { socket: socket.into(), seal }]
     };
     let (source, mut senders) = near.into_source(&far_name, aside(one), STALL).expect("a hub");
     let (sink, mut receivers) = far.into_sink(&near_name, aside(other), STALL).expect("a hub");

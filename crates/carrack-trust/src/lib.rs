@@ -2,8 +2,8 @@
 //! configurations of both ends of a session.
 //!
 //! All material is passed as bytes, so that one process can read files and another use them. Only
-//! [`CertificateAuthority`], which owns its directory, and [`CredentialPaths`], which knows a client's files, touch files. No
-//! sockets, no threads; the time is an argument, or rustls' clock.
+//! [`CertificateAuthority`], which owns its directory, and [`CredentialPaths`], which knows a client's files,
+//! touch files. No sockets, no threads; the time is an argument, or rustls' clock.
 
 mod authority;
 mod certificate;
@@ -36,6 +36,6 @@ pub use tls::{
 };
 pub use token::{
     LEEWAY, MAX_ISSUER_KEYS, MAX_LIFETIME, MAX_PERMISSIONS, MAX_TOKEN_BYTES, MintError, PathOperation,
-    ScopeError, TokenContent, TokenError, TokenKeys, TokenKeysError, TokenScope, TokenSigner, TransferRight,
-    ValidToken,
+    ScopeError, TokenContent, TokenError, TokenKeysError, TokenScope, TokenSigner, TokenVerifier,
+    TransferRight, ValidToken,
 };

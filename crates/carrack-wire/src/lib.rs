@@ -4,24 +4,24 @@
 //! tests of this crate encode its examples. All input comes from a peer that may lie: lengths are checked
 //! before use, and no allocation follows a number that only the peer vouches for.
 
+mod arrival_ledger;
 pub mod auth;
+mod entry_table;
 mod frame;
-mod ledger;
 pub mod message;
 mod preamble;
 mod ranges;
 mod sync_message;
-mod table;
 mod terms;
 mod verify_message;
 
-pub use frame::{FRAME_VERSION, FrameError, FrameHeader, FrameKind, HEADER_BYTES};
-pub use ledger::{Ledger, LedgerError, ObjectArrival};
-pub use preamble::{PREAMBLE_BYTES, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, PreambleError};
-pub use ranges::{ranges_from_message, ranges_to_message};
-pub use table::{
+pub use arrival_ledger::{ArrivalLedger, LedgerError, ObjectArrival};
+pub use entry_table::{
     TableEntry, TableError, TableReader, TableRecord, TableWriter, decode_section, holes_table_bytes,
 };
+pub use frame::{FRAME_VERSION, FrameError, FrameHeader, FrameKind, HEADER_BYTES};
+pub use preamble::{PREAMBLE_BYTES, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, PreambleError};
+pub use ranges::{ranges_from_message, ranges_to_message};
 pub use terms::{agreed_terms, from_json, spec_from_json, to_json};
 
 /// The examples of the crate's README, as doc tests.

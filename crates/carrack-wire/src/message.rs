@@ -6,8 +6,8 @@ use prost::Message as _;
 
 pub use crate::sync_message::{ExistenceReply, ExistenceRequest, PruneMessage, PrunedMessage};
 pub use crate::verify_message::{
-    HashPieces, LookRequest, PiecesMessage, SeenMessage, SightAccount, SightAttribute, SightMessage,
-    SightMetadata, VerifyEnd, VerifyRequest, WalkRequest, WalkedMessage,
+    ExaminedAttribute, ExaminedEntryMessage, ExaminedMetadata, ExaminedOwner, HashPieces, LookRequest,
+    PiecesMessage, SeenMessage, VerifyEnd, VerifyRequest, WalkRequest, WalkedMessage,
 };
 
 /// Reasons why bytes are not a control message.
@@ -363,7 +363,8 @@ pub struct WelcomeMessage {
     /// The lanes of the session.
     #[prost(uint32, tag = "5")]
     pub lanes: u32,
-    /// Metadata that the responder sends as source, beyond mode and time: bits of `carrack_model::KeptMetadata`.
+    /// Metadata that the responder sends as source, beyond mode and time: bits of
+    /// `carrack_model::KeptMetadata`.
     #[prost(uint32, tag = "6")]
     pub kept: u32,
     /// The choice among the initiator's fabrics.
@@ -749,7 +750,8 @@ pub struct CountersMessage {
     /// Sink: objects that wait for an I/O thread.
     #[prost(uint32, tag = "20")]
     pub write_waiting: u32,
-    /// Sink: slots of all lanes, each for one object. A sink that reports none does not support `KnobsMessage`.
+    /// Sink: slots of all lanes, each for one object. A sink that reports none does not support
+    /// `KnobsMessage`.
     #[prost(uint32, tag = "21")]
     pub write_slots: u32,
     /// Sink: initial number of concurrent writers, if objects wait for their targets.

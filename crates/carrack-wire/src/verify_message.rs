@@ -82,12 +82,12 @@ pub struct LookRequest {
 pub struct SeenMessage {
     /// One for each name.
     #[prost(message, repeated, tag = "1")]
-    pub sights: Vec<SightMessage>,
+    pub sights: Vec<ExaminedEntryMessage>,
 }
 
 /// The entry at one name.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct SightMessage {
+pub struct ExaminedEntryMessage {
     /// 0 other, 1 file, 2 directory, 3 symbolic link, 4 pipe, 5 socket, 6 device; 8 none, 9 unreadable.
     #[prost(uint32, tag = "1")]
     pub kind: u32,
@@ -103,18 +103,18 @@ pub struct SightMessage {
     /// Reason why the entry can't be read, 200 bytes at most.
     #[prost(string, tag = "5")]
     pub detail: String,
-    /// Kind and number of a device, pipe or socket, see `carrack_model::SpecialFile`; otherwise empty, also from
-    /// a peer without support for it.
+    /// Kind and number of a device, pipe or socket, see `carrack_model::SpecialFile`; otherwise empty, also
+    /// from a peer without support for it.
     #[prost(bytes = "vec", tag = "6")]
     pub special: Vec<u8>,
     /// Present if metadata were requested and the entry exists.
     #[prost(message, optional, tag = "7")]
-    pub metadata: Option<SightMetadata>,
+    pub metadata: Option<ExaminedMetadata>,
 }
 
 /// The metadata of an entry.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct SightMetadata {
+pub struct ExaminedMetadata {
     /// Permission bits, at most `07777`.
     #[prost(uint32, tag = "1")]
     pub mode: u32,
@@ -138,13 +138,13 @@ pub struct SightMetadata {
     pub allocated_bytes: u64,
     /// Owner, if requested.
     #[prost(message, optional, tag = "8")]
-    pub user: Option<SightAccount>,
+    pub user: Option<ExaminedOwner>,
     /// Group, if requested.
     #[prost(message, optional, tag = "9")]
-    pub group: Option<SightAccount>,
+    pub group: Option<ExaminedOwner>,
     /// Extended attributes and ACLs, if requested.
     #[prost(message, repeated, tag = "10")]
-    pub attributes: Vec<SightAttribute>,
+    pub attributes: Vec<ExaminedAttribute>,
     /// Reason why some attributes can't be read, 200 bytes at most; empty if all were read.
     #[prost(string, tag = "11")]
     pub attributes_problem: String,
@@ -158,7 +158,7 @@ pub struct SightMetadata {
 
 /// A user or group.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct SightAccount {
+pub struct ExaminedOwner {
     /// User or group number.
     #[prost(uint32, tag = "1")]
     pub number: u32,
@@ -170,7 +170,7 @@ pub struct SightAccount {
 /// An extended attribute or ACL, or, for an entry with very many, the digest of a whole name space
 /// (`user.*`).
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct SightAttribute {
+pub struct ExaminedAttribute {
     /// Name with its name space.
     #[prost(bytes = "vec", tag = "1")]
     pub name: Vec<u8>,

@@ -3,9 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    completions, config, cp, doctor, fabric, fleet, forecast, journals, keys, layout, log, ls, man, mkdir,
-    movers, orders, resume, rm, serve, session, stat, status, submit, sync, targets, topo, transfers, tune,
-    verify, wait,
+    completions, config, cp, doctor, fabric, fleet_processes, forecast, journals, keys, layout, log, ls, man,
+    mkdir, movers, orders, resume, rm, serve, session, stat, status, submit, sync, targets, topo, transfers,
+    tune, verify, wait,
 };
 use crate::exit::ExitStatus;
 
@@ -47,9 +47,9 @@ enum CliCommand {
     Config(config::ConfigArgs),
     Keys(keys::KeysArgs),
     Serve(serve::ServeArgs),
-    Mover(Box<fleet::MoverArgs>),
-    Manager(Box<fleet::ManagerArgs>),
-    Api(Box<fleet::ApiArgs>),
+    Mover(Box<fleet_processes::MoverArgs>),
+    Manager(Box<fleet_processes::ManagerArgs>),
+    Api(Box<fleet_processes::ApiServerArgs>),
     #[command(hide = true)]
     Session(session::SessionArgs),
     /// Answer one client of `carrack serve`, which starts this
@@ -57,10 +57,10 @@ enum CliCommand {
     ServeSession,
     /// Keep the queue of a machine for `carrack serve`, which starts this
     #[command(hide = true)]
-    ServeQueue(serve::ServeQueueArgs),
+    ServeQueue(serve::QueueProcessArgs),
     /// Become a copy of the queue's, which starts this
     #[command(hide = true)]
-    QueueCopy(serve::QueueCopyArgs),
+    QueueCopy(serve::CopyLauncherArgs),
     #[command(hide = true)]
     Man,
     Completions(completions::CompletionsArgs),
@@ -97,9 +97,9 @@ impl Cli {
             CliCommand::Config(args) => config::run(&args),
             CliCommand::Keys(args) => keys::run(&args),
             CliCommand::Serve(args) => serve::run(&args),
-            CliCommand::Mover(args) => fleet::run_mover(&args),
-            CliCommand::Manager(args) => fleet::run_manager(&args),
-            CliCommand::Api(args) => fleet::run_api(&args),
+            CliCommand::Mover(args) => fleet_processes::run_mover(&args),
+            CliCommand::Manager(args) => fleet_processes::run_manager(&args),
+            CliCommand::Api(args) => fleet_processes::run_api(&args),
             CliCommand::Session(args) => session::run(&args),
             CliCommand::ServeSession => serve::run_session(),
             CliCommand::ServeQueue(args) => serve::run_queue(&args),

@@ -6,10 +6,10 @@
 
 mod cli;
 mod commands;
+#[cfg(test)]
+mod doc_commands;
 mod exit;
 mod options;
-#[cfg(test)]
-mod pages;
 mod register;
 mod remote;
 mod sharing;

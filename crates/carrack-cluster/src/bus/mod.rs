@@ -6,11 +6,11 @@
 //! A client can't see whether a server syncs at once (`sync_interval: always`): only its system account can.
 //! The samples in `docs/examples/nats` set it.
 
+mod connect_failure;
 mod link;
 mod options;
 mod prepare;
-mod refusal;
-mod standing;
+mod stream_identity;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,9 +25,9 @@ pub use prepare::{LEASE, PreparedBus};
 
 use crate::error::BusError;
 use crate::subjects::SubjectNames;
+use connect_failure::no_connection;
 use link::ConnectionWatch;
 use options::ANSWER_WITHIN;
-use refusal::no_connection;
 
 /// The connection. Clones share it.
 #[derive(Clone)]

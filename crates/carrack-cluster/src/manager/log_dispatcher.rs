@@ -17,14 +17,14 @@ use tokio::task::JoinHandle;
 
 use crate::bus::NatsBus;
 use crate::error::BusError;
-use crate::log::{FollowedEntry, read_entry};
-use crate::store::{StreamMessage, StreamTail, TailEvent, TailStart};
+use crate::log::{LogFollowEvent, read_entry};
+use crate::store::{StreamFollower, StreamMessage, TailEvent, TailStart};
 
 /// Entries that may wait for the task of one transfer: more than arrive during one of its steps. Beyond it
 /// the subscription ends.
 const WAITING_MAX: usize = 16 * 1024;
 
-type Subscribers = Mutex<HashMap<String, mpsc::Sender<FollowedEntry>>>;
+type Subscribers = Mutex<HashMap<String, mpsc::Sender<LogFollowEvent>>>;
 
 /// The consumer and the subscribers. Ends with its owner.
 pub(super) struct LogDispatcher {
@@ -48,7 +48,7 @@ impl LogDispatcher {
         let found = bus.context().get_stream(&stream).await;
         let found = found.map_err(|error| bus.away(&stream, &error))?;
         let begin = TailStart::Message(found.cached_info().state.last_sequence + 1);
-        let mut tail = StreamTail::open(bus, stream, bus.names().log_of("*"), begin).await?;
+        let mut tail = StreamFollower::open(bus, stream, bus.names().log_of("*"), begin).await?;
         let subscribers: Arc<Subscribers> = Arc::default();
         let dispatching = Arc::clone(&subscribers);
         let task = tokio::spawn(async move {
@@ -72,7 +72,7 @@ impl LogDispatcher {
 
 fn lock(
     subscribers: &Subscribers,
-) -> std::sync::MutexGuard<'_, HashMap<String, mpsc::Sender<FollowedEntry>>> {
+) -> std::sync::MutexGuard<'_, HashMap<String, mpsc::Sender<LogFollowEvent>>> {
     subscribers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -80,7 +80,7 @@ fn dispatch(subscribers: &Subscribers, prefix: &str, message: &StreamMessage) {
     let transfer = message.subject.strip_prefix(prefix).unwrap_or_default();
     let mut subscribers = lock(subscribers);
     let Some(subscriber) = subscribers.get(transfer) else { return };
-    let logged = FollowedEntry::Entry { seq: message.seq, entry: read_entry(&message.body) };
+    let logged = LogFollowEvent::Entry { seq: message.seq, entry: read_entry(&message.body) };
     if let Err(TrySendError::Full(_) | TrySendError::Closed(_)) = subscriber.try_send(logged) {
         subscribers.remove(transfer);
     }
@@ -91,14 +91,14 @@ fn dispatch(subscribers: &Subscribers, prefix: &str, message: &StreamMessage) {
 pub(super) struct LogSubscription {
     transfer: String,
     subscribers: Arc<Subscribers>,
-    sender: mpsc::WeakSender<FollowedEntry>,
-    entries: mpsc::Receiver<FollowedEntry>,
+    sender: mpsc::WeakSender<LogFollowEvent>,
+    entries: mpsc::Receiver<LogFollowEvent>,
 }
 
 impl Stream for LogSubscription {
-    type Item = FollowedEntry;
+    type Item = LogFollowEvent;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<FollowedEntry>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<LogFollowEvent>> {
         self.entries.poll_recv(context)
     }
 }
@@ -140,7 +140,7 @@ mod tests {
 
     fn next_seq(subscription: &mut LogSubscription) -> Option<Option<u64>> {
         subscription.next().now_or_never().map(|logged| match logged {
-            Some(FollowedEntry::Entry { seq, entry: LogEntry::Note { .. } }) => Some(seq),
+            Some(LogFollowEvent::Entry { seq, entry: LogEntry::Note { .. } }) => Some(seq),
             _ => None,
         })
     }
@@ -168,7 +168,7 @@ mod tests {
             dispatch(&dispatcher.subscribers, "p.log.", &note("a", seq));
         }
         for expected in 1..=WAITING_MAX as u64 {
-            let Some(FollowedEntry::Entry { seq, .. }) = subscription.next().await else {
+            let Some(LogFollowEvent::Entry { seq, .. }) = subscription.next().await else {
                 panic!("no {expected}")
             };
             assert_eq!(seq, expected);

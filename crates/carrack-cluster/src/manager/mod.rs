@@ -5,8 +5,8 @@
 
 mod account;
 mod byte_count;
-mod claims;
-mod ends;
+mod destination_resolution;
+mod end_movers;
 mod faults;
 mod free_transfers;
 mod leftover_sweeper;
@@ -14,7 +14,7 @@ mod log_dispatcher;
 mod losses;
 mod open_transfers;
 mod path_curves;
-mod path_resolution;
+mod planning_input;
 mod sessions;
 mod stragglers;
 mod transfer_task;
@@ -45,14 +45,14 @@ use crate::pairs::{PairChange, PairFilter, PairKey, PairRecord, PairStore};
 use crate::records::{TransferRecord, TransferState};
 use crate::registry::MoverTable;
 use crate::sharing::site;
-use crate::startup::patiently;
+use crate::startup_retry::patiently;
 use crate::transfers::{FindError, TransferStore};
-use claims::PairClaims;
-use ends::odd_of_all;
+use end_movers::odd_of_all;
 use leftover_sweeper::LeftoverSweeper;
 use log_dispatcher::LogDispatcher;
 use open_transfers::OpenTransfers;
 use path_curves::PathCurves;
+use planning_input::PairClaims;
 pub(crate) use waiting::TURN;
 
 /// The interval between two rounds without a change.
@@ -353,8 +353,8 @@ impl FleetManager {
             let (movers, known) = (self.movers.all(), self.known());
             let lately = self.movers.lately();
             self.health().keep(|id| lately.iter().any(|mover| mover.id == id));
-            let fleet = claims::fleet(&movers);
-            let mut claims = claims::claims(&known, &movers, &self.health(), self.now());
+            let fleet = planning_input::fleet(&movers);
+            let mut claims = planning_input::claims(&known, &movers, &self.health(), self.now());
             claims.odd.extend(odd_of_all(&movers));
             // Pairs of finished transfers occupy no place.
             let present = known.pairs.values().filter(|pair| known.records.has(&pair.transfer));

@@ -17,14 +17,14 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::FleetManager;
 use super::account::LogAccount;
-use super::ends::{TransferEnd, end, ids};
+use super::destination_resolution::{SettlingFailure, note_leg, settle};
+use super::end_movers::{TransferEnd, end, ids};
 use super::log_dispatcher::LogSubscription;
-use super::path_resolution::{SettlingFailure, note_leg, settle};
 use super::sessions::SessionReports;
 use crate::curves::{CurveRecord, CurveStore, PairCurvePoint};
 use crate::error::BusError;
 use crate::lease::{RENEW_EVERY, RenewError, TransferLease};
-use crate::log::{ChunkDone, FollowedEntry, LogEntry, TransferLog};
+use crate::log::{ChunkDone, LogEntry, LogFollowEvent, TransferLog};
 use crate::pairs::PairKey;
 use crate::queue::{ACK_WAIT, ChunkAction, ChunkHead, ScanHead, TransferQueue};
 use crate::records::{RECORD_VERSION, TransferRecord, TransferState, now_ms};
@@ -49,7 +49,7 @@ enum TransferTaskEnd {
     Behind,
 }
 
-type Entries = Pin<Box<dyn Stream<Item = FollowedEntry> + Send>>;
+type Entries = Pin<Box<dyn Stream<Item = LogFollowEvent> + Send>>;
 type Reports = Pin<Box<dyn Stream<Item = PairReport> + Send>>;
 
 pub(super) struct TransferTask {
@@ -231,10 +231,10 @@ impl TransferTask {
         step
     }
 
-    fn logged(&mut self, logged: FollowedEntry) {
+    fn logged(&mut self, logged: LogFollowEvent) {
         match logged {
-            FollowedEntry::Current => self.coordinator.current(),
-            FollowedEntry::Entry { entry, .. } => self.entry(entry),
+            LogFollowEvent::Current => self.coordinator.current(),
+            LogFollowEvent::Entry { entry, .. } => self.entry(entry),
         }
         let soon = self.now() + SOON;
         self.coordinator.decide_by(soon);
@@ -422,7 +422,7 @@ impl TransferTask {
         let log = TransferLog::open(&manager.bus, &self.id)?;
         queue.prepare(ACK_WAIT).await?;
         let entries: Entries = match self.new_log.take() {
-            Some(new_log) => Box::pin(stream::iter([FollowedEntry::Current]).chain(new_log)),
+            Some(new_log) => Box::pin(stream::iter([LogFollowEvent::Current]).chain(new_log)),
             None => Box::pin(log.replay_and_follow().await?),
         };
         let reports: Reports = Box::pin(subscribe_reports(&manager.bus, &self.id).await?);

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use carrack_engine::AbortHandle;
-use carrack_plan::fleet::DeliveryTable;
+use carrack_plan::fleet::DeliveryFence;
 use futures_util::future::join_all;
 use tokio::time::{MissedTickBehavior, timeout};
 
-use crate::clock::since_boot;
+use crate::boot_clock::since_boot;
 use crate::queue::{ACK_WAIT, DeliveryAcker};
 
 /// The interval between two looks.
@@ -27,13 +27,13 @@ pub(super) struct AckExtender {
 }
 
 struct ExtendedDeliveries {
-    deliveries: DeliveryTable,
+    deliveries: DeliveryFence,
     ackers: HashMap<u64, DeliveryAcker>,
 }
 
 impl AckExtender {
     pub fn new() -> AckExtender {
-        let kept = ExtendedDeliveries { deliveries: DeliveryTable::new(ACK_WAIT), ackers: HashMap::new() };
+        let kept = ExtendedDeliveries { deliveries: DeliveryFence::new(ACK_WAIT), ackers: HashMap::new() };
         AckExtender { kept: Mutex::new(kept) }
     }
 
@@ -55,7 +55,7 @@ impl AckExtender {
         kept.ackers.remove(&number);
     }
 
-    /// Returns true if another pair may have the delivery by now: see [`DeliveryTable::may_be_others`].
+    /// Returns true if another pair may have the delivery by now: see [`DeliveryFence::may_be_others`].
     pub fn may_be_others(&self, number: u64) -> bool {
         self.kept().deliveries.may_be_others(number, since_boot())
     }

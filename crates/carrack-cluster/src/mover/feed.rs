@@ -46,8 +46,8 @@ impl PairFeed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the session wants a chunk. Returns the bytes that its idle readers could read at once; `None` if
-    /// it will never want a chunk again.
+    /// Waits until the session wants a chunk. Returns the bytes that its idle readers could read at once;
+    /// `None` if it will never want a chunk again.
     pub async fn wants(&self) -> Option<u64> {
         loop {
             {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_engine::{AbortHandle, ControlChannel, TlsHandshakeError, serve};
-use carrack_transport::{FairShare, PeerNeighbourhood, TlsChannel};
+use carrack_transport::{EvictionOrder, PeerNeighbourhood, TlsChannel};
 use carrack_trust::{ProvedIdentity, PublicKeys, ServerTrust, speaks_carrack};
 use tokio::runtime::Handle;
 
@@ -70,7 +70,7 @@ struct OpenHandshakes(Mutex<HandshakeTable>);
 
 #[derive(Default)]
 struct HandshakeTable {
-    shares: FairShare<u64>,
+    shares: EvictionOrder<u64>,
     connections: HashMap<u64, TcpStream>,
     next: u64,
 }

@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use rustix::fs::Dir;
 
 use super::MoverContext;
-use super::witness::prove;
+use super::completion_proof::prove;
 use crate::mover_requests::{MoverReply, MoverRequest, PathReply};
 
 /// Directories with more names count as equal.

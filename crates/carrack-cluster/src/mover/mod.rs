@@ -6,8 +6,10 @@
 mod access_policy;
 mod ack_extender;
 mod clock_watch;
+mod completion_proof;
 pub mod cutting;
 mod dial;
+mod engine_settings;
 mod feed;
 mod held_chunk;
 mod listener;
@@ -19,9 +21,7 @@ mod reachable_roots;
 mod scan;
 mod session_name;
 mod site_mark;
-mod terms;
 mod tls_configs;
-mod witness;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -48,15 +48,15 @@ use crate::queue::TransferQueue;
 use crate::records::{MoverRecord, MoverState, RECORD_VERSION, is_name};
 use crate::registry::{MoverRegistration, MoverTable};
 use crate::sharing::NatsExchange;
-use crate::startup::patiently;
+use crate::startup_retry::patiently;
 use crate::transfers::TransferStore;
 use pair::PairFault;
 use path_memory::PathMemory;
 use reachable_roots::ReachableRoots;
 use tls_configs::TlsConfigs;
 
+pub use engine_settings::terms;
 pub(crate) use pair::journal_id;
-pub use terms::terms;
 
 /// Receives messages for people.
 pub type Say = Arc<dyn Fn(String) + Send + Sync>;
@@ -147,9 +147,9 @@ struct MoverContext {
 }
 
 /// Counts a session as long as it lives.
-struct ServingGuard<'a>(&'a MoverContext, &'a AtomicU32);
+struct SessionCountGuard<'a>(&'a MoverContext, &'a AtomicU32);
 
-impl Drop for ServingGuard<'_> {
+impl Drop for SessionCountGuard<'_> {
     fn drop(&mut self) {
         self.1.fetch_sub(1, Relaxed);
         self.0.tell();
@@ -269,17 +269,17 @@ impl MoverContext {
     }
 
     /// Counts a session in which it writes.
-    fn serving(&self) -> ServingGuard<'_> {
+    fn serving(&self) -> SessionCountGuard<'_> {
         self.writing.fetch_add(1, Relaxed);
         self.tell();
-        ServingGuard(self, &self.writing)
+        SessionCountGuard(self, &self.writing)
     }
 
     /// Counts a session in which it reads.
-    fn sending(&self) -> ServingGuard<'_> {
+    fn sending(&self) -> SessionCountGuard<'_> {
         self.reading.fetch_add(1, Relaxed);
         self.tell();
-        ServingGuard(self, &self.reading)
+        SessionCountGuard(self, &self.reading)
     }
 
     /// Updates its record for the other processes.

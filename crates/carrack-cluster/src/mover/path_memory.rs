@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_engine::{TunerHistory, TunerMemory};
-use carrack_plan::tuner::{SizeClass, TunerRecord};
+use carrack_plan::tuner::{MeanSizeClass, TunerRecord};
 
 /// Upper bound of records (hosts with three size classes each); beyond it all are dropped.
 const RECORDS_MAX: usize = 3_000;
@@ -21,7 +21,7 @@ pub(super) struct PathMemory(Arc<Mutex<PathFacts>>);
 
 #[derive(Default)]
 struct PathFacts {
-    tuners: HashMap<(String, SizeClass), TunerRecord>,
+    tuners: HashMap<(String, MeanSizeClass), TunerRecord>,
     broken_fabrics: HashMap<String, Instant>,
 }
 
@@ -54,11 +54,11 @@ struct HostPath {
 }
 
 impl TunerMemory for HostPath {
-    fn recall(&self, size: SizeClass) -> Option<TunerRecord> {
+    fn recall(&self, size: MeanSizeClass) -> Option<TunerRecord> {
         self.paths.known().tuners.get(&(self.host.clone(), size)).cloned()
     }
 
-    fn keep(&self, size: SizeClass, record: &TunerRecord) {
+    fn keep(&self, size: MeanSizeClass, record: &TunerRecord) {
         let mut known = self.paths.known();
         if known.tuners.len() >= RECORDS_MAX {
             known.tuners.clear();

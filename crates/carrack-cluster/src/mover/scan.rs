@@ -11,13 +11,15 @@ use carrack_model::RelPath;
 use carrack_plan::fleet::{
     AvailableMovers, ChunkLimits, FailedMovers, FaultKind, acknowledged_after, left_for, may_be_left,
 };
-use carrack_storage::{ExtrasReader, NamedEntry, PathPurpose, RootKind, ScanFilter, ScanRoot, SourceScan};
+use carrack_storage::{
+    ExtrasReader, NamedEntry, PathPurpose, ScanFilter, ScanRoot, ScanRootScope, SourceScan,
+};
 use tokio::sync::watch;
 
 use super::MoverContext;
 use super::cutting::{ScanReport, Taking, cut_and_publish};
+use super::engine_settings::terms;
 use super::pair::PairFault;
-use super::terms::terms;
 use crate::error::BusError;
 use crate::log::{LogEntry, TransferLog};
 use crate::queue::{DeliveryAcker, QueueDelivery, ScanHead, TransferQueue};
@@ -238,7 +240,7 @@ fn root(mover: &MoverContext, leg: &TransferLeg, follows: bool) -> io::Result<Sc
     let Some((name, sink_name)) = &leg.only else {
         let root =
             if follows { base.open_following(source)? } else { base.open(source, PathPurpose::ReadThrough)? };
-        return Ok(ScanRoot { root: Arc::new(root), what: RootKind::Tree { sink: RelPath::root() } });
+        return Ok(ScanRoot { root: Arc::new(root), what: ScanRootScope::Tree { sink: RelPath::root() } });
     };
     let NamedEntry { root, name, .. } = if follows {
         NamedEntry { root: base.open_following(source)?, name: name.as_bytes().into(), follow: true }
@@ -246,6 +248,6 @@ fn root(mover: &MoverContext, leg: &TransferLeg, follows: bool) -> io::Result<Sc
         base.hold(&source.join(PathBuf::from(name)), false)?
     };
     let (sink_directory, sink_name) = (RelPath::root(), sink_name.as_bytes().into());
-    let what = RootKind::Name { name, sink_directory, sink_name, follow: follows };
+    let what = ScanRootScope::Name { name, sink_directory, sink_name, follow: follows };
     Ok(ScanRoot { root: Arc::new(root), what })
 }

@@ -77,7 +77,8 @@ impl ItemPublisher {
         self.publish(subject, id, None, attempt, table).await
     }
 
-    /// Publishes the entry of a large file, for [`TransferQueue::read_large`](super::TransferQueue::read_large).
+    /// Publishes the entry of a large file, for
+    /// [`TransferQueue::read_large`](super::TransferQueue::read_large).
     ///
     /// # Errors
     /// If the table is too large, or NATS has not taken an earlier item.

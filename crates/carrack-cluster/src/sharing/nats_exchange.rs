@@ -7,7 +7,7 @@ use carrack_engine::GrantExchange;
 use carrack_plan::grants::{GrantBatch, GrantReply};
 use tokio::runtime::Handle;
 
-use super::site::MetaServerReply;
+use super::site::MetaSchedulerReply;
 use crate::bus::NatsBus;
 use crate::mover_requests::VersionedMessage;
 use crate::records::RECORD_VERSION;
@@ -32,13 +32,13 @@ impl NatsExchange {
         way.ask(&GrantBatch::default()).await.is_ok().then_some(way)
     }
 
-    async fn ask(&self, batch: &GrantBatch) -> io::Result<MetaServerReply> {
+    async fn ask(&self, batch: &GrantBatch) -> io::Result<MetaSchedulerReply> {
         let asked = VersionedMessage { version: RECORD_VERSION, body: batch };
         let body = write_record("a request for targets", &asked).map_err(io::Error::other)?;
         let request = async_nats::Request::new().payload(body.into()).timeout(Some(ANSWER_WITHIN));
         let sent = self.bus.client().send_request(self.subject.clone(), request).await;
         let message = sent.map_err(io::Error::other)?;
-        let reply = read_record::<VersionedMessage<MetaServerReply>>("an answer", &message.payload);
+        let reply = read_record::<VersionedMessage<MetaSchedulerReply>>("an answer", &message.payload);
         Ok(reply.map_err(io::Error::other)?.body)
     }
 }
@@ -46,8 +46,8 @@ impl NatsExchange {
 impl GrantExchange for NatsExchange {
     fn exchange(&self, batch: &GrantBatch) -> io::Result<GrantReply> {
         match self.runtime.block_on(self.ask(batch))? {
-            MetaServerReply::Granted(answer) => Ok(answer),
-            MetaServerReply::Refused(reason) => Err(io::Error::other(reason)),
+            MetaSchedulerReply::Granted(answer) => Ok(answer),
+            MetaSchedulerReply::Refused(reason) => Err(io::Error::other(reason)),
         }
     }
 }

@@ -24,8 +24,8 @@ use crate::mover::Say;
 use crate::mover_requests::VersionedMessage;
 use crate::records::RECORD_VERSION;
 use crate::store::{read_record, write_record};
-use carrack_sharing::health::HealthThread;
-use carrack_sharing::{MetaServer, SiteSharing};
+use carrack_sharing::health::LoadFeedThread;
+use carrack_sharing::{MetaSchedulerServer, SiteSharing};
 
 /// Interval at which a manager tries to get a site's lease.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// An answer of a site's meta-server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum MetaServerReply {
+pub(super) enum MetaSchedulerReply {
     /// The answer to a batch.
     Granted(GrantReply),
     /// A refusal, worded for people.
@@ -92,7 +92,7 @@ async fn serve(
     let mut batches = subscribed.map_err(|error| BusError::away("requests for targets", &error))?;
     let subscribed = bus.client().subscribe(bus.names().targets(&share.site)).await;
     let mut questions = subscribed.map_err(|error| BusError::away("questions about targets", &error))?;
-    let server = Arc::new(MetaServer::start(share.settings.clone()));
+    let server = Arc::new(MetaSchedulerServer::start(share.settings.clone()));
     let _measuring = measure(share, &server, say);
     let mut renewals = tokio::time::interval(RENEW_EVERY);
     renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -110,7 +110,7 @@ async fn serve(
     }
 }
 
-fn measure(share: &SiteSharing, server: &Arc<MetaServer>, say: &Say) -> Option<HealthThread> {
+fn measure(share: &SiteSharing, server: &Arc<MetaSchedulerServer>, say: &Say) -> Option<LoadFeedThread> {
     let settings = share.health.clone()?;
     let of_site = format!("sharing {}: ", share.site);
     say(format!("{of_site}computation's load is measured by {}", settings.prometheus));
@@ -130,15 +130,15 @@ async fn answer<T: Serialize>(bus: &NatsBus, message: Message, reply: impl Fn(&[
     }
 }
 
-fn reply(server: &MetaServer, payload: &[u8]) -> MetaServerReply {
+fn reply(server: &MetaSchedulerServer, payload: &[u8]) -> MetaSchedulerReply {
     let batch = match read_record::<VersionedMessage<GrantBatch>>("a request for targets", payload) {
         Ok(batch) => batch.body,
-        Err(error) => return MetaServerReply::Refused(error.to_string()),
+        Err(error) => return MetaSchedulerReply::Refused(error.to_string()),
     };
     // A client's name begins with its host: no host can take all the places.
     let host = batch.client.split(':').next().unwrap_or_default().to_owned();
     match server.answer(&host, batch) {
-        Ok(answer) => MetaServerReply::Granted(answer),
-        Err(refusal) => MetaServerReply::Refused(refusal.to_string()),
+        Ok(answer) => MetaSchedulerReply::Granted(answer),
+        Err(refusal) => MetaSchedulerReply::Refused(refusal.to_string()),
     }
 }

@@ -15,7 +15,7 @@ use crate::error::BusError;
 use crate::mover_requests::VersionedMessage;
 use crate::records::{RECORD_VERSION, is_name};
 use crate::store::{read_record, write_record};
-use carrack_sharing::MetaServer;
+use carrack_sharing::MetaSchedulerServer;
 
 /// Bytes of targets in a page, without its last target: a quarter of NATS's default limit. A target for which
 /// every possible client waits takes the same size again, or twice that.
@@ -88,7 +88,7 @@ impl SiteTargetsError {
 }
 
 /// Answers a request. Clients appear under their own names.
-pub(super) fn shown(server: &MetaServer, payload: &[u8]) -> TargetsPage {
+pub(super) fn shown(server: &MetaSchedulerServer, payload: &[u8]) -> TargetsPage {
     let TargetsQuestion { fs, after } =
         match read_record::<VersionedMessage<TargetsQuestion>>("a question", payload) {
             Ok(question) => question.body,
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn page(server: &MetaServer, fs: &str, after: &str) -> (Vec<TargetView>, bool) {
+    fn page(server: &MetaSchedulerServer, fs: &str, after: &str) -> (Vec<TargetView>, bool) {
         match shown(server, &question(fs, after)) {
             TargetsPage::Page { targets, goes_on } => (targets, goes_on),
             TargetsPage::Refused(reason) => panic!("{reason}"),
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn many_targets_are_shown_in_pages_and_each_once() {
-        let server = MetaServer::start(SharingSettings::default());
+        let server = MetaSchedulerServer::start(SharingSettings::default());
         let names: Vec<String> = (0..9_000).map(|n| format!("lfs01/OST{n:04x}")).collect();
         names.iter().for_each(|name| server.set_load(name, ComputeLoad { present: 0.25, expected: 0.5 }));
         server.set_load("lfs02/OST0000", ComputeLoad::default());
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn clients_have_their_own_names_and_nonsense_is_refused() {
-        let server = MetaServer::start(SharingSettings::default());
+        let server = MetaSchedulerServer::start(SharingSettings::default());
         let asks = vec![GrantRequest { target: "fs/x".to_owned(), ..GrantRequest::default() }];
         let client = "dtn1:4711:1a2.0".to_owned();
         server

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::snapshot::last_of_each;
-use super::{BucketWatch, StreamPages, StreamTail, TailStart, backwards, read_record, write_record};
+use super::{BucketWatch, StreamFollower, StreamPages, TailStart, backwards, read_record, write_record};
 use crate::bus::{LEASE, NatsBus};
 use crate::error::BusError;
 use crate::subjects::BucketName;
@@ -185,7 +185,7 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
     pub(crate) async fn watch(&self, filter: &str) -> Result<BucketWatch<T>, BusError> {
         let names = self.bus.names();
         let (stream, subject) = (names.bucket_stream(self.name), names.key(self.name, filter));
-        let tail = StreamTail::open(&self.bus, stream, subject, TailStart::LastOfEach).await?;
+        let tail = StreamFollower::open(&self.bus, stream, subject, TailStart::LastOfEach).await?;
         Ok(BucketWatch::new(tail, names.key(self.name, "")))
     }
 

@@ -4,13 +4,13 @@ mod backwards;
 mod bucket;
 mod live_bucket;
 mod snapshot;
-mod stream_tail;
+mod stream_follower;
 mod watch;
 
 pub(crate) use bucket::{BucketEntry, RecordBucket};
 pub(crate) use live_bucket::LiveBucket;
 pub(crate) use snapshot::{StreamPages, last_of_each};
-pub(crate) use stream_tail::{StreamMessage, StreamTail, TailEvent, TailStart};
+pub(crate) use stream_follower::{StreamFollower, StreamMessage, TailEvent, TailStart};
 pub(crate) use watch::{BucketWatch, KeyChange};
 
 use serde::Deserialize;
@@ -22,10 +22,10 @@ use crate::records::DELETION_VERSION;
 /// Parses a record, unless it is of a later version.
 pub(crate) fn read_record<T: DeserializeOwned>(place: &str, bytes: &[u8]) -> Result<T, BusError> {
     #[derive(Deserialize)]
-    struct RecordVersion {
+    struct RecordFormatVersion {
         version: u32,
     }
-    let RecordVersion { version } =
+    let RecordFormatVersion { version } =
         serde_json::from_slice(bytes).map_err(|error| unreadable(place, error))?;
     if version > DELETION_VERSION {
         let reason = format!("it is of version {version}, and this carrack knows {DELETION_VERSION}");

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::bucket::is_mark;
-use super::stream_tail::StreamMessage;
-use super::{BucketEntry, StreamTail, TailEvent, read_record};
+use super::stream_follower::StreamMessage;
+use super::{BucketEntry, StreamFollower, TailEvent, read_record};
 
 /// Timeout of the first entries: an entry that expires while they are on their way is never sent.
 const FIRST_ENTRIES_WITHIN: Duration = Duration::from_secs(2);
@@ -26,13 +26,13 @@ pub(crate) enum KeyChange<T> {
 
 /// A watch, which never ends.
 pub(crate) struct BucketWatch<T> {
-    tail: StreamTail,
+    tail: StreamFollower,
     prefix: String,
     keeps: fn(&T) -> bool,
 }
 
 impl<T: DeserializeOwned> BucketWatch<T> {
-    pub(super) fn new(tail: StreamTail, prefix: String) -> BucketWatch<T> {
+    pub(super) fn new(tail: StreamFollower, prefix: String) -> BucketWatch<T> {
         BucketWatch { tail, prefix, keeps: |_| true }
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use carrack_cluster::error::BusError;
-use carrack_cluster::log::{ChunkDone, FollowedEntry, LogEntry, TransferLog};
+use carrack_cluster::log::{ChunkDone, LogEntry, LogFollowEvent, TransferLog};
 use carrack_cluster::queue::{ACK_WAIT, ChunkAction, ChunkHead, FilePartRange, ScanHead, TransferQueue};
 use carrack_register::records::RECORD_VERSION;
 use futures_util::StreamExt;
@@ -194,7 +194,7 @@ async fn a_log_is_replayed_then_followed_over_a_servers_end() {
     };
     let empty = TransferLog::open(&far, "t0").unwrap();
     let mut nothing = std::pin::pin!(empty.replay_and_follow().await.unwrap());
-    assert_eq!(nothing.next().await, Some(FollowedEntry::Current));
+    assert_eq!(nothing.next().await, Some(LogFollowEvent::Current));
     for number in [0, 1, 1, 0] {
         log.append(&done(number)).await.unwrap();
     }
@@ -202,15 +202,15 @@ async fn a_log_is_replayed_then_followed_over_a_servers_end() {
     let mut follow = std::pin::pin!(far_log.replay_and_follow().await.unwrap());
     let mut last = 0;
     for number in 0..2 {
-        let Some(FollowedEntry::Entry { seq, entry }) = follow.next().await else { panic!("no entry") };
+        let Some(LogFollowEvent::Entry { seq, entry }) = follow.next().await else { panic!("no entry") };
         assert_eq!(entry, done(number), "the same entry again is not there again");
         assert!(seq > last);
         last = seq;
     }
-    assert_eq!(follow.next().await, Some(FollowedEntry::Current));
+    assert_eq!(follow.next().await, Some(LogFollowEvent::Current));
     let note = LogEntry::Note { by: "m".into(), text: "hello".into() };
     log.append(&note).await.unwrap();
-    assert!(matches!(follow.next().await, Some(FollowedEntry::Entry { entry, .. }) if entry == note));
+    assert!(matches!(follow.next().await, Some(LogFollowEvent::Entry { entry, .. }) if entry == note));
     nats.stop(1);
     nats.start(1);
     let began = Instant::now();
@@ -218,8 +218,8 @@ async fn a_log_is_replayed_then_followed_over_a_servers_end() {
         assert!(began.elapsed() < PATIENCE);
     }
     let next = tokio::time::timeout(PATIENCE, follow.next()).await.unwrap();
-    assert!(matches!(next, Some(FollowedEntry::Entry { entry, .. }) if entry == done(2)));
+    assert!(matches!(next, Some(LogFollowEvent::Entry { entry, .. }) if entry == done(2)));
     log.remove().await.unwrap();
     let mut gone = std::pin::pin!(log.replay_and_follow().await.unwrap());
-    assert_eq!(gone.next().await, Some(FollowedEntry::Current));
+    assert_eq!(gone.next().await, Some(LogFollowEvent::Current));
 }

@@ -1,9 +1,10 @@
-//! What the source has not goes at the destination, once, when everything else is there; and what keeps it from going.
+//! What the source has not goes at the destination, once, when everything else is there; and what keeps it
+//! from going.
 
 use std::fs;
 use std::path::Path;
 
-use carrack_register::control::{TransferControl, TransferOrder};
+use carrack_register::control::{TransferOperations, TransferOrder};
 use carrack_register::records::{TransferOptions, TransferRecord, TransferState};
 
 use super::whole::{Fleet, Member, assert_same, small_chunks, tree};

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_register::control::{ControlError, TransferControl};
+use carrack_register::control::{ControlError, TransferOperations};
 use carrack_register::records::TransferRecord;
 
 use crate::support::PATIENCE;
@@ -21,8 +21,8 @@ fn half_moved(fleet: &Fleet) -> TransferRecord {
     fleet.wait(&id, |record| record.tally.bytes_done > 40 << 20)
 }
 
-/// The fleet forgets the transfer, and can be used again within the time that a lost connection takes; submitted again the
-/// transfer goes on where it was.
+/// The fleet forgets the transfer, and can be used again within the time that a lost connection takes;
+/// submitted again the transfer goes on where it was.
 fn goes_on(fleet: &Fleet, before: &TransferRecord) {
     let began = Instant::now();
     let (movers, submitted) = loop {

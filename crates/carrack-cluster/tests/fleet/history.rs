@@ -9,7 +9,7 @@ use carrack_cluster::log::{LogEntry, TransferLog};
 use carrack_cluster::pairs::{PairFilter, PairRecord, PairStore};
 use carrack_cluster::queue::{ScanHead, TransferQueue};
 use carrack_cluster::transfers::TransferStore;
-use carrack_register::control::{ControlError, TransferControl};
+use carrack_register::control::{ControlError, TransferOperations};
 use carrack_register::records::{RECORD_VERSION, TransferOptions, TransferState, now_ms};
 use futures_util::TryStreamExt;
 

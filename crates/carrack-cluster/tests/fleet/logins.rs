@@ -1,5 +1,5 @@
-//! Every way to prove to NATS who one is, and to have NATS prove who it is: real servers, certificates and keys; and what is
-//! said when one of them is not the right one.
+//! Every way to prove to NATS who one is, and to have NATS prove who it is: real servers, certificates and
+//! keys; and what is said when one of them is not the right one.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,7 +20,8 @@ struct Site {
 }
 
 impl Site {
-    /// With a CA, a server's certificate for `localhost`, and a client's; `None` where there are no servers to be had.
+    /// With a CA, a server's certificate for `localhost`, and a client's; `None` where there are no servers
+    /// to be had.
     fn new() -> Option<Site> {
         server_program()?;
         let site = Site { dir: tempfile::tempdir().unwrap(), port: free_ports(1)[0] };

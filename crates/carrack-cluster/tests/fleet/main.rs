@@ -1,5 +1,5 @@
-//! The fleet's parts on NATS, with real servers (`testbed/nats`). Where there is none and none can be built, the tests say so
-//! and are skipped.
+//! The fleet's parts on NATS, with real servers (`testbed/nats`). Where there is none and none can be built,
+//! the tests say so and are skipped.
 
 #![allow(clippy::unwrap_used)]
 

@@ -143,7 +143,8 @@ async fn transfers_are_made_once_and_changed_by_turns() {
     assert_ne!(new_id(), new_id());
 }
 
-/// Creates transfers of these numbers, each of which is its id and when it was submitted, many at the same time.
+/// Creates transfers of these numbers, each of which is its id and when it was submitted, many at the same
+/// time.
 async fn create_all(transfers: &TransferStore, numbers: std::ops::Range<u64>) {
     let create = |number: u64| {
         let transfers = transfers.clone();

@@ -8,7 +8,7 @@ use carrack_cluster::bus::{BusOptions, NatsBus, NatsLogin};
 use carrack_cluster::error::BusError;
 use carrack_cluster::lease::{LeaseTable, TransferLease};
 use carrack_cluster::leftovers::LEFTOVERS_KEPT;
-use carrack_cluster::log::{FollowedEntry, LogEntry, TransferLog};
+use carrack_cluster::log::{LogEntry, LogFollowEvent, TransferLog};
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover_requests::{MoverReply, MoverRequest, PathReply, ask, serve_asks};
 use carrack_cluster::pairs::{PairFilter, PairStore};
@@ -257,7 +257,7 @@ async fn everybody_works(mover_bus: &NatsBus, manager: &NatsBus, user: &NatsBus,
 
     let log = TransferLog::open(manager, ID).unwrap();
     let mut follow = std::pin::pin!(log.replay_and_follow().await.unwrap());
-    assert!(matches!(follow.next().await, Some(FollowedEntry::Entry { entry, .. }) if entry == note));
+    assert!(matches!(follow.next().await, Some(LogFollowEvent::Entry { entry, .. }) if entry == note));
     assert_eq!(managed.trim().await.unwrap(), 1);
     managed.remove().await.unwrap();
     log.remove().await.unwrap();

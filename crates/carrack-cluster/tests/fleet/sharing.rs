@@ -99,7 +99,8 @@ fn both_ends_of_a_pair_ask_and_another_manager_takes_over() {
     drop(second);
 }
 
-/// The settings of a manager are those of the site while it has the lease; a transfer's class is that of its sessions, if it is there.
+/// The settings of a manager are those of the site while it has the lease; a transfer's class is that of its
+/// sessions, if it is there.
 #[test]
 fn a_transfer_has_its_class_and_everybody_can_see_that() {
     let Some(fleet) = Fleet::new() else { return };

@@ -126,7 +126,8 @@ impl Drop for Server {
     }
 }
 
-/// Ports that nothing uses and that the kernel gives to nobody: below those of outgoing connections. No two calls give the same.
+/// Ports that nothing uses and that the kernel gives to nobody: below those of outgoing connections. No two
+/// calls give the same.
 pub fn free_ports(count: usize) -> Vec<u16> {
     const PORTS: std::ops::Range<u32> = 10_000..25_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);

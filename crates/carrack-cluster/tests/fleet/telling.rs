@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_register::control::TransferControl;
+use carrack_register::control::TransferOperations;
 use carrack_register::records::{MoverRecord, MoverState, TransferOptions, TransferState};
 
 use crate::support::PATIENCE;

@@ -1,4 +1,5 @@
-//! Managers and movers together: transfers of real trees between directories, and what becomes of them when somebody dies.
+//! Managers and movers together: transfers of real trees between directories, and what becomes of them when
+//! somebody dies.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +20,7 @@ use carrack_cluster::mover::{self, MoverOptions, Say};
 use carrack_cluster::transfers::TransferStore;
 use carrack_engine::SpillSettings;
 use carrack_model::ProtectionLevel;
-use carrack_register::control::{TransferControl, TransferOrder};
+use carrack_register::control::{TransferOperations, TransferOrder};
 use carrack_register::records::{
     SITE_MARK, TransferOptions, TransferRecord, TransferState, TransferSubmission,
 };
@@ -309,7 +310,8 @@ fn movers_and_managers_die_and_others_go_on() {
     let twice = record.tally.bytes_moved.saturating_sub(record.tally.bytes_done);
     // Two movers died, each with two pairs that held a few chunks of 8 MiB.
     assert!(twice <= 2 * 2 * 4 * (8 << 20), "{twice} bytes were moved twice");
-    // Sinks wait for those that write to them; the sessions of movers that died within this process do not end.
+    // Sinks wait for those that write to them; the sessions of movers that died within this process do not
+    // end.
     drop((sink, joins.1));
     for member in [lives, joins.0, managers.remove(0)] {
         member.drain();
@@ -358,8 +360,8 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream, is_open: &AtomicBool) {
     let _ = to.shutdown(Shutdown::Both);
 }
 
-/// A mover of which NATS hears nothing any more, though its data still flows: it ends by itself, others carry on, and it
-/// comes back.
+/// A mover of which NATS hears nothing any more, though its data still flows: it ends by itself, others carry
+/// on, and it comes back.
 #[test]
 fn a_mover_that_is_cut_off_ends_its_sessions_and_comes_back() {
     let Some(fleet) = Fleet::new() else { return };

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use carrack_model::RelPath;
-use carrack_storage::typed::ends_with_slash;
+use carrack_storage::typed_path::ends_with_slash;
 use carrack_storage::{NamedEntry, PathBase, PathPurpose, RootDirectory};
 use rustix::io::Errno;
 

@@ -1,8 +1,8 @@
 //! One end of a comparison: questions about entries beneath a path, and answers in the same order.
 //!
-//! It only reads, on its own threads ([`ExaminerThreads`]), which share the work of all open questions: one large file
-//! keeps all of them busy as well as many small files do. Must not know which files are compared, nor the
-//! reason.
+//! It only reads, on its own threads ([`ExaminerThreads`]), which share the work of all open questions: one
+//! large file keeps all of them busy as well as many small files do. Must not know which files are compared,
+//! nor the reason.
 
 mod examine_root;
 mod examiner_threads;
@@ -18,7 +18,7 @@ pub(crate) use metadata::{
     ACCOUNT_NAME_BYTES_MAX, ATTRIBUTE_DIGEST_BYTES, ATTRIBUTES_MAX, AttributeDigest, SeenMetadata,
 };
 pub(crate) use question::{
-    EntryPresence, EntrySight, ExamineAnswer, ExamineQuestion, NAMES_MAX, PIECE_BYTES_MAX, PIECE_BYTES_MIN,
-    PIECES_MAX, PieceRange, QUESTIONS_MAX, WHOLE_BYTES_MAX, WalkStep,
+    EntryPresence, ExamineAnswer, ExamineQuestion, ExaminedEntry, NAMES_MAX, PIECE_BYTES_MAX,
+    PIECE_BYTES_MIN, PIECES_MAX, PieceRange, QUESTIONS_MAX, WHOLE_BYTES_MAX, WalkStep,
 };
 pub(crate) use tools::ExamineLimits;

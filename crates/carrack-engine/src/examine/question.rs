@@ -5,8 +5,8 @@ use carrack_storage::BrowsedKind;
 
 use super::metadata::SeenMetadata;
 
-/// Files up to this size are read for [`ExamineQuestion::Look`]; larger ones are compared in pieces. One read of one
-/// slot.
+/// Files up to this size are read for [`ExamineQuestion::Look`]; larger ones are compared in pieces. One read
+/// of one slot.
 pub(crate) const WHOLE_BYTES_MAX: u64 = 1 << 20;
 
 /// Names of one question: a section of the scan, and its directory.
@@ -52,7 +52,7 @@ pub(crate) struct PieceRange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ExamineAnswer {
     Walked(WalkStep),
-    Seen(Vec<EntrySight>),
+    Seen(Vec<ExaminedEntry>),
     /// The pieces' chaining values or, of a part, their digests; or the reason why the file can't be read.
     Pieces(Result<Vec<[u8; 32]>, String>),
 }
@@ -72,7 +72,7 @@ pub(crate) enum WalkStep {
 
 /// The state of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EntrySight {
+pub(crate) struct ExaminedEntry {
     pub(crate) standing: EntryPresence,
     /// Bytes of a file.
     pub(crate) size: u64,
@@ -96,9 +96,9 @@ pub(crate) enum EntryPresence {
     Unreadable(String),
 }
 
-impl EntrySight {
-    pub(crate) fn without_facts(standing: EntryPresence) -> EntrySight {
-        EntrySight { standing, size: 0, stamp: 0, digest: None, special: None, metadata: None }
+impl ExaminedEntry {
+    pub(crate) fn without_facts(standing: EntryPresence) -> ExaminedEntry {
+        ExaminedEntry { standing, size: 0, stamp: 0, digest: None, special: None, metadata: None }
     }
 }
 

@@ -12,7 +12,8 @@ use carrack_storage::{BrowsedKind, FileStamp, SourceError, SourceFile, glance, l
 use super::examine_root::{EntrySpot, standing_of};
 use super::metadata::SeenMetadata;
 use super::question::{
-    EntryPresence, EntrySight, ExamineAnswer, ExamineQuestion, PIECE_BYTES_MAX, PieceRange, WHOLE_BYTES_MAX,
+    EntryPresence, ExamineAnswer, ExamineQuestion, ExaminedEntry, PIECE_BYTES_MAX, PieceRange,
+    WHOLE_BYTES_MAX,
 };
 use super::tools::ExamineTools;
 use super::walk::ExamineWalk;
@@ -130,20 +131,20 @@ impl ExamineTask {
         }
     }
 
-    fn look(&self, name: &[u8], tools: &ExamineTools) -> EntrySight {
+    fn look(&self, name: &[u8], tools: &ExamineTools) -> ExaminedEntry {
         let ExamineQuestion::Look { directory, digests, metadata, .. } = &self.question else {
-            return EntrySight::without_facts(EntryPresence::Nothing);
+            return ExaminedEntry::without_facts(EntryPresence::Nothing);
         };
         let asked = (*digests, *metadata);
         if name.is_empty() {
             return match tools.top.spot(directory) {
                 Ok(EntrySpot { holder, name }) => look_at(holder.as_fd(), name.as_deref(), asked, tools),
-                Err(error) => EntrySight::without_facts(standing_of(&error)),
+                Err(error) => ExaminedEntry::without_facts(standing_of(&error)),
             };
         }
         match &*self.directory.get_or_open(|| tools.top.open_directory(directory)) {
             Ok(handle) => look_at(handle.as_fd(), Some(name), asked, tools),
-            Err(error) => EntrySight::without_facts(standing_of(error)),
+            Err(error) => ExaminedEntry::without_facts(standing_of(error)),
         }
     }
 
@@ -170,7 +171,7 @@ impl ExamineTask {
 }
 
 impl ExamineAnswer {
-    fn into_sights(self) -> Option<Vec<EntrySight>> {
+    fn into_sights(self) -> Option<Vec<ExaminedEntry>> {
         if let ExamineAnswer::Seen(sights) = self { Some(sights) } else { None }
     }
 
@@ -184,10 +185,10 @@ fn look_at(
     name: Option<&[u8]>,
     (digests, metadata): (bool, Option<KeptMetadata>),
     tools: &ExamineTools,
-) -> EntrySight {
+) -> ExaminedEntry {
     let glance = match glance(directory, name) {
         Ok(glance) => glance,
-        Err(error) => return EntrySight::without_facts(standing_of(&error)),
+        Err(error) => return ExaminedEntry::without_facts(standing_of(&error)),
     };
     let is_file = glance.kind == BrowsedKind::File;
     let digest = match (glance.kind, name) {
@@ -203,7 +204,7 @@ fn look_at(
         .map(|kept| SeenMetadata::read(&glance, directory, name, tools.extras_reader(kept).as_deref()));
     let metadata = metadata.transpose().map_err(|error| standing_of(&error));
     match (digest, metadata) {
-        (Ok(digest), Ok(metadata)) => EntrySight {
+        (Ok(digest), Ok(metadata)) => ExaminedEntry {
             standing: EntryPresence::Is(glance.kind),
             size: if is_file { glance.stamp.size } else { 0 },
             stamp: stamp_number(&glance.stamp),
@@ -212,9 +213,9 @@ fn look_at(
             metadata: metadata.map(Box::new),
         },
         (Err(EntryPresence::Unreadable(detail)), _) | (_, Err(EntryPresence::Unreadable(detail))) => {
-            EntrySight::without_facts(EntryPresence::Unreadable(short(&detail)))
+            ExaminedEntry::without_facts(EntryPresence::Unreadable(short(&detail)))
         }
-        (Err(standing), _) | (_, Err(standing)) => EntrySight::without_facts(standing),
+        (Err(standing), _) | (_, Err(standing)) => ExaminedEntry::without_facts(standing),
     }
 }
 

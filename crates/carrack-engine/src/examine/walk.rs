@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 
 use carrack_model::{DirectorySection, KeptMetadata, MetadataFidelity, RelPath};
-use carrack_storage::{ExtrasReader, RootDirectory, RootKind, ScanResult, ScanRoot, SourceScan};
+use carrack_storage::{ExtrasReader, RootDirectory, ScanResult, ScanRoot, ScanRootScope, SourceScan};
 use crossbeam_channel::{Receiver, bounded};
 
 use super::examine_root::ExamineRoot;
@@ -85,7 +85,7 @@ impl ExamineWalk {
 fn start(root: Arc<RootDirectory>, specials: bool) -> (Option<Receiver<ScanResult>>, Option<WalkStep>) {
     let (sender, receiver) = bounded(SECTIONS_MAX);
     let path = root.path().to_path_buf();
-    let what = RootKind::Tree { sink: RelPath::root() };
+    let what = ScanRootScope::Tree { sink: RelPath::root() };
     let kept = KeptMetadata { devices: specials, specials, ..KeptMetadata::default() };
     // No other metadata is read, so the size limit does not matter.
     let extras = ExtrasReader::new(MetadataFidelity { kept, ..MetadataFidelity::default() }, 0);

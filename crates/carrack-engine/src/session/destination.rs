@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use carrack_model::KeptMetadata;
 use carrack_model::limits::OPEN_FILES_MAX;
-use carrack_storage::typed::{ends_with_slash, last_name, parent};
+use carrack_storage::typed_path::{ends_with_slash, last_name, parent};
 use carrack_storage::{FileIdentity, PathBase, PathPurpose, PathStatus, RootDirectory, unknown_account};
 use carrack_wire::message::SinkState;
 use rustix::fs::{PROC_SUPER_MAGIC, statfs};
 
+use super::destination_place::{DestinationFacts, DestinationState, PlaceRoot};
 use super::journal_access::{FoundJournal, JournalAccess};
-use super::place::{DestinationFacts, DestinationState, PlaceRoot};
 use super::wait_reports::WaitReports;
 use crate::error::SessionError;
 use crate::lanes::open_files;
@@ -114,8 +114,8 @@ impl InspectedDestination {
         }
     }
 
-    /// Returns true if a source that follows the rules of [`super::place`] could have decided so. A source
-    /// that lies must not get the destination's parent to write to.
+    /// Returns true if a source that follows the rules of [`super::destination_place`] could have decided so.
+    /// A source that lies must not get the destination's parent to write to.
     pub(crate) fn allows(&self, root: PlaceRoot) -> bool {
         let may_be_a_file = !self.facts.wants_directory && !self.facts.name.is_empty();
         match (self.facts.state, root) {

@@ -5,7 +5,7 @@ use std::thread;
 use carrack_transport::{ReceiveEndpoint, SendEndpoint};
 
 use super::fabric::AgreedFabric;
-use super::lanes::RelayThread;
+use super::lanes::ControlMultiplexerThread;
 use super::outcome::Ended;
 use crate::context::SessionContext;
 use crate::counters::TransferCounters;
@@ -22,7 +22,7 @@ pub(super) struct EstablishedSession<'a> {
     /// The sink, if it is in this process too.
     pub(super) local_sink: Option<LocalEnd>,
     /// Carries the lanes' control messages, if several lanes share one link. Ends after all lanes.
-    pub(super) relay: Option<RelayThread>,
+    pub(super) relay: Option<ControlMultiplexerThread>,
     /// The fabric that carries the objects.
     pub(super) fabric: Option<AgreedFabric>,
     pub(super) placement: PlacedLanes,

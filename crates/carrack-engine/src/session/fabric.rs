@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use carrack_machine::SlotPool;
 use carrack_model::{ProtectionLevel, TransferEvent, TransferNotice, escape};
 use carrack_transport::fabric::{
-    FabricRequirements, OfferedDomain, OpenFabricLane, SEALED_SLOTS, SideConnection, is_installed_device,
+    FabricRequirements, FabricStreamSocket, OfferedDomain, OpenFabricLane, SEALED_SLOTS, is_installed_device,
     usable_offers,
 };
 use carrack_transport::{ControlLink, DataConnection, ReceiveEndpoint, SendEndpoint};
@@ -22,9 +22,9 @@ use carrack_wire::message::{ControlMessage, FabricChoice, FabricLanes, FabricNet
 use super::handshake::{expect, no_slots, say};
 use crate::context::SessionContext;
 use crate::error::SessionError;
-use crate::lanes::{LaneTransport, deal};
+use crate::event_delivery::TransferObserver;
+use crate::lanes::{LaneEndpoints, deal};
 use crate::placement::PlacedLanes;
-use crate::report::TransferObserver;
 use crate::role::SessionRole;
 use crate::settings::{EndSettings, FabricWanted};
 
@@ -346,7 +346,7 @@ fn asides(
     streams: Vec<DataConnection>,
     lane_count: usize,
     context: &SessionContext<'_>,
-) -> Vec<Vec<SideConnection>> {
+) -> Vec<Vec<FabricStreamSocket>> {
     let (protection, cipher) = (context.spec.protection, context.spec.cipher);
     deal(streams.into_iter().map(|stream| stream.into_aside(protection, cipher)), lane_count)
 }
@@ -356,11 +356,11 @@ pub(super) fn source_transports(
     peered: Vec<PeeredLane>,
     streams: Vec<DataConnection>,
     context: &SessionContext<'_>,
-) -> Result<Vec<LaneTransport<Box<dyn SendEndpoint>>>, SessionError> {
+) -> Result<Vec<LaneEndpoints<Box<dyn SendEndpoint>>>, SessionError> {
     let asides = asides(streams, peered.len(), context);
     let transports = peered.into_iter().zip(asides).map(|(PeeredLane { lane, peer }, asides)| {
         let (hub, endpoints) = lane.into_source(&peer, asides, context.settings.stall)?;
-        Ok(LaneTransport { endpoints, hub: Some(hub) })
+        Ok(LaneEndpoints { endpoints, hub: Some(hub) })
     });
     transports.collect()
 }
@@ -370,11 +370,11 @@ pub(super) fn sink_transports(
     peered: Vec<PeeredLane>,
     streams: Vec<DataConnection>,
     context: &SessionContext<'_>,
-) -> Result<Vec<LaneTransport<Box<dyn ReceiveEndpoint>>>, SessionError> {
+) -> Result<Vec<LaneEndpoints<Box<dyn ReceiveEndpoint>>>, SessionError> {
     let asides = asides(streams, peered.len(), context);
     let transports = peered.into_iter().zip(asides).map(|(PeeredLane { lane, peer }, asides)| {
         let (hub, endpoints) = lane.into_sink(&peer, asides, context.settings.stall)?;
-        Ok(LaneTransport { endpoints, hub: Some(hub) })
+        Ok(LaneEndpoints { endpoints, hub: Some(hub) })
     });
     transports.collect()
 }

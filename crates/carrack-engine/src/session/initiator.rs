@@ -17,7 +17,6 @@ use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{ControlMessage, HelloMessage, LaneBounds, ListenAddresses, WelcomeMessage};
 use carrack_wire::to_json;
 
-use super::agreement::SessionAgreement;
 use super::connect::{self, Dialling, FirstDialer, ListenOutcome, first_dialer, listen};
 use super::destination::InspectedDestination;
 use super::established::EstablishedSession;
@@ -27,16 +26,17 @@ use super::handshake::{
 };
 use super::journal_access::JournalAccess;
 use super::prepared::{PreparedEnd, PreparedSink, PreparedSource, placed, tell_lacking};
+use super::session_setup::SessionAgreement;
 use super::wait_reports::WaitReports;
 use super::{fabric, lanes};
 use crate::abort::AbortHandle;
 use crate::context::SessionContext;
 use crate::error::SessionError;
+use crate::event_delivery::TransferObserver;
 use crate::placement::HostPlacement;
-use crate::report::TransferObserver;
 use crate::role::SessionRole;
 use crate::settings::{PeerChannel, TransferIdentity, TransferRequest};
-use crate::sharing::SessionShare;
+use crate::sharing::SessionGrantClient;
 use crate::source::RootStorage;
 
 /// Agrees on a session with the process that `peer` leads to.
@@ -73,7 +73,7 @@ pub(super) fn establish<'a>(
     link.interrupt_on(None);
     let agreed = agreed.map_err(|error| if abort.is_set() { abort.error() } else { error });
     let agreement = agreed.inspect_err(|error| refuse(&mut link, error))?;
-    let share = SessionShare::begin(&transfer.settings, Some(&initiator.key))?;
+    let share = SessionGrantClient::begin(&transfer.settings, Some(&initiator.key))?;
     let (spec, settings) = (transfer.spec.clone(), transfer.settings.clone());
     agreement.establish(link, SessionContext { spec, settings, observer: Some(observer), abort, share })
 }

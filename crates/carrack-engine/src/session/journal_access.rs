@@ -15,11 +15,11 @@ use carrack_journal::{
     Journal, JournalError, JournalSubject, RecoveredJournal, SessionInfo, file_name, peek, set_aside,
 };
 use carrack_model::{Durability, RelPath, Timestamp, TransferId};
-use carrack_storage::typed::parent;
+use carrack_storage::typed_path::parent;
 use carrack_storage::{PathBase, PathPurpose, RootDirectory, keep_times, sync_directory};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::place::PlaceRoot;
+use super::destination_place::PlaceRoot;
 use super::wait_reports::WaitReports;
 use crate::error::SessionError;
 use crate::settings::{EndSettings, JournalSettings, TransferIdentity};

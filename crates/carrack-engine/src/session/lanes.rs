@@ -65,27 +65,27 @@ pub(super) fn lane_links(
     link: ControlLink,
     lane_count: usize,
     slot_bytes: u32,
-) -> Result<(Vec<ControlLink>, Option<RelayThread>), SessionError> {
+) -> Result<(Vec<ControlLink>, Option<ControlMultiplexerThread>), SessionError> {
     assert!(lane_count > 0, "a link leads to a lane");
     if lane_count == 1 {
         return Ok((vec![link], None));
     }
     let pairs = (0..lane_count).map(|_| link_pair(slot_bytes)).collect::<Result<Vec<_>, _>>()?;
     let (inner, outer): (Vec<ControlLink>, Vec<ControlLink>) = pairs.into_iter().unzip();
-    let relay = ControlRelay {
+    let relay = ControlMultiplexer {
         link,
         lanes: outer.into_iter().map(Some).collect(),
         slots: SlotPool::new(4096, 4096)?,
     };
     let named = thread::Builder::new().name("carrack-relay".into());
     let started = named.spawn(move || relay.run()).map_err(SessionError::local(STARTING_A_THREAD))?;
-    Ok((inner, Some(RelayThread(Some(started)))))
+    Ok((inner, Some(ControlMultiplexerThread(Some(started)))))
 }
 
 /// The relay's thread. Dropping it waits for its end, which comes when all lanes have dropped their links.
-pub(super) struct RelayThread(Option<JoinHandle<()>>);
+pub(super) struct ControlMultiplexerThread(Option<JoinHandle<()>>);
 
-impl Drop for RelayThread {
+impl Drop for ControlMultiplexerThread {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take() {
             // It panics only by a defect; the lanes have found their links closed then.
@@ -95,7 +95,7 @@ impl Drop for RelayThread {
 }
 
 /// Carries control messages between the session's link and the lanes' links.
-struct ControlRelay {
+struct ControlMultiplexer {
     link: ControlLink,
     /// `None` for a lane that has ended.
     lanes: Vec<Option<ControlLink>>,
@@ -105,17 +105,17 @@ struct ControlRelay {
 
 /// The outcome of a turn of the relay.
 #[derive(PartialEq, Eq)]
-enum RelayTurn {
+enum MultiplexerTurn {
     GoOn,
     /// The other end is gone, or broke a rule: the lanes find their links closed.
     Lost,
 }
 
-impl ControlRelay {
+impl ControlMultiplexer {
     /// Runs until all lanes have ended, or the other end is gone.
     fn run(mut self) {
         while self.lanes.iter().any(Option::is_some) {
-            if self.turn() == RelayTurn::Lost {
+            if self.turn() == MultiplexerTurn::Lost {
                 return;
             }
         }
@@ -123,12 +123,12 @@ impl ControlRelay {
         let _ = self.link.flush_by(Instant::now() + LAST_WORDS);
     }
 
-    fn turn(&mut self) -> RelayTurn {
+    fn turn(&mut self) -> MultiplexerTurn {
         if self.sleep().is_err()
-            || self.hear_other_end() == RelayTurn::Lost
-            || self.hear_lanes() == RelayTurn::Lost
+            || self.hear_other_end() == MultiplexerTurn::Lost
+            || self.hear_lanes() == MultiplexerTurn::Lost
         {
-            return RelayTurn::Lost;
+            return MultiplexerTurn::Lost;
         }
         if self.link.flush().is_err() {
             // The other end may have said its last words, and left, since it was listened to.
@@ -141,7 +141,7 @@ impl ControlRelay {
                 *lane = None;
             }
         }
-        RelayTurn::GoOn
+        MultiplexerTurn::GoOn
     }
 
     /// Returns true if every lane reads its messages fast enough.
@@ -172,31 +172,31 @@ impl ControlRelay {
         }
     }
 
-    fn hear_other_end(&mut self) -> RelayTurn {
+    fn hear_other_end(&mut self) -> MultiplexerTurn {
         while self.lanes_keep_up() {
             match self.link.receive(&self.slots) {
                 Ok(LinkInput::Control { lane, body }) => match self.lanes.get_mut(lane as usize) {
                     Some(Some(link)) => link.queue_control(body),
                     // The message to a lane that has ended came too late.
                     Some(None) => {}
-                    None => return RelayTurn::Lost,
+                    None => return MultiplexerTurn::Lost,
                 },
-                Ok(LinkInput::Pending) => return RelayTurn::GoOn,
+                Ok(LinkInput::Pending) => return MultiplexerTurn::GoOn,
                 Ok(LinkInput::Object(_) | LinkInput::Closed) | Err(_) => return self.last_words(),
             }
         }
-        RelayTurn::GoOn
+        MultiplexerTurn::GoOn
     }
 
     /// Sends the other end's last messages to the lanes.
-    fn last_words(&mut self) -> RelayTurn {
+    fn last_words(&mut self) -> MultiplexerTurn {
         for link in self.lanes.iter_mut().flatten() {
             let _ = link.flush_by(Instant::now() + LAST_WORDS);
         }
-        RelayTurn::Lost
+        MultiplexerTurn::Lost
     }
 
-    fn hear_lanes(&mut self) -> RelayTurn {
+    fn hear_lanes(&mut self) -> MultiplexerTurn {
         for index in 0..self.lanes.len() {
             while self.link_keeps_up() {
                 let Some(link) = &mut self.lanes[index] else { break };
@@ -206,11 +206,11 @@ impl ControlRelay {
                     Ok(LinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated) => {
                         self.lanes[index] = None;
                     }
-                    Ok(LinkInput::Object(_)) | Err(_) => return RelayTurn::Lost,
+                    Ok(LinkInput::Object(_)) | Err(_) => return MultiplexerTurn::Lost,
                 }
             }
         }
-        RelayTurn::GoOn
+        MultiplexerTurn::GoOn
     }
 }
 

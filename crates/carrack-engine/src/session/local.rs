@@ -15,11 +15,11 @@ use super::wait_reports::WaitReports;
 use crate::abort::AbortHandle;
 use crate::context::SessionContext;
 use crate::error::SessionError;
-use crate::lanes::LaneTransport;
+use crate::event_delivery::TransferObserver;
+use crate::lanes::LaneEndpoints;
 use crate::placement::{HostPlacement, LaneDemand, PlacedLanes};
-use crate::report::TransferObserver;
 use crate::settings::{EndSettings, TransferRequest};
-use crate::sharing::SessionShare;
+use crate::sharing::SessionGrantClient;
 
 /// Lets both ends agree, as two processes would.
 pub(super) fn establish<'a>(
@@ -52,7 +52,7 @@ pub(super) fn establish<'a>(
     });
     source.report_notices(observer);
     // Both ends are one client of the meta-scheduler.
-    let share = SessionShare::begin(&settings, None)?;
+    let share = SessionGrantClient::begin(&settings, None)?;
     let context = SessionContext { spec: spec.clone(), settings, observer: Some(observer), abort, share };
     join(source, sink, placement, lane_count, context)
 }
@@ -93,9 +93,9 @@ fn join(
     let (source_links, sink_links) = local_links(spec.slot_bytes, lane_count)?;
     let (senders, receivers) = local_endpoints(spec, lane_count)?;
     let sink_pools = placement.pools(settings, spec, lane_count)?;
-    let sink_lanes = placement.starts(sink_links, sink_pools, LaneTransport::deal(receivers, lane_count));
+    let sink_lanes = placement.starts(sink_links, sink_pools, LaneEndpoints::deal(receivers, lane_count));
     let source_pools = placement.pools(settings, spec, lane_count)?;
-    let source_lanes = placement.starts(source_links, source_pools, LaneTransport::deal(senders, lane_count));
+    let source_lanes = placement.starts(source_links, source_pools, LaneEndpoints::deal(senders, lane_count));
     let end = LocalEnd::Source(Box::new(source.setup), Ok(source_lanes));
     let local_sink = Some(LocalEnd::Sink(Box::new(sink.setup), Ok(sink_lanes)));
     Ok(EstablishedSession { end, local_sink, relay: None, fabric: None, placement, context })

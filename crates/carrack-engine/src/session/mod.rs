@@ -9,31 +9,31 @@
 //!
 //! | file | contents |
 //! | --- | --- |
-//! | [`initiator`], [`responder`] | both ends agree over the control channel: an [`agreement::SessionAgreement`] |
+//! | [`initiator`], [`responder`] | both ends agree over the control channel |
 //! | [`local`] | both ends agree within this process |
 //! | [`prepared`] | an end whose storage was examined |
-//! | [`agreement`] | the step from an agreement to lanes |
+//! | [`session_setup`] | the step from an agreement to lanes |
 //! | [`established`] | the session, from which every end starts |
 //! | [`third_party`] | two far ends agree through this process, which is neither |
 
 mod access_policy;
-mod agreement;
+mod allowed_names;
 mod browse;
-mod confine;
 mod connect;
 mod destination;
+mod destination_place;
+mod entry_kinds;
 mod established;
 mod fabric;
 mod handshake;
 mod initiator;
 mod journal_access;
-mod kinds;
 mod lanes;
 mod local;
 mod outcome;
-mod place;
 mod prepared;
 mod responder;
+mod session_setup;
 mod sources;
 mod third_party;
 pub(crate) mod verify;
@@ -43,7 +43,7 @@ use carrack_storage::clear_umask;
 use carrack_transport::ControlChannel;
 
 use crate::abort::AbortHandle;
-use crate::report::TransferObserver;
+use crate::event_delivery::TransferObserver;
 use crate::role::SessionRole;
 use crate::settings::{FarEnds, PeerChannel, TransferRequest};
 pub use access_policy::{

@@ -12,14 +12,14 @@ use carrack_storage::PathBase;
 use carrack_transport::DataConnection;
 use carrack_wire::message::{PlaceMessage, SinkState};
 
-use super::confine::confinement_of;
+use super::allowed_names::confinement_of;
 use super::destination::{InspectedDestination, OpenDestination, SinkFacts};
-use super::place::PlaceRoot;
+use super::destination_place::PlaceRoot;
 use super::sources::{TransferSources, resolve};
 use super::wait_reports::WaitReports;
 use crate::error::SessionError;
+use crate::event_delivery::{TransferObserver, lacking};
 use crate::placement::LaneDemand;
-use crate::report::{TransferObserver, lacking};
 use crate::role::SessionRole;
 use crate::settings::EndSettings;
 use crate::sink::{DestinationPlace, SinkSetup};

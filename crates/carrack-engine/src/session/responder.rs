@@ -17,7 +17,6 @@ use carrack_wire::message::{ControlMessage, HelloMessage, WelcomeMessage};
 use carrack_wire::spec_from_json;
 
 use super::access_policy::{AccessAdmission, AccessKind, AccessPolicy, AccessRequest};
-use super::agreement::SessionAgreement;
 use super::connect::{self, FirstDialer, ListenOutcome, first_dialer, listen};
 use super::destination::InspectedDestination;
 use super::established::EstablishedSession;
@@ -28,6 +27,7 @@ use super::handshake::{
 use super::journal_access::JournalAccess;
 use super::outcome::Ended;
 use super::prepared::{PreparedEnd, PreparedSink, PreparedSource};
+use super::session_setup::SessionAgreement;
 use super::wait_reports::WaitReports;
 use super::{browse, fabric, lanes, verify};
 use crate::abort::AbortHandle;
@@ -37,7 +37,7 @@ use crate::error::SessionError;
 use crate::placement::HostPlacement;
 use crate::role::SessionRole;
 use crate::settings::{EndSettings, TransferIdentity};
-use crate::sharing::SessionShare;
+use crate::sharing::SessionGrantClient;
 
 /// The outcome of serving an initiator.
 pub(super) enum ResponderAnswer<'a> {
@@ -80,7 +80,7 @@ pub(super) fn answer<'a>(
     let (agreement, SessionResponder { spec, settings, key, .. }) =
         answered.inspect_err(|error| refuse(&mut link, error))?;
     link.set_slot_bytes(spec.slot_bytes);
-    let share = SessionShare::begin(&settings, Some(&key))?;
+    let share = SessionGrantClient::begin(&settings, Some(&key))?;
     let context = SessionContext { spec, settings, observer: None, abort, share };
     Ok(ResponderAnswer::Session(Box::new(agreement.establish(link, context)?)))
 }

@@ -10,14 +10,14 @@ use std::time::SystemTime;
 use carrack_model::{
     DestinationName, EntryFailure, FailureKind, PartialRange, RelPath, TransferNotice, TransferSpec, escape,
 };
-use carrack_storage::typed::{ends_with_slash, last_name};
+use carrack_storage::typed_path::{ends_with_slash, last_name};
 use carrack_storage::{
-    FileIdentity, NamedEntry, PathBase, PathPurpose, PathStatus, RootKind, ScanRecord, ScanRoot,
+    FileIdentity, NamedEntry, PathBase, PathPurpose, PathStatus, ScanRecord, ScanRoot, ScanRootScope,
 };
 use rustix::fs::{AtFlags, statat};
 
 use super::destination::SinkFacts;
-use super::place::{PlaceRoot, SourceFacts, SourcePlacement, arrival, place};
+use super::destination_place::{PlaceRoot, SourceFacts, SourcePlacement, arrival, place};
 use crate::error::SessionError;
 
 const PART_HINT: &str = "name one regular file, or leave --offset and --length out";
@@ -124,7 +124,7 @@ impl TransferSources {
             let Some(levels) = above.iter().position(|identity| *identity == destination) else { continue };
             let up = [b"./".as_slice(), &b"../".repeat(levels)].concat();
             let holds_source = self.roots.iter().any(|other| {
-                let RootKind::Tree { sink } = &other.what else { return false };
+                let ScanRootScope::Tree { sink } = &other.what else { return false };
                 let path = [&*up, sink.as_bytes()].concat();
                 let found = statat(&*root.root, path, AtFlags::SYMLINK_NOFOLLOW);
                 found.is_ok_and(|stat| above.contains(&FileIdentity { dev: stat.st_dev, ino: stat.st_ino }))
@@ -240,7 +240,7 @@ impl FoundSource {
                 if place == PlaceRoot::Destination && self.is_placed_on_itself(base, &path, sink)? {
                     return Err(self.into_itself("source and destination are the same directory"));
                 }
-                Ok(ScanRoot { root: Arc::new(root), what: RootKind::Tree { sink: path } })
+                Ok(ScanRoot { root: Arc::new(root), what: ScanRootScope::Tree { sink: path } })
             }
             SourcePlacement::Name(sink_name) => {
                 let NamedEntry { root, name, follow } =
@@ -255,7 +255,7 @@ impl FoundSource {
                 {
                     return Err(self.into_itself("the destination is the file that the link points to"));
                 }
-                let what = RootKind::Name {
+                let what = ScanRootScope::Name {
                     name,
                     sink_directory: RelPath::root(),
                     sink_name: sink_name.into(),
@@ -304,7 +304,7 @@ fn refusal(path: &Path, kind: FailureKind, detail: &str) -> EntryFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::place::{DestinationFacts, DestinationState};
+    use crate::session::destination_place::{DestinationFacts, DestinationState};
     use carrack_storage::RootDirectory;
     use std::fs;
     use std::os::unix::fs::symlink;
@@ -351,8 +351,10 @@ mod tests {
             resolve(&base, &["/file".into(), "dir/f".into()], &spec(false), false, &sink()).unwrap();
         let names: Vec<_> = sources.roots.iter().map(|root| (root.root.path(), &root.what)).collect();
         // Both are the file `d/f`, which has two names.
-        let [(first_path, RootKind::Name { name, sink_name, follow, .. }), (_, RootKind::Name { .. })] =
-            &names[..]
+        let [
+            (first_path, ScanRootScope::Name { name, sink_name, follow, .. }),
+            (_, ScanRootScope::Name { .. }),
+        ] = &names[..]
         else {
             panic!("{names:?}")
         };
@@ -383,7 +385,7 @@ mod tests {
         let (_dir, base) = fixture();
         for (typed, sink_path) in [("dir/", ""), ("dir/sub", "sub"), ("/", ""), ("", "")] {
             let sources = resolve(&base, &[typed.into()], &spec(true), false, &sink()).unwrap();
-            let RootKind::Tree { sink } = &sources.roots[0].what else { panic!("{typed}") };
+            let ScanRootScope::Tree { sink } = &sources.roots[0].what else { panic!("{typed}") };
             assert_eq!(sink.as_bytes(), sink_path.as_bytes());
         }
     }

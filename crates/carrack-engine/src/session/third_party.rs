@@ -34,10 +34,10 @@ use super::prepared::{placed, tell_lacking};
 use crate::abort::AbortHandle;
 use crate::counters::TransferCounters;
 use crate::error::SessionError;
-use crate::loop_presence::LoopPresence;
-use crate::report::{TransferObserver, to_event};
+use crate::event_delivery::{TransferObserver, to_event};
 use crate::role::SessionRole;
 use crate::settings::{EndSettings, FarEnds, TransferIdentity, TransferRequest};
+use crate::suspension_detector::SuspensionDetector;
 
 /// Messages that may wait for an end before the other end is not read any more.
 const QUEUE_MAX: usize = 256;
@@ -274,7 +274,7 @@ struct ThirdPartyController<'a> {
     both: TransferCounters,
     before: TransferCounters,
     last_heard: [Instant; 2],
-    presence: LoopPresence,
+    presence: SuspensionDetector,
     is_announced: bool,
     /// The message of the first end that gave up.
     given_up: Option<SessionError>,
@@ -303,7 +303,7 @@ impl<'a> ThirdPartyController<'a> {
             both: TransferCounters::default(),
             before: TransferCounters::default(),
             last_heard: [Instant::now(); 2],
-            presence: LoopPresence::new(Instant::now()),
+            presence: SuspensionDetector::new(Instant::now()),
             is_announced: false,
             given_up: None,
             is_over: false,

@@ -10,7 +10,7 @@ use carrack_wire::message::{ControlMessage, Heartbeat};
 use super::handshake::say;
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
-use crate::report::{TransferObserver, deliver};
+use crate::event_delivery::{TransferObserver, deliver};
 
 /// One pause: too short for the user to notice.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -16,10 +16,10 @@ use carrack_wire::{TableEntry, TableReader, TableRecord, TableWriter};
 
 use super::answers::ObjectOutcome;
 use super::committer::GroupCommitter;
-use super::confinement::check_asked_for;
 use super::entry_replacement::EntryReplacement;
 use super::group::PlacedNames;
 use super::lane::SinkLane;
+use super::top_level_names::check_asked_for;
 use crate::check::bundle_check;
 use crate::error::SessionError;
 

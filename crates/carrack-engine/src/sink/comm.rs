@@ -12,13 +12,13 @@ use rustix::event::PollFlags;
 use super::announcing::announce;
 use super::lane::{CommLetter, SinkLane};
 use super::write_queue::WriteTask;
-use crate::comm::{COUNTERS_EVERY, CommSide};
+use crate::comm::{COUNTERS_EVERY, CommHandler};
 use crate::counters::{TransferCounters, sum_of};
 use crate::error::SessionError;
+use crate::event_delivery::{to_event, together};
 use crate::idle::IdleWatch;
-use crate::loop_presence::LoopPresence;
-use crate::report::{to_event, together};
 use crate::spill::LaneSpill;
+use crate::suspension_detector::SuspensionDetector;
 
 /// The time that a single ack waits for others: short against any network's round trip, long against an
 /// object's 0.1 ms, so that a fast transfer needs one message for many objects.
@@ -34,14 +34,14 @@ const WORD_AFTER_STREAMS: Duration = Duration::from_secs(10);
 const WORD_OF_LEAVE: Duration = Duration::from_secs(5);
 
 /// An idle data connection, and the time since which it waits.
-struct ParkedStream {
+struct PolledStream {
     endpoint: Box<dyn ReceiveEndpoint>,
     since: Instant,
 }
 
-impl ParkedStream {
-    fn new(endpoint: Box<dyn ReceiveEndpoint>) -> ParkedStream {
-        ParkedStream { endpoint, since: Instant::now() }
+impl PolledStream {
+    fn new(endpoint: Box<dyn ReceiveEndpoint>) -> PolledStream {
+        PolledStream { endpoint, since: Instant::now() }
     }
 }
 
@@ -61,8 +61,8 @@ pub(super) struct SinkComm<'a> {
     lane: &'a SinkLane<'a>,
     lanes: &'a [SinkLane<'a>],
     /// Idle data connections.
-    parked: Vec<ParkedStream>,
-    presence: LoopPresence,
+    parked: Vec<PolledStream>,
+    presence: SuspensionDetector,
     both: TransferCounters,
     before: TransferCounters,
     counters_due: Instant,
@@ -86,8 +86,8 @@ impl<'a> SinkComm<'a> {
         SinkComm {
             lane: &lanes[index],
             lanes,
-            parked: endpoints.into_iter().map(ParkedStream::new).collect(),
-            presence: LoopPresence::new(Instant::now()),
+            parked: endpoints.into_iter().map(PolledStream::new).collect(),
+            presence: SuspensionDetector::new(Instant::now()),
             both: TransferCounters::default(),
             before: TransferCounters::default(),
             counters_due: Instant::now() + first_due,
@@ -213,7 +213,7 @@ impl<'a> SinkComm<'a> {
         for letter in self.lane.mail.drain() {
             match letter {
                 CommLetter::Say(body) => link.queue_control(body),
-                CommLetter::Park(endpoint) => self.parked.push(ParkedStream::new(endpoint)),
+                CommLetter::Park(endpoint) => self.parked.push(PolledStream::new(endpoint)),
                 CommLetter::Closed => {
                     self.ending.stream_closed = self.ending.stream_closed.or(Some(Instant::now()))
                 }
@@ -286,7 +286,7 @@ impl<'a> SinkComm<'a> {
     }
 }
 
-impl CommSide for SinkComm<'_> {
+impl CommHandler for SinkComm<'_> {
     fn look_around(&mut self, link: &mut ControlLink, now: Instant) -> Result<Instant, SessionError> {
         self.answer(link, now);
         self.exchange_counters(link, now)?;

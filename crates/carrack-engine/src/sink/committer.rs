@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use carrack_journal::{HashSubtree, Journal};
-use carrack_machine::{Monitor, WaitAttempt};
+use carrack_machine::{FifoMonitor, WaitAttempt};
 use carrack_model::{ByteRange, Durability, RelPath, WriteVerification};
 use carrack_storage::{CommitCare, RootDirectory, SyncFirst, SyncMethod};
 
 use super::group::{CommitGroup, PlacedNames, WrittenFile, WrittenFileEnd};
 use super::recorder::JournalRecorder;
 use super::sink_file::SinkFile;
-use super::syncer::{FileSystemSyncer, SyncedPart};
+use super::syncer::{FileSystemSyncer, SyncCoverage};
 use crate::check::xxh3;
 use crate::error::SessionError;
 use crate::lanes::open_files;
@@ -30,11 +30,11 @@ pub(super) struct GroupCommitter {
     settings: JournalSettings,
     bounds: GroupBounds,
     verify: WriteVerification,
-    filling: Monitor<GroupFilling>,
+    filling: FifoMonitor<GroupFilling>,
     /// Number of groups that were taken. A thread that fills a group beyond its limit waits for this count.
-    taken: Monitor<u64>,
+    taken: FifoMonitor<u64>,
     /// Number of groups that are durable and recorded.
-    settled: Monitor<u64>,
+    settled: FifoMonitor<u64>,
     /// Set when a sync or a journal write failed: nothing is recorded on top of a failure.
     is_broken: AtomicBool,
     /// Set when the peer is gone: no time is spent on groups that are not recorded yet.
@@ -106,9 +106,9 @@ impl GroupCommitter {
             // The files in progress alone must not fill a group.
             bounds: GroupBounds { bytes: settings.journal.group_bytes, open_files: 2 * open_files() },
             verify: settings.verify,
-            filling: Monitor::new(GroupFilling::default()),
-            taken: Monitor::new(0),
-            settled: Monitor::new(0),
+            filling: FifoMonitor::new(GroupFilling::default()),
+            taken: FifoMonitor::new(0),
+            settled: FifoMonitor::new(0),
             is_broken: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
         })
@@ -196,7 +196,7 @@ impl GroupCommitter {
         self.wait_for(&self.settled, turn)
     }
 
-    fn wait_for(&self, monitor: &Monitor<u64>, turn: u64) -> Result<(), SessionError> {
+    fn wait_for(&self, monitor: &FifoMonitor<u64>, turn: u64) -> Result<(), SessionError> {
         monitor.take(|done| (*done > turn).then_some(())).map_err(|_| SessionError::PeerGone)
     }
 
@@ -213,7 +213,7 @@ impl GroupCommitter {
     }
 
     /// Counts the group of this turn.
-    fn count(monitor: &Monitor<u64>, turn: u64) {
+    fn count(monitor: &FifoMonitor<u64>, turn: u64) {
         monitor.release_many(usize::MAX, |done| {
             assert!(*done == turn, "groups are taken and settled in the order of their turns");
             *done = turn + 1;
@@ -294,8 +294,8 @@ impl GroupCommitter {
         }
         self.check_abandoned()?;
         let small = match self.syncer.sync_small(&group.places, || !self.is_abandoned.load(Relaxed))? {
-            SyncedPart::FileSystems => None,
-            SyncedPart::Contents => Some(&group.places.directories),
+            SyncCoverage::FileSystems => None,
+            SyncCoverage::Contents => Some(&group.places.directories),
         };
         self.check_abandoned()?;
         self.syncer.sync_names(small.into_iter().flatten().chain(group.directories_of_large()))

@@ -2,7 +2,7 @@
 //!
 //! Any thread may read it. Values that change are behind the locks of the parts; the context itself has only
 //! atomic counts. Only the journal's mutex is locked while another mutex of the sink is held: when
-//! [`super::access`] changes a directory's mode.
+//! [`super::directory_access`] changes a directory's mode.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -15,15 +15,15 @@ use super::attributes::AttributePolicy;
 use super::committer::GroupCommitter;
 use super::destination::SinkDestination;
 use super::end_spools::EndSpools;
-use super::existence_queries::ExistenceQueries;
 use super::past_sessions::PastSessions;
-use super::removal::SyncRemoval;
+use super::pending_queries::ExistenceQueries;
+use super::removal_rules::SyncRemoval;
 use super::sibling_journals::SiblingJournals;
 use super::sizing::SinkSizing;
 use crate::error::SessionError;
+use crate::event_delivery::{TransferObserver, deliver};
 use crate::placement::PlacedLanes;
-use crate::report::{TransferObserver, deliver};
-use crate::sharing::SessionShare;
+use crate::sharing::SessionGrantClient;
 
 /// The session as its lanes see it.
 pub(super) struct SinkContext<'a> {
@@ -141,7 +141,7 @@ impl SinkTimeouts {
 /// The recipients of a session's events: the observer at this end, or the source, and the meta-scheduler.
 pub(super) struct SinkListeners<'a> {
     pub(super) camp: &'a PlacedLanes,
-    pub(super) share: Option<Arc<SessionShare>>,
+    pub(super) share: Option<Arc<SessionGrantClient>>,
     /// The observer, if the user started this end.
     pub(super) observer: Option<&'a dyn TransferObserver>,
 }

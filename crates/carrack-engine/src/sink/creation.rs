@@ -10,7 +10,7 @@ use carrack_layout::{MountedFileSystem, StripeOutcome};
 use carrack_model::ByteRange;
 use carrack_storage::{GrowingFile, GrowingSpec, RootDirectory, SinkError};
 
-use super::access::with_access;
+use super::directory_access::with_access;
 use super::entry_replacement::EntryReplacement;
 use super::lane::SinkLane;
 use super::sink_file::{SinkFile, version_of};

@@ -1,8 +1,8 @@
 //! The deletion of entries of the destination: unlinked, moved to the backup, or in a dry run only reported.
 //! Links are not followed.
 //!
-//! Several I/O threads delete at once, each another name; [`super::removal`] decides which entries may be
-//! deleted.
+//! Several I/O threads delete at once, each another name; [`super::removal_rules`] decides which entries may
+//! be deleted.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -13,13 +13,13 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{EntryFailure, FailureKind, RelPath, TransferEvent};
-use carrack_storage::{MountIdentity, RemovalReport, count_in, remove_in};
+use carrack_storage::{MountIdentity, RemovalEvent, count_in, remove_in};
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use super::backup::BackupPlace;
 use super::lane::SinkLane;
-use super::removal::{RemovalTarget, SyncRemoval, inner};
+use super::removal_rules::{RemovalTarget, SyncRemoval, inner};
 use crate::error::SessionError;
 
 /// Levels of directories of which some entries stay while the others are moved to the backup or reported.
@@ -80,17 +80,17 @@ impl<'a> NameDeleter<'a> {
     }
 
     /// Counts a step of a deletion, or reports its failure.
-    fn note(&self, removing: RemovalReport) -> Result<(), SessionError> {
+    fn note(&self, removing: RemovalEvent) -> Result<(), SessionError> {
         match removing {
-            RemovalReport::Removed(count) => {
+            RemovalEvent::Removed(count) => {
                 self.lane.counters.entries_deleted.fetch_add(count, Relaxed);
                 Ok(())
             }
-            RemovalReport::Mounted(_) => {
+            RemovalEvent::Mounted(_) => {
                 self.removal.count_mount();
                 Ok(())
             }
-            RemovalReport::Failed { path, error } => {
+            RemovalEvent::Failed { path, error } => {
                 let kind = FailureKind::WriteError;
                 let detail = format!("deleting it: {error}");
                 self.lane.fail(EntryFailure { path, kind, detail })

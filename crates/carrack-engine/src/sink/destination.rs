@@ -8,9 +8,9 @@ use std::sync::Arc;
 use carrack_model::RelPath;
 use carrack_storage::{DirectoryAccess, FoldedNames, RootDirectory, ScratchNames};
 
-use super::confinement::RootConfinement;
-use super::names::NameClaims;
+use super::name_claims::NameClaims;
 use super::storage::SinkStorage;
+use super::top_level_names::RootConfinement;
 
 /// A destination directory and its properties.
 pub(crate) struct DestinationPlace {

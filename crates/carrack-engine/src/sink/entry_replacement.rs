@@ -12,11 +12,11 @@ use carrack_storage::{ExistingEntry, RootDirectory, SinkError, look_at};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
-use super::access::with_access;
 use super::context::SinkContext;
 use super::deleting::NameDeleter;
+use super::directory_access::with_access;
 use super::lane::SinkLane;
-use super::removal::{RemovalTarget, SyncRemoval};
+use super::removal_rules::{RemovalTarget, SyncRemoval};
 use crate::error::SessionError;
 
 /// Replaces entries for a lane.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_model::{ByteRange, FileId, RangeSet};
 use carrack_transport::IncomingObject;
-use carrack_wire::{Ledger, LedgerError, ObjectArrival};
+use carrack_wire::{ArrivalLedger, LedgerError, ObjectArrival};
 
 use super::sink_file::SinkFile;
 
@@ -16,7 +16,7 @@ use super::sink_file::SinkFile;
 pub(super) struct SinkFileTable(Mutex<LedgerFiles>);
 
 struct LedgerFiles {
-    ledger: Ledger<Arc<SinkFile>>,
+    ledger: ArrivalLedger<Arc<SinkFile>>,
     early: HashMap<FileId, Vec<IncomingObject>>,
 }
 
@@ -34,7 +34,7 @@ impl SinkFileTable {
     /// Creates the table for at most `open_max` files at once.
     pub(super) fn new(open_max: usize) -> SinkFileTable {
         assert!(open_max > 0, "a lane may have large files open");
-        SinkFileTable(Mutex::new(LedgerFiles { ledger: Ledger::new(open_max), early: HashMap::new() }))
+        SinkFileTable(Mutex::new(LedgerFiles { ledger: ArrivalLedger::new(open_max), early: HashMap::new() }))
     }
 
     fn files(&self) -> MutexGuard<'_, LedgerFiles> {

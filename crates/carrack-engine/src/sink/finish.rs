@@ -10,9 +10,9 @@ use carrack_model::{RelPath, TransferEvent, TransferNotice};
 use carrack_storage::{LinkWays, ModeRestoring};
 use carrack_wire::message::{ChunkMark, ControlMessage};
 
-use super::access::{end_access, grant};
 use super::committer::GroupCommitter;
 use super::context::SinkContext;
+use super::directory_access::{end_access, grant};
 use super::entry_replacement::EntryReplacement;
 use super::lane::{CommLetter, SinkLane};
 use crate::counters::ThreadStage;

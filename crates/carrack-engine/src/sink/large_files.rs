@@ -11,17 +11,17 @@ use carrack_storage::{GrowingFile, RootDirectory, SinkError};
 use carrack_wire::message::{ControlMessage, DamagedRanges, FileReference};
 use carrack_wire::{ranges_from_message, ranges_to_message};
 
-use super::access::with_access;
 use super::context::SinkContext;
 use super::creation::growing;
+use super::directory_access::with_access;
 use super::entry_replacement::EntryReplacement;
 use super::group::WrittenFileEnd;
-use super::in_place::is_in_place;
 use super::lane::SinkLane;
+use super::recorded_state::is_in_place;
 use super::sink_file::SinkFile;
 use crate::counters::ThreadStage;
 use crate::error::SessionError;
-use crate::placed;
+use crate::wire_layout;
 
 /// Begins and ends the large files of a lane.
 #[derive(Clone, Copy)]
@@ -46,7 +46,7 @@ impl<'a> LargeFiles<'a> {
             && let Some(layout) = file.layout()
         {
             self.lane.queue.learn(&self.sink.destination.storage, layout.targets());
-            let message = placed::to_message(file.id, &**layout, file.entry.size());
+            let message = wire_layout::to_message(file.id, &**layout, file.entry.size());
             self.lane.say(ControlMessage::FilePlaced(message));
         }
         Ok(())

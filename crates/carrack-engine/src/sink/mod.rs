@@ -38,39 +38,37 @@
 //! | [`spill`] | objects on flash (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
 //! | [`comm`] | the source's messages, idle endpoints, and acks | comm |
 
-mod access;
 mod announcing;
 mod answers;
 mod attributes;
 mod backup;
 mod bundle_unpacker;
 mod byte_counts;
-mod combining_queue;
 mod comm;
 mod committer;
-mod confinement;
 mod context;
 mod creation;
 mod deleting;
 mod destination;
+mod directory_access;
 mod end_spools;
 mod entry_replacement;
-mod existence_queries;
 mod file_portion;
 mod file_table;
 mod finish;
 mod group;
-mod in_place;
 mod integrity;
 mod lane;
 mod large_files;
-mod names;
+mod name_claims;
 mod object_writer;
 mod offers;
 mod past_sessions;
+mod pending_queries;
 mod prune;
+mod recorded_state;
 mod recorder;
-mod removal;
+mod removal_rules;
 mod sibling_journals;
 mod sink_file;
 mod sizing;
@@ -78,6 +76,8 @@ mod spill;
 mod storage;
 mod sync;
 mod syncer;
+mod top_level_names;
+mod write_handoff;
 mod write_queue;
 mod writer;
 
@@ -102,18 +102,18 @@ use crate::spill_settings::SpillSettings;
 use attributes::AttributePolicy;
 use comm::SinkComm;
 use committer::GroupCommitter;
-pub(crate) use confinement::{AskedNames, RootConfinement};
 use context::{SessionStatus, SinkContext, SinkHistory, SinkListeners, SinkTimeouts};
 pub(crate) use destination::DestinationPlace;
 use destination::SinkDestination;
 use end_spools::EndSpools;
-use existence_queries::ExistenceQueries;
 use lane::SinkLane;
 use past_sessions::PastSessions;
-use removal::SyncRemoval;
+use pending_queries::ExistenceQueries;
+use removal_rules::SyncRemoval;
 use sibling_journals::SiblingJournals;
 use sizing::SinkSizing;
 pub(crate) use storage::SinkStorage;
+pub(crate) use top_level_names::{AskedNames, RootConfinement};
 
 /// The start of a sink: the session is established, the destination is open.
 pub(crate) struct SinkStart<'a> {
@@ -296,7 +296,7 @@ fn run_lanes(
         (side.map(|side| side.both()).unwrap_or_default(), is_left, result)
     });
     // The modes of a session that did not complete; the next session restores those that fail here.
-    drop(access::restore_modes(sink, ModeRestoring::All));
+    drop(directory_access::restore_modes(sink, ModeRestoring::All));
     // Before the files are dropped: files with records are kept.
     let result = cause(result, sink.committer.as_ref().map_or(Ok(()), GroupCommitter::settle_rest));
     (both, is_left && both.summary().entries_failed == 0, result)

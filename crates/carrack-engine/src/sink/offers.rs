@@ -14,15 +14,15 @@ use carrack_storage::{FoldingDirectory, can_resume, look_at};
 use carrack_wire::message::{ControlMessage, HeldRanges, OfferMessage, WantedMessage};
 use carrack_wire::{TableEntry, TableReader, TableRecord, ranges_from_message, ranges_to_message};
 
-use super::confinement::check_asked_for;
 use super::context::SinkContext;
 use super::entry_replacement::EntryReplacement;
-use super::in_place::is_in_place;
 use super::lane::SinkLane;
 use super::past_sessions::PastSessions;
+use super::recorded_state::is_in_place;
 use super::sibling_journals::SiblingRecords;
 use super::sink_file::version_of;
-use super::sync::{SyncComparison, SyncVerdict};
+use super::sync::{SyncComparer, SyncVerdict};
+use super::top_level_names::check_asked_for;
 use crate::error::SessionError;
 
 /// The reply to an offer while it is built.
@@ -190,7 +190,7 @@ impl OfferJudge<'_> {
             return Ok(if makes_none { OfferVerdict::Kept } else { OfferVerdict::Wanted });
         };
         let is_left = sync.is_some_and(|sync| {
-            SyncComparison::new(self.sink, sync).compare(held.as_fd(), entry) == SyncVerdict::Left
+            SyncComparer::new(self.sink, sync).compare(held.as_fd(), entry) == SyncVerdict::Left
         });
         let verdict =
             if is_left { self.keep(&entry.to_entry()) } else { self.judge(path, held, &entry.to_entry())? };

@@ -20,12 +20,12 @@ use carrack_storage::{ExistingEntry, MountIdentity, RootDirectory, SinkError, lo
 use carrack_wire::message::{ControlMessage, ExistenceRequest, PruneMessage, PrunedMessage};
 use rustix::fs::{Dir, FileType};
 
-use super::access::with_access;
-use super::confinement::check_asked_for;
 use super::context::SinkContext;
 use super::deleting::{self, NameDeleter};
+use super::directory_access::with_access;
 use super::lane::SinkLane;
-use super::removal::{RemovalTarget, SyncRemoval};
+use super::removal_rules::{RemovalTarget, SyncRemoval};
+use super::top_level_names::check_asked_for;
 use crate::error::SessionError;
 use crate::lanes::open_files;
 

@@ -1,8 +1,8 @@
 //! One large file at the sink: announced by the comm thread, created by the I/O thread that has its first
 //! object, written by many threads, and renamed when it is complete.
 //!
-//! Its parts own the values that change: [`super::combining_queue`] the turns to write, [`super::integrity`] digest and
-//! damage, [`super::byte_counts`] the counts.
+//! Its parts own the values that change: [`super::write_handoff`] the turns to write, [`super::integrity`]
+//! digest and damage, [`super::byte_counts`] the counts.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -17,10 +17,10 @@ use carrack_wire::decode_section;
 use carrack_wire::message::{OpenFileMessage, SentRanges, StripeCounts};
 
 use super::byte_counts::ByteCounts;
-use super::combining_queue::CombiningQueue;
 use super::file_portion::FilePortion;
 use super::integrity::FileIntegrity;
 use super::storage::stripe_for;
+use super::write_handoff::WriteHandoffQueue;
 use crate::check::xxh3;
 use crate::error::SessionError;
 
@@ -93,7 +93,7 @@ pub(super) struct SinkFile {
     growing: OnceLock<Result<GrowingFile, SinkError>>,
     layout: OnceLock<Arc<dyn Layout>>,
     /// Objects that are left to a writing thread.
-    pub(super) line: CombiningQueue<CheckedObject>,
+    pub(super) line: WriteHandoffQueue<CheckedObject>,
     pub(super) integrity: FileIntegrity,
     pub(super) bytes: ByteCounts,
 }
@@ -130,7 +130,7 @@ impl SinkFile {
             portion,
             growing: OnceLock::new(),
             layout: OnceLock::new(),
-            line: CombiningQueue::default(),
+            line: WriteHandoffQueue::default(),
             integrity: FileIntegrity::new(entry.size()),
             bytes: ByteCounts::new(entry.size()),
             entry,

@@ -26,14 +26,14 @@ pub(super) enum SyncVerdict {
 
 /// Compares entries with those of the destination.
 #[derive(Clone, Copy)]
-pub(super) struct SyncComparison<'a> {
+pub(super) struct SyncComparer<'a> {
     sink: &'a SinkContext<'a>,
     sync: &'a SyncRules,
 }
 
-impl<'a> SyncComparison<'a> {
-    pub(super) fn new(sink: &'a SinkContext<'a>, sync: &'a SyncRules) -> SyncComparison<'a> {
-        SyncComparison { sink, sync }
+impl<'a> SyncComparer<'a> {
+    pub(super) fn new(sink: &'a SinkContext<'a>, sync: &'a SyncRules) -> SyncComparer<'a> {
+        SyncComparer { sink, sync }
     }
 
     /// Judges an entry of the directory `held`.

@@ -27,7 +27,7 @@ pub(super) struct FileSystemSyncer {
 }
 
 /// The part of small files that was made durable.
-pub(super) enum SyncedPart {
+pub(super) enum SyncCoverage {
     /// All of them, and the names too.
     FileSystems,
     /// Their contents, and not their directories.
@@ -74,7 +74,7 @@ impl FileSystemSyncer {
         &self,
         places: &PlacedNames,
         goes_on: impl Fn() -> bool,
-    ) -> Result<SyncedPart, SessionError> {
+    ) -> Result<SyncCoverage, SessionError> {
         let synced = match (self.durable, &places.few) {
             (SyncMethod::Together, None) => self.sync_file_systems(places),
             (SyncMethod::Together, Some(few)) => {
@@ -82,10 +82,10 @@ impl FileSystemSyncer {
                 let synced: Result<Vec<()>, SinkError> =
                     wanted.map(|(directory, name)| sync_file(&self.root, directory, name)).collect();
                 // A file that this user may not open is synced with the whole file system.
-                synced.map(|_| SyncedPart::Contents).or_else(|_| self.sync_file_systems(places))
+                synced.map(|_| SyncCoverage::Contents).or_else(|_| self.sync_file_systems(places))
             }
             // Each was synced before it got its name.
-            _ => Ok(SyncedPart::Contents),
+            _ => Ok(SyncCoverage::Contents),
         };
         synced.map_err(broken)
     }
@@ -107,10 +107,10 @@ impl FileSystemSyncer {
         self.held.as_ref().map_or(Ok(()), |held| sync_file_system(held.as_fd()))
     }
 
-    fn sync_file_systems(&self, places: &PlacedNames) -> Result<SyncedPart, SinkError> {
+    fn sync_file_systems(&self, places: &PlacedNames) -> Result<SyncCoverage, SinkError> {
         self.sync_own()?;
         if self.is_one_file_system {
-            return Ok(SyncedPart::FileSystems);
+            return Ok(SyncCoverage::FileSystems);
         }
         let mut synced = vec![self.root.identity().dev];
         for path in &places.directories {
@@ -121,7 +121,7 @@ impl FileSystemSyncer {
                 synced.push(dev);
             }
         }
-        Ok(SyncedPart::FileSystems)
+        Ok(SyncCoverage::FileSystems)
     }
 
     /// Reads a large file at `offset` from the storage. Returns the bytes read.

@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use carrack_layout::StorageTarget;
-use carrack_machine::{Monitor, MonitorClosed, WaitAttempt};
+use carrack_machine::{FifoMonitor, MonitorClosed, WaitAttempt};
 use carrack_model::{SchedulingOptions, TargetId, TargetReport};
-use carrack_plan::{ArrivalMode, ServedRequest, TargetQueues, TargetState, policy};
+use carrack_plan::{ServedRequest, TargetQueues, TargetState, WorkArrivalPattern, policy};
 use carrack_transport::{IncomingObject, ReceiveEndpoint};
 use carrack_wire::message::{KnobsMessage, OfferMessage, PruneMessage};
 
 use super::sink_file::SinkFile;
 use super::sizing::SinkSizing;
 use super::storage::SinkStorage;
-use crate::report::target_reports;
+use crate::event_delivery::target_reports;
 use crate::settings::{EndRateLimits, depth_of_queue};
-use crate::sharing::{SessionShare, ShareMember, SharePass};
+use crate::sharing::{SessionGrantClient, ShareMember, SharePass};
 use crate::spill::SpillFlow;
 use crate::thread_gate::ThreadGate;
 
@@ -55,7 +55,7 @@ pub(super) enum WriteTask {
 /// Tasks and objects that wait for I/O threads.
 pub(super) struct WriteQueue {
     /// Shared with the meta-scheduler's client.
-    inbox: Arc<Monitor<WriteQueueState>>,
+    inbox: Arc<FifoMonitor<WriteQueueState>>,
     /// The I/O threads of the lane that are at work.
     writers: ThreadGate,
     thread_count: usize,
@@ -71,7 +71,7 @@ impl WriteQueue {
     pub(super) fn new(
         sizing: &SinkSizing,
         storage: &SinkStorage,
-        share: Option<&SessionShare>,
+        share: Option<&SessionGrantClient>,
         stream_count: usize,
     ) -> WriteQueue {
         let lane_count = sizing.lane_count;
@@ -83,7 +83,7 @@ impl WriteQueue {
         let mut inbox =
             WriteQueueState::new(sizing.scheduling, limits, wanted, sizing.is_sorting, pass.clone());
         inbox.add_target(storage.own().own_target());
-        let inbox = Arc::new(Monitor::new(inbox));
+        let inbox = Arc::new(FifoMonitor::new(inbox));
         if let Some(pass) = pass {
             pass.join(&inbox);
         }
@@ -272,7 +272,7 @@ struct WriteQueueState {
     began: Instant,
 }
 
-impl ShareMember for Monitor<WriteQueueState> {
+impl ShareMember for FifoMonitor<WriteQueueState> {
     fn states(&self) -> Vec<TargetState> {
         self.with(|inbox| inbox.objects.states().to_vec())
     }
@@ -293,7 +293,7 @@ impl WriteQueueState {
     ) -> WriteQueueState {
         let mut objects = TargetQueues::default();
         if is_sorting {
-            let chosen = policy(&scheduling.policy, io_threads, ArrivalMode::Arriving);
+            let chosen = policy(&scheduling.policy, io_threads, WorkArrivalPattern::Arriving);
             objects = TargetQueues::new(match &pass {
                 Some(pass) => pass.guard(chosen),
                 None => chosen,
@@ -439,7 +439,7 @@ mod tests {
     fn queue() -> WriteQueue {
         let limits = crate::settings::EndSettings::default().limits();
         WriteQueue {
-            inbox: Arc::new(Monitor::new(WriteQueueState::new(
+            inbox: Arc::new(FifoMonitor::new(WriteQueueState::new(
                 SchedulingOptions::default(),
                 limits,
                 2,

@@ -14,7 +14,7 @@ use carrack_model::{Directory, DirectorySection, Entry, EntryKind, ObjectChecksu
 use carrack_storage::{ExpectedState, SmallFile, SourceError, read_small};
 use carrack_wire::{TableWriter, holes_table_bytes};
 
-use super::chunks::ChunkMembership;
+use super::chunks::ChunkWorkGuard;
 use super::lane::SourceLane;
 use super::large_file::UnopenedFile;
 use super::work::{BundleWork, ReadWork};
@@ -70,7 +70,7 @@ pub(super) fn fill(
 struct BundleFilling<'a> {
     lane: &'a SourceLane<'a>,
     target: TargetId,
-    chunk: Option<&'a ChunkMembership>,
+    chunk: Option<&'a ChunkWorkGuard>,
     slot: &'a mut [u8],
     /// Bytes of content so far.
     used: usize,

@@ -1,14 +1,14 @@
 //! Chunks in place of a scan (Y3): the chunks of this session, and the end of each.
 //!
-//! All work made from a chunk holds a [`ChunkMembership`]. When the last is dropped, the source asks the sink to
-//! make the chunk durable and to record it. The chunk counts as settled when the sink confirms that.
+//! All work made from a chunk holds a [`ChunkWorkGuard`]. When the last is dropped, the source asks the sink
+//! to make the chunk durable and to record it. The chunk counts as settled when the sink confirms that.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use carrack_machine::{Monitor, WaitAttempt};
+use carrack_machine::{FifoMonitor, WaitAttempt};
 use carrack_model::{ByteRange, Directory};
 
 use crate::chunks::{Chunk, ChunkFeed, ChunkWork};
@@ -90,7 +90,7 @@ struct ChunksShared {
     state: Mutex<ChunksState>,
     waker: OnceLock<MailboxWaker>,
     /// Waited on until the remaining work is small enough.
-    backlog: Monitor<()>,
+    backlog: FifoMonitor<()>,
     /// Bytes of offers without a reply. They count as work until the sink declines them.
     asked_bytes: AtomicU64,
     /// Offers without a reply; each is likely to be work for a reader.
@@ -115,17 +115,17 @@ impl ChunksShared {
 
 /// Membership in a chunk. The chunk ends when the last member is dropped.
 #[derive(Clone)]
-pub(super) struct ChunkMembership {
+pub(super) struct ChunkWorkGuard {
     _end: Arc<ChunkEndGuard>,
 }
 
 /// Bytes of an offer without a reply.
-pub(super) struct AskedBytes {
+pub(super) struct OfferedBytes {
     bytes: u64,
     shared: Arc<ChunksShared>,
 }
 
-impl Drop for AskedBytes {
+impl Drop for OfferedBytes {
     fn drop(&mut self) {
         let bytes = self.shared.asked_bytes.fetch_sub(self.bytes, Relaxed);
         let questions = self.shared.questions.fetch_sub(1, Relaxed);
@@ -153,7 +153,7 @@ impl SessionChunks {
         let shared = ChunksShared {
             state: Mutex::default(),
             waker: OnceLock::new(),
-            backlog: Monitor::new(()),
+            backlog: FifoMonitor::new(()),
             asked_bytes: AtomicU64::new(0),
             questions: AtomicUsize::new(0),
         };
@@ -173,13 +173,13 @@ impl SessionChunks {
 
     /// Returns the next chunk as soon as the remaining work is below the feed's threshold, or readers are
     /// idle because of storage latency. Returns `None` after the last chunk, and when the session ends.
-    pub(super) fn next(&self, load: &(impl SourceLoad + ?Sized)) -> Option<(Chunk, ChunkMembership)> {
+    pub(super) fn next(&self, load: &(impl SourceLoad + ?Sized)) -> Option<(Chunk, ChunkWorkGuard)> {
         let idle_bytes = self.shared.backlog.take_timed(|()| self.has_room_for_chunk(load)).ok()?;
         let chunk = self.feed.next(idle_bytes)?;
         self.shared.state().open.insert(chunk.number);
         self.closes.fetch_or(chunk.work == ChunkWork::Close, Relaxed);
         let end = ChunkEndGuard { number: chunk.number, shared: Arc::clone(&self.shared) };
-        Some((chunk, ChunkMembership { _end: Arc::new(end) }))
+        Some((chunk, ChunkWorkGuard { _end: Arc::new(end) }))
     }
 
     /// Returns the device of a directory, which `look` determines.
@@ -209,8 +209,8 @@ impl SessionChunks {
         WaitAttempt::Until(Instant::now() + LOOK_AGAIN)
     }
 
-    /// Returns the readers that have been idle for a while: storage latency limits the session, and the amount
-    /// read in a round trip is no measure of the possible rate. On a path that is slower than storage,
+    /// Returns the readers that have been idle for a while: storage latency limits the session, and the
+    /// amount read in a round trip is no measure of the possible rate. On a path that is slower than storage,
     /// objects wait in the send queue instead.
     fn starved_readers(&self, load: &(impl SourceLoad + ?Sized), path_is_slow: bool) -> usize {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -233,10 +233,10 @@ impl SessionChunks {
     }
 
     /// Counts bytes of an offer as remaining work until the result is dropped.
-    pub(super) fn asked(&self, bytes: u64) -> Arc<AskedBytes> {
+    pub(super) fn asked(&self, bytes: u64) -> Arc<OfferedBytes> {
         self.shared.asked_bytes.fetch_add(bytes, Relaxed);
         self.shared.questions.fetch_add(1, Relaxed);
-        Arc::new(AskedBytes { bytes, shared: Arc::clone(&self.shared) })
+        Arc::new(OfferedBytes { bytes, shared: Arc::clone(&self.shared) })
     }
 
     /// Takes the ended chunks, which the sink settles next.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use carrack_model::limits::EXISTENCE_QUESTIONS_MAX;
 use carrack_model::{FailureSide, FileId, ObjectId, TransferEvent, TransferNotice};
-use carrack_transport::{ControlLink, IncomingObject, SendState, WaitPatience};
+use carrack_transport::{ControlLink, IncomingObject, SenderReadiness, WaitPatience};
 use carrack_wire::message::{
     ChunkMark, ControlMessage, DamagedRanges, FileLayoutMessage, FinishMessage, LeaveMessage, ObjectsDone,
     OpenFileMessage, PruneMessage,
@@ -16,22 +16,22 @@ use carrack_wire::ranges_from_message;
 use rustix::event::PollFlags;
 
 use super::chunks::SessionChunks;
-use super::clearing::ClearingProgress;
-use super::detail;
 use super::lane::SourceLane;
 use super::large_file::{AbortReason, LargeFile, NextFileStep};
+use super::observer_detail;
+use super::pre_deletion::PreDeletionProgress;
 use super::send_queue::NumberedEndpoint;
 use super::session_tuning::SessionTuning;
 use super::work::{ReadWork, SentObject};
-use crate::comm::{COUNTERS_EVERY, CommSide};
+use crate::comm::{COUNTERS_EVERY, CommHandler};
 use crate::counters::{TransferCounters, sum_of};
 use crate::error::SessionError;
+use crate::event_delivery::{deliver, to_event, together};
 use crate::idle::IdleWatch;
-use crate::placed::to_layout;
-use crate::report::{deliver, to_event, together};
 use crate::settings::EndSettings;
 use crate::spill::LaneSpill;
 use crate::stall::{CRAWL_BYTES_PER_S, FlowSnapshot, StallWatch};
+use crate::wire_layout::to_layout;
 
 /// Objects that wait on the link at a time if the link carries them: enough to keep a pipe full.
 const LINK_OBJECTS_MAX: usize = 4;
@@ -118,7 +118,8 @@ impl<'a> SourceComm<'a> {
 
     /// Returns both ends' counters, with the sink's as last received.
     pub(super) fn both(&self) -> TransferCounters {
-        let source = detail::with_queues(sum_of(self.lanes.iter().map(|lane| &lane.counters)), self.lanes);
+        let source =
+            observer_detail::with_queues(sum_of(self.lanes.iter().map(|lane| &lane.counters)), self.lanes);
         let answered = self.lanes.iter().map(|lane| lane.in_flight.answered_count()).sum();
         TransferCounters { source, answered, ..self.both }
     }
@@ -180,7 +181,7 @@ impl<'a> SourceComm<'a> {
 
     /// Returns a number that changes with every object sent and every item ended, in any lane.
     fn lanes_done(&self) -> u64 {
-        let looked = self.lane.source.deletion.clearing.as_ref().map_or(0, ClearingProgress::found_count);
+        let looked = self.lane.source.deletion.clearing.as_ref().map_or(0, PreDeletionProgress::found_count);
         let mut done = self.lane.source.deletion.answered_count().wrapping_add(looked);
         for lane in self.lanes {
             let ended = lane.in_flight.sent_count().wrapping_sub(lane.backlog.item_count() as u64);
@@ -229,7 +230,7 @@ impl<'a> SourceComm<'a> {
     fn pruned(&mut self) {
         assert!(self.pruning != PruneProgress::Over, "the removal is over once");
         self.pruning = PruneProgress::Over;
-        self.lane.source.deletion.clearing.iter().for_each(ClearingProgress::cleared);
+        self.lane.source.deletion.clearing.iter().for_each(PreDeletionProgress::cleared);
     }
 
     /// Lets the sink remove entries, unless an entry failed: an unreadable source entry could be among those
@@ -237,7 +238,7 @@ impl<'a> SourceComm<'a> {
     fn prune(&mut self, link: &mut ControlLink) {
         let source = self.lane.source;
         let has_failed =
-            source.deletion.clearing.as_ref().and_then(ClearingProgress::verdict).unwrap_or_default();
+            source.deletion.clearing.as_ref().and_then(PreDeletionProgress::verdict).unwrap_or_default();
         if !has_failed && self.both().source.entries_failed == 0 {
             self.pruning = PruneProgress::Asked;
             link.queue_control(
@@ -286,7 +287,7 @@ impl<'a> SourceComm<'a> {
     fn tell_detail(&self, link: &mut ControlLink) {
         let source = self.lane.source;
         if source.observer.is_some() || self.both.sink.watches {
-            let event = TransferEvent::Source(detail::report(source, self.lanes));
+            let event = TransferEvent::Source(observer_detail::report(source, self.lanes));
             deliver(event, source.observer, |message| link.queue_control(message.to_body()));
         }
     }
@@ -308,7 +309,7 @@ impl<'a> SourceComm<'a> {
     /// Sends on `endpoint`, and then other ready objects, without waiting.
     fn drive(&mut self, endpoint: NumberedEndpoint) -> Result<(), SessionError> {
         let mut endpoint = endpoint;
-        while endpoint.endpoint.advance(WaitPatience::None)? == SendState::Idle {
+        while endpoint.endpoint.advance(WaitPatience::None)? == SenderReadiness::Idle {
             let Some((mut next, outgoing)) = self.lane.send_queue.next_for_comm(endpoint) else {
                 return Ok(());
             };
@@ -432,7 +433,7 @@ impl<'a> SourceComm<'a> {
     }
 }
 
-impl CommSide for SourceComm<'_> {
+impl CommHandler for SourceComm<'_> {
     fn look_around(&mut self, link: &mut ControlLink, now: Instant) -> Result<Instant, SessionError> {
         self.announcements
             .drain(..)

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use carrack_model::{Entry, KeptMetadata, TransferSpec};
 
 use super::chunks::SessionChunks;
-use super::deletion::DeletionProof;
+use super::deletion_proof::DeletionProof;
 use super::offers::OfferTable;
 use super::shared_counts::SharedCounts;
 use super::sizing::SourceSizing;
-use super::tree::SourceTree;
+use super::source_roots::SourceTree;
+use crate::event_delivery::TransferObserver;
 use crate::placement::PlacedLanes;
-use crate::report::TransferObserver;
 use crate::settings::EndSettings;
-use crate::sharing::SessionShare;
+use crate::sharing::SessionGrantClient;
 
 /// A source beyond its lanes.
 pub(super) struct SourceContext<'a> {
@@ -33,7 +33,7 @@ pub(super) struct SourceContext<'a> {
     /// Metadata beyond mode and time that both ends can keep.
     pub(super) kept: KeptMetadata,
     /// The client of the meta-scheduler, if targets are shared.
-    pub(super) share: Option<Arc<SessionShare>>,
+    pub(super) share: Option<Arc<SessionGrantClient>>,
     /// The observer, if the user started this end.
     pub(super) observer: Option<&'a dyn TransferObserver>,
 }

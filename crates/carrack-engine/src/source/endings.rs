@@ -1,7 +1,7 @@
 //! The ends of bundles and large files: commit, retry, abort.
 //!
-//! Runs on I/O threads, which may wait for the comm thread. [`SourceLane::reread`] and [`SourceLane::file_ended`] run on
-//! the comm thread too, and only queue work.
+//! Runs on I/O threads, which may wait for the comm thread. [`SourceLane::reread`] and
+//! [`SourceLane::file_ended`] run on the comm thread too, and only queue work.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -21,17 +21,17 @@ use carrack_plan::{BundleLimits, Bundler, ReadUnit};
 use carrack_storage::{ExtrasReader, FileIdentity, ScanFilter, ScanResult, ScanRoot, SourceScan};
 use carrack_wire::{TableReader, TableRecord};
 
-use super::chunks::{ChunkMembership, FilePart, SessionChunks};
-use super::clearing::ClearingProgress;
+use super::chunks::{ChunkWorkGuard, FilePart, SessionChunks};
 use super::context::SourceContext;
 use super::lane::SourceLane;
 use super::large_file::UnopenedFile;
+use super::merged_sources;
 use super::offers::{AnsweredSection, OfferTable, SectionOrigin};
-use super::overlap;
+use super::pre_deletion::PreDeletionProgress;
 use super::work::{BundleWork, ReadWork};
 use crate::chunks::{Chunk, ChunkWork};
 use crate::error::SessionError;
-use crate::report::lacking;
+use crate::event_delivery::lacking;
 
 /// Scans all sources, or takes chunks to the last one. Returns when all work is queued.
 pub(super) fn run(lanes: &[SourceLane<'_>], destination: Option<FileIdentity>) {
@@ -41,7 +41,7 @@ pub(super) fn run(lanes: &[SourceLane<'_>], destination: Option<FileIdentity>) {
         lanes,
         opened: AtomicUsize::new(1),
         bundlers: Mutex::default(),
-        are_merged: overlap::are_merged(&source.tree.roots),
+        are_merged: merged_sources::are_merged(&source.tree.roots),
     };
     let fidelity = MetadataFidelity { kept: source.kept, ..source.settings.fidelity.clone() };
     let extras = ExtrasReader::new(fidelity, source.spec.slot_bytes as usize).map(Arc::new);
@@ -118,7 +118,7 @@ impl<'a> ScanFeeder<'a> {
     }
 
     /// Scans for read errors, and lets the sink remove entries. Returns false if the session ends.
-    fn clear(&self, scan: &SourceScan, clearing: &ClearingProgress) -> bool {
+    fn clear(&self, scan: &SourceScan, clearing: &PreDeletionProgress) -> bool {
         // Attributes are not needed here, and their losses would be reported twice.
         let scan = SourceScan {
             roots: scan.roots.iter().map(ScanRoot::clone).collect(),
@@ -244,7 +244,7 @@ impl<'a> ScanFeeder<'a> {
         &self,
         chunks: &SessionChunks,
         chunk: &Chunk,
-        token: ChunkMembership,
+        token: ChunkWorkGuard,
     ) -> Result<ControlFlow<()>, SessionError> {
         let part = FilePart::of(chunk.work);
         let found = sections_of(chunk)?;

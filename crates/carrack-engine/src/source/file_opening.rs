@@ -22,7 +22,7 @@ use super::lane::SourceLane;
 use super::large_file::{LargeFile, UnopenedFile};
 use super::work::{BundleWork, ReadWork};
 use crate::counters::ThreadStage;
-use crate::placed::stripes_to_message;
+use crate::wire_layout::stripes_to_message;
 
 /// The number of objects of a file that a thread reads in a row while others wait: 4 MiB on memory, 16 MiB on
 /// disks. The fastest plain mover (WDT) uses the same block size, and measured that smaller blocks were

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use carrack_model::{FileId, FileReport};
 
 use super::large_file::LargeFile;
-use crate::report::FILES_TOLD_MAX;
+use crate::event_delivery::FILES_TOLD_MAX;
 
 /// The open files, and those that took longest.
 pub(super) struct SourceFileTable {

@@ -21,9 +21,9 @@ use super::sizing::LaneSizing;
 use super::work::SinkPlace;
 use crate::counters::EndCounters;
 use crate::error::SessionError;
+use crate::event_delivery::deliver;
 use crate::fault::{FaultListener, SessionFault};
 use crate::mailbox::CommMailbox;
-use crate::report::deliver;
 use crate::spill::LaneSpill;
 
 /// The number of objects read ahead from memory. Reading faster than the sink takes gains nothing there and

@@ -1,8 +1,8 @@
 //! A large file, which travels as separate objects, from its opening to its end.
 //!
 //! Several threads read and confirm its objects in any order. `FileProgress` counts them, and the thread that
-//! ends the last object gets the next step from [`NextFileStep`]. A file that can't be completed is *aborted*: no
-//! further object is read, and the sink drops the file when none is in flight.
+//! ends the last object gets the next step from [`NextFileStep`]. A file that can't be completed is
+//! *aborted*: no further object is read, and the sink drops the file when none is in flight.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use carrack_storage::SourceFile;
 use carrack_transport::ExtentFile;
 use carrack_wire::message::OpenFileMessage;
 
-use super::chunks::{ChunkMembership, FilePart};
+use super::chunks::{ChunkWorkGuard, FilePart};
 
 /// A large file before its opening.
 pub(super) struct UnopenedFile {
@@ -29,7 +29,7 @@ pub(super) struct UnopenedFile {
     /// The part that this session handles, or `None` for the whole file.
     pub(super) part: Option<FilePart>,
     /// The chunk of the file, if the work comes in chunks.
-    pub(super) chunk: Option<ChunkMembership>,
+    pub(super) chunk: Option<ChunkWorkGuard>,
 }
 
 impl UnopenedFile {

@@ -30,21 +30,21 @@
 mod backlog;
 mod bundle_filling;
 mod chunks;
-mod clearing;
 mod comm;
 mod context;
-mod deletion;
-mod detail;
+mod deletion_proof;
 mod endings;
-mod existence;
+mod existence_answers;
 mod feeder;
 mod file_opening;
 mod file_table;
 mod in_flight;
 mod lane;
 mod large_file;
+mod merged_sources;
+mod observer_detail;
 mod offers;
-mod overlap;
+mod pre_deletion;
 mod read_queue;
 mod reader;
 mod send_queue;
@@ -52,8 +52,8 @@ mod sender;
 mod session_tuning;
 mod shared_counts;
 mod sizing;
+mod source_roots;
 mod spill;
-mod tree;
 mod work;
 
 use std::sync::Arc;
@@ -77,14 +77,14 @@ use crate::spill::{LaneSpill, spills};
 use chunks::SessionChunks;
 use comm::SourceComm;
 use context::SourceContext;
-use deletion::DeletionProof;
+use deletion_proof::DeletionProof;
 use lane::SourceLane;
 use offers::OfferTable;
 use shared_counts::SharedCounts;
 pub(crate) use sizing::SinkCapacity;
 use sizing::SourceSizing;
-pub(crate) use tree::RootStorage;
-use tree::SourceTree;
+pub(crate) use source_roots::RootStorage;
+use source_roots::SourceTree;
 use work::SinkPlace;
 
 /// The state from which a source begins: an established session with open roots.
@@ -214,7 +214,8 @@ fn run_lanes(
     })
 }
 
-/// Starts a lane's threads that move objects to flash and back, and the one that sends what waited for credits.
+/// Starts a lane's threads that move objects to flash and back, and the one that sends what waited for
+/// credits.
 fn start_further_threads<'scope>(lane: &'scope SourceLane<'_>, scope: &'scope Scope<'scope, '_>) {
     for spill in &lane.spills {
         lane.fault.spawn(scope, lane, "carrack-spill", move || {

@@ -8,13 +8,13 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use carrack_machine::Monitor;
+use carrack_machine::FifoMonitor;
 use carrack_model::limits::{CONTROL_BODY_BYTES_MAX, OFFER_ENTRIES_MAX, OFFERS_MAX};
 use carrack_model::{DirectorySection, Entry, EntryKind, ExtraMetadata, RangeSet};
 use carrack_wire::message::{ControlMessage, OfferMessage, WantedMessage};
 use carrack_wire::{TableWriter, ranges_from_message};
 
-use super::chunks::{AskedBytes, ChunkMembership, FilePart};
+use super::chunks::{ChunkWorkGuard, FilePart, OfferedBytes};
 use crate::error::SessionError;
 
 /// The table size at which an offer is sent.
@@ -35,8 +35,8 @@ pub(super) struct OfferTable {
     open: Mutex<OfferTray>,
     /// True if the sink compares: offers have owners and digests too.
     is_sync: bool,
-    waiting: Monitor<WaitingOffers>,
-    answered: Monitor<AnsweredOffers>,
+    waiting: FifoMonitor<WaitingOffers>,
+    answered: FifoMonitor<AnsweredOffers>,
 }
 
 /// The origin of a section.
@@ -45,11 +45,11 @@ pub(super) struct SectionOrigin {
     /// The device of its directory.
     pub(super) device: u64,
     /// The chunk of the section, if the work comes in chunks.
-    pub(super) chunk: Option<ChunkMembership>,
+    pub(super) chunk: Option<ChunkWorkGuard>,
     /// The part of its files that this session handles, or `None` for whole files.
     pub(super) part: Option<FilePart>,
     /// The section's bytes in the count of work, until it is queued, or not wanted.
-    pub(super) _asked: Option<Arc<AskedBytes>>,
+    pub(super) _asked: Option<Arc<OfferedBytes>>,
 }
 
 impl SectionOrigin {
@@ -141,8 +141,8 @@ impl OfferTable {
         OfferTable {
             is_sync,
             open: Mutex::default(),
-            waiting: Monitor::new(WaitingOffers::default()),
-            answered: Monitor::new(AnsweredOffers::default()),
+            waiting: FifoMonitor::new(WaitingOffers::default()),
+            answered: FifoMonitor::new(AnsweredOffers::default()),
         }
     }
 

@@ -12,7 +12,7 @@ use carrack_transport::{ExtentFile, ObjectPayload, OutgoingObject};
 use carrack_wire::{FrameHeader, FrameKind};
 
 use super::bundle_filling::{self, FilledSlot};
-use super::existence;
+use super::existence_answers;
 use super::file_opening::{FileOpener, RUN_OBJECTS};
 use super::lane::SourceLane;
 use super::large_file::{AbortReason, LargeFile};
@@ -84,7 +84,7 @@ impl SourceReader<'_> {
                 Ok(())
             }
             (ReadWork::Stand(question), _) => {
-                existence::answer(self.lane, &question);
+                existence_answers::answer(self.lane, &question);
                 Ok(())
             }
             (ReadWork::GiveUp(sent), _) => {

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use carrack_machine::{Monitor, MonitorClosed, Slot};
+use carrack_machine::{FifoMonitor, MonitorClosed, Slot};
 use carrack_transport::{ConnectionGauge, ObjectPayload, OutgoingObject, PathState, SendEndpoint};
 use carrack_wire::FrameHeader;
 
@@ -26,10 +26,10 @@ pub(super) type Departure = (NumberedEndpoint, OutgoingObject);
 pub(super) struct PreferredEndpoint(Option<usize>);
 
 pub(super) struct SendQueue {
-    state: Monitor<SendQueueState>,
+    state: FifoMonitor<SendQueueState>,
     /// Set when objects remain for the thread `carrack-send`. Threads at the state's lock wait to bring
     /// objects, so this needs a lock of its own.
-    leftovers: Monitor<bool>,
+    leftovers: FifoMonitor<bool>,
     /// The kernel's view of the connections.
     gauges: Vec<ConnectionGauge>,
     /// Without data endpoints the comm thread sends everything over the link.
@@ -85,8 +85,8 @@ impl SendQueue {
             left_bytes: 0,
             is_finished: false,
         };
-        let leftovers = Monitor::new(false);
-        SendQueue { state: Monitor::new(state), leftovers, gauges, endpoint_count, sends_extents, seals }
+        let leftovers = FifoMonitor::new(false);
+        SendQueue { state: FifoMonitor::new(state), leftovers, gauges, endpoint_count, sends_extents, seals }
     }
 
     /// Adds an object behind the ready ones. Returns the endpoint and object that the caller must drive.

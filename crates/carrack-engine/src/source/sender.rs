@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_transport::{ObjectPayload, OutgoingObject, SendState, WaitPatience};
+use carrack_transport::{ObjectPayload, OutgoingObject, SenderReadiness, WaitPatience};
 
 use super::lane::SourceLane;
 use super::send_queue::{Departure, NumberedEndpoint, PreferredEndpoint};
@@ -75,7 +75,7 @@ pub(super) fn drive(lane: &SourceLane<'_>, mut departure: Option<Departure>) -> 
 
 /// Sends the endpoint's object. Returns false if the session ends before.
 fn send(lane: &SourceLane<'_>, endpoint: &mut NumberedEndpoint) -> Result<bool, SessionError> {
-    while endpoint.endpoint.advance(WaitPatience::Brief)? == SendState::Busy {
+    while endpoint.endpoint.advance(WaitPatience::Brief)? == SenderReadiness::Busy {
         if lane.is_stopped() {
             return Ok(false);
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use carrack_machine::CpuUse;
 use carrack_model::PolicyChoice;
 use carrack_plan::tuner::{
-    KnobRange, PerKnob, QueueFill, SessionSample, SessionTuner, SizeClass, TunerSetup,
+    KnobRange, MeanSizeClass, PerKnob, QueueFill, SessionSample, SessionTuner, TunerSetup,
 };
 use carrack_transport::PathState;
 use carrack_wire::message::{CountersMessage, KnobsMessage};
@@ -33,7 +33,7 @@ pub(super) struct SessionTuning<'a> {
     cpu: CpuUse,
     cpu_part: f64,
     /// The size class of the files that were found before the tuner began.
-    size: SizeClass,
+    size: MeanSizeClass,
     /// The last values sent to the sink.
     told: Option<KnobsMessage>,
     /// A decision that was not reported yet.
@@ -58,7 +58,7 @@ impl<'a> SessionTuning<'a> {
             due: now + SAMPLE_EVERY,
             cpu: CpuUse::at(Path::new("/")),
             cpu_part: 0.0,
-            size: SizeClass::Mixed,
+            size: MeanSizeClass::Mixed,
             told: None,
             decision: None,
             round_trip: None,
@@ -103,7 +103,7 @@ impl<'a> SessionTuning<'a> {
     fn new_tuner(&mut self, sink: &CountersMessage) -> SessionTuner {
         let setup = TunerSetup { ranges: ranges(self.lanes, sink), round_trip: Duration::ZERO };
         let found = sum_of(self.lanes.iter().map(|lane| &lane.counters));
-        self.size = SizeClass::of(found.bytes_found, found.entries_found);
+        self.size = MeanSizeClass::of(found.bytes_found, found.entries_found);
         let history = self.lanes[0].source.settings.history.as_ref();
         match history.and_then(|history| history.0.recall(self.size)) {
             Some(record) => SessionTuner::from_history(setup, &record),

@@ -3,7 +3,7 @@
 use carrack_model::TransferSpec;
 use carrack_transport::StreamCount;
 
-use super::tree::RootStorage;
+use super::source_roots::RootStorage;
 use crate::lanes::open_files;
 use crate::settings::{EndRateLimits, EndSettings};
 

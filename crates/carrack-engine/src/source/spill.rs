@@ -12,12 +12,12 @@ use super::lane::SourceLane;
 use super::sender;
 use super::work::SinkPlace;
 use crate::error::SessionError;
-use crate::spill::{SpillFlow, SpillSide};
+use crate::spill::{SpillFlow, SpillingLane};
 
 /// The number of objects for each connection that never go to flash.
 const KEPT_FOR_EACH_STREAM: usize = 2;
 
-impl SpillSide for SourceLane<'_> {
+impl SpillingLane for SourceLane<'_> {
     type Place = Option<SinkPlace>;
 
     fn moved(&self) -> SpillFlow {

@@ -6,7 +6,7 @@ use carrack_model::{FileId, RangeSet, TargetId};
 use carrack_plan::{Bundle, FileCursor, ObjectExtent};
 use carrack_wire::message::ExistenceRequest;
 
-use super::chunks::ChunkMembership;
+use super::chunks::ChunkWorkGuard;
 use super::large_file::{LargeFile, NextFileStep, UnopenedFile};
 use crate::chunks::FILE_COSTS_BYTES;
 
@@ -42,7 +42,7 @@ pub(super) struct BundleWork {
     /// True if it is the rest of another bundle, which has had room and was charged.
     pub(super) is_rest: bool,
     /// The chunk of the bundle, if the work comes in chunks.
-    pub(super) chunk: Option<ChunkMembership>,
+    pub(super) chunk: Option<ChunkWorkGuard>,
 }
 
 /// An object of a large file.

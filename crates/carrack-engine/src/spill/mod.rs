@@ -11,11 +11,11 @@
 //! The threads that read, receive or write do not know the spill. When slots run out and throughput falls
 //! ([`SpillGate`]), one thread takes the youngest waiting objects, writes them to the log and frees their
 //! slots; the other reads them back, the oldest first, into a few slots of the spill. An end implements
-//! [`SpillSide`].
+//! [`SpillingLane`].
 
 mod shelf;
-mod spill_side;
-mod spill_watch;
+mod spilling_lane;
+mod window_sampler;
 
 use std::hash::Hash;
 use std::path::PathBuf;
@@ -26,7 +26,8 @@ use std::time::Instant;
 
 use bytesize::ByteSize;
 use carrack_machine::{
-    Monitor, MonitorClosed, NodeSet, Slot, SlotPool, SpillLog, SysFiles, WaitAttempt, deal, node_of_directory,
+    FifoMonitor, MonitorClosed, NodeSet, Slot, SlotPool, SpillLog, SysFiles, WaitAttempt, deal,
+    node_of_directory,
 };
 use carrack_model::limits::SPILLED_OBJECTS_MAX;
 use carrack_plan::{SpillGate, SpillVerdict};
@@ -35,8 +36,8 @@ use twox_hash::XxHash3_128;
 use crate::error::SessionError;
 use crate::spill_settings::{SpillDirectory, SpillSettings};
 use shelf::{SpillShelf, SpilledObject};
-pub(crate) use spill_side::{STAGING_SLOTS, SpillFlow, SpillSide};
-use spill_watch::SpillWatch;
+pub(crate) use spilling_lane::{STAGING_SLOTS, SpillFlow, SpillingLane};
+use window_sampler::SpillWindowSampler;
 
 /// Bytes of the tables of bundles on flash, at most: their entries stay in the source's memory, about four
 /// times as large.
@@ -47,9 +48,9 @@ pub(crate) struct LaneSpill<P> {
     directory: PathBuf,
     log: Arc<SpillLog>,
     staging: SlotPool,
-    shelf: Monitor<SpillShelf<P>>,
+    shelf: FifoMonitor<SpillShelf<P>>,
     /// Set when a thread finds no free slot, and when an object waits that could go to flash.
-    bell: Monitor<bool>,
+    bell: FifoMonitor<bool>,
     budget: u64,
     is_open: AtomicBool,
     table_bytes: AtomicU64,
@@ -104,8 +105,8 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
             directory: at.directory.clone(),
             log,
             staging,
-            shelf: Monitor::new(SpillShelf::default()),
-            bell: Monitor::new(false),
+            shelf: FifoMonitor::new(SpillShelf::default()),
+            bell: FifoMonitor::new(false),
             budget,
             is_open: AtomicBool::new(false),
             table_bytes: AtomicU64::new(0),
@@ -161,10 +162,10 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
     }
 
     /// Runs the writing thread until the session ends, or the flash fails.
-    pub(crate) fn write_out(&self, side: &impl SpillSide<Place = P>) {
+    pub(crate) fn write_out(&self, side: &impl SpillingLane<Place = P>) {
         let mut gate = SpillGate::new(self.budget);
         let mut told = gate.verdict();
-        let mut watch = SpillWatch::new(side.moved());
+        let mut watch = SpillWindowSampler::new(side.moved());
         while self.await_look(&watch).is_ok() {
             if let Some(window) = watch.look(side, self.log.free_count() < self.log.record_count()) {
                 gate.look(window);
@@ -189,16 +190,16 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
         }
     }
 
-    fn open(&self, side: &impl SpillSide<Place = P>, is_open: bool) {
+    fn open(&self, side: &impl SpillingLane<Place = P>, is_open: bool) {
         self.is_open.store(is_open, Relaxed);
         side.opened(is_open);
     }
 
-    fn tell(&self, side: &impl SpillSide<Place = P>, text: &str) {
+    fn tell(&self, side: &impl SpillingLane<Place = P>, text: &str) {
         side.tell(format!("spill in {}: {text}", self.directory.display()));
     }
 
-    fn await_look(&self, watch: &SpillWatch) -> Result<(), MonitorClosed> {
+    fn await_look(&self, watch: &SpillWindowSampler) -> Result<(), MonitorClosed> {
         self.bell.take_timed(|is_rung| {
             let is_due = std::mem::take(is_rung) || watch.is_due();
             if is_due { WaitAttempt::Done(()) } else { WaitAttempt::Until(watch.due()) }
@@ -206,7 +207,7 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
     }
 
     /// Writes the youngest waiting object. Returns true if there may be more to do.
-    fn write_one(&self, side: &impl SpillSide<Place = P>, gate: &mut SpillGate) -> std::io::Result<bool> {
+    fn write_one(&self, side: &impl SpillingLane<Place = P>, gate: &mut SpillGate) -> std::io::Result<bool> {
         let Some(record) = self.log.take() else { return Ok(false) };
         self.shelf.with(SpillShelf::expect);
         let room = TABLE_BYTES_MAX.saturating_sub(self.table_bytes.load(Relaxed));
@@ -234,7 +235,7 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
     }
 
     /// Runs the reading thread until the session ends.
-    pub(crate) fn bring_back(&self, side: &impl SpillSide<Place = P>) {
+    pub(crate) fn bring_back(&self, side: &impl SpillingLane<Place = P>) {
         // The slot is leased first: an object counts as in flight once it is chosen.
         while let Ok(mut slot) = self.staging.lease()
             && let Ok(held) = self.shelf.take(|shelf| shelf.take_oldest(side))

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use carrack_machine::SpillRecord;
 use carrack_wire::FrameHeader;
 
-use super::spill_side::{STAGING_SLOTS, SpillSide};
+use super::spilling_lane::{STAGING_SLOTS, SpillingLane};
 
 /// Objects on flash by their places, the oldest first.
 pub(super) struct SpillShelf<P> {
@@ -59,7 +59,7 @@ impl<P: Copy + Eq + Hash> SpillShelf<P> {
 
     /// Takes the oldest object that may be read back and whose place has room. It counts as in flight from
     /// now on.
-    pub(super) fn take_oldest(&mut self, side: &impl SpillSide<Place = P>) -> Option<SpilledObject<P>> {
+    pub(super) fn take_oldest(&mut self, side: &impl SpillingLane<Place = P>) -> Option<SpilledObject<P>> {
         if self.may_return == 0 {
             return None;
         }
@@ -92,14 +92,14 @@ mod tests {
     use carrack_plan::SpillVerdict;
     use carrack_wire::FrameKind;
 
-    use super::super::spill_side::SpillFlow;
+    use super::super::spilling_lane::SpillFlow;
     use super::*;
     use crate::error::SessionError;
 
     /// Only some places have room.
     struct LimitedSide(&'static [u32]);
 
-    impl SpillSide for LimitedSide {
+    impl SpillingLane for LimitedSide {
         type Place = u32;
 
         fn has_room(&self, place: u32) -> bool {

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
 use crate::examine::{
-    EntrySight, ExamineAnswer, ExamineLimits, ExamineQuestion, ExamineRoot, ExaminerThreads, WalkStep,
+    ExamineAnswer, ExamineLimits, ExamineQuestion, ExamineRoot, ExaminedEntry, ExaminerThreads, WalkStep,
 };
 use crate::role::SessionRole;
 use crate::session::verify::{FarExaminer, wait};
@@ -97,7 +97,7 @@ impl EndExaminer {
         }
     }
 
-    pub(super) fn seen(&mut self) -> Result<Vec<EntrySight>, SessionError> {
+    pub(super) fn seen(&mut self) -> Result<Vec<ExaminedEntry>, SessionError> {
         match self.hear()? {
             ExamineAnswer::Seen(sights) => Ok(sights),
             _ => Err(SessionError::Internal),

@@ -9,9 +9,9 @@ use super::metadata::MetadataDifference;
 /// A difference, or an entry that can't be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifyFinding {
-    /// The path beneath the destination, empty for the destination itself. With [`EntryDifference::Unwalked`], and
-    /// for entries that an older end skipped, the path at that end. Bytes, which must be escaped for a
-    /// terminal.
+    /// The path beneath the destination, empty for the destination itself. With
+    /// [`EntryDifference::Unwalked`], and for entries that an older end skipped, the path at that end. Bytes,
+    /// which must be escaped for a terminal.
     pub path: Box<[u8]>,
     /// The difference.
     pub what: EntryDifference,

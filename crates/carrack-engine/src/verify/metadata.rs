@@ -9,7 +9,7 @@ use carrack_model::{
 };
 use carrack_storage::{BrowsedKind, are_within, may_be_stored};
 
-use crate::examine::{ATTRIBUTE_DIGEST_BYTES, AttributeDigest, EntryPresence, EntrySight, SeenMetadata};
+use crate::examine::{ATTRIBUTE_DIGEST_BYTES, AttributeDigest, EntryPresence, ExaminedEntry, SeenMetadata};
 
 /// A file whose storage lacks less than this of its size counts as one without holes: the least that a copy
 /// keeps of a large file.
@@ -18,8 +18,8 @@ const HOLES_BYTES_MIN: u64 = 64 << 10;
 /// The metadata to compare. By default those that a copy keeps without options: modification times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetadataChecks {
-    /// The metadata that the copy keeps. Changes of owners ([`MetadataFidelity::user`] and the like) and of modes do
-    /// not count here.
+    /// The metadata that the copy keeps. Changes of owners ([`MetadataFidelity::user`] and the like) and of
+    /// modes do not count here.
     pub fidelity: MetadataFidelity,
     /// True to compare holes too.
     pub holes: bool,
@@ -120,8 +120,8 @@ impl MetadataChecks {
         &self,
         links: &mut HardLinks,
         path: &[u8],
-        source: &EntrySight,
-        sink: &EntrySight,
+        source: &ExaminedEntry,
+        sink: &ExaminedEntry,
     ) -> Vec<MetadataDifference> {
         let (EntryPresence::Is(kind), Some(source_has), Some(sink_has)) =
             (&source.standing, &source.metadata, &sink.metadata)

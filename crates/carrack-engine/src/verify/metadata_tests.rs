@@ -30,9 +30,9 @@ fn seen() -> SeenMetadata {
     }
 }
 
-fn sight(kind: BrowsedKind, seen: SeenMetadata) -> EntrySight {
+fn sight(kind: BrowsedKind, seen: SeenMetadata) -> ExaminedEntry {
     let metadata = Some(Box::new(seen));
-    EntrySight {
+    ExaminedEntry {
         standing: EntryPresence::Is(kind),
         size: 4_096,
         stamp: 0,
@@ -183,7 +183,7 @@ fn names_of_one_file_are_so_at_both_ends() {
 fn holes_may_be_others_but_not_be_filled() {
     const SIZE: u64 = 1 << 20;
     let holes = |source_allocated, sink_allocated| {
-        let side = |allocated_bytes| EntrySight {
+        let side = |allocated_bytes| ExaminedEntry {
             size: SIZE,
             ..sight(BrowsedKind::File, SeenMetadata { allocated_bytes, ..seen() })
         };

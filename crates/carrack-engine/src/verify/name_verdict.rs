@@ -4,7 +4,7 @@ use carrack_model::{ByteRange, FailureSide, SpecialFile};
 use carrack_storage::BrowsedKind;
 
 use super::finding::EntryDifference;
-use crate::examine::{EntryPresence, EntrySight};
+use crate::examine::{EntryPresence, ExaminedEntry};
 
 /// The verdict on a name.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) enum NameVerdict {
 }
 
 /// Judges by the states at both ends.
-pub(super) fn judge(source: &EntrySight, sink: &EntrySight) -> NameVerdict {
+pub(super) fn judge(source: &ExaminedEntry, sink: &ExaminedEntry) -> NameVerdict {
     let kinds = match (&source.standing, &sink.standing) {
         (EntryPresence::Nothing, _) => return unreadable(FailureSide::Source, "it vanished meanwhile"),
         (EntryPresence::Unreadable(detail), _) => return unreadable(FailureSide::Source, detail),
@@ -44,7 +44,7 @@ pub(super) fn judge(source: &EntrySight, sink: &EntrySight) -> NameVerdict {
 }
 
 /// Judges the part of a file that ends at `end`, which the source has.
-pub(super) fn judge_part(source: &EntrySight, sink: &EntrySight, end: u64) -> NameVerdict {
+pub(super) fn judge_part(source: &ExaminedEntry, sink: &ExaminedEntry, end: u64) -> NameVerdict {
     match judge(source, sink) {
         NameVerdict::Differs(EntryDifference::Size { .. }) if sink.size >= end => NameVerdict::Read,
         NameVerdict::Differs(EntryDifference::Size { .. }) => {
@@ -72,7 +72,7 @@ fn are_others(source: Option<SpecialFile>, sink: Option<SpecialFile>) -> bool {
 }
 
 /// Judges by the state at the sink: a manifest names files only.
-pub(super) fn judge_listed(sink: &EntrySight) -> NameVerdict {
+pub(super) fn judge_listed(sink: &ExaminedEntry) -> NameVerdict {
     match &sink.standing {
         EntryPresence::Nothing => NameVerdict::Differs(EntryDifference::Missing),
         EntryPresence::Unreadable(detail) => unreadable(FailureSide::Sink, detail),
@@ -85,7 +85,7 @@ pub(super) fn judge_listed(sink: &EntrySight) -> NameVerdict {
 
 /// Returns the digest of a file of `size` bytes that was small enough to be read as a whole.
 pub(super) fn digest_of(
-    sight: &EntrySight,
+    sight: &ExaminedEntry,
     size: u64,
     side: FailureSide,
 ) -> Result<[u8; 32], EntryDifference> {
@@ -119,13 +119,13 @@ mod tests {
     use super::*;
     use BrowsedKind::{Directory, File, Symlink};
 
-    fn sight(kind: BrowsedKind, size: u64, digest: Option<u8>) -> EntrySight {
+    fn sight(kind: BrowsedKind, size: u64, digest: Option<u8>) -> ExaminedEntry {
         let digest = digest.map(|byte| [byte; 32]);
-        EntrySight { size, digest, ..EntrySight::without_facts(EntryPresence::Is(kind)) }
+        ExaminedEntry { size, digest, ..ExaminedEntry::without_facts(EntryPresence::Is(kind)) }
     }
 
-    fn device(special: Option<SpecialFile>) -> EntrySight {
-        EntrySight { special, ..sight(BrowsedKind::Device, 0, None) }
+    fn device(special: Option<SpecialFile>) -> ExaminedEntry {
+        ExaminedEntry { special, ..sight(BrowsedKind::Device, 0, None) }
     }
 
     #[test]
@@ -154,13 +154,13 @@ mod tests {
         }
     }
 
-    fn nothing() -> EntrySight {
-        EntrySight::without_facts(EntryPresence::Nothing)
+    fn nothing() -> ExaminedEntry {
+        ExaminedEntry::without_facts(EntryPresence::Nothing)
     }
 
     #[test]
     fn two_looks_say_what_to_do() {
-        let unreadable = EntrySight::without_facts(EntryPresence::Unreadable("no".into()));
+        let unreadable = ExaminedEntry::without_facts(EntryPresence::Unreadable("no".into()));
         let file = sight(File, 7, None);
         let kind = EntryDifference::Kind { source: File, sink: Directory };
         for (source, sink, verdict) in [

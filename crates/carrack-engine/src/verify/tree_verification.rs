@@ -19,8 +19,8 @@ use super::metadata::{HardLinks, MetadataChecks};
 use super::name_verdict::{NameVerdict, differing, digest_of, judge, judge_listed, judge_part};
 use crate::error::SessionError;
 use crate::examine::{
-    EntryPresence, EntrySight, ExamineQuestion, PIECE_BYTES_MAX, PIECE_BYTES_MIN, PieceRange, QUESTIONS_MAX,
-    WHOLE_BYTES_MAX, WalkStep,
+    EntryPresence, ExamineQuestion, ExaminedEntry, PIECE_BYTES_MAX, PIECE_BYTES_MIN, PieceRange,
+    QUESTIONS_MAX, WHOLE_BYTES_MAX, WalkStep,
 };
 
 /// Steps of the walk that are requested ahead.
@@ -415,8 +415,8 @@ impl VerifyWalk<'_, '_> {
         &mut self,
         directory: &RelPath,
         name: &[u8],
-        here: &EntrySight,
-        there: &EntrySight,
+        here: &ExaminedEntry,
+        there: &ExaminedEntry,
     ) -> bool {
         if here.standing != there.standing {
             return false;
@@ -622,12 +622,12 @@ fn next_lines(
     Ok((!batch.items.is_empty()).then_some(VerifyStep::Look(batch)))
 }
 
-fn is_directory(sight: Option<&EntrySight>) -> bool {
+fn is_directory(sight: Option<&ExaminedEntry>) -> bool {
     sight.is_some_and(|sight| sight.standing == EntryPresence::Is(BrowsedKind::Directory))
 }
 
 /// Returns the range of a part in the source's file.
-fn part_of(here: &EntrySight, part: PartialRange, shown: &[u8]) -> Result<ByteRange, SessionError> {
+fn part_of(here: &ExaminedEntry, part: PartialRange, shown: &[u8]) -> Result<ByteRange, SessionError> {
     let shown = escape(shown);
     let message = match &here.standing {
         EntryPresence::Is(BrowsedKind::File) => {

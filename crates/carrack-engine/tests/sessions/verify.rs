@@ -13,7 +13,7 @@ use carrack_engine::{
 };
 use carrack_model::{ProtectionLevel, RelPath};
 use carrack_wire::message::{
-    ControlMessage, HashPieces, LookRequest, PiecesMessage, RefuseMessage, SeenMessage, SightMessage,
+    ControlMessage, ExaminedEntryMessage, HashPieces, LookRequest, PiecesMessage, RefuseMessage, SeenMessage,
     VerifyEnd, VerifyRequest, WalkRequest, WalkedMessage,
 };
 
@@ -57,7 +57,7 @@ fn look(directory: &str, names: &[&str]) -> ControlMessage {
     })
 }
 
-fn seen(caller: &mut Scripted, directory: &str, names: &[&str]) -> Vec<SightMessage> {
+fn seen(caller: &mut Scripted, directory: &str, names: &[&str]) -> Vec<ExaminedEntryMessage> {
     caller.say(look(directory, names));
     let ControlMessage::Seen(seen) = caller.message() else { panic!() };
     seen.sights
@@ -188,11 +188,11 @@ fn hear(answers: Vec<ControlMessage>) -> (Result<(), SessionError>, Vec<VerifyFi
 }
 
 fn sights(sights: &[(u32, u64, &[u8])]) -> ControlMessage {
-    let sight = |&(kind, size, digest): &(u32, u64, &[u8])| SightMessage {
+    let sight = |&(kind, size, digest): &(u32, u64, &[u8])| ExaminedEntryMessage {
         kind,
         size,
         digest: digest.into(),
-        ..SightMessage::default()
+        ..ExaminedEntryMessage::default()
     };
     ControlMessage::Seen(SeenMessage { sights: sights.iter().map(sight).collect() })
 }

@@ -23,7 +23,7 @@ use super::file_ref::{LayoutFile, reopen};
 use super::geometry::StripeRequest;
 use super::ioctl::{beegfs_make_file, exchange, reads};
 use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
-use super::registry::FileSystemPieces;
+use super::target_registry::FileSystemPieces;
 use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};
 
 /// `BEEGFS_IOC_GET_STRIPEINFO`.

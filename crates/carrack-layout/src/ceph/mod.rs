@@ -24,14 +24,14 @@ use rustix::io::Errno;
 use rustix::ioctl::Opcode;
 
 use library::CephCluster;
-pub use text::{CephError, CephLayout, parse_ceph_layout};
+pub use text::{CephLayout, CephLayoutError, parse_ceph_layout};
 
 use super::file_ref::{LayoutFile, descriptor_path};
 use super::geometry::StripeRequest;
 use super::ioctl::{exchange, updates};
 use super::mount_table::MountRecord;
 use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
-use super::registry::FileSystemPieces;
+use super::target_registry::FileSystemPieces;
 use super::{ComponentGeometry, STRIPE_COUNT_ALL, StripeGeometry, StripeOutcome, StripePattern};
 
 /// The attribute that contains the layout.
@@ -251,8 +251,8 @@ fn requested(default: &CephLayout, request: &StripeRequest<'_>) -> String {
 mod tests {
     use super::*;
     use crate::StorageMedium;
-    use crate::registry::{TargetKey, TargetRegistry};
     use crate::target::TargetNames;
+    use crate::target_registry::{TargetKey, TargetRegistry};
     use std::sync::Arc;
 
     fn pieces() -> (Arc<TargetRegistry>, FileSystemPieces) {

@@ -28,7 +28,7 @@ pub struct CephLayout {
 
 /// The reason why a text is no layout.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum CephError {
+pub enum CephLayoutError {
     /// A part is missing, or its value is no valid number.
     #[error("no usable {0}")]
     Missing(&'static str),
@@ -40,8 +40,8 @@ pub enum CephError {
 /// Parses a value of `ceph.file.layout` (or `ceph.dir.layout`); its parts may have any order.
 ///
 /// # Errors
-/// [`CephError`]; unknown parts are ignored.
-pub fn parse_ceph_layout(value: &[u8]) -> Result<CephLayout, CephError> {
+/// [`CephLayoutError`]; unknown parts are ignored.
+pub fn parse_ceph_layout(value: &[u8]) -> Result<CephLayout, CephLayoutError> {
     let layout = CephLayout {
         stripe_unit: number(value, "stripe_unit")?,
         stripe_count: number(value, "stripe_count")?,
@@ -49,14 +49,14 @@ pub fn parse_ceph_layout(value: &[u8]) -> Result<CephLayout, CephError> {
         pool: part(value, "pool").map(|name| String::from_utf8_lossy(name).into_owned()),
     };
     let (object, unit) = (layout.object_bytes.get(), layout.stripe_unit.get());
-    if !object.is_multiple_of(unit) { Err(CephError::Uneven(object, unit)) } else { Ok(layout) }
+    if !object.is_multiple_of(unit) { Err(CephLayoutError::Uneven(object, unit)) } else { Ok(layout) }
 }
 
-fn number(value: &[u8], key: &'static str) -> Result<NonZeroU64, CephError> {
+fn number(value: &[u8], key: &'static str) -> Result<NonZeroU64, CephLayoutError> {
     let text = part(value, key).and_then(|word| std::str::from_utf8(word).ok());
     let number =
         text.and_then(|text| text.parse().ok()).filter(|number: &NonZeroU64| number.get() <= NUMBER_MAX);
-    number.ok_or(CephError::Missing(key))
+    number.ok_or(CephLayoutError::Missing(key))
 }
 
 /// The value of the first `key=value`.
@@ -128,11 +128,11 @@ mod tests {
     #[test]
     fn a_text_that_can_not_be_is_refused() {
         for (text, error) in [
-            ("", CephError::Missing("stripe_unit")),
-            ("stripe_unit=0 stripe_count=1 object_size=1", CephError::Missing("stripe_unit")),
-            ("stripe_unit=1 stripe_count=-1 object_size=1", CephError::Missing("stripe_count")),
-            ("stripe_unit=1 stripe_count=1 object_size=4294967296", CephError::Missing("object_size")),
-            ("stripe_unit=3 stripe_count=1 object_size=4", CephError::Uneven(4, 3)),
+            ("", CephLayoutError::Missing("stripe_unit")),
+            ("stripe_unit=0 stripe_count=1 object_size=1", CephLayoutError::Missing("stripe_unit")),
+            ("stripe_unit=1 stripe_count=-1 object_size=1", CephLayoutError::Missing("stripe_count")),
+            ("stripe_unit=1 stripe_count=1 object_size=4294967296", CephLayoutError::Missing("object_size")),
+            ("stripe_unit=3 stripe_count=1 object_size=4", CephLayoutError::Uneven(4, 3)),
         ] {
             assert_eq!(parse_ceph_layout(text.as_bytes()), Err(error), "{text}");
         }

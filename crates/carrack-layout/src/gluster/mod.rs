@@ -17,7 +17,7 @@ pub use pathinfo::{BrickPlace, PathInfoError, parse_pathinfo};
 use super::file_ref::LayoutFile;
 use super::geometry::StripeRequest;
 use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
-use super::registry::FileSystemPieces;
+use super::target_registry::FileSystemPieces;
 use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};
 
 /// The attribute for root, and for all users (`libglusterfs/src/glusterfs/glusterfs.h`).

@@ -22,7 +22,7 @@ pub use reply::{GpfsBlocks, GpfsError, block_request, parse_blocks};
 use super::file_ref::LayoutFile;
 use super::geometry::StripeRequest;
 use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
-use super::registry::FileSystemPieces;
+use super::target_registry::FileSystemPieces;
 use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};
 
 /// Bound of the blocks of a file that are queried; those behind them are distributed over the same disks.
@@ -122,8 +122,8 @@ fn geometry(block_bytes: u64, disks: &[TargetId]) -> StripeGeometry {
 mod tests {
     use super::*;
     use crate::StorageMedium;
-    use crate::registry::{TargetKey, TargetRegistry};
     use crate::target::TargetNames;
+    use crate::target_registry::{TargetKey, TargetRegistry};
     use std::sync::Arc;
 
     /// The replies of a file system with three disks, of two blocks each.

@@ -4,8 +4,8 @@
 //! in `llapi_layout_get_by_fd` and `llapi_layout_file_open`.
 
 mod blob;
-mod choose;
-mod request;
+mod mirror_choice;
+mod requested_striping;
 #[cfg(test)]
 mod tests;
 
@@ -20,7 +20,7 @@ use super::StripeOutcome;
 use super::file_ref::LayoutFile;
 use super::geometry::StripeRequest;
 use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
-use super::registry::FileSystemPieces;
+use super::target_registry::FileSystemPieces;
 
 /// The attribute that contains the layout.
 const LOV: &str = "lustre.lov";
@@ -52,7 +52,7 @@ impl LayoutProvider for LustreProvider {
             Err(errno) => return Err(NoLayout::problem("reading lustre.lov", errno)),
         };
         let file = parse_lov(&value).map_err(|error| NoLayout::problem("reading lustre.lov", error))?;
-        Ok(choose::place(&file, size, pieces))
+        Ok(mirror_choice::place(&file, size, pieces))
     }
 
     fn create(
@@ -67,7 +67,7 @@ impl LayoutProvider for LustreProvider {
 /// Sets as much of the request as the file system accepts; reports its first refusal.
 fn set(file: BorrowedFd<'_>, request: &StripeRequest<'_>) -> Result<StripeOutcome, String> {
     let mut why = None;
-    for attempt in request::attempts(request) {
+    for attempt in requested_striping::attempts(request) {
         match fsetxattr(file, LOV, &attempt.value, XattrFlags::empty()) {
             Ok(()) => return Ok(outcome(attempt.given_up, why)),
             Err(errno) => why = why.or(Some(errno)),

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::blob::{LovComponent, LovError, LovFile, parse_lov};
-use super::choose::place;
+use super::mirror_choice::place;
 use crate::StorageMedium;
 use crate::StripePattern;
 use crate::provider::FoundLayout;
-use crate::registry::{FileSystemPieces, TargetKey, TargetRegistry};
 use crate::target::TargetNames;
+use crate::target_registry::{FileSystemPieces, TargetKey, TargetRegistry};
 
 const V1: u32 = 0x0BD1_0BD0;
 const V3: u32 = 0x0BD3_0BD0;

@@ -1,19 +1,19 @@
 //! `carrack doctor`: finds settings that slow a data transfer node.
 //!
-//! Facts are read relative to a root ([`SysFiles`]) or queried from the kernel ([`KernelProbes`]), judged by pure
-//! functions, one file for each group, and reported as [`CheckFinding`]s. An invisible fact is never an alarm.
-//! [`repair`] makes the changes that take effect at once.
+//! Facts are read relative to a root ([`SysFiles`]) or queried from the kernel ([`KernelProbes`]), judged by
+//! pure functions, one file for each group, and reported as [`CheckFinding`]s. An invisible fact is never an
+//! alarm. [`repair`] makes the changes that take effect at once.
 
 mod clock;
 mod cpu;
 mod finding;
+mod kernel_limits;
 mod memory;
 mod network;
 mod nics;
 mod probes;
 pub mod repair;
 mod storage;
-mod system;
 #[cfg(test)]
 mod trees;
 
@@ -62,7 +62,7 @@ pub fn checks() -> impl Iterator<Item = &'static MachineCheck> {
         memory::CHECKS,
         storage::CHECKS,
         clock::CHECKS,
-        system::CHECKS,
+        kernel_limits::CHECKS,
     ];
     groups.into_iter().flatten().copied()
 }
@@ -78,7 +78,7 @@ pub fn examine(files: &SysFiles, probes: &KernelProbes, purpose: &MachinePurpose
         memory::judge(&memory::read(files), &machine, purpose),
         storage::judge(&storage::read(files), &nics, &machine, purpose),
         clock::judge(&clock::read(files, probes), &machine),
-        system::judge(&system::read(files, probes), &machine),
+        kernel_limits::judge(&kernel_limits::read(files, probes), &machine),
     ]
     .concat()
 }

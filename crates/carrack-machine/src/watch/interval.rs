@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::sample::{CounterSample, NodePages, ThreadTimes};
-use crate::crew::ThreadPlace;
+use crate::crew::SeatedThread;
 
 /// Minimum of pages in an interval (4 MiB) for a meaningful share.
 const PAGES_MIN: u64 = 1_024;
@@ -38,7 +38,7 @@ pub(super) struct LoadInterval {
 /// Progress of one of our threads.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ThreadLoad {
-    pub(super) place: ThreadPlace,
+    pub(super) place: SeatedThread,
     pub(super) last_cpu: u32,
     /// Share of the interval in which it ran.
     pub(super) run: f64,
@@ -53,7 +53,7 @@ impl LoadInterval {
     pub(super) fn between(
         before: &CounterSample,
         after: &CounterSample,
-        places: &[ThreadPlace],
+        places: &[SeatedThread],
     ) -> LoadInterval {
         let elapsed_ns = after.at.saturating_sub(before.at).as_nanos().max(1) as f64;
         let threads: Vec<ThreadLoad> = places
@@ -70,7 +70,7 @@ impl LoadInterval {
     }
 }
 
-fn thread_load(place: &ThreadPlace, was: &ThreadTimes, is: &ThreadTimes, elapsed_ns: f64) -> ThreadLoad {
+fn thread_load(place: &SeatedThread, was: &ThreadTimes, is: &ThreadTimes, elapsed_ns: f64) -> ThreadLoad {
     let [run_ns, delay_ns] = [is.run_ns.saturating_sub(was.run_ns), is.delay_ns.saturating_sub(was.delay_ns)];
     ThreadLoad {
         place: place.clone(),
@@ -129,8 +129,8 @@ mod tests {
     use crate::crew::ThreadDuty;
     use std::time::Duration;
 
-    fn place(tid: i32, cpus: &[u32]) -> ThreadPlace {
-        ThreadPlace { tid, lane: 0, duty: ThreadDuty::Comm, cpus: cpus.iter().copied().collect() }
+    fn place(tid: i32, cpus: &[u32]) -> SeatedThread {
+        SeatedThread { tid, lane: 0, duty: ThreadDuty::Comm, cpus: cpus.iter().copied().collect() }
     }
 
     fn ran(last_cpu: u32, run_ms: u64) -> ThreadTimes {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::super::interval::NodeLoad;
 use super::*;
-use crate::crew::ThreadPlace;
+use crate::crew::SeatedThread;
 use crate::id_set::NodeSet;
 use crate::placement::PlacementScheme;
 
@@ -35,7 +35,7 @@ fn placement(lanes: Vec<LanePlacement>) -> Placement {
 fn threads_of(placement: &Placement) -> Vec<ThreadLoad> {
     let of_lane = |(i, lane): (usize, &LanePlacement)| {
         [(ThreadDuty::Comm, &lane.comm), (ThreadDuty::Io(0), &lane.io[0])].map(|(duty, seat)| ThreadLoad {
-            place: ThreadPlace {
+            place: SeatedThread {
                 tid: i as i32 * 2 + i32::from(duty == ThreadDuty::Comm) + 1,
                 lane: i,
                 duty,
@@ -65,7 +65,7 @@ fn plan(cpus: [f64; 8], lanes: usize) -> Placement {
     placement((0..lanes).map(|i| lane(order[i * 2 % 4], order[(i * 2 + 1) % 4])).collect())
 }
 
-fn apply(present: &mut Placement, decision: &PlacementDecision) {
+fn apply(present: &mut Placement, decision: &LaneChangeDecision) {
     let lane = &mut present.lanes[decision.lane];
     match &decision.change {
         LaneChange::Lane(to) => *lane = (**to).clone(),
@@ -158,7 +158,7 @@ fn a_lane_leaves_nodes_that_have_no_memory_left() {
     interval.loads.nodes.insert(0, NodeLoad { short: 0.3, ..NodeLoad::default() });
     let mut judge = PlacementJudge::default();
     let planned = placement(vec![lane(4, 5)]);
-    let decisions: Vec<PlacementDecision> =
+    let decisions: Vec<LaneChangeDecision> =
         (0..2).flat_map(|i| judge.judge(EVERY * i, &interval, &present, &planned)).collect();
     assert!(decisions[0].reason.contains("node 0 could not give 30 % of the pages"), "{}", decisions[0]);
     interval.loads.nodes.insert(1, NodeLoad { short: 0.2, ..NodeLoad::default() });

@@ -5,21 +5,21 @@
 //! [`interval`] computes the difference of two samples, and [`judge`] decides; none of them changes anything.
 
 mod interval;
-mod judge;
+mod move_decision;
 mod sample;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub use interval::{MachineLoads, NodeLoad};
-pub use judge::{LaneChange, PlacementDecision, ThreadMove};
+pub use move_decision::{LaneChange, LaneChangeDecision, ThreadMove};
 pub use sample::SampleError;
 
-use crate::crew::{BindingLevel, MoveResult, ThreadCrew, ThreadPlace};
-use crate::monitor::{Monitor, WaitAttempt};
+use crate::crew::{BindingLevel, MoveResult, SeatedThread, ThreadCrew};
+use crate::fifo_monitor::{FifoMonitor, WaitAttempt};
 use crate::placement::Placement;
 use interval::LoadInterval;
-use judge::PlacementJudge;
+use move_decision::PlacementJudge;
 use sample::CounterSampler;
 
 /// Long enough for ticks of 10 ms, and short enough for transfers of minutes.
@@ -30,9 +30,9 @@ const EVERY: Duration = Duration::from_secs(2);
 /// after each decision, with its result.
 pub fn watch_crew(
     crew: &ThreadCrew,
-    stop: &Monitor<()>,
+    stop: &FifoMonitor<()>,
     replan: &dyn Fn(&MachineLoads) -> Placement,
-    tell: &dyn Fn(&PlacementDecision, &MoveResult),
+    tell: &dyn Fn(&LaneChangeDecision, &MoveResult),
 ) -> Result<(), SampleError> {
     PlacementWatch { crew, replan, tell, sampler: CounterSampler::at(Path::new("/")) }.run(stop, EVERY)
 }
@@ -40,12 +40,12 @@ pub fn watch_crew(
 struct PlacementWatch<'a> {
     crew: &'a ThreadCrew,
     replan: &'a dyn Fn(&MachineLoads) -> Placement,
-    tell: &'a dyn Fn(&PlacementDecision, &MoveResult),
+    tell: &'a dyn Fn(&LaneChangeDecision, &MoveResult),
     sampler: CounterSampler,
 }
 
 impl PlacementWatch<'_> {
-    fn run(&self, stop: &Monitor<()>, every: Duration) -> Result<(), SampleError> {
+    fn run(&self, stop: &FifoMonitor<()>, every: Duration) -> Result<(), SampleError> {
         let start = Instant::now();
         let mut judge = PlacementJudge::default();
         let mut before = self.sampler.read(start.elapsed(), &tids(&self.crew.threads()))?;
@@ -65,7 +65,7 @@ impl PlacementWatch<'_> {
     }
 
     /// `None` if all threads to move have ended meanwhile.
-    fn carry_out(&self, decision: &PlacementDecision) -> Option<MoveResult> {
+    fn carry_out(&self, decision: &LaneChangeDecision) -> Option<MoveResult> {
         match &decision.change {
             LaneChange::Lane(to) => self.crew.move_lane(decision.lane, to).ok(),
             LaneChange::Threads(moves) => {
@@ -77,12 +77,12 @@ impl PlacementWatch<'_> {
     }
 }
 
-fn tids(threads: &[ThreadPlace]) -> Vec<i32> {
+fn tids(threads: &[SeatedThread]) -> Vec<i32> {
     threads.iter().map(|thread| thread.tid).collect()
 }
 
 /// Returns true if it slept to the end.
-fn sleep(stop: &Monitor<()>, time: Duration) -> bool {
+fn sleep(stop: &FifoMonitor<()>, time: Duration) -> bool {
     let until = Instant::now() + time;
     stop.take_timed(
         |_| if Instant::now() >= until { WaitAttempt::Done(()) } else { WaitAttempt::Until(until) },
@@ -138,7 +138,7 @@ mod tests {
         pass_time(root.path(), &all, 0);
         let crew = ThreadCrew::new(on(&first, 0));
         let _seated = crew.lane(0).sit(ThreadDuty::Comm);
-        let stop = Arc::new(Monitor::new(()));
+        let stop = Arc::new(FifoMonitor::new(()));
         let (told, hear) = mpsc::channel();
         let watching = {
             let (crew, stop, root, last) =
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn the_watch_ends_at_once_when_it_is_stopped() {
-        let stop = Arc::new(Monitor::new(()));
+        let stop = Arc::new(FifoMonitor::new(()));
         let (ended, hear) = mpsc::channel();
         {
             let stop = Arc::clone(&stop);
@@ -176,7 +176,7 @@ mod tests {
                 let (crew, sampler) = (ThreadCrew::unbound(), CounterSampler::at(Path::new("/")));
                 let (replan, tell) = (
                     |_: &MachineLoads| crew.placement(),
-                    |decision: &PlacementDecision, _: &MoveResult| panic!("{decision}"),
+                    |decision: &LaneChangeDecision, _: &MoveResult| panic!("{decision}"),
                 );
                 let watch = PlacementWatch { crew: &crew, replan: &replan, tell: &tell, sampler };
                 ended.send(watch.run(&stop, Duration::from_secs(3_600)).is_ok()).unwrap();

@@ -103,7 +103,7 @@ impl ZoneError {
 
 /// Protected cores, until this is dropped.
 pub struct CoreZone {
-    hard: Option<CpusetPartition>,
+    hard: Option<CpusetPartitionGuard>,
     note: String,
 }
 
@@ -125,11 +125,11 @@ impl CoreZone {
             ZoneKind::Off => Ok(CoreZone { hard: None, note: "no zone".to_string() }),
             _ if cpus.is_empty() && kind != ZoneKind::Auto => Err(ZoneError::NoCpus),
             ZoneKind::Soft => Ok(CoreZone::soft(cpus)),
-            ZoneKind::Hard => Ok(CoreZone::hard(CpusetPartition::open_in(tree, cpus, mems)?, cpus)),
+            ZoneKind::Hard => Ok(CoreZone::hard(CpusetPartitionGuard::open_in(tree, cpus, mems)?, cpus)),
             ZoneKind::Auto if cpus.is_empty() => {
                 Ok(CoreZone { hard: None, note: "no zone: no thread is bound to cores".to_string() })
             }
-            ZoneKind::Auto => Ok(match CpusetPartition::open_in(tree, cpus, mems) {
+            ZoneKind::Auto => Ok(match CpusetPartitionGuard::open_in(tree, cpus, mems) {
                 Ok(partition) => CoreZone::hard(partition, cpus),
                 Err(error) => {
                     let CoreZone { hard, note } = CoreZone::soft(cpus);
@@ -159,14 +159,14 @@ impl CoreZone {
         CoreZone { hard: None, note }
     }
 
-    fn hard(partition: CpusetPartition, cpus: &CpuSet) -> CoreZone {
+    fn hard(partition: CpusetPartitionGuard, cpus: &CpuSet) -> CoreZone {
         let note = format!("hard zone: CPU {cpus} is for this process alone ({})", partition.group.display());
         CoreZone { hard: Some(partition), note }
     }
 }
 
 /// A group whose CPUs no other group has.
-struct CpusetPartition {
+struct CpusetPartitionGuard {
     tree: CgroupTree,
     group: PathBuf,
     /// True if the group was created by us: not if this process has another zone already.
@@ -177,16 +177,16 @@ struct CpusetPartition {
     divided_by_us: bool,
 }
 
-impl CpusetPartition {
+impl CpusetPartitionGuard {
     fn open_in(
         tree: Option<CgroupTree>,
         cpus: &CpuSet,
         mems: &NodeSet,
-    ) -> Result<CpusetPartition, ZoneError> {
-        CpusetPartition::open(tree.ok_or(ZoneError::NoCgroup2)?, cpus, mems)
+    ) -> Result<CpusetPartitionGuard, ZoneError> {
+        CpusetPartitionGuard::open(tree.ok_or(ZoneError::NoCgroup2)?, cpus, mems)
     }
 
-    fn open(tree: CgroupTree, cpus: &CpuSet, mems: &NodeSet) -> Result<CpusetPartition, ZoneError> {
+    fn open(tree: CgroupTree, cpus: &CpuSet, mems: &NodeSet) -> Result<CpusetPartitionGuard, ZoneError> {
         if !tree.is_top() {
             return Err(ZoneError::InContainer);
         }
@@ -198,20 +198,21 @@ impl CpusetPartition {
         if tree.cpus_for_all()?.is_subset(cpus) {
             return Err(ZoneError::NoneLeft(cpus.clone()));
         }
-        let mut partition = CpusetPartition::make(tree)?;
+        let mut partition = CpusetPartitionGuard::make(tree)?;
         partition.fill(cpus, mems)?;
         Ok(partition)
     }
 
     /// From here on, dropping the partition undoes all steps.
-    fn make(tree: CgroupTree) -> Result<CpusetPartition, ZoneError> {
+    fn make(tree: CgroupTree) -> Result<CpusetPartitionGuard, ZoneError> {
         let pid = std::process::id();
         let group = tree.group(&stale::name_of(pid, tree.own_start(pid)?));
         let divided_by_us = !tree.divides_cpus();
         if divided_by_us {
             tree.divide_cpus(true)?;
         }
-        let mut partition = CpusetPartition { tree, group, is_made: false, came_from: None, divided_by_us };
+        let mut partition =
+            CpusetPartitionGuard { tree, group, is_made: false, came_from: None, divided_by_us };
         partition.tree.make(&partition.group)?;
         partition.is_made = true;
         Ok(partition)
@@ -252,7 +253,7 @@ impl CpusetPartition {
     }
 }
 
-impl Drop for CpusetPartition {
+impl Drop for CpusetPartitionGuard {
     fn drop(&mut self) {
         let _ = self.undo();
     }

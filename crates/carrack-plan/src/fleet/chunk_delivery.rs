@@ -124,10 +124,11 @@ pub enum ChunkDeliveryStep {
     ReadTried,
     /// Give the chunk back with this delay. The case is over.
     Leave(Duration),
-    /// Give the chunk to the session. Once the sink has settled it, [`ChunkDeliveryState::settled`] is called.
+    /// Give the chunk to the session. Once the sink has settled it, [`ChunkDeliveryState::settled`] is
+    /// called.
     Carry,
-    /// Let a witness look for the chunk's entries. Answer: [`ChunkStepResult::Doubts`], with all doubts of the
-    /// chunk.
+    /// Let a witness look for the chunk's entries. Answer: [`ChunkStepResult::Doubts`], with all doubts of
+    /// the chunk.
     Prove,
     /// Store the movers that have failed the chunk.
     NoteTried(FailedMovers),

@@ -1,8 +1,9 @@
 //! The decisions of a manager about one transfer whose lease it holds: a state machine without a clock and
 //! without a connection.
 //!
-//! A driver (a manager's task, or a simulation) asks for the [next](TransferCoordinator::next) [`CoordinatorStep`], carries it
-//! out, and reports the result with [`TransferCoordinator::answer`]. The order of the steps makes a transfer safe:
+//! A driver (a manager's task, or a simulation) asks for the [next](TransferCoordinator::next)
+//! [`CoordinatorStep`], carries it out, and reports the result with [`TransferCoordinator::answer`]. The
+//! order of the steps makes a transfer safe:
 //!
 //! - The record is read after the lease was taken, because the copy that a manager follows may be stale. A
 //!   transfer that is over is left alone.
@@ -104,12 +105,13 @@ pub enum TransferResult {
 pub enum CoordinatorStep {
     /// Read the record from the store, not the followed copy. Answer: [`CoordinatorStepResult::Record`].
     ReadRecord,
-    /// Find the transfer's route and write it to the record. Answer: [`CoordinatorStepResult::Done`], [`CoordinatorStepResult::Unsettled`]
-    /// or [`CoordinatorStepResult::Impossible`].
+    /// Find the transfer's route and write it to the record. Answer: [`CoordinatorStepResult::Done`],
+    /// [`CoordinatorStepResult::Unsettled`] or [`CoordinatorStepResult::Impossible`].
     Settle,
     /// Write to the record why the transfer waits before its begin.
     WriteReason(String),
-    /// Create the queue of work, and follow the log from its beginning. Answer: [`CoordinatorStepResult::Opened`].
+    /// Create the queue of work, and follow the log from its beginning. Answer:
+    /// [`CoordinatorStepResult::Opened`].
     Open,
     /// Publish a scan; with `again` only if the queue holds none.
     OrderScan {

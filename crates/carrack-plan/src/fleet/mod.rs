@@ -7,20 +7,20 @@
 
 mod assign;
 mod chunk_delivery;
+mod chunk_threshold;
 mod coordinator;
 mod curve;
 mod cutter;
-mod deliveries;
+mod delivery_fencing;
 mod health;
-mod intake;
 mod lease_term;
 mod pair_set;
-mod rank;
 mod shares;
 mod site_marks;
 mod stragglers;
-mod threshold;
 mod tracker;
+mod transfer_intake;
+mod transfer_ranking;
 mod wait_condition;
 
 pub use assign::{FleetPair, PairTableChanges, assign};
@@ -28,6 +28,7 @@ pub use chunk_delivery::{
     AvailableMovers, ChunkDeliveryState, ChunkDeliveryStep, ChunkStepResult, FailedMovers, MoverDoubt,
     acknowledged_after, left_for, may_be_left,
 };
+pub use chunk_threshold::{ChunkThreshold, THRESHOLD_BYTES_FIRST, THRESHOLD_BYTES_MAX, THRESHOLD_BYTES_MIN};
 pub use coordinator::{
     CoordinatorContext, CoordinatorStep, CoordinatorStepResult, RecordState, RecordView, TransferCoordinator,
     TransferResult,
@@ -37,18 +38,17 @@ pub use cutter::{
     CHUNK_BYTES_DEFAULT, CHUNK_ENTRIES_MAX, CHUNK_TABLE_BYTES_DEFAULT, ChunkContent, ChunkCutter,
     ChunkLimits, CutChunk, CutTotals, PART_GRAIN_BYTES, SIZE_CLASSES,
 };
-pub use deliveries::DeliveryTable;
+pub use delivery_fencing::DeliveryFence;
 pub use health::{FaultKind, MoverFault, MoverHealth, MoverQuarantine, TransferVerdict};
-pub use intake::{IntakeDecision, OwnedTransfer, PhantomPairs, TransferCandidate, intake, room};
 pub use lease_term::{LEASE_LASTS, LEASE_RENEW_EVERY, LeaseTerm};
 pub use pair_set::{PairAct, PairId, PairSet};
-pub use rank::{RankRules, TransferRanking, WaitingTransfer};
 pub use shares::{FleetMover, PairClaim, PairLimits, shares};
 pub use site_marks::{BelievedMovers, MarkSighting, same_storage};
 pub use stragglers::{StragglerDetector, StragglingMover, WaitingEnd};
-pub use threshold::{ChunkThreshold, THRESHOLD_BYTES_FIRST, THRESHOLD_BYTES_MAX, THRESHOLD_BYTES_MIN};
 pub use tracker::{
-    ChunkOutcome, FileKey, ManagerAction, NEXT_FILES_MAX, TrackedPart, TrackerEvent, TransferTotals,
+    ChunkOutcome, FileKey, ManagerAction, NEXT_FILES_MAX, PartedFileRef, TrackerEvent, TransferTotals,
     TransferTracker,
 };
+pub use transfer_intake::{IntakeDecision, OwnedTransfer, PhantomPairs, TransferCandidate, intake, room};
+pub use transfer_ranking::{RankRules, TransferRanking, WaitingTransfer};
 pub use wait_condition::{WaitCondition, lack};

@@ -40,7 +40,7 @@ pub enum TrackerEvent {
         /// Outcome of the chunk.
         outcome: ChunkOutcome,
         /// The file, if the chunk is a part of a large file.
-        part: Option<TrackedPart>,
+        part: Option<PartedFileRef>,
     },
     /// A large file has its metadata and its name, or could not get them.
     FinishSettled {
@@ -93,7 +93,7 @@ pub struct ChunkOutcome {
 
 /// The file of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TrackedPart {
+pub struct PartedFileRef {
     /// The file.
     pub file: FileKey,
     /// Number of the file's parts.
@@ -170,8 +170,8 @@ struct ScanAttempt {
     done: ChunkOutcome,
     /// Large files with some settled parts.
     begun: BTreeMap<FileKey, FileParts>,
-    finishing: FileItems,
-    discarding: FileItems,
+    finishing: DueLargeFiles,
+    discarding: DueLargeFiles,
     is_delete_asked: bool,
     /// Entries that each delivery of the deletion's item has removed.
     deleted: BTreeMap<u32, u64>,
@@ -191,7 +191,7 @@ struct FileParts {
 
 /// Large files for which an item of work is due.
 #[derive(Clone, Debug, Default)]
-struct FileItems {
+struct DueLargeFiles {
     due: RangeSet,
     asked: RangeSet,
     settled: RangeSet,
@@ -354,7 +354,7 @@ impl ScanAttempt {
     }
 
     /// The first log entry of a chunk that was carried out twice counts.
-    fn chunk_settled(&mut self, number: u64, outcome: ChunkOutcome, part: Option<TrackedPart>) {
+    fn chunk_settled(&mut self, number: u64, outcome: ChunkOutcome, part: Option<PartedFileRef>) {
         if !add(&mut self.settled, number) {
             return;
         }
@@ -371,7 +371,7 @@ impl ScanAttempt {
 
     /// A large file fails once, however many of its parts do, and not before all of them are settled: until
     /// then another mover may be writing.
-    fn part_settled(&mut self, part: TrackedPart, has_failed: bool) {
+    fn part_settled(&mut self, part: PartedFileRef, has_failed: bool) {
         let begun = self.begun.entry(part.file).or_default();
         begun.parts_settled += 1;
         begun.has_failed |= has_failed;
@@ -384,7 +384,7 @@ impl ScanAttempt {
 
     /// Returns the number of entries that could not be read, copied, finished or removed.
     fn failed(&self) -> u64 {
-        let FileItems { due, settled, done, .. } = &self.finishing;
+        let DueLargeFiles { due, settled, done, .. } = &self.finishing;
         let unfinished = covered_by_both(due, settled) - covered_by_both(due, done);
         let ended = self.delete_failed + self.close_failed;
         self.found.failed + self.done.failed + unfinished + self.discarding.due.covered_bytes() + ended
@@ -399,7 +399,7 @@ impl ScanAttempt {
     }
 }
 
-impl FileItems {
+impl DueLargeFiles {
     /// Returns the first files that are due and neither asked for nor settled.
     fn to_ask(&self) -> Vec<FileKey> {
         let mut files = Vec::new();

@@ -20,7 +20,7 @@ fn files_settled(attempt: u32, number: u64, files: u64, failed: u64) -> TrackerE
 fn part_settled(attempt: u32, number: u64, file: u64, count: u64, failed: u64) -> TrackerEvent {
     let bytes = if failed > 0 { 0 } else { GIB };
     let outcome = ChunkOutcome { files: 0, bytes, moved_bytes: GIB, failed };
-    let part = Some(TrackedPart { file: FileKey(file), count });
+    let part = Some(PartedFileRef { file: FileKey(file), count });
     TrackerEvent::ChunkSettled { attempt, number, delivery: 1, outcome, part }
 }
 

@@ -1,10 +1,10 @@
 //! The load of storage targets: measured load, expected load, and the start at which a transfer disturbs
 //! least (L11, L14).
 //!
-//! A [`LoadHistory`] keeps four weeks of a target's load in slots of five minutes, from samples at any times. Its
-//! [`forecast`](LoadHistory::forecast) continues the daily and the weekly pattern and reports its error on
-//! held-back history, next to the error of "same as now". [`best_window`] picks a start from it. The samples
-//! choose the unit of load: a share that is busy, bytes per second, requests.
+//! A [`LoadHistory`] keeps four weeks of a target's load in slots of five minutes, from samples at any times.
+//! Its [`forecast`](LoadHistory::forecast) continues the daily and the weekly pattern and reports its error
+//! on held-back history, next to the error of "same as now". [`best_window`] picks a start from it. The
+//! samples choose the unit of load: a share that is busy, bytes per second, requests.
 //!
 //! The crate `stlrs` decomposes load into trend and seasons (MSTL: Bandara, Hyndman and Bergmeir 2021; STL:
 //! Cleveland and others 1990). It has no dependencies, and the larger `augurs` uses it as well; `augurs`
@@ -43,9 +43,9 @@ pub struct LoadForecast {
     pub start_s: i64,
     /// The expected load of each step of [`STEP_S`] seconds.
     pub expected: Vec<f64>,
-    /// The forecast by [`far`](LoadForecast::far) for each step, also of the first hour. Where a load changes a
-    /// few times in a day, few hours of held-back history have such a change, and "same as now" wins there: a
-    /// cautious caller looks here too.
+    /// The forecast by [`far`](LoadForecast::far) for each step, also of the first hour. Where a load changes
+    /// a few times in a day, few hours of held-back history have such a change, and "same as now" wins there:
+    /// a cautious caller looks here too.
     pub by_far: Vec<f64>,
     /// Method of the first hour: the smallest error over an hour.
     pub near: ForecastMethod,
@@ -80,8 +80,8 @@ impl LoadForecast {
         self.error_of(method, horizon)
     }
 
-    /// Returns the error of another method, to compare: [`ForecastMethod::SameAsNow`] and [`ForecastMethod::DayAgo`] are the
-    /// naive ones.
+    /// Returns the error of another method, to compare: [`ForecastMethod::SameAsNow`] and
+    /// [`ForecastMethod::DayAgo`] are the naive ones.
     pub fn error_of(&self, method: ForecastMethod, horizon: ForecastHorizon) -> Option<&BacktestError> {
         self.backtests.iter().find(|test| test.method == method && test.horizon == horizon)
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use carrack_model::TargetId;
 
+use super::client_target::OwnTarget;
 use super::messages::{ClientDeadline, GrantBatch, GrantReply, HeldGrant, TargetGrant, millis};
-use super::own_grants::OwnTarget;
 use crate::policy::{ServedRequest, TargetState};
 
 /// Upper bound of batches without an answer; older ones are not expected to be answered any more.

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::classes::{ClassState, RateClock, guaranteed_to_client};
 use super::messages::{GrantBatch, MovedBytes};
+use super::rate_guarantees::{ClassState, RateClock, guaranteed_to_client};
 use super::settings::GrantSettings;
 use super::turns::{ClientKey, ClientStanding};
 
 /// A client, by its last batch.
 #[derive(Debug)]
-pub(super) struct ClientState {
+pub(super) struct GrantClientRecord {
     pub(super) name: String,
     /// True if it consists of the ends of a session, which have names of their own.
     pub(super) is_party: bool,
@@ -36,10 +36,10 @@ pub(super) struct ClientState {
     oldest: Option<(String, Duration)>,
 }
 
-impl ClientState {
+impl GrantClientRecord {
     /// Creates the state of a client from its first batch.
-    pub(super) fn new(batch: &GrantBatch, now: Duration) -> ClientState {
-        ClientState {
+    pub(super) fn new(batch: &GrantBatch, now: Duration) -> GrantClientRecord {
+        GrantClientRecord {
             name: batch.client.clone(),
             is_party: !batch.session.is_empty(),
             class: String::new(),
@@ -87,7 +87,7 @@ impl ClientState {
 
     /// Returns bytes by target that no batch has reported before.
     pub(super) fn newly_moved<'b>(&mut self, batch: &'b GrantBatch) -> Vec<(&'b str, u64)> {
-        let ClientState { moved: known, is_known_from_its_start, .. } = self;
+        let GrantClientRecord { moved: known, is_known_from_its_start, .. } = self;
         let mut newly = Vec::new();
         for MovedBytes { target, bytes } in &batch.moved {
             let before = known.insert(target.clone(), *bytes);
@@ -147,7 +147,7 @@ impl ClientState {
 /// Returns a client's standing for a grant of this target from `start` on; `None` if it has been silent.
 pub(super) fn standing(
     settings: &GrantSettings,
-    clients: &BTreeMap<ClientKey, ClientState>,
+    clients: &BTreeMap<ClientKey, GrantClientRecord>,
     target: &str,
     now: Duration,
     start: Duration,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use carrack_model::TargetId;
 
-use crate::policy::{SchedulingPolicy, ServedRequest, TargetState, TargetVerdict};
+use crate::policy::{SchedulingPolicy, ServedRequest, TargetCongestion, TargetState};
 
 /// Access to the targets that may be worked on now, backed by a [`GrantClient`](super::GrantClient).
 pub trait GrantGate: Send {
@@ -63,7 +63,7 @@ impl<G: GrantGate> SchedulingPolicy for GrantedPolicy<G> {
         [opens, self.policy.wake_at(now, targets)].into_iter().flatten().min()
     }
 
-    fn verdict(&self, now: Duration, index: usize) -> TargetVerdict {
+    fn verdict(&self, now: Duration, index: usize) -> TargetCongestion {
         self.policy.verdict(now, index)
     }
 }

@@ -7,24 +7,24 @@
 //!
 //! Nothing here knows a clock, a network or another thread.
 
-mod classes;
 mod client;
+mod client_target;
 mod clients;
+mod computation_load;
 mod granted_policy;
-mod health;
 mod holding;
 mod messages;
-mod own_grants;
-mod parties;
+mod rate_guarantees;
 mod server;
+mod session_parties;
 mod settings;
 mod target;
 mod turns;
 mod view;
 
 pub use client::{ClientSettings, GrantClient, GrantNotice};
+pub use computation_load::{ComputeLoad, SHARE_MIN, share_left};
 pub use granted_policy::{GrantGate, GrantedPolicy};
-pub use health::{ComputeLoad, SHARE_MIN, share_left};
 pub use messages::{
     ClientDeadline, GrantBatch, GrantReply, GrantRequest, HeldGrant, MovedBytes, TargetGrant,
 };

@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use super::classes::{ClassState, RateClock};
-use super::clients::{ClientState, standing};
-use super::health::{ComputeLoad, ReportedLoad, TargetAllowance};
+use super::clients::{GrantClientRecord, standing};
+use super::computation_load::{ComputeLoad, ReportedLoad, TargetAllowance};
 use super::messages::{GrantBatch, GrantReply, HeldGrant};
-use super::parties::SessionParty;
+use super::rate_guarantees::{ClassState, RateClock};
+use super::session_parties::SessionParty;
 use super::settings::{ClientClass, GrantSettings};
 use super::target::{GrantContext, SharedTarget, TargetWish};
 use super::turns::ClientKey;
@@ -32,7 +32,7 @@ pub struct GrantServer {
     next_id: u64,
     next_key: ClientKey,
     keys: HashMap<String, ClientKey>,
-    pub(super) clients: BTreeMap<ClientKey, ClientState>,
+    pub(super) clients: BTreeMap<ClientKey, GrantClientRecord>,
     /// By session.
     parties: BTreeMap<String, SessionParty>,
     /// Names of the ends of all parties.
@@ -147,7 +147,7 @@ impl GrantServer {
             is_settling,
             grants: Vec::new(),
         };
-        let mut words: Vec<(&str, BatchTarget<'_>)> = words_by_target(batch).into_iter().collect();
+        let mut words: Vec<(&str, GrantBatchTarget<'_>)> = words_by_target(batch).into_iter().collect();
         words.retain(|(name, words)| self.is_of_use(name, words));
         self.unask_the_rest(key, &words);
         for (name, words) in &words {
@@ -167,12 +167,12 @@ impl GrantServer {
     }
 
     /// Returns true if the target is known or may be added.
-    fn is_of_use(&self, name: &str, words: &BatchTarget<'_>) -> bool {
+    fn is_of_use(&self, name: &str, words: &GrantBatchTarget<'_>) -> bool {
         self.targets.contains_key(name) || (self.targets.len() < TARGETS_MAX && !words.is_empty())
     }
 
     /// Removes wishes of a client that its batch does not repeat.
-    fn unask_the_rest(&mut self, key: ClientKey, words: &[(&str, BatchTarget<'_>)]) {
+    fn unask_the_rest(&mut self, key: ClientKey, words: &[(&str, GrantBatchTarget<'_>)]) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         let asked = words.iter().filter(|(_, words)| words.waits_us.is_some());
         for gone in client.set_asked(asked.map(|(name, _)| (*name).to_owned()).collect()) {
@@ -188,7 +188,7 @@ impl GrantServer {
         now: Duration,
         key: ClientKey,
         name: &str,
-        words: &BatchTarget<'_>,
+        words: &GrantBatchTarget<'_>,
         epoch: u64,
         is_settling: bool,
     ) {
@@ -216,7 +216,7 @@ impl GrantServer {
         now: Duration,
         key: ClientKey,
         name: &str,
-        words: &BatchTarget<'_>,
+        words: &GrantBatchTarget<'_>,
         is_settling: bool,
     ) {
         self.with_target(now, key, name, words, |target, context, wanted, next_id| {
@@ -229,7 +229,7 @@ impl GrantServer {
         now: Duration,
         key: ClientKey,
         name: &str,
-        words: &BatchTarget<'_>,
+        words: &GrantBatchTarget<'_>,
         act: impl FnOnce(&mut SharedTarget, &GrantContext<'_>, &TargetWish, &mut u64),
     ) {
         let GrantServer { settings, clients, classes, targets, loads, next_id, .. } = self;
@@ -252,7 +252,7 @@ impl GrantServer {
         let key = *self.keys.entry(batch.client.clone()).or_insert_with(|| {
             let key = self.next_key;
             self.next_key += 1;
-            self.clients.insert(key, ClientState::new(batch, now));
+            self.clients.insert(key, GrantClientRecord::new(batch, now));
             key
         });
         let client = self.clients.get_mut(&key)?;
@@ -269,7 +269,7 @@ impl GrantServer {
     }
 
     /// Updates the client's contended targets, and its longest wait.
-    fn count(&mut self, key: ClientKey, words: &[(&str, BatchTarget<'_>)], now: Duration) {
+    fn count(&mut self, key: ClientKey, words: &[(&str, GrantBatchTarget<'_>)], now: Duration) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         let mut contended = BTreeMap::new();
         let mut oldest = None;
@@ -346,21 +346,21 @@ fn states(
 
 /// A batch's data about one target.
 #[derive(Default)]
-struct BatchTarget<'a> {
+struct GrantBatchTarget<'a> {
     waits_us: Option<u64>,
     held: Vec<&'a HeldGrant>,
     returns: Vec<&'a HeldGrant>,
 }
 
-impl BatchTarget<'_> {
+impl GrantBatchTarget<'_> {
     /// Returns true if it is of no use to an unknown target.
     fn is_empty(&self) -> bool {
         self.waits_us.is_none() && self.held.is_empty()
     }
 }
 
-fn words_by_target(batch: &GrantBatch) -> BTreeMap<&str, BatchTarget<'_>> {
-    let mut words: BTreeMap<&str, BatchTarget<'_>> = BTreeMap::new();
+fn words_by_target(batch: &GrantBatch) -> BTreeMap<&str, GrantBatchTarget<'_>> {
+    let mut words: BTreeMap<&str, GrantBatchTarget<'_>> = BTreeMap::new();
     for ask in &batch.asks {
         words.entry(&ask.target).or_default().waits_us = Some(ask.waits_us);
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::health::SHARE_MIN;
+use super::computation_load::SHARE_MIN;
 
 /// Upper bound of a target's time for guarantees, per second of its time by weight: at most three quarters in
 /// all.

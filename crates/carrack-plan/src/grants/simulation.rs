@@ -15,8 +15,8 @@ use super::{
     ClientClass, ClientSettings, ComputeLoad, GrantBatch, GrantClient, GrantGate, GrantNotice, GrantReply,
     GrantServer, GrantSettings, GrantedPolicy,
 };
-use crate::policy::{ArrivalMode, SchedulingPolicy, ServedRequest, policy};
-use crate::queue::TargetQueues;
+use crate::policy::{SchedulingPolicy, ServedRequest, WorkArrivalPattern, policy};
+use crate::target_queues::TargetQueues;
 
 pub(super) const MIB: u64 = 1 << 20;
 
@@ -168,7 +168,7 @@ impl GrantGate for SharedClient {
 }
 
 fn chosen(experiment: &GrantExperiment) -> Box<dyn SchedulingPolicy> {
-    policy(&PolicyChoice::Adaptive { nice: false }, experiment.threads, ArrivalMode::Queued)
+    policy(&PolicyChoice::Adaptive { nice: false }, experiment.threads, WorkArrivalPattern::Queued)
 }
 
 struct GrantSimulation {

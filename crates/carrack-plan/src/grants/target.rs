@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::health::TargetAllowance;
+use super::computation_load::TargetAllowance;
 use super::holding::GrantHolding;
 use super::messages::HeldGrant;
 use super::settings::GrantSettings;

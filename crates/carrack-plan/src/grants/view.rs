@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::health::{ComputeLoad, TargetAllowance};
+use super::computation_load::{ComputeLoad, TargetAllowance};
 use super::messages::{micros, millis};
 use super::server::GrantServer;
 use super::turns::ClientKey;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ArrivalMode, SchedulingPolicy, ServedRequest, TargetState, TargetVerdict};
+use super::{SchedulingPolicy, ServedRequest, TargetCongestion, TargetState, WorkArrivalPattern};
 
 /// Weight of a service time below the normal one in the new normal.
 const NORMAL_DOWN: f64 = 0.25;
@@ -63,8 +63,8 @@ const LIVE: Duration = Duration::from_secs(1);
 /// - After a service that took `e` longer than normal (or, from twice the normal on, will take as long as
 ///   others did) the target is *avoided* for `p·e`; `p` is 16 and doubles with each slow service in a row.
 ///   Avoided targets are served when no other can be, so that none starves. Where work arrives
-///   ([`ArrivalMode::Arriving`]), at most half of the threads serve them, as the next moment may bring work for a
-///   healthy target.
+///   ([`WorkArrivalPattern::Arriving`]), at most half of the threads serve them, as the next moment may bring
+///   work for a healthy target.
 /// - Idle targets take turns, before any target gets a second request. A target is critical if its remaining
 ///   work would keep one thread busy for as long as all waiting work keeps all threads busy: it decides when
 ///   the transfer ends. It comes first, and is avoided for `4·e` only.
@@ -77,7 +77,7 @@ const LIVE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct AdaptivePolicy {
     threads: u32,
-    feed: ArrivalMode,
+    feed: WorkArrivalPattern,
     is_nice: bool,
     targets: Vec<TargetHistory>,
     next_index: usize,
@@ -121,7 +121,7 @@ impl TargetHistory {
 
 impl AdaptivePolicy {
     /// Creates the policy of an end with `threads` I/O threads and this feed.
-    pub fn new(threads: usize, feed: ArrivalMode, is_nice: bool) -> AdaptivePolicy {
+    pub fn new(threads: usize, feed: WorkArrivalPattern, is_nice: bool) -> AdaptivePolicy {
         let threads = u32::try_from(threads).unwrap_or(u32::MAX).max(1);
         AdaptivePolicy { threads, feed, is_nice, targets: Vec::new(), next_index: 0, peers: 0.0, worst: 0.0 }
     }
@@ -209,8 +209,8 @@ impl AdaptivePolicy {
     fn can_spare_a_thread(&self, now: Duration, targets: &[TargetState]) -> bool {
         match (self.is_nice, self.feed) {
             (true, _) => return false,
-            (false, ArrivalMode::Queued) => return true,
-            (false, ArrivalMode::Arriving) => {}
+            (false, WorkArrivalPattern::Queued) => return true,
+            (false, WorkArrivalPattern::Arriving) => {}
         }
         let mut waiting_threads = 0;
         let mut has_healthy_work = false;
@@ -348,9 +348,9 @@ impl SchedulingPolicy for AdaptivePolicy {
         avoided.map(|index| self.targets[index].avoided_until).min()
     }
 
-    fn verdict(&self, now: Duration, index: usize) -> TargetVerdict {
-        let Some(target) = self.targets.get(index) else { return TargetVerdict::default() };
-        TargetVerdict {
+    fn verdict(&self, now: Duration, index: usize) -> TargetCongestion {
+        let Some(target) = self.targets.get(index) else { return TargetCongestion::default() };
+        TargetCongestion {
             normal: duration_of(self.judged_by_peers(target.normal)),
             recent: duration_of(target.recent),
             limit: target.limit.round() as u32,

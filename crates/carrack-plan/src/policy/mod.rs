@@ -52,7 +52,7 @@ pub struct ServedRequest {
 
 /// A policy's verdict on a target, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct TargetVerdict {
+pub struct TargetCongestion {
     /// Service time of a 1 MiB object when nothing disturbs the target; zero while it is not known.
     pub normal: Duration,
     /// The same of late.
@@ -86,14 +86,14 @@ pub trait SchedulingPolicy: Send {
     }
 
     /// Returns the verdict on the target with this index.
-    fn verdict(&self, _now: Duration, _index: usize) -> TargetVerdict {
-        TargetVerdict::default()
+    fn verdict(&self, _now: Duration, _index: usize) -> TargetCongestion {
+        TargetCongestion::default()
     }
 }
 
 /// The way in which work comes into the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ArrivalMode {
+pub enum WorkArrivalPattern {
     /// Most of the work is known and waits: a source.
     Queued,
     /// A few objects at a time, for any target: a sink.
@@ -101,7 +101,7 @@ pub enum ArrivalMode {
 }
 
 /// Creates the policy that the user chose, for an end with `threads` I/O threads and this feed.
-pub fn policy(choice: &PolicyChoice, threads: usize, feed: ArrivalMode) -> Box<dyn SchedulingPolicy> {
+pub fn policy(choice: &PolicyChoice, threads: usize, feed: WorkArrivalPattern) -> Box<dyn SchedulingPolicy> {
     match *choice {
         PolicyChoice::RoundRobin => Box::new(RoundRobinPolicy::new()),
         PolicyChoice::Threshold { window, threshold, skips } => {

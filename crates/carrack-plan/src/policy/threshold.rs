@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{RoundRobinPolicy, SchedulingPolicy, ServedRequest, TargetState, TargetVerdict};
+use super::{RoundRobinPolicy, SchedulingPolicy, ServedRequest, TargetCongestion, TargetState};
 
 /// Service times kept for each target: enough for a mean over any useful window.
 const SAMPLES_MAX: usize = 64;
@@ -88,13 +88,13 @@ impl SchedulingPolicy for ThresholdPolicy {
         }
     }
 
-    fn verdict(&self, now: Duration, index: usize) -> TargetVerdict {
-        let Some(target) = self.targets.get(index) else { return TargetVerdict::default() };
-        TargetVerdict {
+    fn verdict(&self, now: Duration, index: usize) -> TargetCongestion {
+        let Some(target) = self.targets.get(index) else { return TargetCongestion::default() };
+        TargetCongestion {
             recent: target.mean(now, self.window).unwrap_or_default(),
             is_avoided: target.skip > 0,
             avoided_count: target.avoided_count,
-            ..TargetVerdict::default()
+            ..TargetCongestion::default()
         }
     }
 }

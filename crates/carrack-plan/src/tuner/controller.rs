@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::curve::{KnobCurve, KnobPoint, SampleNoise};
+use super::curve::{KnobCurve, KnobCurvePoint, SampleNoise};
 use super::decision::{KnobMove, KnobTrial, SearchCause, TrialOutcome, TunerDecision};
 use super::episode::{KnobAttempt, SearchEpisode, TunerAim};
 use super::knob::{PerKnob, TunerKnob, TunerSetup};
@@ -112,8 +112,9 @@ impl SessionTuner {
         }
     }
 
-    /// Creates a tuner with the settings of an earlier session of the same [`TunerWorkload`](super::TunerWorkload), as
-    /// far as the ranges allow them. It tries only neighbouring values, unless the throughput differs now.
+    /// Creates a tuner with the settings of an earlier session of the same
+    /// [`TunerWorkload`](super::TunerWorkload), as far as the ranges allow them. It tries only neighbouring
+    /// values, unless the throughput differs now.
     pub fn from_history(setup: TunerSetup, record: &TunerRecord) -> SessionTuner {
         let start = PerKnob::from_fn(|knob| setup.ranges[knob].clamp(record.values[knob]));
         let reach = if record.is_settled { SearchReach::Near(STEP_MAX) } else { SearchReach::Wide };
@@ -167,7 +168,7 @@ impl SessionTuner {
         }
         let value = self.kept[TunerKnob::Readers];
         let before = self.curves[TunerKnob::Readers].all().find(|point| point.value == value);
-        before.map_or(0.0, KnobPoint::bytes_per_s)
+        before.map_or(0.0, KnobCurvePoint::bytes_per_s)
     }
 
     /// Takes a sample, about every 250 ms. Returns a decision, if one is made.
@@ -360,7 +361,7 @@ impl SessionTuner {
         Some(self.go_on(at, trial))
     }
 
-    fn keep(&mut self, knob: TunerKnob, there: &KnobPoint, gain: f64) {
+    fn keep(&mut self, knob: TunerKnob, there: &KnobCurvePoint, gain: f64) {
         let home = std::mem::replace(&mut self.kept[knob], there.value);
         self.level.set(there.rates, there.samples);
         self.bottleneck = self.stages.bottleneck();
@@ -374,7 +375,7 @@ impl SessionTuner {
         }
         if gain.abs() > OTHER_CURVES {
             for other in TunerKnob::ALL.into_iter().filter(|other| *other != knob) {
-                self.curves[other].keep_only(Some(KnobPoint { value: self.kept[other], ..*there }));
+                self.curves[other].keep_only(Some(KnobCurvePoint { value: self.kept[other], ..*there }));
             }
         }
     }

@@ -41,7 +41,7 @@ const CORRELATION_MAX: f64 = 0.6;
 
 /// The measurements at one value of a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct KnobPoint {
+pub struct KnobCurvePoint {
     /// The knob's value.
     pub value: u32,
     /// Mean rates, later samples weighing more.
@@ -58,11 +58,11 @@ pub struct KnobPoint {
     pub is_current: bool,
 }
 
-impl KnobPoint {
-    fn new(value: u32) -> KnobPoint {
+impl KnobCurvePoint {
+    fn new(value: u32) -> KnobCurvePoint {
         let at = Duration::ZERO;
         let rates = StageRates::default();
-        KnobPoint { value, rates, variance: 0.0, loss: 0.0, samples: 0, at, is_current: true }
+        KnobCurvePoint { value, rates, variance: 0.0, loss: 0.0, samples: 0, at, is_current: true }
     }
 
     /// Returns the throughput that it reaches and keeps up, in bytes per second.
@@ -143,30 +143,30 @@ pub(super) fn utility(value: u32, bytes_per_s: f64, loss: f64) -> f64 {
 /// One knob's curve.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnobCurve {
-    points: BTreeMap<u32, KnobPoint>,
+    points: BTreeMap<u32, KnobCurvePoint>,
 }
 
 impl KnobCurve {
     pub fn add(&mut self, value: u32, at: Duration, reading: &RateReading) {
-        let point = self.points.entry(value).or_insert(KnobPoint::new(value));
+        let point = self.points.entry(value).or_insert(KnobCurvePoint::new(value));
         if !point.is_current {
-            *point = KnobPoint::new(value);
+            *point = KnobCurvePoint::new(value);
         }
         point.add(at, reading);
     }
 
     /// Returns the current point of a value.
-    pub fn get(&self, value: u32) -> Option<&KnobPoint> {
+    pub fn get(&self, value: u32) -> Option<&KnobCurvePoint> {
         self.points.get(&value).filter(|point| point.is_current)
     }
 
     /// Returns the current points, by rising value.
-    pub fn current(&self) -> impl DoubleEndedIterator<Item = &KnobPoint> {
+    pub fn current(&self) -> impl DoubleEndedIterator<Item = &KnobCurvePoint> {
         self.points.values().filter(|point| point.is_current)
     }
 
     /// Returns all points ever measured, by rising value.
-    pub fn all(&self) -> impl Iterator<Item = &KnobPoint> {
+    pub fn all(&self) -> impl Iterator<Item = &KnobCurvePoint> {
         self.points.values()
     }
 
@@ -176,10 +176,10 @@ impl KnobCurve {
     }
 
     /// Invalidates all points except the given one.
-    pub fn keep_only(&mut self, point: Option<KnobPoint>) {
+    pub fn keep_only(&mut self, point: Option<KnobCurvePoint>) {
         self.points.values_mut().for_each(|point| point.is_current = false);
         if let Some(point) = point {
-            self.points.insert(point.value, KnobPoint { is_current: true, ..point });
+            self.points.insert(point.value, KnobCurvePoint { is_current: true, ..point });
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::curve::KnobPoint;
+use super::curve::KnobCurvePoint;
 use super::knob::{PerKnob, TunerKnob};
 
 /// Below this mean size files go mostly in bundles, and each costs as much as its bytes.
@@ -16,7 +16,7 @@ const LARGE_BYTES: u64 = 64 << 20;
 /// Class of a transfer's mean file size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SizeClass {
+pub enum MeanSizeClass {
     /// Less than 1 MiB on the average.
     Small,
     /// Between.
@@ -25,13 +25,13 @@ pub enum SizeClass {
     Large,
 }
 
-impl SizeClass {
+impl MeanSizeClass {
     /// Returns the class of these bytes in these files.
-    pub fn of(bytes: u64, files: u64) -> SizeClass {
+    pub fn of(bytes: u64, files: u64) -> MeanSizeClass {
         match bytes / files.max(1) {
-            mean if mean < SMALL_BYTES => SizeClass::Small,
-            mean if mean < LARGE_BYTES => SizeClass::Mixed,
-            _ => SizeClass::Large,
+            mean if mean < SMALL_BYTES => MeanSizeClass::Small,
+            mean if mean < LARGE_BYTES => MeanSizeClass::Mixed,
+            _ => MeanSizeClass::Large,
         }
     }
 }
@@ -44,7 +44,7 @@ pub struct TunerWorkload {
     /// The sink's site.
     pub sink: String,
     /// Class of the files' sizes.
-    pub size: SizeClass,
+    pub size: MeanSizeClass,
 }
 
 /// The level part brings at least this part of the largest known throughput.
@@ -65,14 +65,15 @@ pub struct TunerRecord {
     pub bytes_per_s: u64,
     /// All measured points, by rising value; points that are not current were measured under other
     /// circumstances.
-    pub curves: PerKnob<Vec<KnobPoint>>,
+    pub curves: PerKnob<Vec<KnobCurvePoint>>,
 }
 
 impl TunerRecord {
     /// Returns the start of a knob's level part, as far as it is known: the smallest value that brings 95 %
     /// of the most.
     pub fn level_from(&self, knob: TunerKnob) -> Option<u32> {
-        let current: Vec<&KnobPoint> = self.curves[knob].iter().filter(|point| point.is_current).collect();
+        let current: Vec<&KnobCurvePoint> =
+            self.curves[knob].iter().filter(|point| point.is_current).collect();
         let most = current.iter().map(|point| point.bytes_per_s()).fold(0.0, f64::max);
         let level = current.iter().filter(|point| point.bytes_per_s() >= LEVEL * most);
         level.map(|point| point.value).min()

@@ -3,7 +3,7 @@
 //! Owns no state: the same points give the same answer, so that a search can be interrupted, and continued
 //! with other points.
 
-use super::curve::{KnobCurve, KnobPoint, utility};
+use super::curve::{KnobCurve, KnobCurvePoint, utility};
 use super::knob::KnobRange;
 
 /// The least possible gain of a value to be tried, in utility: about 2 % of the throughput.
@@ -50,12 +50,12 @@ impl CurveSearch<'_> {
     }
 
     /// Returns true if a value could bring enough more utility than the present one.
-    fn promises(&self, here: &KnobPoint, value: u32) -> bool {
+    fn promises(&self, here: &KnobCurvePoint, value: u32) -> bool {
         utility(value, self.bound(value), here.loss) >= here.utility() + GAIN_MIN
     }
 
     /// Returns a promising value above all known ones.
-    fn more(&self, here: &KnobPoint) -> Option<u32> {
+    fn more(&self, here: &KnobCurvePoint) -> Option<u32> {
         let home = here.value;
         let value = match self.reach {
             SearchReach::Near(step) if !self.range.doubles => home.saturating_add(part(home, step)),
@@ -65,7 +65,7 @@ impl CurveSearch<'_> {
     }
 
     /// Returns a promising value below all known ones.
-    fn less(&self, here: &KnobPoint) -> Option<u32> {
+    fn less(&self, here: &KnobCurvePoint) -> Option<u32> {
         let home = here.value;
         let value = match self.reach {
             SearchReach::Near(step) if !self.range.doubles => home.saturating_sub(part(home, step)),
@@ -75,7 +75,7 @@ impl CurveSearch<'_> {
     }
 
     /// Returns the middle of the promising values between two known ones, under a concave curve.
-    fn inside(&self, here: &KnobPoint, low: u32, high: u32) -> Option<u32> {
+    fn inside(&self, here: &KnobCurvePoint, low: u32, high: u32) -> Option<u32> {
         if self.range.doubles || self.reach != SearchReach::Wide || high - low <= (low / GRAIN).max(1) {
             return None;
         }
@@ -85,7 +85,7 @@ impl CurveSearch<'_> {
     }
 
     /// Returns the nearest known points on both sides of a value.
-    fn neighbours(&self, value: u32) -> (Option<&KnobPoint>, Option<&KnobPoint>) {
+    fn neighbours(&self, value: u32) -> (Option<&KnobCurvePoint>, Option<&KnobCurvePoint>) {
         let below = self.curve.current().rev().find(|point| point.value < value);
         (below, self.curve.current().find(|point| point.value > value))
     }
@@ -104,7 +104,7 @@ impl CurveSearch<'_> {
 /// half of the extrapolated one, if there is such a point, as noise grows with the extrapolation; `last` is
 /// behind all points.
 fn line<'a>(
-    mut points: impl Iterator<Item = &'a KnobPoint>,
+    mut points: impl Iterator<Item = &'a KnobCurvePoint>,
     value: u32,
     last: Option<(f64, f64)>,
 ) -> Option<f64> {
@@ -117,7 +117,7 @@ fn line<'a>(
     Some((near.1 + slope * (value - near.0)).max(0.0))
 }
 
-fn coordinates(point: &KnobPoint) -> (f64, f64) {
+fn coordinates(point: &KnobCurvePoint) -> (f64, f64) {
     (f64::from(point.value), point.bytes_per_s())
 }
 

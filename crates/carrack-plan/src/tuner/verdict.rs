@@ -1,6 +1,6 @@
 //! The verdict on a tried value: pure comparisons of two points.
 
-use super::curve::{KnobPoint, SampleNoise};
+use super::curve::{KnobCurvePoint, SampleNoise};
 use super::decision::TrialOutcome;
 use super::knob::TunerKnob;
 use super::search::SearchReach;
@@ -29,8 +29,8 @@ const OUTRUNS: f64 = 0.03;
 /// A tried value, compared with the kept one.
 pub(super) struct TrialComparison<'a> {
     pub knob: TunerKnob,
-    pub home: &'a KnobPoint,
-    pub there: &'a KnobPoint,
+    pub home: &'a KnobCurvePoint,
+    pub there: &'a KnobCurvePoint,
     pub noise: &'a SampleNoise,
     pub reach: SearchReach,
     /// Samples since the begin of the trial.

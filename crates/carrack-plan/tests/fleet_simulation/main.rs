@@ -1,5 +1,5 @@
-//! Whole fleets in virtual time: managers and movers that decide by the product's own code, what lies on NATS, two sites, and faults, all
-//! from one seed.
+//! Whole fleets in virtual time: managers and movers that decide by the product's own code, what lies on
+//! NATS, two sites, and faults, all from one seed.
 //!
 //! | variable | meaning |
 //! | --- | --- |
@@ -25,7 +25,8 @@ use world::{Event, Fault, Kind, World};
 /// Faults strike until then.
 const FAULTS_UNTIL_MS: u64 = 90_000;
 
-/// After this everything has to be over, or to say why it is not: movers that were ill often are left out for five minutes.
+/// After this everything has to be over, or to say why it is not: movers that were ill often are left out for
+/// five minutes.
 const UNTIL: Duration = Duration::from_secs(1_500);
 
 /// Events of a fleet, at most: one that does not come to rest is wrong.

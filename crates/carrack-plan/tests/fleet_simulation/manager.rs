@@ -6,7 +6,7 @@ use std::time::Duration;
 use carrack_plan::fleet::{
     ChunkOutcome, CoordinatorContext, CoordinatorStep, CoordinatorStepResult, CutTotals, FileKey, FleetMover,
     FleetPair, LEASE_RENEW_EVERY, LeaseTerm, MarkSighting, MoverHealth, OwnedTransfer, PairClaim, PairLimits,
-    PairTableChanges, PairTuner, PhantomPairs, RankRules, TrackedPart, TrackerEvent, TransferCandidate,
+    PairTableChanges, PairTuner, PartedFileRef, PhantomPairs, RankRules, TrackerEvent, TransferCandidate,
     TransferCoordinator, TransferRanking, TransferVerdict, WaitingTransfer, assign, intake, same_storage,
     shares,
 };
@@ -155,7 +155,7 @@ fn logged(world: &mut World, process: Process, transfer: &str, entry: Entry) {
                 manager.health.did_well(now, transfer, &sink);
             }
             let part = match item.kind {
-                ItemKind::Part { file, count, .. } => Some(TrackedPart { file: FileKey(file), count }),
+                ItemKind::Part { file, count, .. } => Some(PartedFileRef { file: FileKey(file), count }),
                 _ => None,
             };
             let outcome = ChunkOutcome { files, failed, ..ChunkOutcome::default() };

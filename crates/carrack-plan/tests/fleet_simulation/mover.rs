@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use carrack_plan::fleet::{
-    AvailableMovers, ChunkDeliveryState, ChunkDeliveryStep, ChunkStepResult, DeliveryTable, FailedMovers,
+    AvailableMovers, ChunkDeliveryState, ChunkDeliveryStep, ChunkStepResult, DeliveryFence, FailedMovers,
     FaultKind, FleetPair, MoverDoubt, MoverFault, PairAct, PairId, PairSet, acknowledged_after, left_for,
     may_be_left,
 };
@@ -81,7 +81,7 @@ struct Session {
     is_closing: bool,
     /// Nothing more is to be had.
     is_ended: bool,
-    deliveries: DeliveryTable,
+    deliveries: DeliveryFence,
     held: BTreeMap<u64, Held>,
     next_number: u64,
     moved_at: Duration,
@@ -201,7 +201,7 @@ fn carry_out(world: &mut World, process: Process, acts: Vec<PairAct>) {
                     is_pulling: false,
                     is_closing: false,
                     is_ended: false,
-                    deliveries: DeliveryTable::new(ACK_WAIT),
+                    deliveries: DeliveryFence::new(ACK_WAIT),
                     held: BTreeMap::new(),
                     next_number: 0,
                     moved_at: world.now,
@@ -518,7 +518,8 @@ fn copied(world: &mut World, process: Process, id: PairId, number: u64, chunk: u
     let Some(session) = current(world, process, &id, number) else { return };
     let moved_at = session.moved_at;
     if session.deliveries.is_lost(now) {
-        // A process that was stopped sees so before, or within half a second: what it sends by then is what others have sent.
+        // A process that was stopped sees so before, or within half a second: what it sends by then is what
+        // others have sent.
         give_back(world, process, &id, AGAIN_AFTER);
         return again(world, process, id);
     }
@@ -745,7 +746,8 @@ fn keep(world: &mut World, process: Process, id: PairId, number: u64) {
     later(world, process, KEEP_EVERY, Task::Keep(id, number));
 }
 
-/// What is not settled is given back at once where nobody wants it moved any more, or the other mover is gone.
+/// What is not settled is given back at once where nobody wants it moved any more, or the other mover is
+/// gone.
 fn told_to_end(world: &mut World, process: Process, id: PairId, reply: Option<Reply>) {
     let Some(session) = session_of(world, process, &id) else { return };
     let sink = session.pair.sink.clone();

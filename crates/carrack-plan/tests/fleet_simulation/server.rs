@@ -266,7 +266,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// The transfer that it changes, if only the manager that has its lease may. Where it goes is written by whoever is first.
+    /// The transfer that it changes, if only the manager that has its lease may. Where it goes is written by
+    /// whoever is first.
     pub fn is_of_owner(&self) -> Option<&str> {
         match self {
             Request::Reason(transfer, _)

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::server::{Item, ItemKind};
 
-/// A source tree: small files, of which some can't be read by anybody, and large ones that are cut into parts.
+/// A source tree: small files, of which some can't be read by anybody, and large ones that are cut into
+/// parts.
 #[derive(Clone, Debug)]
 pub struct Tree {
     pub files: u64,

@@ -1,8 +1,8 @@
 //! Virtual time, the network, and the processes of a fleet.
 //!
-//! A request takes its time to the server and back; either way may be lost. What processes follow comes to them late, and of each watch in
-//! order.
-//! A process that is stopped does nothing until it goes on; one that is killed is another one when it starts again.
+//! A request takes its time to the server and back; either way may be lost. What processes follow comes to
+//! them late, and of each watch in order. A process that is stopped does nothing until it goes on; one that
+//! is killed is another one when it starts again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,8 @@ use super::sites::Destination;
 /// A request that is not answered has failed after so long.
 const UNANSWERED_AFTER: Duration = Duration::from_secs(3);
 
-/// Nothing goes any more of what was cancelled or paused so long ago; where the mover hears nothing, when it has lost what it holds.
+/// Nothing goes any more of what was cancelled or paused so long ago; where the mover hears nothing, when it
+/// has lost what it holds.
 const UNWANTED_AFTER: Duration = Duration::from_secs(1);
 const UNHEARD_AFTER: Duration = Duration::from_secs(25);
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::http::{HeaderMap, StatusCode, header};
-use carrack_trust::{TokenKeys, TransferRight};
+use carrack_trust::{TokenVerifier, TransferRight};
 
 use super::problem::ApiProblem;
 use super::unproved_connections::UnprovedGuard;
@@ -13,7 +13,7 @@ use crate::queue::name_of_user;
 /// The credentials that a server accepts.
 #[derive(Debug, Default)]
 pub struct ApiAuth {
-    tokens: TokenKeys,
+    tokens: TokenVerifier,
 }
 
 fn unauthorized(detail: impl Into<String>, hint: &str) -> ApiProblem {
@@ -22,7 +22,7 @@ fn unauthorized(detail: impl Into<String>, hint: &str) -> ApiProblem {
 
 impl ApiAuth {
     /// Accepts tokens of these issuers over the network. Without any, only a Unix socket admits callers.
-    pub fn new(tokens: TokenKeys) -> ApiAuth {
+    pub fn new(tokens: TokenVerifier) -> ApiAuth {
         ApiAuth { tokens }
     }
 

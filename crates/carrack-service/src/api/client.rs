@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{Method, Request, Response, StatusCode, header};
 use carrack_plan::grants::TargetView;
-use carrack_register::control::{ControlError, TransferControl, TransferOrder};
+use carrack_register::control::{ControlError, TransferOperations, TransferOrder};
 use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
@@ -24,7 +24,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use super::problem::ApiProblem;
-use super::transfer_watch::TransferWatch;
+use super::transfer_watch::TransferWatchClient;
 
 /// The longest answer: ten thousand records with their failures.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
@@ -244,7 +244,7 @@ impl ApiClient {
     }
 
     fn watching(&self, id: Option<&str>) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
-        stream::unfold(Some(TransferWatch::new(self, id)), |watching| async move {
+        stream::unfold(Some(TransferWatchClient::new(self, id)), |watching| async move {
             let (said, watching) = watching?.next().await?;
             Some((said, watching))
         })
@@ -291,7 +291,7 @@ fn segment(id: &str) -> Result<&str, ControlError> {
     if is_id { Ok(id) } else { Err(ControlError::Unknown(carrack_model::escape(id.as_bytes()))) }
 }
 
-impl TransferControl for ApiClient {
+impl TransferOperations for ApiClient {
     fn submit(
         &self,
         _: &str,

@@ -19,17 +19,17 @@ use super::auth::{ApiCaller, ApiPeer};
 use super::metrics;
 use super::problem::ApiProblem;
 use super::server::ApiServices;
-use crate::sharing::SharedTargets;
+use crate::sharing::MachineMetaScheduler;
 
 /// The longest batch: the limit of targets in one batch, with names of a usual length.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// The shared targets, if there are any.
 #[derive(Clone)]
-pub(super) struct ApiSharing(pub Option<Arc<SharedTargets>>);
+pub(super) struct ApiSharing(pub Option<Arc<MachineMetaScheduler>>);
 
 impl ApiSharing {
-    fn targets(&self) -> Result<&Arc<SharedTargets>, ApiProblem> {
+    fn targets(&self) -> Result<&Arc<MachineMetaScheduler>, ApiProblem> {
         self.0.as_ref().ok_or_else(|| {
             let hint = "give the configuration of `carrack serve` a [sharing]";
             ApiProblem::new(StatusCode::NOT_FOUND, "no storage targets are shared here", hint)

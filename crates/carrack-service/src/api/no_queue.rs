@@ -1,6 +1,6 @@
 //! The commands on a daemon without a queue, which may run for other purposes.
 
-use carrack_register::control::{ControlError, TransferControl, TransferOrder};
+use carrack_register::control::{ControlError, TransferOperations, TransferOrder};
 use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use futures_util::stream::{BoxStream, StreamExt, once};
@@ -16,7 +16,7 @@ fn refused() -> ControlError {
     }
 }
 
-impl TransferControl for NoTransferQueue {
+impl TransferOperations for NoTransferQueue {
     fn submit(&self, _: &str, _: TransferSubmission) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
         ready(Err(refused())).boxed()
     }

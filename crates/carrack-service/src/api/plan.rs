@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use carrack_trust::{ServerTrust, TlsConfigError, TokenKeys, TokenKeysError, read_secret, server_config};
+use carrack_trust::{ServerTrust, TlsConfigError, TokenKeysError, TokenVerifier, read_secret, server_config};
 use rustix::process::geteuid;
 use thiserror::Error;
 
@@ -89,7 +89,7 @@ impl ApiPlan {
         if self.issuers.is_empty() && !self.listen.is_empty() {
             return Err(ApiPlanError::NoIssuer);
         }
-        let mut keys = TokenKeys::default();
+        let mut keys = TokenVerifier::default();
         for issuer in &self.issuers {
             keys.add_issuer(&issuer.name, &issuer.audience, &read(&issuer.key)?)?;
         }

@@ -7,7 +7,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use carrack_register::control::{ControlError, TransferControl, TransferOrder};
+use carrack_register::control::{ControlError, TransferOperations, TransferOrder};
 use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
 use carrack_trust::TransferRight;
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ const LISTED: usize = 100;
 const LISTED_MAX: usize = 10_000;
 
 /// The transfers, for the routes.
-pub(super) type Shared = Arc<dyn TransferControl>;
+pub(super) type Shared = Arc<dyn TransferOperations>;
 
 #[derive(OpenApi)]
 #[openapi(

@@ -10,7 +10,7 @@ use axum::http::{StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
-use carrack_register::control::TransferControl;
+use carrack_register::control::TransferOperations;
 use tokio::sync::watch;
 
 use super::auth::{ApiAuth, ApiPeer};
@@ -18,7 +18,7 @@ use super::grants::{self, ApiSharing};
 use super::listeners::{ApiListener, ListenerKind};
 use super::problem::ApiProblem;
 use super::routes::{self, Shared};
-use crate::sharing::SharedTargets;
+use crate::sharing::MachineMetaScheduler;
 
 /// The longest body of a request: a submission with long paths.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -30,13 +30,13 @@ const END_PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct ApiServices {
     /// The transfers.
-    pub control: Arc<dyn TransferControl>,
+    pub control: Arc<dyn TransferOperations>,
     /// The storage targets that transfers share, if there are any.
-    pub sharing: Option<Arc<SharedTargets>>,
+    pub sharing: Option<Arc<MachineMetaScheduler>>,
 }
 
-impl From<Arc<dyn TransferControl>> for ApiServices {
-    fn from(control: Arc<dyn TransferControl>) -> ApiServices {
+impl From<Arc<dyn TransferOperations>> for ApiServices {
+    fn from(control: Arc<dyn TransferOperations>) -> ApiServices {
         ApiServices { control, sharing: None }
     }
 }

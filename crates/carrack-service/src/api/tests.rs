@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
-use carrack_register::control::{ControlError, TransferControl, TransferOrder};
+use carrack_register::control::{ControlError, TransferOperations, TransferOrder};
 use carrack_register::records::{TransferState, TransferSubmission};
 use carrack_sharing::SharingSettings;
 use carrack_trust::{
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::log::{DaemonLog, LogVerbosity};
 use crate::queue::{LocalQueue, QueueSettings, TurnRules, name_of_user};
-use crate::sharing::{ClassRules, SharedTargets};
+use crate::sharing::{ClassRules, MachineMetaScheduler};
 
 /// A queue that gives no turns: every record keeps its state.
 fn queue(directory: &Path) -> Arc<LocalQueue> {
@@ -47,8 +47,9 @@ fn submission(label: &str) -> TransferSubmission {
 fn served(directory: &Path) -> ApiClient {
     let socket = directory.join("socket");
     let listener = ApiListener::unix(&socket, 0o600).unwrap();
-    let control: Arc<dyn TransferControl> = queue(directory);
-    let sharing = Some(Arc::new(SharedTargets::start(SharingSettings::default(), ClassRules::default())));
+    let control: Arc<dyn TransferOperations> = queue(directory);
+    let sharing =
+        Some(Arc::new(MachineMetaScheduler::start(SharingSettings::default(), ClassRules::default())));
     let services = ApiServices { control, sharing };
     tokio::spawn(serve_api(vec![listener], services, Arc::new(ApiAuth::default()), std::future::pending()));
     ApiClient::new(ServerAddress::Unix(socket), String::new(), None)
@@ -359,7 +360,7 @@ impl ApiFixture {
         let port = listeners[0].address().unwrap().port();
         let control = queue(&self.directory.path().join(port.to_string()));
         let auth = Arc::new(plan.auth().unwrap());
-        let services = ApiServices::from(control as Arc<dyn TransferControl>);
+        let services = ApiServices::from(control as Arc<dyn TransferOperations>);
         tokio::spawn(serve_api(listeners, services, auth, std::future::pending()));
         port
     }

@@ -22,7 +22,7 @@ const TRIES: u32 = 30;
 const TRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A watcher of one transfer until it is over, or of all.
-pub(super) struct TransferWatch<'a> {
+pub(super) struct TransferWatchClient<'a> {
     client: &'a ApiClient,
     /// `None` for all transfers.
     id: Option<String>,
@@ -35,10 +35,10 @@ pub(super) struct TransferWatch<'a> {
 
 type Watched = Result<TransferRecord, ControlError>;
 
-impl<'a> TransferWatch<'a> {
+impl<'a> TransferWatchClient<'a> {
     /// Creates a watcher without a connection.
-    pub fn new(client: &'a ApiClient, id: Option<&str>) -> TransferWatch<'a> {
-        TransferWatch {
+    pub fn new(client: &'a ApiClient, id: Option<&str>) -> TransferWatchClient<'a> {
+        TransferWatchClient {
             client,
             id: id.map(str::to_owned),
             body: None,
@@ -49,7 +49,7 @@ impl<'a> TransferWatch<'a> {
     }
 
     /// Returns the next record, and the watcher for the records after it.
-    pub async fn next(mut self) -> Option<(Watched, Option<TransferWatch<'a>>)> {
+    pub async fn next(mut self) -> Option<(Watched, Option<TransferWatchClient<'a>>)> {
         if self.id.is_some() && self.last.as_ref().is_some_and(|last| last.state.is_over()) {
             return None;
         }

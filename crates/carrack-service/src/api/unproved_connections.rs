@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use carrack_transport::{FairShare, PeerNeighbourhood};
+use carrack_transport::{EvictionOrder, PeerNeighbourhood};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -24,7 +24,7 @@ pub(super) struct UnprovedConnections(Arc<Mutex<ConnectionTable>>);
 
 #[derive(Debug, Default)]
 struct ConnectionTable {
-    shares: FairShare<u64>,
+    shares: EvictionOrder<u64>,
     /// Sending to one of these closes its connection.
     closing: HashMap<u64, oneshot::Sender<()>>,
     next: u64,

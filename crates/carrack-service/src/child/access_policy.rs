@@ -19,7 +19,7 @@ use carrack_machine::{MemoryLimit, ZoneKind};
 use carrack_model::limits::{LANES_MAX, SLOT_BYTES_DEFAULT, SLOT_COUNT_MIN};
 use carrack_model::{RelPath, escape};
 use carrack_storage::{PathBase, RootDirectory};
-use carrack_trust::{PathOperation, ProvedIdentity, TokenKeys, TokenScope};
+use carrack_trust::{PathOperation, ProvedIdentity, TokenScope, TokenVerifier};
 use carrack_wire::auth::ListenerNonce;
 
 use super::account::SystemAccount;
@@ -43,7 +43,7 @@ pub struct ExportAccessPolicy {
     errand: SessionErrand,
     /// Identity by TLS.
     who: Option<ProvedIdentity>,
-    tokens: TokenKeys,
+    tokens: TokenVerifier,
     parent: RefCell<UnixStream>,
     abort: AbortHandle,
     log: DaemonLog,
@@ -70,7 +70,7 @@ impl ExportAccessPolicy {
         config: Arc<DaemonConfig>,
         errand: SessionErrand,
         who: Option<ProvedIdentity>,
-        tokens: TokenKeys,
+        tokens: TokenVerifier,
         parent: UnixStream,
         abort: AbortHandle,
         log: DaemonLog,

@@ -4,7 +4,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use carrack_transport::{FairShare, PeerNeighbourhood};
+use carrack_transport::{EvictionOrder, PeerNeighbourhood};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::events::EventSource;
@@ -143,7 +143,7 @@ impl DaemonProcess {
         self.strangers.waiting().next()?;
         let limits = &self.plan.config.limits;
         let places = limits.handshakes as usize;
-        let mut taken = FairShare::default();
+        let mut taken = EvictionOrder::default();
         let mut count = 0;
         let now = Instant::now();
         let slow = limits.handshake() / 4;

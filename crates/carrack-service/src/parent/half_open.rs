@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use carrack_transport::{FairShare, PeerNeighbourhood};
+use carrack_transport::{EvictionOrder, PeerNeighbourhood};
 
 /// A control connection whose first record has arrived waits for its process this many times as long as
 /// others may take for their first bytes.
@@ -58,7 +58,7 @@ pub struct HalfOpenConnections {
     waiting: BTreeSet<u64>,
     /// True for a waiting control connection, with its number. Silent connections make room first, the oldest
     /// first.
-    shares: FairShare<(bool, u64)>,
+    shares: EvictionOrder<(bool, u64)>,
     next: u64,
 }
 

@@ -13,11 +13,11 @@ mod plan;
 mod queue_supervisor;
 mod quota;
 mod registry;
+mod retry_advice;
 mod session;
+mod signal_requests;
 mod signals;
 mod sockets;
-mod turned_away;
-mod wishes;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,10 +40,10 @@ use half_open::{AddressCounts, HalfOpenConnections};
 pub(crate) use plan::read as read_config;
 pub use plan::{ServeError, ServePlan};
 use queue_supervisor::QueueSupervisor;
+use retry_advice::RefusedClients;
 use session::ChildSession;
 use signals::SignalPipes;
 use sockets::{ListenSockets, ReserveDescriptor};
-use turned_away::RefusedClients;
 
 /// Interval at which deadlines are checked.
 const TICK: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_register::control::{ControlError, TransferControl, TransferOrder};
+use carrack_register::control::{ControlError, TransferOperations, TransferOrder};
 use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -32,7 +32,7 @@ impl LocalQueue {
     }
 }
 
-impl TransferControl for LocalQueue {
+impl TransferOperations for LocalQueue {
     fn submit(
         &self,
         user: &str,

@@ -7,17 +7,17 @@
 
 mod child;
 mod control;
-mod events;
+mod copy_arguments;
+mod copy_events;
 mod launch;
 mod orders;
-mod process;
+mod process_identity;
 mod runner;
 mod service;
 mod service_requests;
 mod service_state;
 mod store;
 mod turns;
-mod words;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, DirBuilder, File};
@@ -37,12 +37,12 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::log::DaemonLog;
+pub use copy_arguments::LOCAL_SITE;
 pub use launch::{LaunchRequest, become_copy};
 pub use service::{QueueError, QueueLifetime, serve_local};
 use store::QueueStore;
 pub use store::StoreError;
 pub use turns::TurnRules;
-pub use words::LOCAL_SITE;
 
 /// Upper bound of transfers that are not over: it limits the disk space that users can fill.
 const OPEN_MAX: u64 = 100_000;

@@ -8,8 +8,8 @@ use carrack_register::records::{TransferRecord, TransferState, TransferSubmissio
 use rustix::process::{Signal, pidfd_send_signal};
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use super::copy_arguments::{arguments, refused};
 use super::store::{StoreError, StoredMatch};
-use super::words::{arguments, refused};
 use super::{LocalQueueState, OPEN_MAX, QueueShared, RunningTransfer, StopWish};
 
 /// The user with all rights.

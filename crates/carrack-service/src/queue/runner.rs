@@ -8,11 +8,11 @@ use carrack_register::records::{TransferRecord, TransferState, now_ms};
 use rustix::process::Signal;
 
 use super::child::{CopyUser, RunningCopy};
-use super::events::{CopyEnd, CopyListener, settle};
+use super::copy_arguments::arguments;
+use super::copy_events::{CopyEnd, CopyOutputParser, settle};
 use super::orders::requeue;
 use super::store::StoreError;
-use super::words::arguments;
-use super::{LocalQueue, QueueShared, RunningTransfer, StopWish, process};
+use super::{LocalQueue, QueueShared, RunningTransfer, StopWish, process_identity};
 
 /// Time that a process may take to end after it was told to: it makes its data durable.
 const END_PATIENCE: Duration = Duration::from_secs(30);
@@ -65,11 +65,11 @@ impl QueueShared {
         let state = self.state();
         let left = state.store.left_running()?;
         let names: Vec<&str> = left.iter().filter_map(|left| left.process.as_deref()).collect();
-        names.iter().for_each(|name| _ = process::signal(name, Signal::TERM));
+        names.iter().for_each(|name| _ = process_identity::signal(name, Signal::TERM));
         let deadline = Instant::now() + END_PATIENCE;
-        while names.iter().any(|name| process::is_running(name)) {
+        while names.iter().any(|name| process_identity::is_running(name)) {
             if Instant::now() > deadline {
-                names.iter().for_each(|name| _ = process::signal(name, Signal::KILL));
+                names.iter().for_each(|name| _ = process_identity::signal(name, Signal::KILL));
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -169,17 +169,18 @@ impl QueueShared {
         };
         let copy =
             RunningCopy::start(&words, whose, &self.settings.directory.join(format!("{}.said", record.id)))?;
-        let mut listener = CopyListener::new(&mut record.clone());
+        let mut listener = CopyOutputParser::new(&mut record.clone());
         {
             let mut state = self.state();
-            let noted = process::name_of(copy.pid()).map(|name| state.store.set_process(&record.id, &name));
+            let noted =
+                process_identity::name_of(copy.pid()).map(|name| state.store.set_process(&record.id, &name));
             if let Some(Err(error)) = noted {
                 // The kernel ends it with this process, so the next queue needs no record.
                 self.log.warn(error);
             }
             let is_ending = state.is_ending;
             if let Some(running) = state.running.get_mut(&record.id) {
-                listener = CopyListener::new(&mut running.record);
+                listener = CopyOutputParser::new(&mut running.record);
                 running.pidfd = Some(copy.pidfd()?);
                 if is_ending {
                     running.wish.get_or_insert(StopWish::Requeue);
@@ -193,7 +194,7 @@ impl QueueShared {
         Ok(listener.end(code, &said))
     }
 
-    fn hear(&self, id: &str, listener: &mut CopyListener, line: &str) {
+    fn hear(&self, id: &str, listener: &mut CopyOutputParser, line: &str) {
         let mut state = self.state();
         let super::LocalQueueState { store, running, .. } = &mut *state;
         let Some(running) = running.get_mut(id) else { return };

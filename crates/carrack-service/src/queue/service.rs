@@ -20,7 +20,7 @@ use crate::api::{ApiAuth, ApiListener, ApiServices, ListenError, NoTransferQueue
 use crate::config::{LocalConfig, QueueConfig};
 use crate::log::DaemonLog;
 use crate::parent::ServeError;
-use crate::sharing::SharedTargets;
+use crate::sharing::MachineMetaScheduler;
 
 /// An error that keeps the queue from running.
 #[derive(Debug, Error)]
@@ -74,8 +74,8 @@ pub enum QueueLifetime {
 }
 
 /// Keeps and carries out transfers, and grants storage targets, until it receives a request to end. On
-/// SIGHUP, or on a byte of standard input with [`QueueLifetime::Stdin`], it calls `read_again` for the present
-/// configuration.
+/// SIGHUP, or on a byte of standard input with [`QueueLifetime::Stdin`], it calls `read_again` for the
+/// present configuration.
 ///
 /// # Errors
 /// [`QueueError`] if it can't start or continue.
@@ -124,7 +124,7 @@ async fn serve(
 ) -> Result<(), QueueError> {
     let mut wishes = ServiceRequests::hear(ends)?;
     let sharing = config.sharing.as_ref();
-    let sharing = sharing.map(|one| Arc::new(SharedTargets::start(one.settings(), one.rules())));
+    let sharing = sharing.map(|one| Arc::new(MachineMetaScheduler::start(one.settings(), one.rules())));
     let mut served = Vec::new();
     for socket in sockets(config) {
         let (services, mode) =
@@ -169,6 +169,6 @@ async fn serve(
 }
 
 /// Returns the services at the queue's socket, with or without a meta-server.
-fn of_queue(queue: &LocalQueue, sharing: &Option<Arc<SharedTargets>>) -> ApiServices {
+fn of_queue(queue: &LocalQueue, sharing: &Option<Arc<MachineMetaScheduler>>) -> ApiServices {
     ApiServices { control: Arc::new(queue.clone()), sharing: sharing.clone() }
 }

@@ -4,19 +4,19 @@
 
 use std::sync::Arc;
 
-use carrack_sharing::health::{HealthSettings, HealthThread};
+use carrack_sharing::health::{LoadFeedSettings, LoadFeedThread};
 
 use super::service::{QueueError, system};
 use crate::config::LocalConfig;
 use crate::log::DaemonLog;
 use crate::parent::ServeError;
-use crate::sharing::SharedTargets;
+use crate::sharing::MachineMetaScheduler;
 
 /// The configuration, and the parts that were started by it.
 pub(super) struct QueueServiceState {
     config: LocalConfig,
-    sharing: Option<Arc<SharedTargets>>,
-    measuring: Option<HealthThread>,
+    sharing: Option<Arc<MachineMetaScheduler>>,
+    measuring: Option<LoadFeedThread>,
     log: DaemonLog,
 }
 
@@ -24,7 +24,7 @@ impl QueueServiceState {
     /// Starts to measure load, if that is configured.
     pub fn begin(
         config: &LocalConfig,
-        sharing: Option<Arc<SharedTargets>>,
+        sharing: Option<Arc<MachineMetaScheduler>>,
         log: DaemonLog,
     ) -> Result<QueueServiceState, QueueError> {
         let mut going_by = QueueServiceState { config: config.clone(), sharing, measuring: None, log };
@@ -61,7 +61,7 @@ impl QueueServiceState {
         self.log.note("[sharing] is read again");
     }
 
-    fn health(&self) -> Option<HealthSettings> {
+    fn health(&self) -> Option<LoadFeedSettings> {
         self.config.sharing.as_ref()?.health.clone()
     }
 

@@ -1,5 +1,5 @@
 //! The order of transfers, and the priorities that users may give: the ranking of `carrack-plan`
-//! (`fleet/rank.rs`) for the users of this machine. No I/O.
+//! (`fleet/transfer_ranking.rs`) for the users of this machine. No I/O.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use carrack_plan::fleet::{RankRules, TransferRanking, WaitingTransfer};
 use carrack_register::control::ControlError;
 
+use super::copy_arguments::refused;
 use super::store::QueuedTransfer;
-use super::words::refused;
 
 /// The administrator's rules of the order.
 #[derive(Clone, Debug, PartialEq)]

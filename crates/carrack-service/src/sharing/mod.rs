@@ -8,7 +8,7 @@ mod site;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_plan::grants::{GrantBatch, GrantReply, TargetView};
-use carrack_sharing::{BatchRefusal, MetaServer, SharingSettings};
+use carrack_sharing::{BatchRefusal, MetaSchedulerServer, SharingSettings};
 use tokio::task::spawn_blocking;
 
 pub use exchange::SocketExchange;
@@ -20,9 +20,9 @@ use crate::queue::name_of_user;
 
 /// A meta-server whose clients are users of this machine.
 #[derive(Debug)]
-pub struct SharedTargets {
+pub struct MachineMetaScheduler {
     /// The meta-server.
-    pub server: Arc<MetaServer>,
+    pub server: Arc<MetaSchedulerServer>,
     membership: Mutex<ClassMembership>,
 }
 
@@ -33,11 +33,11 @@ struct ClassMembership {
     known: MembershipCache,
 }
 
-impl SharedTargets {
+impl MachineMetaScheduler {
     /// Starts a meta-server.
-    pub fn start(settings: SharingSettings, rules: ClassRules) -> SharedTargets {
+    pub fn start(settings: SharingSettings, rules: ClassRules) -> MachineMetaScheduler {
         let membership = Mutex::new(ClassMembership { rules, known: MembershipCache::default() });
-        SharedTargets { server: Arc::new(MetaServer::start(settings)), membership }
+        MachineMetaScheduler { server: Arc::new(MetaSchedulerServer::start(settings)), membership }
     }
 
     /// Changes the settings; running transfers keep their grants.
@@ -57,8 +57,8 @@ impl SharedTargets {
         self.server.answer(&uid.to_string(), GrantBatch { class, ..batch })
     }
 
-    /// Returns every known target of this name or of this file system, as [`MetaServer::targets`] does.
-    /// Clients are `USER/NAME`.
+    /// Returns every known target of this name or of this file system, as [`MetaSchedulerServer::targets`]
+    /// does. Clients are `USER/NAME`.
     pub fn targets(&self, name: &str) -> Vec<TargetView> {
         let mut targets = self.server.targets(name);
         let mut names = std::collections::BTreeMap::new();
@@ -126,7 +126,7 @@ mod tests {
             ("mine".to_owned(), user(&name_of_user(uid))),
             ("theirs".to_owned(), user("nobody-of-this-name")),
         ]));
-        let shared = SharedTargets::start(SharingSettings { classes, ..Default::default() }, rules);
+        let shared = MachineMetaScheduler::start(SharingSettings { classes, ..Default::default() }, rules);
         for (class, expected) in [("", ""), ("open", "open"), ("mine", "mine"), ("theirs", ""), ("x", "")] {
             let asks = vec![GrantRequest { target: "fs/x".to_owned(), ..GrantRequest::default() }];
             let client = format!("of-{class}");

@@ -31,11 +31,11 @@ struct ResultType {
 
 #[derive(Deserialize)]
 struct SeriesAnswer {
-    data: SeriesData,
+    data: MetricSeriesList,
 }
 
 #[derive(Deserialize)]
-struct SeriesData {
+struct MetricSeriesList {
     result: Vec<MetricSeries>,
 }
 

@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
 
 use super::answers::{MetricSeries, NoSeries, series};
-use super::error::HealthError;
+use super::load_error::LoadFeedError;
 
 /// The time limit from the beginning of the connection to the end of the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -106,7 +106,7 @@ impl PrometheusClient {
     pub(super) fn new(
         address: PrometheusAddress,
         cas: Option<Vec<u8>>,
-    ) -> Result<PrometheusClient, HealthError> {
+    ) -> Result<PrometheusClient, LoadFeedError> {
         let tls = if address.is_tls {
             let trust = ClientTrust { cas, ..ClientTrust::default() };
             let mut config = ClientConfig::clone(&*client_config(&trust).map_err(system)?);
@@ -120,7 +120,7 @@ impl PrometheusClient {
     }
 
     /// The series of an expression at a time, Unix seconds.
-    pub(super) fn at(&self, query: &str, at_s: i64) -> Result<Vec<MetricSeries>, HealthError> {
+    pub(super) fn at(&self, query: &str, at_s: i64) -> Result<Vec<MetricSeries>, LoadFeedError> {
         self.ask("query", query, &[("time", at_s)])
     }
 
@@ -131,11 +131,16 @@ impl PrometheusClient {
         start_s: i64,
         end_s: i64,
         step_s: i64,
-    ) -> Result<Vec<MetricSeries>, HealthError> {
+    ) -> Result<Vec<MetricSeries>, LoadFeedError> {
         self.ask("query_range", query, &[("start", start_s), ("end", end_s), ("step", step_s)])
     }
 
-    fn ask(&self, verb: &str, query: &str, times: &[(&str, i64)]) -> Result<Vec<MetricSeries>, HealthError> {
+    fn ask(
+        &self,
+        verb: &str,
+        query: &str,
+        times: &[(&str, i64)],
+    ) -> Result<Vec<MetricSeries>, LoadFeedError> {
         let encoded = utf8_percent_encode(query, NON_ALPHANUMERIC);
         let mut path = format!("{}/api/v1/{verb}?query={encoded}", self.address.path);
         times.iter().for_each(|(name, value)| path.push_str(&format!("&{name}={value}")));
@@ -144,18 +149,18 @@ impl PrometheusClient {
         let (status, body) = got.unwrap_or_else(|_| Err(self.away("no answer in time")))?;
         series(&body).map_err(|why| match why {
             NoSeries::Refused(reason) => {
-                HealthError::Refused { address: self.address.to_string(), query: query.to_owned(), reason }
+                LoadFeedError::Refused { address: self.address.to_string(), query: query.to_owned(), reason }
             }
             // Most likely a proxy's error page.
             NoSeries::Strange(_) if status.is_server_error() => self.away(status),
-            NoSeries::Strange(reason) => HealthError::Strange {
+            NoSeries::Strange(reason) => LoadFeedError::Strange {
                 address: self.address.to_string(),
                 reason: if status.is_success() { reason } else { format!("{status}") },
             },
         })
     }
 
-    async fn get(&self, path: &str) -> Result<(StatusCode, Bytes), HealthError> {
+    async fn get(&self, path: &str) -> Result<(StatusCode, Bytes), LoadFeedError> {
         let stream = self.connect().await?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.away(error))?;
@@ -175,15 +180,15 @@ impl PrometheusClient {
         }
     }
 
-    fn unread(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> HealthError {
+    fn unread(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> LoadFeedError {
         if error.is::<LengthLimitError>() {
-            HealthError::TooLong { address: self.address.to_string(), most: ANSWER_BYTES_MAX }
+            LoadFeedError::TooLong { address: self.address.to_string(), most: ANSWER_BYTES_MAX }
         } else {
             self.away(error)
         }
     }
 
-    async fn connect(&self) -> Result<Box<dyn PrometheusStream>, HealthError> {
+    async fn connect(&self) -> Result<Box<dyn PrometheusConnection>, LoadFeedError> {
         let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await;
         let stream = stream.map_err(|error| self.away(error))?;
         let Some(config) = self.tls.clone() else { return Ok(Box::new(stream)) };
@@ -192,19 +197,19 @@ impl PrometheusClient {
         Ok(Box::new(stream.map_err(|error| self.away(error))?))
     }
 
-    fn away(&self, reason: impl fmt::Display) -> HealthError {
-        HealthError::Away { address: self.address.to_string(), reason: reason.to_string() }
+    fn away(&self, reason: impl fmt::Display) -> LoadFeedError {
+        LoadFeedError::Away { address: self.address.to_string(), reason: reason.to_string() }
     }
 }
 
-fn system(error: impl fmt::Display) -> HealthError {
-    HealthError::System(error.to_string())
+fn system(error: impl fmt::Display) -> LoadFeedError {
+    LoadFeedError::System(error.to_string())
 }
 
 /// A connection of any kind.
-trait PrometheusStream: AsyncRead + AsyncWrite + Unpin + Send {}
+trait PrometheusConnection: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> PrometheusStream for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> PrometheusConnection for T {}
 
 #[cfg(test)]
 mod tests {
@@ -226,7 +231,9 @@ mod tests {
         }
     }
 
-    fn asked(answers: impl FnMut(&str) -> String + Send + 'static) -> Result<Vec<MetricSeries>, HealthError> {
+    fn asked(
+        answers: impl FnMut(&str) -> String + Send + 'static,
+    ) -> Result<Vec<MetricSeries>, LoadFeedError> {
         let server = TestPrometheus::answering(answers);
         PrometheusClient::new(server.address(), None).unwrap().at("up{a=\"b\"}", 7)
     }
@@ -244,12 +251,12 @@ mod tests {
     #[test]
     fn every_way_to_fail_has_its_name() {
         let refused = asked(|_| r#"{"status":"error","errorType":"bad_data","error":"no"}"#.into());
-        assert!(matches!(refused, Err(HealthError::Refused { reason, .. }) if reason == "no"));
-        assert!(matches!(asked(|_| "<html>".into()), Err(HealthError::Strange { .. })));
+        assert!(matches!(refused, Err(LoadFeedError::Refused { reason, .. }) if reason == "no"));
+        assert!(matches!(asked(|_| "<html>".into()), Err(LoadFeedError::Strange { .. })));
         let long = asked(|_| " ".repeat(ANSWER_BYTES_MAX + 1));
-        assert!(matches!(long, Err(HealthError::TooLong { .. })), "{long:?}");
+        assert!(matches!(long, Err(LoadFeedError::TooLong { .. })), "{long:?}");
         let nobody = TestPrometheus::answering(|_| String::new()).address();
         let away = PrometheusClient::new(nobody, None).unwrap().at("up", 0);
-        assert!(matches!(away, Err(HealthError::Away { .. })), "{away:?}");
+        assert!(matches!(away, Err(LoadFeedError::Away { .. })), "{away:?}");
     }
 }

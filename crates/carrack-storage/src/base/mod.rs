@@ -7,8 +7,8 @@
 //! `..`. Links are refused, except those in the path of a source, which are followed within the base
 //! ([`follow`](self::follow)). Mounts beneath a base belong to it. Any number of threads may use a base.
 
-mod confines;
 mod follow;
+mod link_confinement;
 mod scopes;
 
 #[cfg(test)]
@@ -32,11 +32,11 @@ use rustix::io::Errno;
 use crate::beneath::{PASSAGE, open_beneath, open_child};
 use crate::modes::{PROVISIONAL, mark_provisional};
 use crate::special::special_of_stat;
-use crate::typed::{beneath, ends_with_slash, last_name, parent};
+use crate::typed_path::{beneath, ends_with_slash, last_name, parent};
 use crate::{FileIdentity, RootDirectory};
-pub(crate) use confines::LinkConfinement;
 pub(crate) use follow::ResolvedPath;
 use follow::follow;
+pub(crate) use link_confinement::LinkConfinement;
 use scopes::{ResolutionOrigin, ScopedDirectory};
 
 /// The starting point of paths. Cheap to clone.
@@ -267,8 +267,8 @@ impl PathBase {
         }
     }
 
-    /// Creates the directory `path` for a transfer's files, with the mode of [`RootDirectory::make_directory`]. An
-    /// existing directory is no error.
+    /// Creates the directory `path` for a transfer's files, with the mode of
+    /// [`RootDirectory::make_directory`]. An existing directory is no error.
     ///
     /// # Errors
     /// Those of `mkdir`; as [`PathBase::open`].
@@ -293,8 +293,8 @@ impl PathBase {
         Ok(mkdirat(&spot.holder, &*spot.name.ok_or(Errno::EXIST)?, mode)?)
     }
 
-    /// As [`PathBase::open`], for a source whose links are followed. Beneath a base they are followed within it,
-    /// at each opening; also an absolute link into the same directory.
+    /// As [`PathBase::open`], for a source whose links are followed. Beneath a base they are followed within
+    /// it, at each opening; also an absolute link into the same directory.
     ///
     /// # Errors
     /// As [`PathBase::open`]; an error if no links are followed ([`PathBase::follows_links`]).

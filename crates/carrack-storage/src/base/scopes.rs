@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::RootDirectory;
 use crate::beneath::{PASSAGE, open_beneath, open_child};
-use crate::typed::beneath;
+use crate::typed_path::beneath;
 
 /// A directory that is limited to some of its parts.
 #[derive(Debug)]

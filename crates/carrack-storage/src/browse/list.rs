@@ -35,8 +35,8 @@ pub enum ListingItem {
 impl PathBase {
     /// Lists the directory `path` without `.` and `..`. Entries that vanish meanwhile are left out.
     ///
-    /// Ends early if `found` returns `Break`. A link is no directory, except for [`PathBase::Anywhere`] with a
-    /// trailing slash.
+    /// Ends early if `found` returns `Break`. A link is no directory, except for [`PathBase::Anywhere`] with
+    /// a trailing slash.
     ///
     /// # Errors
     /// As [`PathBase::open`], and those of `getdents`; `found` may have been called before.

@@ -1,8 +1,8 @@
 //! Operations on a remote file system other than copies: status, listing, new directories, removal.
 //!
-//! Paths start at a [`PathBase`], and their last name is never followed. Memory and descriptors are bounded for
-//! directories of any size and trees of any depth, as entries are handed on at once. Everything runs on the
-//! caller's thread.
+//! Paths start at a [`PathBase`], and their last name is never followed. Memory and descriptors are bounded
+//! for directories of any size and trees of any depth, as entries are handed on at once. Everything runs on
+//! the caller's thread.
 
 mod entry;
 mod entry_state;
@@ -18,12 +18,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use crate::sink_file::mode_of_new_directory;
-use crate::typed::last_name;
+use crate::typed_path::last_name;
 use crate::{PathBase, PathPurpose};
 pub use entry::{BrowsedKind, ListedEntry};
 pub use entry_state::{EntryState, glance, link_text};
 pub use list::ListingItem;
-pub use remove::{RemovalCount, RemovalReport, RemovalResult, RemovalStep, Sparing, count_in, remove_in};
+pub use remove::{RemovalCount, RemovalEvent, RemovalResult, RemovalStep, Sparing, count_in, remove_in};
 
 impl PathBase {
     /// The entry at `path`, without following a link. The base itself, `/` and `.` have no name.

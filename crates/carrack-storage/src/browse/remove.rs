@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child};
 use crate::directory_access::{open_own, with_access};
-use crate::typed::ends_with_slash;
+use crate::typed_path::ends_with_slash;
 use crate::{FileIdentity, MountIdentity, PathBase, PathPurpose};
 
 /// Directories held open at a time; few trees are deeper.
@@ -44,7 +44,7 @@ const ON: Flow = ControlFlow::Continue(());
 
 /// A report of a removal.
 #[derive(Debug)]
-pub enum RemovalReport {
+pub enum RemovalEvent {
     /// The number of further entries that were removed, reported from time to time as progress.
     Removed(u64),
     /// An entry could not be removed.
@@ -77,13 +77,13 @@ impl PathBase {
     /// `told`.
     ///
     /// # Errors
-    /// Those that prevent an attempt: as [`PathBase::open`], a missing entry, or a path without a name of its own
-    /// (the base itself, `/`, `.`, `a/..` with [`PathBase::Anywhere`]: `EBUSY`).
+    /// Those that prevent an attempt: as [`PathBase::open`], a missing entry, or a path without a name of its
+    /// own (the base itself, `/`, `.`, `a/..` with [`PathBase::Anywhere`]: `EBUSY`).
     pub fn remove(
         &self,
         path: &Path,
         recursive: bool,
-        told: &mut dyn FnMut(RemovalReport) -> Flow,
+        told: &mut dyn FnMut(RemovalEvent) -> Flow,
     ) -> io::Result<RemovalResult> {
         let spot = self.spot(path, PathPurpose::Browse)?;
         let name = spot.name.as_deref().ok_or(Errno::BUSY)?;
@@ -132,7 +132,7 @@ pub fn remove_in(
     shown: &Path,
     crosses_mounts: bool,
     spares: Sparing<'_>,
-    told: &mut dyn FnMut(RemovalReport) -> Flow,
+    told: &mut dyn FnMut(RemovalEvent) -> Flow,
 ) -> io::Result<RemovalResult> {
     let stat = statat(holder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let top = FileIdentity::of(&fstat(holder)?);
@@ -257,7 +257,7 @@ struct TreeRemover<'a> {
     keeps_mount_points: bool,
     /// The path as the user typed it, without trailing slashes.
     shown: &'a [u8],
-    told: &'a mut dyn FnMut(RemovalReport) -> Flow,
+    told: &'a mut dyn FnMut(RemovalEvent) -> Flow,
     spares: Sparing<'a>,
     /// Set if modes of own directories are widened where they deny an operation.
     widens: bool,
@@ -276,7 +276,7 @@ impl<'a> TreeRemover<'a> {
         holder: BorrowedFd<'a>,
         top: FileIdentity,
         typed: &'a Path,
-        told: &'a mut dyn FnMut(RemovalReport) -> Flow,
+        told: &'a mut dyn FnMut(RemovalEvent) -> Flow,
         spares: Sparing<'a>,
     ) -> TreeRemover<'a> {
         let typed = typed.as_os_str().as_bytes();
@@ -557,7 +557,7 @@ impl<'a> TreeRemover<'a> {
     fn tell_removed(&mut self) -> Flow {
         match mem::take(&mut self.removed_untold) {
             0 => ON,
-            count => (self.told)(RemovalReport::Removed(count)),
+            count => (self.told)(RemovalEvent::Removed(count)),
         }
     }
 
@@ -567,14 +567,14 @@ impl<'a> TreeRemover<'a> {
         self.spoil();
         self.removal.failed_count += 1;
         let path = self.shown_path(name);
-        (self.told)(RemovalReport::Failed { path, error })
+        (self.told)(RemovalEvent::Failed { path, error })
     }
 
     /// Reports a mount on `name` in the directory on top of the stack.
     fn mounted(&mut self, name: &[u8]) -> Flow {
         self.spoil();
         let path = self.shown_path(name);
-        (self.told)(RemovalReport::Mounted(path))
+        (self.told)(RemovalEvent::Mounted(path))
     }
 
     /// Notes that the directory on top of the stack can't become empty.

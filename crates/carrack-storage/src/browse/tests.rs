@@ -37,7 +37,7 @@ fn remove(
 ) -> io::Result<(RemovalResult, Vec<String>)> {
     let mut failures = Vec::new();
     let removal = base.remove(path.as_ref(), recursive, &mut |told| {
-        if let RemovalReport::Failed { path, error } = told {
+        if let RemovalEvent::Failed { path, error } = told {
             failures.push(format!("{}: {error}", carrack_model::escape(&path)));
         }
         Continue(())
@@ -287,8 +287,8 @@ fn the_way_back_leads_to_the_same_directories_or_nowhere() {
         let mut swaps = 0;
         let removal = base.remove(Path::new("t"), true, &mut |told| {
             match told {
-                RemovalReport::Failed { error, .. } => failures.push(error),
-                RemovalReport::Removed(_) if swaps == 0 => {
+                RemovalEvent::Failed { error, .. } => failures.push(error),
+                RemovalEvent::Removed(_) if swaps == 0 => {
                     // Deep down, where the directories near the top are released.
                     swaps += 1;
                     fs::rename(dir.path().join("t/d"), dir.path().join("moved")).unwrap();
@@ -299,7 +299,7 @@ fn the_way_back_leads_to_the_same_directories_or_nowhere() {
                         fs::rename(outside.path().join("d"), fake).unwrap();
                     }
                 }
-                RemovalReport::Removed(_) | RemovalReport::Mounted(_) => {}
+                RemovalEvent::Removed(_) | RemovalEvent::Mounted(_) => {}
             }
             Continue(())
         });

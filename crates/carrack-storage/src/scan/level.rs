@@ -11,9 +11,9 @@ use std::sync::Arc;
 use carrack_model::{Directory, ExtraMetadata, Metadata, PathProblem, RelPath};
 use rustix::fs::{SeekFrom, seek, tell};
 
+use super::directory_seals::DirectorySealing;
 use super::lineage::DirectoryLineage;
 use super::name_list::NameList;
-use super::record::DirectorySealing;
 use crate::{FileIdentity, RootDirectory};
 
 pub(super) struct WalkLevel {

@@ -5,13 +5,13 @@
 //! the list of a whole directory. It changes nothing at the source, and makes no decision on the order of
 //! copying.
 
+mod directory_seals;
 mod filter;
 mod inspect;
 mod level;
 mod lineage;
 mod name_list;
 mod queue;
-mod record;
 mod walker;
 
 #[cfg(test)]
@@ -26,9 +26,9 @@ use carrack_model::limits::IO_THREADS_MAX;
 use carrack_model::{DirectorySection, EntryFailure, FailureKind, RelPath};
 
 use crate::{ExtrasReader, FileIdentity, RootDirectory};
+pub use directory_seals::{DirectoryDoubt, ScanRecord};
 pub use filter::{BadPattern, ScanFilter};
 use queue::TaskQueue;
-pub use record::{DirectoryDoubt, ScanRecord};
 use walker::ScanWalker;
 
 /// Directories that all threads together hold open while they walk deeper, or fewer if the process may have
@@ -58,12 +58,12 @@ pub struct ScanRoot {
     /// The copied directory, or the parent of the copied entry.
     pub root: Arc<RootDirectory>,
     /// The part of the root that is copied.
-    pub what: RootKind,
+    pub what: ScanRootScope,
 }
 
 /// The part of a root that is copied.
 #[derive(Clone, Debug)]
-pub enum RootKind {
+pub enum ScanRootScope {
     /// Everything in the root, which becomes the directory `sink`.
     Tree {
         /// Its path beneath the destination; the empty path is the destination.
@@ -128,8 +128,8 @@ impl SourceScan {
         self.run_on(&|_, work| work(), found);
     }
 
-    /// As [`SourceScan::run`], but thread `i` works within `around(i, work)`, which may pin it. The caller's thread
-    /// is 0.
+    /// As [`SourceScan::run`], but thread `i` works within `around(i, work)`, which may pin it. The caller's
+    /// thread is 0.
     pub fn run_on(
         &self,
         around: &(dyn Fn(usize, &dyn Fn()) + Sync),

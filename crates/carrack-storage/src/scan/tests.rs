@@ -22,7 +22,7 @@ type Seen = BTreeMap<Vec<u8>, (Option<EntryKind>, Metadata)>;
 
 fn tree(path: &Path, sink: &[u8]) -> ScanRoot {
     let root = Arc::new(RootDirectory::open(path).unwrap());
-    ScanRoot { root, what: RootKind::Tree { sink: RelPath::new(sink).unwrap() } }
+    ScanRoot { root, what: ScanRootScope::Tree { sink: RelPath::new(sink).unwrap() } }
 }
 
 fn scan(roots: Vec<ScanRoot>, threads: usize) -> SourceScan {
@@ -193,7 +193,7 @@ fn single_names_keep_their_place_and_may_be_followed() {
     fs::write(dir.path().join("file"), b"12345").unwrap();
     symlink("file", dir.path().join("link")).unwrap();
     fn single(dir: &Path, name: &[u8], sink_name: &[u8], follow: bool) -> ScanRoot {
-        let what = RootKind::Name {
+        let what = ScanRootScope::Name {
             name: name.into(),
             sink_directory: RelPath::new(b"to").unwrap(),
             sink_name: sink_name.into(),
@@ -408,7 +408,7 @@ fn what_a_filter_leaves_out_is_told_and_not_entered() {
 /// A scan that follows links.
 fn following(path: &Path, threads: usize) -> SourceScan {
     let root = Arc::new(RootDirectory::open(path).unwrap().following());
-    let what = RootKind::Tree { sink: RelPath::root() };
+    let what = ScanRootScope::Tree { sink: RelPath::root() };
     let links = carrack_model::LinkPolicy::Followed;
     let filter = ScanFilter::new(&carrack_model::ScanSelection { links, ..Default::default() }).unwrap();
     SourceScan { filter: filter.map(Arc::new), ..scan(vec![ScanRoot { root, what }], threads) }
@@ -470,7 +470,7 @@ fn links_that_lead_back_end() {
 fn following_beneath(base: &Path, path: &Path) -> SourceScan {
     let base = crate::PathBase::within(vec![RootDirectory::open(base).unwrap()]).unwrap();
     let root = Arc::new(base.open_following(path).unwrap());
-    let what = RootKind::Tree { sink: RelPath::root() };
+    let what = ScanRootScope::Tree { sink: RelPath::root() };
     SourceScan { roots: vec![ScanRoot { root, what }], ..following(path, 2) }
 }
 

@@ -26,7 +26,7 @@ use super::inspect::{InspectionResult, NameInspector};
 use super::level::WalkLevel;
 use super::lineage::DirectoryLineage;
 use super::queue::{ChildDirectory, ScanTask, TaskQueue};
-use super::{RootKind, ScanResult, ScanRoot, SourceScan};
+use super::{ScanResult, ScanRoot, ScanRootScope, SourceScan};
 use crate::extras_source::AttributeHolder;
 use crate::source_error::source_failure_kind_of;
 use crate::status::metadata_of;
@@ -108,7 +108,7 @@ impl<'a> ScanWalker<'a> {
         let ScanRoot { root, what } = &scan.roots[index];
         let root_index = u32::try_from(index).expect("fewer sources than 2^32");
         match what {
-            RootKind::Tree { sink } => {
+            ScanRootScope::Tree { sink } => {
                 let directory = Directory { root_index, source: RelPath::root(), sink: sink.clone() };
                 match root.open_directory(&RelPath::root()) {
                     Ok(handle) => self.begin(handle, Arc::new(directory), None),
@@ -123,7 +123,7 @@ impl<'a> ScanWalker<'a> {
                     }
                 }
             }
-            RootKind::Name { name, sink_directory, sink_name, follow } => {
+            ScanRootScope::Name { name, sink_directory, sink_name, follow } => {
                 let directory =
                     Directory { root_index, source: RelPath::root(), sink: sink_directory.clone() };
                 self.begin_name(root, directory, name, sink_name, *follow)

@@ -8,8 +8,8 @@ use std::time::Duration;
 use carrack_machine::SlotPool;
 
 use crate::endpoint::{
-    IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint, SendState,
-    TransportError, WaitPatience,
+    IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint,
+    SenderReadiness, TransportError, WaitPatience,
 };
 use crate::loopback::{LoopbackReceiver, LoopbackSender, NO_TAG};
 use crate::seal::{ConnectionSeal, Tag};
@@ -63,7 +63,7 @@ impl SendEndpoint for FabricSender {
     }
 
     fn post(&mut self, outgoing: OutgoingObject) -> Result<(), OutgoingObject> {
-        let is_full = self.hub.advance(WaitPatience::None).is_ok_and(|state| state == SendState::Busy);
+        let is_full = self.hub.advance(WaitPatience::None).is_ok_and(|state| state == SenderReadiness::Busy);
         if is_full || self.waiting.is_some() || matches!(outgoing.payload, ObjectPayload::Extent(_)) {
             return Err(outgoing);
         }
@@ -72,14 +72,14 @@ impl SendEndpoint for FabricSender {
         Ok(())
     }
 
-    fn advance(&mut self, patience: WaitPatience) -> Result<SendState, TransportError> {
+    fn advance(&mut self, patience: WaitPatience) -> Result<SenderReadiness, TransportError> {
         self.depart();
         if self.waiting.is_some() {
             self.hub.advance(WaitPatience::None)?;
             if patience == WaitPatience::Brief {
                 std::thread::sleep(SLOT_WAIT);
             }
-            return Ok(SendState::Busy);
+            return Ok(SenderReadiness::Busy);
         }
         self.hub.advance(patience)
     }

@@ -10,7 +10,7 @@ use carrack_machine::SlotPool;
 
 use super::sink::FabricSink;
 use super::source::FabricSource;
-use super::{FabricRequirements, SideConnection, SinkLane, SourceLane};
+use super::{FabricRequirements, FabricStreamSocket, SinkLane, SourceLane};
 use crate::endpoint::TransportError;
 
 /// An open endpoint with the lane's registered slots, and no peer yet.
@@ -68,7 +68,7 @@ impl OpenFabricLane {
     pub fn into_source(
         self,
         peer: &[u8],
-        streams: Vec<SideConnection>,
+        streams: Vec<FabricStreamSocket>,
         stall: Duration,
     ) -> Result<SourceLane, TransportError> {
         let OpenFabricLane { endpoint, slots, region, .. } = self;
@@ -76,14 +76,15 @@ impl OpenFabricLane {
         Ok((Box::new(hub), ends))
     }
 
-    /// The sink's hub, connected to the source's endpoint `peer`; as [`into_source`](OpenFabricLane::into_source).
+    /// The sink's hub, connected to the source's endpoint `peer`; as
+    /// [`into_source`](OpenFabricLane::into_source).
     ///
     /// # Errors
     /// `peer` is not a name of this provider.
     pub fn into_sink(
         self,
         peer: &[u8],
-        streams: Vec<SideConnection>,
+        streams: Vec<FabricStreamSocket>,
         stall: Duration,
     ) -> Result<SinkLane, TransportError> {
         let OpenFabricLane { endpoint, slots, region, .. } = self;

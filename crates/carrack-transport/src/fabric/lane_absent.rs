@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carrack_machine::SlotPool;
 
-use super::{FabricRequirements, SideConnection, SinkLane, SourceLane};
+use super::{FabricRequirements, FabricStreamSocket, SinkLane, SourceLane};
 use crate::endpoint::TransportError;
 
 /// An open endpoint, of which this build has none.
@@ -40,7 +40,7 @@ impl AbsentFabricLane {
     pub fn into_source(
         self,
         _peer: &[u8],
-        _streams: Vec<SideConnection>,
+        _streams: Vec<FabricStreamSocket>,
         _stall: Duration,
     ) -> Result<SourceLane, TransportError> {
         match self.0 {}
@@ -53,7 +53,7 @@ impl AbsentFabricLane {
     pub fn into_sink(
         self,
         _peer: &[u8],
-        _streams: Vec<SideConnection>,
+        _streams: Vec<FabricStreamSocket>,
         _stall: Duration,
     ) -> Result<SinkLane, TransportError> {
         match self.0 {}

@@ -1,6 +1,6 @@
 //! Objects over RMA, as LADS moves them (L4): the source offers an object, the sink reads it into its own
-//! slot and acknowledges it. One [`FabricHub`] at each end serves all streams of a lane over one fabric endpoint.
-//! I/O threads and the comm thread drive the streams' endpoints as for any other transport.
+//! slot and acknowledges it. One [`FabricHub`] at each end serves all streams of a lane over one fabric
+//! endpoint. I/O threads and the comm thread drive the streams' endpoints as for any other transport.
 //!
 //! A lane's comm thread drives the hub and never waits in it. Each end knows the other endpoint's name from
 //! the control channel. The lane's TCP connections carry no objects: their secrets seal the objects, a byte
@@ -22,6 +22,8 @@
 #[cfg(feature = "fabric")]
 mod ends;
 #[cfg(feature = "fabric")]
+mod hub_endpoint;
+#[cfg(feature = "fabric")]
 mod lane;
 #[cfg(feature = "fabric")]
 mod message;
@@ -32,8 +34,6 @@ mod source;
 mod survey;
 #[cfg(feature = "fabric")]
 mod waker;
-#[cfg(feature = "fabric")]
-mod wire;
 
 #[cfg(not(feature = "fabric"))]
 #[path = "lane_absent.rs"]
@@ -80,7 +80,7 @@ pub type SourceLane = (Box<dyn FabricHub>, Vec<Box<dyn SendEndpoint>>);
 pub type SinkLane = (Box<dyn FabricHub>, Vec<Box<dyn ReceiveEndpoint>>);
 
 /// A stream's TCP connection without objects, and the seal of the stream's objects.
-pub struct SideConnection {
+pub struct FabricStreamSocket {
     /// The connection to the other end.
     pub socket: OwnedFd,
     /// `None` where objects are clear.

@@ -11,10 +11,10 @@ use carrack_wire::{FrameHeader, FrameKind};
 use rustix::event::PollFlags;
 
 use super::ends::FabricReceiver;
+use super::hub_endpoint::{HubEndpoint, failed, nonsense};
 use super::message::{HubMessage, MessageKind};
 use super::waker::FabricWaker;
-use super::wire::{HubWire, failed, nonsense};
-use super::{FabricHub, SideConnection, WINDOW};
+use super::{FabricHub, FabricStreamSocket, WINDOW};
 use crate::endpoint::{
     IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, SendEndpoint, TransportError,
     WaitPatience,
@@ -33,7 +33,7 @@ struct ObjectOffer {
     place: RemoteMemory,
 }
 
-struct SinkStream {
+struct FabricSinkStream {
     /// The queue to the stream's endpoint; `None` when the endpoint is gone or has all objects.
     objects: Option<LoopbackSender>,
     /// The sequence number of the next object for the stream's endpoint.
@@ -48,9 +48,9 @@ struct SinkStream {
     open: usize,
 }
 
-impl SinkStream {
-    fn new(objects: LoopbackSender) -> SinkStream {
-        SinkStream {
+impl FabricSinkStream {
+    fn new(objects: LoopbackSender) -> FabricSinkStream {
+        FabricSinkStream {
             objects: Some(objects),
             next: 0,
             ready: BTreeMap::new(),
@@ -63,8 +63,8 @@ impl SinkStream {
 
 /// The sink's hub.
 pub(super) struct FabricSink {
-    wire: HubWire,
-    streams: Vec<SinkStream>,
+    wire: HubEndpoint,
+    streams: Vec<FabricSinkStream>,
     /// Offers that wait for a slot, first come first served.
     offers: VecDeque<ObjectOffer>,
     reading: HashMap<u64, ObjectOffer>,
@@ -78,19 +78,19 @@ impl FabricSink {
     pub(super) fn new(
         endpoint: FabricEndpoint,
         peer_name: &[u8],
-        asides: Vec<SideConnection>,
+        asides: Vec<FabricStreamSocket>,
         (slots, region): (SlotPool, RegisteredPool),
         stall: Duration,
     ) -> Result<(FabricSink, Vec<Box<dyn ReceiveEndpoint>>), TransportError> {
         let (mut streams, mut ends) = (Vec::new(), Vec::<Box<dyn ReceiveEndpoint>>::new());
         let mut sockets = Vec::new();
-        for SideConnection { socket, seal } in asides {
+        for FabricStreamSocket { socket, seal } in asides {
             let (sender, receiver) = loopback_pair()?;
             ends.push(Box::new(FabricReceiver::new(receiver, seal)));
-            streams.push(SinkStream::new(sender));
+            streams.push(FabricSinkStream::new(sender));
             sockets.push(socket);
         }
-        let wire = HubWire::new(endpoint, peer_name, FabricWaker::new(sockets), stall)?;
+        let wire = HubEndpoint::new(endpoint, peer_name, FabricWaker::new(sockets), stall)?;
         let (offers, reading) = (VecDeque::new(), HashMap::new());
         Ok((FabricSink { wire, streams, offers, reading, next_tag: 0, slots, region }, ends))
     }

@@ -9,10 +9,10 @@ use carrack_machine::{Slot, SlotPool};
 use rustix::event::PollFlags;
 
 use super::ends::FabricSender;
+use super::hub_endpoint::{HubEndpoint, failed, nonsense};
 use super::message::{HubMessage, MessageKind};
 use super::waker::FabricWaker;
-use super::wire::{HubWire, failed, nonsense};
-use super::{FabricHub, SideConnection, WINDOW};
+use super::{FabricHub, FabricStreamSocket, WINDOW};
 use crate::endpoint::{
     IncomingObject, ReceiveEndpoint as _, ReceiveResult, SendEndpoint, TransportError, WaitPatience,
 };
@@ -26,7 +26,7 @@ const NOWHERE: RemoteMemory = RemoteMemory { address: 0, key: 0 };
 /// caches.
 const WINDOW_WITHIN_HOST: usize = 2;
 
-struct SourceStream {
+struct FabricSourceStream {
     /// The queue from the stream's endpoint; `None` after its end.
     objects: Option<LoopbackReceiver>,
     next: u64,
@@ -35,8 +35,8 @@ struct SourceStream {
 
 /// The source's hub.
 pub(super) struct FabricSource {
-    wire: HubWire,
-    streams: Vec<SourceStream>,
+    wire: HubEndpoint,
+    streams: Vec<FabricSourceStream>,
     /// The registered regions, one for each pool of slots. A lane has one.
     regions: Vec<RegisteredPool>,
     /// The largest number of offered objects of a stream.
@@ -49,19 +49,19 @@ impl FabricSource {
     pub(super) fn new(
         endpoint: FabricEndpoint,
         peer_name: &[u8],
-        asides: Vec<SideConnection>,
+        asides: Vec<FabricStreamSocket>,
         (slots, region): (&SlotPool, RegisteredPool),
         stall: Duration,
     ) -> Result<(FabricSource, Vec<Box<dyn SendEndpoint>>), TransportError> {
         let (mut streams, mut ends) = (Vec::new(), Vec::<Box<dyn SendEndpoint>>::new());
         let mut sockets = Vec::new();
-        for SideConnection { socket, seal } in asides {
+        for FabricStreamSocket { socket, seal } in asides {
             let (sender, receiver) = loopback_pair()?;
             ends.push(Box::new(FabricSender::new(sender, seal, slots)));
-            streams.push(SourceStream { objects: Some(receiver), next: 0, offered: HashMap::new() });
+            streams.push(FabricSourceStream { objects: Some(receiver), next: 0, offered: HashMap::new() });
             sockets.push(socket);
         }
-        let wire = HubWire::new(endpoint, peer_name, FabricWaker::new(sockets), stall)?;
+        let wire = HubEndpoint::new(endpoint, peer_name, FabricWaker::new(sockets), stall)?;
         let window = if wire.endpoint.description().provider == "shm" { WINDOW_WITHIN_HOST } else { WINDOW };
         Ok((FabricSource { wire, streams, regions: vec![region], window }, ends))
     }

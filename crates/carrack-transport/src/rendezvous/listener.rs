@@ -14,7 +14,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{ANSWER_TIMEOUT, DataConnection, ListenPoint, random};
-use crate::link::to_timespec;
+use crate::control_link::to_timespec;
 use crate::seal::SessionKeys;
 use crate::tcp::{begin_near, bound_segments, prepare_stream};
 

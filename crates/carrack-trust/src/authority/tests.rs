@@ -336,7 +336,7 @@ fn tokens_are_signed_with_a_key_of_their_own() {
         lifetime: Duration::from_secs(60),
     };
     let (token, _) = world.authority.token_signer().unwrap().mint(&grant, now()).unwrap();
-    let mut keys = crate::TokenKeys::default();
+    let mut keys = crate::TokenVerifier::default();
     keys.add_issuer("a site", "dtn1", &fs::read(world.path("token.pem")).unwrap()).unwrap();
     assert_eq!(keys.verify(&token, now()).unwrap().identity.name, "alice");
 }

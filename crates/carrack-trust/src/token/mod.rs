@@ -4,15 +4,17 @@
 //! The bearer of a token has its identity: tokens travel over TLS only and appear in no log.
 
 mod claims;
-mod keys;
 mod mint;
 mod scope;
 #[cfg(test)]
 mod tests;
+mod token_verifier;
 
-pub use keys::{MAX_ISSUER_KEYS, MAX_TOKEN_BYTES, TokenError, TokenKeys, TokenKeysError, ValidToken};
 pub use mint::{MintError, TokenContent, TokenSigner};
 pub use scope::{MAX_PERMISSIONS, PathOperation, ScopeError, TokenScope, TransferRight};
+pub use token_verifier::{
+    MAX_ISSUER_KEYS, MAX_TOKEN_BYTES, TokenError, TokenKeysError, TokenVerifier, ValidToken,
+};
 
 use std::time::{Duration, SystemTime};
 

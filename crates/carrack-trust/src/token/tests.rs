@@ -21,7 +21,7 @@ fn at(seconds: u64) -> SystemTime {
 /// An issuer and a daemon that trusts it.
 struct TokenFixture {
     pair: KeyPair,
-    keys: TokenKeys,
+    keys: TokenVerifier,
 }
 
 impl TokenFixture {
@@ -31,7 +31,7 @@ impl TokenFixture {
 
     fn with(algorithm: &'static rcgen::SignatureAlgorithm) -> TokenFixture {
         let pair = KeyPair::generate_for(algorithm).unwrap();
-        let mut keys = TokenKeys::default();
+        let mut keys = TokenVerifier::default();
         keys.add_issuer(ISSUER, AUDIENCE, pair.public_key_pem().as_bytes()).unwrap();
         TokenFixture { pair, keys }
     }
@@ -220,7 +220,7 @@ fn one_issuer_can_not_speak_for_another() {
 fn an_issuer_may_have_an_old_and_a_new_key() {
     let (old, mut new) = (TokenFixture::new(), TokenFixture::new());
     let both = [old.pair.public_key_pem(), new.pair.public_key_pem()].concat();
-    new.keys = TokenKeys::default();
+    new.keys = TokenVerifier::default();
     new.keys.add_issuer(ISSUER, AUDIENCE, both.as_bytes()).unwrap();
     assert!(new.verify(&old.sign(&good())).is_ok() && new.verify(&new.sign(&good())).is_ok());
 }
@@ -296,7 +296,7 @@ fn too_long_is_refused_unseen() {
 #[test]
 fn other_kinds_of_keys_are_no_issuers() {
     let pair = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap();
-    let mut keys = TokenKeys::default();
+    let mut keys = TokenVerifier::default();
     let added = keys.add_issuer(ISSUER, AUDIENCE, pair.public_key_pem().as_bytes());
     assert!(matches!(added, Err(TokenKeysError::Kind { .. })), "{added:?}");
     assert!(matches!(keys.add_issuer("", AUDIENCE, b""), Err(TokenKeysError::Name)));

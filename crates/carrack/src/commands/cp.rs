@@ -22,14 +22,14 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::exit::{EndReason, ExitStatus};
 use crate::lifetime::{now_s, show_moment};
 pub use crate::options::cp::CpArgs;
-use crate::register::home;
+use crate::register::home_directory;
 use crate::register::transfer_id::transfer_id;
 use crate::register::tuner_store::TunerStore;
-use crate::register::{CopyLog, CopyStatus, CopyStatusView, CopyStore, NotedCopy, background, nowhere};
+use crate::register::{CopyLog, CopyStatus, CopyStatusRecorder, CopyStore, NotedCopy, background, nowhere};
 use crate::remote::far_end::{self, FailedFarEnd, FarEndAccess, ReachedFarEnd, reach};
 use crate::remote::location::FarEnd;
 use crate::remote::route::{RemoteEnds, TransferRoute};
-use crate::remote::sites::SiteNames;
+use crate::remote::site_names::SiteNames;
 use crate::remote::stop_control::StopControl;
 use crate::sharing::sharing;
 use crate::user_error::{UserError, warn};
@@ -202,7 +202,7 @@ impl<'a> CopyJob<'a> {
         if settings.tunes && !args.dry_run {
             settings.history = history(&route);
         }
-        if let (true, Err(why)) = (args.verbose, home::directory()) {
+        if let (true, Err(why)) = (args.verbose, home_directory::directory()) {
             warn(&format!("{why}: no configuration is read there, and no notes are kept"));
         }
         let noted = note(args, &route).map(|noted| Arc::new(Mutex::new(noted)));
@@ -336,8 +336,8 @@ impl<'a> CopyJob<'a> {
         transfer
     }
 
-    /// Makes of `session` one that does not begin after a signal: Ctrl-C ends ssh too, which looks like a broken
-    /// network, and the session would be repeated.
+    /// Makes of `session` one that does not begin after a signal: Ctrl-C ends ssh too, which looks like a
+    /// broken network, and the session would be repeated.
     fn unless_ended(
         &self,
         mut session: impl FnMut(SessionWay) -> Result<TransferOutcome, SessionError>,
@@ -502,7 +502,7 @@ fn views(
             let log = noted.lock().unwrap_or_else(PoisonError::into_inner).log();
             views.push(Box::new(TalkView::new(CopyLog::new(log), TalkVolume::Normal, None)));
         }
-        views.push(Box::new(CopyStatusView::new(Arc::clone(noted), args.in_background)));
+        views.push(Box::new(CopyStatusRecorder::new(Arc::clone(noted), args.in_background)));
     }
     let volume = volume(args);
     match args.paths() {

@@ -8,7 +8,7 @@ use carrack_register::records::TransferRecord;
 
 use crate::exit::ExitStatus;
 use crate::lifetime::now_s;
-use crate::options::target::{TargetArgs, control};
+use crate::options::transfer_server::{TransferServerArgs, control};
 use crate::register::{CopyRecord, CopyStore};
 use crate::user_error::UserError;
 use crate::views::json::write_lines;
@@ -40,7 +40,7 @@ pub fn copies(is_wanted: impl Fn(&CopyRecord) -> bool) -> Vec<CopyRecord> {
 ///
 /// # Errors
 /// If several transfers have it, or there is none.
-pub fn own_copy(id: &str, target: &TargetArgs) -> Result<Option<CopyRecord>, UserError> {
+pub fn own_copy(id: &str, target: &TransferServerArgs) -> Result<Option<CopyRecord>, UserError> {
     let found = match CopyStore::of_user() {
         Some(copies) if !target.is_named() || id.len() == COPY_DIGITS => copies.find(id)?,
         _ => None,
@@ -68,7 +68,7 @@ pub fn own_copy(id: &str, target: &TargetArgs) -> Result<Option<CopyRecord>, Use
 
 /// Returns the submitted transfers; none if the options name no server and this machine has no queue.
 pub fn submitted(
-    target: &TargetArgs,
+    target: &TransferServerArgs,
     limit: usize,
     after: Option<&str>,
 ) -> Result<Vec<TransferRecord>, UserError> {

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::listing::own_copy;
 use crate::exit::{self, ExitStatus};
-use crate::options::target::{TargetArgs, control};
+use crate::options::transfer_server::{TransferServerArgs, control};
 use crate::register::{CopyRecord, CopyStore};
 use crate::user_error::tame;
 use crate::views::output::written;
@@ -24,7 +24,7 @@ pub struct LogArgs {
     id: String,
 
     #[command(flatten)]
-    target: TargetArgs,
+    target: TransferServerArgs,
 }
 
 /// Prints the log.

@@ -13,7 +13,7 @@ use carrack_options::{FLEET, SYNC};
 
 use crate::exit::{self, ExitStatus};
 use crate::options::config;
-use crate::options::{nats, start_time, target};
+use crate::options::{nats, start_time, transfer_server};
 
 /// Commands with sections of their own, besides `carrack cp`.
 const BESIDE_CP: [&str; 25] = [
@@ -125,7 +125,9 @@ fn render_beside(name: &str, command: &Command, page: &mut Vec<u8>) -> io::Resul
     let command = match name {
         "sync" => &own_options(command, &[SYNC]),
         // Copies and syncs have the other options too.
-        "submit" => &own_options(command, &[FLEET, start_time::HEADING, target::HEADING, nats::HEADING]),
+        "submit" => {
+            &own_options(command, &[FLEET, start_time::HEADING, transfer_server::HEADING, nats::HEADING])
+        }
         _ => &without_origins(command),
     };
     let man = Man::new(command.clone().bin_name(format!("carrack {name}")));

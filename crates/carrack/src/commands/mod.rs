@@ -5,7 +5,7 @@ pub mod config;
 pub mod cp;
 pub mod doctor;
 pub mod fabric;
-pub mod fleet;
+pub mod fleet_processes;
 pub mod forecast;
 pub mod journals;
 pub mod keys;

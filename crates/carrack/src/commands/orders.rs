@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::listing::own_copy;
 use crate::exit::{self, ExitStatus};
-use crate::options::target::{TargetArgs, control};
+use crate::options::transfer_server::{TransferServerArgs, control};
 use crate::register::background;
 use crate::user_error::UserError;
 
@@ -35,7 +35,7 @@ struct OrderArgs {
     id: String,
 
     #[command(flatten)]
-    target: TargetArgs,
+    target: TransferServerArgs,
 }
 
 /// Ends the transfer.
@@ -64,7 +64,7 @@ pub fn pause(args: &PauseArgs) -> ExitStatus {
 }
 
 /// Sends an order; returns when it is stored.
-pub fn give(id: &str, target: &TargetArgs, order: TransferOrder) -> ExitStatus {
+pub fn give(id: &str, target: &TransferServerArgs, order: TransferOrder) -> ExitStatus {
     done(control(target).and_then(|target| target.wait(target.control.order(&target.user, id, order))))
 }
 

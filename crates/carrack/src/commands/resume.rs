@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use super::orders;
 use crate::exit::{self, ExitStatus};
 use crate::lifetime::show_moment;
-use crate::options::target::TargetArgs;
+use crate::options::transfer_server::TransferServerArgs;
 use crate::register::copies::ArgumentText;
 use crate::register::process::ProcessLife;
 use crate::register::{CopyRecord, CopyStore, nowhere};
@@ -52,7 +52,7 @@ pub struct ResumeArgs {
     json: bool,
 
     #[command(flatten)]
-    target: TargetArgs,
+    target: TransferServerArgs,
 }
 
 /// Lists copies, runs one again, or removes one from the register.

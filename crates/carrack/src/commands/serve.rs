@@ -93,19 +93,19 @@ pub fn run_session() -> ExitStatus {
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Debug, Args)]
-pub struct ServeQueueArgs {
+pub struct QueueProcessArgs {
     #[command(flatten)]
     serve: ServeArgs,
 }
 
 /// Keeps the queue of a daemon that has more than one.
-pub fn run_queue(args: &ServeQueueArgs) -> ExitStatus {
+pub fn run_queue(args: &QueueProcessArgs) -> ExitStatus {
     conclude(serve_local_of(&args.serve.config, args.serve.verbosity()))
 }
 
 // No documentation comment, as above.
 #[derive(Debug, Args)]
-pub struct QueueCopyArgs {
+pub struct CopyLauncherArgs {
     /// The user to become
     #[arg(long)]
     user: Option<String>,
@@ -124,7 +124,7 @@ pub struct QueueCopyArgs {
 }
 
 /// Executes a copy in place of this process; returns only if that fails.
-pub fn run_copy(args: &QueueCopyArgs) -> ExitStatus {
+pub fn run_copy(args: &CopyLauncherArgs) -> ExitStatus {
     let errand = LaunchRequest {
         user: args.user.as_deref(),
         umask: args.umask,

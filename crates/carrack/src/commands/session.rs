@@ -15,7 +15,7 @@ use rustix::{io::fcntl_dupfd_cloexec, stdio};
 
 use crate::exit::{EndReason, ExitStatus};
 use crate::register::tuner_store::TunerStore;
-use crate::remote::sites::SiteNames;
+use crate::remote::site_names::SiteNames;
 use crate::sharing::sharing;
 use crate::signals;
 use crate::user_error::UserError;

@@ -8,7 +8,7 @@ use clap::Args;
 use super::listing::{self, TransferListing, own_copy};
 use super::wait::last;
 use crate::exit::{self, ExitStatus};
-use crate::options::target::{ControlTarget, TargetArgs, control};
+use crate::options::transfer_server::{TransferServer, TransferServerArgs, control};
 use crate::register::{CopyRecord, CopyStore, background};
 use crate::user_error::UserError;
 use crate::views::json::write_line;
@@ -36,7 +36,7 @@ pub struct StatusArgs {
     json: bool,
 
     #[command(flatten)]
-    target: TargetArgs,
+    target: TransferServerArgs,
 }
 
 /// Prints the state.
@@ -77,13 +77,13 @@ fn show_copy(copy: &CopyRecord, as_json: bool) -> io::Result<()> {
     copy.show(log.as_deref(), &mut out)
 }
 
-fn show(target: &ControlTarget, id: &str, as_json: bool) -> Result<ExitStatus, UserError> {
+fn show(target: &TransferServer, id: &str, as_json: bool) -> Result<ExitStatus, UserError> {
     let record = target.wait(target.control.transfer(id))?;
     let mut out = io::stdout().lock();
     written(if as_json { write_line(&record, &mut out) } else { write_transfer(&record, &mut out) })
 }
 
-fn watch(target: &ControlTarget, id: &str, as_json: bool) -> Result<ExitStatus, UserError> {
+fn watch(target: &TransferServer, id: &str, as_json: bool) -> Result<ExitStatus, UserError> {
     let mut out = io::stdout().lock();
     // A terminal that can rewrite a line shows one line that changes.
     let is_live =

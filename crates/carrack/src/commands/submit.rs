@@ -11,7 +11,7 @@ use rustix::process::umask;
 use super::wait::await_end;
 use crate::exit::{self, ExitStatus};
 use crate::options::start_time::WhenArgs;
-use crate::options::target::{TargetArgs, control};
+use crate::options::transfer_server::{TransferServerArgs, control};
 use crate::options::unsupported::UnsupportedOptions;
 use crate::user_error::UserError;
 
@@ -57,7 +57,7 @@ pub struct SubmitArgs {
     not_here: UnsupportedOptions,
 
     #[command(flatten)]
-    target: TargetArgs,
+    target: TransferServerArgs,
 }
 
 impl SubmitArgs {

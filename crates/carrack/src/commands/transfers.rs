@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::listing::{self, TransferListing};
 use crate::exit::{self, ExitStatus};
-use crate::options::target::TargetArgs;
+use crate::options::transfer_server::TransferServerArgs;
 
 /// List transfers, the latest first: copies of your own, and submitted ones
 ///
@@ -29,7 +29,7 @@ pub struct TransfersArgs {
     json: bool,
 
     #[command(flatten)]
-    target: TargetArgs,
+    target: TransferServerArgs,
 }
 
 /// Lists the transfers.

@@ -11,7 +11,7 @@ use carrack_engine::{
 };
 use carrack_model::{PartialRange, RelPath};
 use carrack_options::size;
-use carrack_storage::typed::{ends_with_slash, last_name};
+use carrack_storage::typed_path::{ends_with_slash, last_name};
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::exit::{self, ExitStatus};

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 
 use super::listing::own_copy;
 use crate::exit::{self, ExitStatus};
-use crate::options::target::{ControlTarget, TargetArgs, control};
+use crate::options::transfer_server::{TransferServer, TransferServerArgs, control};
 use crate::register::background;
 use crate::user_error::{UserError, tame};
 use crate::views::transfer::entries;
@@ -24,7 +24,7 @@ pub struct WaitArgs {
     id: String,
 
     #[command(flatten)]
-    target: TargetArgs,
+    target: TransferServerArgs,
 }
 
 /// Waits for the transfer.
@@ -38,7 +38,7 @@ pub fn run(args: &WaitArgs) -> ExitStatus {
 
 /// Waits until a transfer is over, prints its failures, and returns the exit code that `carrack cp` would
 /// have had.
-pub fn await_end(target: &ControlTarget, id: &str) -> Result<ExitStatus, UserError> {
+pub fn await_end(target: &TransferServer, id: &str) -> Result<ExitStatus, UserError> {
     let mut told = String::new();
     let record = target.wait(last(target, id, |record| {
         tell_why_it_waits(record, &mut told);
@@ -67,7 +67,7 @@ fn tell_why_it_waits(record: &TransferRecord, told: &mut String) {
 
 /// Returns the last record of a transfer; `seen` gets each record.
 pub async fn last(
-    target: &ControlTarget,
+    target: &TransferServer,
     id: &str,
     mut seen: impl FnMut(&TransferRecord) -> Result<(), ControlError>,
 ) -> Result<TransferRecord, ControlError> {

@@ -10,7 +10,7 @@ pub mod far_end;
 pub mod load;
 pub mod nats;
 pub mod start_time;
-pub mod target;
+pub mod transfer_server;
 pub mod unsupported;
 pub mod verify;
 

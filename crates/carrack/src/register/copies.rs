@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::process::{ProcessIdentity, ProcessLife};
 use crate::exit::ExitStatus;
 use crate::lifetime::{now_s, show_moment};
-use crate::register::state;
+use crate::register::state_directory;
 use crate::size;
 use crate::user_error::UserError;
 use crate::views::json::hex;
@@ -231,7 +231,7 @@ pub struct CopyStore {
 impl CopyStore {
     /// Returns the register of this process's user; `None` without a home directory.
     pub fn of_user() -> Option<CopyStore> {
-        Some(CopyStore { directory: state::directory("transfers")? })
+        Some(CopyStore { directory: state_directory::directory("transfers")? })
     }
 
     fn path(&self, id: &str) -> PathBuf {
@@ -245,7 +245,7 @@ impl CopyStore {
 
     /// Creates the directory, unless it exists.
     pub(super) fn make_directory(&self) -> io::Result<()> {
-        state::make_directory(&self.directory)
+        state_directory::make_directory(&self.directory)
     }
 
     /// Records that this process begins a copy. Records nothing if another process is running it already.
@@ -279,7 +279,8 @@ impl CopyStore {
     }
 
     fn write(&self, copy: &CopyRecord) -> io::Result<()> {
-        state::write(&self.directory, &file_name(&copy.id), &serde_json::to_vec_pretty(copy)?).map(drop)
+        state_directory::write(&self.directory, &file_name(&copy.id), &serde_json::to_vec_pretty(copy)?)
+            .map(drop)
     }
 
     fn files(&self) -> io::Result<Vec<PathBuf>> {

@@ -6,12 +6,12 @@
 
 pub mod background;
 pub mod copies;
-pub mod home;
+pub mod home_directory;
 pub mod process;
-pub mod state;
+pub mod state_directory;
+mod status_recorder;
 pub mod transfer_id;
 pub mod tuner_store;
-mod view;
 
 pub use copies::{CopyRecord, CopyStatus, CopyStore, NotedCopy, nowhere};
-pub use view::{CopyLog, CopyStatusView};
+pub use status_recorder::{CopyLog, CopyStatusRecorder};

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use carrack_engine::{TunerHistory, TunerMemory};
-use carrack_plan::tuner::{SizeClass, TunerRecord, TunerWorkload};
+use carrack_plan::tuner::{MeanSizeClass, TunerRecord, TunerWorkload};
 use serde::{Deserialize, Serialize};
 
 use crate::lifetime::now_s;
-use crate::register::state;
-use crate::remote::sites::SiteNames;
+use crate::register::state_directory;
+use crate::remote::site_names::SiteNames;
 
 const VERSION: u32 = 1;
 
@@ -69,7 +69,7 @@ pub struct TunerStore {
 impl TunerStore {
     /// Returns the store of this process's user; `None` without a home directory.
     pub fn of_user() -> Option<TunerStore> {
-        Some(TunerStore { directory: state::directory("tuner")? })
+        Some(TunerStore { directory: state_directory::directory("tuner")? })
     }
 
     /// Returns a store in a directory, which need not exist.
@@ -99,7 +99,7 @@ impl TunerStore {
         if content.len() as u64 > FILE_BYTES_MAX {
             return Err(ErrorKind::FileTooLarge.into());
         }
-        state::write(&self.directory, &file_name(&known.workload), &content)?;
+        state_directory::write(&self.directory, &file_name(&known.workload), &content)?;
         self.prune();
         Ok(())
     }
@@ -168,9 +168,9 @@ fn file_name(workload: &TunerWorkload) -> String {
         hasher.update(site.as_bytes());
     }
     hasher.update(match workload.size {
-        SizeClass::Small => b"small",
-        SizeClass::Mixed => b"mixed",
-        SizeClass::Large => b"large",
+        MeanSizeClass::Small => b"small",
+        MeanSizeClass::Mixed => b"mixed",
+        MeanSizeClass::Large => b"large",
     });
     let digits = hasher.finalize().to_hex();
     format!("{}.json", &digits[..32])
@@ -183,18 +183,18 @@ struct SitesTunerMemory {
 }
 
 impl SitesTunerMemory {
-    fn workload(&self, size: SizeClass) -> TunerWorkload {
+    fn workload(&self, size: MeanSizeClass) -> TunerWorkload {
         let SiteNames { source, sink } = self.sites.clone();
         TunerWorkload { source, sink, size }
     }
 }
 
 impl TunerMemory for SitesTunerMemory {
-    fn recall(&self, size: SizeClass) -> Option<TunerRecord> {
+    fn recall(&self, size: MeanSizeClass) -> Option<TunerRecord> {
         self.store.recall(&self.workload(size), now_s())
     }
 
-    fn keep(&self, size: SizeClass, record: &TunerRecord) {
+    fn keep(&self, size: MeanSizeClass, record: &TunerRecord) {
         // A transfer works without it.
         let _ = self.store.keep(&WorkloadRecord::new(self.workload(size), record.clone()));
     }

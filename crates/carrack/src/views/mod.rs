@@ -12,7 +12,7 @@ pub mod layout;
 pub mod live;
 pub mod manifest;
 pub mod manifest_reader;
-pub mod metadata;
+pub mod metadata_differences;
 pub mod output;
 pub mod page;
 pub mod pending_file;

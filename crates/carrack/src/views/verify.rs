@@ -20,8 +20,8 @@
 //! `holes`), `name` (of an attribute; of a hard link the other name), `source` and `destination`; a value
 //! that an end lacks is null.
 //!
-//! The summary has the counters of [`VerifyTotals`], and `complete`: true if everything was compared; with a part
-//! of a file also `part`, its `offset` and `bytes`.
+//! The summary has the counters of [`VerifyTotals`], and `complete`: true if everything was compared; with a
+//! part of a file also `part`, its `offset` and `bytes`.
 
 use std::io::{self, Write};
 
@@ -33,7 +33,7 @@ use crate::size;
 use crate::user_error::tame;
 use crate::views::entry::kind_name;
 use crate::views::json::{self, write_line};
-use crate::views::metadata::{self, MetadataLine};
+use crate::views::metadata_differences::{self, MetadataLine};
 
 /// Most ranges in a line for people.
 const RANGES_SHOWN_MAX: usize = 16;
@@ -116,7 +116,7 @@ fn in_words(what: &EntryDifference) -> (&'static str, String) {
         EntryDifference::Link => ("differs", "the link leads elsewhere".into()),
         EntryDifference::Device => ("differs", "another device".into()),
         EntryDifference::Metadata(all) => {
-            let all: Vec<String> = all.iter().map(metadata::in_words).collect();
+            let all: Vec<String> = all.iter().map(metadata_differences::in_words).collect();
             ("differs", all.join("; "))
         }
         EntryDifference::Unreadable { side, detail } | EntryDifference::Unwalked { side, detail } => {

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::time::SystemTime;
 
 use carrack_trust::{
-    ClientIdentity, ClientTrust, CredentialPaths as ClientPlaces, PathOperation, ServerTrust, TokenKeys,
+    ClientIdentity, ClientTrust, CredentialPaths as ClientPlaces, PathOperation, ServerTrust, TokenVerifier,
     client_config, server_config,
 };
 use serde_json::Value;
@@ -220,7 +220,7 @@ fn a_token_is_what_the_authority_signs() {
         "5m",
     ]);
     assert_exit(&output, 0);
-    let mut keys = TokenKeys::default();
+    let mut keys = TokenVerifier::default();
     keys.add_issuer("a site", "dtn1", &world.read("token.pem")).unwrap();
     let token = keys.verify(text(&output).trim_end(), SystemTime::now()).unwrap();
     assert_eq!(token.identity.name, "robot");

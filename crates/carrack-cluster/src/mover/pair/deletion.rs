@@ -21,7 +21,7 @@ use carrack_plan::fleet::{ChunkDeliveryState, FaultKind};
 use tokio::time::MissedTickBehavior;
 
 use super::{GIVEN_BACK_FOR, PairFault, PairObserver, PairWork, TICK, new_run, open_source};
-use crate::clock::since_boot;
+use crate::boot_clock::since_boot;
 use crate::mover::Say;
 use crate::mover::ack_extender::AckExtender;
 use crate::mover::dial::dial;

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use tokio::sync::mpsc;
 
 use super::{AGAIN, PairWork, TakenChunk};
-use crate::clock::since_boot;
+use crate::boot_clock::since_boot;
 use crate::error::BusError;
 use crate::mover::held_chunk::HeldChunk;
 use crate::queue::{ChunkAction, ChunkHead, QueueDelivery, QueuePuller};

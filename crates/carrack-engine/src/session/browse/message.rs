@@ -11,7 +11,7 @@ use carrack_wire::message::{BrowseRequest, BrowsedEntry, EntriesMessage};
 
 use super::operation::{BrowseCall, BrowseItem, BrowseOperation};
 use crate::error::SessionError;
-use crate::session::kinds::KINDS;
+use crate::session::entry_kinds::KINDS;
 
 /// Entries of one message: with the longest names they take a third of the largest message.
 pub(super) const ENTRIES_MAX: usize = 256;
@@ -75,7 +75,8 @@ pub(super) fn of_exports(names: &[String]) -> EntriesMessage {
     EntriesMessage { entries: entries.collect() }
 }
 
-/// Decodes an entry. `asked` decides if it is valid: only the entry of [`BrowseOperation::Stat`] may lack a name.
+/// Decodes an entry. `asked` decides if it is valid: only the entry of [`BrowseOperation::Stat`] may lack a
+/// name.
 pub(super) fn to_found(entry: BrowsedEntry, asked: BrowseOperation) -> Result<BrowseItem, SessionError> {
     let is_nameless = entry.name.is_empty() && asked == BrowseOperation::Stat;
     if !is_nameless {

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use carrack_model::escape;
-use carrack_storage::{ListedEntry, ListingItem, PathBase, RemovalReport};
+use carrack_storage::{ListedEntry, ListingItem, PathBase, RemovalEvent};
 use rustix::io::Errno;
 
 use super::operation::{BrowseOperation, BrowseSummary};
@@ -43,8 +43,8 @@ pub(super) fn perform(
         }
         BrowseOperation::Remove { recursive } => {
             let removal = base.remove(path, recursive, &mut |removing| match removing {
-                RemovalReport::Removed(_) | RemovalReport::Mounted(_) => told(BrowseOutput::GoesOn),
-                RemovalReport::Failed { path, error } => told(BrowseOutput::Left { path, error }),
+                RemovalEvent::Removed(_) | RemovalEvent::Mounted(_) => told(BrowseOutput::GoesOn),
+                RemovalEvent::Failed { path, error } => told(BrowseOutput::Left { path, error }),
             })?;
             Ok(BrowseSummary { done_count: removal.removed_count, failed_count: removal.failed_count })
         }

@@ -7,20 +7,20 @@ use carrack_model::{
 };
 use carrack_storage::BrowsedKind;
 use carrack_wire::message::{
-    ControlMessage, FailureMessage, HashPieces, LookRequest, PiecesMessage, SeenMessage, SightAccount,
-    SightAttribute, SightMessage, SightMetadata, WalkRequest, WalkedMessage,
+    ControlMessage, ExaminedAttribute, ExaminedEntryMessage, ExaminedMetadata, ExaminedOwner, FailureMessage,
+    HashPieces, LookRequest, PiecesMessage, SeenMessage, WalkRequest, WalkedMessage,
 };
 
 use crate::error::SessionError;
 use crate::examine::{
     ACCOUNT_NAME_BYTES_MAX, ATTRIBUTE_DIGEST_BYTES, ATTRIBUTES_MAX, AttributeDigest, EntryPresence,
-    EntrySight, ExamineAnswer, ExamineQuestion, NAMES_MAX, PieceRange, SeenMetadata, WalkStep,
+    ExamineAnswer, ExamineQuestion, ExaminedEntry, NAMES_MAX, PieceRange, SeenMetadata, WalkStep,
 };
-use crate::session::kinds::KINDS;
+use crate::session::entry_kinds::KINDS;
 
 const DIGEST_BYTES: usize = 32;
 
-/// `EntrySight.kind` of a missing entry, and of an unreadable entry.
+/// `ExaminedEntry.kind` of a missing entry, and of an unreadable entry.
 const NOTHING: u32 = 8;
 const UNREADABLE: u32 = 9;
 
@@ -131,7 +131,7 @@ fn of_walked(walked: WalkStep) -> WalkedMessage {
     }
 }
 
-fn of_sight(sight: EntrySight) -> SightMessage {
+fn of_sight(sight: ExaminedEntry) -> ExaminedEntryMessage {
     let (kind, detail) = match sight.standing {
         EntryPresence::Nothing => (NOTHING, String::new()),
         EntryPresence::Unreadable(detail) => (UNREADABLE, detail),
@@ -142,23 +142,23 @@ fn of_sight(sight: EntrySight) -> SightMessage {
     let digest = sight.digest.map(Vec::from).unwrap_or_default();
     let special = sight.special.map(|special| special.to_bytes().to_vec()).unwrap_or_default();
     let metadata = sight.metadata.map(|metadata| of_metadata(*metadata));
-    SightMessage { kind, size: sight.size, stamp: sight.stamp, digest, detail, special, metadata }
+    ExaminedEntryMessage { kind, size: sight.size, stamp: sight.stamp, digest, detail, special, metadata }
 }
 
 fn of_failure(path: Box<[u8]>, detail: String) -> FailureMessage {
     FailureMessage { path: path.into(), kind: 0, detail }
 }
 
-fn of_account(account: AccountRef) -> SightAccount {
-    SightAccount { number: account.number, name: account.name.to_vec() }
+fn of_account(account: AccountRef) -> ExaminedOwner {
+    ExaminedOwner { number: account.number, name: account.name.to_vec() }
 }
 
-fn of_metadata(seen: SeenMetadata) -> SightMetadata {
-    let attributes = seen
-        .attributes
-        .into_iter()
-        .map(|attribute| SightAttribute { name: attribute.name.into(), digest: attribute.digest.to_vec() });
-    SightMetadata {
+fn of_metadata(seen: SeenMetadata) -> ExaminedMetadata {
+    let attributes = seen.attributes.into_iter().map(|attribute| ExaminedAttribute {
+        name: attribute.name.into(),
+        digest: attribute.digest.to_vec(),
+    });
+    ExaminedMetadata {
         mode: seen.metadata.mode,
         mtime_s: seen.metadata.mtime.seconds,
         mtime_ns: seen.metadata.mtime.nanoseconds,
@@ -175,7 +175,7 @@ fn of_metadata(seen: SeenMetadata) -> SightMetadata {
     }
 }
 
-fn to_metadata(message: SightMetadata) -> Result<SeenMetadata, SessionError> {
+fn to_metadata(message: ExaminedMetadata) -> Result<SeenMetadata, SessionError> {
     if message.mode > 0o7777 || message.mtime_ns > 999_999_999 || message.attributes.len() > ATTRIBUTES_MAX {
         return Err(wrong("metadata out of range"));
     }
@@ -202,14 +202,16 @@ fn to_metadata(message: SightMetadata) -> Result<SeenMetadata, SessionError> {
     })
 }
 
-fn to_account(SightAccount { number, name }: SightAccount) -> Result<AccountRef, SessionError> {
+fn to_account(ExaminedOwner { number, name }: ExaminedOwner) -> Result<AccountRef, SessionError> {
     if name.len() > ACCOUNT_NAME_BYTES_MAX {
         return Err(wrong("the name of an account"));
     }
     Ok(AccountRef { number, name: name.into() })
 }
 
-fn to_attribute(SightAttribute { name, digest }: SightAttribute) -> Result<AttributeDigest, SessionError> {
+fn to_attribute(
+    ExaminedAttribute { name, digest }: ExaminedAttribute,
+) -> Result<AttributeDigest, SessionError> {
     let digest = digest.try_into().ok().filter(|_| (1..=NAME_BYTES_MAX).contains(&name.len()));
     let digest: [u8; ATTRIBUTE_DIGEST_BYTES] = digest.ok_or_else(|| wrong("an attribute"))?;
     Ok(AttributeDigest { name: name.into(), digest })
@@ -269,7 +271,11 @@ fn is_beneath(path: &RelPath, directory: &RelPath) -> bool {
     rest.is_some_and(|rest| directory.is_root() || rest.is_empty() || rest[0] == b'/')
 }
 
-fn to_sight(message: SightMessage, digests: bool, has_metadata: bool) -> Result<EntrySight, SessionError> {
+fn to_sight(
+    message: ExaminedEntryMessage,
+    digests: bool,
+    has_metadata: bool,
+) -> Result<ExaminedEntry, SessionError> {
     let standing = match message.kind {
         NOTHING => EntryPresence::Nothing,
         UNREADABLE => EntryPresence::Unreadable(escape(message.detail.as_bytes())),
@@ -297,7 +303,7 @@ fn to_sight(message: SightMessage, digests: bool, has_metadata: bool) -> Result<
         (None, EntryPresence::Is(_)) if has_metadata => return Err(tells_no_metadata()),
         (None, _) => None,
     };
-    Ok(EntrySight { standing, size: message.size, stamp: message.stamp, digest, special, metadata })
+    Ok(ExaminedEntry { standing, size: message.size, stamp: message.stamp, digest, special, metadata })
 }
 
 /// The error of an end that does not support questions about metadata.
@@ -370,12 +376,12 @@ mod tests {
         let [walk, look, _, hash, _] = questions();
         let sights =
             [(BrowsedKind::File, Some([7; 32]), None), (BrowsedKind::Pipe, None, Some(SpecialFile::Fifo))]
-                .map(|(kind, digest, special)| EntrySight {
+                .map(|(kind, digest, special)| ExaminedEntry {
                     size: 7,
                     stamp: u64::MAX,
                     digest,
                     special,
-                    ..EntrySight::without_facts(EntryPresence::Is(kind))
+                    ..ExaminedEntry::without_facts(EntryPresence::Is(kind))
                 });
         let answers = [
             (
@@ -410,20 +416,20 @@ mod tests {
     #[test]
     fn metadata_arrive_where_they_are_asked_for() {
         let [_, look, .., with_metadata] = questions();
-        let file = EntrySight {
+        let file = ExaminedEntry {
             metadata: Some(Box::new(metadata())),
-            ..EntrySight::without_facts(EntryPresence::Is(BrowsedKind::File))
+            ..ExaminedEntry::without_facts(EntryPresence::Is(BrowsedKind::File))
         };
-        let seen = ExamineAnswer::Seen(vec![file, EntrySight::without_facts(EntryPresence::Nothing)]);
+        let seen = ExamineAnswer::Seen(vec![file, ExaminedEntry::without_facts(EntryPresence::Nothing)]);
         assert_eq!(to_answer(of_answer(seen.clone()), &with_metadata).unwrap(), seen);
         assert!(to_answer(of_answer(seen), &look).is_err());
         // An older version leaves them out.
         let none =
-            ExamineAnswer::Seen(vec![EntrySight::without_facts(EntryPresence::Is(BrowsedKind::File)); 2]);
+            ExamineAnswer::Seen(vec![ExaminedEntry::without_facts(EntryPresence::Is(BrowsedKind::File)); 2]);
         let refused = to_answer(of_answer(none.clone()), &with_metadata);
         assert!(matches!(refused, Err(SessionError::Refused { .. })), "{refused:?}");
         assert!(to_answer(of_answer(none), &look).is_ok());
-        let wrong: [fn(&mut SightMetadata); 7] = [
+        let wrong: [fn(&mut ExaminedMetadata); 7] = [
             |message| message.mode = 0o10_000,
             |message| message.mtime_ns = 1_000_000_000,
             |message| message.flags = vec![1],
@@ -441,7 +447,8 @@ mod tests {
     }
 
     fn seen(count: usize, digest: &[u8]) -> ControlMessage {
-        let sight = SightMessage { kind: 1, digest: digest.to_vec(), ..SightMessage::default() };
+        let sight =
+            ExaminedEntryMessage { kind: 1, digest: digest.to_vec(), ..ExaminedEntryMessage::default() };
         ControlMessage::Seen(SeenMessage { sights: vec![sight; count] })
     }
 
@@ -509,15 +516,15 @@ mod tests {
             metadata: Some(KeptMetadata::ALL),
         };
         let walked = ExamineAnswer::Walked(WalkStep::Names { directory: deep, names });
-        let unreadable = EntrySight::without_facts(EntryPresence::Unreadable("x".repeat(200)));
+        let unreadable = ExaminedEntry::without_facts(EntryPresence::Unreadable("x".repeat(200)));
         // An existing entry has no reason for being unreadable.
-        let sight = EntrySight {
+        let sight = ExaminedEntry {
             size: u64::MAX,
             stamp: u64::MAX,
             digest: Some([0; 32]),
             special: Some(SpecialFile::Fifo),
             metadata: Some(Box::new(metadata())),
-            ..EntrySight::without_facts(EntryPresence::Is(BrowsedKind::Device))
+            ..ExaminedEntry::without_facts(EntryPresence::Is(BrowsedKind::Device))
         };
         let [unread, seen] = [unreadable, sight].map(|sight| ExamineAnswer::Seen(vec![sight; NAMES_MAX]));
         for message in [of_question(&look), of_answer(walked), of_answer(unread), of_answer(seen)] {

@@ -11,7 +11,7 @@ mod state;
 use std::sync::Arc;
 
 use carrack_layout::FileSystems;
-use carrack_machine::{Monitor, MonitorClosed};
+use carrack_machine::{FifoMonitor, MonitorClosed};
 use carrack_model::limits::QUEUE_ENTRIES_MAX;
 use carrack_model::{FileId, TargetId, TargetReport};
 use carrack_plan::ServedRequest;
@@ -19,9 +19,9 @@ use carrack_plan::ServedRequest;
 use super::large_file::LargeFile;
 use super::sizing::SourceSizing;
 use super::work::{BundleWork, ReadWork, SinkPlace};
-use crate::report::target_reports;
+use crate::event_delivery::target_reports;
 use crate::settings::EndSettings;
-use crate::sharing::SessionShare;
+use crate::sharing::SessionGrantClient;
 use crate::thread_gate::ThreadGate;
 use flow::SinkFlow;
 use room::QueueRoom;
@@ -30,8 +30,8 @@ pub(super) use state::Taken;
 
 /// The target queues of one lane with the threads that read from them.
 pub(super) struct ReadQueue {
-    state: Arc<Monitor<ReadQueueState>>,
-    room: Monitor<QueueRoom>,
+    state: Arc<FifoMonitor<ReadQueueState>>,
+    room: FifoMonitor<QueueRoom>,
     /// Lets some of the lane's I/O threads work.
     gate: ThreadGate,
     /// I/O threads that the lane begins with.
@@ -47,7 +47,7 @@ impl ReadQueue {
         threads: usize,
         sizing: &SourceSizing,
         settings: &EndSettings,
-        share: Option<&SessionShare>,
+        share: Option<&SessionGrantClient>,
     ) -> ReadQueue {
         let pass = share.map(|share| share.pass(threads, sizing.limits.began));
         let flow = SinkFlow::new(sizing.counts_flow, sizing.credits);
@@ -55,13 +55,13 @@ impl ReadQueue {
         let scheduling = settings.scheduling.of_lane(sizing.lane_count);
         let state =
             ReadQueueState::new(scheduling, sizing.limits.clone(), threads, flow, open_files, pass.clone());
-        let state = Arc::new(Monitor::new(state));
+        let state = Arc::new(FifoMonitor::new(state));
         if let Some(pass) = pass {
             pass.join(&state);
         }
         ReadQueue {
             state,
-            room: Monitor::new(QueueRoom::new(QUEUE_ENTRIES_MAX / sizing.lane_count)),
+            room: FifoMonitor::new(QueueRoom::new(QUEUE_ENTRIES_MAX / sizing.lane_count)),
             gate: ThreadGate::new(threads),
             threads_at_start: threads,
             scan_threads: settings.scan_thread_count(),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_layout::StorageTarget;
-use carrack_machine::{Monitor, WaitAttempt};
+use carrack_machine::{FifoMonitor, WaitAttempt};
 use carrack_model::{FileId, SchedulingOptions, TargetId};
-use carrack_plan::{ArrivalMode, FileCursor, ServedRequest, TargetQueues, TargetState, policy};
+use carrack_plan::{FileCursor, ServedRequest, TargetQueues, TargetState, WorkArrivalPattern, policy};
 
 use super::flow::SinkFlow;
 use crate::settings::{EndRateLimits, depth_of_queue};
@@ -40,7 +40,7 @@ pub(super) struct ReadQueueState {
     began: Instant,
 }
 
-impl ShareMember for Monitor<ReadQueueState> {
+impl ShareMember for FifoMonitor<ReadQueueState> {
     fn states(&self) -> Vec<TargetState> {
         self.with(|queue| queue.items.states().to_vec())
     }
@@ -62,7 +62,7 @@ impl ReadQueueState {
         pass: Option<SharePass>,
     ) -> ReadQueueState {
         assert!(io_threads > 0 && open_files_max > 0, "a thread reads, and a large file may be open");
-        let chosen = policy(&scheduling.policy, io_threads, ArrivalMode::Queued);
+        let chosen = policy(&scheduling.policy, io_threads, WorkArrivalPattern::Queued);
         let mut items = TargetQueues::new(match &pass {
             Some(pass) => pass.guard(chosen),
             None => chosen,

@@ -156,9 +156,9 @@ fn a_later_session_begins_where_this_one_ended() {
 
 #[test]
 fn size_classes() {
-    let class = |bytes, files| SizeClass::of(bytes, files);
-    assert_eq!((class(0, 0), class(100 << 20, 1_000)), (SizeClass::Small, SizeClass::Small));
-    assert_eq!((class(1 << 30, 100), class(1 << 40, 100)), (SizeClass::Mixed, SizeClass::Large));
+    let class = |bytes, files| MeanSizeClass::of(bytes, files);
+    assert_eq!((class(0, 0), class(100 << 20, 1_000)), (MeanSizeClass::Small, MeanSizeClass::Small));
+    assert_eq!((class(1 << 30, 100), class(1 << 40, 100)), (MeanSizeClass::Mixed, MeanSizeClass::Large));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::command_line::{configurable, option_names};
+use super::command_line_defaults::{configurable, option_names};
 use crate::user_error::UserError;
 
 /// The longest file that is read, in bytes, as for a daemon's configuration.

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Command;
 
-use super::command_line::{ConfigChoice, NO_CONFIG, PROFILE, is_flag, is_for_all, options};
+use super::command_line_defaults::{ConfigChoice, NO_CONFIG, PROFILE, is_flag, is_for_all, options};
 use super::file::{ConfigEntry, ConfigFile, ConfigLine, nearest};
-use crate::register::home;
+use crate::register::home_directory;
 use crate::user_error::UserError;
 
 /// The built-in profiles.
@@ -196,7 +196,7 @@ fn profile(
 
 /// Returns the user's file (XDG Base Directory Specification); `None` if the user has no home directory.
 pub fn user_file() -> Option<PathBuf> {
-    Some(home::xdg("XDG_CONFIG_HOME", ".config")?.join("carrack/config.toml"))
+    Some(home_directory::xdg("XDG_CONFIG_HOME", ".config")?.join("carrack/config.toml"))
 }
 
 /// Returns the system's file.

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
-use super::command_line::{
+use super::command_line_defaults::{
     CommandLineError, ConfigChoice, blame, configurable, is_flag, options, standing, with_defaults,
 };
 use super::layers::{ConfigLayers, ConfigSources, OptionSetting, ValueOrigin};

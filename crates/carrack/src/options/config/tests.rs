@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use clap::ArgMatches;
 
-use super::command_line::{COMMANDS, command_with_open_flags, settle};
+use super::command_line_defaults::{COMMANDS, command_with_open_flags, settle};
 use super::*;
 
 /// A user's file, a system's, and an environment.

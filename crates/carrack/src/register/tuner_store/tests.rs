@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use carrack_plan::tuner::{KnobPoint, PerKnob, StageRates};
+use carrack_plan::tuner::{KnobCurvePoint, PerKnob, StageRates};
 
 use super::*;
 
@@ -13,12 +13,12 @@ fn store() -> (tempfile::TempDir, TunerStore) {
     (home, store)
 }
 
-fn workload(source: &str, sink: &str, size: SizeClass) -> TunerWorkload {
+fn workload(source: &str, sink: &str, size: MeanSizeClass) -> TunerWorkload {
     TunerWorkload { source: source.into(), sink: sink.into(), size }
 }
 
 fn record(at_s: u64) -> TunerRecord {
-    let point = KnobPoint {
+    let point = KnobCurvePoint {
         value: 16,
         rates: StageRates { read: 2e8, sent: 1.5e8, written: 1.0 / 3.0 },
         variance: 1e12,
@@ -39,7 +39,7 @@ fn record(at_s: u64) -> TunerRecord {
     }
 }
 
-fn known(source: &str, sink: &str, size: SizeClass) -> WorkloadRecord {
+fn known(source: &str, sink: &str, size: MeanSizeClass) -> WorkloadRecord {
     WorkloadRecord::new(workload(source, sink, size), record(NOW_S as u64))
 }
 
@@ -47,7 +47,7 @@ fn known(source: &str, sink: &str, size: SizeClass) -> WorkloadRecord {
 fn what_is_kept_is_recalled() {
     let (_home, store) = store();
     assert_eq!(store.list().unwrap(), []);
-    let one = known("a", "b", SizeClass::Large);
+    let one = known("a", "b", MeanSizeClass::Large);
     assert_eq!(store.recall(&one.workload, NOW_S), None);
     store.keep(&one).unwrap();
     assert_eq!(store.recall(&one.workload, NOW_S), Some(one.record.clone()));
@@ -67,10 +67,10 @@ fn workloads_are_told_apart_whatever_their_sites_are_called() {
     let mut all = Vec::new();
     for source in sites {
         for sink in sites {
-            all.push(known(source, sink, SizeClass::Small));
+            all.push(known(source, sink, MeanSizeClass::Small));
         }
     }
-    all.push(known("a", "b", SizeClass::Mixed));
+    all.push(known("a", "b", MeanSizeClass::Mixed));
     for (number, one) in all.iter_mut().enumerate() {
         one.record.bytes_per_s = number as u64;
         store.keep(one).unwrap();
@@ -86,7 +86,7 @@ fn workloads_are_told_apart_whatever_their_sites_are_called() {
 #[test]
 fn what_is_too_old_says_nothing() {
     let (_home, store) = store();
-    let one = known("a", "b", SizeClass::Large);
+    let one = known("a", "b", MeanSizeClass::Large);
     store.keep(&one).unwrap();
     for (now_s, is_fresh) in [
         (NOW_S + 30 * DAY_S as i64, true),
@@ -102,7 +102,7 @@ fn what_is_too_old_says_nothing() {
 #[test]
 fn other_versions_and_other_files_count_as_none() {
     let (_home, store) = store();
-    let one = known("a", "b", SizeClass::Large);
+    let one = known("a", "b", MeanSizeClass::Large);
     store.keep(&one).unwrap();
     let path = store.path(&one.workload);
     let text = fs::read_to_string(&path).unwrap();
@@ -146,7 +146,7 @@ fn the_newest_stay() {
         fs::write(path, "").unwrap();
         set_age(path, 5000);
     }
-    let one = known("a", "b", SizeClass::Large);
+    let one = known("a", "b", MeanSizeClass::Large);
     store.keep(&one).unwrap();
     let files = store.files().unwrap();
     assert_eq!(files.len(), FILES_MAX);
@@ -159,7 +159,7 @@ fn the_newest_stay() {
 #[test]
 fn what_is_too_long_is_not_kept() {
     let (_home, store) = store();
-    let mut one = known("a", "b", SizeClass::Large);
+    let mut one = known("a", "b", MeanSizeClass::Large);
     one.record.curves.readers = vec![one.record.curves.readers[0]; 10_000];
     assert!(store.keep(&one).is_err());
     assert_eq!(store.list().unwrap(), []);
@@ -178,18 +178,18 @@ fn sessions_between_the_same_sites_share_a_history() {
         store.clone().history(SiteNames { source: source.into(), sink: sink.into() }).0
     });
     let record = record(now_s() as u64);
-    first.keep(SizeClass::Large, &record);
-    assert_eq!(second.recall(SizeClass::Large), Some(record));
-    assert_eq!(second.recall(SizeClass::Small), None);
-    assert_eq!(back.recall(SizeClass::Large), None);
+    first.keep(MeanSizeClass::Large, &record);
+    assert_eq!(second.recall(MeanSizeClass::Large), Some(record));
+    assert_eq!(second.recall(MeanSizeClass::Small), None);
+    assert_eq!(back.recall(MeanSizeClass::Large), None);
 }
 
 #[test]
 fn where_nothing_can_be_written_nothing_happens() {
     let nowhere = TunerStore::at("/dev/null/state/tuner".into());
-    let one = known("a", "b", SizeClass::Large);
+    let one = known("a", "b", MeanSizeClass::Large);
     assert!(nowhere.keep(&one).is_err() && nowhere.list().is_err());
     let history = nowhere.history(SiteNames { source: "a".into(), sink: "b".into() });
-    history.0.keep(SizeClass::Large, &one.record);
-    assert_eq!(history.0.recall(SizeClass::Large), None);
+    history.0.keep(MeanSizeClass::Large, &one.record);
+    assert_eq!(history.0.recall(MeanSizeClass::Large), None);
 }

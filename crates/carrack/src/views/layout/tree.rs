@@ -12,7 +12,7 @@ use std::thread::available_parallelism;
 
 use carrack_layout::{FileSystems, MountedFileSystem};
 use carrack_model::{DirectorySection, Entry, EntryFailure, EntryKind, FailureKind, RelPath, TargetId};
-use carrack_storage::{RootDirectory, RootKind, ScanResult, ScanRoot, SourceScan};
+use carrack_storage::{RootDirectory, ScanResult, ScanRoot, ScanRootScope, SourceScan};
 
 use super::look::{self, default_geometry};
 use super::{PathKind, PathLayout, TargetBytes, TreeFailures};
@@ -37,7 +37,10 @@ pub(super) fn sum(
     let geometry = default_geometry(path, file_system);
     let summer = TreeSummer { root: Arc::new(root), file_systems, sums: Mutex::default() };
     let scan = SourceScan {
-        roots: vec![ScanRoot { root: summer.root.clone(), what: RootKind::Tree { sink: RelPath::root() } }],
+        roots: vec![ScanRoot {
+            root: summer.root.clone(),
+            what: ScanRootScope::Tree { sink: RelPath::root() },
+        }],
         threads: available_parallelism()
             .map_or(1, usize::from)
             .saturating_mul(THREADS_PER_CORE)

@@ -1,10 +1,10 @@
 //! Reports of a transfer: engine threads deliver events, the views show them, the manifest keeps the digests.
 //!
-//! The [`TransferReporter`] is the engine's observer. One lock orders the events; only a few lines are written under
-//! it.
+//! The [`TransferReporter`] is the engine's observer. One lock orders the events; only a few lines are
+//! written under it.
 
+mod dry_run_list;
 mod json;
-mod list;
 mod progress;
 pub mod summary;
 mod talk;
@@ -25,8 +25,8 @@ use carrack_model::{
 use crate::exit::{EndReason, ExitStatus};
 use crate::user_error::UserError;
 use crate::views::manifest::{ManifestReport, ManifestWriter};
+pub use dry_run_list::ListView;
 pub use json::JsonView;
-pub use list::ListView;
 pub use progress::{ProgressLine, SmoothedRate, text as progress_text};
 pub use talk::{TalkView, TalkVolume};
 use tally::EventTally;

@@ -109,8 +109,8 @@ pub struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// Creates a bar that draws nothing before the first [`show`](ProgressLine::show), so that ssh can ask its
-    /// questions.
+    /// Creates a bar that draws nothing before the first [`show`](ProgressLine::show), so that ssh can ask
+    /// its questions.
     pub fn on_stderr() -> ProgressLine {
         let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), ProgressDrawTarget::stderr());
         ProgressLine {

@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
     use crate::views::output::tests::text_of;
-    use crate::views::topo::{MeasuredMemory, samples};
+    use crate::views::topo::{MeasuredMemory, test_reports};
 
     fn object(report: &TopologyReport) -> Value {
         serde_json::from_str(&text_of(|out| report.write_json(out))).unwrap()
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn numbers_are_the_kernels() {
-        let found = object(&samples::small());
+        let found = object(&test_reports::small());
         assert_eq!((&found["origin"], &found["name"]), (&json!("xml"), &json!("small.xml")));
         assert_eq!(found["sockets"][1], json!({"socket": 1, "nodes": [1, 2], "cpus": [4, 5]}));
         let node = json!({"node": 2, "socket": 1, "cpus": [], "memory_bytes": 1 << 30});
@@ -221,19 +221,19 @@ mod tests {
 
     #[test]
     fn lanes_have_their_seats() {
-        let found = object(&samples::small())["placement"].clone();
+        let found = object(&test_reports::small())["placement"].clone();
         assert_eq!(found["scheme"], json!("mts"));
         let lane = &found["lanes"][0];
         assert_eq!((&lane["memory_nodes"], &lane["nic"]), (&json!([0]), &json!("eth0")));
         assert_eq!(lane["comm"], json!({"cpus": [0], "device": "eth0", "cost": 1.2}));
         assert_eq!(lane["io"].as_array().unwrap().len(), 4);
-        let free = object(&samples::free())["placement"]["lanes"][0].clone();
+        let free = object(&test_reports::free())["placement"]["lanes"][0].clone();
         assert_eq!(free["io"][0], json!({"cpus": [], "device": null, "cost": null}));
     }
 
     #[test]
     fn what_was_measured_is_there() {
-        let mut report = samples::small();
+        let mut report = test_reports::small();
         let mut measured = MeasuredMemory::empty(3);
         measured.mb_per_s[0] = vec![3_000.0, 2_000.0, 2_000.0];
         measured.latency_ns[0] = vec![80.0, 120.0, 120.0];

@@ -89,11 +89,11 @@ impl MeasuredMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::views::topo::samples;
+    use crate::views::topo::test_reports;
 
     #[test]
     fn ways_are_summed_up_by_kind() {
-        let topology = samples::small().topology;
+        let topology = test_reports::small().topology;
         let mut measured = MeasuredMemory::empty(3);
         assert_eq!(measured.ways(&topology), []);
         measured.mb_per_s[0] = vec![3_000.0, 2_000.0, 1_000.0];

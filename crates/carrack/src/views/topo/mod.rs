@@ -6,9 +6,9 @@
 mod json;
 mod measured;
 mod occupants;
-#[cfg(test)]
-mod samples;
 mod svg;
+#[cfg(test)]
+mod test_reports;
 mod tree;
 
 use std::fs;
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_machine_has_a_title_and_a_size() {
-        let report = samples::small();
+        let report = test_reports::small();
         assert_eq!(report.title(), "small.xml");
         assert_eq!(report.size(), "2 sockets, 3 NUMA nodes, 4 cores, 6 CPUs");
     }

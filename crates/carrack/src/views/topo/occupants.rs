@@ -74,11 +74,11 @@ pub fn lanes_on(placement: &Placement, node: u32) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::views::topo::samples;
+    use crate::views::topo::test_reports;
 
     #[test]
     fn every_thread_sits_once() {
-        let report = samples::small();
+        let report = test_reports::small();
         let cores = by_core(&report.topology, &report.placement);
         let threads: usize = report.placement.lanes.iter().map(|lane| 2 + lane.io.len()).sum();
         assert_eq!(cores.iter().map(Vec::len).sum::<usize>(), threads);
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn buffers_are_found() {
-        let report = samples::small();
+        let report = test_reports::small();
         assert_eq!((lanes_on(&report.placement, 0), lanes_on(&report.placement, 2)), (vec![0], vec![]));
     }
 }

@@ -356,11 +356,11 @@ fn socket_size(tiles: &[NodeTile]) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::views::topo::samples;
+    use crate::views::topo::test_reports;
 
     #[test]
     fn everything_is_in_the_picture() {
-        let picture = samples::small().picture();
+        let picture = test_reports::small().picture();
         for words in [
             ">small.xml</text>",
             ">socket 1</text>",
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn nothing_bound_is_white() {
-        let picture = samples::free().picture();
+        let picture = test_reports::free().picture();
         assert!(!picture.contains(&format!("fill-opacity=\"{IO_OPACITY}\"")), "{picture}");
         assert!(picture.contains(">lane 0: not bound, 3 I/O threads</text>"), "{picture}");
     }

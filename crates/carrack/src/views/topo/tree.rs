@@ -258,7 +258,7 @@ fn write_branches(out: &mut dyn Write, branches: &[TreeBranch], indent: &str) ->
 mod tests {
     use super::*;
     use crate::views::output::tests::text_of;
-    use crate::views::topo::{MeasuredMemory, samples};
+    use crate::views::topo::{MeasuredMemory, test_reports};
 
     fn text(report: &TopologyReport) -> String {
         text_of(|out| report.write_tree(out))
@@ -271,7 +271,7 @@ small.xml: 2 sockets, 3 NUMA nodes, 4 cores, 6 CPUs
 ├─ socket 0
 │  └─ node 0  1.0 GiB  buffer of lane 0
 │     ├─ core of CPU 0,2  lane 0: comm 1.20 from eth0; lane 0: I/O 3.20 from <d&\\tk>;";
-        let found = text(&samples::small());
+        let found = text(&test_reports::small());
         assert!(found.starts_with(expected), "{found}");
         for words in [
             "│     └─ NIC eth0  0000:01:00.0 on pci0000:00\n",
@@ -289,7 +289,7 @@ small.xml: 2 sockets, 3 NUMA nodes, 4 cores, 6 CPUs
 
     #[test]
     fn what_is_not_bound_is_said_to_be_free() {
-        let found = text(&samples::free());
+        let found = text(&test_reports::free());
         assert!(found.contains("   ├─ 2 cores of CPU 0-3  free\n"), "{found}");
         assert!(found.contains("lane 0  not bound\n  comm    1 thread anywhere\n"), "{found}");
         assert!(found.contains("  I/O     3 threads anywhere\n"), "{found}");
@@ -297,7 +297,7 @@ small.xml: 2 sockets, 3 NUMA nodes, 4 cores, 6 CPUs
 
     #[test]
     fn what_was_measured_is_shown() {
-        let mut report = samples::small();
+        let mut report = test_reports::small();
         let mut measured = MeasuredMemory::empty(3);
         measured.mb_per_s[0] = vec![3160.43, 2131.24, 2000.0];
         measured.latency_ns[0] = vec![81.25, 130.0, 140.0];

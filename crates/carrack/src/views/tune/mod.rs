@@ -29,7 +29,7 @@ mod svg;
 
 use std::io::{self, Write};
 
-use carrack_plan::tuner::{KnobPoint, PerKnob, SizeClass, TunerKnob, TunerRecord};
+use carrack_plan::tuner::{KnobCurvePoint, MeanSizeClass, PerKnob, TunerKnob, TunerRecord};
 use serde::Serialize;
 
 use crate::lifetime::show_moment;
@@ -95,9 +95,9 @@ impl TuneReport {
 fn write_curves(known: &WorkloadRecord, out: &mut dyn Write) -> io::Result<()> {
     let (workload, record) = (&known.workload, &known.record);
     let size = match workload.size {
-        SizeClass::Small => "files below 1 MiB on the average",
-        SizeClass::Mixed => "files of 1 MiB to 64 MiB on the average",
-        SizeClass::Large => "files of 64 MiB and more on the average",
+        MeanSizeClass::Small => "files below 1 MiB on the average",
+        MeanSizeClass::Mixed => "files of 1 MiB to 64 MiB on the average",
+        MeanSizeClass::Large => "files of 64 MiB and more on the average",
     };
     let (source, sink) = (tame(&workload.source), tame(&workload.sink));
     writeln!(out, "{source} → {sink}, {size}, found {}", found(record))?;
@@ -129,11 +129,11 @@ fn add_curve(record: &TunerRecord, knob: TunerKnob, table: &mut TextTable) {
 }
 
 /// Returns the name in the records.
-fn size_name(size: SizeClass) -> &'static str {
+fn size_name(size: MeanSizeClass) -> &'static str {
     match size {
-        SizeClass::Small => "small",
-        SizeClass::Mixed => "mixed",
-        SizeClass::Large => "large",
+        MeanSizeClass::Small => "small",
+        MeanSizeClass::Mixed => "mixed",
+        MeanSizeClass::Large => "large",
     }
 }
 
@@ -156,12 +156,12 @@ fn brings(record: &TunerRecord) -> String {
 }
 
 /// Returns the samples' standard deviation, in bytes per second; `None` for a single sample.
-fn deviation(point: &KnobPoint) -> Option<f64> {
+fn deviation(point: &KnobCurvePoint) -> Option<f64> {
     (point.samples > 1).then(|| point.variance.max(0.0).sqrt())
 }
 
 /// Returns true if a session would begin with this value.
-fn is_present(record: &TunerRecord, knob: TunerKnob, point: &KnobPoint) -> bool {
+fn is_present(record: &TunerRecord, knob: TunerKnob, point: &KnobCurvePoint) -> bool {
     record.values[knob] == point.value
 }
 
@@ -208,7 +208,7 @@ fn whole(known: &WorkloadRecord) -> WorkloadJson<'_> {
     }
 }
 
-fn point_json(point: &KnobPoint, present: bool) -> PointJson {
+fn point_json(point: &KnobCurvePoint, present: bool) -> PointJson {
     PointJson {
         value: point.value,
         present,
@@ -234,15 +234,15 @@ mod tests {
 
     pub(super) const NOW_S: u64 = 1_767_484_800;
 
-    fn point(value: u32, megabytes: f64, samples: u32, is_current: bool) -> KnobPoint {
+    fn point(value: u32, megabytes: f64, samples: u32, is_current: bool) -> KnobCurvePoint {
         let written = megabytes * 1e6;
         let rates = StageRates { read: written + 1e6, sent: written + 2e6, written };
         let at = Duration::from_secs(1);
-        KnobPoint { value, rates, variance: 4e12, loss: 0.0, samples, at, is_current }
+        KnobCurvePoint { value, rates, variance: 4e12, loss: 0.0, samples, at, is_current }
     }
 
     /// Returns a record between `a` and `b`: readers were tried, streams were seen, writers are the user's.
-    pub(super) fn found(size: SizeClass) -> WorkloadRecord {
+    pub(super) fn found(size: MeanSizeClass) -> WorkloadRecord {
         let readers = vec![
             point(4, 50.0, 9, false),
             point(8, 100.0, 12, true),
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_not_zero() {
-        let mut record = found(SizeClass::Large).record;
+        let mut record = found(MeanSizeClass::Large).record;
         assert_eq!(brings(&record), "190.2");
         record.bytes_per_s = 0;
         assert_eq!(brings(&record), "?");
@@ -282,10 +282,10 @@ mod tests {
 
     #[test]
     fn many_are_listed() {
-        let mut other = found(SizeClass::Small);
+        let mut other = found(MeanSizeClass::Small);
         other.workload.source = "a.longer.name".into();
         other.record.is_settled = false;
-        let text = table(vec![found(SizeClass::Large), other], false);
+        let text = table(vec![found(MeanSizeClass::Large), other], false);
         let expected = "\
 SOURCE         SINK  FILES  FOUND                 SETTLED  READERS  STREAMS  WRITERS   MB/s
 a\\u{1b}        b<c   large  2026-01-04T00:00:00Z  yes           16        2       12  190.2
@@ -296,7 +296,7 @@ a.longer.name  b<c   small  2026-01-04T00:00:00Z  no            16        2     
 
     #[test]
     fn one_is_told_point_by_point() {
-        let text = table(vec![found(SizeClass::Large)], true);
+        let text = table(vec![found(MeanSizeClass::Large)], true);
         let expected = "\
 a\\u{1b} → b<c, files of 64 MiB and more on the average, found 2026-01-04T00:00:00Z
 settled at 16 readers, 2 streams, 12 writers: 190.2 MB/s
@@ -317,13 +317,13 @@ settled at 16 readers, 2 streams, 12 writers: 190.2 MB/s
 outdated: seen before something else had changed.
 ";
         assert_eq!(text, expected);
-        let two = table(vec![found(SizeClass::Large), found(SizeClass::Small)], true);
+        let two = table(vec![found(MeanSizeClass::Large), found(MeanSizeClass::Small)], true);
         assert_eq!((two.matches(" → ").count(), two.matches("\n* is").count()), (2, 1), "{two}");
     }
 
     #[test]
     fn an_object_a_workload() {
-        let known = vec![found(SizeClass::Mixed), found(SizeClass::Large)];
+        let known = vec![found(MeanSizeClass::Mixed), found(MeanSizeClass::Large)];
         let text = text_of(|out| TuneReport { known, with_curves: false }.write_json(out));
         let objects: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -2,7 +2,7 @@
 //! value, the present point marked. Values are on a scale of doublings, as the tuner tries them; the panels
 //! of a row have the same rates.
 
-use carrack_plan::tuner::{KnobPoint, TunerKnob};
+use carrack_plan::tuner::{KnobCurvePoint, TunerKnob};
 
 use super::{TuneReport, brings, deviation, found, is_present, megabytes, size_name};
 use crate::register::tuner_store::WorkloadRecord;
@@ -106,7 +106,7 @@ impl<'a> CurvePanel<'a> {
         CurvePanel { canvas, known, knob, at, most, least: doublings(least), largest: doublings(largest) }
     }
 
-    fn points(&self) -> &'a [KnobPoint] {
+    fn points(&self) -> &'a [KnobCurvePoint] {
         &self.known.record.curves[self.knob]
     }
 
@@ -138,7 +138,7 @@ impl<'a> CurvePanel<'a> {
         }
     }
 
-    fn place(&self, point: &KnobPoint) -> CanvasPoint {
+    fn place(&self, point: &KnobCurvePoint) -> CanvasPoint {
         CanvasPoint { x: self.x(point.value), y: self.y(point.bytes_per_s()) }
     }
 
@@ -189,7 +189,7 @@ fn doublings(value: u32) -> f64 {
     f64::from(value.max(1)).log2()
 }
 
-fn hint(knob: TunerKnob, point: &KnobPoint) -> String {
+fn hint(knob: TunerKnob, point: &KnobCurvePoint) -> String {
     let deviation = deviation(point).map_or_else(String::new, |it| format!(" ± {}", megabytes(it)));
     let rate = megabytes(point.bytes_per_s());
     let note = if point.is_current { "" } else { ", outdated" };
@@ -216,7 +216,7 @@ fn legend(canvas: &mut SvgCanvas, top: f64) {
 
 #[cfg(test)]
 mod tests {
-    use carrack_plan::tuner::SizeClass;
+    use carrack_plan::tuner::MeanSizeClass;
 
     use super::super::tests::found;
     use super::*;
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn each_knob_has_its_panel_with_the_present_point_marked() {
-        let picture = picture(vec![found(SizeClass::Large)]);
+        let picture = picture(vec![found(MeanSizeClass::Large)]);
         assert!(picture.contains("a\\u{1b} → b&lt;c, large files: 190.2 MB/s"), "{picture}");
         for title in ["readers: 16<", "streams: 2<", "writers: 12<"] {
             assert!(picture.contains(title), "{title}: {picture}");
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn everything_is_on_the_picture() {
-        let mut wide = found(SizeClass::Small);
+        let mut wide = found(MeanSizeClass::Small);
         wide.record.curves.readers = (1..=256)
             .map(|value| {
                 let mut point = wide.record.curves.readers[1];
@@ -250,7 +250,7 @@ mod tests {
                 point
             })
             .collect();
-        let picture = picture(vec![found(SizeClass::Large), wide]);
+        let picture = picture(vec![found(MeanSizeClass::Large), wide]);
         let places = picture.match_indices("points=\"").map(|(at, start)| &picture[at + start.len()..]);
         let places: Vec<f64> = places
             .flat_map(|rest| rest[..rest.find('"').unwrap()].split([' ', ',']))

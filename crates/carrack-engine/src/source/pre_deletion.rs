@@ -1,0 +1,110 @@
+//! `carrack sync --delete-before`: the source sends nothing until the sink has removed the entries that the
+//! source lacks.
+//!
+//! A first scan finds out if everything can be read. Then the comm thread lets the sink remove, and a second
+//! scan finds the work. The sink's existence queries are answered from the first scan.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use carrack_machine::FifoMonitor;
+use carrack_storage::ScanResult;
+
+/// The progress of the removal, for which the scan waits.
+pub(super) struct PreDeletionProgress {
+    step: FifoMonitor<PreDeletionStep>,
+    /// Sections and read errors that the first scan has met.
+    found: AtomicU64,
+    has_failed: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PreDeletionStep {
+    Looking,
+    Looked,
+    Cleared,
+}
+
+impl PreDeletionProgress {
+    pub(super) fn new() -> PreDeletionProgress {
+        PreDeletionProgress {
+            step: FifoMonitor::new(PreDeletionStep::Looking),
+            found: AtomicU64::new(0),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts a result of the first scan. The second scan reports the failures.
+    pub(super) fn found(&self, found: &ScanResult) {
+        self.found.fetch_add(1, Relaxed);
+        if let ScanResult::Failed(_) = found {
+            self.has_failed.store(true, Relaxed);
+        }
+    }
+
+    /// A count that grows during the first scan.
+    pub(super) fn found_count(&self) -> u64 {
+        self.found.load(Relaxed)
+    }
+
+    /// Notes the end of the first scan.
+    pub(super) fn looked(&self) {
+        self.step.with(|step| {
+            assert!(*step == PreDeletionStep::Looking, "the first scan ends once");
+            *step = PreDeletionStep::Looked;
+        });
+    }
+
+    /// Returns `Some` after the first scan: true if something could not be read.
+    pub(super) fn verdict(&self) -> Option<bool> {
+        let is_over = self.step.with(|step| *step != PreDeletionStep::Looking);
+        is_over.then(|| self.has_failed.load(Relaxed))
+    }
+
+    /// Notes that the sink has removed the entries.
+    pub(super) fn cleared(&self) {
+        self.step.release(|step| {
+            assert!(*step == PreDeletionStep::Looked, "the removal follows the first scan");
+            *step = PreDeletionStep::Cleared;
+        });
+    }
+
+    /// Waits for the removal. Returns false if the session ends.
+    pub(super) fn wait(&self) -> bool {
+        self.step.take(|step| (*step == PreDeletionStep::Cleared).then_some(())).is_ok()
+    }
+
+    /// Ends all waiting.
+    pub(super) fn close(&self) {
+        self.step.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carrack_model::{EntryFailure, FailureKind};
+
+    use super::*;
+
+    #[test]
+    fn one_step_follows_the_other() {
+        let clearing = PreDeletionProgress::new();
+        assert_eq!(clearing.verdict(), None);
+        let failure =
+            EntryFailure { path: b"x"[..].into(), kind: FailureKind::ReadError, detail: String::new() };
+        let skipped = ScanResult::Skipped { path: b"x"[..].into(), reason: "a socket".to_owned() };
+        clearing.found(&skipped);
+        clearing.looked();
+        assert_eq!((clearing.verdict(), clearing.found_count()), (Some(false), 1));
+        clearing.found(&ScanResult::Failed(failure));
+        assert_eq!(clearing.verdict(), Some(true));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| clearing.wait());
+            clearing.cleared();
+            assert!(waiting.join().unwrap());
+        });
+        let ended = PreDeletionProgress::new();
+        ended.close();
+        assert!(!ended.wait());
+    }
+}

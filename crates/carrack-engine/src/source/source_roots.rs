@@ -1,0 +1,171 @@
+//! The trees of a source: its roots, and the storage beneath them.
+//!
+//! The scan's threads and I/O threads open entries through it. It has no lock: roots and file systems have
+//! their own.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use carrack_layout::{FileSystems, MountedFileSystem, StorageMedium};
+use carrack_model::{Directory, DirectorySection, Entry, EntryFailure, EntryKind, FailureKind};
+use carrack_plan::Layout;
+use carrack_storage::{LocatedName, PathBase, ScanRoot, ScanRootScope, SourceError, digest_of};
+
+use crate::settings::depth_of;
+
+/// The roots with their file systems.
+pub(super) struct SourceTree {
+    pub(super) roots: Vec<ScanRoot>,
+    pub(super) file_systems: FileSystems,
+}
+
+impl SourceTree {
+    pub(super) fn open_directory(&self, directory: &Directory) -> Result<OwnedFd, SourceError> {
+        let root = &self.roots[directory.root_index as usize].root;
+        root.enter_directory(&directory.source).map_err(SourceError::of_directory)
+    }
+
+    /// The path as the user knows it.
+    pub(super) fn path(&self, directory: &Directory, entry: &Entry) -> Box<[u8]> {
+        self.roots[directory.root_index as usize].root.full_path(&directory.source, entry.name_at_source())
+    }
+
+    /// The path of a directory as the user knows it.
+    pub(super) fn directory_path(&self, directory: &Directory) -> Box<[u8]> {
+        self.roots[directory.root_index as usize].root.full_path(&directory.source, b"")
+    }
+
+    /// Returns the handle by which an entry of an open directory is opened or examined. Links are followed if
+    /// the user asked for that, or named the link on the command line.
+    pub(super) fn locate<'a>(
+        &self,
+        directory: &Directory,
+        held: BorrowedFd<'a>,
+        entry: &'a Entry,
+    ) -> Result<LocatedName<'a>, SourceError> {
+        let root = &self.roots[directory.root_index as usize];
+        let mut located = root
+            .root
+            .locate(held, &directory.source, entry.name_at_source())
+            .map_err(|errno| SourceError::of_directory(errno.into()))?;
+        located.follow |= matches!(root.what, ScanRootScope::Name { follow: true, .. });
+        Ok(located)
+    }
+
+    /// Returns true if a file must be the scanned inode. A link on its path may be exchanged meanwhile, and a
+    /// chunk comes from another session's scan.
+    pub(super) fn has_to_be_found(&self, directory: &Directory) -> bool {
+        self.roots[directory.root_index as usize].root.is_confined()
+    }
+
+    /// Returns the file system of a scanned directory.
+    pub(super) fn file_system(&self, device: u64, directory: &Directory) -> Option<Arc<MountedFileSystem>> {
+        if let Some(known) = self.file_systems.known(device) {
+            return Some(known);
+        }
+        // A directory that can't be opened (any more) fails where its files are read.
+        let held = self.open_directory(directory).ok()?;
+        self.file_systems.of(held.as_fd()).ok()
+    }
+
+    /// Returns the device of a directory, or `None` if it can't be opened (any more).
+    pub(super) fn device_of(&self, directory: &Directory) -> Option<u64> {
+        let held = self.open_directory(directory).ok()?;
+        carrack_storage::device_of(held.as_fd()).ok()
+    }
+
+    /// Returns true if a small file is in an archive only.
+    pub(super) fn is_released(
+        &self,
+        file_system: &MountedFileSystem,
+        directory: &Directory,
+        held: &OwnedFd,
+        entry: &Entry,
+    ) -> bool {
+        // A missing entry fails at its reading.
+        let Ok(located) = self.locate(directory, held.as_fd(), entry) else { return false };
+        file_system.layout_at(located.as_fd(), located.name(), located.follow, entry.size()).is_released
+    }
+
+    /// Returns the failure for a file that stays in its archive.
+    pub(super) fn released(&self, directory: &Directory, entry: &Entry) -> EntryFailure {
+        EntryFailure {
+            path: self.path(directory, entry),
+            kind: FailureKind::Released,
+            detail: "it was released to an archive; with --recall it is read, which brings it back".into(),
+        }
+    }
+
+    /// Returns the digests of a section's files. Unreadable files have none, and fail when they are sent.
+    pub(super) fn digests(&self, section: &DirectorySection) -> Vec<Option<[u8; 32]>> {
+        let Ok(held) = self.open_directory(&section.directory) else { return Vec::new() };
+        let digests = section.entries.iter().map(|entry| match entry.kind {
+            EntryKind::Regular { .. } => {
+                let located = self.locate(&section.directory, held.as_fd(), entry).ok()?;
+                digest_of(located.as_fd(), located.name(), located.follow).ok()
+            }
+            EntryKind::Symlink { .. } | EntryKind::Special(_) => None,
+        });
+        digests.collect()
+    }
+
+    /// Returns the directories of the sink that the scanned trees become.
+    pub(super) fn directories_at_sink(&self) -> BTreeSet<Vec<u8>> {
+        let directories = self.roots.iter().filter_map(|root| match &root.what {
+            ScanRootScope::Tree { sink } => Some(sink.as_bytes().to_vec()),
+            ScanRootScope::Name { .. } => None,
+        });
+        directories.collect()
+    }
+
+    /// Returns the size of the objects of a file: the preference of its target, at most a slot. Both are
+    /// powers of two.
+    pub(super) fn object_bytes(&self, layout: &dyn Layout, slot_bytes: u32) -> u64 {
+        let first = layout.targets().first().and_then(|id| self.file_systems.target(*id));
+        let bytes = first.map_or(slot_bytes, |target| target.object_bytes.min(slot_bytes));
+        assert!(bytes > 0, "an object has bytes");
+        u64::from(bytes)
+    }
+}
+
+/// The storage beneath the roots.
+pub(crate) struct RootStorage {
+    /// The most I/O threads that any of them can use.
+    pub(crate) depth: u32,
+    /// True if all roots are in memory, where reads have no latency to hide.
+    pub(crate) is_memory: bool,
+}
+
+impl RootStorage {
+    /// Returns the storage of the roots of the scan.
+    pub(crate) fn of(file_systems: &FileSystems, roots: &[ScanRoot]) -> io::Result<RootStorage> {
+        let mut storage = RootStorage { depth: 1, is_memory: true };
+        for root in roots {
+            storage.add(file_systems, root.root.as_ref().as_fd())?;
+        }
+        Ok(storage)
+    }
+
+    /// Looks at the storage of the user's paths before they are resolved. Paths that can't be opened are left
+    /// out.
+    pub(crate) fn of_paths(base: &PathBase, file_systems: &FileSystems, paths: &[PathBuf]) -> RootStorage {
+        let mut storage = RootStorage { depth: 1, is_memory: true };
+        for path in paths {
+            if let Ok(file) = base.open_to_ask(path) {
+                let _ = storage.add(file_systems, file.as_fd());
+            }
+        }
+        storage
+    }
+
+    fn add(&mut self, file_systems: &FileSystems, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let file_system = file_systems.of(fd)?;
+        let mounts = file_systems.mounts_beneath(fd);
+        self.depth = self.depth.max(depth_of(&file_system, mounts));
+        self.is_memory &= file_system.own_target().medium == StorageMedium::Memory && mounts == 0;
+        Ok(())
+    }
+}

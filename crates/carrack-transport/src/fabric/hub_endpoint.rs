@@ -1,0 +1,136 @@
+//! A fabric endpoint, its unsent messages, and the time of the next poll.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use carrack_fabric::{EndpointEvent, FabricEndpoint, FabricError, FabricPeer};
+use rustix::event::PollFlags;
+
+use super::message::{HubMessage, MessageKind};
+use super::waker::FabricWaker;
+use crate::endpoint::TransportError;
+
+/// The shortest and longest time between two polls while operations are under way. The endpoint's descriptor
+/// or the bell wakes the hub earlier.
+const NAP_MIN: Duration = Duration::from_micros(50);
+const NAP_MAX: Duration = Duration::from_millis(8);
+
+/// The time between two polls while no operation is under way.
+const REST: Duration = Duration::from_secs(1);
+
+pub(super) struct HubEndpoint {
+    pub(super) endpoint: FabricEndpoint,
+    pub(super) peer: FabricPeer,
+    outbox: VecDeque<HubMessage>,
+    bell: FabricWaker,
+    /// True if the endpoint has a useful descriptor.
+    has_descriptor: bool,
+    nap: Duration,
+    looked: Instant,
+    stall: Duration,
+}
+
+impl HubEndpoint {
+    pub(super) fn new(
+        mut endpoint: FabricEndpoint,
+        peer_name: &[u8],
+        bell: FabricWaker,
+        stall: Duration,
+    ) -> Result<HubEndpoint, TransportError> {
+        let peer = endpoint.add_peer(peer_name).map_err(failed)?;
+        let hello = HubMessage { stream: 0, sequence: 0, kind: MessageKind::Hello };
+        // The descriptor of the provider `net` is always readable.
+        let has_descriptor =
+            endpoint.readiness().is_some() && !endpoint.description().provider.starts_with("net");
+        Ok(HubEndpoint {
+            endpoint,
+            peer,
+            outbox: VecDeque::from([hello]),
+            bell,
+            has_descriptor,
+            nap: NAP_MIN,
+            looked: Instant::now(),
+            stall,
+        })
+    }
+
+    pub(super) fn say(&mut self, stream: usize, sequence: u64, kind: MessageKind) {
+        self.outbox.push_back(HubMessage { stream, sequence, kind });
+    }
+
+    /// Polls the endpoint's events. Where the bell wakes this end and it reads nothing, the endpoint is left
+    /// alone until then: `shm` holds a lock on the endpoint while the other end copies from this end's
+    /// memory, and a poll would spin on it.
+    pub(super) fn poll(&mut self, is_reading: bool) -> Result<Vec<EndpointEvent>, TransportError> {
+        // The bell first: messages sent from now on ring again.
+        let is_rung = self.bell.listen()?;
+        let is_due = self.looked.elapsed() >= self.nap;
+        if !(self.has_descriptor || is_rung || is_reading || is_due) {
+            return Ok(Vec::new());
+        }
+        self.looked = Instant::now();
+        let mut events = Vec::new();
+        self.endpoint.poll(&mut events).map_err(failed)?;
+        if self.endpoint.oldest_operation().is_some_and(|age| age > self.stall) {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        Ok(events)
+    }
+
+    /// Sends queued messages while the endpoint takes them. Returns true if any was sent.
+    pub(super) fn send(&mut self) -> Result<bool, TransportError> {
+        let before = self.outbox.len();
+        while let Some(message) = self.outbox.front() {
+            if !self.endpoint.send(self.peer, &message.encode(), 0).map_err(failed)? {
+                break;
+            }
+            self.outbox.pop_front();
+        }
+        let has_sent = self.outbox.len() < before;
+        if has_sent && !self.has_descriptor {
+            self.bell.ring();
+        }
+        Ok(has_sent)
+    }
+
+    /// The time until the next turn. `has_moved`: this turn did work; `is_done`: no work is left.
+    pub(super) fn next_turn(&mut self, has_moved: bool, is_done: bool) -> Result<Duration, TransportError> {
+        if has_moved || self.has_descriptor && !self.endpoint.may_wait() {
+            self.nap = NAP_MIN;
+            return Ok(Duration::ZERO);
+        }
+        if is_done && self.outbox.is_empty() && self.endpoint.operations_under_way() == 0 {
+            return Ok(REST);
+        }
+        self.bell.check()?;
+        self.nap = (2 * self.nap).min(NAP_MAX);
+        Ok(self.nap)
+    }
+
+    pub(super) fn readiness(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        let descriptor = self.endpoint.readiness().filter(|_| self.has_descriptor);
+        self.bell.readiness().into_iter().chain(descriptor).map(|fd| (fd, PollFlags::IN)).collect()
+    }
+
+    /// Sends the last messages, within about 100 ms.
+    pub(super) fn part(&mut self) {
+        for _ in 0..100 {
+            let is_lost = self.send().is_err() || self.poll(true).is_err();
+            if is_lost || (self.outbox.is_empty() && self.endpoint.operations_under_way() == 0) {
+                return;
+            }
+            let _ = self.endpoint.wait(Duration::from_millis(1));
+        }
+    }
+}
+
+pub(super) fn failed(error: FabricError) -> TransportError {
+    io::Error::other(error).into()
+}
+
+/// The error for a message that breaks the protocol.
+pub(super) fn nonsense(what: &str) -> TransportError {
+    io::Error::new(io::ErrorKind::InvalidData, format!("the peer broke the protocol: {what}")).into()
+}

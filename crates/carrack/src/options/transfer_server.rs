@@ -1,0 +1,142 @@
+//! The options of every command about submitted transfers: the server that holds their register.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use carrack_cluster::bus::NatsBus;
+use carrack_cluster::client::FleetControl;
+use carrack_options::TransferCarrier;
+use carrack_register::control::{ControlError, TransferOperations};
+use carrack_service::DEFAULT_SOCKET;
+use carrack_service::api::{ApiClient, ServerAddress};
+use carrack_service::queue::name_of_user;
+use carrack_trust::{CredentialPaths, client_config};
+use clap::{Args, ValueHint};
+
+use super::daemon::token_of;
+use crate::options::nats::NatsArgs;
+use crate::user_error::UserError;
+
+/// Heading of these options in the help.
+pub const HEADING: &str = "Whom to ask";
+
+// No documentation comment: clap would take it for the command's.
+#[derive(Clone, Debug, Args)]
+pub struct TransferServerArgs {
+    /// The server that keeps the transfers: unix:PATH, http://HOST:PORT (this host only) or https://HOST:PORT
+    /// [default: the daemon of this machine, at $XDG_RUNTIME_DIR/carrack/queue.sock, else
+    /// /run/carrack/queue.sock]
+    #[arg(long, value_name = "SERVER", env = "CARRACK_SERVER", hide_env_values = true, help_heading = HEADING)]
+    server: Option<ServerAddress>,
+
+    /// Certificates of the authorities that https:// servers are believed by [default:
+    /// ~/.config/carrack/ca.pem, else /etc/carrack/ca.pem, else the system's]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = HEADING)]
+    ca: Option<PathBuf>,
+
+    /// File with a bearer token, for http:// and https://; without it `CARRACK_TOKEN` may hold one
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = HEADING)]
+    token_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    nats: NatsArgs,
+}
+
+impl TransferServerArgs {
+    /// Returns the way in which transfers that are submitted there run: any server is assumed to be the queue
+    /// of one machine.
+    pub fn way(&self) -> TransferCarrier {
+        if self.nats.is_given() && self.server.is_none() {
+            TransferCarrier::Fleet
+        } else {
+            TransferCarrier::Queue
+        }
+    }
+
+    /// Returns true if the default daemon may be running on this machine.
+    pub fn machine_has_queue(&self) -> bool {
+        matches!(of_this_machine(), ServerAddress::Unix(path) if path.exists())
+    }
+
+    /// Returns true if the options name a server or a fleet.
+    pub fn is_named(&self) -> bool {
+        self.server.is_some() || self.nats.is_given()
+    }
+}
+
+/// The connection to a register of submitted transfers.
+pub struct TransferServer {
+    /// The requests that it takes.
+    pub control: Arc<dyn TransferOperations>,
+    /// Name of the user; empty if a server finds that out.
+    pub user: String,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl TransferServer {
+    /// Waits for a reply.
+    pub fn wait<T>(&self, answer: impl Future<Output = Result<T, ControlError>>) -> Result<T, UserError> {
+        self.runtime.block_on(answer).map_err(|error| trouble(&error))
+    }
+}
+
+/// Connects to the register that the options name. Sends no request yet.
+pub fn control(args: &TransferServerArgs) -> Result<TransferServer, UserError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| UserError::new(format!("preparing the connection: {error}")))?;
+    if args.nats.is_given() && args.server.is_none() {
+        return fleet(&args.nats, runtime);
+    }
+    let server = args.server.clone().unwrap_or_else(of_this_machine);
+    let is_tls = matches!(server, ServerAddress::Tcp { is_tls: true, .. });
+    let token = match server {
+        ServerAddress::Unix(_) => String::new(),
+        ServerAddress::Tcp { .. } => token_of(args.token_file.as_deref())?,
+    };
+    let tls = if is_tls { Some(args.trust()?) } else { None };
+    Ok(TransferServer { control: Arc::new(ApiClient::new(server, token, tls)), user: String::new(), runtime })
+}
+
+/// Connects to the fleet's NATS; no server in between authenticates the user.
+fn fleet(args: &NatsArgs, runtime: tokio::runtime::Runtime) -> Result<TransferServer, UserError> {
+    let options = args.options("user")?;
+    let connected = runtime.block_on(async { FleetControl::new(NatsBus::connect(&options).await?).await });
+    let connected =
+        connected.map_err(|error| UserError { message: error.to_string(), hint: error.hint() })?;
+    let user = name_of_user(rustix::process::geteuid().as_raw());
+    Ok(TransferServer { control: Arc::new(connected), user, runtime })
+}
+
+impl TransferServerArgs {
+    fn trust(&self) -> Result<Arc<rustls::ClientConfig>, UserError> {
+        let places = CredentialPaths::of_process();
+        let ca = self.ca.clone().or_else(|| places.ca.clone());
+        let trust = CredentialPaths { ca, ..places }
+            .client_trust()
+            .map_err(|error| UserError { message: error.to_string(), hint: error.hint() })?;
+        // A token authenticates the user, and not the certificate.
+        let trust = carrack_trust::ClientTrust { identity: None, ..trust };
+        client_config(&trust)
+            .map_err(|error| UserError { message: error.to_string(), hint: error.hint().map(str::to_owned) })
+    }
+}
+
+/// Returns the user's own daemon, if there is one, else the machine's.
+fn of_this_machine() -> ServerAddress {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(|place| Path::new(&place).join("carrack/queue.sock"));
+    ServerAddress::Unix(own.filter(|path| path.exists()).unwrap_or_else(|| DEFAULT_SOCKET.into()))
+}
+
+/// Returns the message for a failed request. Text from a server may contain anything and is escaped.
+pub fn trouble(error: &ControlError) -> UserError {
+    let trouble = UserError::new(error.to_string());
+    match error {
+        ControlError::Unknown(_) => trouble.hint("`carrack transfers` lists those that are known"),
+        ControlError::Refused { hint, .. } if !hint.is_empty() => trouble.hint(hint.clone()),
+        ControlError::Refused { .. } | ControlError::Forbidden(_) => trouble,
+        ControlError::Away(_) => trouble.hint(
+            "`carrack serve` with a [queue] has to run, or, with --nats, a fleet's servers and a manager; --server or CARRACK_SERVER names another place",
+        ),
+    }
+    .tamed()
+}

@@ -1,0 +1,134 @@
+//! Writes the state of this process's copy to the register each second and at its end; and the copy's log.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use carrack_model::{RepeatNesting, TransferEvent, TransferProgress};
+
+use super::copies::NotedCopy;
+use crate::exit::EndReason;
+use crate::user_error::UserError;
+use crate::views::report::{TransferEnding, TransferView};
+
+/// Interval of the writes.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+
+/// Keeps the state of this process's copy in the register.
+pub struct CopyStatusRecorder {
+    noted: Arc<Mutex<NotedCopy>>,
+    /// Time of the last write, and the bytes that were done then.
+    written: (Instant, u64),
+    /// True if the register is the only place where the copy can be followed.
+    is_needed: bool,
+}
+
+impl CopyStatusRecorder {
+    /// Creates the view of a copy that begins. If it `is_needed`, a failed write is an error.
+    pub fn new(noted: Arc<Mutex<NotedCopy>>, is_needed: bool) -> CopyStatusRecorder {
+        CopyStatusRecorder { noted, written: (Instant::now(), 0), is_needed }
+    }
+
+    fn noted(&self) -> MutexGuard<'_, NotedCopy> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let written = self.noted().write();
+        if self.is_needed { written } else { Ok(()) }
+    }
+
+    fn note(&mut self, progress: &TransferProgress) -> io::Result<()> {
+        let (at, bytes) = self.written;
+        if at.elapsed() < WRITE_EVERY {
+            return Ok(());
+        }
+        let moved = progress.bytes_done.saturating_sub(bytes);
+        let rate = moved as f64 / at.elapsed().as_secs_f64();
+        self.written = (Instant::now(), progress.bytes_done);
+        let mut noted = self.noted();
+        let standing = noted.standing_mut();
+        standing.entries_found = progress.entries_found;
+        standing.bytes_found = progress.bytes_found;
+        standing.scan_done = progress.scan_done;
+        standing.entries_done = progress.entries_done;
+        standing.bytes_done = progress.bytes_done;
+        standing.entries_failed = progress.entries_failed;
+        standing.bytes_per_s = rate as u64;
+        drop(noted);
+        self.write()
+    }
+}
+
+impl TransferView for CopyStatusRecorder {
+    fn event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
+        match event {
+            TransferEvent::Placed(arrival) => {
+                self.noted().standing_mut().makes_destination |= arrival.nesting == RepeatNesting::NextTime;
+                self.write()
+            }
+            TransferEvent::Connected { .. } => {
+                self.noted().standing_mut().has_begun = true;
+                // The process that started the copy waits for this state.
+                if self.is_needed { self.write() } else { Ok(()) }
+            }
+            TransferEvent::Progress(progress) => self.note(progress),
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&mut self, ending: &TransferEnding) -> io::Result<()> {
+        let summary = &ending.summary;
+        let mut noted = self.noted();
+        let standing = noted.standing_mut();
+        standing.exit = Some(ending.exit.code());
+        // Entries of earlier sessions are done, too.
+        standing.entries_done = standing.entries_done.max(summary.entries_done() + summary.entries_kept);
+        standing.bytes_done = standing.bytes_done.max(summary.bytes_done + summary.bytes_kept);
+        standing.entries_found = standing.entries_found.max(standing.entries_done + summary.entries_failed);
+        standing.bytes_found = standing.bytes_found.max(standing.bytes_done);
+        standing.scan_done |= ending.end == EndReason::Reached;
+        standing.entries_failed = summary.entries_failed;
+        standing.bytes_per_s = 0;
+        standing.reason = ending.troubles.last().map(|trouble| trouble.message.clone()).unwrap_or_default();
+        drop(noted);
+        self.write()
+    }
+
+    fn lost(&self, error: &io::Error) -> UserError {
+        UserError::new(format!("how the copy stands can't be noted: {error}"))
+    }
+}
+
+/// A log file that is created with the first write. Write errors are ignored.
+pub struct CopyLog {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl CopyLog {
+    /// Creates a log at a path, which may hold an earlier copy's.
+    pub fn new(path: PathBuf) -> CopyLog {
+        // There may be none.
+        let _ = std::fs::remove_file(&path);
+        CopyLog { path, file: None }
+    }
+}
+
+impl Write for CopyLog {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.file.is_none() {
+            self.file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.path).ok();
+        }
+        let _ = self.file.as_mut().map(|file| file.write_all(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
