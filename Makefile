@@ -88,11 +88,12 @@ format: ## Format all Rust code
 	$(CARGO) fmt --manifest-path bench/micro/Cargo.toml
 	$(CARGO) fmt --manifest-path testbed/simulation/Cargo.toml
 
-check-scripts: ## Check the shell and Python scripts, the links of the pages, and the names in ARCHITECTURE.md
+check-scripts: ## Check the shell and Python scripts, the language, the pages' links, and the names in ARCHITECTURE.md
 	@scripts/setup lint
 	@scripts/check-scripts
 	@scripts/check-names
 	@scripts/check-pages
+	@scripts/check-language
 
 fuzz-smoke: ## Fuzz every decoder for some seconds
 	@scripts/fuzz-smoke
