@@ -214,7 +214,7 @@ impl SourceFacts {
 }
 
 impl FoundSource {
-    fn into_itself(&self, detail: &str) -> EntryFailure {
+    fn refused_copy(&self, detail: &str) -> EntryFailure {
         refusal(&self.path, FailureKind::IntoItself, detail)
     }
 
@@ -235,10 +235,10 @@ impl FoundSource {
                 };
                 let root = opened.map_err(|error| failure(&self.path, &error))?;
                 if sink.ancestors_here.contains(&root.identity()) {
-                    return Err(self.into_itself("the destination is this directory, or lies within it"));
+                    return Err(self.refused_copy("the destination is this directory, or lies within it"));
                 }
                 if place == PlaceRoot::Destination && self.is_placed_on_itself(base, &path, sink)? {
-                    return Err(self.into_itself("source and destination are the same directory"));
+                    return Err(self.refused_copy("source and destination are the same directory"));
                 }
                 Ok(ScanRoot { root: Arc::new(root), what: ScanRootScope::Tree { sink: path } })
             }
@@ -247,13 +247,13 @@ impl FoundSource {
                     base.hold(&self.path, self.follow).map_err(|error| failure(&self.path, &error))?;
                 let is_same_place = sink.ancestors_here.first() == Some(&root.identity());
                 if is_same_place && *sink_name == *name && place != PlaceRoot::NewDestination {
-                    return Err(self.into_itself("source and destination are the same file"));
+                    return Err(self.refused_copy("source and destination are the same file"));
                 }
                 if !self.follow
                     && place != PlaceRoot::NewDestination
                     && self.points_to(base, &sink_name, sink)
                 {
-                    return Err(self.into_itself("the destination is the file that the link points to"));
+                    return Err(self.refused_copy("the destination is the file that the link points to"));
                 }
                 let what = ScanRootScope::Name {
                     name,

@@ -1,10 +1,10 @@
 //! The commands over HTTP: one server for the queue of a machine and for a fleet, and the client for it.
 //!
 //! A caller is authenticated by the Unix socket's peer credentials or by a token ([`ApiAuth`]). This module
-//! decides about the caller's identity and the token's rights only; the [`Control`] behind it decides about
+//! decides about the caller's identity and the token's rights only; the [`TransferOperations`] behind it decides about
 //! rights to a transfer.
 //!
-//! [`Control`]: carrack_register::control::Control
+//! [`TransferOperations`]: carrack_register::control::TransferOperations
 
 mod auth;
 mod client;
