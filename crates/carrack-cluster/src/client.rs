@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
+use carrack_model::plain;
 use carrack_options::lifetime;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
@@ -39,9 +40,9 @@ pub struct FleetControl {
 
 fn of_bus(error: BusError) -> ControlError {
     if error.may_pass() {
-        ControlError::Away(error.to_string())
+        ControlError::Away(plain(&error))
     } else {
-        ControlError::Refused { hint: error.hint().unwrap_or_default(), message: error.to_string() }
+        ControlError::Refused { hint: error.hint().unwrap_or_default(), message: plain(&error) }
     }
 }
 
@@ -49,7 +50,7 @@ fn of_find(error: FindError) -> ControlError {
     match error {
         FindError::Unknown(id) => ControlError::Unknown(id),
         FindError::Bus(error) => of_bus(error),
-        error => ControlError::Refused { message: error.to_string(), hint: "give more of its id".into() },
+        error => ControlError::Refused { message: plain(&error), hint: "give more of its id".into() },
     }
 }
 

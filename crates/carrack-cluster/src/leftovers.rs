@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
-use carrack_model::TransferId;
+use carrack_model::{TransferId, plain};
 
 use crate::bus::NatsBus;
 use crate::error::BusError;
@@ -130,7 +130,7 @@ async fn clear(
             Ok(MoverReply::Cleared { journals, temporaries }) => return Ok((journals, temporaries)),
             Ok(other) => reason = format!("the mover {mover} answers something else: {other:?}"),
             Err(MoverRequestError::Failed { reason: why, .. }) => reason = why,
-            Err(error) => reason = error.to_string(),
+            Err(error) => reason = plain(&error),
         }
     }
     Err(reason)

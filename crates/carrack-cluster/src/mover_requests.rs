@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{Message, RequestErrorKind};
+use carrack_model::plain;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -236,7 +237,7 @@ where
     let Some(reply) = question.reply else { return };
     let answer = match read_record::<VersionedMessage<MoverRequest>>("a question", &question.payload) {
         Ok(ask) => handler(ask.body).await,
-        Err(error) => MoverReply::Failed(error.to_string()),
+        Err(error) => MoverReply::Failed(plain(&error)),
     };
     if let Ok(body) = write_record("an answer", &VersionedMessage { version: RECORD_VERSION, body: answer }) {
         // The sender's request times out then.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use carrack_journal::JournalError;
 use carrack_machine::{PoolError, SpillError};
+use carrack_model::plain;
 use carrack_transport::{TlsHandshakeError, TransportError};
 use carrack_wire::message::{MessageError, RefuseMessage};
 use carrack_wire::{LedgerError, PreambleError, TableError};
@@ -364,7 +365,7 @@ impl SessionError {
     /// Returns the message for the other end.
     pub(crate) fn to_message(&self) -> RefuseMessage {
         RefuseMessage {
-            message: self.to_string(),
+            message: plain(self),
             hint: self.hint().unwrap_or_default(),
             reason: self.reason() as u32,
             retry_after_ms: self.later_than().flatten().map_or(0, |after| after.as_millis() as u32),
@@ -444,19 +445,19 @@ impl RefuseReason {
 
 impl From<LedgerError> for SessionError {
     fn from(error: LedgerError) -> Self {
-        SessionError::Protocol(error.to_string())
+        SessionError::Protocol(plain(&error))
     }
 }
 
 impl From<TableError> for SessionError {
     fn from(error: TableError) -> Self {
-        SessionError::Protocol(error.to_string())
+        SessionError::Protocol(plain(&error))
     }
 }
 
 impl From<MessageError> for SessionError {
     fn from(error: MessageError) -> Self {
-        SessionError::Protocol(error.to_string())
+        SessionError::Protocol(plain(&error))
     }
 }
 
@@ -464,13 +465,13 @@ impl From<SpillError> for SessionError {
     fn from(error: SpillError) -> Self {
         let hint = "name a directory on flash with so much space, on a file system with O_TMPFILE and O_DIRECT (ext4, XFS): \
                     --spill DIR:SIZE";
-        SessionError::refused(error.to_string(), hint)
+        SessionError::refused(plain(&error), hint)
     }
 }
 
 impl From<PoolError> for SessionError {
     fn from(error: PoolError) -> Self {
-        SessionError::refused(error.to_string(), "choose another --buffer or --object-size")
+        SessionError::refused(plain(&error), "choose another --buffer or --object-size")
     }
 }
 

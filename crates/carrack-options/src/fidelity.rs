@@ -3,20 +3,27 @@
 use carrack_model::{AccountMap, ChownOption, FidelityOptions, MetadataFidelity, ModeChange};
 use clap::{ArgAction, Args};
 
-const FIDELITY: &str = "What of a file is kept";
+const FIDELITY: &str = "Metadata";
 
 #[expect(missing_docs, reason = "clap would take it for the command's")]
 #[derive(Clone, Debug, Default, Args)]
 pub struct FidelityArgs {
-    /// Keep everything that can be kept: --recursive, with exact modes, owners, groups, extended attributes,
-    /// ACLs, hard links, devices, named pipes and sockets
+    /// Copy directories, and keep all metadata, as `rsync -aHAX`
     ///
-    /// Each can be left out: --no-perms, --no-times, --no-owner, --no-group, --no-xattrs, --no-acls,
-    /// --no-hard-links, --no-devices, --no-specials. Losses at the destination (only root may give files to
-    /// others and make devices, not every file system has attributes) are reported once, with a count and the
-    /// reason; they are no failure without --strict.
+    /// That is --recursive, with exact modes, owners, groups, extended attributes, ACLs, hard links, devices,
+    /// named pipes and sockets. Each can be left out: --no-perms, --no-times, --no-owner, --no-group,
+    /// --no-xattrs, --no-acls, --no-hard-links, --no-devices, --no-specials. Losses at the destination (only
+    /// root may give files to others and make devices, not every file system has attributes) are reported
+    /// once, with a count and the reason; they are no failure without --strict.
     #[arg(short, long, help_heading = FIDELITY)]
     pub archive: bool,
+
+    /// Keep modes, owners, groups and times, as `cp -p`
+    ///
+    /// That is --perms, --owner and --group; times are kept anyway. Each can be left out: --no-perms,
+    /// --no-owner, --no-group, --no-times.
+    #[arg(short, long, help_heading = FIDELITY)]
+    preserve: bool,
 
     /// Give every entry its mode at the source, independent of the umask and of existing modes
     ///
@@ -108,7 +115,7 @@ pub struct FidelityArgs {
     #[arg(long, overrides_with = "hard_links", action = ArgAction::SetTrue, help_heading = FIDELITY)]
     no_hard_links: bool,
 
-    /// Make character and block devices anew, which only root may; their contents are not copied
+    /// Recreate character and block devices, as root; their contents are not copied
     #[arg(long, overrides_with = "no_devices", help_heading = FIDELITY)]
     devices: bool,
 
@@ -116,7 +123,7 @@ pub struct FidelityArgs {
     #[arg(long, overrides_with = "devices", action = ArgAction::SetTrue, help_heading = FIDELITY)]
     no_devices: bool,
 
-    /// Make named pipes and sockets anew
+    /// Recreate named pipes and sockets
     #[arg(long, overrides_with = "no_specials", help_heading = FIDELITY)]
     specials: bool,
 
@@ -158,12 +165,12 @@ impl FidelityArgs {
 
         FidelityOptions {
             archive: self.archive,
-            perms: choice(self.perms, self.no_perms),
+            perms: choice(self.perms || self.preserve && !self.no_perms, self.no_perms),
             chmod: self.chmod.clone(),
             no_times: self.no_times,
             omit_dir_times: self.omit_dir_times,
-            owner: choice(self.owner, self.no_owner),
-            group: choice(self.group, self.no_group),
+            owner: choice(self.owner || self.preserve && !self.no_owner, self.no_owner),
+            group: choice(self.group || self.preserve && !self.no_group, self.no_group),
             numeric_ids: self.numeric_ids,
             chown: self.chown.clone(),
             usermap: self.usermap.clone(),
@@ -207,6 +214,8 @@ mod tests {
             (&["--no-owner", "--archive"], KeptMetadata { users: false, ..ARCHIVE }),
             (&["--no-owner", "--owner"], KeptMetadata { users: true, ..KeptMetadata::default() }),
             (&["--owner", "--no-owner"], KeptMetadata::default()),
+            (&["-p"], KeptMetadata { users: true, groups: true, ..KeptMetadata::default() }),
+            (&["--preserve", "--no-owner"], KeptMetadata { groups: true, ..KeptMetadata::default() }),
             (&["--archive", "--file-flags"], KeptMetadata::ALL),
             (&["--archive", "--no-perms"], KeptMetadata { acls: false, ..ARCHIVE }),
             (&["--devices"], KeptMetadata { devices: true, ..KeptMetadata::default() }),
@@ -228,6 +237,8 @@ mod tests {
             (&[][..], false),
             (&["--archive"], true),
             (&["--acls"], true),
+            (&["-p"], true),
+            (&["-p", "--no-perms"], false),
             (&["--no-perms", "--perms"], true),
             (&["--acls", "--no-perms"], false),
         ] {

@@ -4,7 +4,7 @@ use carrack_model::parse_size;
 use clap::Args;
 
 /// The heading of these options.
-pub const FLEET: &str = "In a fleet";
+pub const FLEET: &str = "Fleet";
 
 #[expect(missing_docs, reason = "clap would take it for the command's")]
 #[derive(Clone, Debug, Default, Args)]

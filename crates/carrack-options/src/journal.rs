@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum, ValueHint};
 
 use crate::size;
 
-const HEADING: &str = "Resuming";
+const HEADING: &str = "Durability and resume";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
@@ -39,8 +39,9 @@ pub struct JournalArgs {
     #[arg(long, help_heading = HEADING)]
     no_journal: bool,
 
-    /// Check of written data: each object's check before it is written, or also a second read from the
-    /// storage, past the page cache
+    /// Check of written data: of each object before it is written, or also by reading it again
+    ///
+    /// `readback` reads from the storage, past the page cache.
     #[arg(long, value_enum, value_name = "HOW", default_value_t = VerifyName::Object, help_heading = HEADING)]
     verify: VerifyName,
 }

@@ -6,6 +6,7 @@
 //! ([`TransferCarrier`]). Names, units, ranges, defaults and help are those of clap's definitions, from which
 //! the API's schema is made, too.
 
+pub mod colour;
 mod fabric;
 mod fidelity;
 mod fleet;

@@ -6,7 +6,7 @@ use carrack_machine::{PlacementScheme, ZoneKind};
 use carrack_model::limits::LANES_MAX;
 use clap::{Args, ValueEnum};
 
-const MACHINE: &str = "Machine (NUMA)";
+const MACHINE: &str = "Placement (NUMA)";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]

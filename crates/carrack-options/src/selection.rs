@@ -15,7 +15,7 @@ use crate::lifetime;
 use crate::size;
 use crate::user_error::UserError;
 
-const SELECTION: &str = "What is left out";
+const SELECTION: &str = "Selection";
 const EXCLUDE: &str = "exclude";
 const INCLUDE: &str = "include";
 /// The option that names a file of patterns.
@@ -35,8 +35,9 @@ pub struct SelectArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = SELECTION)]
     max_size: Option<u64>,
 
-    /// Take only files that were modified after TIME: 2026-11-23T02:00:00Z, @1795399200 (seconds since 1970),
-    /// or a duration before now, 2d
+    /// Take only files that were modified after TIME
+    ///
+    /// 2026-11-23T02:00:00Z, @1795399200 (seconds since 1970), or a duration before now, 2d.
     #[arg(long, value_name = "TIME", value_parser = parse_newer, help_heading = SELECTION)]
     newer: Option<i64>,
 
@@ -248,18 +249,18 @@ fn indices_of(matches: &ArgMatches, name: &str) -> impl Iterator<Item = (bool, u
 
 impl Args for PatternArgs {
     fn augment_args(command: Command) -> Command {
-        let exclude = pattern_arg(
-            EXCLUDE,
-            "Leave out what PATTERN matches, a line of gitignore(5): `*.o`, `/top`, `build/`",
-        );
+        let exclude = pattern_arg(EXCLUDE, "Leave out entries that match PATTERN, a line of gitignore(5)");
         let exclude = exclude.long_help(
-            "Leave out what PATTERN matches, a line of gitignore(5): `*.o` anywhere, `/top` and `a/b` from the source on, \
-             `build/` directories only. What is in a directory that is left out is not looked at. Of all patterns that match, here, in --include and in \
+            "Leave out entries that match PATTERN, a line of gitignore(5)\n\n\
+             `*.o` matches anywhere, `/top` and `a/b` from the source on, `build/` directories only. The contents of a \
+             directory that is left out are not read. Of all patterns that match, here, in --include and in \
              --filter-from, the last one counts.",
         );
-        let include = pattern_arg(
-            INCLUDE,
-            "Take what PATTERN matches all the same; as a line of gitignore that begins with !",
+        let include =
+            pattern_arg(INCLUDE, "Take entries that match PATTERN, even if an earlier pattern matches");
+        let include = include.long_help(
+            "Take entries that match PATTERN, even if an earlier pattern matches\n\n\
+             As a line of gitignore(5) that begins with `!`.",
         );
         let from = Arg::new(FILTER_FROM)
             .long(FILTER_FROM)
@@ -267,7 +268,12 @@ impl Args for PatternArgs {
             .action(ArgAction::Append)
             .value_parser(value_parser!(PathBuf))
             .value_hint(ValueHint::FilePath)
-            .help("Take the patterns of FILE, which is written as a .gitignore; `-` for standard input")
+            .alias("exclude-from")
+            .help("Take the patterns of FILE, as in a .gitignore; `-` for standard input")
+            .long_help(
+                "Take the patterns of FILE, as in a .gitignore; `-` for standard input\n\n\
+                 --exclude-from is another name of this option.",
+            )
             .help_heading(SELECTION);
         command.args([exclude, include, from])
     }

@@ -10,27 +10,29 @@ use clap::{Args, ValueHint};
 
 use crate::lifetime::parse_moment;
 
-const STORAGE: &str = "Storage";
+const SHARING: &str = "Shared storage targets";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
 pub struct SharingArgs {
-    /// Class of the transfer at shared storage targets; the administrator defines classes and their users,
-    /// and an unknown or forbidden class counts as none
-    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, value_parser = parse_class, help_heading = STORAGE)]
+    /// Class of the transfer at shared storage targets
+    ///
+    /// The administrator defines classes and their users. An unknown or forbidden class counts as none.
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, value_parser = parse_class, help_heading = SHARING)]
     class: String,
 
-    /// Time by which the transfer should be done, as a moment (2026-11-23T02:00:00Z) or a duration from now
-    /// (6h): at shared storage targets it claims the necessary rate, as far as its class permits; once the
-    /// time is over, all that its class permits
-    #[arg(long, value_name = "TIME", value_parser = parse_deadline, help_heading = STORAGE)]
+    /// Time by which the transfer should be done: 2026-11-23T02:00:00Z, or a duration from now, 6h
+    ///
+    /// At shared storage targets the transfer claims the necessary rate, as far as its class permits; once
+    /// the time is over, all that its class permits.
+    #[arg(long, value_name = "TIME", value_parser = parse_deadline, help_heading = SHARING)]
     deadline: Option<SystemTime>,
 
-    /// Meta-server of shared storage targets: the Unix socket of a daemon; auto: the daemon of this machine,
-    /// if it shares targets; off: none
+    /// Meta-scheduler of shared storage targets: auto, off, or the Unix socket of a daemon
     ///
-    /// Another host uses its own daemon: `off` counts there too, a socket does not.
-    #[arg(long, value_name = "WHO", default_value = "auto", value_hint = ValueHint::FilePath, help_heading = STORAGE)]
+    /// auto is the daemon of this machine, if it shares targets. Another host uses its own daemon: `off`
+    /// counts there too, a socket does not.
+    #[arg(long, value_name = "WHO", default_value = "auto", value_hint = ValueHint::FilePath, help_heading = SHARING)]
     sharing: SharingOption,
 }
 

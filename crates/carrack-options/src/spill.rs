@@ -5,24 +5,28 @@ use clap::{ArgGroup, Args, ValueHint};
 
 use crate::size;
 
-const STORAGE: &str = "Storage";
+const SPILL: &str = "Spill to flash";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
 #[command(group = ArgGroup::new("flash").args(["spill", "sink_spill"]).multiple(true))]
 pub struct SpillArgs {
-    /// Directory on flash into which the source continues to read while the other end takes less than usual,
-    /// and the space that may be used there; several are distributed among the lanes
-    #[arg(long, value_name = "DIR:SIZE", value_hint = ValueHint::DirPath, help_heading = STORAGE)]
+    /// Directory on flash, and its space, for objects that the other end does not take yet
+    ///
+    /// The source continues to read into it while the other end takes less than usual. Several directories
+    /// are distributed among the lanes.
+    #[arg(long, value_name = "DIR:SIZE", value_hint = ValueHint::DirPath, help_heading = SPILL)]
     spill: Vec<SpillDirectory>,
 
-    /// Directory on flash into which the destination's end continues to receive while its storage takes less
-    /// than usual: as --spill
-    #[arg(long, value_name = "DIR:SIZE", value_hint = ValueHint::DirPath, help_heading = STORAGE)]
+    /// Directory on flash, and its space, for objects that the destination's storage does not take yet
+    ///
+    /// The destination's end continues to receive into it while its storage takes less than usual. As
+    /// --spill.
+    #[arg(long, value_name = "DIR:SIZE", value_hint = ValueHint::DirPath, help_heading = SPILL)]
     sink_spill: Vec<SpillDirectory>,
 
     /// Most bytes that are written to flash in all, at each end: it wears out
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "flash", help_heading = STORAGE)]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "flash", help_heading = SPILL)]
     spill_budget: Option<u64>,
 }
 

@@ -11,7 +11,7 @@ use crate::local_time;
 use crate::size;
 use crate::user_error::UserError;
 
-const STORAGE: &str = "Storage";
+const STORAGE: &str = "Storage and rate limits";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
@@ -40,12 +40,12 @@ pub struct StorageArgs {
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = STORAGE)]
     max_inflight_per_target: u32,
 
-    /// Most bytes a second, such as 500MB or 1GiB; or a timetable: `mon-fri 08:00-18:00 100MB, 1GB`
+    /// Most bytes a second, such as 500MB or 1GiB; or a timetable
     ///
-    /// The entries of a timetable are `[DAY[-DAY]] [HH:MM-HH:MM] RATE` with commas between them: days from
-    /// mon to sun, by the local time here. The first entry that fits counts; a rate alone is for the rest of
-    /// the week, which has no limit without it; `off` is no limit. The end on this host follows it while the
-    /// copy runs.
+    /// As in `mon-fri 08:00-18:00 100MB, 1GB`. The entries of a timetable are `[DAY[-DAY]] [HH:MM-HH:MM]
+    /// RATE` with commas between them: days from mon to sun, by the local time here. The first entry that
+    /// fits counts; a rate alone is for the rest of the week, which has no limit without it; `off` is no
+    /// limit. The end on this host follows it while the copy runs.
     #[arg(long, value_name = "RATE", value_parser = RateLimitOption::parse, help_heading = STORAGE)]
     bwlimit: Option<RateLimitOption>,
 

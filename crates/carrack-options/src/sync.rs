@@ -12,7 +12,7 @@ use crate::modify_window::{ModifyWindowOption, parse_window};
 use crate::user_error::UserError;
 
 /// The heading of these options.
-pub const SYNC: &str = "What is sent, and what is deleted";
+pub const SYNC: &str = "Comparison and deletion";
 
 /// Options without effect unless entries are deleted.
 pub(crate) const OF_DELETION: [&str; 6] =
@@ -21,8 +21,9 @@ pub(crate) const OF_DELETION: [&str; 6] =
 #[expect(missing_docs, reason = "clap would take it for the command's")]
 #[derive(Clone, Debug, Args)]
 pub struct SyncOptions {
-    /// Compare contents, by BLAKE3, of files with equal sizes, independent of their times (`rsync
-    /// --checksum`)
+    /// Compare contents, by BLAKE3, of files with equal sizes
+    ///
+    /// Independent of their modification times, as `rsync --checksum`.
     #[arg(short, long, help_heading = SYNC)]
     contents: bool,
 
@@ -47,7 +48,7 @@ pub struct SyncOptions {
     #[arg(long, help_heading = SYNC)]
     ignore_existing: bool,
 
-    /// After everything is sent, delete destination entries that the sources lack
+    /// Delete destination entries that the sources lack, after all is sent
     ///
     /// Only within directories that are sources, and only entries that the scan of this run has proven to be
     /// missing; not if anything failed at either end. Entries that a pattern leaves out stay, as do those
@@ -78,8 +79,9 @@ pub struct SyncOptions {
     #[arg(long, help_heading = SYNC)]
     delete_mounts: bool,
 
-    /// Delete no more than N entries, or nothing if that were more than N% of those at the destination; then
-    /// the exit code is 1
+    /// Delete N entries at most, or nothing if it were more than N%
+    ///
+    /// Percent of the entries at the destination. The exit code is 1 if anything stays for that reason.
     #[arg(long, value_name = "N|N%", help_heading = SYNC)]
     max_delete: Option<MaxDelete>,
 
@@ -88,7 +90,9 @@ pub struct SyncOptions {
     #[arg(long, value_name = "DIR", value_parser = OsStringValueParser::new().try_map(parse_backup), help_heading = SYNC)]
     backup_dir: Option<BackupDirectory>,
 
-    /// The same, to a directory with the time of the run in .carrack-trash of the destination
+    /// Move deleted entries to .carrack-trash of the destination
+    ///
+    /// As --backup-dir, to a directory with the time of the run.
     #[arg(long, conflicts_with = "backup_dir", help_heading = SYNC)]
     trash: bool,
 }

@@ -30,21 +30,21 @@ use crate::storage::StorageArgs;
 use crate::user_error::UserError;
 
 /// Heading of options about data.
-pub const DATA: &str = "What is copied, and how it is checked";
+pub const DATA: &str = "Data and checks";
 
 /// Heading of options about the other host.
-pub const CONNECTION: &str = "The far host";
+pub const CONNECTION: &str = "Connection";
 
 const TUNING: &str = "Tuning";
-const FAULTS: &str = "When the network breaks";
+const FAULTS: &str = "Retries and time limits";
 
 #[expect(missing_docs, reason = "clap would take it for the command's")]
 #[derive(Clone, Debug, Args)]
 pub struct TransferArgs {
-    /// Use DESTINATION as the copy's name, even if it is a directory: the contents of a directory go into it,
-    /// a file is refused
+    /// Use DESTINATION as the copy's name, even if it is a directory
     ///
-    /// For one source. So the same command means the same each time.
+    /// The contents of a directory go into it; for a file it is refused. For one source. So the same command
+    /// means the same each time.
     #[arg(short = 'T', long, help_heading = DATA)]
     pub no_target_directory: bool,
 
@@ -122,16 +122,21 @@ pub struct TransferArgs {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = lifetime::parse_patience, help_heading = FAULTS)]
     pub stall_timeout: Duration,
 
-    /// End the whole transfer after this time, as Ctrl-C does, with exit code 124 [default: never]
+    /// End the transfer after this time, with exit code 124 [default: never]
+    ///
+    /// As Ctrl-C does. A number alone is in seconds; 5m is five minutes.
     #[arg(long, value_name = "SECONDS", value_parser = lifetime::parse_patience, help_heading = FAULTS)]
     pub timeout: Option<Duration>,
 
-    /// End the whole transfer at this time, likewise: the next 18:30 (local time), 2026-11-23T02:00:00Z, or a
-    /// duration from now, 6h [default: never]
+    /// End the transfer at this time, with exit code 124 [default: never]
+    ///
+    /// The next 18:30 (local time), 2026-11-23T02:00:00Z, or a duration from now, 6h.
     #[arg(long, value_name = "TIME", value_parser = local_time::parse_moment, help_heading = FAULTS)]
     pub stop_at: Option<i64>,
 
-    /// Data connections, up to 64; 0: 2 at first on a near path, 8 where a round trip takes 1 ms or more
+    /// Data connections, up to 64; 0 chooses by the path
+    ///
+    /// With 0: 2 at first on a near path, 8 where a round trip takes 1 ms or more.
     #[arg(long, value_name = "N", default_value_t = TransferSpec::default().streams,
           value_parser = clap::value_parser!(u16).range(0..=STREAMS_MAX as i64), help_heading = TUNING)]
     streams: u16,

@@ -3,6 +3,10 @@
 use std::fmt;
 use std::io::{self, Write};
 
+use carrack_model::plain;
+
+use crate::colour::{self, TextColour};
+
 /// A message for the user and, if there is one, a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserError {
@@ -15,7 +19,7 @@ pub struct UserError {
 impl UserError {
     /// Creates an error without a hint.
     pub fn new(message: impl Into<String>) -> UserError {
-        UserError { message: message.into(), hint: None }
+        UserError { message: plain(&message.into()), hint: None }
     }
 
     /// Adds a hint.
@@ -30,27 +34,34 @@ impl UserError {
 
     /// Escapes control characters, which a terminal would obey: the text may be another machine's.
     pub fn tamed(self) -> UserError {
-        UserError { message: tame(&self.message), hint: self.hint.as_deref().map(tame) }
+        UserError { message: tame(&plain(&self.message)), hint: self.hint.as_deref().map(tame) }
+    }
+
+    /// Returns the lines for a terminal.
+    pub fn shown(&self, in_colour: bool) -> String {
+        let error = colour::paint("error:", TextColour::Red, in_colour);
+        let line = format!("carrack: {error} {}", plain(&self.message));
+        match &self.hint {
+            Some(hint) => format!("{line}\n{} {hint}", colour::paint("hint:", TextColour::Cyan, in_colour)),
+            None => line,
+        }
     }
 
     /// Prints it on stderr; an error of that is ignored, as there is no other place for it.
     pub fn tell(&self) {
-        let _ = writeln!(io::stderr(), "{self}");
+        let _ = writeln!(io::stderr(), "{}", self.shown(colour::is_wanted(&io::stderr())));
     }
 }
 
 /// Prints a warning on stderr; an error of that is ignored, as there is no other place for it.
 pub fn warn(text: &str) {
-    let _ = writeln!(io::stderr(), "carrack: warning: {text}");
+    let warning = colour::paint("warning:", TextColour::Yellow, colour::is_wanted(&io::stderr()));
+    let _ = writeln!(io::stderr(), "carrack: {warning} {}", plain(&text));
 }
 
 impl fmt::Display for UserError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "carrack: error: {}", self.message)?;
-        match &self.hint {
-            Some(hint) => write!(f, "\nhint: {hint}"),
-            None => Ok(()),
-        }
+        f.write_str(&self.shown(false))
     }
 }
 
@@ -71,6 +82,21 @@ mod tests {
     fn another_machines_words_cannot_drive_the_terminal() {
         let trouble = UserError::new("a\\b\x1b[2J").hint("x\r\ny").tamed();
         assert_eq!((&*trouble.message, trouble.hint.as_deref()), ("a\\b\\u{1b}[2J", Some("x\\r\\ny")));
+    }
+
+    #[test]
+    fn the_systems_numbers_are_left_out() {
+        let missing = io::Error::from_raw_os_error(2);
+        let literal = UserError { message: format!("x: {missing}"), hint: None };
+        for trouble in [UserError::new(format!("x: {missing}")), literal.clone().tamed(), literal] {
+            assert_eq!(trouble.to_string(), "carrack: error: x: No such file or directory");
+        }
+    }
+
+    #[test]
+    fn a_terminal_gets_colour() {
+        let shown = UserError::new("no").hint("yes").shown(true);
+        assert_eq!(shown, "carrack: \u{1b}[1;31merror:\u{1b}[0m no\n\u{1b}[1;36mhint:\u{1b}[0m yes");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub struct SubmittedValues {
     #[command(flatten)]
     transfer: TransferArgs,
 
-    /// Make the destination like the source and send only what differs, as `carrack sync` does
+    /// Send only files that differ, as `carrack sync` does
     #[arg(long, help_heading = SYNC)]
     sync: bool,
 

@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::io::Write;
 
+use carrack_model::plain;
 use serde::{Deserialize, Serialize};
 
 /// The log's verbosity.
@@ -27,7 +28,7 @@ impl DaemonLog {
     pub fn warn(self, line: impl Display) {
         // With one call, as the sessions write to the same stream. There is no other place to report an
         // error.
-        let line = format!("carrack: {}\n", one_line(&line.to_string()));
+        let line = format!("carrack: {}\n", one_line(&plain(&line)));
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 

@@ -9,9 +9,14 @@ use crate::commands::{
 };
 use crate::exit::ExitStatus;
 
-/// Move big data sets between storage systems: in parallel, verified end to end, over ssh
+/// Move big data sets between storage systems: in parallel, verified, over ssh
+///
+/// carrack copies files and directories on one host, to or from another host over ssh, and to or from a
+/// daemon (`carrack serve`). `carrack submit` hands a transfer to the queue of a machine or to a fleet of
+/// movers. Data is checked from read to write, and a transfer that was interrupted resumes when the same
+/// command runs again.
 #[derive(Debug, Parser)]
-#[command(name = "carrack", version, after_long_help = crate::exit::help(""))]
+#[command(name = "carrack", version)]
 pub struct Cli {
     #[command(subcommand)]
     command: CliCommand,

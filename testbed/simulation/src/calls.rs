@@ -1,24 +1,24 @@
-//! What the replaced functions do: files, directories, streams, waiting.
+//! The work of the replaced functions: files, directories, streams, waiting.
 
 use crate::change::{Attributes, Change};
-use crate::descriptors::{Description, Kind};
-use crate::faults::Call;
+use crate::descriptors::{DescriptorKind, OpenDescription};
+use crate::faults::CallKind;
 use crate::image::{Contents, ROOT};
 use crate::pages::{PAGE_BYTES, Pages};
-use crate::scheduler::{self, Process, WaitFor};
-use crate::volumes::{NodeRef, SINK, SOURCE, TOP, WalkRules, Walked, system_time};
+use crate::scheduler::{self, EndProcess, WaitCondition};
+use crate::volumes::{NodeRef, SINK, SOURCE, TOP, WalkRules, WalkedPath, system_time};
 use crate::world::{kill, world};
 
 /// A call's result, or its error number.
-pub type Answer = Result<i64, i32>;
+pub type CallAnswer = Result<i64, i32>;
 
 /// The begin of every call: the process may die here, and another thread may run.
-pub fn begin(call: Call) {
+pub fn begin(call: CallKind) {
     world().step(call);
     if call.may_crash() && crash_is_due() {
         scheduler::stop_here();
     }
-    scheduler::maybe_switch(call == Call::Yield);
+    scheduler::maybe_switch(call == CallKind::Yield);
 }
 
 /// Kills a process if its time has come; returns true if it is the caller's.
@@ -36,14 +36,14 @@ fn crash_is_due() -> bool {
     let (cuts_power, seed) = (crash.cuts_power, world.chance.next());
     world.faults.crash = None;
     kill(process);
-    if cuts_power && process == Process::Sink {
+    if cuts_power && process == EndProcess::Sink {
         crate::world::world().volumes.get(SINK).cut_power(seed);
     }
     true
 }
 
 /// Fails or delays a call on a volume, if the seed wants it.
-fn meet(volume: usize, call: Call) -> Result<(), i32> {
+fn meet(volume: usize, call: CallKind) -> Result<(), i32> {
     let world = world();
     if let Some(errno) = world.faults.error_of(volume, call) {
         world.note("fault", volume as i64, errno.into());
@@ -54,7 +54,7 @@ fn meet(volume: usize, call: Call) -> Result<(), i32> {
         && world.chance.one_in(one_in)
     {
         let until = world.now + world.chance.below(most_ns);
-        scheduler::wait(WaitFor::Time, Some(until));
+        scheduler::wait(WaitCondition::Time, Some(until));
     }
     Ok(())
 }
@@ -64,10 +64,14 @@ fn node_of(fd: i32) -> Result<NodeRef, i32> {
         return Ok(NodeRef { volume: TOP, ino: ROOT });
     }
     match world().descriptors.get(fd)?.kind {
-        Kind::Node { node, .. } => Ok(node),
+        DescriptorKind::Node { node, .. } => Ok(node),
         _ => Err(libc::ENOTDIR),
     }
 }
+
+/// The number of the machine's present boot. The program reads it once: where the power will be cut there is none,
+/// and each session counts as a boot.
+pub const BOOT_ID: &[u8] = b"/proc/sys/kernel/random/boot_id";
 
 /// Paths elsewhere lead nowhere: the machine has nothing but the volumes.
 fn is_elsewhere(path: &[u8]) -> bool {
@@ -77,6 +81,7 @@ fn is_elsewhere(path: &[u8]) -> bool {
         && !begins(b"/source")
         && !begins(b"/there")
         && !begins(b"//")
+        && (path != BOOT_ID || !world().has_boot_id)
 }
 
 fn descriptor_path(path: &[u8]) -> Option<i32> {
@@ -84,7 +89,7 @@ fn descriptor_path(path: &[u8]) -> Option<i32> {
     std::str::from_utf8(number).ok()?.parse().ok()
 }
 
-fn walk(dirfd: i32, path: &[u8], rules: WalkRules) -> Result<Walked, i32> {
+fn walk(dirfd: i32, path: &[u8], rules: WalkRules) -> Result<WalkedPath, i32> {
     if is_elsewhere(path) {
         return Err(libc::ENOENT);
     }
@@ -105,13 +110,13 @@ fn find(dirfd: i32, path: &[u8], follows: bool, flags: i32) -> Result<NodeRef, i
 }
 
 /// `open`, `openat`, `openat2`.
-pub fn open(dirfd: i32, path: &[u8], flags: i32, mode: u32, rules: WalkRules) -> Answer {
+pub fn open(dirfd: i32, path: &[u8], flags: i32, mode: u32, rules: WalkRules) -> CallAnswer {
     if is_elsewhere(path) && descriptor_path(path).is_none() {
         return Err(libc::ENOENT);
     }
     let is_temporary = flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let creates = flags & libc::O_CREAT != 0 || is_temporary;
-    begin(if creates { Call::Create } else { Call::Open });
+    begin(if creates { CallKind::Create } else { CallKind::Open });
     let follows = flags & libc::O_NOFOLLOW == 0
         && flags & (libc::O_CREAT | libc::O_EXCL) != libc::O_CREAT | libc::O_EXCL;
     let node = match descriptor_path(path) {
@@ -119,7 +124,7 @@ pub fn open(dirfd: i32, path: &[u8], flags: i32, mode: u32, rules: WalkRules) ->
         None => {
             let walked = walk(dirfd, path, WalkRules { follows, ..rules })?;
             let volume = walked.node.map_or(walked.parent.volume, |node| node.volume);
-            meet(volume, if creates { Call::Create } else { Call::Open })?;
+            meet(volume, if creates { CallKind::Create } else { CallKind::Open })?;
             opened(walked, flags, mode)?
         }
     };
@@ -144,14 +149,14 @@ pub fn open(dirfd: i32, path: &[u8], flags: i32, mode: u32, rules: WalkRules) ->
     if flags & libc::O_TRUNC != 0 && access != libc::O_RDONLY {
         world.volumes.get(node.volume).resize(node.ino, 0, now);
     }
-    let kind = Kind::Node {
+    let kind = DescriptorKind::Node {
         node,
         reads: access != libc::O_WRONLY && !is_path,
         writes: access != libc::O_RDONLY && !is_path,
         listed: None,
     };
     let process = world.process();
-    let mut description = Description::new(kind);
+    let mut description = OpenDescription::new(kind);
     description.flags = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC);
     description.appends = flags & libc::O_APPEND != 0;
     let fd = world.descriptors.add(process, description);
@@ -159,7 +164,7 @@ pub fn open(dirfd: i32, path: &[u8], flags: i32, mode: u32, rules: WalkRules) ->
     Ok(fd.into())
 }
 
-fn opened(walked: Walked, flags: i32, mode: u32) -> Result<NodeRef, i32> {
+fn opened(walked: WalkedPath, flags: i32, mode: u32) -> Result<NodeRef, i32> {
     let world = world();
     let (now, mode) = (world.now, mode & !world.umask);
     let file = Contents::File(Pages::default());
@@ -190,24 +195,24 @@ fn opened(walked: Walked, flags: i32, mode: u32) -> Result<NodeRef, i32> {
 }
 
 /// `read`, `pread`.
-pub fn read(fd: i32, buffer: &mut [u8], offset: Option<u64>) -> Answer {
-    if let Kind::Stream { .. } = world().descriptors.get(fd)?.kind {
+pub fn read(fd: i32, buffer: &mut [u8], offset: Option<u64>) -> CallAnswer {
+    if let DescriptorKind::Stream { .. } = world().descriptors.get(fd)?.kind {
         return receive(fd, buffer, 0);
     }
-    begin(Call::Read);
+    begin(CallKind::Read);
     let world = world();
     let description = world.descriptors.get_mut(fd)?;
     match &mut description.kind {
-        Kind::Event(count) => {
+        DescriptorKind::Event(count) => {
             if *count == 0 {
                 return Err(libc::EAGAIN);
             }
             buffer[..8].copy_from_slice(&std::mem::take(count).to_ne_bytes());
             Ok(8)
         }
-        Kind::Node { node, reads: true, .. } => {
+        DescriptorKind::Node { node, reads: true, .. } => {
             let (node, at) = (*node, offset.unwrap_or(description.position));
-            meet(node.volume, Call::Read)?;
+            meet(node.volume, CallKind::Read)?;
             let world = crate::world::world();
             let count = world.faults.shortened(&mut world.chance, buffer.len());
             let pages = world.volumes.get(node.volume).live.file(node.ino).map_err(|e| e.raw_os_error())?;
@@ -223,14 +228,14 @@ pub fn read(fd: i32, buffer: &mut [u8], offset: Option<u64>) -> Answer {
 }
 
 /// `write`, `pwrite`.
-pub fn write(fd: i32, data: &[u8], offset: Option<u64>) -> Answer {
-    if let Kind::Stream { .. } = world().descriptors.get(fd)?.kind {
+pub fn write(fd: i32, data: &[u8], offset: Option<u64>) -> CallAnswer {
+    if let DescriptorKind::Stream { .. } = world().descriptors.get(fd)?.kind {
         return send(fd, &[data], 0);
     }
-    begin(Call::Write);
+    begin(CallKind::Write);
     let description = world().descriptors.get_mut(fd)?;
     match &mut description.kind {
-        Kind::Event(count) => {
+        DescriptorKind::Event(count) => {
             let more = u64::from_ne_bytes(data.try_into().map_err(|_| libc::EINVAL)?);
             if more > u64::MAX - 1 - *count {
                 return Err(libc::EAGAIN);
@@ -238,9 +243,9 @@ pub fn write(fd: i32, data: &[u8], offset: Option<u64>) -> Answer {
             *count += more;
             Ok(8)
         }
-        Kind::Node { node, writes: true, .. } => {
+        DescriptorKind::Node { node, writes: true, .. } => {
             let (node, appends, position) = (*node, description.appends, description.position);
-            meet(node.volume, Call::Write)?;
+            meet(node.volume, CallKind::Write)?;
             let world = crate::world::world();
             let count = world.faults.shortened(&mut world.chance, data.len());
             let size = world.volumes.node(node)?.bytes();
@@ -258,8 +263,8 @@ pub fn write(fd: i32, data: &[u8], offset: Option<u64>) -> Answer {
 }
 
 /// Receives from a pipe or connection.
-pub fn receive(fd: i32, buffer: &mut [u8], flags: i32) -> Answer {
-    begin(Call::Receive);
+pub fn receive(fd: i32, buffer: &mut [u8], flags: i32) -> CallAnswer {
+    begin(CallKind::Receive);
     lose_connection(fd);
     let mut got = 0;
     let begun = world().now;
@@ -267,7 +272,9 @@ pub fn receive(fd: i32, buffer: &mut [u8], flags: i32) -> Answer {
         let world = world();
         let now = world.now;
         let description = world.descriptors.get(fd)?;
-        let Kind::Stream { input: Some(input), .. } = description.kind else { return Err(libc::EBADF) };
+        let DescriptorKind::Stream { input: Some(input), .. } = description.kind else {
+            return Err(libc::EBADF);
+        };
         let is_nonblocking = description.is_nonblocking || flags & libc::MSG_DONTWAIT != 0;
         let timeout = description.receive_timeout;
         let pipe = &mut world.descriptors.pipes[input];
@@ -290,15 +297,15 @@ pub fn receive(fd: i32, buffer: &mut [u8], flags: i32) -> Answer {
             return if got > 0 { Ok(got as i64) } else { Err(libc::EAGAIN) };
         }
         let deadline = timeout.map(|timeout| begun + timeout);
-        if !scheduler::wait(WaitFor::Bytes(input), deadline) {
+        if !scheduler::wait(WaitCondition::Bytes(input), deadline) {
             return if got > 0 { Ok(got as i64) } else { Err(libc::EAGAIN) };
         }
     }
 }
 
 /// Sends into a pipe or connection.
-pub fn send(fd: i32, parts: &[&[u8]], flags: i32) -> Answer {
-    begin(Call::Send);
+pub fn send(fd: i32, parts: &[&[u8]], flags: i32) -> CallAnswer {
+    begin(CallKind::Send);
     lose_connection(fd);
     let begun = world().now;
     let total: usize = parts.iter().map(|part| part.len()).sum();
@@ -307,7 +314,9 @@ pub fn send(fd: i32, parts: &[&[u8]], flags: i32) -> Answer {
         let world = world();
         let now = world.now;
         let description = world.descriptors.get(fd)?;
-        let Kind::Stream { output: Some(output), .. } = description.kind else { return Err(libc::EPIPE) };
+        let DescriptorKind::Stream { output: Some(output), .. } = description.kind else {
+            return Err(libc::EPIPE);
+        };
         let is_nonblocking = description.is_nonblocking || flags & libc::MSG_DONTWAIT != 0;
         let timeout = description.send_timeout;
         let pipe = &mut world.descriptors.pipes[output];
@@ -348,7 +357,7 @@ pub fn send(fd: i32, parts: &[&[u8]], flags: i32) -> Answer {
             continue;
         }
         let deadline = timeout.map(|timeout| begun + timeout);
-        if !scheduler::wait(WaitFor::Room(output), deadline) {
+        if !scheduler::wait(WaitCondition::Room(output), deadline) {
             return if sent > 0 { Ok(sent as i64) } else { Err(libc::EAGAIN) };
         }
     }
@@ -358,7 +367,7 @@ pub fn send(fd: i32, parts: &[&[u8]], flags: i32) -> Answer {
 fn lose_connection(fd: i32) {
     let world = world();
     let is_network = match world.descriptors.get(fd).map(|description| &description.kind) {
-        Ok(Kind::Stream { input, output }) => {
+        Ok(DescriptorKind::Stream { input, output }) => {
             let pipes = [*input, *output];
             pipes.into_iter().flatten().any(|pipe| world.descriptors.pipes[pipe].is_network)
         }
@@ -377,8 +386,8 @@ fn lose_connection(fd: i32) {
 }
 
 /// `poll`.
-pub fn poll(fds: &mut [libc::pollfd], timeout_ns: Option<u64>) -> Answer {
-    begin(Call::Poll);
+pub fn poll(fds: &mut [libc::pollfd], timeout_ns: Option<u64>) -> CallAnswer {
+    begin(CallKind::Poll);
     let deadline = timeout_ns.map(|timeout| world().now.saturating_add(timeout));
     loop {
         let world = world();
@@ -391,23 +400,23 @@ pub fn poll(fds: &mut [libc::pollfd], timeout_ns: Option<u64>) -> Answer {
             return Ok(count);
         }
         let events = fds.iter().map(|entry| (entry.fd, entry.events)).collect();
-        scheduler::wait(WaitFor::Events(events), deadline);
+        scheduler::wait(WaitCondition::Events(events), deadline);
     }
 }
 
 /// Closes a descriptor.
-pub fn close(fd: i32) -> Answer {
-    begin(Call::Close);
+pub fn close(fd: i32) -> CallAnswer {
+    begin(CallKind::Close);
     let world = world();
     world.descriptors.close(fd, world.now)?;
     Ok(0)
 }
 
 /// `fsync`, `fdatasync`.
-pub fn sync(fd: i32, data_only: bool) -> Answer {
-    begin(Call::Sync);
+pub fn sync(fd: i32, data_only: bool) -> CallAnswer {
+    begin(CallKind::Sync);
     let node = node_of(fd)?;
-    if let Err(errno) = meet(node.volume, Call::Sync) {
+    if let Err(errno) = meet(node.volume, CallKind::Sync) {
         world().volumes.get(node.volume).change(Change::SyncFailed { ino: node.ino });
         return Err(errno);
     }
@@ -416,17 +425,18 @@ pub fn sync(fd: i32, data_only: bool) -> Answer {
 }
 
 /// `syncfs`.
-pub fn sync_volume(fd: i32) -> Answer {
-    begin(Call::Sync);
+pub fn sync_volume(fd: i32) -> CallAnswer {
+    begin(CallKind::Sync);
     let node = node_of(fd)?;
-    meet(node.volume, Call::Sync)?;
+    meet(node.volume, CallKind::Sync)?;
     world().volumes.get(node.volume).sync_all();
     Ok(0)
 }
 
 /// `mkdirat`, `symlinkat`, `mknodat`.
-pub fn make(dirfd: i32, path: &[u8], contents: Contents, mode: u32) -> Answer {
-    let call = if matches!(contents, Contents::Directory(_)) { Call::MakeDirectory } else { Call::Link };
+pub fn make(dirfd: i32, path: &[u8], contents: Contents, mode: u32) -> CallAnswer {
+    let call =
+        if matches!(contents, Contents::Directory(_)) { CallKind::MakeDirectory } else { CallKind::Link };
     begin(call);
     let walked = walk(dirfd, path, WalkRules::default())?;
     if walked.node.is_some() {
@@ -446,10 +456,10 @@ pub fn make(dirfd: i32, path: &[u8], contents: Contents, mode: u32) -> Answer {
 }
 
 /// `unlinkat`.
-pub fn remove(dirfd: i32, path: &[u8], is_directory: bool) -> Answer {
-    begin(Call::Unlink);
+pub fn remove(dirfd: i32, path: &[u8], is_directory: bool) -> CallAnswer {
+    begin(CallKind::Unlink);
     let before = walk(dirfd, path, WalkRules::default())?;
-    meet(before.parent.volume, Call::Unlink)?;
+    meet(before.parent.volume, CallKind::Unlink)?;
     let walked = walk(dirfd, path, WalkRules::default())?;
     let node = walked.node.ok_or(libc::ENOENT)?;
     if walked.name.is_empty() || node.volume != walked.parent.volume {
@@ -470,10 +480,10 @@ pub fn remove(dirfd: i32, path: &[u8], is_directory: bool) -> Answer {
 }
 
 /// `renameat2`.
-pub fn rename(from: (i32, &[u8]), to: (i32, &[u8]), flags: u32) -> Answer {
-    begin(Call::Rename);
+pub fn rename(from: (i32, &[u8]), to: (i32, &[u8]), flags: u32) -> CallAnswer {
+    begin(CallKind::Rename);
     let before = walk(to.0, to.1, WalkRules::default())?;
-    meet(before.parent.volume, Call::Rename)?;
+    meet(before.parent.volume, CallKind::Rename)?;
     let source = walk(from.0, from.1, WalkRules::default())?;
     let target = walk(to.0, to.1, WalkRules::default())?;
     let node = source.node.ok_or(libc::ENOENT)?;
@@ -517,10 +527,10 @@ pub fn rename(from: (i32, &[u8]), to: (i32, &[u8]), flags: u32) -> Answer {
 }
 
 /// `linkat`.
-pub fn link(from: (i32, &[u8]), to: (i32, &[u8]), flags: i32) -> Answer {
-    begin(Call::Link);
+pub fn link(from: (i32, &[u8]), to: (i32, &[u8]), flags: i32) -> CallAnswer {
+    begin(CallKind::Link);
     let before = walk(to.0, to.1, WalkRules::default())?;
-    meet(before.parent.volume, Call::Link)?;
+    meet(before.parent.volume, CallKind::Link)?;
     let node = find(from.0, from.1, flags & libc::AT_SYMLINK_FOLLOW != 0, flags)?;
     let target = walk(to.0, to.1, WalkRules::default())?;
     if target.node.is_some() {
@@ -539,14 +549,14 @@ pub fn link(from: (i32, &[u8]), to: (i32, &[u8]), flags: i32) -> Answer {
 }
 
 /// `readlinkat`.
-pub fn read_link(dirfd: i32, path: &[u8], buffer: &mut [u8]) -> Answer {
+pub fn read_link(dirfd: i32, path: &[u8], buffer: &mut [u8]) -> CallAnswer {
     if let Some(fd) = descriptor_path(path) {
         let text = world().volumes.path(node_of(fd)?);
         let count = text.len().min(buffer.len());
         buffer[..count].copy_from_slice(&text[..count]);
         return Ok(count as i64);
     }
-    begin(Call::Look);
+    begin(CallKind::Look);
     let node = match path.is_empty() {
         true => node_of(dirfd)?,
         false => find(dirfd, path, false, 0)?,
@@ -562,10 +572,10 @@ pub fn read_link(dirfd: i32, path: &[u8], buffer: &mut [u8]) -> Answer {
 }
 
 /// `ftruncate`.
-pub fn resize(fd: i32, bytes: u64) -> Answer {
-    begin(Call::Resize);
+pub fn resize(fd: i32, bytes: u64) -> CallAnswer {
+    begin(CallKind::Resize);
     let node = node_of(fd)?;
-    meet(node.volume, Call::Resize)?;
+    meet(node.volume, CallKind::Resize)?;
     let world = world();
     let now = world.now;
     world.volumes.get(node.volume).resize(node.ino, bytes, now);
@@ -574,10 +584,10 @@ pub fn resize(fd: i32, bytes: u64) -> Answer {
 }
 
 /// `fallocate`.
-pub fn allocate(fd: i32, mode: i32, offset: u64, bytes: u64) -> Answer {
-    begin(Call::Resize);
+pub fn allocate(fd: i32, mode: i32, offset: u64, bytes: u64) -> CallAnswer {
+    begin(CallKind::Resize);
     let node = node_of(fd)?;
-    meet(node.volume, Call::Resize)?;
+    meet(node.volume, CallKind::Resize)?;
     let world = world();
     let now = world.now;
     let size = world.volumes.node(node)?.bytes();
@@ -593,10 +603,10 @@ pub fn allocate(fd: i32, mode: i32, offset: u64, bytes: u64) -> Answer {
 }
 
 /// `lseek`.
-pub fn seek(fd: i32, offset: i64, whence: i32) -> Answer {
+pub fn seek(fd: i32, offset: i64, whence: i32) -> CallAnswer {
     let node = node_of(fd)?;
     if whence == libc::SEEK_DATA || whence == libc::SEEK_HOLE {
-        begin(Call::Look);
+        begin(CallKind::Look);
     }
     let world = world();
     let size = world.volumes.node(node)?.bytes();
@@ -621,7 +631,7 @@ pub fn seek(fd: i32, offset: i64, whence: i32) -> Answer {
         return Err(libc::EINVAL);
     }
     description.position = position as u64;
-    if let Kind::Node { listed, .. } = &mut description.kind {
+    if let DescriptorKind::Node { listed, .. } = &mut description.kind {
         *listed = None;
     }
     Ok(position)
@@ -646,11 +656,16 @@ fn seek_page(pages: &Pages, at: u64, size: u64, for_data: bool) -> Option<u64> {
 }
 
 /// Attributes of a node by its descriptor or path.
-pub fn set_attributes(dirfd: i32, path: &[u8], flags: i32, set: impl FnOnce(u64) -> Attributes) -> Answer {
-    begin(Call::Attributes);
+pub fn set_attributes(
+    dirfd: i32,
+    path: &[u8],
+    flags: i32,
+    set: impl FnOnce(u64) -> Attributes,
+) -> CallAnswer {
+    begin(CallKind::Attributes);
     let follows = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
     let node = find(dirfd, path, follows, flags)?;
-    meet(node.volume, Call::Attributes)?;
+    meet(node.volume, CallKind::Attributes)?;
     let world = world();
     let now = world.now;
     let mut attributes = set(now);
@@ -660,7 +675,7 @@ pub fn set_attributes(dirfd: i32, path: &[u8], flags: i32, set: impl FnOnce(u64)
 }
 
 /// The facts of a node, for `stat` and `statx`.
-pub struct Facts {
+pub struct NodeFacts {
     /// Which.
     pub node: NodeRef,
     /// Type and permissions.
@@ -680,21 +695,21 @@ pub struct Facts {
 }
 
 /// Looks at a node.
-pub fn look(dirfd: i32, path: &[u8], flags: i32) -> Result<Facts, i32> {
+pub fn look(dirfd: i32, path: &[u8], flags: i32) -> Result<NodeFacts, i32> {
     if is_elsewhere(path) && descriptor_path(path).is_none() {
         return Err(libc::ENOENT);
     }
     if path.is_empty()
-        && let Ok(Description { kind, .. }) = world().descriptors.get(dirfd)
-        && !matches!(kind, Kind::Node { .. })
+        && let Ok(OpenDescription { kind, .. }) = world().descriptors.get(dirfd)
+        && !matches!(kind, DescriptorKind::Node { .. })
     {
         let node = NodeRef { volume: TOP, ino: 0 };
         let (mode, times) = (libc::S_IFSOCK | 0o600, [0; 3]);
-        return Ok(Facts { node, mode, links: 1, size: 0, blocks: 0, times, owner: (0, 0), device: 0 });
+        return Ok(NodeFacts { node, mode, links: 1, size: 0, blocks: 0, times, owner: (0, 0), device: 0 });
     }
-    begin(Call::Look);
+    begin(CallKind::Look);
     let node = find(dirfd, path, flags & libc::AT_SYMLINK_NOFOLLOW == 0, flags)?;
-    meet(node.volume, Call::Look)?;
+    meet(node.volume, CallKind::Look)?;
     let found = world().volumes.node(node)?;
     let since = |time: std::time::SystemTime| match time.duration_since(std::time::UNIX_EPOCH) {
         Ok(since) => since.as_nanos() as i128,
@@ -705,7 +720,7 @@ pub fn look(dirfd: i32, path: &[u8], flags: i32) -> Result<Facts, i32> {
         Contents::Special(device) => (0, *device),
         Contents::Directory(_) | Contents::Link(_) => (0, 0),
     };
-    Ok(Facts {
+    Ok(NodeFacts {
         node,
         mode: found.mode,
         links: found.links,
@@ -721,7 +736,7 @@ pub fn look(dirfd: i32, path: &[u8], flags: i32) -> Result<Facts, i32> {
 pub fn next_name(fd: i32) -> Result<Option<(u64, u8, Vec<u8>)>, i32> {
     let world = world();
     let description = world.descriptors.get_mut(fd)?;
-    let Kind::Node { node, listed, .. } = &mut description.kind else { return Err(libc::ENOTDIR) };
+    let DescriptorKind::Node { node, listed, .. } = &mut description.kind else { return Err(libc::ENOTDIR) };
     let node = *node;
     let position = description.position;
     description.position += 1;
@@ -743,13 +758,13 @@ pub fn next_name(fd: i32) -> Result<Option<(u64, u8, Vec<u8>)>, i32> {
 
 /// Begins or goes on with a listing.
 pub fn begin_listing(fd: i32) -> Result<(), i32> {
-    begin(Call::List);
-    meet(node_of(fd)?.volume, Call::List)
+    begin(CallKind::List);
+    meet(node_of(fd)?.volume, CallKind::List)
 }
 
 /// `flock`.
-pub fn lock(fd: i32, operation: i32) -> Answer {
-    begin(Call::Other);
+pub fn lock(fd: i32, operation: i32) -> CallAnswer {
+    begin(CallKind::Other);
     let index = world().descriptors.index(fd)?;
     let is_exclusive = operation & libc::LOCK_EX != 0;
     loop {
@@ -766,13 +781,13 @@ pub fn lock(fd: i32, operation: i32) -> Answer {
             return Err(libc::EWOULDBLOCK);
         }
         world.descriptors.want_lock(index, is_exclusive);
-        scheduler::wait(WaitFor::FileLock(index), None);
+        scheduler::wait(WaitCondition::FileLock(index), None);
     }
 }
 
 /// A connection to a listener: this end's input and output.
-pub fn connect(fd: i32, port: u16) -> Answer {
-    begin(Call::Connect);
+pub fn connect(fd: i32, port: u16) -> CallAnswer {
+    begin(CallKind::Connect);
     let world = world();
     let (bytes, delay) = (world.connection_bytes, world.connection_delay_ns);
     let (there, back) = world.descriptors.pipes(bytes);
@@ -786,23 +801,25 @@ pub fn connect(fd: i32, port: u16) -> Answer {
     world.descriptors.pipes[there].writers += 1;
     world.descriptors.pipes[back].readers += 1;
     world.descriptors.pipes[back].writers += 1;
-    world.descriptors.get_mut(fd)?.kind = Kind::Stream { input: Some(back), output: Some(there) };
+    world.descriptors.get_mut(fd)?.kind = DescriptorKind::Stream { input: Some(back), output: Some(there) };
     Ok(0)
 }
 
 /// Takes a connection that waits.
-pub fn accept(fd: i32) -> Answer {
-    begin(Call::Connect);
+pub fn accept(fd: i32) -> CallAnswer {
+    begin(CallKind::Connect);
     loop {
         let world = world();
         let process = world.process();
         let description = world.descriptors.get_mut(fd)?;
         let is_nonblocking = description.is_nonblocking;
-        let Kind::Listener { waiting, .. } = &mut description.kind else { return Err(libc::EINVAL) };
+        let DescriptorKind::Listener { waiting, .. } = &mut description.kind else {
+            return Err(libc::EINVAL);
+        };
         if !waiting.is_empty() {
             let (input, output) = waiting.remove(0);
-            let kind = Kind::Stream { input: Some(input), output: Some(output) };
-            let accepted = world.descriptors.add(process, Description::new(kind));
+            let kind = DescriptorKind::Stream { input: Some(input), output: Some(output) };
+            let accepted = world.descriptors.add(process, OpenDescription::new(kind));
             // The listener held both until now.
             world.descriptors.pipes[input].readers -= 1;
             world.descriptors.pipes[output].writers -= 1;
@@ -811,15 +828,15 @@ pub fn accept(fd: i32) -> Answer {
         if is_nonblocking {
             return Err(libc::EAGAIN);
         }
-        scheduler::wait(WaitFor::Events(vec![(fd, libc::POLLIN)]), None);
+        scheduler::wait(WaitCondition::Events(vec![(fd, libc::POLLIN)]), None);
     }
 }
 
 /// `shutdown` of sending.
-pub fn finish_sending(fd: i32) -> Answer {
-    begin(Call::Send);
+pub fn finish_sending(fd: i32) -> CallAnswer {
+    begin(CallKind::Send);
     let world = world();
-    if let Kind::Stream { output, .. } = &mut world.descriptors.get_mut(fd)?.kind
+    if let DescriptorKind::Stream { output, .. } = &mut world.descriptors.get_mut(fd)?.kind
         && let Some(pipe) = output.take()
     {
         world.descriptors.pipes[pipe].writers -= 1;
@@ -827,7 +844,7 @@ pub fn finish_sending(fd: i32) -> Answer {
     Ok(0)
 }
 
-/// Whether the volume of a path or descriptor is the source's, for callers that only look.
+/// The number of the type of a descriptor's file system.
 pub fn volume_magic(fd: i32) -> Result<i64, i32> {
     let node = node_of(fd)?;
     Ok(world().volumes.get(node.volume).magic)
@@ -836,7 +853,7 @@ pub fn volume_magic(fd: i32) -> Result<i64, i32> {
 /// `copy_file_range` and `sendfile` from a file: the bytes to copy.
 pub fn bytes_of(fd: i32, offset: u64, count: usize) -> Result<Vec<u8>, i32> {
     let node = node_of(fd)?;
-    meet(if node.volume == SOURCE { SOURCE } else { node.volume }, Call::Read)?;
+    meet(if node.volume == SOURCE { SOURCE } else { node.volume }, CallKind::Read)?;
     let world = world();
     let count = world.faults.shortened(&mut world.chance, count);
     Ok(world.volumes.get(node.volume).pages(node.ino).ok_or(libc::EINVAL)?.read(offset, count))

@@ -4,12 +4,12 @@ use crate::power_cut::mix;
 
 /// A generator of numbers, the same for the same seed.
 #[derive(Clone, Debug)]
-pub struct Chance(u64);
+pub struct SeedChance(u64);
 
-impl Chance {
+impl SeedChance {
     /// The sequence of a seed.
-    pub fn new(seed: u64) -> Chance {
-        Chance(mix(seed ^ 0xca77_ac0d))
+    pub fn new(seed: u64) -> SeedChance {
+        SeedChance(mix(seed ^ 0xca77_ac0d))
     }
 
     /// Any number.

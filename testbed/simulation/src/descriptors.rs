@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::scheduler::Process;
-use crate::streams::Pipe;
+use crate::scheduler::EndProcess;
+use crate::streams::BytePipe;
 use crate::volumes::NodeRef;
 
 /// The first simulated descriptor.
@@ -12,9 +12,9 @@ pub const FIRST: i32 = 1000;
 /// An index of a pipe.
 pub type PipeId = usize;
 
-/// What a descriptor leads to.
+/// The object that a descriptor leads to.
 #[derive(Clone, Debug)]
-pub enum Kind {
+pub enum DescriptorKind {
     /// A file or directory.
     Node {
         /// Which.
@@ -48,9 +48,9 @@ pub enum Kind {
 
 /// An open file description.
 #[derive(Clone, Debug)]
-pub struct Description {
-    /// What it leads to.
-    pub kind: Kind,
+pub struct OpenDescription {
+    /// The object that it leads to.
+    pub kind: DescriptorKind,
     /// Calls don't wait.
     pub is_nonblocking: bool,
     /// Writes go to the end.
@@ -68,10 +68,10 @@ pub struct Description {
     references: u32,
 }
 
-impl Description {
+impl OpenDescription {
     /// A new one.
-    pub fn new(kind: Kind) -> Description {
-        Description {
+    pub fn new(kind: DescriptorKind) -> OpenDescription {
+        OpenDescription {
             kind,
             is_nonblocking: false,
             appends: false,
@@ -87,22 +87,22 @@ impl Description {
 
 /// All descriptors, descriptions and pipes.
 #[derive(Default)]
-pub struct Descriptors {
-    open: BTreeMap<i32, (usize, Process)>,
-    descriptions: Vec<Option<Description>>,
+pub struct DescriptorTable {
+    open: BTreeMap<i32, (usize, EndProcess)>,
+    descriptions: Vec<Option<OpenDescription>>,
     /// Pipes, by their index.
-    pub pipes: Vec<Pipe>,
+    pub pipes: Vec<BytePipe>,
     /// The next port that nobody has.
     next_port: u16,
     /// A lock whose holder is waited for.
     wanted_locks: BTreeMap<usize, bool>,
 }
 
-impl Descriptors {
+impl DescriptorTable {
     /// Opens a new description.
-    pub fn add(&mut self, process: Process, mut description: Description) -> i32 {
+    pub fn add(&mut self, process: EndProcess, mut description: OpenDescription) -> i32 {
         description.references = 1;
-        if let Kind::Stream { input, output } = &description.kind {
+        if let DescriptorKind::Stream { input, output } = &description.kind {
             if let Some(input) = input {
                 self.pipes[*input].readers += 1;
             }
@@ -114,7 +114,7 @@ impl Descriptors {
         self.number(process, self.descriptions.len() - 1)
     }
 
-    fn number(&mut self, process: Process, description: usize) -> i32 {
+    fn number(&mut self, process: EndProcess, description: usize) -> i32 {
         let mut fd = FIRST;
         while self.open.contains_key(&fd) {
             fd += 1;
@@ -124,7 +124,7 @@ impl Descriptors {
     }
 
     /// Another number for the same description.
-    pub fn duplicate(&mut self, process: Process, fd: i32) -> Result<i32, i32> {
+    pub fn duplicate(&mut self, process: EndProcess, fd: i32) -> Result<i32, i32> {
         let (description, _) = *self.open.get(&fd).ok_or(libc::EBADF)?;
         if let Some(description) = &mut self.descriptions[description] {
             description.references += 1;
@@ -138,12 +138,12 @@ impl Descriptors {
     }
 
     /// The description.
-    pub fn get(&self, fd: i32) -> Result<&Description, i32> {
+    pub fn get(&self, fd: i32) -> Result<&OpenDescription, i32> {
         self.descriptions[self.index(fd)?].as_ref().ok_or(libc::EBADF)
     }
 
     /// The description, to change it.
-    pub fn get_mut(&mut self, fd: i32) -> Result<&mut Description, i32> {
+    pub fn get_mut(&mut self, fd: i32) -> Result<&mut OpenDescription, i32> {
         let index = self.index(fd)?;
         self.descriptions[index].as_mut().ok_or(libc::EBADF)
     }
@@ -157,8 +157,8 @@ impl Descriptors {
             return Ok(());
         }
         match self.descriptions[index].take().map(|description| description.kind) {
-            Some(Kind::Stream { input, output }) => self.leave(input, output, now),
-            Some(Kind::Listener { waiting, .. }) => {
+            Some(DescriptorKind::Stream { input, output }) => self.leave(input, output, now),
+            Some(DescriptorKind::Listener { waiting, .. }) => {
                 for (input, output) in waiting {
                     self.leave(Some(input), Some(output), now);
                 }
@@ -180,21 +180,21 @@ impl Descriptors {
     }
 
     /// Closes everything that a process has.
-    pub fn close_all(&mut self, process: Process, now: u64) {
+    pub fn close_all(&mut self, process: EndProcess, now: u64) {
         for fd in self.of(process) {
             let _ = self.close(fd, now);
         }
     }
 
     /// The descriptors of a process.
-    pub fn of(&self, process: Process) -> Vec<i32> {
+    pub fn of(&self, process: EndProcess) -> Vec<i32> {
         self.open.iter().filter(|(_, (_, owner))| *owner == process).map(|(fd, _)| *fd).collect()
     }
 
     /// Two new pipes, the directions of a connection: the first one's index is even.
     pub fn pipes(&mut self, capacity: usize) -> (PipeId, PipeId) {
         for _ in 0..2 {
-            self.pipes.push(Pipe::new(capacity));
+            self.pipes.push(BytePipe::new(capacity));
         }
         (self.pipes.len() - 2, self.pipes.len() - 1)
     }
@@ -208,7 +208,7 @@ impl Descriptors {
     /// The description that listens on a port.
     pub fn listener(&mut self, port: u16) -> Option<&mut Vec<(PipeId, PipeId)>> {
         self.descriptions.iter_mut().flatten().find_map(|description| match &mut description.kind {
-            Kind::Listener { port: its, waiting } if *its == port => Some(waiting),
+            DescriptorKind::Listener { port: its, waiting } if *its == port => Some(waiting),
             _ => None,
         })
     }
@@ -218,16 +218,16 @@ impl Descriptors {
         self.wanted_locks.insert(description, is_exclusive);
     }
 
-    /// Whether no other description holds the lock that is waited for.
+    /// Returns true if no other description holds the lock that is waited for.
     pub fn can_lock(&self, description: usize) -> bool {
         let is_exclusive = self.wanted_locks.get(&description).copied().unwrap_or(true);
         self.is_lock_free(description, is_exclusive)
     }
 
-    /// Whether no other description holds the file's lock.
+    /// Returns true if no other description holds the file's lock.
     pub fn is_lock_free(&self, description: usize, is_exclusive: bool) -> bool {
-        let node_of = |description: &Description| match &description.kind {
-            Kind::Node { node, .. } => Some(*node),
+        let node_of = |description: &OpenDescription| match &description.kind {
+            DescriptorKind::Node { node, .. } => Some(*node),
             _ => None,
         };
         let mine = self.descriptions[description].as_ref().and_then(node_of);
@@ -245,9 +245,9 @@ impl Descriptors {
         let Ok(description) = self.get(fd) else { return (libc::POLLNVAL, u64::MAX) };
         let (mut found, mut next) = (0, u64::MAX);
         match &description.kind {
-            Kind::Node { .. } => found = libc::POLLIN | libc::POLLOUT,
-            Kind::Socket(_) => found = libc::POLLOUT,
-            Kind::Event(count) => {
+            DescriptorKind::Node { .. } => found = libc::POLLIN | libc::POLLOUT,
+            DescriptorKind::Socket(_) => found = libc::POLLOUT,
+            DescriptorKind::Event(count) => {
                 if *count > 0 {
                     found |= libc::POLLIN;
                 }
@@ -255,12 +255,12 @@ impl Descriptors {
                     found |= libc::POLLOUT;
                 }
             }
-            Kind::Listener { waiting, .. } => {
+            DescriptorKind::Listener { waiting, .. } => {
                 if !waiting.is_empty() {
                     found |= libc::POLLIN;
                 }
             }
-            Kind::Stream { input, output } => {
+            DescriptorKind::Stream { input, output } => {
                 let mut is_half_closed = false;
                 if let Some(input) = input {
                     let pipe = &self.pipes[*input];

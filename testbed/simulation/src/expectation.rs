@@ -6,7 +6,7 @@ use crate::image::{Contents, Ino};
 
 /// An entry of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum TreeEntry {
     /// A file with its bytes and its time in seconds.
     File(Vec<u8>, u64),
     /// A directory.
@@ -15,15 +15,15 @@ pub enum Entry {
     Link(Vec<u8>),
 }
 
-impl Entry {
-    /// Whether these are its contents.
+impl TreeEntry {
+    /// Returns true if these are its contents.
     pub fn is(&self, contents: &Contents) -> bool {
         match (self, contents) {
-            (Entry::File(bytes, _), Contents::File(pages)) => {
+            (TreeEntry::File(bytes, _), Contents::File(pages)) => {
                 pages.bytes() == bytes.len() as u64 && pages.read(0, bytes.len()) == *bytes
             }
-            (Entry::Directory, Contents::Directory(_)) => true,
-            (Entry::Link(target), Contents::Link(found)) => target == found,
+            (TreeEntry::Directory, Contents::Directory(_)) => true,
+            (TreeEntry::Link(target), Contents::Link(found)) => target == found,
             _ => false,
         }
     }
@@ -31,21 +31,21 @@ impl Entry {
 
 /// The contents before and after a transfer, by their paths at the sink.
 #[derive(Clone, Debug, Default)]
-pub struct Expectation {
+pub struct ExpectedTree {
     /// The contents of the source.
-    pub new: BTreeMap<Vec<u8>, Entry>,
+    pub new: BTreeMap<Vec<u8>, TreeEntry>,
     /// The contents of the destination before.
-    pub old: BTreeMap<Vec<u8>, Entry>,
+    pub old: BTreeMap<Vec<u8>, TreeEntry>,
     /// Files that got a name of a copy.
     pub finals: BTreeMap<Ino, Vec<u8>>,
     /// Every change of a name is checked.
     pub watches: bool,
 }
 
-impl Expectation {
+impl ExpectedTree {
     /// A regular file is to have this path.
     pub fn is_file(&self, path: &[u8]) -> bool {
-        matches!(self.new.get(path), Some(Entry::File(..)))
+        matches!(self.new.get(path), Some(TreeEntry::File(..)))
     }
 
     /// The contents are the old or the new ones.

@@ -1,12 +1,12 @@
 //! The faults that a seed chose, and the calls at which they happen.
 
-use crate::chance::Chance;
-use crate::scheduler::Process;
+use crate::chance::SeedChance;
+use crate::scheduler::EndProcess;
 
 /// A kind of call, as faults choose among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Call {
+pub enum CallKind {
     Read,
     Write,
     Sync,
@@ -33,40 +33,40 @@ pub enum Call {
     Other,
 }
 
-impl Call {
+impl CallKind {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            Call::Read => "read",
-            Call::Write => "write",
-            Call::Sync => "sync",
-            Call::Create => "create",
-            Call::Open => "open",
-            Call::MakeDirectory => "mkdir",
-            Call::Rename => "rename",
-            Call::Link => "link",
-            Call::Unlink => "unlink",
-            Call::Attributes => "attributes",
-            Call::Resize => "resize",
-            Call::List => "list",
-            Call::Look => "look",
-            Call::Send => "send",
-            Call::Receive => "receive",
-            Call::Poll => "poll",
-            Call::Connect => "connect",
-            Call::Futex => "futex",
-            Call::Yield => "yield",
-            Call::Sleep => "sleep",
-            Call::Spawn => "spawn",
-            Call::Join => "join",
-            Call::Close => "close",
-            Call::Other => "other",
+            CallKind::Read => "read",
+            CallKind::Write => "write",
+            CallKind::Sync => "sync",
+            CallKind::Create => "create",
+            CallKind::Open => "open",
+            CallKind::MakeDirectory => "mkdir",
+            CallKind::Rename => "rename",
+            CallKind::Link => "link",
+            CallKind::Unlink => "unlink",
+            CallKind::Attributes => "attributes",
+            CallKind::Resize => "resize",
+            CallKind::List => "list",
+            CallKind::Look => "look",
+            CallKind::Send => "send",
+            CallKind::Receive => "receive",
+            CallKind::Poll => "poll",
+            CallKind::Connect => "connect",
+            CallKind::Futex => "futex",
+            CallKind::Yield => "yield",
+            CallKind::Sleep => "sleep",
+            CallKind::Spawn => "spawn",
+            CallKind::Join => "join",
+            CallKind::Close => "close",
+            CallKind::Other => "other",
         }
     }
 
     /// A crash may happen at it.
     pub fn may_crash(self) -> bool {
-        !matches!(self, Call::Yield | Call::Sleep | Call::Other | Call::Futex)
+        !matches!(self, CallKind::Yield | CallKind::Sleep | CallKind::Other | CallKind::Futex)
     }
 }
 
@@ -76,7 +76,7 @@ pub struct CallError {
     /// The volume.
     pub volume: usize,
     /// The call.
-    pub call: Call,
+    pub call: CallKind,
     /// The calls that succeed before.
     pub after: u64,
     /// The calls that fail then.
@@ -87,9 +87,9 @@ pub struct CallError {
 
 /// The death of a process.
 #[derive(Clone, Debug)]
-pub struct Crash {
+pub struct ProcessCrash {
     /// The process.
-    pub process: Process,
+    pub process: EndProcess,
     /// Its calls before.
     pub after: u64,
     /// The power of its machine fails too.
@@ -109,7 +109,7 @@ pub struct LostConnection {
 
 /// All faults of a session.
 #[derive(Clone, Debug)]
-pub struct Faults {
+pub struct FaultPlan {
     /// Errors.
     pub errors: Vec<CallError>,
     /// Short reads and writes of files, one in so many; 0 for none.
@@ -121,18 +121,18 @@ pub struct Faults {
     /// Slow calls on a volume: the volume, one in so many, and the longest time.
     pub slow: Option<(usize, u64, u64)>,
     /// The crash.
-    pub crash: Option<Crash>,
+    pub crash: Option<ProcessCrash>,
     /// The loss.
     pub lost: Option<LostConnection>,
     /// The processes that were killed.
-    pub killed: Vec<Process>,
+    pub killed: Vec<EndProcess>,
     /// The end of the time that a session may take.
     pub time_limit: u64,
 }
 
-impl Default for Faults {
+impl Default for FaultPlan {
     fn default() -> Self {
-        Faults {
+        FaultPlan {
             errors: Vec::new(),
             short_one_in: 0,
             short_stream_one_in: 0,
@@ -146,9 +146,9 @@ impl Default for Faults {
     }
 }
 
-impl Faults {
+impl FaultPlan {
     /// The error of this call, if it fails.
-    pub fn error_of(&mut self, volume: usize, call: Call) -> Option<i32> {
+    pub fn error_of(&mut self, volume: usize, call: CallKind) -> Option<i32> {
         let mut found = None;
         for error in self.errors.iter_mut().filter(|error| error.volume == volume && error.call == call) {
             if error.after > 0 {
@@ -162,16 +162,16 @@ impl Faults {
     }
 
     /// The bytes that a call on a file moves at most.
-    pub fn shortened(&self, chance: &mut Chance, count: usize) -> usize {
+    pub fn shortened(&self, chance: &mut SeedChance, count: usize) -> usize {
         shortened(chance, self.short_one_in, count)
     }
 
     /// The bytes that a call on a stream moves at most.
-    pub fn shortened_stream(&self, chance: &mut Chance, count: usize) -> usize {
+    pub fn shortened_stream(&self, chance: &mut SeedChance, count: usize) -> usize {
         shortened(chance, self.short_stream_one_in, count)
     }
 }
 
-fn shortened(chance: &mut Chance, one_in: u64, count: usize) -> usize {
+fn shortened(chance: &mut SeedChance, one_in: u64, count: usize) -> usize {
     if count > 1 && chance.one_in(one_in) { 1 + chance.below(count as u64 - 1) as usize } else { count }
 }

@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
 use power_cut::mix;
-use session_run::Outline;
+use session_run::RunOutline;
 
 const USAGE: &str =
     "usage: carrack-simulation [--seeds FROM..TO | --seed N] [--jobs N] [--trace] [--repeat] [--first]
@@ -57,8 +57,8 @@ const SEED_S_MAX: u32 = 120;
 /// Failures after which no further seeds are begun.
 const FAILURES_MAX: u64 = 20;
 
-/// What the processes share.
-struct Shared {
+/// The counters that all processes share.
+struct SharedCounters {
     next: AtomicU64,
     first_failed: AtomicU64,
     failed: AtomicU64,
@@ -70,7 +70,7 @@ struct Shared {
     last: [AtomicU64; 64],
 }
 
-struct Options {
+struct RunOptions {
     from: u64,
     to: u64,
     jobs: usize,
@@ -89,10 +89,10 @@ pub fn static_memory() -> (usize, usize) {
     (&raw const __data_start as usize, &raw const _end as usize)
 }
 
-fn options() -> Result<Options, String> {
+fn options() -> Result<RunOptions, String> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut options =
-        Options { from: 0, to: 1000, jobs: cpus, traces: false, repeats: false, ends_at_first: false };
+        RunOptions { from: 0, to: 1000, jobs: cpus, traces: false, repeats: false, ends_at_first: false };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value"));
@@ -141,7 +141,7 @@ fn main() -> ExitCode {
     report(&options, shared, began)
 }
 
-fn report(options: &Options, shared: &Shared, began: Instant) -> ExitCode {
+fn report(options: &RunOptions, shared: &SharedCounters, began: Instant) -> ExitCode {
     let (done, failed) = (shared.done.load(SeqCst), shared.failed.load(SeqCst));
     let seconds = began.elapsed().as_secs_f64();
     println!(
@@ -163,7 +163,7 @@ fn report(options: &Options, shared: &Shared, began: Instant) -> ExitCode {
 }
 
 /// A worker's part of the seeds.
-fn work(options: &Options, shared: &Shared, index: usize) {
+fn work(options: &RunOptions, shared: &SharedCounters, index: usize) {
     pin(index);
     loop {
         let seed = shared.next.fetch_add(1, SeqCst);
@@ -192,12 +192,12 @@ fn work(options: &Options, shared: &Shared, index: usize) {
 }
 
 /// Runs a seed in a process of its own; returns true if nothing was found.
-fn run_apart(options: &Options, shared: &Shared, index: usize, seed: u64) -> bool {
+fn run_apart(options: &RunOptions, shared: &SharedCounters, index: usize, seed: u64) -> bool {
     let child = fork(|| {
         // SAFETY: a timer of this process.
         unsafe { libc::alarm(SEED_S_MAX) };
         report_panics();
-        let Outline { digest, steps } = session_run::run(seed, options.traces);
+        let RunOutline { digest, steps } = session_run::run(seed, options.traces);
         shared.last[index].store(digest, SeqCst);
         shared.steps.fetch_add(steps, SeqCst);
     });
@@ -215,7 +215,7 @@ fn run_apart(options: &Options, shared: &Shared, index: usize, seed: u64) -> boo
 /// A panic of the engine is a fault that was found.
 fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
-        let _inside = scheduler::Inside::enter();
+        let _inside = scheduler::InsideGuard::enter();
         let trace = std::backtrace::Backtrace::force_capture();
         let frames = trace.to_string();
         let frames: Vec<&str> = frames.lines().filter(|line| line.contains("carrack")).take(24).collect();
@@ -224,14 +224,14 @@ fn report_panics() {
 }
 
 /// Memory that all processes share.
-fn shared() -> &'static Shared {
+fn shared() -> &'static SharedCounters {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-    let length = std::mem::size_of::<Shared>();
+    let length = std::mem::size_of::<SharedCounters>();
     // SAFETY: a new mapping, zeroed, as all its counters may be.
     unsafe {
         let at = libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0);
         assert_ne!(at, libc::MAP_FAILED, "a page of memory");
-        &*at.cast::<Shared>()
+        &*at.cast::<SharedCounters>()
     }
 }
 

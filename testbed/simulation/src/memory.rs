@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::scheduler::{self, Inside, caller};
+use crate::scheduler::{self, InsideGuard, caller};
 use crate::world::world;
 
 struct CountingHeap;
@@ -43,7 +43,7 @@ fn count(bytes: usize) {
         LEFT.store(left - 1, Relaxed);
         return;
     }
-    let _inside = Inside::enter();
+    let _inside = InsideGuard::enter();
     LEFT.store(next_gap(), Relaxed);
     scheduler::maybe_switch(true);
 }

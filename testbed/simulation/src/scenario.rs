@@ -1,25 +1,25 @@
-//! What a seed chooses: a tree, options, the schedule, faults.
+//! The choices of a seed: a tree, options, the schedule, faults.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use carrack_engine::{JournalSettings, EndSettings, TransferRequest, TransferIdentity};
+use carrack_engine::{EndSettings, JournalSettings, TransferIdentity, TransferRequest};
 use carrack_model::{
-    ObjectChecksum, DeletionRules, DialFrom, Durability, MetadataFidelity, ProtectionLevel, RunToken, SchedulingOptions, SinkIo, SourceIo,
-    SyncRules, TransferId, TransferSpec, WriteVerification,
+    DeletionRules, DialFrom, Durability, MetadataFidelity, ObjectChecksum, ProtectionLevel, RunToken,
+    SchedulingOptions, SinkIo, SourceIo, SyncRules, TransferId, TransferSpec, WriteVerification,
 };
 
-use crate::chance::Chance;
-use crate::expectation::Entry;
-use crate::faults::{Call, CallError, Crash, Faults, LostConnection};
-use crate::scheduler::Process;
+use crate::chance::SeedChance;
+use crate::expectation::TreeEntry;
+use crate::faults::{CallError, CallKind, FaultPlan, LostConnection, ProcessCrash};
+use crate::scheduler::EndProcess;
 use crate::volumes::{SINK, SOURCE};
 
 const SLOT_BYTES: u64 = 128 << 10;
 
-/// Where the ends are.
+/// The places of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum SessionWay {
     /// Both in one process.
     Local,
     /// The source calls the sink.
@@ -30,24 +30,24 @@ pub enum Way {
 
 /// A run: sessions with faults, then one without.
 #[derive(Clone, Debug)]
-pub struct Scenario {
-    /// Where the ends are.
-    pub way: Way,
+pub struct SeedScenario {
+    /// The places of both ends.
+    pub way: SessionWay,
     /// The source's tree, by paths below `/source/tree`.
-    pub tree: BTreeMap<Vec<u8>, Entry>,
+    pub tree: BTreeMap<Vec<u8>, TreeEntry>,
     /// The destination's, by paths below `/there/copy`; nothing if that does not exist.
-    pub before: Option<BTreeMap<Vec<u8>, Entry>>,
+    pub before: Option<BTreeMap<Vec<u8>, TreeEntry>>,
     /// The options.
     pub transfer: TransferRequest,
     /// The faults of each session but the last one.
-    pub sessions: Vec<Faults>,
-    /// Chances of the schedule: see [`crate::world::World`].
+    pub sessions: Vec<FaultPlan>,
+    /// Chances of the schedule: see [`crate::world::SimulatedWorld`].
     pub switch_permille: u64,
-    /// See [`crate::world::World`].
+    /// See [`crate::world::SimulatedWorld`].
     pub skew: u64,
-    /// See [`crate::world::World`].
+    /// See [`crate::world::SimulatedWorld`].
     pub allocation_gap: u64,
-    /// See [`crate::world::World`].
+    /// See [`crate::world::SimulatedWorld`].
     pub call_ns: u64,
     /// Processors.
     pub cpus: usize,
@@ -63,17 +63,24 @@ pub struct Scenario {
     pub nothing_cached: bool,
 }
 
-impl Scenario {
+impl SeedScenario {
     /// The one of a seed.
-    pub fn of(seed: u64) -> Scenario {
-        let chance = &mut Chance::new(seed ^ 0x7ee5);
-        let way = chance.pick(&[Way::Push, Way::Push, Way::Push, Way::Pull, Way::Pull, Way::Local]);
+    pub fn of(seed: u64) -> SeedScenario {
+        let chance = &mut SeedChance::new(seed ^ 0x7ee5);
+        let way = chance.pick(&[
+            SessionWay::Push,
+            SessionWay::Push,
+            SessionWay::Push,
+            SessionWay::Pull,
+            SessionWay::Pull,
+            SessionWay::Local,
+        ]);
         let tree = tree(chance);
         let before = (!chance.one_in(3)).then(|| before(chance, &tree));
         let transfer = transfer(chance, way);
         let count = chance.pick(&[1, 1, 1, 2]);
         let sessions = (0..count).map(|_| faults(chance, way, &transfer)).collect();
-        let mut sessions: Vec<Faults> = sessions;
+        let mut sessions: Vec<FaultPlan> = sessions;
         let magics = [magic(chance), magic(chance)];
         if magics[1] == MEMORY {
             // Nothing is durable in memory, and the engine does not try.
@@ -82,7 +89,7 @@ impl Scenario {
                 .filter_map(|faults| faults.crash.as_mut())
                 .for_each(|crash| crash.cuts_power = false);
         }
-        Scenario {
+        SeedScenario {
             way,
             tree,
             before,
@@ -106,11 +113,11 @@ impl Scenario {
 const MEMORY: i64 = 0x0102_1994;
 
 /// The number of a file system's type: ext4, tmpfs, NFS, FUSE.
-fn magic(chance: &mut Chance) -> i64 {
+fn magic(chance: &mut SeedChance) -> i64 {
     chance.pick(&[0xEF53, 0xEF53, MEMORY, 0x6969, 0x6573_5546])
 }
 
-fn noise(chance: &mut Chance, bytes: usize) -> Vec<u8> {
+fn noise(chance: &mut SeedChance, bytes: usize) -> Vec<u8> {
     let mut data = Vec::with_capacity(bytes + 8);
     while data.len() < bytes {
         data.extend_from_slice(&chance.next().to_le_bytes());
@@ -119,7 +126,7 @@ fn noise(chance: &mut Chance, bytes: usize) -> Vec<u8> {
     data
 }
 
-fn file(chance: &mut Chance, bytes: usize) -> Entry {
+fn file(chance: &mut SeedChance, bytes: usize) -> TreeEntry {
     let mut data = noise(chance, bytes);
     // Holes: pages of zeros, which the tree does not store.
     if bytes > 3 * 4096 && chance.one_in(4) {
@@ -127,19 +134,19 @@ fn file(chance: &mut Chance, bytes: usize) -> Entry {
         let to = (from + (1 + chance.below(40) as usize) * 4096).min(bytes);
         data[from..to].fill(0);
     }
-    Entry::File(data, 1_600_000_000 + chance.below(1_000_000))
+    TreeEntry::File(data, 1_600_000_000 + chance.below(1_000_000))
 }
 
-fn tree(chance: &mut Chance) -> BTreeMap<Vec<u8>, Entry> {
-    let mut tree = BTreeMap::from([(Vec::new(), Entry::Directory)]);
+fn tree(chance: &mut SeedChance) -> BTreeMap<Vec<u8>, TreeEntry> {
+    let mut tree = BTreeMap::from([(Vec::new(), TreeEntry::Directory)]);
     let mut directories = vec![Vec::new()];
     for index in 0..chance.below(4) {
         let mut path = chance.pick(&directories);
         path.extend_from_slice(format!("/d{index}").as_bytes());
         directories.push(path.clone());
-        tree.insert(path, Entry::Directory);
+        tree.insert(path, TreeEntry::Directory);
     }
-    let at = |chance: &mut Chance, name: String| {
+    let at = |chance: &mut SeedChance, name: String| {
         let mut path = chance.pick(&directories);
         path.push(b'/');
         path.extend_from_slice(name.as_bytes());
@@ -158,14 +165,14 @@ fn tree(chance: &mut Chance) -> BTreeMap<Vec<u8>, Entry> {
     }
     for index in 0..chance.below(3) {
         let path = at(chance, format!("link{index}"));
-        tree.insert(path, Entry::Link(chance.pick(&[&b"large0"[..], b"/nowhere", b"../d0"]).to_vec()));
+        tree.insert(path, TreeEntry::Link(chance.pick(&[&b"large0"[..], b"/nowhere", b"../d0"]).to_vec()));
     }
     tree
 }
 
 /// The destination: some of the files with other contents, and others that the source does not have.
-fn before(chance: &mut Chance, tree: &BTreeMap<Vec<u8>, Entry>) -> BTreeMap<Vec<u8>, Entry> {
-    let mut before = BTreeMap::from([(Vec::new(), Entry::Directory)]);
+fn before(chance: &mut SeedChance, tree: &BTreeMap<Vec<u8>, TreeEntry>) -> BTreeMap<Vec<u8>, TreeEntry> {
+    let mut before = BTreeMap::from([(Vec::new(), TreeEntry::Directory)]);
     for (path, entry) in tree {
         if !chance.one_in(2) {
             continue;
@@ -175,24 +182,32 @@ fn before(chance: &mut Chance, tree: &BTreeMap<Vec<u8>, Entry>) -> BTreeMap<Vec<
             continue;
         }
         let old = match entry {
-            Entry::File(data, time) if chance.one_in(3) => Entry::File(data.clone(), *time),
-            Entry::File(data, _) => {
+            TreeEntry::File(data, time) if chance.one_in(3) => TreeEntry::File(data.clone(), *time),
+            TreeEntry::File(data, _) => {
                 let other = chance.spread(0, 200_000) as usize;
                 let bytes = chance.pick(&[data.len(), other]);
-                Entry::File(noise(chance, bytes), 1_500_000_000 + chance.below(1000))
+                TreeEntry::File(noise(chance, bytes), 1_500_000_000 + chance.below(1000))
             }
             other => other.clone(),
         };
         before.insert(path.clone(), old);
     }
     for index in 0..chance.below(4) {
-        before.insert(format!("/extra{index}").into_bytes(), Entry::File(noise(chance, 100), 1_500_000_000));
+        before.insert(
+            format!("/extra{index}").into_bytes(),
+            TreeEntry::File(noise(chance, 100), 1_500_000_000),
+        );
     }
     before
 }
 
-fn transfer(chance: &mut Chance, way: Way) -> TransferRequest {
-    let checksum = chance.pick(&[ObjectChecksum::Xxh3, ObjectChecksum::Xxh3, ObjectChecksum::Blake3, ObjectChecksum::None]);
+fn transfer(chance: &mut SeedChance, way: SessionWay) -> TransferRequest {
+    let checksum = chance.pick(&[
+        ObjectChecksum::Xxh3,
+        ObjectChecksum::Xxh3,
+        ObjectChecksum::Blake3,
+        ObjectChecksum::None,
+    ]);
     let protection = match chance.one_in(8) {
         true => chance.pick(&[ProtectionLevel::Safe, ProtectionLevel::Private]),
         false => ProtectionLevel::Clear,
@@ -202,7 +217,11 @@ fn transfer(chance: &mut Chance, way: Way) -> TransferRequest {
         by_empty_sources: true,
         ..DeletionRules::default()
     });
-    let sync = chance.one_in(3).then(|| SyncRules { by_contents: chance.one_in(3), deletion, ..SyncRules::default() });
+    let sync = chance.one_in(3).then(|| SyncRules {
+        by_contents: chance.one_in(3),
+        deletion,
+        ..SyncRules::default()
+    });
     let spec = TransferSpec {
         recursive: true,
         no_target_directory: true,
@@ -238,11 +257,15 @@ fn transfer(chance: &mut Chance, way: Way) -> TransferRequest {
             group_bytes: chance.pick(&[64 << 10, 1 << 20, 64 << 20]),
             group_time: Duration::from_millis(chance.pick(&[5, 100, 500])),
         },
-        verify: chance.pick(&[WriteVerification::Object, WriteVerification::Object, WriteVerification::Readback]),
+        verify: chance.pick(&[
+            WriteVerification::Object,
+            WriteVerification::Object,
+            WriteVerification::Readback,
+        ]),
         stall: Duration::from_secs(chance.pick(&[5, 20, 60])),
         fidelity: MetadataFidelity { perms: chance.one_in(2), ..MetadataFidelity::default() },
         tunes: !chance.one_in(3),
-        over_control: way != Way::Local && chance.one_in(8),
+        over_control: way != SessionWay::Local && chance.one_in(8),
         ..EndSettings::default()
     };
     TransferRequest {
@@ -262,11 +285,11 @@ fn transfer(chance: &mut Chance, way: Way) -> TransferRequest {
     }
 }
 
-fn faults(chance: &mut Chance, way: Way, transfer: &TransferRequest) -> Faults {
-    let mut faults = Faults {
+fn faults(chance: &mut SeedChance, way: SessionWay, transfer: &TransferRequest) -> FaultPlan {
+    let mut faults = FaultPlan {
         short_one_in: chance.pick(&[0, 0, 3, 20]),
         short_stream_one_in: chance.pick(&[0, 0, 3, 20]),
-        ..Faults::default()
+        ..FaultPlan::default()
     };
     if transfer.spec.checksum != ObjectChecksum::None && chance.one_in(4) {
         faults.flip_one_in = chance.pick(&[4, 30]);
@@ -277,24 +300,24 @@ fn faults(chance: &mut Chance, way: Way, transfer: &TransferRequest) -> Faults {
     }
     for _ in 0..chance.pick(&[0, 0, 1, 2]) {
         let source = [
-            (Call::Read, libc::EIO),
-            (Call::Open, libc::EACCES),
-            (Call::Look, libc::EIO),
-            (Call::List, libc::EIO),
+            (CallKind::Read, libc::EIO),
+            (CallKind::Open, libc::EACCES),
+            (CallKind::Look, libc::EIO),
+            (CallKind::List, libc::EIO),
         ];
         let sink = [
-            (Call::Write, libc::EIO),
-            (Call::Write, libc::ENOSPC),
-            (Call::Sync, libc::EIO),
-            (Call::Create, libc::ENOSPC),
-            (Call::Create, libc::EACCES),
-            (Call::Rename, libc::EIO),
-            (Call::Link, libc::EIO),
-            (Call::MakeDirectory, libc::ENOSPC),
-            (Call::Resize, libc::ENOSPC),
-            (Call::Attributes, libc::EPERM),
-            (Call::Unlink, libc::EIO),
-            (Call::Read, libc::EIO),
+            (CallKind::Write, libc::EIO),
+            (CallKind::Write, libc::ENOSPC),
+            (CallKind::Sync, libc::EIO),
+            (CallKind::Create, libc::ENOSPC),
+            (CallKind::Create, libc::EACCES),
+            (CallKind::Rename, libc::EIO),
+            (CallKind::Link, libc::EIO),
+            (CallKind::MakeDirectory, libc::ENOSPC),
+            (CallKind::Resize, libc::ENOSPC),
+            (CallKind::Attributes, libc::EPERM),
+            (CallKind::Unlink, libc::EIO),
+            (CallKind::Read, libc::EIO),
         ];
         let (volume, (call, errno)) = match chance.one_in(3) {
             true => (SOURCE, chance.pick(&source)),
@@ -305,10 +328,10 @@ fn faults(chance: &mut Chance, way: Way, transfer: &TransferRequest) -> Faults {
     }
     match chance.below(5) {
         0 | 1 => {
-            let process = chance.pick(&[Process::Sink, Process::Sink, Process::Source]);
-            let process = if way == Way::Local { Process::Sink } else { process };
+            let process = chance.pick(&[EndProcess::Sink, EndProcess::Sink, EndProcess::Source]);
+            let process = if way == SessionWay::Local { EndProcess::Sink } else { process };
             faults.crash =
-                Some(Crash { process, after: chance.spread(0, 1500), cuts_power: chance.one_in(2) });
+                Some(ProcessCrash { process, after: chance.spread(0, 1500), cuts_power: chance.one_in(2) });
         }
         2 => {
             faults.lost = Some(LostConnection {

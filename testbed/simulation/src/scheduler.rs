@@ -8,14 +8,14 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::raw_calls;
-use crate::world::{World, world};
+use crate::world::{SimulatedWorld, world};
 
 /// A thread's index.
 pub type TaskId = usize;
 
 /// A process of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Process {
+pub enum EndProcess {
     /// The simulation itself.
     Control,
     /// The source's end.
@@ -26,7 +26,7 @@ pub enum Process {
 
 /// The condition for which a thread waits.
 #[derive(Clone, Debug)]
-pub enum WaitFor {
+pub enum WaitCondition {
     /// A wake-up of the futex at this address.
     Futex(usize),
     /// One of these events on one of these descriptors, as for `poll`.
@@ -47,11 +47,11 @@ pub enum WaitFor {
 
 /// The state of a thread.
 #[derive(Clone, Debug)]
-pub enum State {
+pub enum ThreadState {
     /// It can run.
     Ready,
     /// It waits.
-    Waiting(WaitFor),
+    Waiting(WaitCondition),
     /// It has ended.
     Ended,
     /// Its process was killed.
@@ -59,20 +59,20 @@ pub enum State {
 }
 
 /// A thread.
-pub struct Task {
+pub struct SimulatedThread {
     /// Its name, for people.
     pub name: String,
     /// Its process.
-    pub process: Process,
+    pub process: EndProcess,
     /// Its state.
-    pub state: State,
-    /// When its wait ends at the latest.
+    pub state: ThreadState,
+    /// The time at which its wait ends at the latest.
     pub deadline: Option<u64>,
     /// The wait was ended by its deadline.
     timed_out: bool,
     /// 1 when the thread may run.
     baton: &'static AtomicU32,
-    /// How often it is chosen, compared with others.
+    /// Its part of the choices, compared with others.
     weight: u64,
     /// The C library's number of the thread.
     pub pthread: u64,
@@ -95,16 +95,16 @@ pub fn caller() -> Option<TaskId> {
 }
 
 /// Marks the calling thread as inside of the simulation's own code until dropped.
-pub struct Inside(bool);
+pub struct InsideGuard(bool);
 
-impl Inside {
+impl InsideGuard {
     /// From now on.
-    pub fn enter() -> Inside {
-        Inside(INSIDE.with(|inside| inside.replace(true)))
+    pub fn enter() -> InsideGuard {
+        InsideGuard(INSIDE.with(|inside| inside.replace(true)))
     }
 }
 
-impl Drop for Inside {
+impl Drop for InsideGuard {
     fn drop(&mut self) {
         INSIDE.with(|inside| inside.set(self.0));
     }
@@ -124,9 +124,9 @@ pub fn me() -> TaskId {
 }
 
 /// Makes the calling thread the first one, which has the baton.
-pub fn begin(world: &mut World) {
+pub fn begin(world: &mut SimulatedWorld) {
     world.tasks.clear();
-    let id = add_task(world, Process::Control);
+    let id = add_task(world, EndProcess::Control);
     world.tasks[id].name = "control".into();
     ME.with(|me| me.set(id));
 }
@@ -137,12 +137,12 @@ pub fn end() {
 }
 
 /// Adds a thread, which does not run yet.
-pub fn add_task(world: &mut World, process: Process) -> TaskId {
+pub fn add_task(world: &mut SimulatedWorld, process: EndProcess) -> TaskId {
     let weight = if world.skew > 1 && world.chance.one_in(3) { 1 } else { world.skew };
-    world.tasks.push(Task {
+    world.tasks.push(SimulatedThread {
         name: String::new(),
         process,
-        state: State::Ready,
+        state: ThreadState::Ready,
         deadline: None,
         timed_out: false,
         baton: Box::leak(Box::new(AtomicU32::new(0))),
@@ -162,16 +162,16 @@ pub fn take_seat(id: TaskId, baton: &AtomicU32) {
 }
 
 /// The baton of a thread.
-pub fn baton_of(world: &World, id: TaskId) -> &'static AtomicU32 {
+pub fn baton_of(world: &SimulatedWorld, id: TaskId) -> &'static AtomicU32 {
     world.tasks[id].baton
 }
 
 /// The calling thread ends: another one gets the baton.
 pub fn leave() {
-    let _inside = Inside::enter();
+    let _inside = InsideGuard::enter();
     let me = me();
     let world = world();
-    world.tasks[me].state = State::Ended;
+    world.tasks[me].state = ThreadState::Ended;
     world.live.retain(|&id| id != me);
     world.note("end", me as i64, 0);
     let next = choose(me, true);
@@ -190,9 +190,9 @@ pub fn maybe_switch(must: bool) {
 }
 
 /// Waits for a condition, or until `deadline`. Returns true if the condition ended the wait.
-pub fn wait(condition: WaitFor, deadline: Option<u64>) -> bool {
+pub fn wait(condition: WaitCondition, deadline: Option<u64>) -> bool {
     let task = &mut world().tasks[me()];
-    task.state = State::Waiting(condition);
+    task.state = ThreadState::Waiting(condition);
     task.deadline = deadline;
     task.timed_out = false;
     switch(false);
@@ -228,14 +228,14 @@ fn choose(me: TaskId, avoid_me: bool) -> TaskId {
         for index in 0..world.live.len() {
             let id = world.live[index];
             let can_run = match &world.tasks[id].state {
-                State::Ready => true,
-                State::Waiting(condition) => {
+                ThreadState::Ready => true,
+                ThreadState::Waiting(condition) => {
                     let deadline = world.tasks[id].deadline.unwrap_or(u64::MAX);
                     let (is_met, at) = world.is_met(condition);
                     next_time = next_time.min(at).min(deadline);
                     is_met || deadline <= world.now
                 }
-                State::Ended | State::Killed => false,
+                ThreadState::Ended | ThreadState::Killed => false,
             };
             if can_run {
                 ready.push(id);
@@ -248,15 +248,15 @@ fn choose(me: TaskId, avoid_me: bool) -> TaskId {
         world.ready = ready;
         if let Some(id) = chosen {
             let is_met = match &world.tasks[id].state {
-                State::Waiting(condition) => world.is_met(condition).0,
+                ThreadState::Waiting(condition) => world.is_met(condition).0,
                 _ => true,
             };
-            let was_waiting = matches!(world.tasks[id].state, State::Waiting(_));
+            let was_waiting = matches!(world.tasks[id].state, ThreadState::Waiting(_));
             let task = &mut world.tasks[id];
             if was_waiting {
                 task.timed_out = !is_met;
             }
-            task.state = State::Ready;
+            task.state = ThreadState::Ready;
             task.deadline = None;
             world.note("run", id as i64, 0);
             return id;
@@ -273,7 +273,7 @@ fn choose(me: TaskId, avoid_me: bool) -> TaskId {
     }
 }
 
-fn pick(world: &mut World, ready: &[TaskId]) -> Option<TaskId> {
+fn pick(world: &mut SimulatedWorld, ready: &[TaskId]) -> Option<TaskId> {
     match ready {
         [] => None,
         [only] => Some(*only),
@@ -295,14 +295,13 @@ fn pick(world: &mut World, ready: &[TaskId]) -> Option<TaskId> {
 /// Wakes up to `most` threads that wait for this futex, in an order by chance; returns their number.
 pub fn wake_futex(address: usize, most: usize) -> usize {
     let world = world();
-    let is_it =
-        |id: &TaskId| matches!(world.tasks[*id].state, State::Waiting(WaitFor::Futex(at)) if at == address);
+    let is_it = |id: &TaskId| matches!(world.tasks[*id].state, ThreadState::Waiting(WaitCondition::Futex(at)) if at == address);
     let mut waiting: Vec<TaskId> = world.live.iter().copied().filter(is_it).collect();
     let mut woken = 0;
     while woken < most && !waiting.is_empty() {
         let id = waiting.swap_remove(world.chance.below(waiting.len() as u64) as usize);
         let task = &mut world.tasks[id];
-        task.state = State::Ready;
+        task.state = ThreadState::Ready;
         task.deadline = None;
         task.timed_out = false;
         woken += 1;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// Bytes of one write.
 #[derive(Debug)]
-struct Chunk {
+struct PipeChunk {
     arrives_at: u64,
     data: Vec<u8>,
     start: usize,
@@ -12,9 +12,9 @@ struct Chunk {
 
 /// One direction of a pipe or connection.
 #[derive(Debug, Default)]
-pub struct Pipe {
+pub struct BytePipe {
     /// Bytes under way, with the time at which they arrive.
-    chunks: VecDeque<Chunk>,
+    chunks: VecDeque<PipeChunk>,
     bytes: usize,
     /// The most bytes that may be under way.
     pub capacity: usize,
@@ -22,7 +22,7 @@ pub struct Pipe {
     pub readers: u32,
     /// Open descriptions that write.
     pub writers: u32,
-    /// When the writers hear that nobody reads any more.
+    /// The time at which the writers hear that nobody reads any more.
     pub readers_left_at: u64,
     /// The connection was reset.
     pub is_reset: bool,
@@ -36,10 +36,10 @@ pub struct Pipe {
     pub delay_ns: u64,
 }
 
-impl Pipe {
+impl BytePipe {
     /// An empty one.
-    pub fn new(capacity: usize) -> Pipe {
-        Pipe { capacity, ..Pipe::default() }
+    pub fn new(capacity: usize) -> BytePipe {
+        BytePipe { capacity, ..BytePipe::default() }
     }
 
     /// Bytes that can be read at this time.
@@ -82,7 +82,7 @@ impl Pipe {
         // Bytes on a silent connection stay in the sender's buffer.
         if count > 0 && !self.is_silent {
             let arrives_at = now + self.delay_ns;
-            self.chunks.push_back(Chunk { arrives_at, data: data[..count].to_vec(), start: 0 });
+            self.chunks.push_back(PipeChunk { arrives_at, data: data[..count].to_vec(), start: 0 });
         }
         count
     }

@@ -33,7 +33,7 @@ pub struct NodeRef {
 
 /// The result of following a path.
 #[derive(Clone, Debug)]
-pub struct Walked {
+pub struct WalkedPath {
     /// The directory that has, or would have, the last name.
     pub parent: NodeRef,
     /// The last name; empty for a path that ends in a directory itself.
@@ -54,7 +54,7 @@ pub struct WalkRules {
 }
 
 /// One file system.
-pub struct Volume {
+pub struct MemoryVolume {
     /// The contents that system calls see.
     pub live: Image,
     /// The contents that are durable at the begin of the log.
@@ -74,11 +74,11 @@ pub fn system_time(now_ns: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_700_000_000) + Duration::from_nanos(now_ns)
 }
 
-impl Volume {
+impl MemoryVolume {
     /// An empty one.
-    pub fn new() -> Volume {
+    pub fn new() -> MemoryVolume {
         let live = Image::new(system_time(0));
-        Volume {
+        MemoryVolume {
             base: live.clone(),
             live,
             log: Vec::new(),
@@ -178,25 +178,33 @@ impl Volume {
 }
 
 /// All volumes of the simulation, as one tree.
-pub struct Volumes {
-    all: [Volume; 3],
+pub struct VolumeTree {
+    all: [MemoryVolume; 3],
     mounts: [Ino; 3],
 }
 
-impl Volumes {
+impl VolumeTree {
     /// Two empty ones, `/source` and `/there`.
-    pub fn new() -> Volumes {
-        let mut all = [Volume::new(), Volume::new(), Volume::new()];
+    pub fn new() -> VolumeTree {
+        let mut all = [MemoryVolume::new(), MemoryVolume::new(), MemoryVolume::new()];
         let mut mounts = [ROOT; 3];
         for (volume, name) in [(SOURCE, "source"), (SINK, "there")] {
             let directory = Contents::Directory(Default::default());
             mounts[volume] = all[TOP].make(Some((ROOT, name.as_bytes())), directory, 0o755, 0);
         }
-        Volumes { all, mounts }
+        let mut directory = ROOT;
+        for name in ["proc", "sys", "kernel", "random"] {
+            let contents = Contents::Directory(Default::default());
+            directory = all[TOP].make(Some((directory, name.as_bytes())), contents, 0o755, 0);
+        }
+        let file = Contents::File(Pages::default());
+        let boot_id = all[TOP].make(Some((directory, b"boot_id")), file, 0o444, 0);
+        all[TOP].write(boot_id, 0, b"00000000-0000-4000-8000-000000000001\n", 0);
+        VolumeTree { all, mounts }
     }
 
     /// A volume.
-    pub fn get(&mut self, volume: usize) -> &mut Volume {
+    pub fn get(&mut self, volume: usize) -> &mut MemoryVolume {
         &mut self.all[volume]
     }
 
@@ -243,12 +251,18 @@ impl Volumes {
     }
 
     /// Follows a path.
-    pub fn walk(&self, start: NodeRef, path: &[u8], rules: WalkRules) -> Result<Walked, i32> {
+    pub fn walk(&self, start: NodeRef, path: &[u8], rules: WalkRules) -> Result<WalkedPath, i32> {
         let mut links = 0;
         self.walk_on(start, path, rules, &mut links)
     }
 
-    fn walk_on(&self, start: NodeRef, path: &[u8], rules: WalkRules, links: &mut u32) -> Result<Walked, i32> {
+    fn walk_on(
+        &self,
+        start: NodeRef,
+        path: &[u8],
+        rules: WalkRules,
+        links: &mut u32,
+    ) -> Result<WalkedPath, i32> {
         if path.is_empty() {
             return Err(libc::ENOENT);
         }
@@ -262,7 +276,7 @@ impl Volumes {
         let parts: Vec<&[u8]> = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).collect();
         let needs_directory = path.ends_with(b"/");
         if parts.is_empty() {
-            return Ok(Walked { parent: self.above(at), name: Name::new(), node: Some(at) });
+            return Ok(WalkedPath { parent: self.above(at), name: Name::new(), node: Some(at) });
         }
         let mut depth = 0i64;
         for (index, part) in parts.iter().enumerate() {
@@ -282,14 +296,14 @@ impl Volumes {
                     at = self.above(at);
                 }
                 if is_last {
-                    return Ok(Walked { parent: self.above(at), name: Name::new(), node: Some(at) });
+                    return Ok(WalkedPath { parent: self.above(at), name: Name::new(), node: Some(at) });
                 }
                 continue;
             }
             let found = self.lookup(at, part)?;
             let Some(node) = found else {
                 return match is_last {
-                    true => Ok(Walked { parent: at, name: part.to_vec(), node: None }),
+                    true => Ok(WalkedPath { parent: at, name: part.to_vec(), node: None }),
                     false => Err(libc::ENOENT),
                 };
             };
@@ -304,7 +318,7 @@ impl Volumes {
                 let inner = WalkRules { follows: true, ..rules };
                 let walked = self.walk_on(at, target, inner, links)?;
                 match (walked.node, is_last) {
-                    (node, true) => return Ok(Walked { node, ..walked }),
+                    (node, true) => return Ok(WalkedPath { node, ..walked }),
                     (Some(node), false) => at = node,
                     (None, false) => return Err(libc::ENOENT),
                 }
@@ -316,7 +330,7 @@ impl Volumes {
                 if needs_directory && !is_directory {
                     return Err(libc::ENOTDIR);
                 }
-                return Ok(Walked { parent: at, name: part.to_vec(), node: Some(node) });
+                return Ok(WalkedPath { parent: at, name: part.to_vec(), node: Some(node) });
             }
             depth += 1;
             at = node;

@@ -6,13 +6,13 @@ use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::chance::Chance;
-use crate::descriptors::Descriptors;
-use crate::expectation::Expectation;
-use crate::faults::{Call, Faults};
+use crate::chance::SeedChance;
+use crate::descriptors::DescriptorTable;
+use crate::expectation::ExpectedTree;
+use crate::faults::{CallKind, FaultPlan};
 use crate::power_cut::mix;
-use crate::scheduler::{self, Process, State, Task, TaskId, WaitFor};
-use crate::volumes::{NodeRef, SINK, Volumes, WalkRules};
+use crate::scheduler::{self, EndProcess, SimulatedThread, TaskId, ThreadState, WaitCondition};
+use crate::volumes::{NodeRef, SINK, VolumeTree, WalkRules};
 
 /// Fake time after which a run counts as endless.
 pub const TIME_MAX_NS: u64 = 6 * 3600 * 1_000_000_000;
@@ -24,22 +24,22 @@ const STEPS_MAX: u64 = 3_000_000;
 pub const FOUND: i32 = 3;
 
 /// Everything that is simulated.
-pub struct World {
+pub struct SimulatedWorld {
     /// The seed's number, for people.
     pub seed: u64,
     /// The chances of the schedule and of the faults.
-    pub chance: Chance,
+    pub chance: SeedChance,
     /// All threads, also those that ended.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<SimulatedThread>,
     /// The threads that have not ended.
     pub live: Vec<TaskId>,
     /// Space for the scheduler's choice.
     pub ready: Vec<TaskId>,
     /// Nanoseconds since the begin of the simulation.
     pub now: u64,
-    /// How often in a thousand calls another thread runs.
+    /// Calls of a thousand at which another thread runs.
     pub switch_permille: u64,
-    /// How much more often some threads run than others.
+    /// Turns of most threads for one turn of the slow ones.
     pub skew: u64,
     /// The time that a call takes at most.
     pub call_ns: u64,
@@ -52,25 +52,27 @@ pub struct World {
     /// Prints everything that happens.
     pub traces: bool,
     /// Open files and connections.
-    pub descriptors: Descriptors,
+    pub descriptors: DescriptorTable,
     /// Files.
-    pub volumes: Volumes,
-    /// What goes wrong.
-    pub faults: Faults,
-    /// What the destination may hold.
-    pub expectation: Expectation,
+    pub volumes: VolumeTree,
+    /// The faults that are still to come.
+    pub faults: FaultPlan,
+    /// The contents that the destination may have.
+    pub expectation: ExpectedTree,
     /// The mapped memory of the ends: length and process by address.
-    pub mapped: BTreeMap<usize, (usize, Process)>,
+    pub mapped: BTreeMap<usize, (usize, EndProcess)>,
     /// The most mapped memory at a time.
     pub mapped_peak: usize,
     /// Numbers from `getrandom`.
-    pub random: Chance,
-    /// What is told when a fault is found: the seed's choices.
+    pub random: SeedChance,
+    /// The seed's choices, told when a fault is found.
     pub description: String,
     /// The part of the run, for people.
     pub stage: &'static str,
     /// A process was killed, in this session or an earlier one.
     pub has_killed: bool,
+    /// The machine tells the number of its boot.
+    pub has_boot_id: bool,
     /// The mask of new files.
     pub umask: u32,
     /// Bytes that may be under way on a connection.
@@ -80,10 +82,10 @@ pub struct World {
     /// Nothing is in the page cache: reads that must not wait don't find anything.
     pub nothing_cached: bool,
     /// The process of threads that the control process starts.
-    pub spawns_for: Option<Process>,
+    pub spawns_for: Option<EndProcess>,
 }
 
-struct WorldPlace(UnsafeCell<Option<World>>);
+struct WorldPlace(UnsafeCell<Option<SimulatedWorld>>);
 
 // SAFETY: only the thread that has the baton uses it.
 unsafe impl Sync for WorldPlace {}
@@ -92,24 +94,24 @@ static WORLD: WorldPlace = WorldPlace(UnsafeCell::new(None));
 
 /// The simulated machine, for the thread that has the baton.
 #[inline(never)]
-pub fn world() -> &'static mut World {
+pub fn world() -> &'static mut SimulatedWorld {
     // SAFETY: one thread runs at a time, and callers drop the reference before they pass the baton on.
     let world = unsafe { (*WORLD.0.get()).as_mut() };
     world.expect("set before any thread is simulated")
 }
 
 /// Sets the simulated machine.
-pub fn install(world: World) {
+pub fn install(world: SimulatedWorld) {
     // SAFETY: no simulated thread runs.
     unsafe { *WORLD.0.get() = Some(world) };
 }
 
-impl World {
+impl SimulatedWorld {
     /// A machine with empty volumes.
-    pub fn new(seed: u64, traces: bool) -> World {
-        World {
+    pub fn new(seed: u64, traces: bool) -> SimulatedWorld {
+        SimulatedWorld {
             seed,
-            chance: Chance::new(seed),
+            chance: SeedChance::new(seed),
             tasks: Vec::new(),
             live: Vec::new(),
             ready: Vec::new(),
@@ -121,16 +123,17 @@ impl World {
             steps: 0,
             digest: 0,
             traces,
-            descriptors: Descriptors::default(),
-            volumes: Volumes::new(),
-            faults: Faults::default(),
-            expectation: Expectation::default(),
+            descriptors: DescriptorTable::default(),
+            volumes: VolumeTree::new(),
+            faults: FaultPlan::default(),
+            expectation: ExpectedTree::default(),
             mapped: BTreeMap::new(),
             mapped_peak: 0,
-            random: Chance::new(seed ^ 0x5eed),
+            random: SeedChance::new(seed ^ 0x5eed),
             description: String::new(),
             stage: "",
             has_killed: false,
+            has_boot_id: true,
             umask: 0o022,
             connection_bytes: 256 << 10,
             connection_delay_ns: 0,
@@ -177,7 +180,7 @@ impl World {
     }
 
     /// The calling thread's process.
-    pub fn process(&self) -> Process {
+    pub fn process(&self) -> EndProcess {
         self.tasks[scheduler::me()].process
     }
 
@@ -188,7 +191,7 @@ impl World {
         if self.traces {
             let me = scheduler::me();
             let name = self.tasks.get(me).map_or("", |task| &task.name);
-            let process = self.tasks.get(me).map_or(Process::Control, |task| task.process);
+            let process = self.tasks.get(me).map_or(EndProcess::Control, |task| task.process);
             let (s, us) = (self.now / 1_000_000_000, self.now / 1000 % 1_000_000);
             println!("{s}.{us:06} {process:?} {me} {name}: {what} {a} {b}");
         }
@@ -201,11 +204,11 @@ impl World {
         }
     }
 
-    /// Whether the condition holds, and from which time on it holds by itself.
-    pub fn is_met(&self, condition: &WaitFor) -> (bool, u64) {
+    /// Returns true if the condition holds, and the time from which on it holds by itself.
+    pub fn is_met(&self, condition: &WaitCondition) -> (bool, u64) {
         match condition {
-            WaitFor::Futex(_) | WaitFor::Time => (false, u64::MAX),
-            WaitFor::Events(events) => {
+            WaitCondition::Futex(_) | WaitCondition::Time => (false, u64::MAX),
+            WaitCondition::Events(events) => {
                 let mut next = u64::MAX;
                 for &(fd, wanted) in events {
                     let (found, at) = self.descriptors.events(fd, wanted, self.now);
@@ -216,18 +219,18 @@ impl World {
                 }
                 (false, next)
             }
-            WaitFor::Bytes(pipe) => {
+            WaitCondition::Bytes(pipe) => {
                 let pipe = &self.descriptors.pipes[*pipe];
                 (pipe.readable(self.now), pipe.next_arrival())
             }
-            WaitFor::Room(pipe) => {
+            WaitCondition::Room(pipe) => {
                 let pipe = &self.descriptors.pipes[*pipe];
                 let leaves = pipe.readers == 0 && !pipe.is_silent;
                 (pipe.writable(self.now), if leaves { pipe.readers_left_at } else { u64::MAX })
             }
-            WaitFor::FileLock(description) => (self.descriptors.can_lock(*description), u64::MAX),
-            WaitFor::End(id) => (matches!(self.tasks[*id].state, State::Ended), u64::MAX),
-            WaitFor::AllEnds => (self.live.len() == 1, u64::MAX),
+            WaitCondition::FileLock(description) => (self.descriptors.can_lock(*description), u64::MAX),
+            WaitCondition::End(id) => (matches!(self.tasks[*id].state, ThreadState::Ended), u64::MAX),
+            WaitCondition::AllEnds => (self.live.len() == 1, u64::MAX),
         }
     }
 
@@ -240,7 +243,7 @@ impl World {
     }
 
     /// Counts a call, takes its time, and has the process die here if the seed wants it.
-    pub fn step(&mut self, call: Call) {
+    pub fn step(&mut self, call: CallKind) {
         self.steps += 1;
         self.now += 1 + self.chance.below(self.call_ns);
         if self.steps > STEPS_MAX {
@@ -262,12 +265,12 @@ impl World {
             return false;
         }
         for &id in &self.live {
-            if let State::Waiting(WaitFor::Futex(address)) = self.tasks[id].state
+            if let ThreadState::Waiting(WaitCondition::Futex(address)) = self.tasks[id].state
                 && is_static(address)
             {
                 // SAFETY: a futex word in this program's static memory.
                 unsafe { *(address as *mut u32) = 0 };
-                self.tasks[id].state = State::Ready;
+                self.tasks[id].state = ThreadState::Ready;
                 return true;
             }
         }
@@ -278,7 +281,7 @@ impl World {
     pub fn report_tasks(&self) -> String {
         let mut text = String::new();
         for &id in &self.live {
-            let Task { name, process, state, deadline, last_call, .. } = &self.tasks[id];
+            let SimulatedThread { name, process, state, deadline, last_call, .. } = &self.tasks[id];
             let _ = write!(text, "    {id} {process:?} {name}: {state:?}");
             let _ = deadline.map(|at| write!(text, " until {} ms", at / 1_000_000));
             let _ = writeln!(text, ", last call {last_call}");
@@ -288,7 +291,7 @@ impl World {
 
     /// Ends the process with a report.
     pub fn fail(&mut self, what: &str) -> ! {
-        let inside = scheduler::Inside::enter();
+        let inside = scheduler::InsideGuard::enter();
         println!("seed {}: {}: {what}", self.seed, self.stage);
         println!("  {}", self.description.replace('\n', "\n  "));
         println!("  after {} calls, {} ms; digest {:016x}", self.steps, self.now / 1_000_000, self.digest);
@@ -302,12 +305,12 @@ impl World {
 }
 
 /// Kills a process: its threads never run again, its descriptors are closed.
-pub fn kill(process: Process) {
+pub fn kill(process: EndProcess) {
     let world = world();
     world.note("killed", process as i64, 0);
     for id in std::mem::take(&mut world.live) {
         if world.tasks[id].process == process {
-            world.tasks[id].state = State::Killed;
+            world.tasks[id].state = ThreadState::Killed;
         } else {
             world.live.push(id);
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_model::LinkPolicy;
+use carrack_model::{LinkPolicy, plain};
 use carrack_plan::fleet::{FaultKind, MoverFault};
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -238,8 +238,8 @@ async fn look_at(manager: &FleetManager, mover: &str, path: &str) -> Result<Path
         Ok(MoverReply::Looked(looked)) => Ok(looked),
         Ok(MoverReply::Failed(why)) => Err(SettlingFailure::Never(why)),
         Ok(_) => Err(SettlingFailure::Later(format!("{mover} answers something else"))),
-        Err(error @ MoverRequestError::Failed { .. }) => Err(SettlingFailure::Never(error.to_string())),
-        Err(error) => Err(SettlingFailure::Later(error.to_string())),
+        Err(error @ MoverRequestError::Failed { .. }) => Err(SettlingFailure::Never(plain(&error))),
+        Err(error) => Err(SettlingFailure::Later(plain(&error))),
     }
 }
 
@@ -252,7 +252,7 @@ async fn make(manager: &FleetManager, transfer: &str, sink: &SiteLocation) -> Re
             Ok(MoverReply::Made) => return Ok(()),
             Ok(MoverReply::Failed(why)) => reason = format!("{mover}: {why}"),
             Ok(_) => reason = format!("{mover} answers something else"),
-            Err(error) => reason = error.to_string(),
+            Err(error) => reason = plain(&error),
         }
     }
     Err(SettlingFailure::Later(reason))

@@ -11,7 +11,7 @@ use carrack_engine::{
     AccessAdmission, AccessKind, AccessPolicy, AccessRequest, EndSettings, GrantExchangeHandle, SessionError,
     SpillSettings, check_protection,
 };
-use carrack_model::ProtectionLevel;
+use carrack_model::{ProtectionLevel, plain};
 use carrack_transport::ListenPoint;
 
 use super::reachable_roots::ReachableRoots;
@@ -57,7 +57,7 @@ impl AccessPolicy for MoverAccessPolicy<'_> {
         };
         let path = Path::new(OsStr::from_bytes(path));
         let base = self.reach.base_for(path).map_err(|error| {
-            SessionError::refused(error.to_string(), "give the mover this directory with --path")
+            SessionError::refused(plain(&error), "give the mover this directory with --path")
         })?;
         Ok(AccessAdmission {
             base,

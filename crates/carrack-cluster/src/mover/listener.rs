@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_engine::{AbortHandle, ControlChannel, TlsHandshakeError, serve};
+use carrack_model::plain;
 use carrack_transport::{EvictionOrder, PeerNeighbourhood, TlsChannel};
 use carrack_trust::{ProvedIdentity, PublicKeys, ServerTrust, speaks_carrack};
 use tokio::runtime::Handle;
@@ -157,8 +158,8 @@ fn served(
     stranger: HandshakeGuard,
     sessions: &AtomicUsize,
 ) -> Result<(), String> {
-    let here = connection.local_addr().map_err(|error| error.to_string())?.ip();
-    let config = mover.tls.server(trust(mover)).map_err(|error| error.to_string())?;
+    let here = connection.local_addr().map_err(|error| plain(&error))?.ip();
+    let config = mover.tls.server(trust(mover)).map_err(|error| plain(&error))?;
     let channel = TlsChannel::server(connection, config, Instant::now() + HANDSHAKE);
     let channel = channel.map_err(|error| match error {
         TlsHandshakeError::Io(error) => format!("no TLS session came to stand: {error}"),
@@ -168,7 +169,7 @@ fn served(
         return Err("it speaks TLS, and not carrack's protocol".to_owned());
     }
     let chain = channel.peer_certificates().unwrap_or_default();
-    let who = ProvedIdentity::of_peer(chain, &PublicKeys::default()).map_err(|error| error.to_string())?.name;
+    let who = ProvedIdentity::of_peer(chain, &PublicKeys::default()).map_err(|error| plain(&error))?.name;
     if mover.movers.get(&who).is_none() {
         return Err(format!("{who} is no mover that is registered"));
     }
@@ -177,7 +178,7 @@ fn served(
     let most = SESSIONS_FOR_A_PAIR * options.pairs_max as usize;
     let _place = SessionPlace::take(sessions, most)
         .ok_or_else(|| format!("there are {most} sessions already, {who} comes again"))?;
-    let abort = AbortHandle::new().map_err(|error| error.to_string())?;
+    let abort = AbortHandle::new().map_err(|error| plain(&error))?;
     let access_policy = MoverAccessPolicy {
         reach: &mover.reach,
         protection_min: options.protection_min,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use carrack_engine::clear_shared_leftovers;
-use carrack_model::{RelPath, TransferId};
+use carrack_model::{RelPath, TransferId, plain};
 use carrack_storage::PathPurpose;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -29,13 +29,13 @@ pub(super) fn answer(mover: Arc<MoverContext>, ask: MoverRequest) -> BoxFuture<'
         },
         MoverRequest::Names { path } => match names(&mover, Path::new(&path)) {
             Ok(digest) => MoverReply::Names { digest },
-            Err(error) => MoverReply::Failed(error.to_string()),
+            Err(error) => MoverReply::Failed(plain(&error)),
         },
         MoverRequest::Prove { directory, files } => {
             let directory = Path::new(&directory);
             match mover.reach.base_for(directory) {
                 Ok(base) => MoverReply::Unseen { files: prove(&base, directory, &files) },
-                Err(error) => MoverReply::Failed(error.to_string()),
+                Err(error) => MoverReply::Failed(plain(&error)),
             }
         }
         MoverRequest::Clear { directory, transfer } => {
@@ -49,7 +49,7 @@ pub(super) fn answer(mover: Arc<MoverContext>, ask: MoverRequest) -> BoxFuture<'
             MoverReply::Noted
         }
     });
-    looking.map(|answer| answer.unwrap_or_else(|error| MoverReply::Failed(error.to_string()))).boxed()
+    looking.map(|answer| answer.unwrap_or_else(|error| MoverReply::Failed(plain(&error)))).boxed()
 }
 
 /// Makes a directory with the mover's umask; it may exist, as several movers may be asked for the same one.
@@ -63,12 +63,12 @@ fn make(mover: &MoverContext, path: &Path) -> io::Result<()> {
 /// Removes a transfer's leftovers from a directory. If the directory is gone, they are gone too.
 fn clear(mover: &MoverContext, directory: &Path, transfer: &str) -> Result<(u64, u64), String> {
     let id: TransferId = transfer.parse().map_err(|_| format!("{transfer:?} is no transfer's"))?;
-    let base = mover.reach.base_for(directory).map_err(|error| error.to_string())?;
+    let base = mover.reach.base_for(directory).map_err(|error| plain(&error))?;
     let root = match base.open(directory, PathPurpose::Write) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((0, 0)),
         opened => opened.map_err(|error| format!("{}: {error}", directory.display()))?,
     };
-    clear_shared_leftovers(&root, id).map_err(|error| error.to_string())
+    clear_shared_leftovers(&root, id).map_err(|error| plain(&error))
 }
 
 /// Returns a digest of a directory's names, without those of carrack.
@@ -100,7 +100,7 @@ fn names(mover: &MoverContext, path: &Path) -> io::Result<String> {
 fn look(mover: &MoverContext, path: &Path) -> MoverReply {
     let base = match mover.reach.base_for(path) {
         Ok(base) => base,
-        Err(error) => return MoverReply::Failed(error.to_string()),
+        Err(error) => return MoverReply::Failed(plain(&error)),
     };
     let itself = base.look(path, PathPurpose::Read);
     let target = base.look(path, PathPurpose::ReadThrough);

@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{GrantExchangeHandle, SpillSettings};
-use carrack_model::ProtectionLevel;
+use carrack_model::{ProtectionLevel, plain};
 use carrack_plan::fleet::FaultKind;
 use carrack_trust::EphemeralAuthority;
 use carrack_wire::PROTOCOL_VERSION;
@@ -209,14 +209,12 @@ impl MoverContext {
         let marking = tokio::task::spawn_blocking(move || site_mark::marks(&held));
         let site_marks = marking.await.map_err(|error| MoverError::System {
             what: "looking at its directories",
-            error: std::io::Error::other(error.to_string()),
+            error: std::io::Error::other(plain(&error)),
         })?;
         let id = new_id();
-        let authority =
-            EphemeralAuthority::make(&id, SystemTime::now()).map_err(|error| MoverError::System {
-                what: "making a certificate",
-                error: std::io::Error::other(error.to_string()),
-            })?;
+        let authority = EphemeralAuthority::make(&id, SystemTime::now()).map_err(|error| {
+            MoverError::System { what: "making a certificate", error: std::io::Error::other(plain(&error)) }
+        })?;
         let listener = TcpListener::bind(options.listen).map_err(system("listening"))?;
         let port = listener.local_addr().map_err(system("listening"))?.port();
         let bus = NatsBus::connect(&options.bus).await?;

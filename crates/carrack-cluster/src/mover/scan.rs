@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use carrack_model::RelPath;
+use carrack_model::{RelPath, plain};
 use carrack_plan::fleet::{
     AvailableMovers, ChunkLimits, FailedMovers, FaultKind, acknowledged_after, left_for, may_be_left,
 };
@@ -176,7 +176,7 @@ fn ended(scanned: io::Result<ScanReport>, attempt: u32, by: String) -> LogEntry 
             skipped: report.skipped,
             skipped_entries: report.skipped_entries,
         },
-        Err(error) => LogEntry::ScanFailed { attempt, by, reason: error.to_string() },
+        Err(error) => LogEntry::ScanFailed { attempt, by, reason: plain(&error) },
     }
 }
 
@@ -186,7 +186,7 @@ type Readers = (Option<Arc<ExtrasReader>>, Option<Arc<ScanFilter>>);
 fn readers(options: &TransferOptions) -> Result<Readers, String> {
     let (spec, settings) = terms(options).map_err(|trouble| trouble.line())?;
     let reader = ExtrasReader::new(settings.fidelity, spec.slot_bytes as usize).map(Arc::new);
-    let filter = ScanFilter::new(&settings.selection).map_err(|error| error.to_string())?;
+    let filter = ScanFilter::new(&settings.selection).map_err(|error| plain(&error))?;
     Ok((reader, filter.map(Arc::new)))
 }
 
@@ -207,7 +207,7 @@ async fn hangs(steps: &AtomicU64) {
 /// all.
 fn doubt(scanned: &io::Result<ScanReport>) -> Option<PairFault> {
     let (kind, reason) = match scanned {
-        Err(error) => (FaultKind::Refused, error.to_string()),
+        Err(error) => (FaultKind::Refused, plain(&error)),
         Ok(report) if report.doubt.is_some() => (FaultKind::Doubted, report.doubt.clone()?),
         Ok(report) if report.is_empty() => (FaultKind::Doubted, "it finds nothing there".to_owned()),
         Ok(_) => return None,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use carrack_model::plain;
 use carrack_storage::RootDirectory;
 use rustix::fs::{Mode, OFlags, fsync, openat};
 use rustix::io::{Errno, read, write};
@@ -68,7 +69,7 @@ fn changed(path: &Path, held: &RootDirectory) -> Option<String> {
         Ok(_) => {
             "another directory is there than when this mover began (mounted, or unmounted, since?)".to_owned()
         }
-        Err(error) => error.to_string(),
+        Err(error) => plain(&error),
     };
     Some(format!("{}: {why}; start the mover again when it is right", path.display()))
 }

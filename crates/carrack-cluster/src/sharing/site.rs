@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Message;
+use carrack_model::plain;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -72,7 +73,7 @@ pub(crate) async fn run(
             Err(error) => Err(error),
         };
         // A repeated error is reported once.
-        let told = served.err().map(|error| error.to_string());
+        let told = served.err().map(|error| plain(&error));
         if told != trouble {
             told.iter().for_each(|text| say(format!("sharing {site}: {text}")));
             trouble = told;
@@ -133,7 +134,7 @@ async fn answer<T: Serialize>(bus: &NatsBus, message: Message, reply: impl Fn(&[
 fn reply(server: &MetaSchedulerServer, payload: &[u8]) -> MetaSchedulerReply {
     let batch = match read_record::<VersionedMessage<GrantBatch>>("a request for targets", payload) {
         Ok(batch) => batch.body,
-        Err(error) => return MetaSchedulerReply::Refused(error.to_string()),
+        Err(error) => return MetaSchedulerReply::Refused(plain(&error)),
     };
     // A client's name begins with its host: no host can take all the places.
     let host = batch.client.split(':').next().unwrap_or_default().to_owned();

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use async_nats::RequestErrorKind;
+use carrack_model::plain;
 use carrack_plan::grants::TargetView;
 use serde::{Deserialize, Serialize};
 
@@ -92,7 +93,7 @@ pub(super) fn shown(server: &MetaSchedulerServer, payload: &[u8]) -> TargetsPage
     let TargetsQuestion { fs, after } =
         match read_record::<VersionedMessage<TargetsQuestion>>("a question", payload) {
             Ok(question) => question.body,
-            Err(error) => return TargetsPage::Refused(error.to_string()),
+            Err(error) => return TargetsPage::Refused(plain(&error)),
         };
     let (mut page, mut bytes) = (Vec::new(), 0);
     for mut target in server.targets(&fs).into_iter().filter(|target| target.target > after) {

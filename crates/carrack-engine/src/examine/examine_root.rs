@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use carrack_model::RelPath;
+use carrack_model::{RelPath, plain};
 use carrack_storage::typed_path::ends_with_slash;
 use carrack_storage::{NamedEntry, PathBase, PathPurpose, RootDirectory};
 use rustix::io::Errno;
@@ -120,7 +120,7 @@ fn open(base: &PathBase, path: &Path, is_destination: bool) -> io::Result<Examin
 fn again(error: &io::Error) -> io::Error {
     match Errno::from_io_error(error) {
         Some(errno) => errno.into(),
-        None => io::Error::new(error.kind(), error.to_string()),
+        None => io::Error::new(error.kind(), plain(&error)),
     }
 }
 
@@ -128,6 +128,6 @@ fn again(error: &io::Error) -> io::Error {
 pub(super) fn standing_of(error: &io::Error) -> EntryPresence {
     match Errno::from_io_error(error) {
         Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => EntryPresence::Nothing,
-        _ => EntryPresence::Unreadable(error.to_string()),
+        _ => EntryPresence::Unreadable(plain(&error)),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_journal::subtrees;
 use carrack_machine::Slot;
-use carrack_model::{ByteRange, KeptMetadata, SourceIo};
+use carrack_model::{ByteRange, KeptMetadata, SourceIo, plain};
 use carrack_storage::{BrowsedKind, FileStamp, SourceError, SourceFile, glance, link_text};
 
 use super::examine_root::{EntrySpot, standing_of};
@@ -226,7 +226,7 @@ fn hash_small(
     stamp: FileStamp,
     tools: &ExamineTools,
 ) -> Result<[u8; 32], String> {
-    let file = open(directory, name, tools).map_err(|error| error.to_string())?;
+    let file = open(directory, name, tools).map_err(|error| plain(&error))?;
     if file.stamp() != stamp {
         return Err(CHANGED.into());
     }
@@ -250,14 +250,14 @@ fn open(directory: BorrowedFd<'_>, name: &[u8], tools: &ExamineTools) -> Result<
 fn open_whole(of: &PieceRange, tools: &ExamineTools) -> Result<SourceFile, String> {
     let file = if of.name.is_empty() {
         let EntrySpot { holder, name } =
-            tools.top.spot(&of.directory).map_err(|error| short(&error.to_string()))?;
+            tools.top.spot(&of.directory).map_err(|error| short(&plain(&error)))?;
         let name = name.ok_or("it is a directory")?;
         open(holder.as_fd(), &name, tools)
     } else {
-        let directory = tools.top.open_directory(&of.directory).map_err(|error| short(&error.to_string()))?;
+        let directory = tools.top.open_directory(&of.directory).map_err(|error| short(&plain(&error)))?;
         open(directory.as_fd(), &of.name, tools)
     };
-    let file = file.map_err(|error| short(&error.to_string()))?;
+    let file = file.map_err(|error| short(&plain(&error)))?;
     let size = file.stamp().size;
     let has_all = size == of.file_size || of.by_itself && size > of.file_size;
     if has_all { Ok(file) } else { Err("its size changed".into()) }
@@ -269,8 +269,8 @@ fn read<'s>(file: &SourceFile, range: ByteRange, slot: &'s mut Slot) -> Result<&
     let buffer = slot.bytes_mut();
     assert!(len <= buffer.len(), "a range fits into the slot");
     let wanted = len.next_multiple_of(ALIGNMENT).min(buffer.len());
-    let got = file.read_at(&mut buffer[..wanted], range.offset).map_err(|error| short(&error.to_string()))?;
-    let is_unchanged = file.is_unchanged().map_err(|error| short(&error.to_string()))?;
+    let got = file.read_at(&mut buffer[..wanted], range.offset).map_err(|error| short(&plain(&error)))?;
+    let is_unchanged = file.is_unchanged().map_err(|error| short(&plain(&error)))?;
     if got < len || !is_unchanged {
         return Err(CHANGED.into());
     }

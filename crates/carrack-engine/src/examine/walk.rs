@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 
-use carrack_model::{DirectorySection, KeptMetadata, MetadataFidelity, RelPath};
+use carrack_model::{DirectorySection, KeptMetadata, MetadataFidelity, RelPath, plain};
 use carrack_storage::{ExtrasReader, RootDirectory, ScanResult, ScanRoot, ScanRootScope, SourceScan};
 use crossbeam_channel::{Receiver, bounded};
 
@@ -37,7 +37,7 @@ impl ExamineWalk {
             }
             Err(error) => {
                 let path = full_path(top, beneath);
-                (None, Some(WalkStep::Failed { path, detail: error.to_string() }))
+                (None, Some(WalkStep::Failed { path, detail: plain(&error) }))
             }
         };
         ExamineWalk { beneath: beneath.clone(), found, first }

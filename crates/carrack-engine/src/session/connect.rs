@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_model::DialFrom;
+use carrack_model::{DialFrom, plain};
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{
     ControlLink, DataConnection, DialError, ListenPoint, StreamCount, StreamListener, dial, local_addresses,
@@ -99,7 +99,7 @@ pub(crate) fn dial_only(
     let dialling = dial(&addresses, keys, &nonce, streams, settings.segment_bytes, &|| {
         !link.is_interrupted() && Instant::now() < deadline
     });
-    Ok(dialling.map_err(|error| error.to_string()))
+    Ok(dialling.map_err(|error| plain(&error)))
 }
 
 /// Tells the other end that dialling failed. It sees established connections itself.

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_model::{ProtectionLevel, TransferEvent, TransferNotice, escape};
+use carrack_model::{ProtectionLevel, TransferEvent, TransferNotice, escape, plain};
 use carrack_transport::fabric::{
     FabricRequirements, FabricStreamSocket, OfferedDomain, OpenFabricLane, SEALED_SLOTS, is_installed_device,
     usable_offers,
@@ -316,8 +316,7 @@ impl AgreedFabric {
             SessionRole::Source if spec.protection == ProtectionLevel::Private => {
                 let streams = resources.streams.len() / resources.pools.len();
                 let slots = (streams * SEALED_SLOTS).min(pool.slot_count());
-                let sealed =
-                    resources.placement.pool(lane, spec, slots).map_err(|error| error.to_string())?;
+                let sealed = resources.placement.pool(lane, spec, slots).map_err(|error| plain(&error))?;
                 OpenFabricLane::of_source(&wanted, sealed)
             }
             SessionRole::Source => OpenFabricLane::of_source(&wanted, pool.clone()),

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use carrack_model::{
     DestinationName, EntryFailure, FailureKind, PartialRange, RelPath, TransferNotice, TransferSpec, escape,
+    plain,
 };
 use carrack_storage::typed_path::{ends_with_slash, last_name};
 use carrack_storage::{
@@ -99,7 +100,7 @@ pub(crate) fn resolve(
     let typed_count = seen.len() + failures.len();
     let becomes_it = spec.no_target_directory;
     let (root, placements) = place(&facts, typed_count, &sink.facts, becomes_it)
-        .map_err(|error| SessionError::refused(error.to_string(), error.hint()))?;
+        .map_err(|error| SessionError::refused(plain(&error), error.hint()))?;
     let arrival = arrival(&facts, typed_count, &sink.facts, becomes_it, (root, &placements));
     let mut roots = Vec::new();
     for (source, placement) in found.iter().zip(placements) {
@@ -294,7 +295,7 @@ fn failure(path: &Path, error: &io::Error) -> EntryFailure {
         io::ErrorKind::PermissionDenied => FailureKind::Unreadable,
         _ => FailureKind::ReadError,
     };
-    refusal(path, kind, &error.to_string())
+    refusal(path, kind, &plain(&error))
 }
 
 fn refusal(path: &Path, kind: FailureKind, detail: &str) -> EntryFailure {

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use carrack_model::{DeletionBackup, RelPath};
+use carrack_model::{DeletionBackup, RelPath, plain};
 use carrack_storage::RootDirectory;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, openat, renameat, renameat_with, statat};
 use rustix::io::Errno;
@@ -71,7 +71,7 @@ impl BackupPlace {
         name: &[u8],
     ) -> io::Result<()> {
         self.is_made
-            .get_or_init(|| self.mark(root).map_err(|error| error.to_string()))
+            .get_or_init(|| self.mark(root).map_err(|error| plain(&error)))
             .clone()
             .map_err(io::Error::other)?;
         let mut place = self.path.clone();

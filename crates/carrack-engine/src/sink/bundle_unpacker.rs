@@ -6,7 +6,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_model::{EntryFailure, ExtraMetadata, HardLinkTarget, Metadata, ObjectChecksum, RelPath, escape};
+use carrack_model::{
+    EntryFailure, ExtraMetadata, HardLinkTarget, Metadata, ObjectChecksum, RelPath, escape, plain,
+};
 use carrack_storage::{
     FoldingDirectory, RootDirectory, SinkError, SmallContent, narrow_directory, place_small, place_special,
     place_symlink,
@@ -387,7 +389,7 @@ fn failure(lane: &SinkLane<'_>, directory: &RelPath, name: &[u8], error: &SinkEr
     EntryFailure {
         path: lane.sink.destination.path(directory, name),
         kind: error.kind(),
-        detail: error.to_string(),
+        detail: plain(&error),
     }
 }
 

@@ -10,7 +10,7 @@ use carrack_machine::{LaneCrew, SeatGuard, SlotPool, ThreadDuty};
 use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_model::{
     EntryFailure, ExtraMetadata, FailureKind, FileFlags, RelPath, TargetId, Timestamp, TransferEvent,
-    TransferNotice, escape,
+    TransferNotice, escape, plain,
 };
 use carrack_storage::WriteIo;
 use carrack_transport::{IncomingObject, ReceiveEndpoint};
@@ -107,6 +107,7 @@ impl<'a> SinkLane<'a> {
     pub(super) fn fail(&self, failure: EntryFailure) -> Result<(), SessionError> {
         self.counters.entries_failed.fetch_add(1, Relaxed);
         self.sink.status.count_failure();
+        let failure = EntryFailure { detail: plain(&failure.detail), ..failure };
         if failure.kind == FailureKind::NoSpace {
             return Err(SessionError::NoSpace { path: escape(&failure.path), detail: failure.detail });
         }
@@ -142,7 +143,7 @@ impl<'a> SinkLane<'a> {
         let Ok(path) = directory.join(name) else { return Ok(()) };
         self.sink.spools.note_flags(&path, mtime, flags).or_else(|error| {
             let path = self.sink.destination.path(directory, name);
-            self.fail(EntryFailure { path, kind: error.kind(), detail: error.to_string() })
+            self.fail(EntryFailure { path, kind: error.kind(), detail: plain(&error) })
         })
     }
 

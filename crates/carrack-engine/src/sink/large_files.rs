@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_model::{EntryFailure, FailureKind, FileId, RangeSet};
+use carrack_model::{EntryFailure, FailureKind, FileId, RangeSet, plain};
 use carrack_storage::{GrowingFile, RootDirectory, SinkError};
 use carrack_wire::message::{ControlMessage, DamagedRanges, FileReference};
 use carrack_wire::{ranges_from_message, ranges_to_message};
@@ -253,5 +253,5 @@ impl<'a> LargeFiles<'a> {
 
 /// Returns an error as it is reported for a file.
 fn told(error: &SinkError) -> (FailureKind, String) {
-    (error.kind(), error.to_string())
+    (error.kind(), plain(&error))
 }

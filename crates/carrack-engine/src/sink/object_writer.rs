@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use carrack_model::{ByteRange, ObjectChecksum};
+use carrack_model::{ByteRange, ObjectChecksum, plain};
 use carrack_plan::ServedRequest;
 use carrack_storage::{RootDirectory, WriteIo};
 use carrack_transport::IncomingObject;
@@ -141,9 +141,9 @@ impl<'a> ObjectWriter<'a> {
         let began = Instant::now();
         let written = match growing {
             Ok(growing) => {
-                growing.write_at(body, range.offset).map_err(|error| (error.kind(), error.to_string()))
+                growing.write_at(body, range.offset).map_err(|error| (error.kind(), plain(&error)))
             }
-            Err(error) => Err((error.kind(), error.to_string())),
+            Err(error) => Err((error.kind(), plain(&error))),
         };
         let service = ServedRequest { time: began.elapsed(), bytes: range.len };
         match written {

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_journal::{EntryKey, PartialFile};
-use carrack_model::{Entry, EntryFailure, EntryKind, Metadata, RelPath};
+use carrack_model::{Entry, EntryFailure, EntryKind, Metadata, RelPath, plain};
 use carrack_storage::{FoldingDirectory, can_resume, look_at};
 use carrack_wire::message::{ControlMessage, HeldRanges, OfferMessage, WantedMessage};
 use carrack_wire::{TableEntry, TableReader, TableRecord, ranges_from_message, ranges_to_message};
@@ -216,7 +216,7 @@ impl OfferJudge<'_> {
         let claimed = names.claim_directory(folding, path);
         claimed.and_then(|()| names.claim(folding, held, path, name)).or_else(|error| {
             let path = self.sink.destination.path(path, name);
-            self.lane.fail(EntryFailure { path, kind: error.kind(), detail: error.to_string() })
+            self.lane.fail(EntryFailure { path, kind: error.kind(), detail: plain(&error) })
         })
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use carrack_journal::id_of_file_name;
-use carrack_model::{DeletionRules, RelPath, ScanSelection, SyncRules};
+use carrack_model::{DeletionRules, RelPath, ScanSelection, SyncRules, plain};
 use carrack_storage::{RemovalCount, RemovalStep, ScanFilter, ScratchNames, count_in};
 
 use super::backup::{self, BackupPlace, TRASH};
@@ -55,7 +55,7 @@ impl SyncRemoval {
         let backup = deletion.as_ref().and_then(|deletion| deletion.backup.as_ref());
         Ok(SyncRemoval {
             scratch,
-            filter: filter.map_err(|error| SessionError::refused(error.to_string(), ""))?,
+            filter: filter.map_err(|error| SessionError::refused(plain(&error), ""))?,
             backup: backup.map(BackupPlace::new).transpose()?,
             left: AtomicU64::new(deletion.as_ref().and_then(|deletion| deletion.most).unwrap_or(u64::MAX)),
             has_stayed: AtomicBool::new(false),

@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use carrack_model::{FailureKind, RelPath, escape};
+use carrack_model::{FailureKind, RelPath, escape, plain};
 use carrack_storage::{
     RootDirectory, SinkError, SyncMethod, device_of, read_back, sync_data, sync_directories, sync_file,
     sync_file_system,
@@ -141,7 +141,7 @@ impl FileSystemSyncer {
 
     fn broken_at(&self, file: &SinkFile, error: SinkError) -> SessionError {
         let (path, detail) =
-            (escape(&self.root.full_path(file.directory(), &file.entry.name)), error.to_string());
+            (escape(&self.root.full_path(file.directory(), &file.entry.name)), plain(&error));
         match error.kind() {
             FailureKind::NoSpace => SessionError::NoSpace { path, detail },
             _ => SessionError::NotDurable { path, detail },
@@ -150,7 +150,7 @@ impl FileSystemSyncer {
 }
 
 fn broken(error: SinkError) -> SessionError {
-    let (path, detail) = ("the destination".into(), error.to_string());
+    let (path, detail) = ("the destination".into(), plain(&error));
     match error.kind() {
         FailureKind::NoSpace => SessionError::NoSpace { path, detail },
         _ => SessionError::NotDurable { path, detail },

@@ -15,7 +15,7 @@ use carrack_machine::ThreadDuty;
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
 use carrack_model::{
     Directory, DirectorySection, Entry, EntryFailure, EntryKind, FailureKind, MetadataFidelity, PartialRange,
-    RangeSet, TargetId, TransferEvent, TransferNotice,
+    RangeSet, TargetId, TransferEvent, TransferNotice, plain,
 };
 use carrack_plan::{BundleLimits, Bundler, ReadUnit};
 use carrack_storage::{ExtrasReader, FileIdentity, ScanFilter, ScanResult, ScanRoot, SourceScan};
@@ -47,7 +47,7 @@ pub(super) fn run(lanes: &[SourceLane<'_>], destination: Option<FileIdentity>) {
     let extras = ExtrasReader::new(fidelity, source.spec.slot_bytes as usize).map(Arc::new);
     let filter = match ScanFilter::new(&source.settings.selection) {
         Ok(filter) => filter.map(Arc::new),
-        Err(error) => return feeder.first().raise(SessionError::refused(error.to_string(), "")),
+        Err(error) => return feeder.first().raise(SessionError::refused(plain(&error), "")),
     };
     let mut scan = SourceScan {
         roots: source.tree.roots.iter().map(ScanRoot::clone).collect(),

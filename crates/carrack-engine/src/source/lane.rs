@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_machine::{LaneCrew, SlotPool};
-use carrack_model::{EntryFailure, FailureKind, ObjectChecksum, ObjectId, TransferEvent};
+use carrack_model::{EntryFailure, FailureKind, ObjectChecksum, ObjectId, TransferEvent, plain};
 use carrack_transport::SendEndpoint;
 use carrack_wire::message::ControlMessage;
 
@@ -158,7 +158,8 @@ impl<'a> SourceLane<'a> {
 
     pub(super) fn fail(&self, failure: EntryFailure) {
         self.counters.entries_failed.fetch_add(1, Relaxed);
-        self.report(TransferEvent::Failed(failure));
+        let detail = plain(&failure.detail);
+        self.report(TransferEvent::Failed(EntryFailure { detail, ..failure }));
     }
 
     pub(super) fn fail_path(&self, path: Box<[u8]>, kind: FailureKind, detail: impl ToString) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use carrack_machine::{Slot, ThreadDuty};
-use carrack_model::{FailureKind, FileId, TargetId};
+use carrack_model::{FailureKind, FileId, TargetId, plain};
 use carrack_plan::{FileCursor, ObjectExtent, ServedRequest};
 use carrack_storage::SourceError;
 use carrack_transport::{ExtentFile, ObjectPayload, OutgoingObject};
@@ -256,7 +256,7 @@ impl SourceReader<'_> {
         let began = Instant::now();
         let got = file.source.read_at(&mut slot.bytes_mut()[..wanted], extent.range.offset);
         self.storage_is_done(Some(ServedRequest { time: began.elapsed(), bytes: extent.range.len }));
-        if got.map_err(|error| ReadProblem::Failed(error.to_string()))? < len {
+        if got.map_err(|error| ReadProblem::Failed(plain(&error)))? < len {
             return Err(ReadProblem::Changed);
         }
         let checksum = self.lane.source.spec.checksum;
@@ -269,7 +269,7 @@ impl SourceReader<'_> {
         let digested_size = self.lane.source.spec.part.is_none().then(|| file.found.entry.size());
         object_check(checksum, extent.range, &slot.bytes()[..len], digested_size)
             .map(|check| (0, check.value))
-            .map_err(|error| ReadProblem::Failed(error.to_string()))
+            .map_err(|error| ReadProblem::Failed(plain(&error)))
     }
 }
 

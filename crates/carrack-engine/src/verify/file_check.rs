@@ -3,7 +3,7 @@
 use std::mem;
 
 use carrack_journal::{FileDigest, HashSubtree};
-use carrack_model::{ByteRange, FailureSide, RelPath};
+use carrack_model::{ByteRange, FailureSide, RelPath, plain};
 
 use super::finding::EntryDifference;
 use super::item::BatchItem;
@@ -105,7 +105,7 @@ impl FileCheck {
         let Some((_, digest)) = &mut self.wanted else { return };
         for (range, value) in pieces {
             if let Err(error) = digest.add(HashSubtree { range, value }) {
-                self.problem.get_or_insert((FailureSide::Sink, error.to_string()));
+                self.problem.get_or_insert((FailureSide::Sink, plain(&error)));
             }
         }
     }
@@ -141,7 +141,7 @@ impl FileCheck {
                 Ok(found) if found == wanted => None,
                 Ok(_) => Some(EntryDifference::Digest),
                 Err(error) => {
-                    Some(EntryDifference::Unreadable { side: FailureSide::Sink, detail: error.to_string() })
+                    Some(EntryDifference::Unreadable { side: FailureSide::Sink, detail: plain(&error) })
                 }
             };
         }

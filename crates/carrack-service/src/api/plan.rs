@@ -4,6 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use carrack_model::plain;
 use carrack_trust::{ServerTrust, TlsConfigError, TokenKeysError, TokenVerifier, read_secret, server_config};
 use rustix::process::geteuid;
 use thiserror::Error;
@@ -108,7 +109,7 @@ impl ApiPlan {
             None => None,
             Some((chain, key)) => {
                 let secret = read_secret(key)
-                    .map_err(|error| ApiPlanError::File { path: key.clone(), message: error.to_string() })?;
+                    .map_err(|error| ApiPlanError::File { path: key.clone(), message: plain(&error) })?;
                 // A token identifies the caller, so that no client certificate is needed.
                 let trust =
                     ServerTrust { chain: read(chain)?, key: secret, tokens: true, ..ServerTrust::default() };
@@ -128,6 +129,5 @@ impl ApiPlan {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ApiPlanError> {
-    fs::read(path)
-        .map_err(|error| ApiPlanError::File { path: path.to_path_buf(), message: error.to_string() })
+    fs::read(path).map_err(|error| ApiPlanError::File { path: path.to_path_buf(), message: plain(&error) })
 }

@@ -17,7 +17,7 @@ use carrack_engine::{
 };
 use carrack_machine::{MemoryLimit, ZoneKind};
 use carrack_model::limits::{LANES_MAX, SLOT_BYTES_DEFAULT, SLOT_COUNT_MIN};
-use carrack_model::{RelPath, escape};
+use carrack_model::{RelPath, escape, plain};
 use carrack_storage::{PathBase, RootDirectory};
 use carrack_trust::{PathOperation, ProvedIdentity, TokenScope, TokenVerifier};
 use carrack_wire::auth::ListenerNonce;
@@ -99,7 +99,7 @@ impl ExportAccessPolicy {
         let token = self
             .tokens
             .verify(token, SystemTime::now())
-            .map_err(|error| SessionError::refused(error.to_string(), error.hint().unwrap_or_default()))?;
+            .map_err(|error| SessionError::refused(plain(&error), error.hint().unwrap_or_default()))?;
         let until = token.expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Ok(AccessClaim { who: token.identity, scope: Some(token.scope), until_s: Some(until.as_secs()) })
     }

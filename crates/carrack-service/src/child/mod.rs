@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_engine::{AbortHandle, ControlChannel, SessionError, TransferOutcome, serve};
+use carrack_model::plain;
 use carrack_transport::{TlsChannel, TlsHandshakeError};
 use carrack_trust::{
     IdentityError, ProvedIdentity, PublicKeys, handshake_hint, server_config, speaks_carrack,
@@ -136,7 +137,7 @@ fn identity(channel: &TlsChannel, keys: &PublicKeys) -> Result<Option<ProvedIden
 
 /// Reports for the audit log that TLS was established, and nothing more.
 fn tell_refused(parent: &mut UnixStream, error: &SessionStartFailure) {
-    let reason = shortened(&error.to_string());
+    let reason = shortened(&plain(&error));
     let report = SessionReport { ending: SessionEnding::Refused, reason, bytes: 0, files: 0, failed: 0 };
     // It fails only if the parent is dead.
     let _ =
@@ -164,7 +165,7 @@ fn report(outcome: &TransferOutcome, is_admitted: bool) -> SessionReport {
     };
     SessionReport {
         ending,
-        reason: outcome.result.as_ref().err().map_or(String::new(), |error| shortened(&error.to_string())),
+        reason: outcome.result.as_ref().err().map_or(String::new(), |error| shortened(&plain(&error))),
         bytes: summary.bytes_done,
         files: summary.files_done,
         failed: summary.entries_failed,

@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use carrack_model::plain;
 use carrack_register::records::{TransferRecord, TransferState, now_ms};
 use rustix::process::Signal;
 
@@ -146,7 +147,7 @@ impl QueueShared {
     fn spawn(self: Arc<Self>, record: TransferRecord) {
         let (inner, id) = (self.clone(), record.id.clone());
         let spawned = thread::Builder::new().name("carrack-copy".into()).spawn(move || {
-            let end = inner.carry_out(&record).unwrap_or_else(|error| CopyEnd::Failed(error.to_string()));
+            let end = inner.carry_out(&record).unwrap_or_else(|error| CopyEnd::Failed(plain(&error)));
             inner.settle(&record.id, end);
         });
         if let Err(error) = spawned {

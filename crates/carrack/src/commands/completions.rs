@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use clap_complete::Shell;
 
 use crate::exit::ExitStatus;
-use crate::options::config;
+use crate::options::{config, help};
 
-/// Print completions for a shell
+/// Print completions for a shell: bash, zsh, fish and others
 #[derive(Debug, clap::Args)]
 pub struct CompletionsArgs {
     /// The shell that they are for
@@ -17,7 +17,12 @@ pub struct CompletionsArgs {
 /// Prints the script to stdout.
 pub fn run(args: &CompletionsArgs) -> ExitStatus {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut config::command(), "carrack", &mut script);
+    clap_complete::generate(
+        args.shell,
+        &mut help::without_hidden(&config::command()),
+        "carrack",
+        &mut script,
+    );
     match io::stdout().write_all(&script) {
         Ok(()) => ExitStatus::Complete,
         Err(_) => ExitStatus::Nothing,

@@ -12,7 +12,7 @@ use crate::user_error::UserError;
 use crate::views::config::{write_json, write_table};
 use crate::views::output::written;
 
-/// Show the options that hold, and where they come from
+/// Show the options in effect, with their sources
 ///
 /// An option that is not typed comes from, in this order, the environment (CARRACK_BWLIMIT for --bwlimit), a
 /// profile (--profile), the user's file (~/.config/carrack/config.toml, XDG_CONFIG_HOME), the system's
@@ -29,7 +29,7 @@ enum ConfigCommand {
     Path(PathArgs),
 }
 
-/// List every option of a command, or of all, with its value, its unit, where it comes from, and its default
+/// List every option of a command, or of all, with its value, unit, source and default
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 struct ConfigShowArgs {
@@ -58,7 +58,7 @@ struct ConfigShowArgs {
     typed: Vec<OsString>,
 }
 
-/// Print the path of the user's file, whether it is there or not
+/// Print the path of the user's file, even if it does not exist
 #[derive(Debug, Args)]
 struct PathArgs {
     /// That of the system's instead

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +17,7 @@ use carrack_engine::{
 };
 
 use carrack_model::RunToken;
-use carrack_options::SharingOption;
+use carrack_options::{SharingOption, colour};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::exit::{EndReason, ExitStatus};
@@ -45,6 +46,10 @@ const CAUTIOUS_STREAMS: u16 = 2;
 
 /// Runs the copy.
 pub fn run(args: &CpArgs) -> ExitStatus {
+    if let Err(trouble) = args.foreign.check() {
+        trouble.tell();
+        return ExitStatus::Usage;
+    }
     if args.in_background {
         background::leave_terminal();
     } else if args.background {
@@ -227,6 +232,7 @@ impl<'a> CopyJob<'a> {
         let manifest = self.args.manifest.as_deref().map(begin_manifest).transpose()?;
         let spec = &self.transfer.spec;
         let page = self.args.report.as_deref().map(|path| begin_page(self.args, path)).transpose()?;
+        let log = self.args.log_file.as_deref().map(open_log).transpose()?;
         if self.args.in_background && self.noted.is_none() {
             let trouble = match CopyStore::of_user() {
                 None => nowhere(),
@@ -236,7 +242,7 @@ impl<'a> CopyJob<'a> {
             return Err((trouble, ExitStatus::Nothing));
         }
         Ok(TransferReporter::new(
-            views(self.args, page, self.noted.as_ref()),
+            views(self.args, page, log, self.noted.as_ref()),
             manifest,
             spec.dry_run,
             spec.checksum,
@@ -483,10 +489,19 @@ fn begin_page(args: &CpArgs, path: &Path) -> Result<PageView, (UserError, ExitSt
     })
 }
 
+/// Opens the file of `--log-file`, which may hold the messages of earlier copies.
+fn open_log(path: &Path) -> Result<File, (UserError, ExitStatus)> {
+    File::options().append(true).create(true).open(path).map_err(|error| {
+        let path = carrack_model::escape(path.as_os_str().as_bytes());
+        (UserError::new(format!("--log-file {path}: {error}")), ExitStatus::Nothing)
+    })
+}
+
 /// Creates the views. stdout is data, stderr is talk.
 fn views(
     args: &CpArgs,
     page: Option<PageView>,
+    log: Option<File>,
     noted: Option<&Arc<Mutex<NotedCopy>>>,
 ) -> Vec<Box<dyn TransferView>> {
     let mut views: Vec<Box<dyn TransferView>> = Vec::new();
@@ -496,6 +511,10 @@ fn views(
         views.push(Box::new(ListView::new(io::stdout(), io::stdout().is_terminal())));
     }
     views.extend(page.map(|page| Box::new(page) as Box<dyn TransferView>));
+    if let Some(log) = log {
+        let volume = if args.verbose { TalkVolume::Verbose } else { TalkVolume::Normal };
+        views.push(Box::new(TalkView::new(log, volume, None)));
+    }
     if let Some(noted) = noted {
         // The output to a terminal is kept in a log too; in the background stderr is that log already.
         if !args.in_background {
@@ -515,7 +534,8 @@ fn views(
     }
     let bar = (volume >= TalkVolume::Normal && !args.dry_run && is_live_terminal())
         .then(report::ProgressLine::on_stderr);
-    views.push(Box::new(TalkView::new(io::stderr(), volume, bar)));
+    let talk = TalkView::new(io::stderr(), volume, bar);
+    views.push(Box::new(talk.in_colour(colour::is_wanted(&io::stderr()))));
     views
 }
 

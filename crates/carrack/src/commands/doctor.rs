@@ -19,7 +19,7 @@ use crate::user_error::UserError;
 use crate::views::doctor::DoctorReport;
 use crate::views::output::{print, tell_unwritten};
 
-/// Check what makes this machine slow at moving data
+/// Find settings that make this machine slow at moving data
 ///
 /// Looks at network buffers, congestion control, interfaces and their interrupts, processors, memory, disks,
 /// mounts, clocks and limits. For each: the present value and the wanted one, and where they differ the

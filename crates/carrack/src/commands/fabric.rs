@@ -14,7 +14,7 @@ use crate::views::json::write_line;
 use crate::views::output::{print, written};
 use crate::views::table::TextTable;
 
-/// List the RMA providers of this host, and what `carrack cp --fabric` would use
+/// List the RMA providers of this host, for `carrack cp --fabric`
 ///
 /// A line for each device of each provider of libfabric: its network, PCI address and NUMA node, whether an
 /// endpoint can be opened on it, whether --fabric=auto takes it, and which lanes would, by their NUMA nodes.

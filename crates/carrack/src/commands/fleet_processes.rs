@@ -12,7 +12,7 @@ use carrack_cluster::error::BusError;
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover::{self, MoverError, MoverOptions, Say};
 use carrack_engine::{SpillDirectory, SpillSettings};
-use carrack_model::ProtectionLevel;
+use carrack_model::{ProtectionLevel, plain};
 use carrack_options::PortRange;
 use carrack_plan::fleet::PairLimits;
 use carrack_register::records::is_name;
@@ -31,7 +31,7 @@ use crate::options::nats::NatsArgs;
 use crate::size;
 use crate::user_error::UserError;
 
-/// Run a mover of a fleet: read and write for the transfers of others
+/// Run a mover of a fleet: read and write for its transfers
 ///
 /// Runs on a data transfer node, registers itself with the fleet's NATS, and obeys the managers: it takes
 /// chunks of transfers whose source it reaches and sends them to movers of the other site, and writes what
@@ -84,7 +84,7 @@ pub struct MoverArgs {
     /// For transfers that ask for it, set owners and groups, set-user-ID and set-group-ID bits and the
     /// attributes that only root may set, and make devices
     ///
-    /// Without it all of that is reported as lost. With it everybody who may submit transfers can have any
+    /// Without it all of that is reported as lost. With it every user with the right to submit can have any
     /// file of any user made under --path: for movers that run as root, among users who are trusted with
     /// that.
     #[arg(long)]
@@ -102,7 +102,7 @@ pub struct MoverArgs {
     nats: NatsArgs,
 }
 
-/// Run a manager of a fleet: own transfers, and assign them to movers
+/// Run a manager of a fleet: own its transfers, and assign movers
 ///
 /// Any number of managers may run. Each transfer is owned by one; if that ends, another takes over within
 /// seconds. A manager touches no data, and keeps its state only on NATS.
@@ -148,7 +148,9 @@ pub struct ManagerArgs {
     nats: NatsArgs,
 }
 
-/// Serve the HTTP API of a fleet: what `carrack submit`, `status` and the others ask
+/// Run the HTTP API of a fleet
+///
+/// `carrack submit`, `status` and the other commands for transfers ask it.
 ///
 /// docs/api.md has the routes; the description for programs is at /v1/openapi.json. People are known by
 /// tokens (`carrack keys token --scope transfers.modify`), on a Unix socket by their accounts.
@@ -235,7 +237,7 @@ fn parse_issuer(text: &str) -> Result<ApiIssuer, String> {
 
 /// Writes to stderr, as a daemon's log.
 fn say() -> Say {
-    Arc::new(|text| eprintln!("carrack: {text}"))
+    Arc::new(|text| eprintln!("carrack: {}", plain(&text)))
 }
 
 fn conclude(ended: Result<(), UserError>) -> ExitStatus {

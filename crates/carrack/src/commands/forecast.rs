@@ -15,11 +15,11 @@ use crate::views::output::print_with_picture;
 /// Length of the forecast: a day.
 const AHEAD_S: i64 = 86_400;
 
-/// Show what load is expected of a storage target or a file system in the next 24 hours
+/// Show the expected load of storage in the next 24 hours
 ///
-/// From the load of the last four weeks, as the site's Prometheus or a file has it, its daily and weekly
-/// pattern is continued. Also shown is how far such forecasts have been off, and what "same as now" would
-/// have been off by.
+/// NAME is a storage target or a file system. The daily and weekly pattern of its load in the last four
+/// weeks, from the site's Prometheus or a file, is continued. The error of earlier forecasts is shown too,
+/// and beside it that of "same as now".
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct ForecastArgs {

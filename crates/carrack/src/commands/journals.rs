@@ -19,7 +19,7 @@ use crate::user_error::UserError;
 use crate::views::journals::JournalReport;
 use crate::views::output::ReportWriter;
 
-/// Show and drop the journals of unfinished transfers
+/// Show or drop the journals of unfinished transfers
 ///
 /// A transfer keeps a journal at its sink, in the destination or next to it (`.carrack-ID.journal`), and
 /// removes it when everything is done. The same command finds it and resumes; to give a transfer up, drop its
@@ -38,7 +38,7 @@ enum JournalsCommand {
     Drop(DropArgs),
 }
 
-/// List the journals in directories: from where to where, and how far they came
+/// List the journals in directories: sources, destinations and progress
 #[derive(Debug, Args)]
 struct ListArgs {
     /// Directories on this host, without their subdirectories
@@ -50,7 +50,7 @@ struct ListArgs {
     json: bool,
 }
 
-/// Show a journal with its unfinished files, and which bytes of them are there
+/// Show a journal with its unfinished files, and the recorded bytes of each
 #[derive(Debug, Args)]
 struct InspectArgs {
     /// The journal, or its directory and its id: DIR/ID

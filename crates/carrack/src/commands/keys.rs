@@ -19,7 +19,7 @@ use crate::user_error::UserError;
 use crate::views::keys::CertificateReport;
 use crate::views::output::{ReportWriter, unwritten};
 
-/// Make and look after the keys of a site: a small certificate authority
+/// Make and manage the keys of a site: a small certificate authority
 ///
 /// For sites that have no authority of their own. It is a directory with a key that signs certificates for
 /// daemons and for people, and a list of revoked ones. Daemons get `ca.pem` and `revoked.pem`, clients
@@ -90,7 +90,7 @@ struct IssueArgs {
     out: Option<PathBuf>,
 }
 
-/// Show what certificates say, and whether they are revoked
+/// Show the contents of certificates, and whether they are revoked
 #[derive(Debug, Args)]
 struct KeysShowArgs {
     /// Files with certificates; the first one in each is shown

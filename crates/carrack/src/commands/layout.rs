@@ -11,7 +11,7 @@ use crate::user_error::UserError;
 use crate::views::layout::{LayoutLooker, TreeFailures};
 use crate::views::output::ReportWriter;
 
-/// Show on which storage targets files lie
+/// Show the storage targets of files
 ///
 /// For each file: its file system, size and striping, how many of its bytes lie on each storage target (OST,
 /// OSD, brick, disk), and how far that is from even. For a directory: the target of files without a layout of

@@ -13,7 +13,9 @@ use crate::register::{CopyRecord, CopyStore};
 use crate::user_error::tame;
 use crate::views::output::written;
 
-/// Show the messages of a transfer: warnings, entries that failed or were left out, how it ended
+/// Show the messages of a transfer
+///
+/// Warnings, entries that failed or were left out, and its end.
 ///
 /// For a copy of your own its output to people; for a submitted transfer the messages in its record.
 #[derive(Debug, Args)]

@@ -14,7 +14,7 @@ use crate::remote::browser::{BrowseTally, RemoteBrowser, locations};
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct MkdirArgs {
-    #[arg(help = "What to make: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH")]
+    #[arg(help = "Directories to make: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH")]
     #[arg(required = true, num_args = 1.., value_name = "LOCATION", value_hint = ValueHint::AnyPath)]
     locations: Vec<OsString>,
 

@@ -9,7 +9,9 @@ use crate::options::transfer_server::{TransferServerArgs, control};
 use crate::register::background;
 use crate::user_error::UserError;
 
-/// End a transfer: a submitted transfer, or a copy of your own
+/// End a transfer
+///
+/// It may be a submitted transfer, or a copy of your own.
 ///
 /// Complete files stay at the destination. Submitting it again moves the missing ones.
 #[derive(Debug, Args)]
@@ -19,7 +21,7 @@ pub struct CancelArgs {
     order: OrderArgs,
 }
 
-/// Have a submitted transfer wait until `carrack resume ID`
+/// Pause a submitted transfer until `carrack resume ID`
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(""))]
 pub struct PauseArgs {

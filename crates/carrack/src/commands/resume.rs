@@ -27,7 +27,7 @@ const PREFIX_MIN: usize = 4;
 /// Digits of a submitted transfer's ID; a copy's has 32.
 const SUBMITTED_DIGITS: usize = 16;
 
-/// List copies that are not complete, or run one again; resume a submitted transfer
+/// List unfinished copies, or run one again
 ///
 /// An ID of exactly 16 digits is a submitted transfer's (`carrack submit`): its queue or fleet resumes it, or
 /// tries its failed files again. Any other is a copy's of this user.
@@ -43,7 +43,7 @@ pub struct ResumeArgs {
     #[arg(value_name = "ID")]
     id: Option<String>,
 
-    /// Don't run it, forget it
+    /// Remove it from the list, and do not run it
     #[arg(long, requires = "id")]
     forget: bool,
 

@@ -18,14 +18,14 @@ use crate::user_error::UserError;
 /// Most locations that are listed with the question.
 const SHOWN_MAX: usize = 20;
 
-/// Remove files, links and directories here, on another host or at a daemon
+/// Remove files and directories here, on a host or at a daemon
 ///
 /// Asks first; `--yes` answers. Links are removed, not followed. Entries that can't be removed are reported,
 /// and the others removed.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct RmArgs {
-    #[arg(help = "What goes: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH")]
+    #[arg(help = "Entries to remove: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH")]
     #[arg(required = true, num_args = 1.., value_name = "LOCATION", value_hint = ValueHint::AnyPath)]
     locations: Vec<OsString>,
 

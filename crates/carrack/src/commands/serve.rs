@@ -12,7 +12,9 @@ use clap::Args;
 use crate::exit::ExitStatus;
 use crate::user_error::UserError;
 
-/// Answer carrack:// clients on one port, for the directories and people that a configuration names
+/// Run a daemon: serve directories to carrack:// clients
+///
+/// It listens on one port; a configuration names the directories and the users.
 ///
 /// Clients are known by a certificate, a public key or a token, and have the rights in an export that its
 /// rules give them. SIGHUP reads the configuration anew, SIGTERM lets running sessions come to their end.
@@ -24,11 +26,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", default_value = "/etc/carrack/carrack.toml")]
     config: PathBuf,
 
-    /// Say what the daemon would do, or what keeps it from running, and end
+    /// Check the configuration, print the plan or the error, and end
     #[arg(long)]
     check: bool,
 
-    /// Log what strangers do and how each session is confined too
+    /// Log unauthenticated connections and the confinement of each session, too
     #[arg(long, short, conflicts_with = "quiet")]
     verbose: bool,
 

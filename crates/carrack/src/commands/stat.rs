@@ -13,7 +13,7 @@ use crate::options::far_end::FarArgs;
 use crate::remote::browser::{BrowseTally, RemoteBrowser, locations};
 use crate::views::entry::write_stat;
 
-/// Show what stands at a path here, on another host or at a daemon
+/// Show the entry at a path here, on another host or at a daemon
 ///
 /// Links are not followed.
 #[derive(Debug, Args)]

@@ -18,7 +18,9 @@ use crate::views::transfer::{line, write_transfer};
 /// Most transfers that are read: those that are not over are among the latest.
 const LOOKED_AT: usize = 10_000;
 
-/// Show a transfer, or all that are not over: copies of your own, and submitted ones
+/// Show a transfer, or all that are not over
+///
+/// These are copies of your own, and submitted transfers.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(""))]
 pub struct StatusArgs {

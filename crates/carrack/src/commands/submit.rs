@@ -15,7 +15,9 @@ use crate::options::transfer_server::{TransferServerArgs, control};
 use crate::options::unsupported::UnsupportedOptions;
 use crate::user_error::UserError;
 
-/// Submit a transfer, which is carried out when its turn comes
+/// Submit a transfer to the queue of a machine or to a fleet
+///
+/// It is carried out when its turn comes.
 ///
 /// SRC and DST are SITE:/path; the site `local` is the machine of the daemon that is asked. They have the
 /// same meaning as for `carrack cp -r`, or with --sync as for `carrack sync`: a directory is copied with
@@ -35,7 +37,7 @@ pub struct SubmitArgs {
     #[arg(value_name = "DST")]
     destination: SiteLocation,
 
-    /// 0 to 9: where there is not enough for all, more is sooner
+    /// Priority, 0 to 9: more is sooner
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=9))]
     priority: u8,
 
@@ -43,7 +45,9 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     label: String,
 
-    /// Return when it is over, with the exit code that `carrack cp` would have had
+    /// Return when it is over, with its exit code
+    ///
+    /// The code is that of the same `carrack cp`.
     #[arg(long)]
     wait: bool,
 

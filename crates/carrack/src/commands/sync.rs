@@ -10,8 +10,9 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use super::cp;
 use crate::exit::{self, ExitStatus};
 use crate::options::cp::CpArgs;
+use crate::options::foreign::ForeignArgs;
 
-/// Make directories at the destination like the sources: send only what differs
+/// Make a destination like its sources: send only what differs
 ///
 /// As `carrack cp -r`, whose options it has too, but a file that the destination has with the same size and
 /// modification time is not sent; with --archive a mode or owner that differs is set. The comparison runs
@@ -65,7 +66,7 @@ struct CopyOptions(CpArgs);
 impl Args for CopyOptions {
     fn augment_args(command: Command) -> Command {
         let copy = CpArgs::augment_args(Command::new("cp"));
-        let args = copy.get_arguments().map(|arg| {
+        let args = copy.get_arguments().filter(|arg| !ForeignArgs::is_of_sync(arg)).map(|arg| {
             let is_implied = arg.get_id() == "recursive";
             arg.clone().hide(arg.is_hide_set() || is_implied)
         });
@@ -138,7 +139,7 @@ mod tests {
     fn it_describes_itself() {
         command::<SyncArgs>().debug_assert();
         let help = command::<SyncArgs>().render_long_help().to_string();
-        assert!(help.contains("Make directories at the destination like the sources"), "{help}");
+        assert!(help.contains("Make a destination like its sources"), "{help}");
         assert!(!help.contains("--recursive\n") && help.contains("--exclude"), "{help}");
     }
 }

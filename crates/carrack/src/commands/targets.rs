@@ -25,7 +25,7 @@ use crate::views::json::write_lines;
 use crate::views::output::written;
 use crate::views::targets::write_targets;
 
-/// Show who uses the storage targets that transfers share, and who waits for them
+/// Show the users of shared storage targets, and those that wait
 ///
 /// Only targets that a running transfer asks for are known, and those whose load is measured. docs/sharing.md
 /// describes the order of grants.

@@ -21,7 +21,7 @@ const IO_THREADS_DEFAULT: u16 = 16;
 /// Longest description of a machine; real ones are shorter.
 const XML_BYTES_MAX: u64 = 32 << 20;
 
-/// Show the machine, and where a transfer's threads and buffers would be placed on it
+/// Show the machine, and the placement of threads and buffers
 ///
 /// A tree of sockets, NUMA nodes, cores, NICs and disks, with the threads and buffers that `carrack cp` would
 /// put there, and the cost of the way from a device to a thread's core: 1 is the time that a byte of local
@@ -58,7 +58,7 @@ pub struct TopoArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     disk: Vec<String>,
 
-    /// Measure what each node's memory gives to each node's cores, and plan with that; takes some seconds
+    /// Measure the memory bandwidth between all nodes, and plan with that; takes some seconds
     #[arg(long, conflicts_with = "topology")]
     measure: bool,
 

@@ -6,7 +6,9 @@ use super::listing::{self, TransferListing};
 use crate::exit::{self, ExitStatus};
 use crate::options::transfer_server::TransferServerArgs;
 
-/// List transfers, the latest first: copies of your own, and submitted ones
+/// List transfers, the latest first
+///
+/// These are copies of your own, and submitted transfers.
 ///
 /// Copies (`carrack cp`, `carrack sync`, in the foreground or in the background) are recorded from their
 /// start on; some hundred complete ones are kept. Submitted transfers are those of the machine's queue; where

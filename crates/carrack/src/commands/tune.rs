@@ -13,7 +13,7 @@ use crate::user_error::{UserError, tame};
 use crate::views::output::print_with_picture;
 use crate::views::tune::TuneReport;
 
-/// Show and forget what earlier transfers have learned about threads and connections
+/// Show or forget the tuner's records of earlier transfers
 ///
 /// A transfer that reads on this host, lasts 5 s or more and may change its settings (`--tune`) leaves its
 /// measurements in ~/.local/state/carrack/tuner (XDG_STATE_HOME), by the two sites and the size of the files.

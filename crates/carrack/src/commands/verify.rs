@@ -26,13 +26,14 @@ use crate::views::manifest_reader::ManifestLines;
 use crate::views::output::tell_unwritten;
 use crate::views::verify::{FindingStyle, write_finding, write_summary};
 
-const PART: &str = "A part of a file";
+const PART: &str = "Partial comparison";
 
 /// Options for whole files or trees, which exclude a part.
-const WHOLE: [&str; 13] = [
+const WHOLE: [&str; 14] = [
     "manifest",
     "extra",
     "archive",
+    "preserve",
     "perms",
     "owner",
     "group",
@@ -57,50 +58,53 @@ const WHOLE: [&str; 13] = [
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help_of_verify(EXAMPLES))]
 pub struct VerifyArgs {
-    #[arg(
-        help = "Sources and the destination: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH; with --manifest only the destination"
-    )]
+    /// The sources, and last the destination; with --manifest only the destination
+    ///
+    /// Each is PATH, `[user@]host:PATH` or `carrack://host[:port]/EXPORT/PATH`.
     #[arg(required = true, num_args = 1.., value_name = "LOCATION", value_hint = ValueHint::AnyPath)]
     locations: Vec<OsString>,
 
-    /// Compare with the digests of a manifest, as `carrack cp --manifest` and b3sum write it
+    /// Compare with the BLAKE3 digests in FILE
     ///
-    /// Its paths begin at the destination, a directory. Contents alone are compared: it holds nothing else.
+    /// `carrack cp --manifest` and b3sum write such files. The paths in it begin at the destination, a
+    /// directory. Contents alone are compared: it holds nothing else.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "extra")]
     manifest: Option<PathBuf>,
 
-    /// Report entries that are at the destination and not at the source, too
+    /// Report destination entries that the sources lack, too
     #[arg(long)]
     extra: bool,
 
-    /// Compare only the bytes from this offset on: a part of one regular file, which the destination has at
-    /// the same place
+    /// Compare only the bytes from this offset on, of one regular file
     ///
-    /// As `carrack cp` with the same options copies it. Metadata are not compared then.
+    /// The destination has them at the same offset. As `carrack cp` with the same options copies it. Metadata
+    /// are not compared then.
     #[arg(long, value_name = "SIZE", value_parser = size::parse_offset, conflicts_with_all = WHOLE, help_heading = PART)]
     offset: Option<u64>,
 
-    /// Compare this number of bytes from --offset on, or from the beginning, and no more [default: all up to
-    /// the end of the source]
+    /// Compare only this number of bytes [default: up to the source's end]
+    ///
+    /// From --offset on, or from the beginning.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with_all = WHOLE, help_heading = PART)]
     length: Option<u64>,
 
-    /// Record equal files in FILE, so that the same command resumes where it was interrupted
+    /// Record equal files in FILE, from which the same command resumes
     ///
     /// Files that were changed since are read again. The file is removed when everything is equal.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     state: Option<PathBuf>,
 
-    /// The end that is read past the page cache, where the file system can: the storage's own contents are
-    /// compared then
+    /// End that is read past the page cache
+    ///
+    /// The storage's own contents are compared then, where the file system permits it.
     #[arg(long, value_name = "END", value_enum, default_value_t = ReadbackOption::Destination)]
     readback: ReadbackOption,
 
-    /// Threads that read at each end; 0 for as many as cores, 4 to 16
+    /// Threads that read at each end; 0: one for each core, 4 to 16
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=256))]
     threads: u16,
 
-    /// Write one JSON object a line for each difference, and a summary, to stdout
+    /// Write each difference and a summary to stdout, as JSON lines
     #[arg(long)]
     json: bool,
 

@@ -12,7 +12,9 @@ use crate::register::background;
 use crate::user_error::{UserError, tame};
 use crate::views::transfer::entries;
 
-/// Wait until a transfer is over: a submitted transfer, or a copy of your own
+/// Wait until a transfer is over
+///
+/// It may be a submitted transfer, or a copy of your own.
 ///
 /// The exit code is that of the same `carrack cp`; 130 if it was cancelled. A daemon that is restarted in
 /// between is waited for, for half a minute. The output of a copy in the background is shown at its end.

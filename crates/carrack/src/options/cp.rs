@@ -12,11 +12,12 @@ use clap::{Args, ValueHint};
 
 use crate::exit;
 use crate::options::far_end::FarArgs;
+use crate::options::foreign::ForeignArgs;
 use crate::user_error::UserError;
 
-const TALK: &str = "What is told";
+const TALK: &str = "Output";
 
-/// Copy files and directories on this host, or to or from another one
+/// Copy files and directories: here, to another host, or from one
 ///
 /// One end may be on another host, `[user@]host:path`: carrack logs in there with the system's ssh and starts
 /// itself on the far side. The data then flows over several connections of its own, or through ssh where none
@@ -40,19 +41,21 @@ pub struct CpArgs {
     #[arg(required = true, num_args = 1.., value_name = "PATH", value_hint = ValueHint::AnyPath)]
     paths: Vec<OsString>,
 
-    /// Copy directories with everything in them; links that are named as sources are copied as links
+    /// Copy directories with everything in them
+    ///
+    /// Links that are named as sources are copied as links.
     #[arg(short, long, help_heading = DATA)]
     pub recursive: bool,
 
-    /// Only list on stdout what would be copied
+    /// List on stdout the entries that would be copied, and copy nothing
     #[arg(short = 'n', long, help_heading = DATA)]
     pub dry_run: bool,
 
-    /// Write the BLAKE3 of every copied file to FILE, for `b3sum --check` in the destination; implies
-    /// --checksum blake3
+    /// Write the BLAKE3 digest of each copied file to FILE, for b3sum
     ///
-    /// Lines come in the order of completion. FILE appears when the transfer has ended; if it ended early or
-    /// some files failed, FILE holds the files that are complete, and the summary says so.
+    /// `b3sum --check FILE` in the destination compares them. Implies --checksum blake3. Lines come in the
+    /// order of completion. FILE appears when the transfer has ended; if it ended early or some files failed,
+    /// FILE holds the files that are complete, and the summary says so.
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run", value_hint = ValueHint::FilePath, help_heading = DATA)]
     pub manifest: Option<PathBuf>,
 
@@ -60,11 +63,19 @@ pub struct CpArgs {
     #[arg(short, long, conflicts_with = "verbose", help_heading = TALK)]
     pub quiet: bool,
 
-    /// Print notices, entries that were left out, and every failure without a limit, too
-    #[arg(short, long, help_heading = TALK)]
+    /// Print notices, entries that were left out and every failure, too
+    #[arg(short, long, overrides_with = "verbose", help_heading = TALK)]
     pub verbose: bool,
 
-    /// Write every event to stdout, one JSON object a line; the last is the summary
+    /// Write the messages into FILE, too, one after the other
+    ///
+    /// A file that exists is continued. With --verbose notices are among them.
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run", value_hint = ValueHint::FilePath, help_heading = TALK)]
+    pub log_file: Option<PathBuf>,
+
+    /// Write every event to stdout, one JSON object a line
+    ///
+    /// The last one is the summary.
     #[arg(long, help_heading = TALK)]
     pub json: bool,
 
@@ -85,9 +96,9 @@ pub struct CpArgs {
     #[arg(long, conflicts_with_all = ["json", "quiet", "dry_run"], help_heading = TALK)]
     pub tui: bool,
 
-    /// Copy in the background: prints the copy's ID when both ends have met, for `carrack status`, `wait` and
-    /// `cancel`
+    /// Copy in the background; the copy's ID goes to stdout
     ///
+    /// It is printed when both ends have met: `carrack status`, `wait` and `cancel` take it.
     /// The copy continues when the terminal is closed. Its output is in a log, which `carrack status` names.
     /// It can't ask for a password: ssh must work without one.
     #[arg(long, conflicts_with_all = ["json", "tui", "dry_run"], help_heading = TALK)]
@@ -103,9 +114,14 @@ pub struct CpArgs {
     #[command(flatten)]
     pub far: FarArgs,
 
-    /// Between two far hosts, let the data pass through this host, where they can't reach each other
+    /// Between two far hosts, let the data pass through this host
+    ///
+    /// For hosts that can't reach each other.
     #[arg(long, help_heading = CONNECTION)]
     pub relay: bool,
+
+    #[command(flatten)]
+    pub foreign: ForeignArgs,
 
     /// Set by `carrack sync`.
     #[arg(skip)]
@@ -181,7 +197,7 @@ impl CpArgs {
 
 fn after_long_help() -> String {
     const EXAMPLES: &str = "\
-What the copy is called:
+Name of the copy:
   carrack cp -r tree host:data      data is a directory: host:data/tree
                                     there is no data: host:data
   carrack cp -r tree/ host:data     the contents of tree go into data
@@ -404,7 +420,8 @@ mod tests {
         assert_eq!(object, "128 to 64");
         for words in [
             "128KiB to 64MiB",
-            "up to 64; 0: 2 at first on a near path, 8",
+            "up to 64; 0 chooses by the path",
+            "2 at first on a near path, 8 where",
             "up to 256",
             "CARRACK_SSH",
             "tree/ host:data",

@@ -9,9 +9,9 @@ use carrack_trust::{ClientTrust, CredentialPaths, CredentialPathsError, MAX_TOKE
 use clap::{Args, ValueHint};
 
 use crate::lifetime;
-use crate::user_error::UserError;
+use crate::user_error::{UserError, warn};
 
-const DAEMON: &str = "A daemon (carrack://)";
+const DAEMON: &str = "Daemon (carrack://)";
 
 /// The variable with the token, used if no option names one.
 const TOKEN_VARIABLE: &str = "CARRACK_TOKEN";
@@ -19,7 +19,7 @@ const TOKEN_VARIABLE: &str = "CARRACK_TOKEN";
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
 pub struct DaemonArgs {
-    /// Certificates of the authorities that daemons are believed by [default: ~/.config/carrack/ca.pem, else
+    /// Certificates of the authorities that daemons are trusted by [default: ~/.config/carrack/ca.pem, else
     /// /etc/carrack/ca.pem, else the system's]
     ///
     /// `CARRACK_CA` may name them too. A `revoked.pem` in the same directory counts.
@@ -31,7 +31,7 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = DAEMON)]
     identity: Option<PathBuf>,
 
-    /// File with a bearer token, which says what you may do; without it `CARRACK_TOKEN` may hold one
+    /// File with a bearer token, which grants rights at a daemon; without it `CARRACK_TOKEN` may hold one
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = DAEMON)]
     token_file: Option<PathBuf>,
 
@@ -63,10 +63,7 @@ impl DaemonArgs {
     pub fn token(&self) -> Result<String, UserError> {
         match (&self.token_file, &self.token) {
             (None, Some(token)) => {
-                eprintln!(
-                    "carrack: warning: everybody on this host can see --token while this runs; \
-                     --token-file FILE is better"
-                );
+                warn("everybody on this host can see --token while this runs; --token-file FILE is better");
                 check_token(token, "--token")
             }
             (file, _) => token_of(file.as_deref()),

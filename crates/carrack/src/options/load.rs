@@ -17,7 +17,7 @@ use crate::size;
 use crate::user_error::UserError;
 use crate::views::forecast::LoadUnit;
 
-const HEADING: &str = "Where its load is known from";
+const HEADING: &str = "Load measurements";
 
 /// The longest configuration that is read, in bytes, as for a daemon's.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -42,8 +42,8 @@ pub struct LoadArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = HEADING, conflicts_with = "prometheus")]
     config: Option<PathBuf>,
 
-    /// Most load that a target can bear: bytes per second, or a number in the unit of the CSV [default: what
-    /// it bore in 99 of 100 cases]
+    /// Most load that a target can bear: bytes per second, or a number in the unit of the CSV [default: its
+    /// 99th percentile]
     #[arg(long, value_name = "MOST", value_parser = most, help_heading = HEADING)]
     capacity: Option<f64>,
 }

@@ -7,6 +7,8 @@ pub mod config;
 pub mod cp;
 pub mod daemon;
 pub mod far_end;
+pub mod foreign;
+pub mod help;
 pub mod load;
 pub mod nats;
 pub mod start_time;

@@ -8,12 +8,14 @@ use clap::{Args, ValueHint};
 use crate::user_error::UserError;
 
 /// Heading of these options in the help.
-pub const HEADING: &str = "The fleet's NATS";
+pub const HEADING: &str = "NATS of the fleet";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
 pub struct NatsArgs {
-    /// The fleet's NATS servers: nats://HOST:PORT or tls://HOST:PORT, with commas between them
+    /// NATS servers of the fleet, with commas between them
+    ///
+    /// As nats://HOST:PORT or tls://HOST:PORT.
     #[arg(long, value_name = "URLS", env = "CARRACK_NATS", hide_env_values = true, value_delimiter = ',', help_heading = HEADING)]
     nats: Vec<String>,
 
@@ -37,7 +39,7 @@ pub struct NatsArgs {
     #[arg(long, value_name = "FILE", env = "CARRACK_NATS_TOKEN_FILE", hide_env_values = true, conflicts_with_all = ["nats_creds", "nats_seed", "nats_user"], value_hint = ValueHint::FilePath, help_heading = HEADING)]
     nats_token_file: Option<PathBuf>,
 
-    /// Certificates of the CAs that NATS servers are believed by, in place of the system's
+    /// Certificates of the CAs that NATS servers are trusted by, in place of the system's
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = HEADING)]
     nats_ca: Option<PathBuf>,
 

@@ -11,7 +11,7 @@ use crate::size;
 use crate::user_error::UserError;
 
 /// Heading of these options in the help.
-pub const HEADING: &str = "When it starts";
+pub const HEADING: &str = "Start time";
 
 /// The longest time ahead that a forecast covers: a week.
 const AHEAD_MOST_S: i64 = 7 * 86_400;
@@ -19,24 +19,26 @@ const AHEAD_MOST_S: i64 = 7 * 86_400;
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
 pub struct WhenArgs {
-    /// `best`: when its storage is expected to be the least busy; or a time, 2026-11-23T02:00:00Z; or a time
-    /// from now, 6h
+    /// Start time: best, 2026-11-23T02:00:00Z, or a time from now, 6h
+    ///
+    /// `best` starts it while its storage is expected to be the least busy.
     #[arg(long, value_name = "WHEN", value_parser = StartMoment::parse, help_heading = HEADING)]
     when: Option<StartMoment>,
 
-    /// Time by which it must be done, or a time from now. With --when=best the start is chosen so that it is
-    /// done by then, up to a week ahead; else its turn comes sooner as the deadline comes nearer, and one
-    /// machine's queue claims the rate that it takes where storage targets are shared out, as `carrack cp`
-    /// does
+    /// Time by which it must be done, or a time from now
+    ///
+    /// With --when=best the start is chosen so that it is done by then, up to a week ahead. Else its turn
+    /// comes sooner as the deadline comes nearer, and one machine's queue claims the necessary rate at shared
+    /// storage targets, as `carrack cp` does.
     #[arg(long, value_name = "TIME", value_parser = parse_moment, help_heading = HEADING)]
     deadline: Option<i64>,
 
-    /// With --when=best: how long it takes on idle storage, such as 2h
+    /// With --when=best: its duration on idle storage, such as 2h
     #[arg(long, value_name = "TIME", value_parser = lifetime::parse, requires = "when", help_heading = HEADING,
           conflicts_with_all = ["bytes", "rate"])]
     expect: Option<std::time::Duration>,
 
-    /// With --when=best: how much there is to move
+    /// With --when=best: bytes to move
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires_all = ["when", "rate"], help_heading = HEADING)]
     bytes: Option<u64>,
 

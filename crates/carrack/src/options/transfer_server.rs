@@ -18,23 +18,26 @@ use crate::options::nats::NatsArgs;
 use crate::user_error::UserError;
 
 /// Heading of these options in the help.
-pub const HEADING: &str = "Whom to ask";
+pub const HEADING: &str = "Server";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
 pub struct TransferServerArgs {
-    /// The server that keeps the transfers: unix:PATH, http://HOST:PORT (this host only) or https://HOST:PORT
-    /// [default: the daemon of this machine, at $XDG_RUNTIME_DIR/carrack/queue.sock, else
-    /// /run/carrack/queue.sock]
+    /// Server: unix:PATH, http:// or https://HOST:PORT
+    ///
+    /// It keeps the submitted transfers; http:// is for this host only. [default: the daemon of this machine,
+    /// at $XDG_RUNTIME_DIR/carrack/queue.sock, else /run/carrack/queue.sock]
     #[arg(long, value_name = "SERVER", env = "CARRACK_SERVER", hide_env_values = true, help_heading = HEADING)]
     server: Option<ServerAddress>,
 
-    /// Certificates of the authorities that https:// servers are believed by [default:
+    /// Certificates of the authorities that https:// servers are trusted by [default:
     /// ~/.config/carrack/ca.pem, else /etc/carrack/ca.pem, else the system's]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = HEADING)]
     ca: Option<PathBuf>,
 
-    /// File with a bearer token, for http:// and https://; without it `CARRACK_TOKEN` may hold one
+    /// File with a bearer token, for http:// and https://
+    ///
+    /// Without it `CARRACK_TOKEN` may hold one.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = HEADING)]
     token_file: Option<PathBuf>,
 

@@ -6,19 +6,23 @@ use carrack_model::FidelityOptions;
 use carrack_options::{ModifyWindowOption, parse_window};
 use clap::{ArgAction, Args};
 
-const METADATA: &str = "Which metadata are compared";
+const METADATA: &str = "Metadata";
 
 /// Options of `carrack verify` alone.
 #[derive(Clone, Debug, Args)]
 pub struct MetadataArgs {
-    /// Compare everything that `carrack cp --archive` keeps: modes, times, owners, groups, extended
-    /// attributes, ACLs, hard links
+    /// Compare all metadata that `carrack cp --archive` keeps
     ///
-    /// Each can be left out: --no-perms, --no-times, --no-owner, --no-group, --no-xattrs, --no-acls,
-    /// --no-hard-links. Without it, and without an option below, the modification times of files, directories
-    /// and links are compared, which a copy keeps without options.
+    /// These are modes, times, owners, groups, extended attributes, ACLs and hard links. Each can be left
+    /// out: --no-perms, --no-times, --no-owner, --no-group, --no-xattrs, --no-acls, --no-hard-links. Without
+    /// it, and without an option below, the modification times of files, directories and links are compared,
+    /// which a copy keeps without options.
     #[arg(short, long, conflicts_with = "manifest", help_heading = METADATA)]
     archive: bool,
+
+    /// Modes, owners and groups, which `carrack cp -p` keeps
+    #[arg(short, long, conflicts_with = "manifest", help_heading = METADATA)]
+    preserve: bool,
 
     /// Modes of files, directories and special files: permission bits, set-ID bits and the sticky bit
     #[arg(long, overrides_with = "no_perms", conflicts_with = "manifest", help_heading = METADATA)]
@@ -77,7 +81,7 @@ pub struct MetadataArgs {
     #[arg(long, overrides_with = "acls", action = ArgAction::SetTrue, help_heading = METADATA)]
     no_acls: bool,
 
-    /// Hard links: which names belong to the same file, within one source
+    /// Hard links: the names of the same file, within one source
     #[arg(short = 'H', long, overrides_with = "no_hard_links", conflicts_with = "manifest", help_heading = METADATA)]
     hard_links: bool,
 
@@ -108,11 +112,11 @@ impl MetadataArgs {
 
         let options = FidelityOptions {
             archive: self.archive,
-            perms: choice(self.perms, self.no_perms),
+            perms: choice(self.perms || self.preserve && !self.no_perms, self.no_perms),
             no_times: self.no_times,
             omit_dir_times: self.omit_dir_times,
-            owner: choice(self.owner, self.no_owner),
-            group: choice(self.group, self.no_group),
+            owner: choice(self.owner || self.preserve && !self.no_owner, self.no_owner),
+            group: choice(self.group || self.preserve && !self.no_group, self.no_group),
             numeric_ids: self.numeric_ids,
             xattrs: choice(self.xattrs, self.no_xattrs),
             acls: choice(self.acls, self.no_acls),

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use carrack_engine::{
     BrowseCall, BrowseItem, BrowseOperation, BrowseSummary, SessionError, browse, browse_here,
 };
-use carrack_model::escape;
+use carrack_model::{escape, plain};
 
 use crate::exit::ExitStatus;
 use crate::options::FarArgs;
@@ -135,7 +135,7 @@ impl BrowseTally {
 
 /// Prints the failure of an entry on stderr; a failed write can't be reported.
 pub fn tell_failure(path: &[u8], detail: &str) {
-    let _ = writeln!(io::stderr(), "carrack: failed: {}: {}", escape(path), tame(detail));
+    let _ = writeln!(io::stderr(), "carrack: failed: {}: {}", escape(path), tame(&plain(&detail)));
 }
 
 /// Parses the locations of a command's arguments. Prints the error of an invalid one, and returns the exit

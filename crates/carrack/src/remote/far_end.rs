@@ -93,7 +93,7 @@ pub fn reach<'a>(
         FarEnd::Ssh(host) => {
             let terms = SshTerms { protection, shares };
             let (remote, peer) = RemoteProcess::start(
-                &args.ssh,
+                args.ssh_command()?,
                 host,
                 &args.remote_carrack,
                 terms,

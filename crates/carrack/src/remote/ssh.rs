@@ -77,6 +77,14 @@ impl SshCommand {
         Path::new(&self.program).file_name().is_some_and(|name| name == "ssh")
     }
 
+    /// Returns the command with these options before its own arguments: of an option that is given twice ssh
+    /// takes the first.
+    pub fn with_options(&self, options: &[&str]) -> SshCommand {
+        let own = self.arguments.iter().cloned();
+        let arguments = options.iter().map(|&option| option.to_owned()).chain(own).collect();
+        SshCommand { program: self.program.clone(), arguments }
+    }
+
     /// Returns the command with the host, as the user would type it.
     fn typed_to(&self, host: &SshHost) -> String {
         let words = [&self.program].into_iter().chain(&self.arguments);
@@ -243,7 +251,7 @@ fn sleep_until_ended(handle: &OwnedFd, patience: Duration) {
 
 /// A running ssh process.
 pub struct RemoteProcess<'a> {
-    command: &'a SshCommand,
+    command: SshCommand,
     host: &'a SshHost,
     carrack: &'a FarCommand,
     child_guard: ChildGuard,
@@ -259,7 +267,7 @@ impl<'a> RemoteProcess<'a> {
     /// Starts `carrack session` at `host` on these terms; a connection that is silent for `stall` ends.
     /// `leash` holds the process from then on.
     pub fn start(
-        command: &'a SshCommand,
+        command: SshCommand,
         host: &'a SshHost,
         carrack: &'a FarCommand,
         terms: impl Into<SshTerms>,
@@ -270,8 +278,8 @@ impl<'a> RemoteProcess<'a> {
         let (child, input, output) =
             spawn(&command.program, &arguments).map_err(|error| cannot_start(&command.program, &error))?;
         child_guard.tie(child);
-        let remote = RemoteProcess { command, host, carrack, child_guard };
-        Ok((remote, PeerChannel::over_pipes(input, output, command.dial_name(host))))
+        let peer = PeerChannel::over_pipes(input, output, command.dial_name(host));
+        Ok((RemoteProcess { command, host, carrack, child_guard }, peer))
     }
 
     /// Returns the far host.
@@ -362,7 +370,7 @@ mod tests {
     fn end_of(script: &str) -> Option<UserError> {
         let (command, host, carrack) = (shim(script), host(), far("carrack"));
         let (remote, peer) = RemoteProcess::start(
-            &command,
+            command.clone(),
             &host,
             &carrack,
             ProtectionLevel::Private,
@@ -442,10 +450,10 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_named() {
-        let (command, host) = ("/nonexistent/ssh".parse().unwrap(), host());
+        let (command, host) = ("/nonexistent/ssh".parse::<SshCommand>().unwrap(), host());
         let carrack = far("carrack");
         let trouble = RemoteProcess::start(
-            &command,
+            command.clone(),
             &host,
             &carrack,
             ProtectionLevel::Private,
@@ -461,7 +469,7 @@ mod tests {
     fn pipes_carry_bytes_and_the_words_arrive() {
         let (command, host, carrack) = (shim("cat; echo \"$@\""), host(), far("carrack"));
         let (remote, peer) = RemoteProcess::start(
-            &command,
+            command.clone(),
             &host,
             &carrack,
             ProtectionLevel::Private,
@@ -482,7 +490,7 @@ mod tests {
         let (command, host, child_guard) = (shim("exec sleep 1000"), host(), ChildGuard::default());
         let carrack = far("carrack");
         let (remote, _peer) = RemoteProcess::start(
-            &command,
+            command.clone(),
             &host,
             &carrack,
             ProtectionLevel::Private,

@@ -19,6 +19,7 @@ use std::io::{self, Write};
 
 use carrack_machine::doctor::{CheckFinding, CheckVerdict};
 use carrack_model::escape;
+use carrack_options::colour::TextColour;
 use serde::Serialize;
 
 use crate::views::json::write_lines;
@@ -63,12 +64,24 @@ impl DoctorReport {
     /// Writes the groups, and last the number of findings of each verdict.
     pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut table = TextTable::new("<<<<");
+        table.paint(1, colour_of_verdict);
         for group in self.findings.chunk_by(|one, other| one.check.group == other.check.group) {
             table.row(&[&group[0].check.group.name()]);
             group.iter().for_each(|finding| add_finding(finding, &mut table));
         }
         table.row(&[&COUNTED.map(|(verdict, words)| format!("{} {words}", self.count(verdict))).join(", ")]);
         table.write("", out)
+    }
+}
+
+/// Returns the colour of a verdict.
+fn colour_of_verdict(name: &str) -> Option<TextColour> {
+    let (verdict, _) = COUNTED.into_iter().find(|(verdict, _)| verdict.name() == name)?;
+    match verdict {
+        CheckVerdict::Broken => Some(TextColour::Red),
+        CheckVerdict::Improve => Some(TextColour::Yellow),
+        CheckVerdict::Well => Some(TextColour::Green),
+        CheckVerdict::Note | CheckVerdict::Unknown => None,
     }
 }
 

@@ -3,9 +3,11 @@
 //! Cells are tamed here, so that names from elsewhere can't drive the terminal; the caller escapes bytes that
 //! may be no text.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, Write};
 
+use carrack_options::colour::{self, TextColour};
 use ratatui::text::Span;
 
 use crate::user_error::tame;
@@ -21,13 +23,16 @@ pub struct TextTable {
     /// For each column, true if its cells are aligned to the right.
     is_right: Vec<bool>,
     rows: Vec<Vec<String>>,
+    /// The column whose cells get a colour by their text.
+    painted: Option<(usize, fn(&str) -> Option<TextColour>)>,
 }
 
 impl TextTable {
     /// Creates a table from a sign for each column as in format strings: `<` aligns to the left, `>` to the
     /// right.
     pub fn new(columns: &str) -> TextTable {
-        TextTable { is_right: columns.chars().map(|sign| sign == '>').collect(), rows: Vec::new() }
+        let is_right = columns.chars().map(|sign| sign == '>').collect();
+        TextTable { is_right, rows: Vec::new(), painted: None }
     }
 
     /// Creates a table with a row of headings, each after the sign of its column.
@@ -35,6 +40,11 @@ impl TextTable {
         let mut table = TextTable::new(&headings.iter().map(|heading| &heading[..1]).collect::<String>());
         table.rows.push(headings.iter().map(|heading| heading[1..].to_owned()).collect());
         table
+    }
+
+    /// Gives the cells of a column the colour that `colour_of` has for their text, if stdout wants colour.
+    pub fn paint(&mut self, column: usize, colour_of: fn(&str) -> Option<TextColour>) {
+        self.painted = colour::is_wanted(&io::stdout()).then_some((column, colour_of));
     }
 
     /// Adds a row. The last cell of a row with fewer cells than columns may have any length.
@@ -46,8 +56,10 @@ impl TextTable {
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let widths: Vec<usize> = (0..self.is_right.len()).map(|column| self.width(column)).collect();
         self.rows.iter().map(move |row| {
-            let cells = row.iter().zip(&widths).zip(&self.is_right).map(|((cell, width), is_right)| {
+            let cells = row.iter().zip(&widths).zip(&self.is_right).enumerate();
+            let cells = cells.map(|(column, ((cell, width), is_right))| {
                 let padding = " ".repeat(width.saturating_sub(width_of(cell)));
+                let cell = self.shown(column, cell);
                 if *is_right { format!("{padding}{cell}") } else { format!("{cell}{padding}") }
             });
             cells.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
@@ -57,6 +69,15 @@ impl TextTable {
     /// Writes the lines, each after `indent`.
     pub fn write(&self, indent: &str, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         self.lines().try_for_each(|line| writeln!(out, "{indent}{line}"))
+    }
+
+    /// Returns a cell, with its colour if it has one.
+    fn shown<'c>(&self, column: usize, cell: &'c str) -> Cow<'c, str> {
+        let colour = self.painted.filter(|(painted, _)| *painted == column);
+        match colour.and_then(|(_, colour_of)| colour_of(cell)) {
+            Some(colour) => colour::paint(cell, colour, true).into(),
+            None => cell.into(),
+        }
     }
 
     /// Returns the width of a column, without the last cells of shorter rows.
@@ -97,6 +118,15 @@ mod tests {
             "         a text that is longer than its column",
         ];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn a_column_may_have_colours() {
+        let mut table = TextTable::headed(&["<ID", "<STATE", "<OF"]);
+        table.row(&[&"done", &"done", &"x"]);
+        table.painted = Some((1, |text| (text == "done").then_some(TextColour::Green)));
+        let lines: Vec<String> = table.lines().collect();
+        assert_eq!(lines, ["ID    STATE  OF", "done  \u{1b}[1;32mdone\u{1b}[0m   x"]);
     }
 
     #[test]

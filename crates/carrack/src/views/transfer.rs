@@ -3,6 +3,7 @@
 
 use std::io::{self, Write};
 
+use carrack_options::colour::TextColour;
 use carrack_register::records::{MoverRecord, MoverState, SessionState, TransferRecord, TransferTally};
 
 use crate::lifetime::show_moment;
@@ -101,6 +102,17 @@ pub fn rate_if_any(bytes_per_s: u64) -> String {
     if bytes_per_s > 0 { rate(bytes_per_s) } else { String::new() }
 }
 
+/// Returns the colour of a state.
+fn colour_of_state(state: &str) -> Option<TextColour> {
+    match state {
+        "done" => Some(TextColour::Green),
+        "failed" | "killed" => Some(TextColour::Red),
+        "done in part" | "interrupted" | "out of time" | "cancelled" | "paused" => Some(TextColour::Yellow),
+        "running" | "starting" => Some(TextColour::Cyan),
+        _ => None,
+    }
+}
+
 /// Writes a table of transfers; `now_s` is in seconds since 1970.
 pub fn write_list(rows: &[TransferRow], now_s: i64, out: &mut impl Write) -> io::Result<()> {
     if rows.is_empty() {
@@ -108,6 +120,7 @@ pub fn write_list(rows: &[TransferRow], now_s: i64, out: &mut impl Write) -> io:
     }
     let headings = ["<ID", "<STATE", "<PRI", "<USER", ">AGE", ">DONE", ">BYTES", ">RATE", ">LEFT", "<COPY"];
     let mut table = TextTable::headed(&headings);
+    table.paint(1, colour_of_state);
     for row in rows {
         let label = if row.label.is_empty() { String::new() } else { format!("  ({})", row.label) };
         table.row(&[

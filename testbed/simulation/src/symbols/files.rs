@@ -7,7 +7,7 @@ use libc::{c_char, c_int, c_uint, c_void, mode_t, off_t, size_t, ssize_t};
 use super::{answer, bytes, kernel, simulated, simulated_fd};
 use crate::calls;
 use crate::change::Attributes;
-use crate::descriptors::{FIRST, Kind};
+use crate::descriptors::{DescriptorKind, FIRST};
 use crate::image::Contents;
 use crate::raw_calls::set_errno;
 use crate::volumes::{WalkRules, system_time};
@@ -360,7 +360,7 @@ unsafe fn read_parts(
     count: c_int,
     at: off_t,
     flags: c_int,
-) -> calls::Answer {
+) -> calls::CallAnswer {
     if flags & libc::RWF_NOWAIT != 0 && world().nothing_cached {
         return Err(libc::EAGAIN);
     }
@@ -373,10 +373,10 @@ unsafe fn read_parts(
     }
 }
 
-unsafe fn write_parts(fd: c_int, parts: *const libc::iovec, count: c_int, at: off_t) -> calls::Answer {
+unsafe fn write_parts(fd: c_int, parts: *const libc::iovec, count: c_int, at: off_t) -> calls::CallAnswer {
     // SAFETY: the caller's array.
     let parts = unsafe { parts_of(parts, count) };
-    if let Kind::Stream { .. } = world().descriptors.get(fd)?.kind {
+    if let DescriptorKind::Stream { .. } = world().descriptors.get(fd)?.kind {
         let parts: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
         return calls::send(fd, &parts, 0);
     }
@@ -384,7 +384,7 @@ unsafe fn write_parts(fd: c_int, parts: *const libc::iovec, count: c_int, at: of
     calls::write(fd, &data, (at >= 0).then_some(at as u64))
 }
 
-unsafe fn send_file(to: c_int, from: c_int, at: *mut off_t, count: size_t) -> calls::Answer {
+unsafe fn send_file(to: c_int, from: c_int, at: *mut off_t, count: size_t) -> calls::CallAnswer {
     if at.is_null() {
         return Err(libc::EINVAL);
     }
@@ -426,7 +426,7 @@ fn moment(seconds: i64, nanoseconds: u32) -> SystemTime {
     }
 }
 
-fn stat_of(facts: &calls::Facts) -> libc::stat {
+fn stat_of(facts: &calls::NodeFacts) -> libc::stat {
     // SAFETY: all fields are numbers.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     let parts = |ns: i128| (ns.div_euclid(1_000_000_000) as i64, ns.rem_euclid(1_000_000_000) as i64);
@@ -442,7 +442,7 @@ fn stat_of(facts: &calls::Facts) -> libc::stat {
     stat
 }
 
-fn statx_of(facts: &calls::Facts) -> libc::statx {
+fn statx_of(facts: &calls::NodeFacts) -> libc::statx {
     // SAFETY: all fields are numbers.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
     let set = |time: &mut libc::statx_timestamp, ns: i128| {
@@ -471,7 +471,7 @@ fn statfs_of(magic: i64) -> libc::statfs {
     found
 }
 
-unsafe fn control(fd: c_int, request: libc::c_ulong, argument: *mut c_void) -> calls::Answer {
+unsafe fn control(fd: c_int, request: libc::c_ulong, argument: *mut c_void) -> calls::CallAnswer {
     let description = world().descriptors.get_mut(fd)?;
     if request == libc::FIONBIO {
         // SAFETY: FIONBIO takes an integer.
@@ -481,7 +481,7 @@ unsafe fn control(fd: c_int, request: libc::c_ulong, argument: *mut c_void) -> c
     Err(libc::ENOTTY)
 }
 
-fn set_flags(fd: c_int, command: c_int, argument: i64) -> calls::Answer {
+fn set_flags(fd: c_int, command: c_int, argument: i64) -> calls::CallAnswer {
     let process = world().process();
     let descriptors = &mut world().descriptors;
     match command {
@@ -508,14 +508,14 @@ fn set_flags(fd: c_int, command: c_int, argument: i64) -> calls::Answer {
 }
 
 /// A directory stream.
-pub struct Listing {
+pub struct DirectoryListing {
     fd: c_int,
     entry: libc::dirent64,
 }
 
-unsafe fn listing<'a>(stream: *mut libc::DIR) -> &'a mut Listing {
+unsafe fn listing<'a>(stream: *mut libc::DIR) -> &'a mut DirectoryListing {
     // SAFETY: made by `fdopendir` below: simulated threads have no others.
-    unsafe { &mut *stream.cast::<Listing>() }
+    unsafe { &mut *stream.cast::<DirectoryListing>() }
 }
 
 /// As in the C library.
@@ -531,7 +531,7 @@ pub unsafe extern "C" fn fdopendir(fd: c_int) -> *mut libc::DIR {
     }
     // SAFETY: all fields are numbers.
     let entry = unsafe { std::mem::zeroed() };
-    Box::into_raw(Box::new(Listing { fd, entry })).cast()
+    Box::into_raw(Box::new(DirectoryListing { fd, entry })).cast()
 }
 
 /// As in the C library.
@@ -587,7 +587,7 @@ pub unsafe extern "C" fn readdir64(stream: *mut libc::DIR) -> *mut libc::dirent6
 pub unsafe extern "C" fn closedir(stream: *mut libc::DIR) -> c_int {
     let _inside = simulated();
     // SAFETY: made by `fdopendir`, and closed once.
-    let listing = unsafe { Box::from_raw(stream.cast::<Listing>()) };
+    let listing = unsafe { Box::from_raw(stream.cast::<DirectoryListing>()) };
     answer(calls::close(listing.fd)) as c_int
 }
 
@@ -616,7 +616,7 @@ pub unsafe extern "C" fn rewinddir(stream: *mut libc::DIR) {
 ///
 /// # Safety
 /// Room for `count` bytes at `to`.
-pub unsafe fn list(fd: c_int, to: *mut u8, count: usize) -> calls::Answer {
+pub unsafe fn list(fd: c_int, to: *mut u8, count: usize) -> calls::CallAnswer {
     calls::begin_listing(fd)?;
     // SAFETY: the caller's room.
     let room = unsafe { std::slice::from_raw_parts_mut(to, count) };

@@ -10,15 +10,15 @@ pub mod threads;
 
 use crate::descriptors::FIRST;
 use crate::raw_calls::{raw_call, set_errno, with_errno};
-use crate::scheduler::{Inside, caller};
+use crate::scheduler::{InsideGuard, caller};
 
 /// A call that is simulated: the simulation's own code runs until this is dropped.
-fn simulated() -> Option<Inside> {
-    caller().map(|_| Inside::enter())
+fn simulated() -> Option<InsideGuard> {
+    caller().map(|_| InsideGuard::enter())
 }
 
 /// The same for a call with a descriptor.
-fn simulated_fd(fd: i32) -> Option<Inside> {
+fn simulated_fd(fd: i32) -> Option<InsideGuard> {
     if fd >= FIRST || fd == libc::AT_FDCWD { simulated() } else { None }
 }
 

@@ -4,17 +4,17 @@ use libc::{c_int, c_void, size_t, sockaddr, socklen_t, ssize_t};
 
 use super::{answer, kernel, simulated, simulated_fd};
 use crate::calls;
-use crate::descriptors::{Description, FIRST, Kind};
+use crate::descriptors::{DescriptorKind, FIRST, OpenDescription};
 use crate::raw_calls::set_errno;
 use crate::world::world;
 
 /// Bytes that a pipe or a link within a process holds.
 const PIPE_BYTES: usize = 64 << 10;
 
-fn add(kind: Kind, is_nonblocking: bool) -> c_int {
+fn add(kind: DescriptorKind, is_nonblocking: bool) -> c_int {
     let world = world();
     let process = world.process();
-    let mut description = Description::new(kind);
+    let mut description = OpenDescription::new(kind);
     description.is_nonblocking = is_nonblocking;
     world.descriptors.add(process, description)
 }
@@ -33,8 +33,8 @@ pub unsafe extern "C" fn pipe2(fds: *mut c_int, flags: c_int) -> c_int {
     let is_nonblocking = flags & libc::O_NONBLOCK != 0;
     // SAFETY: room for two descriptors.
     unsafe {
-        *fds = add(Kind::Stream { input: Some(pipe), output: None }, is_nonblocking);
-        *fds.add(1) = add(Kind::Stream { input: None, output: Some(pipe) }, is_nonblocking);
+        *fds = add(DescriptorKind::Stream { input: Some(pipe), output: None }, is_nonblocking);
+        *fds.add(1) = add(DescriptorKind::Stream { input: None, output: Some(pipe) }, is_nonblocking);
     }
     0
 }
@@ -54,8 +54,8 @@ pub unsafe extern "C" fn socketpair(domain: c_int, kind: c_int, protocol: c_int,
     let is_nonblocking = kind & libc::SOCK_NONBLOCK != 0;
     // SAFETY: room for two descriptors.
     unsafe {
-        *fds = add(Kind::Stream { input: Some(one), output: Some(other) }, is_nonblocking);
-        *fds.add(1) = add(Kind::Stream { input: Some(other), output: Some(one) }, is_nonblocking);
+        *fds = add(DescriptorKind::Stream { input: Some(one), output: Some(other) }, is_nonblocking);
+        *fds.add(1) = add(DescriptorKind::Stream { input: Some(other), output: Some(one) }, is_nonblocking);
     }
     0
 }
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn socketpair(domain: c_int, kind: c_int, protocol: c_int,
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn eventfd(count: libc::c_uint, flags: c_int) -> c_int {
     match simulated() {
-        Some(_inside) => add(Kind::Event(count.into()), flags & libc::EFD_NONBLOCK != 0),
+        Some(_inside) => add(DescriptorKind::Event(count.into()), flags & libc::EFD_NONBLOCK != 0),
         // SAFETY: the caller's arguments, unchanged.
         None => unsafe { kernel(libc::SYS_eventfd2, [count.into(), flags.into(), 0, 0, 0, 0]) as c_int },
     }
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
         set_errno(libc::EAFNOSUPPORT);
         return -1;
     }
-    add(Kind::Socket(0), kind & libc::SOCK_NONBLOCK != 0)
+    add(DescriptorKind::Socket(0), kind & libc::SOCK_NONBLOCK != 0)
 }
 
 unsafe fn port_of(address: *const sockaddr) -> u16 {
@@ -158,13 +158,13 @@ on_socket! {
         let wanted = port_of(address);
         let world = world();
         let port = if wanted == 0 { world.descriptors.free_port() } else { wanted };
-        world.descriptors.get_mut(fd)?.kind = Kind::Socket(port);
+        world.descriptors.get_mut(fd)?.kind = DescriptorKind::Socket(port);
         Ok(0)
     }, |fd| [fd, address as i64, length.into(), 0, 0, 0];
     fn listen(backlog: c_int) -> c_int, |fd| {
         let description = world().descriptors.get_mut(fd)?;
-        let Kind::Socket(port) = description.kind else { return Err(libc::EINVAL) };
-        description.kind = Kind::Listener { port, waiting: Vec::new() };
+        let DescriptorKind::Socket(port) = description.kind else { return Err(libc::EINVAL) };
+        description.kind = DescriptorKind::Listener { port, waiting: Vec::new() };
         Ok(0)
     }, |fd| [fd, backlog.into(), 0, 0, 0, 0];
     fn connect(address: *const sockaddr, length: socklen_t) -> c_int,
@@ -177,7 +177,7 @@ on_socket! {
     }, |fd| [fd, address as i64, length as i64, flags.into(), 0, 0];
     fn getsockname(address: *mut sockaddr, length: *mut socklen_t) -> c_int, |fd| {
         let port = match world().descriptors.get(fd)?.kind {
-            Kind::Socket(port) | Kind::Listener { port, .. } => port,
+            DescriptorKind::Socket(port) | DescriptorKind::Listener { port, .. } => port,
             _ => 40_000,
         };
         put_address(port, address, length);
@@ -220,7 +220,7 @@ on_socket! {
         |fd| calls::send(fd, &[std::slice::from_raw_parts(data.cast::<u8>(), count)], flags),
         |fd| [fd, data as i64, count as i64, flags.into(), to as i64, length.into()];
     fn sendmsg(message: *const libc::msghdr, flags: c_int) -> ssize_t, |fd| {
-        let parts = std::slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen as usize);
+        let parts = std::slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen);
         let slice = |part: &libc::iovec| match part.iov_len {
             0 => &[],
             length => std::slice::from_raw_parts(part.iov_base.cast::<u8>(), length),

@@ -6,18 +6,22 @@ use libc::{c_char, c_int, c_void, timespec};
 
 use super::{answer, kernel, simulated};
 use crate::calls::begin;
-use crate::faults::Call;
+use crate::faults::CallKind;
 use crate::raw_calls::set_errno;
-use crate::scheduler::{self, Inside, TaskId, WaitFor, caller};
+use crate::scheduler::{self, InsideGuard, TaskId, WaitCondition, caller};
 use crate::world::world;
 
 /// Seconds that the monotonic clock shows at the begin.
 const BOOTED_S: i64 = 100_000;
 
-type Start = extern "C" fn(*mut c_void) -> *mut c_void;
-type Create =
-    unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
-type Join = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
+type StartRoutine = extern "C" fn(*mut c_void) -> *mut c_void;
+type CreateFunction = unsafe extern "C" fn(
+    *mut libc::pthread_t,
+    *const libc::pthread_attr_t,
+    StartRoutine,
+    *mut c_void,
+) -> c_int;
+type JoinFunction = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
 
 /// The C library's own function.
 fn original(name: &std::ffi::CStr) -> *mut c_void {
@@ -27,19 +31,23 @@ fn original(name: &std::ffi::CStr) -> *mut c_void {
     found
 }
 
-fn create() -> Create {
-    static CREATE: OnceLock<Create> = OnceLock::new();
+fn create() -> CreateFunction {
+    static CREATE: OnceLock<CreateFunction> = OnceLock::new();
     // SAFETY: the function's type.
-    *CREATE.get_or_init(|| unsafe { std::mem::transmute::<*mut c_void, Create>(original(c"pthread_create")) })
+    *CREATE.get_or_init(|| unsafe {
+        std::mem::transmute::<*mut c_void, CreateFunction>(original(c"pthread_create"))
+    })
 }
 
-fn join() -> Join {
-    static JOIN: OnceLock<Join> = OnceLock::new();
+fn join() -> JoinFunction {
+    static JOIN: OnceLock<JoinFunction> = OnceLock::new();
     // SAFETY: the function's type.
-    *JOIN.get_or_init(|| unsafe { std::mem::transmute::<*mut c_void, Join>(original(c"pthread_join")) })
+    *JOIN.get_or_init(|| unsafe {
+        std::mem::transmute::<*mut c_void, JoinFunction>(original(c"pthread_join"))
+    })
 }
 
-type Action = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+type ActionFunction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
 /// As in the C library, but somebody else seems to handle SIGSEGV and SIGBUS: the standard library would
 /// keep a tree of all threads for them, by their addresses, which are not the same each time.
@@ -62,7 +70,7 @@ pub unsafe extern "C" fn sigaction(
         return 0;
     }
     // SAFETY: the function's type, and the caller's arguments, unchanged.
-    unsafe { std::mem::transmute::<*mut c_void, Action>(original(c"sigaction"))(signal, new, old) }
+    unsafe { std::mem::transmute::<*mut c_void, ActionFunction>(original(c"sigaction"))(signal, new, old) }
 }
 
 /// Called when a thread ends, after the destructors of its own variables.
@@ -94,8 +102,8 @@ pub fn prepare() {
     farewell();
 }
 
-struct Begin {
-    start: Start,
+struct ThreadBegin {
+    start: StartRoutine,
     argument: *mut c_void,
     id: TaskId,
     baton: &'static std::sync::atomic::AtomicU32,
@@ -103,7 +111,7 @@ struct Begin {
 
 extern "C" fn first(begin: *mut c_void) -> *mut c_void {
     // SAFETY: made by `pthread_create` below, for this thread only.
-    let Begin { start, argument, id, baton } = *unsafe { Box::from_raw(begin.cast::<Begin>()) };
+    let ThreadBegin { start, argument, id, baton } = *unsafe { Box::from_raw(begin.cast::<ThreadBegin>()) };
     // SAFETY: the key of this program.
     unsafe { libc::pthread_setspecific(farewell(), 3 as *const c_void) };
     scheduler::take_seat(id, baton);
@@ -118,7 +126,7 @@ extern "C" fn first(begin: *mut c_void) -> *mut c_void {
 pub unsafe extern "C" fn pthread_create(
     thread: *mut libc::pthread_t,
     attributes: *const libc::pthread_attr_t,
-    start: Start,
+    start: StartRoutine,
     argument: *mut c_void,
 ) -> c_int {
     let Some(_inside) = simulated() else {
@@ -129,13 +137,13 @@ pub unsafe extern "C" fn pthread_create(
     let process = world.spawns_for.take().unwrap_or_else(|| world.process());
     let id = scheduler::add_task(world, process);
     let baton = scheduler::baton_of(world, id);
-    let seat = Box::into_raw(Box::new(Begin { start, argument, id, baton })).cast();
+    let seat = Box::into_raw(Box::new(ThreadBegin { start, argument, id, baton })).cast();
     // SAFETY: `first` takes the box.
     let result = unsafe { create()(thread, attributes, first, seat) };
     assert_eq!(result, 0, "this machine lets a simulation have threads");
     // SAFETY: set by the call.
     world.tasks[id].pthread = unsafe { *thread };
-    begin(Call::Spawn);
+    begin(CallKind::Spawn);
     0
 }
 
@@ -146,13 +154,13 @@ pub unsafe extern "C" fn pthread_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_join(thread: libc::pthread_t, result: *mut *mut c_void) -> c_int {
     if let Some(_inside) = simulated() {
-        begin(Call::Join);
+        begin(CallKind::Join);
         let tasks = &world().tasks;
         // The newest one: the C library uses numbers again.
         if let Some(id) = tasks.iter().rposition(|task| task.pthread == thread)
-            && !matches!(tasks[id].state, scheduler::State::Ended)
+            && !matches!(tasks[id].state, scheduler::ThreadState::Ended)
         {
-            scheduler::wait(WaitFor::End(id), None);
+            scheduler::wait(WaitCondition::End(id), None);
         }
     }
     // SAFETY: the caller's arguments, unchanged; the thread ends without another turn.
@@ -198,7 +206,7 @@ pub unsafe extern "C" fn prctl(option: c_int, a: i64, b: i64, c: i64, d: i64) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sched_yield() -> c_int {
     match simulated() {
-        Some(_inside) => begin(Call::Yield),
+        Some(_inside) => begin(CallKind::Yield),
         // SAFETY: the call has no arguments.
         None => drop(unsafe { kernel(libc::SYS_sched_yield, [0; 6]) }),
     }
@@ -263,12 +271,12 @@ pub unsafe extern "C" fn clock_nanosleep(
     };
     // SAFETY: the caller's time.
     let time = unsafe { &*time };
-    begin(Call::Sleep);
+    begin(CallKind::Sleep);
     let until = match flags & libc::TIMER_ABSTIME {
         0 => world().now.saturating_add(nanoseconds(time)),
         _ => deadline_of(clock, time),
     };
-    scheduler::wait(WaitFor::Time, Some(until));
+    scheduler::wait(WaitCondition::Time, Some(until));
     0
 }
 
@@ -286,16 +294,16 @@ pub unsafe extern "C" fn syscall(number: i64, a: i64, b: i64, c: i64, d: i64, e:
     unsafe {
         match number {
             libc::SYS_futex => {
-                let _inside = Inside::enter();
+                let _inside = InsideGuard::enter();
                 futex(a as *const u32, b as c_int, c as u32, d)
             }
             libc::SYS_getrandom => super::machine::getrandom(a as *mut c_void, b as usize, 0) as i64,
             libc::SYS_getdents64 => {
-                let _inside = Inside::enter();
+                let _inside = InsideGuard::enter();
                 answer(super::files::list(a as c_int, b as *mut u8, c as usize))
             }
             libc::SYS_openat2 => {
-                let _inside = Inside::enter();
+                let _inside = InsideGuard::enter();
                 let how = &*(c as *const [u64; 3]);
                 let rules = crate::volumes::WalkRules {
                     follows: false,
@@ -346,7 +354,7 @@ pub unsafe extern "C" fn syscall(number: i64, a: i64, b: i64, c: i64, d: i64, e:
             libc::SYS_sched_setaffinity | libc::SYS_mbind | libc::SYS_set_mempolicy => 0,
             _ => {
                 // What nobody has thought of could reach the kernel with a simulated descriptor.
-                let _inside = Inside::enter();
+                let _inside = InsideGuard::enter();
                 world().note("syscall", number, a);
                 set_errno(libc::ENOSYS);
                 -1
@@ -359,7 +367,7 @@ unsafe fn futex(word: *const u32, operation: c_int, value: u32, time: i64) -> i6
     let command = operation & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
     match command {
         libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET => {
-            begin(Call::Futex);
+            begin(CallKind::Futex);
             // SAFETY: the caller's word.
             if unsafe { std::ptr::read_volatile(word) } != value {
                 set_errno(libc::EAGAIN);
@@ -372,7 +380,7 @@ unsafe fn futex(word: *const u32, operation: c_int, value: u32, time: i64) -> i6
                 _ if operation & libc::FUTEX_CLOCK_REALTIME != 0 => deadline_of(libc::CLOCK_REALTIME, time),
                 _ => deadline_of(libc::CLOCK_MONOTONIC, time),
             });
-            match scheduler::wait(WaitFor::Futex(word as usize), deadline) {
+            match scheduler::wait(WaitCondition::Futex(word as usize), deadline) {
                 true => 0,
                 false => {
                     set_errno(libc::ETIMEDOUT);
@@ -382,7 +390,7 @@ unsafe fn futex(word: *const u32, operation: c_int, value: u32, time: i64) -> i6
         }
         libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET => {
             let woken = scheduler::wake_futex(word as usize, value as usize);
-            begin(Call::Futex);
+            begin(CallKind::Futex);
             woken as i64
         }
         _ => {

@@ -13,6 +13,7 @@ mod responder;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
+use carrack_model::plain;
 use carrack_storage::PathBase;
 
 pub use initiator::browse;
@@ -40,9 +41,9 @@ pub fn browse_here(
             entries.into_iter().try_for_each(|entry| found(BrowseItem::Entry(entry)))
         }
         BrowseOutput::Unseen { name, error } => {
-            found(BrowseItem::Failed { path: beneath(path, &name), detail: error.to_string() })
+            found(BrowseItem::Failed { path: beneath(path, &name), detail: plain(&error) })
         }
-        BrowseOutput::Left { path, error } => found(BrowseItem::Failed { path, detail: error.to_string() }),
+        BrowseOutput::Left { path, error } => found(BrowseItem::Failed { path, detail: plain(&error) }),
         BrowseOutput::GoesOn => ControlFlow::Continue(()),
     });
     match summary {

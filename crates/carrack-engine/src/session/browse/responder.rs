@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
+use carrack_model::plain;
 use carrack_transport::ControlLink;
 use carrack_wire::message::{self, BrowseDone, BrowseRequest, ControlMessage, Heartbeat};
 
@@ -114,11 +115,9 @@ impl BrowseSender<'_> {
         match told {
             BrowseOutput::Entries(entries) => self.say(ControlMessage::Entries(of_entries(entries))),
             BrowseOutput::Unseen { name, error } => {
-                self.fail(beneath(self.asked, &name), UNREADABLE, error.to_string())
+                self.fail(beneath(self.asked, &name), UNREADABLE, plain(&error))
             }
-            BrowseOutput::Left { path, error } => {
-                self.fail(self.as_asked(&path), WRITE_ERROR, error.to_string())
-            }
+            BrowseOutput::Left { path, error } => self.fail(self.as_asked(&path), WRITE_ERROR, plain(&error)),
             BrowseOutput::GoesOn => self.say(ControlMessage::Heartbeat(Heartbeat {})),
         }
     }

@@ -14,6 +14,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches, 
 use super::layers::{ConfigLayers, ConfigSources, OptionSetting};
 use crate::cli::Cli;
 use crate::exit::ExitStatus;
+use crate::options::{foreign, help};
 use crate::user_error::UserError;
 
 /// The commands whose options have layers. Daemons have configurations of their own, and the processes that
@@ -50,7 +51,7 @@ pub const PROFILE: &str = "profile";
 pub const NO_CONFIG: &str = "no-config";
 
 /// The heading of both in the help.
-pub const HEADING: &str = "Where options come from";
+pub const HEADING: &str = "Configuration";
 
 /// Options that are valid only on the command line: a secret in a configuration doesn't stay secret for long,
 /// and the others belong to a single command line.
@@ -91,9 +92,9 @@ pub fn command() -> Command {
         .action(ArgAction::SetTrue)
         .help("Read no configuration file (~/.config/carrack/config.toml, /etc/carrack/config.toml)")
         .help_heading(HEADING);
-    COMMANDS.iter().fold(Cli::command(), |carrack, name| {
+    help::arrange(COMMANDS.iter().fold(Cli::command(), |carrack, name| {
         carrack.mut_subcommand(name, |command| command.arg(profile.clone()).arg(no_config.clone()))
-    })
+    }))
 }
 
 /// Returns the same command with flags that take `=false`, so that a command line can take back a flag that a
@@ -132,7 +133,20 @@ pub fn parse() -> Cli {
     let settled = given.and_then(|given| settle(&carrack, given, &words, &ConfigSources::of_process()));
     let parsed = settled.and_then(|settled| Ok(Cli::from_arg_matches(&settled)?));
     parsed.unwrap_or_else(|problem| match problem {
-        CommandLineError::Typed(error) if error.use_stderr() => error.exit(),
+        // Without any argument a beginner is told where to begin.
+        CommandLineError::Typed(error)
+            if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand && words.len() < 2 =>
+        {
+            eprint!("{}", help::BEGINNING);
+            std::process::exit(ExitStatus::Usage.code().into())
+        }
+        CommandLineError::Typed(error) if error.use_stderr() => {
+            if let Some(trouble) = foreign::of_command(&error) {
+                trouble.tell();
+                std::process::exit(ExitStatus::Usage.code().into())
+            }
+            error.exit()
+        }
         // Help shows flags without `=false`, and the defaults without a configuration.
         CommandLineError::Typed(error) => match command().try_get_matches_from(&words) {
             Err(plain) => plain.exit(),

@@ -82,7 +82,7 @@ fn default(arg: &Arg) -> String {
     if !values.is_empty() {
         return values.join(" ");
     }
-    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
     let words = help.split_once("[default: ").and_then(|(_, words)| words.split_once(']'));
     words.map(|(words, _)| words.replace('\n', " ")).unwrap_or_default()
 }

@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use carrack_model::{TransferEvent, escape};
+use carrack_options::colour;
 
 use crate::views::report::{TalkView, TalkVolume, TransferEnding, TransferView};
 use held_output::HeldOutput;
@@ -45,7 +46,8 @@ impl LiveView {
         LiveView {
             shared: Arc::new(Mutex::new(shared)),
             drawing: None,
-            talk: TalkView::new(HeldOutput::new(io::stderr()), volume, None),
+            talk: TalkView::new(HeldOutput::new(io::stderr()), volume, None)
+                .in_colour(colour::is_wanted(&io::stderr())),
         }
     }
 

@@ -11,6 +11,7 @@ mod talk;
 pub mod tally;
 mod targets;
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +20,8 @@ use std::time::{Duration, Instant};
 
 use carrack_engine::{AbortHandle, TransferObserver};
 use carrack_model::{
-    DestinationName, ObjectChecksum, RepeatNesting, TransferEvent, TransferNotice, TransferSummary, escape,
+    DestinationName, EntryFailure, MetadataLoss, ObjectChecksum, RepeatNesting, TransferEvent,
+    TransferNotice, TransferSummary, escape, plain,
 };
 
 use crate::exit::{EndReason, ExitStatus};
@@ -243,6 +245,7 @@ fn tell_end(views: &mut [Box<dyn TransferView>], ending: &mut TransferEnding) {
 
 impl TransferObserver for TransferReporter {
     fn event(&self, event: &TransferEvent) {
+        let event = &*without_numbers(event);
         let mut state = self.lock();
         state.tally.add(event);
         state.keep_digest(event);
@@ -262,6 +265,28 @@ impl TransferObserver for TransferReporter {
             state.show(&TransferEvent::Notice(TransferNotice::Warning(text)), self.started.elapsed());
         }
     }
+}
+
+/// Returns the event with the texts of errors as people read them, also those from the other end.
+fn without_numbers(event: &TransferEvent) -> Cow<'_, TransferEvent> {
+    Cow::Owned(match event {
+        TransferEvent::Failed(failure) => {
+            TransferEvent::Failed(EntryFailure { detail: plain(&failure.detail), ..failure.clone() })
+        }
+        TransferEvent::Notice(notice) => TransferEvent::Notice(match notice.clone() {
+            TransferNotice::Text(text) => TransferNotice::Text(plain(&text)),
+            TransferNotice::Detail(text) => TransferNotice::Detail(plain(&text)),
+            TransferNotice::Warning(text) => TransferNotice::Warning(plain(&text)),
+            TransferNotice::Decision(text) => TransferNotice::Decision(plain(&text)),
+            TransferNotice::Loss(loss) => {
+                TransferNotice::Loss(MetadataLoss { reason: plain(&loss.reason), ..loss })
+            }
+            TransferNotice::Skipped { path, reason } => {
+                TransferNotice::Skipped { path, reason: plain(&reason) }
+            }
+        }),
+        _ => return Cow::Borrowed(event),
+    })
 }
 
 impl ReporterState {

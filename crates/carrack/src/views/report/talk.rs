@@ -4,11 +4,13 @@
 //! Text from another machine never reaches the terminal unchanged: paths are escaped, texts lose their
 //! control characters. Each failure is reported once; a flood of failures is cut at the limit and counted.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::time::Duration;
 
 use carrack_model::limits::FAILURES_LISTED_MAX;
 use carrack_model::{EntryFailure, TransferEvent, TransferNotice, escape};
+use carrack_options::colour::{TextColour, paint};
 
 use super::progress::ProgressLine;
 use super::{TransferEnding, TransferView, summary, targets};
@@ -34,12 +36,20 @@ pub struct TalkView<W: Write + Send> {
     volume: TalkVolume,
     bar: Option<ProgressLine>,
     failures_listed: usize,
+    /// True if the first words of a line may have a colour.
+    in_colour: bool,
 }
 
 impl<W: Write + Send> TalkView<W> {
     /// Creates a view: with a bar on a terminal, without elsewhere.
     pub fn new(out: W, volume: TalkVolume, bar: Option<ProgressLine>) -> TalkView<W> {
-        TalkView { out, volume, bar, failures_listed: 0 }
+        TalkView { out, volume, bar, failures_listed: 0, in_colour: false }
+    }
+
+    /// Returns the view with the first words of errors and warnings in colour, if a terminal wants it.
+    #[must_use]
+    pub fn in_colour(self, in_colour: bool) -> TalkView<W> {
+        TalkView { in_colour, ..self }
     }
 
     /// Returns the writer.
@@ -49,6 +59,7 @@ impl<W: Write + Send> TalkView<W> {
 
     /// Writes a line. An error on stderr can't be reported and is ignored.
     fn say(&mut self, line: &str) {
+        let line = &coloured(line, self.in_colour);
         let out = &mut self.out;
         match &self.bar {
             Some(bar) => bar.above(|| drop(writeln!(out, "{line}"))),
@@ -135,6 +146,24 @@ impl<W: Write + Send> TransferView for TalkView<W> {
     }
 }
 
+/// The first words of lines that get a colour.
+const COLOURED: [(&str, &str, TextColour); 4] = [
+    ("carrack: ", "error:", TextColour::Red),
+    ("carrack: ", "failed:", TextColour::Red),
+    ("carrack: ", "warning:", TextColour::Yellow),
+    ("", "hint:", TextColour::Cyan),
+];
+
+/// Returns the line with its first word in colour.
+fn coloured(line: &str, in_colour: bool) -> Cow<'_, str> {
+    for (before, word, colour) in COLOURED.into_iter().filter(|_| in_colour) {
+        if let Some(rest) = line.strip_prefix(before).and_then(|rest| rest.strip_prefix(word)) {
+            return format!("{before}{}{rest}", paint(word, colour, true)).into();
+        }
+    }
+    line.into()
+}
+
 /// Returns true if a summary would only repeat that nothing was copied.
 fn is_told_by_troubles(ending: &TransferEnding) -> bool {
     ending.exit == ExitStatus::Nothing && !ending.troubles.is_empty() && ending.summary.entries_failed == 0
@@ -159,6 +188,14 @@ mod tests {
         events.iter().for_each(|event| view.event(event, Duration::ZERO).unwrap());
         ending.iter().for_each(|ending| view.end(ending).unwrap());
         String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn only_the_first_word_gets_a_colour() {
+        let painted = "carrack: \u{1b}[1;31merror:\u{1b}[0m error: x";
+        assert_eq!(coloured("carrack: error: error: x", true), painted);
+        assert_eq!(coloured("carrack: copied 4 files", true), "carrack: copied 4 files");
+        assert_eq!(coloured("hint: x", false), "hint: x");
     }
 
     #[test]

@@ -381,6 +381,10 @@ fn rows() -> BTreeMap<&'static str, Row> {
                     && there.has("pipe")
             }),
         ),
+        (
+            "preserve",
+            row(|there| there.mode("mode") == 0o666 && there.owner("owned") == (SOMEBODY, SOMEBODY)),
+        ),
         ("perms", row(|there| there.mode("mode") == 0o666)),
         ("no-perms", with(&["--archive", "--no-perms"], |there| there.mode("mode") == 0o644)),
         ("chmod", with(&["--chmod=F600"], |there| there.mode("a") == 0o600 && there.mode("mode") == 0o600)),
@@ -538,8 +542,18 @@ const LACKING: &[(&str, &str)] = &[
 ];
 
 /// Metadata that a daemon can't keep, and reports: it never gives files to other users.
-const LOST_AT_DAEMONS: &[&str] =
-    &["owner", "no-owner", "group", "no-group", "numeric-ids", "chown", "usermap", "groupmap", "devices"];
+const LOST_AT_DAEMONS: &[&str] = &[
+    "preserve",
+    "owner",
+    "no-owner",
+    "group",
+    "no-group",
+    "numeric-ids",
+    "chown",
+    "usermap",
+    "groupmap",
+    "devices",
+];
 
 /// Checks a destination; returns the reason for a failure.
 fn judge(

@@ -209,19 +209,15 @@ pub const ATTACKS: &[Attack] = &[
         "refused: /data/data/data/data/data/data/data/data/data/data/data/data/data/",
         |arena| read(arena, &b"/data".repeat(12_000)),
     ),
-    (
-        "a file behind a link that leads out",
-        "refused: /out/secret: Invalid cross-device link (os error 18)",
-        |arena| read(arena, b"/data/out/secret"),
-    ),
-    (
-        "a link that leads out, as a directory",
-        "refused: /out/: Invalid cross-device link (os error 18)",
-        |arena| read(arena, b"/data/out/"),
-    ),
+    ("a file behind a link that leads out", "refused: /out/secret: Invalid cross-device link", |arena| {
+        read(arena, b"/data/out/secret")
+    }),
+    ("a link that leads out, as a directory", "refused: /out/: Invalid cross-device link", |arena| {
+        read(arena, b"/data/out/")
+    }),
     (
         "a link that leads out by its whole path",
-        "refused: /in/absolute/secret: Invalid cross-device link (os error 18)",
+        "refused: /in/absolute/secret: Invalid cross-device link",
         |arena| read(arena, b"/data/in/absolute/secret"),
     ),
     (
