@@ -32,6 +32,7 @@ MICRO   := --manifest-path bench/micro/Cargo.toml --target-dir $(or $(CARGO_TARG
 # Packages are made of a program that is built for them, the same wherever that is done (scripts/release-build). CI has no
 # time for another build, and packages the one that the tests use.
 PACKAGED    := $(if $(CI),$(TARGET_DIR),$(TARGET_DIR)/package)
+MAN_PAGES   := $(wildcard docs/man/*.1)
 COMPLETIONS := $(PACKAGED)/release/completions
 GUEST_LOG ?= bench/numa/guest-test.log
 
@@ -161,10 +162,10 @@ book: ## Make the book of docs/, target/book/index.html
 
 install: build ## Install to PREFIX (default /usr/local), below DESTDIR
 	install -D -m 755 $(TARGET_DIR)/release/carrack $(DESTDIR)$(PREFIX)/bin/carrack
-	install -D -m 644 docs/carrack.1 $(DESTDIR)$(PREFIX)/share/man/man1/carrack.1
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(MAN_PAGES)
 
 uninstall: ## Remove what install put there
-	rm -f $(DESTDIR)$(PREFIX)/bin/carrack $(DESTDIR)$(PREFIX)/share/man/man1/carrack.1
+	rm -f $(DESTDIR)$(PREFIX)/bin/carrack $(MAN_PAGES:docs/man/%=$(DESTDIR)$(PREFIX)/share/man/man1/%)
 
 clean: ## Remove everything built
 	$(CARGO) clean

@@ -190,7 +190,8 @@ impl SessionError {
 
     /// Returns the error of a session that can't begin, with a hint, which may be empty.
     pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> SessionError {
-        SessionError::Refused { message: message.into(), hint: Some(hint.into()).filter(|h| !h.is_empty()) }
+        let message = plain(&message.into());
+        SessionError::Refused { message, hint: Some(hint.into()).filter(|h| !h.is_empty()) }
     }
 
     /// Returns the error of a session that can't begin now, with a hint, which may be empty, and the wait

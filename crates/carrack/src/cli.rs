@@ -67,7 +67,7 @@ enum CliCommand {
     #[command(hide = true)]
     QueueCopy(serve::CopyLauncherArgs),
     #[command(hide = true)]
-    Man,
+    Man(man::ManArgs),
     Completions(completions::CompletionsArgs),
 }
 
@@ -109,7 +109,7 @@ impl Cli {
             CliCommand::ServeSession => serve::run_session(),
             CliCommand::ServeQueue(args) => serve::run_queue(&args),
             CliCommand::QueueCopy(args) => serve::run_copy(&args),
-            CliCommand::Man => man::run(),
+            CliCommand::Man(args) => man::run(&args),
             CliCommand::Completions(args) => completions::run(&args),
         }
     }

@@ -1,8 +1,8 @@
 //! The commands over HTTP: one server for the queue of a machine and for a fleet, and the client for it.
 //!
 //! A caller is authenticated by the Unix socket's peer credentials or by a token ([`ApiAuth`]). This module
-//! decides about the caller's identity and the token's rights only; the [`TransferOperations`] behind it decides about
-//! rights to a transfer.
+//! decides about the caller's identity and the token's rights only; the [`TransferOperations`] behind it
+//! decides about rights to a transfer.
 //!
 //! [`TransferOperations`]: carrack_register::control::TransferOperations
 

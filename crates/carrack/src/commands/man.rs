@@ -1,195 +1,445 @@
-//! `carrack man`: the manual page, made from the same definitions as the help.
-//!
-//! One page holds the whole: carrack's description, then the options of `carrack cp` and the other commands,
-//! their examples and the exit codes.
+//! `carrack man`: the manual pages, made from the same definitions as the help: one about carrack as a whole,
+//! and one for each command.
 
+use std::fs;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
-use clap::Command;
+use clap::{Command, ValueHint};
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, bold, roman};
-
-use carrack_options::{FLEET, SYNC};
+use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 use crate::exit::{self, ExitStatus};
-use crate::options::config;
-use crate::options::{nats, start_time, transfer_server};
+use crate::options::config::{self, COMMANDS};
+use crate::options::help;
+use crate::user_error::UserError;
 
-/// Commands with sections of their own, besides `carrack cp`.
-const BESIDE_CP: [&str; 25] = [
-    "sync",
-    "resume",
-    "journals",
-    "ls",
-    "stat",
-    "mkdir",
-    "rm",
-    "verify",
-    "layout",
-    "doctor",
-    "topo",
-    "forecast",
-    "tune",
-    "config",
-    "keys",
-    "serve",
-    "submit",
-    "status",
-    "transfers",
-    "log",
-    "wait",
-    "pause",
-    "cancel",
-    "movers",
-    "targets",
-];
+const SOURCE: &str = concat!("carrack ", env!("CARGO_PKG_VERSION"));
 
-/// The synopses of the other commands, a line each.
-const OTHER_SYNOPSES: [(&str, &str); 26] = [
-    ("carrack sync", " [OPTIONS] SOURCE... DESTINATION"),
-    ("carrack resume", " [OPTIONS] [ID]"),
-    ("carrack journals", " list | inspect | drop [OPTIONS] ..."),
-    ("carrack ls", " [OPTIONS] [LOCATION]"),
-    ("carrack stat", " [OPTIONS] LOCATION..."),
-    ("carrack mkdir", " [OPTIONS] LOCATION..."),
-    ("carrack rm", " [OPTIONS] LOCATION..."),
-    ("carrack verify", " [OPTIONS] [LOCATION]... LOCATION"),
-    ("carrack layout", " [OPTIONS] PATH..."),
-    ("carrack doctor", " [OPTIONS] [PATH]..."),
-    ("carrack topo", " [OPTIONS]"),
-    ("carrack forecast", " [OPTIONS] NAME"),
-    ("carrack tune", " show | forget [OPTIONS] ..."),
-    ("carrack config", " show | path [OPTIONS] ..."),
-    ("carrack keys", " init | issue | show | revoke | token [OPTIONS] ..."),
-    ("carrack serve", " [OPTIONS]"),
-    ("carrack submit", " [OPTIONS] SRC DST"),
-    ("carrack status", " [OPTIONS] [ID]"),
-    ("carrack transfers", " [OPTIONS]"),
-    ("carrack wait", " [OPTIONS] ID"),
-    ("carrack pause", " [OPTIONS] ID"),
-    ("carrack cancel", " [OPTIONS] ID"),
-    ("carrack movers", " [OPTIONS]"),
-    ("carrack targets", " [OPTIONS] [FS]"),
-    ("carrack completions", " SHELL"),
-    ("carrack", " --help | --version"),
-];
+/// Print a manual page: of carrack, or of a command
+#[derive(Debug, clap::Args)]
+pub struct ManArgs {
+    /// The command; without it the page is about carrack as a whole
+    #[arg(value_name = "COMMAND")]
+    command: Option<String>,
 
-/// Prints the page to stdout.
-pub fn run() -> ExitStatus {
-    match page().and_then(|page| io::stdout().write_all(page.as_bytes())) {
-        Ok(()) => ExitStatus::Complete,
-        Err(_) => ExitStatus::Nothing,
-    }
+    /// Write all pages into DIR
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "command")]
+    all: Option<PathBuf>,
 }
 
-fn page() -> io::Result<String> {
-    let mut command = config::command();
-    command.build();
-    let mut page = Vec::new();
-    let whole = Man::new(command.clone());
-    whole.render_title(&mut page)?;
-    whole.render_name_section(&mut page)?;
-    if let Some(cp) = command.find_subcommand("cp") {
-        render_cp(cp, &mut page)?;
+/// A file that commands read or write: path, meaning, and the commands that use it.
+type FileRow = (&'static str, &'static str, fn(&Command) -> bool);
+
+const FILES: [FileRow; 16] = [
+    (
+        "~/.config/carrack/config.toml",
+        "The user's options, by their names; see carrack-config(1).",
+        is_configured,
+    ),
+    ("/etc/carrack/config.toml", "The same of the system, for all users.", is_configured),
+    (
+        "~/.ssh/config, ~/.ssh/known_hosts",
+        "ssh's own files, which are in effect: see ssh_config(5).",
+        |command| has(command, "ssh"),
+    ),
+    (
+        "~/.config/carrack/identity.pem",
+        "The user's certificate and key for daemons, without --identity.",
+        |command| has(command, "identity"),
+    ),
+    (
+        "~/.config/carrack/ca.pem, /etc/carrack/ca.pem",
+        "The trusted authorities, without --ca; revoked.pem beside it lists revoked certificates.",
+        |command| has(command, "ca"),
+    ),
+    (
+        ".carrack-ID.journal, .carrack-ID-*",
+        "The journal of an unfinished transfer, in the destination or next to it (or in --journal-dir), and the \
+         temporary files of unfinished files. Both are gone when everything is done.",
+        |command| has(command, "journal-dir") || is(command, &["journals", "resume"]),
+    ),
+    ("~/.local/state/carrack/transfers/", "The register of the user's copies, with their logs.", |command| {
+        is(command, &["cp", "sync", "resume", "status", "transfers", "log", "wait", "cancel"])
+    }),
+    ("~/.local/state/carrack/tuner/", "The tuner's records of earlier transfers.", |command| {
+        is(command, &["cp", "sync", "tune"])
+    }),
+    (
+        "$XDG_RUNTIME_DIR/carrack/queue.sock, /run/carrack/queue.sock",
+        "The socket of this machine's queue, without --server.",
+        has_register,
+    ),
+    (
+        "$XDG_RUNTIME_DIR/carrack/sharing.sock, /run/carrack/sharing.sock",
+        "The socket of this machine's meta-scheduler, which shares storage targets out.",
+        |command| has(command, "sharing") || is(command, &["targets"]),
+    ),
+    ("/etc/carrack/carrack.toml", "The configuration of the daemon, without --config.", |command| {
+        is(command, &["serve"])
+    }),
+    ("~/.config/carrack/authority/", "The certificate authority, without --dir.", |command| {
+        is(command, &["keys"])
+    }),
+    ("/proc, /sys", "The machine's settings and counters, which are read.", |command| {
+        is(command, &["doctor", "topo", "fabric"])
+    }),
+    ("/etc/sysctl.d/", "A place for settings that are to survive the next start.", |command| {
+        is(command, &["doctor"])
+    }),
+    (
+        "The files that options name",
+        "Credentials for NATS, certificates and keys, and spill directories.",
+        |command| is(command, &["mover", "manager", "api", "movers"]),
+    ),
+    ("/usr/share/bash-completion/completions/carrack", "A place for the script for bash.", |command| {
+        is(command, &["completions"])
+    }),
+];
+
+/// A variable that commands read, likewise. Those that clap reads are known from the options.
+const VARIABLES: [FileRow; 8] = [
+    (
+        "CARRACK_*",
+        "The value of the option with this name, such as CARRACK_BWLIMIT for --bwlimit; see carrack-config(1).",
+        is_configured,
+    ),
+    ("CARRACK_TOKEN", "A bearer token, without --token-file.", |command| has(command, "token-file")),
+    ("CARRACK_CA", "The file with the trusted authorities, without --ca.", |command| has(command, "ca")),
+    ("HOME, XDG_CONFIG_HOME", "The place of the user's configuration: ~/.config by default.", |command| {
+        is_configured(command) || is(command, &["config", "keys"])
+    }),
+    ("XDG_STATE_HOME", "The place of the user's records: ~/.local/state by default.", |command| {
+        is(command, &["cp", "sync", "resume", "status", "transfers", "log", "wait", "cancel", "tune"])
+    }),
+    ("XDG_RUNTIME_DIR", "The place of the sockets of the user's own daemon.", |command| {
+        has_register(command) || has(command, "sharing") || is(command, &["targets", "serve"])
+    }),
+    ("SSH_AUTH_SOCK", "The agent with the user's keys, which ssh asks.", |command| has(command, "ssh")),
+    (
+        "NO_COLOR, CLICOLOR_FORCE, TERM",
+        "No colour; colour even without a terminal; the kind of the terminal, `dumb` without colour.",
+        |_| true,
+    ),
+];
+
+/// Prints the page to stdout, or writes all pages.
+pub fn run(args: &ManArgs) -> ExitStatus {
+    let carrack = built();
+    let printed = match (&args.command, &args.all) {
+        (_, Some(directory)) => write_all(&carrack, directory),
+        (None, None) => print(&page_of_all(&carrack)),
+        (Some(name), None) => match command(&carrack, name) {
+            Some(command) => print(&page_of(&carrack, command)),
+            None => {
+                UserError::new(format!("carrack has no command {name}"))
+                    .hint("`carrack --help` lists the commands")
+                    .tell();
+                return ExitStatus::Usage;
+            }
+        },
+    };
+    ExitStatus::of_command(printed.map(|()| ExitStatus::Complete))
+}
+
+fn print(page: &str) -> Result<(), UserError> {
+    // A reader that has closed the pipe has seen enough.
+    let _ = io::stdout().write_all(page.as_bytes());
+    Ok(())
+}
+
+fn write_all(carrack: &Command, directory: &Path) -> Result<(), UserError> {
+    let mut written = fs::create_dir_all(directory);
+    for (name, page) in pages(carrack) {
+        written = written.and_then(|()| fs::write(directory.join(name), page));
     }
-    for name in BESIDE_CP {
-        if let Some(command) = command.find_subcommand(name) {
-            render_beside(name, command, &mut page)?;
-            for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
-                render_beside(&format!("{name} {}", below.get_name()), below, &mut page)?;
+    written.map_err(|error| UserError::new(format!("{}: {error}", directory.display())))
+}
+
+fn built() -> Command {
+    let mut carrack = config::command();
+    carrack.build();
+    carrack
+}
+
+/// Returns a visible command.
+fn command<'c>(carrack: &'c Command, name: &str) -> Option<&'c Command> {
+    carrack.find_subcommand(name).filter(|command| !command.is_hide_set() && command.get_name() != "help")
+}
+
+/// Returns the file names and the texts of all pages.
+fn pages(carrack: &Command) -> Vec<(String, String)> {
+    let mut pages = vec![("carrack.1".to_owned(), page_of_all(carrack))];
+    for name in help::GROUPS.iter().flat_map(|(_, names)| *names) {
+        if let Some(command) = command(carrack, name) {
+            pages.push((format!("carrack-{name}.1"), page_of(carrack, command)));
+        }
+    }
+    pages
+}
+
+/// Returns the page about carrack as a whole.
+fn page_of_all(carrack: &Command) -> String {
+    let mut page = ManualPage::titled("CARRACK", carrack);
+    page.section("SYNOPSIS");
+    page.text([bold("carrack"), roman(" COMMAND [OPTIONS] ...")]);
+    page.rendered(|man, out| man.render_description_section(out), carrack);
+    page.section("COMMANDS");
+    for (heading, names) in help::GROUPS {
+        page.control("SS", heading);
+        for command in names.iter().filter_map(|name| command(carrack, name)) {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            page.item([bold(format!("carrack-{}", command.get_name())), roman("(1)")], &about);
+        }
+    }
+    page.section("OPTIONS");
+    page.item(
+        [bold("-h"), roman(", "), bold("--help")],
+        "Print help: of a command, `carrack COMMAND --help`.",
+    );
+    page.item([bold("-V"), roman(", "), bold("--version")], "Print the version.");
+    page.literal("EXAMPLES", help::FIRST_STEPS);
+    let all: Vec<&Command> = carrack.get_subcommands().filter(|command| !command.is_hide_set()).collect();
+    page.usual_sections(&all, &exit::help(""));
+    page.see_also(&["ssh(1)", "ssh_config(5)"]);
+    page.finish()
+}
+
+/// Returns the page about a command, and those below it.
+fn page_of(carrack: &Command, command: &Command) -> String {
+    let name = command.get_name();
+    let below: Vec<&Command> = command
+        .get_subcommands()
+        .filter(|below| below.get_name() != "help" && !below.is_hide_set())
+        .collect();
+    let mut page = ManualPage::titled(&format!("CARRACK-{}", name.to_uppercase()), command);
+    page.section("SYNOPSIS");
+    let usages = [command].into_iter().filter(|_| below.is_empty() || name == "movers").chain(below.clone());
+    for (index, command) in usages.enumerate() {
+        if index > 0 {
+            page.control("br", "");
+        }
+        page.usage(command);
+    }
+    page.rendered(|man, out| man.render_description_section(out), command);
+    page.options(command);
+    if !below.is_empty() {
+        page.section("COMMANDS");
+        below.iter().for_each(|below| page.command_below(below));
+    }
+    let (examples, codes) = end_of_help(command);
+    if !examples.is_empty() {
+        page.literal("EXAMPLES", &examples);
+    }
+    let codes = if codes.is_empty() { exit::help("") } else { codes };
+    page.usual_sections(&[&[command][..], &below].concat(), &codes);
+    page.see_also(&related(carrack, command).iter().map(String::as_str).collect::<Vec<_>>());
+    page.finish()
+}
+
+/// Returns the other pages of a command's group, and those of other programs.
+fn related(carrack: &Command, command: &Command) -> Vec<String> {
+    let name = command.get_name();
+    let group =
+        help::GROUPS.iter().find(|(_, names)| names.contains(&name)).map_or(&[][..], |(_, names)| names);
+    let others = group.iter().filter(|other| **other != name && carrack.find_subcommand(other).is_some());
+    let mut pages = vec!["carrack(1)".to_owned()];
+    pages.extend(others.map(|other| format!("carrack-{other}(1)")));
+    let of_others = [("ssh(1)", "ssh"), ("gitignore(5)", "exclude"), ("b3sum(1)", "manifest")];
+    pages.extend(
+        of_others.iter().filter(|(_, option)| has(command, option)).map(|(page, _)| (*page).to_owned()),
+    );
+    pages
+}
+
+/// Returns the examples at the end of the long help, and the exit codes behind them.
+fn end_of_help(command: &Command) -> (String, String) {
+    let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    let (examples, codes) = help.split_once(exit::HELP_HEADING).unwrap_or((&help, ""));
+    (examples.trim_start_matches("Examples:\n").to_owned(), codes.to_owned())
+}
+
+/// Returns true if the command, or one below it, has this option.
+fn has(command: &Command, option: &str) -> bool {
+    let is_it = |arg: &clap::Arg| arg.get_long() == Some(option) && !arg.is_hide_set();
+    command.get_arguments().any(is_it) || command.get_subcommands().any(|below| has(below, option))
+}
+
+fn is(command: &Command, names: &[&str]) -> bool {
+    names.contains(&command.get_name())
+}
+
+/// Returns true if the command asks a register of submitted transfers.
+fn has_register(command: &Command) -> bool {
+    has(command, "server") && has(command, "nats")
+}
+
+fn is_configured(command: &Command) -> bool {
+    is(command, &COMMANDS) || is(command, &["config"])
+}
+
+/// A page that is being written.
+struct ManualPage {
+    text: String,
+}
+
+impl ManualPage {
+    /// Begins the page of a command with its title and its name.
+    fn titled(title: &str, command: &Command) -> ManualPage {
+        let mut page = ManualPage { text: String::new() };
+        page.rendered(
+            |man, out| {
+                let man = man.title(title).source(SOURCE).manual("carrack's manual");
+                man.render_title(out)?;
+                man.render_name_section(out)
+            },
+            command,
+        );
+        page
+    }
+
+    /// Adds sections by clap_mangen.
+    fn rendered(&mut self, render: impl FnOnce(Man, &mut Vec<u8>) -> io::Result<()>, command: &Command) {
+        let mut out = Vec::new();
+        // Writing to memory does not fail.
+        let command = command.clone().mut_args(|arg| arg.hide_short_help(false));
+        let _ = render(Man::new(command), &mut out);
+        self.text.push_str(&String::from_utf8_lossy(&out));
+    }
+
+    fn control(&mut self, name: &str, argument: &str) {
+        let arguments = [argument].into_iter().filter(|argument| !argument.is_empty());
+        self.text.push_str(&Roff::new().control(name, arguments).render());
+    }
+
+    fn section(&mut self, heading: &str) {
+        self.control("SH", heading);
+    }
+
+    fn text(&mut self, words: impl Into<Vec<Inline>>) {
+        self.text.push_str(&Roff::new().text(words).render());
+    }
+
+    /// Adds a term with its meaning.
+    fn item(&mut self, term: impl Into<Vec<Inline>>, meaning: &str) {
+        self.control("TP", "");
+        self.text(term);
+        self.text([roman(meaning)]);
+    }
+
+    /// Adds a text whose lines stay as they are.
+    fn literal(&mut self, heading: &str, text: &str) {
+        self.section(heading);
+        self.control("nf", "");
+        text.trim_end().lines().for_each(|line| self.text([roman(line)]));
+        self.control("fi", "");
+    }
+
+    /// Adds a command's line in the synopsis.
+    fn usage(&mut self, command: &Command) {
+        let usage = command.clone().render_usage().to_string();
+        let name = command.get_bin_name().unwrap_or_default();
+        for (index, line) in usage.trim_start_matches("Usage:").lines().enumerate() {
+            if index > 0 {
+                self.control("br", "");
+            }
+            let rest = line.trim().strip_prefix(name).unwrap_or(line.trim()).to_owned();
+            self.text([bold(name), roman(rest)]);
+        }
+    }
+
+    /// Adds the options, those of each heading in a subsection.
+    fn options(&mut self, command: &Command) {
+        let from = self.text.len();
+        self.rendered(|man, out| man.render_options_section(out), command);
+        for heading in command.get_arguments().filter_map(clap::Arg::get_help_heading) {
+            let [section, subsection] = [("SH", heading.to_uppercase()), ("SS", heading.to_owned())]
+                .map(|(name, words)| last_line(&Roff::new().control(name, [words.as_str()]).render()));
+            let options = self.text[from..].replace(&section, &subsection);
+            self.text.replace_range(from.., &options);
+        }
+    }
+
+    /// Adds a command below another: its description and its options.
+    fn command_below(&mut self, command: &Command) {
+        self.control("SS", command.get_bin_name().unwrap_or_default());
+        let from = self.text.len();
+        self.rendered(
+            |man, out| {
+                man.render_description_section(out)?;
+                man.render_options_section(out)
+            },
+            command,
+        );
+        let sections: String =
+            self.text[from..].replace(".SH DESCRIPTION\n", "").replace(".SH OPTIONS\n", "");
+        self.text.replace_range(from.., &sections.replace("\n.SH ", "\n.SS "));
+    }
+
+    /// Adds the sections that every page has.
+    fn usual_sections(&mut self, commands: &[&Command], codes: &str) {
+        self.section("FILES");
+        self.rows(&FILES, commands);
+        self.section("ENVIRONMENT");
+        for (variable, option) in variables(commands) {
+            self.item([bold(variable)], &format!("The value of --{option}, if that is not given."));
+        }
+        self.rows(&VARIABLES, commands);
+        self.literal("EXIT STATUS", codes.trim_start_matches(exit::HELP_HEADING));
+    }
+
+    fn rows(&mut self, rows: &[FileRow], commands: &[&Command]) {
+        for (name, meaning, is_used) in rows {
+            if commands.iter().any(|command| is_used(command)) {
+                self.item([bold(*name)], meaning);
             }
         }
     }
-    literal("EXIT STATUS", codes(&exit::help("")), &mut page)?;
-    literal("EXIT STATUS OF CARRACK DOCTOR", codes(&exit::help_of_doctor("")), &mut page)?;
-    literal("EXIT STATUS OF CARRACK VERIFY", codes(&exit::help_of_verify("")), &mut page)?;
-    see_also(&mut page)?;
-    Ok(embolden(&String::from_utf8_lossy(&page)))
-}
 
-fn render_cp(cp: &Command, page: &mut Vec<u8>) -> io::Result<()> {
-    let man = Man::new(cp.clone().bin_name("carrack cp"));
-    man.render_synopsis_section(page)?;
-    let mut synopsis = Roff::new();
-    for (command, takes) in OTHER_SYNOPSES {
-        synopsis.control("br", []).text([bold(command), roman(takes)]);
-    }
-    synopsis.to_writer(page)?;
-    man.render_description_section(page)?;
-    man.render_options_section(page)?;
-    literal("EXAMPLES", &examples(cp), page)
-}
-
-/// Renders a command's sections, under headings that differ from those of `carrack cp`.
-fn render_beside(name: &str, command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
-    let command = match name {
-        "sync" => &own_options(command, &[SYNC]),
-        // Copies and syncs have the other options too.
-        "submit" => {
-            &own_options(command, &[FLEET, start_time::HEADING, transfer_server::HEADING, nats::HEADING])
+    fn see_also(&mut self, pages: &[&str]) {
+        self.section("SEE ALSO");
+        let mut words = Vec::new();
+        for (index, page) in pages.iter().enumerate() {
+            let (name, section) = page.split_at(page.find('(').unwrap_or(page.len()));
+            words.extend([roman(if index > 0 { ", " } else { "" }), bold(name), roman(section)]);
         }
-        _ => &without_origins(command),
-    };
-    let man = Man::new(command.clone().bin_name(format!("carrack {name}")));
-    let heading = format!("CARRACK {}", name.to_uppercase());
-    let mut sections = Vec::new();
-    man.render_description_section(&mut sections)?;
-    man.render_options_section(&mut sections)?;
-    let sections = String::from_utf8_lossy(&sections)
-        .replace(".SH DESCRIPTION", &format!(".SH \"{heading}\""))
-        .replace(".SH OPTIONS", &format!(".SH \"OPTIONS OF {heading}\""));
-    page.extend_from_slice(sections.as_bytes());
-    match examples(command).trim_start_matches("Examples:\n") {
-        "" => Ok(()),
-        examples => literal(&format!("EXAMPLES OF {heading}"), examples, page),
+        self.text(words);
+    }
+
+    /// Returns the page, with one definition of the apostrophe, and with text between backquotes in bold.
+    fn finish(self) -> String {
+        let mut is_defined = false;
+        let mut text = String::new();
+        for line in self.text.lines() {
+            let is_definition = line.contains(" .ds Aq ");
+            if !(is_definition && is_defined) {
+                text.push_str(line.trim_end());
+                text.push('\n');
+            }
+            is_defined |= line.starts_with(".el .ds Aq ");
+        }
+        embolden(&text)
     }
 }
 
-/// Returns a command without the options that it shares with `carrack cp`: with those under its own headings,
-/// and those without one.
-fn own_options(command: &Command, headings: &[&str]) -> Command {
-    command.clone().mut_args(|arg| {
-        let is_own = arg.get_help_heading().is_none_or(|heading| headings.contains(&heading));
-        let is_hidden = arg.is_hide_set() || !is_own;
-        arg.hide(is_hidden)
-    })
-}
-
-/// Returns a command without the options that choose the sources of options: all commands have them, and the
-/// section of `carrack cp` describes them.
-fn without_origins(command: &Command) -> Command {
-    command.clone().mut_args(|arg| {
-        let is_hidden = arg.is_hide_set() || arg.get_help_heading() == Some(config::HEADING);
-        arg.hide(is_hidden)
-    })
-}
-
-/// Returns the lines of a paragraph of exit codes.
-fn codes(paragraph: &str) -> &str {
-    paragraph.trim_start_matches(exit::HELP_HEADING)
-}
-
-/// Returns the end of the long help, before the exit codes.
-fn examples(command: &Command) -> String {
-    let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
-    help.split(exit::HELP_HEADING).next().unwrap_or_default().to_owned()
-}
-
-/// Renders a text whose lines stay as they are.
-fn literal(heading: &str, text: &str, page: &mut Vec<u8>) -> io::Result<()> {
-    let mut roff = Roff::new();
-    roff.control("SH", [heading]).control("nf", []);
-    for line in text.trim_end().lines() {
-        roff.text([roman(line)]);
+/// Returns the variables that clap reads for options, with the options.
+fn variables(commands: &[&Command]) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    let args = commands.iter().flat_map(|command| command.get_arguments()).filter(|arg| !arg.is_hide_set());
+    for arg in args {
+        if let (Some(variable), Some(option)) = (arg.get_env(), arg.get_long()) {
+            let row = (variable.to_string_lossy().into_owned(), option.to_owned());
+            if !found.contains(&row) {
+                found.push(row);
+            }
+        }
     }
-    roff.control("fi", []).to_writer(page)
+    found
 }
 
-fn see_also(page: &mut Vec<u8>) -> io::Result<()> {
-    let mut roff = Roff::new();
-    roff.control("SH", ["SEE ALSO"]);
-    roff.text([bold("ssh"), roman("(1), "), bold("ssh_config"), roman("(5), "), bold("b3sum"), roman("(1)")]);
-    roff.to_writer(page)
+/// Returns the last line of a rendered text, behind the definition of the apostrophe.
+fn last_line(text: &str) -> String {
+    format!("{}\n", text.trim_end().lines().next_back().unwrap_or_default())
 }
 
 /// Sets the text between backquotes in bold; roff would turn backquotes into opening quotation marks.
@@ -207,56 +457,81 @@ fn embolden(page: &str) -> String {
 mod tests {
     use super::*;
 
+    const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/man");
+
     #[test]
     fn what_is_quoted_gets_bold() {
         assert_eq!(embolden("a `b` c `d`"), r"a \fBb\fR c \fBd\fR");
     }
 
-    /// Readers of the repository and of packages get the page without a build.
+    /// Readers of the repository and of packages get the pages without a build.
     #[test]
-    fn the_copy_in_docs_is_this_page() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/carrack.1");
-        let copy = std::fs::read_to_string(path).unwrap_or_default();
-        let renew = "docs/carrack.1 is stale: cargo run --release -- man >docs/carrack.1";
-        // assert_eq would print two whole pages and hide the message.
-        assert!(copy == page().unwrap(), "{renew}");
+    fn the_copies_in_docs_are_these_pages() {
+        let pages = pages(&built());
+        for (name, page) in &pages {
+            let copy = fs::read_to_string(Path::new(DOCS).join(name)).unwrap_or_default();
+            // assert_eq would print two whole pages and hide the message.
+            assert!(copy == *page, "docs/man/{name} is stale: cargo run --release -- man --all docs/man");
+        }
+        let mut there: Vec<String> = fs::read_dir(DOCS)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        let mut known: Vec<String> = pages.into_iter().map(|(name, _)| name).collect();
+        there.sort();
+        known.sort();
+        assert_eq!(there, known);
     }
 
     #[test]
     fn lines_that_stay_as_they_are_fit_a_terminal() {
         const INDENTED_MAX: usize = 80 - 7;
-        let mut command = config::command();
-        for name in ["cp"].into_iter().chain(BESIDE_CP) {
-            let command = command.find_subcommand_mut(name).unwrap();
-            for line in examples(command).lines() {
+        let carrack = built();
+        for command in carrack.get_subcommands() {
+            for line in end_of_help(command).0.lines() {
                 assert!(line.len() <= INDENTED_MAX, "{line}");
             }
         }
     }
 
     #[test]
-    fn the_page_holds_options_examples_and_codes() {
-        let page = page().unwrap();
-        for words in [
-            ".TH carrack 1",
-            "carrack cp",
-            "\\-\\-remote\\-carrack",
-            "carrack layout",
-            "\\-\\-extents",
-            "carrack doctor",
-            "carrack topo",
-            "CARRACK LS",
-            "\\-\\-token\\-file",
-            "CARRACK RM",
-            "CARRACK KEYS TOKEN",
-            "CARRACK SERVE",
-            "\\-\\-apply",
-            "EXAMPLES",
-            "EXIT STATUS",
-            "130",
-        ] {
-            assert!(page.contains(words), "{words}:\n{page}");
+    fn every_page_has_its_sections_and_the_options_of_its_command() {
+        let carrack = built();
+        let pages = pages(&carrack);
+        for (name, page) in &pages {
+            for heading in [
+                "NAME",
+                "SYNOPSIS",
+                "DESCRIPTION",
+                "OPTIONS",
+                "FILES",
+                "ENVIRONMENT",
+                "\"EXIT STATUS\"",
+                "\"SEE ALSO\"",
+            ] {
+                let count = page.matches(&format!("\n.SH {heading}\n")).count();
+                assert_eq!(count, 1, "{name}: {heading}\n{page}");
+            }
+            // An option without a text leaves an empty line.
+            assert!(!page.contains("\n\n.TP\n"), "{name}:\n{page}");
+            assert!(!page.contains('`') && !page.contains("\n.SH \"OPTIONS OF"), "{page}");
         }
-        assert!(!page.contains('`'), "{page}");
+        for command in carrack.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let name = command.get_name();
+            let Some((_, page)) = pages.iter().find(|(file, _)| *file == format!("carrack-{name}.1")) else {
+                assert_eq!(name, "help");
+                continue;
+            };
+            for option in
+                command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(clap::Arg::get_long)
+            {
+                let option = format!("\\-\\-{}", option.replace('-', "\\-"));
+                assert!(page.contains(&option), "{name}: {option}");
+            }
+        }
+        let whole = &pages[0].1;
+        for words in ["carrack\\-cp", "carrack\\-mover", "CARRACK_SSH", "130", "NO_COLOR", "identity.pem"] {
+            assert!(whole.contains(words), "{words}:\n{whole}");
+        }
     }
 }

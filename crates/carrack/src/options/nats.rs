@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 use crate::user_error::UserError;
 
 /// Heading of these options in the help.
-pub const HEADING: &str = "NATS of the fleet";
+const HEADING: &str = "NATS of the fleet";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]

@@ -11,7 +11,7 @@ use crate::size;
 use crate::user_error::UserError;
 
 /// Heading of these options in the help.
-pub const HEADING: &str = "Start time";
+const HEADING: &str = "Start time";
 
 /// The longest time ahead that a forecast covers: a week.
 const AHEAD_MOST_S: i64 = 7 * 86_400;

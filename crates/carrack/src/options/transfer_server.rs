@@ -18,7 +18,7 @@ use crate::options::nats::NatsArgs;
 use crate::user_error::UserError;
 
 /// Heading of these options in the help.
-pub const HEADING: &str = "Server";
+const HEADING: &str = "Server";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]

@@ -20,6 +20,7 @@ mod doctor;
 mod fabric;
 mod faults;
 mod forecast;
+mod help;
 mod journals;
 mod keys;
 mod layout;

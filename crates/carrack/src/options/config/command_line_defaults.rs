@@ -51,7 +51,7 @@ pub const PROFILE: &str = "profile";
 pub const NO_CONFIG: &str = "no-config";
 
 /// The heading of both in the help.
-pub const HEADING: &str = "Configuration";
+const HEADING: &str = "Configuration";
 
 /// Options that are valid only on the command line: a secret in a configuration doesn't stay secret for long,
 /// and the others belong to a single command line.
