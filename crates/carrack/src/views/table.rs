@@ -18,13 +18,16 @@ const GAP: &str = "  ";
 /// Columns of the labels in a list of facts.
 const LABEL_WIDTH: usize = 12;
 
+/// Returns the colour of a cell by its text.
+type CellColour = fn(&str) -> Option<TextColour>;
+
 /// Rows of cells.
 pub struct TextTable {
     /// For each column, true if its cells are aligned to the right.
     is_right: Vec<bool>,
     rows: Vec<Vec<String>>,
     /// The column whose cells get a colour by their text.
-    painted: Option<(usize, fn(&str) -> Option<TextColour>)>,
+    painted: Option<(usize, CellColour)>,
 }
 
 impl TextTable {
