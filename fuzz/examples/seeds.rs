@@ -381,7 +381,7 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
         metadata: Some(metadata),
         ..ExaminedEntryMessage::default()
     };
-    let pieces = HashPieces {
+    let pieces = HashPiecesRequest {
         directory: b"a".to_vec(),
         name: b"name".to_vec(),
         file_size: 3 << 20,
@@ -509,7 +509,7 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
         ("seen", ControlMessage::Seen(SeenMessage { sights: vec![sight] })),
         ("hash_pieces", ControlMessage::HashPieces(pieces)),
         ("pieces", ControlMessage::Pieces(PiecesMessage { values: vec![7; 96], problem: String::new() })),
-        ("verify_end", ControlMessage::VerifyEnd(VerifyEnd {})),
+        ("verify_end", ControlMessage::VerifyEnd(VerifyDoneMessage {})),
         ("would_copy", ControlMessage::WouldCopy(DryRunLine { path: b"f".to_vec(), size: 3, goes: false })),
         ("finish", ControlMessage::Finish(FinishMessage { counters: Some(counters()), objects_sent: 3, closes: false })),
         ("finished", ControlMessage::Finished(counters())),

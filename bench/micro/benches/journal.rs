@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 
 use carrack_journal::{JournalSubject, RecordBatch, EntryKey, Journal, SessionInfo};
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
-use carrack_model::{Metadata, RelPath, RunToken, Timestamp, TransferId};
+use carrack_model::{Metadata, RelPath, CommandToken, Timestamp, TransferId};
 use carrack_wire::TableWriter;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tempfile::TempDir;
@@ -26,7 +26,7 @@ fn place() -> TempDir {
 }
 
 fn session() -> SessionInfo {
-    let run = RunToken([1; 16]);
+    let run = CommandToken([1; 16]);
     SessionInfo { run, boot: [2; 16], host: "bench".into(), pid: 1, pid_start: 1, soft: false }
 }
 

@@ -10,7 +10,7 @@ const CYCLE_COUNT_MIN: usize = 32;
 /// The last-level cache may well hold them, as it holds a slot that was just read into.
 const CYCLE_BYTES_MIN: usize = 8 << 20;
 
-/// XXH3-128 (seed 0) by the same function that carrack-engine's `check.rs` calls for objects and bundles.
+/// XXH3-128 (seed 0) by the same function that carrack-engine's `object_checksum.rs` calls for objects and bundles.
 ///
 /// That module is private to the engine. A change of the hash there must be repeated here.
 pub fn xxh3(body: &[u8]) -> u128 {

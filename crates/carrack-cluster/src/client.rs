@@ -10,7 +10,6 @@ use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt, stream};
 
 use crate::bus::NatsBus;
-use crate::control::{ControlError, TransferOperations, TransferOrder};
 use crate::error::BusError;
 use crate::ids;
 use crate::lease::is_managed;
@@ -20,6 +19,7 @@ use crate::records::{
     DELETION_VERSION, MoverRecord, TransferRecord, TransferState, TransferSubmission, now_ms, with_protocols,
 };
 use crate::registry::MoverTable;
+use crate::transfer_operations::{TransferOperationError, TransferOperations, TransferOrder};
 use crate::transfers::{FindError, TransferStore};
 
 /// Interval at which a watched transfer is read.
@@ -38,19 +38,21 @@ pub struct FleetControl {
     transfers: TransferStore,
 }
 
-fn of_bus(error: BusError) -> ControlError {
+fn of_bus(error: BusError) -> TransferOperationError {
     if error.may_pass() {
-        ControlError::Away(plain(&error))
+        TransferOperationError::Away(plain(&error))
     } else {
-        ControlError::Refused { hint: error.hint().unwrap_or_default(), message: plain(&error) }
+        TransferOperationError::Refused { hint: error.hint().unwrap_or_default(), message: plain(&error) }
     }
 }
 
-fn of_find(error: FindError) -> ControlError {
+fn of_find(error: FindError) -> TransferOperationError {
     match error {
-        FindError::Unknown(id) => ControlError::Unknown(id),
+        FindError::Unknown(id) => TransferOperationError::Unknown(id),
         FindError::Bus(error) => of_bus(error),
-        error => ControlError::Refused { message: plain(&error), hint: "give more of its id".into() },
+        error => {
+            TransferOperationError::Refused { message: plain(&error), hint: "give more of its id".into() }
+        }
     }
 }
 
@@ -95,16 +97,19 @@ impl FleetControl {
         &self,
         user: String,
         mut submission: TransferSubmission,
-    ) -> Result<TransferRecord, ControlError> {
+    ) -> Result<TransferRecord, TransferOperationError> {
         submission.options = submission.options.settled(lifetime::now_s())?;
         terms(&submission.options)?;
         if submission.priority > 9 {
             let message = format!("priority {} is none: 0 to 9 are", submission.priority);
-            return Err(ControlError::Refused { message, hint: String::new() });
+            return Err(TransferOperationError::Refused { message, hint: String::new() });
         }
         if !submission.has_possible_start(now_ms()) {
             let message = "the start is more than a year ahead".to_owned();
-            return Err(ControlError::Refused { message, hint: "not_before_ms is in milliseconds".into() });
+            return Err(TransferOperationError::Refused {
+                message,
+                hint: "not_before_ms is in milliseconds".into(),
+            });
         }
         // Movers create files with their own umask.
         let submission = TransferSubmission { umask: None, ..submission };
@@ -116,10 +121,18 @@ impl FleetControl {
         Ok(self.shown_one(record).await)
     }
 
-    async fn give(&self, user: &str, id: &str, order: TransferOrder) -> Result<TransferRecord, ControlError> {
+    async fn give(
+        &self,
+        user: &str,
+        id: &str,
+        order: TransferOrder,
+    ) -> Result<TransferRecord, TransferOperationError> {
         let record = self.transfers.find(id).await.map_err(of_find)?;
         if record.user != user && user != "root" {
-            return Err(ControlError::Forbidden(format!("transfer {} is {}'s", record.id, record.user)));
+            return Err(TransferOperationError::Forbidden(format!(
+                "transfer {} is {}'s",
+                record.id, record.user
+            )));
         }
         if record.state.is_over() {
             let (message, hint) = match order {
@@ -129,7 +142,7 @@ impl FleetControl {
                 ),
                 _ => (format!("transfer {} is {} already", record.id, record.state), ""),
             };
-            return Err(ControlError::Refused { message, hint: hint.into() });
+            return Err(TransferOperationError::Refused { message, hint: hint.into() });
         }
         let changed = self.transfers.update(&record.id, |record| match (order, record.state) {
             (_, state) if state.is_over() => {}
@@ -156,7 +169,7 @@ impl FleetControl {
 
 /// Changes of all transfers.
 #[derive(Default)]
-struct TransferChangeFeed {
+struct TransferChangeStream {
     /// Revision up to which all changes were seen.
     revision: u64,
     ready: VecDeque<TransferRecord>,
@@ -165,7 +178,7 @@ struct TransferChangeFeed {
     told: HashSet<String>,
 }
 
-impl TransferChangeFeed {
+impl TransferChangeStream {
     /// Transfers that were over at the start are not reported.
     fn is_news(&self, record: &TransferRecord) -> bool {
         self.has_begun || !record.state.is_over() || self.told.contains(&record.id)
@@ -204,11 +217,11 @@ impl TransferOperations for FleetControl {
         &self,
         user: &str,
         submission: TransferSubmission,
-    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+    ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         self.take(user.to_owned(), submission).boxed()
     }
 
-    fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+    fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let id = id.to_owned();
         async move {
             let found = self.transfers.find(&id).await.map_err(of_find)?;
@@ -221,7 +234,7 @@ impl TransferOperations for FleetControl {
         &self,
         limit: usize,
         after: Option<&str>,
-    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
+    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, TransferOperationError>> {
         let after = after.map(str::to_owned);
         async move {
             let listed = self.transfers.list(limit, after.as_deref()).await.map_err(of_find)?;
@@ -235,12 +248,12 @@ impl TransferOperations for FleetControl {
         user: &str,
         id: &str,
         order: TransferOrder,
-    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+    ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let (user, id) = (user.to_owned(), id.to_owned());
         async move { self.give(&user, &id, order).await }.boxed()
     }
 
-    fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+    fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
         let state = (id.to_owned(), None::<TransferRecord>, false);
         stream::unfold(state, move |(id, last, is_over)| async move {
             if is_over {
@@ -257,7 +270,7 @@ impl TransferOperations for FleetControl {
                         let is_over = record.state.is_over() && record.ended_ms.is_some();
                         return Some((Ok(record.clone()), (id, Some(record), is_over)));
                     }
-                    Err(ControlError::Away(_)) => {}
+                    Err(TransferOperationError::Away(_)) => {}
                     Err(error) => return Some((Err(error), (id, last, true))),
                 }
                 tokio::time::sleep(LOOK_EVERY).await;
@@ -266,8 +279,8 @@ impl TransferOperations for FleetControl {
         .boxed()
     }
 
-    fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
-        stream::unfold(Some(TransferChangeFeed::default()), move |changes| async move {
+    fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
+        stream::unfold(Some(TransferChangeStream::default()), move |changes| async move {
             let mut changes = changes?;
             match changes.next(&self.transfers).await {
                 Ok(record) => Some((Ok(self.shown_one(record).await), Some(changes))),
@@ -277,7 +290,7 @@ impl TransferOperations for FleetControl {
         .boxed()
     }
 
-    fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, ControlError>> {
+    fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, TransferOperationError>> {
         async move { Ok(with_protocols(MoverTable::list(&self.bus).await.map_err(of_bus)?)) }.boxed()
     }
 }

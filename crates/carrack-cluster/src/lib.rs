@@ -6,10 +6,10 @@ mod boot_clock;
 pub mod bus;
 pub mod client;
 pub mod curves;
+pub mod destination_leftovers;
 pub mod error;
 mod ids;
 pub mod lease;
-pub mod leftovers;
 pub mod log;
 pub mod manager;
 pub mod mover;
@@ -24,4 +24,4 @@ mod store;
 pub mod subjects;
 pub mod transfers;
 
-use carrack_register::{control, records};
+use carrack_register::{records, transfer_operations};

@@ -1,6 +1,6 @@
 //! Reports of pairs' rates, published and not stored: a lost report is followed by the next a second later.
 
-use carrack_plan::fleet::WaitingEnd;
+use carrack_plan::fleet::StorageWaitSide;
 use futures_util::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ pub struct PairReport {
     pub threshold_bytes: u64,
     /// The end whose storage it waits for most of the time, if any.
     #[serde(default)]
-    pub waits_at: WaitingEnd,
+    pub waits_at: StorageWaitSide,
     /// The transport of its objects; empty before it is connected.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub transport: String,
@@ -58,7 +58,7 @@ impl PairReport {
             objects: 0,
             chunks_held: 0,
             threshold_bytes: 0,
-            waits_at: WaitingEnd::Neither,
+            waits_at: StorageWaitSide::Neither,
             transport: String::new(),
             readers: 0,
             streams: 0,

@@ -14,9 +14,9 @@ use futures_util::stream;
 use serde::{Deserialize, Serialize};
 
 use crate::bus::NatsBus;
+use crate::destination_leftovers::has_leftovers;
 use crate::error::BusError;
 use crate::ids::is_prefix;
-use crate::leftovers::has_leftovers;
 use crate::mover::journal_id;
 use crate::records::{DELETION_VERSION, RECORD_VERSION, TransferRecord};
 use crate::store::{BucketWatch, KeyChange, RecordBucket};
@@ -76,7 +76,7 @@ struct SubmissionOrder {
 }
 
 /// A summary of a transfer for surveys.
-pub(crate) struct TransferBrief {
+pub(crate) struct LeftoverStatus {
     pub submitted_ms: u64,
     /// Time of its end.
     pub ended_ms: Option<u64>,
@@ -86,9 +86,9 @@ pub(crate) struct TransferBrief {
     pub has_leftovers: bool,
 }
 
-impl TransferBrief {
-    fn of(record: &TransferRecord) -> TransferBrief {
-        TransferBrief {
+impl LeftoverStatus {
+    fn of(record: &TransferRecord) -> LeftoverStatus {
+        LeftoverStatus {
             submitted_ms: record.submitted_ms,
             ended_ms: record.ended_ms.filter(|_| record.state.is_over()),
             journals: journal_id(&record.submission),
@@ -233,13 +233,13 @@ impl TransferStore {
     }
 
     /// Returns summaries of all transfers, and `None` for records of a later version.
-    pub(crate) async fn survey(&self) -> Result<HashMap<String, Option<TransferBrief>>, BusError> {
+    pub(crate) async fn survey(&self) -> Result<HashMap<String, Option<LeftoverStatus>>, BusError> {
         let mut found = HashMap::new();
         let mut entries = self.bucket.entries(1);
         while let Some(page) = entries.next().await? {
             found.extend(page.unreadable.into_iter().map(|id| (id, None)));
             let briefs =
-                page.entries.into_iter().map(|entry| (entry.key, Some(TransferBrief::of(&entry.value))));
+                page.entries.into_iter().map(|entry| (entry.key, Some(LeftoverStatus::of(&entry.value))));
             found.extend(briefs);
         }
         Ok(found)

@@ -9,7 +9,7 @@ use carrack_wire::message;
 
 /// A stage of an I/O thread's time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum ThreadStage {
+pub(crate) enum ThreadActivity {
     /// Calls to storage, and the hashing of their data.
     Storage,
     /// Sending or receiving.
@@ -53,8 +53,8 @@ pub(crate) struct EndCounters {
 
 impl EndCounters {
     /// Runs `work` and adds its time to a stage.
-    pub(crate) fn time<R>(&self, stage: ThreadStage, work: impl FnOnce() -> R) -> R {
-        let is_storage = matches!(stage, ThreadStage::Storage);
+    pub(crate) fn time<R>(&self, stage: ThreadActivity, work: impl FnOnce() -> R) -> R {
+        let is_storage = matches!(stage, ThreadActivity::Storage);
         let began = Instant::now();
         if is_storage {
             self.in_storage.fetch_add(1, Relaxed);
@@ -98,10 +98,10 @@ impl EndCounters {
             symlinks_kept: self.symlinks_kept.load(Relaxed),
             specials_kept: self.specials_kept.load(Relaxed),
             entries_deleted: self.entries_deleted.load(Relaxed),
-            storage_ns: self.stage_ns[ThreadStage::Storage as usize].load(Relaxed),
-            network_ns: self.stage_ns[ThreadStage::Network as usize].load(Relaxed),
-            idle_ns: self.stage_ns[ThreadStage::Idle as usize].load(Relaxed),
-            blocked_ns: self.stage_ns[ThreadStage::Blocked as usize].load(Relaxed),
+            storage_ns: self.stage_ns[ThreadActivity::Storage as usize].load(Relaxed),
+            network_ns: self.stage_ns[ThreadActivity::Network as usize].load(Relaxed),
+            idle_ns: self.stage_ns[ThreadActivity::Idle as usize].load(Relaxed),
+            blocked_ns: self.stage_ns[ThreadActivity::Blocked as usize].load(Relaxed),
             storage_busy: self.storage_busy.load(Relaxed),
             bytes_arrived: self.bytes_arrived.load(Relaxed),
             bytes_read: self.bytes_read.load(Relaxed),

@@ -6,7 +6,6 @@
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod abort;
-mod check;
 mod chunks;
 mod comm;
 mod context;
@@ -16,10 +15,11 @@ mod event_delivery;
 mod examine;
 mod fault;
 mod grant_exchange;
-mod idle;
+mod idle_sessions;
 mod lanes;
 mod leftovers;
 mod mailbox;
+mod object_checksum;
 mod placement;
 mod role;
 mod session;
@@ -53,7 +53,7 @@ pub use session::{
 };
 pub use session_retries::{DataRoute, SessionWay, persist};
 pub use settings::{
-    EndSettings, FabricWanted, FarEnds, JournalSettings, PeerChannel, PoolShare, TransferIdentity,
+    EndSettings, FabricWanted, FarEnds, JournalSettings, PeerChannel, PoolReduction, TransferIdentity,
     TransferRequest,
 };
 pub use spill_settings::{SpillDirectory, SpillSettings};

@@ -13,7 +13,7 @@ use carrack_layout::disks_of;
 use carrack_machine::{
     BindingLevel, CgroupTree, CoreZone, FifoMonitor, LaneChangeDecision, LaneCrew, LanePlacement,
     MachineLoads, MoveResult, NodeSet, Placement, PlacementRequest, PlacementScheme, SlotPool, ThreadCrew,
-    Topology, ZoneKind, follow_flows, lanes_wanted, nic, place, repair_zones, watch_crew,
+    Topology, ZoneProtection, follow_flows, lanes_wanted, nic, place, repair_zones, watch_crew,
 };
 use carrack_model::{FailureSide, TransferSpec};
 use carrack_transport::{ControlLink, DataConnection};
@@ -25,7 +25,7 @@ use crate::settings::EndSettings;
 /// The machine, as far as the placement needs it.
 pub(crate) struct HostPlacement {
     scheme: PlacementScheme,
-    zone: ZoneKind,
+    zone: ZoneProtection,
     /// The reason for small buffers, if they are.
     pool_reason: Option<String>,
     /// `None` if nothing is placed.
@@ -98,7 +98,7 @@ impl HostPlacement {
 
     fn zone(&self, placement: &Placement) -> Result<Option<CoreZone>, SessionError> {
         let kind = self.zone;
-        if kind == ZoneKind::Off {
+        if kind == ZoneProtection::Off {
             return Ok(None);
         }
         let cpus = placement.lanes.iter().fold(Default::default(), |cpus, lane| lane.cpus().union(&cpus));
@@ -297,7 +297,7 @@ mod tests {
 
     fn host(scheme: PlacementScheme) -> HostPlacement {
         let topology = Topology::from_xml(PAPERS, "mts-2x2x6.xml").unwrap();
-        HostPlacement { scheme, zone: ZoneKind::Off, topology: Some(topology), pool_reason: None }
+        HostPlacement { scheme, zone: ZoneProtection::Off, topology: Some(topology), pool_reason: None }
     }
 
     fn demand(lane_count: usize) -> LaneDemand<'static> {

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use carrack_layout::{FileSystems, MountedFileSystem, StorageMedium, StorageTarget};
-use carrack_machine::{DescriptorBudget, MemoryLimit, PlacementScheme, ZoneKind};
+use carrack_layout::{FileSystems, MountedFileSystem, StorageAttachment, StorageTarget};
+use carrack_machine::{DescriptorBudget, MemoryLimit, PlacementScheme, ZoneProtection};
 use carrack_model::limits::{
     CLASS_BYTES_MAX, GROUP_BYTES, GROUP_MS, IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN,
     SPILL_DIRECTORIES_MAX, STALL_MS_DEFAULT, STALL_MS_MIN,
 };
 use carrack_model::{
-    Durability, MetadataFidelity, PolicyChoice, RunToken, ScanSelection, SchedulingOptions, SinkIo, SourceIo,
-    TransferEvent, TransferId, TransferNotice, TransferSpec, WriteVerification, json_bytes,
+    CommandToken, Durability, MetadataFidelity, PolicyChoice, ScanSelection, SchedulingOptions, SinkIo,
+    SourceIo, TransferEvent, TransferId, TransferNotice, TransferSpec, WriteVerification, json_bytes,
 };
 use carrack_plan::{RateCaps, RateLimits, RateSteps};
 use carrack_storage::{PathBase, PathPurpose, ScanFilter};
@@ -51,7 +51,7 @@ pub struct EndSettings {
     /// The part of that which the limits of this process leave, if they leave less. Not sent to the other
     /// end, which has its own.
     #[serde(skip)]
-    pub pool_share: Option<PoolShare>,
+    pub pool_share: Option<PoolReduction>,
     /// I/O threads; 0 to choose by the storage.
     pub io_threads: usize,
     /// Threads of the scan; 0 to choose by the number of cores.
@@ -75,7 +75,7 @@ pub struct EndSettings {
     /// The placement of threads and buffers (N1 to N3).
     pub placement: PlacementScheme,
     /// The way in which the cores of the transfer are kept (M3).
-    pub zone: ZoneKind,
+    pub zone: ZoneProtection,
     /// The records of a sink, and their times.
     pub journal: JournalSettings,
     /// The check by which the sink verifies that an object was stored.
@@ -135,7 +135,7 @@ pub struct EndSettings {
 
 /// Payload memory if a cgroup or a resource limit leaves less than requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolShare {
+pub struct PoolReduction {
     /// Bytes of one end.
     pub bytes: u64,
     /// The reason for the limit, for people.
@@ -171,7 +171,7 @@ impl Default for EndSettings {
             recall: false,
             lanes: 0,
             placement: PlacementScheme::Auto,
-            zone: ZoneKind::Off,
+            zone: ZoneProtection::Off,
             journal: JournalSettings::default(),
             verify: WriteVerification::Object,
             stall: Duration::from_millis(STALL_MS_DEFAULT.into()),
@@ -248,7 +248,7 @@ pub struct TransferIdentity {
     /// The same for the same sources and destination.
     pub id: TransferId,
     /// The token of this run of the command.
-    pub run: RunToken,
+    pub run: CommandToken,
     /// The sources as typed, for people.
     pub sources: Vec<Vec<u8>>,
     /// The destination as typed, for people.
@@ -275,7 +275,7 @@ impl TransferIdentity {
         };
         Ok(TransferIdentity {
             id: TransferId(id),
-            run: RunToken(run),
+            run: CommandToken(run),
             sources: message.sources.clone(),
             destination: message.destination.clone(),
             is_shared: message.shared,
@@ -396,7 +396,7 @@ impl EndSettings {
         limit: &MemoryLimit,
         ends: u64,
         slot_bytes: u32,
-    ) -> Result<Option<PoolShare>, SessionError> {
+    ) -> Result<Option<PoolReduction>, SessionError> {
         let MemoryLimit { origin, limit_bytes, free_bytes } = limit;
         let parts = if self.has_own_pool() { POOL_PARTS_CHOSEN } else { POOL_PARTS_DEFAULT };
         let (share, most) = (free_bytes / parts / ends, free_bytes / POOL_PARTS_CHOSEN / ends);
@@ -409,7 +409,7 @@ impl EndSettings {
         }
         let bytes = share.max(least);
         let reason = format!("buffers of {} MiB: {why}", bytes >> 20);
-        Ok((bytes < self.pool_bytes).then_some(PoolShare { bytes, reason }))
+        Ok((bytes < self.pool_bytes).then_some(PoolReduction { bytes, reason }))
     }
 
     /// Reports buffers that are smaller than the user chose.
@@ -550,7 +550,7 @@ pub(crate) fn depth_of(file_system: &MountedFileSystem, mounts: usize) -> u32 {
 /// Returns the requests in flight at one target, if the user allows `in_flight_max` (0: the storage's
 /// preference). Memory can't be congested: the number of threads is its only limit.
 pub(crate) fn depth_of_queue(target: &StorageTarget, in_flight_max: u32) -> u32 {
-    let own = if target.medium == StorageMedium::Memory { u32::MAX } else { target.depth };
+    let own = if target.medium == StorageAttachment::Memory { u32::MAX } else { target.depth };
     if in_flight_max == 0 { own } else { in_flight_max }
 }
 
@@ -584,7 +584,7 @@ mod tests {
         assert_eq!(share(256, 20, 2), Ok(Some(4)), "the fewest slots");
         assert!(share(256, 12, 2).unwrap_err().is_some_and(|hint| hint.contains("--object-size")));
         let settings = EndSettings {
-            pool_share: Some(PoolShare { bytes: 11 << 20, reason: String::new() }),
+            pool_share: Some(PoolReduction { bytes: 11 << 20, reason: String::new() }),
             ..EndSettings::default()
         };
         let told = EndSettings::of_json(&settings.to_json()).unwrap();
@@ -609,7 +609,7 @@ mod tests {
             recall: true,
             lanes: 2,
             placement: PlacementScheme::Mmb,
-            zone: ZoneKind::Soft,
+            zone: ZoneProtection::Soft,
             journal: JournalSettings {
                 is_on: false,
                 directory: Some("/journals".into()),

@@ -8,7 +8,7 @@ use crate::core::EndpointCore;
 use crate::error::{EAGAIN, FabricError, FabricErrorScope};
 use crate::event::PostRefusal;
 use crate::ffi;
-use crate::operations::OperationKind;
+use crate::pending_operations::OperationKind;
 
 #[allow(unsafe_code)]
 pub(crate) fn post_it(core: &EndpointCore, kind: OperationKind, post: &ffi::RawPost) -> c_int {

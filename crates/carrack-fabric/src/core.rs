@@ -14,7 +14,7 @@ use carrack_machine::{Slot, SlotPool};
 use crate::error::{FabricError, FabricErrorScope};
 use crate::ffi::{self, RegistrationPurpose};
 use crate::offer::FabricOffer;
-use crate::shm_neighbours::ShmNeighbours;
+use crate::shm_peers::ShmNeighbours;
 
 /// Fabric, domain, address vector, completion queue and endpoint. Closed when the last user is dropped.
 pub(crate) struct EndpointCore {

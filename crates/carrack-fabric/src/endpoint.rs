@@ -18,8 +18,8 @@ use crate::event::{EndpointEvent, OperationLimits, PostRefusal, RmaTransfer};
 use crate::ffi;
 use crate::name;
 use crate::offer::{FabricOffer, OfferDescription};
-use crate::operations::{OperationKind, OperationTable, PendingOperation};
-use crate::shm_neighbours::{NameOwner, ShmNeighbours};
+use crate::pending_operations::{OperationKind, OperationTable, PendingOperation};
+use crate::shm_peers::{NameOwner, ShmNeighbours};
 
 /// Another endpoint, as known to this endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,8 +18,8 @@ mod event;
 mod ffi;
 mod name;
 mod offer;
-mod operations;
-mod shm_neighbours;
+mod pending_operations;
+mod shm_peers;
 mod waiting;
 
 pub use core::{MemorySharing, RegisteredPool, RemoteMemory, WritableWindow};

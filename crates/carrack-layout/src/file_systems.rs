@@ -26,7 +26,7 @@ use super::provider::LayoutProvider;
 use super::target_registry::{FileSystemPieces, TargetKey, TargetRegistry};
 use super::{FileSystemKind, MountedFileSystem};
 use crate::target::{TargetNames, magic_of};
-use crate::{StorageMedium, StorageTarget};
+use crate::{StorageAttachment, StorageTarget};
 
 const LUSTRE_MAGIC: u32 = 0x0BD0_0BD0;
 const CEPH_MAGIC: u32 = 0x00C3_6400;
@@ -172,7 +172,7 @@ impl FileSystems {
         mount: Option<&MountRecord>,
         has_pieces: bool,
     ) -> StorageTarget {
-        let medium = StorageMedium::of_magic(magic);
+        let medium = StorageAttachment::of_magic(magic);
         let disks = DeviceDisks::of(Path::new("/sys"), device);
         let is_on_disks = disks.is_some();
         let disk_count = disks.as_ref().map_or(1, |disks| disks.members.len());
@@ -196,13 +196,13 @@ impl FileSystems {
 
 /// A mount as a single target. Memory is one target for all its mounts, and so is the common source of
 /// several mounts (btrfs).
-fn whole_mount(device: u64, medium: StorageMedium, mount: Option<&MountRecord>) -> (TargetKey, String) {
+fn whole_mount(device: u64, medium: StorageAttachment, mount: Option<&MountRecord>) -> (TargetKey, String) {
     let own = TargetKey::FileSystem(device);
     match mount {
-        Some(mount) if medium == StorageMedium::Memory => {
+        Some(mount) if medium == StorageAttachment::Memory => {
             (TargetKey::Host("memory".into()), mount.kind.clone())
         }
-        Some(mount) if medium == StorageMedium::Device && mount.source.is_absolute() => {
+        Some(mount) if medium == StorageAttachment::Device && mount.source.is_absolute() => {
             (TargetKey::Host(label_of(&mount.source).into()), label_of(&mount.point))
         }
         Some(mount) => (own, label_of(&mount.point)),
@@ -212,15 +212,15 @@ fn whole_mount(device: u64, medium: StorageMedium, mount: Option<&MountRecord>) 
 
 /// The scope in which the label of a file system without pieces is unique: the servers' name for it, or this
 /// host. None for the kernel's own file systems, such as `/proc`; an overlay is a container's, on a disk.
-fn own_scope(medium: StorageMedium, is_on_disks: bool, mount: Option<&MountRecord>) -> Option<String> {
+fn own_scope(medium: StorageAttachment, is_on_disks: bool, mount: Option<&MountRecord>) -> Option<String> {
     match medium {
-        StorageMedium::Memory => None,
-        StorageMedium::Device => {
+        StorageAttachment::Memory => None,
+        StorageAttachment::Device => {
             let is_storage = is_on_disks
                 || mount.is_some_and(|mount| mount.source.is_absolute() || mount.kind == "overlay");
             is_storage.then(host_name)
         }
-        StorageMedium::Network => Some(label_of(&mount?.source)),
+        StorageAttachment::Network => Some(label_of(&mount?.source)),
     }
 }
 
@@ -302,7 +302,10 @@ mod tests {
         let found = systems.of(shm.as_fd()).unwrap();
         assert_eq!((found.kind(), found.has_layouts()), (FileSystemKind::Plain, false));
         let own = found.own_target();
-        assert_eq!((&*own.label, own.medium, own.object_bytes), ("tmpfs", StorageMedium::Memory, 512 << 10));
+        assert_eq!(
+            (&*own.label, own.medium, own.object_bytes),
+            ("tmpfs", StorageAttachment::Memory, 512 << 10)
+        );
         assert_eq!((systems.target(own.id).as_ref(), &own.shared_name), (Some(own), &None));
         assert_eq!(systems.targets().len(), 1);
     }
@@ -335,7 +338,7 @@ mod tests {
         }
         let systems = none();
         let own = systems.of(root.as_fd()).unwrap().own_target().clone();
-        assert!(!own.label.contains('/') && own.medium == StorageMedium::Device, "{own:?}");
+        assert!(!own.label.contains('/') && own.medium == StorageAttachment::Device, "{own:?}");
         assert_eq!(own.shared_name.as_deref(), Some(&*format!("{}/{}", host_name(), own.label)));
     }
 

@@ -10,10 +10,10 @@ mod disk;
 mod file_ref;
 mod file_system;
 mod file_systems;
-mod geometry;
 mod gluster;
 mod gpfs;
 mod ioctl;
+mod layout_shape;
 mod lustre;
 mod mount_table;
 mod provider;
@@ -23,11 +23,11 @@ mod target_registry;
 pub use disk::disks_of;
 pub use file_system::{FileLayout, FileSystemKind, MountedFileSystem};
 pub use file_systems::{FileSystems, SetError, kind_of};
-pub use geometry::{
+pub use layout_shape::{
     ComponentGeometry, RequestedLayout, STRIPE_COUNT_ALL, StripeGeometry, StripeOutcome, StripePattern,
 };
 pub use mount_table::{fstab_points, mount_points};
-pub use target::{StorageMedium, StorageTarget, UNKNOWN_MAGIC, magic_of};
+pub use target::{StorageAttachment, StorageTarget, UNKNOWN_MAGIC, magic_of};
 
 /// Parsers of the replies of file systems: bytes in, values out, with no trust in the contents.
 pub mod formats {
@@ -36,7 +36,7 @@ pub mod formats {
         parse_stripe_info, parse_stripe_target, parse_stripe_target_v2,
     };
     pub use super::ceph::{CephLayout, CephLayoutError, parse_ceph_layout};
-    pub use super::gluster::{BrickPlace, PathInfoError, parse_pathinfo};
+    pub use super::gluster::{BrickPlace, GlusterPathInfoError, parse_pathinfo};
     pub use super::gpfs::{GpfsBlocks, GpfsError, block_request, parse_blocks};
     pub use super::lustre::{LovComponent, LovError, LovFile, LovStripes, parse_lov};
 }

@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
 use super::file_ref::LayoutFile;
-use super::geometry::StripeRequest;
+use super::layout_shape::StripeRequest;
 use super::target_registry::FileSystemPieces;
 use super::{StripeGeometry, StripeOutcome};
 

@@ -11,9 +11,9 @@ use carrack_model::TargetId;
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
-/// Largest object on a [`StorageMedium::Memory`] target: the data is still in the core's second-level cache
-/// (1 to 2 MiB on server processors) when it is hashed and sent. Half of this size makes one large file a
-/// tenth slower, as threads take turns at it twice as often, and files of 1 MiB, too; twice this size is
+/// Largest object on a [`StorageAttachment::Memory`] target: the data is still in the core's second-level
+/// cache (1 to 2 MiB on server processors) when it is hashed and sent. Half of this size makes one large file
+/// a tenth slower, as threads take turns at it twice as often, and files of 1 MiB, too; twice this size is
 /// slower on several files (bench/PROFILES.md).
 const OBJECT_BYTES_MEMORY: u32 = 512 << 10;
 
@@ -49,7 +49,7 @@ const NETWORK_MAGICS: [u32; 12] = [
 
 /// The medium of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StorageMedium {
+pub enum StorageAttachment {
     /// The host's memory.
     Memory,
     /// A disk of the host.
@@ -69,7 +69,7 @@ pub struct StorageTarget {
     /// other clients (memory), or is no single piece of storage.
     pub shared_name: Option<Arc<str>>,
     /// Its medium.
-    pub medium: StorageMedium,
+    pub medium: StorageAttachment,
     /// Size of the objects of its files, in bytes; a power of two.
     pub object_bytes: u32,
     /// I/O threads that may work on it at once.
@@ -96,12 +96,12 @@ impl StorageTarget {
     pub(crate) fn new(
         id: TargetId,
         names: TargetNames,
-        medium: StorageMedium,
+        medium: StorageAttachment,
         disk_count: usize,
     ) -> StorageTarget {
         let (object_bytes, depth) = match medium {
-            StorageMedium::Memory => (OBJECT_BYTES_MEMORY, core_count()),
-            StorageMedium::Device | StorageMedium::Network => {
+            StorageAttachment::Memory => (OBJECT_BYTES_MEMORY, core_count()),
+            StorageAttachment::Device | StorageAttachment::Network => {
                 (OBJECT_BYTES, DEPTH * clamped(disk_count, 1, DISKS_MAX))
             }
         };
@@ -126,15 +126,15 @@ pub fn magic_of(file: BorrowedFd<'_>) -> Result<u32, Errno> {
     }
 }
 
-impl StorageMedium {
+impl StorageAttachment {
     /// The medium of a file system with this `f_type`.
-    pub fn of_magic(magic: u32) -> StorageMedium {
+    pub fn of_magic(magic: u32) -> StorageAttachment {
         if MEMORY_MAGICS.contains(&magic) {
-            StorageMedium::Memory
+            StorageAttachment::Memory
         } else if NETWORK_MAGICS.contains(&magic) {
-            StorageMedium::Network
+            StorageAttachment::Network
         } else {
-            StorageMedium::Device
+            StorageAttachment::Device
         }
     }
 }
@@ -175,8 +175,8 @@ mod tests {
             return;
         };
         let target = own_target(shm.as_fd());
-        assert_eq!((target.medium, target.object_bytes), (StorageMedium::Memory, 512 << 10));
-        assert_eq!(StorageMedium::of_magic(0x0BD0_0BD0), StorageMedium::Network);
-        assert_eq!(StorageMedium::of_magic(0xEF53), StorageMedium::Device);
+        assert_eq!((target.medium, target.object_bytes), (StorageAttachment::Memory, 512 << 10));
+        assert_eq!(StorageAttachment::of_magic(0x0BD0_0BD0), StorageAttachment::Network);
+        assert_eq!(StorageAttachment::of_magic(0xEF53), StorageAttachment::Device);
     }
 }

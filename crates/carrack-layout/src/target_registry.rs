@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use carrack_model::TargetId;
 
 use crate::target::TargetNames;
-use crate::{StorageMedium, StorageTarget};
+use crate::{StorageAttachment, StorageTarget};
 
 /// Bound of the targets of one process. Real sites have thousands; a file system that invents a target for
 /// every file must not fill the memory.
@@ -46,7 +46,7 @@ impl TargetRegistry {
         &self,
         key: TargetKey,
         names: impl FnOnce() -> TargetNames,
-        medium: StorageMedium,
+        medium: StorageAttachment,
         disk_count: usize,
     ) -> Option<StorageTarget> {
         let mut inner = self.inner();
@@ -87,7 +87,7 @@ impl NumberedTargets {
 pub(super) struct FileSystemPieces {
     registry: Arc<TargetRegistry>,
     device: u64,
-    medium: StorageMedium,
+    medium: StorageAttachment,
     own: TargetId,
     /// The name of the file system that all its clients share.
     scope: Option<Arc<str>>,
@@ -140,7 +140,7 @@ mod tests {
     fn the_same_key_is_the_same_target() {
         let registry = TargetRegistry::default();
         fn meet(registry: &TargetRegistry, key: TargetKey) -> StorageTarget {
-            registry.meet(key, || TargetNames::new("x", None), StorageMedium::Network, 2).unwrap()
+            registry.meet(key, || TargetNames::new("x", None), StorageAttachment::Network, 2).unwrap()
         }
         let own = meet(&registry, TargetKey::FileSystem(7));
         let piece = meet(&registry, TargetKey::Piece(7, "OST0000".into()));
@@ -156,7 +156,7 @@ mod tests {
     fn a_file_system_that_invents_targets_fills_no_memory() {
         let registry = Arc::new(TargetRegistry::default());
         let own = registry
-            .meet(TargetKey::FileSystem(1), || TargetNames::new("/mnt", None), StorageMedium::Network, 1)
+            .meet(TargetKey::FileSystem(1), || TargetNames::new("/mnt", None), StorageAttachment::Network, 1)
             .unwrap();
         let pieces = FileSystemPieces::new(registry.clone(), 1, &own, Some("fs".into()));
         (1..TARGETS_MAX).for_each(|index| assert_ne!(pieces.named(&index.to_string()), own.id));

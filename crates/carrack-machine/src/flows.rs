@@ -6,9 +6,9 @@
 //! to that one, as interrupts run there. Flows that arrive on another socket change nothing: the lane belongs
 //! to its slots, and `carrack doctor` reports badly spread interrupts.
 
-use crate::crew::{ThreadCrew, ThreadDuty};
 use crate::id_set::CpuSet;
 use crate::placement::{LanePlacement, ThreadSeat};
+use crate::thread_binding::{ThreadCrew, ThreadDuty};
 use crate::topology::Topology;
 
 /// Moves the comm thread of each lane to the node where most of its flows arrive: `arriving` holds the CPUs

@@ -5,7 +5,6 @@
 mod binding;
 mod cached_fact;
 mod cpu_use;
-mod crew;
 mod descriptors;
 mod disk_locality;
 pub mod doctor;
@@ -16,22 +15,20 @@ mod measure;
 mod memory_limit;
 mod netlink;
 pub mod nic;
-mod node_state;
+mod node_memory;
 mod placement;
 mod pool;
 mod region;
 mod resource_limits;
 mod spill_log;
 mod sys_files;
+mod thread_binding;
 mod topology;
 mod watch;
 mod zone;
 
 pub use binding::node_of_pages;
 pub use cpu_use::CpuUse;
-pub use crew::{
-    BindingLevel, LaneCrew, MoveError, MoveResult, SeatGuard, SeatedThread, ThreadCrew, ThreadDuty,
-};
 pub use descriptors::{DescriptorBudget, raise_descriptors};
 pub use disk_locality::{deal, node_of_directory};
 pub use fifo_monitor::{FifoMonitor, MonitorClosed, WaitAttempt};
@@ -48,6 +45,9 @@ pub use region::{MemoryBinding, PageKind, PoolBacking};
 pub use resource_limits::{Resource, resource_limit};
 pub use spill_log::{SpillError, SpillLog, SpillRecord};
 pub use sys_files::SysFiles;
+pub use thread_binding::{
+    BindingLevel, LaneCrew, MoveError, MoveResult, SeatGuard, SeatedThread, ThreadCrew, ThreadDuty,
+};
 pub use topology::{
     CpuCore, CpuSocket, DeviceKind, LOCAL_DISTANCE, NumaNode, Topology, TopologyDevice, TopologyError,
     TopologyOrigin,
@@ -55,4 +55,4 @@ pub use topology::{
 pub use watch::{
     LaneChange, LaneChangeDecision, MachineLoads, NodeLoad, SampleError, ThreadMove, watch_crew,
 };
-pub use zone::{CgroupTree, CoreZone, StaleZone, ZoneError, ZoneKind, repair_zones, stale_zones};
+pub use zone::{CgroupTree, CoreZone, StaleZone, ZoneError, ZoneProtection, repair_zones, stale_zones};

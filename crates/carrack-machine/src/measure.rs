@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crate::binding::{confine, this_thread};
 use crate::id_set::{CpuSet, NodeSet};
-use crate::node_state::NodeState;
+use crate::node_memory::NodeMemoryFiles;
 use crate::pool::{PoolError, SlotPool};
 use crate::region::MemoryBinding;
 
@@ -125,7 +125,7 @@ fn measure_on(cpus: &CpuSet, bytes: &[u8]) -> io::Result<(f64, f64)> {
 
 fn buffer_bytes(nodes: &NodeSet) -> Option<usize> {
     let wanted = (2 * largest_cache_bytes()).clamp(BUFFER_MIN_BYTES, BUFFER_MAX_BYTES);
-    let available = NodeState::of_this_machine().available_bytes(nodes).unwrap_or(u64::MAX);
+    let available = NodeMemoryFiles::of_this_machine().available_bytes(nodes).unwrap_or(u64::MAX);
     let bytes = wanted.min(available / 4).next_multiple_of(2 << 20);
     if bytes < BUFFER_SMALLEST_BYTES { None } else { usize::try_from(bytes).ok() }
 }

@@ -15,7 +15,7 @@ use rustix::mm::{self, MapFlags, MlockFlags, ProtFlags};
 
 use crate::binding::{self, MemoryPolicy};
 use crate::id_set::NodeSet;
-use crate::node_state::NodeState;
+use crate::node_memory::NodeMemoryFiles;
 use crate::{Resource, resource_limit};
 
 /// Bytes at the start of a region on plain pages: a session with a few small files touches some kilobytes of
@@ -159,7 +159,7 @@ impl MappedRegion {
     /// (SIGBUS). Reserved pages cost other programs nothing.
     fn explicit_huge(nodes: &NodeSet, len: usize) -> Result<(MappedRegion, PoolBacking), String> {
         let wanted = len.div_ceil(HUGE_PAGE_BYTES);
-        let free = NodeState::of_this_machine().free_huge_pages(nodes);
+        let free = NodeMemoryFiles::of_this_machine().free_huge_pages(nodes);
         if free < wanted {
             return Err(format!("{wanted} of 2 MiB wanted, {free} free on node {nodes}"));
         }
@@ -199,7 +199,7 @@ impl MappedRegion {
     /// Binds strictly, if the nodes have enough memory: the kernel kills a process bound to nodes without
     /// free memory, even if other nodes have some.
     fn bind_strictly(&self, nodes: &NodeSet, moves: bool) -> Result<(), String> {
-        match NodeState::of_this_machine().available_bytes(nodes) {
+        match NodeMemoryFiles::of_this_machine().available_bytes(nodes) {
             Some(available) if available < self.len as u64 => {
                 Err(format!("{} MiB wanted, {} MiB available", self.len.div_ceil(1 << 20), available >> 20))
             }

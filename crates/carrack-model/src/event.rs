@@ -89,7 +89,7 @@ pub struct TransferProgress {
 
 /// Effect of repeating the command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RepeatNesting {
+pub enum RepeatEffect {
     /// Every run has the same effect.
     #[default]
     Never,
@@ -99,13 +99,13 @@ pub enum RepeatNesting {
     NextTime,
 }
 
-impl RepeatNesting {
+impl RepeatEffect {
     /// The name in `--json` reports.
     pub fn name(self) -> &'static str {
         match self {
-            RepeatNesting::Never => "never",
-            RepeatNesting::Inside => "inside",
-            RepeatNesting::NextTime => "next time",
+            RepeatEffect::Never => "never",
+            RepeatEffect::Inside => "inside",
+            RepeatEffect::NextTime => "next time",
         }
     }
 }
@@ -117,7 +117,7 @@ pub struct DestinationName {
     /// several sources.
     pub name: Option<Box<[u8]>>,
     /// Effect of repeating the command.
-    pub nesting: RepeatNesting,
+    pub nesting: RepeatEffect,
 }
 
 /// Information for the user that is not a failure.

@@ -34,7 +34,7 @@ pub use durability::{Durability, WriteVerification};
 pub use entry::{Directory, DirectorySection, Entry, EntryKind, Metadata, Timestamp};
 pub use error::{EntryFailure, FailureKind, FailureScope, FailureSide, RetryAdvice};
 pub use event::{
-    DestinationName, FileReport, LaneReport, LimitingStage, RepeatNesting, SIZE_CLASSES, SourceReport,
+    DestinationName, FileReport, LaneReport, LimitingStage, RepeatEffect, SIZE_CLASSES, SourceReport,
     StageFill, TargetReport, TransferEvent, TransferNotice, TransferProgress, TransferSummary, size_class,
 };
 pub use extras::{
@@ -43,7 +43,7 @@ pub use extras::{
 };
 pub use fidelity_options::{ChownOption, FidelityOptions};
 pub use file_flags::{APPEND_ONLY, FileFlags, IMMUTABLE, NO_DUMP};
-pub use ids::{FileId, NotATransferId, ObjectId, RunToken, TargetId, TransferId};
+pub use ids::{CommandToken, FileId, NotATransferId, ObjectId, TargetId, TransferId};
 pub use loss::{LossKind, MetadataLoss};
 pub use mode_change::{BadModeChange, ModeChange};
 pub use partial_range::PartialRange;

@@ -6,6 +6,8 @@
 //! ([`TransferCarrier`]). Names, units, ranges, defaults and help are those of clap's definitions, from which
 //! the API's schema is made, too.
 
+#[cfg(feature = "openapi")]
+mod api_schema;
 pub mod colour;
 mod fabric;
 mod fidelity;
@@ -17,10 +19,9 @@ mod machine;
 mod modify_window;
 mod option_support;
 mod options;
+mod parsed_options;
 mod ports;
 mod samples;
-#[cfg(feature = "openapi")]
-mod schema;
 mod selection;
 mod sharing;
 pub mod size;
@@ -29,7 +30,6 @@ mod storage;
 mod sync;
 mod transfer;
 pub mod user_error;
-mod values;
 
 pub use fidelity::FidelityArgs;
 pub use fleet::{FLEET, FleetArgs};
@@ -37,10 +37,10 @@ pub use machine::SchemeName;
 pub use modify_window::{ModifyWindowOption, parse_window};
 pub use option_support::{REFUSED, RefusedOption, TransferCarrier};
 pub use options::{SubmittedArgs, TransferOptions};
+pub use parsed_options::SubmittedValues;
 pub use ports::PortRange;
 pub use samples::samples;
-pub use sharing::SharingOption;
+pub use sharing::MetaServerChoice;
 pub use sync::{SYNC, SyncOptions};
 pub use transfer::{CONNECTION, DATA, TransferArgs};
 pub use user_error::UserError;
-pub use values::SubmittedValues;

@@ -2,7 +2,7 @@
 //! buffers, and their cores.
 
 use carrack_engine::EndSettings;
-use carrack_machine::{PlacementScheme, ZoneKind};
+use carrack_machine::{PlacementScheme, ZoneProtection};
 use carrack_model::limits::LANES_MAX;
 use clap::{Args, ValueEnum};
 
@@ -69,13 +69,13 @@ impl From<SchemeName> for PlacementScheme {
     }
 }
 
-impl From<ZoneName> for ZoneKind {
-    fn from(name: ZoneName) -> ZoneKind {
+impl From<ZoneName> for ZoneProtection {
+    fn from(name: ZoneName) -> ZoneProtection {
         match name {
-            ZoneName::Off => ZoneKind::Off,
-            ZoneName::Soft => ZoneKind::Soft,
-            ZoneName::Hard => ZoneKind::Hard,
-            ZoneName::Auto => ZoneKind::Auto,
+            ZoneName::Off => ZoneProtection::Off,
+            ZoneName::Soft => ZoneProtection::Soft,
+            ZoneName::Hard => ZoneProtection::Hard,
+            ZoneName::Auto => ZoneProtection::Auto,
         }
     }
 }
@@ -98,13 +98,13 @@ mod tests {
     use clap::Parser;
 
     #[derive(Debug, Parser)]
-    struct MachineCommand {
+    struct TestCommandLine {
         #[command(flatten)]
         args: MachineArgs,
     }
 
     fn settings(words: &[&str]) -> Option<EndSettings> {
-        let cp = MachineCommand::try_parse_from([&["cp"], words].concat()).ok()?;
+        let cp = TestCommandLine::try_parse_from([&["cp"], words].concat()).ok()?;
         Some(cp.args.apply(EndSettings::default()))
     }
 
@@ -112,8 +112,8 @@ mod tests {
     fn what_is_typed_is_set() {
         assert_eq!(settings(&[]), Some(EndSettings::default()));
         let all = settings(&["--lanes", "2", "--placement", "mmb", "--zone=hard"]).unwrap();
-        assert_eq!((all.lanes, all.placement, all.zone), (2, PlacementScheme::Mmb, ZoneKind::Hard));
-        assert_eq!(settings(&["--zone"]).unwrap().zone, ZoneKind::Auto);
+        assert_eq!((all.lanes, all.placement, all.zone), (2, PlacementScheme::Mmb, ZoneProtection::Hard));
+        assert_eq!(settings(&["--zone"]).unwrap().zone, ZoneProtection::Auto);
         assert!(settings(&["--lanes", "9"]).is_none());
         assert!(settings(&["--placement", "best"]).is_none());
     }

@@ -16,10 +16,10 @@ use serde_json::{Map, Value};
 
 use crate::local_time;
 use crate::option_support::{TransferCarrier, is_refused_everywhere};
+use crate::parsed_options::{SubmittedValues, definition, definitions, is_switch};
 use crate::selection::{PatternArgs, listed};
 use crate::sync::{OF_DELETION, SYNC};
 use crate::user_error::UserError;
-use crate::values::{SubmittedValues, definition, definitions, is_switch};
 
 /// Upper bound of the bytes of all options together.
 const BYTES_MAX: usize = 64 << 10;

@@ -2,7 +2,7 @@
 
 use clap::Arg;
 
-use crate::values::{definitions, is_switch};
+use crate::parsed_options::{definitions, is_switch};
 
 /// Values of options that take neither names of a list nor numbers.
 const VALUES: &[(&str, &str)] = &[

@@ -33,7 +33,7 @@ pub struct SharingArgs {
     /// auto is the daemon of this machine, if it shares targets. Another host uses its own daemon: `off`
     /// counts there too, a socket does not.
     #[arg(long, value_name = "WHO", default_value = "auto", value_hint = ValueHint::FilePath, help_heading = SHARING)]
-    sharing: SharingOption,
+    sharing: MetaServerChoice,
 }
 
 impl SharingArgs {
@@ -48,14 +48,14 @@ impl SharingArgs {
     }
 
     /// Returns the meta-server for this end.
-    pub fn sharer(&self) -> &SharingOption {
+    pub fn sharer(&self) -> &MetaServerChoice {
         &self.sharing
     }
 }
 
 /// The choice of a meta-server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SharingOption {
+pub enum MetaServerChoice {
     /// The daemon of this machine, if it shares targets.
     Auto,
     /// None.
@@ -64,14 +64,14 @@ pub enum SharingOption {
     Socket(PathBuf),
 }
 
-impl FromStr for SharingOption {
+impl FromStr for MetaServerChoice {
     type Err = Infallible;
 
-    fn from_str(text: &str) -> Result<SharingOption, Infallible> {
+    fn from_str(text: &str) -> Result<MetaServerChoice, Infallible> {
         Ok(match text {
-            "auto" => SharingOption::Auto,
-            "off" => SharingOption::Off,
-            path => SharingOption::Socket(path.strip_prefix("unix:").unwrap_or(path).into()),
+            "auto" => MetaServerChoice::Auto,
+            "off" => MetaServerChoice::Off,
+            path => MetaServerChoice::Socket(path.strip_prefix("unix:").unwrap_or(path).into()),
         })
     }
 }
@@ -107,15 +107,18 @@ mod tests {
         SharingCommand::try_parse_from([&["cp"], words].concat()).map(|cp| cp.args)
     }
 
-    fn sharer(words: &[&str]) -> SharingOption {
+    fn sharer(words: &[&str]) -> MetaServerChoice {
         parse(words).unwrap().sharing
     }
 
     #[test]
     fn who_is_asked_is_a_word_or_a_socket() {
-        assert_eq!((sharer(&[]), sharer(&["--sharing", "off"])), (SharingOption::Auto, SharingOption::Off));
+        assert_eq!(
+            (sharer(&[]), sharer(&["--sharing", "off"])),
+            (MetaServerChoice::Auto, MetaServerChoice::Off)
+        );
         for path in ["/x/y.sock", "unix:/x/y.sock"] {
-            assert_eq!(sharer(&["--sharing", path]), SharingOption::Socket("/x/y.sock".into()));
+            assert_eq!(sharer(&["--sharing", path]), MetaServerChoice::Socket("/x/y.sock".into()));
         }
     }
 

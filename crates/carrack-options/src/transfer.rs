@@ -23,7 +23,7 @@ use crate::local_time;
 use crate::machine::MachineArgs;
 use crate::ports::PortRange;
 use crate::selection::SelectArgs;
-use crate::sharing::{SharingArgs, SharingOption};
+use crate::sharing::{MetaServerChoice, SharingArgs};
 use crate::size;
 use crate::spill::SpillArgs;
 use crate::storage::StorageArgs;
@@ -288,7 +288,7 @@ impl TransferArgs {
     }
 
     /// Returns the choice of a meta-server.
-    pub fn sharer(&self) -> &SharingOption {
+    pub fn sharer(&self) -> &MetaServerChoice {
         self.sharing.sharer()
     }
 

@@ -443,14 +443,14 @@ mod tests {
 
     /// Reference bookkeeping to compare the queues with.
     #[derive(Default)]
-    struct QueueModel {
+    struct TargetQueuesModel {
         waiting: HashMap<u64, VecDeque<u32>>,
         serving: Vec<(u64, u32)>,
         /// Takes that passed by an idle target with work.
         passed_by: HashMap<u64, usize>,
     }
 
-    impl QueueModel {
+    impl TargetQueuesModel {
         fn len(&self) -> usize {
             self.waiting.values().map(VecDeque::len).sum()
         }
@@ -496,7 +496,7 @@ mod tests {
         fn nothing_is_lost_reordered_or_starved(steps in steps(), depth in 1u32..4) {
             let mut queues = TargetQueues::default();
             (0..6).for_each(|target| queues.set_depth(TargetId(target), depth));
-            let mut model = QueueModel::default();
+            let mut model = TargetQueuesModel::default();
             for (item, step) in (0u32..).zip(steps) {
                 match step {
                     QueueOperation::Push(target) => {

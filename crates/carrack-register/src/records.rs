@@ -197,7 +197,7 @@ fn middle_priority() -> u8 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = Leg))]
-pub struct TransferLeg {
+pub struct ResolvedTransferPaths {
     /// A directory at the source's site, without a trailing slash.
     pub source: String,
     /// A directory at the sink's site, which need not exist.
@@ -347,7 +347,7 @@ pub struct TransferRecord {
     pub ended_ms: Option<u64>,
     /// The directories of the transfer, once both ends were examined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leg: Option<TransferLeg>,
+    pub leg: Option<ResolvedTransferPaths>,
     /// True if an earlier transfer between the same directories has left journals: their objects are not sent
     /// again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

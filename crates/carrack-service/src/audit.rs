@@ -21,7 +21,7 @@ use crate::session_messages::AuditedWork;
 /// The end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SessionEnding {
+pub enum AuditedOutcome {
     /// Everything requested was done.
     Ok,
     /// Some entries failed.
@@ -57,7 +57,7 @@ pub struct AuditEntry<'a> {
     /// Time from the first byte to the end.
     pub seconds: f64,
     /// The result.
-    pub result: SessionEnding,
+    pub result: AuditedOutcome,
     /// The reason of the result.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: &'a str,
@@ -146,7 +146,7 @@ mod tests {
             files: 2,
             failed: 0,
             seconds: 0.5,
-            result: SessionEnding::Refused,
+            result: AuditedOutcome::Refused,
             reason,
         }
     }

@@ -14,12 +14,12 @@ pub mod api;
 mod audit;
 mod child;
 mod config;
+mod export_path;
 #[doc(hidden)]
 pub mod fuzzing;
 mod log;
 mod material;
 mod parent;
-mod path;
 pub mod queue;
 mod session_messages;
 pub mod sharing;

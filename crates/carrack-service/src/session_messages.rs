@@ -22,7 +22,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::audit::SessionEnding;
+use crate::audit::AuditedOutcome;
 use crate::log::LogVerbosity;
 use crate::material::CredentialMaterial;
 
@@ -106,7 +106,7 @@ pub enum SessionMessage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionReport {
     /// Its kind.
-    pub ending: SessionEnding,
+    pub ending: AuditedOutcome,
     /// The reason; may be empty.
     pub reason: String,
     /// Bytes of content.

@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use carrack_sharing::health::{LoadFeed, LoadFeedSettings};
+use carrack_sharing::health::{LoadMonitor, LoadMonitorSettings};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let file = arguments.next().ok_or("name a file with settings")?;
     let steps: u64 = arguments.next().map_or(Ok(u64::MAX), |text| text.parse())?;
-    let settings: LoadFeedSettings = toml::from_str(&std::fs::read_to_string(file)?)?;
+    let settings: LoadMonitorSettings = toml::from_str(&std::fs::read_to_string(file)?)?;
     let now_s = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-    let mut feed = LoadFeed::new(settings, now_s())?;
+    let mut feed = LoadMonitor::new(settings, now_s())?;
     for step in 0..steps {
         if step > 0 {
             std::thread::sleep(Duration::from_secs(feed.every_s()));

@@ -9,7 +9,7 @@ use carrack_plan::grants::{
     ComputeLoad, GrantBatch, GrantReply, GrantRequest, GrantServer, HeldGrant, MovedBytes, TargetView,
 };
 
-use super::health::{LoadFeedSettings, LoadFeedThread};
+use super::health::{LoadMonitorSettings, LoadMonitorThread};
 use super::settings::{DEFAULT_CLASS, SharingSettings};
 
 /// The most targets in a list of a batch: more than the largest parallel file systems have.
@@ -123,11 +123,11 @@ impl MetaSchedulerServer {
     /// The system's error if the thread can't be started.
     pub fn measure(
         self: &Arc<MetaSchedulerServer>,
-        settings: LoadFeedSettings,
+        settings: LoadMonitorSettings,
         say: impl Fn(String) + Send + 'static,
-    ) -> io::Result<LoadFeedThread> {
+    ) -> io::Result<LoadMonitorThread> {
         let (asked, told) = (Arc::clone(self), Arc::clone(self));
-        LoadFeedThread::start(
+        LoadMonitorThread::start(
             settings,
             move || asked.moved_bytes(),
             move |target, load| told.set_load(target, load),

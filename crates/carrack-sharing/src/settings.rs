@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use carrack_plan::grants::{ClientClass, GrantSettings};
 
-use super::health::LoadFeedSettings;
+use super::health::LoadMonitorSettings;
 
 /// The name of the default class in settings. In messages it is empty.
 pub const DEFAULT_CLASS: &str = "default";
@@ -26,7 +26,7 @@ pub struct SiteSharing {
     /// The settings of its grants.
     pub settings: SharingSettings,
     /// The measurement of computation's load on its targets, if there is one.
-    pub health: Option<LoadFeedSettings>,
+    pub health: Option<LoadMonitorSettings>,
 }
 
 impl SiteSharing {

@@ -24,9 +24,9 @@ use rustix::io::Errno;
 
 use crate::extras_source::{AttributeHolder, get, grown, list, path_of, reason};
 use crate::file_flags::flags_of;
-use crate::link_times::LinkTimes;
+use crate::link_time_support::LinkTimeSupport;
 use crate::modes::{ACCESS_ACL, AclBits, RequestedOwner, SET_GROUP_ID, SET_IDS, SET_USER_ID};
-use crate::sink_file::times;
+use crate::small_files::times;
 use crate::status::is_regular;
 use crate::{LossCounter, ModePolicy, ScratchNames, SinkError};
 
@@ -81,7 +81,7 @@ fn is_refusal(errno: Errno) -> bool {
 }
 
 /// An entry that gets metadata: an open file, or a special file that must not be opened.
-pub(crate) trait MetadataTarget {
+pub(crate) trait AttributedEntry {
     fn status(&self) -> Result<Stat, Errno>;
     fn own(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno>;
     fn set_mode(&self, mode: Mode) -> Result<(), Errno>;
@@ -94,7 +94,7 @@ pub(crate) trait MetadataTarget {
     }
 }
 
-impl MetadataTarget for BorrowedFd<'_> {
+impl AttributedEntry for BorrowedFd<'_> {
     fn status(&self) -> Result<Stat, Errno> {
         fstat(self)
     }
@@ -131,7 +131,7 @@ impl CompletedMetadata<'_> {
     /// Returns the requested owner and group as far as they were set.
     pub(crate) fn put_on(
         &self,
-        target: impl MetadataTarget,
+        target: impl AttributedEntry,
         sets_mode: bool,
     ) -> Result<RequestedOwner, SinkError> {
         // An exact mode must not be widened by an ACL that the directory handed down.
@@ -166,7 +166,7 @@ impl CompletedMetadata<'_> {
     }
 
     /// Sets the mode, and counts a mode that the file system refuses or changes.
-    fn set_mode(&self, target: &impl MetadataTarget, mode: u32) -> Result<(), SinkError> {
+    fn set_mode(&self, target: &impl AttributedEntry, mode: u32) -> Result<(), SinkError> {
         let set = match target.set_mode(Mode::from_raw_mode(mode)) {
             Err(Errno::PERM) => self.set_mode_as_owner(target, mode),
             answer => answer,
@@ -182,7 +182,7 @@ impl CompletedMetadata<'_> {
     }
 
     /// Counts a mode that was set but is not shown by the file system.
-    fn tell_mode(&self, target: &impl MetadataTarget, mode: u32) {
+    fn tell_mode(&self, target: &impl AttributedEntry, mode: u32) {
         if let Some(losses) = self.losses
             && !losses.shows_mode(mode, || target.status())
         {
@@ -213,7 +213,7 @@ impl CompletedMetadata<'_> {
     }
 
     /// A regular file loses its set-ID bits when its owner is restored.
-    fn set_mode_as_owner(&self, target: &impl MetadataTarget, mode: u32) -> Result<(), Errno> {
+    fn set_mode_as_owner(&self, target: &impl AttributedEntry, mode: u32) -> Result<(), Errno> {
         let found = target.status()?;
         let lasting = if is_regular(&found) { mode & !SET_IDS } else { mode };
         self.as_owner(target, &found, || target.set_mode(Mode::from_raw_mode(lasting)))?;
@@ -225,7 +225,7 @@ impl CompletedMetadata<'_> {
     /// which it would clear.
     fn as_owner(
         &self,
-        target: &impl MetadataTarget,
+        target: &impl AttributedEntry,
         found: &Stat,
         action: impl Fn() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
@@ -469,7 +469,7 @@ impl AttributeWriter {
 
     /// Sets the flags that permit changes and clears those that prevent them, which
     /// [`AttributeWriter::fasten`] sets later.
-    fn loosen(&self, target: &impl MetadataTarget, extras: &ExtraMetadata) {
+    fn loosen(&self, target: &impl AttributedEntry, extras: &ExtraMetadata) {
         if let (Some(flags), Some(fd)) = (self.flags_of(extras), target.flagged()) {
             self.flag(fd, FileFlags::new(flags.known(), flags.among(NO_DUMP).set()));
         }
@@ -547,7 +547,7 @@ impl AttributeWriter {
         if is_bare && extras.attributes.is_empty() {
             return;
         }
-        if self.losses.link_times(directory, scratch) == LinkTimes::Followed {
+        if self.losses.link_times(directory, scratch) == LinkTimeSupport::Followed {
             return self.losses.count("owner and attributes", FOLLOWS_LINKS);
         }
         let owned =
@@ -599,7 +599,7 @@ impl AttributeWriter {
 
     /// Returns the owner and group as far as the entry shows them: a file system may ignore the call, or show
     /// others.
-    fn seen(&self, target: &impl MetadataTarget, owned: RequestedOwner) -> RequestedOwner {
+    fn seen(&self, target: &impl AttributedEntry, owned: RequestedOwner) -> RequestedOwner {
         let Ok(found) = target.status() else { return RequestedOwner::default() };
         self.compared(owned, owned_of(&found))
     }
@@ -620,7 +620,7 @@ impl AttributeWriter {
     }
 
     /// As [`AttributeWriter::seen`], but reads each pair of owner and group back only once.
-    fn seen_once(&self, target: &impl MetadataTarget, owned: RequestedOwner) -> RequestedOwner {
+    fn seen_once(&self, target: &impl AttributedEntry, owned: RequestedOwner) -> RequestedOwner {
         if owned == RequestedOwner::default() {
             return owned;
         }
@@ -656,7 +656,7 @@ impl AttributeWriter {
 
     /// Removes attributes that the source does not have: those of an earlier version, or an ACL that the
     /// directory handed down.
-    fn strip(&self, target: &impl MetadataTarget, extras: &ExtraMetadata) {
+    fn strip(&self, target: &impl AttributedEntry, extras: &ExtraMetadata) {
         if extras.all_told == CompleteKinds::default() {
             return;
         }
@@ -681,7 +681,7 @@ impl AttributeWriter {
     /// Sets an attribute. That needs the mode's write permission, for the owner too.
     fn attribute(
         &self,
-        target: &impl MetadataTarget,
+        target: &impl AttributedEntry,
         attribute: &ExtendedAttribute,
         extras: &ExtraMetadata,
         owned: RequestedOwner,
@@ -862,7 +862,7 @@ mod tests {
     /// A file on a file system that ignores changes of the owner.
     struct OwnerIgnoringFile<'a>(BorrowedFd<'a>);
 
-    impl MetadataTarget for OwnerIgnoringFile<'_> {
+    impl AttributedEntry for OwnerIgnoringFile<'_> {
         fn status(&self) -> Result<Stat, Errno> {
             self.0.status()
         }

@@ -33,7 +33,7 @@ pub struct DirectoryAccess {
 
 /// Selects the directories whose modes are restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModeRestoring {
+pub enum ModeRestoreScope {
     /// The directories that their owner can search under the original mode.
     Open,
     /// All that are left.
@@ -84,14 +84,14 @@ impl DirectoryAccess {
 
     /// Restores the modes of directories that nothing else has changed since. Returns the paths where this
     /// failed.
-    pub fn restore(&self, which: ModeRestoring) -> Vec<(RelPath, Errno)> {
+    pub fn restore(&self, which: ModeRestoreScope) -> Vec<(RelPath, Errno)> {
         let mut changed = self.changed();
         let mut failed = Vec::new();
         // Children come before their parents.
         let paths: Vec<RelPath> = changed.keys().rev().cloned().collect();
         for path in paths {
             let mode = changed[&path];
-            if which == ModeRestoring::Open && mode & OWNER_SEARCH == 0 {
+            if which == ModeRestoreScope::Open && mode & OWNER_SEARCH == 0 {
                 continue;
             }
             changed.remove(&path);
@@ -253,7 +253,7 @@ mod tests {
         }
         assert_eq!(*recorded.borrow(), [(rel("a"), 0o1555), (rel("a/b"), 0o2511)]);
         assert_eq!((mode_of(&dir, "a"), mode_of(&dir, "a/b")), (0o1755, 0o2711));
-        assert!(access.restore(ModeRestoring::Open).is_empty() && access.is_empty());
+        assert!(access.restore(ModeRestoreScope::Open).is_empty() && access.is_empty());
         assert_eq!((mode_of(&dir, "a"), mode_of(&dir, "a/b")), (0o1555, 0o2511));
         set(&dir, "a", 0o755);
     }
@@ -276,10 +276,10 @@ mod tests {
             access.adopt(&rel(path), mode);
         }
         set(&dir, "a", 0o700);
-        assert!(access.restore(ModeRestoring::Open).is_empty());
+        assert!(access.restore(ModeRestoreScope::Open).is_empty());
         assert_eq!((mode_of(&dir, "a"), mode_of(&dir, "a/b")), (0o700, 0o555));
         set(&dir, "a", 0o750);
-        assert!(access.restore(ModeRestoring::All).is_empty() && access.is_empty());
+        assert!(access.restore(ModeRestoreScope::All).is_empty() && access.is_empty());
         assert_eq!(mode_of(&dir, "a"), 0o750, "another process has changed the mode since");
     }
 }

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use crate::attribute_writer::{MODE, kept};
 use crate::directory_access::{open_own, restore_mode};
 use crate::modes::{SET_GROUP_ID, SET_IDS, is_provisional, mode_of_new_directory_in, settle_provisional};
-use crate::sink_file::users_umask;
+use crate::small_files::users_umask;
 use crate::status::{is_regular, mtime_of};
 use crate::{
     AttributeWriter, CompletedMetadata, LossCounter, RootDirectory, ScratchNames, SinkError, StoredTimes,

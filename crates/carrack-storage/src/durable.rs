@@ -18,7 +18,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 
 use crate::{RootDirectory, SinkError};
-use carrack_layout::{StorageMedium, UNKNOWN_MAGIC, magic_of};
+use carrack_layout::{StorageAttachment, UNKNOWN_MAGIC, magic_of};
 
 /// Magic number of FUSE (include/uapi/linux/magic.h), where `syncfs(2)` does not reach the serving process.
 const FUSE_MAGIC: u32 = 0x6573_5546;
@@ -46,9 +46,9 @@ impl SyncMethod {
     pub fn of(file: BorrowedFd<'_>) -> Result<SyncMethod, SinkError> {
         let magic =
             magic_of(file).map_err(|errno| SinkError::writing("looking at the file system", errno))?;
-        Ok(match (magic, StorageMedium::of_magic(magic)) {
+        Ok(match (magic, StorageAttachment::of_magic(magic)) {
             (FUSE_MAGIC | UNKNOWN_MAGIC, _) => SyncMethod::OneByOne,
-            (_, StorageMedium::Memory) => SyncMethod::Never,
+            (_, StorageAttachment::Memory) => SyncMethod::Never,
             _ => SyncMethod::Together,
         })
     }

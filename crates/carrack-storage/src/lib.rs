@@ -17,16 +17,15 @@ mod existing_entry;
 mod extras_source;
 mod file_flags;
 mod folded_names;
-mod growing_file;
+mod kept_bytes;
 mod link_spool;
-mod link_times;
+mod link_time_support;
 mod losses;
 mod modes;
-mod partial_rewrite;
 mod root;
 mod scan;
 mod sink_error;
-mod sink_file;
+mod small_files;
 mod source_error;
 mod source_file;
 mod source_pattern;
@@ -35,15 +34,16 @@ mod status;
 mod stored_times;
 mod temporary_names;
 pub mod typed_path;
+mod uncommitted_file;
 mod writeback_wait;
 
 pub use attribute_writer::{AttributeWriter, CompletedMetadata, unknown_account};
-pub use base::{NamedEntry, PathBase, PathPurpose, PathStatus};
+pub use base::{EntryPlace, PathBase, PathPurpose, PathStatus};
 pub use browse::{
     BrowsedKind, EntryState, ListedEntry, ListingItem, RemovalCount, RemovalEvent, RemovalResult,
     RemovalStep, Sparing, count_in, glance, link_text, remove_in,
 };
-pub use directory_access::{DirectoryAccess, ModeRestoring};
+pub use directory_access::{DirectoryAccess, ModeRestoreScope};
 pub use directory_spool::DirectorySpool;
 pub use durable::{
     CommitCare, SyncFirst, SyncMethod, device_of, holds, keep_times, read_back, sync_data, sync_directories,
@@ -52,7 +52,6 @@ pub use durable::{
 pub use existing_entry::{ExistingEntry, digest_of, dress_file, look_at};
 pub use extras_source::ExtrasReader;
 pub use folded_names::{FoldedNames, FoldingDirectory};
-pub use growing_file::{GrowingFile, GrowingSpec, WriteIo, can_resume};
 pub use link_spool::{LinkCounts, LinkSpool, LinkWays};
 pub use losses::LossCounter;
 pub use modes::{ModePolicy, narrow_directory};
@@ -61,7 +60,7 @@ pub use scan::{
     BadPattern, DirectoryDoubt, ScanFilter, ScanRecord, ScanResult, ScanRoot, ScanRootScope, SourceScan,
 };
 pub use sink_error::SinkError;
-pub use sink_file::{SmallContent, clear_umask, place_small, place_symlink, users_umask};
+pub use small_files::{SmallContent, clear_umask, place_small, place_symlink, users_umask};
 pub use source_error::SourceError;
 pub use source_file::{ExpectedState, SmallFile, SourceFile, read_small};
 pub use source_pattern::NamePattern;
@@ -69,3 +68,4 @@ pub use special::{dress_special, place_special};
 pub use status::{FileIdentity, FileStamp, MountIdentity};
 pub use stored_times::{StoredTimes, are_within, may_be_stored, time_unit_of};
 pub use temporary_names::ScratchNames;
+pub use uncommitted_file::{GrowingSpec, UncommittedFile, WriteIo, can_resume};

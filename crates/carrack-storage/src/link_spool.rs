@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use crate::directory_spool::nameless_file;
 use crate::durable::settle_size;
 use crate::extras_source::{grown, reason};
-use crate::sink_file::{both_times, create_flags};
+use crate::small_files::{both_times, create_flags};
 use crate::status::{is_regular, mtime_of, size_of};
 use crate::{LossCounter, RootDirectory, ScratchNames, SinkError, StoredTimes, sync_whole};
 

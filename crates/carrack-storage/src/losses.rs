@@ -11,9 +11,9 @@ use rustix::fs::{Stat, Timestamps};
 use rustix::io::Errno;
 
 use crate::ScratchNames;
-use crate::link_times::LinkTimes;
+use crate::link_time_support::LinkTimeSupport;
 use crate::modes::SET_IDS;
-use crate::sink_file::{both_times, times};
+use crate::small_files::{both_times, times};
 use crate::status::{changed_of, mtime_of};
 use crate::stored_times::{is_ordinary, is_out_of_range};
 
@@ -31,7 +31,7 @@ pub struct LossCounter {
     shown_modes: Mutex<BTreeMap<u32, bool>>,
     /// A [`TimeWay`].
     time_way: AtomicU8,
-    link_times: OnceLock<LinkTimes>,
+    link_times: OnceLock<LinkTimeSupport>,
     /// Set after a time with a fraction was read back.
     has_read_fraction: AtomicBool,
     /// Set if the file system cut the fraction.
@@ -172,8 +172,8 @@ impl LossCounter {
     }
 
     /// The handling of symbolic links' times by the file system of `directory`, learned once.
-    pub(crate) fn link_times(&self, directory: BorrowedFd<'_>, scratch: &ScratchNames) -> LinkTimes {
-        *self.link_times.get_or_init(|| LinkTimes::of(directory, scratch))
+    pub(crate) fn link_times(&self, directory: BorrowedFd<'_>, scratch: &ScratchNames) -> LinkTimeSupport {
+        *self.link_times.get_or_init(|| LinkTimeSupport::of(directory, scratch))
     }
 
     /// Notes that a time differs from the source's.

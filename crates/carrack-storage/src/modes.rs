@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::directory_access::set_mode;
 use crate::extras_source::{grown, path_of};
-use crate::sink_file::users_umask;
+use crate::small_files::users_umask;
 use crate::status::is_regular;
 
 /// Set-user-ID and set-group-ID (inode(7)): a program that has them runs with the rights of its owner or
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
     use crate::temporary_names::PlacingMethod;
     use crate::{
-        AttributeWriter, CommitCare, CompletedMetadata, GrowingFile, GrowingSpec, ScratchNames, WriteIo,
+        AttributeWriter, CommitCare, CompletedMetadata, GrowingSpec, ScratchNames, UncommittedFile, WriteIo,
         clear_umask, place_small, place_special, place_symlink,
     };
     use carrack_layout::{FileSystems, RequestedLayout};
@@ -364,7 +364,7 @@ mod tests {
             part_offset: None,
         };
         let directory = File::open(dir).unwrap().into();
-        let (growing, _) = GrowingFile::create(directory, name.as_bytes(), spec, &scratch).unwrap();
+        let (growing, _) = UncommittedFile::create(directory, name.as_bytes(), spec, &scratch).unwrap();
         growing.write_at(b"new", 0).unwrap();
         growing.commit(dress, false).unwrap();
         look(&path, "large");

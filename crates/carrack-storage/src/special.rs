@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::attribute_writer::MetadataTarget;
+use crate::attribute_writer::AttributedEntry;
 use crate::modes::mode_of_new;
 use crate::status::mtime_of;
 use crate::{AttributeWriter, CompletedMetadata, ScratchNames, SinkError};
@@ -147,7 +147,7 @@ impl HeldSpecial {
     }
 }
 
-impl MetadataTarget for &HeldSpecial {
+impl AttributedEntry for &HeldSpecial {
     fn status(&self) -> Result<Stat, Errno> {
         fstat(&self.held)
     }

@@ -14,8 +14,8 @@ use carrack_model::{ModifyWindow, Timestamp};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, StatxFlags, fstat, futimens, openat, statx, unlinkat};
 use rustix::io::Errno;
 
-use crate::link_times::LinkTimes;
-use crate::sink_file::{both_times, create_flags};
+use crate::link_time_support::LinkTimeSupport;
+use crate::small_files::{both_times, create_flags};
 use crate::status::{changed_of, mtime_of};
 use crate::{FileStamp, ScratchNames, keep_times};
 
@@ -54,7 +54,7 @@ struct FileSystemTimes {
     /// The result of storing [`PROBE`].
     storage: Option<TimeStorage>,
     extraordinary: HashMap<Timestamp, Timestamp>,
-    link_times: Option<LinkTimes>,
+    link_times: Option<LinkTimeSupport>,
 }
 
 /// The handling of an ordinary time by a file system.
@@ -117,7 +117,7 @@ impl StoredTimes {
         if let Some(known) = self.file_systems().get(&stat.st_dev).and_then(|known| known.link_times) {
             return !known.are_kept();
         }
-        let found = LinkTimes::of(directory, scratch);
+        let found = LinkTimeSupport::of(directory, scratch);
         self.file_systems().entry(stat.st_dev).or_default().link_times = Some(found);
         !found.are_kept()
     }

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 use carrack_layout::{FileSystems, RequestedLayout};
 use carrack_model::{Metadata, ModifyWindow, RelPath, SourceIo, Timestamp};
 use carrack_storage::{
-    AttributeWriter, CommitCare, DirectorySpool, FileIdentity, GrowingFile, GrowingSpec, ListingItem,
-    NamedEntry, PathBase, PathPurpose, RootDirectory, ScratchNames, SourceFile, StoredTimes, WriteIo,
+    AttributeWriter, CommitCare, DirectorySpool, EntryPlace, FileIdentity, GrowingSpec, ListingItem,
+    PathBase, PathPurpose, RootDirectory, ScratchNames, SourceFile, StoredTimes, UncommittedFile, WriteIo,
     place_small, place_symlink,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -219,7 +219,7 @@ impl Tools {
             io: WriteIo::Cached,
             part_offset: None,
         };
-        let (growing, _) = GrowingFile::create(directory, name, spec, &self.scratch)?;
+        let (growing, _) = UncommittedFile::create(directory, name, spec, &self.scratch)?;
         growing.write_at(&[7; 9_000], 0)?;
         Ok(growing.commit(&METADATA, true)?)
     }
@@ -248,7 +248,7 @@ impl Tools {
             let _ = root.ancestors();
             return Ok(());
         }
-        let NamedEntry { root, name, follow } = self.base.hold(path, true)?;
+        let EntryPlace { root, name, follow } = self.base.hold(path, true)?;
         let file = SourceFile::open(root.as_fd(), &name, follow, SourceIo::Buffered)?;
         let mut content = [0; 64];
         let count = file.read_at(&mut content, 0)?;

@@ -15,7 +15,7 @@ use carrack_model::{FileId, ObjectId};
 use carrack_wire::{FrameHeader, FrameKind};
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::endpoint::{
+use crate::endpoint_interface::{
     ExtentFile, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint,
     SenderReadiness, WaitPatience,
 };

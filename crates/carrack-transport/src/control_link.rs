@@ -14,7 +14,7 @@ use carrack_wire::FrameHeader;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use crate::endpoint::{IncomingObject, TransportError};
+use crate::endpoint_interface::{IncomingObject, TransportError};
 use crate::framing::{FrameInput, FrameReader, FrameWriter, ReceivedFrame};
 use crate::seal::SECRET_BYTES;
 use crate::tls::TlsChannel;

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use carrack_machine::{Slot, SlotPool};
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES};
 
-use crate::endpoint::{IncomingObject, TransportError};
+use crate::endpoint_interface::{IncomingObject, TransportError};
 use crate::seal::{ConnectionSeal, TAG_BYTES, Tag};
 
 /// Bytes in front of a body: the header, and the tag of a sealed object.

@@ -8,9 +8,8 @@
 
 pub mod conformance;
 mod control_link;
-mod endpoint;
+mod endpoint_interface;
 mod eviction_order;
-mod extent_sender;
 pub mod fabric;
 mod framing;
 mod gauge;
@@ -18,11 +17,12 @@ mod loopback;
 mod rendezvous;
 mod resolve;
 pub mod seal;
+mod sendfile_sender;
 mod tcp;
 mod tls;
 
 pub use control_link::{ControlChannel, ControlLink, LinkInput};
-pub use endpoint::{
+pub use endpoint_interface::{
     ExtentFile, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint,
     SenderReadiness, TransportError, WaitPatience,
 };

@@ -9,7 +9,7 @@ use carrack_machine::{Slot, SlotPool};
 use carrack_wire::FrameHeader;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::endpoint::{
+use crate::endpoint_interface::{
     IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint,
     SenderReadiness, TransportError, WaitPatience,
 };

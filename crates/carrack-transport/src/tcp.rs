@@ -15,14 +15,14 @@ use carrack_machine::SlotPool;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-use crate::endpoint::{
+use crate::endpoint_interface::{
     ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint, SenderReadiness,
     TransportError, WaitPatience,
 };
-use crate::extent_sender::ExtentSender;
 use crate::framing::{FrameInput, FrameReader, FrameWriter, ReceivedFrame};
 use crate::gauge::ConnectionGauge;
 use crate::seal::ConnectionSeal;
+use crate::sendfile_sender::SendfileSender;
 
 /// Below this round-trip time the path is a machine or a building and needs no pacing. BBR's pacing costs a
 /// third of the rate on loopback (6.5 against 9–10 GB/s, measured with 256 KiB sends on 2 cores).
@@ -112,7 +112,7 @@ pub struct TcpSender {
     seal: Option<ConnectionSeal>,
     frame: Option<FrameWriter>,
     /// The body that follows the frame, if it is sent from a file.
-    extent: Option<ExtentSender>,
+    extent: Option<SendfileSender>,
 }
 
 impl TcpSender {
@@ -149,7 +149,7 @@ impl SendEndpoint for TcpSender {
             (payload @ ObjectPayload::Extent(_), Some(_)) => return Err(OutgoingObject { header, payload }),
             (ObjectPayload::Extent(file), None) => {
                 self.frame = Some(FrameWriter::header_only(&header));
-                self.extent = Some(ExtentSender::new(file, &header));
+                self.extent = Some(SendfileSender::new(file, &header));
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ use carrack_machine::{NodeSet, SlotPool};
 use carrack_model::{ProtectionLevel, SealCipher};
 use carrack_transport::conformance::{Pair, run};
 use carrack_transport::fabric::{
-    FabricHub, FabricRequirements, FabricStreamSocket, OpenFabricLane, usable_offers,
+    FabricHub, FabricRequirements, FabricStreamSocket, UnconnectedFabricLane, usable_offers,
 };
 use carrack_transport::seal::{ConnectionSeal, TrafficSecret};
 use carrack_transport::{
@@ -110,8 +110,8 @@ fn connected(provider: &str, protection: ProtectionLevel) -> Pair {
         source: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         nodes: &nodes,
     };
-    let near = OpenFabricLane::of_source(&wanted, pool()).expect("an endpoint");
-    let far = OpenFabricLane::of_sink(&wanted, pool()).expect("an endpoint");
+    let near = UnconnectedFabricLane::of_source(&wanted, pool()).expect("an endpoint");
+    let far = UnconnectedFabricLane::of_sink(&wanted, pool()).expect("an endpoint");
     let (near_name, far_name) = (near.name().to_vec(), far.name().to_vec());
     let (one, other) = UnixStream::pair().expect("two sockets");
     let aside = |socket: UnixStream| {

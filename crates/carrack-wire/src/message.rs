@@ -6,8 +6,8 @@ use prost::Message as _;
 
 pub use crate::sync_message::{ExistenceReply, ExistenceRequest, PruneMessage, PrunedMessage};
 pub use crate::verify_message::{
-    ExaminedAttribute, ExaminedEntryMessage, ExaminedMetadata, ExaminedOwner, HashPieces, LookRequest,
-    PiecesMessage, SeenMessage, VerifyEnd, VerifyRequest, WalkRequest, WalkedMessage,
+    ExaminedAttribute, ExaminedEntryMessage, ExaminedMetadata, ExaminedOwner, HashPiecesRequest, LookRequest,
+    PiecesMessage, SeenMessage, VerifyDoneMessage, VerifyRequest, WalkRequest, WalkedMessage,
 };
 
 /// Reasons why bytes are not a control message.
@@ -174,13 +174,13 @@ pub enum ControlMessage {
     Seen(SeenMessage),
     /// Initiator → responder: query of the digests of a file's pieces.
     #[prost(message, tag = "45")]
-    HashPieces(HashPieces),
+    HashPieces(HashPiecesRequest),
     /// Responder → initiator: the digests.
     #[prost(message, tag = "46")]
     Pieces(PiecesMessage),
     /// Initiator → responder: the session is over.
     #[prost(message, tag = "47")]
-    VerifyEnd(VerifyEnd),
+    VerifyEnd(VerifyDoneMessage),
     /// Source → sink whose user watches: the source in detail.
     #[prost(message, tag = "48")]
     SourceDetail(SourceDetail),

@@ -181,7 +181,7 @@ pub struct ExaminedAttribute {
 
 /// Queries the digests of pieces of a file.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct HashPieces {
+pub struct HashPiecesRequest {
     /// Relative to the session's path.
     #[prost(bytes = "vec", tag = "1")]
     pub directory: Vec<u8>,
@@ -220,4 +220,4 @@ pub struct PiecesMessage {
 
 /// Ends the comparison.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct VerifyEnd {}
+pub struct VerifyDoneMessage {}

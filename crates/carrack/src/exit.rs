@@ -26,7 +26,7 @@ pub enum ExitStatus {
 
 /// The reason why a transfer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndReason {
+pub enum ExitReason {
     /// It was complete.
     Reached,
     /// An error ended it early.
@@ -77,11 +77,11 @@ impl ExitStatus {
 
     /// Returns the outcome of a transfer that ended for this reason; `done` entries are complete (in a dry
     /// run: would be copied).
-    pub fn of_transfer(end: EndReason, summary: &TransferSummary, done: u64) -> ExitStatus {
+    pub fn of_transfer(end: ExitReason, summary: &TransferSummary, done: u64) -> ExitStatus {
         match end {
-            EndReason::Interrupted => ExitStatus::Interrupted,
-            EndReason::TimedOut => ExitStatus::TimedOut,
-            EndReason::Reached if summary.entries_failed == 0 => ExitStatus::Complete,
+            ExitReason::Interrupted => ExitStatus::Interrupted,
+            ExitReason::TimedOut => ExitStatus::TimedOut,
+            ExitReason::Reached if summary.entries_failed == 0 => ExitStatus::Complete,
             _ if done > 0 => ExitStatus::Partial,
             _ => ExitStatus::Nothing,
         }
@@ -176,16 +176,16 @@ mod tests {
     #[test]
     fn maps_every_ending() {
         for (end, entries_failed, done, exit) in [
-            (EndReason::Reached, 0, 5, ExitStatus::Complete),
-            (EndReason::Reached, 0, 0, ExitStatus::Complete),
-            (EndReason::Reached, 1, 5, ExitStatus::Partial),
-            (EndReason::Reached, 1, 0, ExitStatus::Nothing),
-            (EndReason::Failed, 0, 5, ExitStatus::Partial),
-            (EndReason::Failed, 0, 0, ExitStatus::Nothing),
-            (EndReason::Failed, 1, 0, ExitStatus::Nothing),
-            (EndReason::Interrupted, 0, 5, ExitStatus::Interrupted),
-            (EndReason::Interrupted, 0, 0, ExitStatus::Interrupted),
-            (EndReason::TimedOut, 0, 5, ExitStatus::TimedOut),
+            (ExitReason::Reached, 0, 5, ExitStatus::Complete),
+            (ExitReason::Reached, 0, 0, ExitStatus::Complete),
+            (ExitReason::Reached, 1, 5, ExitStatus::Partial),
+            (ExitReason::Reached, 1, 0, ExitStatus::Nothing),
+            (ExitReason::Failed, 0, 5, ExitStatus::Partial),
+            (ExitReason::Failed, 0, 0, ExitStatus::Nothing),
+            (ExitReason::Failed, 1, 0, ExitStatus::Nothing),
+            (ExitReason::Interrupted, 0, 5, ExitStatus::Interrupted),
+            (ExitReason::Interrupted, 0, 0, ExitStatus::Interrupted),
+            (ExitReason::TimedOut, 0, 5, ExitStatus::TimedOut),
         ] {
             assert_eq!(ExitStatus::of_transfer(end, &failed(entries_failed), done), exit, "{end:?}");
         }

@@ -4,18 +4,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use carrack_engine::GrantExchangeHandle;
-use carrack_options::SharingOption;
+use carrack_options::MetaServerChoice;
 use carrack_service::DEFAULT_SHARING_SOCKET;
 use carrack_service::sharing::SocketExchange;
 
 /// Returns the exchange with the meta-scheduler; `None` where the machine's daemons share no storage targets.
 /// A named socket is used even if nothing answers there: its daemon may start later, and until then the
 /// transfer reports that there is no answer.
-pub fn sharing(sharer: &SharingOption) -> Option<GrantExchangeHandle> {
+pub fn sharing(sharer: &MetaServerChoice) -> Option<GrantExchangeHandle> {
     let exchange = match sharer {
-        SharingOption::Off => return None,
-        SharingOption::Socket(path) => SocketExchange::new(path),
-        SharingOption::Auto => of_this_machine()?,
+        MetaServerChoice::Off => return None,
+        MetaServerChoice::Socket(path) => SocketExchange::new(path),
+        MetaServerChoice::Auto => of_this_machine()?,
     };
     Some(GrantExchangeHandle(Arc::new(exchange)))
 }
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn who_is_named_is_asked_whether_there_or_not() {
-        assert!(sharing(&SharingOption::Off).is_none());
-        assert!(sharing(&SharingOption::Socket("/nobody/there".into())).is_some());
+        assert!(sharing(&MetaServerChoice::Off).is_none());
+        assert!(sharing(&MetaServerChoice::Socket("/nobody/there".into())).is_some());
     }
 }

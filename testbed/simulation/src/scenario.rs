@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carrack_engine::{EndSettings, JournalSettings, TransferIdentity, TransferRequest};
 use carrack_model::{
-    DeletionRules, DialFrom, Durability, MetadataFidelity, ObjectChecksum, ProtectionLevel, RunToken,
+    CommandToken, DeletionRules, DialFrom, Durability, MetadataFidelity, ObjectChecksum, ProtectionLevel,
     SchedulingOptions, SinkIo, SourceIo, SyncRules, TransferId, TransferSpec, WriteVerification,
 };
 
@@ -276,7 +276,7 @@ fn transfer(chance: &mut SeedChance, way: SessionWay) -> TransferRequest {
         destination: "/there/copy".into(),
         identity: Some(TransferIdentity {
             id: TransferId([7; 16]),
-            run: RunToken([0; 16]),
+            run: CommandToken([0; 16]),
             sources: vec![b"/source/tree".to_vec()],
             destination: b"/there/copy".to_vec(),
             is_shared: false,

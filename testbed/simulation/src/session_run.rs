@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use carrack_engine::{
-    AbortHandle, ControlChannel, TransferObserver, TransferOutcome, OwnerAccessPolicy, PeerChannel, SessionRole, TransferRequest, copy_local, copy_with_peer, serve,
+    AbortHandle, ControlChannel, OwnerAccessPolicy, PeerChannel, SessionRole, TransferObserver,
+    TransferOutcome, TransferRequest, copy_local, copy_with_peer, serve,
 };
-use carrack_model::{Durability, TransferEvent, TransferNotice, ProtectionLevel, RunToken};
+use carrack_model::{CommandToken, Durability, ProtectionLevel, TransferEvent, TransferNotice};
 
 use crate::descriptors::{DescriptorKind, OpenDescription};
 use crate::expectation::{ExpectedTree, TreeEntry};
@@ -256,7 +257,7 @@ fn session(scenario: &SeedScenario, faults: FaultPlan, run: u8) -> SessionEnd {
     world.tell(|| format!("session {run}"));
     let mut transfer = scenario.transfer.clone();
     if let Some(identity) = &mut transfer.identity {
-        identity.run = RunToken([run; 16]);
+        identity.run = CommandToken([run; 16]);
     }
     let ended = SessionEnd { initiator: Arc::default(), responder: Arc::default() };
     let role = if scenario.way == SessionWay::Push { SessionRole::Source } else { SessionRole::Sink };

@@ -14,10 +14,10 @@ use futures_util::{FutureExt, StreamExt};
 
 use super::FleetManager;
 use super::end_movers::{TransferEnd, end, ids};
-use super::waiting::nobody;
+use super::wait_reasons::nobody;
 use crate::mover::journal_id;
 use crate::mover_requests::{MoverReply, MoverRequest, MoverRequestError, PathReply, ask};
-use crate::records::{SiteLocation, TransferLeg, TransferRecord};
+use crate::records::{ResolvedTransferPaths, SiteLocation, TransferRecord};
 
 /// Timeout of a look: a busy parallel file system takes its time.
 const LOOK_WITHIN: Duration = Duration::from_secs(20);
@@ -26,7 +26,7 @@ const LOOK_WITHIN: Duration = Duration::from_secs(20);
 const OTHERS_LOOK_WITHIN: Duration = Duration::from_millis(500);
 
 /// The reason why the leg could not be determined.
-pub(super) enum SettlingFailure {
+pub(super) enum PathResolutionFailure {
     /// It may be possible later, for example when a mover is there.
     Later(String),
     /// Movers see different storage there, which may change.
@@ -39,11 +39,11 @@ pub(super) enum SettlingFailure {
 pub(super) async fn settle(
     manager: &Arc<FleetManager>,
     record: &TransferRecord,
-) -> Result<(TransferLeg, bool), SettlingFailure> {
+) -> Result<(ResolvedTransferPaths, bool), PathResolutionFailure> {
     let values =
-        record.submission.options.values().map_err(|trouble| SettlingFailure::Never(trouble.line()))?;
+        record.submission.options.values().map_err(|trouble| PathResolutionFailure::Never(trouble.line()))?;
     let becomes_it = values.transfer().no_target_directory;
-    let syncs = values.sync().map_err(|trouble| SettlingFailure::Never(trouble.line()))?.is_some();
+    let syncs = values.sync().map_err(|trouble| PathResolutionFailure::Never(trouble.line()))?.is_some();
     let mut sink = record.submission.destination.clone();
     if syncs && !becomes_it && !sink.path.ends_with('/') {
         // Always a directory: so the same command has the same meaning once it exists.
@@ -52,7 +52,7 @@ pub(super) async fn settle(
     let (source, sink) = (&record.submission.source, &sink);
     let mut from = look_everywhere(manager, record).await?;
     // A followed link counts as its target.
-    let settings = values.settings().map_err(|trouble| SettlingFailure::Never(trouble.line()))?;
+    let settings = values.settings().map_err(|trouble| PathResolutionFailure::Never(trouble.line()))?;
     from.is_link &= settings.selection.links != LinkPolicy::Followed;
     let journals = carrack_engine::shared_journals(journal_id(&record.submission));
     let has_journals = async |directory: &str| {
@@ -66,14 +66,16 @@ pub(super) async fn settle(
         // transfer.
         to.exists = sink.path.ends_with('/') || source.path.ends_with('/');
     }
-    let leg = leg_of(source, &from, sink, &to, becomes_it).map_err(SettlingFailure::Never)?;
+    let leg = leg_of(source, &from, sink, &to, becomes_it).map_err(PathResolutionFailure::Never)?;
     if source.site == sink.site && Path::new(&leg.sink).starts_with(&leg.source) && leg.only.is_none() {
-        return Err(SettlingFailure::Never(format!("{sink} is, or lies within, the directory {source}")));
+        return Err(PathResolutionFailure::Never(format!(
+            "{sink} is, or lies within, the directory {source}"
+        )));
     }
     if record.submission.options.deletes() && holds_source(source, sink, &leg) {
         let message =
             format!("the source {source} lies in {sink}, a directory where something is to be deleted");
-        return Err(SettlingFailure::Never(message));
+        return Err(PathResolutionFailure::Never(message));
     }
     if !is_there && leg.sink != trimmed(&sink.path) && leg.only.is_none() {
         make(manager, &record.id, sink).await?;
@@ -86,14 +88,19 @@ pub(super) async fn settle(
 
 /// Returns true if a deletion in the destination would remove the source, too. Links or mounts may hide this
 /// here: then the deleting session notices it, if both ends are on one host.
-fn holds_source(source: &SiteLocation, sink: &SiteLocation, leg: &TransferLeg) -> bool {
+fn holds_source(source: &SiteLocation, sink: &SiteLocation, leg: &ResolvedTransferPaths) -> bool {
     source.site == sink.site && leg.only.is_none() && Path::new(&leg.source).starts_with(&leg.sink)
 }
 
 /// Writes the leg into the record; returns true if it had none. An existing leg stays: a manager that was
 /// stopped during its look would find entries that others have made since, such as a directory of the copy's
 /// name.
-pub(super) fn note_leg(record: &mut TransferRecord, leg: &TransferLeg, resumes: bool, manager: &str) -> bool {
+pub(super) fn note_leg(
+    record: &mut TransferRecord,
+    leg: &ResolvedTransferPaths,
+    resumes: bool,
+    manager: &str,
+) -> bool {
     if record.leg.is_some() {
         return false;
     }
@@ -109,7 +116,7 @@ pub(super) fn note_leg(record: &mut TransferRecord, leg: &TransferLeg, resumes: 
 async fn look_everywhere(
     manager: &Arc<FleetManager>,
     record: &TransferRecord,
-) -> Result<PathReply, SettlingFailure> {
+) -> Result<PathReply, PathResolutionFailure> {
     let source = &record.submission.source;
     let reaching = movers_at(manager, &record.id, TransferEnd::Sink, source, &source.path)?.reaching;
     let looks =
@@ -130,7 +137,7 @@ async fn look_everywhere(
                 found = Some(looked);
             }
             Some((mover, Ok(_))) => lacking.push((mover, None)),
-            Some((mover, Err(SettlingFailure::Never(why)))) => lacking.push((mover, Some(why))),
+            Some((mover, Err(PathResolutionFailure::Never(why)))) => lacking.push((mover, Some(why))),
             Some((_, Err(later))) => unanswered = Some(later),
             None => break,
         }
@@ -139,7 +146,7 @@ async fn look_everywhere(
         // A mover without an answer may have it.
         let why = lacking.into_iter().find_map(|(_, why)| why);
         let why = why.unwrap_or_else(|| format!("{source} does not exist"));
-        return Err(unanswered.unwrap_or(SettlingFailure::Never(why)));
+        return Err(unanswered.unwrap_or(PathResolutionFailure::Never(why)));
     };
     for (mover, why) in lacking {
         let reason = why.unwrap_or_else(|| format!("{} does not exist there", source.path));
@@ -148,7 +155,7 @@ async fn look_everywhere(
         manager.fault(&MoverFault { transfer, mover, other: String::new(), kind, reason });
     }
     match movers_at(manager, &record.id, TransferEnd::Sink, source, &source.path)?.able() {
-        Err(SettlingFailure::AtOdds(why)) => see_the_same(manager, record, why).await?,
+        Err(PathResolutionFailure::AtOdds(why)) => see_the_same(manager, record, why).await?,
         able => drop(able?),
     }
     Ok(found)
@@ -160,7 +167,7 @@ async fn see_the_same(
     manager: &FleetManager,
     record: &TransferRecord,
     why: String,
-) -> Result<(), SettlingFailure> {
+) -> Result<(), PathResolutionFailure> {
     let source = &record.submission.source;
     let able = movers_at(manager, &record.id, TransferEnd::Source, source, &source.path)?;
     let able = able.able()?;
@@ -173,7 +180,11 @@ async fn see_the_same(
             _ => None,
         })
         .collect();
-    if digests.is_some_and(|digests| digests.len() == 1) { Ok(()) } else { Err(SettlingFailure::Later(why)) }
+    if digests.is_some_and(|digests| digests.len() == 1) {
+        Ok(())
+    } else {
+        Err(PathResolutionFailure::Later(why))
+    }
 }
 
 /// The movers that reach a path, by their IDs.
@@ -188,13 +199,13 @@ struct ReachingMovers {
 }
 
 impl ReachingMovers {
-    fn able(self) -> Result<Vec<String>, SettlingFailure> {
+    fn able(self) -> Result<Vec<String>, PathResolutionFailure> {
         if !self.able.is_empty() {
             Ok(self.able)
         } else if !self.at_odds.is_empty() {
-            Err(SettlingFailure::AtOdds(self.at_odds))
+            Err(PathResolutionFailure::AtOdds(self.at_odds))
         } else {
-            Err(SettlingFailure::Later(self.ill))
+            Err(PathResolutionFailure::Later(self.ill))
         }
     }
 }
@@ -205,12 +216,12 @@ fn movers_at(
     which: TransferEnd,
     location: &SiteLocation,
     path: &str,
-) -> Result<ReachingMovers, SettlingFailure> {
+) -> Result<ReachingMovers, PathResolutionFailure> {
     let movers = manager.movers.all();
     let end = end(&movers, &manager.health(), manager.now(), transfer, (which, &location.site, path));
     if end.reaching.is_empty() {
         let somebody_is_there = !manager.movers.at(&location.site).is_empty();
-        return Err(SettlingFailure::Later(nobody(&location.site, path, somebody_is_there)));
+        return Err(PathResolutionFailure::Later(nobody(&location.site, path, somebody_is_there)));
     }
     let (reaching, able) = (ids(&movers, &end.reaching), ids(&movers, &end.able));
     Ok(ReachingMovers { reaching, able, at_odds: end.at_odds, ill: end.ill })
@@ -222,7 +233,7 @@ async fn look(
     transfer: &str,
     location: &SiteLocation,
     path: &str,
-) -> Result<PathReply, SettlingFailure> {
+) -> Result<PathReply, PathResolutionFailure> {
     let mut reason = None;
     for mover in movers_at(manager, transfer, TransferEnd::Sink, location, path)?.able()? {
         match look_at(manager, &mover, path).await {
@@ -230,21 +241,29 @@ async fn look(
             Err(why) => reason = Some(why),
         }
     }
-    Err(reason.unwrap_or_else(|| SettlingFailure::Later(format!("nobody looks at {location}"))))
+    Err(reason.unwrap_or_else(|| PathResolutionFailure::Later(format!("nobody looks at {location}"))))
 }
 
-async fn look_at(manager: &FleetManager, mover: &str, path: &str) -> Result<PathReply, SettlingFailure> {
+async fn look_at(
+    manager: &FleetManager,
+    mover: &str,
+    path: &str,
+) -> Result<PathReply, PathResolutionFailure> {
     match ask(&manager.bus, mover, &MoverRequest::Look { path: path.to_owned() }, LOOK_WITHIN).await {
         Ok(MoverReply::Looked(looked)) => Ok(looked),
-        Ok(MoverReply::Failed(why)) => Err(SettlingFailure::Never(why)),
-        Ok(_) => Err(SettlingFailure::Later(format!("{mover} answers something else"))),
-        Err(error @ MoverRequestError::Failed { .. }) => Err(SettlingFailure::Never(plain(&error))),
-        Err(error) => Err(SettlingFailure::Later(plain(&error))),
+        Ok(MoverReply::Failed(why)) => Err(PathResolutionFailure::Never(why)),
+        Ok(_) => Err(PathResolutionFailure::Later(format!("{mover} answers something else"))),
+        Err(error @ MoverRequestError::Failed { .. }) => Err(PathResolutionFailure::Never(plain(&error))),
+        Err(error) => Err(PathResolutionFailure::Later(plain(&error))),
     }
 }
 
 /// Makes the directory of a destination with a trailing slash, if it is missing.
-async fn make(manager: &FleetManager, transfer: &str, sink: &SiteLocation) -> Result<(), SettlingFailure> {
+async fn make(
+    manager: &FleetManager,
+    transfer: &str,
+    sink: &SiteLocation,
+) -> Result<(), PathResolutionFailure> {
     let path = trimmed(&sink.path);
     let mut reason = format!("nobody makes {sink}");
     for mover in movers_at(manager, transfer, TransferEnd::Sink, sink, &path)?.able()? {
@@ -255,7 +274,7 @@ async fn make(manager: &FleetManager, transfer: &str, sink: &SiteLocation) -> Re
             Err(error) => reason = plain(&error),
         }
     }
-    Err(SettlingFailure::Later(reason))
+    Err(PathResolutionFailure::Later(reason))
 }
 
 /// Removes trailing slashes, except the root's.
@@ -289,7 +308,7 @@ fn leg_of(
     sink: &SiteLocation,
     to: &PathReply,
     becomes_it: bool,
-) -> Result<TransferLeg, String> {
+) -> Result<ResolvedTransferPaths, String> {
     let is_contents = source.path.ends_with('/') || becomes_it && from.is_directory && !from.is_link;
     let wants_directory = sink.path.ends_with('/');
     let follows = !from.is_link || is_contents;
@@ -304,7 +323,7 @@ fn leg_of(
             (false, _, false) if wants_directory && !becomes_it => beneath(&sink.path, &name(&source.path)),
             (false, ..) => trimmed(&sink.path),
         };
-        return Ok(TransferLeg { source: trimmed(&source.path), sink: root, only: None });
+        return Ok(ResolvedTransferPaths { source: trimmed(&source.path), sink: root, only: None });
     }
     if becomes_it && (to.exists && to.is_directory || wants_directory) {
         return Err(format!(
@@ -321,7 +340,7 @@ fn leg_of(
         (false, true) => (trimmed(&sink.path), own.clone()),
         (false, false) => (parent(&sink.path), name(&sink.path)),
     };
-    Ok(TransferLeg { source: parent(&source.path), sink: root, only: Some((own, new)) })
+    Ok(ResolvedTransferPaths { source: parent(&source.path), sink: root, only: Some((own, new)) })
 }
 
 #[cfg(test)]
@@ -396,8 +415,8 @@ mod tests {
     /// A manager that was stopped during its look finds the directory that the copy has made meanwhile.
     #[test]
     fn where_a_transfer_goes_is_settled_once() {
-        let leg = TransferLeg { source: "/s/run".into(), sink: "/d/run".into(), only: None };
-        let second = TransferLeg { sink: "/d/run/run".into(), ..leg.clone() };
+        let leg = ResolvedTransferPaths { source: "/s/run".into(), sink: "/d/run".into(), only: None };
+        let second = ResolvedTransferPaths { sink: "/d/run/run".into(), ..leg.clone() };
         let submission = serde_json::from_str(r#"{"source":"a:/s/run","destination":"b:/d/run"}"#).unwrap();
         let mut record = TransferRecord::queued("t".into(), "u", submission, 1);
         assert!(note_leg(&mut record, &leg, false, "m1"));

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::waiting::nobody;
+use super::wait_reasons::nobody;
 use super::{FleetManager, FleetView, ManagedTransfer, transfer_task};
 use crate::ids::is_prefix;
 use crate::lease::{SharedLeaseTerm, TransferLease};

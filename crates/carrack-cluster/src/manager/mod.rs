@@ -9,16 +9,16 @@ mod destination_resolution;
 mod end_movers;
 mod faults;
 mod free_transfers;
-mod leftover_sweeper;
 mod log_dispatcher;
 mod losses;
+mod obsolete_records;
 mod open_transfers;
-mod path_curves;
+mod pair_counts;
 mod planning_input;
 mod sessions;
 mod stragglers;
 mod transfer_task;
-mod waiting;
+mod wait_reasons;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -48,12 +48,12 @@ use crate::sharing::site;
 use crate::startup_retry::patiently;
 use crate::transfers::{FindError, TransferStore};
 use end_movers::odd_of_all;
-use leftover_sweeper::LeftoverSweeper;
 use log_dispatcher::LogDispatcher;
+use obsolete_records::ObsoleteRecordSweeper;
 use open_transfers::OpenTransfers;
-use path_curves::PathCurves;
+use pair_counts::PairCountCache;
 use planning_input::PairClaims;
-pub(crate) use waiting::TURN;
+pub(crate) use wait_reasons::TURN;
 
 /// The interval between two rounds without a change.
 const TICK: Duration = Duration::from_millis(500);
@@ -102,7 +102,7 @@ struct FleetManager {
     movers: MoverTable,
     leases: LeaseTable,
     logs: LogDispatcher,
-    paths: PathCurves,
+    paths: PairCountCache,
     options: ManagerOptions,
     known: Mutex<FleetView>,
     /// The health of movers, as this manager has seen it; instants are since `began`.
@@ -146,7 +146,7 @@ struct ManagedTransfer {
 }
 
 /// The reason why a manager's time with a fleet ends.
-enum ManagerEnd {
+enum ManagerExit {
     /// The operator ended it.
     Told,
     /// The data on NATS was removed or replaced: the manager's state is void.
@@ -165,8 +165,8 @@ pub async fn run(options: ManagerOptions, mut stop: watch::Receiver<bool>) -> Re
     let mut has_begun = false;
     loop {
         match manage(&bus, &options, &mut stop, &mut has_begun).await {
-            Ok(ManagerEnd::Told) => break,
-            Ok(ManagerEnd::Emptied) => say("what lay on NATS is gone: it is made again".to_owned()),
+            Ok(ManagerExit::Told) => break,
+            Ok(ManagerExit::Emptied) => say("what lay on NATS is gone: it is made again".to_owned()),
             Err(error) if has_begun => {
                 say(error.to_string());
                 tokio::select! {
@@ -187,7 +187,7 @@ async fn manage(
     options: &ManagerOptions,
     stop: &mut watch::Receiver<bool>,
     has_begun: &mut bool,
-) -> Result<ManagerEnd, BusError> {
+) -> Result<ManagerExit, BusError> {
     let begun = patiently(&options.say, BusError::may_pass, || FleetManager::begin(bus, options));
     let (manager, prepared) = begun.await?;
     let made = bus.made_at().await?;
@@ -198,7 +198,7 @@ async fn manage(
     *has_begun = true;
     let (mut movers, mut leases) = (manager.movers.changes(), manager.leases.changes());
     let mut emptied = std::pin::pin!(bus.emptied(made));
-    let sweeper = LeftoverSweeper::new(bus, &manager.transfers, &manager.pairs, options);
+    let sweeper = ObsoleteRecordSweeper::new(bus, &manager.transfers, &manager.pairs, options);
     let mut sweeping = std::pin::pin!(sweeper.run(|text| manager.say(text)));
     let mut presence = std::pin::pin!(manager.be_present());
     let (put_down, told) = watch::channel(false);
@@ -216,12 +216,12 @@ async fn manage(
             _ = leases.changed() => {}
             () = manager.changed.notified() => {}
             _ = ticks.tick() => {}
-            () = &mut emptied => break ManagerEnd::Emptied,
+            () = &mut emptied => break ManagerExit::Emptied,
             () = &mut sweeping => {}
             () = &mut presence => {}
             changed = stop.changed() => {
                 if changed.is_err() || *stop.borrow() {
-                    break ManagerEnd::Told;
+                    break ManagerExit::Told;
                 }
             }
         }
@@ -300,7 +300,7 @@ impl FleetManager {
             movers: MoverTable::follow(bus).await?,
             leases: LeaseTable::follow(bus).await?,
             logs: LogDispatcher::start(bus).await?,
-            paths: PathCurves::default(),
+            paths: PairCountCache::default(),
             known: Mutex::default(),
             health: Mutex::default(),
             began: Instant::now(),

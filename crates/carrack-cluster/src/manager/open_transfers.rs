@@ -64,7 +64,7 @@ impl OpenTransfers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{TransferLeg, TransferSubmission};
+    use crate::records::{ResolvedTransferPaths, TransferSubmission};
 
     fn record(id: &str) -> TransferRecord {
         let submission: TransferSubmission =
@@ -81,7 +81,7 @@ mod tests {
         let mut open = OpenTransfers::default();
         open.follow(TransferChange::All(vec![record("1"), record("2")]));
         assert_eq!((open.all().count(), begun(&open)), (2, Vec::<String>::new()));
-        let leg = Some(TransferLeg { source: "/x".into(), sink: "/y".into(), only: None });
+        let leg = Some(ResolvedTransferPaths { source: "/x".into(), sink: "/y".into(), only: None });
         open.follow(TransferChange::Put(Box::new(TransferRecord { leg, ..record("1") })));
         assert_eq!((open.all().count(), begun(&open)), (2, vec!["1".to_owned()]));
         open.follow(TransferChange::Put(Box::new(TransferRecord {

@@ -17,7 +17,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::FleetManager;
 use super::account::LogAccount;
-use super::destination_resolution::{SettlingFailure, note_leg, settle};
+use super::destination_resolution::{PathResolutionFailure, note_leg, settle};
 use super::end_movers::{TransferEnd, end, ids};
 use super::log_dispatcher::LogSubscription;
 use super::sessions::SessionReports;
@@ -38,7 +38,7 @@ const SOON: Duration = Duration::from_millis(5);
 const NOTHING_DELETED: &str = "nothing was deleted, as something failed";
 
 /// The reason why the work for a transfer ends here.
-enum TransferTaskEnd {
+enum TransferTaskExit {
     /// Another manager has the lease.
     Lost,
     /// No work is left for it.
@@ -100,8 +100,8 @@ pub(super) async fn run(
         work: None,
     };
     match owning.carry(&mut lease, stop).await {
-        TransferTaskEnd::Lost => manager.say(format!("transfer {id}: another manager's now")),
-        TransferTaskEnd::Over | TransferTaskEnd::Told | TransferTaskEnd::Behind => {
+        TransferTaskExit::Lost => manager.say(format!("transfer {id}: another manager's now")),
+        TransferTaskExit::Over | TransferTaskExit::Told | TransferTaskExit::Behind => {
             // If the release fails, the lease expires.
             let _ = lease.release().await;
         }
@@ -150,14 +150,18 @@ impl TransferTask {
         self.began.elapsed()
     }
 
-    async fn carry(&mut self, lease: &mut TransferLease, mut stop: watch::Receiver<bool>) -> TransferTaskEnd {
+    async fn carry(
+        &mut self,
+        lease: &mut TransferLease,
+        mut stop: watch::Receiver<bool>,
+    ) -> TransferTaskExit {
         // The lease was acquired a moment ago: the first renewal is due after one period.
         let mut renewals = tokio::time::interval_at(Instant::now() + RENEW_EVERY, RENEW_EVERY);
         renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let step = self.next(lease);
             match step {
-                CoordinatorStep::Release => return TransferTaskEnd::Over,
+                CoordinatorStep::Release => return TransferTaskExit::Over,
                 CoordinatorStep::Wait(until) => {
                     let until = self.began + until;
                     let (entries, reports) = match &mut self.work {
@@ -167,26 +171,26 @@ impl TransferTask {
                     tokio::select! {
                         logged = next_of(entries) => match logged {
                             Some(logged) => self.logged(logged),
-                            None => return TransferTaskEnd::Behind,
+                            None => return TransferTaskExit::Behind,
                         },
                         Some(report) = next_of(reports) => self.reported(&report),
                         () = tokio::time::sleep_until(until) => {}
                         _ = renewals.tick() => if is_lost(lease).await {
-                            return TransferTaskEnd::Lost;
+                            return TransferTaskExit::Lost;
                         },
                         changed = stop.changed() => if changed.is_err() || *stop.borrow() {
-                            return TransferTaskEnd::Told;
+                            return TransferTaskExit::Told;
                         },
                     }
                 }
                 step => {
                     let Some(answer) = self.with_lease(&step, lease, &mut renewals).await else {
-                        return TransferTaskEnd::Lost;
+                        return TransferTaskExit::Lost;
                     };
                     let now = self.now();
                     self.coordinator.answer(now, &step, answer);
                     if *stop.borrow() {
-                        return TransferTaskEnd::Told;
+                        return TransferTaskExit::Told;
                     }
                 }
             }
@@ -366,11 +370,13 @@ impl TransferTask {
         let manager = Arc::clone(&self.manager);
         let (leg, resumes) = match settle(&manager, self.record()?).await {
             Ok(settled) => settled,
-            Err(SettlingFailure::Later(reason) | SettlingFailure::AtOdds(reason)) => {
+            Err(PathResolutionFailure::Later(reason) | PathResolutionFailure::AtOdds(reason)) => {
                 manager.known().stuck.insert(self.id.clone());
                 return Ok(CoordinatorStepResult::Unsettled(reason));
             }
-            Err(SettlingFailure::Never(reason)) => return Ok(CoordinatorStepResult::Impossible(reason)),
+            Err(PathResolutionFailure::Never(reason)) => {
+                return Ok(CoordinatorStepResult::Impossible(reason));
+            }
         };
         manager.known().stuck.remove(&self.id);
         // No process writes to the log of a transfer before its record has a leg, so this subscription misses

@@ -14,7 +14,7 @@ use carrack_engine::{
 use carrack_model::{ProtectionLevel, plain};
 use carrack_transport::ListenPoint;
 
-use super::reachable_roots::ReachableRoots;
+use super::directory_confinement::ReachableRoots;
 use super::session_name::SessionName;
 
 /// The policy for one session.

@@ -5,10 +5,11 @@
 
 mod access_policy;
 mod ack_extender;
-mod clock_watch;
+mod clock_skew;
 mod completion_proof;
 pub mod cutting;
 mod dial;
+mod directory_confinement;
 mod engine_settings;
 mod feed;
 mod held_chunk;
@@ -17,7 +18,6 @@ mod look;
 mod mover_tasks;
 mod pair;
 mod path_memory;
-mod reachable_roots;
 mod scan;
 mod session_name;
 mod site_mark;
@@ -50,9 +50,9 @@ use crate::registry::{MoverRegistration, MoverTable};
 use crate::sharing::NatsExchange;
 use crate::startup_retry::patiently;
 use crate::transfers::TransferStore;
+use directory_confinement::ReachableRoots;
 use pair::PairFault;
 use path_memory::PathMemory;
-use reachable_roots::ReachableRoots;
 use tls_configs::TlsConfigs;
 
 pub use engine_settings::terms;
@@ -241,7 +241,7 @@ impl MoverContext {
             clock: Mutex::default(),
             meta_server: tokio::sync::Mutex::default(),
         });
-        clock_watch::look(&mover).await;
+        clock_skew::look(&mover).await;
         listener::start(&mover, listener).map_err(system("listening"))?;
         let record = mover.registration.record();
         mover.say(format!("mover {} of {}, at {}", mover.id, record.site, record.addresses.join(" and ")));

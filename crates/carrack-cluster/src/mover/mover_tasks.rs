@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_plan::fleet::{FleetPair, PairAct, PairId, PairSet};
+use carrack_plan::fleet::{FleetPair, MoverPairs, PairAct, PairId};
 use futures_util::StreamExt;
 use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinSet;
 
-use super::pair::PairEnd;
-use super::{AGAIN_AFTER, MoverContext, MoverError, clock_watch, look, pair, scan, site_mark};
+use super::pair::PairExit;
+use super::{AGAIN_AFTER, MoverContext, MoverError, clock_skew, look, pair, scan, site_mark};
 use crate::mover_requests::serve_asks;
 use crate::pairs::{PairChange, PairFilter, PairKey, PairRecord, PairStore};
 use crate::records::{MoverState, TransferRecord};
@@ -25,15 +25,15 @@ type Stop = watch::Sender<bool>;
 type SharedRecord = Arc<OnceCell<TransferRecord>>;
 
 /// The result of a task: a pair's ID, or `None` for a transfer's scans.
-type Ended = Option<PairId>;
+type FinishedTask = Option<PairId>;
 
 /// The tasks of a mover's pairs and scans.
 #[derive(Default)]
 struct MoverTasks {
-    set: PairSet,
+    set: MoverPairs,
     pairs: HashMap<PairId, Stop>,
     scans: HashMap<String, Stop>,
-    tasks: JoinSet<Ended>,
+    tasks: JoinSet<FinishedTask>,
 }
 
 pub(super) async fn run(
@@ -43,7 +43,7 @@ pub(super) async fn run(
     let asked = Arc::clone(&mover);
     let _asks = serve_asks(&mover.bus, &mover.id, move |ask| look::answer(Arc::clone(&asked), ask)).await?;
     let marks = tokio::spawn(site_mark::watch(Arc::clone(&mover)));
-    let clock = tokio::spawn(clock_watch::watch(Arc::clone(&mover)));
+    let clock = tokio::spawn(clock_skew::watch(Arc::clone(&mover)));
     let pairs = PairStore::open(&mover.bus).await?;
     let mut changes = Box::pin(pairs.watch(PairFilter::Mover(&mover.id)).await?);
     let mut running = MoverTasks::default();
@@ -86,7 +86,7 @@ impl MoverTasks {
         self.carry_out(mover, acts);
     }
 
-    fn ended(&mut self, mover: &Arc<MoverContext>, ended: Ended) {
+    fn ended(&mut self, mover: &Arc<MoverContext>, ended: FinishedTask) {
         let Some(id) = ended else { return };
         self.pairs.remove(&id);
         let acts = self.set.ended(&id);
@@ -182,8 +182,8 @@ async fn keep(
         mover.rests(&PairKey::of(&pair));
         let reason = match end {
             // The transfer is closed, or has no work left: the manager decides what follows.
-            PairEnd::Well => None,
-            PairEnd::Failed(fault) => {
+            PairExit::Well => None,
+            PairExit::Failed(fault) => {
                 mover.tell_fault(&pair.transfer, &pair.sink, &fault).await;
                 Some(fault.reason)
             }

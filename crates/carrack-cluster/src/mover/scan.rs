@@ -12,7 +12,7 @@ use carrack_plan::fleet::{
     AvailableMovers, ChunkLimits, FailedMovers, FaultKind, acknowledged_after, left_for, may_be_left,
 };
 use carrack_storage::{
-    ExtrasReader, NamedEntry, PathPurpose, ScanFilter, ScanRoot, ScanRootScope, SourceScan,
+    EntryPlace, ExtrasReader, PathPurpose, ScanFilter, ScanRoot, ScanRootScope, SourceScan,
 };
 use tokio::sync::watch;
 
@@ -23,7 +23,7 @@ use super::pair::PairFault;
 use crate::error::BusError;
 use crate::log::{LogEntry, TransferLog};
 use crate::queue::{DeliveryAcker, QueueDelivery, ScanHead, TransferQueue};
-use crate::records::{TransferLeg, TransferOptions, TransferRecord};
+use crate::records::{ResolvedTransferPaths, TransferOptions, TransferRecord};
 
 /// The time limit of a request for a scan.
 const PULL_WAIT: Duration = Duration::from_secs(2);
@@ -67,7 +67,7 @@ pub(super) async fn run(mover: Arc<MoverContext>, record: TransferRecord, mut st
 async fn scan(
     mover: &Arc<MoverContext>,
     record: &TransferRecord,
-    leg: &TransferLeg,
+    leg: &ResolvedTransferPaths,
     queue: &TransferQueue,
     delivery: QueueDelivery<ScanHead>,
 ) -> Result<(), BusError> {
@@ -133,7 +133,7 @@ async fn scan(
 /// Scans the sources of the transfer, and counts the entries in `steps`.
 fn walk(
     mover: &MoverContext,
-    leg: &TransferLeg,
+    leg: &ResolvedTransferPaths,
     readers: Readers,
     steps: &AtomicU64,
     found: &Taking<'_>,
@@ -234,7 +234,7 @@ fn limits(record: &TransferRecord) -> ChunkLimits {
 }
 
 /// Returns the root of the scan. With `follows` the scan follows links beneath the mover's directories.
-fn root(mover: &MoverContext, leg: &TransferLeg, follows: bool) -> io::Result<ScanRoot> {
+fn root(mover: &MoverContext, leg: &ResolvedTransferPaths, follows: bool) -> io::Result<ScanRoot> {
     let source = Path::new(&leg.source);
     let base = mover.reach.base_for(source)?;
     let Some((name, sink_name)) = &leg.only else {
@@ -242,8 +242,8 @@ fn root(mover: &MoverContext, leg: &TransferLeg, follows: bool) -> io::Result<Sc
             if follows { base.open_following(source)? } else { base.open(source, PathPurpose::ReadThrough)? };
         return Ok(ScanRoot { root: Arc::new(root), what: ScanRootScope::Tree { sink: RelPath::root() } });
     };
-    let NamedEntry { root, name, .. } = if follows {
-        NamedEntry { root: base.open_following(source)?, name: name.as_bytes().into(), follow: true }
+    let EntryPlace { root, name, .. } = if follows {
+        EntryPlace { root: base.open_following(source)?, name: name.as_bytes().into(), follow: true }
     } else {
         base.hold(&source.join(PathBuf::from(name)), false)?
     };

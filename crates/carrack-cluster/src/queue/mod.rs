@@ -5,7 +5,7 @@
 //! [trimmed](TransferQueue::trim) periodically, so that the stream holds only the remaining work.
 
 mod delivery;
-mod head;
+mod item_header;
 mod publisher;
 
 use std::time::Duration;
@@ -17,8 +17,8 @@ use carrack_plan::fleet::FailedMovers;
 use futures_util::future::{join_all, try_join_all};
 
 pub use delivery::{DeliveryAcker, QueueDelivery, QueuePuller};
-use head::TriedRecord;
-pub use head::{ChunkAction, ChunkHead, FilePartRange, ItemHead, ScanHead};
+use item_header::TriedRecord;
+pub use item_header::{ChunkAction, ChunkHead, FilePartRange, ItemHead, ScanHead};
 pub use publisher::ItemPublisher;
 
 use crate::bus::NatsBus;

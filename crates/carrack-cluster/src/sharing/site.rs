@@ -25,7 +25,7 @@ use crate::mover::Say;
 use crate::mover_requests::VersionedMessage;
 use crate::records::RECORD_VERSION;
 use crate::store::{read_record, write_record};
-use carrack_sharing::health::LoadFeedThread;
+use carrack_sharing::health::LoadMonitorThread;
 use carrack_sharing::{MetaSchedulerServer, SiteSharing};
 
 /// Interval at which a manager tries to get a site's lease.
@@ -111,7 +111,7 @@ async fn serve(
     }
 }
 
-fn measure(share: &SiteSharing, server: &Arc<MetaSchedulerServer>, say: &Say) -> Option<LoadFeedThread> {
+fn measure(share: &SiteSharing, server: &Arc<MetaSchedulerServer>, say: &Say) -> Option<LoadMonitorThread> {
     let settings = share.health.clone()?;
     let of_site = format!("sharing {}: ", share.site);
     say(format!("{of_site}computation's load is measured by {}", settings.prometheus));

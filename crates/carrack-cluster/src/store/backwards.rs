@@ -6,7 +6,7 @@
 use async_nats::jetstream::message::StreamMessage;
 
 use super::StreamPages;
-use super::snapshot::last_of_all;
+use super::stream_pages::last_of_all;
 use crate::bus::NatsBus;
 use crate::error::BusError;
 

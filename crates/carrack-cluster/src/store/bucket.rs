@@ -11,7 +11,7 @@ use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::snapshot::last_of_each;
+use super::stream_pages::last_of_each;
 use super::{BucketWatch, StreamFollower, StreamPages, TailStart, backwards, read_record, write_record};
 use crate::bus::{LEASE, NatsBus};
 use crate::error::BusError;

@@ -3,14 +3,14 @@
 mod backwards;
 mod bucket;
 mod live_bucket;
-mod snapshot;
 mod stream_follower;
+mod stream_pages;
 mod watch;
 
 pub(crate) use bucket::{BucketEntry, RecordBucket};
 pub(crate) use live_bucket::LiveBucket;
-pub(crate) use snapshot::{StreamPages, last_of_each};
 pub(crate) use stream_follower::{StreamFollower, StreamMessage, TailEvent, TailStart};
+pub(crate) use stream_pages::{StreamPages, last_of_each};
 pub(crate) use watch::{BucketWatch, KeyChange};
 
 use serde::Deserialize;

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use carrack_register::control::{TransferOperations, TransferOrder};
 use carrack_register::records::{TransferOptions, TransferRecord, TransferState};
+use carrack_register::transfer_operations::{TransferOperations, TransferOrder};
 
 use super::whole::{Fleet, Member, assert_same, small_chunks, tree};
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_register::control::{ControlError, TransferOperations};
 use carrack_register::records::TransferRecord;
+use carrack_register::transfer_operations::{TransferOperationError, TransferOperations};
 
 use crate::support::PATIENCE;
 use crate::whole::{Fleet, MIB, assert_same, noise, small_chunks};
@@ -36,7 +36,7 @@ fn goes_on(fleet: &Fleet, before: &TransferRecord) {
     };
     assert_eq!(movers, 4);
     let old = fleet.runtime.block_on(fleet.control.transfer(&before.id));
-    assert!(matches!(old, Err(ControlError::Unknown(_))), "{old:?}");
+    assert!(matches!(old, Err(TransferOperationError::Unknown(_))), "{old:?}");
     let record = fleet.done(&submitted.id);
     assert_same(&fleet.at("a/tree"), &fleet.at("b/new"));
     assert!(record.resumes, "{record:#?}");

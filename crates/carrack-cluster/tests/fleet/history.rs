@@ -9,8 +9,8 @@ use carrack_cluster::log::{LogEntry, TransferLog};
 use carrack_cluster::pairs::{PairFilter, PairRecord, PairStore};
 use carrack_cluster::queue::{ScanHead, TransferQueue};
 use carrack_cluster::transfers::TransferStore;
-use carrack_register::control::{ControlError, TransferOperations};
 use carrack_register::records::{RECORD_VERSION, TransferOptions, TransferState, now_ms};
+use carrack_register::transfer_operations::{TransferOperationError, TransferOperations};
 use futures_util::TryStreamExt;
 
 use crate::support::{PATIENCE, transfer};
@@ -115,7 +115,7 @@ fn a_transfer_that_is_done_is_forgotten_in_time() {
     }
     assert!(now_ms() > ended_ms + 2_000, "{ended_ms}");
     let gone = fleet.runtime.block_on(fleet.control.transfer(&id));
-    assert!(matches!(gone, Err(ControlError::Unknown(_))), "{gone:?}");
+    assert!(matches!(gone, Err(TransferOperationError::Unknown(_))), "{gone:?}");
     assert_eq!(fs::read(fleet.at("b/file")).unwrap(), b"content");
 }
 

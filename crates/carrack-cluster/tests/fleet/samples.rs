@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_cluster::bus::{BusOptions, NatsBus, NatsLogin};
+use carrack_cluster::destination_leftovers::LEFTOVERS_KEPT;
 use carrack_cluster::error::BusError;
 use carrack_cluster::lease::{LeaseTable, TransferLease};
-use carrack_cluster::leftovers::LEFTOVERS_KEPT;
 use carrack_cluster::log::{LogEntry, LogFollowEvent, TransferLog};
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover_requests::{MoverReply, MoverRequest, PathReply, ask, serve_asks};

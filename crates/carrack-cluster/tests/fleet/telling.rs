@@ -6,8 +6,8 @@ use std::os::unix::net::UnixListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_register::control::TransferOperations;
 use carrack_register::records::{MoverRecord, MoverState, TransferOptions, TransferState};
+use carrack_register::transfer_operations::TransferOperations;
 
 use crate::support::PATIENCE;
 use crate::whole::{Fleet, MIB, noise, small_chunks};

@@ -4,8 +4,8 @@ use std::fs;
 
 use carrack_cluster::curves::{CurveRecord, CurveStore, PairCurvePoint};
 use carrack_cluster::pairs::{PairFilter, PairStore};
-use carrack_register::control::{TransferOperations, TransferOrder};
 use carrack_register::records::{TransferOptions, TransferRecord, TransferState, TransferSubmission, now_ms};
+use carrack_register::transfer_operations::{TransferOperations, TransferOrder};
 
 use crate::whole::{Fleet, MIB, noise};
 

@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 
 use carrack_cluster::bus::{BusOptions, NatsBus};
 use carrack_cluster::client::FleetControl;
-use carrack_cluster::leftovers::{LEFTOVERS_KEPT, LEFTOVERS_KEPT_MIN, clear_leftovers};
+use carrack_cluster::destination_leftovers::{LEFTOVERS_KEPT, LEFTOVERS_KEPT_MIN, clear_leftovers};
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover::{self, MoverOptions, Say};
 use carrack_cluster::transfers::TransferStore;
 use carrack_engine::SpillSettings;
 use carrack_model::ProtectionLevel;
-use carrack_register::control::{TransferOperations, TransferOrder};
 use carrack_register::records::{
     SITE_MARK, TransferOptions, TransferRecord, TransferState, TransferSubmission,
 };
+use carrack_register::transfer_operations::{TransferOperations, TransferOrder};
 use carrack_transport::fabric::usable_offers;
 use futures_util::StreamExt;
 use tokio::runtime::Runtime;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use carrack_model::{RelPath, plain};
 use carrack_storage::typed_path::ends_with_slash;
-use carrack_storage::{NamedEntry, PathBase, PathPurpose, RootDirectory};
+use carrack_storage::{EntryPlace, PathBase, PathPurpose, RootDirectory};
 use rustix::io::Errno;
 
 use super::question::EntryPresence;
@@ -24,27 +24,27 @@ pub(crate) struct ExamineRoot {
 #[derive(Debug)]
 enum ExamineRootKind {
     Directory(Arc<RootDirectory>),
-    Name(NamedEntry),
+    Name(EntryPlace),
     Error(io::Error),
 }
 
 /// A held directory, and a name in it; without a name the directory itself.
-pub(super) struct EntrySpot<'a> {
-    pub(super) holder: SpotDirectory<'a>,
+pub(super) struct ExaminedPlace<'a> {
+    pub(super) holder: ExaminedDirectory<'a>,
     pub(super) name: Option<Box<[u8]>>,
 }
 
 /// A directory that was opened for the question, or the top.
-pub(super) enum SpotDirectory<'a> {
+pub(super) enum ExaminedDirectory<'a> {
     Own(OwnedFd),
     Held(BorrowedFd<'a>),
 }
 
-impl AsFd for SpotDirectory<'_> {
+impl AsFd for ExaminedDirectory<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            SpotDirectory::Own(fd) => fd.as_fd(),
-            SpotDirectory::Held(fd) => *fd,
+            ExaminedDirectory::Own(fd) => fd.as_fd(),
+            ExaminedDirectory::Held(fd) => *fd,
         }
     }
 }
@@ -85,17 +85,17 @@ impl ExamineRoot {
     }
 
     /// Returns the entry of the path itself.
-    pub(super) fn spot(&self, path: &RelPath) -> io::Result<EntrySpot<'_>> {
+    pub(super) fn spot(&self, path: &RelPath) -> io::Result<ExaminedPlace<'_>> {
         match (&self.what, path.split_last()) {
             (ExamineRootKind::Directory(root), None) => {
-                Ok(EntrySpot { holder: SpotDirectory::Held(root.as_fd()), name: None })
+                Ok(ExaminedPlace { holder: ExaminedDirectory::Held(root.as_fd()), name: None })
             }
             (ExamineRootKind::Directory(root), Some((directory, name))) => {
-                let holder = SpotDirectory::Own(root.open_directory(&directory)?);
-                Ok(EntrySpot { holder, name: Some(name.into()) })
+                let holder = ExaminedDirectory::Own(root.open_directory(&directory)?);
+                Ok(ExaminedPlace { holder, name: Some(name.into()) })
             }
-            (ExamineRootKind::Name(NamedEntry { root, name, .. }), None) => {
-                Ok(EntrySpot { holder: SpotDirectory::Held(root.as_fd()), name: Some(name.clone()) })
+            (ExamineRootKind::Name(EntryPlace { root, name, .. }), None) => {
+                Ok(ExaminedPlace { holder: ExaminedDirectory::Held(root.as_fd()), name: Some(name.clone()) })
             }
             (ExamineRootKind::Name(_), Some(_)) => Err(Errno::NOTDIR.into()),
             (ExamineRootKind::Error(error), _) => Err(again(error)),

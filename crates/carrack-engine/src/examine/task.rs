@@ -9,7 +9,7 @@ use carrack_machine::Slot;
 use carrack_model::{ByteRange, KeptMetadata, SourceIo, plain};
 use carrack_storage::{BrowsedKind, FileStamp, SourceError, SourceFile, glance, link_text};
 
-use super::examine_root::{EntrySpot, standing_of};
+use super::examine_root::{ExaminedPlace, standing_of};
 use super::metadata::SeenMetadata;
 use super::question::{
     EntryPresence, ExamineAnswer, ExamineQuestion, ExaminedEntry, PIECE_BYTES_MAX, PieceRange,
@@ -33,17 +33,17 @@ pub(super) struct ExamineTask {
     /// The results of the units, by their numbers.
     parts: Mutex<Vec<Option<ExamineAnswer>>>,
     /// The open directory of an [`ExamineQuestion::Look`].
-    directory: SharedHandle<io::Result<OwnedFd>>,
+    directory: LazySharedHandle<io::Result<OwnedFd>>,
     /// The open file of an [`ExamineQuestion::Pieces`].
-    file: SharedHandle<Result<SourceFile, String>>,
+    file: LazySharedHandle<Result<SourceFile, String>>,
 }
 
 /// A value that the first unit opens and the last unit closes: an answer that waits must hold no descriptor.
-struct SharedHandle<T>(Mutex<Option<Arc<T>>>);
+struct LazySharedHandle<T>(Mutex<Option<Arc<T>>>);
 
-impl<T> SharedHandle<T> {
-    fn new() -> SharedHandle<T> {
-        SharedHandle(Mutex::new(None))
+impl<T> LazySharedHandle<T> {
+    fn new() -> LazySharedHandle<T> {
+        LazySharedHandle(Mutex::new(None))
     }
 
     fn get_or_open(&self, open: impl FnOnce() -> T) -> Arc<T> {
@@ -64,8 +64,8 @@ impl ExamineTask {
         let mut task = ExamineTask {
             question,
             parts: Mutex::new(Vec::new()),
-            directory: SharedHandle::new(),
-            file: SharedHandle::new(),
+            directory: LazySharedHandle::new(),
+            file: LazySharedHandle::new(),
         };
         task.parts = Mutex::new(vec![None; task.unit_count()]);
         task
@@ -138,7 +138,7 @@ impl ExamineTask {
         let asked = (*digests, *metadata);
         if name.is_empty() {
             return match tools.top.spot(directory) {
-                Ok(EntrySpot { holder, name }) => look_at(holder.as_fd(), name.as_deref(), asked, tools),
+                Ok(ExaminedPlace { holder, name }) => look_at(holder.as_fd(), name.as_deref(), asked, tools),
                 Err(error) => ExaminedEntry::without_facts(standing_of(&error)),
             };
         }
@@ -249,7 +249,7 @@ fn open(directory: BorrowedFd<'_>, name: &[u8], tools: &ExamineTools) -> Result<
 
 fn open_whole(of: &PieceRange, tools: &ExamineTools) -> Result<SourceFile, String> {
     let file = if of.name.is_empty() {
-        let EntrySpot { holder, name } =
+        let ExaminedPlace { holder, name } =
             tools.top.spot(&of.directory).map_err(|error| short(&plain(&error)))?;
         let name = name.ok_or("it is a directory")?;
         open(holder.as_fd(), &name, tools)

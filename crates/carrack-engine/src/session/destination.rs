@@ -17,7 +17,7 @@ use rustix::fs::{PROC_SUPER_MAGIC, statfs};
 
 use super::destination_place::{DestinationFacts, DestinationState, PlaceRoot};
 use super::journal_access::{FoundJournal, JournalAccess};
-use super::wait_reports::WaitReports;
+use super::wait_heartbeats::WaitReports;
 use crate::error::SessionError;
 use crate::lanes::open_files;
 use crate::settings::EndSettings;

@@ -12,7 +12,7 @@
 
 use std::collections::HashSet;
 
-use carrack_model::{DestinationName, RelPath, RepeatNesting, escape};
+use carrack_model::{DestinationName, RelPath, RepeatEffect, escape};
 
 /// The entry at the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,9 +140,9 @@ pub(crate) fn arrival(
     DestinationName {
         name: is_within.then(|| name.into()),
         nesting: match root {
-            PlaceRoot::Destination if nests && is_within => RepeatNesting::Inside,
-            PlaceRoot::NewDestination if nests && !is_within => RepeatNesting::NextTime,
-            _ => RepeatNesting::Never,
+            PlaceRoot::Destination if nests && is_within => RepeatEffect::Inside,
+            PlaceRoot::NewDestination if nests && !is_within => RepeatEffect::NextTime,
+            _ => RepeatEffect::Never,
         },
     }
 }
@@ -260,13 +260,13 @@ mod tests {
     fn what_the_same_command_means_next_is_known() {
         use DestinationState::*;
         for (source, destination, becomes_it, name, nesting) in [
-            (directory("d", false), at(Nothing, false), false, None, RepeatNesting::NextTime),
-            (directory("d", false), at(Directory, false), false, Some("d"), RepeatNesting::Inside),
-            (directory("d", false), at(Directory, true), false, Some("d"), RepeatNesting::Never),
-            (directory("d", true), at(Nothing, false), false, None, RepeatNesting::Never),
-            (directory("d", false), at(Directory, false), true, None, RepeatNesting::Never),
-            (file("f"), at(Nothing, false), false, None, RepeatNesting::Never),
-            (file("f"), at(Directory, false), false, Some("f"), RepeatNesting::Never),
+            (directory("d", false), at(Nothing, false), false, None, RepeatEffect::NextTime),
+            (directory("d", false), at(Directory, false), false, Some("d"), RepeatEffect::Inside),
+            (directory("d", false), at(Directory, true), false, Some("d"), RepeatEffect::Never),
+            (directory("d", true), at(Nothing, false), false, None, RepeatEffect::Never),
+            (directory("d", false), at(Directory, false), true, None, RepeatEffect::Never),
+            (file("f"), at(Nothing, false), false, None, RepeatEffect::Never),
+            (file("f"), at(Directory, false), false, Some("f"), RepeatEffect::Never),
         ] {
             let sources = std::slice::from_ref(&source);
             let (root, placements) = place(sources, 1, &destination, becomes_it).unwrap();

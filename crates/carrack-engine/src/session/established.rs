@@ -6,7 +6,7 @@ use carrack_transport::{ReceiveEndpoint, SendEndpoint};
 
 use super::fabric::AgreedFabric;
 use super::lanes::ControlMultiplexerThread;
-use super::outcome::Ended;
+use super::outcome::SessionResult;
 use crate::context::SessionContext;
 use crate::counters::TransferCounters;
 use crate::error::{STARTING_A_THREAD, SessionError};
@@ -40,7 +40,7 @@ pub(super) type Lanes<E> = Result<Vec<LaneStart<E>>, SessionError>;
 
 impl EstablishedSession<'_> {
     /// Runs the ends of this process until the session ends.
-    pub(super) fn run(self) -> Result<Ended, SessionError> {
+    pub(super) fn run(self) -> Result<SessionResult, SessionError> {
         let EstablishedSession { end, local_sink, relay, fabric, placement, context } = self;
         assert!(
             local_sink.is_none() || matches!(end, LocalEnd::Source(..)),
@@ -49,7 +49,7 @@ impl EstablishedSession<'_> {
         // The source reports all events to the user.
         let sink_context = local_sink.is_some().then(|| SessionContext { observer: None, ..context.clone() });
         let placement = &placement;
-        let (both, result) = thread::scope(|scope| -> Result<Ended, SessionError> {
+        let (both, result) = thread::scope(|scope| -> Result<SessionResult, SessionError> {
             let _watch = placement.watch(scope);
             let sinking = local_sink.zip(sink_context.as_ref()).map(|(sink, context)| {
                 let named = thread::Builder::new().name("carrack-comm".into());
@@ -73,7 +73,7 @@ impl EstablishedSession<'_> {
 }
 
 /// Runs an end on its lanes until the session ends.
-fn start_end(end: LocalEnd, placement: &PlacedLanes, context: &SessionContext<'_>) -> Ended {
+fn start_end(end: LocalEnd, placement: &PlacedLanes, context: &SessionContext<'_>) -> SessionResult {
     let ended = match end {
         LocalEnd::Source(setup, lanes) => lanes.map(|lanes| {
             assert!(!lanes.is_empty(), "a source has a lane");

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use carrack_machine::SlotPool;
 use carrack_model::{ProtectionLevel, TransferEvent, TransferNotice, escape, plain};
 use carrack_transport::fabric::{
-    FabricRequirements, FabricStreamSocket, OfferedDomain, OpenFabricLane, SEALED_SLOTS, is_installed_device,
-    usable_offers,
+    FabricRequirements, FabricStreamSocket, OfferedDomain, SEALED_SLOTS, UnconnectedFabricLane,
+    is_installed_device, usable_offers,
 };
 use carrack_transport::{ControlLink, DataConnection, ReceiveEndpoint, SendEndpoint};
 use carrack_wire::message::{ControlMessage, FabricChoice, FabricLanes, FabricNetwork, FabricWish};
@@ -239,7 +239,7 @@ pub(super) struct LaneResources<'a> {
 
 /// A lane's endpoint, and the name of the other end's.
 pub(super) struct PeeredLane {
-    lane: OpenFabricLane,
+    lane: UnconnectedFabricLane,
     peer: Vec<u8>,
 }
 
@@ -293,7 +293,7 @@ impl AgreedFabric {
         Ok(None)
     }
 
-    fn open(&self, resources: &LaneResources<'_>) -> Result<Vec<OpenFabricLane>, String> {
+    fn open(&self, resources: &LaneResources<'_>) -> Result<Vec<UnconnectedFabricLane>, String> {
         let address = resources.streams.first().and_then(|stream| stream.socket().local_addr().ok());
         (0..resources.pools.len())
             .map(|lane| self.open_lane(lane, resources, address.map(|at| at.ip().to_canonical())))
@@ -305,21 +305,21 @@ impl AgreedFabric {
         lane: usize,
         resources: &LaneResources<'_>,
         source: Option<IpAddr>,
-    ) -> Result<OpenFabricLane, String> {
+    ) -> Result<UnconnectedFabricLane, String> {
         let nodes = resources.placement.lane(lane).place().memory;
         let FabricNetwork { provider, network } = &self.network;
         let wanted = FabricRequirements { provider, network, source, nodes: &nodes };
         let (pool, spec) = (&resources.pools[lane], &resources.context.spec);
         match resources.role {
-            SessionRole::Sink => OpenFabricLane::of_sink(&wanted, pool.clone()),
+            SessionRole::Sink => UnconnectedFabricLane::of_sink(&wanted, pool.clone()),
             // An observer of a key can read all slots that it opens: sealed objects are in a separate pool.
             SessionRole::Source if spec.protection == ProtectionLevel::Private => {
                 let streams = resources.streams.len() / resources.pools.len();
                 let slots = (streams * SEALED_SLOTS).min(pool.slot_count());
                 let sealed = resources.placement.pool(lane, spec, slots).map_err(|error| plain(&error))?;
-                OpenFabricLane::of_source(&wanted, sealed)
+                UnconnectedFabricLane::of_source(&wanted, sealed)
             }
-            SessionRole::Source => OpenFabricLane::of_source(&wanted, pool.clone()),
+            SessionRole::Source => UnconnectedFabricLane::of_source(&wanted, pool.clone()),
         }
     }
 }

@@ -27,7 +27,7 @@ use super::handshake::{
 use super::journal_access::JournalAccess;
 use super::prepared::{PreparedEnd, PreparedSink, PreparedSource, placed, tell_lacking};
 use super::session_setup::SessionAgreement;
-use super::wait_reports::WaitReports;
+use super::wait_heartbeats::WaitReports;
 use super::{fabric, lanes};
 use crate::abort::AbortHandle;
 use crate::context::SessionContext;
@@ -37,7 +37,7 @@ use crate::placement::HostPlacement;
 use crate::role::SessionRole;
 use crate::settings::{PeerChannel, TransferIdentity, TransferRequest};
 use crate::sharing::SessionGrantClient;
-use crate::source::RootStorage;
+use crate::source::SourceStorageFacts;
 
 /// Agrees on a session with the process that `peer` leads to.
 pub(super) fn establish<'a>(
@@ -156,7 +156,9 @@ impl SessionInitiator<'_> {
         let TransferRequest { source_base, sources, .. } = self.transfer;
         match storage {
             InitiatorStorage::Sink(destination) => destination.storage().depth(),
-            InitiatorStorage::Source(systems) => RootStorage::of_paths(source_base, systems, sources).depth,
+            InitiatorStorage::Source(systems) => {
+                SourceStorageFacts::of_paths(source_base, systems, sources).depth
+            }
         }
     }
 

@@ -20,7 +20,7 @@ use carrack_storage::{PathBase, PathPurpose, RootDirectory, keep_times, sync_dir
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::destination_place::PlaceRoot;
-use super::wait_reports::WaitReports;
+use super::wait_heartbeats::WaitReports;
 use crate::error::SessionError;
 use crate::settings::{EndSettings, JournalSettings, TransferIdentity};
 use crate::sink::JournalRecords;

@@ -11,7 +11,7 @@ use super::fabric;
 use super::journal_access::JournalAccess;
 use super::lanes::{agree, link_pair, wish};
 use super::prepared::{PreparedSink, PreparedSource};
-use super::wait_reports::WaitReports;
+use super::wait_heartbeats::WaitReports;
 use crate::abort::AbortHandle;
 use crate::context::SessionContext;
 use crate::error::SessionError;

@@ -22,7 +22,6 @@ mod browse;
 mod connect;
 mod destination;
 mod destination_place;
-mod entry_kinds;
 mod established;
 mod fabric;
 mod handshake;
@@ -37,7 +36,8 @@ mod session_setup;
 mod sources;
 mod third_party;
 pub(crate) mod verify;
-mod wait_reports;
+mod wait_heartbeats;
+mod wire_kinds;
 
 use carrack_storage::clear_umask;
 use carrack_transport::ControlChannel;

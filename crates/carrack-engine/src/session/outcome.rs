@@ -28,10 +28,10 @@ pub struct TransferOutcome {
 }
 
 /// The counters of both ends of an established session, and its result.
-pub(super) type Ended = (TransferCounters, Result<(), SessionError>);
+pub(super) type SessionResult = (TransferCounters, Result<(), SessionError>);
 
 impl TransferOutcome {
-    pub(super) fn of(ended: Result<Ended, SessionError>) -> TransferOutcome {
+    pub(super) fn of(ended: Result<SessionResult, SessionError>) -> TransferOutcome {
         match ended {
             Ok((both, result)) => {
                 let advance = if both.has_moved() { SessionAdvance::Moved } else { SessionAdvance::Stood };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use carrack_layout::FileSystems;
 use carrack_model::{
-    DestinationName, FailureSide, KeptMetadata, LinkPolicy, RepeatNesting, TransferEvent, TransferNotice,
+    DestinationName, FailureSide, KeptMetadata, LinkPolicy, RepeatEffect, TransferEvent, TransferNotice,
     TransferSpec,
 };
 use carrack_storage::PathBase;
@@ -16,14 +16,14 @@ use super::allowed_names::confinement_of;
 use super::destination::{InspectedDestination, OpenDestination, SinkFacts};
 use super::destination_place::PlaceRoot;
 use super::sources::{TransferSources, resolve};
-use super::wait_reports::WaitReports;
+use super::wait_heartbeats::WaitReports;
 use crate::error::SessionError;
 use crate::event_delivery::{TransferObserver, lacking};
 use crate::placement::LaneDemand;
 use crate::role::SessionRole;
 use crate::settings::EndSettings;
 use crate::sink::{DestinationPlace, SinkSetup};
-use crate::source::{RootStorage, SinkCapacity, SourceSetup};
+use crate::source::{SinkCapacity, SourceSetup, SourceStorageFacts};
 
 /// The end of this process, if the other end is another process.
 pub(super) enum PreparedEnd {
@@ -64,7 +64,7 @@ impl PreparedSource {
         let mut sources = resolve(base, paths, spec, follows, &sink)?;
         sources.keep_record(spec, settings.begun)?;
         let looking = SessionError::local("looking at the source's storage");
-        let storage = RootStorage::of(&file_systems, &sources.roots).map_err(looking)?;
+        let storage = SourceStorageFacts::of(&file_systems, &sources.roots).map_err(looking)?;
         let TransferSources { roots, place, arrival, failures, notices, destination, record } = sources;
         let setup = SourceSetup {
             file_systems,
@@ -99,9 +99,9 @@ impl PreparedSource {
             },
             name: self.arrival.name.as_deref().map(<[u8]>::to_vec),
             nesting: match self.arrival.nesting {
-                RepeatNesting::Never => 0,
-                RepeatNesting::Inside => 1,
-                RepeatNesting::NextTime => 2,
+                RepeatEffect::Never => 0,
+                RepeatEffect::Inside => 1,
+                RepeatEffect::NextTime => 2,
             },
         }
     }
@@ -206,9 +206,9 @@ pub(super) fn placed(message: PlaceMessage) -> TransferEvent {
     TransferEvent::Placed(DestinationName {
         name: message.name.map(Vec::into_boxed_slice),
         nesting: match message.nesting {
-            1 => RepeatNesting::Inside,
-            2 => RepeatNesting::NextTime,
-            _ => RepeatNesting::Never,
+            1 => RepeatEffect::Inside,
+            2 => RepeatEffect::NextTime,
+            _ => RepeatEffect::Never,
         },
     })
 }

@@ -25,10 +25,10 @@ use super::handshake::{
     session_keys,
 };
 use super::journal_access::JournalAccess;
-use super::outcome::Ended;
+use super::outcome::SessionResult;
 use super::prepared::{PreparedEnd, PreparedSink, PreparedSource};
 use super::session_setup::SessionAgreement;
-use super::wait_reports::WaitReports;
+use super::wait_heartbeats::WaitReports;
 use super::{browse, fabric, lanes, verify};
 use crate::abort::AbortHandle;
 use crate::context::SessionContext;
@@ -44,7 +44,7 @@ pub(super) enum ResponderAnswer<'a> {
     /// The requested session, which has not begun.
     Session(Box<EstablishedSession<'a>>),
     /// A session that copies nothing, and has ended.
-    Over(Box<Ended>),
+    Over(Box<SessionResult>),
 }
 
 /// Serves one initiator.
@@ -112,7 +112,7 @@ fn expanded(base: &PathBase, typed: &[PathBuf]) -> Result<Vec<PathBuf>, SessionE
 }
 
 /// Returns the end of a session that copied nothing.
-fn browsed(failed_count: u64) -> Box<Ended> {
+fn browsed(failed_count: u64) -> Box<SessionResult> {
     let mut both = TransferCounters::default();
     both.source.entries_failed = failed_count;
     Box::new((both, Ok(())))

@@ -13,7 +13,7 @@ use carrack_model::{
 };
 use carrack_storage::typed_path::{ends_with_slash, last_name};
 use carrack_storage::{
-    FileIdentity, NamedEntry, PathBase, PathPurpose, PathStatus, ScanRecord, ScanRoot, ScanRootScope,
+    EntryPlace, FileIdentity, PathBase, PathPurpose, PathStatus, ScanRecord, ScanRoot, ScanRootScope,
 };
 use rustix::fs::{AtFlags, statat};
 
@@ -244,7 +244,7 @@ impl FoundSource {
                 Ok(ScanRoot { root: Arc::new(root), what: ScanRootScope::Tree { sink: path } })
             }
             SourcePlacement::Name(sink_name) => {
-                let NamedEntry { root, name, follow } =
+                let EntryPlace { root, name, follow } =
                     base.hold(&self.path, self.follow).map_err(|error| failure(&self.path, &error))?;
                 let is_same_place = sink.ancestors_here.first() == Some(&root.identity());
                 if is_same_place && *sink_name == *name && place != PlaceRoot::NewDestination {

@@ -29,7 +29,7 @@ use super::handshake::{
     FirstMessage, check_list_fits, expect, explained, new_key, no_slots, receive_preamble, refuse, say,
     send_preamble,
 };
-use super::outcome::Ended;
+use super::outcome::SessionResult;
 use super::prepared::{placed, tell_lacking};
 use crate::abort::AbortHandle;
 use crate::counters::TransferCounters;
@@ -50,7 +50,7 @@ pub(super) fn run(
     ends: FarEnds,
     observer: &dyn TransferObserver,
     abort: &AbortHandle,
-) -> Result<Ended, SessionError> {
+) -> Result<SessionResult, SessionError> {
     fabric::refuse(&transfer.settings, "objects between two far hosts go over TCP")?;
     let slot_bytes = transfer.spec.slot_bytes;
     let source = ControlLink::new(ends.source.channel, slot_bytes);
@@ -310,7 +310,7 @@ impl<'a> ThirdPartyController<'a> {
         })
     }
 
-    fn run(mut self) -> Result<Ended, SessionError> {
+    fn run(mut self) -> Result<SessionResult, SessionError> {
         let result = self.pass_on();
         if let Err(error) = &result {
             let message = error.to_message();

@@ -16,22 +16,22 @@ use carrack_storage::{
 use carrack_transport::IncomingObject;
 use carrack_wire::{TableEntry, TableReader, TableRecord, TableWriter};
 
-use super::answers::ObjectOutcome;
+use super::ack_batch::ObjectOutcome;
+use super::commit_group::PlacedNames;
 use super::committer::GroupCommitter;
 use super::entry_replacement::EntryReplacement;
-use super::group::PlacedNames;
 use super::lane::SinkLane;
 use super::top_level_names::check_asked_for;
-use crate::check::bundle_check;
 use crate::error::SessionError;
+use crate::object_checksum::bundle_check;
 
 /// Unpacks bundles. It keeps the last entry's directory open: the next entry is mostly in it too.
 #[derive(Default)]
 pub(super) struct BundleUnpacker {
-    held: Option<UnpackDirectory>,
+    held: Option<BundleDirectory>,
 }
 
-struct UnpackDirectory {
+struct BundleDirectory {
     path: RelPath,
     /// The directory, or the reason why no entry can be placed in it.
     directory: Result<OwnedFd, SinkError>,
@@ -100,7 +100,7 @@ impl BundleUnpacker {
             match record? {
                 TableRecord::Section { path, metadata, extras } => {
                     self.enter(lane, root, path, metadata, extras.as_deref())?;
-                    if let Some(UnpackDirectory { path, directory: Ok(_), .. }) = &self.held {
+                    if let Some(BundleDirectory { path, directory: Ok(_), .. }) = &self.held {
                         done.places.enter(path);
                     }
                 }
@@ -136,7 +136,7 @@ impl BundleUnpacker {
                 Ok((folding, held)) => (folding, Ok(held)),
                 Err(error) => (None, Err(error)),
             };
-            self.held = Some(UnpackDirectory { path, directory, folding });
+            self.held = Some(BundleDirectory { path, directory, folding });
         }
         let (Some(held), Some(metadata)) = (&self.held, metadata) else { return Ok(()) };
         let metadata = lane.sink.attributes.allowed_directory(metadata);
@@ -239,7 +239,7 @@ impl UnpackedBundle {
     fn note(
         &mut self,
         index: usize,
-        held: Option<&UnpackDirectory>,
+        held: Option<&BundleDirectory>,
         entry: &TableEntry<'_>,
         outcome: EntryOutcome,
     ) {

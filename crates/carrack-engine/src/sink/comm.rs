@@ -9,14 +9,14 @@ use carrack_transport::{ControlLink, IncomingObject, ReceiveEndpoint, TransportE
 use carrack_wire::message::{ControlMessage, CountersMessage, ExistenceReply, KnobsMessage, OpenFileMessage};
 use rustix::event::PollFlags;
 
-use super::announcing::announce;
+use super::file_announcement::announce;
 use super::lane::{CommLetter, SinkLane};
 use super::write_queue::WriteTask;
 use crate::comm::{COUNTERS_EVERY, CommHandler};
 use crate::counters::{TransferCounters, sum_of};
 use crate::error::SessionError;
 use crate::event_delivery::{to_event, together};
-use crate::idle::IdleWatch;
+use crate::idle_sessions::IdleSessionWatch;
 use crate::spill::LaneSpill;
 use crate::suspension_detector::SuspensionDetector;
 
@@ -47,7 +47,7 @@ impl PolledStream {
 
 /// The progress of a lane's end.
 #[derive(Default)]
-struct LaneEnding {
+struct LaneShutdown {
     /// The time at which the first data connection was closed.
     stream_closed: Option<Instant>,
     finish_seen: bool,
@@ -66,9 +66,9 @@ pub(super) struct SinkComm<'a> {
     both: TransferCounters,
     before: TransferCounters,
     counters_due: Instant,
-    idle: IdleWatch,
+    idle: IdleSessionWatch,
     answers_due: Option<Instant>,
-    ending: LaneEnding,
+    ending: LaneShutdown,
 }
 
 impl<'a> SinkComm<'a> {
@@ -91,9 +91,9 @@ impl<'a> SinkComm<'a> {
             both: TransferCounters::default(),
             before: TransferCounters::default(),
             counters_due: Instant::now() + first_due,
-            idle: IdleWatch::new(lanes[index].sink.timeouts.idle),
+            idle: IdleSessionWatch::new(lanes[index].sink.timeouts.idle),
             answers_due: None,
-            ending: LaneEnding::default(),
+            ending: LaneShutdown::default(),
         }
     }
 

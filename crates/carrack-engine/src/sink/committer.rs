@@ -14,13 +14,13 @@ use carrack_machine::{FifoMonitor, WaitAttempt};
 use carrack_model::{ByteRange, Durability, RelPath, WriteVerification};
 use carrack_storage::{CommitCare, RootDirectory, SyncFirst, SyncMethod};
 
-use super::group::{CommitGroup, PlacedNames, WrittenFile, WrittenFileEnd};
+use super::commit_group::{CommitGroup, PlacedNames, WrittenFile, WrittenFileOutcome};
 use super::recorder::JournalRecorder;
 use super::sink_file::SinkFile;
 use super::syncer::{FileSystemSyncer, SyncCoverage};
-use crate::check::xxh3;
 use crate::error::SessionError;
 use crate::lanes::open_files;
+use crate::object_checksum::xxh3;
 use crate::settings::{EndSettings, JournalSettings};
 
 /// Makes groups durable, and then records them.
@@ -157,7 +157,7 @@ impl GroupCommitter {
     }
 
     /// Notes a large file that has its name, or will never get it.
-    pub(super) fn ended(&self, file: &Arc<SinkFile>, end: WrittenFileEnd) -> Result<(), SessionError> {
+    pub(super) fn ended(&self, file: &Arc<SinkFile>, end: WrittenFileOutcome) -> Result<(), SessionError> {
         self.note(0, |group| group.add_end(file, end))
     }
 

@@ -14,7 +14,7 @@ use carrack_wire::message::ControlMessage;
 use super::attributes::AttributePolicy;
 use super::committer::GroupCommitter;
 use super::destination::SinkDestination;
-use super::end_spools::EndSpools;
+use super::final_spools::FinalSpools;
 use super::past_sessions::PastSessions;
 use super::pending_queries::ExistenceQueries;
 use super::removal_rules::SyncRemoval;
@@ -34,7 +34,7 @@ pub(super) struct SinkContext<'a> {
     /// `None` in a dry run.
     pub(super) committer: Option<GroupCommitter>,
     pub(super) history: SinkHistory,
-    pub(super) spools: EndSpools,
+    pub(super) spools: FinalSpools,
     /// The rules for the deletion of entries in a sync.
     pub(super) removal: Option<SyncRemoval>,
     /// Existence queries to the source.

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::backup::BackupPlace;
 use super::lane::SinkLane;
-use super::removal_rules::{RemovalTarget, SyncRemoval, inner};
+use super::removal_rules::{RemovalCandidate, SyncRemoval, inner};
 use crate::error::SessionError;
 
 /// Levels of directories of which some entries stay while the others are moved to the backup or reported.
@@ -39,7 +39,7 @@ impl<'a> NameDeleter<'a> {
 
     /// Deletes a name with everything beneath it that is not spared, or moves it to the backup, and counts
     /// the deleted entries. In a dry run it only reports them.
-    pub(super) fn remove(&self, target: RemovalTarget<'_>) -> Result<(), SessionError> {
+    pub(super) fn remove(&self, target: RemovalCandidate<'_>) -> Result<(), SessionError> {
         let is_name = !target.name.is_empty() && !target.name.contains(&b'/');
         assert!(is_name && target.name != b"..", "what goes is one name of its directory");
         if self.lane.sink.spec.dry_run {
@@ -51,7 +51,7 @@ impl<'a> NameDeleter<'a> {
         }
     }
 
-    fn delete(&self, target: RemovalTarget<'_>) -> Result<(), SessionError> {
+    fn delete(&self, target: RemovalCandidate<'_>) -> Result<(), SessionError> {
         assert!(!self.lane.sink.spec.dry_run, "nothing is removed in a dry run");
         let shown = self.lane.sink.destination.path(target.directory, target.name);
         let mut failure = Ok(());
@@ -99,7 +99,7 @@ impl<'a> NameDeleter<'a> {
     }
 
     /// Reports a name that would be deleted, and everything in it.
-    fn tell(&self, target: RemovalTarget<'_>) -> Result<(), SessionError> {
+    fn tell(&self, target: RemovalCandidate<'_>) -> Result<(), SessionError> {
         count_in((target.held, target.name), self.removal.crosses_mounts(), &|_, beneath| {
             if let Some(path) = inner(target.directory, beneath) {
                 self.lane.report(TransferEvent::WouldDelete { path: path.as_bytes().into() });
@@ -113,7 +113,7 @@ impl<'a> NameDeleter<'a> {
     fn set_aside(
         &self,
         backup: &BackupPlace,
-        target: RemovalTarget<'_>,
+        target: RemovalCandidate<'_>,
         count: u64,
     ) -> Result<(), SessionError> {
         assert!(!self.lane.sink.spec.dry_run, "nothing is moved in a dry run");
@@ -131,12 +131,12 @@ impl<'a> NameDeleter<'a> {
     /// which some entries stay, it passes those that may be deleted.
     fn in_wholes(
         &self,
-        target: RemovalTarget<'_>,
+        target: RemovalCandidate<'_>,
         depth: usize,
-        whole: &dyn Fn(RemovalTarget<'_>, u64) -> Result<(), SessionError>,
+        whole: &dyn Fn(RemovalCandidate<'_>, u64) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
         assert!(depth <= LEVELS_MAX, "levels that are taken apart are counted");
-        let RemovalTarget { held, directory, name, at_source } = target;
+        let RemovalCandidate { held, directory, name, at_source } = target;
         let count = self.removal.count(target);
         if count.staying == 0 {
             return if self.removal.take(count.going) { whole(target, count.going) } else { Ok(()) };
@@ -172,13 +172,13 @@ impl<'a> NameDeleter<'a> {
         };
         for name in names.iter().filter(|name| !matches!(&name[..], b"." | b"..")) {
             let target =
-                RemovalTarget { held: opened.as_fd(), directory: &path, name, at_source: &at_source };
+                RemovalCandidate { held: opened.as_fd(), directory: &path, name, at_source: &at_source };
             self.in_wholes(target, depth + 1, whole)?;
         }
         Ok(())
     }
 
-    fn not_set_aside(&self, target: RemovalTarget<'_>, error: &io::Error) -> Result<(), SessionError> {
+    fn not_set_aside(&self, target: RemovalCandidate<'_>, error: &io::Error) -> Result<(), SessionError> {
         let path = self.lane.sink.destination.path(target.directory, target.name);
         let detail = if self.lane.sink.spec.dry_run {
             format!("looking for what would be deleted: {error}")

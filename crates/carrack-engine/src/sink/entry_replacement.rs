@@ -16,7 +16,7 @@ use super::context::SinkContext;
 use super::deleting::NameDeleter;
 use super::directory_access::with_access;
 use super::lane::SinkLane;
-use super::removal_rules::{RemovalTarget, SyncRemoval};
+use super::removal_rules::{RemovalCandidate, SyncRemoval};
 use crate::error::SessionError;
 
 /// Replaces entries for a lane.
@@ -115,7 +115,7 @@ impl<'a> EntryReplacement<'a> {
         if !removal.deletes() {
             return Ok(unlinkat(held, name, AtFlags::REMOVEDIR).is_ok());
         }
-        NameDeleter::new(self.lane, removal).remove(RemovalTarget {
+        NameDeleter::new(self.lane, removal).remove(RemovalCandidate {
             held,
             directory,
             name,
@@ -149,7 +149,7 @@ impl<'a> EntryReplacement<'a> {
                 }
                 Ok(Some(_)) if removal.backup().is_some() => {
                     let at_source = &places_of(&above);
-                    let target = RemovalTarget { held: held.as_fd(), directory: &above, name, at_source };
+                    let target = RemovalCandidate { held: held.as_fd(), directory: &above, name, at_source };
                     return NameDeleter::new(self.lane, removal).remove(target).is_ok();
                 }
                 Ok(Some(_)) => {

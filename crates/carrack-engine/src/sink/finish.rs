@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{RelPath, TransferEvent, TransferNotice};
-use carrack_storage::{LinkWays, ModeRestoring};
+use carrack_storage::{LinkWays, ModeRestoreScope};
 use carrack_wire::message::{ChunkMark, ControlMessage};
 
 use super::committer::GroupCommitter;
@@ -15,13 +15,13 @@ use super::context::SinkContext;
 use super::directory_access::{end_access, grant};
 use super::entry_replacement::EntryReplacement;
 use super::lane::{CommLetter, SinkLane};
-use crate::counters::ThreadStage;
+use crate::counters::ThreadActivity;
 use crate::error::SessionError;
 
 /// Ends a chunk after the acks of all its objects: returns when it is durable and recorded. The report of
 /// lost metadata comes before the message that ends the chunk.
 pub(super) fn settle(lane: &SinkLane<'_>, number: u64) -> Result<(), SessionError> {
-    lane.counters.time(ThreadStage::Storage, || lane.sink.committer()?.settle())?;
+    lane.counters.time(ThreadActivity::Storage, || lane.sink.committer()?.settle())?;
     tell_losses(lane);
     lane.say(ControlMessage::Settled(ChunkMark { number }));
     Ok(())
@@ -31,7 +31,7 @@ pub(super) fn settle(lane: &SinkLane<'_>, number: u64) -> Result<(), SessionErro
 pub(super) fn finish(lane: &SinkLane<'_>, is_complete: bool) -> Result<(), SessionError> {
     let done = if lane.leads { finish_session(lane, is_complete)? } else { 0 };
     if let Some(committer) = &lane.sink.committer {
-        lane.counters.time(ThreadStage::Storage, || committer.finish(done > 0))?;
+        lane.counters.time(ThreadActivity::Storage, || committer.finish(done > 0))?;
     }
     let _ = lane.mail.post(CommLetter::Finished);
     Ok(())
@@ -47,9 +47,9 @@ fn finish_session(lane: &SinkLane<'_>, is_complete: bool) -> Result<u64, Session
     }
     let links = make_links(lane, is_complete)?;
     // Other modes are restored after the directories have their metadata.
-    end_access(lane, ModeRestoring::Open)?;
+    end_access(lane, ModeRestoreScope::Open)?;
     let directories = set_directories(lane)?;
-    end_access(lane, ModeRestoring::All)?;
+    end_access(lane, ModeRestoreScope::All)?;
     tell_losses(lane);
     tell_times(lane);
     Ok(links + directories)

@@ -17,7 +17,7 @@ use carrack_transport::{IncomingObject, ReceiveEndpoint};
 use carrack_wire::message::ControlMessage;
 use carrack_wire::{FrameKind, TableReader, TableRecord};
 
-use super::answers::{AnswerBatch, ObjectOutcome};
+use super::ack_batch::{AckBatch, ObjectOutcome};
 use super::committer::GroupCommitter;
 use super::context::SinkContext;
 use super::file_table::SinkFileTable;
@@ -53,7 +53,7 @@ pub(super) struct SinkLane<'a> {
     /// The logs for objects that the storage does not take yet.
     pub(super) spills: Vec<LaneSpill<TargetId>>,
     pub(super) files: SinkFileTable,
-    pub(super) answers: AnswerBatch,
+    pub(super) answers: AckBatch,
     pub(super) mail: CommMailbox<CommLetter>,
     pub(super) counters: EndCounters,
     pub(super) fault: SessionFault,
@@ -76,7 +76,7 @@ impl<'a> SinkLane<'a> {
             queue: WriteQueue::new(&sink.sizing, &sink.destination.storage, share, stream_count),
             spills,
             files: SinkFileTable::new(OPEN_FILES_MAX / sink.sizing.lane_count),
-            answers: AnswerBatch::new(pool.slot_count()),
+            answers: AckBatch::new(pool.slot_count()),
             mail: CommMailbox::new().map_err(SessionError::local("making an eventfd"))?,
             counters: EndCounters::default(),
             fault: SessionFault::default(),

@@ -7,19 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{EntryFailure, FailureKind, FileId, RangeSet, plain};
-use carrack_storage::{GrowingFile, RootDirectory, SinkError};
+use carrack_storage::{RootDirectory, SinkError, UncommittedFile};
 use carrack_wire::message::{ControlMessage, DamagedRanges, FileReference};
 use carrack_wire::{ranges_from_message, ranges_to_message};
 
+use super::commit_group::WrittenFileOutcome;
 use super::context::SinkContext;
-use super::creation::growing;
 use super::directory_access::with_access;
 use super::entry_replacement::EntryReplacement;
-use super::group::WrittenFileEnd;
 use super::lane::SinkLane;
+use super::large_file_creation::growing;
 use super::recorded_state::is_in_place;
 use super::sink_file::SinkFile;
-use crate::counters::ThreadStage;
+use crate::counters::ThreadActivity;
 use crate::error::SessionError;
 use crate::wire_layout;
 
@@ -89,7 +89,7 @@ impl<'a> LargeFiles<'a> {
             return Ok(Ok(()));
         }
         let Some(root) = &self.sink.destination.root else { return Err(SessionError::Internal) };
-        Ok(self.lane.counters.time(ThreadStage::Storage, || match growing(self.lane, root, file) {
+        Ok(self.lane.counters.time(ThreadActivity::Storage, || match growing(self.lane, root, file) {
             Ok(growing) => growing.extend().map_err(|error| told(&error)),
             Err(error) => Err(told(error)),
         }))
@@ -174,7 +174,7 @@ impl<'a> LargeFiles<'a> {
             way.make_way(growing.directory(), file.directory(), &file.entry.name)?;
         }
         let committed =
-            self.lane.counters.time(ThreadStage::Storage, || match growing(self.lane, root, file) {
+            self.lane.counters.time(ThreadActivity::Storage, || match growing(self.lane, root, file) {
                 Ok(growing) => {
                     with_access(self.sink, file.directory(), || self.publish(file, growing, syncs))
                         .map_err(|error| told(&error))
@@ -198,7 +198,7 @@ impl<'a> LargeFiles<'a> {
     }
 
     /// Sets the metadata and the name; with `syncs` the contents are made durable before.
-    fn publish(&self, file: &SinkFile, growing: &GrowingFile, syncs: bool) -> Result<(), SinkError> {
+    fn publish(&self, file: &SinkFile, growing: &UncommittedFile, syncs: bool) -> Result<(), SinkError> {
         let dress = self.sink.attributes.dress(&file.entry.metadata, file.entry.extras.as_deref());
         if file.portion.part_offset().is_some() {
             return growing.commit_part(dress, syncs, &|| !self.lane.is_stopped());
@@ -235,11 +235,11 @@ impl<'a> LargeFiles<'a> {
             return Ok(());
         }
         file.forsake();
-        self.sink.committer()?.ended(file, WrittenFileEnd::Dropped)
+        self.sink.committer()?.ended(file, WrittenFileOutcome::Dropped)
     }
 
     fn named(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
-        self.sink.committer()?.ended(file, WrittenFileEnd::Done)?;
+        self.sink.committer()?.ended(file, WrittenFileOutcome::Done)?;
         let entry = &file.entry;
         self.lane.note_flags(file.directory(), &entry.name, entry.metadata.mtime, entry.extras.as_deref())?;
         self.lane.counters.files_done.fetch_add(1, Relaxed);

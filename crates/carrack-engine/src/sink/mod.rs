@@ -38,34 +38,34 @@
 //! | [`spill`] | objects on flash (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
 //! | [`comm`] | the source's messages, idle endpoints, and acks | comm |
 
-mod announcing;
-mod answers;
+mod ack_batch;
 mod attributes;
 mod backup;
 mod bundle_unpacker;
 mod byte_counts;
 mod comm;
+mod commit_group;
 mod committer;
 mod context;
-mod creation;
 mod deleting;
 mod destination;
 mod directory_access;
-mod end_spools;
 mod entry_replacement;
+mod extraneous_entries;
+mod file_announcement;
+mod file_integrity;
 mod file_portion;
 mod file_table;
+mod final_spools;
 mod finish;
-mod group;
-mod integrity;
 mod lane;
+mod large_file_creation;
 mod large_files;
 mod name_claims;
 mod object_writer;
 mod offers;
 mod past_sessions;
 mod pending_queries;
-mod prune;
 mod recorded_state;
 mod recorder;
 mod removal_rules;
@@ -77,7 +77,7 @@ mod storage;
 mod sync;
 mod syncer;
 mod top_level_names;
-mod write_handoff;
+mod write_combining;
 mod write_queue;
 mod writer;
 
@@ -88,7 +88,7 @@ use std::{mem, thread};
 use carrack_journal::{Journal, RecoveredJournal};
 use carrack_machine::{NodeSet, ThreadDuty};
 use carrack_model::{TargetId, TransferEvent, TransferNotice};
-use carrack_storage::{ModeRestoring, ScratchNames};
+use carrack_storage::{ModeRestoreScope, ScratchNames};
 use carrack_transport::ReceiveEndpoint;
 
 use crate::abort::AbortHandle;
@@ -105,7 +105,7 @@ use committer::GroupCommitter;
 use context::{SessionStatus, SinkContext, SinkHistory, SinkListeners, SinkTimeouts};
 pub(crate) use destination::DestinationPlace;
 use destination::SinkDestination;
-use end_spools::EndSpools;
+use final_spools::FinalSpools;
 use lane::SinkLane;
 use past_sessions::PastSessions;
 use pending_queries::ExistenceQueries;
@@ -199,7 +199,7 @@ fn context(start: SinkStart<'_>, lane_count: usize) -> Result<SinkContext<'_>, S
         reporting: SinkListeners { camp, share, observer },
         history: SinkHistory { past, siblings, takes_offers: resumes || spec.sync.is_some() },
         sizing: SinkSizing::new(&spec, settings, &destination.storage, lane_count),
-        spools: EndSpools::new(destination.root.as_ref(), &attributes),
+        spools: FinalSpools::new(destination.root.as_ref(), &attributes),
         attributes,
         committer,
         destination,
@@ -296,7 +296,7 @@ fn run_lanes(
         (side.map(|side| side.both()).unwrap_or_default(), is_left, result)
     });
     // The modes of a session that did not complete; the next session restores those that fail here.
-    drop(directory_access::restore_modes(sink, ModeRestoring::All));
+    drop(directory_access::restore_modes(sink, ModeRestoreScope::All));
     // Before the files are dropped: files with records are kept.
     let result = cause(result, sink.committer.as_ref().map_or(Ok(()), GroupCommitter::settle_rest));
     (both, is_left && both.summary().entries_failed == 0, result)

@@ -13,16 +13,16 @@ use carrack_transport::IncomingObject;
 use carrack_wire::FrameHeader;
 use carrack_wire::message::OpenFileMessage;
 
-use super::announcing::announce;
-use super::answers::ObjectOutcome;
+use super::ack_batch::ObjectOutcome;
 use super::context::SinkContext;
-use super::creation::growing;
+use super::file_announcement::announce;
 use super::file_table::ArrivedObject;
 use super::lane::SinkLane;
+use super::large_file_creation::growing;
 use super::large_files::LargeFiles;
 use super::sink_file::{CheckedObject, SinkFile};
-use crate::check::{ObjectCheck, bundle_check, object_check};
 use crate::error::SessionError;
+use crate::object_checksum::{ObjectCheck, bundle_check, object_check};
 
 /// Objects of a file that may be left to its writing thread. With fewer, the other threads wait and receive
 /// nothing meanwhile; more bring nothing (decision 4).

@@ -34,7 +34,7 @@ pub(super) struct SyncRemoval {
 
 /// A name in a directory of the destination.
 #[derive(Clone, Copy)]
-pub(super) struct RemovalTarget<'a> {
+pub(super) struct RemovalCandidate<'a> {
     /// Its descriptor.
     pub(super) held: BorrowedFd<'a>,
     /// Its path beneath the destination.
@@ -125,19 +125,19 @@ impl SyncRemoval {
     }
 
     /// Counts the entries beneath a name that would be deleted, and those that would stay.
-    pub(super) fn count(&self, target: RemovalTarget<'_>) -> RemovalCount {
+    pub(super) fn count(&self, target: RemovalCandidate<'_>) -> RemovalCount {
         count_in((target.held, target.name), self.crosses_mounts(), &|step, beneath| {
             self.is_spared_beneath(target, step, beneath)
         })
     }
 
     /// Returns true if a directory stays with everything in it.
-    pub(super) fn spares_whole(&self, target: RemovalTarget<'_>) -> bool {
+    pub(super) fn spares_whole(&self, target: RemovalCandidate<'_>) -> bool {
         self.is_spared_beneath(target, RemovalStep::Enter, target.name)
     }
 
     /// Returns true if an entry beneath a deleted name stays; counts the entry otherwise.
-    pub(super) fn spares(&self, target: RemovalTarget<'_>, step: RemovalStep, beneath: &[u8]) -> bool {
+    pub(super) fn spares(&self, target: RemovalCandidate<'_>, step: RemovalStep, beneath: &[u8]) -> bool {
         if self.is_spared_beneath(target, step, beneath) {
             return true;
         }
@@ -158,7 +158,7 @@ impl SyncRemoval {
         may_go
     }
 
-    fn is_spared_beneath(&self, target: RemovalTarget<'_>, step: RemovalStep, beneath: &[u8]) -> bool {
+    fn is_spared_beneath(&self, target: RemovalCandidate<'_>, step: RemovalStep, beneath: &[u8]) -> bool {
         let (above, name) = match beneath.iter().rposition(|&byte| byte == b'/') {
             Some(slash) => (&beneath[..slash], &beneath[slash + 1..]),
             None => (&b""[..], beneath),

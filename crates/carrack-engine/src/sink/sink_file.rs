@@ -1,8 +1,8 @@
 //! One large file at the sink: announced by the comm thread, created by the I/O thread that has its first
 //! object, written by many threads, and renamed when it is complete.
 //!
-//! Its parts own the values that change: [`super::write_handoff`] the turns to write, [`super::integrity`]
-//! digest and damage, [`super::byte_counts`] the counts.
+//! Its parts own the values that change: [`super::write_combining`] the turns to write,
+//! [`super::file_integrity`] digest and damage, [`super::byte_counts`] the counts.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -11,18 +11,18 @@ use carrack_journal::{DigestError, HashSubtree, PartialFile};
 use carrack_layout::RequestedLayout;
 use carrack_model::{ByteRange, Entry, FileId, PartialRange, RelPath, StripeChoice, TargetId};
 use carrack_plan::Layout;
-use carrack_storage::{GrowingFile, SinkError};
+use carrack_storage::{SinkError, UncommittedFile};
 use carrack_transport::IncomingObject;
 use carrack_wire::decode_section;
 use carrack_wire::message::{OpenFileMessage, SentRanges, StripeCounts};
 
 use super::byte_counts::ByteCounts;
+use super::file_integrity::FileIntegrity;
 use super::file_portion::FilePortion;
-use super::integrity::FileIntegrity;
 use super::storage::stripe_for;
-use super::write_handoff::WriteHandoffQueue;
-use crate::check::xxh3;
+use super::write_combining::WriteCombiningQueue;
 use crate::error::SessionError;
+use crate::object_checksum::xxh3;
 
 /// The values of a large file for the journal, which may need them after the file is closed.
 pub(super) struct FileRecord {
@@ -90,10 +90,10 @@ pub(super) struct SinkFile {
     stripes: Option<StripeCounts>,
     /// The ranges that arrive in this session.
     pub(super) portion: FilePortion,
-    growing: OnceLock<Result<GrowingFile, SinkError>>,
+    growing: OnceLock<Result<UncommittedFile, SinkError>>,
     layout: OnceLock<Arc<dyn Layout>>,
     /// Objects that are left to a writing thread.
-    pub(super) line: WriteHandoffQueue<CheckedObject>,
+    pub(super) line: WriteCombiningQueue<CheckedObject>,
     pub(super) integrity: FileIntegrity,
     pub(super) bytes: ByteCounts,
 }
@@ -130,7 +130,7 @@ impl SinkFile {
             portion,
             growing: OnceLock::new(),
             layout: OnceLock::new(),
-            line: WriteHandoffQueue::default(),
+            line: WriteCombiningQueue::default(),
             integrity: FileIntegrity::new(entry.size()),
             bytes: ByteCounts::new(entry.size()),
             entry,
@@ -168,13 +168,13 @@ impl SinkFile {
     /// Returns the file under its temporary name, which the first caller creates with `create`.
     pub(super) fn growing(
         &self,
-        create: impl FnOnce() -> Result<GrowingFile, SinkError>,
-    ) -> Result<&GrowingFile, &SinkError> {
+        create: impl FnOnce() -> Result<UncommittedFile, SinkError>,
+    ) -> Result<&UncommittedFile, &SinkError> {
         self.growing.get_or_init(create).as_ref()
     }
 
     /// The file under its temporary name, if it was created.
-    pub(super) fn grown(&self) -> Option<&GrowingFile> {
+    pub(super) fn grown(&self) -> Option<&UncommittedFile> {
         self.growing.get().and_then(|growing| growing.as_ref().ok())
     }
 

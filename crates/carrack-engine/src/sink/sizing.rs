@@ -1,6 +1,6 @@
 //! Numbers of a sink's lanes, data connections and threads, and their limits.
 
-use carrack_layout::StorageMedium;
+use carrack_layout::StorageAttachment;
 use carrack_model::{SchedulingOptions, TransferSpec};
 use carrack_transport::StreamCount;
 
@@ -48,7 +48,7 @@ impl SinkSizing {
             io_threads,
             io_threads_most,
             streams: StreamCount::new(spec.streams, lane_count as u16, settings.tunes),
-            writes_in_turn: storage.own().own_target().medium != StorageMedium::Network,
+            writes_in_turn: storage.own().own_target().medium != StorageAttachment::Network,
             is_sorting,
         }
     }

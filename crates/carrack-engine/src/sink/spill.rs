@@ -7,7 +7,7 @@ use carrack_plan::SpillVerdict;
 use carrack_transport::IncomingObject;
 use carrack_wire::FrameHeader;
 
-use super::answers::ObjectOutcome;
+use super::ack_batch::ObjectOutcome;
 use super::lane::SinkLane;
 use crate::error::SessionError;
 use crate::spill::{STAGING_SLOTS, SpillFlow, SpillingLane};

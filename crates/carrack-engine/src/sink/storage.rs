@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use carrack_layout::{
-    ComponentGeometry, FileSystems, MountedFileSystem, RequestedLayout, StorageMedium, StripeGeometry,
+    ComponentGeometry, FileSystems, MountedFileSystem, RequestedLayout, StorageAttachment, StripeGeometry,
     StripePattern,
 };
 use carrack_model::{SinkIo, StripeChoice};
@@ -42,7 +42,8 @@ impl SinkStorage {
         let own = file_systems.of(directory).map_err(looking)?;
         let mounts = if is_destination { file_systems.mounts_beneath(directory) } else { 0 };
         // Objects that may lie on flash must wait in queues; memory never makes an object wait.
-        let is_spilling = !settings.spill.sink.is_empty() && own.own_target().medium != StorageMedium::Memory;
+        let is_spilling =
+            !settings.spill.sink.is_empty() && own.own_target().medium != StorageAttachment::Memory;
         let has_targets = own.has_layouts() || mounts > 0 || settings.holds_back() || is_spilling;
         let (io_told, refusal_told) = Default::default();
         Ok(SinkStorage {
@@ -102,8 +103,8 @@ impl SinkStorage {
             SinkIo::Buffered => WriteIo::Cached,
             SinkIo::Direct => WriteIo::Direct,
             SinkIo::Writeback => WriteIo::Writeback,
-            SinkIo::Auto if !self.has_targets || medium == StorageMedium::Memory => WriteIo::Cached,
-            SinkIo::Auto if medium == StorageMedium::Device => WriteIo::Direct,
+            SinkIo::Auto if !self.has_targets || medium == StorageAttachment::Memory => WriteIo::Cached,
+            SinkIo::Auto if medium == StorageAttachment::Device => WriteIo::Direct,
             SinkIo::Auto => WriteIo::Writeback,
         }
     }

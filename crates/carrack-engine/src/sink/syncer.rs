@@ -11,7 +11,7 @@ use carrack_storage::{
     sync_file_system,
 };
 
-use super::group::{PlacedNames, WrittenFile};
+use super::commit_group::{PlacedNames, WrittenFile};
 use super::sink_file::SinkFile;
 use crate::error::SessionError;
 

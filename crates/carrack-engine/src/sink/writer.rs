@@ -6,14 +6,14 @@ use carrack_transport::{IncomingObject, ReceiveEndpoint, ReceiveResult, WaitPati
 use carrack_wire::FrameKind;
 
 use super::bundle_unpacker::BundleUnpacker;
+use super::extraneous_entries::remove_rest;
 use super::finish::{finish, settle};
 use super::lane::{CommLetter, SinkLane};
 use super::large_files::LargeFiles;
 use super::object_writer::ObjectWriter;
 use super::offers::answer_offer;
-use super::prune::remove_rest;
 use super::write_queue::WriteTask;
-use crate::counters::ThreadStage;
+use crate::counters::ThreadActivity;
 use crate::error::SessionError;
 
 /// Works until the session ends. The thread `number`, counted from 0, pauses while at most `number` threads
@@ -27,7 +27,7 @@ pub(super) fn run(lane: &SinkLane<'_>, number: usize) {
     };
     loop {
         lane.queue.pass(number);
-        let taken = lane.counters.time(ThreadStage::Idle, || lane.queue.take());
+        let taken = lane.counters.time(ThreadActivity::Idle, || lane.queue.take());
         let Ok(task) = taken else { return };
         let is_storing = !matches!(task, WriteTask::Stream(_));
         let done = writer.work(task);
@@ -87,7 +87,7 @@ impl SinkWriter<'_> {
         loop {
             let received = lane
                 .counters
-                .time(ThreadStage::Network, || endpoint.advance(WaitPatience::Brief, &lane.pool))?;
+                .time(ThreadActivity::Network, || endpoint.advance(WaitPatience::Brief, &lane.pool))?;
             match received {
                 ReceiveResult::Object(incoming) => {
                     self.store(incoming)?;
@@ -113,7 +113,7 @@ impl SinkWriter<'_> {
         loop {
             let received = lane
                 .counters
-                .time(ThreadStage::Network, || endpoint.advance(WaitPatience::Brief, &lane.pool))?;
+                .time(ThreadActivity::Network, || endpoint.advance(WaitPatience::Brief, &lane.pool))?;
             match received {
                 ReceiveResult::Object(incoming) => {
                     let target = lane.target_of(&incoming);
@@ -139,7 +139,7 @@ impl SinkWriter<'_> {
         };
         let (objects, unpacker) = (self.objects, &mut self.unpacker);
         lane.counters.busy(|| {
-            lane.counters.time(ThreadStage::Storage, || match incoming.header.kind {
+            lane.counters.time(ThreadActivity::Storage, || match incoming.header.kind {
                 FrameKind::Bundle if lane.sink.spec.part.is_some() => {
                     Err(SessionError::Protocol("whole files where a part of one is copied".into()))
                 }

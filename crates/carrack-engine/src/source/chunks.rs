@@ -116,7 +116,7 @@ impl ChunksShared {
 /// Membership in a chunk. The chunk ends when the last member is dropped.
 #[derive(Clone)]
 pub(super) struct ChunkWorkGuard {
-    _end: Arc<ChunkEndGuard>,
+    _end: Arc<ChunkCompletionGuard>,
 }
 
 /// Bytes of an offer without a reply.
@@ -134,12 +134,12 @@ impl Drop for OfferedBytes {
     }
 }
 
-struct ChunkEndGuard {
+struct ChunkCompletionGuard {
     number: u64,
     shared: Arc<ChunksShared>,
 }
 
-impl Drop for ChunkEndGuard {
+impl Drop for ChunkCompletionGuard {
     fn drop(&mut self) {
         self.shared.state().ended.push(self.number);
         if let Some(waker) = self.shared.waker.get() {
@@ -178,7 +178,7 @@ impl SessionChunks {
         let chunk = self.feed.next(idle_bytes)?;
         self.shared.state().open.insert(chunk.number);
         self.closes.fetch_or(chunk.work == ChunkWork::Close, Relaxed);
-        let end = ChunkEndGuard { number: chunk.number, shared: Arc::clone(&self.shared) };
+        let end = ChunkCompletionGuard { number: chunk.number, shared: Arc::clone(&self.shared) };
         Some((chunk, ChunkWorkGuard { _end: Arc::new(end) }))
     }
 

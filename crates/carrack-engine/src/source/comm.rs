@@ -16,9 +16,9 @@ use carrack_wire::ranges_from_message;
 use rustix::event::PollFlags;
 
 use super::chunks::SessionChunks;
+use super::detail_reports;
 use super::lane::SourceLane;
 use super::large_file::{AbortReason, LargeFile, NextFileStep};
-use super::observer_detail;
 use super::pre_deletion::PreDeletionProgress;
 use super::send_queue::NumberedEndpoint;
 use super::session_tuning::SessionTuning;
@@ -27,7 +27,7 @@ use crate::comm::{COUNTERS_EVERY, CommHandler};
 use crate::counters::{TransferCounters, sum_of};
 use crate::error::SessionError;
 use crate::event_delivery::{deliver, to_event, together};
-use crate::idle::IdleWatch;
+use crate::idle_sessions::IdleSessionWatch;
 use crate::settings::EndSettings;
 use crate::spill::LaneSpill;
 use crate::stall::{CRAWL_BYTES_PER_S, FlowSnapshot, StallWatch};
@@ -65,7 +65,7 @@ pub(super) struct SourceComm<'a> {
     both: TransferCounters,
     before: TransferCounters,
     counters_due: Instant,
-    idle: IdleWatch,
+    idle: IdleSessionWatch,
     stall: StallWatch,
     /// The tuner of the first lane, unless tuning is off.
     tuning: Option<SessionTuning<'a>>,
@@ -105,7 +105,7 @@ impl<'a> SourceComm<'a> {
             both: TransferCounters::default(),
             before: TransferCounters::default(),
             counters_due: Instant::now() + COUNTERS_EVERY,
-            idle: IdleWatch::new(lanes[index].source.settings.idle),
+            idle: IdleSessionWatch::new(lanes[index].source.settings.idle),
             stall: stall_watch(lanes[index].source.settings),
             tuning: (index == 0).then(|| SessionTuning::begin(lanes)).flatten(),
             finish_sent: false,
@@ -119,7 +119,7 @@ impl<'a> SourceComm<'a> {
     /// Returns both ends' counters, with the sink's as last received.
     pub(super) fn both(&self) -> TransferCounters {
         let source =
-            observer_detail::with_queues(sum_of(self.lanes.iter().map(|lane| &lane.counters)), self.lanes);
+            detail_reports::with_queues(sum_of(self.lanes.iter().map(|lane| &lane.counters)), self.lanes);
         let answered = self.lanes.iter().map(|lane| lane.in_flight.answered_count()).sum();
         TransferCounters { source, answered, ..self.both }
     }
@@ -287,7 +287,7 @@ impl<'a> SourceComm<'a> {
     fn tell_detail(&self, link: &mut ControlLink) {
         let source = self.lane.source;
         if source.observer.is_some() || self.both.sink.watches {
-            let event = TransferEvent::Source(observer_detail::report(source, self.lanes));
+            let event = TransferEvent::Source(detail_reports::report(source, self.lanes));
             deliver(event, source.observer, |message| link.queue_control(message.to_body()));
         }
     }

@@ -8,7 +8,7 @@
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use carrack_layout::StorageMedium;
+use carrack_layout::StorageAttachment;
 use carrack_model::{FailureKind, RelPath};
 use carrack_storage::{DirectoryDoubt, ScanRoot, ScanRootScope};
 use carrack_wire::message::{ControlMessage, ExistenceReply, ExistenceRequest};
@@ -123,8 +123,8 @@ impl ExistenceQuery<'_> {
     /// Proves that names missing now were missing in the scan.
     fn prove(&self, index: usize, path: &RelPath, held: BorrowedFd<'_>) -> Result<(), DirectoryDoubt> {
         let file_system = self.source.tree.file_systems.of(held);
-        let is_local =
-            file_system.is_ok_and(|file_system| file_system.own_target().medium != StorageMedium::Network);
+        let is_local = file_system
+            .is_ok_and(|file_system| file_system.own_target().medium != StorageAttachment::Network);
         self.evidence.record.prove((index, &self.source.tree.roots[index]), path, held, is_local)
     }
 

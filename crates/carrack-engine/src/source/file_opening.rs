@@ -21,7 +21,7 @@ use super::context::SourceContext;
 use super::lane::SourceLane;
 use super::large_file::{LargeFile, UnopenedFile};
 use super::work::{BundleWork, ReadWork};
-use crate::counters::ThreadStage;
+use crate::counters::ThreadActivity;
 use crate::wire_layout::stripes_to_message;
 
 /// The number of objects of a file that a thread reads in a row while others wait: 4 MiB on memory, 16 MiB on
@@ -56,7 +56,7 @@ impl FileOpener<'_> {
         }
         match lane
             .counters
-            .time(ThreadStage::Storage, || self.open_source(&opening.directory, &opening.entry))
+            .time(ThreadActivity::Storage, || self.open_source(&opening.directory, &opening.entry))
         {
             // Other sessions have parts of the scanned version.
             Ok(file) if opening.part.is_some() && !self.is_as_found(&file, &opening.entry) => {

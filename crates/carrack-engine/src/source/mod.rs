@@ -31,22 +31,22 @@ mod backlog;
 mod bundle_filling;
 mod chunks;
 mod comm;
+mod commit_or_retry;
 mod context;
 mod deletion_proof;
-mod endings;
+mod detail_reports;
 mod existence_answers;
-mod feeder;
 mod file_opening;
 mod file_table;
 mod in_flight;
 mod lane;
 mod large_file;
 mod merged_sources;
-mod observer_detail;
 mod offers;
 mod pre_deletion;
 mod read_queue;
 mod reader;
+mod scan_to_queues;
 mod send_queue;
 mod sender;
 mod session_tuning;
@@ -83,7 +83,7 @@ use offers::OfferTable;
 use shared_counts::SharedCounts;
 pub(crate) use sizing::SinkCapacity;
 use sizing::SourceSizing;
-pub(crate) use source_roots::RootStorage;
+pub(crate) use source_roots::SourceStorageFacts;
 use source_roots::SourceTree;
 use work::SinkPlace;
 
@@ -101,7 +101,7 @@ pub(crate) struct SourceStart<'a> {
 pub(crate) struct SourceSetup {
     pub(crate) file_systems: FileSystems,
     /// The storage beneath the roots.
-    pub(crate) storage: RootStorage,
+    pub(crate) storage: SourceStorageFacts,
     pub(crate) roots: Vec<ScanRoot>,
     /// The scan's record, in a transfer that deletes.
     pub(crate) record: Option<Arc<ScanRecord>>,
@@ -197,7 +197,7 @@ fn run_lanes(
 ) -> (TransferCounters, Result<(), SessionError>) {
     let (first, stall) = (&lanes[0], lanes[0].source.settings.stall);
     thread::scope(|scope| {
-        first.fault.spawn(scope, first, "carrack-feed", move || feeder::run(lanes, destination));
+        first.fault.spawn(scope, first, "carrack-feed", move || scan_to_queues::run(lanes, destination));
         let mut comms = Vec::new();
         for (index, (link, hub, thread_count)) in rests.into_iter().enumerate() {
             let lane = &lanes[index];

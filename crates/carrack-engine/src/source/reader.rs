@@ -18,10 +18,10 @@ use super::lane::SourceLane;
 use super::large_file::{AbortReason, LargeFile};
 use super::sender::ObjectSender;
 use super::work::{BundleWork, ObjectWork, ReadWork, SentObject};
-use crate::check::{bundle_check, object_check};
 use crate::chunks::FILE_COSTS_BYTES;
-use crate::counters::ThreadStage;
+use crate::counters::ThreadActivity;
 use crate::error::SessionError;
+use crate::object_checksum::{bundle_check, object_check};
 use crate::spill::LaneSpill;
 
 /// The alignment of direct I/O; slots have it.
@@ -33,7 +33,7 @@ pub(super) fn run(lane: &SourceLane<'_>, number: usize) {
     let mut reader = SourceReader { lane, sender: ObjectSender::new(lane), table: Vec::new(), serving: None };
     loop {
         lane.read_queue.await_turn(number);
-        let taken = lane.counters.time(ThreadStage::Idle, || lane.read_queue.take());
+        let taken = lane.counters.time(ThreadActivity::Idle, || lane.read_queue.take());
         let Ok((target, work)) = taken else { return };
         reader.serving = target;
         // An error here is a closed monitor (the session ends) or a broken endpoint.
@@ -107,7 +107,7 @@ impl SourceReader<'_> {
 
     fn lease(&self) -> Result<Slot, SessionError> {
         let lane = self.lane;
-        let leased = lane.counters.time(ThreadStage::Blocked, || {
+        let leased = lane.counters.time(ThreadActivity::Blocked, || {
             lane.pool.try_lease().map_or_else(
                 || {
                     lane.spills.iter().for_each(LaneSpill::ring);
@@ -125,9 +125,10 @@ impl SourceReader<'_> {
         let mut slot = self.lease()?;
         let lane = self.lane;
         let began = Instant::now();
-        let FilledSlot { content_len, table_len, cut_at } = lane.counters.time(ThreadStage::Storage, || {
-            bundle_filling::fill(lane, target, &parcel, slot.bytes_mut(), &mut self.table)
-        });
+        let FilledSlot { content_len, table_len, cut_at } =
+            lane.counters.time(ThreadActivity::Storage, || {
+                bundle_filling::fill(lane, target, &parcel, slot.bytes_mut(), &mut self.table)
+            });
         if let Some(cut_at) = cut_at {
             lane.backlog.split();
             lane.read_queue.put_back(target, parcel.split_off(cut_at));
@@ -179,7 +180,8 @@ impl SourceReader<'_> {
             Ok((ObjectPayload::Extent(Arc::clone(&file) as Arc<dyn ExtentFile>), 0, [0; 32]))
         } else {
             let mut slot = self.lease()?;
-            let read = self.lane.counters.time(ThreadStage::Storage, || self.read(&file, extent, &mut slot));
+            let read =
+                self.lane.counters.time(ThreadActivity::Storage, || self.read(&file, extent, &mut slot));
             read.map(|(table_len, check)| (ObjectPayload::Slot(slot), table_len, check))
         };
         let (payload, table_len, check) =

@@ -10,7 +10,7 @@ use carrack_transport::{ObjectPayload, OutgoingObject, SenderReadiness, WaitPati
 use super::lane::SourceLane;
 use super::send_queue::{Departure, NumberedEndpoint, PreferredEndpoint};
 use super::work::SentObject;
-use crate::counters::ThreadStage;
+use crate::counters::ThreadActivity;
 use crate::error::SessionError;
 use crate::spill::LaneSpill;
 
@@ -30,12 +30,12 @@ impl<'a> ObjectSender<'a> {
         self.lane.in_flight.post(outgoing.header.object, sent);
         let lane = self.lane;
         lane.counters.bytes_read.fetch_add(outgoing.header.body_len.into(), Relaxed);
-        let brought = lane.counters.time(ThreadStage::Blocked, || {
+        let brought = lane.counters.time(ThreadActivity::Blocked, || {
             lane.send_queue.bring(outgoing, &mut self.home, || lane.mail.wake())
         });
         let departure = brought.map_err(|_| SessionError::PeerGone)?;
         lane.spills.iter().for_each(LaneSpill::something_waits);
-        lane.counters.time(ThreadStage::Network, || drive(lane, departure))
+        lane.counters.time(ThreadActivity::Network, || drive(lane, departure))
     }
 }
 

@@ -3,7 +3,7 @@
 use carrack_model::TransferSpec;
 use carrack_transport::StreamCount;
 
-use super::source_roots::RootStorage;
+use super::source_roots::SourceStorageFacts;
 use crate::lanes::open_files;
 use crate::settings::{EndRateLimits, EndSettings};
 
@@ -52,7 +52,7 @@ impl SourceSizing {
     pub(super) fn new(
         spec: &TransferSpec,
         settings: &EndSettings,
-        storage: &RootStorage,
+        storage: &SourceStorageFacts,
         sink: &SinkCapacity,
         lane_count: usize,
     ) -> SourceSizing {

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use carrack_layout::{FileSystems, MountedFileSystem, StorageMedium};
+use carrack_layout::{FileSystems, MountedFileSystem, StorageAttachment};
 use carrack_model::{Directory, DirectorySection, Entry, EntryFailure, EntryKind, FailureKind};
 use carrack_plan::Layout;
 use carrack_storage::{LocatedName, PathBase, ScanRoot, ScanRootScope, SourceError, digest_of};
@@ -132,17 +132,17 @@ impl SourceTree {
 }
 
 /// The storage beneath the roots.
-pub(crate) struct RootStorage {
+pub(crate) struct SourceStorageFacts {
     /// The most I/O threads that any of them can use.
     pub(crate) depth: u32,
     /// True if all roots are in memory, where reads have no latency to hide.
     pub(crate) is_memory: bool,
 }
 
-impl RootStorage {
+impl SourceStorageFacts {
     /// Returns the storage of the roots of the scan.
-    pub(crate) fn of(file_systems: &FileSystems, roots: &[ScanRoot]) -> io::Result<RootStorage> {
-        let mut storage = RootStorage { depth: 1, is_memory: true };
+    pub(crate) fn of(file_systems: &FileSystems, roots: &[ScanRoot]) -> io::Result<SourceStorageFacts> {
+        let mut storage = SourceStorageFacts { depth: 1, is_memory: true };
         for root in roots {
             storage.add(file_systems, root.root.as_ref().as_fd())?;
         }
@@ -151,8 +151,12 @@ impl RootStorage {
 
     /// Looks at the storage of the user's paths before they are resolved. Paths that can't be opened are left
     /// out.
-    pub(crate) fn of_paths(base: &PathBase, file_systems: &FileSystems, paths: &[PathBuf]) -> RootStorage {
-        let mut storage = RootStorage { depth: 1, is_memory: true };
+    pub(crate) fn of_paths(
+        base: &PathBase,
+        file_systems: &FileSystems,
+        paths: &[PathBuf],
+    ) -> SourceStorageFacts {
+        let mut storage = SourceStorageFacts { depth: 1, is_memory: true };
         for path in paths {
             if let Ok(file) = base.open_to_ask(path) {
                 let _ = storage.add(file_systems, file.as_fd());
@@ -165,7 +169,7 @@ impl RootStorage {
         let file_system = file_systems.of(fd)?;
         let mounts = file_systems.mounts_beneath(fd);
         self.depth = self.depth.max(depth_of(&file_system, mounts));
-        self.is_memory &= file_system.own_target().medium == StorageMedium::Memory && mounts == 0;
+        self.is_memory &= file_system.own_target().medium == StorageAttachment::Memory && mounts == 0;
         Ok(())
     }
 }

@@ -2,21 +2,21 @@
 
 use carrack_model::{ByteRange, RelPath};
 
+use super::compared_name::ComparedName;
 use super::file_check::{FileCheck, RANGE_BYTES};
 use super::finding::path_of;
-use super::item::BatchItem;
 use crate::examine::ExaminedEntry;
 
 /// Names of one directory. The path is that at the source, or beneath the place at the sink.
 #[derive(Default)]
 pub(super) struct NameBatch {
     pub(super) directory: Option<RelPath>,
-    pub(super) items: Vec<BatchItem>,
+    pub(super) items: Vec<ComparedName>,
 }
 
 impl NameBatch {
     pub(super) fn of(directory: RelPath, names: Vec<Box<[u8]>>) -> NameBatch {
-        let items = names.into_iter().map(|name| BatchItem::new(name, None)).collect();
+        let items = names.into_iter().map(|name| ComparedName::new(name, None)).collect();
         NameBatch { directory: Some(directory), items }
     }
 
@@ -33,7 +33,7 @@ impl NameBatch {
 pub(super) fn key(
     index: u64,
     directory: &RelPath,
-    item: &BatchItem,
+    item: &ComparedName,
     source: Option<&ExaminedEntry>,
     sink: &ExaminedEntry,
 ) -> u128 {

@@ -32,11 +32,11 @@ pub struct ExamineSettings {
 
 /// One end of a comparison.
 pub struct EndExaminer {
-    end: ExaminerEnd,
+    end: ExaminerLocation,
     role: SessionRole,
 }
 
-enum ExaminerEnd {
+enum ExaminerLocation {
     Here(ExaminerThreads, AbortHandle),
     Far(Box<FarExaminer>),
 }
@@ -49,7 +49,7 @@ impl EndExaminer {
     pub fn here(path: &Path, how: ExamineSettings, abort: &AbortHandle) -> Result<EndExaminer, SessionError> {
         let top = ExamineRoot::open(&PathBase::Anywhere, path, how.is_destination);
         Ok(EndExaminer {
-            end: ExaminerEnd::Here(ExaminerThreads::new(top, how.manners())?, abort.clone()),
+            end: ExaminerLocation::Here(ExaminerThreads::new(top, how.manners())?, abort.clone()),
             role: how.role(),
         })
     }
@@ -66,7 +66,7 @@ impl EndExaminer {
     ) -> Result<EndExaminer, SessionError> {
         let far = FarExaminer::call(peer, path, how.is_destination, how.manners(), abort)
             .map_err(|error| at(how.role(), error))?;
-        Ok(EndExaminer { end: ExaminerEnd::Far(Box::new(far)), role: how.role() })
+        Ok(EndExaminer { end: ExaminerLocation::Far(Box::new(far)), role: how.role() })
     }
 
     /// Ends the session after the last answer.
@@ -75,18 +75,18 @@ impl EndExaminer {
     /// Fails if the other end is gone; its earlier answers are valid.
     pub fn end(self) -> Result<(), SessionError> {
         match self.end {
-            ExaminerEnd::Here(..) => Ok(()),
-            ExaminerEnd::Far(far) => far.end().map_err(|error| at(self.role, error)),
+            ExaminerLocation::Here(..) => Ok(()),
+            ExaminerLocation::Far(far) => far.end().map_err(|error| at(self.role, error)),
         }
     }
 
     pub(super) fn ask(&mut self, question: ExamineQuestion) -> Result<(), SessionError> {
         match &mut self.end {
-            ExaminerEnd::Here(bench, _) => {
+            ExaminerLocation::Here(bench, _) => {
                 bench.ask(question);
                 Ok(())
             }
-            ExaminerEnd::Far(far) => far.ask(question).map_err(|error| at(self.role, error)),
+            ExaminerLocation::Far(far) => far.ask(question).map_err(|error| at(self.role, error)),
         }
     }
 
@@ -114,8 +114,8 @@ impl EndExaminer {
     /// Returns the answer to the oldest question.
     fn hear(&mut self) -> Result<ExamineAnswer, SessionError> {
         let (bench, abort) = match &mut self.end {
-            ExaminerEnd::Far(far) => return far.hear().map_err(|error| at(self.role, error)),
-            ExaminerEnd::Here(bench, abort) => (bench, abort),
+            ExaminerLocation::Far(far) => return far.hear().map_err(|error| at(self.role, error)),
+            ExaminerLocation::Here(bench, abort) => (bench, abort),
         };
         loop {
             bench.listen();

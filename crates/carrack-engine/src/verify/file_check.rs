@@ -5,8 +5,8 @@ use std::mem;
 use carrack_journal::{FileDigest, HashSubtree};
 use carrack_model::{ByteRange, FailureSide, RelPath, plain};
 
+use super::compared_name::ComparedName;
 use super::finding::EntryDifference;
-use super::item::BatchItem;
 use crate::examine::{PIECE_BYTES_MAX, PIECE_BYTES_MIN, PIECES_MAX};
 
 /// Bytes of one question about a large file: at 50 MB/s, five seconds.
@@ -22,7 +22,7 @@ const NARROWED_MAX: u32 = 64;
 pub(super) struct FileCheck {
     /// Its path at the source.
     pub(super) directory: RelPath,
-    pub(super) item: BatchItem,
+    pub(super) item: ComparedName,
     /// The manifest's digest, and the digest of the pieces so far.
     wanted: Option<([u8; 32], FileDigest)>,
     /// True for a part of the file: bytes after its end are not compared.
@@ -38,7 +38,7 @@ pub(super) struct FileCheck {
 impl FileCheck {
     /// Starts the comparison of a file, with the item's digest if it has one, and otherwise with another
     /// file.
-    pub(super) fn new(directory: RelPath, item: BatchItem) -> FileCheck {
+    pub(super) fn new(directory: RelPath, item: ComparedName) -> FileCheck {
         let wanted = item.digest.map(|digest| (digest, FileDigest::new(item.size)));
         FileCheck {
             directory,
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     fn check(size: u64) -> FileCheck {
-        FileCheck::new(RelPath::root(), BatchItem { size, ..BatchItem::new(b"f"[..].into(), None) })
+        FileCheck::new(RelPath::root(), ComparedName { size, ..ComparedName::new(b"f"[..].into(), None) })
     }
 
     #[test]

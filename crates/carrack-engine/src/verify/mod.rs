@@ -8,11 +8,11 @@
 //! questions is bounded ([`crate::examine`]), and so is memory.
 
 mod batch;
+mod compared_name;
 mod equal_pairs;
 mod examiner;
 mod file_check;
 mod finding;
-mod item;
 mod metadata;
 mod name_verdict;
 mod tree_verification;

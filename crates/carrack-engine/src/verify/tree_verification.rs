@@ -10,11 +10,11 @@ use carrack_model::{ByteRange, FailureSide, PartialRange, PathProblem, RelPath, 
 use carrack_storage::BrowsedKind;
 
 use super::batch::{NameBatch, key, range_key};
+use super::compared_name::ComparedName;
 use super::equal_pairs::EqualPairs;
 use super::examiner::EndExaminer;
 use super::file_check::FileCheck;
 use super::finding::{EntryDifference, VerifyFinding, VerifyTotals, path_of};
-use super::item::BatchItem;
 use super::metadata::{HardLinks, MetadataChecks};
 use super::name_verdict::{NameVerdict, differing, digest_of, judge, judge_listed, judge_part};
 use crate::error::SessionError;
@@ -97,12 +97,16 @@ impl<'a> TreeVerification<'a> {
         extra: bool,
     ) -> Result<(), SessionError> {
         self.source_count += 1;
-        self.run(Some(source), place, NameFeed::Walk { of: FailureSide::Source, asked: 0, is_over: false })?;
+        self.run(
+            Some(source),
+            place,
+            ComparedNames::Walk { of: FailureSide::Source, asked: 0, is_over: false },
+        )?;
         if extra && self.is_directory(place)? {
             self.run(
                 Some(source),
                 place,
-                NameFeed::Walk { of: FailureSide::Sink, asked: 0, is_over: false },
+                ComparedNames::Walk { of: FailureSide::Sink, asked: 0, is_over: false },
             )?;
         }
         Ok(())
@@ -129,7 +133,7 @@ impl<'a> TreeVerification<'a> {
         };
         let range = part_of(here, part, shown)?;
         self.verified.part = Some(range);
-        let mut item = BatchItem::new([][..].into(), None);
+        let mut item = ComparedName::new([][..].into(), None);
         item.size = range.offset + range.len;
         match judge_part(here, there, item.size) {
             NameVerdict::Differs(what) => {
@@ -140,7 +144,7 @@ impl<'a> TreeVerification<'a> {
             NameVerdict::Equal | NameVerdict::Read => {
                 item.key = Some(key(self.source_count, &RelPath::root(), &item, Some(here), there));
                 let file = FileCheck::new(RelPath::root(), item).from(range.offset);
-                self.run(Some(source), place, NameFeed::Part(Some(Box::new(file))))
+                self.run(Some(source), place, ComparedNames::Part(Some(Box::new(file))))
             }
         }
     }
@@ -159,14 +163,14 @@ impl<'a> TreeVerification<'a> {
         entries: &mut dyn Iterator<Item = io::Result<ManifestEntry>>,
     ) -> Result<(), SessionError> {
         self.source_count += 1;
-        self.run(None, &RelPath::root(), NameFeed::Lines { entries, next: None })
+        self.run(None, &RelPath::root(), ComparedNames::Lines { entries, next: None })
     }
 
     fn run<'r>(
         &'r mut self,
         source: Option<&'r mut EndExaminer>,
         place: &'r RelPath,
-        feed: NameFeed<'r>,
+        feed: ComparedNames<'r>,
     ) -> Result<(), SessionError> {
         let run = VerifyWalk {
             source,
@@ -185,7 +189,7 @@ impl<'a> TreeVerification<'a> {
 }
 
 /// The origin of names.
-enum NameFeed<'f> {
+enum ComparedNames<'f> {
     /// A walk through one end.
     Walk { of: FailureSide, asked: usize, is_over: bool },
     /// A part of one file.
@@ -216,7 +220,7 @@ struct VerifyWalk<'r, 'a> {
     all: &'r mut TreeVerification<'a>,
     source: Option<&'r mut EndExaminer>,
     place: &'r RelPath,
-    feed: NameFeed<'r>,
+    feed: ComparedNames<'r>,
     index: u64,
     links: HardLinks,
     /// Steps with open questions, in their order.
@@ -254,26 +258,26 @@ impl VerifyWalk<'_, '_> {
 
     fn feed(&mut self) -> Result<Option<VerifyStep>, SessionError> {
         match &mut self.feed {
-            NameFeed::Walk { asked, is_over, .. } if !*is_over && *asked < WALKS_MAX => {
+            ComparedNames::Walk { asked, is_over, .. } if !*is_over && *asked < WALKS_MAX => {
                 *asked += 1;
                 Ok(Some(VerifyStep::WalkOn))
             }
-            NameFeed::Walk { .. } => Ok(None),
-            NameFeed::Part(file) => {
+            ComparedNames::Walk { .. } => Ok(None),
+            ComparedNames::Part(file) => {
                 let file = file.take();
                 Ok(file.map(|file| {
                     self.files.insert(self.next_file, *file);
                     VerifyStep::Ranges(self.next_file)
                 }))
             }
-            NameFeed::Lines { entries, next } => next_lines(entries, next),
+            ComparedNames::Lines { entries, next } => next_lines(entries, next),
         }
     }
 
     fn ask(&mut self, step: VerifyStep) -> Result<(), SessionError> {
         match &step {
             VerifyStep::WalkOn => match self.feed {
-                NameFeed::Walk { of: FailureSide::Source, .. } => {
+                ComparedNames::Walk { of: FailureSide::Source, .. } => {
                     self.source()?.ask(walk_on(RelPath::root()))?;
                 }
                 _ => self.all.sink.ask(walk_on(self.place.clone()))?,
@@ -357,7 +361,7 @@ impl VerifyWalk<'_, '_> {
     }
 
     fn hear_walked(&mut self) -> Result<(), SessionError> {
-        let NameFeed::Walk { of, asked, is_over } = &mut self.feed else {
+        let ComparedNames::Walk { of, asked, is_over } = &mut self.feed else {
             return Err(SessionError::Internal);
         };
         let side = *of;
@@ -431,7 +435,7 @@ impl VerifyWalk<'_, '_> {
     }
 
     /// Reads a file unless an earlier run found it equal. Small files are gathered.
-    fn read_if_unknown(&mut self, directory: &RelPath, item: BatchItem, small: &mut NameBatch) {
+    fn read_if_unknown(&mut self, directory: &RelPath, item: ComparedName, small: &mut NameBatch) {
         if item.key.is_some_and(|key| self.all.kept.has(key)) {
             self.all.verified.known += 1;
             return self.equal(&item);
@@ -493,7 +497,7 @@ impl VerifyWalk<'_, '_> {
     }
 
     /// Compares a file in pieces to find the differing ranges.
-    fn compare_pieces(&mut self, directory: &RelPath, item: BatchItem) {
+    fn compare_pieces(&mut self, directory: &RelPath, item: ComparedName) {
         let before = self.files.insert(self.next_file, FileCheck::new(directory.clone(), item));
         assert!(before.is_none(), "each file has a number of its own");
         self.waiting.push_back(VerifyStep::Ranges(self.next_file));
@@ -558,7 +562,7 @@ impl VerifyWalk<'_, '_> {
     }
 
     /// Counts an item with equal contents, unless a difference of its metadata was reported.
-    fn equal(&mut self, item: &BatchItem) {
+    fn equal(&mut self, item: &ComparedName) {
         if !item.is_told {
             self.all.verified.equal += 1;
             self.all.verified.bytes_equal += item.size;
@@ -571,7 +575,7 @@ impl VerifyWalk<'_, '_> {
         }
     }
 
-    fn differs(&mut self, directory: &RelPath, item: &BatchItem, what: EntryDifference) {
+    fn differs(&mut self, directory: &RelPath, item: &ComparedName, what: EntryDifference) {
         let path = self.path_at_sink(directory, &item.name);
         if item.is_told {
             // The difference of its metadata was counted.
@@ -617,7 +621,7 @@ fn next_lines(
             break;
         }
         batch.directory = Some(directory);
-        batch.items.push(BatchItem::new(name, Some(entry.digest)));
+        batch.items.push(ComparedName::new(name, Some(entry.digest)));
     }
     Ok((!batch.items.is_empty()).then_some(VerifyStep::Look(batch)))
 }

@@ -15,8 +15,8 @@ use carrack_engine::{
     TransferIdentity, TransferObserver, TransferRequest, copy_local, copy_with_peer,
 };
 use carrack_model::{
-    ByteRange, DeviceNumber, ExtraMetadata, FailureKind, FileFlags, HardLinkTarget, IMMUTABLE, LinkPolicy,
-    Metadata, RelPath, RunToken, SchedulingOptions, SpecialFile, Timestamp, TransferEvent, TransferId,
+    ByteRange, CommandToken, DeviceNumber, ExtraMetadata, FailureKind, FileFlags, HardLinkTarget, IMMUTABLE,
+    LinkPolicy, Metadata, RelPath, SchedulingOptions, SpecialFile, Timestamp, TransferEvent, TransferId,
     TransferNotice, TransferSpec, TransferSummary,
 };
 use carrack_plan::RateSteps;
@@ -122,7 +122,7 @@ impl Place {
         TransferRequest {
             identity: Some(TransferIdentity {
                 id: TransferId([9; 16]),
-                run: RunToken([run; 16]),
+                run: CommandToken([run; 16]),
                 sources: vec![b"source".to_vec()],
                 destination: b"sink".to_vec(),
                 is_shared: true,

@@ -15,7 +15,7 @@ use carrack_engine::{
 use carrack_journal::{Journal, RecordBatch, SessionInfo};
 use carrack_model::limits::STALL_MS_MIN;
 use carrack_model::{
-    Durability, ObjectChecksum, RelPath, RunToken, SchedulingOptions, TransferEvent, TransferId,
+    CommandToken, Durability, ObjectChecksum, RelPath, SchedulingOptions, TransferEvent, TransferId,
     TransferNotice, TransferSpec, TransferSummary,
 };
 
@@ -58,7 +58,7 @@ impl Place {
         TransferRequest {
             identity: Some(TransferIdentity {
                 id: TransferId([7; 16]),
-                run: RunToken([run; 16]),
+                run: CommandToken([run; 16]),
                 sources: vec![b"source".to_vec()],
                 destination: b"there/new".to_vec(),
                 is_shared: false,
@@ -165,7 +165,7 @@ fn only_what_is_missing_travels() {
             let total = total_bytes(&place);
             let first = place.run_until(way, &transfer, total / 2);
             assert_eq!(place.journals().len(), 1, "{way:?}");
-            transfer.identity.as_mut().unwrap().run = RunToken([2; 16]);
+            transfer.identity.as_mut().unwrap().run = CommandToken([2; 16]);
             let (outcome, recorder) = copy(way, &transfer);
             assert!(
                 outcome.result.is_ok(),
@@ -400,7 +400,7 @@ fn directories_that_a_killed_session_left_open_get_their_modes_back() {
     fs::create_dir(&other).unwrap();
     set_mode(&other, 0o755);
     let journals = fs::File::open(place.destination().parent().unwrap()).unwrap();
-    let session = SessionInfo::of_this_process(RunToken([1; 16]), false).unwrap();
+    let session = SessionInfo::of_this_process(CommandToken([1; 16]), false).unwrap();
     let (journal, _) = Journal::open(journals.as_fd(), TransferId([7; 16]), &session).unwrap();
     let mut batch = RecordBatch::new();
     batch.mode(&RelPath::new(b"other").unwrap(), 0o555);

@@ -13,8 +13,8 @@ use carrack_engine::{
 };
 use carrack_model::{ProtectionLevel, RelPath};
 use carrack_wire::message::{
-    ControlMessage, ExaminedEntryMessage, HashPieces, LookRequest, PiecesMessage, RefuseMessage, SeenMessage,
-    VerifyEnd, VerifyRequest, WalkRequest, WalkedMessage,
+    ControlMessage, ExaminedEntryMessage, HashPiecesRequest, LookRequest, PiecesMessage, RefuseMessage,
+    SeenMessage, VerifyDoneMessage, VerifyRequest, WalkRequest, WalkedMessage,
 };
 
 use crate::common::export::ExportHouse;
@@ -83,7 +83,7 @@ fn nothing_outside_of_an_export_is_seen() {
     for directory in ["up", "secret", "up/secret", "etc", "d/f", "d/file"] {
         let kinds: Vec<u32> = seen(&mut caller, directory, &["f", "passwd"]).iter().map(|s| s.kind).collect();
         assert_eq!(kinds, [8, 8], "{directory}");
-        let of = HashPieces {
+        let of = HashPiecesRequest {
             directory: directory.into(),
             name: b"f".into(),
             file_size: 6,
@@ -99,7 +99,7 @@ fn nothing_outside_of_an_export_is_seen() {
         let ControlMessage::Walked(walked) = caller.message() else { panic!() };
         assert!(walked.failure.is_some() && walked.names.is_empty(), "{walked:?}");
     }
-    caller.say(ControlMessage::VerifyEnd(VerifyEnd {}));
+    caller.say(ControlMessage::VerifyEnd(VerifyDoneMessage {}));
     assert_eq!(caller.rest(), []);
     assert!(within(LIMIT_S, move || serving.join().unwrap()).result.is_ok());
     for path in ["/data/up", "/data/secret", "/data/etc", "/data/up/secret", "/data/.."] {
@@ -120,7 +120,7 @@ fn nothing_outside_of_an_export_is_seen() {
 fn a_called_end_answers_questions_only_and_not_too_many() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join("f"), b"x");
-    let pieces = HashPieces {
+    let pieces = HashPiecesRequest {
         name: b"f".into(),
         file_size: 1,
         len: 1,
@@ -134,12 +134,12 @@ fn a_called_end_answers_questions_only_and_not_too_many() {
         vec![look("", &["../f"])],
         vec![look("", &["f"; 258])],
         vec![ControlMessage::WalkOn(WalkRequest { beneath: b"/etc".to_vec(), specials: false })],
-        vec![ControlMessage::HashPieces(HashPieces { piece_bytes: 0, ..pieces.clone() })],
-        vec![ControlMessage::HashPieces(HashPieces { len: 2, ..pieces.clone() })],
-        vec![ControlMessage::HashPieces(HashPieces { file_size: u64::MAX, len: u64::MAX, ..pieces })],
+        vec![ControlMessage::HashPieces(HashPiecesRequest { piece_bytes: 0, ..pieces.clone() })],
+        vec![ControlMessage::HashPieces(HashPiecesRequest { len: 2, ..pieces.clone() })],
+        vec![ControlMessage::HashPieces(HashPiecesRequest { file_size: u64::MAX, len: u64::MAX, ..pieces })],
         vec![ControlMessage::Seen(SeenMessage::default())],
         vec![begin(dir.path())],
-        vec![ControlMessage::VerifyEnd(VerifyEnd {}), look("", &["f"])],
+        vec![ControlMessage::VerifyEnd(VerifyDoneMessage {}), look("", &["f"])],
         (0..5_000).map(|_| look("", &["f"])).collect(),
     ];
     for said in wrong {

@@ -52,11 +52,11 @@ pub(super) struct IndexBuilder {
     directory: OwnedFd,
     run_entries: usize,
     run: Vec<FileFingerprint>,
-    spilled: Option<SpilledRuns>,
+    spilled: Option<SortedRuns>,
 }
 
 /// Sorted runs in a file without a name.
-struct SpilledRuns {
+struct SortedRuns {
     file: File,
     len: u64,
     runs: Vec<Range<u64>>,
@@ -112,7 +112,7 @@ impl IndexBuilder {
             Some(spilled) => spilled,
             none => {
                 let file = unnamed_file(&self.directory).map_err(JournalError::doing(doing))?;
-                none.insert(SpilledRuns { file, len: 0, runs: Vec::new() })
+                none.insert(SortedRuns { file, len: 0, runs: Vec::new() })
             }
         };
         spilled.write_run(self.run.drain(..).map(Ok)).map_err(JournalError::doing(doing))
@@ -132,7 +132,7 @@ fn sort(run: &mut Vec<FileFingerprint>) {
     });
 }
 
-impl SpilledRuns {
+impl SortedRuns {
     fn write_run(&mut self, run: impl Iterator<Item = io::Result<FileFingerprint>>) -> io::Result<()> {
         let mut out =
             BufWriter::with_capacity(MERGE_READ_BYTES, TailWriter { file: &self.file, offset: self.len });
@@ -151,7 +151,7 @@ impl SpilledRuns {
         while self.runs.len() > 1 {
             let runs = std::mem::take(&mut self.runs);
             for group in runs.chunks(RUNS_MERGED_MAX) {
-                let merged = RunMerge::new(self.file.try_clone()?, group)?;
+                let merged = SortedRunMerge::new(self.file.try_clone()?, group)?;
                 self.write_run(merged)?;
             }
         }
@@ -178,12 +178,12 @@ impl Write for TailWriter<'_> {
 }
 
 /// Reads one run.
-struct RunReader {
+struct SortedRunReader {
     file: File,
     bytes: Range<u64>,
 }
 
-impl Read for RunReader {
+impl Read for SortedRunReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.bytes.end - self.bytes.start).unwrap_or(usize::MAX);
         let room = left.min(buffer.len());
@@ -194,19 +194,19 @@ impl Read for RunReader {
 }
 
 /// Merges several runs into one.
-struct RunMerge {
+struct SortedRunMerge {
     /// The readers, with their remaining entries.
-    runs: Vec<(BufReader<RunReader>, u64)>,
+    runs: Vec<(BufReader<SortedRunReader>, u64)>,
     /// The next entry of each run, by name and then by the run's position.
     heads: BinaryHeap<Reverse<(u64, usize, u64)>>,
 }
 
-impl RunMerge {
-    fn new(file: File, runs: &[Range<u64>]) -> io::Result<RunMerge> {
-        let mut merge = RunMerge { runs: Vec::with_capacity(runs.len()), heads: BinaryHeap::new() };
+impl SortedRunMerge {
+    fn new(file: File, runs: &[Range<u64>]) -> io::Result<SortedRunMerge> {
+        let mut merge = SortedRunMerge { runs: Vec::with_capacity(runs.len()), heads: BinaryHeap::new() };
         for (place, bytes) in runs.iter().enumerate() {
             let entries = (bytes.end - bytes.start) / ENTRY_BYTES as u64;
-            let reader = RunReader { file: file.try_clone()?, bytes: bytes.clone() };
+            let reader = SortedRunReader { file: file.try_clone()?, bytes: bytes.clone() };
             merge.runs.push((BufReader::with_capacity(MERGE_READ_BYTES, reader), entries));
             merge.advance(place)?;
         }
@@ -240,7 +240,7 @@ impl RunMerge {
     }
 }
 
-impl Iterator for RunMerge {
+impl Iterator for SortedRunMerge {
     type Item = io::Result<FileFingerprint>;
 
     fn next(&mut self) -> Option<io::Result<FileFingerprint>> {

@@ -31,7 +31,7 @@ impl RawLogRecord<'_> {
 
 /// Reads records. Holds one at a time, and never more bytes than the file has.
 pub(super) struct RecordScanner<'a> {
-    input: BufReader<FileSection<'a>>,
+    input: BufReader<FileRangeReader<'a>>,
     key: JournalKey,
     /// The current record, with its head.
     record: Vec<u8>,
@@ -58,7 +58,7 @@ impl<'a> RecordScanner<'a> {
     }
 
     fn between(file: &'a File, header: &JournalHeader, offset: u64, end: u64) -> RecordScanner<'a> {
-        let input = BufReader::with_capacity(READ_BYTES, FileSection { file, offset, end });
+        let input = BufReader::with_capacity(READ_BYTES, FileRangeReader { file, offset, end });
         RecordScanner { input, key: header.key, record: Vec::new(), offset, end }
     }
 
@@ -114,13 +114,13 @@ impl<'a> RecordScanner<'a> {
 }
 
 /// A section of a file; does not move the file's position.
-struct FileSection<'a> {
+struct FileRangeReader<'a> {
     file: &'a File,
     offset: u64,
     end: u64,
 }
 
-impl Read for FileSection<'_> {
+impl Read for FileRangeReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let room = usize::try_from(self.end - self.offset).unwrap_or(usize::MAX).min(buffer.len());
         let count = self.file.read_at(&mut buffer[..room], self.offset)?;

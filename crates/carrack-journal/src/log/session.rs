@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::sync::OnceLock;
 
-use carrack_model::RunToken;
+use carrack_model::CommandToken;
 use rustix::process::getpid;
 use rustix::system::uname;
 use zerocopy::byteorder::little_endian::{U32, U64};
@@ -19,7 +19,7 @@ const FLAG_SOFT: u8 = 1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
     /// The command's run: a process with the same token may take over.
-    pub run: RunToken,
+    pub run: CommandToken,
     /// The kernel's boot id.
     pub boot: [u8; 16],
     /// The host, which the process ID belongs to.
@@ -49,7 +49,7 @@ impl SessionInfo {
     ///
     /// # Errors
     /// A read error of `/proc`.
-    pub fn of_this_process(run: RunToken, soft: bool) -> io::Result<SessionInfo> {
+    pub fn of_this_process(run: CommandToken, soft: bool) -> io::Result<SessionInfo> {
         let pid = getpid().as_raw_nonzero().get().unsigned_abs();
         let host = uname().nodename().to_string_lossy().into_owned();
         let boot = boot_id().or_else(|error| without_proc(error, run.0))?;
@@ -86,7 +86,7 @@ impl SessionInfo {
             return None;
         }
         Some(SessionInfo {
-            run: RunToken(raw.run),
+            run: CommandToken(raw.run),
             boot: raw.boot,
             host: String::from_utf8_lossy(host).into_owned(),
             pid: raw.pid.get(),
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn this_process_lives_and_another_start_is_another_process() {
-        let here = SessionInfo::of_this_process(RunToken([1; 16]), true).unwrap();
+        let here = SessionInfo::of_this_process(CommandToken([1; 16]), true).unwrap();
         assert_eq!(here.pid, std::process::id());
         assert_eq!(here.is_alive(), Some(true));
         assert_eq!(SessionInfo { pid_start: here.pid_start + 1, ..here.clone() }.is_alive(), Some(false));

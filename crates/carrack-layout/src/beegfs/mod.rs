@@ -20,8 +20,8 @@ pub use reply::{
 };
 
 use super::file_ref::{LayoutFile, reopen};
-use super::geometry::StripeRequest;
 use super::ioctl::{beegfs_make_file, exchange, reads};
+use super::layout_shape::StripeRequest;
 use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
 use super::target_registry::FileSystemPieces;
 use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};

@@ -27,8 +27,8 @@ use library::CephCluster;
 pub use text::{CephLayout, CephLayoutError, parse_ceph_layout};
 
 use super::file_ref::{LayoutFile, descriptor_path};
-use super::geometry::StripeRequest;
 use super::ioctl::{exchange, updates};
+use super::layout_shape::StripeRequest;
 use super::mount_table::MountRecord;
 use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
 use super::target_registry::FileSystemPieces;
@@ -250,7 +250,7 @@ fn requested(default: &CephLayout, request: &StripeRequest<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::StorageMedium;
+    use crate::StorageAttachment;
     use crate::target::TargetNames;
     use crate::target_registry::{TargetKey, TargetRegistry};
     use std::sync::Arc;
@@ -258,7 +258,7 @@ mod tests {
     fn pieces() -> (Arc<TargetRegistry>, FileSystemPieces) {
         let registry = Arc::new(TargetRegistry::default());
         let own = registry
-            .meet(TargetKey::FileSystem(5), || TargetNames::new("/ceph", None), StorageMedium::Network, 1)
+            .meet(TargetKey::FileSystem(5), || TargetNames::new("/ceph", None), StorageAttachment::Network, 1)
             .unwrap();
         (registry.clone(), FileSystemPieces::new(registry, 5, &own, None))
     }

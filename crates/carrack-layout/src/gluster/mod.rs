@@ -12,10 +12,10 @@ use carrack_plan::{BlockMapLayout, SingleTarget};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-pub use pathinfo::{BrickPlace, PathInfoError, parse_pathinfo};
+pub use pathinfo::{BrickPlace, GlusterPathInfoError, parse_pathinfo};
 
 use super::file_ref::LayoutFile;
-use super::geometry::StripeRequest;
+use super::layout_shape::StripeRequest;
 use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
 use super::target_registry::FileSystemPieces;
 use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};

@@ -26,7 +26,7 @@ pub struct BrickPlace {
 
 /// The reason why a text names no brick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum PathInfoError {
+pub enum GlusterPathInfoError {
     /// No `<POSIX(…):host:path>` among its first items.
     #[error("no brick is named")]
     NoBrick,
@@ -49,17 +49,17 @@ impl BrickPlace {
 /// Parses a value of `trusted.glusterfs.pathinfo` or `glusterfs.pathinfo`.
 ///
 /// # Errors
-/// [`PathInfoError`]; the text behind the first brick is ignored.
-pub fn parse_pathinfo(value: &[u8]) -> Result<BrickPlace, PathInfoError> {
+/// [`GlusterPathInfoError`]; the text behind the first brick is ignored.
+pub fn parse_pathinfo(value: &[u8]) -> Result<BrickPlace, GlusterPathInfoError> {
     let mut rest = value;
     let (mut set, mut is_replicated) = (None, false);
     for _ in 0..ITEMS_MAX {
-        rest = after_byte(rest, b'<').ok_or(PathInfoError::NoBrick)?;
+        rest = after_byte(rest, b'<').ok_or(GlusterPathInfoError::NoBrick)?;
         if let Some(brick) = rest.strip_prefix(b"POSIX(") {
             let (host, brick) = brick_of(brick)?;
             return Ok(BrickPlace { set, host, brick, is_replicated });
         }
-        let end = rest.iter().position(|&byte| byte == b'>').ok_or(PathInfoError::Broken)?;
+        let end = rest.iter().position(|&byte| byte == b'>').ok_or(GlusterPathInfoError::Broken)?;
         let (item, after) = rest.split_at(end);
         for (kind, copies) in [(&b"EC:"[..], false), (b"REPLICATE:", true)] {
             if let Some(own) = item.strip_prefix(kind) {
@@ -68,25 +68,25 @@ pub fn parse_pathinfo(value: &[u8]) -> Result<BrickPlace, PathInfoError> {
         }
         rest = after;
     }
-    Err(PathInfoError::NoBrick)
+    Err(GlusterPathInfoError::NoBrick)
 }
 
 /// `/brick):host:/brick/path>`
-fn brick_of(item: &[u8]) -> Result<(String, String), PathInfoError> {
-    let end = item.windows(2).position(|pair| pair == b"):").ok_or(PathInfoError::Broken)?;
+fn brick_of(item: &[u8]) -> Result<(String, String), GlusterPathInfoError> {
+    let end = item.windows(2).position(|pair| pair == b"):").ok_or(GlusterPathInfoError::Broken)?;
     let (brick, rest) = (&item[..end], &item[end + 2..]);
     // A host may be an IPv6 address: it ends where the brick's path is repeated.
     let end = (0..rest.len().min(NAME_BYTES_MAX))
         .find(|&at| rest[at] == b':' && rest[at + 1..].starts_with(brick))
-        .ok_or(PathInfoError::Broken)?;
+        .ok_or(GlusterPathInfoError::Broken)?;
     Ok((name(&rest[..end])?, name(brick)?))
 }
 
-fn name(bytes: &[u8]) -> Result<String, PathInfoError> {
+fn name(bytes: &[u8]) -> Result<String, GlusterPathInfoError> {
     match bytes.len() {
-        0 => Err(PathInfoError::Broken),
+        0 => Err(GlusterPathInfoError::Broken),
         1..=NAME_BYTES_MAX => Ok(String::from_utf8_lossy(bytes).into_owned()),
-        _ => Err(PathInfoError::TooLong),
+        _ => Err(GlusterPathInfoError::TooLong),
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn label(text: &str) -> Result<String, PathInfoError> {
+    fn label(text: &str) -> Result<String, GlusterPathInfoError> {
         parse_pathinfo(text.as_bytes()).map(|place| place.label())
     }
 
@@ -135,14 +135,14 @@ mod tests {
     #[test]
     fn a_text_without_a_brick_is_refused() {
         for text in ["", "()", "(<DISTRIBUTE:v1-dht>)", "(<DISTRIBUTE:v1-dht> )"] {
-            assert_eq!(label(text), Err(PathInfoError::NoBrick), "{text}");
+            assert_eq!(label(text), Err(GlusterPathInfoError::NoBrick), "{text}");
         }
         for text in ["<DISTRIBUTE", "<POSIX(/b", "<POSIX(/b):h", "<POSIX(/b):h:/c/f>", "<POSIX(/b)::/b/f>"] {
-            assert_eq!(label(text), Err(PathInfoError::Broken), "{text}");
+            assert_eq!(label(text), Err(GlusterPathInfoError::Broken), "{text}");
         }
-        assert_eq!(label(&"<A:b>".repeat(20)), Err(PathInfoError::NoBrick));
+        assert_eq!(label(&"<A:b>".repeat(20)), Err(GlusterPathInfoError::NoBrick));
         let long = format!("<EC:{}> <POSIX(/b):h:/b/f>", "x".repeat(2_000));
-        assert_eq!(label(&long), Err(PathInfoError::TooLong));
+        assert_eq!(label(&long), Err(GlusterPathInfoError::TooLong));
     }
 
     proptest! {

@@ -20,7 +20,7 @@ use library::GpfsLibrary;
 pub use reply::{GpfsBlocks, GpfsError, block_request, parse_blocks};
 
 use super::file_ref::LayoutFile;
-use super::geometry::StripeRequest;
+use super::layout_shape::StripeRequest;
 use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
 use super::target_registry::FileSystemPieces;
 use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};
@@ -121,7 +121,7 @@ fn geometry(block_bytes: u64, disks: &[TargetId]) -> StripeGeometry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::StorageMedium;
+    use crate::StorageAttachment;
     use crate::target::TargetNames;
     use crate::target_registry::{TargetKey, TargetRegistry};
     use std::sync::Arc;
@@ -136,7 +136,7 @@ mod tests {
     fn blocks_are_asked_for_until_the_files_end() {
         let registry = Arc::new(TargetRegistry::default());
         let own = registry
-            .meet(TargetKey::FileSystem(5), || TargetNames::new("/gpfs", None), StorageMedium::Network, 1)
+            .meet(TargetKey::FileSystem(5), || TargetNames::new("/gpfs", None), StorageAttachment::Network, 1)
             .unwrap();
         let pieces = FileSystemPieces::new(registry.clone(), 5, &own, None);
         let blocks = all_blocks(45, two_blocks).unwrap();

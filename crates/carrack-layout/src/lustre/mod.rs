@@ -18,7 +18,7 @@ pub use blob::{LovComponent, LovError, LovFile, LovStripes, parse_lov};
 
 use super::StripeOutcome;
 use super::file_ref::LayoutFile;
-use super::geometry::StripeRequest;
+use super::layout_shape::StripeRequest;
 use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
 use super::target_registry::FileSystemPieces;
 

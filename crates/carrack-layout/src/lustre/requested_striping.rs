@@ -3,7 +3,7 @@
 //! Pure. Writes the head alone: no object IDs, and no first OST, which Lustre then chooses itself (a copied
 //! offset once put all first stripes of a site on one OST, mpifileutils issue 324).
 
-use crate::geometry::StripeRequest;
+use crate::layout_shape::StripeRequest;
 use crate::{ComponentGeometry, STRIPE_COUNT_ALL, StripePattern};
 
 const MAGIC_V1: u32 = 0x0BD1_0BD0;

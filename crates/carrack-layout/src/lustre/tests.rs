@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::blob::{LovComponent, LovError, LovFile, parse_lov};
 use super::mirror_choice::place;
-use crate::StorageMedium;
+use crate::StorageAttachment;
 use crate::StripePattern;
 use crate::provider::FoundLayout;
 use crate::target::TargetNames;
@@ -106,7 +106,12 @@ impl LayoutFixture {
     fn new() -> LayoutFixture {
         let registry = Arc::new(TargetRegistry::default());
         let own = registry
-            .meet(TargetKey::FileSystem(5), || TargetNames::new("/lustre", None), StorageMedium::Network, 1)
+            .meet(
+                TargetKey::FileSystem(5),
+                || TargetNames::new("/lustre", None),
+                StorageAttachment::Network,
+                1,
+            )
             .unwrap();
         LayoutFixture { pieces: FileSystemPieces::new(registry.clone(), 5, &own, None), registry }
     }

@@ -141,13 +141,13 @@ pub(super) fn judge(
 }
 
 /// Required size of buffers, and the path it is computed for.
-struct RequiredBuffers {
+struct RequiredTcpBuffers {
     bytes: u64,
     path: String,
 }
 
 /// Bandwidth × delay of the machine's path, within the kernel's limits.
-fn buffers(nics: &[HardwareNic], purpose: &MachinePurpose) -> RequiredBuffers {
+fn buffers(nics: &[HardwareNic], purpose: &MachinePurpose) -> RequiredTcpBuffers {
     let fastest = nics.iter().filter_map(|nic| nic.speed_mbits).max();
     let (speed_mbits, assumed) = match purpose.speed_mbits.or(fastest) {
         Some(speed_mbits) => (speed_mbits, ""),
@@ -155,16 +155,16 @@ fn buffers(nics: &[HardwareNic], purpose: &MachinePurpose) -> RequiredBuffers {
     };
     let bytes = u64::from(speed_mbits) * 1_000_000 / 8 * u64::from(purpose.rtt_ms) / 1_000;
     let path = format!("{assumed}{speed_mbits} Mbit/s and {} ms", purpose.rtt_ms);
-    RequiredBuffers { bytes: bytes.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX), path }
+    RequiredTcpBuffers { bytes: bytes.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX), path }
 }
 
 /// "4096 131072 33554432": minimum, default and maximum.
 fn tcp_buffer(
     check: &'static MachineCheck,
     present: Option<&str>,
-    buffers: &RequiredBuffers,
+    buffers: &RequiredTcpBuffers,
 ) -> CheckFinding {
-    let RequiredBuffers { bytes, path } = buffers;
+    let RequiredTcpBuffers { bytes, path } = buffers;
     let wanted = format!("{bytes} or more as the last of three, for {path}");
     let words: Vec<&str> = present.unwrap_or_default().split_whitespace().collect();
     let (&[least, default, greatest], Some(present)) = (&words[..], present) else {
@@ -248,8 +248,8 @@ mod tests {
         }
     }
 
-    fn of_bytes(bytes: u64) -> RequiredBuffers {
-        RequiredBuffers { bytes, path: "a path".into() }
+    fn of_bytes(bytes: u64) -> RequiredTcpBuffers {
+        RequiredTcpBuffers { bytes, path: "a path".into() }
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The placement of a transfer's threads and buffers: a value, computed from a topology by pure code (N1–N3,
 //! N7, M2).
 //!
-//! `plan.rs` turns the request into lanes, `lane_domains.rs` divides the machine among them, `seats.rs`
-//! assigns cores to threads, `cost_graph.rs` is the graph of costs from devices to cores, `costs.rs` holds
-//! the costs of memory. docs/design/placement.md has the rules and their sources.
+//! `plan.rs` turns the request into lanes, `lane_sockets.rs` divides the machine among them, `seats.rs`
+//! assigns cores to threads, `cost_graph.rs` is the graph of costs from devices to cores, `memory_costs.rs`
+//! holds the costs of memory. docs/design/placement.md has the rules and their sources.
 
 mod cost_graph;
-mod costs;
-mod lane_domains;
+mod lane_sockets;
+mod memory_costs;
 mod plan;
 mod seats;
 
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id_set::{CpuSet, NodeSet};
 
-pub use costs::{CostOrigin, MemoryCosts};
+pub use memory_costs::{CostOrigin, MemoryCosts};
 pub use plan::{lanes_wanted, place};
 
 /// A request for a placement, with the machine's present load.

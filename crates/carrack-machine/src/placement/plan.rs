@@ -3,7 +3,7 @@
 use carrack_model::limits::{LANE_IO_THREADS_MIN, LANES_MAX};
 
 use super::cost_graph::{CostGraph, known};
-use super::lane_domains::{SocketGroup, places};
+use super::lane_sockets::{SocketGroup, places};
 use super::seats::{LaneSeats, SeatPlanner};
 use super::{
     CostOrigin, LanePlacement, MemoryCosts, Placement, PlacementRequest, PlacementScheme, ThreadSeat,

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::cost_graph::CostGraph;
-use super::lane_domains::{NodeCores, SocketGroup};
+use super::lane_sockets::{NodeCores, SocketGroup};
 use super::{MemoryCosts, ThreadSeat};
 use crate::id_set::CpuSet;
 use crate::topology::Topology;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::sample::{CounterSample, NodePages, ThreadTimes};
-use crate::crew::SeatedThread;
+use crate::thread_binding::SeatedThread;
 
 /// Minimum of pages in an interval (4 MiB) for a meaningful share.
 const PAGES_MIN: u64 = 1_024;
@@ -126,7 +126,7 @@ fn both<'a, V>(
 mod tests {
     use super::super::sample::CpuTicks;
     use super::*;
-    use crate::crew::ThreadDuty;
+    use crate::thread_binding::ThreadDuty;
     use std::time::Duration;
 
     fn place(tid: i32, cpus: &[u32]) -> SeatedThread {

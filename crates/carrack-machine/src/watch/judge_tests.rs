@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::super::interval::NodeLoad;
 use super::*;
-use crate::crew::SeatedThread;
 use crate::id_set::NodeSet;
 use crate::placement::PlacementScheme;
+use crate::thread_binding::SeatedThread;
 
 const EVERY: Duration = Duration::from_secs(2);
 

@@ -15,9 +15,9 @@ pub use interval::{MachineLoads, NodeLoad};
 pub use move_decision::{LaneChange, LaneChangeDecision, ThreadMove};
 pub use sample::SampleError;
 
-use crate::crew::{BindingLevel, MoveResult, SeatedThread, ThreadCrew};
 use crate::fifo_monitor::{FifoMonitor, WaitAttempt};
 use crate::placement::Placement;
+use crate::thread_binding::{BindingLevel, MoveResult, SeatedThread, ThreadCrew};
 use interval::LoadInterval;
 use move_decision::PlacementJudge;
 use sample::CounterSampler;
@@ -94,9 +94,9 @@ fn sleep(stop: &FifoMonitor<()>, time: Duration) -> bool {
 mod tests {
     use super::*;
     use crate::binding::{cpus_of, this_thread};
-    use crate::crew::ThreadDuty;
     use crate::id_set::{CpuSet, NodeSet};
     use crate::placement::{LanePlacement, PlacementScheme, ThreadSeat};
+    use crate::thread_binding::ThreadDuty;
     use std::fs;
     use std::sync::{Arc, mpsc};
     use std::thread;

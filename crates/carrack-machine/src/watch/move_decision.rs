@@ -18,9 +18,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::interval::{LoadInterval, ThreadLoad};
-use crate::crew::{ThreadDuty, seat_of};
 use crate::id_set::{CpuSet, NodeSet};
 use crate::placement::{LanePlacement, Placement, ThreadSeat};
+use crate::thread_binding::{ThreadDuty, seat_of};
 
 /// Minimum load of a lane's CPUs for a move: half of the share that one busy program takes from a busy
 /// thread.

@@ -11,10 +11,10 @@
 //! On a machine with cgroup v2, four CPUs or more, and root (such as a QEMU guest):
 //!
 //! ```no_run
-//! use carrack_machine::{CgroupTree, CoreZone, ZoneKind, repair_zones};
+//! use carrack_machine::{CgroupTree, CoreZone, ZoneProtection, repair_zones};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let zone = CoreZone::open(ZoneKind::Hard, &"2-3".parse()?, &"0".parse()?)?;
+//! let zone = CoreZone::open(ZoneProtection::Hard, &"2-3".parse()?, &"0".parse()?)?;
 //! println!("{}", zone.note());
 //! // Meanwhile, with P the number of this process:
 //! //   cat /sys/fs/cgroup/cpuset.cpus.effective                          0-1
@@ -46,7 +46,7 @@ pub use tree::CgroupTree;
 
 /// Protection of the transfer's cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ZoneKind {
+pub enum ZoneProtection {
     /// No protection.
     #[default]
     Off,
@@ -110,26 +110,28 @@ pub struct CoreZone {
 impl CoreZone {
     /// Protects `cpus` and the memory of `mems` (empty: all nodes) on this machine. Blocks for some
     /// milliseconds.
-    pub fn open(kind: ZoneKind, cpus: &CpuSet, mems: &NodeSet) -> Result<CoreZone, ZoneError> {
+    pub fn open(kind: ZoneProtection, cpus: &CpuSet, mems: &NodeSet) -> Result<CoreZone, ZoneError> {
         CoreZone::open_in(CgroupTree::of_this_machine(), kind, cpus, mems)
     }
 
     /// Opens a zone in a given hierarchy, or without one.
     pub fn open_in(
         tree: Option<CgroupTree>,
-        kind: ZoneKind,
+        kind: ZoneProtection,
         cpus: &CpuSet,
         mems: &NodeSet,
     ) -> Result<CoreZone, ZoneError> {
         match kind {
-            ZoneKind::Off => Ok(CoreZone { hard: None, note: "no zone".to_string() }),
-            _ if cpus.is_empty() && kind != ZoneKind::Auto => Err(ZoneError::NoCpus),
-            ZoneKind::Soft => Ok(CoreZone::soft(cpus)),
-            ZoneKind::Hard => Ok(CoreZone::hard(CpusetPartitionGuard::open_in(tree, cpus, mems)?, cpus)),
-            ZoneKind::Auto if cpus.is_empty() => {
+            ZoneProtection::Off => Ok(CoreZone { hard: None, note: "no zone".to_string() }),
+            _ if cpus.is_empty() && kind != ZoneProtection::Auto => Err(ZoneError::NoCpus),
+            ZoneProtection::Soft => Ok(CoreZone::soft(cpus)),
+            ZoneProtection::Hard => {
+                Ok(CoreZone::hard(CpusetPartitionGuard::open_in(tree, cpus, mems)?, cpus))
+            }
+            ZoneProtection::Auto if cpus.is_empty() => {
                 Ok(CoreZone { hard: None, note: "no zone: no thread is bound to cores".to_string() })
             }
-            ZoneKind::Auto => Ok(match CpusetPartitionGuard::open_in(tree, cpus, mems) {
+            ZoneProtection::Auto => Ok(match CpusetPartitionGuard::open_in(tree, cpus, mems) {
                 Ok(partition) => CoreZone::hard(partition, cpus),
                 Err(error) => {
                     let CoreZone { hard, note } = CoreZone::soft(cpus);

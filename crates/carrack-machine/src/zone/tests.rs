@@ -49,7 +49,7 @@ impl CgroupModel {
         Some(CgroupTree::of_files(Path::new(ROOT), Path::new("/proc"), Box::new(self.clone())))
     }
 
-    fn zone(&self, kind: ZoneKind, cpus: &str) -> Result<CoreZone, ZoneError> {
+    fn zone(&self, kind: ZoneProtection, cpus: &str) -> Result<CoreZone, ZoneError> {
         CoreZone::open_in(self.tree(), kind, &cpus.parse().unwrap(), &NodeSet::from_iter([0]))
     }
 
@@ -155,7 +155,7 @@ impl CgroupFiles for CgroupModel {
 fn a_hard_zone_comes_and_goes() {
     let (model, pid) = (CgroupModel::new(), std::process::id());
     let before = model.files.lock().unwrap().clone();
-    let zone = model.zone(ZoneKind::Hard, "2-5").unwrap();
+    let zone = model.zone(ZoneProtection::Hard, "2-5").unwrap();
     let name = format!("carrack-zone-{pid}-777");
     assert_eq!(model.zones(), std::slice::from_ref(&name));
     assert_eq!(model.text(&format!("{name}/cpuset.cpus")), "2-5");
@@ -186,20 +186,20 @@ fn a_hard_zone_comes_and_goes() {
 #[test]
 fn what_others_have_divided_stays_divided() {
     let model = CgroupModel::new();
-    drop(model.zone(ZoneKind::Hard, "2").unwrap());
+    drop(model.zone(ZoneProtection::Hard, "2").unwrap());
     assert!(!model.text("cgroup.subtree_control").contains("cpuset"), "we began, we end");
-    let zone = model.zone(ZoneKind::Hard, "2").unwrap();
+    let zone = model.zone(ZoneProtection::Hard, "2").unwrap();
     model.put("machine.slice/cpuset.cpus", "4-7");
     drop(zone);
     assert!(model.text("cgroup.subtree_control").contains("cpuset"), "somebody came to rely on it");
-    drop(model.zone(ZoneKind::Hard, "2").unwrap());
+    drop(model.zone(ZoneProtection::Hard, "2").unwrap());
     assert!(model.text("cgroup.subtree_control").contains("cpuset"), "it was so before");
 }
 
 #[test]
 fn a_process_whose_group_is_gone_goes_to_the_top() {
     let model = CgroupModel::new();
-    let zone = model.zone(ZoneKind::Hard, "2").unwrap();
+    let zone = model.zone(ZoneProtection::Hard, "2").unwrap();
     model.files.lock().unwrap().remove(Path::new("/cgroup/user.slice/cgroup.procs"));
     drop(zone);
     assert!(model.text("cgroup.procs").contains(&std::process::id().to_string()));
@@ -213,11 +213,11 @@ fn what_the_kernel_calls_invalid_is_no_zone_and_leaves_nothing() {
     model.put("carrack-zone-50-5/cpuset.cpus", "3-4");
     model.put("carrack-zone-50-5/cpuset.cpus.partition", "root");
     model.put("carrack-zone-50-5/cgroup.procs", "50");
-    let error = model.zone(ZoneKind::Hard, "2-3").err().unwrap();
+    let error = model.zone(ZoneProtection::Hard, "2-3").err().unwrap();
     assert!(error.to_string().contains("not exclusive"), "{error}");
     assert_eq!(model.zones(), ["carrack-zone-50-5"]);
     assert_eq!(model.text("user.slice/cgroup.procs"), std::process::id().to_string());
-    let soft = model.zone(ZoneKind::Auto, "2-3").unwrap();
+    let soft = model.zone(ZoneProtection::Auto, "2-3").unwrap();
     assert!(!soft.is_hard() && soft.note().contains("not exclusive"), "{}", soft.note());
 }
 
@@ -234,21 +234,21 @@ fn where_no_hard_zone_can_be_the_reason_is_said() {
         let model = CgroupModel::new();
         spoil(&model);
         let before = model.files.lock().unwrap().clone();
-        let error = model.zone(ZoneKind::Hard, cpus).err().unwrap();
+        let error = model.zone(ZoneProtection::Hard, cpus).err().unwrap();
         assert!(error.to_string().contains(reason), "{error}");
         assert_eq!(*model.files.lock().unwrap(), before, "{reason}");
-        assert!(!model.zone(ZoneKind::Auto, cpus).unwrap().is_hard());
+        assert!(!model.zone(ZoneProtection::Auto, cpus).unwrap().is_hard());
     }
-    let no_tree = CoreZone::open_in(None, ZoneKind::Hard, &CpuSet::from_iter([1]), &NodeSet::new());
+    let no_tree = CoreZone::open_in(None, ZoneProtection::Hard, &CpuSet::from_iter([1]), &NodeSet::new());
     assert!(matches!(no_tree, Err(ZoneError::NoCgroup2)));
 }
 
 #[test]
 fn a_process_has_one_zone() {
     let model = CgroupModel::new();
-    let zone = model.zone(ZoneKind::Hard, "2").unwrap();
+    let zone = model.zone(ZoneProtection::Hard, "2").unwrap();
     let with_one = model.files.lock().unwrap().clone();
-    let error = model.zone(ZoneKind::Hard, "3").err().unwrap();
+    let error = model.zone(ZoneProtection::Hard, "3").err().unwrap();
     assert!(error.to_string().contains("can't make"), "{error}");
     assert_eq!(*model.files.lock().unwrap(), with_one, "the first is as it was");
     drop(zone);
@@ -259,8 +259,8 @@ fn a_process_has_one_zone() {
 fn off_and_soft_touch_nothing() {
     let model = CgroupModel::new();
     let before = model.files.lock().unwrap().clone();
-    assert_eq!(model.zone(ZoneKind::Off, "2").unwrap().note(), "no zone");
-    assert!(model.zone(ZoneKind::Soft, "2").unwrap().note().contains("our threads stay on CPU 2"));
+    assert_eq!(model.zone(ZoneProtection::Off, "2").unwrap().note(), "no zone");
+    assert!(model.zone(ZoneProtection::Soft, "2").unwrap().note().contains("our threads stay on CPU 2"));
     assert_eq!(*model.files.lock().unwrap(), before);
 }
 

@@ -186,12 +186,12 @@ enum CoordinatorPhase {
     Unsettled(Option<String>, Duration),
     Opening,
     Carrying,
-    Ending(EndingStep, Option<TransferResult>),
+    Ending(CompletionStep, Option<TransferResult>),
     Over,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EndingStep {
+enum CompletionStep {
     KeepCurve,
     Pairs,
     Record,
@@ -381,10 +381,10 @@ impl TransferCoordinator {
             CoordinatorPhase::Carrying if now < self.decide_at => CoordinatorStep::Wait(self.decide_at),
             CoordinatorPhase::Carrying => self.carry(now, outlook),
             CoordinatorPhase::Ending(step, ending) => match (step, ending) {
-                (EndingStep::KeepCurve, _) => CoordinatorStep::KeepCurve,
-                (EndingStep::Pairs, _) => CoordinatorStep::RemovePairs,
-                (EndingStep::Record, Some(ending)) => CoordinatorStep::WriteEnd(ending.clone()),
-                (EndingStep::Record, None) | (EndingStep::Work, _) => CoordinatorStep::RemoveWork,
+                (CompletionStep::KeepCurve, _) => CoordinatorStep::KeepCurve,
+                (CompletionStep::Pairs, _) => CoordinatorStep::RemovePairs,
+                (CompletionStep::Record, Some(ending)) => CoordinatorStep::WriteEnd(ending.clone()),
+                (CompletionStep::Record, None) | (CompletionStep::Work, _) => CoordinatorStep::RemoveWork,
             },
             CoordinatorPhase::Over => CoordinatorStep::Release,
         }
@@ -400,7 +400,7 @@ impl TransferCoordinator {
             }
             (CoordinatorStep::Settle, CoordinatorStepResult::Impossible(reason)) => {
                 self.phase =
-                    CoordinatorPhase::Ending(EndingStep::Record, Some(TransferResult::Failed(reason)));
+                    CoordinatorPhase::Ending(CompletionStep::Record, Some(TransferResult::Failed(reason)));
             }
             // For people only: a failure does not matter.
             (CoordinatorStep::WriteReason(_), _) => {
@@ -412,9 +412,13 @@ impl TransferCoordinator {
                 self.carried = CarriedTransfer::new(now, *tuner);
                 self.phase = CoordinatorPhase::Carrying;
             }
-            (CoordinatorStep::KeepCurve, _) => self.end_step(EndingStep::Pairs),
-            (CoordinatorStep::RemovePairs, CoordinatorStepResult::Done) => self.end_step(EndingStep::Record),
-            (CoordinatorStep::WriteEnd(_), CoordinatorStepResult::Done) => self.end_step(EndingStep::Work),
+            (CoordinatorStep::KeepCurve, _) => self.end_step(CompletionStep::Pairs),
+            (CoordinatorStep::RemovePairs, CoordinatorStepResult::Done) => {
+                self.end_step(CompletionStep::Record)
+            }
+            (CoordinatorStep::WriteEnd(_), CoordinatorStepResult::Done) => {
+                self.end_step(CompletionStep::Work)
+            }
             // The sweeper removes them later.
             (CoordinatorStep::RemoveWork, _) => self.phase = CoordinatorPhase::Over,
             (CoordinatorStep::RemovePairs | CoordinatorStep::WriteEnd(_), _) => {
@@ -509,10 +513,13 @@ impl TransferCoordinator {
     fn ending(&mut self, ending: Option<TransferResult>) -> CoordinatorPhase {
         self.carried.pairs_wanted = 0;
         let keeps_curve = ending == Some(TransferResult::Done);
-        CoordinatorPhase::Ending(if keeps_curve { EndingStep::KeepCurve } else { EndingStep::Pairs }, ending)
+        CoordinatorPhase::Ending(
+            if keeps_curve { CompletionStep::KeepCurve } else { CompletionStep::Pairs },
+            ending,
+        )
     }
 
-    fn end_step(&mut self, next: EndingStep) {
+    fn end_step(&mut self, next: CompletionStep) {
         if let CoordinatorPhase::Ending(step, _) = &mut self.phase {
             *step = next;
         }
@@ -520,7 +527,7 @@ impl TransferCoordinator {
 
     fn end(&mut self, ending: TransferResult) -> CoordinatorStep {
         let ending = self.ending(Some(ending));
-        let is_done = matches!(ending, CoordinatorPhase::Ending(EndingStep::KeepCurve, _));
+        let is_done = matches!(ending, CoordinatorPhase::Ending(CompletionStep::KeepCurve, _));
         self.phase = ending;
         if is_done { CoordinatorStep::KeepCurve } else { CoordinatorStep::RemovePairs }
     }

@@ -60,7 +60,7 @@ const CHANGED: f64 = 0.25;
 pub struct PairTuner {
     most: u32,
     wanted: u32,
-    aim: PairAim,
+    aim: PairTrialPhase,
     points: BTreeMap<u32, PairPoint>,
     /// Number of pairs in the last report, and the time since which it is constant.
     seen: Option<(u32, Duration)>,
@@ -69,7 +69,7 @@ pub struct PairTuner {
 
 /// Purpose of the present number of pairs.
 #[derive(Clone, Copy, Debug)]
-enum PairAim {
+enum PairTrialPhase {
     /// Measure a base for comparisons; `has_risen` if the last pair added is known to have paid.
     Begin { has_risen: bool },
     /// Measure whether one more pair than `from` pays.
@@ -100,7 +100,7 @@ impl PairTuner {
         PairTuner {
             most,
             wanted: start.clamp(1, most),
-            aim: PairAim::Begin { has_risen: true },
+            aim: PairTrialPhase::Begin { has_risen: true },
             points: BTreeMap::new(),
             seen: None,
             again_after: AGAIN_FIRST,
@@ -117,7 +117,9 @@ impl PairTuner {
         let most = most.max(1);
         if most < self.wanted {
             self.begin(most);
-        } else if most > self.most && matches!(self.aim, PairAim::Settled { .. }) && self.wanted == self.most
+        } else if most > self.most
+            && matches!(self.aim, PairTrialPhase::Settled { .. })
+            && self.wanted == self.most
         {
             // The tuner stood at the limit: the new limit is tried soon.
             self.again_after = AGAIN_FIRST;
@@ -161,15 +163,17 @@ impl PairTuner {
     pub fn explain(&self) -> String {
         let wanted = self.wanted;
         let aim = match self.aim {
-            PairAim::Begin { .. } => "measuring".into(),
-            PairAim::Up { from, .. } => format!("does one more than {from} bring a quarter of a pair?"),
-            PairAim::Down { from, step } => {
+            PairTrialPhase::Begin { .. } => "measuring".into(),
+            PairTrialPhase::Up { from, .. } => {
+                format!("does one more than {from} bring a quarter of a pair?")
+            }
+            PairTrialPhase::Down { from, step } => {
                 format!("do {step} less than {from} cost a tenth of a pair each?")
             }
-            PairAim::Settled { again_at, .. } if wanted == self.most => {
+            PairTrialPhase::Settled { again_at, .. } if wanted == self.most => {
                 format!("settled at the most there can be until {} s", again_at.as_secs())
             }
-            PairAim::Settled { again_at, .. } => {
+            PairTrialPhase::Settled { again_at, .. } => {
                 format!("settled until {} s: another brings too little", again_at.as_secs())
             }
         };
@@ -182,7 +186,7 @@ impl PairTuner {
     fn decide(&mut self, now: Duration) {
         let Some(&here) = self.points.get(&self.wanted) else { return };
         match self.aim {
-            PairAim::Settled { again_at, bytes_per_s } => {
+            PairTrialPhase::Settled { again_at, bytes_per_s } => {
                 let has_moved = (here.mean - bytes_per_s).abs() > CHANGED * bytes_per_s;
                 if has_moved && here.reports >= 2 * REPORTS_MIN {
                     // The mean mixes the old curve and the new one.
@@ -193,9 +197,11 @@ impl PairTuner {
                     self.look_around(false, now);
                 }
             }
-            PairAim::Begin { has_risen } if here.reports >= REPORTS_MIN => self.look_around(has_risen, now),
-            PairAim::Begin { .. } => {}
-            PairAim::Up { from, has_risen } => match self.gain(from, self.wanted, KEEP_GAIN) {
+            PairTrialPhase::Begin { has_risen } if here.reports >= REPORTS_MIN => {
+                self.look_around(has_risen, now)
+            }
+            PairTrialPhase::Begin { .. } => {}
+            PairTrialPhase::Up { from, has_risen } => match self.gain(from, self.wanted, KEEP_GAIN) {
                 None => {}
                 Some(GainVerdict::Stale) => self.begin(self.wanted),
                 Some(GainVerdict::Above) => {
@@ -205,7 +211,7 @@ impl PairTuner {
                 Some(GainVerdict::Below) if has_risen || from == 1 => self.settle_at(from, now),
                 Some(GainVerdict::Below) => self.try_less(from, from, now),
             },
-            PairAim::Down { from, step } => match self.gain(self.wanted, from, RELEASE_LOSS) {
+            PairTrialPhase::Down { from, step } => match self.gain(self.wanted, from, RELEASE_LOSS) {
                 None => {}
                 Some(GainVerdict::Stale) => self.begin(self.wanted),
                 Some(GainVerdict::Above) => self.try_less(from, step / 2, now),
@@ -242,7 +248,7 @@ impl PairTuner {
     fn look_around(&mut self, has_risen: bool, now: Duration) {
         let from = self.wanted;
         if from < self.most {
-            self.move_to(from + 1, PairAim::Up { from, has_risen });
+            self.move_to(from + 1, PairTrialPhase::Up { from, has_risen });
         } else if from > 1 && !has_risen {
             self.try_less(from, from, now);
         } else {
@@ -254,7 +260,7 @@ impl PairTuner {
     /// fewer.
     fn try_less(&mut self, from: u32, step: u32, now: Duration) {
         match step.min((from / 4).max(1)) {
-            step if step > 0 && step < from => self.move_to(from - step, PairAim::Down { from, step }),
+            step if step > 0 && step < from => self.move_to(from - step, PairTrialPhase::Down { from, step }),
             _ => self.settle_at(from, now),
         }
     }
@@ -263,16 +269,16 @@ impl PairTuner {
     fn settle_at(&mut self, wanted: u32, now: Duration) {
         self.wanted = wanted;
         let bytes_per_s = self.points.get(&self.wanted).map_or(0.0, |point| point.mean);
-        self.aim = PairAim::Settled { again_at: now + self.again_after, bytes_per_s };
+        self.aim = PairTrialPhase::Settled { again_at: now + self.again_after, bytes_per_s };
         self.again_after = (2 * self.again_after).min(AGAIN_MAX);
     }
 
-    fn move_to(&mut self, wanted: u32, aim: PairAim) {
+    fn move_to(&mut self, wanted: u32, aim: PairTrialPhase) {
         (self.wanted, self.aim) = (wanted, aim);
     }
 
     fn begin(&mut self, wanted: u32) {
-        self.move_to(wanted, PairAim::Begin { has_risen: false });
+        self.move_to(wanted, PairTrialPhase::Begin { has_risen: false });
     }
 }
 

@@ -48,7 +48,7 @@ impl Simulation {
     fn settle(&mut self, curve: impl Fn(u32) -> f64) -> u32 {
         for _ in 0..2_000 {
             self.run(1, &curve);
-            if matches!(self.tuner.aim, PairAim::Settled { .. }) {
+            if matches!(self.tuner.aim, PairTrialPhase::Settled { .. }) {
                 return self.tuner.wanted();
             }
         }

@@ -7,7 +7,7 @@
 
 mod assign;
 mod chunk_delivery;
-mod chunk_threshold;
+mod chunk_request;
 mod coordinator;
 mod curve;
 mod cutter;
@@ -28,7 +28,9 @@ pub use chunk_delivery::{
     AvailableMovers, ChunkDeliveryState, ChunkDeliveryStep, ChunkStepResult, FailedMovers, MoverDoubt,
     acknowledged_after, left_for, may_be_left,
 };
-pub use chunk_threshold::{ChunkThreshold, THRESHOLD_BYTES_FIRST, THRESHOLD_BYTES_MAX, THRESHOLD_BYTES_MIN};
+pub use chunk_request::{
+    ChunkRequestThreshold, THRESHOLD_BYTES_FIRST, THRESHOLD_BYTES_MAX, THRESHOLD_BYTES_MIN,
+};
 pub use coordinator::{
     CoordinatorContext, CoordinatorStep, CoordinatorStepResult, RecordState, RecordView, TransferCoordinator,
     TransferResult,
@@ -41,10 +43,10 @@ pub use cutter::{
 pub use delivery_fencing::DeliveryFence;
 pub use health::{FaultKind, MoverFault, MoverHealth, MoverQuarantine, TransferVerdict};
 pub use lease_term::{LEASE_LASTS, LEASE_RENEW_EVERY, LeaseTerm};
-pub use pair_set::{PairAct, PairId, PairSet};
+pub use pair_set::{MoverPairs, PairAct, PairId};
 pub use shares::{FleetMover, PairClaim, PairLimits, shares};
 pub use site_marks::{BelievedMovers, MarkSighting, same_storage};
-pub use stragglers::{StragglerDetector, StragglingMover, WaitingEnd};
+pub use stragglers::{StorageWaitSide, StragglerDetector, StragglingMover};
 pub use tracker::{
     ChunkOutcome, FileKey, ManagerAction, NEXT_FILES_MAX, PartedFileRef, TrackerEvent, TransferTotals,
     TransferTracker,

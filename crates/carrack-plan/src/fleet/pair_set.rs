@@ -13,7 +13,7 @@ pub type PairId = (String, u32);
 /// An action of the mover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PairAct {
-    /// Begin a pair; its end is reported to [`PairSet::ended`].
+    /// Begin a pair; its end is reported to [`MoverPairs::ended`].
     Begin(FleetPair),
     /// Tell a pair to end.
     Stop(PairId),
@@ -25,7 +25,7 @@ pub enum PairAct {
 
 /// The pairs of one mover.
 #[derive(Clone, Debug, Default)]
-pub struct PairSet {
+pub struct MoverPairs {
     /// The pairs that the manager wants.
     wanted: BTreeMap<PairId, FleetPair>,
     /// The running pairs, each with its sink; some of them are ending.
@@ -33,7 +33,7 @@ pub struct PairSet {
     scans: BTreeSet<String>,
 }
 
-impl PairSet {
+impl MoverPairs {
     /// Sets all wanted pairs.
     pub fn all(&mut self, pairs: Vec<FleetPair>) -> Vec<PairAct> {
         let ids: BTreeSet<PairId> = pairs.iter().map(id).collect();
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_pair_with_another_sink_begins_when_the_one_before_has_ended() {
-        let mut set = PairSet::default();
+        let mut set = MoverPairs::default();
         let begun = [PairAct::BeginScans("t".into()), PairAct::Begin(pair(0, "x"))];
         assert_eq!(set.put(pair(0, "x")), begun);
         assert!(set.put(pair(0, "x")).is_empty());
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_drains_begins_nothing() {
-        let mut set = PairSet::default();
+        let mut set = MoverPairs::default();
         set.put(pair(0, "x"));
         assert_eq!(set.drain(), [PairAct::Stop(id(0)), PairAct::StopScans("t".into())]);
         assert!(set.ended(&id(0)).is_empty());

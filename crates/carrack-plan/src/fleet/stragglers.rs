@@ -21,7 +21,7 @@ const SPEAKS_EVERY: Duration = Duration::from_secs(4);
 /// The end at which a pair waits for storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum WaitingEnd {
+pub enum StorageWaitSide {
     /// At the source.
     Source,
     /// At the sink.
@@ -59,7 +59,7 @@ pub struct StragglerDetector {
 #[derive(Clone, Debug, Default)]
 struct PairPace {
     held: u32,
-    waits_at: WaitingEnd,
+    waits_at: StorageWaitSide,
     told_at: Duration,
     /// Begin of the present chunk, as far as the reports tell.
     since: Duration,
@@ -74,7 +74,7 @@ impl StragglerDetector {
     }
 
     /// Takes a pair's report: the number of its chunks and the end at which it waits.
-    pub fn report(&mut self, now: Duration, source: &str, sink: &str, held: u32, waits_at: WaitingEnd) {
+    pub fn report(&mut self, now: Duration, source: &str, sink: &str, held: u32, waits_at: StorageWaitSide) {
         let pace = self.pace(source, sink);
         if pace.held == 0 {
             pace.since = now;
@@ -130,9 +130,9 @@ impl StragglerDetector {
     /// sink's mover has done well with other movers.
     fn is_of_source(&self, source: &str, sink: &str, pace: &PairPace) -> bool {
         match pace.waits_at {
-            WaitingEnd::Source => true,
-            WaitingEnd::Sink => false,
-            WaitingEnd::Neither => {
+            StorageWaitSide::Source => true,
+            StorageWaitSide::Sink => false,
+            StorageWaitSide::Neither => {
                 let (mut source_did_well, mut sink_did_well) = (false, false);
                 for ((other_source, other_sink), pace) in &self.pairs {
                     let did_well = pace.longest.is_some();
@@ -162,13 +162,13 @@ mod tests {
     fn watched(
         slow: (&str, &str),
         good: (&str, &str),
-        waits_at: WaitingEnd,
+        waits_at: StorageWaitSide,
         seconds: u64,
     ) -> StragglerDetector {
         let mut stragglers = StragglerDetector::new();
         for second in 0..seconds {
             stragglers.report(at(second), slow.0, slow.1, 1, waits_at);
-            stragglers.report(at(second), good.0, good.1, u32::from(second < 5), WaitingEnd::Neither);
+            stragglers.report(at(second), good.0, good.1, u32::from(second < 5), StorageWaitSide::Neither);
             if (1..5).contains(&second) {
                 stragglers.settled(at(second), good.0, good.1);
             }
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn who_holds_a_chunk_for_many_times_what_others_take_is_behind() {
         fn sight(seconds: u64) -> StragglerDetector {
-            watched(("a", "x"), ("b", "y"), WaitingEnd::Neither, seconds)
+            watched(("a", "x"), ("b", "y"), StorageWaitSide::Neither, seconds)
         }
         assert_eq!(blamed(&sight(10), 9), [], "it may take some seconds");
         assert_eq!(blamed(&sight(13), 12), [("x".into(), false)]);
@@ -203,7 +203,7 @@ mod tests {
         let mut stragglers = StragglerDetector::new();
         for second in 0..60 {
             for source in ["a", "b"] {
-                stragglers.report(at(second), source, "x", 1, WaitingEnd::Neither);
+                stragglers.report(at(second), source, "x", 1, StorageWaitSide::Neither);
             }
             if second == 20 {
                 stragglers.settled(at(second), "b", "x");
@@ -211,18 +211,18 @@ mod tests {
         }
         assert_eq!(blamed(&stragglers, 59), []);
         let mut alone = StragglerDetector::new();
-        (0..60).for_each(|second| alone.report(at(second), "a", "x", 1, WaitingEnd::Neither));
+        (0..60).for_each(|second| alone.report(at(second), "a", "x", 1, StorageWaitSide::Neither));
         assert_eq!(blamed(&alone, 59), [], "nobody has shown that it can be faster");
     }
 
     #[test]
     fn the_one_that_waits_for_storage_is_to_blame_or_the_one_that_does_well_with_nobody() {
-        fn pair(slow: (&str, &str), good: (&str, &str), waits_at: WaitingEnd) -> Vec<(String, bool)> {
+        fn pair(slow: (&str, &str), good: (&str, &str), waits_at: StorageWaitSide) -> Vec<(String, bool)> {
             blamed(&watched(slow, good, waits_at, 13), 12)
         }
-        assert_eq!(pair(("a", "x"), ("b", "y"), WaitingEnd::Source), [("a".into(), true)]);
-        assert_eq!(pair(("a", "x"), ("b", "y"), WaitingEnd::Sink), [("x".into(), false)]);
-        assert_eq!(pair(("a", "x"), ("a", "y"), WaitingEnd::Neither), [("x".into(), false)]);
-        assert_eq!(pair(("a", "x"), ("b", "x"), WaitingEnd::Neither), [("a".into(), true)]);
+        assert_eq!(pair(("a", "x"), ("b", "y"), StorageWaitSide::Source), [("a".into(), true)]);
+        assert_eq!(pair(("a", "x"), ("b", "y"), StorageWaitSide::Sink), [("x".into(), false)]);
+        assert_eq!(pair(("a", "x"), ("a", "y"), StorageWaitSide::Neither), [("x".into(), false)]);
+        assert_eq!(pair(("a", "x"), ("b", "x"), StorageWaitSide::Neither), [("a".into(), true)]);
     }
 }

@@ -79,7 +79,7 @@ fn peers(is_lossy: bool, dies: bool) -> impl Strategy<Value = Vec<Peer>> {
 }
 
 /// Clients of a server, all at one target.
-struct Run<'a> {
+struct BoundSimulation<'a> {
     settings: &'a GrantSettings,
     peers: &'a [Peer],
     states: Vec<State>,
@@ -94,8 +94,8 @@ struct Run<'a> {
     wanted_at: Duration,
 }
 
-impl<'a> Run<'a> {
-    fn new(settings: &'a GrantSettings, peers: &'a [Peer], loads: Vec<f64>) -> Run<'a> {
+impl<'a> BoundSimulation<'a> {
+    fn new(settings: &'a GrantSettings, peers: &'a [Peer], loads: Vec<f64>) -> BoundSimulation<'a> {
         let new = |index: usize| State {
             number: 0,
             epoch: 0,
@@ -106,7 +106,7 @@ impl<'a> Run<'a> {
             waits_since: None,
             heard_at: None,
         };
-        Run {
+        BoundSimulation {
             settings,
             peers,
             states: (0..peers.len()).map(new).collect(),
@@ -268,7 +268,7 @@ proptest! {
         loads in prop::collection::vec(0.0..1.0f64, 0..5),
     ) {
         let settings = settings(1);
-        let mut run = Run::new(&settings, &peers, loads);
+        let mut run = BoundSimulation::new(&settings, &peers, loads);
         run.run(Duration::ZERO, LONG);
         for (index, longest) in run.longest.iter().enumerate() {
             prop_assert!(*longest <= run.bound(index), "client {index}: {longest:?}, not {:?}", run.bound(index));
@@ -278,7 +278,7 @@ proptest! {
     #[test]
     fn nor_with_several_users(peers in peers(false, false), users in 2u32..4) {
         let settings = settings(users);
-        let mut run = Run::new(&settings, &peers, Vec::new());
+        let mut run = BoundSimulation::new(&settings, &peers, Vec::new());
         run.run(Duration::ZERO, LONG);
         for (index, longest) in run.longest.iter().enumerate() {
             prop_assert!(*longest <= run.bound(index), "client {index}: {longest:?}, not {:?}", run.bound(index));
@@ -293,7 +293,7 @@ proptest! {
         restarts in prop::collection::vec(100u64..20_000, 0..4),
     ) {
         let settings = settings(users);
-        let mut run = Run::new(&settings, &peers, Vec::new());
+        let mut run = BoundSimulation::new(&settings, &peers, Vec::new());
         let mut now = Duration::ZERO;
         for pause in restarts {
             run.run(now, now + ms(pause));
@@ -309,7 +309,7 @@ proptest! {
     #[test]
     fn nor_where_clients_die(peers in peers(false, true)) {
         let settings = settings(1);
-        let mut run = Run::new(&settings, &peers, Vec::new());
+        let mut run = BoundSimulation::new(&settings, &peers, Vec::new());
         run.run(Duration::ZERO, LONG);
         for (index, longest) in run.longest.iter().enumerate() {
             prop_assert!(*longest <= run.bound(index), "client {index}: {longest:?}, not {:?}", run.bound(index));

@@ -15,13 +15,13 @@ pub(super) struct SessionParty {
     /// Name of the common client: that of the first end.
     name: String,
     number: u64,
-    ends: BTreeMap<String, SessionEnd>,
+    ends: BTreeMap<String, PartyMember>,
     /// Bytes moved by ends that are gone: in all, and by target.
     moved_before: (u64, BTreeMap<String, u64>),
 }
 
 #[derive(Debug, Default)]
-struct SessionEnd {
+struct PartyMember {
     /// The end's last batch.
     batch: GrantBatch,
     heard_at: Duration,
@@ -152,7 +152,7 @@ impl SessionParty {
     }
 }
 
-fn merged_asks<'a>(ends: impl Iterator<Item = &'a SessionEnd>) -> Vec<GrantRequest> {
+fn merged_asks<'a>(ends: impl Iterator<Item = &'a PartyMember>) -> Vec<GrantRequest> {
     let mut asks: BTreeMap<&str, GrantRequest> = BTreeMap::new();
     for ask in ends.flat_map(|end| &end.batch.asks) {
         let sum = asks
@@ -167,7 +167,7 @@ fn merged_asks<'a>(ends: impl Iterator<Item = &'a SessionEnd>) -> Vec<GrantReque
 
 /// Returns the grants of any end. A grant is idle if no end uses it and no other end has asked for its
 /// target.
-fn merged_held<'a>(ends: impl Iterator<Item = &'a SessionEnd>, batch: &GrantBatch) -> Vec<HeldGrant> {
+fn merged_held<'a>(ends: impl Iterator<Item = &'a PartyMember>, batch: &GrantBatch) -> Vec<HeldGrant> {
     let mut grants: BTreeMap<u64, HeldGrant> = BTreeMap::new();
     let mut asked = BTreeSet::new();
     for end in ends {

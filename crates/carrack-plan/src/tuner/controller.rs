@@ -8,11 +8,11 @@ use super::curve::{KnobCurve, KnobCurvePoint, SampleNoise};
 use super::decision::{KnobMove, KnobTrial, SearchCause, TrialOutcome, TunerDecision};
 use super::episode::{KnobAttempt, SearchEpisode, TunerAim};
 use super::knob::{PerKnob, TunerKnob, TunerSetup};
-use super::level::ThroughputLevel;
 use super::meter::{RateMeter, RateReading};
 use super::record::TunerRecord;
 use super::sample::{Bottleneck, SessionSample, StageGauges};
 use super::search::{CurveSearch, SearchReach};
+use super::throughput_level::ThroughputLevel;
 use super::verdict::{SAMPLES_MIN, TrialComparison};
 
 /// Time until the effect of a knob shows, besides the path's part: a thread's first object must come through.

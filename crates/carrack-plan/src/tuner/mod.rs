@@ -13,11 +13,11 @@ mod curve;
 mod decision;
 mod episode;
 mod knob;
-mod level;
 mod meter;
 mod record;
 mod sample;
 mod search;
+mod throughput_level;
 mod verdict;
 
 pub use controller::SessionTuner;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carrack_plan::fleet::{
     AvailableMovers, ChunkDeliveryState, ChunkDeliveryStep, ChunkStepResult, DeliveryFence, FailedMovers,
-    FaultKind, FleetPair, MoverDoubt, MoverFault, PairAct, PairId, PairSet, acknowledged_after, left_for,
+    FaultKind, FleetPair, MoverDoubt, MoverFault, MoverPairs, PairAct, PairId, acknowledged_after, left_for,
     may_be_left,
 };
 
@@ -63,7 +63,7 @@ pub struct Mover {
     pub illness: Illness,
     /// Reads and writes do not return before.
     pub hung_until: Duration,
-    set: PairSet,
+    set: MoverPairs,
     sessions: BTreeMap<PairId, Session>,
     scans: BTreeMap<String, bool>,
     /// A session was left to its storage, which does not answer.
@@ -141,7 +141,7 @@ impl Mover {
             body: Body::default(),
             illness,
             hung_until: Duration::ZERO,
-            set: PairSet::default(),
+            set: MoverPairs::default(),
             sessions: BTreeMap::new(),
             scans: BTreeMap::new(),
             knows_that_it_hangs: false,

@@ -9,8 +9,8 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{Method, Request, Response, StatusCode, header};
 use carrack_plan::grants::TargetView;
-use carrack_register::control::{ControlError, TransferOperations, TransferOrder};
 use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
+use carrack_register::transfer_operations::{TransferOperationError, TransferOperations, TransferOrder};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
@@ -127,7 +127,7 @@ impl ApiClient {
     ///
     /// # Errors
     /// If the server can't be reached, or shares no targets.
-    pub async fn targets(&self, file_system: &str) -> Result<Vec<TargetView>, ControlError> {
+    pub async fn targets(&self, file_system: &str) -> Result<Vec<TargetView>, TransferOperationError> {
         let path = match file_system {
             "" => "/v1/targets".to_owned(),
             name => format!("/v1/targets?fs={}", quoted(name)),
@@ -135,8 +135,8 @@ impl ApiClient {
         self.ask(Method::GET, path, None, "").await
     }
 
-    pub(super) fn away(&self, error: impl fmt::Display) -> ControlError {
-        ControlError::Away(format!("{}: {error}", self.server))
+    pub(super) fn away(&self, error: impl fmt::Display) -> TransferOperationError {
+        TransferOperationError::Away(format!("{}: {error}", self.server))
     }
 
     /// Sends a request, and waits for the head of the answer.
@@ -145,7 +145,7 @@ impl ApiClient {
         method: Method,
         path: &str,
         body: Option<Vec<u8>>,
-    ) -> Result<Response<Body>, ControlError> {
+    ) -> Result<Response<Body>, TransferOperationError> {
         let stream = tokio::time::timeout(CONNECT, self.connect()).await;
         let stream = stream.unwrap_or_else(|_| Err(self.away("nobody answers")))?;
         let (mut sender, connection) =
@@ -166,7 +166,7 @@ impl ApiClient {
         method: Method,
         path: &str,
         body: Option<Vec<u8>>,
-    ) -> Result<Request<Body>, ControlError> {
+    ) -> Result<Request<Body>, TransferOperationError> {
         let host = match &self.server {
             ServerAddress::Unix(_) => "localhost".to_owned(),
             ServerAddress::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
@@ -182,7 +182,7 @@ impl ApiClient {
         request.body(body.map_or_else(Body::empty, Body::from)).map_err(|error| self.away(error))
     }
 
-    async fn connect(&self) -> Result<Box<dyn ApiStream>, ControlError> {
+    async fn connect(&self) -> Result<Box<dyn ApiStream>, TransferOperationError> {
         let (host, port, is_tls) = match &self.server {
             ServerAddress::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(|error| self.away(error))?;
@@ -194,7 +194,7 @@ impl ApiClient {
         if !is_tls {
             let is_near = stream.peer_addr().is_ok_and(|address| address.ip().is_loopback());
             if !is_near && !self.token.is_empty() {
-                return Err(ControlError::Refused {
+                return Err(TransferOperationError::Refused {
                     message: format!("{}: everybody on the way could read the token", self.server),
                     hint: "write https://".to_owned(),
                 });
@@ -215,7 +215,7 @@ impl ApiClient {
         path: String,
         body: Option<Vec<u8>>,
         id: &str,
-    ) -> Result<T, ControlError> {
+    ) -> Result<T, TransferOperationError> {
         let answer = self.send(method, &path, body).await?;
         let status = answer.status();
         let body = tokio::time::timeout(ANSWER, to_bytes(answer.into_body(), ANSWER_BYTES_MAX)).await;
@@ -227,14 +227,18 @@ impl ApiClient {
             .map_err(|error| self.away(format!("an answer that can't be read: {error}")))
     }
 
-    fn problem(&self, status: StatusCode, body: &Bytes, id: &str) -> ControlError {
+    fn problem(&self, status: StatusCode, body: &Bytes, id: &str) -> TransferOperationError {
         match serde_json::from_slice::<ApiProblem>(body) {
             Ok(problem) => problem.into_error(id),
             Err(_) => self.away(format!("this is no carrack: it answered {status}")),
         }
     }
 
-    async fn order_of(&self, id: &str, order: TransferOrder) -> Result<TransferRecord, ControlError> {
+    async fn order_of(
+        &self,
+        id: &str,
+        order: TransferOrder,
+    ) -> Result<TransferRecord, TransferOperationError> {
         let verb = match order {
             TransferOrder::Cancel => "cancel",
             TransferOrder::Pause => "pause",
@@ -243,7 +247,7 @@ impl ApiClient {
         self.ask(Method::POST, format!("/v1/transfers/{}/{verb}", segment(id)?), None, id).await
     }
 
-    fn watching(&self, id: Option<&str>) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+    fn watching(&self, id: Option<&str>) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
         stream::unfold(Some(TransferWatchClient::new(self, id)), |watching| async move {
             let (said, watching) = watching?.next().await?;
             Some((said, watching))
@@ -252,7 +256,7 @@ impl ApiClient {
     }
 
     /// Starts watching one transfer, or all; returns the stream of events.
-    pub(super) async fn begin_watch(&self, id: Option<&str>) -> Result<Body, ControlError> {
+    pub(super) async fn begin_watch(&self, id: Option<&str>) -> Result<Body, TransferOperationError> {
         let path = match id {
             Some(id) => format!("/v1/transfers/{}/events", segment(id)?),
             None => "/v1/events".to_owned(),
@@ -286,9 +290,9 @@ fn quoted(text: &str) -> String {
 }
 
 /// Returns an ID as a segment of a path.
-fn segment(id: &str) -> Result<&str, ControlError> {
+fn segment(id: &str) -> Result<&str, TransferOperationError> {
     let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if is_id { Ok(id) } else { Err(ControlError::Unknown(carrack_model::escape(id.as_bytes()))) }
+    if is_id { Ok(id) } else { Err(TransferOperationError::Unknown(carrack_model::escape(id.as_bytes()))) }
 }
 
 impl TransferOperations for ApiClient {
@@ -296,7 +300,7 @@ impl TransferOperations for ApiClient {
         &self,
         _: &str,
         submission: TransferSubmission,
-    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+    ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         async move {
             let body = serde_json::to_vec(&submission).map_err(|error| self.away(error))?;
             self.ask(Method::POST, "/v1/transfers".to_owned(), Some(body), "").await
@@ -304,7 +308,7 @@ impl TransferOperations for ApiClient {
         .boxed()
     }
 
-    fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+    fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let id = id.to_owned();
         async move { self.ask(Method::GET, format!("/v1/transfers/{}", segment(&id)?), None, &id).await }
             .boxed()
@@ -314,7 +318,7 @@ impl TransferOperations for ApiClient {
         &self,
         limit: usize,
         after: Option<&str>,
-    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
+    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, TransferOperationError>> {
         let after = after.map(str::to_owned);
         async move {
             let id = after.as_deref().unwrap_or_default();
@@ -329,22 +333,22 @@ impl TransferOperations for ApiClient {
         _: &str,
         id: &str,
         order: TransferOrder,
-    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+    ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let id = id.to_owned();
         async move { self.order_of(&id, order).await }.boxed()
     }
 
     /// Reconnects if the server is away, for half a minute at most.
-    fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+    fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
         self.watching(Some(id))
     }
 
     /// As [`ApiClient::watch`]; after a reconnection earlier changes may be repeated.
-    fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+    fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
         self.watching(None)
     }
 
-    fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, ControlError>> {
+    fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, TransferOperationError>> {
         self.ask(Method::GET, "/v1/movers".to_owned(), None, "").boxed()
     }
 }

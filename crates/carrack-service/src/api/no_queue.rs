@@ -1,7 +1,7 @@
 //! The commands on a daemon without a queue, which may run for other purposes.
 
-use carrack_register::control::{ControlError, TransferOperations, TransferOrder};
 use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
+use carrack_register::transfer_operations::{TransferOperationError, TransferOperations, TransferOrder};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use futures_util::stream::{BoxStream, StreamExt, once};
 
@@ -9,19 +9,23 @@ use futures_util::stream::{BoxStream, StreamExt, once};
 #[derive(Clone, Copy, Debug)]
 pub struct NoTransferQueue;
 
-fn refused() -> ControlError {
-    ControlError::Refused {
+fn refused() -> TransferOperationError {
+    TransferOperationError::Refused {
         message: "this daemon keeps no queue".to_owned(),
         hint: "its configuration has no [queue]; `carrack cp` needs none".to_owned(),
     }
 }
 
 impl TransferOperations for NoTransferQueue {
-    fn submit(&self, _: &str, _: TransferSubmission) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+    fn submit(
+        &self,
+        _: &str,
+        _: TransferSubmission,
+    ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         ready(Err(refused())).boxed()
     }
 
-    fn transfer(&self, _: &str) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+    fn transfer(&self, _: &str) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         ready(Err(refused())).boxed()
     }
 
@@ -29,7 +33,7 @@ impl TransferOperations for NoTransferQueue {
         &self,
         _: usize,
         _: Option<&str>,
-    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
+    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, TransferOperationError>> {
         ready(Ok(Vec::new())).boxed()
     }
 
@@ -38,19 +42,19 @@ impl TransferOperations for NoTransferQueue {
         _: &str,
         _: &str,
         _: TransferOrder,
-    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+    ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         ready(Err(refused())).boxed()
     }
 
-    fn watch(&self, _: &str) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+    fn watch(&self, _: &str) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
         once(ready(Err(refused()))).boxed()
     }
 
-    fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+    fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
         once(ready(Err(refused()))).boxed()
     }
 
-    fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, ControlError>> {
+    fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, TransferOperationError>> {
         ready(Ok(Vec::new())).boxed()
     }
 }

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use carrack_model::plain;
-use carrack_register::control::ControlError;
+use carrack_register::transfer_operations::TransferOperationError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -31,29 +31,29 @@ impl ApiProblem {
     }
 
     /// Converts a command's error; `refused` is the status of a refusal.
-    pub(super) fn of(error: ControlError, refused: StatusCode) -> ApiProblem {
+    pub(super) fn of(error: TransferOperationError, refused: StatusCode) -> ApiProblem {
         let detail = error.to_string();
         match error {
-            ControlError::Unknown(_) => {
+            TransferOperationError::Unknown(_) => {
                 ApiProblem::new(StatusCode::NOT_FOUND, detail, "GET /v1/transfers lists those that are known")
             }
-            ControlError::Refused { message, hint } => ApiProblem::new(refused, message, hint),
-            ControlError::Forbidden(_) => ApiProblem::new(StatusCode::FORBIDDEN, detail, ""),
-            ControlError::Away(_) => {
+            TransferOperationError::Refused { message, hint } => ApiProblem::new(refused, message, hint),
+            TransferOperationError::Forbidden(_) => ApiProblem::new(StatusCode::FORBIDDEN, detail, ""),
+            TransferOperationError::Away(_) => {
                 ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail, "try again in a while")
             }
         }
     }
 
     /// Converts back, for the client.
-    pub(super) fn into_error(self, id: &str) -> ControlError {
+    pub(super) fn into_error(self, id: &str) -> TransferOperationError {
         match self.status {
-            404 if !id.is_empty() => ControlError::Unknown(id.to_owned()),
-            401 if self.hint.is_empty() => ControlError::Forbidden(self.detail),
-            401 => ControlError::Forbidden(format!("{}; {}", self.detail, self.hint)),
-            403 => ControlError::Forbidden(self.detail),
-            400..=499 => ControlError::Refused { message: self.detail, hint: self.hint },
-            _ => ControlError::Away(self.detail),
+            404 if !id.is_empty() => TransferOperationError::Unknown(id.to_owned()),
+            401 if self.hint.is_empty() => TransferOperationError::Forbidden(self.detail),
+            401 => TransferOperationError::Forbidden(format!("{}; {}", self.detail, self.hint)),
+            403 => TransferOperationError::Forbidden(self.detail),
+            400..=499 => TransferOperationError::Refused { message: self.detail, hint: self.hint },
+            _ => TransferOperationError::Away(self.detail),
         }
     }
 }

@@ -7,8 +7,8 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use carrack_register::control::{ControlError, TransferOperations, TransferOrder};
 use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
+use carrack_register::transfer_operations::{TransferOperationError, TransferOperations, TransferOrder};
 use carrack_trust::TransferRight;
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::{RefOr, Schema};
@@ -70,7 +70,7 @@ pub(super) fn open_routes() -> OpenApiRouter<ApiServices> {
     OpenApiRouter::new().routes(routes!(health)).routes(routes!(description))
 }
 
-type Answer<T> = Result<Json<T>, ApiProblem>;
+type ApiResult<T> = Result<Json<T>, ApiProblem>;
 
 /// Submit a transfer
 ///
@@ -142,7 +142,7 @@ async fn transfers(
     State(control): State<Shared>,
     Extension(caller): Extension<ApiCaller>,
     listed: Result<Query<ListQuery>, QueryRejection>,
-) -> Answer<Vec<TransferRecord>> {
+) -> ApiResult<Vec<TransferRecord>> {
     caller.check(TransferRight::Read)?;
     let Query(ListQuery { limit, after }) = listed.map_err(|rejection| {
         ApiProblem::new(rejection.status(), rejection.body_text(), "such as ?limit=20")
@@ -163,7 +163,7 @@ async fn transfer(
     State(control): State<Shared>,
     Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
-) -> Answer<TransferRecord> {
+) -> ApiResult<TransferRecord> {
     caller.check(TransferRight::Read)?;
     let record = control.transfer(&id).await.map_err(refused)?;
     Ok(Json(shown(record, &caller)))
@@ -182,7 +182,7 @@ async fn cancel(
     State(control): State<Shared>,
     Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
-) -> Answer<TransferRecord> {
+) -> ApiResult<TransferRecord> {
     order(control, caller, &id, TransferOrder::Cancel).await
 }
 
@@ -197,7 +197,7 @@ async fn pause(
     State(control): State<Shared>,
     Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
-) -> Answer<TransferRecord> {
+) -> ApiResult<TransferRecord> {
     order(control, caller, &id, TransferOrder::Pause).await
 }
 
@@ -212,7 +212,7 @@ async fn resume(
     State(control): State<Shared>,
     Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
-) -> Answer<TransferRecord> {
+) -> ApiResult<TransferRecord> {
     order(control, caller, &id, TransferOrder::Resume).await
 }
 
@@ -266,7 +266,7 @@ async fn all_events(
 async fn movers(
     State(control): State<Shared>,
     Extension(caller): Extension<ApiCaller>,
-) -> Answer<Vec<MoverRecord>> {
+) -> ApiResult<Vec<MoverRecord>> {
     caller.check(TransferRight::Read)?;
     Ok(Json(control.movers().await.map_err(refused)?))
 }
@@ -285,7 +285,7 @@ pub struct ServerHealth {
 #[utoipa::path(get, path = "/v1/health", operation_id = "health",
     responses((status = 200, description = "It can", body = ServerHealth),
               (status = "5XX", description = "It can't", body = ApiProblem, content_type = "application/problem+json")))]
-async fn health(State(control): State<Shared>) -> Answer<ServerHealth> {
+async fn health(State(control): State<Shared>) -> ApiResult<ServerHealth> {
     control.transfers(1, None).await.map_err(refused)?;
     Ok(Json(ServerHealth { status: "well".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }))
 }
@@ -297,13 +297,18 @@ async fn description(Extension(text): Extension<Arc<str>>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text.to_string()).into_response()
 }
 
-async fn order(control: Shared, caller: ApiCaller, id: &str, order: TransferOrder) -> Answer<TransferRecord> {
+async fn order(
+    control: Shared,
+    caller: ApiCaller,
+    id: &str,
+    order: TransferOrder,
+) -> ApiResult<TransferRecord> {
     caller.check(TransferRight::Modify)?;
     let record = control.order(&caller.user, id, order).await.map_err(refused)?;
     Ok(Json(shown(record, &caller)))
 }
 
-fn refused(error: ControlError) -> ApiProblem {
+fn refused(error: TransferOperationError) -> ApiProblem {
     ApiProblem::of(error, StatusCode::CONFLICT)
 }
 

@@ -10,7 +10,7 @@ use axum::http::{StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
-use carrack_register::control::TransferOperations;
+use carrack_register::transfer_operations::TransferOperations;
 use tokio::sync::watch;
 
 use super::auth::{ApiAuth, ApiPeer};

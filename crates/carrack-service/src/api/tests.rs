@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
-use carrack_register::control::{ControlError, TransferOperations, TransferOrder};
 use carrack_register::records::{TransferState, TransferSubmission};
+use carrack_register::transfer_operations::{TransferOperationError, TransferOperations, TransferOrder};
 use carrack_sharing::SharingSettings;
 use carrack_trust::{
     CertificateAuthority, CertificateUse, ClientTrust, KeyKind, SERVER_LIFETIME, TokenContent, TokenScope,
@@ -217,14 +217,16 @@ async fn the_client_does_what_the_queue_does() {
     assert_eq!(client.transfers(9, Some(&first.id)).await.unwrap(), []);
     for nobody in ["0123456789abcdef", "a/b"] {
         let error = client.transfers(9, Some(nobody)).await.unwrap_err();
-        assert!(matches!(error, ControlError::Unknown(_)), "{error}");
+        assert!(matches!(error, TransferOperationError::Unknown(_)), "{error}");
     }
     assert_eq!(client.transfer(&first.id[..12]).await.unwrap(), first);
     assert!(client.movers().await.unwrap().is_empty());
-    assert!(matches!(client.transfer("0000").await, Err(ControlError::Unknown(id)) if id == "0000"));
+    assert!(
+        matches!(client.transfer("0000").await, Err(TransferOperationError::Unknown(id)) if id == "0000")
+    );
     let refused = TransferSubmission { priority: 12, ..submission("") };
     assert!(
-        matches!(client.submit("", refused).await, Err(ControlError::Refused { hint, .. }) if hint.contains('9'))
+        matches!(client.submit("", refused).await, Err(TransferOperationError::Refused { hint, .. }) if hint.contains('9'))
     );
 
     let mut watched = client.watch(&first.id);
@@ -235,13 +237,13 @@ async fn the_client_does_what_the_queue_does() {
     assert_eq!(watched.next().await.unwrap().unwrap().state, TransferState::Cancelled);
     assert!(watched.next().await.is_none(), "it is over");
     let again = client.order("", &first.id, TransferOrder::Resume).await;
-    assert!(matches!(again, Err(ControlError::Refused { .. })), "{again:?}");
+    assert!(matches!(again, Err(TransferOperationError::Refused { .. })), "{again:?}");
     let mut nothing = client.watch("0000");
-    assert!(matches!(nothing.next().await, Some(Err(ControlError::Unknown(_)))));
+    assert!(matches!(nothing.next().await, Some(Err(TransferOperationError::Unknown(_)))));
     assert!(nothing.next().await.is_none());
 
     let nobody = ApiClient::new(ServerAddress::Unix(dir.path().join("nobody")), String::new(), None);
-    assert!(matches!(nobody.transfers(1, None).await, Err(ControlError::Away(_))));
+    assert!(matches!(nobody.transfers(1, None).await, Err(TransferOperationError::Away(_))));
 }
 
 fn submission_with(name: &str, value: Value) -> Value {
@@ -386,7 +388,7 @@ async fn a_token_says_who_asks_and_how_far_that_goes() {
         assert_eq!(reader.watch_all().next().await.unwrap().unwrap(), record);
         let stranger = site.client(port, is_tls, &site.token(&own, "storage.read:/"));
         let refused = stranger.watch_all().next().await.unwrap();
-        assert!(matches!(refused, Err(ControlError::Forbidden(_))), "{refused:?}");
+        assert!(matches!(refused, Err(TransferOperationError::Forbidden(_))), "{refused:?}");
         assert_eq!(reader.transfers(9, None).await.unwrap(), std::slice::from_ref(&record));
         assert_eq!(reader.watch(&record.id).next().await.unwrap().unwrap(), record);
         for refused in [
@@ -400,7 +402,7 @@ async fn a_token_says_who_asks_and_how_far_that_goes() {
                 .order("", &record.id, TransferOrder::Cancel)
                 .await,
         ] {
-            assert!(matches!(refused, Err(ControlError::Forbidden(_))), "{refused:?}");
+            assert!(matches!(refused, Err(TransferOperationError::Forbidden(_))), "{refused:?}");
         }
         assert_eq!(reader.transfer(&record.id).await.unwrap().state, TransferState::Queued);
     }
@@ -413,7 +415,10 @@ async fn nobody_speaks_to_a_stranger() {
     let other = ApiFixture::new();
     let error =
         other.client(port, true, &site.token("x", "transfers.read")).transfers(1, None).await.unwrap_err();
-    assert!(matches!(&error, ControlError::Away(words) if words.contains("certificate")), "{error}");
+    assert!(
+        matches!(&error, TransferOperationError::Away(words) if words.contains("certificate")),
+        "{error}"
+    );
     let everywhere = ApiPlan { listen: vec![([0, 0, 0, 0], 0).into()], ..site.plan(false) };
     let plain = everywhere.listen().await.unwrap_err();
     assert!(plain.to_string().contains("no TLS") && !plain.hint().is_empty(), "{plain}");

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use carrack_register::control::ControlError;
 use carrack_register::records::TransferRecord;
+use carrack_register::transfer_operations::TransferOperationError;
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 
@@ -33,7 +33,7 @@ pub(super) struct TransferWatchClient<'a> {
     last: Option<TransferRecord>,
 }
 
-type Watched = Result<TransferRecord, ControlError>;
+type Watched = Result<TransferRecord, TransferOperationError>;
 
 impl<'a> TransferWatchClient<'a> {
     /// Creates a watcher without a connection.
@@ -63,7 +63,7 @@ impl<'a> TransferWatchClient<'a> {
                     continue;
                 }
                 // A server that was never there is not waited for.
-                Err(ControlError::Away(_)) if self.last.is_some() && tries < TRIES => {
+                Err(TransferOperationError::Away(_)) if self.last.is_some() && tries < TRIES => {
                     tries += 1;
                     self.body = None;
                     tokio::time::sleep(TRY_PAUSE).await;
@@ -82,13 +82,13 @@ impl<'a> TransferWatchClient<'a> {
         }
     }
 
-    fn parsed<T: DeserializeOwned>(&self, data: &str) -> Result<T, ControlError> {
+    fn parsed<T: DeserializeOwned>(&self, data: &str) -> Result<T, TransferOperationError> {
         serde_json::from_str(data)
             .map_err(|error| self.client.away(format!("an event that can't be read: {error}")))
     }
 
     /// Returns the next record; `None` at the stream's end.
-    async fn event(&mut self) -> Result<Option<TransferRecord>, ControlError> {
+    async fn event(&mut self) -> Result<Option<TransferRecord>, TransferOperationError> {
         loop {
             while let Some((name, data)) = self.said.pop() {
                 match &*name {

@@ -15,7 +15,7 @@ use carrack_engine::{
     AbortHandle, AccessAdmission, AccessKind, AccessPolicy, AccessRequest, EndSettings, GrantExchangeHandle,
     ListenPoint, SessionError, check_protection,
 };
-use carrack_machine::{MemoryLimit, ZoneKind};
+use carrack_machine::{MemoryLimit, ZoneProtection};
 use carrack_model::limits::{LANES_MAX, SLOT_BYTES_DEFAULT, SLOT_COUNT_MIN};
 use carrack_model::{RelPath, escape, plain};
 use carrack_storage::{PathBase, RootDirectory};
@@ -25,8 +25,8 @@ use carrack_wire::auth::ListenerNonce;
 use super::account::SystemAccount;
 use super::{guard, sandbox};
 use crate::config::{AccessRule, DaemonConfig, ExportConfig};
+use crate::export_path::{ExportPath, split};
 use crate::log::DaemonLog;
-use crate::path::{ExportPath, split};
 use crate::session_messages::{
     AuditedWork, PATHS_SHOWN_MAX, ParentAnswer, SessionErrand, SessionMessage, receive, receive_descriptor,
     send, shortened,
@@ -371,7 +371,7 @@ fn tempered(wished: EndSettings, config: &DaemonConfig, slot_bytes: u32) -> EndS
         target_sets: Vec::new(),
         spill: config.spill.settings(),
         lanes: if wished.lanes == 0 && lanes_max == LANES_MAX { 0 } else { wished.lanes.clamp(1, lanes_max) },
-        zone: ZoneKind::Off,
+        zone: ZoneProtection::Off,
         special_modes: false,
         idle: Some(limits.idle()),
         ..wished
@@ -409,7 +409,7 @@ mod tests {
             ports: Some(1..=2),
             target_sets: vec!["/".into()],
             lanes: 8,
-            zone: ZoneKind::Hard,
+            zone: ZoneProtection::Hard,
             spill: SpillSettings {
                 sink: vec![chosen.clone()],
                 source: vec![chosen],
@@ -421,7 +421,7 @@ mod tests {
         assert_eq!((settings.pool_bytes, settings.io_threads, settings.lanes), (64 << 20, 4, 8));
         assert_eq!(
             (settings.ports.clone(), settings.target_sets.len(), settings.zone),
-            (None, 0, ZoneKind::Off)
+            (None, 0, ZoneProtection::Off)
         );
         assert_eq!(settings.spill, small.spill.settings());
         assert!(settings.spill.may_lack && settings.spill.budget == Some(1 << 40));

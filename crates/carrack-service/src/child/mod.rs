@@ -27,7 +27,7 @@ use rustix::io::fcntl_dupfd_cloexec;
 use rustix::stdio;
 use thiserror::Error;
 
-use crate::audit::SessionEnding;
+use crate::audit::AuditedOutcome;
 use crate::config::DaemonConfig;
 use crate::log::DaemonLog;
 use crate::session_messages::{
@@ -121,7 +121,7 @@ fn run(log: &mut DaemonLog, peer: &mut Option<std::net::SocketAddr>) -> Result<b
         ExportAccessPolicy::new(Arc::new(config), errand, who, token_keys, speaking, abort.clone(), *log);
     let outcome = serve(ControlChannel::Tls(Box::new(channel)), &access_policy, &abort);
     let report = report(&outcome, access_policy.is_admitted());
-    let went_well = report.ending == SessionEnding::Ok;
+    let went_well = report.ending == AuditedOutcome::Ok;
     // It fails only if the parent is dead.
     let _ = send(&mut parent, &SessionMessage::Done(report));
     Ok(went_well)
@@ -138,7 +138,7 @@ fn identity(channel: &TlsChannel, keys: &PublicKeys) -> Result<Option<ProvedIden
 /// Reports for the audit log that TLS was established, and nothing more.
 fn tell_refused(parent: &mut UnixStream, error: &SessionStartFailure) {
     let reason = shortened(&plain(&error));
-    let report = SessionReport { ending: SessionEnding::Refused, reason, bytes: 0, files: 0, failed: 0 };
+    let report = SessionReport { ending: AuditedOutcome::Refused, reason, bytes: 0, files: 0, failed: 0 };
     // It fails only if the parent is dead.
     let _ =
         send(parent, &SessionMessage::Known(None)).and_then(|()| send(parent, &SessionMessage::Done(report)));
@@ -156,12 +156,12 @@ fn take_standard_streams() -> io::Result<(TcpStream, UnixStream)> {
 fn report(outcome: &TransferOutcome, is_admitted: bool) -> SessionReport {
     let summary = &outcome.summary;
     let ending = match &outcome.result {
-        Ok(()) if summary.entries_failed == 0 => SessionEnding::Ok,
-        Ok(()) => SessionEnding::Partial,
+        Ok(()) if summary.entries_failed == 0 => AuditedOutcome::Ok,
+        Ok(()) => AuditedOutcome::Partial,
         Err(SessionError::Refused { .. } | SessionError::Later { .. }) if !is_admitted => {
-            SessionEnding::Refused
+            AuditedOutcome::Refused
         }
-        Err(_) => SessionEnding::Error,
+        Err(_) => AuditedOutcome::Error,
     };
     SessionReport {
         ending,

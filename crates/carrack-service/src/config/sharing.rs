@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use carrack_plan::grants::{ClientClass, GrantSettings};
 use carrack_register::records::is_name;
-use carrack_sharing::health::LoadFeedSettings;
+use carrack_sharing::health::LoadMonitorSettings;
 use carrack_sharing::{DEFAULT_CLASS, SharingSettings};
 use serde::{Deserialize, Deserializer};
 
@@ -40,7 +40,7 @@ pub struct SharingConfig {
     #[serde(deserialize_with = "classes")]
     classes: BTreeMap<String, ClassConfig>,
     /// `[sharing.health]`: source of the load that computation puts on targets.
-    pub health: Option<LoadFeedSettings>,
+    pub health: Option<LoadMonitorSettings>,
 }
 
 /// Transfers that are treated alike.

@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::quota::{AdmittedSession, QuotaExceeded};
-use crate::audit::{AuditEntry, SessionEnding, now};
+use crate::audit::{AuditEntry, AuditedOutcome, now};
 use crate::session_messages::{
     AuditedWork, ParentAnswer, SessionErrand, SessionInbox, SessionMessage, SessionOutbox, SessionReport,
     frame, send_descriptor,
@@ -250,7 +250,7 @@ impl ChildSession {
         }
         let (result, report) = match &self.report {
             Some(report) => (report.ending, Some(report)),
-            None => (SessionEnding::Killed, None),
+            None => (AuditedOutcome::Killed, None),
         };
         let told = report.map_or(String::new(), |report| report.reason.clone());
         *reason = match (self.ended, status.signal()) {
@@ -269,7 +269,7 @@ impl ChildSession {
             files: report.map_or(0, |report| report.files),
             failed: report.map_or(0, |report| report.failed),
             seconds: (self.since.elapsed().as_secs_f64() * 1e3).round() / 1e3,
-            result: if self.ended.is_some() { SessionEnding::Killed } else { result },
+            result: if self.ended.is_some() { AuditedOutcome::Killed } else { result },
             reason,
         })
     }

@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_register::control::{ControlError, TransferOperations, TransferOrder};
 use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
+use carrack_register::transfer_operations::{TransferOperationError, TransferOperations, TransferOrder};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
@@ -22,12 +22,12 @@ impl LocalQueue {
     /// Runs a request on a blocking thread: SQLite waits for the disk, and the threads of the API must not.
     fn ask<T: Send + 'static>(
         &self,
-        asking: impl FnOnce(&QueueShared) -> Result<T, ControlError> + Send + 'static,
-    ) -> BoxFuture<'static, Result<T, ControlError>> {
+        asking: impl FnOnce(&QueueShared) -> Result<T, TransferOperationError> + Send + 'static,
+    ) -> BoxFuture<'static, Result<T, TransferOperationError>> {
         let inner: Arc<QueueShared> = self.0.clone();
         Box::pin(async move {
             let asked = tokio::task::spawn_blocking(move || asking(&inner)).await;
-            asked.unwrap_or_else(|error| Err(ControlError::Away(format!("the queue: {error}"))))
+            asked.unwrap_or_else(|error| Err(TransferOperationError::Away(format!("the queue: {error}"))))
         })
     }
 }
@@ -37,12 +37,12 @@ impl TransferOperations for LocalQueue {
         &self,
         user: &str,
         submission: TransferSubmission,
-    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+    ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let user = user.to_owned();
         self.ask(move |inner| inner.submit(&user, submission))
     }
 
-    fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+    fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let id = id.to_owned();
         self.ask(move |inner| inner.transfer(&id))
     }
@@ -51,7 +51,7 @@ impl TransferOperations for LocalQueue {
         &self,
         limit: usize,
         after: Option<&str>,
-    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>> {
+    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, TransferOperationError>> {
         let after = after.map(str::to_owned);
         self.ask(move |inner| inner.transfers(limit, after.as_deref()))
     }
@@ -61,12 +61,12 @@ impl TransferOperations for LocalQueue {
         user: &str,
         id: &str,
         order: TransferOrder,
-    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>> {
+    ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let (user, id) = (user.to_owned(), id.to_owned());
         self.ask(move |inner| inner.order(&user, &id, order))
     }
 
-    fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+    fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
         let watching = QueueWatch {
             queue: self.clone(),
             id: id.to_owned(),
@@ -80,7 +80,7 @@ impl TransferOperations for LocalQueue {
         .boxed()
     }
 
-    fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, ControlError>> {
+    fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
         let watching = QueueWatchAll {
             queue: self.clone(),
             changes: self.0.changes.subscribe(),
@@ -97,7 +97,7 @@ impl TransferOperations for LocalQueue {
         .boxed()
     }
 
-    fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, ControlError>> {
+    fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, TransferOperationError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 }
@@ -148,7 +148,7 @@ impl QueueWatchAll {
     }
 }
 
-type Said = Result<TransferRecord, ControlError>;
+type Said = Result<TransferRecord, TransferOperationError>;
 
 impl QueueWatch {
     /// Returns the next change, and the watcher for the changes after it.

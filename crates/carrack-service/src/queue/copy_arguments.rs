@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use carrack_options::TransferCarrier;
-use carrack_register::control::ControlError;
 use carrack_register::records::{SiteLocation, TransferSubmission};
+use carrack_register::transfer_operations::TransferOperationError;
 
 use super::turns::TurnRules;
 
@@ -15,8 +15,8 @@ pub const LOCAL_SITE: &str = "local";
 /// The longest label, in bytes.
 const LABEL_BYTES_MAX: usize = 256;
 
-pub(super) fn refused(message: impl Display, hint: impl Display) -> ControlError {
-    ControlError::Refused { message: message.to_string(), hint: hint.to_string() }
+pub(super) fn refused(message: impl Display, hint: impl Display) -> TransferOperationError {
+    TransferOperationError::Refused { message: message.to_string(), hint: hint.to_string() }
 }
 
 /// Returns the arguments of `carrack` for a submission; `sites` has the prefixes of the paths on other sites.
@@ -26,7 +26,7 @@ pub(super) fn refused(message: impl Display, hint: impl Display) -> ControlError
 pub fn arguments(
     submission: &TransferSubmission,
     sites: &BTreeMap<String, String>,
-) -> Result<Vec<String>, ControlError> {
+) -> Result<Vec<String>, TransferOperationError> {
     if submission.priority > TurnRules::PRIORITY_MAX {
         let hint = format!("it may be 0 to {}", TurnRules::PRIORITY_MAX);
         return Err(refused(format!("there is no priority {}", submission.priority), hint));
@@ -51,7 +51,10 @@ pub fn arguments(
     Ok(words)
 }
 
-fn place(location: &SiteLocation, sites: &BTreeMap<String, String>) -> Result<String, ControlError> {
+fn place(
+    location: &SiteLocation,
+    sites: &BTreeMap<String, String>,
+) -> Result<String, TransferOperationError> {
     if let Some(prefix) = sites.get(&location.site) {
         return Ok(format!("{prefix}{}", location.path));
     }
@@ -72,7 +75,7 @@ mod tests {
     use super::super::store::tests::sample;
     use super::*;
 
-    fn with(words: &[&str]) -> Result<Vec<String>, ControlError> {
+    fn with(words: &[&str]) -> Result<Vec<String>, TransferOperationError> {
         let options = TransferOptions::of_words(words)?;
         arguments(&TransferSubmission { options, ..sample("1", 5).submission }, &BTreeMap::new())
     }
@@ -113,7 +116,9 @@ mod tests {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let own = words.last().copied().unwrap();
             match (with(&words), TransferCarrier::Queue.refusal(name)) {
-                (Err(ControlError::Refused { hint, .. }), Some(_)) => assert!(!hint.is_empty(), "{own}"),
+                (Err(TransferOperationError::Refused { hint, .. }), Some(_)) => {
+                    assert!(!hint.is_empty(), "{own}")
+                }
                 (Ok(said), None) if name == "sync" => {
                     assert!(said.len() > 6, "{own}")
                 }
@@ -128,7 +133,7 @@ mod tests {
         for word in
             ["--pairs=2", "--journal-dir=/etc", "--files-from=/etc/shadow", "--spill=/x:1GiB", "--zone"]
         {
-            let ControlError::Refused { hint, .. } = with(&[word]).unwrap_err() else { panic!() };
+            let TransferOperationError::Refused { hint, .. } = with(&[word]).unwrap_err() else { panic!() };
             assert!(!hint.is_empty(), "{word}");
         }
         let submission = sample("1", 5).submission;
@@ -143,7 +148,8 @@ mod tests {
     fn other_sites_are_those_of_the_configuration() {
         let mut submission = sample("1", 5).submission;
         submission.destination = "alcf:/x".parse().unwrap();
-        let ControlError::Refused { message, hint } = arguments(&submission, &BTreeMap::new()).unwrap_err()
+        let TransferOperationError::Refused { message, hint } =
+            arguments(&submission, &BTreeMap::new()).unwrap_err()
         else {
             panic!()
         };

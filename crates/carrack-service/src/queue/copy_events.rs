@@ -66,7 +66,7 @@ struct CopyTrouble {
 
 /// The end of a copy, by its output and its exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CopyEnd {
+pub enum CopyOutcome {
     /// Every entry was tried.
     Reached,
     /// A signal ended it.
@@ -165,15 +165,17 @@ impl CopyOutputParser {
 
     /// Returns the meaning of the process's end; `code` is `None` if a signal ended it. `said` is the end of
     /// its messages to people.
-    pub fn end(&self, code: Option<i32>, said: &str) -> CopyEnd {
+    pub fn end(&self, code: Option<i32>, said: &str) -> CopyOutcome {
         if let Some(trouble) = self.errors.first() {
-            return CopyEnd::Failed(in_words(&trouble.message, trouble.hint.as_deref()));
+            return CopyOutcome::Failed(in_words(&trouble.message, trouble.hint.as_deref()));
         }
         match code {
-            Some(0 | 1 | 3) if self.has_summary => CopyEnd::Reached,
-            Some(130) | None => CopyEnd::Interrupted,
-            Some(code) if said.is_empty() => CopyEnd::Failed(format!("the copy ended with exit code {code}")),
-            Some(_) => CopyEnd::Failed(said.to_owned()),
+            Some(0 | 1 | 3) if self.has_summary => CopyOutcome::Reached,
+            Some(130) | None => CopyOutcome::Interrupted,
+            Some(code) if said.is_empty() => {
+                CopyOutcome::Failed(format!("the copy ended with exit code {code}"))
+            }
+            Some(_) => CopyOutcome::Failed(said.to_owned()),
         }
     }
 }
@@ -222,7 +224,7 @@ mod tests {
         assert_eq!((record.tally.files_done, record.tally.entries_failed), (2, 1));
         assert_eq!(record.tally.entries_skipped, 2);
         assert_eq!(record.failures[0].kind, "changed");
-        assert_eq!(listener.end(Some(1), ""), CopyEnd::Reached);
+        assert_eq!(listener.end(Some(1), ""), CopyOutcome::Reached);
         settle(&mut record, TransferState::Done, String::new(), 9);
         assert_eq!((record.ended_ms, record.tally.bytes_per_s), (Some(9), 0));
     }
@@ -246,14 +248,14 @@ mod tests {
     fn ends_are_told_apart() {
         let mut record = sample("1", 5);
         let mut listener = CopyOutputParser::new(&mut record);
-        assert_eq!(listener.end(Some(130), ""), CopyEnd::Interrupted);
-        assert_eq!(listener.end(None, ""), CopyEnd::Interrupted);
-        assert_eq!(listener.end(Some(2), "why"), CopyEnd::Failed("why".into()));
-        assert!(matches!(listener.end(Some(0), ""), CopyEnd::Failed(_)), "a copy has a summary");
-        assert!(matches!(listener.end(Some(124), ""), CopyEnd::Failed(_)));
+        assert_eq!(listener.end(Some(130), ""), CopyOutcome::Interrupted);
+        assert_eq!(listener.end(None, ""), CopyOutcome::Interrupted);
+        assert_eq!(listener.end(Some(2), "why"), CopyOutcome::Failed("why".into()));
+        assert!(matches!(listener.end(Some(0), ""), CopyOutcome::Failed(_)), "a copy has a summary");
+        assert!(matches!(listener.end(Some(124), ""), CopyOutcome::Failed(_)));
         let summary = r#"{"event":"summary","outcome":"complete","files_done":0,"symlinks_done":0,"bytes_done":0,"entries_failed":0,
             "entries_kept":0,"bytes_kept":0,"errors":[{"message":"m","hint":"h"}],"seconds":4}"#;
         assert!(listener.hear(summary, &mut record));
-        assert_eq!(listener.end(Some(3), ""), CopyEnd::Failed("m (h)".into()));
+        assert_eq!(listener.end(Some(3), ""), CopyOutcome::Failed("m (h)".into()));
     }
 }

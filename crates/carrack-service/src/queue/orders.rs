@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use carrack_options::lifetime;
-use carrack_register::control::{ControlError, TransferOrder};
 use carrack_register::records::{TransferRecord, TransferState, TransferSubmission, now_ms};
+use carrack_register::transfer_operations::{TransferOperationError, TransferOrder};
 use rustix::process::{Signal, pidfd_send_signal};
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -15,9 +15,9 @@ use super::{LocalQueueState, OPEN_MAX, QueueShared, RunningTransfer, StopWish};
 /// The user with all rights.
 const ROOT: &str = "root";
 
-impl From<StoreError> for ControlError {
-    fn from(error: StoreError) -> ControlError {
-        ControlError::Away(error.to_string())
+impl From<StoreError> for TransferOperationError {
+    fn from(error: StoreError) -> TransferOperationError {
+        TransferOperationError::Away(error.to_string())
     }
 }
 
@@ -26,7 +26,7 @@ impl QueueShared {
         &self,
         user: &str,
         mut submission: TransferSubmission,
-    ) -> Result<TransferRecord, ControlError> {
+    ) -> Result<TransferRecord, TransferOperationError> {
         self.check_submitter(user)?;
         submission.options = submission.options.settled(lifetime::now_s())?;
         arguments(&submission, &self.settings.sites)?;
@@ -39,7 +39,7 @@ impl QueueShared {
         let record = TransferRecord::queued(new_id()?, user, submission, now_ms());
         let state = self.state();
         if state.is_ending {
-            return Err(ControlError::Away("the daemon is about to end".to_owned()));
+            return Err(TransferOperationError::Away("the daemon is about to end".to_owned()));
         }
         if state.store.count_open()? >= OPEN_MAX {
             return Err(refused(
@@ -55,23 +55,25 @@ impl QueueShared {
 
     /// Checks that this user may submit. A copy has its user's rights, which only root can give to another
     /// user.
-    fn check_submitter(&self, user: &str) -> Result<(), ControlError> {
+    fn check_submitter(&self, user: &str) -> Result<(), TransferOperationError> {
         if user == self.owner {
             return Ok(());
         }
         if !self.is_root {
             let owner = &self.owner;
-            return Err(ControlError::Forbidden(format!(
+            return Err(TransferOperationError::Forbidden(format!(
                 "this daemon is {owner}'s and copies with {owner}'s rights: nobody else may submit"
             )));
         }
         if user.starts_with("uid:") {
-            return Err(ControlError::Forbidden(format!("there is no account of {user} on this machine")));
+            return Err(TransferOperationError::Forbidden(format!(
+                "there is no account of {user} on this machine"
+            )));
         }
         Ok(())
     }
 
-    pub(super) fn transfer(&self, id: &str) -> Result<TransferRecord, ControlError> {
+    pub(super) fn transfer(&self, id: &str) -> Result<TransferRecord, TransferOperationError> {
         self.state().find(id)
     }
 
@@ -79,12 +81,12 @@ impl QueueShared {
         &self,
         limit: usize,
         after: Option<&str>,
-    ) -> Result<Vec<TransferRecord>, ControlError> {
+    ) -> Result<Vec<TransferRecord>, TransferOperationError> {
         let state = self.state();
         if let Some(id) = after
             && state.store.get(id)?.is_none()
         {
-            return Err(ControlError::Unknown(carrack_model::escape(id.as_bytes())));
+            return Err(TransferOperationError::Unknown(carrack_model::escape(id.as_bytes())));
         }
         let kept = state.store.latest(limit, after)?;
         Ok(kept.into_iter().map(|record| state.as_it_is(record)).collect())
@@ -95,11 +97,14 @@ impl QueueShared {
         user: &str,
         id: &str,
         order: TransferOrder,
-    ) -> Result<TransferRecord, ControlError> {
+    ) -> Result<TransferRecord, TransferOperationError> {
         let mut state = self.state();
         let record = state.find(id)?;
         if user != record.user && user != ROOT {
-            return Err(ControlError::Forbidden(format!("transfer {} is {}'s", record.id, record.user)));
+            return Err(TransferOperationError::Forbidden(format!(
+                "transfer {} is {}'s",
+                record.id, record.user
+            )));
         }
         let record = state.give(record, order)?;
         drop(state);
@@ -109,10 +114,10 @@ impl QueueShared {
 }
 
 impl LocalQueueState {
-    fn find(&self, id: &str) -> Result<TransferRecord, ControlError> {
+    fn find(&self, id: &str) -> Result<TransferRecord, TransferOperationError> {
         match self.store.find(id)? {
             StoredMatch::One(record) => Ok(self.as_it_is(*record)),
-            StoredMatch::None => Err(ControlError::Unknown(carrack_model::escape(id.as_bytes()))),
+            StoredMatch::None => Err(TransferOperationError::Unknown(carrack_model::escape(id.as_bytes()))),
             StoredMatch::Several => {
                 Err(refused(format!("several transfers begin with {id}"), "give more of its digits"))
             }
@@ -130,7 +135,7 @@ impl LocalQueueState {
         &mut self,
         mut record: TransferRecord,
         order: TransferOrder,
-    ) -> Result<TransferRecord, ControlError> {
+    ) -> Result<TransferRecord, TransferOperationError> {
         use TransferState::{Cancelled, Done, Failed, Paused, Queued, Running};
         let id = record.id.clone();
         // The reason for waiting is computed with every look at the record.
@@ -171,8 +176,9 @@ impl LocalQueueState {
 
     /// Has the process of a transfer end, and records the reason; without a wish, takes an earlier request to
     /// wait back.
-    fn wish(&mut self, id: &str, wish: Option<StopWish>) -> Result<TransferRecord, ControlError> {
-        let running = self.running.get_mut(id).ok_or_else(|| ControlError::Unknown(id.to_owned()))?;
+    fn wish(&mut self, id: &str, wish: Option<StopWish>) -> Result<TransferRecord, TransferOperationError> {
+        let running =
+            self.running.get_mut(id).ok_or_else(|| TransferOperationError::Unknown(id.to_owned()))?;
         let wish = match (running.wish, wish) {
             // A cancelled transfer can't be brought back.
             (Some(StopWish::Cancel), _) => Some(StopWish::Cancel),
@@ -222,9 +228,9 @@ impl RunningTransfer {
     }
 }
 
-fn new_id() -> Result<String, ControlError> {
+fn new_id() -> Result<String, TransferOperationError> {
     let mut bytes = [0; 8];
     let filled = getrandom(&mut bytes, GetRandomFlags::empty());
-    filled.map_err(|errno| ControlError::Away(format!("naming the transfer: {errno}")))?;
+    filled.map_err(|errno| TransferOperationError::Away(format!("naming the transfer: {errno}")))?;
     Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
 }

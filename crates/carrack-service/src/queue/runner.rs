@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use super::child::{CopyUser, RunningCopy};
 use super::copy_arguments::arguments;
-use super::copy_events::{CopyEnd, CopyOutputParser, settle};
+use super::copy_events::{CopyOutcome, CopyOutputParser, settle};
 use super::orders::requeue;
 use super::store::StoreError;
 use super::{LocalQueue, QueueShared, RunningTransfer, StopWish, process_identity};
@@ -147,11 +147,11 @@ impl QueueShared {
     fn spawn(self: Arc<Self>, record: TransferRecord) {
         let (inner, id) = (self.clone(), record.id.clone());
         let spawned = thread::Builder::new().name("carrack-copy".into()).spawn(move || {
-            let end = inner.carry_out(&record).unwrap_or_else(|error| CopyEnd::Failed(plain(&error)));
+            let end = inner.carry_out(&record).unwrap_or_else(|error| CopyOutcome::Failed(plain(&error)));
             inner.settle(&record.id, end);
         });
         if let Err(error) = spawned {
-            self.settle(&id, CopyEnd::Failed(format!("there can't be a thread: {error}")));
+            self.settle(&id, CopyOutcome::Failed(format!("there can't be a thread: {error}")));
         }
     }
 
@@ -159,7 +159,7 @@ impl QueueShared {
     fn carry_out(
         &self,
         record: &TransferRecord,
-    ) -> Result<CopyEnd, Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<CopyOutcome, Box<dyn std::error::Error + Send + Sync>> {
         let mut words = arguments(&record.submission, &self.settings.sites)?;
         if let Some(socket) = &self.settings.sharing {
             words.insert(1, format!("--sharing={}", socket.display()));
@@ -213,9 +213,9 @@ impl QueueShared {
     }
 
     /// Records the end of a process.
-    fn settle(&self, id: &str, end: CopyEnd) {
+    fn settle(&self, id: &str, end: CopyOutcome) {
         let mut state = self.state();
-        if end == CopyEnd::Interrupted
+        if end == CopyOutcome::Interrupted
             && !state.is_ending
             && state.running.get(id).is_some_and(|r| r.wish.is_none())
         {
@@ -228,15 +228,15 @@ impl QueueShared {
         let (mut record, wish) =
             (running.record.clone(), running.wish.or(is_ending.then_some(StopWish::Requeue)));
         match (end, wish) {
-            (CopyEnd::Reached, _) => settle(&mut record, TransferState::Done, String::new(), now_ms()),
-            (CopyEnd::Interrupted, Some(wish)) => grant(&mut record, wish),
-            (CopyEnd::Interrupted, None) => {
+            (CopyOutcome::Reached, _) => settle(&mut record, TransferState::Done, String::new(), now_ms()),
+            (CopyOutcome::Interrupted, Some(wish)) => grant(&mut record, wish),
+            (CopyOutcome::Interrupted, None) => {
                 let reason = "something else than its user has ended its process";
                 settle(&mut record, TransferState::Failed, reason.to_owned(), now_ms());
             }
             // A cancelled copy that failed while it was ending counts as cancelled all the same.
-            (CopyEnd::Failed(_), Some(StopWish::Cancel)) => grant(&mut record, StopWish::Cancel),
-            (CopyEnd::Failed(reason), _) => settle(&mut record, TransferState::Failed, reason, now_ms()),
+            (CopyOutcome::Failed(_), Some(StopWish::Cancel)) => grant(&mut record, StopWish::Cancel),
+            (CopyOutcome::Failed(reason), _) => settle(&mut record, TransferState::Failed, reason, now_ms()),
         }
         let what = format!("transfer {id} of {}: {}", record.user, record.state);
         if let Err(error) = state.store.put(&record) {

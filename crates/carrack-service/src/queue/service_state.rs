@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use carrack_sharing::health::{LoadFeedSettings, LoadFeedThread};
+use carrack_sharing::health::{LoadMonitorSettings, LoadMonitorThread};
 
 use super::service::{QueueError, system};
 use crate::config::LocalConfig;
@@ -16,7 +16,7 @@ use crate::sharing::MachineMetaScheduler;
 pub(super) struct QueueServiceState {
     config: LocalConfig,
     sharing: Option<Arc<MachineMetaScheduler>>,
-    measuring: Option<LoadFeedThread>,
+    measuring: Option<LoadMonitorThread>,
     log: DaemonLog,
 }
 
@@ -61,7 +61,7 @@ impl QueueServiceState {
         self.log.note("[sharing] is read again");
     }
 
-    fn health(&self) -> Option<LoadFeedSettings> {
+    fn health(&self) -> Option<LoadMonitorSettings> {
         self.config.sharing.as_ref()?.health.clone()
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use carrack_plan::fleet::{RankRules, TransferRanking, WaitingTransfer};
-use carrack_register::control::ControlError;
+use carrack_register::transfer_operations::TransferOperationError;
 
 use super::copy_arguments::refused;
 use super::store::QueuedTransfer;
@@ -63,7 +63,7 @@ impl TurnRules {
     }
 
     /// Checks that a user (neither root nor the daemon's own) may give this priority.
-    pub(super) fn check_priority(&self, user: &str, priority: u8) -> Result<(), ControlError> {
+    pub(super) fn check_priority(&self, user: &str, priority: u8) -> Result<(), TransferOperationError> {
         let named = self.priorities.get(user).or_else(|| self.priorities.get(self.account_of(user)));
         let most = *named.unwrap_or(&self.priority_max);
         if priority <= most {
@@ -128,7 +128,8 @@ mod tests {
         let rules = rules();
         for (user, most) in [("alice", 5), ("carol", 7), ("dave", 9), ("eve", 5)] {
             assert!(rules.check_priority(user, most).is_ok(), "{user}");
-            let Err(ControlError::Refused { message, hint }) = rules.check_priority(user, most + 1) else {
+            let Err(TransferOperationError::Refused { message, hint }) = rules.check_priority(user, most + 1)
+            else {
                 panic!("{user}")
             };
             assert!(

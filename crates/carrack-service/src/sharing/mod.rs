@@ -3,7 +3,7 @@
 
 mod exchange;
 mod rules;
-mod site;
+mod site_file;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 pub use exchange::SocketExchange;
 use rules::MembershipCache;
 pub use rules::{ClassMembers, ClassRules};
-pub use site::site_sharing;
+pub use site_file::site_sharing;
 
 use crate::queue::name_of_user;
 

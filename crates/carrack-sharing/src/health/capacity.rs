@@ -67,10 +67,10 @@ mod tests {
 
     fn read(text: &str) -> Result<TargetCapacity, toml::de::Error> {
         #[derive(Deserialize)]
-        struct CapacityHolder {
+        struct CapacityTestFile {
             capacity: TargetCapacity,
         }
-        toml::from_str::<CapacityHolder>(text).map(|holder| holder.capacity)
+        toml::from_str::<CapacityTestFile>(text).map(|holder| holder.capacity)
     }
 
     #[test]

@@ -10,16 +10,18 @@ use carrack_plan::forecast::{ForecastMethod, STEP_S};
 use serde_json::{Value, json};
 
 use super::preset::ExporterPreset;
-use super::settings::{HistorySource, LoadFeedSettings};
+use super::settings::{HistorySource, LoadMonitorSettings};
 use super::test_prometheus::TestPrometheus;
-use super::{LoadFeed, LoadFeedError, LoadFeedThread, PrometheusAddress, TargetCapacity, histories_of_csv};
+use super::{
+    LoadMonitor, LoadMonitorError, LoadMonitorThread, PrometheusAddress, TargetCapacity, histories_of_csv,
+};
 
 /// A Sunday's midnight, so that days are whole.
 const MIDNIGHT_S: i64 = 1_767_484_800;
 const HOUR_S: i64 = 3600;
 
-fn settings(address: PrometheusAddress) -> LoadFeedSettings {
-    let mut settings = LoadFeedSettings::of_preset(address, ExporterPreset::LustreExporter);
+fn settings(address: PrometheusAddress) -> LoadMonitorSettings {
+    let mut settings = LoadMonitorSettings::of_preset(address, ExporterPreset::LustreExporter);
     settings.capacity = TargetCapacity::of_all(1e9);
     settings.history = HistorySource::None;
     settings
@@ -66,7 +68,7 @@ fn load_is_what_others_do_by_what_the_target_can_bear() {
             other => panic!("{other}"),
         })
     });
-    let mut feed = LoadFeed::new(settings(server.address()), MIDNIGHT_S).unwrap();
+    let mut feed = LoadMonitor::new(settings(server.address()), MIDNIGHT_S).unwrap();
     let step = feed.step(MIDNIGHT_S, &none());
     let loads: Vec<_> = step.loads.iter().map(|(name, load)| (&**name, load.present)).collect();
     assert_eq!((loads, step.notices.len()), (vec![("lfs01/OST0000", 0.4), ("lfs01/OST0001", 0.0)], 0));
@@ -84,7 +86,7 @@ fn many_small_requests_are_a_load_too() {
     let server = TestPrometheus::answering(|path| {
         site(path, |query, _| if query.contains("samples") { 5_000.0 } else { 1e6 })
     });
-    let mut feed = LoadFeed::new(settings(server.address()), MIDNIGHT_S).unwrap();
+    let mut feed = LoadMonitor::new(settings(server.address()), MIDNIGHT_S).unwrap();
     let load = feed.step(MIDNIGHT_S, &none()).loads[0].1.present;
     assert!((load - 10_000.0 * 65_536.0 / 1e9).abs() < 1e-9, "{load}");
 }
@@ -98,9 +100,9 @@ fn afternoons(query: &str, at_s: i64) -> f64 {
 #[test]
 fn the_past_is_read_and_what_it_foretells_counts_before_it_happens() {
     let server = TestPrometheus::answering(|path| site(path, afternoons));
-    let past = LoadFeedSettings { history: HistorySource::Prometheus, ..settings(server.address()) };
+    let past = LoadMonitorSettings { history: HistorySource::Prometheus, ..settings(server.address()) };
     let now_s = MIDNIGHT_S + 11 * HOUR_S + 3300;
-    let mut feed = LoadFeed::new(past, now_s).unwrap();
+    let mut feed = LoadMonitor::new(past, now_s).unwrap();
     let steps: Vec<_> = (0..8).map(|n| feed.step(now_s + 15 * n, &none())).collect();
     assert_eq!(steps.iter().map(|step| step.notices.len()).sum::<usize>(), 0, "{steps:?}");
     let found = feed.storage("lfs01/OST0000", now_s).unwrap();
@@ -114,8 +116,8 @@ fn the_past_is_read_and_what_it_foretells_counts_before_it_happens() {
         forecast.load_at(evening).unwrap() < 50e6 && forecast.load_at(now_s + 2 * HOUR_S).unwrap() > 700e6
     );
     // Before noon the load is only forecast.
-    let mut feed = LoadFeed::new(
-        LoadFeedSettings { history: HistorySource::Prometheus, ..settings(server.address()) },
+    let mut feed = LoadMonitor::new(
+        LoadMonitorSettings { history: HistorySource::Prometheus, ..settings(server.address()) },
         now_s - 300,
     )
     .unwrap();
@@ -140,8 +142,8 @@ fn too_long_answers_are_asked_for_in_smaller_pieces() {
             site(path, afternoons)
         }
     });
-    let past = LoadFeedSettings { history: HistorySource::Prometheus, ..settings(server.address()) };
-    let mut feed = LoadFeed::new(past, MIDNIGHT_S).unwrap();
+    let past = LoadMonitorSettings { history: HistorySource::Prometheus, ..settings(server.address()) };
+    let mut feed = LoadMonitor::new(past, MIDNIGHT_S).unwrap();
     // Two days of the past are enough.
     feed.owe_only(MIDNIGHT_S - 2 * 86_400, MIDNIGHT_S);
     feed.read_all(MIDNIGHT_S).unwrap();
@@ -155,8 +157,8 @@ fn a_server_that_is_away_is_told_of_once_and_what_it_measured_meanwhile_is_read(
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let again = listener.try_clone().unwrap();
     let server = TestPrometheus::listening(listener, |path| site(path, afternoons));
-    let past = LoadFeedSettings { history: HistorySource::Prometheus, ..settings(server.address()) };
-    let mut feed = LoadFeed::new(past, MIDNIGHT_S).unwrap();
+    let past = LoadMonitorSettings { history: HistorySource::Prometheus, ..settings(server.address()) };
+    let mut feed = LoadMonitor::new(past, MIDNIGHT_S).unwrap();
     feed.read_all(MIDNIGHT_S).unwrap();
     let begin_s = MIDNIGHT_S + 13 * HOUR_S;
     assert_eq!(feed.step(begin_s, &none()).loads.len(), 2);
@@ -178,7 +180,7 @@ fn a_server_that_is_away_is_told_of_once_and_what_it_measured_meanwhile_is_read(
 #[test]
 fn nothing_measured_is_said_once() {
     let server = TestPrometheus::answering(|_| success("vector", json!([])));
-    let mut feed = LoadFeed::new(settings(server.address()), MIDNIGHT_S).unwrap();
+    let mut feed = LoadMonitor::new(settings(server.address()), MIDNIGHT_S).unwrap();
     let notices: Vec<_> = (0..3).flat_map(|n| feed.step(MIDNIGHT_S + n, &none()).notices).collect();
     assert!(notices.len() == 1 && notices[0].contains("none of the metrics"), "{notices:?}");
 }
@@ -193,14 +195,14 @@ fn a_csv_is_a_history_too() {
     )
     .unwrap();
     let address: PrometheusAddress = "http://127.0.0.1:1".parse().unwrap();
-    let past = LoadFeedSettings { history: HistorySource::Csv(path.clone()), ..settings(address.clone()) };
-    let feed = LoadFeed::new(past, MIDNIGHT_S).unwrap();
+    let past = LoadMonitorSettings { history: HistorySource::Csv(path.clone()), ..settings(address.clone()) };
+    let feed = LoadMonitor::new(past, MIDNIGHT_S).unwrap();
     let found = feed.storage("fs", MIDNIGHT_S).unwrap();
     assert_eq!((found.targets, found.history.measured().next().unwrap().load), (2, 6.0));
     assert_eq!(histories_of_csv(&path, MIDNIGHT_S).unwrap().len(), 2);
     std::fs::write(&path, "time,target\n").unwrap();
-    let past = LoadFeedSettings { history: HistorySource::Csv(path), ..settings(address) };
-    assert!(matches!(LoadFeed::new(past, MIDNIGHT_S).map(drop), Err(LoadFeedError::Csv { .. })));
+    let past = LoadMonitorSettings { history: HistorySource::Csv(path), ..settings(address) };
+    assert!(matches!(LoadMonitor::new(past, MIDNIGHT_S).map(drop), Err(LoadMonitorError::Csv { .. })));
 }
 
 #[test]
@@ -210,7 +212,7 @@ fn a_thread_tells_loads_until_it_is_dropped() {
     often.every_s = 1;
     let (told, hears) = channel();
     let tell = move |target: &str, load| drop(told.send((target.to_owned(), load)));
-    let thread = LoadFeedThread::start(often, Vec::new, tell, |notice| panic!("{notice}")).unwrap();
+    let thread = LoadMonitorThread::start(often, Vec::new, tell, |notice| panic!("{notice}")).unwrap();
     for _ in 0..4 {
         let (target, load) = hears.recv_timeout(Duration::from_secs(20)).unwrap();
         assert_eq!(load.present, if target == "lfs01/OST0000" { 1.0 } else { 0.0 }, "{target}");
@@ -226,7 +228,7 @@ fn a_thread_that_cannot_measure_says_why() {
     nothing.preset = None;
     let (said, hears) = channel();
     let say = move |words| drop(said.send(words));
-    let _thread = LoadFeedThread::start(nothing, Vec::new, |_, _| panic!("no load"), say).unwrap();
+    let _thread = LoadMonitorThread::start(nothing, Vec::new, |_, _| panic!("no load"), say).unwrap();
     let words: String = hears.recv_timeout(Duration::from_secs(20)).unwrap();
     assert!(words.contains("not measured") && words.contains("hint: name a preset"), "{words}");
 }

@@ -6,7 +6,7 @@ use carrack_plan::forecast::CsvError;
 
 /// The reason why Prometheus' measurements, or a history, can't be read.
 #[derive(Debug, thiserror::Error)]
-pub enum LoadFeedError {
+pub enum LoadMonitorError {
     /// Prometheus does not answer in time. The same may succeed later.
     #[error("Prometheus at {address}: {reason}")]
     Away {
@@ -65,26 +65,28 @@ pub enum LoadFeedError {
     System(String),
 }
 
-impl LoadFeedError {
+impl LoadMonitorError {
     /// Advice for an administrator.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
-            LoadFeedError::Away { .. } => {
+            LoadMonitorError::Away { .. } => {
                 "is it running, and does this host reach it? `curl ADDRESS/-/ready` tells"
             }
-            LoadFeedError::Refused { .. } => {
+            LoadMonitorError::Refused { .. } => {
                 "try the query in Prometheus' own page; docs/forecast.md has the presets'"
             }
-            LoadFeedError::TooLong { .. } => {
+            LoadMonitorError::TooLong { .. } => {
                 "let the queries select fewer series, such as those of one file system"
             }
-            LoadFeedError::Strange { .. } => {
+            LoadMonitorError::Strange { .. } => {
                 "the address is that of the server's root, such as http://monitor:9090"
             }
-            LoadFeedError::NoQuery => {
+            LoadMonitorError::NoQuery => {
                 "name a preset (lustre_exporter, ceph or node_exporter), or write read_bytes and write_bytes"
             }
-            LoadFeedError::File { .. } | LoadFeedError::Csv { .. } | LoadFeedError::System(_) => return None,
+            LoadMonitorError::File { .. } | LoadMonitorError::Csv { .. } | LoadMonitorError::System(_) => {
+                return None;
+            }
         })
     }
 }

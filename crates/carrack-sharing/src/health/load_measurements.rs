@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::answers::MetricSeries;
-use super::target_name::TargetName;
+use super::name_template::TargetNameTemplate;
 
 /// The assumed request size of transfers, an object's usual size in bytes: it gives the number of their
 /// requests.
@@ -54,7 +54,12 @@ pub(super) struct LoadMeasurements(pub(super) BTreeMap<(String, i64), TargetRate
 
 impl LoadMeasurements {
     /// Adds the series of a query. Series with the same target name are summed.
-    pub(super) fn add(&mut self, quantity: LoadQuantity, series: &[MetricSeries], names: &TargetName) {
+    pub(super) fn add(
+        &mut self,
+        quantity: LoadQuantity,
+        series: &[MetricSeries],
+        names: &TargetNameTemplate,
+    ) {
         for series in series {
             let Some(name) = names.of(&series.labels) else { continue };
             for (at_s, value) in series.points() {

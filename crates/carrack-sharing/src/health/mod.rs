@@ -1,34 +1,34 @@
 //! The load of computation on storage targets, measured and forecast (L11), from the site's Prometheus.
 //!
-//! A [`LoadFeed`] queries each target's bytes and requests per second, subtracts the transfers' own load,
+//! A [`LoadMonitor`] queries each target's bytes and requests per second, subtracts the transfers' own load,
 //! keeps four weeks of history, and reports the present and expected load of each target. It decides nothing:
 //! the grant server does. `docs/forecast.md` is its manual.
 //!
-//! All calls block and need a thread of their own ([`LoadFeedThread`]). Prometheus' answers are bounded in
+//! All calls block and need a thread of their own ([`LoadMonitorThread`]). Prometheus' answers are bounded in
 //! bytes, targets and time before they are used.
 
 mod answers;
 mod capacity;
 mod load_error;
-mod load_feed;
 mod load_measurements;
+mod load_monitor;
+mod name_template;
 mod preset;
 mod prometheus;
 mod settings;
 mod storage_history;
 mod target_load;
-mod target_name;
 mod thread;
 mod transfer_rates;
 
 pub use capacity::TargetCapacity;
-pub use load_error::LoadFeedError;
-pub use load_feed::{FeedResult, LoadFeed, histories_of_csv};
+pub use load_error::LoadMonitorError;
+pub use load_monitor::{LoadMonitor, MonitorReport, histories_of_csv};
 pub use preset::{ExporterPreset, PrometheusQueries};
 pub use prometheus::{BadPrometheusAddress, PrometheusAddress};
-pub use settings::{HistorySource, LoadFeedSettings};
+pub use settings::{HistorySource, LoadMonitorSettings};
 pub use storage_history::{KnownNames, StorageHistory, percentile_99};
-pub use thread::LoadFeedThread;
+pub use thread::LoadMonitorThread;
 
 #[cfg(test)]
 mod feed_tests;

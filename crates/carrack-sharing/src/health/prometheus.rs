@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
 
 use super::answers::{MetricSeries, NoSeries, series};
-use super::load_error::LoadFeedError;
+use super::load_error::LoadMonitorError;
 
 /// The time limit from the beginning of the connection to the end of the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -106,7 +106,7 @@ impl PrometheusClient {
     pub(super) fn new(
         address: PrometheusAddress,
         cas: Option<Vec<u8>>,
-    ) -> Result<PrometheusClient, LoadFeedError> {
+    ) -> Result<PrometheusClient, LoadMonitorError> {
         let tls = if address.is_tls {
             let trust = ClientTrust { cas, ..ClientTrust::default() };
             let mut config = ClientConfig::clone(&*client_config(&trust).map_err(system)?);
@@ -120,7 +120,7 @@ impl PrometheusClient {
     }
 
     /// The series of an expression at a time, Unix seconds.
-    pub(super) fn at(&self, query: &str, at_s: i64) -> Result<Vec<MetricSeries>, LoadFeedError> {
+    pub(super) fn at(&self, query: &str, at_s: i64) -> Result<Vec<MetricSeries>, LoadMonitorError> {
         self.ask("query", query, &[("time", at_s)])
     }
 
@@ -131,7 +131,7 @@ impl PrometheusClient {
         start_s: i64,
         end_s: i64,
         step_s: i64,
-    ) -> Result<Vec<MetricSeries>, LoadFeedError> {
+    ) -> Result<Vec<MetricSeries>, LoadMonitorError> {
         self.ask("query_range", query, &[("start", start_s), ("end", end_s), ("step", step_s)])
     }
 
@@ -140,7 +140,7 @@ impl PrometheusClient {
         verb: &str,
         query: &str,
         times: &[(&str, i64)],
-    ) -> Result<Vec<MetricSeries>, LoadFeedError> {
+    ) -> Result<Vec<MetricSeries>, LoadMonitorError> {
         let encoded = utf8_percent_encode(query, NON_ALPHANUMERIC);
         let mut path = format!("{}/api/v1/{verb}?query={encoded}", self.address.path);
         times.iter().for_each(|(name, value)| path.push_str(&format!("&{name}={value}")));
@@ -148,19 +148,21 @@ impl PrometheusClient {
         let got = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, self.get(&path)).await });
         let (status, body) = got.unwrap_or_else(|_| Err(self.away("no answer in time")))?;
         series(&body).map_err(|why| match why {
-            NoSeries::Refused(reason) => {
-                LoadFeedError::Refused { address: self.address.to_string(), query: query.to_owned(), reason }
-            }
+            NoSeries::Refused(reason) => LoadMonitorError::Refused {
+                address: self.address.to_string(),
+                query: query.to_owned(),
+                reason,
+            },
             // Most likely a proxy's error page.
             NoSeries::Strange(_) if status.is_server_error() => self.away(status),
-            NoSeries::Strange(reason) => LoadFeedError::Strange {
+            NoSeries::Strange(reason) => LoadMonitorError::Strange {
                 address: self.address.to_string(),
                 reason: if status.is_success() { reason } else { format!("{status}") },
             },
         })
     }
 
-    async fn get(&self, path: &str) -> Result<(StatusCode, Bytes), LoadFeedError> {
+    async fn get(&self, path: &str) -> Result<(StatusCode, Bytes), LoadMonitorError> {
         let stream = self.connect().await?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.away(error))?;
@@ -180,15 +182,15 @@ impl PrometheusClient {
         }
     }
 
-    fn unread(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> LoadFeedError {
+    fn unread(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> LoadMonitorError {
         if error.is::<LengthLimitError>() {
-            LoadFeedError::TooLong { address: self.address.to_string(), most: ANSWER_BYTES_MAX }
+            LoadMonitorError::TooLong { address: self.address.to_string(), most: ANSWER_BYTES_MAX }
         } else {
             self.away(error)
         }
     }
 
-    async fn connect(&self) -> Result<Box<dyn PrometheusConnection>, LoadFeedError> {
+    async fn connect(&self) -> Result<Box<dyn PrometheusConnection>, LoadMonitorError> {
         let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await;
         let stream = stream.map_err(|error| self.away(error))?;
         let Some(config) = self.tls.clone() else { return Ok(Box::new(stream)) };
@@ -197,13 +199,13 @@ impl PrometheusClient {
         Ok(Box::new(stream.map_err(|error| self.away(error))?))
     }
 
-    fn away(&self, reason: impl fmt::Display) -> LoadFeedError {
-        LoadFeedError::Away { address: self.address.to_string(), reason: reason.to_string() }
+    fn away(&self, reason: impl fmt::Display) -> LoadMonitorError {
+        LoadMonitorError::Away { address: self.address.to_string(), reason: reason.to_string() }
     }
 }
 
-fn system(error: impl fmt::Display) -> LoadFeedError {
-    LoadFeedError::System(error.to_string())
+fn system(error: impl fmt::Display) -> LoadMonitorError {
+    LoadMonitorError::System(error.to_string())
 }
 
 /// A connection of any kind.
@@ -233,7 +235,7 @@ mod tests {
 
     fn asked(
         answers: impl FnMut(&str) -> String + Send + 'static,
-    ) -> Result<Vec<MetricSeries>, LoadFeedError> {
+    ) -> Result<Vec<MetricSeries>, LoadMonitorError> {
         let server = TestPrometheus::answering(answers);
         PrometheusClient::new(server.address(), None).unwrap().at("up{a=\"b\"}", 7)
     }
@@ -251,12 +253,12 @@ mod tests {
     #[test]
     fn every_way_to_fail_has_its_name() {
         let refused = asked(|_| r#"{"status":"error","errorType":"bad_data","error":"no"}"#.into());
-        assert!(matches!(refused, Err(LoadFeedError::Refused { reason, .. }) if reason == "no"));
-        assert!(matches!(asked(|_| "<html>".into()), Err(LoadFeedError::Strange { .. })));
+        assert!(matches!(refused, Err(LoadMonitorError::Refused { reason, .. }) if reason == "no"));
+        assert!(matches!(asked(|_| "<html>".into()), Err(LoadMonitorError::Strange { .. })));
         let long = asked(|_| " ".repeat(ANSWER_BYTES_MAX + 1));
-        assert!(matches!(long, Err(LoadFeedError::TooLong { .. })), "{long:?}");
+        assert!(matches!(long, Err(LoadMonitorError::TooLong { .. })), "{long:?}");
         let nobody = TestPrometheus::answering(|_| String::new()).address();
         let away = PrometheusClient::new(nobody, None).unwrap().at("up", 0);
-        assert!(matches!(away, Err(LoadFeedError::Away { .. })), "{away:?}");
+        assert!(matches!(away, Err(LoadMonitorError::Away { .. })), "{away:?}");
     }
 }

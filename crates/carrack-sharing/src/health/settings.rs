@@ -7,10 +7,10 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use super::capacity::TargetCapacity;
-use super::load_error::LoadFeedError;
+use super::load_error::LoadMonitorError;
+use super::name_template::TargetNameTemplate;
 use super::preset::{ExporterPreset, PrometheusQueries};
 use super::prometheus::PrometheusAddress;
-use super::target_name::TargetName;
 
 /// Seconds between two measurements. A grant server treats a load as unknown after 5 min, so several may fail
 /// before that.
@@ -26,7 +26,7 @@ const REQUEST_BYTES: u64 = 64 << 10;
 /// The settings of load measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LoadFeedSettings {
+pub struct LoadMonitorSettings {
     /// The Prometheus server.
     pub prometheus: PrometheusAddress,
     /// A file of the trusted CAs of an https:// address, PEM; by default the system's.
@@ -90,10 +90,10 @@ impl From<String> for HistorySource {
     }
 }
 
-impl LoadFeedSettings {
+impl LoadMonitorSettings {
     /// The settings of a preset at a server, the others by default.
-    pub fn of_preset(prometheus: PrometheusAddress, preset: ExporterPreset) -> LoadFeedSettings {
-        LoadFeedSettings {
+    pub fn of_preset(prometheus: PrometheusAddress, preset: ExporterPreset) -> LoadMonitorSettings {
+        LoadMonitorSettings {
             prometheus,
             ca: None,
             preset: Some(preset),
@@ -113,8 +113,8 @@ impl LoadFeedSettings {
     /// The queries: the preset's, unless configured.
     ///
     /// # Errors
-    /// [`LoadFeedError::NoQuery`] if no query measures bytes, or no template names targets.
-    pub fn queries(&self) -> Result<PrometheusQueries, LoadFeedError> {
+    /// [`LoadMonitorError::NoQuery`] if no query measures bytes, or no template names targets.
+    pub fn queries(&self) -> Result<PrometheusQueries, LoadMonitorError> {
         let preset = self.preset.map(ExporterPreset::queries).unwrap_or_default();
         let queries = PrometheusQueries {
             read_bytes: query_of(&self.read_bytes, preset.read_bytes),
@@ -124,11 +124,11 @@ impl LoadFeedSettings {
             target_name: self.target_name.clone().unwrap_or(preset.target_name),
         };
         let asks = queries.read_bytes.is_some() || queries.write_bytes.is_some();
-        if asks && !queries.target_name.is_empty() { Ok(queries) } else { Err(LoadFeedError::NoQuery) }
+        if asks && !queries.target_name.is_empty() { Ok(queries) } else { Err(LoadMonitorError::NoQuery) }
     }
 
-    pub(super) fn target_name(&self) -> Result<TargetName, LoadFeedError> {
-        TargetName::parse(&self.queries()?.target_name).map_err(LoadFeedError::System)
+    pub(super) fn target_name(&self) -> Result<TargetNameTemplate, LoadMonitorError> {
+        TargetNameTemplate::parse(&self.queries()?.target_name).map_err(LoadMonitorError::System)
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_is_written_comes_before_the_preset() {
-        let settings: LoadFeedSettings = toml::from_str(
+        let settings: LoadMonitorSettings = toml::from_str(
             "prometheus = \"http://m:9090\"\npreset = \"node_exporter\"\nwrites = \"\"\n\
              read_bytes = \"sum by (x) (r)\"\ntarget_name = \"{x}\"\nhistory = \"/a.csv\"\nrequest_bytes = \"0\"\n",
         )
@@ -204,10 +204,10 @@ mod tests {
             ("prometheus = \"http://m\"\nevery_s = 0", "1 to 120"),
             ("prometheus = \"http://m\"\nrequest_bytes = \"x\"", "hint: "),
         ] {
-            let error = toml::from_str::<LoadFeedSettings>(text).unwrap_err().to_string();
+            let error = toml::from_str::<LoadMonitorSettings>(text).unwrap_err().to_string();
             assert!(error.contains(word), "{text}: {error}");
         }
-        let settings: LoadFeedSettings = toml::from_str("prometheus = \"http://m\"").unwrap();
-        assert!(matches!(settings.queries(), Err(LoadFeedError::NoQuery)));
+        let settings: LoadMonitorSettings = toml::from_str("prometheus = \"http://m\"").unwrap();
+        assert!(matches!(settings.queries(), Err(LoadMonitorError::NoQuery)));
     }
 }

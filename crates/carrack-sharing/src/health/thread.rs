@@ -7,19 +7,19 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_plan::grants::ComputeLoad;
 
-use super::load_feed::LoadFeed;
-use super::settings::LoadFeedSettings;
+use super::load_monitor::LoadMonitor;
+use super::settings::LoadMonitorSettings;
 use super::transfer_rates::OwnRates;
 
 /// The thread `carrack-health`. Once this is dropped, it reports no more and ends after its current step: 10
 /// s for each query at most. The drop does not wait for it.
 #[derive(Debug)]
-pub struct LoadFeedThread {
+pub struct LoadMonitorThread {
     /// Nothing is ever sent: the thread ends when the channel is closed.
     _alive: Sender<()>,
 }
 
-impl LoadFeedThread {
+impl LoadMonitorThread {
     /// Starts to measure. `moved` returns the bytes that transfers have moved at each target since a fixed
     /// time. `tell` gets the load of each target, and `say` notices for people, such as invalid settings that
     /// prevent a measurement.
@@ -27,15 +27,15 @@ impl LoadFeedThread {
     /// # Errors
     /// The system's error if the thread can't be started.
     pub fn start(
-        settings: LoadFeedSettings,
+        settings: LoadMonitorSettings,
         moved: impl Fn() -> Vec<(String, u64)> + Send + 'static,
         tell: impl Fn(&str, ComputeLoad) + Send + 'static,
         say: impl Fn(String) + Send + 'static,
-    ) -> io::Result<LoadFeedThread> {
+    ) -> io::Result<LoadMonitorThread> {
         let (alive, end) = channel();
         Builder::new().name("carrack-health".into()).spawn(move || {
             // The feed is made in the thread: its runtime must not be dropped in an async task.
-            match LoadFeed::new(settings, now_s()) {
+            match LoadMonitor::new(settings, now_s()) {
                 Ok(feed) => measure(feed, &end, moved, tell, say),
                 Err(error) => {
                     let hint = error.hint().map_or(String::new(), |hint| format!(" (hint: {hint})"));
@@ -43,12 +43,12 @@ impl LoadFeedThread {
                 }
             }
         })?;
-        Ok(LoadFeedThread { _alive: alive })
+        Ok(LoadMonitorThread { _alive: alive })
     }
 }
 
 fn measure(
-    mut feed: LoadFeed,
+    mut feed: LoadMonitor,
     end: &Receiver<()>,
     moved: impl Fn() -> Vec<(String, u64)>,
     tell: impl Fn(&str, ComputeLoad),

@@ -84,7 +84,7 @@ pub struct PathStatus {
 
 /// A name, and the directory that holds it.
 #[derive(Debug)]
-pub struct NamedEntry {
+pub struct EntryPlace {
     /// The directory, with its path in messages.
     pub root: RootDirectory,
     /// The name of the file or link.
@@ -221,15 +221,15 @@ impl PathBase {
     ///
     /// # Errors
     /// As [`PathBase::open`]; `EISDIR` for a path without a name.
-    pub fn hold(&self, path: &Path, follow: bool) -> io::Result<NamedEntry> {
+    pub fn hold(&self, path: &Path, follow: bool) -> io::Result<EntryPlace> {
         let Some(origin) = self.origin(path)? else {
             let name = last_name(path).ok_or(Errno::ISDIR)?;
-            return Ok(NamedEntry { root: RootDirectory::open(parent(path))?, name: name.into(), follow });
+            return Ok(EntryPlace { root: RootDirectory::open(parent(path))?, name: name.into(), follow });
         };
         let (spot, directory) = origin.follow(follow)?;
         let name = spot.name.ok_or(Errno::ISDIR)?;
         let shown = if follow { shown(path, &directory) } else { parent(path).to_path_buf() };
-        Ok(NamedEntry { root: origin.root_of(spot.holder, shown)?, name, follow: false })
+        Ok(EntryPlace { root: origin.root_of(spot.holder, shown)?, name, follow: false })
     }
 
     /// The directory and name that `path` leads to after following links.
@@ -242,7 +242,7 @@ impl PathBase {
             let name = last_name(&target).ok_or(Errno::ISDIR)?;
             return Ok((RootDirectory::open(parent(&target))?.identity(), name.into()));
         }
-        let NamedEntry { root, name, .. } = self.hold(path, true)?;
+        let EntryPlace { root, name, .. } = self.hold(path, true)?;
         Ok((root.identity(), name))
     }
 

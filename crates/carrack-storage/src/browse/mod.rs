@@ -17,7 +17,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use crate::sink_file::mode_of_new_directory;
+use crate::small_files::mode_of_new_directory;
 use crate::typed_path::last_name;
 use crate::{PathBase, PathPurpose};
 pub use entry::{BrowsedKind, ListedEntry};

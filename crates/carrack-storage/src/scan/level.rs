@@ -11,9 +11,9 @@ use std::sync::Arc;
 use carrack_model::{Directory, ExtraMetadata, Metadata, PathProblem, RelPath};
 use rustix::fs::{SeekFrom, seek, tell};
 
-use super::directory_seals::DirectorySealing;
 use super::lineage::DirectoryLineage;
-use super::name_list::NameList;
+use super::listing_hashes::ListingHasher;
+use super::waiting_names::NameList;
 use crate::{FileIdentity, RootDirectory};
 
 pub(super) struct WalkLevel {
@@ -33,7 +33,7 @@ pub(super) struct WalkLevel {
     /// Subdirectories that were listed and are not yet walked.
     pub children: NameList,
     /// The seal of the listing, if a record is kept, until the listing ends.
-    pub sealing: Option<Box<DirectorySealing>>,
+    pub sealing: Option<Box<ListingHasher>>,
 }
 
 /// The path of a level. A path is as long as the level is deep, so keeping all of them would take quadratic

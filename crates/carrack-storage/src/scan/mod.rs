@@ -5,13 +5,13 @@
 //! the list of a whole directory. It changes nothing at the source, and makes no decision on the order of
 //! copying.
 
-mod directory_seals;
 mod filter;
 mod inspect;
 mod level;
 mod lineage;
-mod name_list;
+mod listing_hashes;
 mod queue;
+mod waiting_names;
 mod walker;
 
 #[cfg(test)]
@@ -26,8 +26,8 @@ use carrack_model::limits::IO_THREADS_MAX;
 use carrack_model::{DirectorySection, EntryFailure, FailureKind, RelPath};
 
 use crate::{ExtrasReader, FileIdentity, RootDirectory};
-pub use directory_seals::{DirectoryDoubt, ScanRecord};
 pub use filter::{BadPattern, ScanFilter};
+pub use listing_hashes::{DirectoryDoubt, ScanRecord};
 use queue::TaskQueue;
 use walker::ScanWalker;
 

@@ -296,7 +296,7 @@ fn plant_chain(base: &Path, levels: usize, name_bytes: usize) {
         for beside in ["a beside", "z beside"] {
             mkdirat(&held, beside, Mode::RWXU).unwrap();
         }
-        let flags = crate::sink_file::create_flags();
+        let flags = crate::small_files::create_flags();
         rustix::fs::openat(&held, "file", flags, Mode::RUSR).unwrap();
         mkdirat(&held, &*name, Mode::RWXU).unwrap();
         held = crate::beneath::open_child(held.as_fd(), name.as_bytes(), crate::beneath::DIRECTORY).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use carrack_machine::SlotPool;
 
-use crate::endpoint::{
+use crate::endpoint_interface::{
     IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint,
     SenderReadiness, TransportError, WaitPatience,
 };

@@ -10,7 +10,7 @@ use rustix::event::PollFlags;
 
 use super::message::{HubMessage, MessageKind};
 use super::waker::FabricWaker;
-use crate::endpoint::TransportError;
+use crate::endpoint_interface::TransportError;
 
 /// The shortest and longest time between two polls while operations are under way. The endpoint's descriptor
 /// or the bell wakes the hub earlier.

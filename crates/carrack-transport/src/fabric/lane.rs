@@ -11,48 +11,55 @@ use carrack_machine::SlotPool;
 use super::sink::FabricSink;
 use super::source::FabricSource;
 use super::{FabricRequirements, FabricStreamSocket, SinkLane, SourceLane};
-use crate::endpoint::TransportError;
+use crate::endpoint_interface::TransportError;
 
 /// An open endpoint with the lane's registered slots, and no peer yet.
-pub struct OpenFabricLane {
+pub struct UnconnectedFabricLane {
     endpoint: FabricEndpoint,
     name: Vec<u8>,
     slots: SlotPool,
     region: RegisteredPool,
 }
 
-impl std::fmt::Debug for OpenFabricLane {
+impl std::fmt::Debug for UnconnectedFabricLane {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "OpenLane({})", self.endpoint.description().provider)
     }
 }
 
-impl OpenFabricLane {
+impl UnconnectedFabricLane {
     /// Opens a source's endpoint. The sink reads from these slots.
     ///
     /// # Errors
     /// The provider is missing, or does not take the memory.
-    pub fn of_source(wanted: &FabricRequirements<'_>, shared: SlotPool) -> Result<OpenFabricLane, String> {
-        OpenFabricLane::open(wanted, shared, MemorySharing::PeersRead).map_err(|error| error.to_string())
+    pub fn of_source(
+        wanted: &FabricRequirements<'_>,
+        shared: SlotPool,
+    ) -> Result<UnconnectedFabricLane, String> {
+        UnconnectedFabricLane::open(wanted, shared, MemorySharing::PeersRead)
+            .map_err(|error| error.to_string())
     }
 
     /// Opens a sink's endpoint, which reads into these slots.
     ///
     /// # Errors
     /// The provider is missing, or does not take the memory.
-    pub fn of_sink(wanted: &FabricRequirements<'_>, slots: SlotPool) -> Result<OpenFabricLane, String> {
-        OpenFabricLane::open(wanted, slots, MemorySharing::Local).map_err(|error| error.to_string())
+    pub fn of_sink(
+        wanted: &FabricRequirements<'_>,
+        slots: SlotPool,
+    ) -> Result<UnconnectedFabricLane, String> {
+        UnconnectedFabricLane::open(wanted, slots, MemorySharing::Local).map_err(|error| error.to_string())
     }
 
     fn open(
         wanted: &FabricRequirements<'_>,
         slots: SlotPool,
         sharing: MemorySharing,
-    ) -> Result<OpenFabricLane, FabricError> {
+    ) -> Result<UnconnectedFabricLane, FabricError> {
         let endpoint = FabricEndpoint::open(&nearest(wanted)?, OperationLimits::default())?;
         let name = endpoint.name()?;
         let region = endpoint.register(&slots, sharing)?;
-        Ok(OpenFabricLane { endpoint, name, slots, region })
+        Ok(UnconnectedFabricLane { endpoint, name, slots, region })
     }
 
     /// The endpoint's name for the other end, which gets it over the control channel.
@@ -71,13 +78,13 @@ impl OpenFabricLane {
         streams: Vec<FabricStreamSocket>,
         stall: Duration,
     ) -> Result<SourceLane, TransportError> {
-        let OpenFabricLane { endpoint, slots, region, .. } = self;
+        let UnconnectedFabricLane { endpoint, slots, region, .. } = self;
         let (hub, ends) = FabricSource::new(endpoint, peer, streams, (&slots, region), stall)?;
         Ok((Box::new(hub), ends))
     }
 
     /// The sink's hub, connected to the source's endpoint `peer`; as
-    /// [`into_source`](OpenFabricLane::into_source).
+    /// [`into_source`](UnconnectedFabricLane::into_source).
     ///
     /// # Errors
     /// `peer` is not a name of this provider.
@@ -87,7 +94,7 @@ impl OpenFabricLane {
         streams: Vec<FabricStreamSocket>,
         stall: Duration,
     ) -> Result<SinkLane, TransportError> {
-        let OpenFabricLane { endpoint, slots, region, .. } = self;
+        let UnconnectedFabricLane { endpoint, slots, region, .. } = self;
         let (hub, ends) = FabricSink::new(endpoint, peer, streams, (slots, region), stall)?;
         Ok((Box::new(hub), ends))
     }

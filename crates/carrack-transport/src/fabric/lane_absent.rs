@@ -6,25 +6,31 @@ use std::time::Duration;
 use carrack_machine::SlotPool;
 
 use super::{FabricRequirements, FabricStreamSocket, SinkLane, SourceLane};
-use crate::endpoint::TransportError;
+use crate::endpoint_interface::TransportError;
 
 /// An open endpoint, of which this build has none.
 #[derive(Debug)]
 pub struct AbsentFabricLane(Infallible);
 
 /// The name under which a build with libfabric has its endpoint.
-pub type OpenFabricLane = AbsentFabricLane;
+pub type UnconnectedFabricLane = AbsentFabricLane;
 
 impl AbsentFabricLane {
     /// # Errors
     /// Always, with the reason.
-    pub fn of_source(_wanted: &FabricRequirements<'_>, _shared: SlotPool) -> Result<OpenFabricLane, String> {
+    pub fn of_source(
+        _wanted: &FabricRequirements<'_>,
+        _shared: SlotPool,
+    ) -> Result<UnconnectedFabricLane, String> {
         Err(super::survey::ABSENT.to_owned())
     }
 
     /// # Errors
     /// Always, with the reason.
-    pub fn of_sink(_wanted: &FabricRequirements<'_>, _slots: SlotPool) -> Result<OpenFabricLane, String> {
+    pub fn of_sink(
+        _wanted: &FabricRequirements<'_>,
+        _slots: SlotPool,
+    ) -> Result<UnconnectedFabricLane, String> {
         Err(super::survey::ABSENT.to_owned())
     }
 

@@ -46,10 +46,10 @@ use std::time::Duration;
 use carrack_machine::NodeSet;
 use rustix::event::PollFlags;
 
-use crate::endpoint::{ReceiveEndpoint, SendEndpoint, TransportError};
+use crate::endpoint_interface::{ReceiveEndpoint, SendEndpoint, TransportError};
 use crate::seal::ConnectionSeal;
 
-pub use lane::OpenFabricLane;
+pub use lane::UnconnectedFabricLane;
 pub use survey::{OfferedDomain, is_installed_device, library, offers, usable_offers};
 
 /// Offered objects of a stream that the sink has not taken: a long path or busy storage at the sink delays

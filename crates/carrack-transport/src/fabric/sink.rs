@@ -15,7 +15,7 @@ use super::hub_endpoint::{HubEndpoint, failed, nonsense};
 use super::message::{HubMessage, MessageKind};
 use super::waker::FabricWaker;
 use super::{FabricHub, FabricStreamSocket, WINDOW};
-use crate::endpoint::{
+use crate::endpoint_interface::{
     IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, SendEndpoint, TransportError,
     WaitPatience,
 };

@@ -13,7 +13,7 @@ use super::hub_endpoint::{HubEndpoint, failed, nonsense};
 use super::message::{HubMessage, MessageKind};
 use super::waker::FabricWaker;
 use super::{FabricHub, FabricStreamSocket, WINDOW};
-use crate::endpoint::{
+use crate::endpoint_interface::{
     IncomingObject, ReceiveEndpoint as _, ReceiveResult, SendEndpoint, TransportError, WaitPatience,
 };
 use crate::loopback::{LoopbackReceiver, loopback_pair};

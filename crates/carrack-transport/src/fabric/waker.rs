@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::endpoint::TransportError;
+use crate::endpoint_interface::TransportError;
 
 /// The time limit for the last messages of an end that has closed its connections: they arrive over the
 /// fabric.

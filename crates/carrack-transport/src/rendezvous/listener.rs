@@ -22,26 +22,26 @@ use crate::tcp::{begin_near, bound_segments, prepare_stream};
 pub(super) const PENDING_MAX: usize = 128;
 
 /// The origin of incoming connections.
-pub(super) enum ConnectionSource {
+pub(super) enum ListeningMethod {
     Port(TcpListener),
     Handed(OwnedFd),
 }
 
-impl ConnectionSource {
+impl ListeningMethod {
     /// The next connection; `WouldBlock` if there is none at present.
     pub(super) fn accept(&self) -> io::Result<TcpStream> {
         match self {
-            ConnectionSource::Port(listener) => Ok(listener.accept()?.0),
-            ConnectionSource::Handed(socket) => receive_connection(socket.as_fd()),
+            ListeningMethod::Port(listener) => Ok(listener.accept()?.0),
+            ListeningMethod::Handed(socket) => receive_connection(socket.as_fd()),
         }
     }
 }
 
-impl AsFd for ConnectionSource {
+impl AsFd for ListeningMethod {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            ConnectionSource::Port(listener) => listener.as_fd(),
-            ConnectionSource::Handed(socket) => socket.as_fd(),
+            ListeningMethod::Port(listener) => listener.as_fd(),
+            ListeningMethod::Handed(socket) => socket.as_fd(),
         }
     }
 }
@@ -66,7 +66,7 @@ fn receive_connection(socket: BorrowedFd<'_>) -> io::Result<TcpStream> {
 
 /// Accepts connections until all of the session's streams stand.
 pub struct StreamListener {
-    pub(super) connections: ConnectionSource,
+    pub(super) connections: ListeningMethod,
     port: u16,
     nonce: ListenerNonce,
     pending: Vec<PendingConnection>,
@@ -99,9 +99,9 @@ impl StreamListener {
                 let listener = ports.map_or_else(|| bind(0), bind_within)?;
                 listener.set_nonblocking(true)?;
                 let port = listener.local_addr()?.port();
-                (ConnectionSource::Port(listener), port, ListenerNonce::new(random()?))
+                (ListeningMethod::Port(listener), port, ListenerNonce::new(random()?))
             }
-            ListenPoint::Handed { socket, port, nonce } => (ConnectionSource::Handed(socket), port, nonce),
+            ListenPoint::Handed { socket, port, nonce } => (ListeningMethod::Handed(socket), port, nonce),
         };
         let streams = (0..STREAMS_MAX).map(|_| None).collect();
         Ok(StreamListener { connections, port, nonce, pending: Vec::new(), streams, count: None })
@@ -109,7 +109,7 @@ impl StreamListener {
 
     /// Bounds the segments of new connections in both directions. Without effect on another process's port.
     pub fn bound_segments(&self, bytes: Option<u32>) {
-        if let ConnectionSource::Port(listener) = &self.connections {
+        if let ListeningMethod::Port(listener) = &self.connections {
             bound_segments(&listener.into(), bytes);
         }
     }

@@ -22,7 +22,7 @@ pub use error::AuthorityError;
 use files::{DirectoryLock, PUBLIC, SECRET, make_directory, replace, write_new};
 use index::{IndexEntry, IssuedIndex};
 pub use new_certificate::MAX_SUBJECT_BYTES;
-use new_certificate::{NewCertificate, make_authority, make_certificate, make_list, revocations};
+use new_certificate::{CertificateWithKey, make_authority, make_certificate, make_list, revocations};
 use rcgen::{Issuer, KeyPair, PublicKeyData};
 use rustls::pki_types::CertificateDer;
 
@@ -339,7 +339,7 @@ impl CertificateAuthority {
     }
 }
 
-impl NewCertificate {
+impl CertificateWithKey {
     fn issuer(&self) -> Result<Issuer<'_, &KeyPair>, AuthorityError> {
         Ok(Issuer::from_ca_cert_der(self.der(), self.key())?)
     }

@@ -28,13 +28,13 @@ pub const MAX_SUBJECT_BYTES: usize = 64;
 const BACKDATED: Duration = Duration::from_secs(300);
 
 /// A key with its certificate.
-pub(super) struct NewCertificate {
+pub(super) struct CertificateWithKey {
     certificate: rcgen::Certificate,
     key: KeyPair,
     not_after_s: i64,
 }
 
-impl NewCertificate {
+impl CertificateWithKey {
     pub fn key(&self) -> &KeyPair {
         &self.key
     }
@@ -77,7 +77,7 @@ pub(super) fn make_authority(
     name: &str,
     kind: KeyKind,
     now: SystemTime,
-) -> Result<NewCertificate, AuthorityError> {
+) -> Result<CertificateWithKey, AuthorityError> {
     check_subject(name)?;
     let not_after_s = seconds(now + AUTHORITY_LIFETIME);
     let mut params = params(name, now, not_after_s)?;
@@ -85,7 +85,7 @@ pub(super) fn make_authority(
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let key = generate(kind)?;
-    Ok(NewCertificate { certificate: params.self_signed(&key)?, key, not_after_s })
+    Ok(CertificateWithKey { certificate: params.self_signed(&key)?, key, not_after_s })
 }
 
 /// A certificate for a key of the authority's kind.
@@ -95,7 +95,7 @@ pub(super) fn make_certificate(
     purpose: &CertificateUse,
     now: SystemTime,
     not_after_s: i64,
-) -> Result<NewCertificate, AuthorityError> {
+) -> Result<CertificateWithKey, AuthorityError> {
     let mut params = match purpose {
         CertificateUse::Client { subject } => {
             check_subject(subject)?;
@@ -114,7 +114,7 @@ pub(super) fn make_certificate(
     }];
     params.use_authority_key_identifier_extension = true;
     let key = KeyPair::generate_for(issuer.key().algorithm())?;
-    Ok(NewCertificate { certificate: params.signed_by(&key, issuer)?, key, not_after_s })
+    Ok(CertificateWithKey { certificate: params.signed_by(&key, issuer)?, key, not_after_s })
 }
 
 /// The list of revoked certificates. Its number grows with every new entry. It is valid until the authority

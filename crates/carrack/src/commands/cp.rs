@@ -16,11 +16,11 @@ use carrack_engine::{
     copy_between, copy_local, copy_with_peer, persist,
 };
 
-use carrack_model::RunToken;
-use carrack_options::{SharingOption, colour};
+use carrack_model::CommandToken;
+use carrack_options::{MetaServerChoice, colour};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::exit::{EndReason, ExitStatus};
+use crate::exit::{ExitReason, ExitStatus};
 use crate::lifetime::{now_s, show_moment};
 pub use crate::options::cp::CpArgs;
 use crate::register::home_directory;
@@ -30,8 +30,8 @@ use crate::register::{CopyLog, CopyStatus, CopyStatusRecorder, CopyStore, NotedC
 use crate::remote::far_end::{self, FailedFarEnd, FarEndAccess, ReachedFarEnd, reach};
 use crate::remote::location::FarEnd;
 use crate::remote::route::{RemoteEnds, TransferRoute};
-use crate::remote::site_names::SiteNames;
 use crate::remote::stop_control::StopControl;
+use crate::remote::tuner_endpoints::SiteNames;
 use crate::sharing::sharing;
 use crate::user_error::{UserError, warn};
 use crate::views::live::LiveView;
@@ -358,7 +358,7 @@ impl<'a> CopyJob<'a> {
 
     fn reach<'f>(&'f self, far: &'f FarEnd) -> Result<(ReachedFarEnd<'f>, PeerChannel), SessionError> {
         let (protection, stall) = (self.args.transfer.protection(), self.args.transfer.stall_timeout);
-        let shares = *self.args.transfer.sharer() != SharingOption::Off;
+        let shares = *self.args.transfer.sharer() != MetaServerChoice::Off;
         let approach = FarEndAccess { args: &self.args.far, protection, stall, shares };
         reach(far, approach, &self.stop_control)?.ok_or(SessionError::Interrupted)
     }
@@ -370,14 +370,14 @@ impl<'a> CopyJob<'a> {
         explain: impl FnOnce(&SessionError) -> UserError,
     ) -> report::SessionConclusion {
         let (end, trouble, is_final) = match outcome.result {
-            Ok(()) => (EndReason::Reached, None, true),
-            Err(_) if self.stop_control.is_late() => (EndReason::TimedOut, Some(self.late()), false),
+            Ok(()) => (ExitReason::Reached, None, true),
+            Err(_) if self.stop_control.is_late() => (ExitReason::TimedOut, Some(self.late()), false),
             Err(error) if error.is_interrupted() || self.stop_control.is_told_to_end() => {
-                (EndReason::Interrupted, None, false)
+                (ExitReason::Interrupted, None, false)
             }
             Err(error) => {
                 let is_final = matches!(error.again(), RetryChance::Never | RetryChance::OnceMet);
-                (EndReason::Failed, Some(explain(&error)), is_final)
+                (ExitReason::Failed, Some(explain(&error)), is_final)
             }
         };
         report::SessionConclusion { end, summary: outcome.summary, trouble, is_final }
@@ -460,7 +460,7 @@ fn identify(
     Ok(TransferIdentity {
         id: transfer_id(route, &args.transfer.fidelity().fidelity(), args.transfer.part())
             .map_err(|error| unnamed(&error))?,
-        run: RunToken(run),
+        run: CommandToken(run),
         sources: sources.iter().map(|source| source.as_bytes().to_vec()).collect(),
         destination: destination.as_bytes().to_vec(),
         is_shared: false,

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use carrack_cluster::bus::NatsBus;
+use carrack_cluster::destination_leftovers::{ClearedLeftovers, clear_leftovers};
 use carrack_cluster::error::BusError;
-use carrack_cluster::leftovers::{ClearedLeftovers, clear_leftovers};
 use carrack_cluster::transfers::TransferStore;
 use clap::{Args, Subcommand};
 

@@ -1,6 +1,6 @@
 //! `carrack cancel`, `carrack pause`, and `carrack resume` of a submitted transfer.
 
-use carrack_register::control::TransferOrder;
+use carrack_register::transfer_operations::TransferOrder;
 use clap::Args;
 
 use super::listing::own_copy;

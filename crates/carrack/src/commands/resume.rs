@@ -60,7 +60,11 @@ pub fn run(args: &ResumeArgs) -> ExitStatus {
     let done = match &args.id {
         None => list(args.json),
         Some(id) if !args.forget && is_submitted(id) => {
-            return orders::give(id, &args.target, carrack_register::control::TransferOrder::Resume);
+            return orders::give(
+                id,
+                &args.target,
+                carrack_register::transfer_operations::TransferOrder::Resume,
+            );
         }
         Some(id) if args.forget => forget(id),
         Some(id) => again(id),

@@ -9,13 +9,13 @@ use std::os::fd::OwnedFd;
 
 use carrack_engine::{AbortHandle, ControlChannel, OwnerAccessPolicy, TransferOutcome, serve};
 use carrack_model::ProtectionLevel;
-use carrack_options::SharingOption;
+use carrack_options::MetaServerChoice;
 use clap::Args;
 use rustix::{io::fcntl_dupfd_cloexec, stdio};
 
-use crate::exit::{EndReason, ExitStatus};
+use crate::exit::{ExitReason, ExitStatus};
 use crate::register::tuner_store::TunerStore;
-use crate::remote::site_names::SiteNames;
+use crate::remote::tuner_endpoints::SiteNames;
 use crate::sharing::sharing;
 use crate::signals;
 use crate::user_error::UserError;
@@ -32,7 +32,7 @@ pub struct SessionArgs {
 
     /// The meta-scheduler to ask here
     #[arg(long, value_name = "WHO", default_value = "auto")]
-    sharing: SharingOption,
+    sharing: MetaServerChoice,
 }
 
 /// Serves one transfer.
@@ -80,9 +80,9 @@ fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
 /// Returns the exit code. Errors were sent over the control channel, and the near end prints them.
 fn end(outcome: &TransferOutcome) -> ExitStatus {
     let end = match &outcome.result {
-        Ok(()) => EndReason::Reached,
-        Err(error) if error.is_interrupted() => EndReason::Interrupted,
-        Err(_) => EndReason::Failed,
+        Ok(()) => ExitReason::Reached,
+        Err(error) if error.is_interrupted() => ExitReason::Interrupted,
+        Err(_) => ExitReason::Failed,
     };
     ExitStatus::of_transfer(end, &outcome.summary, outcome.summary.entries_done())
 }

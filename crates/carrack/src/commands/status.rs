@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use carrack_register::control::ControlError;
+use carrack_register::transfer_operations::TransferOperationError;
 use clap::Args;
 
 use super::listing::{self, TransferListing, own_copy};
@@ -97,7 +97,7 @@ fn watch(target: &TransferServer, id: &str, as_json: bool) -> Result<ExitStatus,
             _ => writeln!(out, "{}", line(record)),
         };
         let shown = shown.and_then(|()| out.flush());
-        shown.map_err(|error| ControlError::Away(format!("writing to stdout: {error}")))
+        shown.map_err(|error| TransferOperationError::Away(format!("writing to stdout: {error}")))
     });
     let record = target.wait(last)?;
     let mut out = io::stdout().lock();

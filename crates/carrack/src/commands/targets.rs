@@ -11,7 +11,7 @@ use carrack_cluster::sharing::{SiteTargetsError, site_targets};
 use carrack_layout::FileSystems;
 use carrack_model::escape;
 use carrack_plan::grants::TargetView;
-use carrack_register::control::ControlError;
+use carrack_register::transfer_operations::TransferOperationError;
 use carrack_service::DEFAULT_SHARING_SOCKET;
 use carrack_service::api::{ApiClient, ServerAddress};
 use clap::{Args, ValueHint};
@@ -111,11 +111,11 @@ fn name_of(words: &OsStr) -> Result<String, UserError> {
     })
 }
 
-fn trouble(error: &ControlError) -> UserError {
+fn trouble(error: &TransferOperationError) -> UserError {
     let trouble = UserError::new(error.to_string());
     match error {
-        ControlError::Refused { hint, .. } if !hint.is_empty() => trouble.hint(hint.clone()),
-        ControlError::Away(_) => {
+        TransferOperationError::Refused { hint, .. } if !hint.is_empty() => trouble.hint(hint.clone()),
+        TransferOperationError::Away(_) => {
             trouble.hint("`carrack serve` with a [sharing] has to run; --socket names another place")
         }
         _ => trouble,

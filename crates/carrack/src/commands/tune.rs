@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueHint};
 use crate::exit::{self, ExitStatus};
 use crate::lifetime::now_s;
 use crate::register::tuner_store::{TunerStore, WorkloadRecord};
-use crate::remote::site_names;
+use crate::remote::tuner_endpoints;
 use crate::user_error::{UserError, tame};
 use crate::views::output::print_with_picture;
 use crate::views::tune::TuneReport;
@@ -128,7 +128,7 @@ impl SitesArgs {
 
     fn is_between(&self, source: &str, sink: &str) -> bool {
         [(&self.source, source), (&self.sink, sink)].into_iter().all(|(asked, site)| {
-            asked.as_ref().is_none_or(|asked| asked == site || site_names::of_word(asked) == site)
+            asked.as_ref().is_none_or(|asked| asked == site || tuner_endpoints::of_word(asked) == site)
         })
     }
 

@@ -287,7 +287,7 @@ impl<'a> VerifyJob<'a> {
         path: &Path,
         verifying: &mut TreeVerification<'_>,
         lost: &mut u64,
-    ) -> Result<(), Ended<'_>> {
+    ) -> Result<(), ComparisonFailure<'_>> {
         let mut listed = ManifestLines::open(path)
             .map_err(|error| (SessionError::Local { what: "reading the manifest", error }, None))?;
         let compared = verifying.manifest(&mut listed).map_err(|error| (error, None));
@@ -299,7 +299,7 @@ impl<'a> VerifyJob<'a> {
         &'j self,
         location: &'j EndLocation,
         verifying: &mut TreeVerification<'_>,
-    ) -> Result<(), Ended<'j>> {
+    ) -> Result<(), ComparisonFailure<'j>> {
         let (reached, mut source) = match self.open(location, SessionRole::Source) {
             Ok(found) => found,
             Err(stop) => {
@@ -373,7 +373,7 @@ impl<'a> VerifyJob<'a> {
 }
 
 /// The error that ended a comparison, and the state of the source's end.
-type Ended<'a> = (SessionError, Option<Box<ComparedSource<'a>>>);
+type ComparisonFailure<'a> = (SessionError, Option<Box<ComparedSource<'a>>>);
 
 /// A source's end after the comparison.
 enum ComparedSource<'a> {

@@ -1,7 +1,7 @@
 //! `carrack wait`: the end of a submitted transfer, as an exit code.
 
-use carrack_register::control::ControlError;
 use carrack_register::records::{TransferRecord, TransferState};
+use carrack_register::transfer_operations::TransferOperationError;
 use clap::Args;
 use futures_util::StreamExt;
 
@@ -71,8 +71,8 @@ fn tell_why_it_waits(record: &TransferRecord, told: &mut String) {
 pub async fn last(
     target: &TransferServer,
     id: &str,
-    mut seen: impl FnMut(&TransferRecord) -> Result<(), ControlError>,
-) -> Result<TransferRecord, ControlError> {
+    mut seen: impl FnMut(&TransferRecord) -> Result<(), TransferOperationError>,
+) -> Result<TransferRecord, TransferOperationError> {
     let mut watched = target.control.watch(id);
     let mut last = None;
     while let Some(record) = watched.next().await {
@@ -82,7 +82,7 @@ pub async fn last(
     }
     match last {
         Some(record) if record.state.is_over() => Ok(record),
-        _ => Err(ControlError::Away("nobody says any more how the transfer is".to_owned())),
+        _ => Err(TransferOperationError::Away("nobody says any more how the transfer is".to_owned())),
     }
 }
 

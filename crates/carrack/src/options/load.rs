@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use carrack_plan::forecast::LoadHistory;
 use carrack_sharing::health::{
-    ExporterPreset, HistorySource, KnownNames, LoadFeed, LoadFeedError, LoadFeedSettings, PrometheusAddress,
-    StorageHistory, TargetCapacity, histories_of_csv, percentile_99,
+    ExporterPreset, HistorySource, KnownNames, LoadMonitor, LoadMonitorError, LoadMonitorSettings,
+    PrometheusAddress, StorageHistory, TargetCapacity, histories_of_csv, percentile_99,
 };
 use clap::{Args, ValueHint};
 use serde::Deserialize;
@@ -68,7 +68,7 @@ impl LoadArgs {
             return Ok((self.of_csv(name, &histories, now_s)?, LoadUnit::Unnamed));
         }
         let mut settings = match (&self.prometheus, self.preset, &self.config) {
-            (Some(address), Some(preset), _) => LoadFeedSettings::of_preset(address.clone(), preset),
+            (Some(address), Some(preset), _) => LoadMonitorSettings::of_preset(address.clone(), preset),
             (_, _, Some(path)) => configured(path)?,
             _ => {
                 let hint = "name --csv FILE, --prometheus URL with --preset NAME, or --config FILE; docs/forecast.md has more";
@@ -81,7 +81,7 @@ impl LoadArgs {
         if settings.history == HistorySource::None {
             settings.history = HistorySource::Prometheus;
         }
-        let mut feed = LoadFeed::new(settings, now_s).map_err(|error| trouble(&error))?;
+        let mut feed = LoadMonitor::new(settings, now_s).map_err(|error| trouble(&error))?;
         feed.read_all(now_s).map_err(|error| trouble(&error))?;
         let storage = feed.storage(name, now_s).map_err(|names| unknown(name, &names))?;
         Ok((storage, LoadUnit::BytesPerSecond))
@@ -109,7 +109,7 @@ fn unknown(name: &str, names: &KnownNames) -> UserError {
     }
 }
 
-fn trouble(error: &LoadFeedError) -> UserError {
+fn trouble(error: &LoadMonitorError) -> UserError {
     UserError { message: error.to_string(), hint: error.hint().map(str::to_owned) }.tamed()
 }
 
@@ -117,14 +117,14 @@ fn wrong(path: &Path, reason: &dyn std::fmt::Display) -> UserError {
     UserError::new(format!("{}: {reason}", path.display())).tamed()
 }
 
-fn configured(path: &Path) -> Result<LoadFeedSettings, UserError> {
+fn configured(path: &Path) -> Result<LoadMonitorSettings, UserError> {
     #[derive(Deserialize)]
     struct SharingFile {
         sharing: Option<SharingTable>,
     }
     #[derive(Deserialize)]
     struct SharingTable {
-        health: Option<LoadFeedSettings>,
+        health: Option<LoadMonitorSettings>,
     }
     let file = File::open(path).map_err(|error| wrong(path, &error))?;
     let mut text = String::new();

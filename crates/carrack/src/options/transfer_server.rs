@@ -6,7 +6,7 @@ use std::sync::Arc;
 use carrack_cluster::bus::NatsBus;
 use carrack_cluster::client::FleetControl;
 use carrack_options::TransferCarrier;
-use carrack_register::control::{ControlError, TransferOperations};
+use carrack_register::transfer_operations::{TransferOperationError, TransferOperations};
 use carrack_service::DEFAULT_SOCKET;
 use carrack_service::api::{ApiClient, ServerAddress};
 use carrack_service::queue::name_of_user;
@@ -78,7 +78,10 @@ pub struct TransferServer {
 
 impl TransferServer {
     /// Waits for a reply.
-    pub fn wait<T>(&self, answer: impl Future<Output = Result<T, ControlError>>) -> Result<T, UserError> {
+    pub fn wait<T>(
+        &self,
+        answer: impl Future<Output = Result<T, TransferOperationError>>,
+    ) -> Result<T, UserError> {
         self.runtime.block_on(answer).map_err(|error| trouble(&error))
     }
 }
@@ -131,13 +134,13 @@ fn of_this_machine() -> ServerAddress {
 }
 
 /// Returns the message for a failed request. Text from a server may contain anything and is escaped.
-pub fn trouble(error: &ControlError) -> UserError {
+pub fn trouble(error: &TransferOperationError) -> UserError {
     let trouble = UserError::new(error.to_string());
     match error {
-        ControlError::Unknown(_) => trouble.hint("`carrack transfers` lists those that are known"),
-        ControlError::Refused { hint, .. } if !hint.is_empty() => trouble.hint(hint.clone()),
-        ControlError::Refused { .. } | ControlError::Forbidden(_) => trouble,
-        ControlError::Away(_) => trouble.hint(
+        TransferOperationError::Unknown(_) => trouble.hint("`carrack transfers` lists those that are known"),
+        TransferOperationError::Refused { hint, .. } if !hint.is_empty() => trouble.hint(hint.clone()),
+        TransferOperationError::Refused { .. } | TransferOperationError::Forbidden(_) => trouble,
+        TransferOperationError::Away(_) => trouble.hint(
             "`carrack serve` with a [queue] has to run, or, with --nats, a fleet's servers and a manager; --server or CARRACK_SERVER names another place",
         ),
     }

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use carrack_model::{RepeatNesting, TransferEvent, TransferProgress};
+use carrack_model::{RepeatEffect, TransferEvent, TransferProgress};
 
 use super::copies::NotedCopy;
-use crate::exit::EndReason;
+use crate::exit::ExitReason;
 use crate::user_error::UserError;
-use crate::views::report::{TransferEnding, TransferView};
+use crate::views::report::{FinishedTransfer, TransferView};
 
 /// Interval of the writes.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ impl TransferView for CopyStatusRecorder {
     fn event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
         match event {
             TransferEvent::Placed(arrival) => {
-                self.noted().standing_mut().makes_destination |= arrival.nesting == RepeatNesting::NextTime;
+                self.noted().standing_mut().makes_destination |= arrival.nesting == RepeatEffect::NextTime;
                 self.write()
             }
             TransferEvent::Connected { .. } => {
@@ -80,7 +80,7 @@ impl TransferView for CopyStatusRecorder {
         }
     }
 
-    fn end(&mut self, ending: &TransferEnding) -> io::Result<()> {
+    fn end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
         let summary = &ending.summary;
         let mut noted = self.noted();
         let standing = noted.standing_mut();
@@ -90,7 +90,7 @@ impl TransferView for CopyStatusRecorder {
         standing.bytes_done = standing.bytes_done.max(summary.bytes_done + summary.bytes_kept);
         standing.entries_found = standing.entries_found.max(standing.entries_done + summary.entries_failed);
         standing.bytes_found = standing.bytes_found.max(standing.bytes_done);
-        standing.scan_done |= ending.end == EndReason::Reached;
+        standing.scan_done |= ending.end == ExitReason::Reached;
         standing.entries_failed = summary.entries_failed;
         standing.bytes_per_s = 0;
         standing.reason = ending.troubles.last().map(|trouble| trouble.message.clone()).unwrap_or_default();

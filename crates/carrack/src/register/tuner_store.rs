@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lifetime::now_s;
 use crate::register::state_directory;
-use crate::remote::site_names::SiteNames;
+use crate::remote::tuner_endpoints::SiteNames;
 
 const VERSION: u32 = 1;
 

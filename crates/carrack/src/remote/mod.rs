@@ -6,6 +6,6 @@ pub mod daemon;
 pub mod far_end;
 pub mod location;
 pub mod route;
-pub mod site_names;
 pub mod ssh;
 pub mod stop_control;
+pub mod tuner_endpoints;

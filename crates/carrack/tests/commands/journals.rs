@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use carrack_journal::{Journal, JournalSubject, RecordBatch, SessionInfo, file_name};
-use carrack_model::{ByteRange, Metadata, RelPath, RunToken, Timestamp, TransferId};
+use carrack_model::{ByteRange, CommandToken, Metadata, RelPath, Timestamp, TransferId};
 use carrack_wire::TableWriter;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -44,7 +44,7 @@ impl Site {
             software: "0.1.0".into(),
             created: Timestamp { seconds: 1_800_000_000, nanoseconds: 0 },
         };
-        let session = SessionInfo::of_this_process(RunToken([1; 16]), false).unwrap();
+        let session = SessionInfo::of_this_process(CommandToken([1; 16]), false).unwrap();
         let directory = File::open(self.place.path()).unwrap();
         let journal = Journal::create(directory.as_fd(), &about, &session).unwrap();
         let mut batch = RecordBatch::new();

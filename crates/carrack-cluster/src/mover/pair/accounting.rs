@@ -12,7 +12,9 @@ use carrack_plan::fleet::{
 };
 use futures_util::future::join_all;
 
-use super::{AGAIN, GIVEN_BACK_FOR, PairEnd, PairFault, PairWork, SessionMeans, Settled, TakenChunk};
+use super::{
+    AGAIN, GIVEN_BACK_FOR, PairExit, PairFault, PairWork, SessionMeans, SettledChunkReceiver, TakenChunk,
+};
 use crate::error::BusError;
 use crate::log::LogEntry;
 use crate::mover::ack_extender::AckExtender;
@@ -206,7 +208,7 @@ impl ChunkAccounting {
 
     /// Handles a chunk that the sink has settled, and those settled since. They are logged together, as each
     /// append takes time.
-    pub(super) async fn settled(&mut self, number: u64, settling: &mut Settled) {
+    pub(super) async fn settled(&mut self, number: u64, settling: &mut SettledChunkReceiver) {
         let mut settled = Vec::new();
         let mut next = Some(number);
         while let Some(number) = next {
@@ -290,7 +292,7 @@ impl ChunkAccounting {
     }
 
     /// Handles the end of the session.
-    pub(super) async fn over(mut self, outcome: TransferOutcome) -> PairEnd {
+    pub(super) async fn over(mut self, outcome: TransferOutcome) -> PairExit {
         self.work.observer.bytes_moved.fetch_max(outcome.summary.bytes_done, Relaxed);
         self.note_failures(None);
         self.log_losses().await;
@@ -304,12 +306,12 @@ impl ChunkAccounting {
                 }
                 // Chunks that the session has not taken.
                 self.give_back(Duration::ZERO).await;
-                PairEnd::Well
+                PairExit::Well
             }
             Err(error) => {
                 if self.was_told && error.is_interrupted() {
                     self.give_back(Duration::ZERO).await;
-                    return PairEnd::Well;
+                    return PairExit::Well;
                 }
                 if error.speaks_for_tcp() {
                     self.work.mover.known_paths.fabric_broke(&self.work.sink.host);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use carrack_engine::{Chunk, ChunkWork, FILE_COSTS_BYTES};
 use carrack_model::ByteRange;
-use carrack_plan::fleet::{ChunkDeliveryState, ChunkDeliveryStep, ChunkStepResult, ChunkThreshold};
+use carrack_plan::fleet::{ChunkDeliveryState, ChunkDeliveryStep, ChunkRequestThreshold, ChunkStepResult};
 use futures_util::future::join_all;
 use tokio::sync::mpsc;
 
@@ -22,13 +22,13 @@ const PULL_WAIT: Duration = Duration::from_secs(5);
 
 impl PairWork {
     /// Updates the threshold with a measurement of the session.
-    pub(super) fn learn(&self, learn: impl FnOnce(&mut ChunkThreshold)) {
+    pub(super) fn learn(&self, learn: impl FnOnce(&mut ChunkRequestThreshold)) {
         let mut threshold = self.threshold();
         learn(&mut threshold);
         self.feed.set_threshold(threshold.bytes());
     }
 
-    pub(super) fn threshold(&self) -> MutexGuard<'_, ChunkThreshold> {
+    pub(super) fn threshold(&self) -> MutexGuard<'_, ChunkRequestThreshold> {
         self.threshold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

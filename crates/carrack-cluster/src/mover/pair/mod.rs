@@ -19,10 +19,10 @@ use carrack_engine::{
     TransferObserver, TransferOutcome, TransferRequest, copy_with_peer,
 };
 use carrack_model::{
-    EntryFailure, LimitingStage, MetadataLoss, RunToken, TransferEvent, TransferId, TransferNotice,
+    CommandToken, EntryFailure, LimitingStage, MetadataLoss, TransferEvent, TransferId, TransferNotice,
     TransferProgress,
 };
-use carrack_plan::fleet::{ChunkThreshold, FaultKind, WaitingEnd};
+use carrack_plan::fleet::{ChunkRequestThreshold, FaultKind, StorageWaitSide};
 use carrack_storage::{PathBase, PathPurpose};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
@@ -39,7 +39,7 @@ use super::{MoverContext, Say};
 use crate::log::TransferLog;
 use crate::pairs::PairRecord;
 use crate::queue::TransferQueue;
-use crate::records::{MoverRecord, TransferLeg, TransferRecord, TransferState, TransferSubmission};
+use crate::records::{MoverRecord, ResolvedTransferPaths, TransferRecord, TransferState, TransferSubmission};
 use crate::transfers::FindError;
 
 /// The delay before a request is repeated while NATS is away.
@@ -55,7 +55,7 @@ const GIVEN_BACK_FOR: Duration = Duration::from_secs(1);
 const HANGS_AFTER: Duration = Duration::from_secs(30);
 
 /// The end of a pair.
-pub(super) enum PairEnd {
+pub(super) enum PairExit {
     /// An orderly end.
     Well,
     /// A fault: the manager decides what follows.
@@ -108,9 +108,9 @@ impl PairFault {
     }
 }
 
-impl From<PairFault> for PairEnd {
-    fn from(fault: PairFault) -> PairEnd {
-        PairEnd::Failed(fault)
+impl From<PairFault> for PairExit {
+    fn from(fault: PairFault) -> PairExit {
+        PairExit::Failed(fault)
     }
 }
 
@@ -190,12 +190,12 @@ impl PairObserver {
 
     /// Returns the end whose storage limits the session: the only end with a thread in storage, else the end
     /// with the most time there.
-    fn waits_at(&self) -> WaitingEnd {
+    fn waits_at(&self) -> StorageWaitSide {
         let (_, progress) = *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
         match (progress.storage_busy, progress.limiter) {
-            ((true, false), _) | (_, LimitingStage::SourceStorage) => WaitingEnd::Source,
-            ((false, true), _) | (_, LimitingStage::SinkStorage) => WaitingEnd::Sink,
-            _ => WaitingEnd::Neither,
+            ((true, false), _) | (_, LimitingStage::SourceStorage) => StorageWaitSide::Source,
+            ((false, true), _) | (_, LimitingStage::SinkStorage) => StorageWaitSide::Sink,
+            _ => StorageWaitSide::Neither,
         }
     }
 
@@ -247,7 +247,7 @@ struct PairWork {
     pair: PairRecord,
     /// The mover that writes.
     sink: Arc<MoverRecord>,
-    leg: TransferLeg,
+    leg: ResolvedTransferPaths,
     /// The reading site and the writing site.
     sites: [String; 2],
     /// True if the destination had entries of the transfer before it began.
@@ -264,7 +264,7 @@ struct PairWork {
     whole: TransferRequest,
     /// True once the transfer's last chunk was taken: the session then ends only when that is done.
     is_closing: AtomicBool,
-    threshold: Mutex<ChunkThreshold>,
+    threshold: Mutex<ChunkRequestThreshold>,
 }
 
 /// A message from the task that gets chunks to the task that keeps the books.
@@ -281,7 +281,7 @@ pub(super) async fn run(
     pair: PairRecord,
     record: &TransferRecord,
     stop: watch::Receiver<bool>,
-) -> PairEnd {
+) -> PairExit {
     let begun = begin(mover, pair, record).await;
     match begun {
         Ok((work, transfer)) => work.carry(transfer, stop).await,
@@ -293,7 +293,7 @@ async fn begin(
     mover: Arc<MoverContext>,
     pair: PairRecord,
     record: &TransferRecord,
-) -> Result<(PairWork, (TransferRequest, Settled)), PairEnd> {
+) -> Result<(PairWork, (TransferRequest, SettledChunkReceiver)), PairExit> {
     let Some(leg) = record.leg.clone() else {
         let reason = "where the transfer goes is not settled yet";
         return Err(PairFault::passing(reason).into());
@@ -313,7 +313,7 @@ async fn begin(
     let queue = TransferQueue::open(&mover.bus, &pair.transfer).await.map_err(PairFault::passing)?;
     let log = TransferLog::open(&mover.bus, &pair.transfer).map_err(PairFault::passing)?;
     let (settled, settling) = mpsc::unbounded_channel();
-    let feed = Arc::new(PairFeed::new(ChunkThreshold::default().bytes(), settled));
+    let feed = Arc::new(PairFeed::new(ChunkRequestThreshold::default().bytes(), settled));
     let submission = &record.submission;
     let identity = identity(submission).map_err(PairFault::passing)?;
     let whole = TransferRequest {
@@ -390,7 +390,7 @@ fn is_out(mover: &MoverRecord) -> bool {
 
 /// Opens the source, to find out if this mover can read it. Later refusals of the session are then the
 /// sink's.
-async fn open_source(mover: &Arc<MoverContext>, leg: &TransferLeg) -> Result<PathBase, PairFault> {
+async fn open_source(mover: &Arc<MoverContext>, leg: &ResolvedTransferPaths) -> Result<PathBase, PairFault> {
     let base = mover.reach.base_for(Path::new(&leg.source)).map_err(PairFault::refused)?;
     let (opened, source) = (base.clone(), PathBuf::from(&leg.source));
     let opening =
@@ -403,7 +403,7 @@ async fn open_source(mover: &Arc<MoverContext>, leg: &TransferLeg) -> Result<Pat
     }
 }
 
-type Settled = mpsc::UnboundedReceiver<u64>;
+type SettledChunkReceiver = mpsc::UnboundedReceiver<u64>;
 
 /// The thread of a session.
 type Session = JoinHandle<Result<TransferOutcome, String>>;
@@ -417,16 +417,16 @@ pub(crate) fn journal_id(TransferSubmission { source, destination, .. }: &Transf
     TransferId(id)
 }
 
-fn new_run() -> std::io::Result<RunToken> {
-    carrack_transport::random().map(RunToken)
+fn new_run() -> std::io::Result<CommandToken> {
+    carrack_transport::random().map(CommandToken)
 }
 
 impl PairWork {
     async fn carry(
         self,
-        (transfer, mut settling): (TransferRequest, Settled),
+        (transfer, mut settling): (TransferRequest, SettledChunkReceiver),
         stop: watch::Receiver<bool>,
-    ) -> PairEnd {
+    ) -> PairExit {
         let work = Arc::new(self);
         let abort = match AbortHandle::new() {
             Ok(abort) => abort,
@@ -464,7 +464,7 @@ impl PairWork {
                 abort.interrupt();
                 work.mover.abandon(session, false);
                 books.give_back(Duration::ZERO).await;
-                return PairEnd::Well;
+                return PairExit::Well;
             }
         };
         books.give_back(GIVEN_BACK_FOR).await;
@@ -491,7 +491,7 @@ impl PairWork {
         &self,
         books: &mut ChunkAccounting,
         session: &mut Session,
-        (taking, settling): (&mut mpsc::UnboundedReceiver<TakenChunk>, &mut Settled),
+        (taking, settling): (&mut mpsc::UnboundedReceiver<TakenChunk>, &mut SettledChunkReceiver),
         (mut stop, abort): (watch::Receiver<bool>, &AbortHandle),
     ) -> Result<Result<Result<TransferOutcome, String>, JoinError>, EarlyExit> {
         // The first report is sent at once: it shows that the pair works.

@@ -11,7 +11,7 @@ use carrack_wire::message::{BrowseRequest, BrowsedEntry, EntriesMessage};
 
 use super::operation::{BrowseCall, BrowseItem, BrowseOperation};
 use crate::error::SessionError;
-use crate::session::entry_kinds::KINDS;
+use crate::session::wire_kinds::KINDS;
 
 /// Entries of one message: with the longest names they take a third of the largest message.
 pub(super) const ENTRIES_MAX: usize = 256;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
 use carrack_transport::ControlLink;
-use carrack_wire::message::{ControlMessage, VerifyEnd, VerifyRequest};
+use carrack_wire::message::{ControlMessage, VerifyDoneMessage, VerifyRequest};
 
 use super::message::{of_question, to_answer};
 use super::polling::{flush, hear, sleep};
@@ -85,7 +85,7 @@ impl FarExaminer {
 
     /// Ends the session after the last answer.
     pub(crate) fn end(mut self) -> Result<(), SessionError> {
-        say(&mut self.link, ControlMessage::VerifyEnd(VerifyEnd {}))?;
+        say(&mut self.link, ControlMessage::VerifyEnd(VerifyDoneMessage {}))?;
         // Closing before the other end has read the message could lose it. An end that does not close in time
         // changes nothing.
         let deadline = Instant::now() + LAST_WORDS;

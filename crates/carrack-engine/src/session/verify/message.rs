@@ -8,7 +8,7 @@ use carrack_model::{
 use carrack_storage::BrowsedKind;
 use carrack_wire::message::{
     ControlMessage, ExaminedAttribute, ExaminedEntryMessage, ExaminedMetadata, ExaminedOwner, FailureMessage,
-    HashPieces, LookRequest, PiecesMessage, SeenMessage, WalkRequest, WalkedMessage,
+    HashPiecesRequest, LookRequest, PiecesMessage, SeenMessage, WalkRequest, WalkedMessage,
 };
 
 use crate::error::SessionError;
@@ -16,7 +16,7 @@ use crate::examine::{
     ACCOUNT_NAME_BYTES_MAX, ATTRIBUTE_DIGEST_BYTES, ATTRIBUTES_MAX, AttributeDigest, EntryPresence,
     ExamineAnswer, ExamineQuestion, ExaminedEntry, NAMES_MAX, PieceRange, SeenMetadata, WalkStep,
 };
-use crate::session::entry_kinds::KINDS;
+use crate::session::wire_kinds::KINDS;
 
 const DIGEST_BYTES: usize = 32;
 
@@ -59,7 +59,7 @@ pub(super) fn of_question(question: &ExamineQuestion) -> ControlMessage {
             metadata: metadata.is_some(),
             kept: metadata.unwrap_or_default().bits(),
         }),
-        ExamineQuestion::Pieces(of) => ControlMessage::HashPieces(HashPieces {
+        ExamineQuestion::Pieces(of) => ControlMessage::HashPieces(HashPiecesRequest {
             directory: of.directory.as_bytes().to_vec(),
             name: of.name.to_vec(),
             file_size: of.file_size,
@@ -484,13 +484,13 @@ mod tests {
             assert!(heard.is_err(), "{directory:?} {name:?}");
         }
         for unsound in [
-            ControlMessage::HashPieces(HashPieces {
+            ControlMessage::HashPieces(HashPiecesRequest {
                 piece_bytes: 1 << 10,
                 len: 2,
                 file_size: 1,
                 ..Default::default()
             }),
-            ControlMessage::HashPieces(HashPieces { len: 1, file_size: 1, ..Default::default() }),
+            ControlMessage::HashPieces(HashPiecesRequest { len: 1, file_size: 1, ..Default::default() }),
             ControlMessage::Look(LookRequest { directory: b"..".to_vec(), ..Default::default() }),
             ControlMessage::Look(LookRequest { names: vec![b"../x".to_vec()], ..Default::default() }),
             ControlMessage::Look(LookRequest {

@@ -5,7 +5,7 @@
 //! Both locks are private to this type.
 
 mod flow;
-mod room;
+mod scan_backpressure;
 mod state;
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::settings::EndSettings;
 use crate::sharing::SessionGrantClient;
 use crate::thread_gate::ThreadGate;
 use flow::SinkFlow;
-use room::QueueRoom;
+use scan_backpressure::QueueRoom;
 use state::ReadQueueState;
 pub(super) use state::Taken;
 

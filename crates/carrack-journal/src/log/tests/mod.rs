@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use carrack_model::{Metadata, RelPath, RunToken, Timestamp, TransferId};
+use carrack_model::{CommandToken, Metadata, RelPath, Timestamp, TransferId};
 use carrack_wire::TableWriter;
 use tempfile::TempDir;
 
@@ -31,7 +31,7 @@ fn about() -> JournalSubject {
 
 fn session(boot: u8, soft: bool) -> SessionInfo {
     SessionInfo {
-        run: RunToken([3; 16]),
+        run: CommandToken([3; 16]),
         boot: [boot; 16],
         host: "sink".into(),
         pid: 4_321,

@@ -3,15 +3,15 @@
 //! Guarantees for every run (limits, one knob at a time) are tested with random samples. Guarantees of rates
 //! are statistical, and tested over many constant seeds; `docs/design/tuner.md` has the figures.
 
+mod baseline_rules;
+mod comparison_tables;
 mod models;
 mod parts;
 mod pipelines;
 mod promises;
-mod rivals;
-mod sharing;
+mod shared_path;
 mod single;
 mod steps;
-mod table;
 
 use std::time::Duration;
 

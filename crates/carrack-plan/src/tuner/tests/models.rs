@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::super::*;
-use super::rivals::Rival;
+use super::baseline_rules::Rival;
 
 /// Interval between samples.
 pub const SAMPLE: Duration = Duration::from_millis(250);

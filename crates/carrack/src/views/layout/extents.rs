@@ -12,14 +12,14 @@ use super::{PathKind, PathLayout};
 
 /// A run on one target, between runs on other targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct ExtentRun<'a> {
+pub struct MergedExtent<'a> {
     pub offset: u64,
     pub length: u64,
     pub target: &'a str,
 }
 
 /// Returns the runs of a file, in their order; none for a released file or a directory.
-pub fn runs(placement: &PathLayout) -> impl Iterator<Item = ExtentRun<'_>> {
+pub fn runs(placement: &PathLayout) -> impl Iterator<Item = MergedExtent<'_>> {
     let labels: HashMap<TargetId, &str> =
         placement.targets.iter().map(|target| (target.id, &*target.label)).collect();
     let extents = match &placement.what {
@@ -30,7 +30,7 @@ pub fn runs(placement: &PathLayout) -> impl Iterator<Item = ExtentRun<'_>> {
     };
     extents.into_iter().flatten().map(move |(offset, length, target)| {
         let target = labels.get(&target).copied().unwrap_or("unknown");
-        ExtentRun { offset, length, target }
+        MergedExtent { offset, length, target }
     })
 }
 

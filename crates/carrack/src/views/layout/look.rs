@@ -12,7 +12,7 @@ use carrack_model::escape;
 use carrack_storage::RootDirectory;
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat};
 
-use super::{PathKind, PathLayout, TargetBytes, tree};
+use super::{PathKind, PathLayout, TargetBytes, tree_totals};
 use crate::user_error::UserError;
 
 /// Looks up the layouts of paths.
@@ -49,7 +49,7 @@ impl LayoutLooker {
                 let file_system =
                     self.file_systems.of(root.as_fd()).map_err(|error| explain(path, &error))?;
                 Ok(if self.is_recursive {
-                    tree::sum(path, root, &file_system, &self.file_systems)
+                    tree_totals::sum(path, root, &file_system, &self.file_systems)
                 } else {
                     directory(path, &file_system)
                 })
@@ -64,7 +64,8 @@ impl LayoutLooker {
         let FileLayout { layout, geometry, is_released, problem } = ask(path, file_system, size);
         let bytes = if is_released { Vec::new() } else { layout.bytes_per_target(0..size) };
         let targets = layout.targets().iter().zip(bytes);
-        let targets = targets.map(|(id, bytes)| tree::target_bytes(&self.file_systems, *id, bytes)).collect();
+        let targets =
+            targets.map(|(id, bytes)| tree_totals::target_bytes(&self.file_systems, *id, bytes)).collect();
         let what = PathKind::File { size, is_released, layout };
         placement(path, file_system, what, LayoutTargets { geometry, targets, problem })
     }

@@ -8,7 +8,7 @@ mod extents;
 mod json;
 mod look;
 mod table;
-mod tree;
+mod tree_totals;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,9 +3,9 @@
 //! it.
 
 mod held_output;
+mod live_state;
 mod render;
 mod screen;
-mod watch;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -17,10 +17,10 @@ use std::time::Duration;
 use carrack_model::{TransferEvent, escape};
 use carrack_options::colour;
 
-use crate::views::report::{TalkView, TalkVolume, TransferEnding, TransferView};
+use crate::views::report::{FinishedTransfer, TalkView, TalkVolume, TransferView};
 use held_output::HeldOutput;
+use live_state::LiveTransfer;
 pub use screen::restore;
-use watch::LiveTransfer;
 
 /// The state that the threads of the view share.
 #[derive(Default)]
@@ -70,7 +70,7 @@ impl TransferView for LiveView {
         self.talk.event(event, elapsed)
     }
 
-    fn end(&mut self, ending: &TransferEnding) -> io::Result<()> {
+    fn end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
         lock(&self.shared).is_over = true;
         // A panic of the thread has restored the terminal.
         self.drawing.take().into_iter().for_each(|drawing| drop(drawing.join()));

@@ -12,7 +12,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
-use super::watch::{EndTargets, LiveTransfer, RateGauge, RateTrack};
+use super::live_state::{EndTargets, LiveTransfer, RateGauge, RatedReport};
 use crate::size;
 use crate::views::quantity::{clock, grouped, rate};
 use crate::views::report::progress_text;
@@ -188,7 +188,7 @@ fn target_rows(end: &EndTargets, width: usize) -> Vec<Line<'static>> {
     [heading(&title)].into_iter().chain(rows).collect()
 }
 
-fn cell(target: &RateTrack<TargetReport>, highest: f64) -> (String, Style) {
+fn cell(target: &RatedReport<TargetReport>, highest: f64) -> (String, Style) {
     if target.report.is_avoided {
         return ("!".into(), Style::new().fg(Color::Red).add_modifier(Modifier::BOLD));
     }
@@ -198,7 +198,7 @@ fn cell(target: &RateTrack<TargetReport>, highest: f64) -> (String, Style) {
     (SHADES[step.min(4)].to_string(), Style::new().fg(colour))
 }
 
-fn lane_row(number: usize, lane: &RateTrack<LaneReport>) -> Line<'static> {
+fn lane_row(number: usize, lane: &RatedReport<LaneReport>) -> Line<'static> {
     let StageFill { waiting, room } = lane.report.to_send;
     let rate = rate(lane.meter.per_s as u64);
     Line::from(format!(
@@ -266,7 +266,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::watch::tests::busy;
+    use super::super::live_state::tests::busy;
     use super::*;
 
     fn shown(watch: &LiveTransfer, width: u16, height: u16) -> Vec<String> {

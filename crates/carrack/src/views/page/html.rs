@@ -14,7 +14,7 @@ use crate::lifetime::show_moment;
 use crate::size;
 use crate::views::canvas::escaped;
 use crate::views::quantity::{bytes_per_s, clock, count, grouped, rate};
-use crate::views::report::TransferEnding;
+use crate::views::report::FinishedTransfer;
 use crate::views::report::summary;
 
 const STYLE: &str = include_str!("page.css");
@@ -25,7 +25,7 @@ pub struct HtmlPage<'a> {
     /// Seconds since 1970.
     pub started_s: i64,
     pub record: &'a PageRecord,
-    pub ending: &'a TransferEnding,
+    pub ending: &'a FinishedTransfer,
 }
 
 impl HtmlPage<'_> {
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    fn text(record: &PageRecord, ending: &TransferEnding) -> String {
+    fn text(record: &PageRecord, ending: &FinishedTransfer) -> String {
         HtmlPage { headline: &headline(), started_s: 1_700_000_000, record, ending }.text()
     }
 

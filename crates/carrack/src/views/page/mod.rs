@@ -18,7 +18,7 @@ use carrack_model::{TransferEvent, escape};
 use crate::lifetime::now_s;
 use crate::user_error::UserError;
 use crate::views::pending_file::PendingFile;
-use crate::views::report::{TransferEnding, TransferView};
+use crate::views::report::{FinishedTransfer, TransferView};
 use record::PageRecord;
 
 /// The command, its sources and its destination.
@@ -62,7 +62,7 @@ impl TransferView for PageView {
         Ok(())
     }
 
-    fn end(&mut self, ending: &TransferEnding) -> io::Result<()> {
+    fn end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
         let Some(mut file) = self.file.take() else { return Ok(()) };
         let page = html::HtmlPage {
             headline: &self.headline,

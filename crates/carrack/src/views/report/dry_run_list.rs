@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use carrack_model::{TransferEvent, escape};
 
-use super::{TransferEnding, TransferView};
+use super::{FinishedTransfer, TransferView};
 
 /// Writes the list.
 pub struct ListView<W: Write + Send> {
@@ -41,7 +41,7 @@ impl<W: Write + Send> TransferView for ListView<W> {
         self.out.write_all(b"\n")
     }
 
-    fn end(&mut self, _ending: &TransferEnding) -> io::Result<()> {
+    fn end(&mut self, _ending: &FinishedTransfer) -> io::Result<()> {
         self.out.flush()
     }
 }

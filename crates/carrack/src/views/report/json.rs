@@ -36,8 +36,8 @@ use carrack_model::{
 };
 use serde::Serialize;
 
-use super::{TransferEnding, TransferView};
-use crate::exit::{EndReason, ExitStatus};
+use super::{FinishedTransfer, TransferView};
+use crate::exit::{ExitReason, ExitStatus};
 use crate::user_error::UserError;
 use crate::views::json::{JsonPath, hex, write_line};
 use crate::views::quantity::bytes_per_s;
@@ -63,7 +63,7 @@ impl<W: Write + Send> TransferView for JsonView<W> {
         self.write(JsonBody::of(event), elapsed)
     }
 
-    fn end(&mut self, ending: &TransferEnding) -> io::Result<()> {
+    fn end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
         self.write(JsonBody::Summary(Box::new(SummaryLine::of(ending))), ending.elapsed)?;
         self.out.flush()
     }
@@ -308,7 +308,7 @@ struct SummaryLine<'a> {
 }
 
 impl<'a> SummaryLine<'a> {
-    fn of(ending: &'a TransferEnding) -> SummaryLine<'a> {
+    fn of(ending: &'a FinishedTransfer) -> SummaryLine<'a> {
         let (summary, tally) = (&ending.summary, &ending.tally);
         SummaryLine {
             outcome: outcome_name(ending.exit),
@@ -341,7 +341,7 @@ impl<'a> SummaryLine<'a> {
             manifest_lines_uncheckable: ending.manifest.map(|manifest| manifest.uncheckable),
             manifest_complete: ending
                 .manifest
-                .map(|_| ending.end == EndReason::Reached && summary.entries_failed == 0),
+                .map(|_| ending.end == ExitReason::Reached && summary.entries_failed == 0),
             errors: ending.troubles.iter().map(ErrorLine::of).collect(),
         }
     }
@@ -456,7 +456,7 @@ mod tests {
             entries_failed: 1,
             ..TransferSummary::default()
         };
-        let ending = TransferEnding {
+        let ending = FinishedTransfer {
             troubles: vec![UserError::new("cut").hint("again")],
             exit: ExitStatus::Partial,
             ..ending(summary)

@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 
 use carrack_engine::{AbortHandle, TransferObserver};
 use carrack_model::{
-    DestinationName, EntryFailure, MetadataLoss, ObjectChecksum, RepeatNesting, TransferEvent,
-    TransferNotice, TransferSummary, escape, plain,
+    DestinationName, EntryFailure, MetadataLoss, ObjectChecksum, RepeatEffect, TransferEvent, TransferNotice,
+    TransferSummary, escape, plain,
 };
 
-use crate::exit::{EndReason, ExitStatus};
+use crate::exit::{ExitReason, ExitStatus};
 use crate::user_error::UserError;
 use crate::views::manifest::{ManifestReport, ManifestWriter};
 pub use dry_run_list::ListView;
@@ -42,7 +42,7 @@ pub trait TransferView: Send {
     /// Shows an event, `elapsed` after the start.
     fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()>;
     /// Shows the end.
-    fn end(&mut self, ending: &TransferEnding) -> io::Result<()>;
+    fn end(&mut self, ending: &FinishedTransfer) -> io::Result<()>;
     /// Returns the error for a failed write.
     fn lost(&self, error: &io::Error) -> UserError {
         UserError::new(format!("can't write to stdout: {error}"))
@@ -51,11 +51,11 @@ pub trait TransferView: Send {
 
 /// The end of a transfer, with all data for a report.
 #[derive(Debug)]
-pub struct TransferEnding {
+pub struct FinishedTransfer {
     /// The exit code.
     pub exit: ExitStatus,
     /// The reason for the end.
-    pub end: EndReason,
+    pub end: ExitReason,
     /// The engine's counts.
     pub summary: TransferSummary,
     /// Errors other than those of entries.
@@ -77,7 +77,7 @@ pub struct TransferEnding {
 /// The end of a transfer, as the engine and the start of the session know it.
 pub struct SessionConclusion {
     /// The reason for the end.
-    pub end: EndReason,
+    pub end: ExitReason,
     /// The engine's counts.
     pub summary: TransferSummary,
     /// The error that ended it early.
@@ -170,7 +170,7 @@ impl TransferReporter {
     /// Returns true if the only source becomes the destination, which did not exist at first.
     pub fn makes_destination(&self) -> bool {
         let state = self.lock();
-        state.tally.arrival.as_ref().is_some_and(|arrival| arrival.nesting == RepeatNesting::NextTime)
+        state.tally.arrival.as_ref().is_some_and(|arrival| arrival.nesting == RepeatEffect::NextTime)
     }
 
     /// Locks the state. A panic of another thread while it wrote a line leaves no state half changed that
@@ -183,7 +183,7 @@ impl TransferReporter {
     pub fn finish(self, conclusion: SessionConclusion) -> ExitStatus {
         let elapsed = self.started.elapsed();
         let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let end = if state.is_list_lost { EndReason::Failed } else { conclusion.end };
+        let end = if state.is_list_lost { ExitReason::Failed } else { conclusion.end };
         let manifest = state.finish_manifest(end);
         let done = if self.dry_run {
             // A dry run does not count existing directories, whose metadata a run would set again.
@@ -195,7 +195,7 @@ impl TransferReporter {
             let told = "with --strict, what can't be kept at the destination is a failure";
             state.troubles.push(UserError::new(format!("{} not kept: {told}", state.tally.lost)));
         }
-        let is_empty = done == 0 && conclusion.summary.entries_kept == 0 && end == EndReason::Reached;
+        let is_empty = done == 0 && conclusion.summary.entries_kept == 0 && end == ExitReason::Reached;
         let mut exit = ExitStatus::of_transfer(end, &conclusion.summary, done);
         if is_empty && state.tally.lost > 0 {
             state.troubles.push(UserError::new("the destination can have nothing of what was named"));
@@ -204,7 +204,7 @@ impl TransferReporter {
         let exit = if state.troubles.is_empty() { exit } else { exit.with_loss() };
         state.troubles.extend(conclusion.trouble);
         let destination = state.tally.arrival.as_ref().filter(|_| !self.destination.is_empty());
-        let mut ending = TransferEnding {
+        let mut ending = FinishedTransfer {
             destination: destination.map(|arrival| arrived(&self.destination, arrival)),
             exit,
             end,
@@ -234,7 +234,7 @@ fn arrived(destination: &[u8], arrival: &DestinationName) -> Vec<u8> {
 }
 
 /// Shows the end. A view that can't be written changes the end for the later views.
-fn tell_end(views: &mut [Box<dyn TransferView>], ending: &mut TransferEnding) {
+fn tell_end(views: &mut [Box<dyn TransferView>], ending: &mut FinishedTransfer) {
     for view in views {
         if let Err(error) = view.end(ending) {
             ending.troubles.push(view.lost(&error));
@@ -254,7 +254,7 @@ impl TransferObserver for TransferReporter {
             self.abort.interrupt();
         }
         if let (
-            TransferEvent::Placed(arrival @ DestinationName { nesting: RepeatNesting::Inside, .. }),
+            TransferEvent::Placed(arrival @ DestinationName { nesting: RepeatEffect::Inside, .. }),
             true,
         ) = (event, self.has_made_it)
         {
@@ -322,9 +322,9 @@ impl ReporterState {
 
     /// Finishes the manifest. A transfer that ended early and completed nothing leaves an older manifest
     /// alone.
-    fn finish_manifest(&mut self, end: EndReason) -> Option<ManifestReport> {
+    fn finish_manifest(&mut self, end: ExitReason) -> Option<ManifestReport> {
         let manifest =
-            self.manifest.take().filter(|manifest| end == EndReason::Reached || manifest.lines() > 0)?;
+            self.manifest.take().filter(|manifest| end == ExitReason::Reached || manifest.lines() > 0)?;
         manifest.finish().map_err(|error| self.lose_manifest(&error)).ok()
     }
 }
@@ -353,7 +353,7 @@ mod tests {
             Ok(())
         }
 
-        fn end(&mut self, ending: &TransferEnding) -> io::Result<()> {
+        fn end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
             self.seen.lock().unwrap().push(format!("{:?} {}", ending.exit, ending.troubles.len()));
             Ok(())
         }
@@ -373,7 +373,7 @@ mod tests {
         (TransferReporter::new(vec![Box::new(view)], manifest, false, ObjectChecksum::Blake3, abort), seen)
     }
 
-    fn ended(end: EndReason, files_done: u64) -> SessionConclusion {
+    fn ended(end: ExitReason, files_done: u64) -> SessionConclusion {
         SessionConclusion {
             end,
             summary: TransferSummary { files_done, ..TransferSummary::default() },
@@ -394,7 +394,7 @@ mod tests {
                 reason: "so".into(),
                 count: 2,
             })));
-            assert_eq!(reporter.finish(ended(EndReason::Reached, 3)), exit);
+            assert_eq!(reporter.finish(ended(ExitReason::Reached, 3)), exit);
             assert_eq!(*seen.lock().unwrap().last().unwrap(), format!("{exit:?} {troubles}"));
         }
     }
@@ -405,7 +405,7 @@ mod tests {
             let (reporter, seen) = reporter(9, None);
             let reporter = reporter.going_to(OsStr::new("h:b"), has_made);
             let name = Some(b"a"[..].into());
-            reporter.event(&TransferEvent::Placed(DestinationName { name, nesting: RepeatNesting::Inside }));
+            reporter.event(&TransferEvent::Placed(DestinationName { name, nesting: RepeatEffect::Inside }));
             let seen = seen.lock().unwrap();
             assert_eq!(seen.len(), events, "{seen:?}");
             assert!(
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn a_name_within_the_destination_is_added_as_it_would_be_typed() {
-        let within = DestinationName { name: Some(b"a"[..].into()), nesting: RepeatNesting::Never };
+        let within = DestinationName { name: Some(b"a"[..].into()), nesting: RepeatEffect::Never };
         for (typed, shown) in [("b", "b/a"), ("b/", "b/a"), ("h:", "h:a"), ("/", "/a")] {
             assert_eq!(arrived(typed.as_bytes(), &within), shown.as_bytes());
         }
@@ -433,7 +433,7 @@ mod tests {
             reporter.event(&digest(b"a"));
         }
         assert_eq!(reporter.lock().troubles.len(), 1);
-        assert_eq!(reporter.finish(ended(EndReason::Reached, 3)), ExitStatus::Partial);
+        assert_eq!(reporter.finish(ended(ExitReason::Reached, 3)), ExitStatus::Partial);
         assert_eq!(seen.lock().unwrap().len(), 1);
     }
 
@@ -443,7 +443,7 @@ mod tests {
         let path = directory.path().join("sums");
         let (reporter, seen) = reporter(9, Some(ManifestWriter::create(&path).unwrap()));
         reporter.event(&digest(b"a"));
-        assert_eq!(reporter.finish(ended(EndReason::Interrupted, 1)), ExitStatus::Interrupted);
+        assert_eq!(reporter.finish(ended(ExitReason::Interrupted, 1)), ExitStatus::Interrupted);
         assert!(std::fs::read_to_string(&path).unwrap().ends_with("  a\n"));
         assert_eq!(seen.lock().unwrap()[1], "Interrupted 0");
     }
@@ -454,7 +454,7 @@ mod tests {
         let path = directory.path().join("sums");
         std::fs::write(&path, "old").unwrap();
         let (reporter, _) = reporter(9, Some(ManifestWriter::create(&path).unwrap()));
-        assert_eq!(reporter.finish(ended(EndReason::Failed, 0)), ExitStatus::Nothing);
+        assert_eq!(reporter.finish(ended(ExitReason::Failed, 0)), ExitStatus::Nothing);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
     }
 }

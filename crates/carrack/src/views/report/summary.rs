@@ -2,15 +2,15 @@
 //! protection of the data.
 
 use carrack_model::limits::FAILURES_LISTED_MAX;
-use carrack_model::{ObjectChecksum, ProtectionLevel, RepeatNesting, TransferSummary, escape};
+use carrack_model::{ObjectChecksum, ProtectionLevel, RepeatEffect, TransferSummary, escape};
 
-use super::TransferEnding;
-use crate::exit::{EndReason, ExitStatus};
+use super::FinishedTransfer;
+use crate::exit::{ExitReason, ExitStatus};
 use crate::size;
 use crate::views::quantity::{bytes_per_s, count, grouped, rate};
 
 /// Returns the lines that follow a transfer, the most important first.
-pub fn lines(ending: &TransferEnding) -> Vec<String> {
+pub fn lines(ending: &FinishedTransfer) -> Vec<String> {
     let mut lines = vec![format!("carrack: {}", headline(ending))];
     lines.extend(loss_line(ending));
     lines.extend(hint_lines(ending));
@@ -20,17 +20,17 @@ pub fn lines(ending: &TransferEnding) -> Vec<String> {
     lines
 }
 
-fn headline(ending: &TransferEnding) -> String {
+fn headline(ending: &FinishedTransfer) -> String {
     let what = if ending.dry_run { listed(ending) } else { copied(ending) };
     match ending.end {
-        EndReason::Reached => what,
-        EndReason::Failed => format!("ended early: {what}"),
-        EndReason::Interrupted => format!("interrupted: {what}"),
-        EndReason::TimedOut => format!("timed out: {what}"),
+        ExitReason::Reached => what,
+        ExitReason::Failed => format!("ended early: {what}"),
+        ExitReason::Interrupted => format!("interrupted: {what}"),
+        ExitReason::TimedOut => format!("timed out: {what}"),
     }
 }
 
-fn listed(ending: &TransferEnding) -> String {
+fn listed(ending: &FinishedTransfer) -> String {
     let entries = count(ending.tally.listed, "entry", "entries");
     let goes = match ending.tally.goes {
         0 => String::new(),
@@ -39,7 +39,7 @@ fn listed(ending: &TransferEnding) -> String {
     format!("would copy {entries}, {}{}{goes}", size::show(ending.tally.listed_bytes), to(ending))
 }
 
-fn copied(ending: &TransferEnding) -> String {
+fn copied(ending: &FinishedTransfer) -> String {
     let summary = &ending.summary;
     if summary.entries_done() == 0 {
         return match summary.entries_kept {
@@ -58,15 +58,15 @@ fn copied(ending: &TransferEnding) -> String {
 }
 
 /// Returns the destination, if it is known.
-fn to(ending: &TransferEnding) -> String {
+fn to(ending: &FinishedTransfer) -> String {
     let destination = ending.destination.as_ref();
     destination.map(|destination| format!(" to {}", escape(destination))).unwrap_or_default()
 }
 
 /// Returns a hint if the same command would copy to another place the next time.
-fn nesting_line(ending: &TransferEnding) -> Option<String> {
+fn nesting_line(ending: &FinishedTransfer) -> Option<String> {
     let arrival = ending.tally.arrival.as_ref();
-    let is_next = arrival.is_some_and(|arrival| arrival.nesting == RepeatNesting::NextTime);
+    let is_next = arrival.is_some_and(|arrival| arrival.nesting == RepeatEffect::NextTime);
     let made = ending.destination.as_ref().filter(|_| is_next)?;
     (ending.exit == ExitStatus::Complete && !ending.dry_run).then(|| {
         let made = escape(made);
@@ -94,7 +94,7 @@ fn kinds(summary: &TransferSummary) -> String {
     kinds.join(", ")
 }
 
-fn loss_line(ending: &TransferEnding) -> Option<String> {
+fn loss_line(ending: &FinishedTransfer) -> Option<String> {
     let summary = &ending.summary;
     let mut losses = Vec::new();
     if summary.entries_failed > 0 {
@@ -115,7 +115,7 @@ fn loss_line(ending: &TransferEnding) -> Option<String> {
     (!losses.is_empty()).then(|| format!("carrack: {}", losses.join("; ")))
 }
 
-fn failed(ending: &TransferEnding) -> String {
+fn failed(ending: &FinishedTransfer) -> String {
     let failed = grouped(ending.summary.entries_failed);
     let kinds: Vec<String> =
         ending.tally.failed_by_kind.iter().map(|(kind, n)| format!("{kind} {}", grouped(*n))).collect();
@@ -133,7 +133,7 @@ fn failed(ending: &TransferEnding) -> String {
 }
 
 /// Returns one hint for each kind of failure that has one.
-fn hint_lines(ending: &TransferEnding) -> impl Iterator<Item = String> {
+fn hint_lines(ending: &FinishedTransfer) -> impl Iterator<Item = String> {
     ending
         .tally
         .failed_by_kind
@@ -142,7 +142,7 @@ fn hint_lines(ending: &TransferEnding) -> impl Iterator<Item = String> {
 }
 
 /// Returns the protection of the data, if it left the host.
-fn protection_line(ending: &TransferEnding) -> Option<String> {
+fn protection_line(ending: &FinishedTransfer) -> Option<String> {
     let connection = ending.tally.connection.filter(|_| ending.summary.entries_done() > 0)?;
     let level = match connection.protection? {
         ProtectionLevel::Private => "private",
@@ -166,7 +166,7 @@ fn protection_line(ending: &TransferEnding) -> Option<String> {
     Some(format!("carrack: data travelled {level} {way}{seal}{check}"))
 }
 
-fn manifest_line(ending: &TransferEnding) -> Option<String> {
+fn manifest_line(ending: &FinishedTransfer) -> Option<String> {
     let manifest = ending.manifest?;
     let is_partial = ending.exit != ExitStatus::Complete;
     let partial = if is_partial { "; only the files that are complete are in it" } else { "" };
@@ -201,10 +201,10 @@ pub mod tests {
     }
 
     /// Returns the end of a transfer that was complete after two seconds, over two connections.
-    pub fn ending(summary: TransferSummary) -> TransferEnding {
-        TransferEnding {
+    pub fn ending(summary: TransferSummary) -> FinishedTransfer {
+        FinishedTransfer {
             exit: ExitStatus::Complete,
-            end: EndReason::Reached,
+            end: ExitReason::Reached,
             summary,
             troubles: Vec::new(),
             tally: EventTally {
@@ -293,7 +293,7 @@ pub mod tests {
     #[test]
     fn an_early_end_is_named_and_so_is_a_partial_manifest() {
         let mut ending = ending(tree());
-        (ending.exit, ending.end) = (ExitStatus::Interrupted, EndReason::Interrupted);
+        (ending.exit, ending.end) = (ExitStatus::Interrupted, ExitReason::Interrupted);
         ending.manifest = Some(ManifestReport { lines: 9, uncheckable: 1 });
         let lines = lines(&ending);
         assert!(lines[0].starts_with("carrack: interrupted: copied 85,123 files"), "{lines:?}");
@@ -308,7 +308,7 @@ pub mod tests {
     fn the_destination_is_named_and_so_is_another_one_next_time() {
         let mut ending = ending(tree());
         ending.tally.connection = Some(connection("local", None));
-        ending.tally.arrival = Some(DestinationName { name: None, nesting: RepeatNesting::NextTime });
+        ending.tally.arrival = Some(DestinationName { name: None, nesting: RepeatEffect::NextTime });
         ending.destination = Some(b"copy".to_vec());
         assert_eq!(
             lines(&ending),

@@ -13,7 +13,7 @@ use carrack_model::{EntryFailure, TransferEvent, TransferNotice, escape};
 use carrack_options::colour::{TextColour, paint};
 
 use super::progress::ProgressLine;
-use super::{TransferEnding, TransferView, summary, targets};
+use super::{FinishedTransfer, TransferView, summary, targets};
 use crate::exit::ExitStatus;
 use crate::user_error::tame;
 
@@ -125,7 +125,7 @@ impl<W: Write + Send> TransferView for TalkView<W> {
         Ok(())
     }
 
-    fn end(&mut self, ending: &TransferEnding) -> io::Result<()> {
+    fn end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
         // Dropping the bar removes it from the terminal.
         self.bar = None;
         if self.volume >= TalkVolume::Normal && !is_told_by_troubles(ending) {
@@ -165,7 +165,7 @@ fn coloured(line: &str, in_colour: bool) -> Cow<'_, str> {
 }
 
 /// Returns true if a summary would only repeat that nothing was copied.
-fn is_told_by_troubles(ending: &TransferEnding) -> bool {
+fn is_told_by_troubles(ending: &FinishedTransfer) -> bool {
     ending.exit == ExitStatus::Nothing && !ending.troubles.is_empty() && ending.summary.entries_failed == 0
 }
 
@@ -182,7 +182,7 @@ mod tests {
         TransferEvent::Failed(EntryFailure { path, kind: FailureKind::Missing, detail: "no\n".into() })
     }
 
-    fn told(volume: TalkVolume, events: &[TransferEvent], ending: Option<&TransferEnding>) -> Vec<String> {
+    fn told(volume: TalkVolume, events: &[TransferEvent], ending: Option<&FinishedTransfer>) -> Vec<String> {
         let mut out = Vec::new();
         let mut view = TalkView::new(&mut out, volume, None);
         events.iter().for_each(|event| view.event(event, Duration::ZERO).unwrap());

@@ -94,11 +94,11 @@ struct MeasuredJson<'a> {
 struct PlacementJson<'a> {
     scheme: String,
     reasons: &'a [String],
-    lanes: Vec<LaneJson<'a>>,
+    lanes: Vec<PlannedLaneJson<'a>>,
 }
 
 #[derive(Serialize)]
-struct LaneJson<'a> {
+struct PlannedLaneJson<'a> {
     socket: u32,
     memory_nodes: &'a NodeSet,
     nic: Option<&'a str>,
@@ -136,7 +136,7 @@ impl<'a> TopologyJson<'a> {
             placement: PlacementJson {
                 scheme: placement.scheme.to_string(),
                 reasons: &placement.reasons,
-                lanes: placement.lanes.iter().map(|lane| LaneJson::of(lane, topology)).collect(),
+                lanes: placement.lanes.iter().map(|lane| PlannedLaneJson::of(lane, topology)).collect(),
             },
         }
     }
@@ -177,9 +177,9 @@ impl<'a> DeviceJson<'a> {
     }
 }
 
-impl<'a> LaneJson<'a> {
-    fn of(lane: &'a LanePlacement, topology: &Topology) -> LaneJson<'a> {
-        LaneJson {
+impl<'a> PlannedLaneJson<'a> {
+    fn of(lane: &'a LanePlacement, topology: &Topology) -> PlannedLaneJson<'a> {
+        PlannedLaneJson {
             socket: topology.sockets[lane.socket].id,
             memory_nodes: &lane.memory,
             nic: lane.nic.as_deref(),

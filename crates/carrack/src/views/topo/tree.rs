@@ -20,14 +20,14 @@ use crate::views::table::TextTable;
 const TABLE_NODES_MAX: usize = 16;
 
 /// A line of the tree and the lines below.
-struct TreeBranch {
+struct TextTreeNode {
     text: String,
-    twigs: Vec<TreeBranch>,
+    twigs: Vec<TextTreeNode>,
 }
 
-impl TreeBranch {
-    fn leaf(text: String) -> TreeBranch {
-        TreeBranch { text, twigs: Vec::new() }
+impl TextTreeNode {
+    fn leaf(text: String) -> TextTreeNode {
+        TextTreeNode { text, twigs: Vec::new() }
     }
 }
 
@@ -41,27 +41,27 @@ impl TopologyReport {
         self.write_lanes(out)
     }
 
-    fn machine(&self) -> Vec<TreeBranch> {
+    fn machine(&self) -> Vec<TextTreeNode> {
         let occupants = occupants::by_core(&self.topology, &self.placement);
-        let sockets = self.topology.sockets.iter().enumerate().map(|(position, socket)| TreeBranch {
+        let sockets = self.topology.sockets.iter().enumerate().map(|(position, socket)| TextTreeNode {
             text: format!("socket {}", socket.id),
             twigs: self.nodes_of(position, &occupants),
         });
         sockets.chain(self.devices(|device| device.nodes.len() != 1)).collect()
     }
 
-    fn nodes_of(&self, socket: usize, occupants: &[Vec<CoreOccupant<'_>>]) -> Vec<TreeBranch> {
+    fn nodes_of(&self, socket: usize, occupants: &[Vec<CoreOccupant<'_>>]) -> Vec<TextTreeNode> {
         let mut branches = Vec::new();
         for (position, node) in self.topology.nodes.iter().enumerate() {
             let cores = self.cores_of(socket, position, occupants);
             if node.socket == socket {
                 let mut twigs = cores;
                 twigs.extend(self.devices(|device| device.nodes == [position]));
-                branches.push(TreeBranch { text: self.node_text(position), twigs });
+                branches.push(TextTreeNode { text: self.node_text(position), twigs });
             } else if !cores.is_empty() {
                 // The node lies elsewhere: sockets share it, or have no memory.
                 let text = format!("cores next to node {}", node.id);
-                branches.push(TreeBranch { text, twigs: cores });
+                branches.push(TextTreeNode { text, twigs: cores });
             }
         }
         branches
@@ -80,16 +80,16 @@ impl TopologyReport {
     }
 
     /// Returns a line for each core in use, and one for each run of free cores between them.
-    fn cores_of(&self, socket: usize, node: usize, occupants: &[Vec<CoreOccupant<'_>>]) -> Vec<TreeBranch> {
+    fn cores_of(&self, socket: usize, node: usize, occupants: &[Vec<CoreOccupant<'_>>]) -> Vec<TextTreeNode> {
         let cores = self.topology.cores.iter().enumerate();
         let cores: Vec<(usize, &CpuCore)> =
             cores.filter(|(_, core)| core.socket == socket && core.node == node).collect();
         let runs = cores.chunk_by(|(a, _), (b, _)| occupants[*a].is_empty() && occupants[*b].is_empty());
         runs.map(|run| match run {
             [(position, core)] if !occupants[*position].is_empty() => {
-                TreeBranch::leaf(core_text(core, &occupants[*position]))
+                TextTreeNode::leaf(core_text(core, &occupants[*position]))
             }
-            idle => TreeBranch::leaf(idle_text(idle)),
+            idle => TextTreeNode::leaf(idle_text(idle)),
         })
         .collect()
     }
@@ -97,9 +97,9 @@ impl TopologyReport {
     fn devices<'a>(
         &'a self,
         is_meant: impl Fn(&TopologyDevice) -> bool + 'a,
-    ) -> impl Iterator<Item = TreeBranch> + 'a {
+    ) -> impl Iterator<Item = TextTreeNode> + 'a {
         let devices = self.topology.devices.iter().filter(move |device| is_meant(device));
-        devices.map(|device| TreeBranch::leaf(self.device_text(device)))
+        devices.map(|device| TextTreeNode::leaf(self.device_text(device)))
     }
 
     fn device_text(&self, device: &TopologyDevice) -> String {
@@ -244,7 +244,7 @@ fn shown(text: &str) -> String {
     escape(text.as_bytes())
 }
 
-fn write_branches(out: &mut dyn Write, branches: &[TreeBranch], indent: &str) -> io::Result<()> {
+fn write_branches(out: &mut dyn Write, branches: &[TextTreeNode], indent: &str) -> io::Result<()> {
     for (index, branch) in branches.iter().enumerate() {
         let is_last = index + 1 == branches.len();
         let (fork, beneath) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };

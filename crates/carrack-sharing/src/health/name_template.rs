@@ -9,7 +9,7 @@ pub(super) const NAME_BYTES_MAX: usize = 255;
 /// `{label:path}` for the value with a slash for its last dash (Lustre calls `lfs01/OST0007`
 /// `lfs01-OST0007`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TargetName(Vec<NamePart>);
+pub(super) struct TargetNameTemplate(Vec<NamePart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum NamePart {
@@ -24,11 +24,11 @@ enum LabelForm {
     Path,
 }
 
-impl TargetName {
+impl TargetNameTemplate {
     /// # Errors
     /// A text with the problem and the right form.
-    pub(super) fn parse(text: &str) -> Result<TargetName, String> {
-        parts_of(text).map(TargetName).ok_or_else(|| {
+    pub(super) fn parse(text: &str) -> Result<TargetNameTemplate, String> {
+        parts_of(text).map(TargetNameTemplate).ok_or_else(|| {
             format!(
                 "{text:?} makes no names: write {{label}}, {{label:host}} or {{label:path}}, such as {{instance:host}}/{{device}}"
             )
@@ -101,7 +101,7 @@ mod tests {
 
     fn name(text: &str, labels: &[(&str, &str)]) -> Option<String> {
         let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        TargetName::parse(text).unwrap().of(&labels)
+        TargetNameTemplate::parse(text).unwrap().of(&labels)
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn what_makes_no_names_is_refused() {
         for text in ["", "sda", "{", "{}", "{a", "a}", "}{a}", "{a}}", "{a:port}", "{a b}"] {
-            assert!(TargetName::parse(text).is_err(), "{text}");
+            assert!(TargetNameTemplate::parse(text).is_err(), "{text}");
         }
     }
 }

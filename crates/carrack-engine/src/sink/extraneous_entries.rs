@@ -24,7 +24,7 @@ use super::context::SinkContext;
 use super::deleting::{self, NameDeleter};
 use super::directory_access::with_access;
 use super::lane::SinkLane;
-use super::removal_rules::{RemovalTarget, SyncRemoval};
+use super::removal_rules::{RemovalCandidate, SyncRemoval};
 use super::top_level_names::check_asked_for;
 use crate::error::SessionError;
 use crate::lanes::open_files;
@@ -347,7 +347,7 @@ impl<'a> TreePruner<'a> {
         }
         let PruneDirectory { path: directory, at_source, .. } = &question.place;
         let at_source = std::slice::from_ref(at_source);
-        let target = RemovalTarget { held: question.held.as_fd(), directory, name, at_source };
+        let target = RemovalCandidate { held: question.held.as_fd(), directory, name, at_source };
         if self.pass == PrunePass::Count {
             let count = self.removal.count(target);
             // The name itself was counted when it was listed.

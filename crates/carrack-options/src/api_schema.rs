@@ -10,7 +10,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::option_support::{TransferCarrier, is_refused_everywhere};
 use crate::options::{OF_FILES, TransferOptions};
-use crate::values::{definitions, is_switch};
+use crate::parsed_options::{definitions, is_switch};
 
 impl PartialSchema for TransferOptions {
     fn schema() -> RefOr<Schema> {

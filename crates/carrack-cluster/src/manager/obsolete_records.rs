@@ -7,15 +7,15 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt};
 
 use crate::bus::NatsBus;
+use crate::destination_leftovers::{ClearedLeftovers, clear_known};
 use crate::error::BusError;
 use crate::ids::is_prefix;
-use crate::leftovers::{ClearedLeftovers, clear_known};
 use crate::log::TransferLog;
 use crate::manager::ManagerOptions;
 use crate::pairs::{PairFilter, PairStore};
 use crate::queue::TransferQueue;
 use crate::records::now_ms;
-use crate::transfers::{TransferBrief, TransferStore};
+use crate::transfers::{LeftoverStatus, TransferStore};
 
 /// Interval of sweeps for a long history; a tenth of the retention for a short one.
 const EVERY: Duration = Duration::from_secs(600);
@@ -33,7 +33,7 @@ struct SweepResult {
 }
 
 /// A periodic sweep.
-pub(super) struct LeftoverSweeper {
+pub(super) struct ObsoleteRecordSweeper {
     bus: NatsBus,
     transfers: TransferStore,
     pairs: PairStore,
@@ -43,16 +43,23 @@ pub(super) struct LeftoverSweeper {
     suspects: HashSet<String>,
 }
 
-impl LeftoverSweeper {
+impl ObsoleteRecordSweeper {
     pub fn new(
         bus: &NatsBus,
         transfers: &TransferStore,
         pairs: &PairStore,
         options: &ManagerOptions,
-    ) -> LeftoverSweeper {
+    ) -> ObsoleteRecordSweeper {
         let (bus, transfers, pairs) = (bus.clone(), transfers.clone(), pairs.clone());
         let &ManagerOptions { keep_history, keep_leftovers, .. } = options;
-        LeftoverSweeper { bus, transfers, pairs, keep_history, keep_leftovers, suspects: HashSet::new() }
+        ObsoleteRecordSweeper {
+            bus,
+            transfers,
+            pairs,
+            keep_history,
+            keep_leftovers,
+            suspects: HashSet::new(),
+        }
     }
 
     /// Sweeps periodically, for ever.
@@ -117,7 +124,7 @@ impl LeftoverSweeper {
     /// existed, or lost.
     async fn give_places(
         &self,
-        known: &HashMap<String, Option<TransferBrief>>,
+        known: &HashMap<String, Option<LeftoverStatus>>,
         placed: &HashSet<String>,
     ) -> Result<(), BusError> {
         let lacking = known.iter().filter(|(id, _)| !placed.contains(*id));
@@ -177,7 +184,7 @@ impl LeftoverSweeper {
 }
 
 /// Whether a transfer ended more than `time` ago.
-fn is_over_for(brief: &Option<TransferBrief>, time: Duration) -> bool {
+fn is_over_for(brief: &Option<LeftoverStatus>, time: Duration) -> bool {
     let ended_ms = brief.as_ref().and_then(|brief| brief.ended_ms);
     ended_ms.is_some_and(|ended_ms| Duration::from_millis(now_ms().saturating_sub(ended_ms)) > time)
 }

@@ -10,14 +10,14 @@ use carrack_plan::forecast::{LoadHistory, LoadSample, STEP_S, parse_csv};
 use carrack_plan::grants::ComputeLoad;
 
 use super::answers::MetricSeries;
-use super::load_error::LoadFeedError;
+use super::load_error::LoadMonitorError;
 use super::load_measurements::{LoadMeasurements, LoadQuantity, TargetRates};
+use super::name_template::{NAME_BYTES_MAX, TargetNameTemplate};
 use super::preset::PrometheusQueries;
 use super::prometheus::PrometheusClient;
-use super::settings::{HistorySource, LoadFeedSettings};
+use super::settings::{HistorySource, LoadMonitorSettings};
 use super::storage_history::{KnownNames, StorageHistory};
 use super::target_load::TargetLoadHistory;
-use super::target_name::{NAME_BYTES_MAX, TargetName};
 
 /// The most targets: 512 MiB of histories. Further targets are ignored.
 const TARGETS_MAX: usize = 4096;
@@ -48,7 +48,7 @@ const CA_BYTES_MAX: u64 = 1 << 20;
 
 /// The result of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct FeedResult {
+pub struct MonitorReport {
     /// The load of each target that was measured and whose capacity is known.
     pub loads: Vec<(String, ComputeLoad)>,
     /// Notices for people, each when a condition begins or ends.
@@ -63,22 +63,22 @@ struct UnqueriedInterval {
 }
 
 /// Measures targets by Prometheus (L11). It blocks, so it needs a thread of its own, not an async task.
-pub struct LoadFeed {
-    settings: LoadFeedSettings,
+pub struct LoadMonitor {
+    settings: LoadMonitorSettings,
     prometheus: PrometheusClient,
     queries: Vec<(LoadQuantity, String)>,
-    names: TargetName,
+    names: TargetNameTemplate,
     targets: BTreeMap<String, TargetLoadHistory>,
     /// The newest part last.
     unread: Vec<UnqueriedInterval>,
     /// The time of the last measurement; `None` before the first.
     measured_s: Option<i64>,
-    trouble: FeedConditions,
+    trouble: ReportedConditions,
 }
 
 /// The conditions that were reported and continue.
 #[derive(Debug, Default)]
-struct FeedConditions {
+struct ReportedConditions {
     is_away: bool,
     knows_nothing: bool,
     has_no_past: bool,
@@ -86,24 +86,24 @@ struct FeedConditions {
     told_full: bool,
 }
 
-impl LoadFeed {
+impl LoadMonitor {
     /// Prepares a feed. Reads a CSV history, but sends no query yet.
     ///
     /// # Errors
     /// The first invalid setting.
-    pub fn new(settings: LoadFeedSettings, now_s: i64) -> Result<LoadFeed, LoadFeedError> {
+    pub fn new(settings: LoadMonitorSettings, now_s: i64) -> Result<LoadMonitor, LoadMonitorError> {
         let cas = match &settings.ca {
             Some(path) => Some(read(path, CA_BYTES_MAX)?.into_bytes()),
             None => None,
         };
-        let mut feed = LoadFeed {
+        let mut feed = LoadMonitor {
             prometheus: PrometheusClient::new(settings.prometheus.clone(), cas)?,
             queries: in_order(settings.queries()?),
             names: settings.target_name()?,
             targets: BTreeMap::new(),
             unread: Vec::new(),
             measured_s: None,
-            trouble: FeedConditions::default(),
+            trouble: ReportedConditions::default(),
             settings,
         };
         match feed.settings.history.clone() {
@@ -127,8 +127,8 @@ impl LoadFeed {
     /// Measures once. `own` has the bytes per second that transfers moved at each target, as a mean over the
     /// settings' window; they are subtracted. If Prometheus does not answer, the step has no loads, and grant
     /// servers soon treat the last loads as unknown.
-    pub fn step(&mut self, now_s: i64, own: &BTreeMap<String, f64>) -> FeedResult {
-        let mut step = FeedResult::default();
+    pub fn step(&mut self, now_s: i64, own: &BTreeMap<String, f64>) -> MonitorReport {
+        let mut step = MonitorReport::default();
         let window_s = self.settings.window_s;
         let measured = match self.ask(window_s, |prometheus, query| prometheus.at(query, now_s)) {
             Ok(measured) => measured,
@@ -162,7 +162,7 @@ impl LoadFeed {
     ///
     /// # Errors
     /// The reason why Prometheus does not give it.
-    pub fn read_all(&mut self, now_s: i64) -> Result<(), LoadFeedError> {
+    pub fn read_all(&mut self, now_s: i64) -> Result<(), LoadMonitorError> {
         while !self.unread.is_empty() {
             self.read_past(now_s)?;
         }
@@ -184,8 +184,8 @@ impl LoadFeed {
     fn ask(
         &self,
         window_s: u64,
-        mut send: impl FnMut(&PrometheusClient, &str) -> Result<Vec<MetricSeries>, LoadFeedError>,
-    ) -> Result<LoadMeasurements, LoadFeedError> {
+        mut send: impl FnMut(&PrometheusClient, &str) -> Result<Vec<MetricSeries>, LoadMonitorError>,
+    ) -> Result<LoadMeasurements, LoadMonitorError> {
         let mut measured = LoadMeasurements::default();
         for (quantity, query) in &self.queries {
             let query = query.replace("$window", &format!("{window_s}s"));
@@ -212,7 +212,7 @@ impl LoadFeed {
     }
 
     /// Handles an answer after a failure: marks the gap as unread.
-    fn is_back(&mut self, now_s: i64, step: &mut FeedResult) {
+    fn is_back(&mut self, now_s: i64, step: &mut MonitorReport) {
         if std::mem::take(&mut self.trouble.is_away) {
             step.notices.push(format!("Prometheus at {} answers again", self.settings.prometheus));
         }
@@ -234,14 +234,14 @@ impl LoadFeed {
     }
 
     /// Reads the newest unread piece of the past.
-    fn read_past(&mut self, now_s: i64) -> Result<(), LoadFeedError> {
+    fn read_past(&mut self, now_s: i64) -> Result<(), LoadMonitorError> {
         let Some(UnqueriedInterval { start_s, end_s }) = self.unread.last().copied() else { return Ok(()) };
         // Prometheus gives the rate of a slot at the slot's end.
         let asked = self.ask(STEP_S.unsigned_abs(), |prometheus, query| {
             prometheus.between(query, start_s + STEP_S, end_s, STEP_S)
         });
         let measured = match asked {
-            Err(LoadFeedError::TooLong { .. }) if end_s - start_s > PIECE_LEAST_S => {
+            Err(LoadMonitorError::TooLong { .. }) if end_s - start_s > PIECE_LEAST_S => {
                 let middle_s = start_s + (end_s - start_s) / 2 / STEP_S * STEP_S;
                 self.unread.pop();
                 self.unread.push(UnqueriedInterval { start_s, end_s: middle_s });
@@ -260,7 +260,7 @@ impl LoadFeed {
         Ok(())
     }
 
-    fn read_csv(&mut self, path: &Path, now_s: i64) -> Result<(), LoadFeedError> {
+    fn read_csv(&mut self, path: &Path, now_s: i64) -> Result<(), LoadMonitorError> {
         for (name, history) in histories_of_csv(path, now_s)? {
             let Some(target) = self.target(&name) else { continue };
             for LoadSample { at_s, load } in history.measured() {
@@ -279,7 +279,7 @@ impl LoadFeed {
         due.into_iter().take(FORETOLD_IN_STEP).for_each(|target| target.foretell(now_s));
     }
 
-    fn tell_of_limits(&mut self, step: &mut FeedResult) {
+    fn tell_of_limits(&mut self, step: &mut MonitorReport) {
         let knows_nothing = self.targets.is_empty();
         if knows_nothing && !self.trouble.knows_nothing {
             let address = &self.settings.prometheus;
@@ -302,24 +302,25 @@ fn in_order(queries: PrometheusQueries) -> Vec<(LoadQuantity, String)> {
 }
 
 /// Reads a file of at most `most` bytes.
-fn read(path: &Path, most: u64) -> Result<String, LoadFeedError> {
+fn read(path: &Path, most: u64) -> Result<String, LoadMonitorError> {
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
     let mut text = String::new();
     let length = file.take(most + 1).read_to_string(&mut text).map_err(|error| unreadable(path, error))?;
     if length as u64 > most { Err(unreadable(path, format!("longer than {most} bytes"))) } else { Ok(text) }
 }
 
-fn unreadable(path: &Path, reason: impl ToString) -> LoadFeedError {
-    LoadFeedError::File { path: path.to_path_buf(), reason: reason.to_string() }
+fn unreadable(path: &Path, reason: impl ToString) -> LoadMonitorError {
+    LoadMonitorError::File { path: path.to_path_buf(), reason: reason.to_string() }
 }
 
 /// The histories of a CSV file (its form is in `carrack_plan::forecast`), without capacities.
 ///
 /// # Errors
 /// If it can't be read.
-pub fn histories_of_csv(path: &Path, now_s: i64) -> Result<BTreeMap<String, LoadHistory>, LoadFeedError> {
+pub fn histories_of_csv(path: &Path, now_s: i64) -> Result<BTreeMap<String, LoadHistory>, LoadMonitorError> {
     let text = read(path, CSV_BYTES_MAX)?;
-    let samples = parse_csv(&text).map_err(|error| LoadFeedError::Csv { path: path.to_path_buf(), error })?;
+    let samples =
+        parse_csv(&text).map_err(|error| LoadMonitorError::Csv { path: path.to_path_buf(), error })?;
     let mut histories: BTreeMap<String, LoadHistory> = BTreeMap::new();
     for sample in samples.into_iter().filter(|sample| sample.target.len() <= NAME_BYTES_MAX) {
         if histories.len() < TARGETS_MAX || histories.contains_key(sample.target) {
@@ -330,7 +331,7 @@ pub fn histories_of_csv(path: &Path, now_s: i64) -> Result<BTreeMap<String, Load
 }
 
 #[cfg(test)]
-impl LoadFeed {
+impl LoadMonitor {
     /// Replaces the unread parts of the past by this part.
     pub(super) fn owe_only(&mut self, start_s: i64, end_s: i64) {
         self.unread.clear();

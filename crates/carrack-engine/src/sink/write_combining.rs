@@ -8,24 +8,24 @@ use std::collections::VecDeque;
 use carrack_machine::FifoMonitor;
 
 /// Items that wait for the writing thread.
-pub(super) struct WriteHandoffQueue<T> {
-    state: FifoMonitor<WriteHandoffState<T>>,
+pub(super) struct WriteCombiningQueue<T> {
+    state: FifoMonitor<WriteCombiningState<T>>,
 }
 
-struct WriteHandoffState<T> {
+struct WriteCombiningState<T> {
     is_writing: bool,
     waiting: VecDeque<T>,
 }
 
-impl<T> Default for WriteHandoffQueue<T> {
-    fn default() -> WriteHandoffQueue<T> {
-        WriteHandoffQueue {
-            state: FifoMonitor::new(WriteHandoffState { is_writing: false, waiting: VecDeque::new() }),
+impl<T> Default for WriteCombiningQueue<T> {
+    fn default() -> WriteCombiningQueue<T> {
+        WriteCombiningQueue {
+            state: FifoMonitor::new(WriteCombiningState { is_writing: false, waiting: VecDeque::new() }),
         }
     }
 }
 
-impl<T> WriteHandoffQueue<T> {
+impl<T> WriteCombiningQueue<T> {
     /// Writes `item`, and then the items that other threads leave to the caller meanwhile. If another thread
     /// is writing, `item` is left to that thread; if `room` items already are, the caller waits. Without room
     /// each thread writes its own item, one after the other.
@@ -36,7 +36,7 @@ impl<T> WriteHandoffQueue<T> {
         mut write: impl FnMut(T) -> Result<(), E>,
     ) -> Result<(), E> {
         let Some(item) = self.enter(item, room) else { return Ok(()) };
-        let mut turn = WriteHandoffTurn { line: self, is_over: false };
+        let mut turn = WriteCombiningTurn { line: self, is_over: false };
         let mut next = Some(item);
         while let Some(item) = next {
             write(item)?;
@@ -65,12 +65,12 @@ impl<T> WriteHandoffQueue<T> {
 }
 
 /// The right to write, until the turn ends or its thread fails.
-struct WriteHandoffTurn<'a, T> {
-    line: &'a WriteHandoffQueue<T>,
+struct WriteCombiningTurn<'a, T> {
+    line: &'a WriteCombiningQueue<T>,
     is_over: bool,
 }
 
-impl<T> WriteHandoffTurn<'_, T> {
+impl<T> WriteCombiningTurn<'_, T> {
     /// Returns the next item that was left to this thread. Without one the turn ends.
     fn next(&mut self) -> Option<T> {
         let next = self.line.state.release(|state| {
@@ -84,7 +84,7 @@ impl<T> WriteHandoffTurn<'_, T> {
     }
 }
 
-impl<T> Drop for WriteHandoffTurn<'_, T> {
+impl<T> Drop for WriteCombiningTurn<'_, T> {
     fn drop(&mut self) {
         if !self.is_over {
             self.line.state.release(|state| state.is_writing = false);
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     /// Waits until `count` threads wait for their turn.
-    fn until_waiting<T>(line: &WriteHandoffQueue<T>, count: usize) {
+    fn until_waiting<T>(line: &WriteCombiningQueue<T>, count: usize) {
         while line.state.waiter_count() < count {
             thread::sleep(Duration::from_millis(1));
         }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_comes_during_a_write_is_left_to_the_writer() {
-        let line = WriteHandoffQueue::default();
+        let line = WriteCombiningQueue::default();
         let mut written = Vec::new();
         let done: Result<(), Infallible> = line.write(1, 2, |item| {
             if item == 1 {
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn without_room_every_thread_writes_its_own() {
-        let line = &WriteHandoffQueue::default();
+        let line = &WriteCombiningQueue::default();
         let (order, written) = channel();
         thread::scope(|scope| {
             let first = line.write(1, 0, |item| {
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_place_that_gets_free_goes_to_the_one_that_waits() {
-        let line = &WriteHandoffQueue::default();
+        let line = &WriteCombiningQueue::default();
         let written = AtomicUsize::new(0);
         thread::scope(|scope| {
             line.write(1, 1, |item| {
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_writer_that_fails_keeps_nobody_waiting() {
-        let line = &WriteHandoffQueue::default();
+        let line = &WriteCombiningQueue::default();
         thread::scope(|scope| {
             let failed = line.write(1, 0, |_| {
                 scope.spawn(|| line.write(2, 0, |_| Ok::<(), Infallible>(())));
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_or_written_twice_or_at_once() {
-        let line = &WriteHandoffQueue::default();
+        let line = &WriteCombiningQueue::default();
         let (seen, at_once) =
             (&(0..4000).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>(), &AtomicUsize::new(0));
         thread::scope(|scope| {

@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 use crate::id_set::NodeSet;
 
 /// The directory of the nodes.
-pub(crate) struct NodeState {
+pub(crate) struct NodeMemoryFiles {
     root: PathBuf,
 }
 
-impl NodeState {
+impl NodeMemoryFiles {
     /// The nodes of this machine.
-    pub(crate) fn of_this_machine() -> NodeState {
-        NodeState::at(Path::new("/sys/devices/system/node"))
+    pub(crate) fn of_this_machine() -> NodeMemoryFiles {
+        NodeMemoryFiles::at(Path::new("/sys/devices/system/node"))
     }
 
     /// The nodes in a copy of sysfs.
-    pub(crate) fn at(root: &Path) -> NodeState {
-        NodeState { root: root.to_path_buf() }
+    pub(crate) fn at(root: &Path) -> NodeMemoryFiles {
+        NodeMemoryFiles { root: root.to_path_buf() }
     }
 
     /// Free explicit huge pages of 2 MiB on `nodes`.
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn only_the_wanted_nodes_are_asked() {
         let root = two_nodes();
-        let state = NodeState::at(root.path());
+        let state = NodeMemoryFiles::at(root.path());
         fn nodes(ids: &[u32]) -> NodeSet {
             ids.iter().copied().collect()
         }

@@ -361,7 +361,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        CompletedMetadata, GrowingFile, GrowingSpec, ModePolicy, ScratchNames, WriteIo, clear_umask,
+        CompletedMetadata, GrowingSpec, ModePolicy, ScratchNames, UncommittedFile, WriteIo, clear_umask,
     };
     use carrack_layout::{FileSystems, RequestedLayout};
 
@@ -373,7 +373,7 @@ mod tests {
     }
 
     /// A file that holds `part` at `offset` and waits for its commit.
-    fn grown(path: &Path, offset: u64, part: &[u8]) -> GrowingFile {
+    fn grown(path: &Path, offset: u64, part: &[u8]) -> UncommittedFile {
         clear_umask();
         let directory = File::open(path.parent().unwrap()).unwrap();
         let (sets, scratch) = (FileSystems::new(&[]).unwrap(), ScratchNames::new(None).unwrap());
@@ -386,7 +386,7 @@ mod tests {
             part_offset: Some(offset),
         };
         let name = path.file_name().unwrap().as_bytes();
-        let (growing, _) = GrowingFile::create(directory.into(), name, spec, &scratch).unwrap();
+        let (growing, _) = UncommittedFile::create(directory.into(), name, spec, &scratch).unwrap();
         growing.write_at(part, offset).unwrap();
         growing
     }
@@ -531,7 +531,7 @@ mod tests {
             io: WriteIo::Cached,
             part_offset: Some(200_001),
         };
-        let growing = GrowingFile::resume(held.into(), b"f", &temporary, 300_001, spec).unwrap().unwrap();
+        let growing = UncommittedFile::resume(held.into(), b"f", &temporary, 300_001, spec).unwrap().unwrap();
         growing.commit_part(dress(), false, &|| true).unwrap();
         assert!(fs::read(&path).unwrap() == overlaid(&later, 200_001, &part));
     }

@@ -16,11 +16,11 @@ type Path = (String, String);
 
 /// Answers, by path.
 #[derive(Default)]
-pub(super) struct PathCurves {
+pub(super) struct PairCountCache {
     answers: Mutex<HashMap<Path, (Instant, Option<u32>)>>,
 }
 
-impl PathCurves {
+impl PairCountCache {
     fn answers(&self) -> MutexGuard<'_, HashMap<Path, (Instant, Option<u32>)>> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -10,16 +10,16 @@ use carrack_storage::{DirectorySpool, LinkSpool, RootDirectory, SinkError};
 use super::attributes::AttributePolicy;
 
 /// The spools of a session; `None` in a dry run, or once they were taken.
-pub(super) struct EndSpools {
+pub(super) struct FinalSpools {
     directories: Mutex<Option<DirectorySpool>>,
     /// Hard links to files.
     links: Mutex<Option<LinkSpool>>,
 }
 
-impl EndSpools {
+impl FinalSpools {
     /// Creates the spools of entries beneath `root`.
-    pub(super) fn new(root: Option<&Arc<RootDirectory>>, attributes: &AttributePolicy) -> EndSpools {
-        EndSpools {
+    pub(super) fn new(root: Option<&Arc<RootDirectory>>, attributes: &AttributePolicy) -> FinalSpools {
+        FinalSpools {
             directories: Mutex::new(root.map(|root| attributes.directory_spool(Arc::clone(root)))),
             links: Mutex::new(root.map(|root| attributes.link_spool(Arc::clone(root)))),
         }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use crate::settings::EndSettings;
 
-    fn note(spools: &EndSpools) -> Option<Result<(), SinkError>> {
+    fn note(spools: &FinalSpools) -> Option<Result<(), SinkError>> {
         spools.note_directory(&RelPath::root(), &Metadata::default(), None).unwrap();
         let first = HardLinkTarget { path: RelPath::new(b"first").unwrap(), size: 0 };
         spools.note_link(&RelPath::root(), b"second", &first, Timestamp::default())
@@ -92,10 +92,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = Arc::new(RootDirectory::open(dir.path()).unwrap());
         let attributes = AttributePolicy::new(&TransferSpec::default(), &EndSettings::default(), None);
-        let spools = EndSpools::new(Some(&root), &attributes);
+        let spools = FinalSpools::new(Some(&root), &attributes);
         assert!(note(&spools).is_some_and(|noted| noted.is_ok()));
         assert!(spools.take_directories().is_some() && spools.take_links().is_some());
         assert!(note(&spools).is_none() && spools.take_directories().is_none());
-        assert!(note(&EndSpools::new(None, &attributes)).is_none(), "a dry run makes no links");
+        assert!(note(&FinalSpools::new(None, &attributes)).is_none(), "a dry run makes no links");
     }
 }

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use crate::error::SessionError;
 
 /// Watches a number that grows with all work of this end; the other end's reports do not count.
-pub(crate) struct IdleWatch {
+pub(crate) struct IdleSessionWatch {
     longest: Option<Duration>,
     done: u64,
     since: Instant,
 }
 
-impl IdleWatch {
+impl IdleSessionWatch {
     /// Creates the watch. No work may be done for `longest` at most; `None` is forever.
-    pub(crate) fn new(longest: Option<Duration>) -> IdleWatch {
-        IdleWatch { longest, done: 0, since: Instant::now() }
+    pub(crate) fn new(longest: Option<Duration>) -> IdleSessionWatch {
+        IdleSessionWatch { longest, done: 0, since: Instant::now() }
     }
 
     /// Notes the work done by now.
@@ -41,13 +41,13 @@ mod tests {
 
     #[test]
     fn only_what_is_done_keeps_a_session() {
-        let mut watch = IdleWatch::new(Some(Duration::from_secs(10)));
+        let mut watch = IdleSessionWatch::new(Some(Duration::from_secs(10)));
         let start = watch.since;
         for (seconds, done) in [(9, 0), (10, 5), (20, 5), (20, 6), (30, 6)] {
             assert!(watch.look(done, start + Duration::from_secs(seconds)).is_ok(), "{seconds} {done}");
         }
         assert!(watch.look(6, start + Duration::from_secs(31)).is_err());
-        let mut patient = IdleWatch::new(None);
+        let mut patient = IdleSessionWatch::new(None);
         assert!(patient.look(0, start + Duration::from_secs(1_000_000)).is_ok());
     }
 }

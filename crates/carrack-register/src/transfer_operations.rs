@@ -8,7 +8,7 @@ use crate::records::{MoverRecord, TransferRecord, TransferSubmission};
 
 /// The reason why an operation failed.
 #[derive(Debug, thiserror::Error)]
-pub enum ControlError {
+pub enum TransferOperationError {
     /// There is no such transfer.
     #[error("there is no transfer {0}")]
     Unknown(String),
@@ -28,9 +28,9 @@ pub enum ControlError {
     Away(String),
 }
 
-impl From<UserError> for ControlError {
-    fn from(trouble: UserError) -> ControlError {
-        ControlError::Refused { message: trouble.message, hint: trouble.hint.unwrap_or_default() }
+impl From<UserError> for TransferOperationError {
+    fn from(trouble: UserError) -> TransferOperationError {
+        TransferOperationError::Refused { message: trouble.message, hint: trouble.hint.unwrap_or_default() }
     }
 }
 
@@ -52,10 +52,10 @@ pub trait TransferOperations: Send + Sync {
         &self,
         user: &str,
         submission: TransferSubmission,
-    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>>;
+    ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>>;
 
     /// A transfer, finished or not. `id` may be a unique prefix.
-    fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, ControlError>>;
+    fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>>;
 
     /// The latest submitted transfers, the latest first, `limit` at most. With `after`, a whole ID, the
     /// transfers submitted before it: so a reader of pages sees each transfer once.
@@ -63,7 +63,7 @@ pub trait TransferOperations: Send + Sync {
         &self,
         limit: usize,
         after: Option<&str>,
-    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, ControlError>>;
+    ) -> BoxFuture<'_, Result<Vec<TransferRecord>, TransferOperationError>>;
 
     /// Gives an order. The order is durable when this returns; the returned record may not show its effect
     /// yet.
@@ -72,16 +72,16 @@ pub trait TransferOperations: Send + Sync {
         user: &str,
         id: &str,
         order: TransferOrder,
-    ) -> BoxFuture<'_, Result<TransferRecord, ControlError>>;
+    ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>>;
 
     /// The transfer now and after each change, a few times a second at most. Ends after a record of the
     /// finished transfer.
-    fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, ControlError>>;
+    fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>>;
 
     /// All unfinished transfers now, and each new or changed transfer, a few times a second at most. A
     /// finished transfer is sent once more. Ends only after an error; records may be repeated.
-    fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, ControlError>>;
+    fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>>;
 
     /// The registered movers; none without a fleet.
-    fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, ControlError>>;
+    fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, TransferOperationError>>;
 }

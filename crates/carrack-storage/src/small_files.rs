@@ -2,7 +2,7 @@
 //!
 //! Payload is written with one call, or with one for each part between holes; a file takes five calls. Owns
 //! nothing: the caller owns the directories. Any number of threads may place files in the same directory. See
-//! [`crate::GrowingFile`] for large files.
+//! [`crate::UncommittedFile`] for large files.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -18,7 +18,7 @@ use rustix::path::DecInt;
 
 use crate::attribute_writer::{FOLLOWS_LINKS, MODE, TIME, kept};
 use crate::durable::settle_size;
-use crate::link_times::LinkTimes;
+use crate::link_time_support::LinkTimeSupport;
 use crate::modes::{RequestedOwner, SET_IDS, mode_to_create, take_over};
 use crate::temporary_names::PlacingMethod;
 use crate::{CommitCare, CompletedMetadata, ScratchNames, SinkError, SyncFirst, holds, sync_whole};
@@ -430,12 +430,12 @@ fn dress_link(
     if !dress.policy.times {
         return Ok(());
     }
-    let way = dress.losses.map_or(LinkTimes::Alone, |losses| losses.link_times(directory, scratch));
+    let way = dress.losses.map_or(LinkTimeSupport::Alone, |losses| losses.link_times(directory, scratch));
     let times = match way {
-        LinkTimes::Alone => times(dress.metadata.mtime),
-        LinkTimes::Both => both_times(dress.metadata.mtime),
-        LinkTimes::Ignored => return Ok(()),
-        LinkTimes::Followed => {
+        LinkTimeSupport::Alone => times(dress.metadata.mtime),
+        LinkTimeSupport::Both => both_times(dress.metadata.mtime),
+        LinkTimeSupport::Ignored => return Ok(()),
+        LinkTimeSupport::Followed => {
             dress.losses.inspect(|losses| losses.count(TIME, FOLLOWS_LINKS));
             return Ok(());
         }

@@ -41,7 +41,7 @@ const RATE_DOWN: f64 = 0.125;
 /// The round trip is an upper estimate, as TCP makes it for its retransmissions: its smoothed value and four
 /// times its deviation.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ChunkThreshold {
+pub struct ChunkRequestThreshold {
     /// Smoothed round trip and its deviation, in seconds.
     round_trip: Option<(f64, f64)>,
     bytes_per_s: Option<f64>,
@@ -49,7 +49,7 @@ pub struct ChunkThreshold {
     chunk_bytes: Option<u64>,
 }
 
-impl ChunkThreshold {
+impl ChunkRequestThreshold {
     /// Records the round trip of a request that was answered with a chunk. Waiting for a chunk to exist is no
     /// part of a round trip and must not be counted.
     pub fn answered(&mut self, round_trip: Duration) {
@@ -103,8 +103,8 @@ mod tests {
 
     use super::*;
 
-    fn after(round_trips_ms: &[u64], rates: &[u64]) -> ChunkThreshold {
-        let mut threshold = ChunkThreshold::default();
+    fn after(round_trips_ms: &[u64], rates: &[u64]) -> ChunkRequestThreshold {
+        let mut threshold = ChunkRequestThreshold::default();
         round_trips_ms.iter().for_each(|&ms| threshold.answered(Duration::from_millis(ms)));
         rates.iter().for_each(|&rate| threshold.reads_at(rate));
         threshold

@@ -36,7 +36,7 @@ use crate::event_delivery::lacking;
 /// Scans all sources, or takes chunks to the last one. Returns when all work is queued.
 pub(super) fn run(lanes: &[SourceLane<'_>], destination: Option<FileIdentity>) {
     let source = lanes[0].source;
-    let feeder = ScanFeeder {
+    let feeder = ScanQueueFiller {
         source,
         lanes,
         opened: AtomicUsize::new(1),
@@ -85,7 +85,7 @@ pub(super) fn run(lanes: &[SourceLane<'_>], destination: Option<FileIdentity>) {
     feeder.finish();
 }
 
-struct ScanFeeder<'a> {
+struct ScanQueueFiller<'a> {
     source: &'a SourceContext<'a>,
     lanes: &'a [SourceLane<'a>],
     /// The number of lanes that get work.
@@ -96,7 +96,7 @@ struct ScanFeeder<'a> {
     are_merged: bool,
 }
 
-impl<'a> ScanFeeder<'a> {
+impl<'a> ScanQueueFiller<'a> {
     /// Scans, or takes chunks, to the end.
     fn find(&self, scan: &SourceScan) {
         match &self.source.chunks {

@@ -1,7 +1,7 @@
 //! The tuner compared with simpler controllers: the tables of `docs/design/tuner.md`.
 //! `cargo test -p carrack-plan table -- --nocapture` prints them.
 
-use super::rivals::{Rival, Rule};
+use super::baseline_rules::{Rival, Rule};
 use super::*;
 
 const RUNS: u64 = 20;

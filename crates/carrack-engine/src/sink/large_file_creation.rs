@@ -8,7 +8,7 @@ use std::sync::Arc;
 use carrack_journal::PartialFile;
 use carrack_layout::{MountedFileSystem, StripeOutcome};
 use carrack_model::ByteRange;
-use carrack_storage::{GrowingFile, GrowingSpec, RootDirectory, SinkError};
+use carrack_storage::{GrowingSpec, RootDirectory, SinkError, UncommittedFile};
 
 use super::directory_access::with_access;
 use super::entry_replacement::EntryReplacement;
@@ -20,7 +20,7 @@ pub(super) fn growing<'f>(
     lane: &SinkLane<'_>,
     root: &RootDirectory,
     file: &'f SinkFile,
-) -> Result<&'f GrowingFile, &'f SinkError> {
+) -> Result<&'f UncommittedFile, &'f SinkError> {
     file.growing(|| {
         let created = with_access(lane.sink, file.directory(), || create(lane, root, file));
         let (growing, outcome) = created?;
@@ -37,7 +37,7 @@ fn create(
     lane: &SinkLane<'_>,
     root: &RootDirectory,
     file: &SinkFile,
-) -> Result<(GrowingFile, StripeOutcome), SinkError> {
+) -> Result<(UncommittedFile, StripeOutcome), SinkError> {
     let (directory, name) = (file.directory(), &*file.entry.name);
     let is_shared = lane.sink.history.is_shared();
     assert!(file.grown().is_none(), "a file is created once");
@@ -61,7 +61,7 @@ fn create(
     let created = match file.portion.past() {
         None if is_shared => share(lane, file, held, spec)?,
         Some(past) => (resume(file, held, past, spec)?, StripeOutcome::Default),
-        None => GrowingFile::create(held, name, spec, &lane.sink.destination.scratch)?,
+        None => UncommittedFile::create(held, name, spec, &lane.sink.destination.scratch)?,
     };
     if storage.has_targets() {
         file.set_layout(file_system.layout_of(created.0.descriptor(), size).layout);
@@ -84,14 +84,14 @@ fn share(
     file: &SinkFile,
     directory: OwnedFd,
     spec: GrowingSpec<'_>,
-) -> Result<(GrowingFile, StripeOutcome), SinkError> {
+) -> Result<(UncommittedFile, StripeOutcome), SinkError> {
     assert!(lane.sink.history.is_shared(), "several sessions write to a file that is shared");
     let name = &file.entry.name;
     let temporary = lane.sink.destination.scratch.shared_name(name, version_of(&file.entry));
     if !file.portion.is_there() {
-        return GrowingFile::share(directory, name, &temporary, spec);
+        return UncommittedFile::share(directory, name, &temporary, spec);
     }
-    let found = GrowingFile::resume(directory, name, &temporary, 0, spec)?;
+    let found = UncommittedFile::resume(directory, name, &temporary, 0, spec)?;
     let growing = found.ok_or(SinkError::Vanished)?;
     growing.keep(true);
     Ok((growing, StripeOutcome::Default))
@@ -102,10 +102,10 @@ fn resume(
     directory: OwnedFd,
     past: &PartialFile,
     spec: GrowingSpec<'_>,
-) -> Result<GrowingFile, SinkError> {
+) -> Result<UncommittedFile, SinkError> {
     let end = past.held.iter().last().and_then(ByteRange::end).unwrap_or(0);
     assert!(end <= file.entry.size(), "what is held lies in the file");
-    let found = GrowingFile::resume(directory, &file.entry.name, &past.temporary, end, spec)?;
+    let found = UncommittedFile::resume(directory, &file.entry.name, &past.temporary, end, spec)?;
     let growing = found.ok_or(SinkError::Vanished)?;
     growing.keep(true);
     Ok(growing)

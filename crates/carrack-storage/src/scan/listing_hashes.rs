@@ -51,7 +51,7 @@ pub struct ScanRecord {
     keys: RandomState,
     /// The records of the roots.
     roots: Vec<RootRecord>,
-    seals: Mutex<DirectorySeals>,
+    seals: Mutex<ListingHashes>,
     /// Start of the run, in nanoseconds since 1970.
     begun_ns: i128,
     /// The directory that was last found unchanged: its key, and the hash of its identity and change time.
@@ -71,14 +71,14 @@ struct RootRecord {
 }
 
 #[derive(Debug, Default)]
-struct DirectorySeals {
+struct ListingHashes {
     /// Pairs of the directory's key and its seal.
     pairs: Vec<(u64, u64)>,
     is_sorted: bool,
 }
 
 /// The seal of a directory that is being listed.
-pub(super) struct DirectorySealing {
+pub(super) struct ListingHasher {
     state: u64,
     names: u64,
     /// Number of copied entries.
@@ -161,18 +161,18 @@ impl ScanRecord {
     }
 
     /// Starts the seal of a directory that was just opened. A directory without a status gets no seal.
-    pub(super) fn begin(&self, held: BorrowedFd<'_>) -> Option<Box<DirectorySealing>> {
+    pub(super) fn begin(&self, held: BorrowedFd<'_>) -> Option<Box<ListingHasher>> {
         let state = DirectoryState::of(held).ok()?;
-        Some(Box::new(DirectorySealing { state: self.keys.hash_one(&state), names: 0, entry_count: 0 }))
+        Some(Box::new(ListingHasher { state: self.keys.hash_one(&state), names: 0, entry_count: 0 }))
     }
 
     /// Adds a name of the listing.
-    pub(super) fn add_name(&self, sealing: &mut DirectorySealing, name: &[u8]) {
+    pub(super) fn add_name(&self, sealing: &mut ListingHasher, name: &[u8]) {
         sealing.names = sealing.names.wrapping_add(self.keys.hash_one(name));
     }
 
     /// Ends the seal of a directory that was listed completely.
-    pub(super) fn end(&self, root_index: usize, path: &RelPath, sealing: &DirectorySealing) {
+    pub(super) fn end(&self, root_index: usize, path: &RelPath, sealing: &ListingHasher) {
         self.roots[root_index].entry_count.fetch_add(sealing.entry_count, Relaxed);
         let pair = (self.key(root_index, path), self.keys.hash_one((sealing.state, sealing.names)));
         let mut seals = self.seals();
@@ -194,7 +194,7 @@ impl ScanRecord {
         Some(seals.pairs[index].1)
     }
 
-    fn seals(&self) -> MutexGuard<'_, DirectorySeals> {
+    fn seals(&self) -> MutexGuard<'_, ListingHashes> {
         self.seals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

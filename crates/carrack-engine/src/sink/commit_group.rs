@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use carrack_journal::{HashSubtree, RecordBatch};
 use carrack_model::{ByteRange, RangeSet, RelPath};
-use carrack_storage::GrowingFile;
+use carrack_storage::UncommittedFile;
 
 use super::sink_file::{FileRecord, SinkFile};
 
@@ -46,12 +46,12 @@ pub(super) struct WrittenFile {
     subtrees: Vec<HashSubtree>,
     /// XXH3-128 of each object, for the readback.
     pub(super) checks: Vec<(ByteRange, [u8; 32])>,
-    pub(super) end: Option<WrittenFileEnd>,
+    pub(super) end: Option<WrittenFileOutcome>,
 }
 
 /// The end of a large file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WrittenFileEnd {
+pub(super) enum WrittenFileOutcome {
     /// It has its final name.
     Done,
     /// It can't be completed, and its temporary file is of no use.
@@ -135,12 +135,12 @@ impl CommitGroup {
         written.checks.extend(check.map(|check| (range, check)));
     }
 
-    pub(super) fn add_end(&mut self, file: &Arc<SinkFile>, end: WrittenFileEnd) {
+    pub(super) fn add_end(&mut self, file: &Arc<SinkFile>, end: WrittenFileOutcome) {
         let written = self.written(file);
         written.end = Some(end);
         // A file with ranges to compare was written again after the readback, and stays open for the
         // comparison.
-        if end == WrittenFileEnd::Done && written.checks.is_empty() && written.file.take().is_some() {
+        if end == WrittenFileOutcome::Done && written.checks.is_empty() && written.file.take().is_some() {
             assert!(self.open_count > 0, "a file that is closed was open");
             self.open_count -= 1;
         }
@@ -178,10 +178,10 @@ impl WrittenFile {
         let record = &self.record;
         match (self.end, record.is_begun()) {
             // Begun and ended within one group: only its end matters.
-            (Some(WrittenFileEnd::Done), false) => batch.small(&record.table),
-            (Some(WrittenFileEnd::Done), true) => batch.done(number),
-            (Some(WrittenFileEnd::Dropped), true) => batch.dropped(number),
-            (Some(WrittenFileEnd::Dropped), false) => {}
+            (Some(WrittenFileOutcome::Done), false) => batch.small(&record.table),
+            (Some(WrittenFileOutcome::Done), true) => batch.done(number),
+            (Some(WrittenFileOutcome::Dropped), true) => batch.dropped(number),
+            (Some(WrittenFileOutcome::Dropped), false) => {}
             (None, is_begun) => {
                 let Some(growing) = self.grown() else { return };
                 if !is_begun {
@@ -202,7 +202,7 @@ impl WrittenFile {
     }
 
     /// The file under its temporary name, if it was created and has no final name yet.
-    fn grown(&self) -> Option<&GrowingFile> {
+    fn grown(&self) -> Option<&UncommittedFile> {
         self.file.as_ref().and_then(|file| file.grown())
     }
 }
@@ -222,8 +222,8 @@ mod tests {
         group.add_object(&one, ByteRange::new(60, 40), &[], None);
         group.add_object(&other, ByteRange::new(0, 60), &[], Some([0; 32]));
         assert_eq!((group.files.len(), group.open_count()), (2, 2));
-        group.add_end(&one, WrittenFileEnd::Done);
-        group.add_end(&other, WrittenFileEnd::Done);
+        group.add_end(&one, WrittenFileOutcome::Done);
+        group.add_end(&other, WrittenFileOutcome::Done);
         assert_eq!(group.open_count(), 1, "what is read again stays open");
         assert_eq!(group.directories_of_large().count(), 2);
     }

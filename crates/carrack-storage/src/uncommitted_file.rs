@@ -16,9 +16,9 @@ use rustix::process::geteuid;
 use crate::attribute_writer::{ATTRIBUTES, MODE, kept};
 use crate::durable::{settle_size, sync_whole};
 use crate::extras_source::reason;
+use crate::kept_bytes::{PartialRewrite, ReplacedFile, now};
 use crate::modes::{mode_of_new, take_over};
-use crate::partial_rewrite::{PartialRewrite, ReplacedFile, now};
-use crate::sink_file::{create_flags, times};
+use crate::small_files::{create_flags, times};
 use crate::source_file::direct_fits;
 use crate::temporary_names::ScratchName;
 use crate::writeback_wait::write_back;
@@ -27,10 +27,10 @@ use crate::{CompletedMetadata, ScratchNames, SinkError};
 /// No other user reads an incomplete file.
 const WORKING_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// A file while it is written. Dropping it without [`GrowingFile::commit`] removes it, unless it is kept for
-/// a later session ([`GrowingFile::keep`]).
+/// A file while it is written. Dropping it without [`UncommittedFile::commit`] removes it, unless it is kept
+/// for a later session ([`UncommittedFile::keep`]).
 #[derive(Debug)]
-pub struct GrowingFile {
+pub struct UncommittedFile {
     directory: OwnedFd,
     file: OwnedFd,
     name: Box<[u8]>,
@@ -85,7 +85,7 @@ pub struct GrowingSpec<'a> {
     /// The requested I/O method, which the storage may not support.
     pub io: WriteIo,
     /// The first offset of a partial transfer, which ends at `size`. The file's other bytes are kept
-    /// ([`GrowingFile::commit_part`]).
+    /// ([`UncommittedFile::commit_part`]).
     pub part_offset: Option<u64>,
 }
 
@@ -98,7 +98,7 @@ const DIRECT_ALIGNMENT: usize = 4_096;
 /// `RWF_DONTCACHE` (Linux 6.14, include/uapi/linux/fs.h), which rustix does not define yet.
 const RWF_DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
-impl GrowingFile {
+impl UncommittedFile {
     /// Creates the temporary file for `name` in `directory`, and reports the outcome of the striping. A
     /// conflict with the name itself shows at the commit.
     ///
@@ -109,13 +109,13 @@ impl GrowingFile {
         name: &[u8],
         spec: GrowingSpec<'_>,
         scratch: &ScratchNames,
-    ) -> Result<(GrowingFile, StripeOutcome), SinkError> {
+    ) -> Result<(UncommittedFile, StripeOutcome), SinkError> {
         let ((file, outcome), temporary) = scratch
             .create(name, |free| {
                 spec.file_system.create(directory.as_fd(), free, create_flags(), WORKING_MODE, spec.stripe)
             })
             .map_err(|errno| SinkError::naming("creating", errno))?;
-        let growing = GrowingFile::new(directory, name, file, temporary, spec);
+        let growing = UncommittedFile::new(directory, name, file, temporary, spec);
         Ok((growing, outcome))
     }
 
@@ -123,14 +123,14 @@ impl GrowingFile {
     /// [`can_resume`] rejects it.
     ///
     /// # Errors
-    /// As [`GrowingFile::create`].
+    /// As [`UncommittedFile::create`].
     pub fn resume(
         directory: OwnedFd,
         name: &[u8],
         temporary: &[u8],
         held_end: u64,
         spec: GrowingSpec<'_>,
-    ) -> Result<Option<GrowingFile>, SinkError> {
+    ) -> Result<Option<UncommittedFile>, SinkError> {
         let temporary = ScratchName::existing(temporary);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match openat(&directory, temporary.as_bytes(), flags, Mode::empty()) {
@@ -143,7 +143,7 @@ impl GrowingFile {
         if !fits(directory.as_fd(), &found, held_end, size_max) {
             return Ok(None);
         }
-        let mut growing = GrowingFile::new(directory, name, file, temporary, spec);
+        let mut growing = UncommittedFile::new(directory, name, file, temporary, spec);
         growing.is_resumed = true;
         Ok(Some(growing))
     }
@@ -152,21 +152,21 @@ impl GrowingFile {
     /// or creates it. Dropping it does not remove it.
     ///
     /// # Errors
-    /// As [`GrowingFile::create`]; [`SinkError::Vanished`] if another type of entry has that name.
+    /// As [`UncommittedFile::create`]; [`SinkError::Vanished`] if another type of entry has that name.
     pub fn share(
         directory: OwnedFd,
         name: &[u8],
         temporary: &[u8],
         spec: GrowingSpec<'_>,
-    ) -> Result<(GrowingFile, StripeOutcome), SinkError> {
+    ) -> Result<(UncommittedFile, StripeOutcome), SinkError> {
         let created =
             spec.file_system.create(directory.as_fd(), temporary, create_flags(), WORKING_MODE, spec.stripe);
         let (growing, outcome) = match created {
             Ok((file, outcome)) => {
-                (GrowingFile::new(directory, name, file, ScratchName::existing(temporary), spec), outcome)
+                (UncommittedFile::new(directory, name, file, ScratchName::existing(temporary), spec), outcome)
             }
             Err(Errno::EXIST) => {
-                let found = GrowingFile::resume(directory, name, temporary, 0, spec)?;
+                let found = UncommittedFile::resume(directory, name, temporary, 0, spec)?;
                 (found.ok_or(SinkError::Vanished)?, StripeOutcome::Default)
             }
             Err(errno) => return Err(SinkError::naming("creating", errno)),
@@ -181,13 +181,13 @@ impl GrowingFile {
         file: OwnedFd,
         temporary: ScratchName,
         spec: GrowingSpec<'_>,
-    ) -> GrowingFile {
+    ) -> UncommittedFile {
         let direct = (spec.io == WriteIo::Direct).then(|| open_direct(file.as_fd())).flatten();
         let io = match spec.io {
             WriteIo::Direct if direct.is_none() => WriteIo::Writeback,
             io => io,
         };
-        GrowingFile {
+        UncommittedFile {
             directory,
             file,
             name: name.into(),
@@ -310,16 +310,16 @@ impl GrowingFile {
     }
 }
 
-impl GrowingFile {
+impl UncommittedFile {
     /// Commits a partial transfer. The bytes before and behind the part come from the present file of that
     /// name, or are zeros; so do its `user.*` attributes if the source's are not kept. The modification time
     /// is the present. The call waits while another partial transfer commits to the same file. Called once,
     /// after the last write.
     ///
     /// # Errors
-    /// As [`GrowingFile::commit`]; [`SinkError::NotRegular`], [`SinkError::Unsteady`], [`SinkError::Locked`],
-    /// and [`SinkError::Ended`] once `goes_on` returns false. All but [`SinkError::Metadata`] leave the
-    /// present file in place.
+    /// As [`UncommittedFile::commit`]; [`SinkError::NotRegular`], [`SinkError::Unsteady`],
+    /// [`SinkError::Locked`], and [`SinkError::Ended`] once `goes_on` returns false. All but
+    /// [`SinkError::Metadata`] leave the present file in place.
     pub fn commit_part<'a>(
         &self,
         dress: impl Into<CompletedMetadata<'a>>,
@@ -367,7 +367,7 @@ impl GrowingFile {
     }
 }
 
-impl Drop for GrowingFile {
+impl Drop for UncommittedFile {
     fn drop(&mut self) {
         if !self.is_committed.load(Relaxed) && !self.is_kept.load(Relaxed) {
             self.temporary.remove(self.directory.as_fd());
@@ -448,7 +448,7 @@ mod tests {
     use std::fs::{self, File};
     use std::os::unix::fs::MetadataExt;
 
-    fn create(dir: &tempfile::TempDir, name: &[u8], size: u64) -> Result<GrowingFile, SinkError> {
+    fn create(dir: &tempfile::TempDir, name: &[u8], size: u64) -> Result<UncommittedFile, SinkError> {
         create_for(dir, name, size, WriteIo::Cached)
     }
 
@@ -457,13 +457,13 @@ mod tests {
         name: &[u8],
         size: u64,
         io: WriteIo,
-    ) -> Result<GrowingFile, SinkError> {
+    ) -> Result<UncommittedFile, SinkError> {
         let scratch = ScratchNames::new(None).unwrap();
         let directory = File::open(dir.path()).unwrap();
         let file_system = FileSystems::new(&[]).unwrap().of(directory.as_fd()).unwrap();
         let stripe = &RequestedLayout::Default;
         let spec = GrowingSpec { size, file_system: &file_system, stripe, io, part_offset: None };
-        GrowingFile::create(directory.into(), name, spec, &scratch).map(|(growing, _)| growing)
+        UncommittedFile::create(directory.into(), name, spec, &scratch).map(|(growing, _)| growing)
     }
 
     fn names(dir: &tempfile::TempDir) -> Vec<String> {

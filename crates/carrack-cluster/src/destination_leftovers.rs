@@ -12,9 +12,9 @@ use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::mover::journal_id;
 use crate::mover_requests::{MoverReply, MoverRequest, MoverRequestError, ask};
-use crate::records::{MoverRecord, TransferLeg, TransferRecord, TransferState, now_ms};
+use crate::records::{MoverRecord, ResolvedTransferPaths, TransferRecord, TransferState, now_ms};
 use crate::registry::{MoverTable, able};
-use crate::transfers::{FindError, TransferBrief, TransferStore};
+use crate::transfers::{FindError, LeftoverStatus, TransferStore};
 
 /// Timeout of a removal. After a minute a mover may not answer any more (`docs/examples/nats`).
 const CLEAR_WITHIN: Duration = Duration::from_secs(50);
@@ -73,7 +73,7 @@ pub async fn clear_leftovers(
 pub(crate) async fn clear_known(
     bus: &NatsBus,
     transfers: &TransferStore,
-    known: &HashMap<String, Option<TransferBrief>>,
+    known: &HashMap<String, Option<LeftoverStatus>>,
     older: Duration,
 ) -> Result<Vec<ClearedLeftovers>, BusError> {
     if known.values().any(Option::is_none) {
@@ -117,7 +117,7 @@ async fn clear(
     bus: &NatsBus,
     movers: &[MoverRecord],
     record: &TransferRecord,
-    leg: &TransferLeg,
+    leg: &ResolvedTransferPaths,
 ) -> Result<(u64, u64), String> {
     let site = &record.submission.destination.site;
     let question = MoverRequest::Clear {

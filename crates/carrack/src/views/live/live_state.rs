@@ -53,7 +53,7 @@ impl RateGauge {
 
 /// A target or lane with its rate.
 #[derive(Clone, Debug, Default)]
-pub struct RateTrack<T> {
+pub struct RatedReport<T> {
     pub meter: RateGauge,
     pub report: T,
 }
@@ -62,7 +62,7 @@ pub struct RateTrack<T> {
 #[derive(Clone, Debug)]
 pub struct EndTargets {
     pub side: FailureSide,
-    pub targets: Vec<RateTrack<TargetReport>>,
+    pub targets: Vec<RatedReport<TargetReport>>,
 }
 
 /// The present state of a transfer.
@@ -79,7 +79,7 @@ pub struct LiveTransfer {
     pub sent: RateGauge,
     pub written: RateGauge,
     pub ends: Vec<EndTargets>,
-    pub lanes: Vec<RateTrack<LaneReport>>,
+    pub lanes: Vec<RatedReport<LaneReport>>,
     /// The files in transfer that began first.
     pub files: Vec<FileReport>,
     /// The messages, the latest last.
@@ -144,7 +144,7 @@ impl LiveTransfer {
         for report in reports {
             let place = known.iter().position(|target| target.report.label == report.label);
             let place = place.unwrap_or_else(|| {
-                known.push(RateTrack::default());
+                known.push(RatedReport::default());
                 known.len() - 1
             });
             known[place].meter.stands(report.bytes, at_s);
@@ -154,7 +154,7 @@ impl LiveTransfer {
     }
 
     fn source(&mut self, report: &SourceReport, at_s: f64) {
-        self.lanes.resize_with(report.lanes.len(), RateTrack::default);
+        self.lanes.resize_with(report.lanes.len(), RatedReport::default);
         for (lane, told) in self.lanes.iter_mut().zip(&report.lanes) {
             lane.meter.stands(told.bytes_sent, at_s);
             lane.report = *told;

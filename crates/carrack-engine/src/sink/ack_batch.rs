@@ -24,7 +24,7 @@ pub(super) enum ObjectOutcome {
 }
 
 /// The answers of one lane.
-pub(super) struct AnswerBatch {
+pub(super) struct AckBatch {
     waiting: Mutex<ObjectsDone>,
     /// Objects with a final ack.
     answered: AtomicU64,
@@ -36,15 +36,15 @@ fn count(waiting: &ObjectsDone) -> usize {
     waiting.written.len() + waiting.corrupt.len() + waiting.set_aside.len()
 }
 
-impl AnswerBatch {
+impl AckBatch {
     /// Creates the batch of a lane with `slot_count` slots.
-    pub(super) fn new(slot_count: usize) -> AnswerBatch {
+    pub(super) fn new(slot_count: usize) -> AckBatch {
         let at_once = ANSWERS_AT_ONCE.min(slot_count / 8).max(1);
         assert!(
             at_once <= slot_count.max(1),
             "a source without credits misses no answer that waits for others"
         );
-        AnswerBatch { waiting: Mutex::default(), answered: AtomicU64::new(0), at_once }
+        AckBatch { waiting: Mutex::default(), answered: AtomicU64::new(0), at_once }
     }
 
     fn waiting(&self) -> MutexGuard<'_, ObjectsDone> {
@@ -92,14 +92,14 @@ mod tests {
 
     #[test]
     fn the_first_answer_and_a_full_batch_wake_the_comm_thread() {
-        let batch = AnswerBatch::new(1_000);
+        let batch = AckBatch::new(1_000);
         let woken: Vec<u64> = (1..=20).filter(|&object| batch.add(object, ObjectOutcome::Written)).collect();
         assert_eq!(woken, [1, ANSWERS_AT_ONCE as u64]);
     }
 
     #[test]
     fn a_few_answers_wait_until_they_are_late() {
-        let batch = AnswerBatch::new(1_000);
+        let batch = AckBatch::new(1_000);
         assert_eq!(batch.take(true), (None, false));
         batch.add(1, ObjectOutcome::Written);
         batch.add(2, ObjectOutcome::Corrupt);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_lane_with_few_slots_answers_sooner() {
-        let batch = AnswerBatch::new(16);
+        let batch = AckBatch::new(16);
         batch.add(1, ObjectOutcome::Written);
         batch.add(2, ObjectOutcome::Written);
         assert!(batch.take(false).0.is_some());

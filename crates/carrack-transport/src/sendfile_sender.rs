@@ -10,23 +10,23 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, sendfile};
 use rustix::io::Errno;
 use rustix::net::send;
 
-use crate::endpoint::{ExtentFile, WaitPatience};
+use crate::endpoint_interface::{ExtentFile, WaitPatience};
 use crate::tcp::send_flags;
 
 /// Sent in place of bytes that the file does not give.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-pub(crate) struct ExtentSender {
+pub(crate) struct SendfileSender {
     file: Arc<dyn ExtentFile>,
     offset: u64,
     left: usize,
     is_spoilt: bool,
 }
 
-impl ExtentSender {
+impl SendfileSender {
     /// A writer of the body that `header` announces.
-    pub(crate) fn new(file: Arc<dyn ExtentFile>, header: &FrameHeader) -> ExtentSender {
-        ExtentSender { file, offset: header.offset, left: header.body_len as usize, is_spoilt: false }
+    pub(crate) fn new(file: Arc<dyn ExtentFile>, header: &FrameHeader) -> SendfileSender {
+        SendfileSender { file, offset: header.offset, left: header.body_len as usize, is_spoilt: false }
     }
 
     /// Sends until the extent is out (true) or the socket takes no more at present (false).

@@ -10,7 +10,7 @@ use carrack_model::Timestamp;
 use rustix::fs::{AtFlags, Timestamps, fstatfs, statat, symlinkat, unlinkat, utimensat};
 use rustix::io::Errno;
 
-use crate::sink_file::{both_times, times};
+use crate::small_files::{both_times, times};
 use crate::status::mtime_of;
 use crate::stored_times::is_out_of_range;
 use crate::{ScratchNames, keep_times};
@@ -22,7 +22,7 @@ const PROBE: Timestamp = Timestamp { seconds: 1_234_567_891, nanoseconds: 0 };
 
 /// The effect of setting a link's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LinkTimes {
+pub(crate) enum LinkTimeSupport {
     /// The time is set, or refused with an error.
     Alone,
     /// The time is set only together with the access time.
@@ -33,25 +33,25 @@ pub(crate) enum LinkTimes {
     Followed,
 }
 
-impl LinkTimes {
-    /// Makes the temporary link only on file systems that may differ from [`LinkTimes::Alone`].
-    pub(crate) fn of(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> LinkTimes {
+impl LinkTimeSupport {
+    /// Makes the temporary link only on file systems that may differ from [`LinkTimeSupport::Alone`].
+    pub(crate) fn of(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> LinkTimeSupport {
         let is_asked =
             fstatfs(directory).is_ok_and(|found| ASKED_FILE_SYSTEMS.contains(&(found.f_type as u32)));
         if is_asked {
-            keep_times(directory, || ask(directory, scratch)).unwrap_or(LinkTimes::Alone)
+            keep_times(directory, || ask(directory, scratch)).unwrap_or(LinkTimeSupport::Alone)
         } else {
-            LinkTimes::Alone
+            LinkTimeSupport::Alone
         }
     }
 
     /// Returns true if a link keeps the time that was set.
     pub(crate) fn are_kept(self) -> bool {
-        matches!(self, LinkTimes::Alone | LinkTimes::Both)
+        matches!(self, LinkTimeSupport::Alone | LinkTimeSupport::Both)
     }
 }
 
-fn ask(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> Result<LinkTimes, Errno> {
+fn ask(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> Result<LinkTimeSupport, Errno> {
     let ((), temporary) = scratch.create(b"link", |free| symlinkat(free, directory, free))?;
     let name = temporary.as_bytes();
     let found = judge(|times| {
@@ -63,17 +63,17 @@ fn ask(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> Result<LinkTimes, E
 }
 
 /// Judges by `set`, which sets times of the link and reads its time back.
-fn judge(set: impl Fn(&Timestamps) -> Result<Timestamp, Errno>) -> LinkTimes {
-    for (times, way) in [(times(PROBE), LinkTimes::Alone), (both_times(PROBE), LinkTimes::Both)] {
+fn judge(set: impl Fn(&Timestamps) -> Result<Timestamp, Errno>) -> LinkTimeSupport {
+    for (times, way) in [(times(PROBE), LinkTimeSupport::Alone), (both_times(PROBE), LinkTimeSupport::Both)] {
         match set(&times) {
             Ok(stored) if !is_out_of_range(PROBE, stored) => return way,
             Ok(_) => {}
-            Err(Errno::NOENT | Errno::LOOP) => return LinkTimes::Followed,
+            Err(Errno::NOENT | Errno::LOOP) => return LinkTimeSupport::Followed,
             // The links of the transfer will meet the same error.
-            Err(_) => return LinkTimes::Alone,
+            Err(_) => return LinkTimeSupport::Alone,
         }
     }
-    LinkTimes::Ignored
+    LinkTimeSupport::Ignored
 }
 
 #[cfg(test)]
@@ -90,23 +90,23 @@ mod tests {
         fn told(times: &Timestamps) -> Timestamp {
             Timestamp { seconds: times.last_modification.tv_sec, nanoseconds: 0 }
         }
-        assert_eq!(judge(|times| Ok(told(times))), LinkTimes::Alone);
+        assert_eq!(judge(|times| Ok(told(times))), LinkTimeSupport::Alone);
         let both = judge(|times| match times.last_access.tv_nsec {
             UTIME_OMIT => Ok(now),
             _ => Ok(told(times)),
         });
-        assert_eq!(both, LinkTimes::Both);
-        assert_eq!(judge(|_| Ok(now)), LinkTimes::Ignored);
-        assert_eq!(judge(|_| Err(Errno::NOENT)), LinkTimes::Followed);
-        assert_eq!(judge(|_| Err(Errno::LOOP)), LinkTimes::Followed);
-        assert_eq!(judge(|_| Err(Errno::PERM)), LinkTimes::Alone);
+        assert_eq!(both, LinkTimeSupport::Both);
+        assert_eq!(judge(|_| Ok(now)), LinkTimeSupport::Ignored);
+        assert_eq!(judge(|_| Err(Errno::NOENT)), LinkTimeSupport::Followed);
+        assert_eq!(judge(|_| Err(Errno::LOOP)), LinkTimeSupport::Followed);
+        assert_eq!(judge(|_| Err(Errno::PERM)), LinkTimeSupport::Alone);
     }
 
     #[test]
     fn the_temporary_link_goes() {
         let dir = tempfile::tempdir().unwrap();
         let held = std::fs::File::open(dir.path()).unwrap();
-        assert_eq!(ask(held.as_fd(), &ScratchNames::new(None).unwrap()), Ok(LinkTimes::Alone));
+        assert_eq!(ask(held.as_fd(), &ScratchNames::new(None).unwrap()), Ok(LinkTimeSupport::Alone));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }
