@@ -84,10 +84,17 @@ fn message(criterion: &mut Criterion) {
     writer.regular(b"a_large_file.bin", 1 << 40, &METADATA, 1_234_567, None);
     let answered = (1_000_000..1_000_000 + ANSWERED).collect();
     let messages = [
-        ("OpenFile", ControlMessage::OpenFile(OpenFileMessage { id: 3, table, ..OpenFileMessage::default() })),
+        (
+            "OpenFile",
+            ControlMessage::OpenFile(OpenFileMessage { id: 3, table, ..OpenFileMessage::default() }),
+        ),
         (
             "ObjectsDone of 16",
-            ControlMessage::ObjectsDone(ObjectsDone { written: answered, corrupt: vec![], set_aside: vec![] }),
+            ControlMessage::ObjectsDone(ObjectsDone {
+                written: answered,
+                corrupt: vec![],
+                set_aside: vec![],
+            }),
         ),
         ("Counters", ControlMessage::Counters(counters())),
     ];
@@ -98,7 +105,8 @@ fn message(criterion: &mut Criterion) {
         group.bench_function("encode", |bencher| {
             bencher.iter_batched(|| message.clone(), ControlMessage::to_body, BatchSize::SmallInput);
         });
-        group.bench_function("decode", |bencher| bencher.iter(|| ControlMessage::from_body(black_box(&body))));
+        group
+            .bench_function("decode", |bencher| bencher.iter(|| ControlMessage::from_body(black_box(&body))));
         group.finish();
     }
 }

@@ -7,8 +7,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use carrack_model::limits::{BUNDLE_ENTRIES_MAX, SLOT_BYTES_DEFAULT};
-use carrack_model::{Directory, Entry, EntryKind, FileId, Metadata, RelPath, DirectorySection, TargetId};
-use carrack_plan::{BundleLimits, Bundler, FileCursor, Layout, SingleTarget, StripedLayout, ReadUnit};
+use carrack_model::{Directory, DirectorySection, Entry, EntryKind, FileId, Metadata, RelPath, TargetId};
+use carrack_plan::{BundleLimits, Bundler, FileCursor, Layout, ReadUnit, SingleTarget, StripedLayout};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 const FILE_BYTES: u64 = 1 << 40;

@@ -7,7 +7,8 @@
 use std::hint::black_box;
 
 use carrack_plan::fleet::{
-    TransferCandidate, PairClaim, FleetMover, FleetPair, PairLimits, RankRules, TransferRanking, WaitingTransfer, assign, intake, shares,
+    FleetMover, FleetPair, PairClaim, PairLimits, RankRules, TransferCandidate, TransferRanking,
+    WaitingTransfer, assign, intake, shares,
 };
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 
@@ -27,8 +28,14 @@ fn order(criterion: &mut Criterion) {
             .map(|(number, id)| {
                 let account = &*users[number % users.len()];
                 let (priority, submitted_ms) = ((number % 10) as u8, number as u64);
-                let waiting =
-                    WaitingTransfer { id, account, priority, submitted_ms, deadline_ms: None, not_before_ms: None };
+                let waiting = WaitingTransfer {
+                    id,
+                    account,
+                    priority,
+                    submitted_ms,
+                    deadline_ms: None,
+                    not_before_ms: None,
+                };
                 TransferCandidate { waiting, is_begun: false }
             })
             .collect();

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::hint::black_box;
 use std::os::fd::AsFd;
 
-use carrack_journal::{JournalSubject, RecordBatch, EntryKey, Journal, SessionInfo};
+use carrack_journal::{EntryKey, Journal, JournalSubject, RecordBatch, SessionInfo};
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
-use carrack_model::{Metadata, RelPath, CommandToken, Timestamp, TransferId};
+use carrack_model::{CommandToken, Metadata, RelPath, Timestamp, TransferId};
 use carrack_wire::TableWriter;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tempfile::TempDir;

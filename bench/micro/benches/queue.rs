@@ -9,7 +9,10 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use carrack_model::TargetId;
-use carrack_plan::{AdaptivePolicy, WorkArrivalPattern, SchedulingPolicy, RoundRobinPolicy, ServedRequest, TargetQueues, ThresholdPolicy};
+use carrack_plan::{
+    AdaptivePolicy, RoundRobinPolicy, SchedulingPolicy, ServedRequest, TargetQueues, ThresholdPolicy,
+    WorkArrivalPattern,
+};
 use criterion::measurement::WallTime;
 use criterion::{
     BatchSize, BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main,

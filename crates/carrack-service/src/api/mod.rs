@@ -4,7 +4,7 @@
 //! decides about the caller's identity and the token's rights only; the [`TransferOperations`] behind it
 //! decides about rights to a transfer.
 //!
-//! [`TransferOperations`]: carrack_register::control::TransferOperations
+//! [`TransferOperations`]: carrack_register::transfer_operations::TransferOperations
 
 mod auth;
 mod client;
