@@ -48,10 +48,7 @@ fn is_wanted_by(is_terminal: bool, variable: impl Fn(&str) -> Option<OsString>) 
 
 /// Returns the text in bold and in this colour, if colour is wanted.
 pub fn paint(text: &str, colour: TextColour, is_wanted: bool) -> String {
-    match is_wanted {
-        true => format!("\u{1b}[1;{}m{text}\u{1b}[0m", colour.parameter()),
-        false => text.to_owned(),
-    }
+    if is_wanted { format!("\u{1b}[1;{}m{text}\u{1b}[0m", colour.parameter()) } else { text.to_owned() }
 }
 
 #[cfg(test)]

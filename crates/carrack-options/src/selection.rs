@@ -206,7 +206,7 @@ impl PatternArgs {
     }
 }
 
-/// Whether a file can be read only once.
+/// Returns true if a file can be read only once.
 fn is_passing(file: &Path) -> bool {
     file == Path::new("-") || fs::metadata(file).is_ok_and(|found| !found.is_file())
 }

@@ -557,10 +557,7 @@ pub fn read_link(dirfd: i32, path: &[u8], buffer: &mut [u8]) -> CallAnswer {
         return Ok(count as i64);
     }
     begin(CallKind::Look);
-    let node = match path.is_empty() {
-        true => node_of(dirfd)?,
-        false => find(dirfd, path, false, 0)?,
-    };
+    let node = if path.is_empty() { node_of(dirfd)? } else { find(dirfd, path, false, 0)? };
     match &world().volumes.node(node)?.contents {
         Contents::Link(target) => {
             let count = target.len().min(buffer.len());

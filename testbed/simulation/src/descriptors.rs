@@ -313,10 +313,7 @@ impl DescriptorTable {
         };
         for &pipe in &chosen {
             for pipe in [pipe, pipe + 1] {
-                match is_silent {
-                    true => self.pipes[pipe].is_silent = true,
-                    false => self.pipes[pipe].reset(),
-                }
+                if is_silent { self.pipes[pipe].is_silent = true } else { self.pipes[pipe].reset() }
             }
         }
         chosen.len()

@@ -208,9 +208,10 @@ fn transfer(chance: &mut SeedChance, way: SessionWay) -> TransferRequest {
         ObjectChecksum::Blake3,
         ObjectChecksum::None,
     ]);
-    let protection = match chance.one_in(8) {
-        true => chance.pick(&[ProtectionLevel::Safe, ProtectionLevel::Private]),
-        false => ProtectionLevel::Clear,
+    let protection = if chance.one_in(8) {
+        chance.pick(&[ProtectionLevel::Safe, ProtectionLevel::Private])
+    } else {
+        ProtectionLevel::Clear
     };
     let deletion = chance.one_in(2).then(|| DeletionRules {
         first: chance.one_in(3),
@@ -319,10 +320,8 @@ fn faults(chance: &mut SeedChance, way: SessionWay, transfer: &TransferRequest) 
             (CallKind::Unlink, libc::EIO),
             (CallKind::Read, libc::EIO),
         ];
-        let (volume, (call, errno)) = match chance.one_in(3) {
-            true => (SOURCE, chance.pick(&source)),
-            false => (SINK, chance.pick(&sink)),
-        };
+        let (volume, (call, errno)) =
+            if chance.one_in(3) { (SOURCE, chance.pick(&source)) } else { (SINK, chance.pick(&sink)) };
         let count = chance.pick(&[1, 1, 3, 1_000_000]);
         faults.errors.push(CallError { volume, call, after: chance.spread(0, 60), count, errno });
     }

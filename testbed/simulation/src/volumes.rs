@@ -302,9 +302,10 @@ impl VolumeTree {
             }
             let found = self.lookup(at, part)?;
             let Some(node) = found else {
-                return match is_last {
-                    true => Ok(WalkedPath { parent: at, name: part.to_vec(), node: None }),
-                    false => Err(libc::ENOENT),
+                return if is_last {
+                    Ok(WalkedPath { parent: at, name: part.to_vec(), node: None })
+                } else {
+                    Err(libc::ENOENT)
                 };
             };
             let follows = !is_last || rules.follows || needs_directory;

@@ -183,7 +183,7 @@ impl ObsoleteRecordSweeper {
     }
 }
 
-/// Whether a transfer ended more than `time` ago.
+/// Returns true if a transfer ended more than `time` ago.
 fn is_over_for(brief: &Option<LeftoverStatus>, time: Duration) -> bool {
     let ended_ms = brief.as_ref().and_then(|brief| brief.ended_ms);
     ended_ms.is_some_and(|ended_ms| Duration::from_millis(now_ms().saturating_sub(ended_ms)) > time)

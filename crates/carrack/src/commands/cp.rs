@@ -159,7 +159,7 @@ fn refuse_deletion_by_chance(args: &CpArgs, route: &TransferRoute) -> Result<(),
         .hint("is a variable unset? if that directory is meant, add --delete-all"))
 }
 
-/// Whether a path is a top directory, or what an unset variable leaves of one beneath.
+/// Returns true for a top directory, and for the rest of a path beneath one after an unset variable.
 fn is_top(path: &Path, end: Option<&FarEnd>) -> bool {
     let path = path.as_os_str().as_bytes();
     path.iter().all(|&byte| byte == b'/')
