@@ -2,7 +2,7 @@
 //! and one for each command.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::{Command, ValueHint};
@@ -13,6 +13,7 @@ use crate::exit::{self, ExitStatus};
 use crate::options::config::{self, COMMANDS};
 use crate::options::help;
 use crate::user_error::UserError;
+use crate::views::output;
 
 const SOURCE: &str = concat!("carrack ", env!("CARGO_PKG_VERSION"));
 
@@ -139,21 +140,19 @@ pub fn run(args: &ManArgs) -> ExitStatus {
             }
         },
     };
-    ExitStatus::of_command(printed.map(|()| ExitStatus::Complete))
+    ExitStatus::of_command(printed)
 }
 
-fn print(page: &str) -> Result<(), UserError> {
-    // A reader that has closed the pipe has seen enough.
-    let _ = io::stdout().write_all(page.as_bytes());
-    Ok(())
+fn print(page: &str) -> Result<ExitStatus, UserError> {
+    output::written(output::print(|out| out.write_all(page.as_bytes())))
 }
 
-fn write_all(carrack: &Command, directory: &Path) -> Result<(), UserError> {
-    let mut written = fs::create_dir_all(directory);
-    for (name, page) in pages(carrack) {
-        written = written.and_then(|()| fs::write(directory.join(name), page));
-    }
-    written.map_err(|error| UserError::new(format!("{}: {error}", directory.display())))
+fn write_all(carrack: &Command, directory: &Path) -> Result<ExitStatus, UserError> {
+    let written = fs::create_dir_all(directory).and_then(|()| {
+        pages(carrack).iter().try_for_each(|(name, page)| fs::write(directory.join(name), page))
+    });
+    let written = written.map_err(|error| UserError::new(format!("{}: {error}", directory.display())));
+    written.map(|()| ExitStatus::Complete)
 }
 
 fn built() -> Command {

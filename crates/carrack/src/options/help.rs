@@ -8,7 +8,7 @@ use clap::{Arg, ArgGroup, Command};
 use crate::exit;
 
 /// The colours of help and of usage errors, on a terminal.
-const STYLES: Styles = Styles::styled()
+pub const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
     .usage(AnsiColor::Green.on_default().bold())
     .literal(AnsiColor::Cyan.on_default().bold())
@@ -128,10 +128,10 @@ const SHORT_HELP: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// Returns the command line with its colours, its overview and its short helps.
+/// Returns the command line with its overview and its short helps.
 pub fn arrange(carrack: Command) -> Command {
     let overview = overview(&carrack);
-    let carrack = carrack.styles(STYLES).override_help(overview);
+    let carrack = carrack.override_help(overview);
     SHORT_HELP.iter().fold(carrack, |carrack, (name, shown)| {
         carrack.mut_subcommand(name, |command| shorten(command, shown))
     })

@@ -82,6 +82,11 @@ impl ConfigChoice {
 /// Returns the command with the options as users type them, for the help, the manual page and the
 /// completions.
 pub fn command() -> Command {
+    help::arrange(plain_command())
+}
+
+/// Returns the command without the arrangement of its help, which few command lines ask for.
+fn plain_command() -> Command {
     let profile = Arg::new(PROFILE)
         .long(PROFILE)
         .value_name("NAME")
@@ -92,15 +97,17 @@ pub fn command() -> Command {
         .action(ArgAction::SetTrue)
         .help("Read no configuration file (~/.config/carrack/config.toml, /etc/carrack/config.toml)")
         .help_heading(HEADING);
-    help::arrange(COMMANDS.iter().fold(Cli::command(), |carrack, name| {
+    COMMANDS.iter().fold(Cli::command().styles(help::STYLES), |carrack, name| {
         carrack.mut_subcommand(name, |command| command.arg(profile.clone()).arg(no_config.clone()))
-    }))
+    })
 }
 
 /// Returns the same command with flags that take `=false`, so that a command line can take back a flag that a
 /// file sets.
 pub fn command_with_open_flags() -> Command {
-    COMMANDS.iter().fold(command(), |carrack, name| carrack.mut_subcommand(name, |sub| sub.mut_args(open)))
+    COMMANDS
+        .iter()
+        .fold(plain_command(), |carrack, name| carrack.mut_subcommand(name, |sub| sub.mut_args(open)))
 }
 
 /// The reason why a command line can't be carried out.
