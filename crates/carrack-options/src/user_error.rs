@@ -8,7 +8,10 @@ use carrack_model::plain;
 use crate::colour::{self, TextColour};
 
 /// A message for the user and, if there is one, a hint.
+///
+/// Other crates create it by its functions only: messages have no numbers of the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UserError {
     /// The error; one line, no full stop.
     pub message: String,
@@ -20,6 +23,12 @@ impl UserError {
     /// Creates an error without a hint.
     pub fn new(message: impl Into<String>) -> UserError {
         UserError { message: plain(&message.into()), hint: None }
+    }
+
+    /// Creates an error with the hint that its reason has; an empty hint counts as none.
+    pub fn explained(message: impl fmt::Display, hint: Option<impl Into<String>>) -> UserError {
+        let hint = hint.map(Into::into).filter(|hint| !hint.is_empty());
+        UserError { message: plain(&message), hint }
     }
 
     /// Adds a hint.
@@ -34,13 +43,13 @@ impl UserError {
 
     /// Escapes control characters, which a terminal would obey: the text may be another machine's.
     pub fn tamed(self) -> UserError {
-        UserError { message: tame(&plain(&self.message)), hint: self.hint.as_deref().map(tame) }
+        UserError { message: tame(&self.message), hint: self.hint.as_deref().map(tame) }
     }
 
     /// Returns the lines for a terminal.
     pub fn shown(&self, in_colour: bool) -> String {
         let error = colour::paint("error:", TextColour::Red, in_colour);
-        let line = format!("carrack: {error} {}", plain(&self.message));
+        let line = format!("carrack: {error} {}", self.message);
         match &self.hint {
             Some(hint) => format!("{line}\n{} {hint}", colour::paint("hint:", TextColour::Cyan, in_colour)),
             None => line,
@@ -87,8 +96,8 @@ mod tests {
     #[test]
     fn the_systems_numbers_are_left_out() {
         let missing = io::Error::from_raw_os_error(2);
-        let literal = UserError { message: format!("x: {missing}"), hint: None };
-        for trouble in [UserError::new(format!("x: {missing}")), literal.clone().tamed(), literal] {
+        let explained = UserError::explained(format!("x: {missing}"), Some(""));
+        for trouble in [UserError::new(format!("x: {missing}")), explained.clone().tamed(), explained] {
             assert_eq!(trouble.to_string(), "carrack: error: x: No such file or directory");
         }
     }

@@ -217,8 +217,7 @@ impl ManagerArgs {
 }
 
 fn of_config(error: &ServeError) -> UserError {
-    let hint = Some(error.hint()).filter(|hint| !hint.is_empty());
-    UserError { message: error.to_string(), hint }
+    UserError::explained(error, Some(error.hint()))
 }
 
 fn parse_limit(text: &str) -> Result<(String, u32), String> {
@@ -251,7 +250,7 @@ fn conclude(ended: Result<(), UserError>) -> ExitStatus {
 }
 
 pub fn of_bus(error: &BusError) -> UserError {
-    UserError { message: error.to_string(), hint: error.hint() }
+    UserError::explained(error, error.hint())
 }
 
 pub fn runtime() -> Result<Runtime, UserError> {
@@ -338,11 +337,7 @@ pub fn run_manager(args: &ManagerArgs) -> ExitStatus {
 }
 
 fn of_plan(error: &ApiPlanError) -> UserError {
-    let trouble = UserError::new(error.to_string());
-    match error.hint() {
-        "" => trouble,
-        hint => trouble.hint(hint),
-    }
+    UserError::explained(error, Some(error.hint()))
 }
 
 /// Serves the API until SIGTERM.

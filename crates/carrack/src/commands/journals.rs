@@ -127,8 +127,7 @@ impl NamedJournal {
     }
 
     fn trouble(&self, error: &JournalError) -> UserError {
-        let trouble = UserError::new(format!("{}: {error}", show(&self.path())));
-        UserError { hint: error.hint().map(str::to_owned), ..trouble }
+        UserError::explained(format!("{}: {error}", show(&self.path())), error.hint())
     }
 }
 

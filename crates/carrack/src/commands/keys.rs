@@ -296,7 +296,7 @@ fn about(name: &str, error: &dyn std::fmt::Display) -> UserError {
 }
 
 fn trouble(error: AuthorityError) -> UserError {
-    UserError { message: error.to_string(), hint: error.hint().map(str::to_owned) }
+    UserError::explained(&error, error.hint())
 }
 
 /// Prints a message on stderr; a failed write can't be reported.

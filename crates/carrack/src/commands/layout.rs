@@ -86,7 +86,7 @@ fn show(args: &LayoutArgs, looker: &LayoutLooker) -> ExitStatus {
 fn troubles(path: &Path, failures: &TreeFailures) -> Vec<UserError> {
     let troubles = failures.first.iter().map(|failure| {
         let message = format!("{}: {}", escape(&failure.path), failure.detail);
-        UserError { message, hint: failure.kind.hint().map(str::to_owned) }
+        UserError::explained(message, failure.kind.hint())
     });
     let mut troubles: Vec<UserError> = troubles.collect();
     let more = failures.count.saturating_sub(failures.first.len() as u64);

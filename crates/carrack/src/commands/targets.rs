@@ -81,9 +81,7 @@ async fn of_machine(args: &TargetsArgs, file_system: &str) -> Result<Vec<TargetV
 
 async fn of_site(nats: &BusOptions, site: &str, file_system: &str) -> Result<Vec<TargetView>, UserError> {
     let asked = async { site_targets(&NatsBus::connect(nats).await?, site, file_system).await };
-    asked
-        .await
-        .map_err(|error: SiteTargetsError| UserError { message: error.to_string(), hint: error.hint() })
+    asked.await.map_err(|error: SiteTargetsError| UserError::explained(&error, error.hint()))
 }
 
 fn unusable(shown: &str, error: &io::Error) -> UserError {

@@ -154,9 +154,8 @@ fn other_machine(text: &str) -> Result<Topology, UserError> {
     } else {
         Topology::from_synthetic(text)
     };
-    topology.map_err(|error| UserError {
-        message: format!("{shown}: {}", escape(error.to_string().as_bytes())),
-        hint: error.hint().map(str::to_owned),
+    topology.map_err(|error| {
+        UserError::explained(format!("{shown}: {}", escape(error.to_string().as_bytes())), error.hint())
     })
 }
 

@@ -111,7 +111,7 @@ fn check_token(text: &str, from: &str) -> Result<String, UserError> {
 }
 
 fn of_places(error: &CredentialPathsError) -> UserError {
-    UserError { message: error.to_string(), hint: error.hint() }
+    UserError::explained(error, error.hint())
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ fn unknown(name: &str, names: &KnownNames) -> UserError {
 }
 
 fn trouble(error: &LoadMonitorError) -> UserError {
-    UserError { message: error.to_string(), hint: error.hint().map(str::to_owned) }.tamed()
+    UserError::explained(error, error.hint()).tamed()
 }
 
 fn wrong(path: &Path, reason: &dyn std::fmt::Display) -> UserError {
@@ -134,7 +134,7 @@ fn configured(path: &Path) -> Result<LoadMonitorSettings, UserError> {
     }
     let config: SharingFile = toml::from_str(&text).map_err(|error| {
         let (message, hint) = error.message().split_once("\nhint: ").unwrap_or((error.message(), ""));
-        UserError { hint: (!hint.is_empty()).then(|| hint.to_owned()), ..wrong(path, &message) }
+        UserError::explained(wrong(path, &message).message, Some(hint))
     })?;
     let health = config.sharing.and_then(|sharing| sharing.health);
     health.ok_or_else(|| {

@@ -107,8 +107,7 @@ pub fn control(args: &TransferServerArgs) -> Result<TransferServer, UserError> {
 fn fleet(args: &NatsArgs, runtime: tokio::runtime::Runtime) -> Result<TransferServer, UserError> {
     let options = args.options("user")?;
     let connected = runtime.block_on(async { FleetControl::new(NatsBus::connect(&options).await?).await });
-    let connected =
-        connected.map_err(|error| UserError { message: error.to_string(), hint: error.hint() })?;
+    let connected = connected.map_err(|error| UserError::explained(&error, error.hint()))?;
     let user = name_of_user(rustix::process::geteuid().as_raw());
     Ok(TransferServer { control: Arc::new(connected), user, runtime })
 }
@@ -119,11 +118,10 @@ impl TransferServerArgs {
         let ca = self.ca.clone().or_else(|| places.ca.clone());
         let trust = CredentialPaths { ca, ..places }
             .client_trust()
-            .map_err(|error| UserError { message: error.to_string(), hint: error.hint() })?;
+            .map_err(|error| UserError::explained(&error, error.hint()))?;
         // A token authenticates the user, and not the certificate.
         let trust = carrack_trust::ClientTrust { identity: None, ..trust };
-        client_config(&trust)
-            .map_err(|error| UserError { message: error.to_string(), hint: error.hint().map(str::to_owned) })
+        client_config(&trust).map_err(|error| UserError::explained(&error, error.hint()))
     }
 }
 

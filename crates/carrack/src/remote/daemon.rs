@@ -36,8 +36,7 @@ pub fn connect(
     abort: &AbortHandle,
 ) -> Result<Option<PeerChannel>, UnreachedFarEnd> {
     let token = args.token()?;
-    let config = client_config(&args.trust()?)
-        .map_err(|error| UserError { message: error.to_string(), hint: error.hint().map(str::to_owned) })?;
+    let config = client_config(&args.trust()?).map_err(|error| UserError::explained(&error, error.hint()))?;
     let name = ServerName::try_from(daemon.name.clone()).map_err(|_| {
         UserError::new(format!("{} is not a name that a certificate could hold", daemon.name))
     })?;
@@ -157,7 +156,7 @@ fn explain_distrust(daemon: &DaemonAddress, distrust: &Distrust) -> UserError {
         }
         other => handshake_hint(other),
     };
-    UserError { message, hint: hint.map(str::to_owned) }
+    UserError::explained(message, hint)
 }
 
 fn certificate_in_words(refusal: &rustls::CertificateError) -> String {

@@ -77,7 +77,7 @@ impl From<UserError> for UnreachedFarEnd {
 
 impl From<UnreachedFarEnd> for SessionError {
     fn from(unreached: UnreachedFarEnd) -> SessionError {
-        let UserError { message, hint } = unreached.trouble;
+        let UserError { message, hint, .. } = unreached.trouble;
         SessionError::Unreachable { message, hint, again: unreached.again }
     }
 }
@@ -197,6 +197,6 @@ pub fn explain(error: &SessionError, left: Option<FailedFarEnd<'_>>) -> UserErro
         (SessionError::NotCarrack(printed), Some(FailedFarEnd::Daemon(daemon))) => {
             UserError::new(format!("{daemon} speaks another protocol; it said: {printed}"))
         }
-        (error, _) => UserError { message: error.to_string(), hint: error.hint() }.tamed(),
+        (error, _) => UserError::explained(error, error.hint()).tamed(),
     }
 }
