@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use carrack_model::{Metadata, SpecialFile, Timestamp};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, StatxTimestamp, fstat, openat, statat, statx};
 use rustix::io::Errno;
 
 use crate::special::special_of_stat;
@@ -68,6 +68,34 @@ pub fn look_at(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Exis
         }
         _ => ExistingEntry::Other,
     }))
+}
+
+/// Times of a regular file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileTimes {
+    /// The last change of the contents.
+    pub mtime: Timestamp,
+    /// The creation, or the last change of the inode (ctime) where the file system does not keep the creation.
+    pub created: Timestamp,
+}
+
+/// Returns the times of a regular file; `None` if `name` is not one. Does not follow a link.
+///
+/// # Errors
+/// Those of statx(2).
+pub fn file_times(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<FileTimes>> {
+    let asked = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let found = match statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, asked) {
+        Err(Errno::NOENT) => return Ok(None),
+        found => found?,
+    };
+    if FileType::from_raw_mode(found.stx_mode.into()) != FileType::RegularFile {
+        return Ok(None);
+    }
+    let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+    let of = |time: &StatxTimestamp| Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec };
+    let created = of(if has_birth { &found.stx_btime } else { &found.stx_ctime });
+    Ok(Some(FileTimes { mtime: of(&found.stx_mtime), created }))
 }
 
 /// The BLAKE3 digest of a file's contents. Follows a link only with `follow`.

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_journal::{EntryKey, PartialFile};
-use carrack_model::{Entry, EntryFailure, EntryKind, Metadata, RelPath, plain};
-use carrack_storage::{FoldingDirectory, can_resume, look_at};
+use carrack_model::{Entry, EntryFailure, EntryKind, Metadata, RelPath, Timestamp, plain};
+use carrack_storage::{FoldingDirectory, can_resume, file_times, look_at};
 use carrack_wire::message::{ControlMessage, HeldRanges, OfferMessage, WantedMessage};
 use carrack_wire::{TableEntry, TableReader, TableRecord, ranges_from_message, ranges_to_message};
 
@@ -24,6 +24,10 @@ use super::sink_file::version_of;
 use super::sync::{SyncComparer, SyncVerdict};
 use super::top_level_names::check_asked_for;
 use crate::error::SessionError;
+
+/// Difference allowed between the clocks of the sink's host and of its file server: files created that long
+/// before a session count as created in it.
+const CLOCK_DIFFERENCE_S: i64 = 60;
 
 /// The reply to an offer while it is built.
 struct OfferAnswer {
@@ -83,6 +87,26 @@ enum OfferMemory<'a> {
     Shared(SiblingRecords<'a>),
     /// There was no earlier session, or its records can't be used.
     None,
+}
+
+impl OfferMemory<'_> {
+    /// Returns true if a session has recorded the entry in its present version.
+    fn is_done(&self, path: &RelPath, entry: &Entry) -> Result<bool, SessionError> {
+        match self {
+            OfferMemory::Own(past) => past.is_done(path, &key_of(entry)),
+            OfferMemory::Shared(recorded) => recorded.is_done(path, &key_of(entry)),
+            OfferMemory::None => Ok(false),
+        }
+    }
+
+    /// The start of the first session that has a journal.
+    fn created(&self) -> Option<Timestamp> {
+        match self {
+            OfferMemory::Own(past) => Some(past.created()),
+            OfferMemory::Shared(recorded) => recorded.created(),
+            OfferMemory::None => None,
+        }
+    }
 }
 
 /// The verdict on an entry.
@@ -192,8 +216,12 @@ impl OfferJudge<'_> {
         let is_left = sync.is_some_and(|sync| {
             SyncComparer::new(self.sink, sync).compare(held.as_fd(), entry) == SyncVerdict::Left
         });
-        let verdict =
-            if is_left { self.keep(&entry.to_entry()) } else { self.judge(path, held, &entry.to_entry())? };
+        let entry_at_source = entry.to_entry();
+        let verdict = if is_left && !self.may_be_torn(path, held.as_fd(), &entry_at_source)? {
+            self.keep(&entry_at_source)
+        } else {
+            self.judge(path, held, &entry_at_source)?
+        };
         match verdict {
             OfferVerdict::Kept => self.fasten(path, entry)?,
             OfferVerdict::Wanted | OfferVerdict::Held(_) => {
@@ -201,6 +229,22 @@ impl OfferJudge<'_> {
             }
         }
         Ok(verdict)
+    }
+
+    /// Returns true for a file that an earlier session may have named without recording it: after a power cut
+    /// it has the time and perhaps the size of the source's, and not its contents. Such a file was created
+    /// since the start of the first session.
+    fn may_be_torn(&self, path: &RelPath, held: BorrowedFd<'_>, entry: &Entry) -> Result<bool, SessionError> {
+        let (EntryKind::Regular { .. }, Some(began)) = (&entry.kind, self.memory.created()) else {
+            return Ok(false);
+        };
+        let Ok(Some(found)) = file_times(held, &entry.name) else { return Ok(false) };
+        let is_copy = self.sink.attributes.times.is_same(entry.metadata.mtime, found.mtime, held);
+        let since = began.seconds.saturating_sub(CLOCK_DIFFERENCE_S);
+        if !is_copy || found.created.seconds < since {
+            return Ok(false);
+        }
+        Ok(!self.memory.is_done(path, entry)?)
     }
 
     /// Claims the names of a kept entry and of its directory: no other entry of the session may get them, or
@@ -270,15 +314,13 @@ impl OfferJudge<'_> {
             let is_kept = self.sink.spec.sync.is_none() && is_in_place(self.lane, path, held.as_fd(), entry);
             return Ok(if is_kept { self.keep(entry) } else { OfferVerdict::Wanted });
         }
-        let is_done = match &self.memory {
-            OfferMemory::Own(past) => past.is_done(path, &key_of(entry))?,
-            OfferMemory::Shared(recorded) => recorded.is_done(path, &key_of(entry))?,
-            OfferMemory::None => return Ok(OfferVerdict::Wanted),
-        };
         // A sync has compared the entries already. Of a partial transfer the recorded bytes can't be
         // verified.
-        let is_done = is_done && self.sink.spec.sync.is_none() && self.sink.spec.part.is_none();
-        if is_done && is_in_place(self.lane, path, held.as_fd(), entry) {
+        let can_be_done = self.sink.spec.sync.is_none() && self.sink.spec.part.is_none();
+        if can_be_done
+            && self.memory.is_done(path, entry)?
+            && is_in_place(self.lane, path, held.as_fd(), entry)
+        {
             return Ok(self.keep(entry));
         }
         let ranges = match &self.memory {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use carrack_journal::{EntryKey, PartialFile, RecoveredJournal};
-use carrack_model::{Entry, RangeSet, RelPath};
+use carrack_model::{Entry, RangeSet, RelPath, Timestamp};
 use carrack_storage::{RootDirectory, ScratchNames};
 
 use crate::error::SessionError;
@@ -61,6 +61,11 @@ impl PastSessions {
     /// Returns true if the journal has the entry in its present version.
     pub(super) fn is_done(&self, directory: &RelPath, key: &EntryKey<'_>) -> Result<bool, SessionError> {
         self.recovered.is_done(directory, key).map_err(SessionError::journal(&self.journal_path))
+    }
+
+    /// The start of the first session.
+    pub(super) fn created(&self) -> Timestamp {
+        self.recovered.created()
     }
 
     /// Calls `look` with the record of a begun file, if it has the present version.

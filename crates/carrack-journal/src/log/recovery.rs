@@ -117,6 +117,7 @@ pub struct JournalStatistics {
 #[derive(Debug)]
 pub struct RecoveredJournal {
     pub(super) findings: JournalFindings,
+    created: Timestamp,
     index: FingerprintIndex,
     hashing: FingerprintHasher,
 }
@@ -128,6 +129,11 @@ impl RecoveredJournal {
     /// Those of reading the index.
     pub fn is_done(&self, directory: &RelPath, key: &EntryKey<'_>) -> Result<bool, JournalError> {
         self.index.contains(self.hashing.fingerprint(directory, key))
+    }
+
+    /// The start of the transfer's first session, by the clock of the sink's host.
+    pub fn created(&self) -> Timestamp {
+        self.created
     }
 
     /// Unfinished files, by number.
@@ -241,7 +247,8 @@ pub(super) fn recovered(
 ) -> Result<RecoveredJournal, JournalError> {
     let (findings, builder) = recover(scanner, header, boot, Some(builder))?;
     let index = builder.map_or(Ok(FingerprintIndex::Memory(Vec::new())), IndexBuilder::finish)?;
-    Ok(RecoveredJournal { findings, index, hashing: FingerprintHasher::new(header.key) })
+    let created = header.about.created;
+    Ok(RecoveredJournal { findings, created, index, hashing: FingerprintHasher::new(header.key) })
 }
 
 /// The state during a read.
