@@ -5,10 +5,11 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_transport::{ObjectPayload, OutgoingObject, SenderReadiness, WaitPatience};
+use carrack_transport::{ObjectPayload, OutgoingObject, SendEndpoint, SenderReadiness, WaitPatience};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::lane::SourceLane;
-use super::send_queue::{Departure, NumberedEndpoint, PreferredEndpoint};
+use super::send_queue::{Departure, PreferredEndpoint};
 use super::work::SentObject;
 use crate::counters::ThreadActivity;
 use crate::error::SessionError;
@@ -58,12 +59,9 @@ pub(super) fn drive(lane: &SourceLane<'_>, mut departure: Option<Departure>) -> 
         // An idle endpoint takes an object; that is what idle means.
         let refused = endpoint.endpoint.post(outgoing).is_err();
         debug_assert!(!refused);
-        // The kernel reads the file while it sends, and may wait for storage.
-        let is_sent = if is_in_file {
-            lane.counters.busy(|| send(lane, &mut endpoint))?
-        } else {
-            send(lane, &mut endpoint)?
-        };
+        let endpoint_at_work = &mut *endpoint.endpoint;
+        let is_sent =
+            if is_in_file { send_from_file(lane, endpoint_at_work)? } else { send(lane, endpoint_at_work)? };
         if !is_sent {
             return Ok(());
         }
@@ -74,10 +72,29 @@ pub(super) fn drive(lane: &SourceLane<'_>, mut departure: Option<Departure>) -> 
 }
 
 /// Sends the endpoint's object. Returns false if the session ends before.
-fn send(lane: &SourceLane<'_>, endpoint: &mut NumberedEndpoint) -> Result<bool, SessionError> {
-    while endpoint.endpoint.advance(WaitPatience::Brief)? == SenderReadiness::Busy {
+fn send(lane: &SourceLane<'_>, endpoint: &mut dyn SendEndpoint) -> Result<bool, SessionError> {
+    while endpoint.advance(WaitPatience::Brief)? == SenderReadiness::Busy {
         if lane.is_stopped() {
             return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Sends the endpoint's object, which the kernel reads from its file: that may wait for storage. A wait for
+/// the connection does not count as one, or the loss of the connection would pass for slow storage.
+fn send_from_file(lane: &SourceLane<'_>, endpoint: &mut dyn SendEndpoint) -> Result<bool, SessionError> {
+    let brief = Timespec { tv_sec: 0, tv_nsec: 1_000_000 * WaitPatience::BRIEF_MS as i64 };
+    while lane.counters.busy(|| endpoint.advance(WaitPatience::Brief))? == SenderReadiness::Busy {
+        loop {
+            if lane.is_stopped() {
+                return Ok(false);
+            }
+            let mut room = [PollFd::from_borrowed_fd(endpoint.readiness(), PollFlags::OUT)];
+            // An interrupted wait counts as room: at worst the next call waits for the connection.
+            if !matches!(poll(&mut room, Some(&brief)), Ok(0)) {
+                break;
+            }
         }
     }
     Ok(true)
