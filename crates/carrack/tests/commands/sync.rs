@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use crate::common::process::{Running, assert_exit, run};
+use rustix::process::Signal;
+
+use crate::common::process::{Running, assert_exit, run, talk, wait_for};
 use crate::common::{CARRACK, DIRECT_SHELL, Unprivileged};
 
 /// A source and a destination that is equal to it.
@@ -400,5 +402,35 @@ fn a_drop_box_is_written_to_without_being_read() {
         assert_eq!(fs::read_to_string(user.path("dst/d/f")).unwrap(), "small");
         assert_eq!(fs::read(user.path("dst/large")).unwrap(), vec![7; 9 << 20]);
         assert_eq!(fs::read_dir(user.path("dst")).unwrap().count(), 2, "nothing else is left");
+    }
+}
+
+/// A power cut can leave a new file with the time and size of the source's, and zeros.
+#[test]
+fn a_file_that_an_interrupted_run_did_not_record_is_sent_again() {
+    const SIZE: usize = 200 << 10;
+    for options in [&[][..], &["--ignore-existing"]] {
+        let ground = Ground::new();
+        let content = |index: usize| vec![b'a' + (index % 20) as u8; SIZE];
+        for index in 0..40 {
+            fs::write(ground.path(&format!("src/new{index}")), content(index)).unwrap();
+        }
+        // Nothing of a group is recorded before the group is complete.
+        let mut command = Command::new(CARRACK);
+        command.args(["sync", "--bwlimit", "1MB", "--group-size", "1GiB", "--group-time", "3600000"]);
+        let (source, sink) = (ground.path("src"), ground.path("dst"));
+        let running = Running::start(command.args(options).arg(format!("{}/", source.display())).arg(&sink));
+        let named = || (0..40).map(|index| format!("dst/new{index}")).find(|name| ground.path(name).exists());
+        let torn = wait_for("a new file", named);
+        running.signal(Signal::KILL);
+        running.end();
+        let time = fs::metadata(ground.path(&torn)).unwrap().modified().unwrap();
+        fs::write(ground.path(&torn), vec![0; SIZE]).unwrap();
+        File::options().write(true).open(ground.path(&torn)).unwrap().set_modified(time).unwrap();
+        let again = ground.sync(("", ""), options, 0);
+        assert!(counted(&again, "entries_kept") >= 4, "older files stay: {}", talk(&again));
+        for index in 0..40 {
+            assert!(fs::read(ground.path(&format!("dst/new{index}"))).unwrap() == content(index), "{index}");
+        }
     }
 }
