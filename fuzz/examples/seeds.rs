@@ -12,13 +12,13 @@ use carrack_engine::SessionRole;
 use carrack_fuzz::far_end::Ground;
 use carrack_fuzz::layouts::{LovWriter, gpfs_answer};
 use carrack_fuzz::site::Site;
-use carrack_journal::{FileDigest, subtrees};
+use carrack_journal::{FileDigestBuilder, subtrees};
 use carrack_layout::formats::{GpfsBlocks, LovComponent, LovFile, LovStripes};
-use carrack_model::{ObjectChecksum, FileId, Metadata, ObjectId, RelPath, Timestamp, TransferSpec};
-use carrack_trust::{ClientIdentity, ClientTrust, TokenContent, TokenScope, TokenSigner, client_config};
+use carrack_model::{ObjectChecksumAlgorithm, FileId, Metadata, ObjectId, RelPath, Timestamp, AgreedTransferSpec};
+use carrack_trust::{ClientCredential, ClientTrust, IssuedTokenContent, TokenScope, TokenSigner, client_config};
 use carrack_wire::auth::{ListenerNonce, DialerResponse, SessionKey, StreamIndex};
 use carrack_wire::message::*;
-use carrack_wire::{FrameHeader, FrameKind, Preamble, TableWriter, to_json};
+use carrack_wire::{FrameHeader, FrameKind, Preamble, EntryTableWriter, to_json};
 
 fn main() {
     write("frame_header", "control", &[&[20], &FrameHeader::control(9).encode()]);
@@ -149,7 +149,7 @@ fn trust() {
     write("token", "unsigned", &[&[0], b"eyJhbGciOiJub25lIn0.e30."]);
     let signer =
         TokenSigner::new("us", &String::from_utf8(site.read("authority/token-key.pem")).expect("PEM"));
-    let grant = TokenContent {
+    let grant = IssuedTokenContent {
         subject: "alice".to_owned(),
         audience: "here".to_owned(),
         scope: TokenScope::parse("storage.read:/data").expect("a scope"),
@@ -199,7 +199,7 @@ fn trust() {
 fn client_hello(site: &Site) -> Vec<u8> {
     let cas = Some(site.read("authority/ca.pem"));
     let identity =
-        ClientIdentity::Certificate { chain: site.read("alice.pem"), key: site.read("alice-key.pem") };
+        ClientCredential::Certificate { chain: site.read("alice.pem"), key: site.read("alice-key.pem") };
     let trust = ClientTrust { cas, crls: Vec::new(), identity: Some(identity) };
     let config = client_config(&trust).expect("a configuration");
     let name = "localhost".try_into().expect("a name");
@@ -255,7 +255,7 @@ fn write(target: &str, name: &str, parts: &[&[u8]]) {
 }
 
 /// A session that keeps to the rules: it must come to its end, if not at once: the pauses are short for a busy machine.
-fn write_session(role: SessionRole, checksum: ObjectChecksum, name: &str, parts: &[&[u8]]) {
+fn write_session(role: SessionRole, checksum: ObjectChecksumAlgorithm, name: &str, parts: &[&[u8]]) {
     let target = if role == SessionRole::Sink { "sink_session" } else { "source_session" };
     write(target, name, parts);
     let ground = Ground::new();
@@ -280,7 +280,7 @@ fn path(path: &[u8]) -> RelPath {
 /// A directory with a file of `size` bytes and a link.
 fn table(directory: &[u8], size: u64) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = TableWriter::new(&mut table);
+    let mut writer = EntryTableWriter::new(&mut table);
     writer.section(&path(directory), Some(&metadata(0o755)));
     writer.regular(b"f", size, &metadata(0o644), 7, None);
     writer.symlink(b"l", b"../f", &metadata(0o777), 8);
@@ -290,7 +290,7 @@ fn table(directory: &[u8], size: u64) -> Vec<u8> {
 /// Two directories, a file with its digest in each.
 fn digest_table(content: &[u8]) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = TableWriter::new(&mut table);
+    let mut writer = EntryTableWriter::new(&mut table);
     for (directory, content) in [(&b"a"[..], content), (b"b", b"")] {
         writer.section(&path(directory), None);
         let digest = blake3::hash(content);
@@ -301,7 +301,7 @@ fn digest_table(content: &[u8]) -> Vec<u8> {
 
 fn open_table(name: &[u8], size: u64) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = TableWriter::new(&mut table);
+    let mut writer = EntryTableWriter::new(&mut table);
     writer.section(&path(b"d"), None);
     writer.regular(name, size, &metadata(0o640), 0, None);
     table
@@ -333,13 +333,13 @@ fn bundle_header(object: u64, body_len: usize, table_len: usize, check: [u8; 32]
     }
 }
 
-fn sink_state() -> SinkState {
-    SinkState {
+fn sink_state() -> DestinationStateMessage {
+    DestinationStateMessage {
         destination: 1,
         name: b"dst".to_vec(),
         ancestors: vec![1, 2, 3, 4],
         credits: 8,
-        ..SinkState::default()
+        ..DestinationStateMessage::default()
     }
 }
 
@@ -356,7 +356,7 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
     let file = FileReference { id: 1 };
     let refuse = RefuseMessage { message: "no".into(), hint: "later".into(), reason: 0, retry_after_ms: 500 };
     let verify =
-        VerifyRequest { path: b"/data".to_vec(), past_cache: true, is_destination: true, ..VerifyRequest::default() };
+        VerifyOpenMessage { path: b"/data".to_vec(), past_cache: true, is_destination: true, ..VerifyOpenMessage::default() };
     let names = || vec![Vec::new(), b"name".to_vec()];
     let account = || Some(ExaminedOwner { number: 7, name: b"alice".to_vec() });
     let metadata = ExaminedMetadata {
@@ -373,13 +373,13 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
         flags: vec![0x70, 0, 0, 0, 0x40, 0, 0, 0],
         ..ExaminedMetadata::default()
     };
-    let sight = ExaminedEntryMessage {
+    let sight = VerifyEntryMessage {
         kind: 1,
         size: 7,
         stamp: 9,
         digest: vec![7; 32],
         metadata: Some(metadata),
-        ..ExaminedEntryMessage::default()
+        ..VerifyEntryMessage::default()
     };
     let pieces = HashPiecesRequest {
         directory: b"a".to_vec(),
@@ -391,7 +391,7 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
         by_itself: false,
     };
     let hello = HelloMessage {
-        fabric: Some(FabricWish {
+        fabric: Some(InitiatorFabricList {
             networks: vec![FabricNetwork { provider: "shm".into(), network: String::new() }],
             is_forced: true,
             host: b"host".to_vec(),
@@ -400,7 +400,7 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
         third_party: false,
         software: "0.1.0".into(),
         session_key: vec![7; 32],
-        spec: to_json(&TransferSpec { recursive: true, ..TransferSpec::default() }),
+        spec: to_json(&AgreedTransferSpec { recursive: true, ..AgreedTransferSpec::default() }),
         destination: Some(b"/data".to_vec()),
         sources: vec![b"a".to_vec(), b"b/".to_vec()],
         sink: Some(sink_state()),
@@ -411,8 +411,8 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
             "selection":{"patterns":["*.o","!/keep.o"],"size_min":0,"size_max":1048576,"newer":null,"one_file_system":false,
             "links":"Followed","names":["a/b"]}}"#
             .into(),
-        lanes: Some(LaneBounds { wanted: 2, most: 8 }),
-        transfer: Some(TransferRef {
+        lanes: Some(LaneCountProposal { wanted: 2, most: 8 }),
+        transfer: Some(TransferIdentityMessage {
             id: vec![7; 16],
             run: vec![8; 16],
             sources: vec![b"a".to_vec()],
@@ -423,11 +423,11 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
     vec![
         ("hello", ControlMessage::Hello(hello)),
         ("welcome", ControlMessage::Welcome(welcome())),
-        ("fabric", ControlMessage::Fabric(FabricLanes { names: vec![b"a name".to_vec()], problem: String::new() })),
+        ("fabric", ControlMessage::Fabric(FabricEndpointsMessage { names: vec![b"a name".to_vec()], problem: String::new() })),
         ("refuse", ControlMessage::Refuse(refuse.clone())),
-        ("place", ControlMessage::Place(PlaceMessage { root: 1, ..PlaceMessage::default() })),
+        ("place", ControlMessage::Place(DestinationRootMessage { root: 1, ..DestinationRootMessage::default() })),
         ("dial", ControlMessage::Dial(listening())),
-        ("dial_failed", ControlMessage::DialFailed(DialFailed { problem: "refused".into() })),
+        ("dial_failed", ControlMessage::DialFailed(DialFailureMessage { problem: "refused".into() })),
         (
             "open_file",
             ControlMessage::OpenFile(OpenFileMessage {
@@ -435,7 +435,7 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
                 table: open_table(b"large", 1 << 30),
                 stripes: None,
                 goes_on: true,
-                coming: Some(SentRanges { ranges: vec![0, 5, 9, 1], is_part: true, makes_file: false }),
+                coming: Some(RangesToSend { ranges: vec![0, 5, 9, 1], is_part: true, makes_file: false }),
                 holes: vec![65_536, 131_072],
             }),
         ),
@@ -451,21 +451,21 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
             }),
         ),
         ("file_lacks", ControlMessage::FileLacks(DamagedRanges { id: 1, ranges: vec![0, 1 << 20] })),
-        ("leave", ControlMessage::Leave(LeaveMessage {})),
+        ("leave", ControlMessage::Leave(TransferCompleteMessage {})),
         ("shelve_file", ControlMessage::ShelveFile(file)),
-        ("settle", ControlMessage::Settle(ChunkMark { number: 7 })),
-        ("settled", ControlMessage::Settled(ChunkMark { number: 7 })),
+        ("settle", ControlMessage::Settle(ChunkNumberMessage { number: 7 })),
+        ("settled", ControlMessage::Settled(ChunkNumberMessage { number: 7 })),
         ("prune", ControlMessage::Prune(PruneMessage { trees: vec![Vec::new(), b"a/b".to_vec()] })),
-        ("stand", ControlMessage::Stand(ExistenceRequest { id: 1, path: b"a".to_vec(), names: vec![b"f".to_vec()] })),
-        ("stands", ControlMessage::Stands(ExistenceReply { id: 1, kinds: vec![0, 1, 2, 3] })),
-        ("pruned", ControlMessage::Pruned(PrunedMessage {})),
+        ("stand", ControlMessage::Stand(SourceExistenceQuery { id: 1, path: b"a".to_vec(), names: vec![b"f".to_vec()] })),
+        ("stands", ControlMessage::Stands(SourceExistenceReply { id: 1, kinds: vec![0, 1, 2, 3] })),
+        ("pruned", ControlMessage::Pruned(DeletionDoneMessage {})),
         ("knobs", ControlMessage::Knobs(KnobsMessage { streams: 8, writers: 16 })),
         (
             "source_detail",
             ControlMessage::SourceDetail(SourceDetail {
                 lanes: vec![LaneDetail { bytes_sent: 1 << 30, objects_sent: 1_024, ..LaneDetail::default() }],
                 size_counts: vec![1, 0, 2],
-                open: vec![FileDetail { path: b"a".to_vec(), bytes: 9, bytes_done: 5, open_ms: 1 }],
+                open: vec![LargeFileProgressMessage { path: b"a".to_vec(), bytes: 9, bytes_done: 5, open_ms: 1 }],
                 slowest: Vec::new(),
             }),
         ),
@@ -495,7 +495,7 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
         ("digest", ControlMessage::Digest(DigestMessage { path: b"f".to_vec(), size: 3, blake3: vec![9; 32] })),
         ("verify", ControlMessage::Verify(verify)),
         ("walk_on", ControlMessage::WalkOn(WalkRequest { beneath: b"a".to_vec(), specials: true })),
-        ("walked", ControlMessage::Walked(WalkedMessage { directory: b"a".to_vec(), names: names(), ..WalkedMessage::default() })),
+        ("walked", ControlMessage::Walked(WalkedNamesMessage { directory: b"a".to_vec(), names: names(), ..WalkedNamesMessage::default() })),
         (
             "look",
             ControlMessage::Look(LookRequest {
@@ -506,18 +506,18 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
                 kept: 15,
             }),
         ),
-        ("seen", ControlMessage::Seen(SeenMessage { sights: vec![sight] })),
+        ("seen", ControlMessage::Seen(ExaminedEntriesMessage { sights: vec![sight] })),
         ("hash_pieces", ControlMessage::HashPieces(pieces)),
-        ("pieces", ControlMessage::Pieces(PiecesMessage { values: vec![7; 96], problem: String::new() })),
+        ("pieces", ControlMessage::Pieces(PieceDigestsMessage { values: vec![7; 96], problem: String::new() })),
         ("verify_end", ControlMessage::VerifyEnd(VerifyDoneMessage {})),
         ("would_copy", ControlMessage::WouldCopy(DryRunLine { path: b"f".to_vec(), size: 3, goes: false })),
         ("finish", ControlMessage::Finish(FinishMessage { counters: Some(counters()), objects_sent: 3, closes: false })),
         ("finished", ControlMessage::Finished(counters())),
         ("abort", ControlMessage::Abort(refuse)),
-        ("heartbeat", ControlMessage::Heartbeat(Heartbeat {})),
+        ("heartbeat", ControlMessage::Heartbeat(KeepaliveMessage {})),
         (
             "file_placed",
-            ControlMessage::FilePlaced(FileLayoutMessage { id: 1, block_bytes: 1 << 20, targets: vec![3, 1, 2] }),
+            ControlMessage::FilePlaced(SinkFileLayoutMessage { id: 1, block_bytes: 1 << 20, targets: vec![3, 1, 2] }),
         ),
     ]
 }
@@ -526,7 +526,7 @@ fn welcome() -> WelcomeMessage {
     WelcomeMessage {
         software: "0.1.0".into(),
         sink: Some(sink_state()),
-        place: Some(PlaceMessage { root: 0, ..PlaceMessage::default() }),
+        place: Some(DestinationRootMessage { root: 0, ..DestinationRootMessage::default() }),
         listening: Some(listening()),
         lanes: 1,
         ..WelcomeMessage::default()
@@ -640,7 +640,7 @@ fn sessions() {
     let body = [5; 2000];
     let large = object(1, 1, 0, &body, [0; 32]);
     let small = bundle(2, b"abc", &table(b"a/b", 3), [0; 32]);
-    let ping = control(ControlMessage::Heartbeat(Heartbeat {}));
+    let ping = control(ControlMessage::Heartbeat(KeepaliveMessage {}));
     let refusal = control(ControlMessage::Refuse(RefuseMessage { message: "no".into(), ..RefuseMessage::default() }));
 
     write("link_frames", "frames", &[&[1, 2], &ping, &large, &ping, &small]);
@@ -654,7 +654,7 @@ fn sessions() {
     write("first_words", "refusal", &[preamble, &refusal]);
     write("first_words", "no_hello", &[preamble, &ping]);
     write("first_words", "object", &[preamble, &large]);
-    let browse = BrowseRequest { operation: 1, path: b"/data".to_vec(), ..BrowseRequest::default() };
+    let browse = PathOperationMessage { operation: 1, path: b"/data".to_vec(), ..PathOperationMessage::default() };
     write("first_words", "browse", &[preamble, &control(ControlMessage::Browse(browse))]);
     let entry = BrowsedEntry { name: b"name".to_vec(), kind: 1, mode: 0o644, ..BrowsedEntry::default() };
     let entries = control(ControlMessage::Entries(EntriesMessage { entries: vec![entry; 3] }));
@@ -677,19 +677,19 @@ fn sessions() {
         &b"Welcome!\n"[..],
         preamble,
         &control(ControlMessage::Welcome(WelcomeMessage { sink: None, ..welcome() })),
-        &control(ControlMessage::DialFailed(DialFailed { problem: "a firewall".into() })),
+        &control(ControlMessage::DialFailed(DialFailureMessage { problem: "a firewall".into() })),
     ]
     .concat();
     let finish =
         |objects_sent| control(ControlMessage::Finish(FinishMessage { counters: None, objects_sent, closes: false }));
     let end = [control(ControlMessage::CommitFile(FileReference { id: 1 })), finish(2)].concat();
-    write_session(SessionRole::Sink, ObjectChecksum::None, "unchecked", &[&[0], &start, &large, &open, &small, &end]);
+    write_session(SessionRole::Sink, ObjectChecksumAlgorithm::None, "unchecked", &[&[0], &start, &large, &open, &small, &end]);
 
     let (content, digests) = (b"abc", digest_table(b"abc"));
     let checked = bundle(2, content, &table(b"", 3), xxh3(&[&content[..], &table(b"", 3)].concat()));
     write_session(
         SessionRole::Sink,
-        ObjectChecksum::Xxh3,
+        ObjectChecksumAlgorithm::Xxh3,
         "xxh3",
         &[&[2], &start, &open, &object(1, 1, 0, &body, xxh3(&body)), &checked, &end],
     );
@@ -704,7 +704,7 @@ fn sessions() {
     };
     write_session(
         SessionRole::Sink,
-        ObjectChecksum::Xxh3,
+        ObjectChecksumAlgorithm::Xxh3,
         "by_itself",
         &[
             &[2],
@@ -717,13 +717,13 @@ fn sessions() {
     );
 
     let whole = subtrees(0, &body, body.len() as u64).expect("a whole file").next().expect("its root");
-    let mut digest = FileDigest::new(body.len() as u64);
+    let mut digest = FileDigestBuilder::new(body.len() as u64);
     digest.add(whole).expect("the whole file");
     let check = digest.finish().expect("the whole file");
     let checked = bundle(2, content, &digests, *blake3::hash(&digests).as_bytes());
     write_session(
         SessionRole::Sink,
-        ObjectChecksum::Blake3,
+        ObjectChecksumAlgorithm::Blake3,
         "blake3",
         &[&[3], &start, &open, &object(1, 1, 0, &body, check), &checked, &end],
     );
@@ -731,13 +731,13 @@ fn sessions() {
     let abandon = control(ControlMessage::AbandonFile(FileReference { id: 1 }));
     write_session(
         SessionRole::Sink,
-        ObjectChecksum::None,
+        ObjectChecksumAlgorithm::None,
         "abandoned",
         &[&[0], &start, &open, &abandon, &small, &finish(1)],
     );
 
     // A sink that keeps to the rules as far as can be said beforehand: one bundle, three objects of one file.
-    let dial_failed = control(ControlMessage::DialFailed(DialFailed::default()));
+    let dial_failed = control(ControlMessage::DialFailed(DialFailureMessage::default()));
     let start =
         [preamble, &control(ControlMessage::Welcome(WelcomeMessage { place: None, ..welcome() })), &dial_failed].concat();
     let done = |id| {
@@ -748,7 +748,7 @@ fn sessions() {
     let all: Vec<u8> = (1..=4).flat_map(done).collect();
     let ended =
         [control(ControlMessage::FileDone(FileReference { id: 1 })), control(ControlMessage::Finished(counters()))].concat();
-    write_session(SessionRole::Source, ObjectChecksum::None, "answers", &[&[0], &start, &all, &ended]);
+    write_session(SessionRole::Source, ObjectChecksumAlgorithm::None, "answers", &[&[0], &start, &all, &ended]);
     // The file goes by itself, or by its messages where the scratch directory is not in memory.
     write("source_session", "by_itself", &[&[1], &start, &all, &control(ControlMessage::Finished(counters()))]);
     write("source_session", "corrupt", &[&[0], &start, &corrupt, &ended]);

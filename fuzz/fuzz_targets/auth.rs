@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use carrack_fuzz::Input;
 use carrack_wire::auth::{
-    AuthError, ListenerNonce, RESPONSE_BYTES, DialerResponse, SessionKey, StreamIndex, listener_named,
+    DataConnectionAuthError, ListenerNonce, RESPONSE_BYTES, DialerResponse, SessionKey, StreamIndex, listener_named,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -22,9 +22,9 @@ fn attack(input: &mut Input<'_>) -> Option<()> {
 
     let is_ours = |offset: usize, bytes: &[u8]| guess[offset..offset + bytes.len()] == *bytes;
     let guessed = match DialerResponse::verify(&guess, &key, &listener).unwrap_err() {
-        AuthError::NotCarrack => !is_ours(0, b"carrackd"),
-        AuthError::OtherVersion(version) => version != 3 && is_ours(8, &version.to_le_bytes()),
-        AuthError::WrongProof => is_ours(0, b"carrackd\x03\0"),
+        DataConnectionAuthError::NotCarrack => !is_ours(0, b"carrackd"),
+        DataConnectionAuthError::OtherVersion(version) => version != 3 && is_ours(8, &version.to_le_bytes()),
+        DataConnectionAuthError::WrongProof => is_ours(0, b"carrackd\x03\0"),
     };
     assert!(guessed, "an error that does not fit");
 

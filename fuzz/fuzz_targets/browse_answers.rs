@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 
-use carrack_engine::{AbortHandle, BrowseCall, BrowseItem, BrowseOperation, PeerChannel, browse};
+use carrack_engine::{AbortHandle, PathOperationRequest, BrowseItem, RemotePathOperation, PeerChannel, browse};
 use carrack_fuzz::far_end::closed_pipes;
 use carrack_model::check_name;
 use carrack_wire::Preamble;
@@ -13,10 +13,10 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let Some((&choice, said)) = data.split_first() else { return };
     let operation = match choice % 4 {
-        0 => BrowseOperation::List,
-        1 => BrowseOperation::Stat,
-        2 => BrowseOperation::MakeDirectory { parents: true },
-        _ => BrowseOperation::Remove { recursive: true },
+        0 => RemotePathOperation::List,
+        1 => RemotePathOperation::Stat,
+        2 => RemotePathOperation::MakeDirectory { parents: true },
+        _ => RemotePathOperation::Remove { recursive: true },
     };
     let (input, output) = closed_pipes(&[&Preamble::OURS.encode(), said].concat());
     let peer = PeerChannel::over_pipes(input, output, "localhost".into());
@@ -25,24 +25,24 @@ fuzz_target!(|data: &[u8]| {
         match &found {
             BrowseItem::Entry(entry) => {
                 assert!(
-                    operation == BrowseOperation::Stat && entry.name.is_empty() || check_name(&entry.name).is_ok()
+                    operation == RemotePathOperation::Stat && entry.name.is_empty() || check_name(&entry.name).is_ok()
                 );
                 assert!(entry.mode <= 0o7777 && entry.mtime.nanoseconds < 1_000_000_000);
                 count += 1;
             }
             BrowseItem::Export(name) => {
-                assert!(operation == BrowseOperation::List && check_name(name).is_ok());
+                assert!(operation == RemotePathOperation::List && check_name(name).is_ok());
             }
             BrowseItem::Failed { .. } => {}
         }
         ControlFlow::Continue(())
     };
-    let browsing = BrowseCall { operation, path: "/x".into() };
+    let browsing = PathOperationRequest { operation, path: "/x".into() };
     // The other end is the input: nothing is touched.
     let _ = browse(peer, &browsing, &mut found, &AbortHandle::new().expect("an eventfd"));
     match operation {
-        BrowseOperation::List => {}
-        BrowseOperation::Stat => assert!(count <= 1),
+        RemotePathOperation::List => {}
+        RemotePathOperation::Stat => assert!(count <= 1),
         _ => assert_eq!(count, 0),
     }
 });

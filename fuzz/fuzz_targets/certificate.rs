@@ -5,16 +5,16 @@ use std::sync::LazyLock;
 
 use carrack_fuzz::site::Site;
 use carrack_trust::{
-    AlternativeName, Certificate, CertificateFingerprint, IdentityProof, ProvedIdentity, IdentityError, PublicKeys, check_identity_name,
+    AlternativeName, Certificate, CertificateFingerprint, ProvingCredential, ProvedIdentity, IdentityError, AuthorizedKeys, check_identity_name,
 };
 use libfuzzer_sys::fuzz_target;
 use rustls::pki_types::CertificateDer;
 
 /// Nobody's keys: a certificate that its owner signed is nobody's.
-static NO_KEYS: LazyLock<PublicKeys> = LazyLock::new(PublicKeys::default);
+static NO_KEYS: LazyLock<AuthorizedKeys> = LazyLock::new(AuthorizedKeys::default);
 
 /// Somebody's, which no mutation will meet.
-static KEYS: LazyLock<PublicKeys> = LazyLock::new(|| PublicKeys::parse(Site::SSH_KEY.as_bytes()).0);
+static KEYS: LazyLock<AuthorizedKeys> = LazyLock::new(|| AuthorizedKeys::parse(Site::SSH_KEY.as_bytes()).0);
 
 fuzz_target!(|data: &[u8]| {
     let chain = [CertificateDer::from(data)];
@@ -38,7 +38,7 @@ fuzz_target!(|data: &[u8]| {
         .collect();
     for keys in [&*NO_KEYS, &*KEYS] {
         match ProvedIdentity::of_peer(&chain, keys) {
-            Ok(ProvedIdentity { name, how: IdentityProof::Certificate { fingerprint, serial } }) => {
+            Ok(ProvedIdentity { name, how: ProvingCredential::Certificate { fingerprint, serial } }) => {
                 assert!(
                     !certificate.is_self_issued() && names.contains(&name.as_str()),
                     "{name:?} of {names:?}"
@@ -49,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
                     (certificate.fingerprint.to_string(), certificate.serial.clone())
                 );
             }
-            Ok(ProvedIdentity { name, how: IdentityProof::Key { .. } }) => {
+            Ok(ProvedIdentity { name, how: ProvingCredential::Key { .. } }) => {
                 assert!(
                     certificate.is_self_issued() && keys.find(&certificate.public_key).is_some(),
                     "{name}"

@@ -4,7 +4,7 @@
 
 use carrack_fuzz::{Input, is_within};
 use carrack_model::{EntryKind, RelPath, check_name};
-use carrack_wire::{TableEntry, TableReader, TableRecord, TableWriter, decode_section};
+use carrack_wire::{EntryTableItem, EntryTableReader, EntryTableRecord, EntryTableWriter, decode_section};
 use libfuzzer_sys::fuzz_target;
 
 /// Bytes of the fixed part of a record.
@@ -23,8 +23,8 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// All records up to the first that is refused.
-fn walk(table: &[u8]) -> Vec<TableRecord<'_>> {
-    let mut reader = TableReader::new(table);
+fn walk(table: &[u8]) -> Vec<EntryTableRecord<'_>> {
+    let mut reader = EntryTableReader::new(table);
     let mut records = Vec::new();
     while let Some(record) = reader.next() {
         let Ok(record) = record else {
@@ -32,23 +32,23 @@ fn walk(table: &[u8]) -> Vec<TableRecord<'_>> {
             break;
         };
         match &record {
-            TableRecord::Section { path, .. } => {
+            EntryTableRecord::Section { path, .. } => {
                 assert_eq!(RelPath::new(path.as_bytes()).as_ref(), Ok(path));
                 path.components().for_each(|name| assert_eq!(check_name(name), Ok(())));
             }
-            TableRecord::Entry(entry) => check_entry(entry, table),
+            EntryTableRecord::Entry(entry) => check_entry(entry, table),
         }
         records.push(record);
     }
     assert!(
-        matches!(records.first(), None | Some(TableRecord::Section { .. })),
+        matches!(records.first(), None | Some(EntryTableRecord::Section { .. })),
         "an entry without a directory"
     );
     assert!(records.len() <= table.len() / RECORD_BYTES);
     records
 }
 
-fn check_entry(entry: &TableEntry<'_>, table: &[u8]) {
+fn check_entry(entry: &EntryTableItem<'_>, table: &[u8]) {
     assert_eq!(check_name(entry.name), Ok(()));
     assert!(is_within(entry.name, table));
     assert!(entry.metadata.mode <= 0o7777 && entry.metadata.mtime.nanoseconds < 1_000_000_000);
@@ -61,10 +61,10 @@ fn check_entry(entry: &TableEntry<'_>, table: &[u8]) {
 }
 
 /// Gives every file its part of the contents, as the sink does.
-fn unpack(content: &[u8], records: &[TableRecord<'_>]) {
+fn unpack(content: &[u8], records: &[EntryTableRecord<'_>]) {
     let mut rest = content;
     for record in records {
-        let TableRecord::Entry(entry) = record else { continue };
+        let EntryTableRecord::Entry(entry) = record else { continue };
         let Some((own, after)) =
             usize::try_from(entry.size).ok().and_then(|size| rest.split_at_checked(size))
         else {
@@ -76,25 +76,25 @@ fn unpack(content: &[u8], records: &[TableRecord<'_>]) {
 }
 
 /// What was read is the same when it is written and read again.
-fn write_again(records: &[TableRecord<'_>]) {
+fn write_again(records: &[EntryTableRecord<'_>]) {
     let mut table = Vec::new();
     for record in records {
         match record {
-            TableRecord::Section { path, metadata, extras } => {
-                let mut writer = TableWriter::new(&mut table).with(extras.as_deref());
+            EntryTableRecord::Section { path, metadata, extras } => {
+                let mut writer = EntryTableWriter::new(&mut table).with(extras.as_deref());
                 writer.section(path, metadata.as_ref());
             }
-            TableRecord::Entry(entry) => TableWriter::new(&mut table).entry(entry),
+            EntryTableRecord::Entry(entry) => EntryTableWriter::new(&mut table).entry(entry),
         }
     }
-    let again: Result<Vec<_>, _> = TableReader::new(&table).collect();
+    let again: Result<Vec<_>, _> = EntryTableReader::new(&table).collect();
     let again = again.expect("a table of this writer");
     assert_eq!(again.len(), records.len());
     for pair in again.iter().zip(records) {
         match pair {
             // A digest beside what has no contents is skipped: it means nothing.
-            (TableRecord::Entry(again), TableRecord::Entry(e)) if !e.is_regular() => {
-                assert_eq!(*again, TableEntry { digest: None, ..e.clone() });
+            (EntryTableRecord::Entry(again), EntryTableRecord::Entry(e)) if !e.is_regular() => {
+                assert_eq!(*again, EntryTableItem { digest: None, ..e.clone() });
             }
             (again, record) => assert_eq!(again, record),
         }
@@ -102,15 +102,15 @@ fn write_again(records: &[TableRecord<'_>]) {
 }
 
 /// A table of one section, as an open-file message carries it.
-fn whole_section(table: &[u8], records: &[TableRecord<'_>]) {
+fn whole_section(table: &[u8], records: &[EntryTableRecord<'_>]) {
     let Ok(section) = decode_section(table) else { return };
-    let [TableRecord::Section { path, metadata, extras }, entries @ ..] = records else {
+    let [EntryTableRecord::Section { path, metadata, extras }, entries @ ..] = records else {
         panic!("no section")
     };
     assert_eq!((&section.directory.sink, &section.metadata, &section.extras), (path, metadata, extras));
     assert_eq!(section.entries.len(), entries.len());
     for (owned, record) in section.entries.iter().zip(entries) {
-        let TableRecord::Entry(entry) = record else { panic!("two sections") };
+        let EntryTableRecord::Entry(entry) = record else { panic!("two sections") };
         assert_eq!((&*owned.name, owned.metadata, owned.size()), (entry.name, entry.metadata, entry.size));
         assert_eq!((owned.identity, &owned.extras), (entry.identity, &entry.extras));
         match &owned.kind {

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use carrack_fuzz::Input;
-use carrack_service::fuzzing::{ParentInbox, heard_by_parent, heard_by_session, is_to_parent};
+use carrack_service::fuzzing::{FuzzedSessionInbox, heard_by_parent, heard_by_session, is_to_parent};
 use libfuzzer_sys::fuzz_target;
 
 /// The longest frame to the parent.
@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     }
     near.set_nonblocking(true).expect("a socket");
-    let mut inbox = ParentInbox::default();
+    let mut inbox = FuzzedSessionInbox::default();
     let mut expected = bodies(input.0);
     for piece in input.0.chunks(1 + usize::from(piece)) {
         far.write_all(piece).expect("it fits into the socket");

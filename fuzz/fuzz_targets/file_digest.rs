@@ -4,7 +4,7 @@
 #![no_main]
 
 use carrack_fuzz::Input;
-use carrack_journal::{CHUNK_BYTES, DigestError, FileDigest, HashSubtree, subtree_ranges, subtrees};
+use carrack_journal::{CHUNK_BYTES, FileDigestError, FileDigestBuilder, Blake3Subtree, subtree_ranges, subtrees};
 use carrack_model::ByteRange;
 use libfuzzer_sys::fuzz_target;
 
@@ -21,7 +21,7 @@ fn small(input: &mut Input<'_>) {
     if size > 0 {
         all_subtrees(0, size, &mut nodes);
     }
-    let mut digest = FileDigest::new(size);
+    let mut digest = FileDigestBuilder::new(size);
     let mut added = vec![false; size.div_ceil(CHUNK_BYTES) as usize];
     while let Some([first, count, ending]) = input.take() {
         let offset = u64::from(first % 80) * CHUNK_BYTES + u64::from(ending == 255);
@@ -36,19 +36,19 @@ fn small(input: &mut Input<'_>) {
         let chunks =
             (offset / CHUNK_BYTES) as usize..offset.saturating_add(len).div_ceil(CHUNK_BYTES) as usize;
         let expected = if offset + len > size {
-            Err(DigestError::BeyondEnd(range, size))
+            Err(FileDigestError::BeyondEnd(range, size))
         } else if !is_node {
-            Err(DigestError::NotASubtree(range, size))
+            Err(FileDigestError::NotASubtree(range, size))
         } else if added[chunks.clone()].contains(&true) {
-            Err(DigestError::Overlap(range))
+            Err(FileDigestError::Overlap(range))
         } else {
             added[chunks].fill(true);
             Ok(())
         };
-        assert_eq!(digest.add(HashSubtree { range, value }), expected);
+        assert_eq!(digest.add(Blake3Subtree { range, value }), expected);
     }
     let expected = if added.contains(&false) {
-        Err(DigestError::Incomplete(size))
+        Err(FileDigestError::Incomplete(size))
     } else {
         Ok(*blake3::hash(&content).as_bytes())
     };
@@ -76,7 +76,7 @@ fn value_of(content: &[u8], range: ByteRange) -> [u8; 32] {
 fn huge(input: &mut Input<'_>) {
     let Some(size) = input.take() else { return };
     let size = u64::from_le_bytes(size);
-    let mut digest = FileDigest::new(size);
+    let mut digest = FileDigestBuilder::new(size);
     let mut added: Vec<ByteRange> = Vec::new();
     while let (Some(offset), Some(len)) = (input.take(), input.take()) {
         let range = ByteRange::new(u64::from_le_bytes(offset), u64::from_le_bytes(len));
@@ -88,7 +88,7 @@ fn huge(input: &mut Input<'_>) {
             }
             assert_eq!(Some(end), range.end());
         }
-        if digest.add(HashSubtree { range, value: [1; 32] }).is_ok() {
+        if digest.add(Blake3Subtree { range, value: [1; 32] }).is_ok() {
             let end = range.end().expect("a range within a file");
             let overlaps = |held: &ByteRange| held.offset < end && range.offset < held.offset + held.len;
             assert!(end <= size && range.len > 0 && !added.iter().any(overlaps));

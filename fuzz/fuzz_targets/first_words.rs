@@ -2,14 +2,14 @@
 //! would be real ones. Whatever comes must be refused in words. Input: what comes.
 #![no_main]
 
-use carrack_engine::{AbortHandle, AccessAdmission, ControlChannel, AccessPolicy, AccessRequest, SessionError, serve};
+use carrack_engine::{AbortHandle, AdmittedCallerRights, ControlChannel, AccessPolicy, AccessRequest, SessionError, serve};
 use carrack_fuzz::far_end::closed_pipes;
 use libfuzzer_sys::fuzz_target;
 
 struct Closed;
 
 impl AccessPolicy for Closed {
-    fn admit(&self, _: AccessRequest<'_>) -> Result<AccessAdmission, SessionError> {
+    fn admit(&self, _: AccessRequest<'_>) -> Result<AdmittedCallerRights, SessionError> {
         Err(SessionError::refused("nobody is admitted", ""))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use carrack_machine::{IdSet, PlacementRequest, Topology, lanes_wanted, place};
+use carrack_machine::{IdSet, ThreadPlacementRequest, Topology, lanes_wanted, place};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     is_read_again(&topology);
     let names = || topology.devices.iter().map(|device| device.name.clone());
     let request =
-        PlacementRequest { io_threads: 9, nic: names().next(), disks: names().collect(), ..PlacementRequest::default() };
+        ThreadPlacementRequest { io_threads: 9, nic: names().next(), disks: names().collect(), ..ThreadPlacementRequest::default() };
     let placement = place(&topology, &request);
     assert_eq!(placement.lanes.len(), lanes_wanted(&topology, &request));
     for lane in &placement.lanes {

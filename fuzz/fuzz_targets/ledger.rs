@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use carrack_fuzz::Input;
 use carrack_model::{ByteRange, FileId, RangeSet};
-use carrack_wire::{ObjectArrival, ArrivalLedger, LedgerError};
+use carrack_wire::{ArrivedObjectAction, ArrivalLedger, ArrivalLedgerError};
 use libfuzzer_sys::fuzz_target;
 
 struct ModelFile {
@@ -22,12 +22,12 @@ struct Model {
 }
 
 impl Model {
-    fn announce(&mut self, id: u64, size: u8, attached: Option<u8>, held: u8) -> Result<(), LedgerError> {
+    fn announce(&mut self, id: u64, size: u8, attached: Option<u8>, held: u8) -> Result<(), ArrivalLedgerError> {
         if id <= self.newest {
-            return Err(LedgerError::NotRising(FileId(id)));
+            return Err(ArrivalLedgerError::NotRising(FileId(id)));
         }
         if self.open.len() >= self.open_max {
-            return Err(LedgerError::TooManyOpen(self.open_max));
+            return Err(ArrivalLedgerError::TooManyOpen(self.open_max));
         }
         self.newest = id;
         let mut arrived = vec![false; size.into()];
@@ -36,14 +36,14 @@ impl Model {
         Ok(())
     }
 
-    fn arrive(&mut self, id: u64, range: ByteRange) -> Result<ObjectArrival<u8>, LedgerError> {
+    fn arrive(&mut self, id: u64, range: ByteRange) -> Result<ArrivedObjectAction<u8>, ArrivalLedgerError> {
         if id > self.newest {
-            return Ok(ObjectArrival::Early);
+            return Ok(ArrivedObjectAction::Early);
         }
-        let file = self.open.get_mut(&id).ok_or(LedgerError::NotOpen(FileId(id)))?;
+        let file = self.open.get_mut(&id).ok_or(ArrivalLedgerError::NotOpen(FileId(id)))?;
         let bytes = file.bytes(range).filter(|bytes| !bytes.is_empty() && !bytes.contains(&true));
-        bytes.ok_or(LedgerError::BadRange(FileId(id), range))?.fill(true);
-        Ok(file.attached.map_or(ObjectArrival::Drop, ObjectArrival::Write))
+        bytes.ok_or(ArrivalLedgerError::BadRange(FileId(id), range))?.fill(true);
+        Ok(file.attached.map_or(ArrivedObjectAction::Drop, ArrivedObjectAction::Write))
     }
 
     fn reject(&mut self, id: u64, range: ByteRange) {
@@ -53,10 +53,10 @@ impl Model {
         }
     }
 
-    fn commit(&mut self, id: u64) -> Result<Option<u8>, LedgerError> {
-        let file = self.open.remove(&id).ok_or(LedgerError::NotOpen(FileId(id)))?;
+    fn commit(&mut self, id: u64) -> Result<Option<u8>, ArrivalLedgerError> {
+        let file = self.open.remove(&id).ok_or(ArrivalLedgerError::NotOpen(FileId(id)))?;
         if file.attached.is_some() && file.arrived.contains(&false) {
-            return Err(LedgerError::NotWhole(FileId(id)));
+            return Err(ArrivalLedgerError::NotWhole(FileId(id)));
         }
         Ok(file.attached)
     }
@@ -105,7 +105,7 @@ fuzz_target!(|data: &[u8]| {
             6 => assert_eq!(ledger.commit(file), model.commit(id)),
             _ => {
                 let abandoned = model.open.remove(&id).map(|file| file.attached);
-                assert_eq!(ledger.abandon(file), abandoned.ok_or(LedgerError::NotOpen(file)));
+                assert_eq!(ledger.abandon(file), abandoned.ok_or(ArrivalLedgerError::NotOpen(file)));
             }
         }
         assert_eq!(ledger.open_count(), model.open.len());

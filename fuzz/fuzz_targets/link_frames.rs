@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use carrack_fuzz::Input;
 use carrack_machine::{Slot, SlotPool};
-use carrack_transport::{ControlLink, LinkInput, TransportError};
+use carrack_transport::{ControlLink, ControlLinkInput, TransportError};
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES};
 use libfuzzer_sys::fuzz_target;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -74,19 +74,19 @@ impl Reading<'_> {
     fn receive(&mut self, link: &mut ControlLink) -> bool {
         loop {
             match link.receive(&POOL) {
-                Ok(LinkInput::Control { lane, body }) => {
+                Ok(ControlLinkInput::Control { lane, body }) => {
                     let (header, expected) = self.expected.next().expect("a frame that was sent");
                     assert_eq!((header.kind, header.lane, &body[..]), (FrameKind::Control, lane, expected));
                 }
-                Ok(LinkInput::Object(incoming)) => {
+                Ok(ControlLinkInput::Object(incoming)) => {
                     let (header, expected) = self.expected.next().expect("a frame that was sent");
                     assert_eq!((incoming.header, incoming.body()), (header, expected));
                     if self.chance.next(4) == 0 {
                         self.kept.push(incoming.slot);
                     }
                 }
-                Ok(LinkInput::Pending) => return true,
-                Ok(LinkInput::Closed) => {
+                Ok(ControlLinkInput::Pending) => return true,
+                Ok(ControlLinkInput::Closed) => {
                     assert_eq!((self.end == End::Closed, self.expected.len()), (true, 0));
                     return false;
                 }

@@ -1,14 +1,14 @@
 //! What a token allows. Input: scope and path, with a byte 0xff between them.
 #![no_main]
 
-use carrack_trust::{PathOperation, TokenScope};
+use carrack_trust::{TokenScopeOperation, TokenScope};
 use libfuzzer_sys::fuzz_target;
 
-const OPERATIONS: [(PathOperation, &str); 4] = [
-    (PathOperation::Stat, "stat"),
-    (PathOperation::Read, "read"),
-    (PathOperation::Create, "create"),
-    (PathOperation::Modify, "modify"),
+const OPERATIONS: [(TokenScopeOperation, &str); 4] = [
+    (TokenScopeOperation::Stat, "stat"),
+    (TokenScopeOperation::Read, "read"),
+    (TokenScopeOperation::Create, "create"),
+    (TokenScopeOperation::Modify, "modify"),
 ];
 
 fuzz_target!(|data: &[u8]| {

@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 use carrack_fuzz::Input;
 use carrack_machine::SlotPool;
 use carrack_model::{SealCipher, FileId, ObjectId, ProtectionLevel};
-use carrack_transport::seal::{ConnectionSeal, TrafficSecret};
-use carrack_transport::{WaitPatience, ReceiveEndpoint, ReceiveResult, TcpReceiver};
+use carrack_transport::seal::{ConnectionCipherState, TrafficSecret};
+use carrack_transport::{EndpointWaitLimit, ReceiveEndpoint, ReceiveResult, TcpReceiver};
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES};
 use libfuzzer_sys::fuzz_target;
 
@@ -28,8 +28,8 @@ static POOL: LazyLock<SlotPool> =
 static LISTENER: LazyLock<TcpListener> =
     LazyLock::new(|| TcpListener::bind("127.0.0.1:0").expect("a port of this host"));
 
-fn seal(protection: ProtectionLevel, cipher: SealCipher) -> Option<ConnectionSeal> {
-    ConnectionSeal::new(TrafficSecret::new([5; 32]), protection, cipher)
+fn seal(protection: ProtectionLevel, cipher: SealCipher) -> Option<ConnectionCipherState> {
+    ConnectionCipherState::new(TrafficSecret::new([5; 32]), protection, cipher)
 }
 
 fn object(index: usize) -> (FrameHeader, Vec<u8>) {
@@ -105,7 +105,7 @@ fuzz_target!(|data: &[u8]| {
     let mut receiver = TcpReceiver::sealed(receiving, SLOT_BYTES, seal(protection, cipher));
     let mut count = 0;
     let is_whole = loop {
-        match receiver.advance(WaitPatience::Brief, &POOL) {
+        match receiver.advance(EndpointWaitLimit::Brief, &POOL) {
             Ok(ReceiveResult::Object(incoming)) => {
                 let (header, body) = object(count);
                 assert_eq!((incoming.header, incoming.body()), (header, &body[..]), "not what was sent");

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use carrack_engine::SessionRole;
 use carrack_fuzz::{Input, far_end::Ground};
-use carrack_model::ObjectChecksum;
+use carrack_model::ObjectChecksumAlgorithm;
 use libfuzzer_sys::fuzz_target;
 
 static GROUND: LazyLock<Ground> = LazyLock::new(Ground::new);
@@ -14,7 +14,7 @@ static GROUND: LazyLock<Ground> = LazyLock::new(Ground::new);
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let checksum =
-        [ObjectChecksum::None, ObjectChecksum::None, ObjectChecksum::Xxh3, ObjectChecksum::Blake3][usize::from(input.byte() % 4)];
+        [ObjectChecksumAlgorithm::None, ObjectChecksumAlgorithm::None, ObjectChecksumAlgorithm::Xxh3, ObjectChecksumAlgorithm::Blake3][usize::from(input.byte() % 4)];
     let _ = GROUND.run(SessionRole::Sink, checksum, input.0);
     GROUND.tidy();
 });

@@ -7,14 +7,14 @@ use std::sync::LazyLock;
 
 use carrack_engine::SessionRole;
 use carrack_fuzz::{Input, far_end::Ground};
-use carrack_model::ObjectChecksum;
+use carrack_model::ObjectChecksumAlgorithm;
 use libfuzzer_sys::fuzz_target;
 
 static GROUND: LazyLock<Ground> = LazyLock::new(Ground::new);
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
-    let checksum = [ObjectChecksum::None, ObjectChecksum::Xxh3][usize::from(input.byte() % 2)];
+    let checksum = [ObjectChecksumAlgorithm::None, ObjectChecksumAlgorithm::Xxh3][usize::from(input.byte() % 2)];
     let _ = GROUND.run(SessionRole::Source, checksum, input.0);
     GROUND.tidy();
 });

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use carrack_fuzz::site::Site;
 use carrack_transport::TlsChannel;
-use carrack_trust::{ServerTrust, server_config};
+use carrack_trust::{TlsServerCredentials, server_config};
 use libfuzzer_sys::fuzz_target;
 
 /// The time that a handshake gets; many inputs use all of it.
@@ -17,12 +17,12 @@ const PATIENCE: Duration = Duration::from_millis(5);
 
 static CONFIG: LazyLock<Arc<rustls::ServerConfig>> = LazyLock::new(|| {
     let site = Site::new();
-    let trust = ServerTrust {
+    let trust = TlsServerCredentials {
         chain: site.read("server.pem"),
         key: site.read("server-key.pem"),
         client_cas: site.read("authority/ca.pem"),
         tokens: true,
-        ..ServerTrust::default()
+        ..TlsServerCredentials::default()
     };
     server_config(&trust).expect("a configuration")
 });

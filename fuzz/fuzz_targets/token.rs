@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use carrack_fuzz::site::Site;
-use carrack_trust::{IdentityProof, TokenScope, TokenError, TokenVerifier, check_identity_name};
+use carrack_trust::{ProvingCredential, TokenScope, TokenError, TokenVerifier, check_identity_name};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -44,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
     match verified {
         Ok(token) => {
             assert_eq!(Some(token.identity.name.as_str()), claims["sub"].as_str());
-            assert!(matches!(token.identity.how, IdentityProof::Token { issuer, .. } if issuer == "us"));
+            assert!(matches!(token.identity.how, ProvingCredential::Token { issuer, .. } if issuer == "us"));
             assert_eq!(
                 Some(token.scope),
                 claims["scope"].as_str().and_then(|scope| TokenScope::parse(scope).ok())

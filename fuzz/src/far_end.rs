@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use carrack_engine::{AbortHandle, TransferObserver, TransferOutcome, PeerChannel, SessionRole, EndSettings, TransferRequest, copy_with_peer};
 use carrack_model::limits::SLOT_BYTES_MIN;
-use carrack_model::{ObjectChecksum, DialFrom, TransferEvent, TransferSpec};
+use carrack_model::{ObjectChecksumAlgorithm, DialingEnd, TransferEvent, AgreedTransferSpec};
 use carrack_wire::message::ControlMessage;
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -124,7 +124,7 @@ impl Ground {
     }
 
     /// This process as `role`, against a peer that sends `said`, with `checksum` on everything that travels.
-    pub fn run(&self, role: SessionRole, checksum: ObjectChecksum, said: &[u8]) -> TransferOutcome {
+    pub fn run(&self, role: SessionRole, checksum: ObjectChecksumAlgorithm, said: &[u8]) -> TransferOutcome {
         let said = &said[..said.len().min(SAID_BYTES_MAX)];
         let (input, saying) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
         // This end may stop reading; the pipe has room for all, and held open it gives nobody a SIGPIPE.
@@ -138,21 +138,21 @@ impl Ground {
         })
     }
 
-    fn end(&self, role: SessionRole, checksum: ObjectChecksum, peer: PeerChannel) -> TransferOutcome {
+    fn end(&self, role: SessionRole, checksum: ObjectChecksumAlgorithm, peer: PeerChannel) -> TransferOutcome {
         // As the sink it asks for a directory's contents: they may have any name.
         let (dial_from, sources) = match role {
-            SessionRole::Source => (DialFrom::Sink, "source"),
-            SessionRole::Sink => (DialFrom::Source, "source/"),
+            SessionRole::Source => (DialingEnd::Sink, "source"),
+            SessionRole::Sink => (DialingEnd::Source, "source/"),
         };
         let transfer = TransferRequest {
-            spec: TransferSpec {
+            spec: AgreedTransferSpec {
                 recursive: true,
                 checksum,
-                report_digests: checksum == ObjectChecksum::Blake3,
+                report_digests: checksum == ObjectChecksumAlgorithm::Blake3,
                 slot_bytes: SLOT_BYTES_MIN as u32,
                 streams: 1,
                 dial_from,
-                ..TransferSpec::default()
+                ..AgreedTransferSpec::default()
             },
             settings: EndSettings {
                 pool_bytes: 8 * SLOT_BYTES_MIN as u64,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use carrack_trust::{CertificateAuthority, CLIENT_LIFETIME, KeyKind, SERVER_LIFETIME, CertificateUse};
+use carrack_trust::{CertificateAuthority, CLIENT_LIFETIME, KeySignatureAlgorithm, SERVER_LIFETIME, CertificateUse};
 
 /// A directory with an authority, a server's certificate and alice's.
 pub struct Site {
@@ -23,7 +23,7 @@ impl Site {
         fs::create_dir_all(&path).expect("a scratch directory");
         let now = SystemTime::now();
         let authority =
-            CertificateAuthority::init(&path.join("authority"), "us", KeyKind::Ed25519, now).expect("an authority");
+            CertificateAuthority::init(&path.join("authority"), "us", KeySignatureAlgorithm::Ed25519, now).expect("an authority");
         let server = CertificateUse::Server { names: vec!["localhost".to_owned()] };
         authority.issue("server", &server, SERVER_LIFETIME, &path, now).expect("a certificate");
         let alice = CertificateUse::Client { subject: "alice".to_owned() };

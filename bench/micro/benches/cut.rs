@@ -7,8 +7,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use carrack_model::limits::{BUNDLE_ENTRIES_MAX, SLOT_BYTES_DEFAULT};
-use carrack_model::{Directory, DirectorySection, Entry, EntryKind, FileId, Metadata, RelPath, TargetId};
-use carrack_plan::{BundleLimits, Bundler, FileCursor, Layout, ReadUnit, SingleTarget, StripedLayout};
+use carrack_model::{SourceAndSinkDirectory, DirectorySection, Entry, EntryKind, FileId, Metadata, RelPath, TargetId};
+use carrack_plan::{BundleLimits, Bundler, FileCursor, Layout, BundleOrLargeFile, SingleTarget, StripedLayout};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 const FILE_BYTES: u64 = 1 << 40;
@@ -66,7 +66,7 @@ fn section(number: usize) -> DirectorySection {
         .expect("the path is a plain one");
     let entries = (0..ENTRIES_PER_DIRECTORY).map(|index| entry(number * ENTRIES_PER_DIRECTORY + index));
     DirectorySection {
-        directory: Arc::new(Directory { root_index: 0, source: path.clone(), sink: path }),
+        directory: Arc::new(SourceAndSinkDirectory { root_index: 0, source: path.clone(), sink: path }),
         metadata: Some(Metadata { mode: 0o755, ..Metadata::default() }),
         extras: None,
         entries: entries.collect(),
@@ -87,7 +87,7 @@ fn entry(number: usize) -> Entry {
 }
 
 /// Returns the bundles, so that freeing them is not measured.
-fn bundle_all(sections: Vec<DirectorySection>) -> Vec<ReadUnit> {
+fn bundle_all(sections: Vec<DirectorySection>) -> Vec<BundleOrLargeFile> {
     let mut bundler = Bundler::new(BundleLimits {
         object_bytes: OBJECT_BYTES,
         slot_bytes: SLOT_BYTES_DEFAULT,
@@ -95,7 +95,7 @@ fn bundle_all(sections: Vec<DirectorySection>) -> Vec<ReadUnit> {
     });
     let mut work = Vec::new();
     sections.into_iter().for_each(|section| bundler.add(section, &mut work));
-    work.extend(bundler.finish().map(ReadUnit::Bundle));
+    work.extend(bundler.finish().map(BundleOrLargeFile::Bundle));
     work
 }
 

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 
 use carrack_plan::fleet::{
-    FleetMover, FleetPair, PairClaim, PairLimits, RankRules, TransferCandidate, TransferRanking,
+    FleetMover, FleetPair, TransferPairDemand, MoverPairLimits, RankRules, TransferCandidate, TransferRanking,
     WaitingTransfer, assign, intake, shares,
 };
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
@@ -50,7 +50,7 @@ fn order(criterion: &mut Criterion) {
 }
 
 /// Returns movers of two sites, as many begun transfers as they have places for, and the prepared ones.
-fn fleet(movers_each: usize) -> (Vec<FleetMover>, Vec<PairClaim>) {
+fn fleet(movers_each: usize) -> (Vec<FleetMover>, Vec<TransferPairDemand>) {
     let movers = (0..2 * movers_each).map(|index| FleetMover {
         id: format!("mover{index}"),
         site: (index % 2).to_string(),
@@ -60,7 +60,7 @@ fn fleet(movers_each: usize) -> (Vec<FleetMover>, Vec<PairClaim>) {
         is_draining: false,
     });
     let at = |site: usize| (0..2 * movers_each).filter(|index| index % 2 == site).collect::<Vec<_>>();
-    let claims = (0..movers_each * PAIRS as usize + AHEAD).map(|number| PairClaim {
+    let claims = (0..movers_each * PAIRS as usize + AHEAD).map(|number| TransferPairDemand {
         transfer: format!("{number:026}"),
         submitted_ms: number as u64,
         priority: (number % 10) as u8,
@@ -80,8 +80,8 @@ fn deal(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("fleet/deal");
     for movers_each in [2, 20, 60] {
         let (movers, claims) = fleet(movers_each);
-        let limits = PairLimits::default();
-        let deal = |claims: &[PairClaim], present: &[FleetPair]| {
+        let limits = MoverPairLimits::default();
+        let deal = |claims: &[TransferPairDemand], present: &[FleetPair]| {
             let shares = shares(&movers, claims, &limits);
             assign(&movers, claims, &shares, present)
         };

@@ -9,7 +9,7 @@ mod common;
 use std::hint::black_box;
 
 use carrack_bench::{Buffers, xxh3};
-use carrack_journal::{HashSubtree, subtrees};
+use carrack_journal::{Blake3Subtree, subtrees};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
 /// Bytes: a small file, a file-to-file block of `limits`, the default slot.
@@ -23,12 +23,12 @@ fn hash(criterion: &mut Criterion) {
         black_box(xxh3(black_box(body)));
     });
     measure(criterion, "hash/blake3-subtrees", |body| {
-        let values: Vec<HashSubtree> = object_subtrees(black_box(body));
+        let values: Vec<Blake3Subtree> = object_subtrees(black_box(body));
         black_box(values);
     });
 }
 
-fn object_subtrees(body: &[u8]) -> Vec<HashSubtree> {
+fn object_subtrees(body: &[u8]) -> Vec<Blake3Subtree> {
     subtrees(FILE_BYTES / 2, body, FILE_BYTES).expect("the offset is a multiple of a chunk").collect()
 }
 

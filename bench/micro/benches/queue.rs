@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use carrack_model::TargetId;
 use carrack_plan::{
-    AdaptivePolicy, RoundRobinPolicy, SchedulingPolicy, ServedRequest, TargetQueues, ThresholdPolicy,
-    WorkArrivalPattern,
+    AdaptivePolicy, RoundRobinPolicy, SchedulingPolicy, StorageRequestTiming, TargetQueues, ThresholdPolicy,
+    QueueArrivalPattern,
 };
 use criterion::measurement::WallTime;
 use criterion::{
@@ -35,7 +35,7 @@ fn queue(criterion: &mut Criterion) {
     measure(criterion, "threshold", || {
         Box::new(ThresholdPolicy::new(Duration::from_secs(1), Duration::from_millis(100), 30))
     });
-    measure(criterion, "adaptive", || Box::new(AdaptivePolicy::new(8, WorkArrivalPattern::Queued, false)));
+    measure(criterion, "adaptive", || Box::new(AdaptivePolicy::new(8, QueueArrivalPattern::Queued, false)));
 }
 
 type Make = fn() -> Box<dyn SchedulingPolicy>;
@@ -85,7 +85,7 @@ fn take_and_put_back(
                 now += TIME;
                 let (target, item) = queues.take(now).expect("every item is put back");
                 queues.push(target, BYTES, black_box(item));
-                queues.finished(target, Some(ServedRequest { time: TIME, bytes: BYTES }), now);
+                queues.finished(target, Some(StorageRequestTiming { time: TIME, bytes: BYTES }), now);
             }
         });
     });

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use carrack_model::RelPath;
-use carrack_storage::{RootDirectory, ScanResult, ScanRoot, ScanRootScope, SourceScan};
+use carrack_storage::{RootDirectory, ScannedItem, ScanRoot, ScanRootScope, SourceScan};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use tempfile::TempDir;
 
@@ -62,7 +62,7 @@ fn make_tree() -> io::Result<TempDir> {
 fn count_entries(scan: &SourceScan) -> usize {
     let count = AtomicUsize::new(0);
     scan.run(&|found| {
-        if let ScanResult::Section(section, _) = &found {
+        if let ScannedItem::Section(section, _) = &found {
             count.fetch_add(section.entries.len(), Ordering::Relaxed);
         }
         ControlFlow::Continue(())

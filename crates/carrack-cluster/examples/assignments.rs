@@ -18,15 +18,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_cluster::bus::{BusOptions, NatsBus};
 use carrack_cluster::error::BusError;
-use carrack_cluster::log::{ChunkDone, LogEntry, TransferLog};
+use carrack_cluster::log::{FleetTransferLog, LoggedChunkResult, TransferLogEntry};
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover_requests::{MoverReply, MoverRequest, PathReply, serve_asks};
-use carrack_cluster::queue::{ACK_WAIT, ChunkAction, ChunkHead, QueueDelivery, TransferQueue};
+use carrack_cluster::queue::{
+    ACK_WAIT, QueueDelivery, QueuedChunkHeader, TransferWorkStream, WorkItemAction,
+};
 use carrack_cluster::registry::{MoverRegistration, MoverTable};
-use carrack_cluster::reports::{PairReport, report};
+use carrack_cluster::reports::{MoverPairReport, report};
 use carrack_cluster::transfers::{TransferStore, new_id};
-use carrack_register::records::{
-    MoverRecord, MoverState, RECORD_VERSION, TransferOptions, TransferRecord, TransferState,
+use carrack_register::transfer_records::{
+    MoverAvailability, MoverRecord, RECORD_VERSION, TransferOptions, TransferRecord, TransferState,
     TransferSubmission,
 };
 use tokio::sync::watch;
@@ -98,7 +100,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 async fn assign(buses: &[NatsBus], arguments: &Arguments) -> Result<(), BusError> {
     let transfer = new_id();
-    let queue = TransferQueue::open(&buses[0], &transfer).await?;
+    let queue = TransferWorkStream::open(&buses[0], &transfer).await?;
     queue.prepare(ACK_WAIT).await?;
     let began = Instant::now();
     publish(&queue, 1, arguments).await?;
@@ -108,7 +110,7 @@ async fn assign(buses: &[NatsBus], arguments: &Arguments) -> Result<(), BusError
     let again = Arc::new(AtomicU64::new(0));
     let mut pullers = JoinSet::new();
     for puller in 0..arguments.pullers {
-        let queue = TransferQueue::open(&buses[puller % buses.len()], &transfer).await?;
+        let queue = TransferWorkStream::open(&buses[puller % buses.len()], &transfer).await?;
         let again = Arc::clone(&again);
         pullers.spawn(async move {
             let chunks = queue.chunks();
@@ -130,10 +132,10 @@ async fn assign(buses: &[NatsBus], arguments: &Arguments) -> Result<(), BusError
     queue.remove().await
 }
 
-async fn publish(queue: &TransferQueue, attempt: u32, arguments: &Arguments) -> Result<(), BusError> {
+async fn publish(queue: &TransferWorkStream, attempt: u32, arguments: &Arguments) -> Result<(), BusError> {
     let mut publisher = queue.publisher();
     for number in 0..arguments.chunks {
-        let head = ChunkHead::new(attempt, number, ChunkAction::Files, 1, 1 << 30);
+        let head = QueuedChunkHeader::new(attempt, number, WorkItemAction::Files, 1, 1 << 30);
         publisher.publish_chunk(&head, vec![0; arguments.table_bytes]).await?;
     }
     publisher.flush().await
@@ -158,8 +160,8 @@ async fn carry(
     let id = new_id();
     transfers.create(&TransferRecord::queued(id.clone(), "bench", submission(), now_ms())).await?;
 
-    let queue = TransferQueue::open(&buses[0], &id).await?;
-    let log = TransferLog::open(&buses[0], &id)?;
+    let queue = TransferWorkStream::open(&buses[0], &id).await?;
+    let log = FleetTransferLog::open(&buses[0], &id)?;
     let scan = loop {
         // Until the manager has made it there is no queue.
         if let Ok(Some(scan)) = queue.scans().next(Duration::from_secs(1)).await {
@@ -175,7 +177,7 @@ async fn carry(
     let mut pullers = JoinSet::new();
     for puller in 0..arguments.pullers {
         let bus = buses[puller % buses.len()].clone();
-        let (queue, log) = (TransferQueue::open(&bus, &id).await?, TransferLog::open(&bus, &id)?);
+        let (queue, log) = (TransferWorkStream::open(&bus, &id).await?, FleetTransferLog::open(&bus, &id)?);
         pullers.spawn(pull(bus, queue, log, puller));
     }
     loop {
@@ -193,7 +195,12 @@ async fn carry(
 }
 
 /// As a mover's pair: each chunk is logged, and then acknowledged.
-async fn pull(bus: NatsBus, queue: TransferQueue, log: TransferLog, puller: usize) -> Result<(), BusError> {
+async fn pull(
+    bus: NatsBus,
+    queue: TransferWorkStream,
+    log: FleetTransferLog,
+    puller: usize,
+) -> Result<(), BusError> {
     let mover = format!("mover-{}", puller % 2 * 2);
     let mut told = Instant::now();
     let mut moved = 0;
@@ -208,20 +215,20 @@ async fn pull(bus: NatsBus, queue: TransferQueue, log: TransferLog, puller: usiz
         }
         if told.elapsed() >= Duration::from_secs(1) {
             let bytes_per_s = moved / told.elapsed().as_secs().max(1);
-            let said = PairReport { bytes_per_s, ..PairReport::new(&mover, puller as u32) };
+            let said = MoverPairReport { bytes_per_s, ..MoverPairReport::new(&mover, puller as u32) };
             report(&bus, queue.transfer(), &said).await?;
             (told, moved) = (Instant::now(), 0);
         }
     }
 }
 
-fn entry(mover: &str, delivery: &QueueDelivery<ChunkHead>) -> LogEntry {
+fn entry(mover: &str, delivery: &QueueDelivery<QueuedChunkHeader>) -> TransferLogEntry {
     let (head, by) = (&delivery.head, mover.to_owned());
     match head.kind {
-        ChunkAction::Close => {
-            LogEntry::Closed { attempt: head.attempt, by, failures: Vec::new(), failed_entries: 0 }
+        WorkItemAction::Close => {
+            TransferLogEntry::Closed { attempt: head.attempt, by, failures: Vec::new(), failed_entries: 0 }
         }
-        _ => LogEntry::ChunkDone(ChunkDone {
+        _ => TransferLogEntry::ChunkDone(LoggedChunkResult {
             attempt: head.attempt,
             number: head.number,
             by,
@@ -239,8 +246,8 @@ fn entry(mover: &str, delivery: &QueueDelivery<ChunkHead>) -> LogEntry {
     }
 }
 
-fn scan_done(attempt: u32, chunks: u64) -> LogEntry {
-    LogEntry::ScanDone {
+fn scan_done(attempt: u32, chunks: u64) -> TransferLogEntry {
+    TransferLogEntry::ScanDone {
         attempt,
         by: "mover-0".to_owned(),
         chunks,
@@ -340,7 +347,7 @@ fn record(number: usize) -> MoverRecord {
         lanes: 2,
         software: env!("CARGO_PKG_VERSION").to_owned(),
         protocol: 1,
-        state: MoverState::Idle,
+        state: MoverAvailability::Idle,
         bytes_per_s: 0,
         site_marks: Vec::new(),
         ill: String::new(),

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use carrack_cluster::bus::{BusOptions, NatsBus};
-use carrack_cluster::mover::cutting::{Taking, cut_and_publish};
-use carrack_cluster::queue::{ACK_WAIT, TransferQueue};
+use carrack_cluster::mover::cutting::{ScannedItemCallback, cut_and_publish};
+use carrack_cluster::queue::{ACK_WAIT, TransferWorkStream};
 use carrack_cluster::transfers::new_id;
-use carrack_model::{Directory, DirectorySection, Entry, EntryKind, Metadata, RelPath};
+use carrack_model::{DirectorySection, Entry, EntryKind, Metadata, RelPath, SourceAndSinkDirectory};
 use carrack_plan::fleet::ChunkLimits;
-use carrack_storage::ScanResult;
+use carrack_storage::ScannedItem;
 
 /// As in the Linux tree, about.
 const FILES_A_DIRECTORY: u64 = 100;
@@ -37,7 +37,7 @@ fn section(directory: u64, files: u64) -> DirectorySection {
         extras: None,
     };
     DirectorySection {
-        directory: Arc::new(Directory { root_index: 0, source: path.clone(), sink: path }),
+        directory: Arc::new(SourceAndSinkDirectory { root_index: 0, source: path.clone(), sink: path }),
         metadata: Some(Metadata { mode: 0o755, ..Metadata::default() }),
         extras: None,
         entries: (directory * FILES_A_DIRECTORY..).take(files as usize).map(entry).collect(),
@@ -58,14 +58,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let files: u64 = arguments.next().map_or(Ok(10_000_000), |count| count.parse())?;
     let bus = NatsBus::connect(&BusOptions { servers: vec![url], ..BusOptions::default() }).await?;
     bus.prepare(None).await?;
-    let queue = TransferQueue::open(&bus, &new_id()).await?;
+    let queue = TransferWorkStream::open(&bus, &new_id()).await?;
     queue.prepare(ACK_WAIT).await?;
     let before_kib = peak_kib();
     let began = Instant::now();
-    let walk = move |found: &Taking<'_>| {
+    let walk = move |found: &ScannedItemCallback<'_>| {
         for directory in 0..files.div_ceil(FILES_A_DIRECTORY) {
             let left = files - directory * FILES_A_DIRECTORY;
-            if found(ScanResult::Section(section(directory, left.min(FILES_A_DIRECTORY)), 1)).is_break() {
+            if found(ScannedItem::Section(section(directory, left.min(FILES_A_DIRECTORY)), 1)).is_break() {
                 break;
             }
         }

@@ -11,16 +11,16 @@ use futures_util::{FutureExt, StreamExt, stream};
 
 use crate::bus::NatsBus;
 use crate::error::BusError;
-use crate::ids;
-use crate::lease::is_managed;
 use crate::manager::TURN;
 use crate::mover::terms;
-use crate::records::{
+use crate::registry::MoverTable;
+use crate::transfer_lease::is_managed;
+use crate::transfer_operations::{TransferControlOrder, TransferOperationError, TransferOperations};
+use crate::transfer_records::{
     DELETION_VERSION, MoverRecord, TransferRecord, TransferState, TransferSubmission, now_ms, with_protocols,
 };
-use crate::registry::MoverTable;
-use crate::transfer_operations::{TransferOperationError, TransferOperations, TransferOrder};
 use crate::transfers::{FindError, TransferStore};
+use crate::unique_ids;
 
 /// Interval at which a watched transfer is read.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -33,7 +33,7 @@ const TAKEN_WITHIN_MS: u64 = 5_000;
 
 /// The commands of a fleet.
 #[derive(Clone)]
-pub struct FleetControl {
+pub struct FleetUserClient {
     bus: NatsBus,
     transfers: TransferStore,
 }
@@ -63,14 +63,14 @@ fn is_left(record: &TransferRecord, now_ms: u64) -> bool {
     is_free && record.waits_for.is_empty() && now_ms > since_ms + TAKEN_WITHIN_MS
 }
 
-impl FleetControl {
+impl FleetUserClient {
     /// Opens the records of transfers.
     ///
     /// # Errors
     /// If NATS does not answer, or refuses.
-    pub async fn new(bus: NatsBus) -> Result<FleetControl, BusError> {
+    pub async fn new(bus: NatsBus) -> Result<FleetUserClient, BusError> {
         let transfers = TransferStore::open(&bus).await?;
-        Ok(FleetControl { bus, transfers })
+        Ok(FleetUserClient { bus, transfers })
     }
 
     /// Adds the reasons for waiting that no record has: a transfer's start or turn has not come, or no
@@ -113,7 +113,7 @@ impl FleetControl {
         }
         // Movers create files with their own umask.
         let submission = TransferSubmission { umask: None, ..submission };
-        let mut record = TransferRecord::queued(ids::new_id(), &user, submission, now_ms());
+        let mut record = TransferRecord::queued(unique_ids::new_id(), &user, submission, now_ms());
         if record.deletes() {
             record.version = DELETION_VERSION;
         }
@@ -125,7 +125,7 @@ impl FleetControl {
         &self,
         user: &str,
         id: &str,
-        order: TransferOrder,
+        order: TransferControlOrder,
     ) -> Result<TransferRecord, TransferOperationError> {
         let record = self.transfers.find(id).await.map_err(of_find)?;
         if record.user != user && user != "root" {
@@ -136,7 +136,7 @@ impl FleetControl {
         }
         if record.state.is_over() {
             let (message, hint) = match order {
-                TransferOrder::Resume => (
+                TransferControlOrder::Resume => (
                     format!("transfer {} is {} already", record.id, record.state),
                     "submit it again: what is at the destination does not travel again",
                 ),
@@ -146,22 +146,22 @@ impl FleetControl {
         }
         let changed = self.transfers.update(&record.id, |record| match (order, record.state) {
             (_, state) if state.is_over() => {}
-            (TransferOrder::Cancel, _) => {
+            (TransferControlOrder::Cancel, _) => {
                 record.state = TransferState::Cancelled;
                 record.waits_for.clear();
             }
-            (TransferOrder::Pause, _) => {
+            (TransferControlOrder::Pause, _) => {
                 record.state = TransferState::Paused;
                 PAUSED.clone_into(&mut record.waits_for);
             }
-            (TransferOrder::Resume, TransferState::Paused) => {
+            (TransferControlOrder::Resume, TransferState::Paused) => {
                 record.waits_for.clear();
                 record.state = match record.started_ms {
                     Some(_) => TransferState::Running,
                     None => TransferState::Queued,
                 };
             }
-            (TransferOrder::Resume, _) => {}
+            (TransferControlOrder::Resume, _) => {}
         });
         changed.await.map_err(of_find)
     }
@@ -212,7 +212,7 @@ impl TransferChangeStream {
     }
 }
 
-impl TransferOperations for FleetControl {
+impl TransferOperations for FleetUserClient {
     fn submit(
         &self,
         user: &str,
@@ -247,7 +247,7 @@ impl TransferOperations for FleetControl {
         &self,
         user: &str,
         id: &str,
-        order: TransferOrder,
+        order: TransferControlOrder,
     ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let (user, id) = (user.to_owned(), id.to_owned());
         async move { self.give(&user, &id, order).await }.boxed()

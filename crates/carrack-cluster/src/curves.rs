@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::bus::NatsBus;
 use crate::error::BusError;
-use crate::records::{RECORD_VERSION, is_name};
 use crate::store::RecordBucket;
-use crate::subjects::BucketName;
+use crate::subjects::NatsBucketName;
+use crate::transfer_records::{RECORD_VERSION, is_name};
 
 /// The rate of a number of pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PairCurvePoint {
+pub struct PairCountRate {
     /// Pairs at work.
     pub pairs: u32,
     /// Their total rate.
@@ -19,42 +19,42 @@ pub struct PairCurvePoint {
 
 /// A path's curve.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CurveRecord {
+pub struct PairCurveRecord {
     /// [`RECORD_VERSION`].
     pub version: u32,
     /// The points, fewest pairs first.
-    pub points: Vec<PairCurvePoint>,
+    pub points: Vec<PairCountRate>,
     /// Time of writing, milliseconds since 1970.
     pub at_ms: u64,
 }
 
-impl CurveRecord {
+impl PairCurveRecord {
     /// Creates a curve of this version.
-    pub fn new(points: Vec<PairCurvePoint>, at_ms: u64) -> CurveRecord {
-        CurveRecord { version: RECORD_VERSION, points, at_ms }
+    pub fn new(points: Vec<PairCountRate>, at_ms: u64) -> PairCurveRecord {
+        PairCurveRecord { version: RECORD_VERSION, points, at_ms }
     }
 }
 
 /// The bucket of curves.
 #[derive(Clone)]
-pub struct CurveStore {
-    bucket: RecordBucket<CurveRecord>,
+pub struct PairCountCurveStore {
+    bucket: RecordBucket<PairCurveRecord>,
 }
 
-impl CurveStore {
+impl PairCountCurveStore {
     /// Opens the bucket.
     ///
     /// # Errors
     /// If NATS does not answer, or refuses.
-    pub async fn open(bus: &NatsBus) -> Result<CurveStore, BusError> {
-        Ok(CurveStore { bucket: RecordBucket::open(bus, BucketName::Curves).await? })
+    pub async fn open(bus: &NatsBus) -> Result<PairCountCurveStore, BusError> {
+        Ok(PairCountCurveStore { bucket: RecordBucket::open(bus, NatsBucketName::Curves).await? })
     }
 
     /// Returns the curve of the path from one site to another.
     ///
     /// # Errors
     /// If NATS does not answer.
-    pub async fn get(&self, from: &str, to: &str) -> Result<Option<CurveRecord>, BusError> {
+    pub async fn get(&self, from: &str, to: &str) -> Result<Option<PairCurveRecord>, BusError> {
         Ok(self.bucket.get(&key(from, to)?).await?.map(|entry| entry.value))
     }
 
@@ -62,7 +62,7 @@ impl CurveStore {
     ///
     /// # Errors
     /// If NATS does not take it.
-    pub async fn put(&self, from: &str, to: &str, curve: &CurveRecord) -> Result<(), BusError> {
+    pub async fn put(&self, from: &str, to: &str, curve: &PairCurveRecord) -> Result<(), BusError> {
         self.bucket.put(&key(from, to)?, curve).await.map(|_| ())
     }
 }

@@ -8,8 +8,6 @@ pub mod client;
 pub mod curves;
 pub mod destination_leftovers;
 pub mod error;
-mod ids;
-pub mod lease;
 pub mod log;
 pub mod manager;
 pub mod mover;
@@ -22,6 +20,8 @@ pub mod sharing;
 mod startup_retry;
 mod store;
 pub mod subjects;
+pub mod transfer_lease;
 pub mod transfers;
+mod unique_ids;
 
-use carrack_register::{records, transfer_operations};
+use carrack_register::{transfer_operations, transfer_records};

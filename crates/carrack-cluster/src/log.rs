@@ -7,7 +7,9 @@ use std::collections::VecDeque;
 
 use async_nats::HeaderMap;
 use carrack_model::MetadataLoss;
-use carrack_plan::fleet::{ChunkOutcome, CutTotals, FaultKind, FileKey, PartedFileRef, TrackerEvent};
+use carrack_plan::fleet::{
+    ChunkOutcome, CutTotals, LargeFileNumber, MoverFaultKind, PartedFileRef, TransferTrackerEvent,
+};
 use futures_util::Stream;
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
@@ -15,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::queue::FilePartRange;
-use crate::records::{EntryCopyFailure, FAILURES_KEPT, RECORD_VERSION, SkippedEntry, is_name};
-use crate::store::{StreamFollower, TailEvent, TailStart, read_record, write_record};
+use crate::store::{NatsStreamFollower, TailEvent, TailStart, read_record, write_record};
+use crate::transfer_records::{EntryCopyFailure, FAILURES_KEPT, RECORD_VERSION, SkippedEntry, is_name};
 
 /// Upper bound of bytes of failures in one entry, and the same of skipped entries; the rest is only counted.
 const FAILURE_BYTES: usize = 256 * 1024;
@@ -28,13 +30,13 @@ pub const LARGE_FILES_AT_ONCE: usize = 8_192;
 /// completely scanned attempt are done, and all its large files are finished or discarded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
-pub enum LogEntry {
+pub enum TransferLogEntry {
     /// Large files that a scan has found; all of them come before its `ScanDone`.
     LargeFiles {
         /// The scan's attempt.
         attempt: u32,
         /// The files.
-        files: Vec<LargeFileParts>,
+        files: Vec<LargeFilePartCount>,
     },
     /// A scan has seen everything, and all its messages are stored.
     ScanDone {
@@ -80,7 +82,7 @@ pub enum LogEntry {
         reason: String,
     },
     /// Everything in a chunk is durable at the sink, or has failed.
-    ChunkDone(ChunkDone),
+    ChunkDone(LoggedChunkResult),
     /// A large file has its name, or has failed at its end.
     FileFinished {
         /// The scan's attempt.
@@ -162,7 +164,7 @@ pub enum LogEntry {
         is_source: bool,
         /// The kind of the fault.
         #[serde(default)]
-        kind: FaultKind,
+        kind: MoverFaultKind,
         /// The reason, for people.
         reason: String,
     },
@@ -180,7 +182,7 @@ pub enum LogEntry {
 
 /// A large file with its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LargeFileParts {
+pub struct LargeFilePartCount {
     /// [`FilePartRange::file`].
     pub file: u64,
     /// Number of its parts.
@@ -191,7 +193,7 @@ pub struct LargeFileParts {
 
 /// The result of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChunkDone {
+pub struct LoggedChunkResult {
     /// The scan's attempt.
     pub attempt: u32,
     /// Its number.
@@ -251,38 +253,38 @@ pub struct DeletionDone {
     pub failed_entries: u64,
 }
 
-impl LogEntry {
+impl TransferLogEntry {
     /// Returns the ID by which the server recognizes a repeated entry within two minutes.
     fn message_id(&self, transfer: &str) -> Option<String> {
         let rest = match self {
-            LogEntry::LargeFiles { attempt, files } => {
+            TransferLogEntry::LargeFiles { attempt, files } => {
                 format!("{attempt}-large-{}", files.first().map_or(0, |file| file.file))
             }
-            LogEntry::ScanDone { attempt, .. } => format!("{attempt}-scanned"),
-            LogEntry::ScanFailed { attempt, .. } => format!("{attempt}-scan-failed"),
-            LogEntry::ChunkDone(done) => {
+            TransferLogEntry::ScanDone { attempt, .. } => format!("{attempt}-scanned"),
+            TransferLogEntry::ScanFailed { attempt, .. } => format!("{attempt}-scan-failed"),
+            TransferLogEntry::ChunkDone(done) => {
                 format!("{}-chunk-{}-{}", done.attempt, done.number, done.delivered)
             }
-            LogEntry::FileFinished { attempt, file, .. } => format!("{attempt}-finished-{file}"),
-            LogEntry::FileDiscarded { attempt, file, .. } => format!("{attempt}-discarded-{file}"),
-            LogEntry::Deleted(DeletionDone { attempt, delivered, .. }) => {
+            TransferLogEntry::FileFinished { attempt, file, .. } => format!("{attempt}-finished-{file}"),
+            TransferLogEntry::FileDiscarded { attempt, file, .. } => format!("{attempt}-discarded-{file}"),
+            TransferLogEntry::Deleted(DeletionDone { attempt, delivered, .. }) => {
                 format!("{attempt}-deleted-{delivered}")
             }
-            LogEntry::Closed { attempt, .. } => format!("{attempt}-closed"),
-            LogEntry::Lost { of, number, .. } => format!("{of}-lost-{number}"),
-            LogEntry::Moved { .. }
-            | LogEntry::Received { .. }
-            | LogEntry::PairBroken { .. }
-            | LogEntry::Note { .. }
-            | LogEntry::Unknown => return None,
+            TransferLogEntry::Closed { attempt, .. } => format!("{attempt}-closed"),
+            TransferLogEntry::Lost { of, number, .. } => format!("{of}-lost-{number}"),
+            TransferLogEntry::Moved { .. }
+            | TransferLogEntry::Received { .. }
+            | TransferLogEntry::PairBroken { .. }
+            | TransferLogEntry::Note { .. }
+            | TransferLogEntry::Unknown => return None,
         };
         Some(format!("{transfer}-{rest}"))
     }
 
     /// Returns the entry's effect on the transfer's progress; `None` if it has none.
-    pub fn tracked(&self) -> Option<TrackerEvent> {
+    pub fn tracked(&self) -> Option<TransferTrackerEvent> {
         Some(match self {
-            LogEntry::ScanDone {
+            TransferLogEntry::ScanDone {
                 attempt,
                 chunks,
                 files,
@@ -302,9 +304,9 @@ impl LogEntry {
                     files_in_parts: *large_files,
                     failed: *failed_entries,
                 };
-                TrackerEvent::Scanned { attempt: *attempt, found, is_finished: true }
+                TransferTrackerEvent::Scanned { attempt: *attempt, found, is_finished: true }
             }
-            LogEntry::ChunkDone(done) => TrackerEvent::ChunkSettled {
+            TransferLogEntry::ChunkDone(done) => TransferTrackerEvent::ChunkSettled {
                 attempt: done.attempt,
                 number: done.number,
                 delivery: u32::try_from(done.delivered).unwrap_or(u32::MAX),
@@ -316,38 +318,42 @@ impl LogEntry {
                 },
                 part: done
                     .part
-                    .map(|part| PartedFileRef { file: FileKey(part.file), count: part.count.into() }),
+                    .map(|part| PartedFileRef { file: LargeFileNumber(part.file), count: part.count.into() }),
             },
-            LogEntry::FileFinished { attempt, file, failure, .. } => TrackerEvent::FinishSettled {
-                attempt: *attempt,
-                file: FileKey(*file),
-                is_done: failure.is_none(),
-            },
-            LogEntry::FileDiscarded { attempt, file, .. } => {
-                TrackerEvent::DiscardSettled { attempt: *attempt, file: FileKey(*file) }
+            TransferLogEntry::FileFinished { attempt, file, failure, .. } => {
+                TransferTrackerEvent::FinishSettled {
+                    attempt: *attempt,
+                    file: LargeFileNumber(*file),
+                    is_done: failure.is_none(),
+                }
             }
-            LogEntry::Deleted(deleted) => TrackerEvent::DeleteSettled {
+            TransferLogEntry::FileDiscarded { attempt, file, .. } => {
+                TransferTrackerEvent::DiscardSettled { attempt: *attempt, file: LargeFileNumber(*file) }
+            }
+            TransferLogEntry::Deleted(deleted) => TransferTrackerEvent::DeleteSettled {
                 attempt: deleted.attempt,
                 delivery: u32::try_from(deleted.delivered).unwrap_or(u32::MAX),
                 deleted: deleted.entries,
                 failed: deleted.failed_entries,
             },
-            LogEntry::Closed { attempt, failed_entries, .. } => {
-                TrackerEvent::CloseSettled { attempt: *attempt, failed: *failed_entries }
+            TransferLogEntry::Closed { attempt, failed_entries, .. } => {
+                TransferTrackerEvent::CloseSettled { attempt: *attempt, failed: *failed_entries }
             }
             _ => return None,
         })
     }
 
     fn shorten(&mut self) {
-        if let LogEntry::ScanDone { skipped, .. } = self {
+        if let TransferLogEntry::ScanDone { skipped, .. } = self {
             let sizes = skipped.iter().map(|skipped| skipped.path.len() + skipped.reason.len());
             skipped.truncate(fit(sizes));
         }
         let failures = match self {
-            LogEntry::ScanDone { failures, .. } | LogEntry::Closed { failures, .. } => failures,
-            LogEntry::ChunkDone(done) => &mut done.failures,
-            LogEntry::Deleted(deleted) => &mut deleted.failures,
+            TransferLogEntry::ScanDone { failures, .. } | TransferLogEntry::Closed { failures, .. } => {
+                failures
+            }
+            TransferLogEntry::ChunkDone(done) => &mut done.failures,
+            TransferLogEntry::Deleted(deleted) => &mut deleted.failures,
             _ => return,
         };
         let sizes =
@@ -375,7 +381,7 @@ pub enum LogFollowEvent {
         /// Grows from entry to entry.
         seq: u64,
         /// The entry.
-        entry: LogEntry,
+        entry: TransferLogEntry,
     },
     /// The end of the replay, reported once; before it nothing should be decided.
     Current,
@@ -383,30 +389,30 @@ pub enum LogFollowEvent {
 
 /// One transfer's log.
 #[derive(Clone)]
-pub struct TransferLog {
+pub struct FleetTransferLog {
     bus: NatsBus,
     transfer: String,
     subject: String,
 }
 
 #[derive(Serialize)]
-struct WrittenLogEntry<'a> {
+struct SerializedLogEntry<'a> {
     version: u32,
     #[serde(flatten)]
-    entry: &'a LogEntry,
+    entry: &'a TransferLogEntry,
 }
 
-impl TransferLog {
+impl FleetTransferLog {
     /// Opens a log.
     ///
     /// # Errors
     /// If `transfer` is no valid name.
-    pub fn open(bus: &NatsBus, transfer: &str) -> Result<TransferLog, BusError> {
+    pub fn open(bus: &NatsBus, transfer: &str) -> Result<FleetTransferLog, BusError> {
         if !is_name(transfer) {
             return Err(BusError::BadName(transfer.to_owned()));
         }
         let subject = bus.names().log_of(transfer);
-        Ok(TransferLog { bus: bus.clone(), transfer: transfer.to_owned(), subject })
+        Ok(FleetTransferLog { bus: bus.clone(), transfer: transfer.to_owned(), subject })
     }
 
     /// Appends an entry; it is stored when this returns. A repeated entry is harmless. Failures beyond
@@ -414,7 +420,7 @@ impl TransferLog {
     ///
     /// # Errors
     /// If NATS does not take it.
-    pub async fn append(&self, entry: &LogEntry) -> Result<u64, BusError> {
+    pub async fn append(&self, entry: &TransferLogEntry) -> Result<u64, BusError> {
         let mut entry = entry.clone();
         entry.shorten();
         let what = format!("the log of transfer {}", self.transfer);
@@ -422,7 +428,7 @@ impl TransferLog {
         if let Some(id) = entry.message_id(&self.transfer) {
             headers.insert("Nats-Msg-Id", id.as_str());
         }
-        let body = write_record(&what, &WrittenLogEntry { version: RECORD_VERSION, entry: &entry })?;
+        let body = write_record(&what, &SerializedLogEntry { version: RECORD_VERSION, entry: &entry })?;
         self.bus.store(&what, self.subject.clone(), headers, body).await.map(|ack| ack.sequence)
     }
 
@@ -434,7 +440,7 @@ impl TransferLog {
     pub async fn replay_and_follow(
         &self,
     ) -> Result<impl Stream<Item = LogFollowEvent> + Send + use<>, BusError> {
-        let tail = StreamFollower::open(
+        let tail = NatsStreamFollower::open(
             &self.bus,
             self.bus.names().log(),
             self.subject.clone(),
@@ -462,13 +468,13 @@ impl TransferLog {
     }
 }
 
-/// Parses an entry; returns [`LogEntry::Unknown`] if it is unreadable.
-pub(crate) fn read_entry(body: &[u8]) -> LogEntry {
-    read_record("a log", body).unwrap_or(LogEntry::Unknown)
+/// Parses an entry; returns [`TransferLogEntry::Unknown`] if it is unreadable.
+pub(crate) fn read_entry(body: &[u8]) -> TransferLogEntry {
+    read_record("a log", body).unwrap_or(TransferLogEntry::Unknown)
 }
 
 struct LogFollower {
-    tail: StreamFollower,
+    tail: NatsStreamFollower,
     is_current: bool,
     ready: VecDeque<LogFollowEvent>,
 }
@@ -501,8 +507,8 @@ impl LogFollower {
 mod tests {
     use super::*;
 
-    fn done(failures: Vec<EntryCopyFailure>) -> LogEntry {
-        LogEntry::ChunkDone(ChunkDone {
+    fn done(failures: Vec<EntryCopyFailure>) -> TransferLogEntry {
+        TransferLogEntry::ChunkDone(LoggedChunkResult {
             attempt: 1,
             number: 7,
             by: "m".into(),
@@ -522,12 +528,12 @@ mod tests {
     #[test]
     fn entries_are_read_as_they_are_written_and_unknown_ones_are_known_as_such() {
         let entry = done(Vec::new());
-        let text = write_record("", &WrittenLogEntry { version: RECORD_VERSION, entry: &entry }).unwrap();
+        let text = write_record("", &SerializedLogEntry { version: RECORD_VERSION, entry: &entry }).unwrap();
         assert!(text.starts_with(br#"{"version":1,"what":"chunk-done","attempt":1"#));
-        assert_eq!(read_record::<LogEntry>("", &text).unwrap(), entry);
+        assert_eq!(read_record::<TransferLogEntry>("", &text).unwrap(), entry);
         let later = br#"{"version":1,"what":"weather","rain":true}"#;
-        assert_eq!(read_record::<LogEntry>("", later).unwrap(), LogEntry::Unknown);
-        assert!(read_record::<LogEntry>("", br#"{"version":4,"what":"note"}"#).is_err());
+        assert_eq!(read_record::<TransferLogEntry>("", later).unwrap(), TransferLogEntry::Unknown);
+        assert!(read_record::<TransferLogEntry>("", br#"{"version":4,"what":"note"}"#).is_err());
     }
 
     #[test]
@@ -536,7 +542,7 @@ mod tests {
             let failure = EntryCopyFailure { path: "p".repeat(bytes), kind: "k".into(), detail: "d".into() };
             let mut entry = done(vec![failure; count]);
             entry.shorten();
-            let LogEntry::ChunkDone(done) = entry else { panic!("another entry") };
+            let TransferLogEntry::ChunkDone(done) = entry else { panic!("another entry") };
             assert_eq!((done.failures.len(), done.failed_entries), (kept, count as u64));
         }
     }

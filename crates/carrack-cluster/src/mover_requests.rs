@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 
 use crate::bus::NatsBus;
 use crate::error::BusError;
-use crate::records::{RECORD_VERSION, is_name};
 use crate::store::{read_record, write_record};
+use crate::transfer_records::{RECORD_VERSION, is_name};
 
 /// Requests that a mover handles at the same time. Others wait: a hanging file system would take threads
 /// without end.
@@ -44,7 +44,7 @@ pub enum MoverRequest {
         /// Absolute path.
         directory: String,
         /// Files beneath it.
-        files: Vec<ExpectedFile>,
+        files: Vec<ExistenceCheckedFile>,
     },
     /// Remove the leftovers of a transfer's sessions from this directory: journals, and the temporary files
     /// that they name.
@@ -65,7 +65,7 @@ pub enum MoverRequest {
 
 /// A file that should exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExpectedFile {
+pub struct ExistenceCheckedFile {
     /// Its path, percent-encoded, as names need not be UTF-8.
     pub path: String,
     /// Its size at the scan.

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::bus::NatsBus;
 use crate::error::BusError;
-use crate::records::{RECORD_VERSION, is_name};
-use crate::store::{KeyChange, RecordBucket};
-use crate::subjects::BucketName;
+use crate::store::{BucketKeyChange, RecordBucket};
+use crate::subjects::NatsBucketName;
+use crate::transfer_records::{RECORD_VERSION, is_name};
 
 /// A pair of a source's and a sink's mover: a key in the pairs' bucket, `SOURCE-MOVER.TRANSFER.NUMBER`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PairRecord {
+pub struct MoverPairRecord {
     /// [`RECORD_VERSION`].
     pub version: u32,
     /// The transfer's ID.
@@ -26,34 +26,34 @@ pub struct PairRecord {
     pub sink: String,
 }
 
-impl From<PairRecord> for FleetPair {
-    fn from(pair: PairRecord) -> FleetPair {
-        let PairRecord { transfer, number, source, sink, .. } = pair;
+impl From<MoverPairRecord> for FleetPair {
+    fn from(pair: MoverPairRecord) -> FleetPair {
+        let MoverPairRecord { transfer, number, source, sink, .. } = pair;
         FleetPair { transfer, number, source, sink }
     }
 }
 
-impl From<FleetPair> for PairRecord {
-    fn from(pair: FleetPair) -> PairRecord {
+impl From<FleetPair> for MoverPairRecord {
+    fn from(pair: FleetPair) -> MoverPairRecord {
         let FleetPair { transfer, number, source, sink } = pair;
-        PairRecord { version: RECORD_VERSION, transfer, number, source, sink }
+        MoverPairRecord { version: RECORD_VERSION, transfer, number, source, sink }
     }
 }
 
 /// A change of the pairs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PairChange {
+pub enum PairRecordChange {
     /// All pairs: at first and after each interruption. Earlier pairs that are not among these must end.
-    All(Vec<PairRecord>),
+    All(Vec<MoverPairRecord>),
     /// A desired pair.
-    Put(PairRecord),
+    Put(MoverPairRecord),
     /// A pair that must end.
-    Gone(PairKey),
+    Gone(MoverPairKey),
 }
 
 /// A pair's key in the bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PairKey {
+pub struct MoverPairKey {
     /// The mover that reads.
     pub source: String,
     /// The transfer's ID.
@@ -62,10 +62,10 @@ pub struct PairKey {
     pub number: u32,
 }
 
-impl PairKey {
+impl MoverPairKey {
     /// Returns the key of a pair.
-    pub fn of(pair: &PairRecord) -> PairKey {
-        PairKey { source: pair.source.clone(), transfer: pair.transfer.clone(), number: pair.number }
+    pub fn of(pair: &MoverPairRecord) -> MoverPairKey {
+        MoverPairKey { source: pair.source.clone(), transfer: pair.transfer.clone(), number: pair.number }
     }
 
     fn to_key(&self) -> Result<String, BusError> {
@@ -77,11 +77,11 @@ impl PairKey {
         Ok(format!("{}.{}.{}", self.source, self.transfer, self.number))
     }
 
-    fn from_key(key: &str) -> Option<PairKey> {
+    fn from_key(key: &str) -> Option<MoverPairKey> {
         let mut parts = key.split('.');
         let (source, transfer, number) = (parts.next()?, parts.next()?, parts.next()?.parse().ok()?);
         let (source, transfer) = (source.to_owned(), transfer.to_owned());
-        parts.next().is_none().then_some(PairKey { source, transfer, number })
+        parts.next().is_none().then_some(MoverPairKey { source, transfer, number })
     }
 }
 
@@ -111,32 +111,32 @@ impl PairFilter<'_> {
 
 /// The bucket of pairs.
 #[derive(Clone)]
-pub struct PairStore {
-    bucket: RecordBucket<PairRecord>,
+pub struct MoverPairStore {
+    bucket: RecordBucket<MoverPairRecord>,
 }
 
-impl PairStore {
+impl MoverPairStore {
     /// Opens the bucket.
     ///
     /// # Errors
     /// If NATS does not answer, or refuses.
-    pub async fn open(bus: &NatsBus) -> Result<PairStore, BusError> {
-        Ok(PairStore { bucket: RecordBucket::open(bus, BucketName::Pairs).await? })
+    pub async fn open(bus: &NatsBus) -> Result<MoverPairStore, BusError> {
+        Ok(MoverPairStore { bucket: RecordBucket::open(bus, NatsBucketName::Pairs).await? })
     }
 
     /// Stores a desired pair.
     ///
     /// # Errors
     /// If NATS does not take it.
-    pub async fn put(&self, pair: &PairRecord) -> Result<(), BusError> {
-        self.bucket.put(&PairKey::of(pair).to_key()?, pair).await.map(|_| ())
+    pub async fn put(&self, pair: &MoverPairRecord) -> Result<(), BusError> {
+        self.bucket.put(&MoverPairKey::of(pair).to_key()?, pair).await.map(|_| ())
     }
 
     /// Removes a pair.
     ///
     /// # Errors
     /// If NATS does not take it.
-    pub async fn remove(&self, key: &PairKey) -> Result<(), BusError> {
+    pub async fn remove(&self, key: &MoverPairKey) -> Result<(), BusError> {
         self.bucket.delete(&key.to_key()?, None).await
     }
 
@@ -146,7 +146,7 @@ impl PairStore {
     /// If NATS does not take it.
     pub async fn remove_all(&self, transfer: &str) -> Result<usize, BusError> {
         let pairs = self.list(PairFilter::Transfer(transfer)).await?;
-        try_join_all(pairs.iter().map(async |pair| self.remove(&PairKey::of(pair)).await)).await?;
+        try_join_all(pairs.iter().map(async |pair| self.remove(&MoverPairKey::of(pair)).await)).await?;
         Ok(pairs.len())
     }
 
@@ -154,9 +154,9 @@ impl PairStore {
     ///
     /// # Errors
     /// If NATS does not answer.
-    pub async fn list(&self, whose: PairFilter<'_>) -> Result<Vec<PairRecord>, BusError> {
+    pub async fn list(&self, whose: PairFilter<'_>) -> Result<Vec<MoverPairRecord>, BusError> {
         let entries = self.bucket.all(&whose.filter()?).await?;
-        let mut pairs: Vec<PairRecord> = entries.into_iter().map(|entry| entry.value).collect();
+        let mut pairs: Vec<MoverPairRecord> = entries.into_iter().map(|entry| entry.value).collect();
         pairs.sort_by(|a, b| (&a.transfer, a.number).cmp(&(&b.transfer, b.number)));
         Ok(pairs)
     }
@@ -168,17 +168,17 @@ impl PairStore {
     pub async fn watch(
         &self,
         whose: PairFilter<'_>,
-    ) -> Result<impl Stream<Item = PairChange> + Send + use<>, BusError> {
+    ) -> Result<impl Stream<Item = PairRecordChange> + Send + use<>, BusError> {
         let watch = self.bucket.watch(&whose.filter()?).await?;
         Ok(stream::unfold(watch, |mut watch| async move {
             loop {
                 let change = match watch.next().await {
-                    KeyChange::All(all) => {
-                        PairChange::All(all.into_iter().map(|entry| entry.value).collect())
+                    BucketKeyChange::All(all) => {
+                        PairRecordChange::All(all.into_iter().map(|entry| entry.value).collect())
                     }
-                    KeyChange::Put(entry) => PairChange::Put(entry.value),
-                    KeyChange::Gone(key) => match PairKey::from_key(&key) {
-                        Some(key) => PairChange::Gone(key),
+                    BucketKeyChange::Put(entry) => PairRecordChange::Put(entry.value),
+                    BucketKeyChange::Gone(key) => match MoverPairKey::from_key(&key) {
+                        Some(key) => PairRecordChange::Gone(key),
                         None => continue,
                     },
                 };
@@ -194,11 +194,11 @@ mod tests {
 
     #[test]
     fn keys_are_read_as_they_are_written() {
-        let key = PairKey { source: "dtn1-7".into(), transfer: "0123456789abcdef".into(), number: 3 };
-        assert_eq!(PairKey::from_key(&key.to_key().unwrap()), Some(key.clone()));
-        assert!(PairKey { source: "a.b".into(), ..key }.to_key().is_err());
+        let key = MoverPairKey { source: "dtn1-7".into(), transfer: "0123456789abcdef".into(), number: 3 };
+        assert_eq!(MoverPairKey::from_key(&key.to_key().unwrap()), Some(key.clone()));
+        assert!(MoverPairKey { source: "a.b".into(), ..key }.to_key().is_err());
         for bad in ["a.b", "a.b.x", "a.b.1.2"] {
-            assert_eq!(PairKey::from_key(bad), None, "{bad}");
+            assert_eq!(MoverPairKey::from_key(bad), None, "{bad}");
         }
     }
 }

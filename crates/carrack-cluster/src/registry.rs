@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use carrack_plan::fleet::{MarkSighting, same_storage};
+use carrack_plan::fleet::{MoverStorageMark, same_storage};
 use carrack_wire::PROTOCOL_VERSION;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -14,9 +14,9 @@ use tokio::time::MissedTickBehavior;
 
 use crate::bus::{LEASE, NatsBus};
 use crate::error::BusError;
-use crate::records::{MoverRecord, is_name};
-use crate::store::{LiveBucket, RecordBucket};
-use crate::subjects::BucketName;
+use crate::store::{MirroredKvBucket, RecordBucket};
+use crate::subjects::NatsBucketName;
+use crate::transfer_records::{MoverRecord, is_name};
 
 /// Interval of heartbeats: two may be lost before the lease is.
 pub const BEAT: Duration = Duration::from_secs(2);
@@ -65,7 +65,7 @@ impl MoverRegistration {
         if !is_name(&record.id) {
             return Err(BusError::BadName(record.id));
         }
-        let bucket = RecordBucket::open(bus, BucketName::Movers).await?;
+        let bucket = RecordBucket::open(bus, NatsBucketName::Movers).await?;
         let confirmed = Arc::new(Mutex::new(ConfirmedBeat::put(&bucket, &record).await?));
         let (record, changes) = watch::channel(record);
         let task = tokio::spawn(beat(bucket.clone(), changes, Arc::clone(&confirmed)));
@@ -163,7 +163,7 @@ async fn beat(
 
 /// The present movers, kept up to date.
 pub struct MoverTable {
-    live: LiveBucket<MoverRecord>,
+    live: MirroredKvBucket<MoverRecord>,
 }
 
 impl MoverTable {
@@ -173,8 +173,8 @@ impl MoverTable {
     /// If NATS refuses, or does not answer. Later interruptions are waited out.
     pub async fn follow(bus: &NatsBus) -> Result<MoverTable, BusError> {
         debug_assert!(GONE_AFTER > LEASE);
-        let bucket = RecordBucket::open(bus, BucketName::Movers).await?;
-        Ok(MoverTable { live: LiveBucket::follow(&bucket, GONE_AFTER).await? })
+        let bucket = RecordBucket::open(bus, NatsBucketName::Movers).await?;
+        Ok(MoverTable { live: MirroredKvBucket::follow(&bucket, GONE_AFTER).await? })
     }
 
     /// Returns the present movers, for clients that may not follow: makes no consumer.
@@ -182,7 +182,7 @@ impl MoverTable {
     /// # Errors
     /// If NATS refuses, or does not answer.
     pub async fn list(bus: &NatsBus) -> Result<Vec<MoverRecord>, BusError> {
-        let bucket: RecordBucket<MoverRecord> = RecordBucket::open(bus, BucketName::Movers).await?;
+        let bucket: RecordBucket<MoverRecord> = RecordBucket::open(bus, NatsBucketName::Movers).await?;
         let mut movers: Vec<MoverRecord> = bucket.all(">").await?.into_iter().map(|e| e.value).collect();
         movers.sort_by(|a, b| (&a.site, &a.id).cmp(&(&b.site, &b.id)));
         Ok(movers)
@@ -239,7 +239,7 @@ pub(crate) fn able<'a>(
     let able: Vec<&MoverRecord> = able.collect();
     let sights = able.iter().map(|mover| {
         let (directory, mark) = mover.reach(path).unwrap_or_default();
-        MarkSighting { directory, mark, is_doubtful: false }
+        MoverStorageMark { directory, mark, is_doubtful: false }
     });
     let is_believed = same_storage(&sights.collect::<Vec<_>>()).is_believed;
     // Without a majority, each may be right.

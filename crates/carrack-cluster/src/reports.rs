@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::bus::NatsBus;
 use crate::error::BusError;
-use crate::records::{RECORD_VERSION, is_name};
 use crate::store::{read_record, write_record};
+use crate::transfer_records::{RECORD_VERSION, is_name};
 
 /// The report of a pair's source mover, once a second.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PairReport {
+pub struct MoverPairReport {
     /// [`RECORD_VERSION`].
     pub version: u32,
     /// The source's mover.
@@ -45,10 +45,10 @@ pub struct PairReport {
     pub streams: u32,
 }
 
-impl PairReport {
+impl MoverPairReport {
     /// Creates an empty report.
-    pub fn new(mover: &str, pair: u32) -> PairReport {
-        PairReport {
+    pub fn new(mover: &str, pair: u32) -> MoverPairReport {
+        MoverPairReport {
             version: RECORD_VERSION,
             mover: mover.to_owned(),
             pair,
@@ -70,7 +70,7 @@ impl PairReport {
 ///
 /// # Errors
 /// If `transfer` is no valid name. A message that NATS loses is no error.
-pub async fn report(bus: &NatsBus, transfer: &str, report: &PairReport) -> Result<(), BusError> {
+pub async fn report(bus: &NatsBus, transfer: &str, report: &MoverPairReport) -> Result<(), BusError> {
     let body = write_record("a report", report)?;
     let sent = bus.client().publish(subject(bus, transfer)?, body.into()).await;
     sent.map_err(|error| BusError::away("a report", &error))
@@ -83,7 +83,7 @@ pub async fn report(bus: &NatsBus, transfer: &str, report: &PairReport) -> Resul
 pub async fn reports(
     bus: &NatsBus,
     transfer: &str,
-) -> Result<impl Stream<Item = PairReport> + Send + Unpin + use<>, BusError> {
+) -> Result<impl Stream<Item = MoverPairReport> + Send + Unpin + use<>, BusError> {
     let subscribed = subscribe_reports(bus, transfer).await?;
     bus.settle("reports").await?;
     Ok(subscribed)
@@ -96,7 +96,7 @@ pub async fn reports(
 pub(crate) async fn subscribe_reports(
     bus: &NatsBus,
     transfer: &str,
-) -> Result<impl Stream<Item = PairReport> + Send + Unpin + use<>, BusError> {
+) -> Result<impl Stream<Item = MoverPairReport> + Send + Unpin + use<>, BusError> {
     let subscribed = bus.client().subscribe(subject(bus, transfer)?).await;
     let messages = subscribed.map_err(|error| BusError::away("reports", &error))?;
     Ok(messages.filter_map(|message| std::future::ready(read_record("a report", &message.payload).ok())))

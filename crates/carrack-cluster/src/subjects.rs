@@ -1,14 +1,14 @@
 //! The names of a fleet's subjects, streams and buckets on NATS. `docs/formats/fleet.md` is their table.
 
 use crate::error::BusError;
-use crate::records::is_name;
+use crate::transfer_records::is_name;
 
 /// The default prefix of all names.
 pub const PREFIX: &str = "carrack";
 
 /// A bucket, with the present value of each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BucketName {
+pub enum NatsBucketName {
     /// Present movers, by ID.
     Movers,
     /// Owners of transfers, by the transfer's ID.
@@ -23,32 +23,32 @@ pub enum BucketName {
     Curves,
 }
 
-impl BucketName {
+impl NatsBucketName {
     /// All of them.
-    pub const ALL: [BucketName; 6] = [
-        BucketName::Movers,
-        BucketName::Leases,
-        BucketName::Transfers,
-        BucketName::Submitted,
-        BucketName::Pairs,
-        BucketName::Curves,
+    pub const ALL: [NatsBucketName; 6] = [
+        NatsBucketName::Movers,
+        NatsBucketName::Leases,
+        NatsBucketName::Transfers,
+        NatsBucketName::Submitted,
+        NatsBucketName::Pairs,
+        NatsBucketName::Curves,
     ];
 
     fn word(self) -> &'static str {
         match self {
-            BucketName::Movers => "movers",
-            BucketName::Leases => "leases",
-            BucketName::Transfers => "transfers",
-            BucketName::Submitted => "submitted",
-            BucketName::Pairs => "pairs",
-            BucketName::Curves => "curves",
+            NatsBucketName::Movers => "movers",
+            NatsBucketName::Leases => "leases",
+            NatsBucketName::Transfers => "transfers",
+            NatsBucketName::Submitted => "submitted",
+            NatsBucketName::Pairs => "pairs",
+            NatsBucketName::Curves => "curves",
         }
     }
 }
 
 /// A transfer's work, by kind: a part of the subject of each message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkKind {
+pub enum FleetWorkKind {
     /// Scans.
     Scan,
     /// Items for movers: chunks, and others.
@@ -59,13 +59,13 @@ pub enum WorkKind {
     Large,
 }
 
-impl WorkKind {
+impl FleetWorkKind {
     fn word(self) -> &'static str {
         match self {
-            WorkKind::Scan => "scan",
-            WorkKind::Chunk => "chunk",
-            WorkKind::Dirs => "dirs",
-            WorkKind::Large => "large",
+            FleetWorkKind::Scan => "scan",
+            FleetWorkKind::Chunk => "chunk",
+            FleetWorkKind::Dirs => "dirs",
+            FleetWorkKind::Large => "large",
         }
     }
 }
@@ -100,22 +100,22 @@ impl SubjectNames {
     }
 
     /// Returns a bucket's name.
-    pub fn bucket(&self, bucket: BucketName) -> String {
+    pub fn bucket(&self, bucket: NatsBucketName) -> String {
         format!("{}_{}", self.prefix, bucket.word())
     }
 
     /// Returns the stream of a bucket.
-    pub fn bucket_stream(&self, bucket: BucketName) -> String {
+    pub fn bucket_stream(&self, bucket: NatsBucketName) -> String {
         format!("KV_{}", self.bucket(bucket))
     }
 
     /// Returns the subject of a bucket's key (or of several, with wildcards) in the stream.
-    pub fn key(&self, bucket: BucketName, key: &str) -> String {
+    pub fn key(&self, bucket: NatsBucketName, key: &str) -> String {
         format!("$KV.{}.{key}", self.bucket(bucket))
     }
 
     /// Returns the subject for writing a bucket's key: across domains the domain's API forwards it.
-    pub fn key_to_write(&self, bucket: BucketName, key: &str) -> String {
+    pub fn key_to_write(&self, bucket: NatsBucketName, key: &str) -> String {
         match &self.domain {
             Some(domain) => format!("$JS.{domain}.API.{}", self.key(bucket, key)),
             None => self.key(bucket, key),
@@ -147,18 +147,18 @@ impl SubjectNames {
 
     /// Returns the subject of a transfer's work of one kind. A chunk's subject has a 0 behind it, a large
     /// file's its attempt and number.
-    pub fn work_kind(&self, transfer: &str, kind: WorkKind) -> String {
+    pub fn work_kind(&self, transfer: &str, kind: FleetWorkKind) -> String {
         format!("{}.work.{transfer}.{}", self.prefix, kind.word())
     }
 
     /// Returns the subject of chunks. The 0 is there for the permissions and the queues of earlier versions.
     pub fn chunks(&self, transfer: &str) -> String {
-        format!("{}.0", self.work_kind(transfer, WorkKind::Chunk))
+        format!("{}.0", self.work_kind(transfer, FleetWorkKind::Chunk))
     }
 
     /// Returns the subject of one large file's entry.
     pub fn large(&self, transfer: &str, attempt: u32, file: u64) -> String {
-        format!("{}.{attempt}.{file}", self.work_kind(transfer, WorkKind::Large))
+        format!("{}.{attempt}.{file}", self.work_kind(transfer, FleetWorkKind::Large))
     }
 
     /// Returns the subject of the movers that have failed a work item, by the item's name.
@@ -204,14 +204,14 @@ mod tests {
     #[test]
     fn names_are_those_of_the_document() {
         let names = SubjectNames::new(PREFIX, None).unwrap();
-        assert_eq!(names.bucket(BucketName::Movers), "carrack_movers");
-        assert_eq!(names.key_to_write(BucketName::Pairs, "m.t.0"), "$KV.carrack_pairs.m.t.0");
+        assert_eq!(names.bucket(NatsBucketName::Movers), "carrack_movers");
+        assert_eq!(names.key_to_write(NatsBucketName::Pairs, "m.t.0"), "$KV.carrack_pairs.m.t.0");
         assert_eq!(names.chunks("t"), "carrack.work.t.chunk.0");
         assert_eq!(names.large("t", 1, 9), "carrack.work.t.large.1.9");
         assert_eq!(names.grants("alcf"), "carrack.grants.alcf");
         assert_eq!(names.targets("alcf"), "carrack.targets.alcf");
         let far = SubjectNames::new("dtn", Some("alcf")).unwrap();
-        assert_eq!(far.key_to_write(BucketName::Leases, "t"), "$JS.alcf.API.$KV.dtn_leases.t");
+        assert_eq!(far.key_to_write(NatsBucketName::Leases, "t"), "$JS.alcf.API.$KV.dtn_leases.t");
         assert_eq!((far.api().as_str(), far.log_of("t").as_str()), ("$JS.alcf.API", "dtn.log.t"));
     }
 

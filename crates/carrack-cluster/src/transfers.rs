@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 use crate::bus::NatsBus;
 use crate::destination_leftovers::has_leftovers;
 use crate::error::BusError;
-use crate::ids::is_prefix;
 use crate::mover::journal_id;
-use crate::records::{DELETION_VERSION, RECORD_VERSION, TransferRecord};
-use crate::store::{BucketWatch, KeyChange, RecordBucket};
-use crate::subjects::BucketName;
+use crate::store::{BucketKeyChange, BucketWatch, RecordBucket};
+use crate::subjects::NatsBucketName;
+use crate::transfer_records::{DELETION_VERSION, RECORD_VERSION, TransferRecord};
+use crate::unique_ids::is_prefix;
 
-pub use crate::ids::new_id;
+pub use crate::unique_ids::new_id;
 
 /// Attempts of one change. A record is changed by its manager, some times a second, and by its user, now and
 /// then.
@@ -58,7 +58,7 @@ pub enum FindError {
 
 /// A change of the records.
 #[derive(Debug)]
-pub enum TransferChange {
+pub enum TransferRecordChange {
     /// All records, in no order: at first and after each interruption. Earlier ones that are not among these
     /// are gone.
     All(Vec<TransferRecord>),
@@ -76,7 +76,7 @@ struct SubmissionOrder {
 }
 
 /// A summary of a transfer for surveys.
-pub(crate) struct LeftoverStatus {
+pub(crate) struct TransferLeftoverSummary {
     pub submitted_ms: u64,
     /// Time of its end.
     pub ended_ms: Option<u64>,
@@ -86,9 +86,9 @@ pub(crate) struct LeftoverStatus {
     pub has_leftovers: bool,
 }
 
-impl LeftoverStatus {
-    fn of(record: &TransferRecord) -> LeftoverStatus {
-        LeftoverStatus {
+impl TransferLeftoverSummary {
+    fn of(record: &TransferRecord) -> TransferLeftoverSummary {
+        TransferLeftoverSummary {
             submitted_ms: record.submitted_ms,
             ended_ms: record.ended_ms.filter(|_| record.state.is_over()),
             journals: journal_id(&record.submission),
@@ -117,8 +117,8 @@ impl TransferStore {
     /// # Errors
     /// If NATS does not answer, or refuses.
     pub async fn open(bus: &NatsBus) -> Result<TransferStore, BusError> {
-        let order = RecordBucket::open(bus, BucketName::Submitted).await?;
-        Ok(TransferStore { bucket: RecordBucket::open(bus, BucketName::Transfers).await?, order })
+        let order = RecordBucket::open(bus, NatsBucketName::Submitted).await?;
+        Ok(TransferStore { bucket: RecordBucket::open(bus, NatsBucketName::Transfers).await?, order })
     }
 
     /// Stores a new record.
@@ -233,13 +233,15 @@ impl TransferStore {
     }
 
     /// Returns summaries of all transfers, and `None` for records of a later version.
-    pub(crate) async fn survey(&self) -> Result<HashMap<String, Option<LeftoverStatus>>, BusError> {
+    pub(crate) async fn survey(&self) -> Result<HashMap<String, Option<TransferLeftoverSummary>>, BusError> {
         let mut found = HashMap::new();
         let mut entries = self.bucket.entries(1);
         while let Some(page) = entries.next().await? {
             found.extend(page.unreadable.into_iter().map(|id| (id, None)));
-            let briefs =
-                page.entries.into_iter().map(|entry| (entry.key, Some(LeftoverStatus::of(&entry.value))));
+            let briefs = page
+                .entries
+                .into_iter()
+                .map(|entry| (entry.key, Some(TransferLeftoverSummary::of(&entry.value))));
             found.extend(briefs);
         }
         Ok(found)
@@ -286,7 +288,7 @@ impl TransferStore {
     pub async fn watch(
         &self,
         id: Option<&str>,
-    ) -> Result<impl Stream<Item = TransferChange> + Send + use<>, BusError> {
+    ) -> Result<impl Stream<Item = TransferRecordChange> + Send + use<>, BusError> {
         if let Some(id) = id {
             check_id(id)?;
         }
@@ -298,7 +300,7 @@ impl TransferStore {
     pub(crate) async fn watch_wanted(
         &self,
         wanted: fn(&TransferRecord) -> bool,
-    ) -> Result<impl Stream<Item = TransferChange> + Send + use<>, BusError> {
+    ) -> Result<impl Stream<Item = TransferRecordChange> + Send + use<>, BusError> {
         Ok(changes(self.bucket.watch(">").await?.only(wanted)))
     }
 
@@ -354,12 +356,14 @@ impl TransferStore {
     }
 }
 
-fn changes(watch: BucketWatch<TransferRecord>) -> impl Stream<Item = TransferChange> + Send {
+fn changes(watch: BucketWatch<TransferRecord>) -> impl Stream<Item = TransferRecordChange> + Send {
     stream::unfold(watch, |mut watch| async move {
         let change = match watch.next().await {
-            KeyChange::All(all) => TransferChange::All(all.into_iter().map(|entry| entry.value).collect()),
-            KeyChange::Put(entry) => TransferChange::Put(Box::new(entry.value)),
-            KeyChange::Gone(id) => TransferChange::Gone(id),
+            BucketKeyChange::All(all) => {
+                TransferRecordChange::All(all.into_iter().map(|entry| entry.value).collect())
+            }
+            BucketKeyChange::Put(entry) => TransferRecordChange::Put(Box::new(entry.value)),
+            BucketKeyChange::Gone(id) => TransferRecordChange::Gone(id),
         };
         Some((change, watch))
     })

@@ -13,7 +13,7 @@ pub trait ChunkFeed: Send + Sync {
     /// Waits for the next chunk and returns it; `None` after the last one, and the session ends well when all
     /// is done. One thread calls it. `idle_bytes` is what idle readers could read at once beyond the
     /// threshold: small chunks are then fetched several in one request.
-    fn next(&self, idle_bytes: u64) -> Option<Chunk>;
+    fn next(&self, idle_bytes: u64) -> Option<ChunkOfEntries>;
 
     /// Returns the bytes of remaining work below which the next chunk is requested.
     fn threshold_bytes(&self) -> u64;
@@ -28,11 +28,11 @@ pub trait ChunkFeed: Send + Sync {
 
 /// A piece of work, and its entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chunk {
+pub struct ChunkOfEntries {
     /// Its unique number in this session, by which it is settled.
     pub number: u64,
     /// The work.
-    pub work: ChunkWork,
+    pub work: ChunkWorkKind,
     /// True if some of its entries may be at the sink already: it is offered before it is sent.
     pub is_repeated: bool,
     /// An entry table (`docs/formats/wire.md`) of regular files, links and directories beneath the transfer's
@@ -44,7 +44,7 @@ pub struct Chunk {
 
 /// The work on a chunk's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChunkWork {
+pub enum ChunkWorkKind {
     /// Copy them.
     Files,
     /// Copy this range of its only file, to which other sessions write too.

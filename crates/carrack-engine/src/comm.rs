@@ -7,14 +7,14 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_transport::fabric::FabricHub;
-use carrack_transport::{ControlLink, IncomingObject, LinkInput, TransportError};
-use carrack_wire::message::{ControlMessage, CountersMessage, Heartbeat};
+use carrack_transport::fabric::FabricProgressEngine;
+use carrack_transport::{ControlLink, ControlLinkInput, IncomingObject, TransportError};
+use carrack_wire::message::{ControlMessage, CountersMessage, KeepaliveMessage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
-use crate::fault::SessionFault;
+use crate::first_error::SessionFault;
 use crate::suspension_detector::SuspensionDetector;
 
 /// The longest interval of heartbeats. An idle end also sends at least four in the time after which it would
@@ -72,7 +72,7 @@ pub(crate) struct CommLoop<'a> {
     pub(crate) link: ControlLink,
     /// Dropped before the other end learns of the session's end, so that it can't read this end's memory any
     /// more.
-    pub(crate) hub: Option<Box<dyn FabricHub>>,
+    pub(crate) hub: Option<Box<dyn FabricProgressEngine>>,
     pub(crate) pool: &'a SlotPool,
     pub(crate) abort: &'a AbortHandle,
     pub(crate) fault: &'a SessionFault,
@@ -121,7 +121,7 @@ impl CommLoop<'_> {
             let hub_rest = self.hub.as_mut().map_or(Ok(heartbeat), |hub| hub.turn())?;
             let look_again = side.look_around(&mut self.link, now)?;
             if now.duration_since(last_said) >= heartbeat {
-                self.link.queue_control(ControlMessage::Heartbeat(Heartbeat {}).to_body());
+                self.link.queue_control(ControlMessage::Heartbeat(KeepaliveMessage {}).to_body());
                 last_said = now;
             }
             let Ok(is_flushed) = self.link.flush() else { return self.hear_out(side) };
@@ -132,7 +132,7 @@ impl CommLoop<'_> {
             let (heard, places) = self.sleep(side, is_flushed, wake_at)?;
             if heard {
                 last_heard = Instant::now();
-                if self.hear(side)? == HeardWord::LastWord {
+                if self.hear(side)? == ControlReadOutcome::LastWord {
                     return Ok(());
                 }
             }
@@ -202,29 +202,29 @@ impl CommLoop<'_> {
         Ok((has_unread || !fds[0].revents().is_empty(), places))
     }
 
-    fn hear(&mut self, side: &mut dyn CommHandler) -> Result<HeardWord, SessionError> {
+    fn hear(&mut self, side: &mut dyn CommHandler) -> Result<ControlReadOutcome, SessionError> {
         for _ in 0..MESSAGES_A_TURN {
             match self.link.receive(self.pool) {
-                Ok(LinkInput::Control { lane: 1.., .. }) => {
+                Ok(ControlLinkInput::Control { lane: 1.., .. }) => {
                     return Err(SessionError::Protocol("a message for a lane that there isn't".into()));
                 }
-                Ok(LinkInput::Control { lane: 0, body }) => {
+                Ok(ControlLinkInput::Control { lane: 0, body }) => {
                     side.control(in_session(ControlMessage::from_body(&body)?)?)?
                 }
-                Ok(LinkInput::Object(incoming)) => side.object(incoming)?,
-                Ok(LinkInput::Pending) => return Ok(HeardWord::Words),
-                Ok(LinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated)
+                Ok(ControlLinkInput::Object(incoming)) => side.object(incoming)?,
+                Ok(ControlLinkInput::Pending) => return Ok(ControlReadOutcome::Words),
+                Ok(ControlLinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated)
                     if side.may_be_left() =>
                 {
-                    return Ok(HeardWord::LastWord);
+                    return Ok(ControlReadOutcome::LastWord);
                 }
-                Ok(LinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated) => {
+                Ok(ControlLinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated) => {
                     return Err(SessionError::PeerGone);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(HeardWord::Words)
+        Ok(ControlReadOutcome::Words)
     }
 
     /// Waits for the other end's reason: a broken data connection is mostly the consequence of an error
@@ -255,7 +255,7 @@ impl CommLoop<'_> {
 
 /// The outcome of reading the link.
 #[derive(PartialEq, Eq)]
-enum HeardWord {
+enum ControlReadOutcome {
     /// More messages may follow.
     Words,
     /// The other end has left, as it may.

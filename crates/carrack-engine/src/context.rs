@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use carrack_model::TransferSpec;
+use carrack_model::AgreedTransferSpec;
 
 use crate::abort::AbortHandle;
 use crate::event_delivery::TransferObserver;
@@ -12,7 +12,7 @@ use crate::sharing::SessionGrantClient;
 /// The agreed specification, and the recipients of an end's events.
 #[derive(Clone)]
 pub(crate) struct SessionContext<'a> {
-    pub(crate) spec: TransferSpec,
+    pub(crate) spec: AgreedTransferSpec,
     /// Those of this process.
     pub(crate) settings: EndSettings,
     /// The observer, if the user started this end.

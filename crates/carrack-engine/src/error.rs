@@ -4,11 +4,11 @@ use std::io;
 use std::time::Duration;
 
 use carrack_journal::JournalError;
-use carrack_machine::{PoolError, SpillError};
+use carrack_machine::{PoolError, SpillLogCreationError};
 use carrack_model::plain;
 use carrack_transport::{TlsHandshakeError, TransportError};
 use carrack_wire::message::{MessageError, RefuseMessage};
-use carrack_wire::{LedgerError, PreambleError, TableError};
+use carrack_wire::{ArrivalLedgerError, EntryTableError, PreambleError};
 
 use crate::role::SessionRole;
 
@@ -444,14 +444,14 @@ impl RefuseReason {
     }
 }
 
-impl From<LedgerError> for SessionError {
-    fn from(error: LedgerError) -> Self {
+impl From<ArrivalLedgerError> for SessionError {
+    fn from(error: ArrivalLedgerError) -> Self {
         SessionError::Protocol(plain(&error))
     }
 }
 
-impl From<TableError> for SessionError {
-    fn from(error: TableError) -> Self {
+impl From<EntryTableError> for SessionError {
+    fn from(error: EntryTableError) -> Self {
         SessionError::Protocol(plain(&error))
     }
 }
@@ -462,8 +462,8 @@ impl From<MessageError> for SessionError {
     }
 }
 
-impl From<SpillError> for SessionError {
-    fn from(error: SpillError) -> Self {
+impl From<SpillLogCreationError> for SessionError {
+    fn from(error: SpillLogCreationError) -> Self {
         let hint = "name a directory on flash with so much space, on a file system with O_TMPFILE and O_DIRECT (ext4, XFS): \
                     --spill DIR:SIZE";
         SessionError::refused(plain(&error), hint)

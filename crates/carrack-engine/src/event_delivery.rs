@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use carrack_model::limits::LANES_MAX;
 use carrack_model::{
-    EntryFailure, FailureKind, FailureSide, FileReport, KeptMetadata, LaneReport, LossKind, MetadataLoss,
-    SIZE_CLASSES, SourceReport, StageFill, TargetId, TargetReport, TransferEvent, TransferNotice, escape,
+    EntryFailure, FailureKind, FailureSide, KeptMetadata, LaneReport, LargeFileProgress, MetadataLoss,
+    MetadataLossKind, SIZE_CLASSES, SourceReport, StageFill, TargetId, TargetReport, TransferEvent,
+    UserNotice, escape,
 };
 use carrack_plan::TargetQueues;
 use carrack_wire::message::{self, ControlMessage};
@@ -70,25 +71,23 @@ pub(crate) fn to_message(event: TransferEvent) -> Option<ControlMessage> {
 }
 
 /// Returns a notice of the wanted metadata that the carrack at the `end` does not support.
-pub(crate) fn lacking(wanted: KeptMetadata, known: KeptMetadata, end: &str) -> Option<TransferNotice> {
+pub(crate) fn lacking(wanted: KeptMetadata, known: KeptMetadata, end: &str) -> Option<UserNotice> {
     let lacking = wanted.lacking_in(known);
     if lacking.is_empty() {
         return None;
     }
-    Some(TransferNotice::Warning(format!(
-        "not kept, as the carrack at the {end} is too old for it: {lacking}"
-    )))
+    Some(UserNotice::Warning(format!("not kept, as the carrack at the {end} is too old for it: {lacking}")))
 }
 
-fn notice_to_message(notice: TransferNotice) -> message::NoticeMessage {
+fn notice_to_message(notice: UserNotice) -> message::NoticeMessage {
     match notice {
-        TransferNotice::Text(text) | TransferNotice::Detail(text) => {
+        UserNotice::Text(text) | UserNotice::Detail(text) => {
             message::NoticeMessage { text, ..Default::default() }
         }
-        TransferNotice::Warning(text) => message::NoticeMessage { kind: 1, text, ..Default::default() },
-        TransferNotice::Decision(text) => message::NoticeMessage { kind: 3, text, ..Default::default() },
-        TransferNotice::Loss(loss) => loss_to_message(loss),
-        TransferNotice::Skipped { path, reason } => {
+        UserNotice::Warning(text) => message::NoticeMessage { kind: 1, text, ..Default::default() },
+        UserNotice::Decision(text) => message::NoticeMessage { kind: 3, text, ..Default::default() },
+        UserNotice::Loss(loss) => loss_to_message(loss),
+        UserNotice::Skipped { path, reason } => {
             message::NoticeMessage { kind: 2, text: reason, path: path.into(), ..Default::default() }
         }
     }
@@ -98,14 +97,14 @@ fn loss_to_message(loss: MetadataLoss) -> message::NoticeMessage {
     let text = loss.to_string();
     let MetadataLoss { lost, reason, count } = loss;
     let (lost, what) = match lost {
-        LossKind::Part(what) => (1, what),
-        LossKind::Several(what) => (2, what),
-        LossKind::Whole(noun) => (3, noun),
+        MetadataLossKind::Part(what) => (1, what),
+        MetadataLossKind::Several(what) => (2, what),
+        MetadataLossKind::Whole(noun) => (3, noun),
     };
     message::NoticeMessage { kind: 4, text, count, lost, what, reason, ..Default::default() }
 }
 
-fn target_to_message(report: TargetReport) -> message::TargetMessage {
+fn target_to_message(report: TargetReport) -> message::TargetReportMessage {
     let TargetReport {
         label,
         bytes,
@@ -117,7 +116,7 @@ fn target_to_message(report: TargetReport) -> message::TargetMessage {
         is_avoided,
         avoided_count,
     } = report;
-    message::TargetMessage {
+    message::TargetReportMessage {
         label,
         bytes,
         waiting,
@@ -130,7 +129,7 @@ fn target_to_message(report: TargetReport) -> message::TargetMessage {
     }
 }
 
-fn target_to_report(target: &message::TargetMessage) -> TargetReport {
+fn target_to_report(target: &message::TargetReportMessage) -> TargetReport {
     TargetReport {
         label: printable(&target.label),
         bytes: target.bytes,
@@ -161,8 +160,8 @@ fn source_to_message(report: SourceReport) -> message::SourceDetail {
     }
 }
 
-fn file_to_message(file: FileReport) -> message::FileDetail {
-    message::FileDetail {
+fn file_to_message(file: LargeFileProgress) -> message::LargeFileProgressMessage {
+    message::LargeFileProgressMessage {
         path: file.path.into(),
         bytes: file.bytes,
         bytes_done: file.bytes_done,
@@ -187,8 +186,8 @@ fn source_to_report(detail: &message::SourceDetail) -> SourceReport {
     }
 }
 
-fn file_to_report(file: &message::FileDetail) -> FileReport {
-    FileReport {
+fn file_to_report(file: &message::LargeFileProgressMessage) -> LargeFileProgress {
+    LargeFileProgress {
         path: file.path.as_slice().into(),
         bytes: file.bytes,
         bytes_done: file.bytes_done,
@@ -273,14 +272,14 @@ pub(crate) fn to_event(message: &ControlMessage, side: FailureSide) -> Option<Tr
     })
 }
 
-fn notice_to_event(notice: &message::NoticeMessage) -> TransferNotice {
+fn notice_to_event(notice: &message::NoticeMessage) -> UserNotice {
     let text = printable(&notice.text);
     match notice.kind {
-        2 => TransferNotice::Skipped { path: notice.path.clone().into(), reason: text },
-        1 => TransferNotice::Warning(text),
-        3 => TransferNotice::Decision(text),
-        4 => loss_of(notice).map_or(TransferNotice::Warning(text), TransferNotice::Loss),
-        _ => TransferNotice::Text(text),
+        2 => UserNotice::Skipped { path: notice.path.clone().into(), reason: text },
+        1 => UserNotice::Warning(text),
+        3 => UserNotice::Decision(text),
+        4 => loss_of(notice).map_or(UserNotice::Warning(text), UserNotice::Loss),
+        _ => UserNotice::Text(text),
     }
 }
 
@@ -288,9 +287,9 @@ fn notice_to_event(notice: &message::NoticeMessage) -> TransferNotice {
 fn loss_of(notice: &message::NoticeMessage) -> Option<MetadataLoss> {
     let what = printable(&notice.what);
     let lost = match notice.lost {
-        1 => LossKind::Part(what),
-        2 => LossKind::Several(what),
-        3 => LossKind::Whole(what),
+        1 => MetadataLossKind::Part(what),
+        2 => MetadataLossKind::Several(what),
+        3 => MetadataLossKind::Whole(what),
         _ => return None,
     };
     Some(MetadataLoss { lost, reason: printable(&notice.reason), count: notice.count })
@@ -314,11 +313,11 @@ mod tests {
                 kind: FailureKind::Changed,
                 detail: "x".into(),
             }),
-            TransferEvent::Notice(TransferNotice::Skipped { path: path.clone(), reason: "a socket".into() }),
-            TransferEvent::Notice(TransferNotice::Warning("slow".into())),
-            lost(LossKind::Part("the mode".into())),
-            lost(LossKind::Several("ACLs".into())),
-            lost(LossKind::Whole("device".into())),
+            TransferEvent::Notice(UserNotice::Skipped { path: path.clone(), reason: "a socket".into() }),
+            TransferEvent::Notice(UserNotice::Warning("slow".into())),
+            lost(MetadataLossKind::Part("the mode".into())),
+            lost(MetadataLossKind::Several("ACLs".into())),
+            lost(MetadataLossKind::Whole("device".into())),
             TransferEvent::FileDigest { path: path.clone(), size: 3, digest: [9; 32] },
             TransferEvent::WouldCopy { path: path.clone(), size: 7 },
             TransferEvent::WouldDelete { path },
@@ -326,7 +325,7 @@ mod tests {
                 side: FailureSide::Sink,
                 targets: vec![TargetReport { label: "OST0007".into(), bytes: 9, ..TargetReport::default() }],
             },
-            TransferEvent::Notice(TransferNotice::Decision("readers 2 → 4".into())),
+            TransferEvent::Notice(UserNotice::Decision("readers 2 → 4".into())),
             TransferEvent::Source(source()),
         ] {
             let message = to_message(event.clone()).unwrap();
@@ -334,8 +333,8 @@ mod tests {
         }
     }
 
-    fn lost(lost: LossKind) -> TransferEvent {
-        TransferEvent::Notice(TransferNotice::Loss(MetadataLoss {
+    fn lost(lost: MetadataLossKind) -> TransferEvent {
+        TransferEvent::Notice(UserNotice::Loss(MetadataLoss {
             lost,
             reason: "not permitted".into(),
             count: 7,
@@ -345,7 +344,7 @@ mod tests {
     fn source() -> SourceReport {
         let to_send = StageFill { waiting: 1, room: 9 };
         let lane = LaneReport { bytes_sent: 7, objects_sent: 1, to_send, readers: 4, streams: 2 };
-        let file = FileReport { path: b"a/\xff"[..].into(), bytes: 9, bytes_done: 5, open_ms: 11 };
+        let file = LargeFileProgress { path: b"a/\xff"[..].into(), bytes: 9, bytes_done: 5, open_ms: 11 };
         SourceReport {
             lanes: vec![lane],
             size_counts: vec![1, 0, 2],
@@ -375,7 +374,7 @@ mod tests {
         });
         assert_eq!(
             to_event(&message, FailureSide::Sink),
-            Some(TransferEvent::Notice(TransferNotice::Text("\\u{1b}[2J".into())))
+            Some(TransferEvent::Notice(UserNotice::Text("\\u{1b}[2J".into())))
         );
     }
 }

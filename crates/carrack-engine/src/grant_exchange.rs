@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use carrack_plan::grants::{GrantBatch, GrantReply};
+use carrack_plan::grants::{GrantClientReport, GrantReply};
 
 /// Sends a client's batches to the meta-server of its file systems.
 pub trait GrantExchange: Send + Sync {
@@ -12,7 +12,7 @@ pub trait GrantExchange: Send + Sync {
     ///
     /// # Errors
     /// If there is no answer. After a second without answers the transfer continues without grants.
-    fn exchange(&self, batch: &GrantBatch) -> io::Result<GrantReply>;
+    fn exchange(&self, batch: &GrantClientReport) -> io::Result<GrantReply>;
 }
 
 /// The exchange through which an end asks for targets.

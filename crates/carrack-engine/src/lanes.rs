@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 use carrack_machine::{DescriptorBudget, LaneCrew, SlotPool, ThreadDuty};
 use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_transport::ControlLink;
-use carrack_transport::fabric::FabricHub;
+use carrack_transport::fabric::FabricProgressEngine;
 use carrack_wire::message::ControlMessage;
 
 use crate::abort::AbortHandle;
 use crate::comm::{CommHandler, CommLoop, LAST_WORDS};
 use crate::error::{STARTING_A_THREAD, SessionError};
-use crate::fault::{FaultListener, SessionFault};
+use crate::first_error::{SessionErrorListener, SessionFault};
 
 /// The resources of a lane in an established session.
-pub(crate) struct LaneStart<E> {
+pub(crate) struct EstablishedLaneResources<E> {
     /// Its link for control messages to the same lane at the other end.
     pub(crate) link: ControlLink,
     /// Data endpoints; without any the link carries the objects.
     pub(crate) endpoints: Vec<E>,
     /// The progress engine of the endpoints, if the kernel does not move the objects.
-    pub(crate) hub: Option<Box<dyn FabricHub>>,
+    pub(crate) hub: Option<Box<dyn FabricProgressEngine>>,
     /// Its slots. At the sink they back the credits of the source.
     pub(crate) pool: SlotPool,
     /// The placement of its threads.
@@ -32,7 +32,7 @@ pub(crate) struct LaneStart<E> {
 }
 
 /// Sends the other end the reason why this end can't begin after all.
-pub(crate) fn decline<E>(mut starts: Vec<LaneStart<E>>, error: SessionError) -> SessionError {
+pub(crate) fn decline<E>(mut starts: Vec<EstablishedLaneResources<E>>, error: SessionError) -> SessionError {
     if let Some(first) = starts.first_mut() {
         first.link.queue_control(ControlMessage::Abort(error.to_message()).to_body());
         first.link.part(Instant::now() + LAST_WORDS);
@@ -51,30 +51,33 @@ pub(crate) fn deal<T>(connections: impl IntoIterator<Item = T>, lane_count: usiz
 }
 
 /// The transport of a lane's objects.
-pub(crate) struct LaneEndpoints<E> {
+pub(crate) struct LaneTransportEndpoints<E> {
     /// Empty if the lane's link carries the objects.
     pub(crate) endpoints: Vec<E>,
     /// The progress engine of the endpoints, if the kernel does not move the objects.
-    pub(crate) hub: Option<Box<dyn FabricHub>>,
+    pub(crate) hub: Option<Box<dyn FabricProgressEngine>>,
 }
 
-impl<E> LaneEndpoints<E> {
+impl<E> LaneTransportEndpoints<E> {
     /// Distributes these connections.
-    pub(crate) fn deal(connections: impl IntoIterator<Item = E>, lane_count: usize) -> Vec<LaneEndpoints<E>> {
+    pub(crate) fn deal(
+        connections: impl IntoIterator<Item = E>,
+        lane_count: usize,
+    ) -> Vec<LaneTransportEndpoints<E>> {
         let dealt = deal(connections, lane_count).into_iter();
-        dealt.map(|endpoints| LaneEndpoints { endpoints, hub: None }).collect()
+        dealt.map(|endpoints| LaneTransportEndpoints { endpoints, hub: None }).collect()
     }
 }
 
 /// A lane as its comm thread sees it.
 pub(crate) struct LaneComm<'a, S> {
     pub(crate) link: ControlLink,
-    pub(crate) hub: Option<Box<dyn FabricHub>>,
+    pub(crate) hub: Option<Box<dyn FabricProgressEngine>>,
     pub(crate) side: S,
     pub(crate) pool: &'a SlotPool,
     pub(crate) crew: &'a LaneCrew,
     pub(crate) fault: &'a SessionFault,
-    pub(crate) stop: &'a dyn FaultListener,
+    pub(crate) stop: &'a dyn SessionErrorListener,
 }
 
 /// Runs the comm threads of all lanes, the first lane's on this thread, until all have ended. Returns the
@@ -85,7 +88,7 @@ pub(crate) fn run_comms<S: CommHandler + Send>(
     stall: Duration,
     abort: &AbortHandle,
 ) -> (Option<S>, Result<(), SessionError>) {
-    let stops: Vec<(&SessionFault, &dyn FaultListener)> =
+    let stops: Vec<(&SessionFault, &dyn SessionErrorListener)> =
         lanes.iter().map(|lane| (lane.fault, lane.stop)).collect();
     let stops = &stops[..];
     if lanes.is_empty() {
@@ -113,7 +116,7 @@ pub(crate) fn run_comms<S: CommHandler + Send>(
 /// Runs the comm thread of a lane. A lane that fails ends the others by `stops`.
 fn run_comm<S: CommHandler>(
     lane: LaneComm<'_, S>,
-    stops: &[(&SessionFault, &dyn FaultListener)],
+    stops: &[(&SessionFault, &dyn SessionErrorListener)],
     stall: Duration,
     abort: &AbortHandle,
 ) -> (S, Result<(), SessionError>) {

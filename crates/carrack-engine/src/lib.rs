@@ -13,14 +13,14 @@ mod counters;
 mod error;
 mod event_delivery;
 mod examine;
-mod fault;
+mod first_error;
 mod grant_exchange;
-mod idle_sessions;
 mod lanes;
 mod leftovers;
 mod mailbox;
 mod object_checksum;
 mod placement;
+mod progress_timeout;
 mod role;
 mod session;
 mod session_retries;
@@ -40,25 +40,26 @@ mod wire_layout;
 pub use abort::AbortHandle;
 pub use carrack_storage::{BrowsedKind, ListedEntry};
 pub use carrack_transport::{ControlChannel, ListenPoint, TlsHandshakeError};
-pub use chunks::{Chunk, ChunkFeed, ChunkFeedHandle, ChunkWork, FILE_COSTS_BYTES};
+pub use chunks::{ChunkFeed, ChunkFeedHandle, ChunkOfEntries, ChunkWorkKind, FILE_COSTS_BYTES};
 pub use error::{RetryChance, SessionError};
 pub use event_delivery::TransferObserver;
 pub use grant_exchange::{GrantExchange, GrantExchangeHandle};
 pub use leftovers::{LeftoverError, clear_shared_leftovers, remove_temporaries};
 pub use role::SessionRole;
 pub use session::{
-    AccessAdmission, AccessKind, AccessPolicy, AccessRequest, BrowseCall, BrowseItem, BrowseOperation,
-    BrowseSummary, OwnerAccessPolicy, SessionAdvance, TransferOutcome, beats_tcp, browse, browse_here,
-    check_protection, copy_between, copy_local, copy_with_peer, serve, shared_journals,
+    AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights, BrowseItem, BrowseSummary,
+    FurthestSessionPoint, PathOperationRequest, ProcessOwnerAccessPolicy, RemotePathOperation,
+    TransferOutcome, beats_tcp, browse, browse_here, check_protection, copy_between, copy_local,
+    copy_with_peer, serve, shared_journals,
 };
-pub use session_retries::{DataRoute, SessionWay, persist};
+pub use session_retries::{DataConnectionMode, SessionTransport, persist};
 pub use settings::{
-    EndSettings, FabricWanted, FarEnds, JournalSettings, PeerChannel, PoolReduction, TransferIdentity,
-    TransferRequest,
+    EndSettings, FabricWanted, JournalSettings, PeerChannel, PoolReduction, ThirdPartyEndChannels,
+    TransferIdentity, TransferRequest,
 };
 pub use spill_settings::{SpillDirectory, SpillSettings};
 pub use tuner_memory::{TunerHistory, TunerMemory};
 pub use verify::{
-    EndExaminer, EntryDifference, EqualPairs, EqualPairsError, ExamineSettings, ManifestEntry,
-    MetadataChecks, MetadataDifference, TreeVerification, VerifyFinding, VerifyTotals,
+    EntryDifference, EqualEntriesFileError, EqualPairs, ManifestEntry, MetadataChecks, MetadataDifference,
+    TreeVerification, VerifyEndExaminer, VerifyEndSettings, VerifyFinding, VerifyTotals,
 };

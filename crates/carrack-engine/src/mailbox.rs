@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use carrack_machine::{FifoMonitor, MonitorClosed};
+use carrack_machine::{FifoConditionLock, FifoMonitorClosed};
 use rustix::event::{EventfdFlags, eventfd};
 
 /// Requests that may wait before posting blocks: more than all endpoints and I/O threads together can have.
@@ -13,7 +13,7 @@ const LETTERS_MAX: usize = 1024;
 
 /// A bounded queue whose reader sleeps in `poll`.
 pub(crate) struct CommMailbox<T> {
-    letters: FifoMonitor<VecDeque<T>>,
+    letters: FifoConditionLock<VecDeque<T>>,
     event: MailboxWaker,
 }
 
@@ -32,7 +32,10 @@ impl MailboxWaker {
 impl<T> CommMailbox<T> {
     pub(crate) fn new() -> io::Result<CommMailbox<T>> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(CommMailbox { letters: FifoMonitor::new(VecDeque::new()), event: MailboxWaker(Arc::new(event)) })
+        Ok(CommMailbox {
+            letters: FifoConditionLock::new(VecDeque::new()),
+            event: MailboxWaker(Arc::new(event)),
+        })
     }
 
     /// Returns a waker for parts that do not post.
@@ -42,7 +45,7 @@ impl<T> CommMailbox<T> {
 
     /// Posts a request, and waits while the mailbox is full. Not for the comm thread, which would wait for
     /// itself.
-    pub(crate) fn post(&self, letter: T) -> Result<(), MonitorClosed> {
+    pub(crate) fn post(&self, letter: T) -> Result<(), FifoMonitorClosed> {
         let mut letter = Some(letter);
         self.letters.take(|letters| {
             if letters.len() >= LETTERS_MAX {

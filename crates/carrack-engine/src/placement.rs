@@ -1,8 +1,8 @@
 //! The machine of an end, and the placement of its lanes (N1–N3, M2, M3, M5).
 //!
-//! It is examined before the ends agree on their lanes ([`HostPlacement`]), and again when the connections
-//! are established and the storage is known ([`PlacedLanes`]). On a machine with one NUMA node nothing is
-//! bound, watched, or examined further.
+//! It is examined before the ends agree on their lanes ([`HostPlacementInput`]), and again when the
+//! connections are established and the storage is known ([`PlacedLanes`]). On a machine with one NUMA node
+//! nothing is bound, watched, or examined further.
 
 use std::net::TcpStream;
 use std::os::fd::BorrowedFd;
@@ -11,19 +11,20 @@ use std::thread::{self, Scope};
 
 use carrack_layout::disks_of;
 use carrack_machine::{
-    BindingLevel, CgroupTree, CoreZone, FifoMonitor, LaneChangeDecision, LaneCrew, LanePlacement,
-    MachineLoads, MoveResult, NodeSet, Placement, PlacementRequest, PlacementScheme, SlotPool, ThreadCrew,
-    Topology, ZoneProtection, follow_flows, lanes_wanted, nic, place, repair_zones, watch_crew,
+    BindingLevel, CgroupTree, CoreZone, EndThreadBindings, EndThreadPlacement, FifoConditionLock, LaneCrew,
+    LaneMoveDecision, LanePlacement, MachineLoads, NodeSet, PlacementScheme, SlotPool, ThreadMoveResult,
+    ThreadPlacementRequest, Topology, ZoneProtection, follow_flows, lanes_wanted, nic, place, repair_zones,
+    watch_crew,
 };
-use carrack_model::{FailureSide, TransferSpec};
+use carrack_model::{AgreedTransferSpec, FailureSide};
 use carrack_transport::{ControlLink, DataConnection};
 
 use crate::error::SessionError;
-use crate::lanes::{LaneEndpoints, LaneStart, deal};
+use crate::lanes::{EstablishedLaneResources, LaneTransportEndpoints, deal};
 use crate::settings::EndSettings;
 
 /// The machine, as far as the placement needs it.
-pub(crate) struct HostPlacement {
+pub(crate) struct HostPlacementInput {
     scheme: PlacementScheme,
     zone: ZoneProtection,
     /// The reason for small buffers, if they are.
@@ -33,7 +34,7 @@ pub(crate) struct HostPlacement {
 }
 
 /// The demand of an end's lanes.
-pub(crate) struct LaneDemand<'a> {
+pub(crate) struct LanePlacementDemand<'a> {
     pub(crate) side: FailureSide,
     pub(crate) lane_count: usize,
     /// I/O threads of all lanes.
@@ -43,24 +44,27 @@ pub(crate) struct LaneDemand<'a> {
     pub(crate) directories: Vec<BorrowedFd<'a>>,
 }
 
-impl HostPlacement {
-    pub(crate) fn detect(settings: &EndSettings) -> HostPlacement {
+impl HostPlacementInput {
+    pub(crate) fn detect(settings: &EndSettings) -> HostPlacementInput {
         let is_placed = settings.placement != PlacementScheme::Off;
         let topology = is_placed.then(|| without_old_zones(Topology::for_transfer()));
         let pool_reason = settings.pool_share.as_ref().map(|share| share.reason.clone());
-        HostPlacement { scheme: settings.placement, zone: settings.zone, pool_reason, topology }
+        HostPlacementInput { scheme: settings.placement, zone: settings.zone, pool_reason, topology }
     }
 
     /// Returns the number of lanes that the machine has separate places for.
     pub(crate) fn lane_places(&self) -> usize {
         // The number of threads does not count here: the lanes that they keep busy are computed elsewhere.
-        let request =
-            PlacementRequest { scheme: self.scheme, io_threads: usize::MAX, ..PlacementRequest::default() };
+        let request = ThreadPlacementRequest {
+            scheme: self.scheme,
+            io_threads: usize::MAX,
+            ..ThreadPlacementRequest::default()
+        };
         self.topology.as_ref().map_or(1, |topology| lanes_wanted(topology, &request))
     }
 
     /// Places the lanes for a demand.
-    pub(crate) fn place(self, demand: &LaneDemand<'_>) -> Result<PlacedLanes, SessionError> {
+    pub(crate) fn place(self, demand: &LanePlacementDemand<'_>) -> Result<PlacedLanes, SessionError> {
         let request = self.request(demand);
         let placement = match &self.topology {
             Some(topology) => place(topology, &request),
@@ -73,30 +77,30 @@ impl HostPlacement {
         let reasons = if is_worth_telling { placement.reasons.clone() } else { Vec::new() };
         let reasons = self.pool_reason.iter().cloned().chain(reasons);
         let words = reasons.chain(zone.as_ref().map(|zone| zone.note().to_string())).collect();
-        let news = Mutex::new(PlacementNews { words, has_told_steps: false });
+        let news = Mutex::new(ThreadPlacementNotices { words, has_told_steps: false });
         let plan = self.topology.filter(|_| is_bound).map(|topology| PlacementPlan { topology, request });
         let flows = if plan.is_some() { flows_of(demand)? } else { Vec::new() };
-        let (crew, stop) = (ThreadCrew::new(placement), FifoMonitor::new(()));
+        let (crew, stop) = (EndThreadBindings::new(placement), FifoConditionLock::new(()));
         Ok(PlacedLanes { side: demand.side, crew, plan, flows, zone, news, stop })
     }
 
     /// Devices count only if there is more than one NUMA node to choose from.
-    fn request(&self, demand: &LaneDemand<'_>) -> PlacementRequest {
+    fn request(&self, demand: &LanePlacementDemand<'_>) -> ThreadPlacementRequest {
         let has_choice = self.topology.as_ref().is_some_and(|topology| topology.nodes_with_cores() > 1);
         let streams = if has_choice { demand.streams } else { &[] };
         let directories = if has_choice { &demand.directories[..] } else { &[] };
         let address = streams.first().and_then(|stream| stream.socket().local_addr().ok());
-        PlacementRequest {
+        ThreadPlacementRequest {
             scheme: self.scheme,
             lanes: Some(demand.lane_count),
             io_threads: demand.io_threads,
             nic: address.and_then(|address| nic::nic_of_address(address.ip())),
             disks: directories.iter().flat_map(|directory| disks_of(*directory)).collect(),
-            ..PlacementRequest::default()
+            ..ThreadPlacementRequest::default()
         }
     }
 
-    fn zone(&self, placement: &Placement) -> Result<Option<CoreZone>, SessionError> {
+    fn zone(&self, placement: &EndThreadPlacement) -> Result<Option<CoreZone>, SessionError> {
         let kind = self.zone;
         if kind == ZoneProtection::Off {
             return Ok(None);
@@ -111,30 +115,33 @@ impl HostPlacement {
 /// The placement of an end's lanes, kept until this is dropped.
 pub(crate) struct PlacedLanes {
     side: FailureSide,
-    crew: ThreadCrew,
+    crew: EndThreadBindings,
     /// The input of the placement, if threads are bound.
     plan: Option<PlacementPlan>,
     /// Each lane's data connections, if threads are bound.
     flows: Vec<Vec<TcpStream>>,
     zone: Option<CoreZone>,
-    news: Mutex<PlacementNews>,
+    news: Mutex<ThreadPlacementNotices>,
     /// Closed when the lanes are not watched any more.
-    stop: FifoMonitor<()>,
+    stop: FifoConditionLock<()>,
 }
 
 struct PlacementPlan {
     topology: Topology,
-    request: PlacementRequest,
+    request: ThreadPlacementRequest,
 }
 
 impl PlacementPlan {
     /// Computes the placement for the present load.
-    fn placed(&self, loads: &MachineLoads) -> Placement {
-        place(&self.topology, &PlacementRequest { core_loads: loads.cpus.clone(), ..self.request.clone() })
+    fn placed(&self, loads: &MachineLoads) -> EndThreadPlacement {
+        place(
+            &self.topology,
+            &ThreadPlacementRequest { core_loads: loads.cpus.clone(), ..self.request.clone() },
+        )
     }
 }
 
-struct PlacementNews {
+struct ThreadPlacementNotices {
     /// Decisions that were not reported yet.
     words: Vec<String>,
     /// True if the outcome of binding was reported.
@@ -151,7 +158,7 @@ impl PlacedLanes {
     pub(crate) fn pool(
         &self,
         index: usize,
-        spec: &TransferSpec,
+        spec: &AgreedTransferSpec,
         slots: usize,
     ) -> Result<SlotPool, SessionError> {
         assert!(slots > 0, "a lane has a slot");
@@ -163,7 +170,7 @@ impl PlacedLanes {
     pub(crate) fn pools(
         &self,
         settings: &EndSettings,
-        spec: &TransferSpec,
+        spec: &AgreedTransferSpec,
         lane_count: usize,
     ) -> Result<Vec<SlotPool>, SessionError> {
         let slots = settings.lane_slot_count(spec.slot_bytes, lane_count);
@@ -175,19 +182,15 @@ impl PlacedLanes {
         &self,
         links: Vec<ControlLink>,
         pools: Vec<SlotPool>,
-        transports: Vec<LaneEndpoints<E>>,
-    ) -> Vec<LaneStart<E>> {
+        transports: Vec<LaneTransportEndpoints<E>>,
+    ) -> Vec<EstablishedLaneResources<E>> {
         assert!(
             links.len() == pools.len() && links.len() == transports.len(),
             "each lane has all that it needs"
         );
         let lanes = links.into_iter().zip(pools).zip(transports).enumerate();
-        let starts = lanes.map(|(index, ((link, pool), LaneEndpoints { endpoints, hub }))| LaneStart {
-            link,
-            endpoints,
-            hub,
-            pool,
-            crew: self.lane(index),
+        let starts = lanes.map(|(index, ((link, pool), LaneTransportEndpoints { endpoints, hub }))| {
+            EstablishedLaneResources { link, endpoints, hub, pool, crew: self.lane(index) }
         });
         starts.collect()
     }
@@ -227,14 +230,14 @@ impl PlacedLanes {
         }
     }
 
-    fn replan(&self, plan: &PlacementPlan, loads: &MachineLoads) -> Placement {
+    fn replan(&self, plan: &PlacementPlan, loads: &MachineLoads) -> EndThreadPlacement {
         self.follow_flows(plan);
         // No other process runs in a hard zone, and the lanes can't leave it.
         let is_alone = self.zone.as_ref().is_some_and(CoreZone::is_hard);
         if is_alone { self.crew.placement() } else { plan.placed(loads) }
     }
 
-    fn tell_decision(&self, decision: &LaneChangeDecision, moved: &MoveResult) {
+    fn tell_decision(&self, decision: &LaneMoveDecision, moved: &ThreadMoveResult) {
         let how = if moved.step == BindingLevel::Seat { "" } else { " (as far as the kernel lets it)" };
         self.tell(format!("{decision}{how}"));
     }
@@ -250,7 +253,7 @@ impl PlacedLanes {
         self.lock().words.push(word);
     }
 
-    fn lock(&self) -> MutexGuard<'_, PlacementNews> {
+    fn lock(&self) -> MutexGuard<'_, ThreadPlacementNotices> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -266,7 +269,7 @@ fn without_old_zones(topology: Topology) -> Topology {
 }
 
 /// Ends the watch, also after a panic.
-pub(crate) struct WatchGuard<'a>(&'a FifoMonitor<()>);
+pub(crate) struct WatchGuard<'a>(&'a FifoConditionLock<()>);
 
 impl Drop for WatchGuard<'_> {
     fn drop(&mut self) {
@@ -275,7 +278,7 @@ impl Drop for WatchGuard<'_> {
 }
 
 /// Duplicates the data connections of each lane, to ask for the CPUs where they arrive.
-fn flows_of(demand: &LaneDemand<'_>) -> Result<Vec<Vec<TcpStream>>, SessionError> {
+fn flows_of(demand: &LanePlacementDemand<'_>) -> Result<Vec<Vec<TcpStream>>, SessionError> {
     let streams: std::io::Result<Vec<TcpStream>> =
         demand.streams.iter().map(|stream| stream.socket().try_clone()).collect();
     let streams = streams.map_err(SessionError::local("watching a data connection"))?;
@@ -283,9 +286,9 @@ fn flows_of(demand: &LaneDemand<'_>) -> Result<Vec<Vec<TcpStream>>, SessionError
 }
 
 /// Returns lanes without binding.
-fn nowhere(lane_count: usize) -> Placement {
+fn nowhere(lane_count: usize) -> EndThreadPlacement {
     let lanes = vec![LanePlacement::default(); lane_count];
-    Placement { scheme: PlacementScheme::Off, lanes, reasons: Vec::new() }
+    EndThreadPlacement { scheme: PlacementScheme::Off, lanes, reasons: Vec::new() }
 }
 
 #[cfg(test)]
@@ -295,13 +298,13 @@ mod tests {
 
     const PAPERS: &str = include_str!("../../carrack-machine/tests/fixtures/mts-2x2x6.xml");
 
-    fn host(scheme: PlacementScheme) -> HostPlacement {
+    fn host(scheme: PlacementScheme) -> HostPlacementInput {
         let topology = Topology::from_xml(PAPERS, "mts-2x2x6.xml").unwrap();
-        HostPlacement { scheme, zone: ZoneProtection::Off, topology: Some(topology), pool_reason: None }
+        HostPlacementInput { scheme, zone: ZoneProtection::Off, topology: Some(topology), pool_reason: None }
     }
 
-    fn demand(lane_count: usize) -> LaneDemand<'static> {
-        LaneDemand {
+    fn demand(lane_count: usize) -> LanePlacementDemand<'static> {
+        LanePlacementDemand {
             side: FailureSide::Sink,
             lane_count,
             io_threads: 8,
@@ -310,8 +313,8 @@ mod tests {
         }
     }
 
-    fn spec() -> TransferSpec {
-        TransferSpec { slot_bytes: 128 << 10, ..TransferSpec::default() }
+    fn spec() -> AgreedTransferSpec {
+        AgreedTransferSpec { slot_bytes: 128 << 10, ..AgreedTransferSpec::default() }
     }
 
     #[test]

@@ -6,14 +6,14 @@
 
 use std::time::{Duration, Instant};
 
-use carrack_model::{TransferEvent, TransferNotice, TransferSummary};
+use carrack_model::{TransferEvent, TransferSummary, UserNotice};
 use carrack_plan::Backoff;
 use carrack_transport::random;
 
 use crate::abort::AbortHandle;
 use crate::error::{RetryChance, SessionError};
 use crate::event_delivery::TransferObserver;
-use crate::session::{SessionAdvance, TransferOutcome};
+use crate::session::{FurthestSessionPoint, TransferOutcome};
 use crate::stall::CRAWL_BYTES_PER_S;
 
 /// The time in which a new run tries to reach the other end if no process listens there.
@@ -31,16 +31,16 @@ const CRAWL_MIN: Duration = Duration::from_secs(5);
 
 /// The transport of a session, after the failures of earlier sessions of its run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SessionWay {
+pub struct SessionTransport {
     /// True to use no fabric.
     pub over_tcp: bool,
     /// The connections for objects.
-    pub data: DataRoute,
+    pub data: DataConnectionMode,
 }
 
 /// The connections for objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DataRoute {
+pub enum DataConnectionMode {
     /// Data connections.
     #[default]
     Usual,
@@ -62,7 +62,7 @@ pub fn persist(
     retries: u32,
     observer: &dyn TransferObserver,
     abort: &AbortHandle,
-    session: &mut dyn FnMut(SessionWay) -> TransferOutcome,
+    session: &mut dyn FnMut(SessionTransport) -> TransferOutcome,
 ) -> TransferOutcome {
     let mut run = SessionRetries {
         retries,
@@ -71,7 +71,7 @@ pub fn persist(
         turns: Backoff::default(),
         waited_for_turn: Duration::ZERO,
         has_stood: false,
-        way: SessionWay::default(),
+        way: SessionTransport::default(),
         broken_data_count: 0,
         session_count: 0,
         summary: TransferSummary::default(),
@@ -82,9 +82,11 @@ pub fn persist(
         run.note(&outcome);
         // A crawl with small segments is no better than a stall with large ones.
         let most = outcome.summary.bytes_done / began.elapsed().as_secs().max(1);
-        let crawled =
-            run.way.data == DataRoute::Cautious && began.elapsed() > CRAWL_MIN && most < CRAWL_BYTES_PER_S;
-        let advance = if crawled { outcome.advance.min(SessionAdvance::Stood) } else { outcome.advance };
+        let crawled = run.way.data == DataConnectionMode::Cautious
+            && began.elapsed() > CRAWL_MIN
+            && most < CRAWL_BYTES_PER_S;
+        let advance =
+            if crawled { outcome.advance.min(FurthestSessionPoint::Stood) } else { outcome.advance };
         let error = match outcome.result {
             Err(error) if run.goes_on(&error) && !abort.is_set() => error,
             result => return run.end(result),
@@ -105,7 +107,7 @@ struct SessionRetries {
     waited_for_turn: Duration,
     has_stood: bool,
     /// For the next sessions.
-    way: SessionWay,
+    way: SessionTransport,
     /// Sessions in a row that moved nothing and whose data connections broke.
     broken_data_count: u32,
     /// Sessions that were established.
@@ -115,19 +117,19 @@ struct SessionRetries {
 
 impl SessionRetries {
     fn note(&mut self, outcome: &TransferOutcome) {
-        self.has_stood |= outcome.advance >= SessionAdvance::Stood;
-        if outcome.advance >= SessionAdvance::Stood {
+        self.has_stood |= outcome.advance >= FurthestSessionPoint::Stood;
+        if outcome.advance >= FurthestSessionPoint::Stood {
             self.turns.reset();
             self.waited_for_turn = Duration::ZERO;
         }
-        if outcome.advance == SessionAdvance::Moved {
+        if outcome.advance == FurthestSessionPoint::Moved {
             self.backoff.reset();
         }
         self.summary = match self.session_count {
             0 => outcome.summary,
             _ => together(self.summary, outcome.summary, outcome.result.is_ok()),
         };
-        self.session_count += u32::from(outcome.advance >= SessionAdvance::Stood);
+        self.session_count += u32::from(outcome.advance >= FurthestSessionPoint::Stood);
     }
 
     fn goes_on(&self, error: &SessionError) -> bool {
@@ -149,7 +151,7 @@ impl SessionRetries {
     fn wait(
         &mut self,
         error: &SessionError,
-        advance: SessionAdvance,
+        advance: FurthestSessionPoint,
         observer: &dyn TransferObserver,
         abort: &AbortHandle,
     ) -> Result<(), SessionError> {
@@ -171,18 +173,18 @@ impl SessionRetries {
         };
         let how = self.change_way(error, advance);
         let text = format!("{error}; {how} in {:.1} s{count}", wait.as_secs_f64());
-        observer.event(&TransferEvent::Notice(TransferNotice::Warning(text)));
+        observer.event(&TransferEvent::Notice(UserNotice::Warning(text)));
         if abort.wait(wait) { Err(abort.error()) } else { Ok(()) }
     }
 
     /// Chooses the transport of the next session after this error. Returns the choice as a text.
-    fn change_way(&mut self, error: &SessionError, advance: SessionAdvance) -> &'static str {
+    fn change_way(&mut self, error: &SessionError, advance: FurthestSessionPoint) -> &'static str {
         assert!(self.broken_data_count < BROKEN_DATA_MAX, "after so many breaks the way has changed");
         if error.speaks_for_tcp() {
             self.way.over_tcp = true;
             return "trying TCP";
         }
-        if advance == SessionAdvance::Moved {
+        if advance == FurthestSessionPoint::Moved {
             self.broken_data_count = 0;
             return "trying again";
         }
@@ -192,15 +194,15 @@ impl SessionRetries {
         }
         self.broken_data_count = 0;
         match self.way.data {
-            DataRoute::Usual => {
-                self.way.data = DataRoute::Cautious;
+            DataConnectionMode::Usual => {
+                self.way.data = DataConnectionMode::Cautious;
                 "large packets may be lost on the way: trying fewer data connections with small segments"
             }
-            DataRoute::Cautious => {
-                self.way.data = DataRoute::Control;
+            DataConnectionMode::Cautious => {
+                self.way.data = DataConnectionMode::Control;
                 "the data connections don't work: trying through the control channel, which is slower,"
             }
-            DataRoute::Control => "trying again",
+            DataConnectionMode::Control => "trying again",
         }
     }
 
@@ -208,9 +210,9 @@ impl SessionRetries {
     fn end(&self, result: Result<(), SessionError>) -> TransferOutcome {
         let moved = self.summary.entries_done() > 0 || self.summary.bytes_done > 0;
         let advance = match (moved, self.has_stood) {
-            (true, _) => SessionAdvance::Moved,
-            (false, true) => SessionAdvance::Stood,
-            (false, false) => SessionAdvance::None,
+            (true, _) => FurthestSessionPoint::Moved,
+            (false, true) => FurthestSessionPoint::Stood,
+            (false, false) => FurthestSessionPoint::None,
         };
         TransferOutcome { summary: self.summary, result, advance }
     }
@@ -268,7 +270,7 @@ mod tests {
 
     impl TransferObserver for CollectedWarnings {
         fn event(&self, event: &TransferEvent) {
-            if let TransferEvent::Notice(TransferNotice::Warning(text)) = event {
+            if let TransferEvent::Notice(UserNotice::Warning(text)) = event {
                 self.0.lock().unwrap().push(text.clone());
             }
         }
@@ -278,7 +280,7 @@ mod tests {
         TransferOutcome {
             summary: TransferSummary { files_done, ..TransferSummary::default() },
             result,
-            advance: SessionAdvance::Moved,
+            advance: FurthestSessionPoint::Moved,
         }
     }
 
@@ -384,7 +386,7 @@ mod tests {
     }
 
     fn stood(error: SessionError) -> TransferOutcome {
-        TransferOutcome { advance: SessionAdvance::Stood, ..TransferOutcome::failed(error) }
+        TransferOutcome { advance: FurthestSessionPoint::Stood, ..TransferOutcome::failed(error) }
     }
 
     /// A session whose data connection broke, which may mean that the other end was killed.
@@ -425,7 +427,7 @@ mod tests {
             sessions.pop().unwrap()
         });
         assert!(outcome.result.is_ok());
-        use DataRoute::{Cautious, Control, Usual};
+        use DataConnectionMode::{Cautious, Control, Usual};
         assert_eq!(ways, [Usual, Usual, Cautious, Cautious, Control, Control]);
         let told = told.0.lock().unwrap();
         assert!(

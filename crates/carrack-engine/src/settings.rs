@@ -6,17 +6,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use carrack_layout::{FileSystems, MountedFileSystem, StorageAttachment, StorageTarget};
+use carrack_layout::{FileSystems, MountedFileSystem, StorageTarget, TargetAttachmentKind};
 use carrack_machine::{DescriptorBudget, MemoryLimit, PlacementScheme, ZoneProtection};
 use carrack_model::limits::{
     CLASS_BYTES_MAX, GROUP_BYTES, GROUP_MS, IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN,
     SPILL_DIRECTORIES_MAX, STALL_MS_DEFAULT, STALL_MS_MIN,
 };
 use carrack_model::{
-    CommandToken, Durability, MetadataFidelity, PolicyChoice, ScanSelection, SchedulingOptions, SinkIo,
-    SourceIo, TransferEvent, TransferId, TransferNotice, TransferSpec, WriteVerification, json_bytes,
+    AgreedTransferSpec, CommandExecutionId, Durability, MetadataFidelity, PolicyChoice, ScanSelection,
+    SchedulingOptions, SinkIoMethod, SourceReadMethod, TransferEvent, TransferId, UserNotice,
+    WriteVerification, json_bytes,
 };
-use carrack_plan::{RateCaps, RateLimits, RateSteps};
+use carrack_plan::{RateCaps, RateLimits, ScheduledRateLimits};
 use carrack_storage::{PathBase, PathPurpose, ScanFilter};
 use carrack_transport::ControlChannel;
 use carrack_wire::message::{self, MessageError};
@@ -60,9 +61,9 @@ pub struct EndSettings {
     /// Ports to listen on for data connections; `None` for any.
     pub ports: Option<RangeInclusive<u16>>,
     /// The I/O method of reading large files (L6).
-    pub source_io: SourceIo,
+    pub source_io: SourceReadMethod,
     /// The I/O method of writing large files (L8).
-    pub sink_io: SinkIo,
+    pub sink_io: SinkIoMethod,
     /// The choice of the next storage target, and its limits (L7, L15).
     pub scheduling: SchedulingOptions,
     /// Mounts that are a target each. An end uses those that it has.
@@ -116,7 +117,7 @@ pub struct EndSettings {
     /// The rate of all targets by the time of day, at this end. Not sent to the other end, which obeys
     /// `scheduling`.
     #[serde(skip)]
-    pub timetable: Option<RateSteps>,
+    pub timetable: Option<ScheduledRateLimits>,
     /// The start of the run, for an end that the user started; a directory of the source that changed since
     /// proves nothing. Not sent to the other end.
     #[serde(skip)]
@@ -164,8 +165,8 @@ impl Default for EndSettings {
             io_threads: 0,
             scan_threads: 0,
             ports: None,
-            source_io: SourceIo::Auto,
-            sink_io: SinkIo::Auto,
+            source_io: SourceReadMethod::Auto,
+            sink_io: SinkIoMethod::Auto,
             scheduling: SchedulingOptions::default(),
             target_sets: Vec::new(),
             recall: false,
@@ -227,7 +228,7 @@ impl Default for JournalSettings {
 #[derive(Clone, Debug)]
 pub struct TransferRequest {
     /// The specification on which both ends must agree.
-    pub spec: TransferSpec,
+    pub spec: AgreedTransferSpec,
     /// The settings on which they need not agree.
     pub settings: EndSettings,
     /// The sources. A trailing slash means the contents of a directory.
@@ -248,7 +249,7 @@ pub struct TransferIdentity {
     /// The same for the same sources and destination.
     pub id: TransferId,
     /// The token of this run of the command.
-    pub run: CommandToken,
+    pub run: CommandExecutionId,
     /// The sources as typed, for people.
     pub sources: Vec<Vec<u8>>,
     /// The destination as typed, for people.
@@ -259,8 +260,8 @@ pub struct TransferIdentity {
 }
 
 impl TransferIdentity {
-    pub(crate) fn to_message(&self) -> message::TransferRef {
-        message::TransferRef {
+    pub(crate) fn to_message(&self) -> message::TransferIdentityMessage {
+        message::TransferIdentityMessage {
             id: self.id.0.to_vec(),
             run: self.run.0.to_vec(),
             sources: self.sources.clone(),
@@ -269,13 +270,15 @@ impl TransferIdentity {
         }
     }
 
-    pub(crate) fn from_message(message: &message::TransferRef) -> Result<TransferIdentity, MessageError> {
+    pub(crate) fn from_message(
+        message: &message::TransferIdentityMessage,
+    ) -> Result<TransferIdentity, MessageError> {
         let (Ok(id), Ok(run)) = (message.id.as_slice().try_into(), message.run.as_slice().try_into()) else {
             return Err(MessageError::OutOfRange("a transfer's id"));
         };
         Ok(TransferIdentity {
             id: TransferId(id),
-            run: CommandToken(run),
+            run: CommandExecutionId(run),
             sources: message.sources.clone(),
             destination: message.destination.clone(),
             is_shared: message.shared,
@@ -296,7 +299,7 @@ pub struct PeerChannel {
 
 /// The connections to both ends of a third-party transfer.
 #[derive(Debug)]
-pub struct FarEnds {
+pub struct ThirdPartyEndChannels {
     /// To the end that reads.
     pub source: PeerChannel,
     /// To the end that writes.
@@ -415,10 +418,8 @@ impl EndSettings {
     /// Reports buffers that are smaller than the user chose.
     pub(crate) fn tell_smaller_pool(&self, observer: &dyn TransferObserver) {
         if let (Some(share), true) = (&self.pool_share, self.has_own_pool()) {
-            observer.event(&TransferEvent::Notice(TransferNotice::Warning(format!(
-                "--buffer: {}",
-                share.reason
-            ))));
+            observer
+                .event(&TransferEvent::Notice(UserNotice::Warning(format!("--buffer: {}", share.reason))));
         }
     }
 
@@ -550,13 +551,15 @@ pub(crate) fn depth_of(file_system: &MountedFileSystem, mounts: usize) -> u32 {
 /// Returns the requests in flight at one target, if the user allows `in_flight_max` (0: the storage's
 /// preference). Memory can't be congested: the number of threads is its only limit.
 pub(crate) fn depth_of_queue(target: &StorageTarget, in_flight_max: u32) -> u32 {
-    let own = if target.medium == StorageAttachment::Memory { u32::MAX } else { target.depth };
+    let own = if target.medium == TargetAttachmentKind::Memory { u32::MAX } else { target.depth };
     if in_flight_max == 0 { own } else { in_flight_max }
 }
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::{AccountMap, AccountRef, KeptMetadata, LinkPolicy, ModeChange, NO_NUMBER, Timestamp};
+    use carrack_model::{
+        AccountRef, FileOwnerMap, KeptMetadata, LinkPolicy, ModeChange, NO_NUMBER, Timestamp,
+    };
 
     use std::time::UNIX_EPOCH;
 
@@ -597,8 +600,8 @@ mod tests {
             pool_bytes: 1 << 30,
             io_threads: 3,
             ports: Some(50_000..=50_010),
-            source_io: SourceIo::Direct,
-            sink_io: SinkIo::Writeback,
+            source_io: SourceReadMethod::Direct,
+            sink_io: SinkIoMethod::Writeback,
             scheduling: SchedulingOptions {
                 rate: 7,
                 target_rate: 8,
@@ -632,8 +635,8 @@ mod tests {
                 numeric_ids: true,
                 user: Some(AccountRef { number: 7, name: b""[..].into() }),
                 group: Some(AccountRef { number: NO_NUMBER, name: b"data"[..].into() }),
-                user_map: AccountMap::parse("a*:7").unwrap(),
-                group_map: AccountMap::parse("0-9:x,:y").unwrap(),
+                user_map: FileOwnerMap::parse("a*:7").unwrap(),
+                group_map: FileOwnerMap::parse("0-9:x,:y").unwrap(),
                 perms: true,
                 mode_change: ModeChange::parse("D2775,go-w").unwrap(),
                 omit_times: true,

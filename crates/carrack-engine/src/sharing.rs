@@ -12,9 +12,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_layout::StorageTarget;
-use carrack_model::{TargetId, TransferNotice, TransferProgress};
-use carrack_plan::grants::{ClientSettings, GrantBatch, GrantClient, GrantGate, GrantReply, GrantedPolicy};
-use carrack_plan::{SchedulingPolicy, ServedRequest, TargetState};
+use carrack_model::{TargetId, TransferProgress, UserNotice};
+use carrack_plan::grants::{
+    GrantClient, GrantClientReport, GrantClientSettings, GrantGate, GrantReply, GrantedPolicy,
+};
+use carrack_plan::{SchedulingPolicy, StorageRequestTiming, TargetState};
 use carrack_wire::auth::SessionKey;
 
 use crate::error::{STARTING_A_THREAD, SessionError};
@@ -25,7 +27,7 @@ use crate::settings::EndSettings;
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Queues of targets whose state the client reads, and which it wakes.
-pub(crate) trait ShareMember: Send + Sync {
+pub(crate) trait SharedTargetQueues: Send + Sync {
     /// Returns the states of its targets.
     fn states(&self) -> Vec<TargetState>;
 
@@ -53,15 +55,15 @@ struct ShareState {
     threads: usize,
     /// The client's number of each target, by the target's name.
     ids: HashMap<Arc<str>, TargetId>,
-    members: Vec<(Weak<dyn ShareMember>, SharePass)>,
+    members: Vec<(Weak<dyn SharedTargetQueues>, LaneGrants)>,
     /// Targets on which work was begun since the last look.
     touched: HashSet<TargetId>,
-    news: Vec<TransferNotice>,
+    news: Vec<UserNotice>,
 }
 
 /// The grants for one lane's queues: the targets of one end, each with the client's number.
 #[derive(Clone)]
-pub(crate) struct SharePass {
+pub(crate) struct LaneGrants {
     inner: Arc<ShareInner>,
     ids: Arc<Mutex<HashMap<TargetId, TargetId>>>,
     /// The start of the queues' time, counted from the client's.
@@ -82,7 +84,7 @@ impl SessionGrantClient {
     ) -> Result<Option<Arc<SessionGrantClient>>, SessionError> {
         let Some(sharing) = &settings.sharing else { return Ok(None) };
         let session = key.map(SessionKey::session_name).unwrap_or_default();
-        let client = GrantClient::new(&unique_name(), &settings.class, ClientSettings::default());
+        let client = GrantClient::new(&unique_name(), &settings.class, GrantClientSettings::default());
         let client = client.of_session(&session);
         let inner = Arc::new(ShareInner {
             exchange: Arc::clone(&sharing.0),
@@ -107,9 +109,9 @@ impl SessionGrantClient {
 
     /// Creates the grants of a lane with this number of I/O threads, whose queues count their time from
     /// `began`.
-    pub(crate) fn pass(&self, threads: usize, began: Instant) -> SharePass {
+    pub(crate) fn pass(&self, threads: usize, began: Instant) -> LaneGrants {
         self.inner.asking().change_threads(0, threads);
-        SharePass {
+        LaneGrants {
             threads: Arc::new(AtomicUsize::new(threads)),
             was_short: Arc::default(),
             inner: Arc::clone(&self.inner),
@@ -127,7 +129,7 @@ impl SessionGrantClient {
     }
 
     /// Takes the messages for the user.
-    pub(crate) fn news(&self) -> Vec<TransferNotice> {
+    pub(crate) fn news(&self) -> Vec<UserNotice> {
         std::mem::take(&mut self.inner.asking().news)
     }
 }
@@ -170,9 +172,9 @@ impl ShareInner {
 
     /// Returns the members, and the states of the targets over all of them. Queues are locked before the
     /// client, never after.
-    fn look(&self) -> (Vec<Arc<dyn ShareMember>>, Vec<TargetState>) {
+    fn look(&self) -> (Vec<Arc<dyn SharedTargetQueues>>, Vec<TargetState>) {
         let touched;
-        let members: Vec<(Arc<dyn ShareMember>, SharePass)> = {
+        let members: Vec<(Arc<dyn SharedTargetQueues>, LaneGrants)> = {
             let mut asking = self.asking();
             touched = std::mem::take(&mut asking.touched);
             asking.members.retain(|(member, _)| member.strong_count() > 0);
@@ -214,12 +216,12 @@ impl ShareState {
     }
 
     /// Returns the next batch, and true if every target may be used from now on.
-    fn say(&mut self, now: Duration, states: &[TargetState]) -> (Option<GrantBatch>, bool) {
+    fn say(&mut self, now: Duration, states: &[TargetState]) -> (Option<GrantClientReport>, bool) {
         let batch = self.client.batch(now, states);
         let is_left_alone = self.client.take_notice().is_some();
         if is_left_alone {
             let text = "the meta-server does not answer: going on without its grants";
-            self.news.push(TransferNotice::Warning(text.to_owned()));
+            self.news.push(UserNotice::Warning(text.to_owned()));
         }
         (batch, is_left_alone)
     }
@@ -228,7 +230,7 @@ impl ShareState {
         self.client.answered(now, answer);
         if self.client.take_notice().is_some() {
             let text = "the meta-server answers again: keeping to its grants";
-            self.news.push(TransferNotice::Text(text.to_owned()));
+            self.news.push(UserNotice::Text(text.to_owned()));
         }
     }
 
@@ -243,7 +245,7 @@ impl ShareState {
     }
 }
 
-impl SharePass {
+impl LaneGrants {
     /// Restricts the policy to granted targets.
     pub(crate) fn guard(&self, policy: Box<dyn SchedulingPolicy>) -> Box<dyn SchedulingPolicy> {
         Box::new(GrantedPolicy::new(policy, self.clone()))
@@ -263,7 +265,7 @@ impl SharePass {
     }
 
     /// Registers queues, for which the client asks for targets and which it wakes.
-    pub(crate) fn join<M: ShareMember + 'static>(self, member: &Arc<M>) {
+    pub(crate) fn join<M: SharedTargetQueues + 'static>(self, member: &Arc<M>) {
         let (inner, member): (_, Weak<M>) = (Arc::clone(&self.inner), Arc::downgrade(member));
         inner.asking().members.push((member, self));
     }
@@ -285,7 +287,7 @@ impl SharePass {
     }
 }
 
-impl GrantGate for SharePass {
+impl GrantGate for LaneGrants {
     fn may_start(&self, target: TargetId, in_service: u32, now: Duration) -> bool {
         let Some(target) = self.own(target) else { return true };
         let may_start = self.inner.asking().client.may_start(target, in_service, now + self.began);
@@ -308,7 +310,7 @@ impl GrantGate for SharePass {
         }
     }
 
-    fn finished(&mut self, target: TargetId, service: ServedRequest, now: Duration) {
+    fn finished(&mut self, target: TargetId, service: StorageRequestTiming, now: Duration) {
         if let Some(target) = self.own(target) {
             self.inner.asking().client.finished(target, service, now + self.began);
         }

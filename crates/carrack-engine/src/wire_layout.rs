@@ -4,7 +4,7 @@
 use carrack_layout::StripeGeometry;
 use carrack_model::TargetId;
 use carrack_plan::{BlockMapLayout, Layout};
-use carrack_wire::message::{FileLayoutMessage, StripeCounts};
+use carrack_wire::message::{SinkFileLayoutMessage, StripingMessage};
 
 /// Blocks that are sent: a layout that has not repeated itself by then is assumed to begin again.
 const BLOCKS_MAX: usize = 2_000;
@@ -13,7 +13,7 @@ const BLOCKS_MAX: usize = 2_000;
 const BLOCK_BYTES_MIN: u64 = 64 << 10;
 
 /// Returns the sink's message about a file of `size` bytes.
-pub(crate) fn to_message(id: u64, layout: &dyn Layout, size: u64) -> FileLayoutMessage {
+pub(crate) fn to_message(id: u64, layout: &dyn Layout, size: u64) -> SinkFileLayoutMessage {
     let mut block_bytes = size.max(1);
     let mut offset = 0;
     for _ in 0..BLOCKS_MAX {
@@ -28,11 +28,11 @@ pub(crate) fn to_message(id: u64, layout: &dyn Layout, size: u64) -> FileLayoutM
     let blocks = (0..size.max(1)).step_by(usize::try_from(block_bytes).unwrap_or(usize::MAX));
     let targets: Vec<u64> = blocks.take(BLOCKS_MAX).map(|offset| layout.extent_at(offset).target.0).collect();
     let period = (1..targets.len()).find(|&period| targets[period..] == targets[..targets.len() - period]);
-    FileLayoutMessage { id, block_bytes, targets: targets[..period.unwrap_or(targets.len())].to_vec() }
+    SinkFileLayoutMessage { id, block_bytes, targets: targets[..period.unwrap_or(targets.len())].to_vec() }
 }
 
 /// Returns the layout of a message, or `None` if it is invalid.
-pub(crate) fn to_layout(message: &FileLayoutMessage) -> Option<Box<dyn Layout>> {
+pub(crate) fn to_layout(message: &SinkFileLayoutMessage) -> Option<Box<dyn Layout>> {
     if message.targets.len() > BLOCKS_MAX {
         return None;
     }
@@ -41,9 +41,13 @@ pub(crate) fn to_layout(message: &FileLayoutMessage) -> Option<Box<dyn Layout>> 
 }
 
 /// Returns the message about a file's striping at the source, from which the sink preserves it.
-pub(crate) fn stripes_to_message(geometry: &StripeGeometry) -> Option<StripeCounts> {
+pub(crate) fn stripes_to_message(geometry: &StripeGeometry) -> Option<StripingMessage> {
     let widest = geometry.widest()?;
-    Some(StripeCounts { count: widest.stripe_count, stripe_bytes: widest.stripe_bytes, pool: String::new() })
+    Some(StripingMessage {
+        count: widest.stripe_count,
+        stripe_bytes: widest.stripe_bytes,
+        pool: String::new(),
+    })
 }
 
 #[cfg(test)]
@@ -78,7 +82,7 @@ mod tests {
         for (block_bytes, count, is_layout) in
             [(0, 1, false), (1, 0, false), (1, BLOCKS_MAX + 1, false), (1, BLOCKS_MAX, true)]
         {
-            let message = FileLayoutMessage { id: 1, block_bytes, targets: vec![1; count] };
+            let message = SinkFileLayoutMessage { id: 1, block_bytes, targets: vec![1; count] };
             assert_eq!(to_layout(&message).is_some(), is_layout, "{block_bytes} {count}");
         }
     }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use carrack_engine::{AbortHandle, BrowseCall, BrowseItem, BrowseOperation, browse};
+use carrack_engine::{AbortHandle, BrowseItem, PathOperationRequest, RemotePathOperation, browse};
 use common::*;
 
 const ENTRIES: usize = 20_000;
@@ -37,7 +37,7 @@ fn list(path: &Path) -> u64 {
         }
         Continue(())
     };
-    let browsing = BrowseCall { operation: BrowseOperation::List, path: path.into() };
+    let browsing = PathOperationRequest { operation: RemotePathOperation::List, path: path.into() };
     let summary = browse(peer(here), &browsing, &mut slowly, &AbortHandle::new().unwrap()).unwrap();
     assert_eq!((summary.done_count, summary.failed_count), (count as u64, 0));
     assert_eq!(name_bytes, count * 200);

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use carrack_fabric::{
-    EndpointEvent, FabricEndpoint, FabricOffer, FabricPeer, MemorySharing, OfferFilter, OperationLimits,
-    PostRefusal, RemoteMemory, RmaTransfer, usable_offers,
+    EndpointEvent, EndpointOperationLimits, FabricEndpoint, FabricInfoEntry, FabricMemoryAccess, FabricPeer,
+    FabricPostRefusal, ProviderOfferFilter, RemoteMemory, RmaTransfer, usable_offers,
 };
 use carrack_machine::SlotPool;
 
@@ -69,9 +69,9 @@ fn report(transport: &str, way: &str, measure: impl Fn() -> Result<Round, Failur
     }
 }
 
-fn offer(provider: &str) -> Result<FabricOffer, Failure> {
+fn offer(provider: &str) -> Result<FabricInfoEntry, Failure> {
     let source = (provider != "shm").then(|| "127.0.0.1".to_string());
-    let offers = usable_offers(&OfferFilter { provider: Some(provider.to_string()), source })?;
+    let offers = usable_offers(&ProviderOfferFilter { provider: Some(provider.to_string()), source })?;
     Ok(offers.into_iter().next().ok_or("none")?)
 }
 
@@ -105,9 +105,9 @@ fn rest(endpoint: &FabricEndpoint, idle_turns: u32) -> io::Result<()> {
 
 /// The other process: slots to read from and a window to write to, until its input ends.
 fn serve(provider: &str) -> Result<(), Failure> {
-    let mut endpoint = FabricEndpoint::open(&offer(provider)?, OperationLimits::default())?;
+    let mut endpoint = FabricEndpoint::open(&offer(provider)?, EndpointOperationLimits::default())?;
     let pool = SlotPool::new((IN_FLIGHT * SLOT_BYTES) as u64, SLOT_BYTES)?;
-    let region = endpoint.register(&pool, MemorySharing::PeersRead)?;
+    let region = endpoint.register(&pool, FabricMemoryAccess::PeersRead)?;
     let window = endpoint.open_window(IN_FLIGHT * SLOT_BYTES)?;
     let mut slots: Vec<_> = (0..IN_FLIGHT).filter_map(|_| pool.try_lease()).collect();
     slots.iter_mut().for_each(|slot| slot.bytes_mut().fill(7));
@@ -142,7 +142,7 @@ fn bytes_of(text: &str) -> Result<Vec<u8>, Failure> {
 }
 
 fn measure(provider: &str, is_write: bool, time: Duration) -> Result<Round, Failure> {
-    let mut endpoint = FabricEndpoint::open(&offer(provider)?, OperationLimits::default())?;
+    let mut endpoint = FabricEndpoint::open(&offer(provider)?, EndpointOperationLimits::default())?;
     let (mut child, mut input, mut output) = start(&["--peer", provider])?;
     let mut line = String::new();
     output.read_line(&mut line)?;
@@ -175,7 +175,7 @@ fn move_for(
     time: Duration,
 ) -> Result<u64, Failure> {
     let pool = SlotPool::new((IN_FLIGHT * SLOT_BYTES) as u64, SLOT_BYTES)?;
-    let region = endpoint.register(&pool, MemorySharing::Local)?;
+    let region = endpoint.register(&pool, FabricMemoryAccess::Local)?;
     let (began, mut moved, mut next, mut idle) = (Instant::now(), 0, 0, 0);
     let mut events = Vec::new();
     while began.elapsed() < time || endpoint.operations_under_way() > 0 {
@@ -188,8 +188,8 @@ fn move_for(
             };
             match posted {
                 Ok(()) => next += 1,
-                Err(PostRefusal::Full(_)) => break,
-                Err(PostRefusal::Failed(_, error)) => return Err(error.into()),
+                Err(FabricPostRefusal::Full(_)) => break,
+                Err(FabricPostRefusal::Failed(_, error)) => return Err(error.into()),
             }
         }
         idle = if endpoint.poll(&mut events)? > 0 { 0 } else { idle + 1 };

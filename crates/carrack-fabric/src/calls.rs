@@ -6,17 +6,17 @@ use carrack_machine::Slot;
 
 use crate::core::EndpointCore;
 use crate::error::{EAGAIN, FabricError, FabricErrorScope};
-use crate::event::PostRefusal;
+use crate::event::FabricPostRefusal;
 use crate::ffi;
-use crate::pending_operations::OperationKind;
+use crate::pending_operations::FabricOperationKind;
 
 #[allow(unsafe_code)]
-pub(crate) fn post_it(core: &EndpointCore, kind: OperationKind, post: &ffi::RawPost) -> c_int {
+pub(crate) fn post_it(core: &EndpointCore, kind: FabricOperationKind, post: &ffi::RawFabricPost) -> c_int {
     let call = match kind {
-        OperationKind::Send => ffi::cf_send,
-        OperationKind::Receive => ffi::cf_receive,
-        OperationKind::Read => ffi::cf_read,
-        OperationKind::Write => ffi::cf_write,
+        FabricOperationKind::Send => ffi::cf_send,
+        FabricOperationKind::Receive => ffi::cf_receive,
+        FabricOperationKind::Read => ffi::cf_read,
+        FabricOperationKind::Write => ffi::cf_write,
     };
     // SAFETY: the buffer lies in a slot and the context in the table. The table holds both until the
     // completion or, if the endpoint is dropped first, the core until everything is closed. The peer belongs
@@ -24,10 +24,13 @@ pub(crate) fn post_it(core: &EndpointCore, kind: OperationKind, post: &ffi::RawP
     unsafe { call(core.raw(), post) }
 }
 
-pub(crate) fn refusal(kind: OperationKind, rc: c_int, slot: Slot) -> PostRefusal {
+pub(crate) fn refusal(kind: FabricOperationKind, rc: c_int, slot: Slot) -> FabricPostRefusal {
     match rc {
-        rc if rc == -EAGAIN => PostRefusal::Full(slot),
-        rc => PostRefusal::Failed(slot, FabricError::of_call(kind.name(), rc, FabricErrorScope::Operation)),
+        rc if rc == -EAGAIN => FabricPostRefusal::Full(slot),
+        rc => FabricPostRefusal::Failed(
+            slot,
+            FabricError::of_call(kind.name(), rc, FabricErrorScope::Operation),
+        ),
     }
 }
 

@@ -13,17 +13,17 @@ use carrack_machine::{Slot, SlotPool};
 
 use crate::error::{FabricError, FabricErrorScope};
 use crate::ffi::{self, RegistrationPurpose};
-use crate::offer::FabricOffer;
-use crate::shm_peers::ShmNeighbours;
+use crate::offer::FabricInfoEntry;
+use crate::retained_shm_endpoints::ShmEndpointsLock;
 
 /// Fabric, domain, address vector, completion queue and endpoint. Closed when the last user is dropped.
 pub(crate) struct EndpointCore {
-    raw: NonNull<ffi::RawEndpoint>,
+    raw: NonNull<ffi::RawFabricEndpoint>,
     /// Memory that is freed only after the objects are closed.
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
     by_address: bool,
     key_mask: u64,
-    /// True if endpoints of this process map each other's memory ([`ShmNeighbours`]).
+    /// True if endpoints of this process map each other's memory ([`ShmEndpointsLock`]).
     has_neighbours: bool,
 }
 
@@ -38,7 +38,7 @@ unsafe impl Sync for EndpointCore {}
 impl EndpointCore {
     /// Opens all objects. The queue has room for `completions`.
     #[allow(unsafe_code)]
-    pub(crate) fn open(offer: &FabricOffer, completions: usize) -> Result<EndpointCore, FabricError> {
+    pub(crate) fn open(offer: &FabricInfoEntry, completions: usize) -> Result<EndpointCore, FabricError> {
         let (mut raw, mut what) = (ptr::null_mut(), ptr::null());
         // SAFETY: an entry of the library's list. The call writes both outputs before it returns.
         let rc = unsafe { ffi::cf_open(offer.info(), completions as u64, &mut raw, &mut what) };
@@ -64,7 +64,7 @@ impl EndpointCore {
     }
 
     /// The endpoint for calls of the shim.
-    pub(crate) fn raw(&self) -> *mut ffi::RawEndpoint {
+    pub(crate) fn raw(&self) -> *mut ffi::RawFabricEndpoint {
         self.raw.as_ptr()
     }
 
@@ -107,7 +107,7 @@ impl Drop for EndpointCore {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         let mut what = ptr::null();
-        let mut neighbours = self.has_neighbours.then(ShmNeighbours::lock);
+        let mut neighbours = self.has_neighbours.then(ShmEndpointsLock::lock);
         // SAFETY: opened once and closed once, without other users. All regions are gone, as each holds the
         // core.
         let rc = unsafe { ffi::cf_close(self.raw(), &mut what) };
@@ -145,7 +145,7 @@ fn static_text(text: *const c_char) -> String {
 
 /// The allowed users of a pool's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemorySharing {
+pub enum FabricMemoryAccess {
     /// Only operations of this end.
     Local,
     /// Also peers with the key, which may read all of the memory at any time.
@@ -225,9 +225,9 @@ impl RegisteredPool {
     pub(crate) fn new(
         core: &Arc<EndpointCore>,
         pool: &SlotPool,
-        sharing: MemorySharing,
+        sharing: FabricMemoryAccess,
     ) -> Result<RegisteredPool, FabricError> {
-        let purpose = if sharing == MemorySharing::PeersRead {
+        let purpose = if sharing == FabricMemoryAccess::PeersRead {
             RegistrationPurpose::PeersRead
         } else {
             RegistrationPurpose::OwnRma
@@ -329,14 +329,15 @@ impl WritableWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::offer::{OfferFilter, usable_offers};
+    use crate::offer::{ProviderOfferFilter, usable_offers};
 
     /// A key in use is the only refusal that needs no hardware. With hardware it is the limit of locked
     /// memory.
     #[test]
     #[allow(unsafe_code)]
     fn a_registration_that_fails_says_so() {
-        let filter = OfferFilter { provider: Some("tcp;ofi_rxm".into()), source: Some("127.0.0.1".into()) };
+        let filter =
+            ProviderOfferFilter { provider: Some("tcp;ofi_rxm".into()), source: Some("127.0.0.1".into()) };
         let offers = match usable_offers(&filter) {
             Ok(offers) => offers,
             Err(error) => return eprintln!("skipped: {error}"),

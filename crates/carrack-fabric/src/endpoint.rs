@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use carrack_machine::{Slot, SlotPool};
 
 use crate::calls::{post_it, read_queue, refusal};
-use crate::core::{EndpointCore, MemorySharing, RegisteredPool, RemoteMemory, WritableWindow};
+use crate::core::{EndpointCore, FabricMemoryAccess, RegisteredPool, RemoteMemory, WritableWindow};
 use crate::error::{FabricError, FabricErrorScope};
-use crate::event::{EndpointEvent, OperationLimits, PostRefusal, RmaTransfer};
+use crate::event::{EndpointEvent, EndpointOperationLimits, FabricPostRefusal, RmaTransfer};
 use crate::ffi;
 use crate::name;
-use crate::offer::{FabricOffer, OfferDescription};
-use crate::pending_operations::{OperationKind, OperationTable, PendingOperation};
-use crate::shm_peers::{NameOwner, ShmNeighbours};
+use crate::offer::{FabricInfoEntry, FabricInterfaceProperties};
+use crate::pending_operations::{FabricOperationKind, FabricOperationTable, PendingOperation};
+use crate::retained_shm_endpoints::{EndpointNameOwner, ShmEndpointsLock};
 
 /// Another endpoint, as known to this endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +45,9 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 pub struct FabricEndpoint {
     core: Arc<EndpointCore>,
     id: u64,
-    description: OfferDescription,
-    limits: OperationLimits,
-    operations: Option<OperationTable>,
+    description: FabricInterfaceProperties,
+    limits: EndpointOperationLimits,
+    operations: Option<FabricOperationTable>,
     peers: Vec<u64>,
     messages: SlotPool,
     message_region: RegisteredPool,
@@ -59,7 +59,10 @@ pub struct FabricEndpoint {
 
 impl FabricEndpoint {
     /// Opens an endpoint on a domain of its own.
-    pub fn open(offer: &FabricOffer, limits: OperationLimits) -> Result<FabricEndpoint, FabricError> {
+    pub fn open(
+        offer: &FabricInfoEntry,
+        limits: EndpointOperationLimits,
+    ) -> Result<FabricEndpoint, FabricError> {
         let description = offer.description.clone();
         if !description.has_rma || !description.is_reliable_datagram {
             let words = "the provider has no reliable datagram endpoints with RMA";
@@ -75,7 +78,7 @@ impl FabricEndpoint {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             description,
             limits,
-            operations: Some(OperationTable::new(limits.operations + limits.receives)),
+            operations: Some(FabricOperationTable::new(limits.operations + limits.receives)),
             peers: Vec::new(),
             messages,
             message_region,
@@ -83,19 +86,19 @@ impl FabricEndpoint {
             neighbours: Vec::new(),
         };
         if endpoint.core.has_neighbours() {
-            ShmNeighbours::lock().add(endpoint.name()?, &endpoint.core);
+            ShmEndpointsLock::lock().add(endpoint.name()?, &endpoint.core);
         }
         endpoint.post_receives()?;
         Ok(endpoint)
     }
 
     /// The offer that the endpoint was opened with.
-    pub fn description(&self) -> &OfferDescription {
+    pub fn description(&self) -> &FabricInterfaceProperties {
         &self.description
     }
 
     /// The granted limits.
-    pub fn limits(&self) -> OperationLimits {
+    pub fn limits(&self) -> EndpointOperationLimits {
         self.limits
     }
 
@@ -119,11 +122,11 @@ impl FabricEndpoint {
         if !self.core.has_neighbours() {
             return self.insert_peer(name);
         }
-        let neighbours = ShmNeighbours::lock();
+        let neighbours = ShmEndpointsLock::lock();
         match neighbours.find(name) {
-            NameOwner::Elsewhere => self.insert_peer(name),
-            NameOwner::Closing => Err(refused_name("it is being closed")),
-            NameOwner::Here(core) => {
+            EndpointNameOwner::Elsewhere => self.insert_peer(name),
+            EndpointNameOwner::Closing => Err(refused_name("it is being closed")),
+            EndpointNameOwner::Here(core) => {
                 // Released only when this endpoint is dropped, after the lock is free again.
                 self.neighbours.push(core);
                 self.insert_peer(name)
@@ -144,7 +147,11 @@ impl FabricEndpoint {
 
     /// Registers a pool's memory for operations of this endpoint. Do so once: registering takes time
     /// (fi_mr(3)).
-    pub fn register(&self, pool: &SlotPool, sharing: MemorySharing) -> Result<RegisteredPool, FabricError> {
+    pub fn register(
+        &self,
+        pool: &SlotPool,
+        sharing: FabricMemoryAccess,
+    ) -> Result<RegisteredPool, FabricError> {
         RegisteredPool::new(&self.core, pool, sharing)
     }
 
@@ -158,7 +165,7 @@ impl FabricEndpoint {
     pub fn send(&mut self, peer: FabricPeer, message: &[u8], tag: u64) -> Result<bool, FabricError> {
         if message.len() > self.limits.message_bytes {
             return Err(FabricError::ours(
-                OperationKind::Send.name(),
+                FabricOperationKind::Send.name(),
                 "it is longer than messages may be",
                 FabricErrorScope::Operation,
             ));
@@ -168,10 +175,10 @@ impl FabricEndpoint {
         let place = RemoteMemory { address: 0, key: 0 };
         let transfer = RmaTransfer { slot, at: 0, bytes: message.len(), place, tag };
         let region = self.message_region.clone();
-        match self.begin(OperationKind::Send, Some(peer), &region, transfer, None) {
+        match self.begin(FabricOperationKind::Send, Some(peer), &region, transfer, None) {
             Ok(()) => Ok(true),
-            Err(PostRefusal::Full(_)) => Ok(false),
-            Err(PostRefusal::Failed(_, error)) => Err(error),
+            Err(FabricPostRefusal::Full(_)) => Ok(false),
+            Err(FabricPostRefusal::Failed(_, error)) => Err(error),
         }
     }
 
@@ -181,8 +188,8 @@ impl FabricEndpoint {
         peer: FabricPeer,
         region: &RegisteredPool,
         transfer: RmaTransfer,
-    ) -> Result<(), PostRefusal> {
-        self.begin(OperationKind::Read, Some(peer), region, transfer, None)
+    ) -> Result<(), FabricPostRefusal> {
+        self.begin(FabricOperationKind::Read, Some(peer), region, transfer, None)
     }
 
     /// Writes from a slot of `region` into the peer's window (fi_rma(3)), and leaves a notice if one is given
@@ -193,19 +200,19 @@ impl FabricEndpoint {
         region: &RegisteredPool,
         transfer: RmaTransfer,
         notice: Option<u64>,
-    ) -> Result<(), PostRefusal> {
-        self.begin(OperationKind::Write, Some(peer), region, transfer, notice)
+    ) -> Result<(), FabricPostRefusal> {
+        self.begin(FabricOperationKind::Write, Some(peer), region, transfer, notice)
     }
 
     /// The reason why the operation can't be posted, if there is one.
     fn objection(
         &self,
-        kind: OperationKind,
+        kind: FabricOperationKind,
         peer: Option<FabricPeer>,
         region: &RegisteredPool,
         transfer: &RmaTransfer,
     ) -> Option<&'static str> {
-        let is_rma = matches!(kind, OperationKind::Read | OperationKind::Write);
+        let is_rma = matches!(kind, FabricOperationKind::Read | FabricOperationKind::Write);
         let end = transfer.at.checked_add(transfer.bytes);
         if peer.is_some_and(|peer| peer.endpoint != self.id) {
             Some("the peer is another endpoint's")
@@ -224,14 +231,14 @@ impl FabricEndpoint {
 
     fn begin(
         &mut self,
-        kind: OperationKind,
+        kind: FabricOperationKind,
         peer: Option<FabricPeer>,
         region: &RegisteredPool,
         transfer: RmaTransfer,
         notice: Option<u64>,
-    ) -> Result<(), PostRefusal> {
+    ) -> Result<(), FabricPostRefusal> {
         if let Some(words) = self.objection(kind, peer, region, &transfer) {
-            return Err(PostRefusal::Failed(
+            return Err(FabricPostRefusal::Failed(
                 transfer.slot,
                 FabricError::ours(kind.name(), words, FabricErrorScope::Operation),
             ));
@@ -241,8 +248,9 @@ impl FabricEndpoint {
         let peer = peer.map_or(0, |peer| self.peers[peer.index]);
         let operation = PendingOperation { kind, tag, slot, region: region.clone(), began: Instant::now() };
         let operations = self.operations.as_mut().expect("there until the endpoint is dropped");
-        let context = operations.add(operation).map_err(|operation| PostRefusal::Full(operation.slot))?;
-        let post = ffi::RawPost {
+        let context =
+            operations.add(operation).map_err(|operation| FabricPostRefusal::Full(operation.slot))?;
+        let post = ffi::RawFabricPost {
             buffer,
             len: bytes as u64,
             region: region.raw(),
@@ -268,13 +276,13 @@ impl FabricEndpoint {
             let place = RemoteMemory { address: 0, key: 0 };
             let transfer = RmaTransfer { slot, at: 0, bytes: self.limits.message_bytes, place, tag: 0 };
             let region = self.message_region.clone();
-            match self.begin(OperationKind::Receive, None, &region, transfer, None) {
+            match self.begin(FabricOperationKind::Receive, None, &region, transfer, None) {
                 Ok(()) => {}
-                Err(PostRefusal::Full(slot)) => {
+                Err(FabricPostRefusal::Full(slot)) => {
                     self.unposted.push(slot);
                     return Ok(());
                 }
-                Err(PostRefusal::Failed(_, error)) => {
+                Err(FabricPostRefusal::Failed(_, error)) => {
                     return Err(FabricError { scope: FabricErrorScope::Endpoint, ..error });
                 }
             }
@@ -316,10 +324,10 @@ impl FabricEndpoint {
             _ => Err(FabricError::of_completion(kind.name(), completion)),
         };
         Ok(Some(match kind {
-            OperationKind::Send => EndpointEvent::Sent { tag, result },
-            OperationKind::Read => EndpointEvent::Read { tag, slot, result },
-            OperationKind::Write => EndpointEvent::Written { tag, slot, result },
-            OperationKind::Receive => {
+            FabricOperationKind::Send => EndpointEvent::Sent { tag, result },
+            FabricOperationKind::Read => EndpointEvent::Read { tag, slot, result },
+            FabricOperationKind::Write => EndpointEvent::Written { tag, slot, result },
+            FabricOperationKind::Receive => {
                 let len = (completion.len as usize).min(self.limits.message_bytes);
                 let message = slot.bytes()[..len].to_vec();
                 self.unposted.push(slot);
@@ -351,7 +359,7 @@ impl FabricEndpoint {
     pub fn operations_under_way(&self) -> usize {
         self.operations
             .as_ref()
-            .map_or(0, |operations| operations.count(|kind| kind != OperationKind::Receive))
+            .map_or(0, |operations| operations.count(|kind| kind != FabricOperationKind::Receive))
     }
 
     /// The age of the oldest operation under way. Some providers don't report a lost peer, so the caller

@@ -4,11 +4,11 @@ use carrack_machine::{Slot, SlotPool};
 
 use crate::core::RemoteMemory;
 use crate::error::{FabricError, FabricErrorScope};
-use crate::offer::OfferDescription;
+use crate::offer::FabricInterfaceProperties;
 
 /// The limits on operations under way. The provider may grant less.
 #[derive(Clone, Copy, Debug)]
-pub struct OperationLimits {
+pub struct EndpointOperationLimits {
     /// Reads, writes and messages of this end.
     pub operations: usize,
     /// Messages of peers that may arrive between two polls.
@@ -19,16 +19,16 @@ pub struct OperationLimits {
     pub notices: usize,
 }
 
-impl Default for OperationLimits {
+impl Default for EndpointOperationLimits {
     /// For a lane of 64 slots under way, each with a message in both directions.
-    fn default() -> OperationLimits {
-        OperationLimits { operations: 128, receives: 64, message_bytes: 4096, notices: 128 }
+    fn default() -> EndpointOperationLimits {
+        EndpointOperationLimits { operations: 128, receives: 64, message_bytes: 4096, notices: 128 }
     }
 }
 
-impl OperationLimits {
-    pub(crate) fn within(self, description: &OfferDescription) -> OperationLimits {
-        OperationLimits {
+impl EndpointOperationLimits {
+    pub(crate) fn within(self, description: &FabricInterfaceProperties) -> EndpointOperationLimits {
+        EndpointOperationLimits {
             operations: at_most(self.operations, description.send_operations),
             receives: at_most(self.receives, description.receive_operations),
             ..self
@@ -101,7 +101,7 @@ pub enum EndpointEvent {
 
 /// The reason why an operation was not posted. Carries the slot back.
 #[derive(Debug)]
-pub enum PostRefusal {
+pub enum FabricPostRefusal {
     /// The limit of operations is reached: poll, then try again.
     Full(Slot),
     /// The operation is invalid, or the library refused it.

@@ -7,7 +7,7 @@ pub(crate) const CONTEXT_BYTES: usize = 64;
 
 /// `struct cf_offer`.
 #[repr(C)]
-pub(crate) struct RawOffer {
+pub(crate) struct RawFabricInterface {
     pub(crate) provider: [c_char; 64],
     pub(crate) fabric: [c_char; 128],
     pub(crate) domain: [c_char; 64],
@@ -54,7 +54,7 @@ impl RawCompletion {
 
 /// `struct cf_post`.
 #[repr(C)]
-pub(crate) struct RawPost {
+pub(crate) struct RawFabricPost {
     pub(crate) buffer: *mut c_void,
     pub(crate) len: u64,
     pub(crate) region: *mut RawRegion,
@@ -78,7 +78,7 @@ pub(crate) enum RegistrationPurpose {
 
 /// `struct cf_endpoint`.
 #[repr(C)]
-pub(crate) struct RawEndpoint {
+pub(crate) struct RawFabricEndpoint {
     _opaque: [u8; 0],
 }
 
@@ -101,21 +101,21 @@ unsafe extern "C" {
         head: *mut *mut c_void,
     ) -> c_int;
     pub(crate) fn cf_next(info: *mut c_void) -> *mut c_void;
-    pub(crate) fn cf_describe(info: *mut c_void, offer: *mut RawOffer);
+    pub(crate) fn cf_describe(info: *mut c_void, offer: *mut RawFabricInterface);
     pub(crate) fn cf_duplicate(info: *mut c_void) -> *mut c_void;
     pub(crate) fn cf_free(info: *mut c_void);
     pub(crate) fn cf_open(
         info: *mut c_void,
         completions: u64,
-        out: *mut *mut RawEndpoint,
+        out: *mut *mut RawFabricEndpoint,
         what: *mut *const c_char,
     ) -> c_int;
-    pub(crate) fn cf_close_endpoint(endpoint: *mut RawEndpoint) -> c_int;
-    pub(crate) fn cf_close(endpoint: *mut RawEndpoint, what: *mut *const c_char) -> c_int;
-    pub(crate) fn cf_name(endpoint: *mut RawEndpoint, name: *mut u8, len: *mut usize) -> c_int;
-    pub(crate) fn cf_add_peer(endpoint: *mut RawEndpoint, name: *const u8, peer: *mut u64) -> c_int;
+    pub(crate) fn cf_close_endpoint(endpoint: *mut RawFabricEndpoint) -> c_int;
+    pub(crate) fn cf_close(endpoint: *mut RawFabricEndpoint, what: *mut *const c_char) -> c_int;
+    pub(crate) fn cf_name(endpoint: *mut RawFabricEndpoint, name: *mut u8, len: *mut usize) -> c_int;
+    pub(crate) fn cf_add_peer(endpoint: *mut RawFabricEndpoint, name: *const u8, peer: *mut u64) -> c_int;
     pub(crate) fn cf_register(
-        endpoint: *mut RawEndpoint,
+        endpoint: *mut RawFabricEndpoint,
         base: *mut c_void,
         len: usize,
         purpose: RegistrationPurpose,
@@ -124,13 +124,13 @@ unsafe extern "C" {
         chosen_key: *mut u64,
     ) -> c_int;
     pub(crate) fn cf_deregister(region: *mut RawRegion) -> c_int;
-    pub(crate) fn cf_send(endpoint: *mut RawEndpoint, post: *const RawPost) -> c_int;
-    pub(crate) fn cf_receive(endpoint: *mut RawEndpoint, post: *const RawPost) -> c_int;
-    pub(crate) fn cf_read(endpoint: *mut RawEndpoint, post: *const RawPost) -> c_int;
-    pub(crate) fn cf_write(endpoint: *mut RawEndpoint, post: *const RawPost) -> c_int;
-    pub(crate) fn cf_poll(endpoint: *mut RawEndpoint, out: *mut RawCompletion, limit: c_int) -> c_int;
-    pub(crate) fn cf_wait_fd(endpoint: *mut RawEndpoint) -> c_int;
-    pub(crate) fn cf_may_wait(endpoint: *mut RawEndpoint) -> c_int;
+    pub(crate) fn cf_send(endpoint: *mut RawFabricEndpoint, post: *const RawFabricPost) -> c_int;
+    pub(crate) fn cf_receive(endpoint: *mut RawFabricEndpoint, post: *const RawFabricPost) -> c_int;
+    pub(crate) fn cf_read(endpoint: *mut RawFabricEndpoint, post: *const RawFabricPost) -> c_int;
+    pub(crate) fn cf_write(endpoint: *mut RawFabricEndpoint, post: *const RawFabricPost) -> c_int;
+    pub(crate) fn cf_poll(endpoint: *mut RawFabricEndpoint, out: *mut RawCompletion, limit: c_int) -> c_int;
+    pub(crate) fn cf_wait_fd(endpoint: *mut RawFabricEndpoint) -> c_int;
+    pub(crate) fn cf_may_wait(endpoint: *mut RawFabricEndpoint) -> c_int;
     #[cfg(test)]
     fn cf_layout(sizes: *mut usize);
 }
@@ -147,13 +147,13 @@ mod tests {
         // SAFETY: fills eight sizes.
         unsafe { cf_layout(theirs.as_mut_ptr()) };
         let ours = [
-            size_of::<RawOffer>(),
-            offset_of!(RawOffer, caps),
-            offset_of!(RawOffer, pci),
+            size_of::<RawFabricInterface>(),
+            offset_of!(RawFabricInterface, caps),
+            offset_of!(RawFabricInterface, pci),
             size_of::<RawCompletion>(),
             offset_of!(RawCompletion, words),
-            size_of::<RawPost>(),
-            offset_of!(RawPost, context),
+            size_of::<RawFabricPost>(),
+            offset_of!(RawFabricPost, context),
             CONTEXT_BYTES,
         ];
         assert_eq!(ours, theirs);

@@ -19,11 +19,13 @@ mod ffi;
 mod name;
 mod offer;
 mod pending_operations;
-mod shm_peers;
+mod retained_shm_endpoints;
 mod waiting;
 
-pub use core::{MemorySharing, RegisteredPool, RemoteMemory, WritableWindow};
+pub use core::{FabricMemoryAccess, RegisteredPool, RemoteMemory, WritableWindow};
 pub use endpoint::{FabricEndpoint, FabricPeer};
 pub use error::{FabricError, FabricErrorScope};
-pub use event::{EndpointEvent, OperationLimits, PostRefusal, RmaTransfer};
-pub use offer::{FabricOffer, OfferDescription, OfferFilter, all_offers, library, usable_offers};
+pub use event::{EndpointEvent, EndpointOperationLimits, FabricPostRefusal, RmaTransfer};
+pub use offer::{
+    FabricInfoEntry, FabricInterfaceProperties, ProviderOfferFilter, all_offers, library, usable_offers,
+};

@@ -32,7 +32,7 @@ pub fn library() -> Result<(u16, u16), FabricError> {
 
 /// The offers to look for.
 #[derive(Clone, Debug, Default)]
-pub struct OfferFilter {
+pub struct ProviderOfferFilter {
     /// A provider, as libfabric names it: `tcp;ofi_rxm`, `shm`, `verbs;ofi_rxm`; `None` for all.
     pub provider: Option<String>,
     /// An address of this host that endpoints shall use, such as `127.0.0.1`; `None` for any. Not for `shm`.
@@ -41,7 +41,7 @@ pub struct OfferFilter {
 
 /// The properties of an offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OfferDescription {
+pub struct FabricInterfaceProperties {
     /// The provider, such as `tcp;ofi_rxm`.
     pub provider: String,
     /// The network.
@@ -83,32 +83,32 @@ pub struct OfferDescription {
 }
 
 /// An entry of the list, to open an [endpoint](crate::FabricEndpoint) with.
-pub struct FabricOffer {
+pub struct FabricInfoEntry {
     info: NonNull<c_void>,
     /// The offer's properties.
-    pub description: OfferDescription,
+    pub description: FabricInterfaceProperties,
 }
 
 // SAFETY: the entry is a private copy that is only read after its creation.
 #[allow(unsafe_code)]
-unsafe impl Send for FabricOffer {}
+unsafe impl Send for FabricInfoEntry {}
 // SAFETY: see `Send`.
 #[allow(unsafe_code)]
-unsafe impl Sync for FabricOffer {}
+unsafe impl Sync for FabricInfoEntry {}
 
-impl FabricOffer {
+impl FabricInfoEntry {
     pub(crate) fn info(&self) -> *mut c_void {
         self.info.as_ptr()
     }
 }
 
-impl std::fmt::Debug for FabricOffer {
+impl std::fmt::Debug for FabricInfoEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.description.fmt(f)
     }
 }
 
-impl Drop for FabricOffer {
+impl Drop for FabricInfoEntry {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         // SAFETY: our own copy, freed once.
@@ -117,13 +117,13 @@ impl Drop for FabricOffer {
 }
 
 /// All offers, also those that [endpoints](crate::FabricEndpoint) can't use. For display.
-pub fn all_offers(filter: &OfferFilter) -> Result<Vec<FabricOffer>, FabricError> {
+pub fn all_offers(filter: &ProviderOfferFilter) -> Result<Vec<FabricInfoEntry>, FabricError> {
     list(filter, false)
 }
 
 /// The offers that endpoints can use, libfabric's first choice first. Fails with the reason if there are
 /// none.
-pub fn usable_offers(filter: &OfferFilter) -> Result<Vec<FabricOffer>, FabricError> {
+pub fn usable_offers(filter: &ProviderOfferFilter) -> Result<Vec<FabricInfoEntry>, FabricError> {
     let found = list(filter, true)?;
     if !found.is_empty() {
         return Ok(found);
@@ -149,7 +149,7 @@ fn pointer(text: &Option<CString>) -> *const c_char {
 }
 
 #[allow(unsafe_code)]
-fn list(filter: &OfferFilter, is_usable: bool) -> Result<Vec<FabricOffer>, FabricError> {
+fn list(filter: &ProviderOfferFilter, is_usable: bool) -> Result<Vec<FabricInfoEntry>, FabricError> {
     library()?;
     let provider = c_string(filter.provider.as_deref())?;
     let source = c_string(filter.source.as_deref())?;
@@ -177,8 +177,8 @@ fn list(filter: &OfferFilter, is_usable: bool) -> Result<Vec<FabricOffer>, Fabri
 /// # Safety
 /// `info` is an entry of fi_getinfo's.
 #[allow(unsafe_code)]
-unsafe fn copy(info: *mut c_void) -> Option<FabricOffer> {
-    let mut raw = std::mem::MaybeUninit::<ffi::RawOffer>::uninit();
+unsafe fn copy(info: *mut c_void) -> Option<FabricInfoEntry> {
+    let mut raw = std::mem::MaybeUninit::<ffi::RawFabricInterface>::uninit();
     // SAFETY: the call fills the whole structure.
     let raw = unsafe {
         ffi::cf_describe(info, raw.as_mut_ptr());
@@ -186,14 +186,14 @@ unsafe fn copy(info: *mut c_void) -> Option<FabricOffer> {
     };
     // SAFETY: the caller's promise.
     let info = NonNull::new(unsafe { ffi::cf_duplicate(info) })?;
-    Some(FabricOffer { info, description: describe(&raw) })
+    Some(FabricInfoEntry { info, description: describe(&raw) })
 }
 
-fn describe(raw: &ffi::RawOffer) -> OfferDescription {
+fn describe(raw: &ffi::RawFabricInterface) -> FabricInterfaceProperties {
     let domain = text(&raw.domain);
     let [segment, bus, device, function] = raw.pci;
     let pci = (raw.has_pci != 0).then(|| format!("{segment:04x}:{bus:02x}:{device:02x}.{function:x}"));
-    OfferDescription {
+    FabricInterfaceProperties {
         provider: text(&raw.provider),
         fabric: text(&raw.fabric),
         nic: Some(text(&raw.nic)).filter(|name| !name.is_empty()),

@@ -11,27 +11,27 @@ use crate::core::RegisteredPool;
 use crate::ffi::CONTEXT_BYTES;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OperationKind {
+pub(crate) enum FabricOperationKind {
     Send,
     Receive,
     Read,
     Write,
 }
 
-impl OperationKind {
+impl FabricOperationKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            OperationKind::Send => "sending a message",
-            OperationKind::Receive => "receiving a message",
-            OperationKind::Read => "an RMA read",
-            OperationKind::Write => "an RMA write",
+            FabricOperationKind::Send => "sending a message",
+            FabricOperationKind::Receive => "receiving a message",
+            FabricOperationKind::Read => "an RMA read",
+            FabricOperationKind::Write => "an RMA write",
         }
     }
 }
 
 /// An operation under way.
 pub(crate) struct PendingOperation {
-    pub(crate) kind: OperationKind,
+    pub(crate) kind: FabricOperationKind,
     pub(crate) tag: u64,
     pub(crate) slot: Slot,
     /// The slot's region, registered at least until the completion.
@@ -41,22 +41,23 @@ pub(crate) struct PendingOperation {
 
 /// `struct fi_context2`, as bytes.
 #[repr(C, align(8))]
-struct FabricContext([u8; CONTEXT_BYTES]);
+struct FabricOperationContext([u8; CONTEXT_BYTES]);
 
 /// The contexts. Never moved or read.
-pub(crate) struct FabricContexts {
-    first: NonNull<FabricContext>,
+pub(crate) struct FabricOperationContexts {
+    first: NonNull<FabricOperationContext>,
     count: usize,
 }
 
 // SAFETY: plain memory, owned.
 #[allow(unsafe_code)]
-unsafe impl Send for FabricContexts {}
+unsafe impl Send for FabricOperationContexts {}
 
-impl FabricContexts {
-    fn new(count: usize) -> FabricContexts {
-        let all: Box<[FabricContext]> = (0..count).map(|_| FabricContext([0; CONTEXT_BYTES])).collect();
-        FabricContexts { first: NonNull::from(Box::leak(all)).cast(), count }
+impl FabricOperationContexts {
+    fn new(count: usize) -> FabricOperationContexts {
+        let all: Box<[FabricOperationContext]> =
+            (0..count).map(|_| FabricOperationContext([0; CONTEXT_BYTES])).collect();
+        FabricOperationContexts { first: NonNull::from(Box::leak(all)).cast(), count }
     }
 
     fn at(&self, index: usize) -> *mut c_void {
@@ -71,7 +72,7 @@ impl FabricContexts {
     }
 }
 
-impl Drop for FabricContexts {
+impl Drop for FabricOperationContexts {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         let all = NonNull::slice_from_raw_parts(self.first, self.count);
@@ -81,16 +82,16 @@ impl Drop for FabricContexts {
 }
 
 /// A bounded table of operations.
-pub(crate) struct OperationTable {
-    contexts: FabricContexts,
+pub(crate) struct FabricOperationTable {
+    contexts: FabricOperationContexts,
     entries: Vec<Option<PendingOperation>>,
     free: Vec<usize>,
 }
 
-impl OperationTable {
-    pub(crate) fn new(limit: usize) -> OperationTable {
-        OperationTable {
-            contexts: FabricContexts::new(limit),
+impl FabricOperationTable {
+    pub(crate) fn new(limit: usize) -> FabricOperationTable {
+        FabricOperationTable {
+            contexts: FabricOperationContexts::new(limit),
             entries: (0..limit).map(|_| None).collect(),
             free: (0..limit).rev().collect(),
         }
@@ -114,17 +115,17 @@ impl OperationTable {
     /// The post time of the oldest operation that waits for the peer: any but a receive.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         let waiting =
-            self.entries.iter().flatten().filter(|operation| operation.kind != OperationKind::Receive);
+            self.entries.iter().flatten().filter(|operation| operation.kind != FabricOperationKind::Receive);
         waiting.map(|operation| operation.began).min()
     }
 
     /// The number of operations of these kinds.
-    pub(crate) fn count(&self, is_meant: impl Fn(OperationKind) -> bool) -> usize {
+    pub(crate) fn count(&self, is_meant: impl Fn(FabricOperationKind) -> bool) -> usize {
         self.entries.iter().flatten().filter(|operation| is_meant(operation.kind)).count()
     }
 
     /// The contexts and slots, which the provider may still touch, and the regions.
-    pub(crate) fn into_parts(self) -> (FabricContexts, Vec<Slot>, Vec<RegisteredPool>) {
+    pub(crate) fn into_parts(self) -> (FabricOperationContexts, Vec<Slot>, Vec<RegisteredPool>) {
         let apart = self.entries.into_iter().flatten().map(|operation| (operation.slot, operation.region));
         let (slots, regions) = apart.unzip();
         (self.contexts, slots, regions)
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn only_contexts_are_taken_for_contexts() {
-        let contexts = FabricContexts::new(3);
+        let contexts = FabricOperationContexts::new(3);
         for index in 0..3 {
             assert_eq!(contexts.index_of(contexts.at(index)), Some(index));
         }

@@ -5,8 +5,8 @@ mod common;
 use std::time::Instant;
 
 use carrack_fabric::{
-    EndpointEvent, FabricErrorScope, MemorySharing, OperationLimits, RegisteredPool, RemoteMemory,
-    RmaTransfer,
+    EndpointEvent, EndpointOperationLimits, FabricErrorScope, FabricMemoryAccess, RegisteredPool,
+    RemoteMemory, RmaTransfer,
 };
 use carrack_machine::SlotPool;
 use common::{Pair, is_untouched, leased, paint, pool, with_each_provider};
@@ -38,14 +38,14 @@ fn read_in_vain(pair: &mut Pair, region: &RegisteredPool, slots: &SlotPool, plac
 }
 
 /// Has `spoil` make a place of memory that is shared so bad, and reads there.
-fn read_after(sharing: MemorySharing, spoil: impl Fn(RegisteredPool, RemoteMemory) -> RemoteMemory) {
+fn read_after(sharing: FabricMemoryAccess, spoil: impl Fn(RegisteredPool, RemoteMemory) -> RemoteMemory) {
     with_each_provider(|provider, offer| {
         if !heeds_keys(provider) {
             return;
         }
-        let mut pair = Pair::new(offer, OperationLimits::default());
+        let mut pair = Pair::new(offer, EndpointOperationLimits::default());
         let (ours, theirs) = (pool(1, BYTES), pool(1, BYTES));
-        let local = pair.a.register(&ours, MemorySharing::Local).expect("registered");
+        let local = pair.a.register(&ours, FabricMemoryAccess::Local).expect("registered");
         let remote = pair.b.register(&theirs, sharing).expect("registered");
         assert!(!remote.is_shared());
         let place = remote.place_of(&theirs.try_lease().expect("free")).expect("its slot");
@@ -56,7 +56,7 @@ fn read_after(sharing: MemorySharing, spoil: impl Fn(RegisteredPool, RemoteMemor
 #[test]
 fn a_wrong_key_reads_nothing() {
     // Held to the end of the process: the key is the only thing that is wrong.
-    read_after(MemorySharing::PeersRead, |region, place| {
+    read_after(FabricMemoryAccess::PeersRead, |region, place| {
         std::mem::forget(region);
         RemoteMemory { key: place.key ^ 1, ..place }
     });
@@ -64,7 +64,7 @@ fn a_wrong_key_reads_nothing() {
 
 #[test]
 fn nothing_is_read_beyond_a_region() {
-    read_after(MemorySharing::PeersRead, |region, place| {
+    read_after(FabricMemoryAccess::PeersRead, |region, place| {
         std::mem::forget(region);
         place.plus(4096)
     });
@@ -72,14 +72,14 @@ fn nothing_is_read_beyond_a_region() {
 
 #[test]
 fn what_is_deregistered_is_read_no_more() {
-    read_after(MemorySharing::PeersRead, |_region, place| place);
+    read_after(FabricMemoryAccess::PeersRead, |_region, place| place);
 }
 
 /// Memory for our own operations only.
 #[test]
 fn what_is_local_is_not_read_by_peers() {
     // Still registered: not for them.
-    read_after(MemorySharing::Local, |region, place| {
+    read_after(FabricMemoryAccess::Local, |region, place| {
         std::mem::forget(region);
         place
     });
@@ -89,13 +89,13 @@ fn what_is_local_is_not_read_by_peers() {
 #[test]
 fn only_windows_are_written_to() {
     with_each_provider(|provider, offer| {
-        for sharing in [MemorySharing::Local, MemorySharing::PeersRead] {
+        for sharing in [FabricMemoryAccess::Local, FabricMemoryAccess::PeersRead] {
             if !heeds_keys(provider) {
                 return;
             }
-            let mut pair = Pair::new(offer, OperationLimits::default());
+            let mut pair = Pair::new(offer, EndpointOperationLimits::default());
             let (ours, theirs) = (pool(1, BYTES), pool(1, BYTES));
-            let local = pair.a.register(&ours, MemorySharing::Local).expect("registered");
+            let local = pair.a.register(&ours, FabricMemoryAccess::Local).expect("registered");
             let remote = pair.b.register(&theirs, sharing).expect("registered");
             let target = leased(&theirs).pop().expect("free");
             let place = remote.place_of(&target).expect("its slot");
@@ -121,7 +121,7 @@ fn only_windows_are_written_to() {
 #[test]
 fn sending_to_an_endpoint_that_is_gone_does_no_harm() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, OperationLimits::default());
+        let mut pair = Pair::new(offer, EndpointOperationLimits::default());
         pair.send(b"connected", 0);
         for _ in 0..1000 {
             pair.turn();
@@ -145,10 +145,13 @@ fn sending_to_an_endpoint_that_is_gone_does_no_harm() {
 #[test]
 fn closing_in_the_middle_gives_all_slots_back() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, OperationLimits { operations: 32, ..OperationLimits::default() });
+        let mut pair = Pair::new(
+            offer,
+            EndpointOperationLimits { operations: 32, ..EndpointOperationLimits::default() },
+        );
         let (ours, theirs) = (pool(32, BYTES), pool(1, BYTES));
-        let local = pair.a.register(&ours, MemorySharing::Local).expect("registered");
-        let remote = pair.b.register(&theirs, MemorySharing::PeersRead).expect("registered");
+        let local = pair.a.register(&ours, FabricMemoryAccess::Local).expect("registered");
+        let remote = pair.b.register(&theirs, FabricMemoryAccess::PeersRead).expect("registered");
         let mut source = theirs.try_lease().expect("free");
         paint(source.bytes_mut(), 3);
         let place = remote.place_of(&source).expect("its slot");

@@ -8,8 +8,8 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use carrack_fabric::{
-    EndpointEvent, FabricEndpoint, FabricError, FabricOffer, FabricPeer, MemorySharing, OperationLimits,
-    PostRefusal, RemoteMemory, RmaTransfer, WritableWindow,
+    EndpointEvent, EndpointOperationLimits, FabricEndpoint, FabricError, FabricInfoEntry, FabricMemoryAccess,
+    FabricPeer, FabricPostRefusal, RemoteMemory, RmaTransfer, WritableWindow,
 };
 use common::{is_untouched, leased, offer, paint, pattern, pool, with_each_provider};
 
@@ -44,10 +44,11 @@ fn place_from_bytes(bytes: &[u8]) -> RemoteMemory {
 fn the_peer_process() {
     let (Ok(provider), Ok(path)) = (std::env::var(PROVIDER), std::env::var(SOCKET)) else { return };
     let mut stream = UnixStream::connect(path).expect("the parent listens");
-    let mut endpoint = FabricEndpoint::open(&offer(&provider).expect("there"), OperationLimits::default())
-        .expect("an endpoint");
+    let mut endpoint =
+        FabricEndpoint::open(&offer(&provider).expect("there"), EndpointOperationLimits::default())
+            .expect("an endpoint");
     let slots = pool(1, BYTES);
-    let region = endpoint.register(&slots, MemorySharing::PeersRead).expect("registered");
+    let region = endpoint.register(&slots, FabricMemoryAccess::PeersRead).expect("registered");
     let window = endpoint.open_window(BYTES).expect("a window");
     let mut slot = slots.try_lease().expect("free");
     paint(slot.bytes_mut(), 5);
@@ -89,7 +90,7 @@ struct Session {
 }
 
 impl Session {
-    fn start(provider: &str, offer: &FabricOffer) -> Session {
+    fn start(provider: &str, offer: &FabricInfoEntry) -> Session {
         let unique = format!("carrack-fabric-{}-{:?}", std::process::id(), std::thread::current().id());
         let directory = std::env::temp_dir().join(unique.replace(['(', ')'], ""));
         std::fs::create_dir_all(&directory).expect("a directory");
@@ -104,7 +105,8 @@ impl Session {
             .spawn()
             .expect("a process");
         let (mut stream, _) = listener.accept().expect("the peer comes");
-        let mut endpoint = FabricEndpoint::open(offer, OperationLimits::default()).expect("an endpoint");
+        let mut endpoint =
+            FabricEndpoint::open(offer, EndpointOperationLimits::default()).expect("an endpoint");
         let peer_name = get(&mut stream);
         let peer = endpoint.add_peer(&peer_name).expect("a peer");
         let (theirs, window) = (place_from_bytes(&get(&mut stream)), place_from_bytes(&get(&mut stream)));
@@ -156,7 +158,7 @@ fn two_processes_exchange_messages_reads_and_writes() {
         let mut session = Session::start(provider, offer);
         assert_eq!(session.ask(b"empty?"), 0, "{provider}");
         let slots = pool(3, BYTES);
-        let region = session.endpoint.register(&slots, MemorySharing::Local).expect("registered");
+        let region = session.endpoint.register(&slots, FabricMemoryAccess::Local).expect("registered");
         let mut all = leased(&slots);
         let slot = all.remove(1);
         let (theirs, peer) = (session.theirs, session.peer);
@@ -198,7 +200,7 @@ fn a_peer_that_dies_is_noticed() {
             let mut session = Session::start(provider, offer);
             session.ask(b"connected");
             let slots = pool(64, BYTES);
-            let region = session.endpoint.register(&slots, MemorySharing::Local).expect("registered");
+            let region = session.endpoint.register(&slots, FabricMemoryAccess::Local).expect("registered");
             for slot in leased(&slots) {
                 let place = if is_write { session.window } else { session.theirs };
                 let transfer = RmaTransfer { slot, at: 0, bytes: BYTES, place, tag: 0 };
@@ -206,7 +208,7 @@ fn a_peer_that_dies_is_noticed() {
                     true => session.endpoint.write(session.peer, &region, transfer, None),
                     false => session.endpoint.read(session.peer, &region, transfer),
                 };
-                assert!(matches!(posted, Ok(()) | Err(PostRefusal::Full(_))), "{provider}: {posted:?}");
+                assert!(matches!(posted, Ok(()) | Err(FabricPostRefusal::Full(_))), "{provider}: {posted:?}");
             }
             session.child.kill().expect("ours");
             session.child.wait().expect("ours");

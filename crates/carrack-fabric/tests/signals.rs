@@ -1,6 +1,6 @@
 //! What the library does to the process that loads it. The only test of its program: the first to load it.
 
-use carrack_fabric::{OfferFilter, all_offers};
+use carrack_fabric::{ProviderOfferFilter, all_offers};
 
 /// Signals that this process handles, as /proc/self/status says (proc(5)).
 fn handled() -> String {
@@ -12,7 +12,7 @@ fn handled() -> String {
 #[test]
 fn signals_stay_as_they_were() {
     let before = handled();
-    if let Err(error) = all_offers(&OfferFilter::default()) {
+    if let Err(error) = all_offers(&ProviderOfferFilter::default()) {
         return eprintln!("skipped: {error}");
     }
     assert_eq!(handled(), before);

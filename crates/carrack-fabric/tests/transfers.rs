@@ -5,8 +5,9 @@ mod common;
 use std::time::{Duration, Instant};
 
 use carrack_fabric::{
-    EndpointEvent, FabricEndpoint, FabricErrorScope, MemorySharing, OfferFilter, OperationLimits,
-    PostRefusal, RegisteredPool, RemoteMemory, RmaTransfer, all_offers, library, usable_offers,
+    EndpointEvent, EndpointOperationLimits, FabricEndpoint, FabricErrorScope, FabricMemoryAccess,
+    FabricPostRefusal, ProviderOfferFilter, RegisteredPool, RemoteMemory, RmaTransfer, all_offers, library,
+    usable_offers,
 };
 use carrack_machine::Slot;
 use common::{CANARY, Chance, Pair, is_untouched, leased, paint, pattern, pool, skip, with_each_provider};
@@ -29,7 +30,7 @@ fn the_library_has_a_version_or_a_reason() {
 #[test]
 fn messages_arrive_whole() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, OperationLimits::default());
+        let mut pair = Pair::new(offer, EndpointOperationLimits::default());
         for len in [0, 1, 63, 64, 65, 1000, 4095, 4096] {
             let mut message = vec![0; len];
             paint(&mut message, len);
@@ -54,8 +55,10 @@ fn messages_arrive_whole() {
 #[test]
 fn more_messages_than_receives_all_arrive_in_order() {
     with_each_provider(|provider, offer| {
-        let mut pair =
-            Pair::new(offer, OperationLimits { operations: 8, receives: 2, ..OperationLimits::default() });
+        let mut pair = Pair::new(
+            offer,
+            EndpointOperationLimits { operations: 8, receives: 2, ..EndpointOperationLimits::default() },
+        );
         let (mut sent, mut expected) = (0u64, 0u64);
         let began = Instant::now();
         while expected < 300 {
@@ -77,10 +80,10 @@ fn more_messages_than_receives_all_arrive_in_order() {
 #[test]
 fn reads_move_what_they_should_and_nothing_else() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, OperationLimits::default());
+        let mut pair = Pair::new(offer, EndpointOperationLimits::default());
         let (source_pool, sink_pool) = (pool(1, SLOT_BYTES), pool(3, SLOT_BYTES));
-        let source = pair.b.register(&source_pool, MemorySharing::PeersRead).expect("registered");
-        let sink = pair.a.register(&sink_pool, MemorySharing::Local).expect("registered");
+        let source = pair.b.register(&source_pool, FabricMemoryAccess::PeersRead).expect("registered");
+        let sink = pair.a.register(&sink_pool, FabricMemoryAccess::Local).expect("registered");
         let mut theirs = source_pool.lease().expect("free");
         paint(theirs.bytes_mut(), 7);
         let mut slots = leased(&sink_pool);
@@ -119,9 +122,9 @@ fn reads_move_what_they_should_and_nothing_else() {
 #[test]
 fn writes_move_what_they_should_and_nothing_else() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, OperationLimits::default());
+        let mut pair = Pair::new(offer, EndpointOperationLimits::default());
         let source_pool = pool(1, SLOT_BYTES);
-        let source = pair.a.register(&source_pool, MemorySharing::Local).expect("registered");
+        let source = pair.a.register(&source_pool, FabricMemoryAccess::Local).expect("registered");
         let window = pair.b.open_window(SLOT_BYTES).expect("a window");
         let mut slot = source_pool.lease().expect("free");
         paint(slot.bytes_mut(), 9);
@@ -165,11 +168,13 @@ const MANY_AT_ONCE: usize = 16;
 #[test]
 fn every_operation_ends_once() {
     with_each_provider(|provider, offer| {
-        let mut pair =
-            Pair::new(offer, OperationLimits { operations: MANY_AT_ONCE, ..OperationLimits::default() });
+        let mut pair = Pair::new(
+            offer,
+            EndpointOperationLimits { operations: MANY_AT_ONCE, ..EndpointOperationLimits::default() },
+        );
         let (ours, theirs) = (pool(32, MANY_BYTES), pool(1, MANY_BYTES));
-        let local = pair.a.register(&ours, MemorySharing::Local).expect("registered");
-        let remote = pair.b.register(&theirs, MemorySharing::PeersRead).expect("registered");
+        let local = pair.a.register(&ours, FabricMemoryAccess::Local).expect("registered");
+        let remote = pair.b.register(&theirs, FabricMemoryAccess::PeersRead).expect("registered");
         let window = pair.b.open_window(MANY_BYTES).expect("a window");
         let from = remote.place_of(&theirs.lease().expect("free")).expect("its slot");
         let places = [from, window.place(0)];
@@ -234,11 +239,11 @@ fn end_of(event: EndpointEvent) -> u64 {
     tag
 }
 
-fn is_begun(posted: Result<(), PostRefusal>) -> bool {
+fn is_begun(posted: Result<(), FabricPostRefusal>) -> bool {
     match posted {
         Ok(()) => true,
-        Err(PostRefusal::Full(_)) => false,
-        Err(PostRefusal::Failed(_, error)) => panic!("{error}"),
+        Err(FabricPostRefusal::Full(_)) => false,
+        Err(FabricPostRefusal::Failed(_, error)) => panic!("{error}"),
     }
 }
 
@@ -246,14 +251,16 @@ fn is_begun(posted: Result<(), PostRefusal>) -> bool {
 #[test]
 fn operations_that_would_go_astray_are_refused() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, OperationLimits::default());
+        let mut pair = Pair::new(offer, EndpointOperationLimits::default());
         let (ours, others) = (pool(2, 4096), pool(2, 4096));
-        let region = pair.a.register(&ours, MemorySharing::Local).expect("registered");
-        let of_b = pair.b.register(&ours, MemorySharing::PeersRead).expect("registered");
+        let region = pair.a.register(&ours, FabricMemoryAccess::Local).expect("registered");
+        let of_b = pair.b.register(&ours, FabricMemoryAccess::PeersRead).expect("registered");
         let place = of_b.place_of(&ours.try_lease().expect("free")).expect("its slot");
         let mut refuse = |peer, region, slot, at, bytes| {
             let refused = pair.a.read(peer, region, RmaTransfer { slot, at, bytes, place, tag: 0 });
-            let Err(PostRefusal::Failed(_slot, error)) = refused else { panic!("{provider}: {refused:?}") };
+            let Err(FabricPostRefusal::Failed(_slot, error)) = refused else {
+                panic!("{provider}: {refused:?}")
+            };
             assert_eq!(error.scope, FabricErrorScope::Operation);
         };
         let lease = || ours.try_lease().expect("free");
@@ -271,7 +278,7 @@ fn operations_that_would_go_astray_are_refused() {
 #[test]
 fn a_sleeper_is_woken_by_a_message() {
     with_each_provider(|provider, offer| {
-        let mut pair = Pair::new(offer, OperationLimits::default());
+        let mut pair = Pair::new(offer, EndpointOperationLimits::default());
         // Connections are made by the first message.
         pair.send(b"one", 1);
         pair.until("the first message", |pair| pair.a_events.len() + pair.b_events.len() == 2);
@@ -303,13 +310,13 @@ fn a_sleeper_is_woken_by_a_message() {
 #[test]
 fn a_provider_without_rma_is_refused_with_the_reason() {
     let Ok(_) = library() else { return skip("no libfabric") };
-    let filter = |provider: &str| OfferFilter { provider: Some(provider.to_string()), source: None };
+    let filter = |provider: &str| ProviderOfferFilter { provider: Some(provider.to_string()), source: None };
     let error = usable_offers(&filter("no-such-provider")).expect_err("there is none");
     assert!(error.to_string().contains("no such provider"), "{error}");
-    let offers = all_offers(&OfferFilter::default()).expect("a list");
+    let offers = all_offers(&ProviderOfferFilter::default()).expect("a list");
     let Some(offer) = offers.iter().find(|offer| !offer.description.has_rma) else {
         return skip("no provider without RMA");
     };
-    let error = FabricEndpoint::open(offer, OperationLimits::default()).err().expect("no RMA");
+    let error = FabricEndpoint::open(offer, EndpointOperationLimits::default()).err().expect("no RMA");
     assert!(error.to_string().contains("no reliable datagram endpoints with RMA"), "{error}");
 }

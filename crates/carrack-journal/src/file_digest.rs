@@ -7,34 +7,34 @@ use std::collections::BTreeMap;
 
 use carrack_model::ByteRange;
 
-use crate::hash_subtree::{DigestError, HashSubtree, check_subtree, merge, sibling};
+use crate::hash_subtree::{Blake3Subtree, FileDigestError, check_subtree, merge, sibling};
 
 /// Collects a file's subtrees and joins two siblings as soon as both are present.
 ///
 /// Holds a logarithmic number of subtrees for each run of bytes that has arrived: memory follows the number
 /// of gaps, which the objects in flight bound, and not the file's size.
 #[derive(Clone, Debug)]
-pub struct FileDigest {
+pub struct FileDigestBuilder {
     file_size: u64,
     /// By offset; disjoint, and no two of them siblings.
-    subtrees: BTreeMap<u64, HashSubtree>,
+    subtrees: BTreeMap<u64, Blake3Subtree>,
 }
 
-impl FileDigest {
+impl FileDigestBuilder {
     /// A digest of a file of `file_size` bytes, without subtrees.
-    pub fn new(file_size: u64) -> FileDigest {
-        FileDigest { file_size, subtrees: BTreeMap::new() }
+    pub fn new(file_size: u64) -> FileDigestBuilder {
+        FileDigestBuilder { file_size, subtrees: BTreeMap::new() }
     }
 
     /// Adds a subtree, in any order.
     ///
     /// # Errors
-    /// [`DigestError::BeyondEnd`], [`DigestError::NotASubtree`], [`DigestError::Overlap`]; the digest is
-    /// unchanged then.
-    pub fn add(&mut self, subtree: HashSubtree) -> Result<(), DigestError> {
+    /// [`FileDigestError::BeyondEnd`], [`FileDigestError::NotASubtree`], [`FileDigestError::Overlap`]; the
+    /// digest is unchanged then.
+    pub fn add(&mut self, subtree: Blake3Subtree) -> Result<(), FileDigestError> {
         let end = check_subtree(subtree.range, self.file_size)?;
         if self.overlaps(subtree.range.offset, end) {
-            return Err(DigestError::Overlap(subtree.range));
+            return Err(FileDigestError::Overlap(subtree.range));
         }
         let joined = self.join_siblings(subtree);
         self.subtrees.insert(joined.range.offset, joined);
@@ -47,7 +47,7 @@ impl FileDigest {
     }
 
     /// The subtrees after joining, by offset.
-    pub fn subtrees(&self) -> impl Iterator<Item = HashSubtree> {
+    pub fn subtrees(&self) -> impl Iterator<Item = Blake3Subtree> {
         self.subtrees.values().copied()
     }
 
@@ -55,16 +55,16 @@ impl FileDigest {
     /// needs no subtrees.
     ///
     /// # Errors
-    /// [`DigestError::Incomplete`] if bytes are missing.
-    pub fn finish(self) -> Result<[u8; 32], DigestError> {
+    /// [`FileDigestError::Incomplete`] if bytes are missing.
+    pub fn finish(self) -> Result<[u8; 32], FileDigestError> {
         if self.file_size == 0 {
             return Ok(*blake3::hash(b"").as_bytes());
         }
-        let whole = self.whole().ok_or(DigestError::Incomplete(self.file_size))?;
+        let whole = self.whole().ok_or(FileDigestError::Incomplete(self.file_size))?;
         Ok(whole.value)
     }
 
-    fn whole(&self) -> Option<HashSubtree> {
+    fn whole(&self) -> Option<Blake3Subtree> {
         self.subtrees.get(&0).copied().filter(|first| first.range.len == self.file_size)
     }
 
@@ -74,7 +74,7 @@ impl FileDigest {
     }
 
     /// Joins `subtree` with its sibling, the result with its own sibling, and so on.
-    fn join_siblings(&mut self, mut subtree: HashSubtree) -> HashSubtree {
+    fn join_siblings(&mut self, mut subtree: Blake3Subtree) -> Blake3Subtree {
         while let Some(other) = self.take_sibling(subtree.range) {
             subtree = if other.range < subtree.range {
                 merge(other, subtree, self.file_size)
@@ -85,7 +85,7 @@ impl FileDigest {
         subtree
     }
 
-    fn take_sibling(&mut self, range: ByteRange) -> Option<HashSubtree> {
+    fn take_sibling(&mut self, range: ByteRange) -> Option<Blake3Subtree> {
         let wanted = sibling(range, self.file_size)?;
         self.subtrees.get(&wanted.offset).filter(|held| held.range == wanted)?;
         self.subtrees.remove(&wanted.offset)
@@ -104,7 +104,7 @@ mod tests {
     }
 
     /// The subtrees of each object of a file in objects of `object_bytes`.
-    fn objects(data: &[u8], object_bytes: usize) -> Vec<Vec<HashSubtree>> {
+    fn objects(data: &[u8], object_bytes: usize) -> Vec<Vec<Blake3Subtree>> {
         let offsets = (0u64..).step_by(object_bytes);
         let pieces = offsets.zip(data.chunks(object_bytes));
         pieces.map(|(offset, piece)| subtrees(offset, piece, data.len() as u64).unwrap().collect()).collect()
@@ -112,9 +112,9 @@ mod tests {
 
     fn digest(
         file_size: usize,
-        subtrees: impl IntoIterator<Item = HashSubtree>,
-    ) -> Result<[u8; 32], DigestError> {
-        let mut digest = FileDigest::new(file_size as u64);
+        subtrees: impl IntoIterator<Item = Blake3Subtree>,
+    ) -> Result<[u8; 32], FileDigestError> {
+        let mut digest = FileDigestBuilder::new(file_size as u64);
         subtrees.into_iter().try_for_each(|subtree| digest.add(subtree))?;
         digest.finish()
     }
@@ -140,10 +140,10 @@ mod tests {
     fn in_order_a_file_needs_a_logarithm_of_memory() {
         let chunk_count = 5_000u64;
         let file_size = chunk_count * CHUNK_BYTES;
-        let mut digest = FileDigest::new(file_size);
+        let mut digest = FileDigestBuilder::new(file_size);
         for chunk in 0..chunk_count {
             let range = ByteRange::new(chunk * CHUNK_BYTES, CHUNK_BYTES);
-            digest.add(HashSubtree { range, value: [0; 32] }).unwrap();
+            digest.add(Blake3Subtree { range, value: [0; 32] }).unwrap();
             assert!(digest.subtrees.len() <= 13, "{} subtrees", digest.subtrees.len());
         }
         assert_eq!(digest.subtrees.len(), 1);
@@ -152,33 +152,33 @@ mod tests {
     #[test]
     fn refuses_what_was_added_before() {
         let data = contents(8_192);
-        let mut digest = FileDigest::new(8_192);
-        let all: Vec<HashSubtree> = objects(&data, 2_048).concat();
+        let mut digest = FileDigestBuilder::new(8_192);
+        let all: Vec<Blake3Subtree> = objects(&data, 2_048).concat();
         (0..3).for_each(|index| digest.add(all[index]).unwrap());
-        assert_eq!(digest.add(all[0]), Err(DigestError::Overlap(all[0].range)), "joined since");
-        assert_eq!(digest.add(all[2]), Err(DigestError::Overlap(all[2].range)));
-        let wider = HashSubtree { range: ByteRange::new(4_096, 4_096), value: [0; 32] };
-        assert_eq!(digest.add(wider), Err(DigestError::Overlap(wider.range)));
+        assert_eq!(digest.add(all[0]), Err(FileDigestError::Overlap(all[0].range)), "joined since");
+        assert_eq!(digest.add(all[2]), Err(FileDigestError::Overlap(all[2].range)));
+        let wider = Blake3Subtree { range: ByteRange::new(4_096, 4_096), value: [0; 32] };
+        assert_eq!(digest.add(wider), Err(FileDigestError::Overlap(wider.range)));
         digest.add(all[3]).unwrap();
         assert_eq!(digest.finish(), Ok(*blake3::hash(&data).as_bytes()));
     }
 
     #[test]
     fn refuses_ranges_that_are_no_subtrees() {
-        let mut digest = FileDigest::new(10_000);
+        let mut digest = FileDigestBuilder::new(10_000);
         for (offset, len) in [(0, 0), (0, 3_072), (1_024, 2_048), (1, 1_024), (8_192, 904), (4_096, 5_904)] {
             let range = ByteRange::new(offset, len);
             assert_eq!(
-                digest.add(HashSubtree { range, value: [0; 32] }),
-                Err(DigestError::NotASubtree(range, 10_000))
+                digest.add(Blake3Subtree { range, value: [0; 32] }),
+                Err(FileDigestError::NotASubtree(range, 10_000))
             );
         }
         let range = ByteRange::new(8_192, 2_048);
         assert_eq!(
-            digest.add(HashSubtree { range, value: [0; 32] }),
-            Err(DigestError::BeyondEnd(range, 10_000))
+            digest.add(Blake3Subtree { range, value: [0; 32] }),
+            Err(FileDigestError::BeyondEnd(range, 10_000))
         );
-        assert_eq!(digest.finish(), Err(DigestError::Incomplete(10_000)));
+        assert_eq!(digest.finish(), Err(FileDigestError::Incomplete(10_000)));
     }
 
     fn object_bytes() -> impl Strategy<Value = usize> {
@@ -214,7 +214,7 @@ mod tests {
 
             if size > 0 {
                 objects.remove(lost.index(objects.len()));
-                prop_assert_eq!(digest(size, objects.concat()), Err(DigestError::Incomplete(size as u64)));
+                prop_assert_eq!(digest(size, objects.concat()), Err(FileDigestError::Incomplete(size as u64)));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The shape of a file's BLAKE3 tree, and the subtrees that an object covers.
 //!
 //! Owns the rules of section 2.1 of the BLAKE3 paper: which ranges are subtrees, and which two form a larger
-//! one. Must not keep state of a file; [`crate::FileDigest`] does. Any thread: an object is hashed where it
-//! was read.
+//! one. Must not keep state of a file; [`crate::FileDigestBuilder`] does. Any thread: an object is hashed
+//! where it was read.
 
 use std::iter::FusedIterator;
 
@@ -18,7 +18,7 @@ pub const CHUNK_BYTES: u64 = blake3::CHUNK_LEN as u64;
 /// A retry does not help, and other files are not affected: the ends disagree about the file's objects or its
 /// size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DigestError {
+pub enum FileDigestError {
     /// An object does not consist of whole chunks, so that its hash is no part of the file's digest: choose
     /// other objects, or do without the digest.
     #[error("bytes {0:?} of a file of {1} bytes are not whole BLAKE3 chunks")]
@@ -39,7 +39,7 @@ pub enum DigestError {
 
 /// A subtree of a file's BLAKE3 tree: its range and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct HashSubtree {
+pub struct Blake3Subtree {
     /// The bytes that it covers; never empty.
     pub range: ByteRange,
     /// The chaining value; for the subtree of the whole file, the file's digest.
@@ -56,7 +56,7 @@ pub struct HashSubtreeRanges {
 
 /// The subtrees of a piece of a file, hashed on demand; see [`subtrees`].
 #[derive(Clone, Debug)]
-pub struct SubtreeHashes<'a> {
+pub struct Blake3SubtreeHashes<'a> {
     ranges: HashSubtreeRanges,
     data: &'a [u8],
 }
@@ -68,14 +68,14 @@ pub struct SubtreeHashes<'a> {
 /// the number of chunks.
 ///
 /// # Errors
-/// [`DigestError::Unaligned`] unless the range begins at a multiple of [`CHUNK_BYTES`] and ends at a multiple
-/// or at the file's end; [`DigestError::BeyondEnd`].
-pub fn subtree_ranges(range: ByteRange, file_size: u64) -> Result<HashSubtreeRanges, DigestError> {
+/// [`FileDigestError::Unaligned`] unless the range begins at a multiple of [`CHUNK_BYTES`] and ends at a
+/// multiple or at the file's end; [`FileDigestError::BeyondEnd`].
+pub fn subtree_ranges(range: ByteRange, file_size: u64) -> Result<HashSubtreeRanges, FileDigestError> {
     let end = end_within(range, file_size)?;
     let is_aligned =
         range.offset.is_multiple_of(CHUNK_BYTES) && (end.is_multiple_of(CHUNK_BYTES) || end == file_size);
     if range.len > 0 && !is_aligned {
-        return Err(DigestError::Unaligned(range, file_size));
+        return Err(FileDigestError::Unaligned(range, file_size));
     }
     Ok(HashSubtreeRanges { offset: range.offset, end, file_size })
 }
@@ -86,9 +86,13 @@ pub fn subtree_ranges(range: ByteRange, file_size: u64) -> Result<HashSubtreeRan
 ///
 /// # Errors
 /// Those of [`subtree_ranges`], before any byte is hashed.
-pub fn subtrees(offset: u64, data: &[u8], file_size: u64) -> Result<SubtreeHashes<'_>, DigestError> {
+pub fn subtrees(
+    offset: u64,
+    data: &[u8],
+    file_size: u64,
+) -> Result<Blake3SubtreeHashes<'_>, FileDigestError> {
     let ranges = subtree_ranges(ByteRange::new(offset, data.len() as u64), file_size)?;
-    Ok(SubtreeHashes { ranges, data })
+    Ok(Blake3SubtreeHashes { ranges, data })
 }
 
 impl Iterator for HashSubtreeRanges {
@@ -115,18 +119,18 @@ impl Iterator for HashSubtreeRanges {
 
 impl FusedIterator for HashSubtreeRanges {}
 
-impl Iterator for SubtreeHashes<'_> {
-    type Item = HashSubtree;
+impl Iterator for Blake3SubtreeHashes<'_> {
+    type Item = Blake3Subtree;
 
-    fn next(&mut self) -> Option<HashSubtree> {
+    fn next(&mut self) -> Option<Blake3Subtree> {
         let range = self.ranges.next()?;
         let (piece, rest) = self.data.split_at(range.len as usize);
         self.data = rest;
-        Some(HashSubtree { range, value: value_of(range, piece, self.ranges.file_size) })
+        Some(Blake3Subtree { range, value: value_of(range, piece, self.ranges.file_size) })
     }
 }
 
-impl FusedIterator for SubtreeHashes<'_> {}
+impl FusedIterator for Blake3SubtreeHashes<'_> {}
 
 fn value_of(range: ByteRange, piece: &[u8], file_size: u64) -> [u8; 32] {
     if range.len == file_size {
@@ -136,10 +140,10 @@ fn value_of(range: ByteRange, piece: &[u8], file_size: u64) -> [u8; 32] {
 }
 
 /// Checks that a range is a subtree of a file's tree, and returns the range's end.
-pub(crate) fn check_subtree(range: ByteRange, file_size: u64) -> Result<u64, DigestError> {
+pub(crate) fn check_subtree(range: ByteRange, file_size: u64) -> Result<u64, FileDigestError> {
     let end = end_within(range, file_size)?;
     let is_one = subtree_ranges(range, file_size).is_ok_and(|mut ranges| ranges.next() == Some(range));
-    if is_one { Ok(end) } else { Err(DigestError::NotASubtree(range, file_size)) }
+    if is_one { Ok(end) } else { Err(FileDigestError::NotASubtree(range, file_size)) }
 }
 
 /// The other child of a subtree's parent; `None` for the whole file.
@@ -157,18 +161,18 @@ pub(crate) fn sibling(range: ByteRange, file_size: u64) -> Option<ByteRange> {
 }
 
 /// Joins the two children of a subtree.
-pub(crate) fn merge(left: HashSubtree, right: HashSubtree, file_size: u64) -> HashSubtree {
+pub(crate) fn merge(left: Blake3Subtree, right: Blake3Subtree, file_size: u64) -> Blake3Subtree {
     let range = ByteRange::new(left.range.offset, left.range.len + right.range.len);
     let value = if range.len == file_size {
         *merge_subtrees_root(&left.value, &right.value, Mode::Hash).as_bytes()
     } else {
         merge_subtrees_non_root(&left.value, &right.value, Mode::Hash)
     };
-    HashSubtree { range, value }
+    Blake3Subtree { range, value }
 }
 
-fn end_within(range: ByteRange, file_size: u64) -> Result<u64, DigestError> {
-    range.end().filter(|&end| end <= file_size).ok_or(DigestError::BeyondEnd(range, file_size))
+fn end_within(range: ByteRange, file_size: u64) -> Result<u64, FileDigestError> {
+    range.end().filter(|&end| end <= file_size).ok_or(FileDigestError::BeyondEnd(range, file_size))
 }
 
 #[cfg(test)]
@@ -223,13 +227,13 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_part_of_the_tree() {
-        fn error(offset: u64, len: u64, file_size: u64) -> DigestError {
+        fn error(offset: u64, len: u64, file_size: u64) -> FileDigestError {
             subtree_ranges(ByteRange::new(offset, len), file_size).unwrap_err()
         }
-        assert!(matches!(error(1, KIB, 9 * KIB), DigestError::Unaligned(..)));
-        assert!(matches!(error(0, 100, 9 * KIB), DigestError::Unaligned(..)));
-        assert!(matches!(error(8 * KIB, 2 * KIB, 9 * KIB), DigestError::BeyondEnd(..)));
-        assert!(matches!(error(KIB, u64::MAX, 9 * KIB), DigestError::BeyondEnd(..)));
+        assert!(matches!(error(1, KIB, 9 * KIB), FileDigestError::Unaligned(..)));
+        assert!(matches!(error(0, 100, 9 * KIB), FileDigestError::Unaligned(..)));
+        assert!(matches!(error(8 * KIB, 2 * KIB, 9 * KIB), FileDigestError::BeyondEnd(..)));
+        assert!(matches!(error(KIB, u64::MAX, 9 * KIB), FileDigestError::BeyondEnd(..)));
     }
 
     proptest! {

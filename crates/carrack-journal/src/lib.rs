@@ -3,9 +3,9 @@
 //! A transfer's [`Journal`] records the completed objects and files, so that a later session resumes the
 //! transfer.
 //!
-//! A file's BLAKE3 digest is assembled from [`HashSubtree`]s of its objects, which arrive in any order
-//! ([`FileDigest`]); [`manifest_line`] writes it as `b3sum` does, and [`read_manifest_line`] parses such a
-//! line.
+//! A file's BLAKE3 digest is assembled from [`Blake3Subtree`]s of its objects, which arrive in any order
+//! ([`FileDigestBuilder`]); [`manifest_line`] writes it as `b3sum` does, and [`read_manifest_line`] parses
+//! such a line.
 //!
 //! Digests and manifests are pure. The journal does I/O with one file and its directory; no code here reads a
 //! clock or starts a thread.
@@ -15,16 +15,17 @@ mod hash_subtree;
 mod log;
 mod manifest;
 
-pub use file_digest::FileDigest;
+pub use file_digest::FileDigestBuilder;
 pub use hash_subtree::{
-    CHUNK_BYTES, DigestError, HashSubtree, HashSubtreeRanges, SubtreeHashes, subtree_ranges, subtrees,
+    Blake3Subtree, Blake3SubtreeHashes, CHUNK_BYTES, FileDigestError, HashSubtreeRanges, subtree_ranges,
+    subtrees,
 };
 #[doc(hidden)]
 pub use log::fuzzing;
 pub use log::{
     EntryKey, Journal, JournalContents, JournalError, JournalFollower, JournalStatistics, JournalSubject,
-    PartialFile, RecordBatch, RecoveredJournal, SessionInfo, boot_id, file_name, id_of_file_name, inspect,
-    peek, set_aside,
+    JournalWriterProcess, PartialFile, RecordBatch, RecoveredJournal, boot_id, file_name, id_of_file_name,
+    inspect, peek, set_aside,
 };
 pub use manifest::{ManifestLine, ManifestProblem, manifest_line, read_manifest_line};
 

@@ -16,7 +16,7 @@ const VALUE_BYTES_FIRST: usize = 4_096;
 
 /// A file in the form that the caller has.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum LayoutFile<'a> {
+pub(super) enum LayoutQueryFile<'a> {
     /// Open for reading or writing.
     Open(BorrowedFd<'a>),
     /// Any descriptor, even `O_PATH`.
@@ -26,12 +26,12 @@ pub(super) enum LayoutFile<'a> {
 }
 
 /// A descriptor that takes `ioctl` calls.
-pub(super) enum IoctlDescriptor<'a> {
+pub(super) enum IoctlFileDescriptor<'a> {
     Borrowed(BorrowedFd<'a>),
     Owned(OwnedFd),
 }
 
-impl LayoutFile<'_> {
+impl LayoutQueryFile<'_> {
     /// The value of an extended attribute.
     pub(super) fn attribute(&self, name: &str) -> Result<Vec<u8>, Errno> {
         match self.attribute_up_to(name, VALUE_BYTES_FIRST) {
@@ -43,9 +43,9 @@ impl LayoutFile<'_> {
     fn attribute_up_to(&self, attribute: &str, bytes_max: usize) -> Result<Vec<u8>, Errno> {
         let mut value = vec![0; bytes_max];
         let len = match *self {
-            LayoutFile::Open(file) => fgetxattr(file, attribute, &mut value[..])?,
-            LayoutFile::Held(file) => getxattr(descriptor_path(file), attribute, &mut value[..])?,
-            LayoutFile::Named { directory, name, follow } => {
+            LayoutQueryFile::Open(file) => fgetxattr(file, attribute, &mut value[..])?,
+            LayoutQueryFile::Held(file) => getxattr(descriptor_path(file), attribute, &mut value[..])?,
+            LayoutQueryFile::Named { directory, name, follow } => {
                 let path = path_of(directory, name);
                 let answer = if follow {
                     getxattr(&*path, attribute, &mut value[..])
@@ -66,36 +66,38 @@ impl LayoutFile<'_> {
     }
 
     /// The open file, opened for reading if necessary.
-    pub(super) fn descriptor(&self) -> Result<IoctlDescriptor<'_>, Errno> {
+    pub(super) fn descriptor(&self) -> Result<IoctlFileDescriptor<'_>, Errno> {
         match *self {
-            LayoutFile::Open(file) => Ok(IoctlDescriptor::Borrowed(file)),
-            LayoutFile::Held(file) => reopen(file).map(IoctlDescriptor::Owned),
-            LayoutFile::Named { directory, name, follow } => {
+            LayoutQueryFile::Open(file) => Ok(IoctlFileDescriptor::Borrowed(file)),
+            LayoutQueryFile::Held(file) => reopen(file).map(IoctlFileDescriptor::Owned),
+            LayoutQueryFile::Named { directory, name, follow } => {
                 let mut flags = to_ask();
                 flags.set(OFlags::NOFOLLOW, !follow);
-                openat(directory, name, flags, Mode::empty()).map(IoctlDescriptor::Owned)
+                openat(directory, name, flags, Mode::empty()).map(IoctlFileDescriptor::Owned)
             }
         }
     }
 
     /// The file opened with `O_PATH`, of which the server gets no notice.
-    pub(super) fn held(&self) -> Result<IoctlDescriptor<'_>, Errno> {
+    pub(super) fn held(&self) -> Result<IoctlFileDescriptor<'_>, Errno> {
         match *self {
-            LayoutFile::Open(file) | LayoutFile::Held(file) => Ok(IoctlDescriptor::Borrowed(file)),
-            LayoutFile::Named { directory, name, follow } => {
+            LayoutQueryFile::Open(file) | LayoutQueryFile::Held(file) => {
+                Ok(IoctlFileDescriptor::Borrowed(file))
+            }
+            LayoutQueryFile::Named { directory, name, follow } => {
                 let mut flags = OFlags::PATH | OFlags::CLOEXEC;
                 flags.set(OFlags::NOFOLLOW, !follow);
-                openat(directory, name, flags, Mode::empty()).map(IoctlDescriptor::Owned)
+                openat(directory, name, flags, Mode::empty()).map(IoctlFileDescriptor::Owned)
             }
         }
     }
 }
 
-impl AsFd for IoctlDescriptor<'_> {
+impl AsFd for IoctlFileDescriptor<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            IoctlDescriptor::Borrowed(file) => *file,
-            IoctlDescriptor::Owned(file) => file.as_fd(),
+            IoctlFileDescriptor::Borrowed(file) => *file,
+            IoctlFileDescriptor::Owned(file) => file.as_fd(),
         }
     }
 }
@@ -145,19 +147,19 @@ mod tests {
         let directory = held.as_fd();
         let held_file = openat(directory, "f", OFlags::PATH, Mode::empty()).unwrap();
         for file in [
-            LayoutFile::Open(file.as_fd()),
-            LayoutFile::Held(held_file.as_fd()),
-            LayoutFile::Named { directory, name: b"f", follow: false },
-            LayoutFile::Named { directory, name: b"link", follow: true },
+            LayoutQueryFile::Open(file.as_fd()),
+            LayoutQueryFile::Held(held_file.as_fd()),
+            LayoutQueryFile::Named { directory, name: b"f", follow: false },
+            LayoutQueryFile::Named { directory, name: b"link", follow: true },
         ] {
             assert_eq!(file.attribute("user.carrack").as_deref(), Ok(&b"value"[..]), "{file:?}");
             assert_eq!(file.attribute("user.other"), Err(Errno::NODATA), "{file:?}");
             assert!(file.descriptor().is_ok(), "{file:?}");
         }
-        let link = LayoutFile::Named { directory, name: b"link", follow: false };
+        let link = LayoutQueryFile::Named { directory, name: b"link", follow: false };
         assert!(link.attribute("user.carrack").is_err());
         assert!(matches!(link.descriptor(), Err(Errno::LOOP)));
-        let none = LayoutFile::Named { directory, name: b"none", follow: true };
+        let none = LayoutQueryFile::Named { directory, name: b"none", follow: true };
         assert_eq!(none.attribute("user.carrack"), Err(Errno::NOENT));
     }
 }

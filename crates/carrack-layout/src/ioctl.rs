@@ -41,7 +41,7 @@ pub(super) fn exchange<const OPCODE: Opcode, const N: usize>(
 /// `BeegfsIoctl_MkFileWithStripeHints_Arg` (BeeGFS 8.3, beegfs_client.h).
 #[repr(C)]
 #[derive(Debug)]
-struct MakeFileArg {
+struct BeegfsMakeFileArg {
     /// A C string.
     name: *const c_char,
     mode: u32,
@@ -50,7 +50,7 @@ struct MakeFileArg {
 }
 
 /// `BEEGFS_IOC_MKFILE_STRIPEHINTS`, `_IOW('f', 27, 24 bytes)`.
-const MAKE_FILE: Opcode = opcode::write::<MakeFileArg>(b'f', 27);
+const MAKE_FILE: Opcode = opcode::write::<BeegfsMakeFileArg>(b'f', 27);
 
 /// Makes BeeGFS create `name` in `directory`, striped over `target_count` targets in chunks of `chunk_bytes`
 /// (0 for the default of either).
@@ -61,10 +61,10 @@ pub(super) fn beegfs_make_file(
     target_count: u32,
     chunk_bytes: u32,
 ) -> Result<(), Errno> {
-    let argument = MakeFileArg { name: name.as_ptr(), mode, target_count, chunk_bytes };
+    let argument = BeegfsMakeFileArg { name: name.as_ptr(), mode, target_count, chunk_bytes };
     // SAFETY: the opcode's argument is this structure; the kernel copies it and the C string that it points
     // to, which lives until the call is over, and writes to neither.
-    unsafe { ioctl(directory, Setter::<MAKE_FILE, MakeFileArg>::new(argument)) }
+    unsafe { ioctl(directory, Setter::<MAKE_FILE, BeegfsMakeFileArg>::new(argument)) }
 }
 
 #[cfg(test)]

@@ -7,27 +7,27 @@
 mod beegfs;
 mod ceph;
 mod disk;
+mod examined_file_systems;
 mod file_ref;
-mod file_system;
-mod file_systems;
 mod gluster;
 mod gpfs;
 mod ioctl;
 mod layout_shape;
 mod lustre;
 mod mount_table;
+mod mounted_file_system;
 mod provider;
 mod target;
 mod target_registry;
 
 pub use disk::disks_of;
-pub use file_system::{FileLayout, FileSystemKind, MountedFileSystem};
-pub use file_systems::{FileSystems, SetError, kind_of};
+pub use examined_file_systems::{DeclaredMountsError, FileSystems, kind_of};
 pub use layout_shape::{
     ComponentGeometry, RequestedLayout, STRIPE_COUNT_ALL, StripeGeometry, StripeOutcome, StripePattern,
 };
 pub use mount_table::{fstab_points, mount_points};
-pub use target::{StorageAttachment, StorageTarget, UNKNOWN_MAGIC, magic_of};
+pub use mounted_file_system::{FileLayout, FileSystemKind, MountedFileSystem};
+pub use target::{StorageTarget, TargetAttachmentKind, UNKNOWN_MAGIC, magic_of};
 
 /// Parsers of the replies of file systems: bytes in, values out, with no trust in the contents.
 pub mod formats {
@@ -37,6 +37,6 @@ pub mod formats {
     };
     pub use super::ceph::{CephLayout, CephLayoutError, parse_ceph_layout};
     pub use super::gluster::{BrickPlace, GlusterPathInfoError, parse_pathinfo};
-    pub use super::gpfs::{GpfsBlocks, GpfsError, block_request, parse_blocks};
+    pub use super::gpfs::{GpfsBlocks, GpfsReplyError, block_request, parse_blocks};
     pub use super::lustre::{LovComponent, LovError, LovFile, LovStripes, parse_lov};
 }

@@ -8,9 +8,9 @@ use carrack_plan::Layout;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
-use super::file_ref::LayoutFile;
+use super::file_ref::LayoutQueryFile;
 use super::layout_shape::StripeRequest;
-use super::target_registry::FileSystemPieces;
+use super::target_registry::FileSystemTargets;
 use super::{StripeGeometry, StripeOutcome};
 
 /// Reads and sets the layouts of one file system. One for each mount, used by any number of threads at once.
@@ -18,15 +18,15 @@ pub(super) trait LayoutProvider: Send + Sync + fmt::Debug {
     /// Reads the layout of a file of `size` bytes.
     fn layout_of(
         &self,
-        file: &LayoutFile<'_>,
+        file: &LayoutQueryFile<'_>,
         size: u64,
-        pieces: &FileSystemPieces,
+        pieces: &FileSystemTargets,
     ) -> Result<FoundLayout, NoLayout>;
 
     /// Creates a file with the requested striping, or with the default if that is refused.
     fn create(
         &self,
-        file: &NewFile<'_>,
+        file: &LayoutFileToCreate<'_>,
         request: &StripeRequest<'_>,
     ) -> Result<(OwnedFd, StripeOutcome), Errno>;
 }
@@ -66,14 +66,14 @@ impl FoundLayout {
 
 /// A file before its creation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NewFile<'a> {
+pub(super) struct LayoutFileToCreate<'a> {
     pub(super) directory: BorrowedFd<'a>,
     pub(super) name: &'a [u8],
     pub(super) flags: OFlags,
     pub(super) mode: Mode,
 }
 
-impl NewFile<'_> {
+impl LayoutFileToCreate<'_> {
     /// Creates the file; it must not exist.
     pub(super) fn create(&self, more: OFlags) -> Result<OwnedFd, Errno> {
         let flags = self.flags | OFlags::CREATE | OFlags::EXCL | more;

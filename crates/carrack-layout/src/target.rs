@@ -11,7 +11,7 @@ use carrack_model::TargetId;
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
-/// Largest object on a [`StorageAttachment::Memory`] target: the data is still in the core's second-level
+/// Largest object on a [`TargetAttachmentKind::Memory`] target: the data is still in the core's second-level
 /// cache (1 to 2 MiB on server processors) when it is hashed and sent. Half of this size makes one large file
 /// a tenth slower, as threads take turns at it twice as often, and files of 1 MiB, too; twice this size is
 /// slower on several files (bench/PROFILES.md).
@@ -49,7 +49,7 @@ const NETWORK_MAGICS: [u32; 12] = [
 
 /// The medium of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StorageAttachment {
+pub enum TargetAttachmentKind {
     /// The host's memory.
     Memory,
     /// A disk of the host.
@@ -69,7 +69,7 @@ pub struct StorageTarget {
     /// other clients (memory), or is no single piece of storage.
     pub shared_name: Option<Arc<str>>,
     /// Its medium.
-    pub medium: StorageAttachment,
+    pub medium: TargetAttachmentKind,
     /// Size of the objects of its files, in bytes; a power of two.
     pub object_bytes: u32,
     /// I/O threads that may work on it at once.
@@ -78,16 +78,16 @@ pub struct StorageTarget {
 
 /// The names of a target.
 #[derive(Clone, Debug)]
-pub(crate) struct TargetNames {
+pub(crate) struct TargetLabelAndName {
     pub(crate) label: Arc<str>,
     shared: Option<Arc<str>>,
 }
 
-impl TargetNames {
+impl TargetLabelAndName {
     /// `scope` is the scope in which the label is unique; its own name is known to all hosts.
-    pub(crate) fn new(label: &str, scope: Option<&str>) -> TargetNames {
+    pub(crate) fn new(label: &str, scope: Option<&str>) -> TargetLabelAndName {
         let shared = scope.map(|scope| format!("{scope}/{label}").into());
-        TargetNames { label: label.into(), shared }
+        TargetLabelAndName { label: label.into(), shared }
     }
 }
 
@@ -95,13 +95,13 @@ impl StorageTarget {
     /// A target of `disk_count` disks (or servers, or anything else that serves requests at the same time).
     pub(crate) fn new(
         id: TargetId,
-        names: TargetNames,
-        medium: StorageAttachment,
+        names: TargetLabelAndName,
+        medium: TargetAttachmentKind,
         disk_count: usize,
     ) -> StorageTarget {
         let (object_bytes, depth) = match medium {
-            StorageAttachment::Memory => (OBJECT_BYTES_MEMORY, core_count()),
-            StorageAttachment::Device | StorageAttachment::Network => {
+            TargetAttachmentKind::Memory => (OBJECT_BYTES_MEMORY, core_count()),
+            TargetAttachmentKind::Device | TargetAttachmentKind::Network => {
                 (OBJECT_BYTES, DEPTH * clamped(disk_count, 1, DISKS_MAX))
             }
         };
@@ -126,15 +126,15 @@ pub fn magic_of(file: BorrowedFd<'_>) -> Result<u32, Errno> {
     }
 }
 
-impl StorageAttachment {
+impl TargetAttachmentKind {
     /// The medium of a file system with this `f_type`.
-    pub fn of_magic(magic: u32) -> StorageAttachment {
+    pub fn of_magic(magic: u32) -> TargetAttachmentKind {
         if MEMORY_MAGICS.contains(&magic) {
-            StorageAttachment::Memory
+            TargetAttachmentKind::Memory
         } else if NETWORK_MAGICS.contains(&magic) {
-            StorageAttachment::Network
+            TargetAttachmentKind::Network
         } else {
-            StorageAttachment::Device
+            TargetAttachmentKind::Device
         }
     }
 }
@@ -175,8 +175,8 @@ mod tests {
             return;
         };
         let target = own_target(shm.as_fd());
-        assert_eq!((target.medium, target.object_bytes), (StorageAttachment::Memory, 512 << 10));
-        assert_eq!(StorageAttachment::of_magic(0x0BD0_0BD0), StorageAttachment::Network);
-        assert_eq!(StorageAttachment::of_magic(0xEF53), StorageAttachment::Device);
+        assert_eq!((target.medium, target.object_bytes), (TargetAttachmentKind::Memory, 512 << 10));
+        assert_eq!(TargetAttachmentKind::of_magic(0x0BD0_0BD0), TargetAttachmentKind::Network);
+        assert_eq!(TargetAttachmentKind::of_magic(0xEF53), TargetAttachmentKind::Device);
     }
 }

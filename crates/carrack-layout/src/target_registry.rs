@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_model::TargetId;
 
-use crate::target::TargetNames;
-use crate::{StorageAttachment, StorageTarget};
+use crate::target::TargetLabelAndName;
+use crate::{StorageTarget, TargetAttachmentKind};
 
 /// Bound of the targets of one process. Real sites have thousands; a file system that invents a target for
 /// every file must not fill the memory.
@@ -45,8 +45,8 @@ impl TargetRegistry {
     pub(super) fn meet(
         &self,
         key: TargetKey,
-        names: impl FnOnce() -> TargetNames,
-        medium: StorageAttachment,
+        names: impl FnOnce() -> TargetLabelAndName,
+        medium: TargetAttachmentKind,
         disk_count: usize,
     ) -> Option<StorageTarget> {
         let mut inner = self.inner();
@@ -84,16 +84,16 @@ impl NumberedTargets {
 
 /// A provider's view of the targets: the pieces of one file system.
 #[derive(Clone, Debug)]
-pub(super) struct FileSystemPieces {
+pub(super) struct FileSystemTargets {
     registry: Arc<TargetRegistry>,
     device: u64,
-    medium: StorageAttachment,
+    medium: TargetAttachmentKind,
     own: TargetId,
     /// The name of the file system that all its clients share.
     scope: Option<Arc<str>>,
 }
 
-impl FileSystemPieces {
+impl FileSystemTargets {
     /// The pieces of the file system with this device number. `own` stands in for pieces beyond the bound;
     /// `scope` is the name that all clients share.
     pub(super) fn new(
@@ -101,8 +101,8 @@ impl FileSystemPieces {
         device: u64,
         own: &StorageTarget,
         scope: Option<Arc<str>>,
-    ) -> FileSystemPieces {
-        FileSystemPieces { registry, device, medium: own.medium, own: own.id, scope }
+    ) -> FileSystemTargets {
+        FileSystemTargets { registry, device, medium: own.medium, own: own.id, scope }
     }
 
     /// The target that this file system calls `name`, which is also its label.
@@ -122,7 +122,7 @@ impl FileSystemPieces {
 
     fn meet(&self, name: &str, scope: Option<&str>) -> TargetId {
         let key = TargetKey::Piece(self.device, name.into());
-        let target = self.registry.meet(key, || TargetNames::new(name, scope), self.medium, 1);
+        let target = self.registry.meet(key, || TargetLabelAndName::new(name, scope), self.medium, 1);
         target.map_or(self.own, |target| target.id)
     }
 
@@ -140,7 +140,9 @@ mod tests {
     fn the_same_key_is_the_same_target() {
         let registry = TargetRegistry::default();
         fn meet(registry: &TargetRegistry, key: TargetKey) -> StorageTarget {
-            registry.meet(key, || TargetNames::new("x", None), StorageAttachment::Network, 2).unwrap()
+            registry
+                .meet(key, || TargetLabelAndName::new("x", None), TargetAttachmentKind::Network, 2)
+                .unwrap()
         }
         let own = meet(&registry, TargetKey::FileSystem(7));
         let piece = meet(&registry, TargetKey::Piece(7, "OST0000".into()));
@@ -156,9 +158,14 @@ mod tests {
     fn a_file_system_that_invents_targets_fills_no_memory() {
         let registry = Arc::new(TargetRegistry::default());
         let own = registry
-            .meet(TargetKey::FileSystem(1), || TargetNames::new("/mnt", None), StorageAttachment::Network, 1)
+            .meet(
+                TargetKey::FileSystem(1),
+                || TargetLabelAndName::new("/mnt", None),
+                TargetAttachmentKind::Network,
+                1,
+            )
             .unwrap();
-        let pieces = FileSystemPieces::new(registry.clone(), 1, &own, Some("fs".into()));
+        let pieces = FileSystemTargets::new(registry.clone(), 1, &own, Some("fs".into()));
         (1..TARGETS_MAX).for_each(|index| assert_ne!(pieces.named(&index.to_string()), own.id));
         assert_eq!((registry.all().len(), pieces.named("one more")), (TARGETS_MAX, own.id));
         assert_ne!(pieces.named("1"), own.id);

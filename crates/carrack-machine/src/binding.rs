@@ -1,8 +1,8 @@
 //! System calls that bind threads to CPUs and memory to nodes, and that report both (M4, N1).
 //!
 //! Raw calls with masks as long as the sets require, so that neither libnuma nor the fixed size of glibc's
-//! `cpu_set_t` (1,024 CPUs) is a limit. Decides nothing: [`crate::ThreadCrew`] and [`crate::SlotPool`] choose
-//! the places.
+//! `cpu_set_t` (1,024 CPUs) is a limit. Decides nothing: [`crate::EndThreadBindings`] and [`crate::SlotPool`]
+//! choose the places.
 
 use std::io;
 

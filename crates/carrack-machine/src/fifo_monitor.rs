@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// The resource was closed before or during a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("closed")]
-pub struct MonitorClosed;
+pub struct FifoMonitorClosed;
 
 /// Result of a waiter's attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,13 +26,13 @@ pub enum WaitAttempt<R> {
 }
 
 /// State of type `S`, and the threads that wait for a change.
-pub struct FifoMonitor<S> {
-    inner: Mutex<MonitorState<S>>,
+pub struct FifoConditionLock<S> {
+    inner: Mutex<ConditionLockState<S>>,
 }
 
-struct MonitorState<S> {
+struct ConditionLockState<S> {
     state: S,
-    waiters: VecDeque<Arc<MonitorWaiter>>,
+    waiters: VecDeque<Arc<FifoMonitorWaiter>>,
     /// Releases that no waiter has used yet: the remaining length of the chain of wake-ups.
     wakes: usize,
     /// The front waiter sleeps with a timeout: each new front waiter must try, until one of
@@ -41,12 +41,12 @@ struct MonitorState<S> {
     closed: bool,
 }
 
-struct MonitorWaiter {
+struct FifoMonitorWaiter {
     thread: Thread,
     woken: AtomicBool,
 }
 
-impl MonitorWaiter {
+impl FifoMonitorWaiter {
     fn wake(&self) {
         if !self.woken.swap(true, Ordering::AcqRel) {
             self.thread.unpark();
@@ -64,11 +64,11 @@ impl MonitorWaiter {
     }
 }
 
-impl<S> FifoMonitor<S> {
+impl<S> FifoConditionLock<S> {
     /// A monitor of `state`.
-    pub fn new(state: S) -> FifoMonitor<S> {
-        FifoMonitor {
-            inner: Mutex::new(MonitorState {
+    pub fn new(state: S) -> FifoConditionLock<S> {
+        FifoConditionLock {
+            inner: Mutex::new(ConditionLockState {
                 state,
                 waiters: VecDeque::new(),
                 wakes: 0,
@@ -79,7 +79,7 @@ impl<S> FifoMonitor<S> {
     }
 
     /// A panic under the lock ends the session; the state is only replaced as a whole.
-    fn lock(&self) -> MutexGuard<'_, MonitorState<S>> {
+    fn lock(&self) -> MutexGuard<'_, ConditionLockState<S>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,15 +112,18 @@ impl<S> FifoMonitor<S> {
     }
 
     /// Waits for its turn, and until `take` succeeds.
-    pub fn take<R>(&self, mut take: impl FnMut(&mut S) -> Option<R>) -> Result<R, MonitorClosed> {
+    pub fn take<R>(&self, mut take: impl FnMut(&mut S) -> Option<R>) -> Result<R, FifoMonitorClosed> {
         self.take_timed(|state| take(state).map_or(WaitAttempt::NotYet, WaitAttempt::Done))
     }
 
-    /// Same as [`FifoMonitor::take`], for attempts that may succeed after a time.
-    pub fn take_timed<R>(&self, mut take: impl FnMut(&mut S) -> WaitAttempt<R>) -> Result<R, MonitorClosed> {
+    /// Same as [`FifoConditionLock::take`], for attempts that may succeed after a time.
+    pub fn take_timed<R>(
+        &self,
+        mut take: impl FnMut(&mut S) -> WaitAttempt<R>,
+    ) -> Result<R, FifoMonitorClosed> {
         let mut inner = self.lock();
         if inner.closed {
-            return Err(MonitorClosed);
+            return Err(FifoMonitorClosed);
         }
         let mut until = None;
         if inner.waiters.is_empty() {
@@ -132,18 +135,18 @@ impl<S> FifoMonitor<S> {
         }
         // A queued thread has not tried yet: the chain of wake-ups must reach it.
         inner.wakes += usize::from(!inner.waiters.is_empty());
-        let waiter = Arc::new(MonitorWaiter { thread: thread::current(), woken: AtomicBool::new(false) });
+        let waiter = Arc::new(FifoMonitorWaiter { thread: thread::current(), woken: AtomicBool::new(false) });
         inner.waiters.push_back(Arc::clone(&waiter));
         self.wait_for_turn(inner, &waiter, until, take)
     }
 
     fn wait_for_turn<'a, R>(
         &'a self,
-        mut inner: MutexGuard<'a, MonitorState<S>>,
-        waiter: &Arc<MonitorWaiter>,
+        mut inner: MutexGuard<'a, ConditionLockState<S>>,
+        waiter: &Arc<FifoMonitorWaiter>,
         mut until: Option<Instant>,
         mut take: impl FnMut(&mut S) -> WaitAttempt<R>,
-    ) -> Result<R, MonitorClosed> {
+    ) -> Result<R, FifoMonitorClosed> {
         loop {
             let is_front = inner.waiters.front().is_some_and(|front| Arc::ptr_eq(front, waiter));
             if is_front {
@@ -153,7 +156,7 @@ impl<S> FifoMonitor<S> {
             waiter.sleep(until.take());
             inner = self.lock();
             if inner.closed {
-                return Err(MonitorClosed);
+                return Err(FifoMonitorClosed);
             }
             let is_front = inner.waiters.front().is_some_and(|front| Arc::ptr_eq(front, waiter));
             if !is_front {
@@ -190,7 +193,7 @@ impl<S> FifoMonitor<S> {
     }
 }
 
-impl<S> MonitorState<S> {
+impl<S> ConditionLockState<S> {
     fn wake_front(&self) {
         if self.wakes > 0
             && let Some(front) = self.waiters.front()
@@ -218,7 +221,7 @@ mod tests {
 
     #[test]
     fn first_come_first_served() {
-        let monitor = Arc::new(FifoMonitor::new(0));
+        let monitor = Arc::new(FifoConditionLock::new(0));
         let (order, arrived) = mpsc::channel();
         let threads: Vec<_> = (0..5)
             .map(|i| {
@@ -240,7 +243,7 @@ mod tests {
 
     #[test]
     fn releasing_many_wakes_many() {
-        let monitor = Arc::new(FifoMonitor::new(0));
+        let monitor = Arc::new(FifoConditionLock::new(0));
         let threads: Vec<_> = (0..8)
             .map(|_| {
                 let monitor = Arc::clone(&monitor);
@@ -255,7 +258,7 @@ mod tests {
 
     #[test]
     fn nobody_overtakes_those_who_wait() {
-        let monitor = Arc::new(FifoMonitor::new(0));
+        let monitor = Arc::new(FifoConditionLock::new(0));
         let waiting = {
             let monitor = Arc::clone(&monitor);
             thread::spawn(move || monitor.take(|count| (*count >= 2).then(|| *count = 0)))
@@ -272,7 +275,7 @@ mod tests {
         let begin = Instant::now();
         const STEP: Duration = Duration::from_millis(20);
         // One more thread may proceed every 20 ms, without any release.
-        let monitor = Arc::new(FifoMonitor::new(0u32));
+        let monitor = Arc::new(FifoConditionLock::new(0u32));
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let monitor = Arc::clone(&monitor);
@@ -294,7 +297,7 @@ mod tests {
 
     #[test]
     fn what_has_come_for_all_at_one_time_is_found_by_all() {
-        let monitor = Arc::new(FifoMonitor::new(()));
+        let monitor = Arc::new(FifoConditionLock::new(()));
         let ready_at = Instant::now() + Duration::from_millis(100);
         let (done, finished) = mpsc::channel();
         for waiting in 1..=4 {
@@ -319,21 +322,21 @@ mod tests {
 
     #[test]
     fn closing_ends_all_waiting() {
-        let monitor = Arc::new(FifoMonitor::new(0));
+        let monitor = Arc::new(FifoConditionLock::new(0));
         let waiting = {
             let monitor = Arc::clone(&monitor);
             thread::spawn(move || monitor.take(take_one))
         };
         until(|| monitor.waiter_count() == 1);
         monitor.close();
-        assert_eq!(waiting.join().unwrap(), Err(MonitorClosed));
-        assert_eq!(monitor.take(take_one), Err(MonitorClosed));
+        assert_eq!(waiting.join().unwrap(), Err(FifoMonitorClosed));
+        assert_eq!(monitor.take(take_one), Err(FifoMonitorClosed));
     }
 
     #[test]
     fn whoever_queues_behind_a_woken_thread_is_reached_too() {
         for round in 0..200 {
-            let monitor = Arc::new(FifoMonitor::new(0));
+            let monitor = Arc::new(FifoConditionLock::new(0));
             let (done, finished) = mpsc::channel();
             for _ in 0..3 {
                 let (monitor, done) = (Arc::clone(&monitor), done.clone());
@@ -358,7 +361,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_under_contention() {
-        let monitor = Arc::new(FifoMonitor::new(3));
+        let monitor = Arc::new(FifoConditionLock::new(3));
         let threads: Vec<_> = (0..8)
             .map(|_| {
                 let monitor = Arc::clone(&monitor);

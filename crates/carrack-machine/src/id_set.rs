@@ -13,17 +13,17 @@ const ID_MAX: u32 = 65_535;
 
 /// Marks a set of logical CPUs by the kernel's numbers (hwloc: PUs, by OS index).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CpuMarker;
+pub struct CpuSetMarker;
 
 /// Marks a set of NUMA nodes by the kernel's numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeMarker;
+pub struct NumaIdMarker;
 
 /// Logical CPUs.
-pub type CpuSet = IdSet<CpuMarker>;
+pub type CpuSet = IdSet<CpuSetMarker>;
 
 /// NUMA nodes.
-pub type NodeSet = IdSet<NodeMarker>;
+pub type NodeSet = IdSet<NumaIdMarker>;
 
 /// A set of numbers of one kind.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

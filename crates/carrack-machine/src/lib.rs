@@ -4,12 +4,12 @@
 
 mod binding;
 mod cached_fact;
+mod comm_placement;
 mod cpu_use;
 mod descriptors;
 mod disk_locality;
 pub mod doctor;
 mod fifo_monitor;
-mod flows;
 mod id_set;
 mod measure;
 mod memory_limit;
@@ -28,31 +28,35 @@ mod watch;
 mod zone;
 
 pub use binding::node_of_pages;
+pub use comm_placement::follow_flows;
 pub use cpu_use::CpuUse;
 pub use descriptors::{DescriptorBudget, raise_descriptors};
 pub use disk_locality::{deal, node_of_directory};
-pub use fifo_monitor::{FifoMonitor, MonitorClosed, WaitAttempt};
-pub use flows::follow_flows;
-pub use id_set::{BadIdList, CpuMarker, CpuSet, IdSet, NodeMarker, NodeSet};
-pub use measure::{MeasureError, MemoryMatrix, measure_memory};
+pub use fifo_monitor::{FifoConditionLock, FifoMonitorClosed, WaitAttempt};
+pub use id_set::{BadIdList, CpuSet, CpuSetMarker, IdSet, NodeSet, NumaIdMarker};
+pub use measure::{MemoryMatrix, MemoryMeasureError, measure_memory};
 pub use memory_limit::{MemoryLimit, keep_heaps_few};
 pub use placement::{
-    CostOrigin, LanePlacement, MemoryCosts, Placement, PlacementRequest, PlacementScheme, ThreadSeat,
-    lanes_wanted, place,
+    CostOrigin, EndThreadPlacement, LanePlacement, NumaMemoryCosts, PlacementScheme, ThreadPlacementRequest,
+    ThreadSeat, lanes_wanted, place,
 };
 pub use pool::{PoolError, Slot, SlotPool};
 pub use region::{MemoryBinding, PageKind, PoolBacking};
 pub use resource_limits::{Resource, resource_limit};
-pub use spill_log::{SpillError, SpillLog, SpillRecord};
+pub use spill_log::{ReservedSpillSpace, SpillLogCreationError, SpillRecordFile};
 pub use sys_files::SysFiles;
 pub use thread_binding::{
-    BindingLevel, LaneCrew, MoveError, MoveResult, SeatGuard, SeatedThread, ThreadCrew, ThreadDuty,
+    BindingLevel, EndThreadBindings, LaneCrew, SeatedThread, ThreadBindingGuard, ThreadDuty, ThreadMoveError,
+    ThreadMoveResult,
 };
 pub use topology::{
-    CpuCore, CpuSocket, DeviceKind, LOCAL_DISTANCE, NumaNode, Topology, TopologyDevice, TopologyError,
+    CpuCore, CpuSocket, LOCAL_DISTANCE, MachineDeviceKind, NumaNode, Topology, TopologyDevice, TopologyError,
     TopologyOrigin,
 };
 pub use watch::{
-    LaneChange, LaneChangeDecision, MachineLoads, NodeLoad, SampleError, ThreadMove, watch_crew,
+    KernelCountersError, LaneMoveDecision, LanePlacementChange, MachineLoads, NumaNodeLoad, ThreadMove,
+    watch_crew,
 };
-pub use zone::{CgroupTree, CoreZone, StaleZone, ZoneError, ZoneProtection, repair_zones, stale_zones};
+pub use zone::{
+    CgroupTree, CoreZone, CoreZoneError, StaleZoneGroup, ZoneProtection, repair_zones, stale_zones,
+};

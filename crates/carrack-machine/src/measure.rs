@@ -47,7 +47,7 @@ pub struct MemoryMatrix {
 
 /// Reasons why a measurement failed.
 #[derive(Debug, thiserror::Error)]
-pub enum MeasureError {
+pub enum MemoryMeasureError {
     /// The node has less free memory than a buffer larger than the caches.
     #[error("node {0} has too little free memory to measure")]
     NoRoom(u32),
@@ -63,7 +63,7 @@ pub enum MeasureError {
 }
 
 /// Measures from each of `cpu_sets` (usually one for each node with CPUs) to each of `nodes`.
-pub fn measure_memory(cpu_sets: &[CpuSet], nodes: &[u32]) -> Result<MemoryMatrix, MeasureError> {
+pub fn measure_memory(cpu_sets: &[CpuSet], nodes: &[u32]) -> Result<MemoryMatrix, MemoryMeasureError> {
     let unknown = vec![vec![0.0; nodes.len()]; cpu_sets.len()];
     let mut matrix = MemoryMatrix {
         cpu_sets: cpu_sets.to_vec(),
@@ -72,7 +72,7 @@ pub fn measure_memory(cpu_sets: &[CpuSet], nodes: &[u32]) -> Result<MemoryMatrix
         latency_ns: unknown,
     };
     for (column, &node) in nodes.iter().enumerate() {
-        let field = MemoryBuffer::on(node)?;
+        let field = MemoryBenchmarkBuffer::on(node)?;
         for (row, cpus) in cpu_sets.iter().enumerate() {
             let (read_mb_per_s, latency_ns) = field.measure_from(cpus)?;
             matrix.read_mb_per_s[row][column] = read_mb_per_s;
@@ -83,35 +83,36 @@ pub fn measure_memory(cpu_sets: &[CpuSet], nodes: &[u32]) -> Result<MemoryMatrix
 }
 
 /// A buffer on one node, with a linked list of its lines in an order that no prefetcher predicts.
-struct MemoryBuffer {
+struct MemoryBenchmarkBuffer {
     slot: crate::pool::Slot,
 }
 
-impl MemoryBuffer {
-    fn on(node: u32) -> Result<MemoryBuffer, MeasureError> {
+impl MemoryBenchmarkBuffer {
+    fn on(node: u32) -> Result<MemoryBenchmarkBuffer, MemoryMeasureError> {
         let nodes = NodeSet::from_iter([node]);
-        let bytes = buffer_bytes(&nodes).ok_or(MeasureError::NoRoom(node))?;
+        let bytes = buffer_bytes(&nodes).ok_or(MemoryMeasureError::NoRoom(node))?;
         let pool = SlotPool::on(&nodes, bytes as u64, bytes)?;
         let backing = pool.backing();
         if backing.bound != MemoryBinding::Bound {
-            return Err(MeasureError::Elsewhere(node, backing.notes.join("; ")));
+            return Err(MemoryMeasureError::Elsewhere(node, backing.notes.join("; ")));
         }
         let mut slot = pool.try_lease().expect("a new pool has its one slot");
         lay_chain(slot.bytes_mut());
-        let found = pool.pages_by_node().map_err(|error| MeasureError::Elsewhere(node, error.to_string()))?;
+        let found =
+            pool.pages_by_node().map_err(|error| MemoryMeasureError::Elsewhere(node, error.to_string()))?;
         if found.keys().any(|&on| on != node) {
-            return Err(MeasureError::Elsewhere(node, format!("pages by node: {found:?}")));
+            return Err(MemoryMeasureError::Elsewhere(node, format!("pages by node: {found:?}")));
         }
-        Ok(MemoryBuffer { slot })
+        Ok(MemoryBenchmarkBuffer { slot })
     }
 
-    fn measure_from(&self, cpus: &CpuSet) -> Result<(f64, f64), MeasureError> {
+    fn measure_from(&self, cpus: &CpuSet) -> Result<(f64, f64), MemoryMeasureError> {
         let bytes = self.slot.bytes();
         let measured = std::thread::scope(|scope| {
             let started = std::thread::Builder::new().spawn_scoped(scope, || measure_on(cpus, bytes))?;
             started.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        measured.map_err(|error| MeasureError::Refused(cpus.clone(), error))
+        measured.map_err(|error| MemoryMeasureError::Refused(cpus.clone(), error))
     }
 }
 
@@ -219,7 +220,7 @@ mod tests {
                 assert_eq!((matrix.cpu_sets, matrix.nodes), (vec![cpus], vec![0]));
                 assert!(matrix.read_mb_per_s[0][0] > 0.0 && matrix.latency_ns[0][0] > 0.0);
             }
-            Err(error @ (MeasureError::NoRoom(_) | MeasureError::Elsewhere(..))) => {
+            Err(error @ (MemoryMeasureError::NoRoom(_) | MemoryMeasureError::Elsewhere(..))) => {
                 eprintln!("skipped: {error}")
             }
             Err(error) => panic!("{error}"),
@@ -228,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_node_or_a_cpu_that_is_not_there_is_refused() {
-        assert!(matches!(measure_memory(&[], &[900]), Err(MeasureError::Elsewhere(900, _))));
+        assert!(matches!(measure_memory(&[], &[900]), Err(MemoryMeasureError::Elsewhere(900, _))));
         let absent = CpuSet::from_iter([60_000]);
         let measured = measure_memory(std::slice::from_ref(&absent), &[0]);
         assert!(measured.is_err());

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::fifo_monitor::{FifoMonitor, MonitorClosed};
+use crate::fifo_monitor::{FifoConditionLock, FifoMonitorClosed};
 use crate::id_set::NodeSet;
 use crate::region::{MappedRegion, PoolBacking};
 
@@ -40,7 +40,7 @@ struct PoolState {
     slot_bytes: usize,
     slot_count: usize,
     backing: Mutex<PoolBacking>,
-    free: FifoMonitor<Vec<u32>>,
+    free: FifoConditionLock<Vec<u32>>,
 }
 
 /// A pool of slots. Clones share it.
@@ -71,7 +71,7 @@ impl SlotPool {
         let slot_count = indices as usize;
         let (region, backing) = MappedRegion::on(nodes, slot_count * slot_bytes)
             .map_err(|error| PoolError::NoMemory(pool_bytes, error))?;
-        let (backing, free) = (Mutex::new(backing), FifoMonitor::new((0..indices).rev().collect()));
+        let (backing, free) = (Mutex::new(backing), FifoConditionLock::new((0..indices).rev().collect()));
         Ok(SlotPool { shared: Arc::new(PoolState { region, slot_bytes, slot_count, backing, free }) })
     }
 
@@ -107,7 +107,7 @@ impl SlotPool {
     }
 
     /// Waits for a free slot, in first-come-first-served order.
-    pub fn lease(&self) -> Result<Slot, MonitorClosed> {
+    pub fn lease(&self) -> Result<Slot, FifoMonitorClosed> {
         let index = self.shared.free.take(Vec::pop)?;
         Ok(Slot { shared: Arc::clone(&self.shared), index })
     }

@@ -17,7 +17,7 @@ const ALIGNMENT: usize = 4_096;
 
 /// Reasons why a log was not created.
 #[derive(Debug, thiserror::Error)]
-pub enum SpillError {
+pub enum SpillLogCreationError {
     /// The size has no room for a single record.
     #[error("a spill of {0} bytes has no room for an object of {1} bytes")]
     TooSmall(u64, usize),
@@ -36,7 +36,7 @@ pub enum SpillError {
 
 /// The log. Its blocks are allocated at the start, so that no write fails for lack of space.
 #[derive(Debug)]
-pub struct SpillLog {
+pub struct SpillRecordFile {
     file: OwnedFd,
     record_bytes: usize,
     record_count: usize,
@@ -45,8 +45,8 @@ pub struct SpillLog {
 
 /// Space for a slot's bytes, for its holder only.
 #[derive(Debug)]
-pub struct SpillRecord {
-    log: Arc<SpillLog>,
+pub struct ReservedSpillSpace {
+    log: Arc<SpillRecordFile>,
     index: usize,
 }
 
@@ -57,15 +57,19 @@ struct FreeBitmap {
     free_count: usize,
 }
 
-impl SpillLog {
+impl SpillRecordFile {
     /// Creates a log of `bytes` in `directory`, with records of `record_bytes` (a multiple of 4,096).
     ///
     /// # Errors
-    /// [`SpillError`], also if the disk has too little space.
-    pub fn create(directory: &Path, bytes: u64, record_bytes: usize) -> Result<Arc<SpillLog>, SpillError> {
+    /// [`SpillLogCreationError`], also if the disk has too little space.
+    pub fn create(
+        directory: &Path,
+        bytes: u64,
+        record_bytes: usize,
+    ) -> Result<Arc<SpillRecordFile>, SpillLogCreationError> {
         let record_count = usize::try_from(bytes).unwrap_or(usize::MAX) / record_bytes.max(1);
         if record_count == 0 || !record_bytes.is_multiple_of(ALIGNMENT) {
-            return Err(SpillError::TooSmall(bytes, record_bytes));
+            return Err(SpillLogCreationError::TooSmall(bytes, record_bytes));
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
         let file = open(directory, flags, Mode::RUSR | Mode::WUSR)
@@ -74,7 +78,7 @@ impl SpillLog {
         fallocate(&file, FallocateFlags::empty(), 0, len)
             .map_err(|errno| no_file(directory, "its space", errno))?;
         let free = Mutex::new(FreeBitmap::new(record_count));
-        Ok(Arc::new(SpillLog { file, record_bytes, record_count, free }))
+        Ok(Arc::new(SpillRecordFile { file, record_bytes, record_count, free }))
     }
 
     /// Number of records.
@@ -88,9 +92,9 @@ impl SpillLog {
     }
 
     /// A free record, if there is one.
-    pub fn take(self: &Arc<Self>) -> Option<SpillRecord> {
+    pub fn take(self: &Arc<Self>) -> Option<ReservedSpillSpace> {
         let index = self.bitmap().take()?;
-        Some(SpillRecord { log: Arc::clone(self), index })
+        Some(ReservedSpillSpace { log: Arc::clone(self), index })
     }
 
     /// Bits change independently: after a panic the bitmap is still valid.
@@ -99,11 +103,11 @@ impl SpillLog {
     }
 }
 
-fn no_file(directory: &Path, action: &'static str, errno: Errno) -> SpillError {
-    SpillError::NoFile { directory: directory.to_owned(), action, error: errno.into() }
+fn no_file(directory: &Path, action: &'static str, errno: Errno) -> SpillLogCreationError {
+    SpillLogCreationError::NoFile { directory: directory.to_owned(), action, error: errno.into() }
 }
 
-impl SpillRecord {
+impl ReservedSpillSpace {
     fn offset(&self) -> u64 {
         self.index as u64 * self.log.record_bytes as u64
     }
@@ -153,7 +157,7 @@ impl SpillRecord {
     }
 }
 
-impl Drop for SpillRecord {
+impl Drop for ReservedSpillSpace {
     fn drop(&mut self) {
         self.log.bitmap().put_back(self.index);
     }
@@ -189,8 +193,8 @@ mod tests {
     use crate::SlotPool;
 
     /// A log on a disk, as file systems in memory may lack direct I/O. `None` on machines without a disk.
-    fn log(records: u64) -> Option<Arc<SpillLog>> {
-        let log = SpillLog::create(Path::new("/var/tmp"), records << 16, 64 << 10);
+    fn log(records: u64) -> Option<Arc<SpillRecordFile>> {
+        let log = SpillRecordFile::create(Path::new("/var/tmp"), records << 16, 64 << 10);
         log.inspect_err(|error| println!("skipped: {error}")).ok()
     }
 
@@ -199,7 +203,7 @@ mod tests {
         let pool = SlotPool::new(128 << 10, 64 << 10).unwrap();
         let (mut slot, mut again) = (pool.lease().unwrap(), pool.lease().unwrap());
         let Some(log) = log(3) else { return };
-        let records: Vec<SpillRecord> = std::iter::from_fn(|| log.take()).collect();
+        let records: Vec<ReservedSpillSpace> = std::iter::from_fn(|| log.take()).collect();
         assert_eq!((records.len(), log.free_count()), (3, 0));
         for (i, record) in records.iter().enumerate() {
             slot.bytes_mut().fill(i as u8 + 1);
@@ -228,7 +232,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_said_at_once() {
         fn error(directory: &str, bytes: u64) -> String {
-            SpillLog::create(Path::new(directory), bytes, 64 << 10).unwrap_err().to_string()
+            SpillRecordFile::create(Path::new(directory), bytes, 64 << 10).unwrap_err().to_string()
         }
         assert!(error("/var/tmp", 4_096).contains("no room"));
         assert!(error("/nowhere", 1 << 20).contains("No such file"));

@@ -1,10 +1,10 @@
 //! The application of a placement (M2, M4, N2, N3): binds the threads and pools of one end.
 //!
-//! A [`ThreadCrew`] belongs to one source or one sink. Each thread binds itself at its start
+//! An [`EndThreadBindings`] belongs to one source or one sink. Each thread binds itself at its start
 //! ([`LaneCrew::sit`]) and is released at its end; [`LaneCrew::pool`] creates each lane's pool. If the kernel
-//! refuses a seat, the thread gets all CPUs of its lane, or else remains unbound; [`ThreadCrew::notes`]
-//! reports the result for each lane. Threads and pools can be moved during a transfer
-//! ([`ThreadCrew::move_lane`], [`ThreadCrew::move_thread`]), as the watch does (M5).
+//! refuses a seat, the thread gets all CPUs of its lane, or else remains unbound;
+//! [`EndThreadBindings::notes`] reports the result for each lane. Threads and pools can be moved during a
+//! transfer ([`EndThreadBindings::move_lane`], [`EndThreadBindings::move_thread`]), as the watch does (M5).
 //!
 //! A crew whose placement binds nothing makes no system call and stores no thread.
 
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::binding::{confine, cpus_of, this_thread};
 use crate::id_set::CpuSet;
-use crate::placement::{LanePlacement, Placement, PlacementScheme, ThreadSeat};
+use crate::placement::{EndThreadPlacement, LanePlacement, PlacementScheme, ThreadSeat};
 use crate::pool::{PoolError, SlotPool, WeakPool};
 use crate::region::PoolBacking;
 
@@ -66,14 +66,14 @@ pub struct SeatedThread {
 
 /// Result of a move.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MoveResult {
+pub struct ThreadMoveResult {
     /// The worst result of the moved threads.
     pub step: BindingLevel,
     /// New backing of each of the lane's pools; empty if only threads moved.
     pub backings: Vec<PoolBacking>,
 }
 
-impl fmt::Display for MoveResult {
+impl fmt::Display for ThreadMoveResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.step {
             BindingLevel::Seat => "threads in their seats",
@@ -86,7 +86,7 @@ impl fmt::Display for MoveResult {
 
 /// Reasons why a move failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MoveError {
+pub enum ThreadMoveError {
     /// The placement has fewer lanes.
     #[error("there is no lane {0}")]
     NoSuchLane(usize),
@@ -97,7 +97,7 @@ pub enum MoveError {
 
 /// The threads and pools of one end. Clones share them.
 #[derive(Clone)]
-pub struct ThreadCrew {
+pub struct EndThreadBindings {
     shared: Arc<CrewState>,
 }
 
@@ -108,10 +108,10 @@ struct CrewState {
     home: Option<CpuSet>,
     /// Reason why a planned binding is not possible.
     trouble: Option<String>,
-    lanes: Vec<Mutex<LaneState>>,
+    lanes: Vec<Mutex<LaneBindingState>>,
 }
 
-struct LaneState {
+struct LaneBindingState {
     place: LanePlacement,
     threads: Vec<BoundThread>,
     pools: Vec<WeakPool>,
@@ -133,23 +133,23 @@ struct SeatingCounts {
     unbound: Option<(usize, String)>,
 }
 
-impl ThreadCrew {
+impl EndThreadBindings {
     /// A crew for a placement. An unbound thread gets the CPUs that the calling thread has now: call it
     /// before this thread takes a seat, and inside the core zone if there is one.
-    pub fn new(placement: Placement) -> ThreadCrew {
+    pub fn new(placement: EndThreadPlacement) -> EndThreadBindings {
         let is_bound = placement.lanes.iter().flat_map(seats).any(|seat| !seat.cpus.is_empty());
         let home = is_bound.then(|| cpus_of(this_thread())).transpose();
         let trouble = home.as_ref().err().map(|e| format!("no thread is bound: sched_getaffinity: {e}"));
-        let Placement { scheme, lanes, reasons } = placement;
-        let lanes = lanes.into_iter().map(|place| Mutex::new(LaneState::new(place))).collect();
-        ThreadCrew {
+        let EndThreadPlacement { scheme, lanes, reasons } = placement;
+        let lanes = lanes.into_iter().map(|place| Mutex::new(LaneBindingState::new(place))).collect();
+        EndThreadBindings {
             shared: Arc::new(CrewState { scheme, reasons, home: home.ok().flatten(), trouble, lanes }),
         }
     }
 
     /// One lane without any binding.
-    pub fn unbound() -> ThreadCrew {
-        ThreadCrew::new(Placement {
+    pub fn unbound() -> EndThreadBindings {
+        EndThreadBindings::new(EndThreadPlacement {
             scheme: PlacementScheme::Off,
             lanes: vec![nowhere()],
             reasons: Vec::new(),
@@ -167,10 +167,10 @@ impl ThreadCrew {
     }
 
     /// The current placement, moves included.
-    pub fn placement(&self) -> Placement {
+    pub fn placement(&self) -> EndThreadPlacement {
         let lanes = (0..self.lane_count()).filter_map(|i| self.lock(i)).map(|lane| lane.place.clone());
         let lanes = lanes.collect();
-        Placement { scheme: self.shared.scheme, lanes, reasons: self.shared.reasons.clone() }
+        EndThreadPlacement { scheme: self.shared.scheme, lanes, reasons: self.shared.reasons.clone() }
     }
 
     /// The threads with a seat; empty if nothing is bound to CPUs.
@@ -193,26 +193,26 @@ impl ThreadCrew {
 
     /// Moves a lane's threads, and the memory of its pools, to the seats and nodes of `to` during their work.
     /// NIC and disks don't change.
-    pub fn move_lane(&self, lane: usize, to: &LanePlacement) -> Result<MoveResult, MoveError> {
+    pub fn move_lane(&self, lane: usize, to: &LanePlacement) -> Result<ThreadMoveResult, ThreadMoveError> {
         let (step, pools) = {
-            let mut guard = self.lock(lane).ok_or(MoveError::NoSuchLane(lane))?;
+            let mut guard = self.lock(lane).ok_or(ThreadMoveError::NoSuchLane(lane))?;
             guard.re_place(to, self.shared.home.as_ref())
         };
         let backings = pools.iter().map(|pool| pool.rebind(&to.memory)).collect();
-        Ok(MoveResult { step, backings })
+        Ok(ThreadMoveResult { step, backings })
     }
 
     /// Moves one thread to another seat, and assigns the seat to its role.
-    pub fn move_thread(&self, tid: i32, to: &ThreadSeat) -> Result<BindingLevel, MoveError> {
+    pub fn move_thread(&self, tid: i32, to: &ThreadSeat) -> Result<BindingLevel, ThreadMoveError> {
         let mut lane = (0..self.lane_count())
             .filter_map(|i| self.lock(i))
             .find(|lane| lane.threads.iter().any(|thread| thread.tid == tid))
-            .ok_or(MoveError::NoSuchThread(tid))?;
-        lane.move_thread(tid, to, self.shared.home.as_ref()).ok_or(MoveError::NoSuchThread(tid))
+            .ok_or(ThreadMoveError::NoSuchThread(tid))?;
+        lane.move_thread(tid, to, self.shared.home.as_ref()).ok_or(ThreadMoveError::NoSuchThread(tid))
     }
 
     /// Changes to a lane are independent of each other: after a panic its state is still valid.
-    fn lock(&self, lane: usize) -> Option<MutexGuard<'_, LaneState>> {
+    fn lock(&self, lane: usize) -> Option<MutexGuard<'_, LaneBindingState>> {
         Some(self.shared.lanes.get(lane)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -220,14 +220,14 @@ impl ThreadCrew {
 /// One lane of a crew. Clones share it.
 #[derive(Clone)]
 pub struct LaneCrew {
-    crew: ThreadCrew,
+    crew: EndThreadBindings,
     lane: usize,
 }
 
 impl LaneCrew {
     /// Binds the calling thread to its seat until the returned value is dropped on the same thread. Each
     /// thread of the lane calls it at its start.
-    pub fn sit(&self, duty: ThreadDuty) -> SeatGuard {
+    pub fn sit(&self, duty: ThreadDuty) -> ThreadBindingGuard {
         let seated = self.crew.shared.home.as_ref().and_then(|home| {
             let mut lane = self.crew.lock(self.lane)?;
             let tid = this_thread();
@@ -235,7 +235,7 @@ impl LaneCrew {
             lane.sit(tid, duty, home);
             Some(SeatRelease { lane: self.clone(), tid, before })
         });
-        SeatGuard { place: seated, by_one_thread: PhantomData }
+        ThreadBindingGuard { place: seated, by_one_thread: PhantomData }
     }
 
     /// A pool on the lane's nodes, which moves with the lane.
@@ -255,7 +255,7 @@ impl LaneCrew {
 
 /// A bound thread. Dropping it restores the thread's previous CPUs.
 #[must_use = "the seat is given back as this is dropped"]
-pub struct SeatGuard {
+pub struct ThreadBindingGuard {
     place: Option<SeatRelease>,
     by_one_thread: PhantomData<*const ()>,
 }
@@ -266,7 +266,7 @@ struct SeatRelease {
     before: Option<CpuSet>,
 }
 
-impl Drop for SeatGuard {
+impl Drop for ThreadBindingGuard {
     fn drop(&mut self) {
         let Some(SeatRelease { lane, tid, before }) = self.place.take() else { return };
         if let Some(mut lane) = lane.crew.lock(lane.lane) {
@@ -279,9 +279,9 @@ impl Drop for SeatGuard {
     }
 }
 
-impl LaneState {
-    fn new(place: LanePlacement) -> LaneState {
-        LaneState { place, threads: Vec::new(), pools: Vec::new(), taken: SeatingCounts::default() }
+impl LaneBindingState {
+    fn new(place: LanePlacement) -> LaneBindingState {
+        LaneBindingState { place, threads: Vec::new(), pools: Vec::new(), taken: SeatingCounts::default() }
     }
 
     fn sit(&mut self, tid: i32, duty: ThreadDuty, home: &CpuSet) {
@@ -414,8 +414,12 @@ mod tests {
         LanePlacement { memory: NodeSet::from_iter([0]), master, comm, io, ..nowhere() }
     }
 
-    fn crew(lane: LanePlacement) -> ThreadCrew {
-        ThreadCrew::new(Placement { scheme: PlacementScheme::Mts, lanes: vec![lane], reasons: Vec::new() })
+    fn crew(lane: LanePlacement) -> EndThreadBindings {
+        EndThreadBindings::new(EndThreadPlacement {
+            scheme: PlacementScheme::Mts,
+            lanes: vec![lane],
+            reasons: Vec::new(),
+        })
     }
 
     fn allowed() -> Vec<u32> {
@@ -423,7 +427,7 @@ mod tests {
     }
 
     /// Binds a new thread and returns its CPUs while it is bound, and afterwards.
-    fn cpus_seated(crew: &ThreadCrew, duty: ThreadDuty) -> (Vec<u32>, Vec<u32>) {
+    fn cpus_seated(crew: &EndThreadBindings, duty: ThreadDuty) -> (Vec<u32>, Vec<u32>) {
         let lane = crew.lane(0);
         thread::spawn(move || {
             let seated = lane.sit(duty);
@@ -478,7 +482,7 @@ mod tests {
 
     #[test]
     fn an_unbound_crew_remembers_nobody() {
-        let crew = ThreadCrew::unbound();
+        let crew = EndThreadBindings::unbound();
         let _seated = crew.lane(0).sit(ThreadDuty::Comm);
         assert_eq!((crew.threads(), crew.lane_count()), (vec![], 1));
         let pool = crew.lane(0).pool(8192, 4096).unwrap();
@@ -507,7 +511,7 @@ mod tests {
         assert_eq!(moved.backings[0], pool.backing());
         assert_eq!((allowed(), crew.threads()[0].cpus.clone()), (vec![last], on(&[last]).cpus));
         assert_eq!((crew.placement().lanes[0].socket, &crew.placement().lanes[0].nic), (1, &None));
-        assert_eq!(crew.move_lane(1, &to), Err(MoveError::NoSuchLane(1)));
+        assert_eq!(crew.move_lane(1, &to), Err(ThreadMoveError::NoSuchLane(1)));
 
         let tid = crew.threads()[0].tid;
         assert_eq!(crew.move_thread(tid, &on(&[first])), Ok(BindingLevel::Seat));
@@ -515,7 +519,7 @@ mod tests {
         drop(seated);
         assert_eq!(
             (allowed(), crew.move_thread(tid, &on(&[first]))),
-            (all, Err(MoveError::NoSuchThread(tid)))
+            (all, Err(ThreadMoveError::NoSuchThread(tid)))
         );
     }
 }

@@ -7,7 +7,9 @@ mod common;
 
 use std::fmt::Write;
 
-use carrack_machine::{Placement, PlacementRequest, PlacementScheme, ThreadSeat, Topology, place};
+use carrack_machine::{
+    EndThreadPlacement, PlacementScheme, ThreadPlacementRequest, ThreadSeat, Topology, place,
+};
 use common::fixture;
 
 fn seat(topology: &Topology, seat: &ThreadSeat) -> String {
@@ -21,7 +23,7 @@ fn seat(topology: &Topology, seat: &ThreadSeat) -> String {
     )
 }
 
-fn tree(topology: &Topology, placement: &Placement) -> String {
+fn tree(topology: &Topology, placement: &EndThreadPlacement) -> String {
     let mut text = format!("scheme {}\n", placement.scheme);
     placement.reasons.iter().for_each(|reason| writeln!(text, "  because {reason}").unwrap());
     for (index, lane) in placement.lanes.iter().enumerate() {
@@ -42,7 +44,7 @@ fn tree(topology: &Topology, placement: &Placement) -> String {
 }
 
 #[track_caller]
-fn assert_golden(name: &str, topology: &Topology, request: &PlacementRequest) {
+fn assert_golden(name: &str, topology: &Topology, request: &ThreadPlacementRequest) {
     let found = tree(topology, &place(topology, request));
     let path = common::path(&format!("golden/{name}.txt"));
     if std::env::var_os("CARRACK_UPDATE_GOLDEN").is_some() {
@@ -57,12 +59,12 @@ fn assert_golden(name: &str, topology: &Topology, request: &PlacementRequest) {
     );
 }
 
-fn request(io_threads: usize, nic: &str, disks: &[&str]) -> PlacementRequest {
-    PlacementRequest {
+fn request(io_threads: usize, nic: &str, disks: &[&str]) -> ThreadPlacementRequest {
+    ThreadPlacementRequest {
         io_threads,
         nic: (!nic.is_empty()).then(|| nic.to_owned()),
         disks: disks.iter().map(|&disk| disk.to_owned()).collect(),
-        ..PlacementRequest::default()
+        ..ThreadPlacementRequest::default()
     }
 }
 
@@ -76,12 +78,12 @@ fn the_mts_papers_machine() {
     let machine = fixture("mts-2x2x6");
     assert_golden("mts-2x2x6", &machine, &request(16, "ib0", &[]));
     for scheme in [PlacementScheme::Off, PlacementScheme::Single, PlacementScheme::Mmb] {
-        let request = PlacementRequest { scheme, ..request(8, "ib0", &[]) };
+        let request = ThreadPlacementRequest { scheme, ..request(8, "ib0", &[]) };
         assert_golden(&format!("mts-2x2x6-{scheme}"), &machine, &request);
     }
     assert_golden("mts-2x2x6-few-threads", &machine, &request(4, "ib0", &[]));
     assert_golden("mts-2x2x6-many-threads", &machine, &request(48, "ib0", &[]));
-    let five_lanes = PlacementRequest { lanes: Some(5), ..request(20, "ib0", &[]) };
+    let five_lanes = ThreadPlacementRequest { lanes: Some(5), ..request(20, "ib0", &[]) };
     assert_golden("mts-2x2x6-5-lanes", &machine, &five_lanes);
 }
 
@@ -101,7 +103,8 @@ fn the_mdtm_papers_machine() {
     let machine = fixture("mdtm-4x6");
     assert_golden("mdtm-4x6", &machine, &request(16, "eth2", &["sda", "sdb"]));
     for (name, disk) in [("raid", "sdb"), ("ssd", "sda")] {
-        let request = PlacementRequest { scheme: PlacementScheme::Single, ..request(6, "eth2", &[disk]) };
+        let request =
+            ThreadPlacementRequest { scheme: PlacementScheme::Single, ..request(6, "eth2", &[disk]) };
         assert_golden(&format!("mdtm-4x6-{name}"), &machine, &request);
     }
 }
@@ -111,7 +114,7 @@ fn two_epycs() {
     let disks = ["nvme0n1", "nvme1n1", "nvme2n1", "nvme3n1", "nvme4n1", "nvme5n1"];
     let machine = fixture("epyc-2x64-nps4");
     assert_golden("epyc-2x64-nps4", &machine, &request(32, "enp161s0f0np0", &disks));
-    let eight_lanes = PlacementRequest { lanes: Some(8), ..request(32, "enp161s0f0np0", &disks) };
+    let eight_lanes = ThreadPlacementRequest { lanes: Some(8), ..request(32, "enp161s0f0np0", &disks) };
     assert_golden("epyc-2x64-nps4-8-lanes", &machine, &eight_lanes);
 }
 
@@ -123,7 +126,7 @@ fn sockets_of_different_size_and_cores_of_different_speed() {
     assert_golden(
         "different-sockets-busy",
         &machine,
-        &PlacementRequest { core_loads, ..request(8, "", &[]) },
+        &ThreadPlacementRequest { core_loads, ..request(8, "", &[]) },
     );
 }
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use carrack_machine::{
-    CpuSet, LanePlacement, Placement, PlacementRequest, PlacementScheme, ThreadSeat, Topology, lanes_wanted,
-    place,
+    CpuSet, EndThreadPlacement, LanePlacement, PlacementScheme, ThreadPlacementRequest, ThreadSeat, Topology,
+    lanes_wanted, place,
 };
 use carrack_model::limits::LANE_IO_THREADS_MIN;
 use proptest::prelude::*;
@@ -23,7 +23,7 @@ fn machine() -> impl Strategy<Value = &'static Topology> {
 }
 
 /// A machine and something to be placed on it; the devices are the machine's, or unknown.
-fn case() -> impl Strategy<Value = (&'static Topology, PlacementRequest)> {
+fn case() -> impl Strategy<Value = (&'static Topology, ThreadPlacementRequest)> {
     machine().prop_flat_map(|topology| {
         let mut names: Vec<String> = topology.devices.iter().map(|device| device.name.clone()).collect();
         names.push("nowhere0".into());
@@ -43,14 +43,14 @@ fn case() -> impl Strategy<Value = (&'static Topology, PlacementRequest)> {
             move |(scheme, lanes, io_threads, nic, disks, core_loads)| {
                 (
                     topology,
-                    PlacementRequest { scheme, lanes, io_threads, nic, disks, core_loads, costs: None },
+                    ThreadPlacementRequest { scheme, lanes, io_threads, nic, disks, core_loads, costs: None },
                 )
             },
         )
     })
 }
 
-fn is_bound(placement: &Placement) -> bool {
+fn is_bound(placement: &EndThreadPlacement) -> bool {
     matches!(placement.scheme, PlacementScheme::Single | PlacementScheme::Mts)
 }
 
@@ -139,7 +139,7 @@ proptest! {
     /// With no more lanes than sockets, a lane has its socket's cores for itself.
     #[test]
     fn no_core_is_used_twice_before_all_were_used_once((topology, request) in case()) {
-        let placement = place(topology, &PlacementRequest { lanes: None, ..request });
+        let placement = place(topology, &ThreadPlacementRequest { lanes: None, ..request });
         prop_assume!(is_bound(&placement));
         for lane in &placement.lanes {
             let used: Vec<usize> = lane.io.iter().map(|seat| core_of(topology, seat)).collect();
@@ -163,7 +163,7 @@ proptest! {
     /// The difference is one at most, as long as the emptier node has a core left that was used less.
     #[test]
     fn io_threads_are_spread_evenly_over_a_lanes_nodes((topology, request) in case()) {
-        let placement = place(topology, &PlacementRequest { lanes: None, ..request });
+        let placement = place(topology, &ThreadPlacementRequest { lanes: None, ..request });
         prop_assume!(is_bound(&placement));
         for lane in &placement.lanes {
             let all = cores_of(topology, lane);

@@ -5,7 +5,7 @@
 
 mod common;
 
-use carrack_machine::{DeviceKind, MemoryCosts, Topology, TopologyError, TopologyOrigin};
+use carrack_machine::{MachineDeviceKind, NumaMemoryCosts, Topology, TopologyError, TopologyOrigin};
 use common::{fixture, fixture_text, synthetic};
 use proptest::prelude::*;
 
@@ -23,7 +23,10 @@ fn the_mts_papers_machine() {
     assert_eq!(topology.distances[1], [11, 10, 21, 21]);
     let devices: Vec<_> =
         topology.devices.iter().map(|d| (d.name.as_str(), d.kind, d.nodes.clone())).collect();
-    assert_eq!(devices, [("ib0", DeviceKind::Nic, vec![0]), ("mlx5_0", DeviceKind::Rdma, vec![0])]);
+    assert_eq!(
+        devices,
+        [("ib0", MachineDeviceKind::Nic, vec![0]), ("mlx5_0", MachineDeviceKind::Rdma, vec![0])]
+    );
     assert_eq!(topology.device("ib0").unwrap().pci.as_deref(), Some("0000:03:00.0"));
     assert_eq!(topology.device("ib0").unwrap().controller.as_deref(), Some("pci0000:00"));
 }
@@ -32,9 +35,9 @@ fn the_mts_papers_machine() {
 fn format_3_has_flags_for_devices() {
     let topology = fixture("mdtm-4x6");
     let place = |name: &str| topology.device(name).map(|device| (device.kind, device.nodes.clone()));
-    assert_eq!(place("eth2"), Some((DeviceKind::Nic, vec![0])));
-    assert_eq!(place("sdb"), Some((DeviceKind::Disk, vec![0])));
-    assert_eq!(place("sda"), Some((DeviceKind::Disk, vec![3])));
+    assert_eq!(place("eth2"), Some((MachineDeviceKind::Nic, vec![0])));
+    assert_eq!(place("sdb"), Some((MachineDeviceKind::Disk, vec![0])));
+    assert_eq!(place("sda"), Some((MachineDeviceKind::Disk, vec![3])));
 }
 
 #[test]
@@ -105,7 +108,7 @@ fn this_machine_is_what_the_process_may_use() {
 #[test]
 fn costs_follow_distances_bandwidths_or_kinds() {
     let topology = fixture("mts-2x2x6");
-    let costs = MemoryCosts::from_distances(&topology);
+    let costs = NumaMemoryCosts::from_distances(&topology);
     assert_eq!([costs.memory(0, 0), costs.memory(0, 1), costs.memory(0, 2)], [1.0, 1.1, 2.1]);
     // Table 1 of the MTS paper; the last row was not measured.
     let (local, same, other) = (3160.43, 3038.85, 2131.24);
@@ -121,10 +124,10 @@ fn costs_follow_distances_bandwidths_or_kinds() {
         })
     };
     let measured: Vec<Vec<f64>> = (0..3).map(|node| row(node).collect()).collect();
-    let costs = MemoryCosts::from_bandwidths(&topology, &measured);
+    let costs = NumaMemoryCosts::from_bandwidths(&topology, &measured);
     assert!((costs.memory(0, 1) - 1.04).abs() < 0.01 && (costs.memory(0, 2) - 1.48).abs() < 0.01);
     assert_eq!(costs.memory(3, 0), 2.1);
-    let costs = MemoryCosts::from_kinds(&topology, 1.0, 1.04, f64::NAN);
+    let costs = NumaMemoryCosts::from_kinds(&topology, 1.0, 1.04, f64::NAN);
     assert_eq!((costs.memory(2, 3), costs.memory(9, 9)), (1.04, 1.0));
     assert!(costs.memory(0, 3) > 100.0);
 }
@@ -207,7 +210,7 @@ proptest! {
         }
         if let Ok(topology) = Topology::from_xml(&pieces.join("\""), name) {
             prop_assert!(is_sound(&topology), "{topology:?}");
-            let request = carrack_machine::PlacementRequest { io_threads: 9, ..Default::default() };
+            let request = carrack_machine::ThreadPlacementRequest { io_threads: 9, ..Default::default() };
             prop_assert!(!carrack_machine::place(&topology, &request).lanes.is_empty());
         }
     }

@@ -12,7 +12,7 @@ const TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// The accounts that a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AccountSelector {
+pub enum MappedAccounts {
     /// Accounts with one of these numbers.
     Numbers(RangeInclusive<u32>),
     /// Accounts with this name at the source, in which `*`, `?` and `[a-z]` are wildcards.
@@ -23,9 +23,9 @@ pub enum AccountSelector {
 
 /// A rule: accounts and their replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccountRule {
+pub struct FileOwnerRule {
     /// The accounts that the rule applies to.
-    pub whose: AccountSelector,
+    pub whose: MappedAccounts,
     /// The replacement, by name or number.
     pub becomes: AccountRef,
 }
@@ -33,9 +33,9 @@ pub struct AccountRule {
 /// Rules, of which the first match applies. An account without a match stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct AccountMap {
+pub struct FileOwnerMap {
     text: String,
-    rules: Vec<AccountRule>,
+    rules: Vec<FileOwnerRule>,
 }
 
 /// Reasons why a text is not a list of rules.
@@ -49,28 +49,28 @@ pub enum BadAccountMap {
     TooLong,
 }
 
-impl TryFrom<String> for AccountMap {
+impl TryFrom<String> for FileOwnerMap {
     type Error = BadAccountMap;
 
     /// The empty text is the empty list.
-    fn try_from(text: String) -> Result<AccountMap, BadAccountMap> {
-        if text.is_empty() { Ok(AccountMap::default()) } else { AccountMap::parse(&text) }
+    fn try_from(text: String) -> Result<FileOwnerMap, BadAccountMap> {
+        if text.is_empty() { Ok(FileOwnerMap::default()) } else { FileOwnerMap::parse(&text) }
     }
 }
 
-impl From<AccountMap> for String {
-    fn from(list: AccountMap) -> String {
+impl From<FileOwnerMap> for String {
+    fn from(list: FileOwnerMap) -> String {
         list.text
     }
 }
 
-impl AccountMap {
+impl FileOwnerMap {
     /// Parses `FROM:TO,FROM:TO`. FROM is a number, a range of numbers `LOW-HIGH`, a name with or without
     /// wildcards, or empty for accounts without a name; TO is a name or a number.
     ///
     /// # Errors
     /// The malformed rule.
-    pub fn parse(text: &str) -> Result<AccountMap, BadAccountMap> {
+    pub fn parse(text: &str) -> Result<FileOwnerMap, BadAccountMap> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(BadAccountMap::TooLong);
         }
@@ -78,7 +78,7 @@ impl AccountMap {
         for part in text.split(',') {
             rules.push(rule_of(part).ok_or_else(|| BadAccountMap::Rule(part.to_owned()))?);
         }
-        Ok(AccountMap { text: text.to_owned(), rules })
+        Ok(FileOwnerMap { text: text.to_owned(), rules })
     }
 
     /// The text of the rules; empty without rules.
@@ -87,7 +87,7 @@ impl AccountMap {
     }
 
     /// The rules, of which the first match applies.
-    pub fn rules(&self) -> &[AccountRule] {
+    pub fn rules(&self) -> &[FileOwnerRule] {
         &self.rules
     }
 
@@ -97,18 +97,18 @@ impl AccountMap {
     }
 }
 
-fn rule_of(text: &str) -> Option<AccountRule> {
+fn rule_of(text: &str) -> Option<FileOwnerRule> {
     let (from, to) = text.split_once(':')?;
     let becomes = account(to)?;
     let range = from.split_once('-').and_then(|(low, high)| Some(number_of(low)?..=number_of(high)?));
     let whose = match (number_of(from), range) {
-        (Some(number), _) => AccountSelector::Numbers(number..=number),
+        (Some(number), _) => MappedAccounts::Numbers(number..=number),
         (None, Some(range)) if range.is_empty() => return None,
-        (None, Some(range)) => AccountSelector::Numbers(range),
-        (None, None) if from.is_empty() => AccountSelector::Nameless,
-        (None, None) => AccountSelector::Named(from.to_owned()),
+        (None, Some(range)) => MappedAccounts::Numbers(range),
+        (None, None) if from.is_empty() => MappedAccounts::Nameless,
+        (None, None) => MappedAccounts::Named(from.to_owned()),
     };
-    Some(AccountRule { whose, becomes })
+    Some(FileOwnerRule { whose, becomes })
 }
 
 fn number_of(text: &str) -> Option<u32> {
@@ -131,35 +131,35 @@ mod tests {
 
     #[test]
     fn rules_are_read_as_rsync_writes_them() {
-        let map = AccountMap::parse("7:8,100-199:guest,al*:bob,:nobody").unwrap();
+        let map = FileOwnerMap::parse("7:8,100-199:guest,al*:bob,:nobody").unwrap();
         fn named(name: &str) -> AccountRef {
             AccountRef { number: NO_NUMBER, name: name.as_bytes().into() }
         }
-        fn rule(whose: AccountSelector, becomes: AccountRef) -> AccountRule {
-            AccountRule { whose, becomes }
+        fn rule(whose: MappedAccounts, becomes: AccountRef) -> FileOwnerRule {
+            FileOwnerRule { whose, becomes }
         }
         assert_eq!(
             map.rules(),
             [
-                rule(AccountSelector::Numbers(7..=7), AccountRef { number: 8, name: Arc::default() }),
-                rule(AccountSelector::Numbers(100..=199), named("guest")),
-                rule(AccountSelector::Named("al*".to_owned()), named("bob")),
-                rule(AccountSelector::Nameless, named("nobody")),
+                rule(MappedAccounts::Numbers(7..=7), AccountRef { number: 8, name: Arc::default() }),
+                rule(MappedAccounts::Numbers(100..=199), named("guest")),
+                rule(MappedAccounts::Named("al*".to_owned()), named("bob")),
+                rule(MappedAccounts::Nameless, named("nobody")),
             ]
         );
-        assert_eq!(AccountMap::parse(map.as_str()), Ok(map));
-        let dashed = AccountMap::parse("web-data:0").unwrap();
-        assert_eq!(dashed.rules()[0].whose, AccountSelector::Named("web-data".to_owned()));
+        assert_eq!(FileOwnerMap::parse(map.as_str()), Ok(map));
+        let dashed = FileOwnerMap::parse("web-data:0").unwrap();
+        assert_eq!(dashed.rules()[0].whose, MappedAccounts::Named("web-data".to_owned()));
     }
 
     #[test]
     fn what_is_no_rule_is_named() {
         for bad in ["", "alice", "a:b,", "a:", "9-3:x", ":"] {
-            assert!(matches!(AccountMap::parse(bad), Err(BadAccountMap::Rule(_))), "{bad}");
+            assert!(matches!(FileOwnerMap::parse(bad), Err(BadAccountMap::Rule(_))), "{bad}");
         }
-        assert!(AccountMap::parse("a:b,c").unwrap_err().to_string().starts_with("'c' is no FROM:TO"));
+        assert!(FileOwnerMap::parse("a:b,c").unwrap_err().to_string().starts_with("'c' is no FROM:TO"));
         let long = format!("a:{}", "b".repeat(TEXT_BYTES_MAX));
-        assert_eq!(AccountMap::parse(&long), Err(BadAccountMap::TooLong));
-        assert!(AccountMap::default().is_empty() && AccountMap::default().as_str().is_empty());
+        assert_eq!(FileOwnerMap::parse(&long), Err(BadAccountMap::TooLong));
+        assert!(FileOwnerMap::default().is_empty() && FileOwnerMap::default().as_str().is_empty());
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The check sent with every object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ObjectChecksum {
+pub enum ObjectChecksumAlgorithm {
     /// No check by carrack; only TCP's 16-bit sum remains.
     None,
     /// XXH3 with 128 bits: finds every accident, no adversary.
@@ -17,31 +17,31 @@ pub enum ObjectChecksum {
     Blake3,
 }
 
-impl ObjectChecksum {
+impl ObjectChecksumAlgorithm {
     /// The name used on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
-            ObjectChecksum::None => "none",
-            ObjectChecksum::Xxh3 => "xxh3",
-            ObjectChecksum::Blake3 => "blake3",
+            ObjectChecksumAlgorithm::None => "none",
+            ObjectChecksumAlgorithm::Xxh3 => "xxh3",
+            ObjectChecksumAlgorithm::Blake3 => "blake3",
         }
     }
 }
 
-impl fmt::Display for ObjectChecksum {
+impl fmt::Display for ObjectChecksumAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for ObjectChecksum {
+impl FromStr for ObjectChecksumAlgorithm {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "none" => Ok(ObjectChecksum::None),
-            "xxh3" => Ok(ObjectChecksum::Xxh3),
-            "blake3" => Ok(ObjectChecksum::Blake3),
+            "none" => Ok(ObjectChecksumAlgorithm::None),
+            "xxh3" => Ok(ObjectChecksumAlgorithm::Xxh3),
+            "blake3" => Ok(ObjectChecksumAlgorithm::Blake3),
             other => Err(format!("unknown checksum {other:?}: use xxh3, blake3 or none")),
         }
     }

@@ -112,7 +112,7 @@ impl RepeatEffect {
 
 /// Place of the sources at the destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DestinationName {
+pub struct ResolvedDestination {
     /// Name of the only source within the destination; `None` if the source becomes the destination, or with
     /// several sources.
     pub name: Option<Box<[u8]>>,
@@ -122,7 +122,7 @@ pub struct DestinationName {
 
 /// Information for the user that is not a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TransferNotice {
+pub enum UserNotice {
     /// An entry was left out: a socket, device or pipe, or by the user's selection.
     Skipped {
         /// The path at the source.
@@ -168,7 +168,7 @@ pub struct LaneReport {
 
 /// A large file: a file with objects of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FileReport {
+pub struct LargeFileProgress {
     /// The path at the source.
     pub path: Box<[u8]>,
     /// Bytes of the file that this session sends.
@@ -187,9 +187,9 @@ pub struct SourceReport {
     /// Regular files found so far, by [`size_class`], without the empty classes at the end.
     pub size_counts: Vec<u64>,
     /// Large files in progress, longest open first.
-    pub open: Vec<FileReport>,
+    pub open: Vec<LargeFileProgress>,
     /// Completed large files, slowest first.
-    pub slowest: Vec<FileReport>,
+    pub slowest: Vec<LargeFileProgress>,
 }
 
 /// One storage target, with its fields as in `--json` reports.
@@ -221,7 +221,7 @@ pub struct TargetReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransferEvent {
     /// Both ends know the destination of the sources.
-    Placed(DestinationName),
+    Placed(ResolvedDestination),
     /// The session is established and data can flow.
     Connected {
         /// Data connections; 0 if the data shares the ssh pipe or stays within this process.
@@ -271,7 +271,7 @@ pub enum TransferEvent {
     /// An entry failed.
     Failed(EntryFailure),
     /// Information for the user.
-    Notice(TransferNotice),
+    Notice(UserNotice),
 }
 
 /// The counts at the end of a transfer.

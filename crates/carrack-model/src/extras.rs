@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AccountMap, FileFlags, ModeChange, RelPath, SpecialFile};
+use crate::{FileFlags, FileOwnerMap, ModeChange, RelPath, SpecialFile};
 
 /// A number of no account (`chown(2)`), for accounts that are known by name only.
 pub const NO_NUMBER: u32 = u32::MAX;
@@ -27,7 +27,7 @@ const TAG_ATTRIBUTE: u8 = 5;
 /// Tag of a hard link; a reader without support would create an empty file.
 const TAG_SAME_AS: u8 = 135;
 
-/// Tag of [`CompleteKinds`].
+/// Tag of [`CompleteAttributeKinds`].
 const TAG_ALL_TOLD: u8 = 11;
 
 /// Tag of file flags.
@@ -68,14 +68,14 @@ impl ExtendedAttribute {
 
 /// The kinds of which [`ExtraMetadata::attributes`] is complete. The sink removes others of these kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct CompleteKinds {
+pub struct CompleteAttributeKinds {
     /// Attributes in `user`.
     pub attributes: bool,
     /// POSIX ACLs.
     pub acls: bool,
 }
 
-impl CompleteKinds {
+impl CompleteAttributeKinds {
     /// Returns true if an attribute of this name must not exist unless it is listed.
     pub fn excludes(self, name: &[u8]) -> bool {
         self.attributes && name.starts_with(b"user.") || self.acls && is_acl(name)
@@ -105,7 +105,7 @@ pub struct ExtraMetadata {
     /// Attributes and ACLs, if they are kept.
     pub attributes: Vec<ExtendedAttribute>,
     /// The kinds of which `attributes` is complete.
-    pub all_told: CompleteKinds,
+    pub all_told: CompleteAttributeKinds,
     /// File flags, if they are kept.
     pub flags: Option<FileFlags>,
     /// The shared file, for a hard link.
@@ -115,7 +115,7 @@ pub struct ExtraMetadata {
 /// A value that can't be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an owner or attribute that can't be read")]
-pub struct BadExtra;
+pub struct ExtraMetadataError;
 
 impl ExtraMetadata {
     /// Returns true if nothing is kept.
@@ -141,8 +141,8 @@ impl ExtraMetadata {
             value.extend_from_slice(&attribute.value);
             put(TAG_ATTRIBUTE, &value);
         }
-        if self.all_told != CompleteKinds::default() {
-            let CompleteKinds { attributes, acls } = self.all_told;
+        if self.all_told != CompleteAttributeKinds::default() {
+            let CompleteAttributeKinds { attributes, acls } = self.all_told;
             put(TAG_ALL_TOLD, &[u8::from(attributes) * ALL_ATTRIBUTES + u8::from(acls) * ALL_ACLS]);
         }
         if let Some(flags) = self.flags {
@@ -169,13 +169,13 @@ impl ExtraMetadata {
     ///
     /// # Errors
     /// The value does not fit its tag.
-    pub fn keep(&mut self, tag: u8, value: &[u8]) -> Result<bool, BadExtra> {
+    pub fn keep(&mut self, tag: u8, value: &[u8]) -> Result<bool, ExtraMetadataError> {
         match tag {
-            TAG_OWNER => self.keep_owner(value).ok_or(BadExtra)?,
-            TAG_ATTRIBUTE => self.attributes.push(attribute_of(value).ok_or(BadExtra)?),
-            TAG_ALL_TOLD => self.all_told = all_told_of(value).ok_or(BadExtra)?,
-            TAG_FLAGS => self.flags = Some(FileFlags::of_bytes(value).ok_or(BadExtra)?),
-            TAG_SAME_AS => self.same_as = Some(same_as_of(value).ok_or(BadExtra)?),
+            TAG_OWNER => self.keep_owner(value).ok_or(ExtraMetadataError)?,
+            TAG_ATTRIBUTE => self.attributes.push(attribute_of(value).ok_or(ExtraMetadataError)?),
+            TAG_ALL_TOLD => self.all_told = all_told_of(value).ok_or(ExtraMetadataError)?,
+            TAG_FLAGS => self.flags = Some(FileFlags::of_bytes(value).ok_or(ExtraMetadataError)?),
+            TAG_SAME_AS => self.same_as = Some(same_as_of(value).ok_or(ExtraMetadataError)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -215,9 +215,9 @@ fn attribute_of(bytes: &[u8]) -> Option<ExtendedAttribute> {
     is_good.then(|| ExtendedAttribute { name: name.into(), value: value.into() })
 }
 
-fn all_told_of(bytes: &[u8]) -> Option<CompleteKinds> {
+fn all_told_of(bytes: &[u8]) -> Option<CompleteAttributeKinds> {
     let [bits] = bytes else { return None };
-    Some(CompleteKinds { attributes: bits & ALL_ATTRIBUTES != 0, acls: bits & ALL_ACLS != 0 })
+    Some(CompleteAttributeKinds { attributes: bits & ALL_ATTRIBUTES != 0, acls: bits & ALL_ACLS != 0 })
 }
 
 fn same_as_of(bytes: &[u8]) -> Option<HardLinkTarget> {
@@ -332,9 +332,9 @@ pub struct MetadataFidelity {
     /// Group of everything at the sink, in place of the original one.
     pub group: Option<AccountRef>,
     /// Map of owners from the source to the sink.
-    pub user_map: AccountMap,
+    pub user_map: FileOwnerMap,
     /// Map of groups from the source to the sink.
-    pub group_map: AccountMap,
+    pub group_map: FileOwnerMap,
     /// Every entry gets its mode at the source. If not set, existing entries keep their mode, and new ones
     /// get the permission bits of the source less the umask.
     pub perms: bool,
@@ -358,7 +358,7 @@ mod tests {
             user: Some(AccountRef { number: 7, name: b"alice"[..].into() }),
             group: Some(AccountRef { number: NO_NUMBER, name: b"data"[..].into() }),
             attributes: vec![attribute(b"user.a", b""), attribute(b"user.b", &[0; VALUE_BYTES_MAX])],
-            all_told: CompleteKinds { attributes: false, acls: true },
+            all_told: CompleteAttributeKinds { attributes: false, acls: true },
             flags: Some(FileFlags::new(crate::IMMUTABLE | crate::NO_DUMP, crate::NO_DUMP)),
             same_as: Some(HardLinkTarget { path: RelPath::new(b"a/b").unwrap(), size: 7 }),
         }
@@ -389,7 +389,7 @@ mod tests {
         let mut owner = Vec::new();
         let extras = ExtraMetadata {
             attributes: Vec::new(),
-            all_told: CompleteKinds::default(),
+            all_told: CompleteAttributeKinds::default(),
             flags: None,
             same_as: None,
             ..example()
@@ -403,18 +403,18 @@ mod tests {
         let mut extras = ExtraMetadata::default();
         assert_eq!(extras.keep(1, b""), Ok(false));
         for bad in [&b""[..], b"\x01", b"\x01\0\0\0\0", b"\x01\0\0\0\0\x02a", b"\x08", b"\x00\x00"] {
-            assert_eq!(extras.keep(TAG_OWNER, bad), Err(BadExtra), "{bad:?}");
+            assert_eq!(extras.keep(TAG_OWNER, bad), Err(ExtraMetadataError), "{bad:?}");
         }
-        assert_eq!(extras.keep(TAG_FLAGS, b"1234567"), Err(BadExtra));
+        assert_eq!(extras.keep(TAG_FLAGS, b"1234567"), Err(ExtraMetadataError));
         for bad in [&b""[..], b"\x01\x00"] {
-            assert_eq!(extras.keep(TAG_ALL_TOLD, bad), Err(BadExtra));
+            assert_eq!(extras.keep(TAG_ALL_TOLD, bad), Err(ExtraMetadataError));
         }
         let long = [&b"\x01a"[..], &[0; VALUE_BYTES_MAX + 1]].concat();
         for bad in [&b""[..], b"\x00v", b"\x05user", b"\x01\x00", &long] {
-            assert_eq!(extras.keep(TAG_ATTRIBUTE, bad), Err(BadExtra));
+            assert_eq!(extras.keep(TAG_ATTRIBUTE, bad), Err(ExtraMetadataError));
         }
         for bad in [&b""[..], b"\x01\0\0\0\0\0\0\0", b"\x01\0\0\0\0\0\0\0../a"] {
-            assert_eq!(extras.keep(TAG_SAME_AS, bad), Err(BadExtra));
+            assert_eq!(extras.keep(TAG_SAME_AS, bad), Err(ExtraMetadataError));
         }
     }
 
@@ -422,7 +422,7 @@ mod tests {
     fn what_is_not_told_is_excluded_by_its_kind() {
         let (user, acl, label) = (&b"user.a"[..], &b"system.posix_acl_access"[..], &b"security.selinux"[..]);
         for (attributes, acls) in [(false, false), (true, false), (false, true), (true, true)] {
-            let told = CompleteKinds { attributes, acls };
+            let told = CompleteAttributeKinds { attributes, acls };
             assert_eq!([user, acl, label].map(|name| told.excludes(name)), [attributes, acls, false]);
         }
     }

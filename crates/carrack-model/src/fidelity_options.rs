@@ -1,6 +1,6 @@
 //! The options for kept metadata, and their translation to a [`MetadataFidelity`].
 
-use crate::{AccountMap, AccountRef, KeptMetadata, MetadataFidelity, ModeChange, account};
+use crate::{AccountRef, FileOwnerMap, KeptMetadata, MetadataFidelity, ModeChange, account};
 
 /// The owner of everything: `--chown`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +49,9 @@ pub struct FidelityOptions {
     /// `--chown`.
     pub chown: Option<ChownOption>,
     /// `--usermap`.
-    pub usermap: Option<AccountMap>,
+    pub usermap: Option<FileOwnerMap>,
     /// `--groupmap`.
-    pub groupmap: Option<AccountMap>,
+    pub groupmap: Option<FileOwnerMap>,
     /// `--xattrs`, `--no-xattrs`.
     pub xattrs: Option<bool>,
     /// `--acls`, `--no-acls`.

@@ -75,25 +75,28 @@ pub fn deserialize<'de, T: ByteString, D: Deserializer<'de>>(deserializer: D) ->
     }))
 }
 
-struct BorrowedBytes<'a, T>(&'a T);
+struct JsonBytesSerializer<'a, T>(&'a T);
 
-impl<T: ByteString> Serialize for BorrowedBytes<'_, T> {
+impl<T: ByteString> Serialize for JsonBytesSerializer<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serialize(self.0, serializer)
     }
 }
 
-struct OwnedBytes<T>(T);
+struct DeserializedByteString<T>(T);
 
-impl<'de, T: ByteString> Deserialize<'de> for OwnedBytes<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OwnedBytes<T>, D::Error> {
-        deserialize(deserializer).map(OwnedBytes)
+impl<'de, T: ByteString> Deserialize<'de> for DeserializedByteString<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DeserializedByteString<T>, D::Error> {
+        deserialize(deserializer).map(DeserializedByteString)
     }
 }
 
 /// Optional values.
 pub mod option {
-    use super::{BorrowedBytes, ByteString, Deserialize, Deserializer, OwnedBytes, Serialize, Serializer};
+    use super::{
+        ByteString, Deserialize, DeserializedByteString, Deserializer, JsonBytesSerializer, Serialize,
+        Serializer,
+    };
 
     /// Serializes as [`serialize`](super::serialize()).
     ///
@@ -103,7 +106,7 @@ pub mod option {
         value: &Option<T>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        value.as_ref().map(BorrowedBytes).serialize(serializer)
+        value.as_ref().map(JsonBytesSerializer).serialize(serializer)
     }
 
     /// Deserializes as [`deserialize`](super::deserialize()).
@@ -113,20 +116,23 @@ pub mod option {
     pub fn deserialize<'de, T: ByteString, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<T>, D::Error> {
-        Ok(Option::<OwnedBytes<T>>::deserialize(deserializer)?.map(|OwnedBytes(value)| value))
+        Ok(Option::<DeserializedByteString<T>>::deserialize(deserializer)?
+            .map(|DeserializedByteString(value)| value))
     }
 }
 
 /// Lists of values.
 pub mod list {
-    use super::{BorrowedBytes, ByteString, Deserialize, Deserializer, OwnedBytes, Serializer};
+    use super::{
+        ByteString, Deserialize, DeserializedByteString, Deserializer, JsonBytesSerializer, Serializer,
+    };
 
     /// Serializes as [`serialize`](super::serialize()).
     ///
     /// # Errors
     /// Those of the serializer.
     pub fn serialize<T: ByteString, S: Serializer>(values: &[T], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(values.iter().map(BorrowedBytes))
+        serializer.collect_seq(values.iter().map(JsonBytesSerializer))
     }
 
     /// Deserializes as [`deserialize`](super::deserialize()).
@@ -136,21 +142,23 @@ pub mod list {
     pub fn deserialize<'de, T: ByteString, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<T>, D::Error> {
-        Ok(Vec::deserialize(deserializer)?.into_iter().map(|OwnedBytes(value)| value).collect())
+        Ok(Vec::deserialize(deserializer)?.into_iter().map(|DeserializedByteString(value)| value).collect())
     }
 }
 
 /// Optional lists of names.
 pub mod names {
-    use super::{BorrowedBytes, Deserialize, Deserializer, OwnedBytes, Serialize, Serializer};
-    use crate::NameList;
+    use super::{
+        Deserialize, DeserializedByteString, Deserializer, JsonBytesSerializer, Serialize, Serializer,
+    };
+    use crate::SelectedPaths;
 
     /// Serializes as [`serialize`](super::serialize()).
     ///
     /// # Errors
     /// Those of the serializer.
-    pub fn serialize<S: Serializer>(value: &Option<NameList>, serializer: S) -> Result<S::Ok, S::Error> {
-        let names = value.as_ref().map(|names| names.iter().map(BorrowedBytes).collect::<Vec<_>>());
+    pub fn serialize<S: Serializer>(value: &Option<SelectedPaths>, serializer: S) -> Result<S::Ok, S::Error> {
+        let names = value.as_ref().map(|names| names.iter().map(JsonBytesSerializer).collect::<Vec<_>>());
         names.serialize(serializer)
     }
 
@@ -158,8 +166,10 @@ pub mod names {
     ///
     /// # Errors
     /// Those of [`deserialize`](super::deserialize()).
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NameList>, D::Error> {
-        let names = Option::<Vec<OwnedBytes<Box<[u8]>>>>::deserialize(deserializer)?;
-        Ok(names.map(|names| names.into_iter().map(|OwnedBytes(name)| name).collect()))
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<SelectedPaths>, D::Error> {
+        let names = Option::<Vec<DeserializedByteString<Box<[u8]>>>>::deserialize(deserializer)?;
+        Ok(names.map(|names| names.into_iter().map(|DeserializedByteString(name)| name).collect()))
     }
 }

@@ -8,6 +8,7 @@ mod checksum;
 mod durability;
 mod entry;
 mod error;
+mod error_text;
 mod event;
 mod extras;
 mod fidelity_options;
@@ -19,7 +20,6 @@ mod loss;
 mod mode_change;
 mod partial_range;
 mod path;
-mod plain;
 mod protection;
 mod quantity;
 mod range;
@@ -28,35 +28,36 @@ mod selection;
 mod spec;
 mod special;
 
-pub use account_map::{AccountMap, AccountRule, AccountSelector, BadAccountMap, account};
-pub use checksum::ObjectChecksum;
+pub use account_map::{BadAccountMap, FileOwnerMap, FileOwnerRule, MappedAccounts, account};
+pub use checksum::ObjectChecksumAlgorithm;
 pub use durability::{Durability, WriteVerification};
-pub use entry::{Directory, DirectorySection, Entry, EntryKind, Metadata, Timestamp};
+pub use entry::{DirectorySection, Entry, EntryKind, Metadata, SourceAndSinkDirectory, Timestamp};
 pub use error::{EntryFailure, FailureKind, FailureScope, FailureSide, RetryAdvice};
+pub use error_text::plain;
 pub use event::{
-    DestinationName, FileReport, LaneReport, LimitingStage, RepeatEffect, SIZE_CLASSES, SourceReport,
-    StageFill, TargetReport, TransferEvent, TransferNotice, TransferProgress, TransferSummary, size_class,
+    LaneReport, LargeFileProgress, LimitingStage, RepeatEffect, ResolvedDestination, SIZE_CLASSES,
+    SourceReport, StageFill, TargetReport, TransferEvent, TransferProgress, TransferSummary, UserNotice,
+    size_class,
 };
 pub use extras::{
-    AccountRef, BadExtra, CompleteKinds, ExtendedAttribute, ExtraMetadata, HardLinkTarget, KeptMetadata,
-    MetadataFidelity, NO_NUMBER,
+    AccountRef, CompleteAttributeKinds, ExtendedAttribute, ExtraMetadata, ExtraMetadataError, HardLinkTarget,
+    KeptMetadata, MetadataFidelity, NO_NUMBER,
 };
 pub use fidelity_options::{ChownOption, FidelityOptions};
 pub use file_flags::{APPEND_ONLY, FileFlags, IMMUTABLE, NO_DUMP};
-pub use ids::{CommandToken, FileId, NotATransferId, ObjectId, TargetId, TransferId};
-pub use loss::{LossKind, MetadataLoss};
+pub use ids::{CommandExecutionId, FileId, NotATransferId, ObjectId, TargetId, TransferId};
+pub use loss::{MetadataLoss, MetadataLossKind};
 pub use mode_change::{BadModeChange, ModeChange};
-pub use partial_range::PartialRange;
+pub use partial_range::RequestedFileRange;
 pub use path::{PathProblem, RelPath, check_name, escape};
-pub use plain::plain;
 pub use protection::{ProtectionLevel, SealCipher};
 pub use quantity::{parse_duration, parse_moment, parse_past_moment, parse_size};
 pub use range::{ByteRange, RangeSet};
-pub use scheduling_policy::{PolicyChoice, PolicyProblem, SchedulingOptions};
-pub use selection::{LinkPolicy, NameList, ScanSelection};
+pub use scheduling_policy::{PolicyChoice, SchedulingOptions, UnknownSchedulingPolicy};
+pub use selection::{LinkPolicy, ScanSelection, SelectedPaths};
 pub use spec::{
-    DeletionBackup, DeletionRules, DialFrom, ModifyWindow, SinkIo, SourceIo, StripeChoice, SyncRules,
-    TransferSpec,
+    AgreedTransferSpec, DeletionBackup, DeletionRules, DialingEnd, ModifyWindow, SinkIoMethod,
+    SourceReadMethod, StripeChoice, SyncRules,
 };
 pub use special::{DeviceNumber, SpecialFile};
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Kind of a loss.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum LossKind {
+pub enum MetadataLossKind {
     /// A property that an entry has once, such as "the owner".
     Part(String),
     /// A property that an entry has any number of; the plural noun.
@@ -21,7 +21,7 @@ pub enum LossKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetadataLoss {
     /// Kind of the loss.
-    pub lost: LossKind,
+    pub lost: MetadataLossKind,
     /// The reason.
     pub reason: String,
     /// Number of lost properties or entries.
@@ -32,15 +32,15 @@ impl fmt::Display for MetadataLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MetadataLoss { lost, reason, count } = self;
         match lost {
-            LossKind::Part(what) => {
+            MetadataLossKind::Part(what) => {
                 let entries = if *count == 1 { "entry" } else { "entries" };
                 write!(f, "{what} of {count} {entries} not kept: {reason}")
             }
-            LossKind::Several(what) => {
+            MetadataLossKind::Several(what) => {
                 let one = what.strip_suffix('s').filter(|_| *count == 1).unwrap_or(what);
                 write!(f, "{count} {one} not kept: {reason}")
             }
-            LossKind::Whole(noun) => {
+            MetadataLossKind::Whole(noun) => {
                 let plural = if *count == 1 { "" } else { "s" };
                 write!(f, "{count} {noun}{plural} not made: {reason}")
             }
@@ -54,17 +54,17 @@ mod tests {
 
     #[test]
     fn losses_are_told_with_their_count() {
-        fn told(lost: LossKind, count: u64) -> String {
+        fn told(lost: MetadataLossKind, count: u64) -> String {
             MetadataLoss { lost, reason: "so".into(), count }.to_string()
         }
-        fn owner() -> LossKind {
-            LossKind::Part("the owner".into())
+        fn owner() -> MetadataLossKind {
+            MetadataLossKind::Part("the owner".into())
         }
         assert_eq!(told(owner(), 1), "the owner of 1 entry not kept: so");
         assert_eq!(told(owner(), 2), "the owner of 2 entries not kept: so");
-        assert_eq!(told(LossKind::Several("ACLs".into()), 1), "1 ACL not kept: so");
-        assert_eq!(told(LossKind::Several("ACLs".into()), 2), "2 ACLs not kept: so");
-        assert_eq!(told(LossKind::Whole("device".into()), 1), "1 device not made: so");
-        assert_eq!(told(LossKind::Whole("device".into()), 2), "2 devices not made: so");
+        assert_eq!(told(MetadataLossKind::Several("ACLs".into()), 1), "1 ACL not kept: so");
+        assert_eq!(told(MetadataLossKind::Several("ACLs".into()), 2), "2 ACLs not kept: so");
+        assert_eq!(told(MetadataLossKind::Whole("device".into()), 1), "1 device not made: so");
+        assert_eq!(told(MetadataLossKind::Whole("device".into()), 2), "2 devices not made: so");
     }
 }

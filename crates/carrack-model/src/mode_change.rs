@@ -29,20 +29,20 @@ pub enum BadModeChange {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ModeClause {
-    entries: ClauseEntries,
-    change: ClauseChange,
+    entries: ModeClauseScope,
+    change: ModeClauseChange,
 }
 
 /// The entries that a clause applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ClauseEntries {
+enum ModeClauseScope {
     All,
     Directories,
     Others,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum ClauseChange {
+enum ModeClauseChange {
     /// Octal: exactly these bits.
     Exactly(u32),
     Symbolic {
@@ -122,21 +122,21 @@ impl ModeChange {
     }
 }
 
-impl ClauseEntries {
+impl ModeClauseScope {
     fn include(self, is_directory: bool) -> bool {
         match self {
-            ClauseEntries::All => true,
-            ClauseEntries::Directories => is_directory,
-            ClauseEntries::Others => !is_directory,
+            ModeClauseScope::All => true,
+            ModeClauseScope::Directories => is_directory,
+            ModeClauseScope::Others => !is_directory,
         }
     }
 }
-impl ClauseChange {
+impl ModeClauseChange {
     /// Applies the change; `executes` is true if X means x.
     fn apply(&self, mode: u32, executes: bool, umask: u32) -> u32 {
         let (classes, operator, bits, executes_too, special) = match *self {
-            ClauseChange::Exactly(bits) => return mode & !ALL_BITS | bits,
-            ClauseChange::Symbolic { classes, operator, bits, executes_too, special } => {
+            ModeClauseChange::Exactly(bits) => return mode & !ALL_BITS | bits,
+            ModeClauseChange::Symbolic { classes, operator, bits, executes_too, special } => {
                 (classes, operator, bits, executes_too, special)
             }
         };
@@ -165,21 +165,21 @@ fn special_of(classes: u32) -> u32 {
 
 fn clause_of(text: &str) -> Option<ModeClause> {
     let (entries, text) = match text.as_bytes().first()? {
-        b'D' => (ClauseEntries::Directories, &text[1..]),
-        b'F' => (ClauseEntries::Others, &text[1..]),
-        _ => (ClauseEntries::All, text),
+        b'D' => (ModeClauseScope::Directories, &text[1..]),
+        b'F' => (ModeClauseScope::Others, &text[1..]),
+        _ => (ModeClauseScope::All, text),
     };
     let change = if text.starts_with(|first: char| first.is_ascii_digit()) {
         let is_octal = text.len() <= 5 && text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));
         let bits = u32::from_str_radix(text, 8).ok().filter(|&bits| is_octal && bits <= ALL_BITS)?;
-        ClauseChange::Exactly(bits)
+        ModeClauseChange::Exactly(bits)
     } else {
         symbolic_of(text)?
     };
     Some(ModeClause { entries, change })
 }
 
-fn symbolic_of(text: &str) -> Option<ClauseChange> {
+fn symbolic_of(text: &str) -> Option<ModeClauseChange> {
     let at = text.find(['+', '-', '='])?;
     let (who, rest) = text.split_at(at);
     let mut classes = 0;
@@ -210,7 +210,7 @@ fn symbolic_of(text: &str) -> Option<ClauseChange> {
             _ => return None,
         }
     }
-    Some(ClauseChange::Symbolic { classes, operator, bits, executes_too, special })
+    Some(ModeClauseChange::Symbolic { classes, operator, bits, executes_too, special })
 }
 
 #[cfg(test)]

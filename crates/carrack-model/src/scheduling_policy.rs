@@ -67,26 +67,26 @@ impl SchedulingOptions {
 /// The text names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a policy; there are round-robin, threshold:W,T,M (two times in ms and a count) and adaptive")]
-pub struct PolicyProblem;
+pub struct UnknownSchedulingPolicy;
 
 impl FromStr for PolicyChoice {
-    type Err = PolicyProblem;
+    type Err = UnknownSchedulingPolicy;
 
-    fn from_str(text: &str) -> Result<PolicyChoice, PolicyProblem> {
+    fn from_str(text: &str) -> Result<PolicyChoice, UnknownSchedulingPolicy> {
         match text {
             "round-robin" => return Ok(PolicyChoice::RoundRobin),
             "adaptive" => return Ok(PolicyChoice::default()),
             _ => {}
         }
-        let numbers = text.strip_prefix("threshold:").ok_or(PolicyProblem)?;
+        let numbers = text.strip_prefix("threshold:").ok_or(UnknownSchedulingPolicy)?;
         let numbers = numbers.split(',').map(str::parse).collect::<Result<Vec<u32>, _>>();
-        match *numbers.map_err(|_| PolicyProblem)? {
+        match *numbers.map_err(|_| UnknownSchedulingPolicy)? {
             [window, threshold, skips] if window > 0 && threshold > 0 => Ok(PolicyChoice::Threshold {
                 window: Duration::from_millis(window.into()),
                 threshold: Duration::from_millis(threshold.into()),
                 skips,
             }),
-            _ => Err(PolicyProblem),
+            _ => Err(UnknownSchedulingPolicy),
         }
     }
 }

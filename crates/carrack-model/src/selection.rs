@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 
 /// Paths relative to a source, in any order.
-pub type NameList = Arc<[Box<[u8]>]>;
+pub type SelectedPaths = Arc<[Box<[u8]>]>;
 
 /// Treatment of symbolic links in a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub struct ScanSelection {
     pub links: LinkPolicy,
     /// The only entries to copy: paths relative to the source, directories recursively.
     #[serde(with = "crate::json_bytes::names")]
-    pub names: Option<NameList>,
+    pub names: Option<SelectedPaths>,
 }
 
 impl ScanSelection {

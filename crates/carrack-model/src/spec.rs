@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{SLOT_BYTES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN, STREAMS_MAX};
-use crate::{ObjectChecksum, PartialRange, ProtectionLevel, SealCipher};
+use crate::{ObjectChecksumAlgorithm, ProtectionLevel, RequestedFileRange, SealCipher};
 
 /// The end that dials the data connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DialFrom {
+pub enum DialingEnd {
     /// The end that the user started dials first, then the other one; then the ssh pipe carries the data.
     #[default]
     Either,
@@ -19,7 +19,7 @@ pub enum DialFrom {
 
 /// The source's way to read large files (L6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SourceIo {
+pub enum SourceReadMethod {
     /// Cached pages from the page cache, others past it.
     #[default]
     Auto,
@@ -31,7 +31,7 @@ pub enum SourceIo {
 
 /// The sink's way to write large files (L8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SinkIo {
+pub enum SinkIoMethod {
     /// By the storage: past the page cache or measured if there are several targets to choose from, otherwise
     /// through the page cache.
     #[default]
@@ -130,7 +130,7 @@ pub enum DeletionBackup {
 /// The values that both ends of a session must agree on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TransferSpec {
+pub struct AgreedTransferSpec {
     /// Directories are copied.
     pub recursive: bool,
     /// The only source becomes the destination, even if that is an existing directory (`cp -T`).
@@ -138,7 +138,7 @@ pub struct TransferSpec {
     /// Only scan and report.
     pub dry_run: bool,
     /// The check that travels with each object.
-    pub checksum: ObjectChecksum,
+    pub checksum: ObjectChecksumAlgorithm,
     /// The sink reports each file's BLAKE3 digest (for `--manifest`).
     pub report_digests: bool,
     /// Size of a slot in bytes, a multiple of 4,096: no object is larger.
@@ -146,7 +146,7 @@ pub struct TransferSpec {
     /// Data connections; 0 to choose by the path's round-trip time.
     pub streams: u16,
     /// The end that dials the data connections.
-    pub dial_from: DialFrom,
+    pub dial_from: DialingEnd,
     /// Striping of large files at the sink.
     pub stripe: StripeChoice,
     /// Protection level of the data between two hosts.
@@ -156,20 +156,20 @@ pub struct TransferSpec {
     /// Sync mode; `None` for a plain copy.
     pub sync: Option<SyncRules>,
     /// Range of the only source, a regular file; `None` for the whole file.
-    pub part: Option<PartialRange>,
+    pub part: Option<RequestedFileRange>,
 }
 
-impl Default for TransferSpec {
+impl Default for AgreedTransferSpec {
     fn default() -> Self {
-        TransferSpec {
+        AgreedTransferSpec {
             recursive: false,
             no_target_directory: false,
             dry_run: false,
-            checksum: ObjectChecksum::default(),
+            checksum: ObjectChecksumAlgorithm::default(),
             report_digests: false,
             slot_bytes: SLOT_BYTES_DEFAULT as u32,
             streams: 0,
-            dial_from: DialFrom::default(),
+            dial_from: DialingEnd::default(),
             stripe: StripeChoice::default(),
             protection: ProtectionLevel::default(),
             cipher: SealCipher::default(),
@@ -179,7 +179,7 @@ impl Default for TransferSpec {
     }
 }
 
-impl TransferSpec {
+impl AgreedTransferSpec {
     /// Checks that a session can have these values.
     ///
     /// # Errors
@@ -192,7 +192,7 @@ impl TransferSpec {
         if usize::from(self.streams) > STREAMS_MAX {
             return Err("the number of streams");
         }
-        if self.report_digests && self.checksum != ObjectChecksum::Blake3 {
+        if self.report_digests && self.checksum != ObjectChecksumAlgorithm::Blake3 {
             return Err("digests without BLAKE3");
         }
         let is_alone = !self.recursive && !self.report_digests && self.sync.is_none();

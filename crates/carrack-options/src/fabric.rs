@@ -3,11 +3,11 @@
 use carrack_engine::FabricWanted;
 use clap::Args;
 
-use crate::transfer::CONNECTION;
+use crate::transfer_args::CONNECTION;
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
-pub struct FabricArgs {
+pub struct FabricTransportArgs {
     /// The transport of objects: auto, off (TCP), or a libfabric provider, which is required, or preferred
     /// (try:)
     ///
@@ -38,7 +38,7 @@ fn parse(text: &str) -> Result<FabricOption, String> {
     }))
 }
 
-impl FabricArgs {
+impl FabricTransportArgs {
     /// Returns the chosen transport.
     pub fn wanted(&self) -> FabricWanted {
         self.fabric.0.clone()

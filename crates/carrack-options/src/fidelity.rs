@@ -1,6 +1,6 @@
 //! Metadata of entries that are kept in addition to contents, mode and modification time.
 
-use carrack_model::{AccountMap, ChownOption, FidelityOptions, MetadataFidelity, ModeChange};
+use carrack_model::{ChownOption, FidelityOptions, FileOwnerMap, MetadataFidelity, ModeChange};
 use clap::{ArgAction, Args};
 
 const FIDELITY: &str = "Metadata";
@@ -84,12 +84,12 @@ pub struct FidelityArgs {
     /// The first matching rule counts; without a match an entry keeps its owner. FROM is the owner at the
     /// source: a number, a range of numbers, a name with or without `*`, `?`, `[a-z]`, or nothing for numbers
     /// without a name. TO is a name or number at the destination.
-    #[arg(long, value_name = "FROM:TO,...", value_parser = AccountMap::parse, conflicts_with = "chown", help_heading = FIDELITY)]
-    usermap: Option<AccountMap>,
+    #[arg(long, value_name = "FROM:TO,...", value_parser = FileOwnerMap::parse, conflicts_with = "chown", help_heading = FIDELITY)]
+    usermap: Option<FileOwnerMap>,
 
     /// The same for groups
-    #[arg(long, value_name = "FROM:TO,...", value_parser = AccountMap::parse, conflicts_with = "chown", help_heading = FIDELITY)]
-    groupmap: Option<AccountMap>,
+    #[arg(long, value_name = "FROM:TO,...", value_parser = FileOwnerMap::parse, conflicts_with = "chown", help_heading = FIDELITY)]
+    groupmap: Option<FileOwnerMap>,
 
     /// Keep extended attributes: `user.*`, and for root those that only root may set
     #[arg(long, overrides_with = "no_xattrs", help_heading = FIDELITY)]
@@ -196,13 +196,15 @@ mod tests {
     const ARCHIVE: KeptMetadata = KeptMetadata { file_flags: false, ..KeptMetadata::ALL };
 
     #[derive(Debug, Parser)]
-    struct FidelityCommand {
+    struct TestFidelityCommandLine {
         #[command(flatten)]
         args: FidelityArgs,
     }
 
     fn fidelity(typed: &[&str]) -> Option<MetadataFidelity> {
-        FidelityCommand::try_parse_from(["cp"].iter().chain(typed)).ok().map(|line| line.args.fidelity())
+        TestFidelityCommandLine::try_parse_from(["cp"].iter().chain(typed))
+            .ok()
+            .map(|line| line.args.fidelity())
     }
 
     #[test]

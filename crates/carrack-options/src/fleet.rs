@@ -8,7 +8,7 @@ pub const FLEET: &str = "Fleet";
 
 #[expect(missing_docs, reason = "clap would take it for the command's")]
 #[derive(Clone, Debug, Default, Args)]
-pub struct FleetArgs {
+pub struct FleetDistributionArgs {
     /// Bytes of a chunk at most [default: by the transfer's size, up to 1 GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = FLEET)]
     chunk_size: Option<u64>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carrack_plan::{RateSteps, RateTimetable, minute_of};
+use carrack_plan::{RateTimetable, ScheduledRateLimits, minute_of};
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
@@ -40,11 +40,11 @@ fn at(day: Date, minute: u16, zone: &TimeZone) -> Option<i64> {
 }
 
 /// Returns a timetable's rates from now on, by the system's time zone.
-pub fn steps(table: &RateTimetable) -> RateSteps {
+pub fn steps(table: &RateTimetable) -> ScheduledRateLimits {
     steps_in(table, Timestamp::now(), &TimeZone::system())
 }
 
-fn steps_in(table: &RateTimetable, now: Timestamp, zone: &TimeZone) -> RateSteps {
+fn steps_in(table: &RateTimetable, now: Timestamp, zone: &TimeZone) -> ScheduledRateLimits {
     let today = now.to_zoned(zone.clone()).date();
     let days = (-1..AHEAD_DAYS).filter_map(|days| today.checked_add(days.days()).ok());
     let turns = table.turns();
@@ -54,7 +54,7 @@ fn steps_in(table: &RateTimetable, now: Timestamp, zone: &TimeZone) -> RateSteps
             let weekday = day.weekday().to_monday_zero_offset();
             Some((from, table.rate(usize::try_from(weekday).ok()?, minute)))
         });
-    RateSteps::new(steps.collect())
+    ScheduledRateLimits::new(steps.collect())
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ const MACHINE: &str = "Placement (NUMA)";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
-pub struct MachineArgs {
+pub struct MachineUseArgs {
     /// Lanes, up to 8; 0: one for each CPU socket, fewer for a small load
     ///
     /// A lane has threads, buffers, files and data connections of its own. On a machine with one NUMA node
@@ -20,18 +20,18 @@ pub struct MachineArgs {
     lanes: u16,
 
     /// Placement of threads and buffers on machines with several NUMA nodes; `carrack topo` shows the plan
-    #[arg(long, value_enum, value_name = "SCHEME", default_value_t = SchemeName::Auto, help_heading = MACHINE)]
-    placement: SchemeName,
+    #[arg(long, value_enum, value_name = "SCHEME", default_value_t = PlacementSchemeName::Auto, help_heading = MACHINE)]
+    placement: PlacementSchemeName,
 
     /// Keep the cores that threads are bound to for the transfer
-    #[arg(long, value_enum, value_name = "KIND", default_value_t = ZoneName::Off, num_args = 0..=1,
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = ZoneProtectionName::Off, num_args = 0..=1,
           default_missing_value = "auto", require_equals = true, help_heading = MACHINE)]
-    zone: ZoneName,
+    zone: ZoneProtectionName,
 }
 
 /// A placement's name on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SchemeName {
+pub enum PlacementSchemeName {
     /// mts where there are several NUMA nodes, off where there is one
     Auto,
     /// One buffer, nothing bound
@@ -46,7 +46,7 @@ pub enum SchemeName {
 
 /// A zone's kind on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ZoneName {
+enum ZoneProtectionName {
     /// Not at all
     Off,
     /// Our threads stay on them
@@ -57,30 +57,30 @@ enum ZoneName {
     Auto,
 }
 
-impl From<SchemeName> for PlacementScheme {
-    fn from(name: SchemeName) -> PlacementScheme {
+impl From<PlacementSchemeName> for PlacementScheme {
+    fn from(name: PlacementSchemeName) -> PlacementScheme {
         match name {
-            SchemeName::Auto => PlacementScheme::Auto,
-            SchemeName::Off => PlacementScheme::Off,
-            SchemeName::Single => PlacementScheme::Single,
-            SchemeName::Mmb => PlacementScheme::Mmb,
-            SchemeName::Mts => PlacementScheme::Mts,
+            PlacementSchemeName::Auto => PlacementScheme::Auto,
+            PlacementSchemeName::Off => PlacementScheme::Off,
+            PlacementSchemeName::Single => PlacementScheme::Single,
+            PlacementSchemeName::Mmb => PlacementScheme::Mmb,
+            PlacementSchemeName::Mts => PlacementScheme::Mts,
         }
     }
 }
 
-impl From<ZoneName> for ZoneProtection {
-    fn from(name: ZoneName) -> ZoneProtection {
+impl From<ZoneProtectionName> for ZoneProtection {
+    fn from(name: ZoneProtectionName) -> ZoneProtection {
         match name {
-            ZoneName::Off => ZoneProtection::Off,
-            ZoneName::Soft => ZoneProtection::Soft,
-            ZoneName::Hard => ZoneProtection::Hard,
-            ZoneName::Auto => ZoneProtection::Auto,
+            ZoneProtectionName::Off => ZoneProtection::Off,
+            ZoneProtectionName::Soft => ZoneProtection::Soft,
+            ZoneProtectionName::Hard => ZoneProtection::Hard,
+            ZoneProtectionName::Auto => ZoneProtection::Auto,
         }
     }
 }
 
-impl MachineArgs {
+impl MachineUseArgs {
     /// Returns `settings` with these values.
     pub fn apply(&self, settings: EndSettings) -> EndSettings {
         EndSettings {
@@ -100,7 +100,7 @@ mod tests {
     #[derive(Debug, Parser)]
     struct TestCommandLine {
         #[command(flatten)]
-        args: MachineArgs,
+        args: MachineUseArgs,
     }
 
     fn settings(words: &[&str]) -> Option<EndSettings> {

@@ -4,7 +4,7 @@ use crate::user_error::UserError;
 
 /// The way in which a submitted transfer is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TransferCarrier {
+pub enum SubmissionExecutor {
     /// The queue of one machine.
     Queue,
     /// A fleet's movers.
@@ -78,13 +78,13 @@ pub const REFUSED: &[RefusedOption] = &[
     in_fleet("delete-before", DELETION_FIRST),
 ];
 
-impl TransferCarrier {
+impl SubmissionExecutor {
     /// Returns the reason why an option is refused; `None` if it is carried out.
     pub fn refusal(self, name: &str) -> Option<&'static str> {
         let refused = REFUSED.iter().find(|refused| refused.name == name)?;
         match self {
-            TransferCarrier::Queue => refused.queue,
-            TransferCarrier::Fleet => refused.fleet,
+            SubmissionExecutor::Queue => refused.queue,
+            SubmissionExecutor::Fleet => refused.fleet,
         }
     }
 
@@ -94,8 +94,8 @@ impl TransferCarrier {
     /// If the option is refused.
     pub(crate) fn check(self, name: &str) -> Result<(), UserError> {
         let whose = match self {
-            TransferCarrier::Queue => "a machine's queue",
-            TransferCarrier::Fleet => "a fleet",
+            SubmissionExecutor::Queue => "a machine's queue",
+            SubmissionExecutor::Fleet => "a fleet",
         };
         match self.refusal(name) {
             None => Ok(()),
@@ -106,5 +106,5 @@ impl TransferCarrier {
 
 /// Returns true if no submitted transfer can have it.
 pub(crate) fn is_refused_everywhere(name: &str) -> bool {
-    [TransferCarrier::Queue, TransferCarrier::Fleet].into_iter().all(|way| way.refusal(name).is_some())
+    [SubmissionExecutor::Queue, SubmissionExecutor::Fleet].into_iter().all(|way| way.refusal(name).is_some())
 }

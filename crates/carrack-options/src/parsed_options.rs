@@ -3,12 +3,12 @@
 use std::sync::LazyLock;
 
 use carrack_engine::EndSettings;
-use carrack_model::{SyncRules, TransferSpec};
+use carrack_model::{AgreedTransferSpec, SyncRules};
 use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches, Parser};
 
-use crate::fleet::FleetArgs;
+use crate::fleet::FleetDistributionArgs;
 use crate::sync::{SYNC, SyncOptions};
-use crate::transfer::TransferArgs;
+use crate::transfer_args::TransferArgs;
 use crate::user_error::UserError;
 
 /// The options that a submitted transfer may have.
@@ -26,7 +26,7 @@ pub struct SubmittedValues {
     difference: SyncOptions,
 
     #[command(flatten)]
-    fleet: FleetArgs,
+    fleet: FleetDistributionArgs,
 }
 
 /// Their definitions, without the environment's values, which are for this process only.
@@ -77,10 +77,10 @@ impl SubmittedValues {
     ///
     /// # Errors
     /// If options of a sync, or of a part, contradict each other.
-    pub fn spec(&self) -> Result<TransferSpec, UserError> {
+    pub fn spec(&self) -> Result<AgreedTransferSpec, UserError> {
         let (spec, sync) = (self.transfer.spec(), self.sync()?);
         self.transfer.check_part(sync.is_some(), spec.recursive)?;
-        Ok(TransferSpec { recursive: spec.part.is_none(), sync, ..spec })
+        Ok(AgreedTransferSpec { recursive: spec.part.is_none(), sync, ..spec })
     }
 
     /// Returns the local values of an end.

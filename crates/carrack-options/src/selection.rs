@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use carrack_model::{LinkPolicy, NameList, ScanSelection, Timestamp, escape};
+use carrack_model::{LinkPolicy, ScanSelection, SelectedPaths, Timestamp, escape};
 use carrack_storage::ScanFilter;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
@@ -124,7 +124,7 @@ impl SelectArgs {
         }
     }
 
-    fn names(&self, sources: &[OsString]) -> Result<Option<NameList>, UserError> {
+    fn names(&self, sources: &[OsString]) -> Result<Option<SelectedPaths>, UserError> {
         let option = match (&self.files_from, &*self.only) {
             (Some(_), _) => "--files-from",
             (None, [_, ..]) => "--only",
@@ -136,7 +136,7 @@ impl SelectArgs {
         let listed = self.files_from.iter().map(|file| listed(file, self.from0));
         let listed = listed.collect::<Result<Vec<_>, UserError>>()?.concat();
         let only = self.only.iter().map(|path| beneath("--only", path.as_bytes()));
-        listed.into_iter().map(Ok).chain(only).collect::<Result<NameList, UserError>>().map(Some)
+        listed.into_iter().map(Ok).chain(only).collect::<Result<SelectedPaths, UserError>>().map(Some)
     }
 }
 
@@ -313,14 +313,14 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct SelectionCommand {
+    struct TestSelectionCommandLine {
         #[command(flatten)]
         args: SelectArgs,
     }
 
     fn selection(words: &[&str]) -> Result<ScanSelection, UserError> {
         let words = ["cp"].iter().chain(words);
-        SelectionCommand::try_parse_from(words).unwrap().args.selection(&["src".into()])
+        TestSelectionCommandLine::try_parse_from(words).unwrap().args.selection(&["src".into()])
     }
 
     #[test]
@@ -361,7 +361,7 @@ mod tests {
         }
         let two = ["a".into(), "b".into()];
         let words = ["cp", &option];
-        assert!(SelectionCommand::try_parse_from(words).unwrap().args.selection(&two).is_err());
+        assert!(TestSelectionCommandLine::try_parse_from(words).unwrap().args.selection(&two).is_err());
     }
 
     #[test]
@@ -373,7 +373,7 @@ mod tests {
         assert!(found.one_file_system && found.links == LinkPolicy::Skipped && found.names.is_none());
         assert_eq!(selection(&["-L"]).unwrap().links, LinkPolicy::Followed);
         assert_eq!(selection(&["--safe-links"]).unwrap().links, LinkPolicy::SafeOnly);
-        assert!(SelectionCommand::try_parse_from(["cp", "-L", "--skip-links"]).is_err());
+        assert!(TestSelectionCommandLine::try_parse_from(["cp", "-L", "--skip-links"]).is_err());
         let ago = selection(&["--newer", "2d"]).unwrap().newer.unwrap().seconds;
         assert!((lifetime::now_s() - ago - 2 * 86_400).abs() < 5);
     }

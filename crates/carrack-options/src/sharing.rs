@@ -98,13 +98,13 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct SharingCommand {
+    struct TestSharingCommandLine {
         #[command(flatten)]
         args: SharingArgs,
     }
 
     fn parse(words: &[&str]) -> Result<SharingArgs, clap::Error> {
-        SharingCommand::try_parse_from([&["cp"], words].concat()).map(|cp| cp.args)
+        TestSharingCommandLine::try_parse_from([&["cp"], words].concat()).map(|cp| cp.args)
     }
 
     fn sharer(words: &[&str]) -> MetaServerChoice {

@@ -10,7 +10,7 @@ const SPILL: &str = "Spill to flash";
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
 #[command(group = ArgGroup::new("flash").args(["spill", "sink_spill"]).multiple(true))]
-pub struct SpillArgs {
+pub struct SpillDirectoryArgs {
     /// Directory on flash, and its space, for objects that the other end does not take yet
     ///
     /// The source continues to read into it while the other end takes less than usual. Several directories
@@ -30,7 +30,7 @@ pub struct SpillArgs {
     spill_budget: Option<u64>,
 }
 
-impl SpillArgs {
+impl SpillDirectoryArgs {
     /// Returns the settings of both ends.
     pub fn settings(&self) -> SpillSettings {
         SpillSettings {
@@ -49,13 +49,13 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct SpillCommand {
+    struct TestSpillCommand {
         #[command(flatten)]
-        args: SpillArgs,
+        args: SpillDirectoryArgs,
     }
 
     fn parse(words: &[&str]) -> Result<SpillSettings, clap::Error> {
-        SpillCommand::try_parse_from([&["cp"], words].concat()).map(|cp| cp.args.settings())
+        TestSpillCommand::try_parse_from([&["cp"], words].concat()).map(|cp| cp.args.settings())
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use carrack_model::{PolicyChoice, SchedulingOptions, SinkIo, SourceIo, StripeChoice};
-use carrack_plan::{RateSteps, RateTimetable};
+use carrack_model::{PolicyChoice, SchedulingOptions, SinkIoMethod, SourceReadMethod, StripeChoice};
+use carrack_plan::{RateTimetable, ScheduledRateLimits};
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::local_time;
@@ -15,7 +15,7 @@ const STORAGE: &str = "Storage and rate limits";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
-pub struct StorageArgs {
+pub struct StorageIoArgs {
     /// Way of reading large files
     #[arg(long, value_enum, value_name = "WAY", default_value_t = SourceIoName::Auto, help_heading = STORAGE)]
     source_io: SourceIoName,
@@ -93,23 +93,23 @@ enum SinkIoName {
     Writeback,
 }
 
-impl StorageArgs {
+impl StorageIoArgs {
     /// Returns the way of reading large files.
-    pub fn source_io(&self) -> SourceIo {
+    pub fn source_io(&self) -> SourceReadMethod {
         match self.source_io {
-            SourceIoName::Auto => SourceIo::Auto,
-            SourceIoName::Buffered => SourceIo::Buffered,
-            SourceIoName::Direct => SourceIo::Direct,
+            SourceIoName::Auto => SourceReadMethod::Auto,
+            SourceIoName::Buffered => SourceReadMethod::Buffered,
+            SourceIoName::Direct => SourceReadMethod::Direct,
         }
     }
 
     /// Returns the way of writing large files.
-    pub fn sink_io(&self) -> SinkIo {
+    pub fn sink_io(&self) -> SinkIoMethod {
         match self.sink_io {
-            SinkIoName::Auto => SinkIo::Auto,
-            SinkIoName::Buffered => SinkIo::Buffered,
-            SinkIoName::Direct => SinkIo::Direct,
-            SinkIoName::Writeback => SinkIo::Writeback,
+            SinkIoName::Auto => SinkIoMethod::Auto,
+            SinkIoName::Buffered => SinkIoMethod::Buffered,
+            SinkIoName::Direct => SinkIoMethod::Direct,
+            SinkIoName::Writeback => SinkIoMethod::Writeback,
         }
     }
 
@@ -136,7 +136,7 @@ impl StorageArgs {
     }
 
     /// Returns the changes of the rate from now on.
-    pub fn timetable(&self) -> Option<RateSteps> {
+    pub fn timetable(&self) -> Option<ScheduledRateLimits> {
         match &self.bwlimit {
             Some(RateLimitOption::ByTime(_, table)) => Some(local_time::steps(table)),
             _ => None,

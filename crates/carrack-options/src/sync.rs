@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct SyncCommand {
+    struct TestSyncCommandLine {
         #[command(flatten)]
         args: SyncOptions,
         #[arg(long)]
@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn parse(words: &[&str]) -> Result<SyncOptions, clap::Error> {
-        SyncCommand::try_parse_from([&["sync"], words].concat()).map(|line| line.args)
+        TestSyncCommandLine::try_parse_from([&["sync"], words].concat()).map(|line| line.args)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::Arc;
 
 use carrack_model::limits::SLOT_BYTES_MIN;
-use carrack_model::{Directory, DirectorySection, Entry, EntryKind, ExtraMetadata, Metadata};
+use carrack_model::{DirectorySection, Entry, EntryKind, ExtraMetadata, Metadata, SourceAndSinkDirectory};
 
 /// Fixed part of a section in a bundle's table: flags, lengths and counts, and the directory's metadata.
 const SECTION_FIXED_BYTES: usize = 32;
@@ -95,20 +95,20 @@ fn table_bytes_of(section: &DirectorySection) -> usize {
 
 /// A unit of reading, as it comes out of a [`Bundler`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReadUnit {
+pub enum BundleOrLargeFile {
     /// Small files, links and directories, as one object.
     Bundle(Bundle),
     /// A file that travels alone; it is not empty.
     Large {
         /// Directory of the file.
-        directory: Arc<Directory>,
+        directory: Arc<SourceAndSinkDirectory>,
         /// The file.
         entry: Entry,
     },
 }
 
 /// Upper bound in bytes of a section's header in a bundle's table.
-pub fn section_table_bytes(directory: &Directory) -> usize {
+pub fn section_table_bytes(directory: &SourceAndSinkDirectory) -> usize {
     SECTION_FIXED_BYTES + directory.sink.as_bytes().len()
 }
 
@@ -158,7 +158,7 @@ impl Bundler {
     /// # Panics
     /// If an entry that must travel in a bundle (a link, an empty file) breaks [`Entry`]'s bounds so
     /// far that a slot can't hold it.
-    pub fn add(&mut self, section: DirectorySection, out: &mut Vec<ReadUnit>) {
+    pub fn add(&mut self, section: DirectorySection, out: &mut Vec<BundleOrLargeFile>) {
         let DirectorySection { directory, metadata, extras, entries } = section;
         self.is_open = false;
         if metadata.is_some() || entries.is_empty() {
@@ -166,7 +166,7 @@ impl Bundler {
         }
         for entry in entries {
             if self.is_large(&directory, &entry) {
-                out.push(ReadUnit::Large { directory: Arc::clone(&directory), entry });
+                out.push(BundleOrLargeFile::Large { directory: Arc::clone(&directory), entry });
             } else {
                 self.place(&directory, entry, out);
             }
@@ -180,13 +180,18 @@ impl Bundler {
     }
 
     /// A file is large if the limit says so, or if a slot can't hold it and its table together.
-    fn is_large(&self, directory: &Directory, entry: &Entry) -> bool {
+    fn is_large(&self, directory: &SourceAndSinkDirectory, entry: &Entry) -> bool {
         let size = entry.size();
         let table_bytes = section_table_bytes(directory) + entry_table_bytes(entry);
         size >= self.limits.object_bytes || size > 0 && !self.fits(table_bytes, size)
     }
 
-    fn place(&mut self, directory: &Arc<Directory>, entry: Entry, out: &mut Vec<ReadUnit>) {
+    fn place(
+        &mut self,
+        directory: &Arc<SourceAndSinkDirectory>,
+        entry: Entry,
+        out: &mut Vec<BundleOrLargeFile>,
+    ) {
         let table_bytes = entry_table_bytes(&entry);
         let header_bytes = if self.is_open { 0 } else { section_table_bytes(directory) };
         if !self.has_room(header_bytes + table_bytes, entry.size()) {
@@ -206,10 +211,10 @@ impl Bundler {
     /// Starts a section, in a new bundle if the present bundle has no room for it.
     fn open(
         &mut self,
-        directory: &Arc<Directory>,
+        directory: &Arc<SourceAndSinkDirectory>,
         metadata: Option<Metadata>,
         extras: Option<Box<ExtraMetadata>>,
-        out: &mut Vec<ReadUnit>,
+        out: &mut Vec<BundleOrLargeFile>,
     ) {
         let table_bytes = section_table_bytes(directory) + extras_table_bytes(extras.as_deref());
         let has_sections = self.bundle.sections.len() < self.limits.entries_max;
@@ -240,8 +245,8 @@ impl Bundler {
         );
     }
 
-    fn close(&mut self, out: &mut Vec<ReadUnit>) {
-        out.extend(self.finish().map(ReadUnit::Bundle));
+    fn close(&mut self, out: &mut Vec<BundleOrLargeFile>) {
+        out.extend(self.finish().map(BundleOrLargeFile::Bundle));
     }
 
     fn has_room(&self, table_bytes: usize, content_bytes: u64) -> bool {
@@ -268,9 +273,9 @@ mod tests {
     const LIMITS: BundleLimits =
         BundleLimits { object_bytes: 64 << 10, slot_bytes: SLOT_BYTES_MIN, entries_max: 512 };
 
-    fn directory(path: &[u8]) -> Arc<Directory> {
+    fn directory(path: &[u8]) -> Arc<SourceAndSinkDirectory> {
         let path = RelPath::new(path).unwrap();
-        Arc::new(Directory { root_index: 0, source: path.clone(), sink: path })
+        Arc::new(SourceAndSinkDirectory { root_index: 0, source: path.clone(), sink: path })
     }
 
     fn entry(name: &[u8], kind: EntryKind) -> Entry {
@@ -292,20 +297,20 @@ mod tests {
         DirectorySection { directory: directory(path), metadata, extras: None, entries }
     }
 
-    fn bundle_all(limits: BundleLimits, sections: Vec<DirectorySection>) -> Vec<ReadUnit> {
+    fn bundle_all(limits: BundleLimits, sections: Vec<DirectorySection>) -> Vec<BundleOrLargeFile> {
         let mut bundler = Bundler::new(limits);
         let mut out = Vec::new();
         sections.into_iter().for_each(|section| bundler.add(section, &mut out));
-        out.extend(bundler.finish().map(ReadUnit::Bundle));
+        out.extend(bundler.finish().map(BundleOrLargeFile::Bundle));
         assert_eq!(bundler.finish(), None);
         out
     }
 
-    fn bundles(work: &[ReadUnit]) -> Vec<&Bundle> {
+    fn bundles(work: &[BundleOrLargeFile]) -> Vec<&Bundle> {
         work.iter()
             .filter_map(|work| match work {
-                ReadUnit::Bundle(bundle) => Some(bundle),
-                ReadUnit::Large { .. } => None,
+                BundleOrLargeFile::Bundle(bundle) => Some(bundle),
+                BundleOrLargeFile::Large { .. } => None,
             })
             .collect()
     }
@@ -328,7 +333,7 @@ mod tests {
     #[test]
     fn a_section_without_metadata_whose_files_are_all_large_makes_no_bundle() {
         let work = bundle_all(LIMITS, vec![section(b"d", None, vec![file(b"a", 64 << 10)])]);
-        assert!(matches!(work[..], [ReadUnit::Large { .. }]));
+        assert!(matches!(work[..], [BundleOrLargeFile::Large { .. }]));
     }
 
     #[test]
@@ -345,8 +350,10 @@ mod tests {
         let room = SLOT_BYTES_MIN as u64 - (SECTION_FIXED_BYTES as u64 + 1) - (40 + 1 + 40) - 1;
         let work =
             bundle_all(limits, vec![section(b"d", None, vec![file(b"a", room), file(b"b", room + 1)])]);
-        assert!(matches!(&work[..], [ReadUnit::Large { entry, .. }, ReadUnit::Bundle(bundle)]
-            if &*entry.name == b"b" && bundle.entry_count == 1));
+        assert!(
+            matches!(&work[..], [BundleOrLargeFile::Large { entry, .. }, BundleOrLargeFile::Bundle(bundle)]
+            if &*entry.name == b"b" && bundle.entry_count == 1)
+        );
     }
 
     #[test]
@@ -432,9 +439,9 @@ mod tests {
             .collect()
     }
 
-    type Placed = (RelPath, Entry);
+    type TestPathEntry = (RelPath, Entry);
 
-    fn entries_of<'a>(sections: impl IntoIterator<Item = &'a DirectorySection>) -> Vec<Placed> {
+    fn entries_of<'a>(sections: impl IntoIterator<Item = &'a DirectorySection>) -> Vec<TestPathEntry> {
         let mut placed = Vec::new();
         for section in sections {
             let path = &section.directory.sink;
@@ -501,9 +508,9 @@ mod tests {
             bundles.iter().for_each(|bundle| check_bounds(bundle, limits));
             bundles.windows(2).for_each(|pair| check_full(pair[0], pair[1], limits));
             prop_assert_eq!(metadata_of(sections.clone()), metadata_of(&given));
-            let large: Vec<Placed> = work.iter().filter_map(|work| match work {
-                ReadUnit::Large { directory, entry } => Some((directory.sink.clone(), entry.clone())),
-                ReadUnit::Bundle(_) => None,
+            let large: Vec<TestPathEntry> = work.iter().filter_map(|work| match work {
+                BundleOrLargeFile::Large { directory, entry } => Some((directory.sink.clone(), entry.clone())),
+                BundleOrLargeFile::Bundle(_) => None,
             }).collect();
             let mut sizes = large.iter().map(|(_, entry)| entry.size());
             prop_assert!(sizes.all(|size| size >= object_bytes || size + 400 > SLOT_BYTES_MIN as u64));

@@ -297,9 +297,9 @@ mod tests {
 
     /// Uses the default walk only.
     #[derive(Debug)]
-    struct DefaultWalkLayout<'a>(&'a dyn Layout);
+    struct TestDefaultWalkLayout<'a>(&'a dyn Layout);
 
-    impl Layout for DefaultWalkLayout<'_> {
+    impl Layout for TestDefaultWalkLayout<'_> {
         fn extent_at(&self, offset: u64) -> Extent {
             self.0.extent_at(offset)
         }
@@ -340,7 +340,7 @@ mod tests {
             end in 0..3_000u64,
         ) {
             let bytes = layout.bytes_per_target(start..end);
-            prop_assert_eq!(&bytes, &DefaultWalkLayout(&*layout).bytes_per_target(start..end));
+            prop_assert_eq!(&bytes, &TestDefaultWalkLayout(&*layout).bytes_per_target(start..end));
             prop_assert_eq!(bytes.iter().sum::<u64>(), end.saturating_sub(start));
         }
 

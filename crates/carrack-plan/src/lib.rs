@@ -23,18 +23,19 @@ pub mod tuner;
 
 pub use backoff::Backoff;
 pub use bundle::{
-    Bundle, BundleLimits, Bundler, ReadUnit, entry_table_bytes, extras_table_bytes, section_table_bytes,
+    Bundle, BundleLimits, BundleOrLargeFile, Bundler, entry_table_bytes, extras_table_bytes,
+    section_table_bytes,
 };
 pub use cut::{FileCursor, ObjectExtent};
 pub use layout::{BlockMapLayout, CompositeLayout, Extent, Layout, SingleTarget, StripedLayout};
 pub use pace::{RateCaps, RateLimits, RatePacer};
 pub use policy::{
-    AdaptivePolicy, RoundRobinPolicy, SchedulingPolicy, ServedRequest, TargetCongestion, TargetState,
-    ThresholdPolicy, WorkArrivalPattern, policy,
+    AdaptivePolicy, QueueArrivalPattern, RoundRobinPolicy, SchedulingPolicy, StorageRequestTiming,
+    TargetCongestion, TargetState, ThresholdPolicy, policy,
 };
-pub use spill::{SpillGate, SpillVerdict, SpillWindow};
+pub use spill::{SpillGate, SpillVerdict, SpillWindowSample};
 pub use target_queues::TargetQueues;
-pub use timetable::{RateSteps, RateTimetable, TimetableProblem, minute_of};
+pub use timetable::{RateTimetable, ScheduledRateLimits, TimetableProblem, minute_of};
 
 /// The examples of the crate's README, as doc tests.
 #[cfg(doctest)]

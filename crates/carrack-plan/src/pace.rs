@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use carrack_model::TargetId;
 
-use crate::timetable::RateSteps;
+use crate::timetable::ScheduledRateLimits;
 
 /// Burst after an idle time: a transfer may run ahead of its rate by this much time.
 const BURST: Duration = Duration::from_millis(50);
@@ -49,7 +49,7 @@ pub struct RateCaps {
 pub struct RateLimits {
     rates: RateCaps,
     /// Rates by the time of the week, with the start in time since 1970.
-    steps: Option<(RateSteps, Duration)>,
+    steps: Option<(ScheduledRateLimits, Duration)>,
     paces: Mutex<RatePacers>,
 }
 
@@ -68,7 +68,7 @@ impl RateLimits {
     /// Limits the rate of all targets together by the time of the week, too; `began` is the start in time
     /// since 1970.
     #[must_use]
-    pub fn following(self, steps: RateSteps, began: Duration) -> RateLimits {
+    pub fn following(self, steps: ScheduledRateLimits, began: Duration) -> RateLimits {
         RateLimits { steps: Some((steps, began)), ..self }
     }
 
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn the_lower_of_a_rate_and_what_the_time_says_counts() {
         let s = Duration::from_secs;
-        let steps = RateSteps::new(vec![(s(100), 1_000), (s(103), 0)]);
+        let steps = ScheduledRateLimits::new(vec![(s(100), 1_000), (s(103), 0)]);
         let limits = RateLimits::new(RateCaps { all: 10, each: 0 }).following(steps.clone(), s(100));
         assert_eq!((limits.rate_of_all(s(0)), limits.rate_of_all(s(5))), (10, 10));
         let limits = RateLimits::default().following(steps, s(100));

@@ -23,7 +23,7 @@ const RECORDS_KNOWN: u32 = 16;
 
 /// Measurements of one window of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct SpillWindow {
+pub struct SpillWindowSample {
     /// Length of the window.
     pub span: Duration,
     /// Bytes that were read.
@@ -103,8 +103,8 @@ impl SpillGate {
     }
 
     /// Returns the verdict after a window of some 200 ms.
-    pub fn look(&mut self, window: SpillWindow) -> SpillVerdict {
-        let SpillWindow { span, held_back, .. } = window;
+    pub fn look(&mut self, window: SpillWindowSample) -> SpillVerdict {
+        let SpillWindowSample { span, held_back, .. } = window;
         let leaves = rate(window.left_bytes, span);
         if held_back < 0.1 && window.read_bytes > 0 {
             self.source.learn(rate(window.read_bytes, span), span, USUAL_OVER);
@@ -206,7 +206,7 @@ mod tests {
                 self.written += spilt;
                 self.in_slots += read - spilt - (left - of_log);
                 self.arrived += left;
-                let window = SpillWindow {
+                let window = SpillWindowSample {
                     span: WINDOW,
                     read_bytes: (read * MIB) as u64,
                     left_bytes: (left * MIB) as u64,
@@ -252,15 +252,23 @@ mod tests {
     #[test]
     fn how_it_began_is_soon_forgotten() {
         // All readers wait in the first window: for streams to open.
-        let first =
-            SpillWindow { span: WINDOW, read_bytes: 8 << 20, held_back: 1.0, ..SpillWindow::default() };
-        let free =
-            SpillWindow { span: WINDOW, read_bytes: 8 << 20, left_bytes: 8 << 20, ..SpillWindow::default() };
+        let first = SpillWindowSample {
+            span: WINDOW,
+            read_bytes: 8 << 20,
+            held_back: 1.0,
+            ..SpillWindowSample::default()
+        };
+        let free = SpillWindowSample {
+            span: WINDOW,
+            read_bytes: 8 << 20,
+            left_bytes: 8 << 20,
+            ..SpillWindowSample::default()
+        };
         let mut gate = SpillGate::new(u64::MAX);
-        for window in [SpillWindow { left_bytes: 1 << 20, ..first }, free, free, free] {
+        for window in [SpillWindowSample { left_bytes: 1 << 20, ..first }, free, free, free] {
             gate.look(window);
         }
-        assert_eq!(gate.look(SpillWindow { left_bytes: 0, ..first }), SpillVerdict::Spill);
+        assert_eq!(gate.look(SpillWindowSample { left_bytes: 0, ..first }), SpillVerdict::Spill);
     }
 
     #[test]
@@ -276,9 +284,9 @@ mod tests {
 
     #[test]
     fn a_slow_or_worn_out_flash_is_not_written_to() {
-        let stalled = SpillWindow { span: WINDOW, held_back: 1.0, ..SpillWindow::default() };
-        let free = SpillWindow { span: WINDOW, read_bytes: 80 << 20, left_bytes: 80 << 20, ..stalled };
-        let free = SpillWindow { held_back: 0.0, ..free };
+        let stalled = SpillWindowSample { span: WINDOW, held_back: 1.0, ..SpillWindowSample::default() };
+        let free = SpillWindowSample { span: WINDOW, read_bytes: 80 << 20, left_bytes: 80 << 20, ..stalled };
+        let free = SpillWindowSample { held_back: 0.0, ..free };
         let mut gate = SpillGate::new(3 << 20);
         assert_eq!((gate.look(free), gate.look(stalled)), (SpillVerdict::Unneeded, SpillVerdict::Spill));
         assert!(gate.spend(2 << 20) && !gate.spend(2 << 20));

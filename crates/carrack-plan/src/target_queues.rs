@@ -11,7 +11,9 @@ use std::time::Duration;
 use carrack_model::TargetId;
 
 use crate::pace::RateLimits;
-use crate::policy::{RoundRobinPolicy, SchedulingPolicy, ServedRequest, TargetCongestion, TargetState};
+use crate::policy::{
+    RoundRobinPolicy, SchedulingPolicy, StorageRequestTiming, TargetCongestion, TargetState,
+};
 
 /// One FIFO of items for each target, and the choice of the next item.
 ///
@@ -171,7 +173,7 @@ impl<T> TargetQueues<T> {
     ///
     /// # Panics
     /// If no item of this target is in service.
-    pub fn finished(&mut self, target: TargetId, service: Option<ServedRequest>, now: Duration) {
+    pub fn finished(&mut self, target: TargetId, service: Option<StorageRequestTiming>, now: Duration) {
         let index = self.index_of.get(&target).copied();
         let Some(index) = index.filter(|&index| self.states[index].in_service > 0) else {
             panic!("nothing of {target:?} is in service");
@@ -254,7 +256,7 @@ mod tests {
 
     use super::*;
     use crate::pace::RateCaps;
-    use crate::timetable::RateSteps;
+    use crate::timetable::ScheduledRateLimits;
 
     fn filled(items: &[(u64, u32)]) -> TargetQueues<u32> {
         let mut queues = TargetQueues::default();
@@ -382,7 +384,8 @@ mod tests {
     #[test]
     fn the_rate_follows_the_time() {
         let ms = Duration::from_millis;
-        let steps = RateSteps::new(vec![(ms(100_000), 1_000), (ms(101_000), 100), (ms(103_000), 0)]);
+        let steps =
+            ScheduledRateLimits::new(vec![(ms(100_000), 1_000), (ms(101_000), 100), (ms(103_000), 0)]);
         let mut queues = filled(&[(1, 10), (1, 11), (1, 12), (1, 13)]);
         queues.keep_to(Arc::new(RateLimits::default().following(steps, ms(100_000))));
         fn taken_at(queues: &mut TargetQueues<u32>, from_ms: u64, bytes: u64) -> u64 {
@@ -424,19 +427,19 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum QueueOperation {
+    enum TestQueueOperation {
         Push(u64),
         Take,
         /// Finishes one of the items in service, put back before if the flag is set.
         Finish(prop::sample::Index, Option<u64>),
     }
 
-    fn steps() -> impl Strategy<Value = Vec<QueueOperation>> {
+    fn steps() -> impl Strategy<Value = Vec<TestQueueOperation>> {
         let step = prop_oneof![
-            3 => (0u64..6).prop_map(QueueOperation::Push),
-            3 => Just(QueueOperation::Take),
+            3 => (0u64..6).prop_map(TestQueueOperation::Push),
+            3 => Just(TestQueueOperation::Take),
             2 => (any::<prop::sample::Index>(), prop::option::weighted(0.3, 0u64..6))
-                .prop_map(|(which, back)| QueueOperation::Finish(which, back)),
+                .prop_map(|(which, back)| TestQueueOperation::Finish(which, back)),
         ];
         prop::collection::vec(step, 0..200)
     }
@@ -499,12 +502,12 @@ mod tests {
             let mut model = TargetQueuesModel::default();
             for (item, step) in (0u32..).zip(steps) {
                 match step {
-                    QueueOperation::Push(target) => {
+                    TestQueueOperation::Push(target) => {
                         queues.push(TargetId(target), 1, item);
                         model.waiting.entry(target).or_default().push_back(item);
                     }
-                    QueueOperation::Take => model.check_take(take(&mut queues), depth),
-                    QueueOperation::Finish(which, back) if !model.serving.is_empty() => {
+                    TestQueueOperation::Take => model.check_take(take(&mut queues), depth),
+                    TestQueueOperation::Finish(which, back) if !model.serving.is_empty() => {
                         let (target, item) = model.serving.remove(which.index(model.serving.len()));
                         if let Some(back) = back {
                             queues.push(TargetId(back), 1, item);
@@ -512,7 +515,7 @@ mod tests {
                         }
                         finish(&mut queues, target);
                     }
-                    QueueOperation::Finish(..) => {}
+                    TestQueueOperation::Finish(..) => {}
                 }
                 prop_assert_eq!(queues.len(), model.len());
                 prop_assert_eq!(queues.in_service(), model.serving.len());

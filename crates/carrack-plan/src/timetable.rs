@@ -131,15 +131,15 @@ fn digits(text: &str, lengths: &[usize]) -> Option<u16> {
 
 /// Rates, each from a moment on: times since 1970, bytes a second; 0 is no limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RateSteps(Arc<[(Duration, u64)]>);
+pub struct ScheduledRateLimits(Arc<[(Duration, u64)]>);
 
-impl RateSteps {
+impl ScheduledRateLimits {
     /// Creates steps in any order; the first rate holds before its time as well. Without a step there is no
     /// limit.
-    pub fn new(mut steps: Vec<(Duration, u64)>) -> RateSteps {
+    pub fn new(mut steps: Vec<(Duration, u64)>) -> ScheduledRateLimits {
         steps.sort_by_key(|(from, _)| *from);
         steps.dedup_by_key(|(_, rate)| *rate);
-        RateSteps(steps.into())
+        ScheduledRateLimits(steps.into())
     }
 
     /// Returns the rate at a moment.
@@ -212,12 +212,12 @@ mod tests {
     #[test]
     fn steps_hold_from_their_moments_on() {
         let s = Duration::from_secs;
-        let steps = RateSteps::new(vec![(s(20), 7), (s(10), 5), (s(15), 5), (s(30), 9)]);
+        let steps = ScheduledRateLimits::new(vec![(s(20), 7), (s(10), 5), (s(15), 5), (s(30), 9)]);
         for (at, rate) in [(0, 5), (10, 5), (19, 5), (20, 7), (29, 7), (30, 9), (99, 9)] {
             assert_eq!(steps.at(s(at)), rate, "{at}");
         }
         assert_eq!(steps.most(), 9);
-        assert_eq!(RateSteps::new(vec![(s(1), 3), (s(2), 0)]).most(), 0);
-        assert_eq!(RateSteps::new(Vec::new()).at(s(1)), 0);
+        assert_eq!(ScheduledRateLimits::new(vec![(s(1), 3), (s(2), 0)]).most(), 0);
+        assert_eq!(ScheduledRateLimits::new(Vec::new()).at(s(1)), 0);
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use carrack_model::{PolicyChoice, TargetId};
-use carrack_plan::{ServedRequest, TargetQueues, WorkArrivalPattern, policy};
+use carrack_plan::{QueueArrivalPattern, StorageRequestTiming, TargetQueues, policy};
 
 const MIB: u64 = 1 << 20;
 const NORMAL: Duration = Duration::from_millis(64);
@@ -67,8 +67,8 @@ impl Experiment {
         }
     }
 
-    fn feed(&self) -> WorkArrivalPattern {
-        if self.window == usize::MAX { WorkArrivalPattern::Queued } else { WorkArrivalPattern::Arriving }
+    fn feed(&self) -> QueueArrivalPattern {
+        if self.window == usize::MAX { QueueArrivalPattern::Queued } else { QueueArrivalPattern::Arriving }
     }
 
     /// How long it takes to serve everything.
@@ -102,7 +102,7 @@ impl Experiment {
                 (Some(end), wake) if wake.is_none_or(|wake| end <= wake) => {
                     now = end;
                     if let Some(Reverse((_, target, began))) = running.pop() {
-                        let service = ServedRequest { time: now - began, bytes: MIB };
+                        let service = StorageRequestTiming { time: now - began, bytes: MIB };
                         queues.finished(TargetId(target), Some(service), now);
                     }
                 }
@@ -209,7 +209,7 @@ fn what_is_always_congested_is_served_too() {
 fn nice_leaves_a_shared_target_to_others() {
     // One target, and somebody else who doubles every service time: of the time, at most a fifth is ours.
     let mut queues =
-        TargetQueues::new(policy(&PolicyChoice::Adaptive { nice: true }, 8, WorkArrivalPattern::Queued));
+        TargetQueues::new(policy(&PolicyChoice::Adaptive { nice: true }, 8, QueueArrivalPattern::Queued));
     queues.set_depth(TargetId(0), 8);
     (0..200).for_each(|_| queues.push(TargetId(0), MIB, ()));
     let mut now = Duration::ZERO;
@@ -225,7 +225,7 @@ fn nice_leaves_a_shared_target_to_others() {
         now += time;
         ours += NORMAL;
         served += 1;
-        queues.finished(target, Some(ServedRequest { time, bytes: MIB }), now);
+        queues.finished(target, Some(StorageRequestTiming { time, bytes: MIB }), now);
     }
     assert!(ours < now.mul_f64(0.25), "{ours:?} of {now:?}");
 }

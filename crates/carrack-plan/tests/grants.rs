@@ -1,6 +1,6 @@
 //! The messages of grants as JSON: how large they are, and that what another version wrote is read.
 
-use carrack_plan::grants::{GrantBatch, GrantReply, GrantRequest, HeldGrant, TargetGrant};
+use carrack_plan::grants::{GrantClientReport, GrantReply, GrantRequest, HeldGrant, TargetGrant};
 
 #[test]
 fn a_batch_for_many_targets_is_small() {
@@ -15,19 +15,19 @@ fn a_batch_for_many_targets_is_small() {
         busy_us: 345_678,
         ..HeldGrant::default()
     };
-    let batch = GrantBatch {
+    let batch = GrantClientReport {
         client: "dtn07-4711-3-source".into(),
         number: 98_765,
         epoch: 1_700_000_000_000_000_000,
         threads: 16,
         asks: (0..64).map(ask).collect(),
         held: (0..16).map(held).collect(),
-        ..GrantBatch::default()
+        ..GrantClientReport::default()
     };
     let text = serde_json::to_vec(&batch).unwrap();
     println!("{} bytes for 64 targets, 16 of them held", text.len());
     assert!(text.len() < 64 * 90 + 16 * 150 + 300, "{} bytes", text.len());
-    assert_eq!(serde_json::from_slice::<GrantBatch>(&text).unwrap(), batch);
+    assert_eq!(serde_json::from_slice::<GrantClientReport>(&text).unwrap(), batch);
 }
 
 #[test]

@@ -3,5 +3,5 @@
 //!
 //! The storage of records is elsewhere: `carrack-service` has SQLite and HTTP, `carrack-cluster` has NATS.
 
-pub mod records;
 pub mod transfer_operations;
+pub mod transfer_records;

@@ -4,7 +4,7 @@ use carrack_options::UserError;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
-use crate::records::{MoverRecord, TransferRecord, TransferSubmission};
+use crate::transfer_records::{MoverRecord, TransferRecord, TransferSubmission};
 
 /// The reason why an operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ impl From<UserError> for TransferOperationError {
 
 /// An order about a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TransferOrder {
+pub enum TransferControlOrder {
     /// Ends the transfer. Complete files at the destination stay.
     Cancel,
     /// Pauses the transfer: nothing is moved until it is resumed.
@@ -71,7 +71,7 @@ pub trait TransferOperations: Send + Sync {
         &self,
         user: &str,
         id: &str,
-        order: TransferOrder,
+        order: TransferControlOrder,
     ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>>;
 
     /// The transfer now and after each change, a few times a second at most. Ends after a record of the

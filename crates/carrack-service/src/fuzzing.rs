@@ -7,7 +7,9 @@ use std::os::unix::net::UnixStream;
 use carrack_wire::auth::ListenerNonce;
 
 use crate::parent::{ConnectionKind, kind_of};
-use crate::session_messages::{SessionErrand, SessionInbox, SessionMessage, SessionSetup, frame, receive};
+use crate::session_messages::{
+    ChildSessionSetup, SessionConnectionFacts, SessionInbox, SessionProcessMessage, frame, receive,
+};
 
 /// The parent's decision about a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +39,10 @@ pub fn judged(start: &[u8], there: usize) -> ConnectionJudgement {
 ///
 /// # Errors
 /// The error for which the parent ends the session.
-pub fn heard_by_parent(inbox: &mut ParentInbox, socket: &UnixStream) -> io::Result<(Vec<Vec<u8>>, bool)> {
+pub fn heard_by_parent(
+    inbox: &mut FuzzedSessionInbox,
+    socket: &UnixStream,
+) -> io::Result<(Vec<Vec<u8>>, bool)> {
     let goes_on = inbox.0.fill(socket)?;
     let mut messages = Vec::new();
     while let Some(message) = inbox.0.next()? {
@@ -48,9 +53,9 @@ pub fn heard_by_parent(inbox: &mut ParentInbox, socket: &UnixStream) -> io::Resu
 
 /// Received bytes of one session.
 #[derive(Debug, Default)]
-pub struct ParentInbox(SessionInbox);
+pub struct FuzzedSessionInbox(SessionInbox);
 
-impl ParentInbox {
+impl FuzzedSessionInbox {
     /// Returns the number of bytes that wait for the rest of their frame.
     pub fn waiting(&self) -> usize {
         self.0.waiting()
@@ -59,7 +64,7 @@ impl ParentInbox {
 
 /// Returns true if the body of a frame is a message to the parent.
 pub fn is_to_parent(body: &[u8]) -> bool {
-    serde_json::from_slice::<SessionMessage>(body).is_ok()
+    serde_json::from_slice::<SessionProcessMessage>(body).is_ok()
 }
 
 /// Parses the parent's first messages as a session's process does.
@@ -67,7 +72,7 @@ pub fn is_to_parent(body: &[u8]) -> bool {
 /// # Errors
 /// The error for which the process ends.
 pub fn heard_by_session(socket: &mut UnixStream) -> io::Result<(String, u64)> {
-    let charge: SessionSetup = receive(socket)?;
-    let errand: SessionErrand = receive(socket)?;
+    let charge: ChildSessionSetup = receive(socket)?;
+    let errand: SessionConnectionFacts = receive(socket)?;
     Ok((charge.config, errand.session))
 }

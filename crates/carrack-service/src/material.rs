@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use carrack_trust::{
-    CredentialPathsError, PublicKeys, ServerTrust, TlsConfigError, TokenKeysError, TokenVerifier, read_secret,
+    AuthorizedKeys, CredentialPathsError, TlsConfigError, TlsServerCredentials, TokenKeysError,
+    TokenVerifier, read_secret,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -45,7 +46,7 @@ impl fmt::Debug for CredentialMaterial {
 pub enum MaterialError {
     /// Missing files.
     #[error("{}", missing(.0))]
-    Missing(Vec<AbsentFile>),
+    Missing(Vec<MissingCredentialFile>),
     /// An unreadable file.
     #[error("{what}, {path:?}: {error}")]
     Unreadable {
@@ -69,13 +70,13 @@ pub enum MaterialError {
 
 /// A missing file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AbsentFile {
+pub struct MissingCredentialFile {
     what: &'static str,
     path: PathBuf,
     command: &'static str,
 }
 
-fn missing(absent: &[AbsentFile]) -> String {
+fn missing(absent: &[MissingCredentialFile]) -> String {
     let each = absent.iter().map(|file| format!("{} ({})", file.what, file.path.display()));
     format!("not there yet: {}", each.collect::<Vec<_>>().join(", "))
 }
@@ -148,13 +149,13 @@ impl CredentialMaterial {
 
     /// Returns the daemon's credentials and trust. `notices` gets the lines of the public keys that can admit
     /// no client.
-    pub fn trust(&self, notices: &mut Vec<String>) -> ServerTrust {
-        let (public_keys, problems) = PublicKeys::parse(self.public_keys.as_bytes());
+    pub fn trust(&self, notices: &mut Vec<String>) -> TlsServerCredentials {
+        let (public_keys, problems) = AuthorizedKeys::parse(self.public_keys.as_bytes());
         notices.extend(problems.iter().map(|problem| {
             let hint = problem.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
             format!("the public keys, {problem}{hint}")
         }));
-        ServerTrust {
+        TlsServerCredentials {
             chain: self.certificate.clone().into_bytes(),
             key: self.key.clone().into_bytes(),
             client_cas: self.client_cas.clone().into_bytes(),
@@ -194,7 +195,7 @@ impl CredentialMaterial {
 
 #[derive(Default)]
 struct MaterialReader {
-    absent: Vec<AbsentFile>,
+    absent: Vec<MissingCredentialFile>,
 }
 
 impl MaterialReader {
@@ -241,7 +242,7 @@ impl MaterialReader {
     }
 
     fn lacks(&mut self, what: &'static str, path: &Path, command: &'static str) -> String {
-        self.absent.push(AbsentFile { what, path: path.to_path_buf(), command });
+        self.absent.push(MissingCredentialFile { what, path: path.to_path_buf(), command });
         String::new()
     }
 }

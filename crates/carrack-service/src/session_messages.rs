@@ -1,10 +1,10 @@
 //! Messages between the parent and a session's process: frames of JSON over a pair of Unix stream sockets.
 //!
 //! A frame is a length (u32, big endian), followed by this number of bytes. The parent sends the
-//! [`SessionSetup`] that all sessions have in common, then the [`SessionErrand`]; the session reports its
-//! client, asks for admission, and reports its end. An admission is followed by one byte that carries the
-//! socket for data connections (SCM_RIGHTS). The parent never waits for a session: its frames are queued, and
-//! frames of a session may arrive in pieces and are bounded.
+//! [`ChildSessionSetup`] that all sessions have in common, then the [`SessionConnectionFacts`]; the session
+//! reports its client, asks for admission, and reports its end. An admission is followed by one byte that
+//! carries the socket for data connections (SCM_RIGHTS). The parent never waits for a session: its frames are
+//! queued, and frames of a session may arrive in pieces and are bounded.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
@@ -40,7 +40,7 @@ const TEXT_BYTES_MAX: usize = 2 << 10;
 
 /// The data that all sessions have in common until the configuration changes.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct SessionSetup {
+pub struct ChildSessionSetup {
     /// The configuration's text, which the parent has checked.
     pub config: String,
     /// The files that it names.
@@ -51,7 +51,7 @@ pub struct SessionSetup {
 
 /// The data of one session.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct SessionErrand {
+pub struct SessionConnectionFacts {
     /// The daemon's number for the session.
     pub session: u64,
     /// The client's address.
@@ -79,7 +79,7 @@ pub struct AuditedWork {
 
 /// A message of a session.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum SessionMessage {
+pub enum SessionProcessMessage {
     /// TLS is established with this client; `None` if a token will identify it.
     Known(Option<ProvedIdentity>),
     /// Asks for the admission of a client.
@@ -119,7 +119,7 @@ pub struct SessionReport {
 
 /// The parent's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ParentAnswer {
+pub enum SessionAdmissionAnswer {
     /// The session is admitted; the socket for data connections follows.
     Admitted {
         /// The name under which the parent knows this session's listener.
@@ -200,27 +200,27 @@ pub fn send_descriptor(socket: impl AsFd, descriptor: impl AsFd) -> io::Result<(
 
 /// Frames that a session has not read yet.
 #[derive(Debug, Default)]
-pub struct SessionOutbox {
-    waiting: VecDeque<OutboxItem>,
+pub struct SessionProcessOutbox {
+    waiting: VecDeque<SessionProcessOutboxItem>,
     /// Bytes of the first frame that were sent.
     taken: usize,
 }
 
 #[derive(Debug)]
-enum OutboxItem {
+enum SessionProcessOutboxItem {
     Bytes(Arc<[u8]>),
     Descriptor(OwnedFd),
 }
 
-impl SessionOutbox {
+impl SessionProcessOutbox {
     /// Adds a frame.
     pub fn bytes(&mut self, bytes: Arc<[u8]>) {
-        self.waiting.push_back(OutboxItem::Bytes(bytes));
+        self.waiting.push_back(SessionProcessOutboxItem::Bytes(bytes));
     }
 
     /// Adds a byte that carries a descriptor.
     pub fn descriptor(&mut self, descriptor: OwnedFd) {
-        self.waiting.push_back(OutboxItem::Descriptor(descriptor));
+        self.waiting.push_back(SessionProcessOutboxItem::Descriptor(descriptor));
     }
 
     /// Returns true if no frame waits.
@@ -232,11 +232,13 @@ impl SessionOutbox {
     pub fn flush(&mut self, mut socket: &UnixStream) -> io::Result<()> {
         while let Some(first) = self.waiting.front() {
             let sent = match first {
-                OutboxItem::Bytes(bytes) => socket.write(&bytes[self.taken..]).map(|count| {
+                SessionProcessOutboxItem::Bytes(bytes) => socket.write(&bytes[self.taken..]).map(|count| {
                     self.taken += count;
                     self.taken == bytes.len()
                 }),
-                OutboxItem::Descriptor(descriptor) => send_descriptor(socket, descriptor).map(|()| true),
+                SessionProcessOutboxItem::Descriptor(descriptor) => {
+                    send_descriptor(socket, descriptor).map(|()| true)
+                }
             };
             match sent {
                 Ok(true) => {
@@ -285,7 +287,7 @@ impl SessionInbox {
     ///
     /// # Errors
     /// `InvalidData` for a frame that is no message.
-    pub fn next(&mut self) -> io::Result<Option<SessionMessage>> {
+    pub fn next(&mut self) -> io::Result<Option<SessionProcessMessage>> {
         let Some((length, rest)) = self.0.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;
         if length > TO_PARENT_BYTES_MAX {
@@ -311,17 +313,17 @@ mod tests {
     #[test]
     fn what_is_queued_arrives_in_order_whatever_the_socket_takes() {
         let (parent, mut session) = pair();
-        let mut outbox = SessionOutbox::default();
+        let mut outbox = SessionProcessOutbox::default();
         let long = "x".repeat(3 << 20);
         outbox.bytes(frame(&long).unwrap());
-        outbox.bytes(frame(&ParentAnswer::Admitted { nonce: [7; 32], rate: 3 }).unwrap());
+        outbox.bytes(frame(&SessionAdmissionAnswer::Admitted { nonce: [7; 32], rate: 3 }).unwrap());
         let (handed, mut other) = UnixStream::pair().unwrap();
         outbox.descriptor(handed.into());
         outbox.flush(&parent).unwrap();
         assert!(!outbox.is_empty(), "a socket takes no three megabytes");
         let reading = std::thread::spawn(move || {
             let long: String = receive(&mut session).unwrap();
-            let answer: ParentAnswer = receive(&mut session).unwrap();
+            let answer: SessionAdmissionAnswer = receive(&mut session).unwrap();
             (long, answer, receive_descriptor(&session).unwrap())
         });
         while !outbox.is_empty() {
@@ -329,7 +331,7 @@ mod tests {
             std::thread::yield_now();
         }
         let (heard, answer, descriptor) = reading.join().unwrap();
-        assert_eq!((heard, answer), (long, ParentAnswer::Admitted { nonce: [7; 32], rate: 3 }));
+        assert_eq!((heard, answer), (long, SessionAdmissionAnswer::Admitted { nonce: [7; 32], rate: 3 }));
         UnixStream::from(descriptor).write_all(b"!").unwrap();
         let mut byte = [0];
         other.read_exact(&mut byte).unwrap();
@@ -339,13 +341,13 @@ mod tests {
     fn messages_may_come_in_pieces() {
         let (parent, mut session) = pair();
         let mut inbox = SessionInbox::default();
-        let frame = frame(&SessionMessage::Known(None)).unwrap();
+        let frame = frame(&SessionProcessMessage::Known(None)).unwrap();
         for byte in frame.iter() {
             assert!(inbox.next().unwrap().is_none());
             session.write_all(&[*byte]).unwrap();
             assert!(inbox.fill(&parent).unwrap());
         }
-        assert!(matches!(inbox.next().unwrap(), Some(SessionMessage::Known(None))));
+        assert!(matches!(inbox.next().unwrap(), Some(SessionProcessMessage::Known(None))));
         drop(session);
         assert!(!inbox.fill(&parent).unwrap());
     }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_model::limits::CLASS_BYTES_MAX;
 use carrack_plan::grants::{
-    ComputeLoad, GrantBatch, GrantReply, GrantRequest, GrantServer, HeldGrant, MovedBytes, TargetView,
+    GrantClientReport, GrantReply, GrantRequest, GrantServer, HeldGrant, MovedBytes, TargetComputeLoad,
+    TargetView,
 };
 
 use super::health::{LoadMonitorSettings, LoadMonitorThread};
@@ -96,11 +97,11 @@ impl MetaSchedulerServer {
     ///
     /// # Errors
     /// A limit that the batch exceeds. The batch then has no effect.
-    pub fn answer(&self, caller: &str, batch: GrantBatch) -> Result<GrantReply, BatchRefusal> {
+    pub fn answer(&self, caller: &str, batch: GrantClientReport) -> Result<GrantReply, BatchRefusal> {
         check(&batch)?;
         let client = format!("{caller}{SEPARATOR}{}", batch.client);
         let class = if batch.class == DEFAULT_CLASS { String::new() } else { batch.class };
-        let batch = GrantBatch { client, class, ..batch };
+        let batch = GrantClientReport { client, class, ..batch };
         let mut server = self.server();
         if !server.knows(&batch.client) {
             make_room(&server, caller)?;
@@ -136,7 +137,7 @@ impl MetaSchedulerServer {
     }
 
     /// Sets a target's present and expected load by computation.
-    pub fn set_load(&self, target: &str, load: ComputeLoad) {
+    pub fn set_load(&self, target: &str, load: TargetComputeLoad) {
         self.server().set_load(target, load, self.now());
     }
 
@@ -169,7 +170,7 @@ fn is_of(target: &str, name: &str) -> bool {
     name.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn check(batch: &GrantBatch) -> Result<(), BatchRefusal> {
+fn check(batch: &GrantClientReport) -> Result<(), BatchRefusal> {
     let lists = [batch.asks.len(), batch.held.len(), batch.returns.len(), batch.moved.len()];
     let count = lists.into_iter().max().unwrap_or(0);
     if count > TARGETS_OF_BATCH_MAX {
@@ -208,25 +209,31 @@ mod tests {
     use std::collections::BTreeMap;
     use std::thread::sleep;
 
-    use carrack_plan::grants::ClientClass;
+    use carrack_plan::grants::GrantClientClass;
 
     use super::*;
 
-    fn asking(client: &str, number: u64, targets: &[&str]) -> GrantBatch {
+    fn asking(client: &str, number: u64, targets: &[&str]) -> GrantClientReport {
         let mut asks = Vec::new();
         for target in targets {
             asks.push(GrantRequest { target: (*target).to_owned(), objects: 1, bytes: 1, waits_us: 0 });
         }
-        GrantBatch { client: client.to_owned(), number, threads: 8, asks, ..GrantBatch::default() }
+        GrantClientReport {
+            client: client.to_owned(),
+            number,
+            threads: 8,
+            asks,
+            ..GrantClientReport::default()
+        }
     }
 
-    fn holding(answer: &GrantReply, batch: GrantBatch) -> GrantBatch {
+    fn holding(answer: &GrantReply, batch: GrantClientReport) -> GrantClientReport {
         let mut held = Vec::new();
         for grant in &answer.grants {
             let (id, ends_in_us) = (grant.id, grant.ends_in_us);
             held.push(HeldGrant { id, target: grant.target.clone(), ends_in_us, ..HeldGrant::default() });
         }
-        GrantBatch { epoch: answer.epoch, held, ..batch }
+        GrantClientReport { epoch: answer.epoch, held, ..batch }
     }
 
     /// A server after its initial wait.
@@ -246,27 +253,28 @@ mod tests {
         // The same name of another caller is another client.
         let second = server.answer("2", asking("a", 1, &["fs/x"])).unwrap();
         assert_eq!(second.grants, []);
-        server.set_load("fs/x", ComputeLoad { present: 0.25, expected: 0.5 });
+        server.set_load("fs/x", TargetComputeLoad { present: 0.25, expected: 0.5 });
         let shown = server.targets("");
         let [target] = &shown[..] else { panic!("{shown:?}") };
         assert_eq!((target.holders[0].client.as_str(), target.waiting[0].client.as_str()), ("1/a", "2/a"));
         assert_eq!((target.load, target.load_expected), (Some(0.25), Some(0.5)));
         let told = holding(&first, asking("a", 2, &["fs/x"]));
-        let told = GrantBatch { moved: vec![MovedBytes { target: "fs/x".into(), bytes: 9 }], ..told };
+        let told = GrantClientReport { moved: vec![MovedBytes { target: "fs/x".into(), bytes: 9 }], ..told };
         server.answer("1", told).unwrap();
         assert_eq!(server.moved_bytes(), [("fs/x".to_owned(), 9)]);
         // A client that leaves makes room at once.
-        server.answer("1", GrantBatch { leaves: true, ..asking("a", 3, &[]) }).unwrap();
+        server.answer("1", GrantClientReport { leaves: true, ..asking("a", 3, &[]) }).unwrap();
         assert_eq!(server.answer("2", asking("a", 2, &["fs/x"])).unwrap().grants.len(), 1);
     }
 
     #[test]
     fn classes_are_those_of_the_settings() {
-        let classes = ["urgent", DEFAULT_CLASS].map(|name| (name.to_owned(), ClientClass::default()));
+        let classes = ["urgent", DEFAULT_CLASS].map(|name| (name.to_owned(), GrantClientClass::default()));
         let server =
             MetaSchedulerServer::start(SharingSettings { classes: classes.into(), ..Default::default() });
         for (asked, counts_as) in [("urgent", "urgent"), ("", ""), (DEFAULT_CLASS, ""), ("other", "")] {
-            let batch = GrantBatch { class: asked.to_owned(), ..asking(&format!("c{asked}"), 1, &["x"]) };
+            let batch =
+                GrantClientReport { class: asked.to_owned(), ..asking(&format!("c{asked}"), 1, &["x"]) };
             assert_eq!(server.answer("1", batch).unwrap().class, counts_as, "{asked}");
         }
     }
@@ -277,11 +285,11 @@ mod tests {
         let many: Vec<String> = (0..=TARGETS_OF_BATCH_MAX).map(|n| format!("fs/{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let long = "x".repeat(TARGET_BYTES_MAX + 1);
-        fn held_and_returned(target: &str) -> (GrantBatch, GrantBatch) {
+        fn held_and_returned(target: &str) -> (GrantClientReport, GrantClientReport) {
             let held = vec![HeldGrant { target: target.to_owned(), ..HeldGrant::default() }];
             (
-                GrantBatch { held: held.clone(), ..asking("a", 1, &[]) },
-                GrantBatch { returns: held, ..asking("a", 1, &[]) },
+                GrantClientReport { held: held.clone(), ..asking("a", 1, &[]) },
+                GrantClientReport { returns: held, ..asking("a", 1, &[]) },
             )
         }
         let ((held, returned), (control, _)) = (held_and_returned(&long), held_and_returned("a\nb"));
@@ -294,7 +302,7 @@ mod tests {
             control,
             asking("", 1, &["x"]),
             asking(&long, 1, &["x"]),
-            GrantBatch { class: long.clone(), ..asking("a", 1, &["x"]) },
+            GrantClientReport { class: long.clone(), ..asking("a", 1, &["x"]) },
         ] {
             let refusal = server.answer("1", batch).unwrap_err();
             assert!(!refusal.hint().is_empty() && !refusal.may_pass(), "{refusal}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use carrack_plan::grants::{ClientClass, GrantSettings};
+use carrack_plan::grants::{GrantClientClass, GrantSettings};
 
 use super::health::LoadMonitorSettings;
 
@@ -15,7 +15,7 @@ pub struct SharingSettings {
     /// Bursts and privileged users.
     pub grants: GrantSettings,
     /// Classes by name; clients without a class have [`DEFAULT_CLASS`].
-    pub classes: BTreeMap<String, ClientClass>,
+    pub classes: BTreeMap<String, GrantClientClass>,
 }
 
 /// The settings of a fleet's site whose storage targets a manager grants.

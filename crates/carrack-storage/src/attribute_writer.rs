@@ -12,8 +12,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
 use carrack_model::{
-    AccountMap, AccountRef, CompleteKinds, ExtendedAttribute, ExtraMetadata, FileFlags, KeptMetadata,
-    Metadata, MetadataFidelity, NO_DUMP, NO_NUMBER, SpecialFile, Timestamp, escape,
+    AccountRef, CompleteAttributeKinds, ExtendedAttribute, ExtraMetadata, FileFlags, FileOwnerMap,
+    KeptMetadata, Metadata, MetadataFidelity, NO_DUMP, NO_NUMBER, SpecialFile, Timestamp, escape,
 };
 use nix::unistd::{Group, User};
 use rustix::fs::{
@@ -26,7 +26,7 @@ use crate::extras_source::{AttributeHolder, get, grown, list, path_of, reason};
 use crate::file_flags::flags_of;
 use crate::link_time_support::LinkTimeSupport;
 use crate::modes::{ACCESS_ACL, AclBits, RequestedOwner, SET_GROUP_ID, SET_IDS, SET_USER_ID};
-use crate::small_files::times;
+use crate::small_file_placement::times;
 use crate::status::is_regular;
 use crate::{LossCounter, ModePolicy, ScratchNames, SinkError};
 
@@ -52,7 +52,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 
 /// The metadata of a file whose contents are complete.
 #[derive(Clone, Copy, Debug)]
-pub struct CompletedMetadata<'a> {
+pub struct MetadataToSet<'a> {
     /// Mode and time.
     pub metadata: &'a Metadata,
     /// The extras, if they are kept, and the keeper that sets them.
@@ -65,9 +65,9 @@ pub struct CompletedMetadata<'a> {
     pub lasting: u32,
 }
 
-impl<'a> From<&'a Metadata> for CompletedMetadata<'a> {
-    fn from(metadata: &'a Metadata) -> CompletedMetadata<'a> {
-        CompletedMetadata { metadata, extras: None, losses: None, policy: ModePolicy::default(), lasting: 0 }
+impl<'a> From<&'a Metadata> for MetadataToSet<'a> {
+    fn from(metadata: &'a Metadata) -> MetadataToSet<'a> {
+        MetadataToSet { metadata, extras: None, losses: None, policy: ModePolicy::default(), lasting: 0 }
     }
 }
 
@@ -81,7 +81,7 @@ fn is_refusal(errno: Errno) -> bool {
 }
 
 /// An entry that gets metadata: an open file, or a special file that must not be opened.
-pub(crate) trait AttributedEntry {
+pub(crate) trait EntryMetadataSetter {
     fn status(&self) -> Result<Stat, Errno>;
     fn own(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno>;
     fn set_mode(&self, mode: Mode) -> Result<(), Errno>;
@@ -94,7 +94,7 @@ pub(crate) trait AttributedEntry {
     }
 }
 
-impl AttributedEntry for BorrowedFd<'_> {
+impl EntryMetadataSetter for BorrowedFd<'_> {
     fn status(&self) -> Result<Stat, Errno> {
         fstat(self)
     }
@@ -124,14 +124,14 @@ impl AttributedEntry for BorrowedFd<'_> {
     }
 }
 
-impl CompletedMetadata<'_> {
+impl MetadataToSet<'_> {
     /// Sets everything but the time and those file flags that would prevent setting it. Sets the mode if
     /// `sets_mode`, or if an earlier step may have changed it.
     ///
     /// Returns the requested owner and group as far as they were set.
     pub(crate) fn put_on(
         &self,
-        target: impl AttributedEntry,
+        target: impl EntryMetadataSetter,
         sets_mode: bool,
     ) -> Result<RequestedOwner, SinkError> {
         // An exact mode must not be widened by an ACL that the directory handed down.
@@ -166,7 +166,7 @@ impl CompletedMetadata<'_> {
     }
 
     /// Sets the mode, and counts a mode that the file system refuses or changes.
-    fn set_mode(&self, target: &impl AttributedEntry, mode: u32) -> Result<(), SinkError> {
+    fn set_mode(&self, target: &impl EntryMetadataSetter, mode: u32) -> Result<(), SinkError> {
         let set = match target.set_mode(Mode::from_raw_mode(mode)) {
             Err(Errno::PERM) => self.set_mode_as_owner(target, mode),
             answer => answer,
@@ -182,7 +182,7 @@ impl CompletedMetadata<'_> {
     }
 
     /// Counts a mode that was set but is not shown by the file system.
-    fn tell_mode(&self, target: &impl AttributedEntry, mode: u32) {
+    fn tell_mode(&self, target: &impl EntryMetadataSetter, mode: u32) {
         if let Some(losses) = self.losses
             && !losses.shows_mode(mode, || target.status())
         {
@@ -213,7 +213,7 @@ impl CompletedMetadata<'_> {
     }
 
     /// A regular file loses its set-ID bits when its owner is restored.
-    fn set_mode_as_owner(&self, target: &impl AttributedEntry, mode: u32) -> Result<(), Errno> {
+    fn set_mode_as_owner(&self, target: &impl EntryMetadataSetter, mode: u32) -> Result<(), Errno> {
         let found = target.status()?;
         let lasting = if is_regular(&found) { mode & !SET_IDS } else { mode };
         self.as_owner(target, &found, || target.set_mode(Mode::from_raw_mode(lasting)))?;
@@ -225,7 +225,7 @@ impl CompletedMetadata<'_> {
     /// which it would clear.
     fn as_owner(
         &self,
-        target: &impl AttributedEntry,
+        target: &impl EntryMetadataSetter,
         found: &Stat,
         action: impl Fn() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
@@ -292,7 +292,7 @@ pub(crate) fn kept(
 const SHOWN_MAX: usize = 4_096;
 
 /// Numbers of accounts by name; none for names that this host does not know.
-type Numbers = Mutex<HashMap<Box<[u8]>, Option<u32>>>;
+type AccountNumbersByName = Mutex<HashMap<Box<[u8]>, Option<u32>>>;
 
 /// Sets owners, attributes, ACLs and flags. Any number of threads may call it.
 #[derive(Debug)]
@@ -307,8 +307,8 @@ pub struct AttributeWriter {
     /// Set if an option replaces the source's groups.
     maps_groups: bool,
     policy: ModePolicy,
-    users: Numbers,
-    groups: Numbers,
+    users: AccountNumbersByName,
+    groups: AccountNumbersByName,
     /// The owner and group that entries show after they were set to the key.
     shown: Mutex<HashMap<RequestedOwner, RequestedOwner>>,
     losses: LossCounter,
@@ -444,7 +444,7 @@ impl AttributeWriter {
         name: &[u8],
         (user, group): (u32, u32),
     ) -> bool {
-        if extras.all_told == CompleteKinds::default() {
+        if extras.all_told == CompleteAttributeKinds::default() {
             return false;
         }
         let Ok(name) = CString::new(name) else { return false };
@@ -469,7 +469,7 @@ impl AttributeWriter {
 
     /// Sets the flags that permit changes and clears those that prevent them, which
     /// [`AttributeWriter::fasten`] sets later.
-    fn loosen(&self, target: &impl AttributedEntry, extras: &ExtraMetadata) {
+    fn loosen(&self, target: &impl EntryMetadataSetter, extras: &ExtraMetadata) {
         if let (Some(flags), Some(fd)) = (self.flags_of(extras), target.flagged()) {
             self.flag(fd, FileFlags::new(flags.known(), flags.among(NO_DUMP).set()));
         }
@@ -599,7 +599,7 @@ impl AttributeWriter {
 
     /// Returns the owner and group as far as the entry shows them: a file system may ignore the call, or show
     /// others.
-    fn seen(&self, target: &impl AttributedEntry, owned: RequestedOwner) -> RequestedOwner {
+    fn seen(&self, target: &impl EntryMetadataSetter, owned: RequestedOwner) -> RequestedOwner {
         let Ok(found) = target.status() else { return RequestedOwner::default() };
         self.compared(owned, owned_of(&found))
     }
@@ -620,7 +620,7 @@ impl AttributeWriter {
     }
 
     /// As [`AttributeWriter::seen`], but reads each pair of owner and group back only once.
-    fn seen_once(&self, target: &impl AttributedEntry, owned: RequestedOwner) -> RequestedOwner {
+    fn seen_once(&self, target: &impl EntryMetadataSetter, owned: RequestedOwner) -> RequestedOwner {
         if owned == RequestedOwner::default() {
             return owned;
         }
@@ -644,7 +644,7 @@ impl AttributeWriter {
         &self,
         account: &AccountRef,
         what: &str,
-        known: &Numbers,
+        known: &AccountNumbersByName,
         look_up: fn(&str) -> Option<u32>,
     ) -> Option<u32> {
         let number = numbered(account, known, look_up);
@@ -656,8 +656,8 @@ impl AttributeWriter {
 
     /// Removes attributes that the source does not have: those of an earlier version, or an ACL that the
     /// directory handed down.
-    fn strip(&self, target: &impl AttributedEntry, extras: &ExtraMetadata) {
-        if extras.all_told == CompleteKinds::default() {
+    fn strip(&self, target: &impl EntryMetadataSetter, extras: &ExtraMetadata) {
+        if extras.all_told == CompleteAttributeKinds::default() {
             return;
         }
         // A file system without attributes has none to remove.
@@ -681,7 +681,7 @@ impl AttributeWriter {
     /// Sets an attribute. That needs the mode's write permission, for the owner too.
     fn attribute(
         &self,
-        target: &impl AttributedEntry,
+        target: &impl EntryMetadataSetter,
         attribute: &ExtendedAttribute,
         extras: &ExtraMetadata,
         owned: RequestedOwner,
@@ -740,7 +740,7 @@ fn is_capability(attribute: &ExtendedAttribute) -> bool {
 fn is_same_account(
     account: &AccountRef,
     number: u32,
-    (known, look_up): (&Numbers, fn(&str) -> Option<u32>),
+    (known, look_up): (&AccountNumbersByName, fn(&str) -> Option<u32>),
     is_named: impl Fn() -> bool,
 ) -> bool {
     account.name.is_empty() || remembered(known, &account.name, look_up) == Some(number) || !is_named()
@@ -756,12 +756,16 @@ fn stale<'a>(present: &'a [u8], extras: &'a ExtraMetadata) -> impl Iterator<Item
 }
 
 /// The number of an account: by its name if this host knows it, else the source's number.
-fn numbered(account: &AccountRef, known: &Numbers, look_up: fn(&str) -> Option<u32>) -> Option<u32> {
+fn numbered(
+    account: &AccountRef,
+    known: &AccountNumbersByName,
+    look_up: fn(&str) -> Option<u32>,
+) -> Option<u32> {
     let by_name = if account.name.is_empty() { None } else { remembered(known, &account.name, look_up) };
     by_name.or((account.number != NO_NUMBER).then_some(account.number))
 }
 
-fn remembered(known: &Numbers, name: &[u8], look_up: fn(&str) -> Option<u32>) -> Option<u32> {
+fn remembered(known: &AccountNumbersByName, name: &[u8], look_up: fn(&str) -> Option<u32>) -> Option<u32> {
     if let Some(&number) = known.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
         return number;
     }
@@ -782,7 +786,7 @@ pub fn unknown_account(fidelity: &MetadataFidelity) -> Option<String> {
     user.or_else(|| unknown_of(groups, group_number).map(|name| format!("group '{name}'")))
 }
 
-fn replacements(map: &AccountMap) -> impl Iterator<Item = AccountRef> {
+fn replacements(map: &FileOwnerMap) -> impl Iterator<Item = AccountRef> {
     map.rules().iter().map(|rule| rule.becomes.clone())
 }
 
@@ -810,7 +814,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
 
-    use carrack_model::AccountMap;
+    use carrack_model::FileOwnerMap;
     use rustix::fs::lgetxattr;
 
     use super::*;
@@ -844,7 +848,7 @@ mod tests {
             ids(&keeping(KeptMetadata { users: true, ..KeptMetadata::default() }), &told, here),
             0o4000
         );
-        let mapped = MetadataFidelity { user_map: AccountMap::parse("*:54321").unwrap(), ..all.clone() };
+        let mapped = MetadataFidelity { user_map: FileOwnerMap::parse("*:54321").unwrap(), ..all.clone() };
         assert_eq!(ids(&mapped, &told, here), 0o2000);
         assert_eq!(
             ids(&MetadataFidelity { group: Some(numbered(54_322)), ..all.clone() }, &told, here),
@@ -862,7 +866,7 @@ mod tests {
     /// A file on a file system that ignores changes of the owner.
     struct OwnerIgnoringFile<'a>(BorrowedFd<'a>);
 
-    impl AttributedEntry for OwnerIgnoringFile<'_> {
+    impl EntryMetadataSetter for OwnerIgnoringFile<'_> {
         fn status(&self) -> Result<Stat, Errno> {
             self.0.status()
         }
@@ -894,8 +898,7 @@ mod tests {
             let (metadata, keeper) =
                 (Metadata { mode: MODE, ..Metadata::default() }, AttributeWriter::new(true));
             let told = extras(numbered(user), numbered(group));
-            let dress =
-                CompletedMetadata { extras: Some((&told, &keeper)), ..CompletedMetadata::from(&metadata) };
+            let dress = MetadataToSet { extras: Some((&told, &keeper)), ..MetadataToSet::from(&metadata) };
             dress.put_on(OwnerIgnoringFile(file.as_fd()), true).unwrap();
             (file.metadata().unwrap().mode() & 0o7777, keeper.losses().take_lines())
         }
@@ -930,7 +933,7 @@ mod tests {
         // The ACL was not requested: the mask in the mode's group bits is no right of the group.
         let kept = KeptMetadata { attributes: true, ..KeptMetadata::default() };
         let keeper = AttributeWriter::new(true).keeping(&keeping(kept));
-        let dress = CompletedMetadata {
+        let dress = MetadataToSet {
             metadata: &metadata,
             extras: Some((&told, &keeper)),
             losses: None,

@@ -25,7 +25,7 @@ const OWNER_SEARCH: u32 = 0o100;
 
 /// The directories beneath a root whose modes are changed for the duration of a transfer.
 #[derive(Debug)]
-pub struct DirectoryAccess {
+pub struct ChangedDirectoryModes {
     root: Arc<RootDirectory>,
     /// Their original modes.
     changed: Mutex<BTreeMap<RelPath, u32>>,
@@ -33,17 +33,17 @@ pub struct DirectoryAccess {
 
 /// Selects the directories whose modes are restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModeRestoreScope {
+pub enum RestoredModeSelection {
     /// The directories that their owner can search under the original mode.
     Open,
     /// All that are left.
     All,
 }
 
-impl DirectoryAccess {
+impl ChangedDirectoryModes {
     /// Manages directories beneath `root`.
-    pub fn new(root: Arc<RootDirectory>) -> DirectoryAccess {
-        DirectoryAccess { root, changed: Mutex::default() }
+    pub fn new(root: Arc<RootDirectory>) -> ChangedDirectoryModes {
+        ChangedDirectoryModes { root, changed: Mutex::default() }
     }
 
     fn changed(&self) -> MutexGuard<'_, BTreeMap<RelPath, u32>> {
@@ -84,14 +84,14 @@ impl DirectoryAccess {
 
     /// Restores the modes of directories that nothing else has changed since. Returns the paths where this
     /// failed.
-    pub fn restore(&self, which: ModeRestoreScope) -> Vec<(RelPath, Errno)> {
+    pub fn restore(&self, which: RestoredModeSelection) -> Vec<(RelPath, Errno)> {
         let mut changed = self.changed();
         let mut failed = Vec::new();
         // Children come before their parents.
         let paths: Vec<RelPath> = changed.keys().rev().cloned().collect();
         for path in paths {
             let mode = changed[&path];
-            if which == ModeRestoreScope::Open && mode & OWNER_SEARCH == 0 {
+            if which == RestoredModeSelection::Open && mode & OWNER_SEARCH == 0 {
                 continue;
             }
             changed.remove(&path);
@@ -230,10 +230,10 @@ mod tests {
         fs::set_permissions(dir.path().join(path), fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    fn fixture() -> (tempfile::TempDir, DirectoryAccess) {
+    fn fixture() -> (tempfile::TempDir, ChangedDirectoryModes) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
-        let access = DirectoryAccess::new(Arc::new(RootDirectory::open(dir.path()).unwrap()));
+        let access = ChangedDirectoryModes::new(Arc::new(RootDirectory::open(dir.path()).unwrap()));
         (dir, access)
     }
 
@@ -253,7 +253,7 @@ mod tests {
         }
         assert_eq!(*recorded.borrow(), [(rel("a"), 0o1555), (rel("a/b"), 0o2511)]);
         assert_eq!((mode_of(&dir, "a"), mode_of(&dir, "a/b")), (0o1755, 0o2711));
-        assert!(access.restore(ModeRestoreScope::Open).is_empty() && access.is_empty());
+        assert!(access.restore(RestoredModeSelection::Open).is_empty() && access.is_empty());
         assert_eq!((mode_of(&dir, "a"), mode_of(&dir, "a/b")), (0o1555, 0o2511));
         set(&dir, "a", 0o755);
     }
@@ -276,10 +276,10 @@ mod tests {
             access.adopt(&rel(path), mode);
         }
         set(&dir, "a", 0o700);
-        assert!(access.restore(ModeRestoreScope::Open).is_empty());
+        assert!(access.restore(RestoredModeSelection::Open).is_empty());
         assert_eq!((mode_of(&dir, "a"), mode_of(&dir, "a/b")), (0o700, 0o555));
         set(&dir, "a", 0o750);
-        assert!(access.restore(ModeRestoreScope::All).is_empty() && access.is_empty());
+        assert!(access.restore(RestoredModeSelection::All).is_empty() && access.is_empty());
         assert_eq!(mode_of(&dir, "a"), 0o750, "another process has changed the mode since");
     }
 }

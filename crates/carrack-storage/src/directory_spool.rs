@@ -24,10 +24,11 @@ use rustix::io::Errno;
 use crate::attribute_writer::{MODE, kept};
 use crate::directory_access::{open_own, restore_mode};
 use crate::modes::{SET_GROUP_ID, SET_IDS, is_provisional, mode_of_new_directory_in, settle_provisional};
-use crate::small_files::users_umask;
+use crate::small_file_placement::users_umask;
 use crate::status::{is_regular, mtime_of};
 use crate::{
-    AttributeWriter, CompletedMetadata, LossCounter, RootDirectory, ScratchNames, SinkError, StoredTimes,
+    AttributeWriter, DestinationTimePrecision, LossCounter, MetadataToSet, RootDirectory, ScratchNames,
+    SinkError,
 };
 
 /// Bytes of the records in memory: about 50,000 directories.
@@ -96,7 +97,7 @@ impl DirectorySpool {
 
     /// Sets the metadata of all directories, and the flags of files that have not changed since they were
     /// recorded. Returns the number of finished directories and calls `failed` for each other one.
-    pub fn finish(mut self, times: &StoredTimes, failed: impl FnMut(EntryFailure)) -> u64 {
+    pub fn finish(mut self, times: &DestinationTimePrecision, failed: impl FnMut(EntryFailure)) -> u64 {
         let mut closed_depths = BTreeSet::new();
         let records = std::mem::take(&mut self.records);
         let (root, keeper) = (&*self.root, &*self.keeper);
@@ -164,7 +165,7 @@ impl DirectorySpool {
 struct MetadataFinisher<'a, F> {
     root: &'a RootDirectory,
     keeper: &'a AttributeWriter,
-    times: &'a StoredTimes,
+    times: &'a DestinationTimePrecision,
     failed: F,
     done_count: u64,
     /// Set when a record for the root itself was applied.
@@ -290,7 +291,7 @@ fn set_metadata(
     let metadata = Metadata { mode, mtime: record.metadata.mtime };
     let extras = record.extras.as_ref().map(|extras| (extras, keeper));
     let losses = Some(keeper.losses());
-    let dress = CompletedMetadata { metadata: &metadata, extras, losses, policy, lasting };
+    let dress = MetadataToSet { metadata: &metadata, extras, losses, policy, lasting };
     let sets_mode = policy.perms || is_made;
     let dressed = dress.put_on(handle.as_fd(), sets_mode).map(drop);
     let timed =
@@ -335,7 +336,7 @@ fn flags_of(keeper: &AttributeWriter, record: &DirectoryRecord) -> Option<FileFl
 fn fasten_file(
     root: &RootDirectory,
     keeper: &AttributeWriter,
-    times: &StoredTimes,
+    times: &DestinationTimePrecision,
     path: &RelPath,
     record: &DirectoryRecord,
 ) {
@@ -410,8 +411,8 @@ mod tests {
         Arc::new(AttributeWriter::new(true))
     }
 
-    fn times() -> StoredTimes {
-        StoredTimes::new(carrack_model::ModifyWindow::Stored, None)
+    fn times() -> DestinationTimePrecision {
+        DestinationTimePrecision::new(carrack_model::ModifyWindow::Stored, None)
     }
 
     fn fixture() -> (tempfile::TempDir, Arc<RootDirectory>) {

@@ -18,7 +18,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 
 use crate::{RootDirectory, SinkError};
-use carrack_layout::{StorageAttachment, UNKNOWN_MAGIC, magic_of};
+use carrack_layout::{TargetAttachmentKind, UNKNOWN_MAGIC, magic_of};
 
 /// Magic number of FUSE (include/uapi/linux/magic.h), where `syncfs(2)` does not reach the serving process.
 const FUSE_MAGIC: u32 = 0x6573_5546;
@@ -29,7 +29,7 @@ const STALE_PAUSE: Duration = Duration::from_millis(50);
 
 /// The calls that make data durable on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SyncMethod {
+pub enum FsyncMethod {
     /// None: the file system is in memory.
     Never,
     /// One call for the whole file system, or one for each file's data.
@@ -38,18 +38,18 @@ pub enum SyncMethod {
     OneByOne,
 }
 
-impl SyncMethod {
+impl FsyncMethod {
     /// The calls that work on the file system of `file`.
     ///
     /// # Errors
     /// Those of `fstatfs`.
-    pub fn of(file: BorrowedFd<'_>) -> Result<SyncMethod, SinkError> {
+    pub fn of(file: BorrowedFd<'_>) -> Result<FsyncMethod, SinkError> {
         let magic =
             magic_of(file).map_err(|errno| SinkError::writing("looking at the file system", errno))?;
-        Ok(match (magic, StorageAttachment::of_magic(magic)) {
-            (FUSE_MAGIC | UNKNOWN_MAGIC, _) => SyncMethod::OneByOne,
-            (_, StorageAttachment::Memory) => SyncMethod::Never,
-            _ => SyncMethod::Together,
+        Ok(match (magic, TargetAttachmentKind::of_magic(magic)) {
+            (FUSE_MAGIC | UNKNOWN_MAGIC, _) => FsyncMethod::OneByOne,
+            (_, TargetAttachmentKind::Memory) => FsyncMethod::Never,
+            _ => FsyncMethod::Together,
         })
     }
 }
@@ -58,14 +58,14 @@ impl SyncMethod {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitCare {
     /// Selects the files whose contents are made durable first.
-    pub sync: SyncFirst,
+    pub sync: FsyncBeforeCommit,
     /// Set if the file is read back from the storage and compared.
     pub readback: bool,
 }
 
 /// Selects the small files whose contents are made durable before their commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SyncFirst {
+pub enum FsyncBeforeCommit {
     /// None.
     #[default]
     Never,
@@ -309,10 +309,10 @@ mod tests {
 
     #[test]
     fn file_systems_are_told_apart() {
-        let memory = File::open("/dev/shm").map(|dir| SyncMethod::of(dir.as_fd()).unwrap());
-        assert!(memory.is_err() || memory.is_ok_and(|durable| durable == SyncMethod::Never));
+        let memory = File::open("/dev/shm").map(|dir| FsyncMethod::of(dir.as_fd()).unwrap());
+        assert!(memory.is_err() || memory.is_ok_and(|durable| durable == FsyncMethod::Never));
         let own = File::open(".").unwrap();
-        assert_ne!(SyncMethod::of(own.as_fd()).unwrap(), SyncMethod::Never, "a source tree on tmpfs?");
+        assert_ne!(FsyncMethod::of(own.as_fd()).unwrap(), FsyncMethod::Never, "a source tree on tmpfs?");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::special::special_of_stat;
 use crate::status::mtime_of;
-use crate::{CompletedMetadata, SinkError, link_text};
+use crate::{MetadataToSet, SinkError, link_text};
 
 /// The entry of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,8 @@ pub fn look_at(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Exis
 pub struct FileTimes {
     /// The last change of the contents.
     pub mtime: Timestamp,
-    /// The creation, or the last change of the inode (ctime) where the file system does not keep the creation.
+    /// The creation, or the last change of the inode (ctime) where the file system does not keep the
+    /// creation.
     pub created: Timestamp,
 }
 
@@ -116,7 +117,7 @@ pub fn digest_of(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Re
 pub fn dress_file(
     directory: BorrowedFd<'_>,
     name: &[u8],
-    dress: &CompletedMetadata<'_>,
+    dress: &MetadataToSet<'_>,
 ) -> Result<(), SinkError> {
     let file = open_file(directory, name, false).map_err(SinkError::of_directory)?;
     dress.put_on(file.as_fd(), true)?;

@@ -11,8 +11,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use carrack_model::{
-    AccountRef, CompleteKinds, ExtendedAttribute, ExtraMetadata, FileFlags, HardLinkTarget, MetadataFidelity,
-    RelPath, SpecialFile,
+    AccountRef, CompleteAttributeKinds, ExtendedAttribute, ExtraMetadata, FileFlags, HardLinkTarget,
+    MetadataFidelity, RelPath, SpecialFile,
 };
 use nix::unistd::{Gid, Group, Uid, User};
 use rustix::fs::{
@@ -21,9 +21,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::account_rules::AccountRules;
 use crate::file_flags::flags_of;
 use crate::modes::{ACCESS_ACL, AclBits};
+use crate::source_owner_maps::OwnerMappingRules;
 use crate::{FileIdentity, LossCounter};
 
 /// The longest list of names (`XATTR_LIST_MAX`), and the longest value (`XATTR_SIZE_MAX`).
@@ -40,12 +40,12 @@ const NAMES_MAX: usize = 10_000;
 
 /// Reads the requested extras. Any number of threads may call it.
 #[derive(Debug)]
-pub struct ExtrasReader {
+pub struct ExtraMetadataReader {
     fidelity: MetadataFidelity,
     bytes_max: usize,
     is_root: bool,
-    user_rules: AccountRules,
-    group_rules: AccountRules,
+    user_rules: OwnerMappingRules,
+    group_rules: OwnerMappingRules,
     users: AccountNames,
     groups: AccountNames,
     losses: LossCounter,
@@ -74,13 +74,13 @@ pub(crate) enum AttributeHolder<'a> {
     Named { directory: BorrowedFd<'a>, name: &'a CStr, follow: bool },
 }
 
-impl ExtrasReader {
+impl ExtraMetadataReader {
     /// Reads the extras that `fidelity` requests, for slots of this size; none if it requests none.
-    pub fn new(fidelity: MetadataFidelity, slot_bytes: usize) -> Option<ExtrasReader> {
+    pub fn new(fidelity: MetadataFidelity, slot_bytes: usize) -> Option<ExtraMetadataReader> {
         let bytes_max = if slot_bytes >= 256 << 10 { EXTRAS_BYTES_MAX } else { EXTRAS_BYTES_SMALL };
-        (!fidelity.kept.is_nothing()).then(|| ExtrasReader {
-            user_rules: AccountRules::new(&fidelity.user_map),
-            group_rules: AccountRules::new(&fidelity.group_map),
+        (!fidelity.kept.is_nothing()).then(|| ExtraMetadataReader {
+            user_rules: OwnerMappingRules::new(&fidelity.user_map),
+            group_rules: OwnerMappingRules::new(&fidelity.group_map),
             fidelity,
             bytes_max,
             is_root: rustix::process::geteuid().is_root(),
@@ -200,7 +200,7 @@ impl ExtrasReader {
         &self,
         requested: &Option<AccountRef>,
         number: u32,
-        (rules, names): (&AccountRules, &AccountNames),
+        (rules, names): (&OwnerMappingRules, &AccountNames),
         look_up: fn(u32) -> Option<String>,
     ) -> AccountRef {
         if let Some(account) = requested {
@@ -220,7 +220,7 @@ impl ExtrasReader {
         &self,
         spot: AttributeHolder<'_>,
         lost: &mut dyn FnMut(&str),
-    ) -> (Vec<ExtendedAttribute>, CompleteKinds) {
+    ) -> (Vec<ExtendedAttribute>, CompleteAttributeKinds) {
         let mut names = match list(spot) {
             Ok(names) => names,
             Err(Errno::OPNOTSUPP) => return Default::default(),
@@ -233,7 +233,7 @@ impl ExtrasReader {
         if kept.acls && self.has_hidden_acl(spot, &names) {
             names.extend_from_slice(ACCESS_ACL.to_bytes_with_nul());
         }
-        let mut all_told = CompleteKinds { attributes: kept.attributes, acls: kept.acls };
+        let mut all_told = CompleteAttributeKinds { attributes: kept.attributes, acls: kept.acls };
         let mut found = Vec::new();
         let mut bytes = 0;
         for name in names.split(|&byte| byte == 0).filter(|name| self.is_wanted(name)) {
@@ -243,7 +243,7 @@ impl ExtrasReader {
                 Err(Errno::NODATA) => continue,
                 Err(errno) => {
                     lost(&reason(errno));
-                    all_told = CompleteKinds::default();
+                    all_told = CompleteAttributeKinds::default();
                     continue;
                 }
             };
@@ -251,7 +251,7 @@ impl ExtrasReader {
             let with_this = bytes + name.len() + value.len() + 8;
             if with_this > self.bytes_max {
                 lost("too large to travel with an entry");
-                all_told = CompleteKinds::default();
+                all_told = CompleteAttributeKinds::default();
                 continue;
             }
             bytes = with_this;

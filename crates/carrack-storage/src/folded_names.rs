@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, Dir, Mode, fstat, ioctl_getflags, openat, statat};
 use rustix::io::Errno;
 use unicode_normalization::UnicodeNormalization;
 
-use crate::small_files::create_flags;
+use crate::small_file_placement::create_flags;
 use crate::{FileIdentity, ScratchNames, SinkError, keep_times};
 use carrack_layout::{FileSystemKind, kind_of, magic_of};
 

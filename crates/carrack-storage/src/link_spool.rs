@@ -21,9 +21,9 @@ use rustix::io::Errno;
 use crate::directory_spool::nameless_file;
 use crate::durable::settle_size;
 use crate::extras_source::{grown, reason};
-use crate::small_files::{both_times, create_flags};
+use crate::small_file_placement::{both_times, create_flags};
 use crate::status::{is_regular, mtime_of, size_of};
-use crate::{LossCounter, RootDirectory, ScratchNames, SinkError, StoredTimes, sync_whole};
+use crate::{DestinationTimePrecision, LossCounter, RootDirectory, ScratchNames, SinkError, sync_whole};
 
 /// Bytes of the records in memory: about 40,000 names.
 const SPOOL_BYTES_MAX: usize = 4 << 20;
@@ -45,11 +45,11 @@ pub struct LinkSpool {
 
 /// The means of making names.
 #[derive(Clone, Copy)]
-pub struct LinkWays<'a> {
+pub struct HardLinkContext<'a> {
     /// Temporary names.
     pub scratch: &'a ScratchNames,
     /// The precision in which the destination stores the time that identifies a first name.
-    pub times: &'a StoredTimes,
+    pub times: &'a DestinationTimePrecision,
     /// Counts names that became copies.
     pub losses: &'a LossCounter,
     /// Returns true if an operation that a directory's mode denied is worth another try.
@@ -63,7 +63,7 @@ pub struct LinkWays<'a> {
 
 /// The results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkCounts {
+pub struct LinkCreationCounts {
     /// Names that were made.
     pub made: u64,
     /// Names that existed already.
@@ -132,12 +132,12 @@ impl LinkSpool {
     /// `make_way` is called with the directory that holds it, and returns true if it is gone.
     pub fn finish(
         self,
-        ways: &LinkWays<'_>,
+        ways: &HardLinkContext<'_>,
         make_way: impl FnMut(BorrowedFd<'_>, &RelPath, &[u8]) -> bool,
         failed: impl FnMut(EntryFailure),
-    ) -> LinkCounts {
+    ) -> LinkCreationCounts {
         let LinkSpool { root, checks_times, records, spilled } = self;
-        let counts = LinkCounts::default();
+        let counts = LinkCreationCounts::default();
         let mut maker = LinkMaker { root: &root, checks_times, ways, make_way, failed, counts };
         let mut read = Ok(());
         if let Some((file, end)) = &spilled {
@@ -156,10 +156,10 @@ impl LinkSpool {
 struct LinkMaker<'a, M, F> {
     root: &'a RootDirectory,
     checks_times: bool,
-    ways: &'a LinkWays<'a>,
+    ways: &'a HardLinkContext<'a>,
     make_way: M,
     failed: F,
-    counts: LinkCounts,
+    counts: LinkCreationCounts,
 }
 
 impl<M, F> LinkMaker<'_, M, F>
@@ -197,8 +197,8 @@ where
             look(from, first).map_err(|errno| SinkError::writing("linking to the first name", errno))?;
         let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
         // The status of a file that was just renamed may come from a cache, where gocryptfs has another size.
-        let is_found = self.is_expected(link, from, &FirstNameStatus::of(&found))
-            || FirstNameStatus::look_anew(from, first)
+        let is_found = self.is_expected(link, from, &FirstNameIdentity::of(&found))
+            || FirstNameIdentity::look_anew(from, first)
                 .is_ok_and(|found| self.is_expected(link, from, &found));
         if !is_file || !is_found {
             return Err(SinkError::Vanished);
@@ -221,7 +221,7 @@ where
         }
     }
 
-    fn is_expected(&self, link: &LinkRecord, directory: BorrowedFd<'_>, found: &FirstNameStatus) -> bool {
+    fn is_expected(&self, link: &LinkRecord, directory: BorrowedFd<'_>, found: &FirstNameIdentity) -> bool {
         let ways = self.ways;
         found.size == link.size
             && (ways.times.is_stored(link.mtime, found.mtime, directory)
@@ -289,22 +289,22 @@ fn put(
 }
 
 /// The properties that identify a first name.
-struct FirstNameStatus {
+struct FirstNameIdentity {
     size: u64,
     mtime: Timestamp,
 }
 
-impl FirstNameStatus {
-    fn of(stat: &Stat) -> FirstNameStatus {
-        FirstNameStatus { size: size_of(stat), mtime: mtime_of(stat) }
+impl FirstNameIdentity {
+    fn of(stat: &Stat) -> FirstNameIdentity {
+        FirstNameIdentity { size: size_of(stat), mtime: mtime_of(stat) }
     }
 
     /// Asks the file system itself, past the kernel's cache.
-    fn look_anew(directory: BorrowedFd<'_>, name: &[u8]) -> Result<FirstNameStatus, Errno> {
+    fn look_anew(directory: BorrowedFd<'_>, name: &[u8]) -> Result<FirstNameIdentity, Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
         let found = statx(directory, name, flags, StatxFlags::BASIC_STATS)?;
         let mtime = found.stx_mtime;
-        Ok(FirstNameStatus {
+        Ok(FirstNameIdentity {
             size: found.stx_size,
             mtime: Timestamp { seconds: mtime.tv_sec, nanoseconds: mtime.tv_nsec },
         })
@@ -332,7 +332,7 @@ fn has_no_links(errno: Errno) -> bool {
 fn copy(
     (from, first, found): (BorrowedFd<'_>, &[u8], &Stat),
     (into, name): (BorrowedFd<'_>, &[u8]),
-    ways: &LinkWays<'_>,
+    ways: &HardLinkContext<'_>,
 ) -> Result<bool, SinkError> {
     if look(into, name).is_ok_and(|own| is_copy(&own, found, into, ways.times)) {
         return Ok(false);
@@ -359,7 +359,7 @@ fn copy(
 }
 
 /// Returns true if size and time are equal, which an earlier run has copied.
-fn is_copy(own: &Stat, first: &Stat, directory: BorrowedFd<'_>, times: &StoredTimes) -> bool {
+fn is_copy(own: &Stat, first: &Stat, directory: BorrowedFd<'_>, times: &DestinationTimePrecision) -> bool {
     is_regular(own)
         && size_of(own) == size_of(first)
         && times.is_stored(mtime_of(first), mtime_of(own), directory)
@@ -424,20 +424,20 @@ mod tests {
         (dir, root, HardLinkTarget { path: rel("a/first"), size: 7 }, mtime)
     }
 
-    fn means() -> (ScratchNames, StoredTimes, LossCounter) {
-        let times = StoredTimes::new(carrack_model::ModifyWindow::Stored, None);
+    fn means() -> (ScratchNames, DestinationTimePrecision, LossCounter) {
+        let times = DestinationTimePrecision::new(carrack_model::ModifyWindow::Stored, None);
         (ScratchNames::new(None).unwrap(), times, LossCounter::default())
     }
 
-    fn made(made: u64) -> LinkCounts {
-        LinkCounts { made, present: 0 }
+    fn made(made: u64) -> LinkCreationCounts {
+        LinkCreationCounts { made, present: 0 }
     }
 
     #[test]
     fn a_name_that_can_be_no_link_is_a_copy_with_the_same_metadata() {
         let (dir, root, _, _) = fixture();
         let (scratch, times, losses) = means();
-        let ways = LinkWays {
+        let ways = HardLinkContext {
             scratch: &scratch,
             times: &times,
             losses: &losses,
@@ -464,7 +464,7 @@ mod tests {
     fn names_are_made_across_directories_over_what_stands_there_and_again() {
         let (dir, root, same_as, mtime) = fixture();
         let (scratch, times, losses) = means();
-        let ways = LinkWays {
+        let ways = HardLinkContext {
             scratch: &scratch,
             times: &times,
             losses: &losses,
@@ -479,7 +479,7 @@ mod tests {
                 spool.note(&rel(directory), name.as_bytes(), &same_as, mtime).unwrap();
             }
             let counts = spool.finish(&ways, |_, _, _| false, |failure| panic!("{failure}"));
-            assert_eq!(counts, if is_first { made(3) } else { LinkCounts { made: 0, present: 3 } });
+            assert_eq!(counts, if is_first { made(3) } else { LinkCreationCounts { made: 0, present: 3 } });
             assert_eq!(fs::metadata(dir.path().join("old")).unwrap().nlink(), 4);
         }
         assert_eq!(fs::read(dir.path().join("b/c/new")).unwrap(), b"content");
@@ -490,7 +490,7 @@ mod tests {
     fn what_is_not_what_the_source_said_is_not_linked_to() {
         let (dir, root, same_as, mtime) = fixture();
         let (scratch, times, losses) = means();
-        let ways = LinkWays {
+        let ways = HardLinkContext {
             scratch: &scratch,
             times: &times,
             losses: &losses,
@@ -514,7 +514,7 @@ mod tests {
     fn many_names_spill_and_are_made_all_the_same() {
         let (dir, root, same_as, mtime) = fixture();
         let (scratch, times, losses) = means();
-        let ways = LinkWays {
+        let ways = HardLinkContext {
             scratch: &scratch,
             times: &times,
             losses: &losses,

@@ -10,7 +10,7 @@ use carrack_model::Timestamp;
 use rustix::fs::{AtFlags, Timestamps, fstatfs, statat, symlinkat, unlinkat, utimensat};
 use rustix::io::Errno;
 
-use crate::small_files::{both_times, times};
+use crate::small_file_placement::{both_times, times};
 use crate::status::mtime_of;
 use crate::stored_times::is_out_of_range;
 use crate::{ScratchNames, keep_times};

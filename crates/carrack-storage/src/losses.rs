@@ -6,14 +6,14 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use carrack_model::{LossKind, MetadataLoss, Timestamp};
+use carrack_model::{MetadataLoss, MetadataLossKind, Timestamp};
 use rustix::fs::{Stat, Timestamps};
 use rustix::io::Errno;
 
 use crate::ScratchNames;
 use crate::link_time_support::LinkTimeSupport;
 use crate::modes::SET_IDS;
-use crate::small_files::{both_times, times};
+use crate::small_file_placement::{both_times, times};
 use crate::status::{changed_of, mtime_of};
 use crate::stored_times::{is_ordinary, is_out_of_range};
 
@@ -26,10 +26,10 @@ const KINDS_MAX: usize = 64;
 /// Counts losses. Any number of threads may count.
 #[derive(Debug, Default)]
 pub struct LossCounter {
-    counts: Mutex<BTreeMap<(LossKind, String), u64>>,
+    counts: Mutex<BTreeMap<(MetadataLossKind, String), u64>>,
     /// True for each mode that entries show after it was set; there are at most 4,096 modes.
     shown_modes: Mutex<BTreeMap<u32, bool>>,
-    /// A [`TimeWay`].
+    /// A [`TimeSettingMethod`].
     time_way: AtomicU8,
     link_times: OnceLock<LinkTimeSupport>,
     /// Set after a time with a fraction was read back.
@@ -43,7 +43,7 @@ pub struct LossCounter {
 /// The call that sets a modification time on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum TimeWay {
+enum TimeSettingMethod {
     /// Not known yet: a time is read back after it was set.
     Unknown = 0,
     /// Without the access time.
@@ -60,20 +60,20 @@ impl LossCounter {
 
     /// Counts `count` more such entries.
     pub(crate) fn count_many(&self, what: &str, reason: &str, count: u64) {
-        self.add(LossKind::Part(what.to_owned()), reason, count);
+        self.add(MetadataLossKind::Part(what.to_owned()), reason, count);
     }
 
     /// Counts one more `what`, of which an entry may have several.
     pub fn count_several(&self, what: &str, reason: &str) {
-        self.add(LossKind::Several(what.to_owned()), reason, 1);
+        self.add(MetadataLossKind::Several(what.to_owned()), reason, 1);
     }
 
     /// Counts one more `noun` that could not be made, with the `reason`.
     pub fn count_whole(&self, noun: &str, reason: &str) {
-        self.add(LossKind::Whole(noun.to_owned()), reason, 1);
+        self.add(MetadataLossKind::Whole(noun.to_owned()), reason, 1);
     }
 
-    fn add(&self, lost: LossKind, reason: &str, count: u64) {
+    fn add(&self, lost: MetadataLossKind, reason: &str, count: u64) {
         if count == 0 {
             return;
         }
@@ -83,7 +83,7 @@ impl LossCounter {
         let key = if has_room {
             key
         } else {
-            (LossKind::Part("other metadata".to_owned()), "various reasons".to_owned())
+            (MetadataLossKind::Part("other metadata".to_owned()), "various reasons".to_owned())
         };
         *counts.entry(key).or_default() += count;
     }
@@ -108,7 +108,7 @@ impl LossCounter {
         set: impl Fn(&Timestamps) -> Result<(), Errno>,
         look: impl Fn() -> Result<Stat, Errno>,
     ) -> Result<(), Errno> {
-        let is_both = self.time_way.load(Relaxed) == TimeWay::Both as u8;
+        let is_both = self.time_way.load(Relaxed) == TimeSettingMethod::Both as u8;
         set(&if is_both { both_times(told) } else { times(told) })?;
         // A time that was right before shows nothing.
         if before.is_none_or(|before| is_out_of_range(told, before))
@@ -123,13 +123,13 @@ impl LossCounter {
 
     /// Returns true if the file system's handling of times is known.
     pub(crate) fn knows_times(&self) -> bool {
-        self.time_way.load(Relaxed) != TimeWay::Unknown as u8
+        self.time_way.load(Relaxed) != TimeSettingMethod::Unknown as u8
     }
 
     /// Returns true if a time is read back after it was set: the first ones, which show how the file system
     /// handles times, and all that it may be unable to represent.
     fn reads_back(&self, told: Timestamp, is_both: bool) -> bool {
-        (self.time_way.load(Relaxed) != TimeWay::Alone as u8 && !is_both)
+        (self.time_way.load(Relaxed) != TimeSettingMethod::Alone as u8 && !is_both)
             || told.nanoseconds != 0 && !self.has_read_fraction.load(Relaxed)
             || !is_ordinary(told)
     }
@@ -144,17 +144,19 @@ impl LossCounter {
         set_both: Option<impl FnOnce() -> Result<Stat, Errno>>,
     ) {
         let mut stored = mtime_of(found);
-        if let Some(set_both) = set_both.filter(|_| self.time_way.load(Relaxed) != TimeWay::Alone as u8) {
+        if let Some(set_both) =
+            set_both.filter(|_| self.time_way.load(Relaxed) != TimeSettingMethod::Alone as u8)
+        {
             let both = is_out_of_range(told, stored).then(set_both).and_then(Result::ok);
             match both.map(|found| mtime_of(&found)).filter(|both| *both != stored) {
                 Some(both) => {
                     stored = both;
-                    self.time_way.fetch_max(TimeWay::Both as u8, Relaxed);
+                    self.time_way.fetch_max(TimeSettingMethod::Both as u8, Relaxed);
                 }
                 // If the time is close to now, only its fraction shows that the file system did not ignore
                 // it.
                 None if is_ordinary(told) && is_told_from_now(told, stored, changed_of(found)) => {
-                    self.time_way.fetch_max(TimeWay::Alone as u8, Relaxed);
+                    self.time_way.fetch_max(TimeSettingMethod::Alone as u8, Relaxed);
                 }
                 None => {}
             }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::directory_access::set_mode;
 use crate::extras_source::{grown, path_of};
-use crate::small_files::users_umask;
+use crate::small_file_placement::users_umask;
 use crate::status::is_regular;
 
 /// Set-user-ID and set-group-ID (inode(7)): a program that has them runs with the rights of its owner or
@@ -59,7 +59,7 @@ pub fn narrow_directory(directory: BorrowedFd<'_>, mode: u32) {
 
 /// The outcome of marking a new directory as [`PROVISIONAL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MarkOutcome {
+pub(crate) enum ProvisionalModeOutcome {
     /// mkdir(2) has set the mode.
     AtOnce,
     /// chmod(2) has set the mode.
@@ -70,12 +70,12 @@ pub(crate) enum MarkOutcome {
 
 /// Sets [`PROVISIONAL`] on a directory that mkdir(2) has just made with it, if the file system takes only
 /// permission bits there (some by FUSE do).
-pub(crate) fn mark_provisional(directory: BorrowedFd<'_>) -> MarkOutcome {
+pub(crate) fn mark_provisional(directory: BorrowedFd<'_>) -> ProvisionalModeOutcome {
     if is_marked(directory) {
-        return MarkOutcome::AtOnce;
+        return ProvisionalModeOutcome::AtOnce;
     }
     let is_set = set_mode(directory, PROVISIONAL).is_ok() && is_marked(directory);
-    if is_set { MarkOutcome::Afterwards } else { MarkOutcome::Not }
+    if is_set { ProvisionalModeOutcome::Afterwards } else { ProvisionalModeOutcome::Not }
 }
 
 fn is_marked(directory: BorrowedFd<'_>) -> bool {
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
     use crate::temporary_names::PlacingMethod;
     use crate::{
-        AttributeWriter, CommitCare, CompletedMetadata, GrowingSpec, ScratchNames, UncommittedFile, WriteIo,
+        AttributeWriter, CommitCare, MetadataToSet, NewLargeFileSpec, ScratchNames, UncommittedFile, WriteIo,
         clear_umask, place_small, place_special, place_symlink,
     };
     use carrack_layout::{FileSystems, RequestedLayout};
@@ -343,7 +343,7 @@ mod tests {
         clear_umask();
         let (path, held) = (dir.join(name), File::open(dir).unwrap());
         let metadata = Metadata { mode, ..Metadata::default() };
-        let dress = CompletedMetadata { policy, ..CompletedMetadata::from(&metadata) };
+        let dress = MetadataToSet { policy, ..MetadataToSet::from(&metadata) };
         for way in [PlacingMethod::LinkDescriptor, PlacingMethod::LinkProc, PlacingMethod::Rename] {
             let scratch = ScratchNames::new(None).unwrap();
             scratch.remember(way);
@@ -356,7 +356,7 @@ mod tests {
         before(&path);
         let scratch = ScratchNames::new(None).unwrap();
         let file_system = FileSystems::new(&[]).unwrap().of(held.as_fd()).unwrap();
-        let spec = GrowingSpec {
+        let spec = NewLargeFileSpec {
             size: 3,
             file_system: &file_system,
             stripe: &RequestedLayout::Default,
@@ -515,7 +515,7 @@ mod tests {
             let scratch = ScratchNames::new(None).unwrap();
             scratch.remember(way);
             for policy in [NEW, ModePolicy::default()] {
-                let dress = CompletedMetadata { policy, ..CompletedMetadata::from(&metadata) };
+                let dress = MetadataToSet { policy, ..MetadataToSet::from(&metadata) };
                 let placed = place_small(held.as_fd(), b"pipe", b"x", dress, CommitCare::default(), &scratch);
                 assert_eq!(placed.unwrap_err().kind(), FailureKind::InTheWay, "{way:?}");
                 let linked = place_symlink(held.as_fd(), b"pipe", b"x", dress, &scratch);

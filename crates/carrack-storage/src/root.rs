@@ -15,9 +15,9 @@ use carrack_model::RelPath;
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat, readlinkat_raw};
 use rustix::io::Errno;
 
-use crate::base::{LinkConfinement, ResolvedPath};
+use crate::base::{ResolvedPath, SourceLinkConfinement};
 use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child, open_through};
-use crate::modes::{MarkOutcome, PROVISIONAL, mark_provisional};
+use crate::modes::{PROVISIONAL, ProvisionalModeOutcome, mark_provisional};
 use crate::{FileIdentity, MountIdentity};
 
 /// Bound of the parents followed through `..`: no path that the kernel reports is deeper.
@@ -25,13 +25,13 @@ const ANCESTORS_MAX: usize = 65_536;
 
 /// The handling of links in the paths beneath a root.
 #[derive(Debug)]
-enum LinkHandling {
+enum PathLinkResolution {
     /// A link fails the resolution.
     Kept,
     /// Links are followed, also out of the root.
     Followed,
     /// Links are followed within the root's base.
-    FollowedWithin(LinkConfinement),
+    FollowedWithin(SourceLinkConfinement),
 }
 
 /// A name and its directory, by which a file is opened. If links are followed within a base, these are the
@@ -83,7 +83,7 @@ pub struct RootDirectory {
     identity: FileIdentity,
     /// The base beneath which it was opened.
     top: Option<FileIdentity>,
-    links: LinkHandling,
+    links: PathLinkResolution,
     /// Set if mkdir(2) gives directories the whole mode [`PROVISIONAL`] here.
     keeps_mkdir_mode: AtomicBool,
     /// Directories that could not get the mode [`PROVISIONAL`] since the last call.
@@ -131,7 +131,7 @@ impl RootDirectory {
             path,
             identity,
             top,
-            links: LinkHandling::Kept,
+            links: PathLinkResolution::Kept,
             keeps_mkdir_mode,
             unmarked_count,
         }
@@ -173,22 +173,22 @@ impl RootDirectory {
     /// Follows links in paths beneath the root, also out of it, for a source that copies the targets of
     /// links.
     pub(crate) fn following(self) -> RootDirectory {
-        RootDirectory { links: LinkHandling::Followed, ..self }
+        RootDirectory { links: PathLinkResolution::Followed, ..self }
     }
 
     /// Follows links beneath the root within `confines`.
-    pub(crate) fn following_within(self, confines: LinkConfinement) -> RootDirectory {
-        RootDirectory { links: LinkHandling::FollowedWithin(confines), ..self }
+    pub(crate) fn following_within(self, confines: SourceLinkConfinement) -> RootDirectory {
+        RootDirectory { links: PathLinkResolution::FollowedWithin(confines), ..self }
     }
 
     /// Returns true if links beneath the root are followed.
     pub fn follows_links(&self) -> bool {
-        !matches!(self.links, LinkHandling::Kept)
+        !matches!(self.links, PathLinkResolution::Kept)
     }
 
     /// Returns true if they are followed only within its base.
     pub fn is_confined(&self) -> bool {
-        matches!(self.links, LinkHandling::FollowedWithin(_))
+        matches!(self.links, PathLinkResolution::FollowedWithin(_))
     }
 
     /// Finds the name and directory by which the file `name` in the directory at `path`, one beneath this, is
@@ -202,7 +202,7 @@ impl RootDirectory {
         path: &RelPath,
         name: &'a [u8],
     ) -> Result<LocatedName<'a>, Errno> {
-        let LinkHandling::FollowedWithin(confines) = &self.links else {
+        let PathLinkResolution::FollowedWithin(confines) = &self.links else {
             return Ok(LocatedName::given(directory, name, self.follows_links()));
         };
         if readlinkat_raw(directory, name, &mut [0_u8; 1][..]).is_err() {
@@ -259,9 +259,11 @@ impl RootDirectory {
 
     fn open_inside(&self, path: &RelPath, flags: OFlags) -> Result<OwnedFd, Errno> {
         match &self.links {
-            LinkHandling::Kept => open_beneath(self.as_fd(), path, flags),
-            LinkHandling::Followed => open_through(self.as_fd(), path, flags),
-            LinkHandling::FollowedWithin(confines) => confines.open_directory(self.as_fd(), path, flags),
+            PathLinkResolution::Kept => open_beneath(self.as_fd(), path, flags),
+            PathLinkResolution::Followed => open_through(self.as_fd(), path, flags),
+            PathLinkResolution::FollowedWithin(confines) => {
+                confines.open_directory(self.as_fd(), path, flags)
+            }
         }
     }
 
@@ -283,9 +285,9 @@ impl RootDirectory {
     ) -> Result<OwnedFd, Errno> {
         let (_, name) = path.split_last().ok_or(Errno::NOENT)?;
         match &self.links {
-            LinkHandling::Kept => open_child(directory, name, flags),
-            LinkHandling::Followed => openat(directory, name, flags, Mode::empty()),
-            LinkHandling::FollowedWithin(confines) => match open_child(directory, name, flags) {
+            PathLinkResolution::Kept => open_child(directory, name, flags),
+            PathLinkResolution::Followed => openat(directory, name, flags, Mode::empty()),
+            PathLinkResolution::FollowedWithin(confines) => match open_child(directory, name, flags) {
                 Err(Errno::LOOP | Errno::NOTDIR) => confines.open_directory(self.as_fd(), path, flags),
                 answer => answer,
             },
@@ -363,8 +365,8 @@ impl RootDirectory {
             Ok(()) if mode == PROVISIONAL && !self.keeps_mkdir_mode.load(Relaxed) => {
                 let made = open_child(parent, name, flags)?;
                 let marked = mark_provisional(made.as_fd());
-                self.keeps_mkdir_mode.store(marked == MarkOutcome::AtOnce, Relaxed);
-                self.unmarked_count.fetch_add((marked == MarkOutcome::Not).into(), Relaxed);
+                self.keeps_mkdir_mode.store(marked == ProvisionalModeOutcome::AtOnce, Relaxed);
+                self.unmarked_count.fetch_add((marked == ProvisionalModeOutcome::Not).into(), Relaxed);
                 Ok(made)
             }
             Ok(()) | Err(Errno::EXIST) => open_child(parent, name, flags),

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use carrack_model::limits::RANGES_MAX;
-use carrack_model::{ByteRange, Entry, Metadata, RangeSet, SourceIo, Timestamp};
+use carrack_model::{ByteRange, Entry, Metadata, RangeSet, SourceReadMethod, Timestamp};
 use rustix::fs::{
     Advice, AtFlags, Mode, OFlags, SeekFrom, StatxFlags, fadvise, fcntl_setfl, fstat, openat, seek, statx,
 };
@@ -56,7 +56,8 @@ pub struct SourceFile {
 impl SourceFile {
     /// Opens `name` in `directory`. Follows a link only with `follow`.
     ///
-    /// With [`SourceIo::Auto`] a file in the page cache is read from there, and other files bypass it.
+    /// With [`SourceReadMethod::Auto`] a file in the page cache is read from there, and other files bypass
+    /// it.
     ///
     /// # Errors
     /// [`SourceError::NotRegular`] for anything but a regular file, else those of `open` and `stat`.
@@ -64,7 +65,7 @@ impl SourceFile {
         directory: BorrowedFd<'_>,
         name: &[u8],
         follow: bool,
-        io: SourceIo,
+        io: SourceReadMethod,
     ) -> Result<SourceFile, SourceError> {
         let handle = open_to_read(directory, name, follow)?;
         let stat = fstat(&handle).map_err(SourceError::reading)?;
@@ -204,16 +205,16 @@ fn aligned_hole(from: u64, to: u64, size: u64, alignment: u64) -> ByteRange {
 
 /// The state of a small file as the scan or the last attempt to read it saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExpectedState {
+pub struct ScannedFileState {
     /// Size in bytes.
     pub size: u64,
     /// Modification time.
     pub mtime: Timestamp,
 }
 
-impl From<&Entry> for ExpectedState {
-    fn from(entry: &Entry) -> ExpectedState {
-        ExpectedState { size: entry.size(), mtime: entry.metadata.mtime }
+impl From<&Entry> for ScannedFileState {
+    fn from(entry: &Entry) -> ScannedFileState {
+        ScannedFileState { size: entry.size(), mtime: entry.metadata.mtime }
     }
 }
 
@@ -242,7 +243,7 @@ pub fn read_small(
     directory: BorrowedFd<'_>,
     name: &[u8],
     follow: bool,
-    expected: ExpectedState,
+    expected: ScannedFileState,
     buffer: &mut [u8],
 ) -> Result<SmallFile, SourceError> {
     let wanted = usize::try_from(expected.size).ok().and_then(|size| buffer.get_mut(..=size));
@@ -253,7 +254,7 @@ pub fn read_small(
     let handle = open_to_read(directory, name, follow)?;
     let size = read_until_short(handle.as_fd(), wanted).map_err(SourceError::reading)?;
     let stat = fstat(&handle).map_err(SourceError::reading)?;
-    let now = ExpectedState { size: size_of(&stat), mtime: mtime_of(&stat) };
+    let now = ScannedFileState { size: size_of(&stat), mtime: mtime_of(&stat) };
     if !is_regular(&stat) {
         Err(SourceError::NotRegular)
     } else if now != expected || size as u64 != expected.size {
@@ -297,11 +298,11 @@ fn open_to_read(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> Result<
     openat(directory, name, flags, Mode::empty()).map_err(SourceError::opening)
 }
 
-fn wants_direct(handle: BorrowedFd<'_>, size: u64, io: SourceIo) -> bool {
+fn wants_direct(handle: BorrowedFd<'_>, size: u64, io: SourceReadMethod) -> bool {
     match io {
-        SourceIo::Buffered => false,
-        SourceIo::Direct => direct_fits(handle),
-        SourceIo::Auto => size > 0 && !is_cached(handle, size) && direct_fits(handle),
+        SourceReadMethod::Buffered => false,
+        SourceReadMethod::Direct => direct_fits(handle),
+        SourceReadMethod::Auto => size > 0 && !is_cached(handle, size) && direct_fits(handle),
     }
 }
 
@@ -354,9 +355,9 @@ mod tests {
     /// Usually not on tmpfs, whose files are always in the page cache.
     const DISK: &str = "/var/tmp";
 
-    fn expected(path: &Path) -> ExpectedState {
+    fn expected(path: &Path) -> ScannedFileState {
         let stat = rustix::fs::stat(path).unwrap();
-        ExpectedState { size: size_of(&stat), mtime: mtime_of(&stat) }
+        ScannedFileState { size: size_of(&stat), mtime: mtime_of(&stat) }
     }
 
     fn pattern(bytes: usize) -> Vec<u8> {
@@ -408,11 +409,11 @@ mod tests {
             let error = read_small(handle.as_fd(), b"f", false, before, &mut buffer).unwrap_err();
             let SourceError::Changed { size, mtime } = error else { panic!("{error:?}") };
             assert_eq!(size, content.len() as u64);
-            let again = ExpectedState { size, mtime };
+            let again = ScannedFileState { size, mtime };
             let read = read_small(handle.as_fd(), b"f", false, again, &mut buffer).unwrap();
             assert_eq!(&buffer[..read.size], content);
         }
-        let too_large = ExpectedState { size: 64, ..before };
+        let too_large = ScannedFileState { size: 64, ..before };
         let error = read_small(handle.as_fd(), b"f", false, too_large, &mut buffer).unwrap_err();
         assert!(matches!(error, SourceError::ReadError(_)));
     }
@@ -432,7 +433,8 @@ mod tests {
             let error =
                 read_small(handle.as_fd(), name.as_bytes(), false, expected, &mut buffer).unwrap_err();
             assert!(matches!(error, SourceError::NotRegular), "{name}: {error:?}");
-            let error = SourceFile::open(handle.as_fd(), name.as_bytes(), false, SourceIo::Auto).unwrap_err();
+            let error =
+                SourceFile::open(handle.as_fd(), name.as_bytes(), false, SourceReadMethod::Auto).unwrap_err();
             assert!(matches!(error, SourceError::NotRegular), "{name}: {error:?}");
         }
         assert!(read_small(handle.as_fd(), b"link", true, expected, &mut buffer).is_ok());
@@ -448,7 +450,12 @@ mod tests {
             let content = pattern(300_001);
             fs::write(dir.path().join("f"), &content).unwrap();
             drop_from_cache(&dir.path().join("f"));
-            for io in [SourceIo::Direct, SourceIo::Auto, SourceIo::Buffered, SourceIo::Auto] {
+            for io in [
+                SourceReadMethod::Direct,
+                SourceReadMethod::Auto,
+                SourceReadMethod::Buffered,
+                SourceReadMethod::Auto,
+            ] {
                 let file = SourceFile::open(handle.as_fd(), b"f", false, io).unwrap();
                 assert_eq!(file.stamp().size, 300_001);
                 let (mut memory, mut whole) = (Vec::new(), Vec::new());
@@ -470,16 +477,16 @@ mod tests {
         let handle = File::open(dir.path()).unwrap();
         let path = dir.path().join("f");
         fs::write(&path, pattern(1 << 20)).unwrap();
-        fn is_direct(directory: &File, io: SourceIo) -> bool {
+        fn is_direct(directory: &File, io: SourceReadMethod) -> bool {
             SourceFile::open(directory.as_fd(), b"f", false, io).unwrap().is_direct()
         }
-        assert!(!is_direct(&handle, SourceIo::Auto));
+        assert!(!is_direct(&handle, SourceReadMethod::Auto));
         drop_from_cache(&path);
-        if !is_direct(&handle, SourceIo::Direct) {
+        if !is_direct(&handle, SourceReadMethod::Direct) {
             println!("skipped: no direct I/O on the file system of {DISK}");
             return;
         }
-        assert!(is_direct(&handle, SourceIo::Auto));
+        assert!(is_direct(&handle, SourceReadMethod::Auto));
     }
 
     #[test]
@@ -488,7 +495,7 @@ mod tests {
         let handle = File::open(dir.path()).unwrap();
         let content = pattern(10_000);
         fs::write(dir.path().join("f"), &content).unwrap();
-        let file = SourceFile::open(handle.as_fd(), b"f", false, SourceIo::Direct).unwrap();
+        let file = SourceFile::open(handle.as_fd(), b"f", false, SourceReadMethod::Direct).unwrap();
         let mut buffer = vec![0; 9_000];
         assert_eq!(file.read_at(&mut buffer, 3).unwrap(), 9_000);
         assert_eq!(buffer, content[3..9_003]);
@@ -501,7 +508,7 @@ mod tests {
         }
         fn open(dir: &Path, name: &str) -> SourceFile {
             let directory = File::open(dir).unwrap();
-            SourceFile::open(directory.as_fd(), name.as_bytes(), false, SourceIo::Auto).unwrap()
+            SourceFile::open(directory.as_fd(), name.as_bytes(), false, SourceReadMethod::Auto).unwrap()
         }
         fn holes(dir: &Path, name: &str, size: u64, data: &[(u64, usize)]) -> Vec<(u64, u64)> {
             let file = File::create(dir.join(name)).unwrap();
@@ -576,11 +583,11 @@ mod tests {
         let path = dir.path().join("f");
         fs::write(&path, pattern(100_000)).unwrap();
         let writer = File::options().write(true).open(&path).unwrap();
-        let file = SourceFile::open(handle.as_fd(), b"f", false, SourceIo::Buffered).unwrap();
+        let file = SourceFile::open(handle.as_fd(), b"f", false, SourceReadMethod::Buffered).unwrap();
         assert!(file.is_unchanged().unwrap());
         writer.write_all_at(b"more", 100_000).unwrap();
         assert!(!file.is_unchanged().unwrap());
-        let file = SourceFile::open(handle.as_fd(), b"f", false, SourceIo::Buffered).unwrap();
+        let file = SourceFile::open(handle.as_fd(), b"f", false, SourceReadMethod::Buffered).unwrap();
         writer.set_len(50_000).unwrap();
         let mut buffer = vec![0; 100_000];
         assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 50_000);

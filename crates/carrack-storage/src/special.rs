@@ -13,10 +13,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::attribute_writer::AttributedEntry;
+use crate::attribute_writer::EntryMetadataSetter;
 use crate::modes::mode_of_new;
 use crate::status::mtime_of;
-use crate::{AttributeWriter, CompletedMetadata, ScratchNames, SinkError};
+use crate::{AttributeWriter, MetadataToSet, ScratchNames, SinkError};
 
 /// Mode of a new special file until it has its owner, so that no other user can open another user's device.
 const MODE_AT_FIRST: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -48,7 +48,7 @@ pub fn place_special<'a>(
     directory: BorrowedFd<'_>,
     name: &[u8],
     special: &SpecialFile,
-    dress: impl Into<CompletedMetadata<'a>>,
+    dress: impl Into<MetadataToSet<'a>>,
     keeper: &AttributeWriter,
     scratch: &ScratchNames,
 ) -> Result<bool, SinkError> {
@@ -67,7 +67,7 @@ pub fn place_special<'a>(
     let mode =
         if dress.policy.perms { dress.metadata.mode } else { mode_of_new(directory, dress.metadata.mode) };
     let metadata = Metadata { mode, ..*dress.metadata };
-    let dress = CompletedMetadata { metadata: &metadata, ..dress };
+    let dress = MetadataToSet { metadata: &metadata, ..dress };
     let dressed = dress_special(directory, temporary.as_bytes(), special, dress);
     if let Err(failed) = &dressed
         && !matches!(failed, SinkError::Metadata { .. })
@@ -106,22 +106,22 @@ pub fn dress_special<'a>(
     directory: BorrowedFd<'_>,
     name: &[u8],
     special: &SpecialFile,
-    dress: impl Into<CompletedMetadata<'a>>,
+    dress: impl Into<MetadataToSet<'a>>,
 ) -> Result<(), SinkError> {
     let dress = dress.into();
-    let (node, mtime) = HeldSpecial::open(directory, name, special)?;
+    let (node, mtime) = OpenSpecialFile::open(directory, name, special)?;
     dress.put_on(&node, true)?;
     dress.set_time_by(Some(mtime), |times| node.set_times(times), || fstat(&node.held))
 }
 
 /// A special file that is held with `O_PATH`.
-struct HeldSpecial {
+struct OpenSpecialFile {
     /// Its path in `/proc`, which stays valid after a rename.
     path: String,
     held: OwnedFd,
 }
 
-impl HeldSpecial {
+impl OpenSpecialFile {
     /// Opens and checks the special file: a user who may write to the directory could have replaced it. A
     /// file with another device number, or with a further name, is refused. Also returns its modification
     /// time.
@@ -129,14 +129,14 @@ impl HeldSpecial {
         directory: BorrowedFd<'_>,
         name: &[u8],
         special: &SpecialFile,
-    ) -> Result<(HeldSpecial, Timestamp), SinkError> {
+    ) -> Result<(OpenSpecialFile, Timestamp), SinkError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let looked = openat(directory, name, flags, Mode::empty()).and_then(|held| Ok((fstat(&held)?, held)));
         let (stat, held) = looked.map_err(|errno| SinkError::naming("looking at it", errno))?;
         if special_of_stat(&stat) != Some(*special) || stat.st_nlink != 1 {
             return Err(SinkError::InTheWay(Errno::EXIST.into()));
         }
-        Ok((HeldSpecial { path: format!("/proc/self/fd/{}", held.as_raw_fd()), held }, mtime_of(&stat)))
+        Ok((OpenSpecialFile { path: format!("/proc/self/fd/{}", held.as_raw_fd()), held }, mtime_of(&stat)))
     }
 
     fn set_times(&self, times: &Timestamps) -> Result<(), Errno> {
@@ -147,7 +147,7 @@ impl HeldSpecial {
     }
 }
 
-impl AttributedEntry for &HeldSpecial {
+impl EntryMetadataSetter for &OpenSpecialFile {
     fn status(&self) -> Result<Stat, Errno> {
         fstat(&self.held)
     }

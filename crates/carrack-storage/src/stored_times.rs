@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, Stat, StatxFlags, fstat, futimens, opena
 use rustix::io::Errno;
 
 use crate::link_time_support::LinkTimeSupport;
-use crate::small_files::{both_times, create_flags};
+use crate::small_file_placement::{both_times, create_flags};
 use crate::status::{changed_of, mtime_of};
 use crate::{FileStamp, ScratchNames, keep_times};
 
@@ -39,7 +39,7 @@ const EXTRAORDINARY_MAX: usize = 64;
 
 /// The stored form of times on the file systems beneath a destination. Any number of threads may call it.
 #[derive(Debug)]
-pub struct StoredTimes {
+pub struct DestinationTimePrecision {
     window: ModifyWindow,
     /// Temporary names of the probes, if there are no nameless files. Without it, existing files are
     /// examined.
@@ -66,10 +66,15 @@ enum TimeStorage {
     Refused,
 }
 
-impl StoredTimes {
+impl DestinationTimePrecision {
     /// `scratch` names the temporary probe files; a dry run creates none with a name.
-    pub fn new(window: ModifyWindow, scratch: Option<Arc<ScratchNames>>) -> StoredTimes {
-        StoredTimes { window, scratch, file_systems: Mutex::default(), is_refused: AtomicBool::new(false) }
+    pub fn new(window: ModifyWindow, scratch: Option<Arc<ScratchNames>>) -> DestinationTimePrecision {
+        DestinationTimePrecision {
+            window,
+            scratch,
+            file_systems: Mutex::default(),
+            is_refused: AtomicBool::new(false),
+        }
     }
 
     /// Returns true if `found` is the time `told` as the file system of `directory` stores it, or within the
@@ -388,7 +393,7 @@ mod tests {
                 (ModifyWindow::Within { nanoseconds: 4 }, told, found, false),
                 (ModifyWindow::Exact, told, found, false),
             ] {
-                let times = StoredTimes::new(window, scratch.clone());
+                let times = DestinationTimePrecision::new(window, scratch.clone());
                 assert_eq!(times.is_same(told, found, held.as_fd()), is_same, "{told:?} {found:?}");
             }
         }
@@ -408,7 +413,7 @@ mod tests {
     fn where_no_time_is_set_a_later_file_is_as_old_as_its_copy() {
         let dir = tempfile::tempdir().unwrap();
         let held = std::fs::File::open(dir.path()).unwrap();
-        let times = StoredTimes::new(ModifyWindow::Stored, None);
+        let times = DestinationTimePrecision::new(ModifyWindow::Stored, None);
         let device = fstat(&held).unwrap().st_dev;
         times.file_systems().entry(device).or_default().storage = Some(TimeStorage::Refused);
         let (old, now) = (at(1_600_000_000, 5), at(1_900_000_000, 7));

@@ -16,13 +16,13 @@ use rustix::process::geteuid;
 use crate::attribute_writer::{ATTRIBUTES, MODE, kept};
 use crate::durable::{settle_size, sync_whole};
 use crate::extras_source::reason;
-use crate::kept_bytes::{PartialRewrite, ReplacedFile, now};
 use crate::modes::{mode_of_new, take_over};
-use crate::small_files::{create_flags, times};
+use crate::small_file_placement::{create_flags, times};
 use crate::source_file::direct_fits;
+use crate::surrounding_bytes::{PartialFileVersion, ReplacedFile, now};
 use crate::temporary_names::ScratchName;
 use crate::writeback_wait::write_back;
-use crate::{CompletedMetadata, ScratchNames, SinkError};
+use crate::{MetadataToSet, ScratchNames, SinkError};
 
 /// No other user reads an incomplete file.
 const WORKING_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -75,7 +75,7 @@ impl WriteIo {
 
 /// The properties of a new large file.
 #[derive(Clone, Copy, Debug)]
-pub struct GrowingSpec<'a> {
+pub struct NewLargeFileSpec<'a> {
     /// Size in bytes of the complete file.
     pub size: u64,
     /// The file system of its directory.
@@ -107,7 +107,7 @@ impl UncommittedFile {
     pub fn create(
         directory: OwnedFd,
         name: &[u8],
-        spec: GrowingSpec<'_>,
+        spec: NewLargeFileSpec<'_>,
         scratch: &ScratchNames,
     ) -> Result<(UncommittedFile, StripeOutcome), SinkError> {
         let ((file, outcome), temporary) = scratch
@@ -129,7 +129,7 @@ impl UncommittedFile {
         name: &[u8],
         temporary: &[u8],
         held_end: u64,
-        spec: GrowingSpec<'_>,
+        spec: NewLargeFileSpec<'_>,
     ) -> Result<Option<UncommittedFile>, SinkError> {
         let temporary = ScratchName::existing(temporary);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -157,7 +157,7 @@ impl UncommittedFile {
         directory: OwnedFd,
         name: &[u8],
         temporary: &[u8],
-        spec: GrowingSpec<'_>,
+        spec: NewLargeFileSpec<'_>,
     ) -> Result<(UncommittedFile, StripeOutcome), SinkError> {
         let created =
             spec.file_system.create(directory.as_fd(), temporary, create_flags(), WORKING_MODE, spec.stripe);
@@ -180,7 +180,7 @@ impl UncommittedFile {
         name: &[u8],
         file: OwnedFd,
         temporary: ScratchName,
-        spec: GrowingSpec<'_>,
+        spec: NewLargeFileSpec<'_>,
     ) -> UncommittedFile {
         let direct = (spec.io == WriteIo::Direct).then(|| open_direct(file.as_fd())).flatten();
         let io = match spec.io {
@@ -295,7 +295,7 @@ impl UncommittedFile {
     ///
     /// # Errors
     /// After [`SinkError::Metadata`] the file is in place; after any other error it is removed.
-    pub fn commit<'a>(&self, dress: impl Into<CompletedMetadata<'a>>, syncs: bool) -> Result<(), SinkError> {
+    pub fn commit<'a>(&self, dress: impl Into<MetadataToSet<'a>>, syncs: bool) -> Result<(), SinkError> {
         let (file, dress) = (self.file.as_fd(), dress.into());
         settle_size(file, self.size)?;
         let finished = self.dress(dress).and(dress.set_time(file, None));
@@ -322,14 +322,14 @@ impl UncommittedFile {
     /// [`SinkError::Metadata`] leave the present file in place.
     pub fn commit_part<'a>(
         &self,
-        dress: impl Into<CompletedMetadata<'a>>,
+        dress: impl Into<MetadataToSet<'a>>,
         syncs: bool,
         goes_on: &dyn Fn() -> bool,
     ) -> Result<(), SinkError> {
         let (file, dress) = (self.file.as_fd(), dress.into());
         let offset = self.part_offset.unwrap_or(0);
         let part = ByteRange::new(offset, self.size - offset);
-        let mut kept = PartialRewrite { file, part, is_blank: !self.is_resumed, goes_on };
+        let mut kept = PartialFileVersion { file, part, is_blank: !self.is_resumed, goes_on };
         for _ in 0..PART_TRIES {
             let replaced = ReplacedFile::hold(self.directory.as_fd(), &self.name, goes_on)?;
             if !kept.take_from(&replaced)? {
@@ -355,13 +355,13 @@ impl UncommittedFile {
     }
 
     /// Sets the metadata. Without an exact mode the file gets the mode of the replaced file, or of a new one.
-    fn dress(&self, dress: CompletedMetadata<'_>) -> Result<(), SinkError> {
+    fn dress(&self, dress: MetadataToSet<'_>) -> Result<(), SinkError> {
         let (file, directory) = (self.file.as_fd(), self.directory.as_fd());
         if dress.policy.perms {
             return dress.put_on(file, true).map(drop);
         }
         let metadata = Metadata { mode: mode_of_new(directory, dress.metadata.mode), ..*dress.metadata };
-        let owned = CompletedMetadata { metadata: &metadata, ..dress }.put_on(file, true)?;
+        let owned = MetadataToSet { metadata: &metadata, ..dress }.put_on(file, true)?;
         let taken = take_over(file, directory, &self.name, owned).map_err(|not_taken| not_taken.errno);
         kept(dress.losses, MODE, "setting the mode", taken)
     }
@@ -462,7 +462,7 @@ mod tests {
         let directory = File::open(dir.path()).unwrap();
         let file_system = FileSystems::new(&[]).unwrap().of(directory.as_fd()).unwrap();
         let stripe = &RequestedLayout::Default;
-        let spec = GrowingSpec { size, file_system: &file_system, stripe, io, part_offset: None };
+        let spec = NewLargeFileSpec { size, file_system: &file_system, stripe, io, part_offset: None };
         UncommittedFile::create(directory.into(), name, spec, &scratch).map(|(growing, _)| growing)
     }
 

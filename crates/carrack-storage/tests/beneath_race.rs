@@ -22,11 +22,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_layout::{FileSystems, RequestedLayout};
-use carrack_model::{Metadata, ModifyWindow, RelPath, SourceIo, Timestamp};
+use carrack_model::{Metadata, ModifyWindow, RelPath, SourceReadMethod, Timestamp};
 use carrack_storage::{
-    AttributeWriter, CommitCare, DirectorySpool, EntryPlace, FileIdentity, GrowingSpec, ListingItem,
-    PathBase, PathPurpose, RootDirectory, ScratchNames, SourceFile, StoredTimes, UncommittedFile, WriteIo,
-    place_small, place_symlink,
+    AttributeWriter, CommitCare, DestinationTimePrecision, DirectorySpool, EntryPlace, FileIdentity,
+    ListingItem, NewLargeFileSpec, PathBase, PathPurpose, RootDirectory, ScratchNames, SourceFile,
+    UncommittedFile, WriteIo, place_small, place_symlink,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -212,7 +212,7 @@ impl Tools {
 
     fn grow(&self, directory: OwnedFd, name: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
         let file_system = self.file_systems.of(directory.as_fd())?;
-        let spec = GrowingSpec {
+        let spec = NewLargeFileSpec {
             size: 9_000,
             file_system: &file_system,
             stripe: &RequestedLayout::Default,
@@ -249,7 +249,7 @@ impl Tools {
             return Ok(());
         }
         let EntryPlace { root, name, follow } = self.base.hold(path, true)?;
-        let file = SourceFile::open(root.as_fd(), &name, follow, SourceIo::Buffered)?;
+        let file = SourceFile::open(root.as_fd(), &name, follow, SourceReadMethod::Buffered)?;
         let mut content = [0; 64];
         let count = file.read_at(&mut content, 0)?;
         assert!(!content[..count].starts_with(&SECRET[..8]), "read what is outside");
@@ -284,8 +284,9 @@ impl Tools {
         [top, &sub]
             .iter()
             .for_each(|path| spool.note(&rel(path), &Metadata { mode: 0o777, ..METADATA }, None).unwrap());
-        let done = spool
-            .finish(&StoredTimes::new(ModifyWindow::Stored, None), |_| counts.note(7, &Err::<(), ()>(())));
+        let done = spool.finish(&DestinationTimePrecision::new(ModifyWindow::Stored, None), |_| {
+            counts.note(7, &Err::<(), ()>(()))
+        });
         (0..done).for_each(|_| counts.note(7, &Ok::<(), ()>(())));
         if round.is_multiple_of(3) {
             for path in [format!("{sub}/x"), format!("{sub}/link"), sub.clone(), top.to_owned()] {

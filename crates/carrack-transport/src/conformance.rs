@@ -16,17 +16,17 @@ use carrack_wire::{FrameHeader, FrameKind};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::endpoint_interface::{
-    ExtentFile, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint,
-    SenderReadiness, WaitPatience,
+    EndpointWaitLimit, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult,
+    SendEndpoint, SenderReadiness, SendfileSourceFile,
 };
 
 /// Both ends of one connection.
-pub type Pair = (Box<dyn SendEndpoint>, Box<dyn ReceiveEndpoint>);
+pub type TestEndpointPair = (Box<dyn SendEndpoint>, Box<dyn ReceiveEndpoint>);
 
 const SLOT_BYTES: usize = 64 << 10;
 
 /// Runs the whole suite on pairs that `make` connects. Panics if a transport fails a test.
-pub fn run(make: &dyn Fn() -> Pair) {
+pub fn run(make: &dyn Fn() -> TestEndpointPair) {
     objects_arrive_whole_and_in_order(make());
     an_empty_object_arrives(make());
     a_full_endpoint_gives_the_object_back(make());
@@ -71,14 +71,14 @@ fn send(sender: &mut dyn SendEndpoint, mut outgoing: OutgoingObject) {
             Ok(()) => break,
             Err(back) => outgoing = back,
         }
-        sender.advance(WaitPatience::Brief).expect("the connection stands");
+        sender.advance(EndpointWaitLimit::Brief).expect("the connection stands");
     }
-    while sender.advance(WaitPatience::Brief).expect("the connection stands") == SenderReadiness::Busy {}
+    while sender.advance(EndpointWaitLimit::Brief).expect("the connection stands") == SenderReadiness::Busy {}
 }
 
 fn receive(receiver: &mut dyn ReceiveEndpoint, slots: &SlotPool) -> Option<IncomingObject> {
     loop {
-        match receiver.advance(WaitPatience::Brief, slots).expect("the connection stands") {
+        match receiver.advance(EndpointWaitLimit::Brief, slots).expect("the connection stands") {
             ReceiveResult::Object(incoming) => return Some(incoming),
             ReceiveResult::Pending => {}
             ReceiveResult::Closed => return None,
@@ -86,7 +86,7 @@ fn receive(receiver: &mut dyn ReceiveEndpoint, slots: &SlotPool) -> Option<Incom
     }
 }
 
-fn objects_arrive_whole_and_in_order((mut sender, mut receiver): Pair) {
+fn objects_arrive_whole_and_in_order((mut sender, mut receiver): TestEndpointPair) {
     let sending = thread::spawn(move || {
         let slots = pool(2);
         for id in 1..=200 {
@@ -108,14 +108,14 @@ fn objects_arrive_whole_and_in_order((mut sender, mut receiver): Pair) {
     sending.join().expect("the sender is content");
 }
 
-fn an_empty_object_arrives((mut sender, mut receiver): Pair) {
+fn an_empty_object_arrives((mut sender, mut receiver): TestEndpointPair) {
     let slots = pool(2);
     send(&mut *sender, object(slots.lease().expect("open"), 7, 0));
     let incoming = receive(&mut *receiver, &slots).expect("an object");
     assert_eq!((incoming.header.object, incoming.body().len()), (ObjectId(7), 0));
 }
 
-fn a_full_endpoint_gives_the_object_back((mut sender, mut receiver): Pair) {
+fn a_full_endpoint_gives_the_object_back((mut sender, mut receiver): TestEndpointPair) {
     let slots = pool(400);
     let mut posted = 0u64;
     let refused = loop {
@@ -124,7 +124,7 @@ fn a_full_endpoint_gives_the_object_back((mut sender, mut receiver): Pair) {
             Ok(()) => posted += 1,
             Err(back) => break back,
         }
-        let _ = sender.advance(WaitPatience::None).expect("the connection stands");
+        let _ = sender.advance(EndpointWaitLimit::None).expect("the connection stands");
         assert!(posted < 300, "an endpoint that is never full would need unbounded memory");
     };
     assert_eq!(refused.header.object, ObjectId(posted + 1), "the same object comes back");
@@ -138,22 +138,22 @@ fn a_full_endpoint_gives_the_object_back((mut sender, mut receiver): Pair) {
     assert_eq!(received, (1..=posted + 1).collect::<Vec<_>>());
 }
 
-fn without_patience_nothing_waits((_sender, mut receiver): Pair) {
+fn without_patience_nothing_waits((_sender, mut receiver): TestEndpointPair) {
     let slots = pool(1);
     let began = Instant::now();
     for _ in 0..100 {
-        assert!(matches!(receiver.advance(WaitPatience::None, &slots), Ok(ReceiveResult::Pending)));
+        assert!(matches!(receiver.advance(EndpointWaitLimit::None, &slots), Ok(ReceiveResult::Pending)));
     }
     // A hundred brief waits would be two seconds; a hundred system calls are not even a millisecond.
-    assert!(began.elapsed() < Duration::from_millis(100 * WaitPatience::BRIEF_MS / 2));
+    assert!(began.elapsed() < Duration::from_millis(100 * EndpointWaitLimit::BRIEF_MS / 2));
 }
 
-fn patience_ends((_sender, mut receiver): Pair) {
+fn patience_ends((_sender, mut receiver): TestEndpointPair) {
     let slots = pool(1);
-    assert!(matches!(receiver.advance(WaitPatience::Brief, &slots), Ok(ReceiveResult::Pending)));
+    assert!(matches!(receiver.advance(EndpointWaitLimit::Brief, &slots), Ok(ReceiveResult::Pending)));
 }
 
-fn finishing_is_seen_after_the_last_object((mut sender, mut receiver): Pair) {
+fn finishing_is_seen_after_the_last_object((mut sender, mut receiver): TestEndpointPair) {
     let slots = pool(2);
     send(&mut *sender, object(slots.lease().expect("open"), 1, 100));
     sender.finish().expect("idle");
@@ -161,22 +161,23 @@ fn finishing_is_seen_after_the_last_object((mut sender, mut receiver): Pair) {
     assert!(receive(&mut *receiver, &slots).is_none());
 }
 
-fn a_vanished_sender_is_noticed((sender, mut receiver): Pair) {
+fn a_vanished_sender_is_noticed((sender, mut receiver): TestEndpointPair) {
     drop(sender);
     assert!(receive(&mut *receiver, &pool(1)).is_none());
 }
 
-fn a_vanished_receiver_is_noticed((mut sender, receiver): Pair) {
+fn a_vanished_receiver_is_noticed((mut sender, receiver): TestEndpointPair) {
     drop(receiver);
     let slots = pool(4);
     let failed = (0..1000).any(|id| {
         let Some(slot) = slots.try_lease() else { return true };
-        sender.post(object(slot, id, SLOT_BYTES)).is_err() || sender.advance(WaitPatience::Brief).is_err()
+        sender.post(object(slot, id, SLOT_BYTES)).is_err()
+            || sender.advance(EndpointWaitLimit::Brief).is_err()
     });
     assert!(failed, "sending to nobody goes on for ever");
 }
 
-fn slots_return_to_their_pool((mut sender, mut receiver): Pair) {
+fn slots_return_to_their_pool((mut sender, mut receiver): TestEndpointPair) {
     let (at_source, at_sink) = (Arc::new(pool(3)), pool(3));
     for id in 1..=20 {
         send(&mut *sender, object(at_source.lease().expect("open"), id, 1000));
@@ -206,12 +207,12 @@ impl PatternedFile {
     }
 
     fn extent(self: &Arc<Self>, offset: u64, len: usize) -> OutgoingObject {
-        let payload = ObjectPayload::Extent(Arc::clone(self) as Arc<dyn ExtentFile>);
+        let payload = ObjectPayload::Extent(Arc::clone(self) as Arc<dyn SendfileSourceFile>);
         OutgoingObject { header: header(offset + 1, offset, len), payload }
     }
 }
 
-impl ExtentFile for PatternedFile {
+impl SendfileSourceFile for PatternedFile {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -221,7 +222,7 @@ impl ExtentFile for PatternedFile {
     }
 }
 
-fn extents_are_sent_or_given_back((mut sender, mut receiver): Pair) {
+fn extents_are_sent_or_given_back((mut sender, mut receiver): TestEndpointPair) {
     let file = PatternedFile::new(3 * SLOT_BYTES);
     if !sender.sends_extents() {
         assert!(sender.post(file.extent(0, SLOT_BYTES)).is_err(), "an extent that nobody can send");
@@ -241,7 +242,7 @@ fn extents_are_sent_or_given_back((mut sender, mut receiver): Pair) {
     });
     let slots = pool(1);
     for offset in offsets {
-        let patience = if offset % 2 == 0 { WaitPatience::Brief } else { WaitPatience::None };
+        let patience = if offset % 2 == 0 { EndpointWaitLimit::Brief } else { EndpointWaitLimit::None };
         sender.post(file.extent(offset, SLOT_BYTES)).expect("idle");
         while sender.advance(patience).expect("the connection stands") == SenderReadiness::Busy {
             thread::yield_now();
@@ -252,7 +253,7 @@ fn extents_are_sent_or_given_back((mut sender, mut receiver): Pair) {
     assert!(!file.is_spoilt.load(Ordering::Relaxed));
 }
 
-fn a_file_that_shrinks_spoils_its_extent_only((mut sender, mut receiver): Pair) {
+fn a_file_that_shrinks_spoils_its_extent_only((mut sender, mut receiver): TestEndpointPair) {
     if !sender.sends_extents() {
         return;
     }
@@ -268,7 +269,7 @@ fn a_file_that_shrinks_spoils_its_extent_only((mut sender, mut receiver): Pair) 
         receiver
     });
     sender.post(file.extent(0, SLOT_BYTES)).expect("idle");
-    while sender.advance(WaitPatience::Brief).expect("the connection stands") == SenderReadiness::Busy {}
+    while sender.advance(EndpointWaitLimit::Brief).expect("the connection stands") == SenderReadiness::Busy {}
     assert!(file.is_spoilt.load(Ordering::Relaxed));
     send(&mut *sender, object(pool(1).lease().expect("open"), 7, 10));
     let _receiver = receiving.join().expect("the receiver is content");

@@ -15,13 +15,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::endpoint_interface::{IncomingObject, TransportError};
-use crate::framing::{FrameInput, FrameReader, FrameWriter, ReceivedFrame};
+use crate::framing::{FrameReadResult, FrameReader, FrameWriter, ReceivedFrame};
 use crate::seal::SECRET_BYTES;
 use crate::tls::TlsChannel;
 
 /// The result of an attempt to receive.
 #[derive(Debug)]
-pub enum LinkInput {
+pub enum ControlLinkInput {
     /// The body of a control message, with its lane.
     Control {
         /// The lane's index; 0 is the first.
@@ -197,13 +197,15 @@ impl ControlLink {
     }
 
     /// Reads without waiting.
-    pub fn receive(&mut self, slots: &SlotPool) -> Result<LinkInput, TransportError> {
+    pub fn receive(&mut self, slots: &SlotPool) -> Result<ControlLinkInput, TransportError> {
         let channel = &mut self.channel;
         Ok(match self.reader.advance(slots, |buffer| channel.read(buffer))? {
-            FrameInput::Frame(ReceivedFrame::Control { lane, body }) => LinkInput::Control { lane, body },
-            FrameInput::Frame(ReceivedFrame::Object(incoming)) => LinkInput::Object(incoming),
-            FrameInput::Pending => LinkInput::Pending,
-            FrameInput::Closed => LinkInput::Closed,
+            FrameReadResult::Frame(ReceivedFrame::Control { lane, body }) => {
+                ControlLinkInput::Control { lane, body }
+            }
+            FrameReadResult::Frame(ReceivedFrame::Object(incoming)) => ControlLinkInput::Object(incoming),
+            FrameReadResult::Pending => ControlLinkInput::Pending,
+            FrameReadResult::Closed => ControlLinkInput::Closed,
         })
     }
 
@@ -241,10 +243,10 @@ impl ControlLink {
     ) -> Result<Option<Vec<u8>>, TransportError> {
         loop {
             match self.receive(slots)? {
-                LinkInput::Control { body, .. } => return Ok(Some(body)),
-                LinkInput::Closed => return Ok(None),
-                LinkInput::Object(_) => return Err(TransportError::NoCredit),
-                LinkInput::Pending => self.wait_for(self.input(), PollFlags::IN, deadline)?,
+                ControlLinkInput::Control { body, .. } => return Ok(Some(body)),
+                ControlLinkInput::Closed => return Ok(None),
+                ControlLinkInput::Object(_) => return Err(TransportError::NoCredit),
+                ControlLinkInput::Pending => self.wait_for(self.input(), PollFlags::IN, deadline)?,
             }
         }
     }

@@ -8,19 +8,19 @@ use std::sync::atomic::AtomicU64;
 use carrack_machine::{Slot, SlotPool};
 use carrack_wire::{FrameError, FrameHeader};
 
-use crate::gauge::ConnectionGauge;
+use crate::gauge::TcpStateReader;
 use crate::seal::SealBroken;
 
 /// The time that a call may wait for the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitPatience {
+pub enum EndpointWaitLimit {
     /// No time: for the comm thread.
     None,
-    /// About [`WaitPatience::BRIEF_MS`]: for an I/O thread without other work.
+    /// About [`EndpointWaitLimit::BRIEF_MS`]: for an I/O thread without other work.
     Brief,
 }
 
-impl WaitPatience {
+impl EndpointWaitLimit {
     /// Long enough that a thread stays with a stream that pauses, short enough that the thread soon sees the
     /// end of the session. With 20 ms, where both ends share two cores, streams went to the comm thread and
     /// objects left their core's cache.
@@ -42,7 +42,7 @@ pub enum ObjectPayload {
     Slot(Slot),
     /// Still in its file, at `header.offset`. Only for endpoints that [send
     /// extents](SendEndpoint::sends_extents).
-    Extent(Arc<dyn ExtentFile>),
+    Extent(Arc<dyn SendfileSourceFile>),
 }
 
 impl fmt::Debug for ObjectPayload {
@@ -55,7 +55,7 @@ impl fmt::Debug for ObjectPayload {
 }
 
 /// A file whose extents an endpoint sends from the page cache, without a copy into a slot.
-pub trait ExtentFile: Send + Sync {
+pub trait SendfileSourceFile: Send + Sync {
     /// The file, open for reading. The endpoint does not move its position.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
@@ -144,7 +144,7 @@ pub trait SendEndpoint: Send {
     fn post(&mut self, outgoing: OutgoingObject) -> Result<(), OutgoingObject>;
 
     /// Sends more of the posted object.
-    fn advance(&mut self, patience: WaitPatience) -> Result<SenderReadiness, TransportError>;
+    fn advance(&mut self, patience: EndpointWaitLimit) -> Result<SenderReadiness, TransportError>;
 
     /// A descriptor that `poll` reports as writable when a `Busy` endpoint can send more.
     fn readiness(&self) -> BorrowedFd<'_>;
@@ -154,7 +154,7 @@ pub trait SendEndpoint: Send {
 
     /// Returns the kernel's view of the connection, for threads that don't drive the endpoint. `None` for a
     /// transport without a kernel connection.
-    fn gauge(&self) -> Option<ConnectionGauge> {
+    fn gauge(&self) -> Option<TcpStateReader> {
         None
     }
 }
@@ -162,7 +162,11 @@ pub trait SendEndpoint: Send {
 /// The sink's end.
 pub trait ReceiveEndpoint: Send {
     /// Receives more bytes, and leases a slot when an object begins.
-    fn advance(&mut self, patience: WaitPatience, slots: &SlotPool) -> Result<ReceiveResult, TransportError>;
+    fn advance(
+        &mut self,
+        patience: EndpointWaitLimit,
+        slots: &SlotPool,
+    ) -> Result<ReceiveResult, TransportError>;
 
     /// A descriptor that is readable when a `Pending` endpoint can receive more.
     fn readiness(&self) -> BorrowedFd<'_>;

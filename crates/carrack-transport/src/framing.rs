@@ -10,7 +10,7 @@ use carrack_machine::{Slot, SlotPool};
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES};
 
 use crate::endpoint_interface::{IncomingObject, TransportError};
-use crate::seal::{ConnectionSeal, TAG_BYTES, Tag};
+use crate::seal::{ConnectionCipherState, SealTag, TAG_BYTES};
 
 /// Bytes in front of a body: the header, and the tag of a sealed object.
 const HEAD_BYTES_MAX: usize = HEADER_BYTES + TAG_BYTES;
@@ -55,7 +55,7 @@ impl FrameWriter {
     pub(crate) fn sealed_object(
         header: &FrameHeader,
         mut slot: Slot,
-        seal: &mut ConnectionSeal,
+        seal: &mut ConnectionCipherState,
     ) -> FrameWriter {
         let tag = seal.seal(&header.encode(), &mut slot.bytes_mut()[..header.body_len as usize]);
         let mut writer = FrameWriter::object(header, slot);
@@ -111,7 +111,7 @@ pub(crate) enum ReceivedFrame {
 }
 
 /// The result of an attempt to read a frame.
-pub(crate) enum FrameInput {
+pub(crate) enum FrameReadResult {
     Frame(ReceivedFrame),
     Pending,
     Closed,
@@ -120,7 +120,7 @@ pub(crate) enum FrameInput {
 /// Puts frames together from a stream of bytes.
 pub(crate) struct FrameReader {
     slot_bytes: u32,
-    seal: Option<ConnectionSeal>,
+    seal: Option<ConnectionCipherState>,
     head: [u8; HEAD_BYTES_MAX],
     head_got: usize,
     body: Option<(FrameHeader, FrameBody)>,
@@ -141,7 +141,7 @@ impl FrameReader {
     }
 
     /// The same, where every object is sealed.
-    pub(crate) fn sealed(slot_bytes: u32, seal: Option<ConnectionSeal>) -> FrameReader {
+    pub(crate) fn sealed(slot_bytes: u32, seal: Option<ConnectionCipherState>) -> FrameReader {
         FrameReader { seal, ..FrameReader::new(slot_bytes) }
     }
 
@@ -150,17 +150,17 @@ impl FrameReader {
         &mut self,
         slots: &SlotPool,
         mut receive: impl FnMut(&mut [u8]) -> io::Result<usize>,
-    ) -> Result<FrameInput, TransportError> {
+    ) -> Result<FrameReadResult, TransportError> {
         loop {
             if let Some(frame) = self.take_whole()? {
-                return Ok(FrameInput::Frame(frame));
+                return Ok(FrameReadResult::Frame(frame));
             }
             match receive(self.missing()) {
-                Ok(0) if self.head_got == 0 => return Ok(FrameInput::Closed),
+                Ok(0) if self.head_got == 0 => return Ok(FrameReadResult::Closed),
                 Ok(0) => return Err(TransportError::Truncated),
                 Ok(count) => self.got(count, slots)?,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(FrameInput::Pending),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(FrameReadResult::Pending),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -211,7 +211,7 @@ impl FrameReader {
         self.head.first_chunk().expect("a head is longer than a header")
     }
 
-    fn tag(&self) -> Tag {
+    fn tag(&self) -> SealTag {
         *self.head.last_chunk().expect("a head is longer than a tag")
     }
 

@@ -14,11 +14,11 @@ const NOT_SENT: Opcode = 0x894B;
 
 /// Reads the state of a connection that an endpoint owns.
 #[derive(Clone, Debug)]
-pub struct ConnectionGauge(Weak<TcpStream>);
+pub struct TcpStateReader(Weak<TcpStream>);
 
 /// The state of a connection's path, as TCP measures it (`TCP_INFO`, tcp(7)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PathState {
+pub struct TcpPathState {
     /// The smoothed round trip.
     pub round_trip: Duration,
     /// Segments with data that were sent, with the retransmitted ones.
@@ -41,9 +41,9 @@ struct TcpInfo {
     data_segments: u32,
 }
 
-impl ConnectionGauge {
-    pub(crate) fn of(stream: &Arc<TcpStream>) -> ConnectionGauge {
-        ConnectionGauge(Arc::downgrade(stream))
+impl TcpStateReader {
+    pub(crate) fn of(stream: &Arc<TcpStream>) -> TcpStateReader {
+        TcpStateReader(Arc::downgrade(stream))
     }
 
     /// Bytes that were written and not sent yet; 0 when the connection is closed or broken.
@@ -56,7 +56,7 @@ impl ConnectionGauge {
     }
 
     /// The state of the path; `None` when the connection is closed.
-    pub fn path(&self) -> Option<PathState> {
+    pub fn path(&self) -> Option<TcpPathState> {
         let stream = self.0.upgrade()?;
         let mut info = TcpInfo::default();
         let mut len = size_of::<TcpInfo>() as libc::socklen_t;
@@ -66,7 +66,7 @@ impl ConnectionGauge {
             let (level, name) = (libc::IPPROTO_TCP, libc::TCP_INFO);
             libc::getsockopt(stream.as_raw_fd(), level, name, (&raw mut info).cast(), &raw mut len)
         };
-        (failed == 0).then(|| PathState {
+        (failed == 0).then(|| TcpPathState {
             round_trip: Duration::from_micros(info.rtt_us.into()),
             segments: info.data_segments.into(),
             retransmitted: info.retransmitted.into(),
@@ -87,7 +87,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = Arc::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let mut far = listener.accept().unwrap().0;
-        let gauge = ConnectionGauge::of(&near);
+        let gauge = TcpStateReader::of(&near);
         assert_eq!((gauge.unsent_bytes(), gauge.path().unwrap().segments), (0, 0));
         near.set_nonblocking(true).unwrap();
         let mut written = 0;

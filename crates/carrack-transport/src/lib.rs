@@ -9,7 +9,6 @@
 pub mod conformance;
 mod control_link;
 mod endpoint_interface;
-mod eviction_order;
 pub mod fabric;
 mod framing;
 mod gauge;
@@ -20,14 +19,14 @@ pub mod seal;
 mod sendfile_sender;
 mod tcp;
 mod tls;
+mod unproved_peer_counts;
 
-pub use control_link::{ControlChannel, ControlLink, LinkInput};
+pub use control_link::{ControlChannel, ControlLink, ControlLinkInput};
 pub use endpoint_interface::{
-    ExtentFile, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint,
-    SenderReadiness, TransportError, WaitPatience,
+    EndpointWaitLimit, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult,
+    SendEndpoint, SenderReadiness, SendfileSourceFile, TransportError,
 };
-pub use eviction_order::{ConnectionShare, EvictionOrder, PeerNeighbourhood};
-pub use gauge::{ConnectionGauge, PathState};
+pub use gauge::{TcpPathState, TcpStateReader};
 pub use loopback::loopback_pair;
 pub use rendezvous::{
     DataConnection, DialError, ListenPoint, PortRange, StreamCount, StreamListener, dial, local_addresses,
@@ -36,3 +35,4 @@ pub use rendezvous::{
 pub use resolve::resolve;
 pub use tcp::{TcpReceiver, TcpSender, begin_near, prepare_stream};
 pub use tls::{TlsChannel, TlsHandshakeError};
+pub use unproved_peer_counts::{ConnectionEvictionOrder, PeerAddressPrefix, PeerConnectionCounts};

@@ -10,16 +10,16 @@ use carrack_wire::FrameHeader;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::endpoint_interface::{
-    IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint,
-    SenderReadiness, TransportError, WaitPatience,
+    EndpointWaitLimit, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult,
+    SendEndpoint, SenderReadiness, TransportError,
 };
-use crate::seal::{TAG_BYTES, Tag};
+use crate::seal::{SealTag, TAG_BYTES};
 
 /// Objects that may wait between the two ends: one is taken while the other is made ready.
 pub(crate) const DEPTH: usize = 2;
 
 /// The tag of an object that is not sealed.
-pub(crate) const NO_TAG: Tag = [0; TAG_BYTES];
+pub(crate) const NO_TAG: SealTag = [0; TAG_BYTES];
 
 /// The value at which an eventfd counter is not writable.
 const EVENTFD_FULL: u64 = u64::MAX - 1;
@@ -35,7 +35,7 @@ struct LoopbackShared {
 
 #[derive(Default)]
 struct LoopbackState {
-    waiting: VecDeque<(FrameHeader, Slot, Tag)>,
+    waiting: VecDeque<(FrameHeader, Slot, SealTag)>,
     is_finished: bool,
     sender_gone: bool,
     receiver_gone: bool,
@@ -62,13 +62,13 @@ impl LoopbackShared {
     fn wait<'a>(
         &'a self,
         state: MutexGuard<'a, LoopbackState>,
-        patience: WaitPatience,
+        patience: EndpointWaitLimit,
         blocked: impl Fn(&LoopbackState) -> bool,
     ) -> MutexGuard<'a, LoopbackState> {
         match patience {
-            WaitPatience::None => state,
-            WaitPatience::Brief => {
-                let brief = Duration::from_millis(WaitPatience::BRIEF_MS);
+            EndpointWaitLimit::None => state,
+            EndpointWaitLimit::Brief => {
+                let brief = Duration::from_millis(EndpointWaitLimit::BRIEF_MS);
                 let waited = self.changed.wait_timeout_while(state, brief, |state| blocked(state));
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
@@ -116,7 +116,11 @@ pub struct LoopbackSender {
 
 impl LoopbackSender {
     /// Posts an object with its seal's tag.
-    pub(crate) fn post_tagged(&mut self, outgoing: OutgoingObject, tag: Tag) -> Result<(), OutgoingObject> {
+    pub(crate) fn post_tagged(
+        &mut self,
+        outgoing: OutgoingObject,
+        tag: SealTag,
+    ) -> Result<(), OutgoingObject> {
         let mut state = self.shared.lock();
         match outgoing.payload {
             ObjectPayload::Slot(slot) if state.waiting.len() < DEPTH => {
@@ -134,7 +138,7 @@ impl SendEndpoint for LoopbackSender {
         self.post_tagged(outgoing, NO_TAG)
     }
 
-    fn advance(&mut self, patience: WaitPatience) -> Result<SenderReadiness, TransportError> {
+    fn advance(&mut self, patience: EndpointWaitLimit) -> Result<SenderReadiness, TransportError> {
         let state = self.shared.wait(self.shared.lock(), patience, LoopbackState::is_full);
         if state.receiver_gone {
             return Err(std::io::Error::from(std::io::ErrorKind::BrokenPipe).into());
@@ -169,7 +173,7 @@ pub struct LoopbackReceiver {
 
 impl LoopbackReceiver {
     /// Takes the next object and its seal's tag.
-    pub(crate) fn take_tagged(&mut self, patience: WaitPatience) -> (ReceiveResult, Tag) {
+    pub(crate) fn take_tagged(&mut self, patience: EndpointWaitLimit) -> (ReceiveResult, SealTag) {
         let mut state = self.shared.wait(self.shared.lock(), patience, |state| !state.has_arrived());
         if let Some((header, slot, tag)) = state.waiting.pop_front() {
             self.shared.signal(&mut state);
@@ -183,7 +187,7 @@ impl LoopbackReceiver {
 impl ReceiveEndpoint for LoopbackReceiver {
     fn advance(
         &mut self,
-        patience: WaitPatience,
+        patience: EndpointWaitLimit,
         _slots: &SlotPool,
     ) -> Result<ReceiveResult, TransportError> {
         Ok(self.take_tagged(patience).0)

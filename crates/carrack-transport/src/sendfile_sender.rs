@@ -10,14 +10,14 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, sendfile};
 use rustix::io::Errno;
 use rustix::net::send;
 
-use crate::endpoint_interface::{ExtentFile, WaitPatience};
+use crate::endpoint_interface::{EndpointWaitLimit, SendfileSourceFile};
 use crate::tcp::send_flags;
 
 /// Sent in place of bytes that the file does not give.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 pub(crate) struct SendfileSender {
-    file: Arc<dyn ExtentFile>,
+    file: Arc<dyn SendfileSourceFile>,
     offset: u64,
     left: usize,
     is_spoilt: bool,
@@ -25,12 +25,12 @@ pub(crate) struct SendfileSender {
 
 impl SendfileSender {
     /// A writer of the body that `header` announces.
-    pub(crate) fn new(file: Arc<dyn ExtentFile>, header: &FrameHeader) -> SendfileSender {
+    pub(crate) fn new(file: Arc<dyn SendfileSourceFile>, header: &FrameHeader) -> SendfileSender {
         SendfileSender { file, offset: header.offset, left: header.body_len as usize, is_spoilt: false }
     }
 
     /// Sends until the extent is out (true) or the socket takes no more at present (false).
-    pub(crate) fn advance(&mut self, stream: &TcpStream, patience: WaitPatience) -> io::Result<bool> {
+    pub(crate) fn advance(&mut self, stream: &TcpStream, patience: EndpointWaitLimit) -> io::Result<bool> {
         while self.left > 0 {
             let sent = if self.is_spoilt {
                 send(stream, &ZEROS[..self.left.min(ZEROS.len())], send_flags(patience))
@@ -64,12 +64,12 @@ impl SendfileSender {
 /// Calls `sendfile`, which has no `MSG_DONTWAIT`: without patience the socket is non-blocking for the call.
 fn with_patience(
     stream: &TcpStream,
-    patience: WaitPatience,
+    patience: EndpointWaitLimit,
     call: impl FnOnce() -> Result<usize, Errno>,
 ) -> Result<usize, Errno> {
     match patience {
-        WaitPatience::Brief => call(),
-        WaitPatience::None => {
+        EndpointWaitLimit::Brief => call(),
+        EndpointWaitLimit::None => {
             let flags = fcntl_getfl(stream)?;
             fcntl_setfl(stream, flags | OFlags::NONBLOCK)?;
             let sent = call();

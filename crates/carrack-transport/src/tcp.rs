@@ -1,8 +1,8 @@
 //! Data endpoints over TCP: the source pushes whole objects, and the sink's credits bound the bytes under
 //! way.
 //!
-//! The socket blocks for [`WaitPatience::BRIEF_MS`]; a caller without patience passes `MSG_DONTWAIT`. So a
-//! connection passes between I/O threads and the comm thread without a change of its mode.
+//! The socket blocks for [`EndpointWaitLimit::BRIEF_MS`]; a caller without patience passes `MSG_DONTWAIT`. So
+//! a connection passes between I/O threads and the comm thread without a change of its mode.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -16,12 +16,12 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::endpoint_interface::{
-    ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint, SenderReadiness,
-    TransportError, WaitPatience,
+    EndpointWaitLimit, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint,
+    SenderReadiness, TransportError,
 };
-use crate::framing::{FrameInput, FrameReader, FrameWriter, ReceivedFrame};
-use crate::gauge::ConnectionGauge;
-use crate::seal::ConnectionSeal;
+use crate::framing::{FrameReadResult, FrameReader, FrameWriter, ReceivedFrame};
+use crate::gauge::TcpStateReader;
+use crate::seal::ConnectionCipherState;
 use crate::sendfile_sender::SendfileSender;
 
 /// Below this round-trip time the path is a machine or a building and needs no pacing. BBR's pacing costs a
@@ -80,7 +80,7 @@ pub fn prepare_stream(stream: &TcpStream, rtt: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     stream.set_nonblocking(false)?;
     socket.set_tcp_nodelay(true)?;
-    let brief = Duration::from_millis(WaitPatience::BRIEF_MS);
+    let brief = Duration::from_millis(EndpointWaitLimit::BRIEF_MS);
     stream.set_read_timeout(Some(brief))?;
     stream.set_write_timeout(Some(brief))?;
     if rtt >= NEAR_RTT {
@@ -109,7 +109,7 @@ pub(crate) fn keep_alive(socket: &SockRef<'_>, patience: Duration) -> io::Result
 /// The source's end of a connection.
 pub struct TcpSender {
     stream: Arc<TcpStream>,
-    seal: Option<ConnectionSeal>,
+    seal: Option<ConnectionCipherState>,
     frame: Option<FrameWriter>,
     /// The body that follows the frame, if it is sent from a file.
     extent: Option<SendfileSender>,
@@ -122,7 +122,7 @@ impl TcpSender {
     }
 
     /// The same, where every object is sealed.
-    pub fn sealed(stream: TcpStream, seal: Option<ConnectionSeal>) -> TcpSender {
+    pub fn sealed(stream: TcpStream, seal: Option<ConnectionCipherState>) -> TcpSender {
         TcpSender { stream: Arc::new(stream), seal, frame: None, extent: None }
     }
 }
@@ -155,7 +155,7 @@ impl SendEndpoint for TcpSender {
         Ok(())
     }
 
-    fn advance(&mut self, patience: WaitPatience) -> Result<SenderReadiness, TransportError> {
+    fn advance(&mut self, patience: EndpointWaitLimit) -> Result<SenderReadiness, TransportError> {
         let stream = &*self.stream;
         if let Some(frame) = &mut self.frame {
             let mut flags = send_flags(patience);
@@ -184,15 +184,15 @@ impl SendEndpoint for TcpSender {
         Ok(self.stream.shutdown(Shutdown::Write)?)
     }
 
-    fn gauge(&self) -> Option<ConnectionGauge> {
-        Some(ConnectionGauge::of(&self.stream))
+    fn gauge(&self) -> Option<TcpStateReader> {
+        Some(TcpStateReader::of(&self.stream))
     }
 }
 
-pub(crate) fn send_flags(patience: WaitPatience) -> SendFlags {
+pub(crate) fn send_flags(patience: EndpointWaitLimit) -> SendFlags {
     match patience {
-        WaitPatience::None => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-        WaitPatience::Brief => SendFlags::NOSIGNAL,
+        EndpointWaitLimit::None => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        EndpointWaitLimit::Brief => SendFlags::NOSIGNAL,
     }
 }
 
@@ -212,16 +212,20 @@ impl TcpReceiver {
     }
 
     /// The same, where every object is sealed.
-    pub fn sealed(stream: TcpStream, slot_bytes: u32, seal: Option<ConnectionSeal>) -> TcpReceiver {
+    pub fn sealed(stream: TcpStream, slot_bytes: u32, seal: Option<ConnectionCipherState>) -> TcpReceiver {
         TcpReceiver { stream, reader: FrameReader::sealed(slot_bytes, seal), arrived: Arc::default() }
     }
 }
 
 impl ReceiveEndpoint for TcpReceiver {
-    fn advance(&mut self, patience: WaitPatience, slots: &SlotPool) -> Result<ReceiveResult, TransportError> {
+    fn advance(
+        &mut self,
+        patience: EndpointWaitLimit,
+        slots: &SlotPool,
+    ) -> Result<ReceiveResult, TransportError> {
         let flags = match patience {
-            WaitPatience::None => RecvFlags::DONTWAIT,
-            WaitPatience::Brief => RecvFlags::WAITALL,
+            EndpointWaitLimit::None => RecvFlags::DONTWAIT,
+            EndpointWaitLimit::Brief => RecvFlags::WAITALL,
         };
         let (stream, arrived) = (&self.stream, &self.arrived);
         let input = self.reader.advance(slots, |buffer| {
@@ -230,10 +234,12 @@ impl ReceiveEndpoint for TcpReceiver {
             Ok(count)
         })?;
         Ok(match input {
-            FrameInput::Frame(ReceivedFrame::Object(incoming)) => ReceiveResult::Object(incoming),
-            FrameInput::Frame(ReceivedFrame::Control { .. }) => return Err(TransportError::ControlOnData),
-            FrameInput::Pending => ReceiveResult::Pending,
-            FrameInput::Closed => ReceiveResult::Closed,
+            FrameReadResult::Frame(ReceivedFrame::Object(incoming)) => ReceiveResult::Object(incoming),
+            FrameReadResult::Frame(ReceivedFrame::Control { .. }) => {
+                return Err(TransportError::ControlOnData);
+            }
+            FrameReadResult::Pending => ReceiveResult::Pending,
+            FrameReadResult::Closed => ReceiveResult::Closed,
         })
     }
 

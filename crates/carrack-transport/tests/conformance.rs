@@ -6,8 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use carrack_model::{ProtectionLevel, SealCipher};
-use carrack_transport::conformance::{Pair, run};
-use carrack_transport::seal::{ConnectionSeal, TrafficSecret};
+use carrack_transport::conformance::{TestEndpointPair, run};
+use carrack_transport::seal::{ConnectionCipherState, TrafficSecret};
 use carrack_transport::{TcpReceiver, TcpSender, loopback_pair, prepare_stream};
 
 const SLOT_BYTES: u32 = 64 << 10;
@@ -22,9 +22,9 @@ fn connected() -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-fn tcp(protection: ProtectionLevel, cipher: SealCipher) -> Pair {
+fn tcp(protection: ProtectionLevel, cipher: SealCipher) -> TestEndpointPair {
     let (near, far) = connected();
-    let seal = || ConnectionSeal::new(TrafficSecret::new([1; 32]), protection, cipher);
+    let seal = || ConnectionCipherState::new(TrafficSecret::new([1; 32]), protection, cipher);
     let receiver = TcpReceiver::sealed(far, SLOT_BYTES, seal());
     (Box::new(TcpSender::sealed(near, seal())), Box::new(receiver))
 }

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use carrack_machine::{NodeSet, SlotPool};
 use carrack_model::{ProtectionLevel, SealCipher};
-use carrack_transport::conformance::{Pair, run};
+use carrack_transport::conformance::{TestEndpointPair, run};
 use carrack_transport::fabric::{
-    FabricHub, FabricRequirements, FabricStreamSocket, UnconnectedFabricLane, usable_offers,
+    FabricProgressEngine, FabricRequirements, FabricStreamConnection, UnconnectedFabricLane, usable_offers,
 };
-use carrack_transport::seal::{ConnectionSeal, TrafficSecret};
+use carrack_transport::seal::{ConnectionCipherState, TrafficSecret};
 use carrack_transport::{
-    OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint, SenderReadiness, TransportError,
-    WaitPatience,
+    EndpointWaitLimit, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint, SenderReadiness,
+    TransportError,
 };
 use rustix::event::{PollFd, Timespec, poll};
 
@@ -43,7 +43,7 @@ struct Turning {
 
 impl Turning {
     /// Goes on until nothing is left to do.
-    fn start(mut hub: Box<dyn FabricHub>) -> Turning {
+    fn start(mut hub: Box<dyn FabricProgressEngine>) -> Turning {
         let is_over = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_over);
         let thread = thread::spawn(move || {
@@ -81,7 +81,7 @@ impl SendEndpoint for Driven<dyn SendEndpoint> {
     fn post(&mut self, outgoing: OutgoingObject) -> Result<(), OutgoingObject> {
         self.end.post(outgoing)
     }
-    fn advance(&mut self, patience: WaitPatience) -> Result<SenderReadiness, TransportError> {
+    fn advance(&mut self, patience: EndpointWaitLimit) -> Result<SenderReadiness, TransportError> {
         self.end.advance(patience)
     }
     fn readiness(&self) -> BorrowedFd<'_> {
@@ -93,7 +93,11 @@ impl SendEndpoint for Driven<dyn SendEndpoint> {
 }
 
 impl ReceiveEndpoint for Driven<dyn ReceiveEndpoint> {
-    fn advance(&mut self, patience: WaitPatience, slots: &SlotPool) -> Result<ReceiveResult, TransportError> {
+    fn advance(
+        &mut self,
+        patience: EndpointWaitLimit,
+        slots: &SlotPool,
+    ) -> Result<ReceiveResult, TransportError> {
         self.end.advance(patience, slots)
     }
     fn readiness(&self) -> BorrowedFd<'_> {
@@ -101,7 +105,7 @@ impl ReceiveEndpoint for Driven<dyn ReceiveEndpoint> {
     }
 }
 
-fn connected(provider: &str, protection: ProtectionLevel) -> Pair {
+fn connected(provider: &str, protection: ProtectionLevel) -> TestEndpointPair {
     let pool = || SlotPool::new(8 * SLOT_BYTES as u64, SLOT_BYTES).expect("a pool");
     let nodes = NodeSet::new();
     let wanted = FabricRequirements {
@@ -115,8 +119,8 @@ fn connected(provider: &str, protection: ProtectionLevel) -> Pair {
     let (near_name, far_name) = (near.name().to_vec(), far.name().to_vec());
     let (one, other) = UnixStream::pair().expect("two sockets");
     let aside = |socket: UnixStream| {
-        let seal = ConnectionSeal::new(TrafficSecret::new([3; 32]), protection, SealCipher::Aes256Gcm);
-        vec![FabricStreamSocket { socket: socket.into(), seal }]
+        let seal = ConnectionCipherState::new(TrafficSecret::new([3; 32]), protection, SealCipher::Aes256Gcm);
+        vec![FabricStreamConnection { socket: socket.into(), seal }]
     };
     let (source, mut senders) = near.into_source(&far_name, aside(one), STALL).expect("a hub");
     let (sink, mut receivers) = far.into_sink(&near_name, aside(other), STALL).expect("a hub");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::tls::{ClientIdentity, ClientTrust};
+use crate::tls::{ClientCredential, ClientTrust};
 
 /// The largest file that is read: all roots of a system take half a MiB.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -115,11 +115,11 @@ impl CredentialPaths {
         Ok((None, Vec::new()))
     }
 
-    fn identity(&self) -> Result<Option<ClientIdentity>, CredentialPathsError> {
+    fn identity(&self) -> Result<Option<ClientCredential>, CredentialPathsError> {
         let Some(directory) = &self.user else { return Ok(None) };
         let (chain_path, key_path) = (directory.join("identity.pem"), directory.join("identity-key.pem"));
         match (read_if_there(&chain_path)?, read_secret_if_there(&key_path)?) {
-            (Some(chain), Some(key)) => Ok(Some(ClientIdentity::Certificate { chain, key })),
+            (Some(chain), Some(key)) => Ok(Some(ClientCredential::Certificate { chain, key })),
             (None, None) => Ok(None),
             (Some(_), None) => Err(CredentialPathsError::Half { there: chain_path, missing: key_path }),
             (None, Some(_)) => Err(CredentialPathsError::Half { there: key_path, missing: chain_path }),
@@ -128,20 +128,20 @@ impl CredentialPaths {
 }
 
 /// Reads an identity by the content of its file. A file with a key must be private.
-fn named_identity(path: &Path) -> Result<ClientIdentity, CredentialPathsError> {
+fn named_identity(path: &Path) -> Result<ClientCredential, CredentialPathsError> {
     const SSH_KEY: &[u8] = b"-----BEGIN OPENSSH PRIVATE KEY-----";
     const KEY: &[u8] = b"PRIVATE KEY-----";
     let content = read(path)?;
     if contains(&content, SSH_KEY) {
-        return Ok(ClientIdentity::SshKey(read_secret(path)?));
+        return Ok(ClientCredential::SshKey(read_secret(path)?));
     }
     if contains(&content, KEY) {
         let both = read_secret(path)?;
-        return Ok(ClientIdentity::Certificate { chain: both.clone(), key: both });
+        return Ok(ClientCredential::Certificate { chain: both.clone(), key: both });
     }
     let key_path = key_beside(path);
     match read_secret_if_there(&key_path)? {
-        Some(key) => Ok(ClientIdentity::Certificate { chain: content, key }),
+        Some(key) => Ok(ClientCredential::Certificate { chain: content, key }),
         None => Err(CredentialPathsError::Half { there: path.into(), missing: key_path }),
     }
 }
@@ -275,7 +275,7 @@ mod tests {
         assert!(matches!(world.places.client_trust(), Err(CredentialPathsError::Half { .. })));
         world.put("user/identity-key.pem", "key", 0o600);
         let identity = world.places.client_trust().unwrap().identity;
-        assert!(matches!(identity, Some(ClientIdentity::Certificate { chain, key })
+        assert!(matches!(identity, Some(ClientCredential::Certificate { chain, key })
             if chain == b"chain" && key == b"key"));
     }
 
@@ -287,24 +287,24 @@ mod tests {
             world: &mut CredentialPathsFixture,
             content: &str,
             mode: u32,
-        ) -> Result<ClientIdentity, CredentialPathsError> {
+        ) -> Result<ClientCredential, CredentialPathsError> {
             world.places.identity = Some(world.put("alice.pem", content, mode));
             world.places.client_trust().map(|trust| trust.identity.unwrap())
         }
         let both = "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\n";
-        assert!(matches!(name(&mut world, both, 0o600), Ok(ClientIdentity::Certificate { chain, key })
+        assert!(matches!(name(&mut world, both, 0o600), Ok(ClientCredential::Certificate { chain, key })
             if chain == key && chain == both.as_bytes()));
         assert!(matches!(name(&mut world, both, 0o644), Err(CredentialPathsError::Exposed(_))));
         let ssh = "-----BEGIN OPENSSH PRIVATE KEY-----\n";
         let identity = name(&mut world, ssh, 0o600);
-        assert!(matches!(identity, Ok(ClientIdentity::SshKey(key)) if key == ssh.as_bytes()));
+        assert!(matches!(identity, Ok(ClientCredential::SshKey(key)) if key == ssh.as_bytes()));
         assert!(matches!(name(&mut world, ssh, 0o640), Err(CredentialPathsError::Exposed(_))));
         let chain = "-----BEGIN CERTIFICATE-----\n";
         assert!(matches!(name(&mut world, chain, 0o644), Err(CredentialPathsError::Half { missing, .. })
             if missing.ends_with("alice-key.pem")));
         world.put("alice-key.pem", "key", 0o600);
         let identity = world.places.client_trust().unwrap().identity;
-        assert!(matches!(identity, Some(ClientIdentity::Certificate { key, .. }) if key == b"key"));
+        assert!(matches!(identity, Some(ClientCredential::Certificate { key, .. }) if key == b"key"));
         world.places.identity = Some("/nonexistent".into());
         assert!(matches!(world.places.client_trust(), Err(CredentialPathsError::Io { .. })));
     }

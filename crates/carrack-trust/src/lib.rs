@@ -8,9 +8,9 @@
 mod authority;
 mod certificate;
 mod credential_paths;
-mod identity;
 mod name;
 mod pem;
+mod proved_identity;
 mod public_key;
 mod public_keys;
 mod tls;
@@ -18,24 +18,24 @@ mod token;
 
 pub use authority::{
     AUTHORITY_LIFETIME, AuthorityError, CLIENT_LIFETIME, CertificateAuthority, CertificateStatus,
-    CertificateUse, EphemeralAuthority, IssuedCertificate, MAX_SUBJECT_BYTES, RevocationSelector,
-    RevokedCertificate, SERVER_LIFETIME,
+    CertificateUse, EphemeralAuthority, IssuedCertificate, MAX_SUBJECT_BYTES, RevokedCertificate,
+    RevokedCertificateSelector, SERVER_LIFETIME,
 };
 pub use certificate::{
     AlternativeName, Certificate, CertificateError, CertificateFingerprint, PermittedUses,
 };
 pub use credential_paths::{CredentialPaths, CredentialPathsError, read_secret};
-pub use identity::{IdentityError, IdentityProof, ProvedIdentity};
-pub use name::{MAX_NAME_BYTES, NameError, check_identity_name};
+pub use name::{IdentityNameError, MAX_NAME_BYTES, check_identity_name};
 pub use pem::{MAX_ITEMS, PemError, certificates as certificates_in};
-pub use public_key::{KeyKind, PublicKey};
-pub use public_keys::{KeyLineError, KnownKey, LineProblem, MAX_KEYS, PublicKeys};
+pub use proved_identity::{IdentityError, ProvedIdentity, ProvingCredential};
+pub use public_key::{KeySignatureAlgorithm, PublicKey};
+pub use public_keys::{AuthorizedKey, AuthorizedKeys, KeyLineError, KeyLineProblem, MAX_KEYS};
 pub use tls::{
-    ALPN, ClientIdentity, ClientTrust, ServerTrust, TlsConfigError, client_config, client_config_at,
-    handshake_hint, server_config, server_config_at, speaks_carrack,
+    ALPN, ClientCredential, ClientTrust, TlsConfigError, TlsServerCredentials, client_config,
+    client_config_at, handshake_hint, server_config, server_config_at, speaks_carrack,
 };
 pub use token::{
-    LEEWAY, MAX_ISSUER_KEYS, MAX_LIFETIME, MAX_PERMISSIONS, MAX_TOKEN_BYTES, MintError, PathOperation,
-    ScopeError, TokenContent, TokenError, TokenKeysError, TokenScope, TokenSigner, TokenVerifier,
-    TransferRight, ValidToken,
+    IssuedTokenContent, LEEWAY, MAX_ISSUER_KEYS, MAX_LIFETIME, MAX_PERMISSIONS, MAX_TOKEN_BYTES, MintError,
+    TokenError, TokenKeysError, TokenScope, TokenScopeError, TokenScopeOperation, TokenSigner, TokenVerifier,
+    TransferApiRight, ValidToken,
 };

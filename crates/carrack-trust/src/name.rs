@@ -7,7 +7,7 @@ pub const MAX_NAME_BYTES: usize = 255;
 
 /// An invalid name of an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum NameError {
+pub enum IdentityNameError {
     /// The name is empty.
     #[error("the name is empty")]
     Empty,
@@ -23,11 +23,11 @@ pub enum NameError {
 ///
 /// # Errors
 /// The first problem.
-pub fn check_identity_name(name: &str) -> Result<(), NameError> {
+pub fn check_identity_name(name: &str) -> Result<(), IdentityNameError> {
     match name {
-        "" => Err(NameError::Empty),
-        _ if name.len() > MAX_NAME_BYTES => Err(NameError::TooLong),
-        _ if !name.chars().all(is_visible) || name.trim() != name => Err(NameError::Unseen),
+        "" => Err(IdentityNameError::Empty),
+        _ if name.len() > MAX_NAME_BYTES => Err(IdentityNameError::TooLong),
+        _ if !name.chars().all(is_visible) || name.trim() != name => Err(IdentityNameError::Unseen),
         _ => Ok(()),
     }
 }
@@ -51,14 +51,14 @@ mod tests {
     fn what_can_not_be_seen_is_no_name() {
         let long = "x".repeat(MAX_NAME_BYTES + 1);
         for (name, error) in [
-            ("", NameError::Empty),
-            (long.as_str(), NameError::TooLong),
-            ("alice\n", NameError::Unseen),
-            ("alice\0", NameError::Unseen),
-            (" alice", NameError::Unseen),
-            ("al\u{202e}ice", NameError::Unseen),
-            ("al\u{200b}ice", NameError::Unseen),
-            ("\u{1b}[2J", NameError::Unseen),
+            ("", IdentityNameError::Empty),
+            (long.as_str(), IdentityNameError::TooLong),
+            ("alice\n", IdentityNameError::Unseen),
+            ("alice\0", IdentityNameError::Unseen),
+            (" alice", IdentityNameError::Unseen),
+            ("al\u{202e}ice", IdentityNameError::Unseen),
+            ("al\u{200b}ice", IdentityNameError::Unseen),
+            ("\u{1b}[2J", IdentityNameError::Unseen),
         ] {
             assert_eq!(check_identity_name(name), Err(error), "{name:?}");
         }

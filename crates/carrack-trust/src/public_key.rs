@@ -17,7 +17,7 @@ const P256_BYTES: usize = 65;
 
 /// The signature algorithm of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyKind {
+pub enum KeySignatureAlgorithm {
     /// Ed25519 (RFC 8032).
     Ed25519,
     /// ECDSA on the curve P-256 with SHA-256 (FIPS 186-5).
@@ -52,8 +52,12 @@ impl PublicKey {
     }
 
     /// The key's kind.
-    pub fn kind(&self) -> KeyKind {
-        if self.spki.starts_with(&ED25519_HEAD) { KeyKind::Ed25519 } else { KeyKind::P256 }
+    pub fn kind(&self) -> KeySignatureAlgorithm {
+        if self.spki.starts_with(&ED25519_HEAD) {
+            KeySignatureAlgorithm::Ed25519
+        } else {
+            KeySignatureAlgorithm::P256
+        }
     }
 
     /// The DER of the key's `SubjectPublicKeyInfo`.
@@ -64,8 +68,8 @@ impl PublicKey {
     /// The bytes of the key without DER: 32 of Ed25519, the point's 65 of P-256.
     pub fn raw(&self) -> &[u8] {
         match self.kind() {
-            KeyKind::Ed25519 => &self.spki[ED25519_HEAD.len()..],
-            KeyKind::P256 => &self.spki[P256_HEAD.len()..],
+            KeySignatureAlgorithm::Ed25519 => &self.spki[ED25519_HEAD.len()..],
+            KeySignatureAlgorithm::P256 => &self.spki[P256_HEAD.len()..],
         }
     }
 }
@@ -82,9 +86,10 @@ mod tests {
 
     #[test]
     fn both_kinds_are_known_and_no_other() {
-        for (algorithm, kind, bytes) in
-            [(&PKCS_ED25519, KeyKind::Ed25519, 32), (&PKCS_ECDSA_P256_SHA256, KeyKind::P256, 65)]
-        {
+        for (algorithm, kind, bytes) in [
+            (&PKCS_ED25519, KeySignatureAlgorithm::Ed25519, 32),
+            (&PKCS_ECDSA_P256_SHA256, KeySignatureAlgorithm::P256, 65),
+        ] {
             let key = PublicKey::from_spki(&spki(algorithm)).unwrap();
             assert_eq!((key.kind(), key.raw().len()), (kind, bytes));
         }

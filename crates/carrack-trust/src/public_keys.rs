@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
-use crate::name::{NameError, check_identity_name};
+use crate::name::{IdentityNameError, check_identity_name};
 use crate::public_key::PublicKey;
 
 /// The longest line, in bytes: a P-256 key takes 160 and a name 255.
@@ -25,7 +25,7 @@ const OTHER_TYPES: [&str; 4] = ["ssh-", "ecdsa-sha2-", "sk-", "rsa-sha2-"];
 
 /// The problem of a refused line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum LineProblem {
+pub enum KeyLineProblem {
     /// The line begins with something other than a key type.
     #[error(
         "the line does not begin with ssh-ed25519 or ecdsa-sha2-nistp256: options are not understood here"
@@ -39,7 +39,7 @@ pub enum LineProblem {
     Key,
     /// The comment is not a valid name.
     #[error("the comment has to be the identity's name: {0}")]
-    Name(#[from] NameError),
+    Name(#[from] IdentityNameError),
     /// An earlier line has the same key under another name.
     #[error("the same key stands in an earlier line under another name")]
     Twice,
@@ -58,18 +58,18 @@ pub struct KeyLineError {
     /// The line's number, from 1.
     pub line: usize,
     /// The problem.
-    pub problem: LineProblem,
+    pub problem: KeyLineProblem,
 }
 
 impl KeyLineError {
     /// Advice for the administrator.
     pub fn hint(&self) -> Option<&'static str> {
         match self.problem {
-            LineProblem::Options => {
+            KeyLineProblem::Options => {
                 Some("restrict the identity in the daemon's configuration, not in this file")
             }
-            LineProblem::Type => Some("make one with `ssh-keygen -t ed25519 -C NAME`"),
-            LineProblem::Name(NameError::Empty) => Some("write the identity's name after the key"),
+            KeyLineProblem::Type => Some("make one with `ssh-keygen -t ed25519 -C NAME`"),
+            KeyLineProblem::Name(IdentityNameError::Empty) => Some("write the identity's name after the key"),
             _ => None,
         }
     }
@@ -77,7 +77,7 @@ impl KeyLineError {
 
 /// The key of an identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownKey {
+pub struct AuthorizedKey {
     /// The identity's name.
     pub name: String,
     /// The fingerprint as `ssh-keygen -l` shows it: `SHA256:` and base64.
@@ -86,20 +86,20 @@ pub struct KnownKey {
 
 /// The keys of a file, by their `SubjectPublicKeyInfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PublicKeys {
-    known: HashMap<Vec<u8>, KnownKey>,
+pub struct AuthorizedKeys {
+    known: HashMap<Vec<u8>, AuthorizedKey>,
 }
 
-impl PublicKeys {
+impl AuthorizedKeys {
     /// Reads a file's content. Returns the keys of its good lines, and the problems of the others.
-    pub fn parse(content: &[u8]) -> (PublicKeys, Vec<KeyLineError>) {
-        let mut keys = PublicKeys::default();
+    pub fn parse(content: &[u8]) -> (AuthorizedKeys, Vec<KeyLineError>) {
+        let mut keys = AuthorizedKeys::default();
         let mut errors = Vec::new();
         for (index, line) in content.split(|&byte| byte == b'\n').enumerate() {
             if let Err(problem) = keys.add_line(line) {
                 errors.push(KeyLineError { line: index + 1, problem });
             }
-            if errors.last().is_some_and(|error| error.problem == LineProblem::TooMany) {
+            if errors.last().is_some_and(|error| error.problem == KeyLineProblem::TooMany) {
                 break;
             }
         }
@@ -107,7 +107,7 @@ impl PublicKeys {
     }
 
     /// The identity of a key.
-    pub fn find(&self, spki: &[u8]) -> Option<&KnownKey> {
+    pub fn find(&self, spki: &[u8]) -> Option<&AuthorizedKey> {
         self.known.get(spki)
     }
 
@@ -121,39 +121,39 @@ impl PublicKeys {
         self.known.is_empty()
     }
 
-    fn add_line(&mut self, line: &[u8]) -> Result<(), LineProblem> {
-        let line = str::from_utf8(line).map_err(|_| LineProblem::Line)?.trim();
+    fn add_line(&mut self, line: &[u8]) -> Result<(), KeyLineProblem> {
+        let line = str::from_utf8(line).map_err(|_| KeyLineProblem::Line)?.trim();
         if line.is_empty() || line.starts_with('#') {
             return Ok(());
         }
         if line.len() > MAX_LINE_BYTES {
-            return Err(LineProblem::Line);
+            return Err(KeyLineProblem::Line);
         }
         let (spki, known) = read_line(line)?;
         match self.known.get(&spki) {
-            Some(before) if before.name != known.name => return Err(LineProblem::Twice),
-            None if self.known.len() == MAX_KEYS => return Err(LineProblem::TooMany),
+            Some(before) if before.name != known.name => return Err(KeyLineProblem::Twice),
+            None if self.known.len() == MAX_KEYS => return Err(KeyLineProblem::TooMany),
             _ => self.known.insert(spki, known),
         };
         Ok(())
     }
 }
 
-fn read_line(line: &str) -> Result<(Vec<u8>, KnownKey), LineProblem> {
+fn read_line(line: &str) -> Result<(Vec<u8>, AuthorizedKey), KeyLineProblem> {
     check_type(line.split_whitespace().next().unwrap_or_default())?;
-    let ssh = ssh_key::PublicKey::from_openssh(line).map_err(|_| LineProblem::Key)?;
-    let key = PublicKey::from_ssh(ssh.key_data()).ok_or(LineProblem::Key)?;
+    let ssh = ssh_key::PublicKey::from_openssh(line).map_err(|_| KeyLineProblem::Key)?;
+    let key = PublicKey::from_ssh(ssh.key_data()).ok_or(KeyLineProblem::Key)?;
     let name = ssh.comment().trim().to_owned();
     check_identity_name(&name)?;
     let fingerprint = ssh.fingerprint(ssh_key::HashAlg::Sha256).to_string();
-    Ok((key.spki().to_vec(), KnownKey { name, fingerprint }))
+    Ok((key.spki().to_vec(), AuthorizedKey { name, fingerprint }))
 }
 
-fn check_type(word: &str) -> Result<(), LineProblem> {
+fn check_type(word: &str) -> Result<(), KeyLineProblem> {
     match word {
         _ if TYPES.contains(&word) => Ok(()),
-        _ if OTHER_TYPES.iter().any(|begin| word.starts_with(begin)) => Err(LineProblem::Type),
-        _ => Err(LineProblem::Options),
+        _ if OTHER_TYPES.iter().any(|begin| word.starts_with(begin)) => Err(KeyLineProblem::Type),
+        _ => Err(KeyLineProblem::Options),
     }
 }
 
@@ -167,8 +167,8 @@ mod tests {
     const P256: &str = "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAABBBHwf2HMM5TRXvo2SQJjsNkiDD5KqiiNjrGVv3UUh+mMT5RHxiRtOnlqvjhQtBq0VpmpCV/PwUdhOig4vkbqAcEc=";
 
     #[track_caller]
-    fn problem(content: &str) -> LineProblem {
-        let (keys, errors) = PublicKeys::parse(content.as_bytes());
+    fn problem(content: &str) -> KeyLineProblem {
+        let (keys, errors) = AuthorizedKeys::parse(content.as_bytes());
         assert!(keys.is_empty(), "{keys:?}");
         assert_eq!(errors.len(), 1, "{errors:?}");
         errors[0].problem
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn both_types_are_read_with_their_names() {
         let content = format!("# people\n\n{ED25519} alice@example.org\n  {P256} Ada Lovelace\r\n");
-        let (keys, errors) = PublicKeys::parse(content.as_bytes());
+        let (keys, errors) = AuthorizedKeys::parse(content.as_bytes());
         assert_eq!(errors, []);
         let mut known: Vec<_> =
             keys.known.values().map(|k| (k.name.as_str(), k.fingerprint.as_str())).collect();
@@ -190,52 +190,52 @@ mod tests {
     #[test]
     fn a_line_with_options_admits_nobody() {
         for options in ["from=\"10.0.0.0/8\" ", "restrict ", "command=\"/bin/x\",no-pty "] {
-            assert_eq!(problem(&format!("{options}{ED25519} alice")), LineProblem::Options);
+            assert_eq!(problem(&format!("{options}{ED25519} alice")), KeyLineProblem::Options);
         }
     }
 
     #[test]
     fn a_name_is_required() {
-        assert_eq!(problem(ED25519), LineProblem::Name(NameError::Empty));
-        assert_eq!(problem(&format!("{ED25519} a\u{7}b")), LineProblem::Name(NameError::Unseen));
+        assert_eq!(problem(ED25519), KeyLineProblem::Name(IdentityNameError::Empty));
+        assert_eq!(problem(&format!("{ED25519} a\u{7}b")), KeyLineProblem::Name(IdentityNameError::Unseen));
     }
 
     #[test]
     fn other_types_and_damaged_keys_are_refused() {
-        assert_eq!(problem("ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQ== alice"), LineProblem::Type);
-        assert_eq!(problem("sk-ssh-ed25519@openssh.com AAAA alice"), LineProblem::Type);
-        assert_eq!(problem("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA alice"), LineProblem::Key);
+        assert_eq!(problem("ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQ== alice"), KeyLineProblem::Type);
+        assert_eq!(problem("sk-ssh-ed25519@openssh.com AAAA alice"), KeyLineProblem::Type);
+        assert_eq!(problem("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA alice"), KeyLineProblem::Key);
         // The line's type differs from the type in its key.
-        assert_eq!(problem(&P256.replace("ecdsa-sha2-nistp256 ", "ssh-ed25519 ")), LineProblem::Key);
-        assert_eq!(problem(&"x".repeat(MAX_LINE_BYTES + 1)), LineProblem::Line);
+        assert_eq!(problem(&P256.replace("ecdsa-sha2-nistp256 ", "ssh-ed25519 ")), KeyLineProblem::Key);
+        assert_eq!(problem(&"x".repeat(MAX_LINE_BYTES + 1)), KeyLineProblem::Line);
     }
 
     #[test]
     fn one_key_has_one_name() {
         let content = format!("{ED25519} alice\n{ED25519} bob\n{ED25519} alice\n");
-        let (keys, errors) = PublicKeys::parse(content.as_bytes());
+        let (keys, errors) = AuthorizedKeys::parse(content.as_bytes());
         assert_eq!(keys.len(), 1);
-        assert_eq!(errors, [KeyLineError { line: 2, problem: LineProblem::Twice }]);
+        assert_eq!(errors, [KeyLineError { line: 2, problem: KeyLineProblem::Twice }]);
         assert_eq!(keys.known.values().next().map(|known| known.name.as_str()), Some("alice"));
     }
 
     #[test]
     fn a_bad_line_does_not_lock_out_the_others() {
         let content = format!("nonsense\n{ED25519} alice\n");
-        let (keys, errors) = PublicKeys::parse(content.as_bytes());
+        let (keys, errors) = AuthorizedKeys::parse(content.as_bytes());
         assert_eq!((keys.len(), errors.len(), errors[0].line), (1, 1, 1));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read_without_a_panic(content in proptest::collection::vec(any::<u8>(), 0..400)) {
-            let (keys, _) = PublicKeys::parse(&content);
+            let (keys, _) = AuthorizedKeys::parse(&content);
             prop_assert!(keys.len() <= content.len());
         }
 
         #[test]
         fn a_cut_line_is_never_another_key(cut in 12usize..80) {
-            let (keys, _) = PublicKeys::parse(format!("{} alice", &ED25519[..cut]).as_bytes());
+            let (keys, _) = AuthorizedKeys::parse(format!("{} alice", &ED25519[..cut]).as_bytes());
             prop_assert!(keys.is_empty());
         }
     }

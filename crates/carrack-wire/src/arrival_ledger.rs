@@ -1,8 +1,8 @@
 //! The announced files and the ranges that arrived: the rules that the sink enforces on the source.
 //!
 //! IDs rise, except those of inline-announced files, whose objects arrive in any order. Sizes are binding, no
-//! byte arrives twice, and a file is committed only when it is whole. A violation is a [`LedgerError`], which
-//! ends the session. `T` is the sink's data for a file, such as its descriptor.
+//! byte arrives twice, and a file is committed only when it is whole. A violation is an
+//! [`ArrivalLedgerError`], which ends the session. `T` is the sink's data for a file, such as its descriptor.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use carrack_model::{ByteRange, FileId, RangeSet};
 
 /// A rule that the source broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LedgerError {
+pub enum ArrivalLedgerError {
     /// File IDs must rise; those of inline-announced files must be new.
     #[error("file {} was announced out of order", .0.0)]
     NotRising(FileId),
@@ -30,7 +30,7 @@ pub enum LedgerError {
 
 /// The sink's action for an object.
 #[derive(Debug, PartialEq, Eq)]
-pub enum ObjectArrival<T> {
+pub enum ArrivedObjectAction<T> {
     /// Check the object and write it to this file.
     Write(T),
     /// The file is not announced yet: the control channel lags behind the data, or one stream behind another.
@@ -39,7 +39,7 @@ pub enum ObjectArrival<T> {
     Drop,
 }
 
-struct LedgerFile<T> {
+struct FileArrivalRecord<T> {
     size: u64,
     arrived: RangeSet,
     /// `None` once the sink has given the file up.
@@ -48,7 +48,7 @@ struct LedgerFile<T> {
 
 /// The files that are open at the sink.
 pub struct ArrivalLedger<T> {
-    open: HashMap<FileId, LedgerFile<T>>,
+    open: HashMap<FileId, FileArrivalRecord<T>>,
     open_max: usize,
     newest: FileId,
 }
@@ -67,24 +67,24 @@ impl<T: Clone> ArrivalLedger<T> {
         size: u64,
         attached: Option<T>,
         held: RangeSet,
-    ) -> Result<(), LedgerError> {
+    ) -> Result<(), ArrivalLedgerError> {
         let is_new = if id.is_by_itself() { !self.open.contains_key(&id) } else { id > self.newest };
         if !is_new {
-            return Err(LedgerError::NotRising(id));
+            return Err(ArrivalLedgerError::NotRising(id));
         }
         if self.open.len() >= self.open_max {
-            return Err(LedgerError::TooManyOpen(self.open_max));
+            return Err(ArrivalLedgerError::TooManyOpen(self.open_max));
         }
         if !id.is_by_itself() {
             self.newest = id;
         }
-        self.open.insert(id, LedgerFile { size, arrived: held, attached });
+        self.open.insert(id, FileArrivalRecord { size, arrived: held, attached });
         Ok(())
     }
 
     /// Adds a committed file again that lacks ranges other than `held`.
     pub fn reopen(&mut self, id: FileId, size: u64, attached: T, held: RangeSet) {
-        self.open.insert(id, LedgerFile { size, arrived: held, attached: Some(attached) });
+        self.open.insert(id, FileArrivalRecord { size, arrived: held, attached: Some(attached) });
     }
 
     /// The data attached to an open file.
@@ -93,16 +93,24 @@ impl<T: Clone> ArrivalLedger<T> {
     }
 
     /// Records the range of an object that arrived.
-    pub fn arrive(&mut self, id: FileId, range: ByteRange) -> Result<ObjectArrival<T>, LedgerError> {
+    pub fn arrive(
+        &mut self,
+        id: FileId,
+        range: ByteRange,
+    ) -> Result<ArrivedObjectAction<T>, ArrivalLedgerError> {
         let Some(file) = self.open.get_mut(&id) else {
             // Also after the end of an inline-announced file: further objects of the file get no answer.
-            return if id > self.newest { Ok(ObjectArrival::Early) } else { Err(LedgerError::NotOpen(id)) };
+            return if id > self.newest {
+                Ok(ArrivedObjectAction::Early)
+            } else {
+                Err(ArrivalLedgerError::NotOpen(id))
+            };
         };
         let fits = range.len > 0 && range.end().is_some_and(|end| end <= file.size);
         if !fits || !file.arrived.insert(range) {
-            return Err(LedgerError::BadRange(id, range));
+            return Err(ArrivalLedgerError::BadRange(id, range));
         }
-        Ok(file.attached.clone().map_or(ObjectArrival::Drop, ObjectArrival::Write))
+        Ok(file.attached.clone().map_or(ArrivedObjectAction::Drop, ArrivedObjectAction::Write))
     }
 
     /// Removes the range of an object that failed its check, so that it may arrive again.
@@ -118,17 +126,17 @@ impl<T: Clone> ArrivalLedger<T> {
     }
 
     /// Ends a file that the source calls complete. Returns `None` if the sink has given the file up.
-    pub fn commit(&mut self, id: FileId) -> Result<Option<T>, LedgerError> {
-        let file = self.open.remove(&id).ok_or(LedgerError::NotOpen(id))?;
+    pub fn commit(&mut self, id: FileId) -> Result<Option<T>, ArrivalLedgerError> {
+        let file = self.open.remove(&id).ok_or(ArrivalLedgerError::NotOpen(id))?;
         if file.attached.is_some() && !file.arrived.is_whole(file.size) {
-            return Err(LedgerError::NotWhole(id));
+            return Err(ArrivalLedgerError::NotWhole(id));
         }
         Ok(file.attached)
     }
 
     /// Ends a file that the source gives up, as it changed or could not be read to its end.
-    pub fn abandon(&mut self, id: FileId) -> Result<Option<T>, LedgerError> {
-        let file = self.open.remove(&id).ok_or(LedgerError::NotOpen(id))?;
+    pub fn abandon(&mut self, id: FileId) -> Result<Option<T>, ArrivalLedgerError> {
+        let file = self.open.remove(&id).ok_or(ArrivalLedgerError::NotOpen(id))?;
         Ok(file.attached)
     }
 
@@ -151,12 +159,12 @@ mod tests {
     #[test]
     fn an_honest_file() {
         let mut ledger = ArrivalLedger::new(4);
-        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(ObjectArrival::Early));
+        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(ArrivedObjectAction::Early));
         ledger.announce(A, 10, Some("file"), RangeSet::new()).unwrap();
-        assert_eq!(ledger.arrive(A, range(5, 5)), Ok(ObjectArrival::Write("file")));
-        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(ObjectArrival::Write("file")));
+        assert_eq!(ledger.arrive(A, range(5, 5)), Ok(ArrivedObjectAction::Write("file")));
+        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(ArrivedObjectAction::Write("file")));
         ledger.reject(A, range(0, 5));
-        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(ObjectArrival::Write("file")));
+        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(ArrivedObjectAction::Write("file")));
         assert_eq!(ledger.commit(A), Ok(Some("file")));
         assert_eq!(ledger.open_count(), 0);
     }
@@ -166,35 +174,38 @@ mod tests {
         let FileId(first) = FileId::FIRST_BY_ITSELF;
         let (one, two) = (FileId(first), FileId(first + 1));
         let mut ledger = ArrivalLedger::new(3);
-        assert_eq!(ledger.arrive(one, range(5, 5)), Ok(ObjectArrival::Early));
+        assert_eq!(ledger.arrive(one, range(5, 5)), Ok(ArrivedObjectAction::Early));
         ledger.announce(two, 10, Some(2), RangeSet::new()).unwrap();
         ledger.announce(A, 10, Some(3), RangeSet::new()).unwrap();
         ledger.announce(one, 10, Some(1), RangeSet::new()).unwrap();
-        assert_eq!(ledger.announce(one, 10, Some(1), RangeSet::new()), Err(LedgerError::NotRising(one)));
-        assert_eq!(ledger.arrive(one, range(0, 10)), Ok(ObjectArrival::Write(1)));
+        assert_eq!(
+            ledger.announce(one, 10, Some(1), RangeSet::new()),
+            Err(ArrivalLedgerError::NotRising(one))
+        );
+        assert_eq!(ledger.arrive(one, range(0, 10)), Ok(ArrivedObjectAction::Write(1)));
         assert!(ledger.arrive(one, range(5, 5)).is_err(), "bytes that came before");
         assert_eq!(ledger.commit(one), Ok(Some(1)));
-        assert_eq!(ledger.arrive(two, range(0, 5)), Ok(ObjectArrival::Write(2)));
-        assert_eq!(ledger.commit(two), Err(LedgerError::NotWhole(two)));
+        assert_eq!(ledger.arrive(two, range(0, 5)), Ok(ArrivedObjectAction::Write(2)));
+        assert_eq!(ledger.commit(two), Err(ArrivalLedgerError::NotWhole(two)));
     }
 
     #[test]
     fn lies_are_noticed() {
         let mut ledger = ArrivalLedger::new(1);
         ledger.announce(A, 10, Some(()), RangeSet::new()).unwrap();
-        assert_eq!(ledger.announce(A, 10, Some(()), RangeSet::new()), Err(LedgerError::NotRising(A)));
+        assert_eq!(ledger.announce(A, 10, Some(()), RangeSet::new()), Err(ArrivalLedgerError::NotRising(A)));
         assert_eq!(
             ledger.announce(FileId(2), 10, Some(()), RangeSet::new()),
-            Err(LedgerError::TooManyOpen(1))
+            Err(ArrivalLedgerError::TooManyOpen(1))
         );
         for bad in [range(0, 11), range(10, 1), range(u64::MAX, 2), range(3, 0)] {
-            assert_eq!(ledger.arrive(A, bad), Err(LedgerError::BadRange(A, bad)));
+            assert_eq!(ledger.arrive(A, bad), Err(ArrivalLedgerError::BadRange(A, bad)));
         }
         ledger.arrive(A, range(0, 6)).unwrap();
         assert!(ledger.arrive(A, range(5, 5)).is_err(), "a byte that came before");
-        assert_eq!(ledger.commit(A), Err(LedgerError::NotWhole(A)));
-        assert_eq!(ledger.arrive(A, range(0, 1)), Err(LedgerError::NotOpen(A)));
-        assert_eq!(ledger.abandon(A), Err(LedgerError::NotOpen(A)));
+        assert_eq!(ledger.commit(A), Err(ArrivalLedgerError::NotWhole(A)));
+        assert_eq!(ledger.arrive(A, range(0, 1)), Err(ArrivalLedgerError::NotOpen(A)));
+        assert_eq!(ledger.abandon(A), Err(ArrivalLedgerError::NotOpen(A)));
     }
 
     #[test]
@@ -204,12 +215,12 @@ mod tests {
         let mut ledger = ArrivalLedger::new(4);
         ledger.announce(A, 10, Some(()), held.clone()).unwrap();
         assert!(ledger.arrive(A, range(0, 6)).is_err());
-        assert_eq!(ledger.arrive(A, range(6, 4)), Ok(ObjectArrival::Write(())));
+        assert_eq!(ledger.arrive(A, range(6, 4)), Ok(ArrivedObjectAction::Write(())));
         assert_eq!(ledger.commit(A), Ok(Some(())));
         ledger.reopen(A, 10, (), held);
-        assert_eq!(ledger.commit(A), Err(LedgerError::NotWhole(A)));
+        assert_eq!(ledger.commit(A), Err(ArrivalLedgerError::NotWhole(A)));
         ledger.reopen(A, 10, (), RangeSet::new());
-        assert_eq!(ledger.arrive(A, range(0, 10)), Ok(ObjectArrival::Write(())));
+        assert_eq!(ledger.arrive(A, range(0, 10)), Ok(ArrivedObjectAction::Write(())));
         assert_eq!(ledger.commit(A), Ok(Some(())));
     }
 
@@ -219,7 +230,7 @@ mod tests {
         ledger.announce(A, 10, Some(()), RangeSet::new()).unwrap();
         assert_eq!(ledger.give_up(A), Some(()));
         assert_eq!(ledger.give_up(A), None);
-        assert_eq!(ledger.arrive(A, range(0, 10)), Ok(ObjectArrival::Drop));
+        assert_eq!(ledger.arrive(A, range(0, 10)), Ok(ArrivedObjectAction::Drop));
         assert_eq!(ledger.commit(A), Ok(None));
     }
 }

@@ -94,7 +94,7 @@ impl ListenerNonce {
 
 /// Reasons to close a data connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AuthError {
+pub enum DataConnectionAuthError {
     /// The bytes do not belong to this handshake.
     #[error("not a carrack data connection")]
     NotCarrack,
@@ -114,13 +114,13 @@ pub fn may_begin(start: &[u8]) -> bool {
 
 /// Returns the nonce of the listener that a response is for, so that several sessions can share a port. It
 /// proves nothing.
-pub fn listener_named(start: &[u8; NAMING_BYTES]) -> Result<ListenerNonce, AuthError> {
+pub fn listener_named(start: &[u8; NAMING_BYTES]) -> Result<ListenerNonce, DataConnectionAuthError> {
     if start[..8] != MAGIC {
-        return Err(AuthError::NotCarrack);
+        return Err(DataConnectionAuthError::NotCarrack);
     }
     match u16::from_le_bytes([start[8], start[9]]) {
-        VERSION => Ok(ListenerNonce::from_slice(&start[20..]).ok_or(AuthError::NotCarrack)?),
-        other => Err(AuthError::OtherVersion(other)),
+        VERSION => Ok(ListenerNonce::from_slice(&start[20..]).ok_or(DataConnectionAuthError::NotCarrack)?),
+        other => Err(DataConnectionAuthError::OtherVersion(other)),
     }
 }
 
@@ -166,11 +166,11 @@ impl DialerResponse {
         bytes: &[u8; RESPONSE_BYTES],
         key: &SessionKey,
         listener: &ListenerNonce,
-    ) -> Result<DialerResponse, AuthError> {
+    ) -> Result<DialerResponse, DataConnectionAuthError> {
         let response = DialerResponse(*bytes);
-        let named = listener_named(bytes.first_chunk().ok_or(AuthError::NotCarrack)?)?;
+        let named = listener_named(bytes.first_chunk().ok_or(DataConnectionAuthError::NotCarrack)?)?;
         if key.prove(DIALER, response.claim()) != bytes[CLAIM_BYTES..] || named != *listener {
-            return Err(AuthError::WrongProof);
+            return Err(DataConnectionAuthError::WrongProof);
         }
         Ok(response)
     }
@@ -197,9 +197,13 @@ impl DialerResponse {
     }
 
     /// Checks the listener's proof in constant time.
-    pub fn verify_listener(&self, proof: &[u8; PROOF_BYTES], key: &SessionKey) -> Result<(), AuthError> {
+    pub fn verify_listener(
+        &self,
+        proof: &[u8; PROOF_BYTES],
+        key: &SessionKey,
+    ) -> Result<(), DataConnectionAuthError> {
         if key.prove(LISTENER, self.claim()) != *proof {
-            return Err(AuthError::WrongProof);
+            return Err(DataConnectionAuthError::WrongProof);
         }
         Ok(())
     }
@@ -230,7 +234,7 @@ mod tests {
         DialerResponse::new(&key(), &LISTENER_NONCE, [2; 32], PLACE, RTT)
     }
 
-    fn verify(bytes: &[u8; RESPONSE_BYTES]) -> Result<DialerResponse, AuthError> {
+    fn verify(bytes: &[u8; RESPONSE_BYTES]) -> Result<DialerResponse, DataConnectionAuthError> {
         DialerResponse::verify(bytes, &key(), &LISTENER_NONCE)
     }
 
@@ -260,33 +264,33 @@ mod tests {
     #[test]
     fn a_stranger_proves_nothing() {
         let stranger = DialerResponse::new(&SessionKey::new([8; 32]), &LISTENER_NONCE, [2; 32], PLACE, RTT);
-        assert_eq!(verify(stranger.as_bytes()), Err(AuthError::WrongProof));
+        assert_eq!(verify(stranger.as_bytes()), Err(DataConnectionAuthError::WrongProof));
         assert_eq!(listener_named(ours().as_bytes().first_chunk().unwrap()), Ok(LISTENER_NONCE));
         assert!((0..NAMING_BYTES).all(|count| may_begin(&ours().as_bytes()[..count])));
         assert!(!may_begin(b"carrackD") && !may_begin(b"x"));
         let elsewhere = DialerResponse::new(&key(), &ListenerNonce([9; 32]), [2; 32], PLACE, RTT);
-        assert_eq!(verify(elsewhere.as_bytes()), Err(AuthError::WrongProof));
+        assert_eq!(verify(elsewhere.as_bytes()), Err(DataConnectionAuthError::WrongProof));
         for at in 0..RESPONSE_BYTES {
             let mut changed = *ours().as_bytes();
             changed[at] ^= 1;
             let error = match at {
-                0..8 => AuthError::NotCarrack,
-                8..10 => AuthError::OtherVersion(u16::from_le_bytes([changed[8], changed[9]])),
-                _ => AuthError::WrongProof,
+                0..8 => DataConnectionAuthError::NotCarrack,
+                8..10 => DataConnectionAuthError::OtherVersion(u16::from_le_bytes([changed[8], changed[9]])),
+                _ => DataConnectionAuthError::WrongProof,
             };
             assert_eq!(verify(&changed), Err(error), "{at}");
         }
-        assert_eq!(verify(&[b'G'; RESPONSE_BYTES]), Err(AuthError::NotCarrack));
+        assert_eq!(verify(&[b'G'; RESPONSE_BYTES]), Err(DataConnectionAuthError::NotCarrack));
     }
 
     #[test]
     fn a_proof_sent_back_is_no_proof() {
         let mut dialers = [0; PROOF_BYTES];
         dialers.copy_from_slice(&ours().as_bytes()[CLAIM_BYTES..]);
-        assert_eq!(ours().verify_listener(&dialers, &key()), Err(AuthError::WrongProof));
+        assert_eq!(ours().verify_listener(&dialers, &key()), Err(DataConnectionAuthError::WrongProof));
         let other = DialerResponse::new(&key(), &LISTENER_NONCE, [3; 32], PLACE, RTT);
         let proof = ours().listener_proof(&key());
-        assert_eq!(other.verify_listener(&proof, &key()), Err(AuthError::WrongProof));
+        assert_eq!(other.verify_listener(&proof, &key()), Err(DataConnectionAuthError::WrongProof));
     }
 
     #[test]

@@ -6,8 +6,8 @@
 
 use carrack_model::limits::{RANGES_MAX, SYMLINK_BYTES_MAX};
 use carrack_model::{
-    ByteRange, Directory, DirectorySection, Entry, EntryKind, ExtraMetadata, Metadata, PathProblem, RangeSet,
-    RelPath, SpecialFile, Timestamp, check_name,
+    ByteRange, DirectorySection, Entry, EntryKind, ExtraMetadata, Metadata, PathProblem, RangeSet, RelPath,
+    SourceAndSinkDirectory, SpecialFile, Timestamp, check_name,
 };
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -30,7 +30,7 @@ const EXTRA_CRITICAL: u8 = 128;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawRecord {
+struct RawEntryRecord {
     record_len: U32,
     kind: u8,
     flags: u8,
@@ -41,7 +41,7 @@ struct RawRecord {
     size: U64,
 }
 
-const RECORD_BYTES: usize = size_of::<RawRecord>();
+const RECORD_BYTES: usize = size_of::<RawEntryRecord>();
 const EXTRA_BYTES: usize = 4;
 
 /// Bytes of one hole: offset and length, each a `u32`, which suffices for a file that fits into a slot.
@@ -49,7 +49,7 @@ const HOLE_BYTES: usize = 8;
 
 /// Reasons why bytes are not an entry table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TableError {
+pub enum EntryTableError {
     /// A record or extra exceeds the table.
     #[error("an entry table ends within a record")]
     Truncated,
@@ -71,14 +71,14 @@ pub enum TableError {
     BadValue,
 }
 
-impl From<PathProblem> for TableError {
+impl From<PathProblem> for EntryTableError {
     fn from(problem: PathProblem) -> Self {
-        TableError::BadName(problem)
+        EntryTableError::BadName(problem)
     }
 }
 
 /// Appends records to a buffer.
-pub struct TableWriter<'a> {
+pub struct EntryTableWriter<'a> {
     out: &'a mut Vec<u8>,
     /// Owner and attributes of the records that follow.
     extras: Option<&'a ExtraMetadata>,
@@ -91,20 +91,20 @@ pub fn holes_table_bytes(holes: &RangeSet) -> usize {
     if holes.is_empty() { 0 } else { EXTRA_BYTES + holes.run_count() * HOLE_BYTES }
 }
 
-impl<'a> TableWriter<'a> {
+impl<'a> EntryTableWriter<'a> {
     /// Appends to `out`.
-    pub fn new(out: &'a mut Vec<u8>) -> TableWriter<'a> {
-        TableWriter { out, extras: None, holes: None }
+    pub fn new(out: &'a mut Vec<u8>) -> EntryTableWriter<'a> {
+        EntryTableWriter { out, extras: None, holes: None }
     }
 
     /// Adds `extras` to each record that follows.
-    pub fn with(self, extras: Option<&'a ExtraMetadata>) -> TableWriter<'a> {
-        TableWriter { extras, ..self }
+    pub fn with(self, extras: Option<&'a ExtraMetadata>) -> EntryTableWriter<'a> {
+        EntryTableWriter { extras, ..self }
     }
 
     /// Adds `holes` to each regular file that follows; its contents have zeros there.
-    pub fn with_holes(self, holes: &'a RangeSet) -> TableWriter<'a> {
-        TableWriter { holes: Some(holes).filter(|holes| !holes.is_empty()), ..self }
+    pub fn with_holes(self, holes: &'a RangeSet) -> EntryTableWriter<'a> {
+        EntryTableWriter { holes: Some(holes).filter(|holes| !holes.is_empty()), ..self }
     }
 
     /// Begins the entries of a directory.
@@ -156,8 +156,9 @@ impl<'a> TableWriter<'a> {
     }
 
     /// Adds an entry of another table.
-    pub fn entry(&mut self, entry: &TableEntry<'_>) {
-        let mut writer = TableWriter::new(self.out).with(entry.extras.as_deref()).with_holes(&entry.holes);
+    pub fn entry(&mut self, entry: &EntryTableItem<'_>) {
+        let mut writer =
+            EntryTableWriter::new(self.out).with(entry.extras.as_deref()).with_holes(&entry.holes);
         match (entry.symlink_target, &entry.special) {
             (Some(target), _) => writer.symlink(entry.name, target, &entry.metadata, entry.identity),
             (None, Some(special)) => writer.special(entry.name, special, &entry.metadata, entry.identity),
@@ -202,7 +203,7 @@ impl<'a> TableWriter<'a> {
         let extra_len = own_len
             + holes.map_or(0, holes_table_bytes)
             + self.extras.map_or(0, |extras| extras.tag_bytes(EXTRA_BYTES));
-        let raw = RawRecord {
+        let raw = RawEntryRecord {
             record_len: U32::new((RECORD_BYTES + name.len() + extra_len) as u32),
             kind,
             flags,
@@ -238,10 +239,10 @@ fn holes_to_bytes(holes: &RangeSet) -> Vec<u8> {
 }
 
 /// Decodes holes that rise, don't touch and lie within `size` bytes.
-fn holes_from_bytes(bytes: &[u8], size: u64) -> Result<RangeSet, TableError> {
+fn holes_from_bytes(bytes: &[u8], size: u64) -> Result<RangeSet, EntryTableError> {
     let (holes, rest) = bytes.as_chunks::<HOLE_BYTES>();
     if holes.len() > RANGES_MAX {
-        return Err(TableError::BadValue);
+        return Err(EntryTableError::BadValue);
     }
     let mut found = RangeSet::new();
     let mut from = 0;
@@ -252,15 +253,15 @@ fn holes_from_bytes(bytes: &[u8], size: u64) -> Result<RangeSet, TableError> {
         let range = ByteRange::new(offset, len);
         let is_rising = found.is_empty() || offset > from;
         let end = range.end().filter(|&end| is_rising && len > 0 && end <= size);
-        from = end.ok_or(TableError::BadValue)?;
+        from = end.ok_or(EntryTableError::BadValue)?;
         found.cover(range);
     }
-    if rest.is_empty() { Ok(found) } else { Err(TableError::BadValue) }
+    if rest.is_empty() { Ok(found) } else { Err(EntryTableError::BadValue) }
 }
 
 /// One record of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TableRecord<'a> {
+pub enum EntryTableRecord<'a> {
     /// Begins the entries of this directory.
     Section {
         /// Relative to the destination.
@@ -271,12 +272,12 @@ pub enum TableRecord<'a> {
         extras: Option<Box<ExtraMetadata>>,
     },
     /// A file, link or special file in the directory of the last section.
-    Entry(TableEntry<'a>),
+    Entry(EntryTableItem<'a>),
 }
 
 /// A file, link or special file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableEntry<'a> {
+pub struct EntryTableItem<'a> {
     /// A checked name.
     pub name: &'a [u8],
     /// Mode and times.
@@ -297,7 +298,7 @@ pub struct TableEntry<'a> {
     pub holes: RangeSet,
 }
 
-impl TableEntry<'_> {
+impl EntryTableItem<'_> {
     /// Returns true for a regular file, which may be empty.
     pub fn is_regular(&self) -> bool {
         self.symlink_target.is_none() && self.special.is_none()
@@ -321,56 +322,56 @@ impl TableEntry<'_> {
 }
 
 /// Iterates over the records of a table.
-pub struct TableReader<'a> {
+pub struct EntryTableReader<'a> {
     rest: &'a [u8],
     in_section: bool,
 }
 
-impl<'a> TableReader<'a> {
+impl<'a> EntryTableReader<'a> {
     /// Reads `table` from its start.
-    pub fn new(table: &'a [u8]) -> TableReader<'a> {
-        TableReader { rest: table, in_section: false }
+    pub fn new(table: &'a [u8]) -> EntryTableReader<'a> {
+        EntryTableReader { rest: table, in_section: false }
     }
 
-    fn read(&mut self) -> Result<TableRecord<'a>, TableError> {
-        let (raw, _) = RawRecord::ref_from_prefix(self.rest).map_err(|_| TableError::Truncated)?;
+    fn read(&mut self) -> Result<EntryTableRecord<'a>, EntryTableError> {
+        let (raw, _) = RawEntryRecord::ref_from_prefix(self.rest).map_err(|_| EntryTableError::Truncated)?;
         let record_len = raw.record_len.get() as usize;
         if record_len < RECORD_BYTES || record_len > self.rest.len() {
-            return Err(TableError::Truncated);
+            return Err(EntryTableError::Truncated);
         }
         let (record, rest) = self.rest.split_at(record_len);
         self.rest = rest;
         let body = &record[RECORD_BYTES..];
         let (name, extras) =
-            body.split_at_checked(usize::from(raw.name_len.get())).ok_or(TableError::Truncated)?;
+            body.split_at_checked(usize::from(raw.name_len.get())).ok_or(EntryTableError::Truncated)?;
         self.interpret(raw, name, extras)
     }
 
     fn interpret(
         &mut self,
-        raw: &RawRecord,
+        raw: &RawEntryRecord,
         name: &'a [u8],
         extras: &'a [u8],
-    ) -> Result<TableRecord<'a>, TableError> {
+    ) -> Result<EntryTableRecord<'a>, EntryTableError> {
         let metadata = raw.metadata()?;
         match raw.kind {
             KIND_SECTION => {
                 self.in_section = true;
                 let extras = RecordExtras::read(extras)?.more;
                 let metadata = (raw.flags & FLAG_METADATA != 0).then_some(metadata);
-                Ok(TableRecord::Section { path: RelPath::new(name)?, metadata, extras })
+                Ok(EntryTableRecord::Section { path: RelPath::new(name)?, metadata, extras })
             }
-            KIND_REGULAR | KIND_SYMLINK | KIND_SPECIAL if !self.in_section => Err(TableError::NoSection),
+            KIND_REGULAR | KIND_SYMLINK | KIND_SPECIAL if !self.in_section => Err(EntryTableError::NoSection),
             KIND_REGULAR | KIND_SYMLINK | KIND_SPECIAL => {
-                raw.entry(name, metadata, extras).map(TableRecord::Entry)
+                raw.entry(name, metadata, extras).map(EntryTableRecord::Entry)
             }
-            other => Err(TableError::UnknownKind(other)),
+            other => Err(EntryTableError::UnknownKind(other)),
         }
     }
 }
 
-impl<'a> Iterator for TableReader<'a> {
-    type Item = Result<TableRecord<'a>, TableError>;
+impl<'a> Iterator for EntryTableReader<'a> {
+    type Item = Result<EntryTableRecord<'a>, EntryTableError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -384,11 +385,11 @@ impl<'a> Iterator for TableReader<'a> {
     }
 }
 
-impl RawRecord {
-    fn metadata(&self) -> Result<Metadata, TableError> {
+impl RawEntryRecord {
+    fn metadata(&self) -> Result<Metadata, EntryTableError> {
         let nanoseconds = self.mtime_ns.get();
         if nanoseconds > 999_999_999 || self.mode.get() > 0o7777 {
-            return Err(TableError::BadValue);
+            return Err(EntryTableError::BadValue);
         }
         let mtime = Timestamp { seconds: self.mtime_s.get(), nanoseconds };
         Ok(Metadata { mode: self.mode.get(), mtime })
@@ -399,15 +400,15 @@ impl RawRecord {
         name: &'a [u8],
         metadata: Metadata,
         extras: &'a [u8],
-    ) -> Result<TableEntry<'a>, TableError> {
+    ) -> Result<EntryTableItem<'a>, EntryTableError> {
         check_name(name)?;
         let extras = RecordExtras::read(extras)?;
         let says_what_it_is = (self.kind == KIND_SYMLINK) == extras.symlink_target.is_some()
             && (self.kind == KIND_SPECIAL) == extras.special.is_some();
         if !says_what_it_is || self.kind != KIND_REGULAR && self.size.get() != 0 {
-            return Err(TableError::BadValue);
+            return Err(EntryTableError::BadValue);
         }
-        Ok(TableEntry {
+        Ok(EntryTableItem {
             name,
             metadata,
             size: self.size.get(),
@@ -435,12 +436,12 @@ struct RecordExtras<'a> {
 }
 
 impl<'a> RecordExtras<'a> {
-    fn read(mut rest: &'a [u8]) -> Result<RecordExtras<'a>, TableError> {
+    fn read(mut rest: &'a [u8]) -> Result<RecordExtras<'a>, EntryTableError> {
         let mut extras = RecordExtras::default();
         while !rest.is_empty() {
-            let (head, after) = U32::ref_from_prefix(rest).map_err(|_| TableError::Truncated)?;
+            let (head, after) = U32::ref_from_prefix(rest).map_err(|_| EntryTableError::Truncated)?;
             let (tag, len) = (head.get() as u8, (head.get() >> 8) as usize);
-            let (value, after) = after.split_at_checked(len).ok_or(TableError::Truncated)?;
+            let (value, after) = after.split_at_checked(len).ok_or(EntryTableError::Truncated)?;
             extras.keep(tag, value)?;
             rest = after;
         }
@@ -448,27 +449,27 @@ impl<'a> RecordExtras<'a> {
         Ok(extras)
     }
 
-    fn keep(&mut self, tag: u8, value: &'a [u8]) -> Result<(), TableError> {
+    fn keep(&mut self, tag: u8, value: &'a [u8]) -> Result<(), EntryTableError> {
         match tag {
             EXTRA_SYMLINK_TARGET => {
                 if value.is_empty() || value.len() > SYMLINK_BYTES_MAX || value.contains(&0) {
-                    return Err(TableError::BadValue);
+                    return Err(EntryTableError::BadValue);
                 }
                 self.symlink_target = Some(value);
             }
             EXTRA_SPECIAL => {
-                self.special = Some(SpecialFile::from_bytes(value).ok_or(TableError::BadValue)?);
+                self.special = Some(SpecialFile::from_bytes(value).ok_or(EntryTableError::BadValue)?);
             }
             EXTRA_HOLES => self.holes = value,
-            EXTRA_BLAKE3 => self.digest = Some(value.try_into().map_err(|_| TableError::BadValue)?),
+            EXTRA_BLAKE3 => self.digest = Some(value.try_into().map_err(|_| EntryTableError::BadValue)?),
             EXTRA_IDENTITY => {
-                self.identity = u64::from_le_bytes(value.try_into().map_err(|_| TableError::BadValue)?);
+                self.identity = u64::from_le_bytes(value.try_into().map_err(|_| EntryTableError::BadValue)?);
             }
             tag if ExtraMetadata::knows(tag) => {
                 let more = self.more.get_or_insert_default();
-                more.keep(tag, value).map_err(|_| TableError::BadValue)?;
+                more.keep(tag, value).map_err(|_| EntryTableError::BadValue)?;
             }
-            tag if tag >= EXTRA_CRITICAL => return Err(TableError::UnknownExtra(tag)),
+            tag if tag >= EXTRA_CRITICAL => return Err(EntryTableError::UnknownExtra(tag)),
             _ => {}
         }
         Ok(())
@@ -476,19 +477,19 @@ impl<'a> RecordExtras<'a> {
 }
 
 /// Decodes a whole table of one section into owned values, as an open-file message carries it.
-pub fn decode_section(table: &[u8]) -> Result<DirectorySection, TableError> {
-    let mut reader = TableReader::new(table);
-    let Some(TableRecord::Section { path, metadata, extras }) = reader.next().transpose()? else {
-        return Err(TableError::NoSection);
+pub fn decode_section(table: &[u8]) -> Result<DirectorySection, EntryTableError> {
+    let mut reader = EntryTableReader::new(table);
+    let Some(EntryTableRecord::Section { path, metadata, extras }) = reader.next().transpose()? else {
+        return Err(EntryTableError::NoSection);
     };
     let mut entries = Vec::new();
     for record in reader {
         match record? {
-            TableRecord::Entry(entry) => entries.push(entry.to_entry()),
-            TableRecord::Section { .. } => return Err(TableError::BadValue),
+            EntryTableRecord::Entry(entry) => entries.push(entry.to_entry()),
+            EntryTableRecord::Section { .. } => return Err(EntryTableError::BadValue),
         }
     }
-    let directory = Directory { root_index: 0, source: RelPath::root(), sink: path };
+    let directory = SourceAndSinkDirectory { root_index: 0, source: RelPath::root(), sink: path };
     Ok(DirectorySection { directory: directory.into(), metadata, extras, entries })
 }
 

@@ -15,9 +15,10 @@ mod sync_message;
 mod terms;
 mod verify_message;
 
-pub use arrival_ledger::{ArrivalLedger, LedgerError, ObjectArrival};
+pub use arrival_ledger::{ArrivalLedger, ArrivalLedgerError, ArrivedObjectAction};
 pub use entry_table::{
-    TableEntry, TableError, TableReader, TableRecord, TableWriter, decode_section, holes_table_bytes,
+    EntryTableError, EntryTableItem, EntryTableReader, EntryTableRecord, EntryTableWriter, decode_section,
+    holes_table_bytes,
 };
 pub use frame::{FRAME_VERSION, FrameError, FrameHeader, FrameKind, HEADER_BYTES};
 pub use preamble::{PREAMBLE_BYTES, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, PreambleError};

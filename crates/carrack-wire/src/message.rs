@@ -4,10 +4,13 @@
 
 use prost::Message as _;
 
-pub use crate::sync_message::{ExistenceReply, ExistenceRequest, PruneMessage, PrunedMessage};
+pub use crate::sync_message::{
+    DeletionDoneMessage, PruneMessage, SourceExistenceQuery, SourceExistenceReply,
+};
 pub use crate::verify_message::{
-    ExaminedAttribute, ExaminedEntryMessage, ExaminedMetadata, ExaminedOwner, HashPiecesRequest, LookRequest,
-    PiecesMessage, SeenMessage, VerifyDoneMessage, VerifyRequest, WalkRequest, WalkedMessage,
+    ExaminedAttribute, ExaminedEntriesMessage, ExaminedMetadata, ExaminedOwner, HashPiecesRequest,
+    LookRequest, PieceDigestsMessage, VerifyDoneMessage, VerifyEntryMessage, VerifyOpenMessage, WalkRequest,
+    WalkedNamesMessage,
 };
 
 /// Reasons why bytes are not a control message.
@@ -49,13 +52,13 @@ pub enum ControlMessage {
     Refuse(RefuseMessage),
     /// Source → sink: root of the tree at the destination.
     #[prost(message, tag = "4")]
-    Place(PlaceMessage),
+    Place(DestinationRootMessage),
     /// Initiator → responder: dial these addresses.
     #[prost(message, tag = "5")]
     Dial(ListenAddresses),
     /// Dialing end → other end: no data connection could be made. Success needs no message.
     #[prost(message, tag = "6")]
-    DialFailed(DialFailed),
+    DialFailed(DialFailureMessage),
     /// Source → sink: large files begin (LADS: NEW_FILE).
     #[prost(message, tag = "7")]
     OpenFile(OpenFileMessage),
@@ -100,17 +103,17 @@ pub enum ControlMessage {
     Abort(RefuseMessage),
     /// Either way, after a pause without other messages.
     #[prost(message, tag = "21")]
-    Heartbeat(Heartbeat),
+    Heartbeat(KeepaliveMessage),
     /// Sink → source: layout of a large file at the sink (LADS: FILE_ID).
     #[prost(message, tag = "22")]
-    FilePlaced(FileLayoutMessage),
+    FilePlaced(SinkFileLayoutMessage),
     /// To the end that the user started: the current state of the other end's targets.
     #[prost(message, tag = "23")]
     Targets(TargetsMessage),
     /// Initiator → responder, first, in place of `HelloMessage`: no copy.
     #[prost(message, tag = "24")]
-    Browse(BrowseRequest),
-    /// Responder → initiator: part of the entries that `BrowseRequest` requested.
+    Browse(PathOperationMessage),
+    /// Responder → initiator: part of the entries that `PathOperationMessage` requested.
     #[prost(message, tag = "25")]
     Entries(EntriesMessage),
     /// Responder → initiator: the last entry was sent.
@@ -127,17 +130,17 @@ pub enum ControlMessage {
     FileLacks(DamagedRanges),
     /// Source → sink: the transfer is complete; the sink may drop its state for later sessions.
     #[prost(message, tag = "30")]
-    Leave(LeaveMessage),
+    Leave(TransferCompleteMessage),
     /// Source → sink, in place of `CommitFile`: this session's part of the file is done; others write the
     /// rest.
     #[prost(message, tag = "31")]
     ShelveFile(FileReference),
     /// Source → sink: all objects of a chunk were answered; make them durable and record them.
     #[prost(message, tag = "32")]
-    Settle(ChunkMark),
+    Settle(ChunkNumberMessage),
     /// Sink → source: the chunk is durable and recorded.
     #[prost(message, tag = "33")]
-    Settled(ChunkMark),
+    Settled(ChunkNumberMessage),
     /// Source → sink that reports its slots: the tuner's new settings.
     #[prost(message, tag = "34")]
     Knobs(KnobsMessage),
@@ -147,37 +150,37 @@ pub enum ControlMessage {
     Prune(PruneMessage),
     /// Sink → source: existence query.
     #[prost(message, tag = "36")]
-    Stand(ExistenceRequest),
+    Stand(SourceExistenceQuery),
     /// Source → sink: existence reply.
     #[prost(message, tag = "37")]
-    Stands(ExistenceReply),
+    Stands(SourceExistenceReply),
     /// Sink → source: the deletion is done.
     #[prost(message, tag = "38")]
-    Pruned(PrunedMessage),
+    Pruned(DeletionDoneMessage),
     /// Either way, after the data connections, if `WelcomeMessage` chose a fabric: the lanes' endpoints.
     #[prost(message, tag = "39")]
-    Fabric(FabricLanes),
+    Fabric(FabricEndpointsMessage),
     /// Initiator → responder, first, in place of `HelloMessage`: compare files.
     #[prost(message, tag = "40")]
-    Verify(VerifyRequest),
+    Verify(VerifyOpenMessage),
     /// Initiator → responder: request for the next names.
     #[prost(message, tag = "41")]
     WalkOn(WalkRequest),
     /// Responder → initiator: the next names.
     #[prost(message, tag = "42")]
-    Walked(WalkedMessage),
+    Walked(WalkedNamesMessage),
     /// Initiator → responder: query of the entries at some names.
     #[prost(message, tag = "43")]
     Look(LookRequest),
     /// Responder → initiator: the entries.
     #[prost(message, tag = "44")]
-    Seen(SeenMessage),
+    Seen(ExaminedEntriesMessage),
     /// Initiator → responder: query of the digests of a file's pieces.
     #[prost(message, tag = "45")]
     HashPieces(HashPiecesRequest),
     /// Responder → initiator: the digests.
     #[prost(message, tag = "46")]
-    Pieces(PiecesMessage),
+    Pieces(PieceDigestsMessage),
     /// Initiator → responder: the session is over.
     #[prost(message, tag = "47")]
     VerifyEnd(VerifyDoneMessage),
@@ -208,8 +211,8 @@ pub struct HelloMessage {
     /// The session key, 32 bytes.
     #[prost(bytes = "vec", tag = "2")]
     pub session_key: Vec<u8>,
-    /// The transfer specification: a [`TransferSpec`](carrack_model::TransferSpec) as JSON. (Field 3 was a
-    /// message of its own until version 11.)
+    /// The transfer specification: a [`TransferSpec`](carrack_model::AgreedTransferSpec) as JSON. (Field 3
+    /// was a message of its own until version 11.)
     #[prost(string, tag = "14")]
     pub spec: String,
     /// Destination, if the initiator is the source.
@@ -220,7 +223,7 @@ pub struct HelloMessage {
     pub sources: Vec<Vec<u8>>,
     /// State of the sink, if the initiator is the sink.
     #[prost(message, optional, tag = "6")]
-    pub sink: Option<SinkState>,
+    pub sink: Option<DestinationStateMessage>,
     /// Addresses, if the initiator listens for data connections.
     #[prost(message, optional, tag = "7")]
     pub listening: Option<ListenAddresses>,
@@ -230,7 +233,7 @@ pub struct HelloMessage {
     pub settings: String,
     /// Wanted lanes.
     #[prost(message, optional, tag = "9")]
-    pub lanes: Option<LaneBounds>,
+    pub lanes: Option<LaneCountProposal>,
     /// Bearer token for a daemon that requires one; empty otherwise.
     #[prost(string, tag = "10")]
     pub token: String,
@@ -240,15 +243,15 @@ pub struct HelloMessage {
     pub third_party: bool,
     /// The transfer, by which an earlier session's journal is found.
     #[prost(message, optional, tag = "12")]
-    pub transfer: Option<TransferRef>,
+    pub transfer: Option<TransferIdentityMessage>,
     /// Fabrics for the objects (RMA).
     #[prost(message, optional, tag = "13")]
-    pub fabric: Option<FabricWish>,
+    pub fabric: Option<InitiatorFabricList>,
 }
 
 /// Fabrics that the initiator can use.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct FabricWish {
+pub struct InitiatorFabricList {
     /// In order of preference.
     #[prost(message, repeated, tag = "1")]
     pub networks: Vec<FabricNetwork>,
@@ -284,7 +287,7 @@ pub struct FabricChoice {
 
 /// An end's endpoints on the fabric.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct FabricLanes {
+pub struct FabricEndpointsMessage {
     /// Name of each lane's endpoint from `fi_getname`.
     #[prost(bytes = "vec", repeated, tag = "1")]
     pub names: Vec<Vec<u8>>,
@@ -302,7 +305,7 @@ impl HelloMessage {
 
 /// A transfer, which several sessions may carry.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct TransferRef {
+pub struct TransferIdentityMessage {
     /// 16 bytes, equal for equal sources and destination.
     #[prost(bytes = "vec", tag = "1")]
     pub id: Vec<u8>,
@@ -322,7 +325,7 @@ pub struct TransferRef {
 
 /// An end's bounds on the number of lanes; see `docs/formats/wire.md` for the agreement.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct LaneBounds {
+pub struct LaneCountProposal {
     /// Lanes that the machine has room for.
     #[prost(uint32, tag = "1")]
     pub wanted: u32,
@@ -333,7 +336,7 @@ pub struct LaneBounds {
 
 /// A striping, without its targets.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct StripeCounts {
+pub struct StripingMessage {
     /// Number of targets; 2^32-1 for all, 0 for the default.
     #[prost(uint32, tag = "1")]
     pub count: u32,
@@ -353,10 +356,10 @@ pub struct WelcomeMessage {
     pub software: String,
     /// State of the sink, if the responder is the sink.
     #[prost(message, optional, tag = "2")]
-    pub sink: Option<SinkState>,
+    pub sink: Option<DestinationStateMessage>,
     /// Root of the tree, if the responder is the source.
     #[prost(message, optional, tag = "3")]
-    pub place: Option<PlaceMessage>,
+    pub place: Option<DestinationRootMessage>,
     /// Addresses, if the responder listens for data connections.
     #[prost(message, optional, tag = "4")]
     pub listening: Option<ListenAddresses>,
@@ -374,7 +377,7 @@ pub struct WelcomeMessage {
 
 /// State of the sink that the source needs.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct SinkState {
+pub struct DestinationStateMessage {
     /// Entry at the destination: 0 none, 1 a directory, 2 other.
     #[prost(uint32, tag = "1")]
     pub destination: u32,
@@ -411,7 +414,7 @@ pub struct SinkState {
 
 /// Root of the tree at the destination.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct PlaceMessage {
+pub struct DestinationRootMessage {
     /// Root of all paths: 0 the destination, an existing directory; 1 the destination, to be created; 2 its
     /// parent.
     #[prost(uint32, tag = "1")]
@@ -441,7 +444,7 @@ pub struct ListenAddresses {
 
 /// The dialing end made no data connection.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct DialFailed {
+pub struct DialFailureMessage {
     /// The reason. (Field 1 had another meaning in version 1.)
     #[prost(string, tag = "2")]
     pub problem: String,
@@ -476,14 +479,14 @@ pub struct OpenFileMessage {
     pub table: Vec<u8>,
     /// Striping at the source, if it is preserved and known.
     #[prost(message, optional, tag = "3")]
-    pub stripes: Option<StripeCounts>,
+    pub stripes: Option<StripingMessage>,
     /// Resume of an offered file: the ranges that the sink holds are not sent again.
     #[prost(bool, tag = "4")]
     pub goes_on: bool,
     /// The ranges that this session sends, where several sessions carry the transfer; the whole file if
     /// absent.
     #[prost(message, optional, tag = "5")]
-    pub coming: Option<SentRanges>,
+    pub coming: Option<RangesToSend>,
     /// Holes, which are not sent: offset and length of each, in bytes; offsets rise, ranges don't touch. Only
     /// for a sink that supports them.
     #[prost(uint64, repeated, tag = "6")]
@@ -492,7 +495,7 @@ pub struct OpenFileMessage {
 
 /// The ranges of a file that a session sends.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct SentRanges {
+pub struct RangesToSend {
     /// Offset and length, in bytes, of each range; offsets rise, ranges don't touch. Empty if the sink has
     /// the whole file.
     #[prost(uint64, repeated, tag = "1")]
@@ -507,7 +510,7 @@ pub struct SentRanges {
 
 /// A chunk of the session.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct ChunkMark {
+pub struct ChunkNumberMessage {
     /// Chunk number, counted by the source.
     #[prost(uint64, tag = "1")]
     pub number: u64,
@@ -573,7 +576,7 @@ pub struct FileReference {
 
 /// Layout of a large file at the sink.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct FileLayoutMessage {
+pub struct SinkFileLayoutMessage {
     /// File ID.
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -590,12 +593,12 @@ pub struct FileLayoutMessage {
 pub struct TargetsMessage {
     /// The targets that were used.
     #[prost(message, repeated, tag = "1")]
-    pub targets: Vec<TargetMessage>,
+    pub targets: Vec<TargetReportMessage>,
 }
 
 /// State of one target; see `carrack_model::TargetReport`.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct TargetMessage {
+pub struct TargetReportMessage {
     /// Name of the target.
     #[prost(string, tag = "1")]
     pub label: String,
@@ -798,10 +801,10 @@ pub struct SourceDetail {
     pub size_counts: Vec<u64>,
     /// Large files in progress, longest open first.
     #[prost(message, repeated, tag = "3")]
-    pub open: Vec<FileDetail>,
+    pub open: Vec<LargeFileProgressMessage>,
     /// Completed large files, slowest first.
     #[prost(message, repeated, tag = "4")]
-    pub slowest: Vec<FileDetail>,
+    pub slowest: Vec<LargeFileProgressMessage>,
 }
 
 /// One lane of the source.
@@ -829,7 +832,7 @@ pub struct LaneDetail {
 
 /// A large file.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct FileDetail {
+pub struct LargeFileProgressMessage {
     /// Path at the source.
     #[prost(bytes = "vec", tag = "1")]
     pub path: Vec<u8>,
@@ -899,7 +902,7 @@ pub struct FinishMessage {
 
 /// An operation on one path, other than a copy.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct BrowseRequest {
+pub struct PathOperationMessage {
     /// The initiator's version, for people.
     #[prost(string, tag = "1")]
     pub software: String,
@@ -968,11 +971,11 @@ pub struct BrowseDone {
 
 /// The transfer is complete.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct LeaveMessage {}
+pub struct TransferCompleteMessage {}
 
 /// Keeps the connection alive.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct Heartbeat {}
+pub struct KeepaliveMessage {}
 
 #[cfg(test)]
 mod tests {

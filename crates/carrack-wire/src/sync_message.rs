@@ -11,7 +11,7 @@ pub struct PruneMessage {
 
 /// An existence query: names of one directory at the destination.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ExistenceRequest {
+pub struct SourceExistenceQuery {
     /// Query ID, counted from 1.
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -25,7 +25,7 @@ pub struct ExistenceRequest {
 
 /// The reply to an existence query.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ExistenceReply {
+pub struct SourceExistenceReply {
     /// Query ID.
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -37,4 +37,4 @@ pub struct ExistenceReply {
 
 /// The deletion is done.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct PrunedMessage {}
+pub struct DeletionDoneMessage {}

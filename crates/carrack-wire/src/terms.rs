@@ -1,6 +1,6 @@
 //! The values that the ends of a session agree on, as JSON texts of a `Hello`. Unknown members are refused.
 
-use carrack_model::TransferSpec;
+use carrack_model::AgreedTransferSpec;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -25,14 +25,14 @@ pub fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, MessageError> {
 ///
 /// # Errors
 /// Malformed text, or values that no session can have.
-pub fn spec_from_json(text: &str) -> Result<TransferSpec, MessageError> {
-    let spec: TransferSpec = from_json(text)?;
+pub fn spec_from_json(text: &str) -> Result<AgreedTransferSpec, MessageError> {
+    let spec: AgreedTransferSpec = from_json(text)?;
     spec.check().map_err(MessageError::OutOfRange)?;
     Ok(spec)
 }
 
 /// Encodes everything that the ends agreed on, byte for byte the same at both: input of the key derivation.
-pub fn agreed_terms(spec: &TransferSpec, lanes: u32) -> Vec<u8> {
+pub fn agreed_terms(spec: &AgreedTransferSpec, lanes: u32) -> Vec<u8> {
     let mut terms = PROTOCOL_VERSION.to_le_bytes().to_vec();
     terms.extend(lanes.to_le_bytes());
     terms.extend(to_json(spec).into_bytes());
@@ -42,25 +42,25 @@ pub fn agreed_terms(spec: &TransferSpec, lanes: u32) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use carrack_model::{
-        DeletionBackup, DeletionRules, DialFrom, ModifyWindow, PartialRange, ProtectionLevel, SealCipher,
-        StripeChoice, SyncRules,
+        DeletionBackup, DeletionRules, DialingEnd, ModifyWindow, ProtectionLevel, RequestedFileRange,
+        SealCipher, StripeChoice, SyncRules,
     };
 
     use super::*;
 
     #[test]
     fn a_specification_survives_the_wire() {
-        let spec = TransferSpec {
+        let spec = AgreedTransferSpec {
             recursive: true,
             no_target_directory: true,
             streams: 7,
-            dial_from: DialFrom::Sink,
+            dial_from: DialingEnd::Sink,
             ..Default::default()
         };
         let mut specs = vec![spec.clone()];
         let fixed = StripeChoice::Fixed { count: 4, stripe_bytes: 1 << 20, pool: "flash".into() };
         for stripe in [fixed, StripeChoice::Auto, StripeChoice::Preserve] {
-            specs.push(TransferSpec { stripe, ..spec.clone() });
+            specs.push(AgreedTransferSpec { stripe, ..spec.clone() });
         }
         let all = SyncRules {
             by_contents: true,
@@ -70,7 +70,7 @@ mod tests {
             ..SyncRules::default()
         };
         for modify_window in [ModifyWindow::Exact, ModifyWindow::Within { nanoseconds: 7 }] {
-            specs.push(TransferSpec {
+            specs.push(AgreedTransferSpec {
                 sync: Some(SyncRules { modify_window, ..all.clone() }),
                 ..spec.clone()
             });
@@ -90,15 +90,15 @@ mod tests {
                 backup: Some(backup),
             };
             let sync = Some(SyncRules { deletion: Some(deletion), ..all.clone() });
-            specs.push(TransferSpec { sync, ..spec.clone() });
+            specs.push(AgreedTransferSpec { sync, ..spec.clone() });
         }
         for length in [None, Some(1), Some(u64::MAX)] {
-            let part = Some(PartialRange { offset: 7, length });
-            specs.push(TransferSpec { recursive: false, part, ..spec.clone() });
+            let part = Some(RequestedFileRange { offset: 7, length });
+            specs.push(AgreedTransferSpec { recursive: false, part, ..spec.clone() });
         }
         for protection in [ProtectionLevel::Clear, ProtectionLevel::Safe, ProtectionLevel::Private] {
             for cipher in [SealCipher::Aes256Gcm, SealCipher::Aes128Gcm, SealCipher::ChaCha20Poly1305] {
-                specs.push(TransferSpec { protection, cipher, ..spec.clone() });
+                specs.push(AgreedTransferSpec { protection, cipher, ..spec.clone() });
             }
         }
         for spec in specs {
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_or_out_of_range_is_refused() {
-        let good = to_json(&TransferSpec::default());
+        let good = to_json(&AgreedTransferSpec::default());
         for bad in ["", "{}"] {
             assert!(spec_from_json(bad).is_err(), "{bad}");
         }

@@ -4,7 +4,7 @@
 
 /// Opens a comparison.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct VerifyRequest {
+pub struct VerifyOpenMessage {
     /// The caller's version, for people.
     #[prost(string, tag = "1")]
     pub software: String,
@@ -38,7 +38,7 @@ pub struct WalkRequest {
 
 /// Some names of one directory, a failure, or a skipped entry.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct WalkedMessage {
+pub struct WalkedNamesMessage {
     /// Relative to the session's path.
     #[prost(bytes = "vec", tag = "1")]
     pub directory: Vec<u8>,
@@ -79,15 +79,15 @@ pub struct LookRequest {
 
 /// The entries found, in the order of the names.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct SeenMessage {
+pub struct ExaminedEntriesMessage {
     /// One for each name.
     #[prost(message, repeated, tag = "1")]
-    pub sights: Vec<ExaminedEntryMessage>,
+    pub sights: Vec<VerifyEntryMessage>,
 }
 
 /// The entry at one name.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ExaminedEntryMessage {
+pub struct VerifyEntryMessage {
     /// 0 other, 1 file, 2 directory, 3 symbolic link, 4 pipe, 5 socket, 6 device; 8 none, 9 unreadable.
     #[prost(uint32, tag = "1")]
     pub kind: u32,
@@ -208,7 +208,7 @@ pub struct HashPiecesRequest {
 
 /// The digests, or the reason why there are none.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct PiecesMessage {
+pub struct PieceDigestsMessage {
     /// 32 bytes for each piece: its chaining value in the file's BLAKE3 tree, or the BLAKE3 of the piece
     /// alone.
     #[prost(bytes = "vec", tag = "1")]

@@ -40,7 +40,7 @@ enum CliCommand {
     Ls(Box<ls::LsArgs>),
     Stat(Box<stat::StatArgs>),
     Mkdir(Box<mkdir::MkdirArgs>),
-    Rm(Box<rm::RmArgs>),
+    Rm(Box<rm::RemoveFilesArgs>),
     Verify(Box<verify::VerifyArgs>),
     Layout(layout::LayoutArgs),
     Doctor(doctor::DoctorArgs),

@@ -2,7 +2,7 @@
 
 use carrack_machine::doctor::CheckVerdict;
 use carrack_model::TransferSummary;
-use carrack_register::records::{TransferRecord, TransferState};
+use carrack_register::transfer_records::{TransferRecord, TransferState};
 
 use crate::user_error::UserError;
 

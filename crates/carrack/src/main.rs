@@ -14,7 +14,7 @@ mod register;
 mod remote;
 mod sharing;
 mod signals;
-mod stack;
+mod stack_limit;
 mod views;
 
 use carrack_options::{lifetime, size, user_error};
@@ -24,7 +24,7 @@ fn main() -> std::process::ExitCode {
     signals::survive_file_size_limit();
     carrack_machine::keep_heaps_few();
     carrack_machine::raise_descriptors();
-    if stack::is_short() { stack::with_enough(run) } else { run() }.into()
+    if stack_limit::is_short() { stack_limit::with_enough(run) } else { run() }.into()
 }
 
 fn run() -> exit::ExitStatus {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use carrack_engine::{EndSettings, JournalSettings, TransferIdentity, TransferRequest};
 use carrack_model::{
-    CommandToken, DeletionRules, DialFrom, Durability, MetadataFidelity, ObjectChecksum, ProtectionLevel,
-    SchedulingOptions, SinkIo, SourceIo, SyncRules, TransferId, TransferSpec, WriteVerification,
+    CommandExecutionId, DeletionRules, DialingEnd, Durability, MetadataFidelity, ObjectChecksumAlgorithm, ProtectionLevel,
+    SchedulingOptions, SinkIoMethod, SourceReadMethod, SyncRules, TransferId, AgreedTransferSpec, WriteVerification,
 };
 
 use crate::chance::SeedChance;
@@ -203,10 +203,10 @@ fn before(chance: &mut SeedChance, tree: &BTreeMap<Vec<u8>, TreeEntry>) -> BTree
 
 fn transfer(chance: &mut SeedChance, way: SessionWay) -> TransferRequest {
     let checksum = chance.pick(&[
-        ObjectChecksum::Xxh3,
-        ObjectChecksum::Xxh3,
-        ObjectChecksum::Blake3,
-        ObjectChecksum::None,
+        ObjectChecksumAlgorithm::Xxh3,
+        ObjectChecksumAlgorithm::Xxh3,
+        ObjectChecksumAlgorithm::Blake3,
+        ObjectChecksumAlgorithm::None,
     ]);
     let protection = if chance.one_in(8) {
         chance.pick(&[ProtectionLevel::Safe, ProtectionLevel::Private])
@@ -223,23 +223,23 @@ fn transfer(chance: &mut SeedChance, way: SessionWay) -> TransferRequest {
         deletion,
         ..SyncRules::default()
     });
-    let spec = TransferSpec {
+    let spec = AgreedTransferSpec {
         recursive: true,
         no_target_directory: true,
         checksum,
         slot_bytes: SLOT_BYTES as u32 * chance.pick(&[1, 1, 2]),
         streams: chance.pick(&[0, 1, 2, 3]),
-        dial_from: chance.pick(&[DialFrom::Either, DialFrom::Either, DialFrom::Source, DialFrom::Sink]),
+        dial_from: chance.pick(&[DialingEnd::Either, DialingEnd::Either, DialingEnd::Source, DialingEnd::Sink]),
         protection,
         sync,
-        ..TransferSpec::default()
+        ..AgreedTransferSpec::default()
     };
     let settings = EndSettings {
         pool_bytes: u64::from(spec.slot_bytes) * chance.pick(&[4, 4, 5, 8, 16]),
         io_threads: chance.pick(&[0, 1, 2, 3, 4]),
         scan_threads: chance.pick(&[0, 1, 2]),
-        source_io: chance.pick(&[SourceIo::Auto, SourceIo::Buffered, SourceIo::Direct]),
-        sink_io: chance.pick(&[SinkIo::Auto, SinkIo::Buffered, SinkIo::Direct, SinkIo::Writeback]),
+        source_io: chance.pick(&[SourceReadMethod::Auto, SourceReadMethod::Buffered, SourceReadMethod::Direct]),
+        sink_io: chance.pick(&[SinkIoMethod::Auto, SinkIoMethod::Buffered, SinkIoMethod::Direct, SinkIoMethod::Writeback]),
         lanes: chance.pick(&[0, 1, 1, 2]),
         scheduling: SchedulingOptions {
             rate: if chance.one_in(8) { 5_000_000 } else { 0 },
@@ -277,7 +277,7 @@ fn transfer(chance: &mut SeedChance, way: SessionWay) -> TransferRequest {
         destination: "/there/copy".into(),
         identity: Some(TransferIdentity {
             id: TransferId([7; 16]),
-            run: CommandToken([0; 16]),
+            run: CommandExecutionId([0; 16]),
             sources: vec![b"/source/tree".to_vec()],
             destination: b"/there/copy".to_vec(),
             is_shared: false,
@@ -292,7 +292,7 @@ fn faults(chance: &mut SeedChance, way: SessionWay, transfer: &TransferRequest) 
         short_stream_one_in: chance.pick(&[0, 0, 3, 20]),
         ..FaultPlan::default()
     };
-    if transfer.spec.checksum != ObjectChecksum::None && chance.one_in(4) {
+    if transfer.spec.checksum != ObjectChecksumAlgorithm::None && chance.one_in(4) {
         faults.flip_one_in = chance.pick(&[4, 30]);
     }
     if chance.one_in(4) {

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use carrack_engine::{
-    AbortHandle, ControlChannel, OwnerAccessPolicy, PeerChannel, SessionRole, TransferObserver,
+    AbortHandle, ControlChannel, ProcessOwnerAccessPolicy, PeerChannel, SessionRole, TransferObserver,
     TransferOutcome, TransferRequest, copy_local, copy_with_peer, serve,
 };
-use carrack_model::{CommandToken, Durability, ProtectionLevel, TransferEvent, TransferNotice};
+use carrack_model::{CommandExecutionId, Durability, ProtectionLevel, TransferEvent, UserNotice};
 
 use crate::descriptors::{DescriptorKind, OpenDescription};
 use crate::expectation::{ExpectedTree, TreeEntry};
@@ -59,7 +59,7 @@ impl TransferObserver for EndReport {
                 self.failed.lock().expect("no panic under it").push(failure.path.to_vec());
                 self.words.lock().expect("no panic under it").push(word);
             }
-            TransferEvent::Notice(TransferNotice::Warning(text)) => {
+            TransferEvent::Notice(UserNotice::Warning(text)) => {
                 let word = format!("warning: {text}");
                 self.words.lock().expect("no panic under it").push(word);
             }
@@ -257,7 +257,7 @@ fn session(scenario: &SeedScenario, faults: FaultPlan, run: u8) -> SessionEnd {
     world.tell(|| format!("session {run}"));
     let mut transfer = scenario.transfer.clone();
     if let Some(identity) = &mut transfer.identity {
-        identity.run = CommandToken([run; 16]);
+        identity.run = CommandExecutionId([run; 16]);
     }
     let ended = SessionEnd { initiator: Arc::default(), responder: Arc::default() };
     let role = if scenario.way == SessionWay::Push { SessionRole::Source } else { SessionRole::Sink };
@@ -285,7 +285,7 @@ fn session(scenario: &SeedScenario, faults: FaultPlan, run: u8) -> SessionEnd {
         start(responder, "responder", move || {
             let abort = AbortHandle::new().expect("an event counter");
             let channel = ControlChannel::Pipes { input: there.0, output: there.1 };
-            let outcome = serve(channel, &OwnerAccessPolicy::over_ssh(ProtectionLevel::Clear), &abort);
+            let outcome = serve(channel, &ProcessOwnerAccessPolicy::over_ssh(ProtectionLevel::Clear), &abort);
             *answered.outcome.lock().expect("no panic under it") = Some(outcome);
         });
     }

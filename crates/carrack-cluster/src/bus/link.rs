@@ -11,13 +11,13 @@ const REFUSAL_COUNTS: Duration = Duration::from_secs(10);
 
 /// Updated by async-nats' events.
 pub(super) struct ConnectionWatch {
-    state: Mutex<ConnectionState>,
+    state: Mutex<NatsConnectionState>,
     /// Number of connections made: a watcher reads its keys again when it grows.
     times_connected: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct ConnectionState {
+struct NatsConnectionState {
     lost: Option<Instant>,
     refused: Option<(Instant, String)>,
 }
@@ -59,7 +59,7 @@ impl ConnectionWatch {
         self.times_connected.subscribe()
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut ConnectionState) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut NatsConnectionState) -> T) -> T {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

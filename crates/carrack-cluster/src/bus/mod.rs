@@ -21,7 +21,7 @@ use async_nats::{Client, HeaderMap, ServerInfo};
 use tokio::sync::watch;
 
 pub use options::{BusOptions, NatsLogin, NatsTls};
-pub use prepare::{LEASE, PreparedBus};
+pub use prepare::{BusPreparationResult, LEASE};
 
 use crate::error::BusError;
 use crate::subjects::SubjectNames;

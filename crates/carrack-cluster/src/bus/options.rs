@@ -101,7 +101,7 @@ impl BusOptions {
             options = options.add_client_certificate(readable(certificate)?, readable(key)?);
         }
         if let Some(inbox) = &self.inbox {
-            if !inbox.split('.').all(crate::records::is_name) {
+            if !inbox.split('.').all(crate::transfer_records::is_name) {
                 return Err(BusError::BadName(inbox.clone()));
             }
             options = options.custom_inbox_prefix(inbox);

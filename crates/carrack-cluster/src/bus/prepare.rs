@@ -9,8 +9,8 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, Stor
 
 use super::NatsBus;
 use crate::error::BusError;
-use crate::records::RECORD_VERSION;
-use crate::subjects::BucketName;
+use crate::subjects::NatsBucketName;
+use crate::transfer_records::RECORD_VERSION;
 
 /// Lifetime of a mover's record and of a manager's lease. They are renewed after a third of this time.
 pub const LEASE: Duration = Duration::from_secs(6);
@@ -31,7 +31,7 @@ const MARK: &str = "carrack-records";
 
 /// The result of [`NatsBus::prepare`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PreparedBus {
+pub struct BusPreparationResult {
     /// Number of copies of every stream; the lowest, if some streams existed.
     pub replicas: usize,
     /// A warning for the operator of the servers.
@@ -44,8 +44,8 @@ impl NatsBus {
     ///
     /// # Errors
     /// If a foreign stream, or a stream of another version, has one of the names; if NATS refuses.
-    pub async fn prepare(&self, replicas: Option<usize>) -> Result<PreparedBus, BusError> {
-        let mut prepared = PreparedBus { replicas: usize::MAX, warning: None };
+    pub async fn prepare(&self, replicas: Option<usize>) -> Result<BusPreparationResult, BusError> {
+        let mut prepared = BusPreparationResult { replicas: usize::MAX, warning: None };
         let peers_until = Instant::now() + PEERS_COME_WITHIN;
         for config in self.configs() {
             let there = self.ensure(config, replicas, peers_until, &mut prepared.warning).await?;
@@ -62,7 +62,7 @@ impl NatsBus {
     fn configs(&self) -> Vec<Config> {
         let names = self.names();
         let mut configs: Vec<Config> =
-            BucketName::ALL.into_iter().map(|bucket| self.bucket_config(bucket)).collect();
+            NatsBucketName::ALL.into_iter().map(|bucket| self.bucket_config(bucket)).collect();
         // Messages of these two streams never expire: a transfer may wait for weeks.
         configs.push(Config { name: names.work(), subjects: vec![names.work_of(None)], ..stream_config() });
         configs.push(Config { name: names.log(), subjects: vec![names.log_of("*")], ..stream_config() });
@@ -70,9 +70,9 @@ impl NatsBus {
     }
 
     /// Returns the configuration of a bucket, like that of other NATS clients, with the mark.
-    fn bucket_config(&self, bucket: BucketName) -> Config {
+    fn bucket_config(&self, bucket: NatsBucketName) -> Config {
         let names = self.names();
-        let lease = matches!(bucket, BucketName::Movers | BucketName::Leases);
+        let lease = matches!(bucket, NatsBucketName::Movers | NatsBucketName::Leases);
         Config {
             name: names.bucket_stream(bucket),
             subjects: vec![names.key(bucket, ">")],

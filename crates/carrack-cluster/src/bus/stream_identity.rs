@@ -18,14 +18,14 @@ const SURE_AFTER: Duration = Duration::from_secs(1);
 
 /// Creation time of each of the fleet's streams; `None` for a missing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StreamCreation(Vec<Option<i128>>);
+pub(crate) struct StreamCreationTimes(Vec<Option<i128>>);
 
 impl NatsBus {
     /// Returns the creation times.
     ///
     /// # Errors
     /// If NATS does not answer, or refuses.
-    pub(crate) async fn made_at(&self) -> Result<StreamCreation, BusError> {
+    pub(crate) async fn made_at(&self) -> Result<StreamCreationTimes, BusError> {
         let mut made = Vec::new();
         for name in self.streams() {
             made.push(match self.context().get_stream(&name).await {
@@ -40,12 +40,12 @@ impl NatsBus {
                 },
             });
         }
-        Ok(StreamCreation(made))
+        Ok(StreamCreationTimes(made))
     }
 
     /// Waits until streams differ from those of `then`; checks at once after each new connection, and
     /// periodically.
-    pub(crate) async fn emptied(&self, then: StreamCreation) {
+    pub(crate) async fn emptied(&self, then: StreamCreationTimes) {
         let mut connected = self.times_connected();
         connected.borrow_and_update();
         loop {
@@ -63,7 +63,7 @@ impl NatsBus {
     }
 
     /// Returns true if streams differ; false without an answer.
-    async fn is_other(&self, then: &StreamCreation) -> bool {
+    async fn is_other(&self, then: &StreamCreationTimes) -> bool {
         self.made_at().await.is_ok_and(|now| now != *then)
     }
 }

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use carrack_model::{LinkPolicy, plain};
-use carrack_plan::fleet::{FaultKind, MoverFault};
+use carrack_plan::fleet::{MoverFault, MoverFaultKind};
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
 use super::FleetManager;
-use super::end_movers::{TransferEnd, end, ids};
+use super::eligible_movers::{TransferEnd, end, ids};
 use super::wait_reasons::nobody;
 use crate::mover::journal_id;
 use crate::mover_requests::{MoverReply, MoverRequest, MoverRequestError, PathReply, ask};
-use crate::records::{ResolvedTransferPaths, SiteLocation, TransferRecord};
+use crate::transfer_records::{ResolvedTransferPaths, SiteLocation, TransferRecord};
 
 /// Timeout of a look: a busy parallel file system takes its time.
 const LOOK_WITHIN: Duration = Duration::from_secs(20);
@@ -26,7 +26,7 @@ const LOOK_WITHIN: Duration = Duration::from_secs(20);
 const OTHERS_LOOK_WITHIN: Duration = Duration::from_millis(500);
 
 /// The reason why the leg could not be determined.
-pub(super) enum PathResolutionFailure {
+pub(super) enum DestinationResolutionFailure {
     /// It may be possible later, for example when a mover is there.
     Later(String),
     /// Movers see different storage there, which may change.
@@ -39,11 +39,15 @@ pub(super) enum PathResolutionFailure {
 pub(super) async fn settle(
     manager: &Arc<FleetManager>,
     record: &TransferRecord,
-) -> Result<(ResolvedTransferPaths, bool), PathResolutionFailure> {
-    let values =
-        record.submission.options.values().map_err(|trouble| PathResolutionFailure::Never(trouble.line()))?;
+) -> Result<(ResolvedTransferPaths, bool), DestinationResolutionFailure> {
+    let values = record
+        .submission
+        .options
+        .values()
+        .map_err(|trouble| DestinationResolutionFailure::Never(trouble.line()))?;
     let becomes_it = values.transfer().no_target_directory;
-    let syncs = values.sync().map_err(|trouble| PathResolutionFailure::Never(trouble.line()))?.is_some();
+    let syncs =
+        values.sync().map_err(|trouble| DestinationResolutionFailure::Never(trouble.line()))?.is_some();
     let mut sink = record.submission.destination.clone();
     if syncs && !becomes_it && !sink.path.ends_with('/') {
         // Always a directory: so the same command has the same meaning once it exists.
@@ -52,7 +56,8 @@ pub(super) async fn settle(
     let (source, sink) = (&record.submission.source, &sink);
     let mut from = look_everywhere(manager, record).await?;
     // A followed link counts as its target.
-    let settings = values.settings().map_err(|trouble| PathResolutionFailure::Never(trouble.line()))?;
+    let settings =
+        values.settings().map_err(|trouble| DestinationResolutionFailure::Never(trouble.line()))?;
     from.is_link &= settings.selection.links != LinkPolicy::Followed;
     let journals = carrack_engine::shared_journals(journal_id(&record.submission));
     let has_journals = async |directory: &str| {
@@ -66,16 +71,16 @@ pub(super) async fn settle(
         // transfer.
         to.exists = sink.path.ends_with('/') || source.path.ends_with('/');
     }
-    let leg = leg_of(source, &from, sink, &to, becomes_it).map_err(PathResolutionFailure::Never)?;
+    let leg = leg_of(source, &from, sink, &to, becomes_it).map_err(DestinationResolutionFailure::Never)?;
     if source.site == sink.site && Path::new(&leg.sink).starts_with(&leg.source) && leg.only.is_none() {
-        return Err(PathResolutionFailure::Never(format!(
+        return Err(DestinationResolutionFailure::Never(format!(
             "{sink} is, or lies within, the directory {source}"
         )));
     }
     if record.submission.options.deletes() && holds_source(source, sink, &leg) {
         let message =
             format!("the source {source} lies in {sink}, a directory where something is to be deleted");
-        return Err(PathResolutionFailure::Never(message));
+        return Err(DestinationResolutionFailure::Never(message));
     }
     if !is_there && leg.sink != trimmed(&sink.path) && leg.only.is_none() {
         make(manager, &record.id, sink).await?;
@@ -116,7 +121,7 @@ pub(super) fn note_leg(
 async fn look_everywhere(
     manager: &Arc<FleetManager>,
     record: &TransferRecord,
-) -> Result<PathReply, PathResolutionFailure> {
+) -> Result<PathReply, DestinationResolutionFailure> {
     let source = &record.submission.source;
     let reaching = movers_at(manager, &record.id, TransferEnd::Sink, source, &source.path)?.reaching;
     let looks =
@@ -137,7 +142,7 @@ async fn look_everywhere(
                 found = Some(looked);
             }
             Some((mover, Ok(_))) => lacking.push((mover, None)),
-            Some((mover, Err(PathResolutionFailure::Never(why)))) => lacking.push((mover, Some(why))),
+            Some((mover, Err(DestinationResolutionFailure::Never(why)))) => lacking.push((mover, Some(why))),
             Some((_, Err(later))) => unanswered = Some(later),
             None => break,
         }
@@ -146,16 +151,16 @@ async fn look_everywhere(
         // A mover without an answer may have it.
         let why = lacking.into_iter().find_map(|(_, why)| why);
         let why = why.unwrap_or_else(|| format!("{source} does not exist"));
-        return Err(unanswered.unwrap_or(PathResolutionFailure::Never(why)));
+        return Err(unanswered.unwrap_or(DestinationResolutionFailure::Never(why)));
     };
     for (mover, why) in lacking {
         let reason = why.unwrap_or_else(|| format!("{} does not exist there", source.path));
         let (transfer, mover) = (record.id.clone(), mover.clone());
-        let kind = FaultKind::Refused;
+        let kind = MoverFaultKind::Refused;
         manager.fault(&MoverFault { transfer, mover, other: String::new(), kind, reason });
     }
     match movers_at(manager, &record.id, TransferEnd::Sink, source, &source.path)?.able() {
-        Err(PathResolutionFailure::AtOdds(why)) => see_the_same(manager, record, why).await?,
+        Err(DestinationResolutionFailure::AtOdds(why)) => see_the_same(manager, record, why).await?,
         able => drop(able?),
     }
     Ok(found)
@@ -167,7 +172,7 @@ async fn see_the_same(
     manager: &FleetManager,
     record: &TransferRecord,
     why: String,
-) -> Result<(), PathResolutionFailure> {
+) -> Result<(), DestinationResolutionFailure> {
     let source = &record.submission.source;
     let able = movers_at(manager, &record.id, TransferEnd::Source, source, &source.path)?;
     let able = able.able()?;
@@ -183,7 +188,7 @@ async fn see_the_same(
     if digests.is_some_and(|digests| digests.len() == 1) {
         Ok(())
     } else {
-        Err(PathResolutionFailure::Later(why))
+        Err(DestinationResolutionFailure::Later(why))
     }
 }
 
@@ -199,13 +204,13 @@ struct ReachingMovers {
 }
 
 impl ReachingMovers {
-    fn able(self) -> Result<Vec<String>, PathResolutionFailure> {
+    fn able(self) -> Result<Vec<String>, DestinationResolutionFailure> {
         if !self.able.is_empty() {
             Ok(self.able)
         } else if !self.at_odds.is_empty() {
-            Err(PathResolutionFailure::AtOdds(self.at_odds))
+            Err(DestinationResolutionFailure::AtOdds(self.at_odds))
         } else {
-            Err(PathResolutionFailure::Later(self.ill))
+            Err(DestinationResolutionFailure::Later(self.ill))
         }
     }
 }
@@ -216,12 +221,12 @@ fn movers_at(
     which: TransferEnd,
     location: &SiteLocation,
     path: &str,
-) -> Result<ReachingMovers, PathResolutionFailure> {
+) -> Result<ReachingMovers, DestinationResolutionFailure> {
     let movers = manager.movers.all();
     let end = end(&movers, &manager.health(), manager.now(), transfer, (which, &location.site, path));
     if end.reaching.is_empty() {
         let somebody_is_there = !manager.movers.at(&location.site).is_empty();
-        return Err(PathResolutionFailure::Later(nobody(&location.site, path, somebody_is_there)));
+        return Err(DestinationResolutionFailure::Later(nobody(&location.site, path, somebody_is_there)));
     }
     let (reaching, able) = (ids(&movers, &end.reaching), ids(&movers, &end.able));
     Ok(ReachingMovers { reaching, able, at_odds: end.at_odds, ill: end.ill })
@@ -233,7 +238,7 @@ async fn look(
     transfer: &str,
     location: &SiteLocation,
     path: &str,
-) -> Result<PathReply, PathResolutionFailure> {
+) -> Result<PathReply, DestinationResolutionFailure> {
     let mut reason = None;
     for mover in movers_at(manager, transfer, TransferEnd::Sink, location, path)?.able()? {
         match look_at(manager, &mover, path).await {
@@ -241,20 +246,22 @@ async fn look(
             Err(why) => reason = Some(why),
         }
     }
-    Err(reason.unwrap_or_else(|| PathResolutionFailure::Later(format!("nobody looks at {location}"))))
+    Err(reason.unwrap_or_else(|| DestinationResolutionFailure::Later(format!("nobody looks at {location}"))))
 }
 
 async fn look_at(
     manager: &FleetManager,
     mover: &str,
     path: &str,
-) -> Result<PathReply, PathResolutionFailure> {
+) -> Result<PathReply, DestinationResolutionFailure> {
     match ask(&manager.bus, mover, &MoverRequest::Look { path: path.to_owned() }, LOOK_WITHIN).await {
         Ok(MoverReply::Looked(looked)) => Ok(looked),
-        Ok(MoverReply::Failed(why)) => Err(PathResolutionFailure::Never(why)),
-        Ok(_) => Err(PathResolutionFailure::Later(format!("{mover} answers something else"))),
-        Err(error @ MoverRequestError::Failed { .. }) => Err(PathResolutionFailure::Never(plain(&error))),
-        Err(error) => Err(PathResolutionFailure::Later(plain(&error))),
+        Ok(MoverReply::Failed(why)) => Err(DestinationResolutionFailure::Never(why)),
+        Ok(_) => Err(DestinationResolutionFailure::Later(format!("{mover} answers something else"))),
+        Err(error @ MoverRequestError::Failed { .. }) => {
+            Err(DestinationResolutionFailure::Never(plain(&error)))
+        }
+        Err(error) => Err(DestinationResolutionFailure::Later(plain(&error))),
     }
 }
 
@@ -263,7 +270,7 @@ async fn make(
     manager: &FleetManager,
     transfer: &str,
     sink: &SiteLocation,
-) -> Result<(), PathResolutionFailure> {
+) -> Result<(), DestinationResolutionFailure> {
     let path = trimmed(&sink.path);
     let mut reason = format!("nobody makes {sink}");
     for mover in movers_at(manager, transfer, TransferEnd::Sink, sink, &path)?.able()? {
@@ -274,7 +281,7 @@ async fn make(
             Err(error) => reason = plain(&error),
         }
     }
-    Err(PathResolutionFailure::Later(reason))
+    Err(DestinationResolutionFailure::Later(reason))
 }
 
 /// Removes trailing slashes, except the root's.

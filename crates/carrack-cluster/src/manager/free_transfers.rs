@@ -7,16 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
-use carrack_plan::fleet::{IntakeDecision, OwnedTransfer, TransferCandidate, WaitingTransfer, intake, room};
+use carrack_plan::fleet::{
+    ManagerIntakeSelection, ManagerOwnedTransfer, TransferCandidate, WaitingTransfer, intake, room,
+};
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::wait_reasons::nobody;
-use super::{FleetManager, FleetView, ManagedTransfer, transfer_task};
-use crate::ids::is_prefix;
-use crate::lease::{SharedLeaseTerm, TransferLease};
-use crate::records::{MoverRecord, TransferRecord, TransferState, now_ms};
+use super::{FleetManager, ManagedTransfer, ManagerFleetState, transfer_task};
+use crate::transfer_lease::{SharedManagerLeaseTerm, TransferManagerLease};
+use crate::transfer_records::{MoverRecord, TransferRecord, TransferState, now_ms};
+use crate::unique_ids::is_prefix;
 
 /// Interval at which all waiting transfers are examined.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -32,7 +34,7 @@ const REASONS_AT_ONCE: usize = 20;
 
 /// The result of a look.
 #[derive(Default)]
-struct FreeTransfers {
+struct UnmanagedTransfers {
     /// Transfers to take, in this order.
     take: Vec<String>,
     /// Transfers that wait for movers, with the reason.
@@ -48,7 +50,7 @@ impl FleetManager {
         stop: &watch::Receiver<bool>,
         looks: bool,
     ) {
-        let FreeTransfers { take, reasons } = if looks { self.free() } else { self.in_line() };
+        let UnmanagedTransfers { take, reasons } = if looks { self.free() } else { self.in_line() };
         for (id, reason) in reasons {
             let updated = self.transfers.update(&id, |record| {
                 if record.state == TransferState::Queued && record.manager.is_empty() {
@@ -58,7 +60,8 @@ impl FleetManager {
             // A later look will do.
             let _ = updated.await;
         }
-        let acquired = join_all(take.iter().map(|id| TransferLease::acquire(&self.bus, id, &self.id))).await;
+        let acquired =
+            join_all(take.iter().map(|id| TransferManagerLease::acquire(&self.bus, id, &self.id))).await;
         for (id, lease) in take.into_iter().zip(acquired) {
             // Another manager may be faster, or NATS away: the next look shows it.
             let Ok(Some(lease)) = lease else { continue };
@@ -72,7 +75,7 @@ impl FleetManager {
         }
     }
 
-    fn take(&self, transfer: &str, wanted: Arc<AtomicU32>, term: SharedLeaseTerm) {
+    fn take(&self, transfer: &str, wanted: Arc<AtomicU32>, term: SharedManagerLeaseTerm) {
         let mut known = self.known();
         let record = known.records.get(transfer);
         let user = record.map(|record| record.user.clone()).unwrap_or_default();
@@ -94,11 +97,11 @@ impl FleetManager {
     }
 
     /// Returns transfers of the line, as many as there is room for.
-    fn in_line(&self) -> FreeTransfers {
+    fn in_line(&self) -> UnmanagedTransfers {
         let (movers, leased) = (self.movers.all(), self.leased());
         let mut known = self.known();
         let room = room((places(&movers), leased.len()), &known.owned_transfers());
-        let mut free = FreeTransfers::default();
+        let mut free = UnmanagedTransfers::default();
         while free.take.len() < room
             && let Some(id) = known.line.pop_front()
         {
@@ -117,11 +120,11 @@ impl FleetManager {
         leases.filter(|id| id.len() == 16 && is_prefix(id)).collect()
     }
 
-    fn free(&self) -> FreeTransfers {
+    fn free(&self) -> UnmanagedTransfers {
         let (movers, leased) = (self.movers.all(), self.leased());
         let mut known = self.known();
         let now_ms = now_ms();
-        let mut free = FreeTransfers::default();
+        let mut free = UnmanagedTransfers::default();
         let mut candidates = Vec::new();
         for record in known.records.all().filter(|record| record.is_due(now_ms)) {
             if known.owned.contains_key(&record.id) || leased.contains(&record.id) {
@@ -144,7 +147,8 @@ impl FleetManager {
         }
         let owned = known.owned_transfers();
         let places = (places(&movers), leased.len());
-        let IntakeDecision { take, line } = intake(&self.ranks(), now_ms, places, &owned, &candidates);
+        let ManagerIntakeSelection { take, line } =
+            intake(&self.ranks(), now_ms, places, &owned, &candidates);
         free.take = take.into_iter().map(str::to_owned).collect();
         let line = line.into_iter().map(str::to_owned).collect();
         known.line = line;
@@ -152,13 +156,13 @@ impl FleetManager {
     }
 }
 
-impl FleetView {
-    fn owned_transfers(&self) -> Vec<OwnedTransfer<'_>> {
+impl ManagerFleetState {
+    fn owned_transfers(&self) -> Vec<ManagerOwnedTransfer<'_>> {
         let served: HashSet<&str> = self.pairs.keys().map(|key| &*key.transfer).collect();
         // Finished transfers have no record here, and are about to leave.
         self.owned
             .iter()
-            .map(|(id, owned)| OwnedTransfer {
+            .map(|(id, owned)| ManagerOwnedTransfer {
                 account: &owned.user,
                 priority: self.records.get(id).map_or(u8::MAX, |record| waiting(record).level(now_ms())),
                 is_stuck: self.stuck.contains(id),
@@ -204,7 +208,7 @@ fn places(movers: &[Arc<MoverRecord>]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{TransferOptions, TransferSubmission};
+    use crate::transfer_records::{TransferOptions, TransferSubmission};
 
     #[test]
     fn what_is_read_elsewhere_is_left_to_nearer_managers_for_a_moment() {

@@ -3,7 +3,7 @@
 //!
 //! It reads no earlier entries. A transfer that this manager begins has no log yet and is followed here; the
 //! log of a transfer that another manager began is replayed by a consumer of its own
-//! ([`TransferLog::replay_and_follow`](crate::log::TransferLog::replay_and_follow)).
+//! ([`FleetTransferLog::replay_and_follow`](crate::log::FleetTransferLog::replay_and_follow)).
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::log::{LogFollowEvent, read_entry};
-use crate::store::{StreamFollower, StreamMessage, TailEvent, TailStart};
+use crate::store::{NatsStreamFollower, StreamMessage, TailEvent, TailStart};
 
 /// Entries that may wait for the task of one transfer: more than arrive during one of its steps. Beyond it
 /// the subscription ends.
@@ -27,28 +27,28 @@ const WAITING_MAX: usize = 16 * 1024;
 type Subscribers = Mutex<HashMap<String, mpsc::Sender<LogFollowEvent>>>;
 
 /// The consumer and the subscribers. Ends with its owner.
-pub(super) struct LogDispatcher {
+pub(super) struct TransferLogDispatcher {
     subscribers: Arc<Subscribers>,
     task: JoinHandle<()>,
 }
 
-impl Drop for LogDispatcher {
+impl Drop for TransferLogDispatcher {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl LogDispatcher {
+impl TransferLogDispatcher {
     /// Follows the stream from its present end.
     ///
     /// # Errors
     /// If NATS refuses, or does not answer. Later interruptions are waited out.
-    pub async fn start(bus: &NatsBus) -> Result<LogDispatcher, BusError> {
+    pub async fn start(bus: &NatsBus) -> Result<TransferLogDispatcher, BusError> {
         let (stream, prefix) = (bus.names().log(), bus.names().log_of(""));
         let found = bus.context().get_stream(&stream).await;
         let found = found.map_err(|error| bus.away(&stream, &error))?;
         let begin = TailStart::Message(found.cached_info().state.last_sequence + 1);
-        let mut tail = StreamFollower::open(bus, stream, bus.names().log_of("*"), begin).await?;
+        let mut tail = NatsStreamFollower::open(bus, stream, bus.names().log_of("*"), begin).await?;
         let subscribers: Arc<Subscribers> = Arc::default();
         let dispatching = Arc::clone(&subscribers);
         let task = tokio::spawn(async move {
@@ -58,7 +58,7 @@ impl LogDispatcher {
                 }
             }
         });
-        Ok(LogDispatcher { subscribers, task })
+        Ok(TransferLogDispatcher { subscribers, task })
     }
 
     /// Subscribes to the entries that are appended to the log of this transfer from now on.
@@ -121,10 +121,10 @@ mod tests {
     use futures_util::{FutureExt, StreamExt};
 
     use super::*;
-    use crate::log::LogEntry;
+    use crate::log::TransferLogEntry;
 
-    fn dispatcher() -> LogDispatcher {
-        LogDispatcher { subscribers: Arc::default(), task: tokio::spawn(async {}) }
+    fn dispatcher() -> TransferLogDispatcher {
+        TransferLogDispatcher { subscribers: Arc::default(), task: tokio::spawn(async {}) }
     }
 
     fn note(transfer: &str, seq: u64) -> StreamMessage {
@@ -140,7 +140,7 @@ mod tests {
 
     fn next_seq(subscription: &mut LogSubscription) -> Option<Option<u64>> {
         subscription.next().now_or_never().map(|logged| match logged {
-            Some(LogFollowEvent::Entry { seq, entry: LogEntry::Note { .. } }) => Some(seq),
+            Some(LogFollowEvent::Entry { seq, entry: TransferLogEntry::Note { .. } }) => Some(seq),
             _ => None,
         })
     }

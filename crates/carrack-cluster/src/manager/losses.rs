@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use carrack_model::{LossKind, MetadataLoss};
+use carrack_model::{MetadataLoss, MetadataLossKind};
 
-use crate::records::FAILURES_KEPT;
+use crate::transfer_records::FAILURES_KEPT;
 
 /// Counts by kind and reason; [`FAILURES_KEPT`] kinds at most.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LossTotals(BTreeMap<(LossKind, String), u64>);
+pub(super) struct LossTotals(BTreeMap<(MetadataLossKind, String), u64>);
 
 impl LossTotals {
     /// Adds losses.
@@ -36,7 +36,11 @@ mod tests {
     use super::*;
 
     fn loss(what: &str, count: u64) -> MetadataLoss {
-        MetadataLoss { lost: LossKind::Part(what.to_owned()), reason: "not permitted".to_owned(), count }
+        MetadataLoss {
+            lost: MetadataLossKind::Part(what.to_owned()),
+            reason: "not permitted".to_owned(),
+            count,
+        }
     }
 
     #[test]

@@ -3,10 +3,9 @@
 //! Any number of managers run; each transfer has one. A manager stores nothing: another manager with the
 //! lease reads the transfer's log and continues. It moves neither data nor chunks.
 
-mod account;
 mod byte_count;
 mod destination_resolution;
-mod end_movers;
+mod eligible_movers;
 mod faults;
 mod free_transfers;
 mod log_dispatcher;
@@ -17,6 +16,7 @@ mod pair_counts;
 mod planning_input;
 mod sessions;
 mod stragglers;
+mod transfer_results;
 mod transfer_task;
 mod wait_reasons;
 
@@ -26,8 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_plan::fleet::{
-    FleetPair, MoverHealth, PairLimits, PairTableChanges, PhantomPairs, RankRules, TransferRanking, assign,
-    shares,
+    FleetPair, MoverHealth, MoverPairChanges, MoverPairLimits, OrphanedMoverPairs, RankRules,
+    TransferRanking, assign, shares,
 };
 use carrack_sharing::SiteSharing;
 use futures_util::future::join_all;
@@ -36,23 +36,25 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use crate::bus::{BusOptions, NatsBus, PreparedBus};
+use crate::bus::{BusOptions, BusPreparationResult, NatsBus};
 use crate::error::BusError;
-use crate::ids;
-use crate::lease::{LeaseTable, MANAGER, RENEW_EVERY, SharedLeaseTerm, TransferLease};
 use crate::mover::Say;
-use crate::pairs::{PairChange, PairFilter, PairKey, PairRecord, PairStore};
-use crate::records::{TransferRecord, TransferState};
+use crate::pairs::{MoverPairKey, MoverPairRecord, MoverPairStore, PairFilter, PairRecordChange};
 use crate::registry::MoverTable;
 use crate::sharing::site;
 use crate::startup_retry::patiently;
+use crate::transfer_lease::{
+    MANAGER, RENEW_EVERY, SharedManagerLeaseTerm, TransferLeaseTable, TransferManagerLease,
+};
+use crate::transfer_records::{TransferRecord, TransferState};
 use crate::transfers::{FindError, TransferStore};
-use end_movers::odd_of_all;
-use log_dispatcher::LogDispatcher;
+use crate::unique_ids;
+use eligible_movers::odd_of_all;
+use log_dispatcher::TransferLogDispatcher;
 use obsolete_records::ObsoleteRecordSweeper;
 use open_transfers::OpenTransfers;
-use pair_counts::PairCountCache;
-use planning_input::PairClaims;
+use pair_counts::FastestPairCountCache;
+use planning_input::MoverPairClaims;
 pub(crate) use wait_reasons::TURN;
 
 /// The interval between two rounds without a change.
@@ -79,7 +81,7 @@ pub struct ManagerOptions {
     /// The number of copies of everything on NATS; by default the servers' suggestion.
     pub replicas: Option<usize>,
     /// Upper bounds of pairs, for users and sites.
-    pub limits: PairLimits,
+    pub limits: MoverPairLimits,
     /// The retention of finished transfers.
     pub keep_history: Duration,
     /// The retention of leftovers of unfinished transfers at their destinations, at least two minutes.
@@ -98,13 +100,13 @@ struct FleetManager {
     id: String,
     bus: NatsBus,
     transfers: TransferStore,
-    pairs: PairStore,
+    pairs: MoverPairStore,
     movers: MoverTable,
-    leases: LeaseTable,
-    logs: LogDispatcher,
-    paths: PairCountCache,
+    leases: TransferLeaseTable,
+    logs: TransferLogDispatcher,
+    paths: FastestPairCountCache,
     options: ManagerOptions,
-    known: Mutex<FleetView>,
+    known: Mutex<ManagerFleetState>,
     /// The health of movers, as this manager has seen it; instants are since `began`.
     health: Mutex<MoverHealth>,
     began: Instant,
@@ -116,10 +118,10 @@ struct FleetManager {
 
 /// The manager's view of the fleet.
 #[derive(Default)]
-struct FleetView {
+struct ManagerFleetState {
     /// Transfers that are not over.
     records: OpenTransfers,
-    pairs: HashMap<PairKey, PairRecord>,
+    pairs: HashMap<MoverPairKey, MoverPairRecord>,
     /// Transfers that it owns.
     owned: HashMap<String, ManagedTransfer>,
     /// The next transfers in line, by the last look at all waiting ones.
@@ -131,7 +133,7 @@ struct FleetView {
     /// Movers that don't see what others of their site see: time since, and true if they were notified.
     odd: HashMap<String, (Instant, bool)>,
     /// Pairs of transfers that are over, or unknown.
-    phantoms: PhantomPairs<PairKey>,
+    phantoms: OrphanedMoverPairs<MoverPairKey>,
 }
 
 /// A transfer that this manager owns.
@@ -139,7 +141,7 @@ struct ManagedTransfer {
     /// The wanted number of pairs.
     wanted: Arc<AtomicU32>,
     /// Time until which the lease is certainly this manager's.
-    term: SharedLeaseTerm,
+    term: SharedManagerLeaseTerm,
     /// The user whose turn it took.
     user: String,
     since: Instant,
@@ -269,14 +271,14 @@ fn start_meta_servers(
     sharing
 }
 
-impl FleetView {
-    fn follow_pair(&mut self, change: PairChange) {
+impl ManagerFleetState {
+    fn follow_pair(&mut self, change: PairRecordChange) {
         match change {
-            PairChange::All(all) => {
-                self.pairs = all.into_iter().map(|pair| (PairKey::of(&pair), pair)).collect();
+            PairRecordChange::All(all) => {
+                self.pairs = all.into_iter().map(|pair| (MoverPairKey::of(&pair), pair)).collect();
             }
-            PairChange::Put(pair) => drop(self.pairs.insert(PairKey::of(&pair), pair)),
-            PairChange::Gone(key) => drop(self.pairs.remove(&key)),
+            PairRecordChange::Put(pair) => drop(self.pairs.insert(MoverPairKey::of(&pair), pair)),
+            PairRecordChange::Gone(key) => drop(self.pairs.remove(&key)),
         }
     }
 }
@@ -291,16 +293,16 @@ impl FleetManager {
     async fn begin(
         bus: &NatsBus,
         options: &ManagerOptions,
-    ) -> Result<(Arc<FleetManager>, PreparedBus), BusError> {
+    ) -> Result<(Arc<FleetManager>, BusPreparationResult), BusError> {
         let prepared = bus.prepare(options.replicas).await?;
         let manager = FleetManager {
-            id: format!("{MANAGER}{}", &ids::new_id()[..8]),
+            id: format!("{MANAGER}{}", &unique_ids::new_id()[..8]),
             transfers: TransferStore::open(bus).await?,
-            pairs: PairStore::open(bus).await?,
+            pairs: MoverPairStore::open(bus).await?,
             movers: MoverTable::follow(bus).await?,
-            leases: LeaseTable::follow(bus).await?,
-            logs: LogDispatcher::start(bus).await?,
-            paths: PairCountCache::default(),
+            leases: TransferLeaseTable::follow(bus).await?,
+            logs: TransferLogDispatcher::start(bus).await?,
+            paths: FastestPairCountCache::default(),
             known: Mutex::default(),
             health: Mutex::default(),
             began: Instant::now(),
@@ -315,7 +317,7 @@ impl FleetManager {
     /// Announces the manager as long as it runs, by a lease of its own name.
     async fn be_present(&self) {
         loop {
-            if let Ok(Some(mut lease)) = TransferLease::acquire(&self.bus, &self.id, &self.id).await {
+            if let Ok(Some(mut lease)) = TransferManagerLease::acquire(&self.bus, &self.id, &self.id).await {
                 while lease.is_sure() {
                     tokio::time::sleep(RENEW_EVERY).await;
                     // A lost lease is acquired again.
@@ -330,7 +332,7 @@ impl FleetManager {
         (self.options.say)(text);
     }
 
-    fn known(&self) -> MutexGuard<'_, FleetView> {
+    fn known(&self) -> MutexGuard<'_, ManagerFleetState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -349,7 +351,7 @@ impl FleetManager {
 
     /// Changes the pairs of its transfers to their shares.
     async fn deal_pairs(self: &Arc<Self>) {
-        let (fleet, PairClaims { claims, odd, unserved }, present) = {
+        let (fleet, MoverPairClaims { claims, odd, unserved }, present) = {
             let (movers, known) = (self.movers.all(), self.known());
             let lately = self.movers.lately();
             self.health().keep(|id| lately.iter().any(|mover| mover.id == id));
@@ -362,22 +364,22 @@ impl FleetManager {
         };
         self.tell_odd(odd);
         let shares = shares(&fleet, &claims, &self.options.limits);
-        let PairTableChanges { add, drop } = assign(&fleet, &claims, &shares, &present);
+        let MoverPairChanges { add, drop } = assign(&fleet, &claims, &shares, &present);
         // Pairs of other managers' transfers are not this manager's to drop.
         let drop = drop
             .into_iter()
             .filter(|pair| claims.iter().any(|claim| claim.is_mine && claim.transfer == pair.transfer));
         let drop = drop.map(async |pair| {
-            let key = PairKey { source: pair.source, transfer: pair.transfer, number: pair.number };
+            let key = MoverPairKey { source: pair.source, transfer: pair.transfer, number: pair.number };
             if self.pairs.remove(&key).await.is_ok() {
                 self.known().pairs.remove(&key);
             }
         });
         join_all(drop).await;
         let add = add.into_iter().map(async |pair| {
-            let pair = PairRecord::from(pair);
+            let pair = MoverPairRecord::from(pair);
             if self.pairs.put(&pair).await.is_ok() {
-                self.known().pairs.insert(PairKey::of(&pair), pair);
+                self.known().pairs.insert(MoverPairKey::of(&pair), pair);
             }
         });
         join_all(add).await;
@@ -388,7 +390,7 @@ impl FleetManager {
     async fn clear_phantoms(&self) {
         let old = {
             let now = self.now();
-            let FleetView { pairs, records, phantoms, .. } = &mut *self.known();
+            let ManagerFleetState { pairs, records, phantoms, .. } = &mut *self.known();
             phantoms.look(now, pairs.keys().filter(|key| !records.has(&key.transfer)))
         };
         for key in old {
@@ -404,7 +406,7 @@ impl FleetManager {
     }
 }
 
-impl FleetView {
+impl ManagerFleetState {
     /// Returns the number of pairs that the owner wants for a transfer. For transfers of other managers it is
     /// in the record.
     fn wanted(&self, record: &TransferRecord) -> u32 {

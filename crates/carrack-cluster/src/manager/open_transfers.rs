@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use super::is_open;
-use crate::records::{TransferRecord, TransferState};
-use crate::transfers::TransferChange;
+use crate::transfer_records::{TransferRecord, TransferState};
+use crate::transfers::TransferRecordChange;
 
 /// All of them, by ID. Each is in one of the two maps.
 #[derive(Default)]
@@ -15,14 +15,14 @@ pub(super) struct OpenTransfers {
 }
 
 impl OpenTransfers {
-    pub fn follow(&mut self, change: TransferChange) {
+    pub fn follow(&mut self, change: TransferRecordChange) {
         match change {
-            TransferChange::All(all) => {
+            TransferRecordChange::All(all) => {
                 *self = OpenTransfers::default();
                 all.into_iter().for_each(|record| self.put(Box::new(record)));
             }
-            TransferChange::Put(record) => self.put(record),
-            TransferChange::Gone(id) => self.remove(&id),
+            TransferRecordChange::Put(record) => self.put(record),
+            TransferRecordChange::Gone(id) => self.remove(&id),
         }
     }
 
@@ -64,7 +64,7 @@ impl OpenTransfers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{ResolvedTransferPaths, TransferSubmission};
+    use crate::transfer_records::{ResolvedTransferPaths, TransferSubmission};
 
     fn record(id: &str) -> TransferRecord {
         let submission: TransferSubmission =
@@ -79,12 +79,12 @@ mod tests {
     #[test]
     fn each_is_in_one_place_and_leaves_when_it_is_over() {
         let mut open = OpenTransfers::default();
-        open.follow(TransferChange::All(vec![record("1"), record("2")]));
+        open.follow(TransferRecordChange::All(vec![record("1"), record("2")]));
         assert_eq!((open.all().count(), begun(&open)), (2, Vec::<String>::new()));
         let leg = Some(ResolvedTransferPaths { source: "/x".into(), sink: "/y".into(), only: None });
-        open.follow(TransferChange::Put(Box::new(TransferRecord { leg, ..record("1") })));
+        open.follow(TransferRecordChange::Put(Box::new(TransferRecord { leg, ..record("1") })));
         assert_eq!((open.all().count(), begun(&open)), (2, vec!["1".to_owned()]));
-        open.follow(TransferChange::Put(Box::new(TransferRecord {
+        open.follow(TransferRecordChange::Put(Box::new(TransferRecord {
             state: TransferState::Cancelled,
             ..record("2")
         })));
@@ -92,11 +92,15 @@ mod tests {
         assert!(open.has("2") && begun(&open).len() == 2);
         for id in ["1", "2"] {
             let (state, ended_ms) = (TransferState::Cancelled, Some(7));
-            open.follow(TransferChange::Put(Box::new(TransferRecord { state, ended_ms, ..record(id) })));
+            open.follow(TransferRecordChange::Put(Box::new(TransferRecord {
+                state,
+                ended_ms,
+                ..record(id)
+            })));
         }
         assert_eq!((open.has("1"), open.all().count()), (false, 0));
-        open.follow(TransferChange::Put(Box::new(record("3"))));
-        open.follow(TransferChange::Gone("3".to_owned()));
+        open.follow(TransferRecordChange::Put(Box::new(record("3"))));
+        open.follow(TransferRecordChange::Gone("3".to_owned()));
         assert_eq!(open.all().count(), 0);
     }
 }

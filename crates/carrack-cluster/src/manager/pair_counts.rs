@@ -6,22 +6,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::bus::NatsBus;
-use crate::curves::CurveStore;
+use crate::curves::PairCountCurveStore;
 
 /// Lifetime of an answer. Results of this manager's own transfers replace it at once.
 const FRESH_FOR: Duration = Duration::from_secs(1);
 
 /// Names of a source's and a sink's site.
-type Path = (String, String);
+type SitePair = (String, String);
 
 /// Answers, by path.
 #[derive(Default)]
-pub(super) struct PairCountCache {
-    answers: Mutex<HashMap<Path, (Instant, Option<u32>)>>,
+pub(super) struct FastestPairCountCache {
+    answers: Mutex<HashMap<SitePair, (Instant, Option<u32>)>>,
 }
 
-impl PairCountCache {
-    fn answers(&self) -> MutexGuard<'_, HashMap<Path, (Instant, Option<u32>)>> {
+impl FastestPairCountCache {
+    fn answers(&self) -> MutexGuard<'_, HashMap<SitePair, (Instant, Option<u32>)>> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -34,7 +34,7 @@ impl PairCountCache {
         {
             return *pairs;
         }
-        let curve = CurveStore::open(bus).await.ok()?.get(source, sink).await.ok()?;
+        let curve = PairCountCurveStore::open(bus).await.ok()?.get(source, sink).await.ok()?;
         let fastest =
             curve.as_ref().and_then(|curve| curve.points.iter().max_by_key(|point| point.bytes_per_s));
         let pairs = fastest.map(|point| point.pairs.max(1));

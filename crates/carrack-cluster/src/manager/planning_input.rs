@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_plan::fleet::{FleetMover, MoverHealth, PairClaim};
+use carrack_plan::fleet::{FleetMover, MoverHealth, TransferPairDemand};
 
-use super::FleetView;
-use super::end_movers::{TransferEnd, end};
+use super::ManagerFleetState;
+use super::eligible_movers::{TransferEnd, end};
 use super::free_transfers::waiting;
-use crate::records::{MoverRecord, MoverState, TransferRecord, now_ms};
+use crate::transfer_records::{MoverAvailability, MoverRecord, TransferRecord, now_ms};
 
 /// The transfers' claims, and the movers that can't serve them.
 #[derive(Default)]
-pub(super) struct PairClaims {
-    pub claims: Vec<PairClaim>,
+pub(super) struct MoverPairClaims {
+    pub claims: Vec<TransferPairDemand>,
     /// Movers that don't see what the others of their site see, with the reason.
     pub odd: HashMap<String, String>,
     /// Transfers that have no usable mover at one of their ends, with the reason.
@@ -28,22 +28,22 @@ pub(super) fn fleet(movers: &[Arc<MoverRecord>]) -> Vec<FleetMover> {
         host: mover.host.clone(),
         protocol: mover.protocol,
         pairs_max: mover.pairs_max,
-        is_draining: mover.state == MoverState::Draining,
+        is_draining: mover.state == MoverAvailability::Draining,
     });
     movers.collect()
 }
 
 /// Returns the claims of all running transfers, by this manager's knowledge.
 pub(super) fn claims(
-    known: &FleetView,
+    known: &ManagerFleetState,
     movers: &[Arc<MoverRecord>],
     health: &MoverHealth,
     now: Duration,
-) -> PairClaims {
+) -> MoverPairClaims {
     let mut records: Vec<&TransferRecord> =
         known.records.begun().filter(|record| record.leg.is_some()).collect();
     records.sort_by(|a, b| (a.submitted_ms, &a.id).cmp(&(b.submitted_ms, &b.id)));
-    let mut all = PairClaims::default();
+    let mut all = MoverPairClaims::default();
     for record in records {
         let wanted = known.wanted(record);
         let is_mine = known.owned.get(&record.id).is_some_and(|owned| owned.term.is_sure());
@@ -60,7 +60,7 @@ pub(super) fn claims(
             }
         }
         let [sources, sinks] = ends.map(|end| end.able);
-        all.claims.push(PairClaim {
+        all.claims.push(TransferPairDemand {
             transfer: record.id.clone(),
             submitted_ms: record.submitted_ms,
             // The priority rises as the deadline comes nearer.

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use crate::records::{SESSIONS_KEPT, SessionState};
-use crate::reports::PairReport;
+use crate::reports::MoverPairReport;
+use crate::transfer_records::{MoverSessionRecord, SESSIONS_KEPT};
 
 /// The last report of each pair of one transfer.
 #[derive(Default)]
-pub(super) struct SessionReports(BTreeMap<(String, u32), SessionState>);
+pub(super) struct SessionReports(BTreeMap<(String, u32), MoverSessionRecord>);
 
 impl SessionReports {
     /// Records a pair's report; a pair without a connection has none of these values.
-    pub fn report(&mut self, report: &PairReport) {
+    pub fn report(&mut self, report: &MoverPairReport) {
         if report.transport.is_empty() {
             return;
         }
-        let state = SessionState {
+        let state = MoverSessionRecord {
             source: report.mover.clone(),
             sink: report.sink.clone(),
             transport: report.transport.clone(),
@@ -26,7 +26,7 @@ impl SessionReports {
     }
 
     /// Returns the sessions whose pairs work now, [`SESSIONS_KEPT`] at most.
-    pub fn at_work(&mut self, works: impl Fn(&(String, u32)) -> bool) -> Vec<SessionState> {
+    pub fn at_work(&mut self, works: impl Fn(&(String, u32)) -> bool) -> Vec<MoverSessionRecord> {
         self.0.retain(|pair, _| works(pair));
         self.0.values().take(SESSIONS_KEPT).cloned().collect()
     }
@@ -36,24 +36,24 @@ impl SessionReports {
 mod tests {
     use super::*;
 
-    fn connected(pair: u32) -> PairReport {
-        PairReport {
+    fn connected(pair: u32) -> MoverPairReport {
+        MoverPairReport {
             transport: "tcp".into(),
             readers: 4,
             streams: 2,
             sink: "m2".into(),
-            ..PairReport::new("m1", pair)
+            ..MoverPairReport::new("m1", pair)
         }
     }
 
     #[test]
     fn sessions_are_listed_while_they_report_and_once_connected() {
         let mut sessions = SessionReports::default();
-        sessions.report(&PairReport::new("m1", 0));
+        sessions.report(&MoverPairReport::new("m1", 0));
         assert_eq!(sessions.at_work(|_| true), []);
         sessions.report(&connected(0));
         sessions.report(&connected(1));
-        sessions.report(&PairReport { readers: 8, ..connected(1) });
+        sessions.report(&MoverPairReport { readers: 8, ..connected(1) });
         let found = sessions.at_work(|(_, pair)| *pair > 0);
         assert_eq!(found.iter().map(|session| session.readers).collect::<Vec<_>>(), [8]);
         (0..100).for_each(|pair| sessions.report(&connected(pair)));

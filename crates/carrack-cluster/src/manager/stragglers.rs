@@ -1,20 +1,20 @@
 //! Slow movers at the end of a transfer: they are left out, and their chunks go to others.
 
-use carrack_plan::fleet::{FaultKind, MoverFault, StragglingMover};
+use carrack_plan::fleet::{MoverFault, MoverFaultKind, StragglingMover};
 
-use super::transfer_task::TransferTask;
-use crate::log::ChunkDone;
-use crate::reports::PairReport;
+use super::transfer_task::TransferManagementTask;
+use crate::log::LoggedChunkResult;
+use crate::reports::MoverPairReport;
 
-impl TransferTask {
+impl TransferManagementTask {
     /// Records a pair's report.
-    pub(super) fn follow_pace(&mut self, report: &PairReport) {
+    pub(super) fn follow_pace(&mut self, report: &MoverPairReport) {
         let now = self.manager.now();
         self.stragglers.report(now, &report.mover, &report.sink, report.chunks_held, report.waits_at);
     }
 
     /// Records that a pair has settled a chunk.
-    pub(super) fn follow_chunk(&mut self, done: &ChunkDone) {
+    pub(super) fn follow_chunk(&mut self, done: &LoggedChunkResult) {
         self.stragglers.settled(self.manager.now(), &done.by, &done.sink);
     }
 
@@ -40,7 +40,13 @@ impl TransferTask {
                 held_for.as_secs(),
                 others_take.as_secs() + 1
             );
-            self.fault(MoverFault { transfer: self.id.clone(), mover, other, kind: FaultKind::Slow, reason });
+            self.fault(MoverFault {
+                transfer: self.id.clone(),
+                mover,
+                other,
+                kind: MoverFaultKind::Slow,
+                reason,
+            });
         }
     }
 }

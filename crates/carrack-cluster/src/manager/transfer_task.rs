@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use carrack_plan::fleet::{
-    CoordinatorContext, CoordinatorStep, CoordinatorStepResult, FileKey, MoverFault, PairTuner, RecordState,
-    RecordView, StragglerDetector, TransferCoordinator, TransferResult, TransferVerdict,
+    CoordinatedTransferFields, CoordinatorInputs, CoordinatorStep, CoordinatorStepResult, FleetTransferState,
+    LargeFileNumber, MoverFault, PairCountTuner, PairStragglerDetector, TransferCoordinator,
+    TransferHealthVerdict, TransferResult,
 };
 use futures_util::future::{try_join, try_join_all};
 use futures_util::{Stream, StreamExt, stream};
@@ -16,20 +17,20 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::FleetManager;
-use super::account::LogAccount;
-use super::destination_resolution::{PathResolutionFailure, note_leg, settle};
-use super::end_movers::{TransferEnd, end, ids};
+use super::destination_resolution::{DestinationResolutionFailure, note_leg, settle};
+use super::eligible_movers::{TransferEnd, end, ids};
 use super::log_dispatcher::LogSubscription;
 use super::sessions::SessionReports;
-use crate::curves::{CurveRecord, CurveStore, PairCurvePoint};
+use super::transfer_results::TransferLogTotals;
+use crate::curves::{PairCountCurveStore, PairCountRate, PairCurveRecord};
 use crate::error::BusError;
-use crate::lease::{RENEW_EVERY, RenewError, TransferLease};
-use crate::log::{ChunkDone, LogEntry, LogFollowEvent, TransferLog};
-use crate::pairs::PairKey;
-use crate::queue::{ACK_WAIT, ChunkAction, ChunkHead, ScanHead, TransferQueue};
-use crate::records::{RECORD_VERSION, TransferRecord, TransferState, now_ms};
-use crate::reports::{PairReport, subscribe_reports};
-use crate::transfers::{FindError, ReadTransfer, TransferChange};
+use crate::log::{FleetTransferLog, LogFollowEvent, LoggedChunkResult, TransferLogEntry};
+use crate::pairs::MoverPairKey;
+use crate::queue::{ACK_WAIT, QueuedChunkHeader, ScanOrderHead, TransferWorkStream, WorkItemAction};
+use crate::reports::{MoverPairReport, subscribe_reports};
+use crate::transfer_lease::{LeaseRenewError, RENEW_EVERY, TransferManagerLease};
+use crate::transfer_records::{RECORD_VERSION, TransferRecord, TransferState, now_ms};
+use crate::transfers::{FindError, ReadTransfer, TransferRecordChange};
 
 /// Delay before a decision after a log entry, so that entries that arrive together cause one decision.
 const SOON: Duration = Duration::from_millis(5);
@@ -38,7 +39,7 @@ const SOON: Duration = Duration::from_millis(5);
 const NOTHING_DELETED: &str = "nothing was deleted, as something failed";
 
 /// The reason why the work for a transfer ends here.
-enum TransferTaskExit {
+enum TransferManagementExit {
     /// Another manager has the lease.
     Lost,
     /// No work is left for it.
@@ -49,15 +50,15 @@ enum TransferTaskExit {
     Behind,
 }
 
-type Entries = Pin<Box<dyn Stream<Item = LogFollowEvent> + Send>>;
-type Reports = Pin<Box<dyn Stream<Item = PairReport> + Send>>;
+type TransferLogEvents = Pin<Box<dyn Stream<Item = LogFollowEvent> + Send>>;
+type Reports = Pin<Box<dyn Stream<Item = MoverPairReport> + Send>>;
 
-pub(super) struct TransferTask {
+pub(super) struct TransferManagementTask {
     pub(super) manager: Arc<FleetManager>,
     pub(super) id: String,
     wanted: Arc<AtomicU32>,
     pub(super) coordinator: TransferCoordinator,
-    pub(super) stragglers: StragglerDetector,
+    pub(super) stragglers: PairStragglerDetector,
     sessions: SessionReports,
     began: Instant,
     /// The record as last read or written.
@@ -66,32 +67,32 @@ pub(super) struct TransferTask {
     is_first: bool,
     /// The log of a transfer that no manager has begun before, from its beginning.
     new_log: Option<LogSubscription>,
-    work: Option<TransferStreams>,
+    work: Option<TransferQueueAndLog>,
 }
 
 /// The queue and log of a running transfer, and the results from them.
-struct TransferStreams {
-    queue: TransferQueue,
-    entries: Entries,
+struct TransferQueueAndLog {
+    queue: TransferWorkStream,
+    entries: TransferLogEvents,
     reports: Reports,
-    account: LogAccount,
+    account: TransferLogTotals,
 }
 
 /// Works until the transfer is over, the lease is lost, or `stop` turns true.
 pub(super) async fn run(
     manager: Arc<FleetManager>,
-    mut lease: TransferLease,
+    mut lease: TransferManagerLease,
     wanted: Arc<AtomicU32>,
     stop: watch::Receiver<bool>,
 ) {
     let id = lease.transfer().to_owned();
     manager.say(format!("transfer {id}: mine"));
-    let mut owning = TransferTask {
+    let mut owning = TransferManagementTask {
         manager: Arc::clone(&manager),
         id: id.clone(),
         wanted,
         coordinator: TransferCoordinator::new(Duration::ZERO),
-        stragglers: StragglerDetector::new(),
+        stragglers: PairStragglerDetector::new(),
         sessions: SessionReports::default(),
         began: Instant::now(),
         record: None,
@@ -100,8 +101,8 @@ pub(super) async fn run(
         work: None,
     };
     match owning.carry(&mut lease, stop).await {
-        TransferTaskExit::Lost => manager.say(format!("transfer {id}: another manager's now")),
-        TransferTaskExit::Over | TransferTaskExit::Told | TransferTaskExit::Behind => {
+        TransferManagementExit::Lost => manager.say(format!("transfer {id}: another manager's now")),
+        TransferManagementExit::Over | TransferManagementExit::Told | TransferManagementExit::Behind => {
             // If the release fails, the lease expires.
             let _ = lease.release().await;
         }
@@ -110,9 +111,9 @@ pub(super) async fn run(
 }
 
 /// Returns true if the lease is lost, or may be another manager's.
-async fn is_lost(lease: &mut TransferLease) -> bool {
+async fn is_lost(lease: &mut TransferManagerLease) -> bool {
     match lease.renew().await {
-        Err(RenewError::Lost(_)) => true,
+        Err(LeaseRenewError::Lost(_)) => true,
         Err(_) => !lease.is_sure(),
         Ok(()) => false,
     }
@@ -127,15 +128,15 @@ async fn next_of<T>(stream: Option<&mut Pin<Box<dyn Stream<Item = T> + Send>>>) 
 }
 
 /// Returns the part of a record that its coordinator needs.
-fn view(record: &TransferRecord) -> RecordView {
+fn view(record: &TransferRecord) -> CoordinatedTransferFields {
     let options = &record.submission.options;
     let state = match record.state {
-        TransferState::Queued | TransferState::Running => RecordState::Open,
-        TransferState::Paused => RecordState::Paused,
-        TransferState::Cancelled if record.ended_ms.is_none() => RecordState::Cancelled,
-        TransferState::Done | TransferState::Failed | TransferState::Cancelled => RecordState::Over,
+        TransferState::Queued | TransferState::Running => FleetTransferState::Open,
+        TransferState::Paused => FleetTransferState::Paused,
+        TransferState::Cancelled if record.ended_ms.is_none() => FleetTransferState::Cancelled,
+        TransferState::Done | TransferState::Failed | TransferState::Cancelled => FleetTransferState::Over,
     };
-    RecordView {
+    CoordinatedTransferFields {
         state,
         is_settled: record.leg.is_some(),
         has_begun: record.started_ms.is_some(),
@@ -145,23 +146,23 @@ fn view(record: &TransferRecord) -> RecordView {
     }
 }
 
-impl TransferTask {
+impl TransferManagementTask {
     fn now(&self) -> Duration {
         self.began.elapsed()
     }
 
     async fn carry(
         &mut self,
-        lease: &mut TransferLease,
+        lease: &mut TransferManagerLease,
         mut stop: watch::Receiver<bool>,
-    ) -> TransferTaskExit {
+    ) -> TransferManagementExit {
         // The lease was acquired a moment ago: the first renewal is due after one period.
         let mut renewals = tokio::time::interval_at(Instant::now() + RENEW_EVERY, RENEW_EVERY);
         renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let step = self.next(lease);
             match step {
-                CoordinatorStep::Release => return TransferTaskExit::Over,
+                CoordinatorStep::Release => return TransferManagementExit::Over,
                 CoordinatorStep::Wait(until) => {
                     let until = self.began + until;
                     let (entries, reports) = match &mut self.work {
@@ -171,26 +172,26 @@ impl TransferTask {
                     tokio::select! {
                         logged = next_of(entries) => match logged {
                             Some(logged) => self.logged(logged),
-                            None => return TransferTaskExit::Behind,
+                            None => return TransferManagementExit::Behind,
                         },
                         Some(report) = next_of(reports) => self.reported(&report),
                         () = tokio::time::sleep_until(until) => {}
                         _ = renewals.tick() => if is_lost(lease).await {
-                            return TransferTaskExit::Lost;
+                            return TransferManagementExit::Lost;
                         },
                         changed = stop.changed() => if changed.is_err() || *stop.borrow() {
-                            return TransferTaskExit::Told;
+                            return TransferManagementExit::Told;
                         },
                     }
                 }
                 step => {
                     let Some(answer) = self.with_lease(&step, lease, &mut renewals).await else {
-                        return TransferTaskExit::Lost;
+                        return TransferManagementExit::Lost;
                     };
                     let now = self.now();
                     self.coordinator.answer(now, &step, answer);
                     if *stop.borrow() {
-                        return TransferTaskExit::Told;
+                        return TransferManagementExit::Told;
                     }
                 }
             }
@@ -201,7 +202,7 @@ impl TransferTask {
     async fn with_lease(
         &mut self,
         step: &CoordinatorStep,
-        lease: &mut TransferLease,
+        lease: &mut TransferManagerLease,
         renewals: &mut Interval,
     ) -> Option<CoordinatorStepResult> {
         let mut carried = std::pin::pin!(self.carry_out(step));
@@ -215,10 +216,10 @@ impl TransferTask {
         }
     }
 
-    fn next(&mut self, lease: &TransferLease) -> CoordinatorStep {
+    fn next(&mut self, lease: &TransferManagerLease) -> CoordinatorStep {
         let (manager, now) = (Arc::clone(&self.manager), self.now());
         let record = manager.known().records.get(&self.id).map(view);
-        let outlook = CoordinatorContext {
+        let outlook = CoordinatorInputs {
             lease_is_sure: lease.is_sure(),
             record,
             verdict: &|| verdict(&manager, self.record.as_ref().map(|read| &read.record)),
@@ -244,15 +245,17 @@ impl TransferTask {
         self.coordinator.decide_by(soon);
     }
 
-    fn entry(&mut self, entry: LogEntry) {
+    fn entry(&mut self, entry: TransferLogEntry) {
         if let Some(event) = entry.tracked() {
             self.coordinator.observe(&event);
         }
         match &entry {
-            LogEntry::ScanFailed { reason, .. } => self.coordinator.scan_failed(reason.clone()),
-            LogEntry::ChunkDone(done) => self.chunk_done(done),
-            LogEntry::FileFinished { by, .. } | LogEntry::FileDiscarded { by, .. } => self.follow_file(by),
-            LogEntry::PairBroken { by, sink, is_source, kind, reason } => {
+            TransferLogEntry::ScanFailed { reason, .. } => self.coordinator.scan_failed(reason.clone()),
+            TransferLogEntry::ChunkDone(done) => self.chunk_done(done),
+            TransferLogEntry::FileFinished { by, .. } | TransferLogEntry::FileDiscarded { by, .. } => {
+                self.follow_file(by)
+            }
+            TransferLogEntry::PairBroken { by, sink, is_source, kind, reason } => {
                 let (mover, other) = if *is_source { (by, sink) } else { (sink, by) };
                 let (transfer, mover, other) = (self.id.clone(), mover.clone(), other.clone());
                 self.fault(MoverFault { transfer, mover, other, kind: *kind, reason: reason.clone() });
@@ -266,7 +269,7 @@ impl TransferTask {
 
     /// Records movers that have settled a chunk as healthy. If entries failed at every mover, no mover is at
     /// fault.
-    fn chunk_done(&mut self, done: &ChunkDone) {
+    fn chunk_done(&mut self, done: &LoggedChunkResult) {
         if !self.coordinator.is_current() {
             return;
         }
@@ -287,7 +290,7 @@ impl TransferTask {
         }
     }
 
-    fn reported(&mut self, report: &PairReport) {
+    fn reported(&mut self, report: &MoverPairReport) {
         let now = self.now();
         self.follow_pace(report);
         self.sessions.report(report);
@@ -311,13 +314,15 @@ impl TransferTask {
             CoordinatorStep::WriteReason(reason) => self.write_reason(reason).await,
             CoordinatorStep::Open => self.open().await,
             CoordinatorStep::OrderScan { again } => self.order_scan(*again).await,
-            CoordinatorStep::FinishFiles(files) => self.ask(files, |file| ChunkAction::Finish { file }).await,
+            CoordinatorStep::FinishFiles(files) => {
+                self.ask(files, |file| WorkItemAction::Finish { file }).await
+            }
             CoordinatorStep::DiscardFiles(files) => {
-                self.ask(files, |file| ChunkAction::Discard { file }).await
+                self.ask(files, |file| WorkItemAction::Discard { file }).await
             }
             CoordinatorStep::CheckQueue => self.is_idle().await.map(CoordinatorStepResult::Idle),
-            CoordinatorStep::PublishDelete => self.publish_last(ChunkAction::Delete).await,
-            CoordinatorStep::PublishClose => self.publish_last(ChunkAction::Close).await,
+            CoordinatorStep::PublishDelete => self.publish_last(WorkItemAction::Delete).await,
+            CoordinatorStep::PublishClose => self.publish_last(WorkItemAction::Close).await,
             CoordinatorStep::WriteProgress(reason) => self.write_progress(reason).await,
             CoordinatorStep::TrimQueue => self.trim().await,
             CoordinatorStep::KeepCurve => self.keep_curve().await,
@@ -337,7 +342,7 @@ impl TransferTask {
         if !self.is_first {
             return self.manager.pairs.remove_all(&self.id).await.map(|_| ());
         }
-        let known: Vec<PairKey> =
+        let known: Vec<MoverPairKey> =
             self.manager.known().pairs.keys().filter(|key| key.transfer == self.id).cloned().collect();
         try_join_all(known.iter().map(|key| self.manager.pairs.remove(key))).await.map(|_| ())
     }
@@ -362,7 +367,7 @@ impl TransferTask {
         self.record.as_ref().ok_or_else(|| BusError::Missing(format!("transfer {}", self.id)))
     }
 
-    fn work(&mut self) -> Result<&mut TransferStreams, BusError> {
+    fn work(&mut self) -> Result<&mut TransferQueueAndLog, BusError> {
         self.work.as_mut().ok_or_else(|| BusError::Missing(format!("the work of transfer {}", self.id)))
     }
 
@@ -370,11 +375,13 @@ impl TransferTask {
         let manager = Arc::clone(&self.manager);
         let (leg, resumes) = match settle(&manager, self.record()?).await {
             Ok(settled) => settled,
-            Err(PathResolutionFailure::Later(reason) | PathResolutionFailure::AtOdds(reason)) => {
+            Err(
+                DestinationResolutionFailure::Later(reason) | DestinationResolutionFailure::AtOdds(reason),
+            ) => {
                 manager.known().stuck.insert(self.id.clone());
                 return Ok(CoordinatorStepResult::Unsettled(reason));
             }
-            Err(PathResolutionFailure::Never(reason)) => {
+            Err(DestinationResolutionFailure::Never(reason)) => {
                 return Ok(CoordinatorStepResult::Impossible(reason));
             }
         };
@@ -390,7 +397,7 @@ impl TransferTask {
         self.new_log = self.is_first.then_some(new_log);
         if let (Some(read), true) = (&self.record, matches!(answer, CoordinatorStepResult::Done)) {
             // Followed before the watch reports it, as pairs are dealt by the followed records.
-            manager.known().records.follow(TransferChange::Put(Box::new(read.record.clone())));
+            manager.known().records.follow(TransferRecordChange::Put(Box::new(read.record.clone())));
         }
         Ok(answer)
     }
@@ -424,40 +431,43 @@ impl TransferTask {
     async fn open(&mut self) -> Result<CoordinatorStepResult, BusError> {
         let manager = Arc::clone(&self.manager);
         let tuner = first_guess(&manager, self.record()?).await;
-        let queue = TransferQueue::open(&manager.bus, &self.id).await?;
-        let log = TransferLog::open(&manager.bus, &self.id)?;
+        let queue = TransferWorkStream::open(&manager.bus, &self.id).await?;
+        let log = FleetTransferLog::open(&manager.bus, &self.id)?;
         queue.prepare(ACK_WAIT).await?;
-        let entries: Entries = match self.new_log.take() {
+        let entries: TransferLogEvents = match self.new_log.take() {
             Some(new_log) => Box::pin(stream::iter([LogFollowEvent::Current]).chain(new_log)),
             None => Box::pin(log.replay_and_follow().await?),
         };
         let reports: Reports = Box::pin(subscribe_reports(&manager.bus, &self.id).await?);
-        self.stragglers = StragglerDetector::new();
-        self.work = Some(TransferStreams { queue, entries, reports, account: LogAccount::default() });
+        self.stragglers = PairStragglerDetector::new();
+        self.work =
+            Some(TransferQueueAndLog { queue, entries, reports, account: TransferLogTotals::default() });
         Ok(CoordinatorStepResult::Opened(Box::new(tuner)))
     }
 
     async fn order_scan(&mut self, again: bool) -> Result<CoordinatorStepResult, BusError> {
         let queue = &self.work()?.queue;
         if !again || queue.pending_scans().await?.left() == 0 {
-            queue.publish_scan(&ScanHead { version: RECORD_VERSION, attempt: 1 }).await?;
+            queue.publish_scan(&ScanOrderHead { version: RECORD_VERSION, attempt: 1 }).await?;
         }
         Ok(CoordinatorStepResult::Done)
     }
 
     async fn ask(
         &mut self,
-        files: &[FileKey],
-        kind: impl Fn(u64) -> ChunkAction,
+        files: &[LargeFileNumber],
+        kind: impl Fn(u64) -> WorkItemAction,
     ) -> Result<CoordinatorStepResult, BusError> {
         let attempt = self.coordinator.counting().unwrap_or(1);
         let queue = &self.work()?.queue;
         let mut publisher = queue.publisher();
-        for FileKey(file) in files {
+        for LargeFileNumber(file) in files {
             let Some(table) = queue.read_large(attempt, *file).await? else {
                 return Err(BusError::Missing(format!("the entry of large file {file}")));
             };
-            publisher.publish_chunk(&ChunkHead::new(attempt, *file, kind(*file), 1, 0), table).await?;
+            publisher
+                .publish_chunk(&QueuedChunkHeader::new(attempt, *file, kind(*file), 1, 0), table)
+                .await?;
         }
         publisher.flush().await?;
         Ok(CoordinatorStepResult::Done)
@@ -469,8 +479,8 @@ impl TransferTask {
         Ok(queue.pending_chunks().await?.left() == 0 && queue.pending_scans().await?.left() == 0)
     }
 
-    async fn publish_last(&mut self, kind: ChunkAction) -> Result<CoordinatorStepResult, BusError> {
-        let head = ChunkHead::new(self.coordinator.counting().unwrap_or(1), 0, kind, 0, 0);
+    async fn publish_last(&mut self, kind: WorkItemAction) -> Result<CoordinatorStepResult, BusError> {
+        let head = QueuedChunkHeader::new(self.coordinator.counting().unwrap_or(1), 0, kind, 0, 0);
         let mut publisher = self.work()?.queue.publisher();
         publisher.publish_chunk(&head, Vec::new()).await?;
         publisher.flush().await?;
@@ -491,7 +501,7 @@ impl TransferTask {
         let manager = self.manager.id.clone();
         let waits_for =
             if reason.is_empty() { self.manager.known().waits_for(&self.id) } else { reason.to_owned() };
-        let Some(TransferStreams { account, .. }) = &self.work else {
+        let Some(TransferQueueAndLog { account, .. }) = &self.work else {
             return Ok(CoordinatorStepResult::Failed);
         };
         let updated = self.manager.transfers.update_from(self.read_record()?, |record| {
@@ -524,13 +534,13 @@ impl TransferTask {
     /// Stores the measured curve of the path for later transfers.
     async fn keep_curve(&mut self) -> Result<CoordinatorStepResult, BusError> {
         let points = self.coordinator.curve();
-        let points = points.map(|(pairs, bytes_per_s)| PairCurvePoint { pairs, bytes_per_s });
-        let points: Vec<PairCurvePoint> = points.collect();
+        let points = points.map(|(pairs, bytes_per_s)| PairCountRate { pairs, bytes_per_s });
+        let points: Vec<PairCountRate> = points.collect();
         let submission = &self.record()?.submission;
         if !points.is_empty() {
             let (source, sink) = (&submission.source.site, &submission.destination.site);
-            let curve = CurveRecord::new(points, now_ms());
-            CurveStore::open(&self.manager.bus).await?.put(source, sink, &curve).await?;
+            let curve = PairCurveRecord::new(points, now_ms());
+            PairCountCurveStore::open(&self.manager.bus).await?.put(source, sink, &curve).await?;
             self.manager.paths.forget(source, sink);
         }
         Ok(CoordinatorStepResult::Done)
@@ -568,7 +578,10 @@ impl TransferTask {
             Ok(written) => {
                 self.manager.say(format!("transfer {}: {}", self.id, written.record.state));
                 // Followed before the watch reports it.
-                self.manager.known().records.follow(TransferChange::Put(Box::new(written.record.clone())));
+                self.manager
+                    .known()
+                    .records
+                    .follow(TransferRecordChange::Put(Box::new(written.record.clone())));
                 self.manager.changed.notify_one();
                 self.record = Some(written);
             }
@@ -580,17 +593,17 @@ impl TransferTask {
 
     async fn remove_work(&mut self) -> Result<CoordinatorStepResult, BusError> {
         self.work = None;
-        let queue = TransferQueue::open(&self.manager.bus, &self.id).await?;
-        let log = TransferLog::open(&self.manager.bus, &self.id)?;
+        let queue = TransferWorkStream::open(&self.manager.bus, &self.id).await?;
+        let log = FleetTransferLog::open(&self.manager.bus, &self.id)?;
         try_join(queue.remove(), log.remove()).await?;
         Ok(CoordinatorStepResult::Done)
     }
 }
 
 /// Returns the verdict on the movers that reach both ends.
-fn verdict(manager: &FleetManager, record: Option<&TransferRecord>) -> TransferVerdict {
+fn verdict(manager: &FleetManager, record: Option<&TransferRecord>) -> TransferHealthVerdict {
     let Some((record, leg)) = record.and_then(|record| Some((record, record.leg.as_ref()?))) else {
-        return TransferVerdict::GoOn;
+        return TransferHealthVerdict::GoOn;
     };
     let (movers, now) = (manager.movers.lately(), manager.now());
     let submission = &record.submission;
@@ -611,7 +624,7 @@ fn verdict(manager: &FleetManager, record: Option<&TransferRecord>) -> TransferV
 
 /// Returns the pairs with which an earlier transfer between the sites was fastest, or one for each mover of
 /// the smaller site.
-async fn first_guess(manager: &FleetManager, record: &TransferRecord) -> PairTuner {
+async fn first_guess(manager: &FleetManager, record: &TransferRecord) -> PairCountTuner {
     let (movers, submission) = (manager.movers.all(), &record.submission);
     let (source, sink) = (&submission.source.site, &submission.destination.site);
     let [sources, sinks] =
@@ -619,7 +632,7 @@ async fn first_guess(manager: &FleetManager, record: &TransferRecord) -> PairTun
     let fewest = sources.min(sinks).max(1);
     let before = manager.paths.fastest(&manager.bus, source, sink).await;
     let start = before.unwrap_or(fewest).min(capacity(manager));
-    PairTuner::new(start.min(submission.options.pairs().unwrap_or(u32::MAX)), start)
+    PairCountTuner::new(start.min(submission.options.pairs().unwrap_or(u32::MAX)), start)
 }
 
 /// Returns the number of pairs that all movers together could have, at least one.

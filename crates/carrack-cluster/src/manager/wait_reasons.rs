@@ -2,19 +2,19 @@
 
 use std::collections::HashMap;
 
-use carrack_plan::fleet::{FleetMover, PairClaim, PairLimits, WaitCondition, lack};
+use carrack_plan::fleet::{FleetMover, MoverPairLimits, MoverPairWaitReason, TransferPairDemand, lack};
 
-use super::FleetView;
-use crate::records::TransferRecord;
+use super::ManagerFleetState;
+use crate::transfer_records::TransferRecord;
 
-impl FleetView {
+impl ManagerFleetState {
     /// Records the reasons why transfers of this manager have no pair, once the shares are dealt.
     pub(super) fn note_waits(
         &mut self,
         fleet: &[FleetMover],
-        claims: &[PairClaim],
+        claims: &[TransferPairDemand],
         shares: &[u32],
-        limits: &PairLimits,
+        limits: &MoverPairLimits,
         unserved: &HashMap<String, String>,
     ) {
         self.waits.clear();
@@ -24,7 +24,11 @@ impl FleetView {
             let Some(record) = self.records.get(&claim.transfer) else { continue };
             let is_stuck = matches!(
                 lacked,
-                Some(WaitCondition::Reach { .. } | WaitCondition::Staying { .. } | WaitCondition::Match)
+                Some(
+                    MoverPairWaitReason::Reach { .. }
+                        | MoverPairWaitReason::Staying { .. }
+                        | MoverPairWaitReason::Match
+                )
             );
             if is_stuck {
                 self.stuck.insert(claim.transfer.clone());
@@ -48,25 +52,25 @@ impl FleetView {
 /// The reason of a transfer that waits only for others.
 pub(crate) const TURN: &str = "its turn has not come: other transfers are before it";
 
-fn words(lacked: &WaitCondition, record: &TransferRecord, fleet: &[FleetMover]) -> String {
+fn words(lacked: &MoverPairWaitReason, record: &TransferRecord, fleet: &[FleetMover]) -> String {
     match lacked {
-        WaitCondition::Reach { site, is_source } => {
+        MoverPairWaitReason::Reach { site, is_source } => {
             let path = record.leg.as_ref().map(|leg| if *is_source { &*leg.source } else { &*leg.sink });
             nobody(site, path.unwrap_or_default(), fleet.iter().any(|mover| mover.site == *site))
         }
-        WaitCondition::Staying { site } => format!("all movers at site {site} that reach it are ending (draining)"),
-        WaitCondition::Match => "no two of the movers that reach both ends can be paired: they are of unlike versions, or there is \
+        MoverPairWaitReason::Staying { site } => format!("all movers at site {site} that reach it are ending (draining)"),
+        MoverPairWaitReason::Match => "no two of the movers that reach both ends can be paired: they are of unlike versions, or there is \
                         one for both ends, with --pairs 1"
             .to_owned(),
-        WaitCondition::User { most } => {
+        MoverPairWaitReason::User { most } => {
             format!("its turn has not come: limits of user {}, who has {most} pairs at most", record.user)
         }
-        WaitCondition::Site { site, most } => {
+        MoverPairWaitReason::Site { site, most } => {
             format!("its turn has not come: limits of site {site}, which has {most} pairs at most")
         }
-        WaitCondition::Room { site, movers: 1 } => format!("the only mover of site {site} is full"),
-        WaitCondition::Room { site, movers } => format!("all {movers} movers of site {site} are full"),
-        WaitCondition::Turn => TURN.to_owned(),
+        MoverPairWaitReason::Room { site, movers: 1 } => format!("the only mover of site {site} is full"),
+        MoverPairWaitReason::Room { site, movers } => format!("all {movers} movers of site {site} are full"),
+        MoverPairWaitReason::Turn => TURN.to_owned(),
     }
 }
 

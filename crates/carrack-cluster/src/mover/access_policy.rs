@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use carrack_engine::{
-    AccessAdmission, AccessKind, AccessPolicy, AccessRequest, EndSettings, GrantExchangeHandle, SessionError,
-    SpillSettings, check_protection,
+    AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights, EndSettings, GrantExchangeHandle,
+    SessionError, SpillSettings, check_protection,
 };
 use carrack_model::{ProtectionLevel, plain};
 use carrack_transport::ListenPoint;
@@ -44,7 +44,7 @@ impl AccessPolicy for MoverAccessPolicy<'_> {
         self.allows_fabric
     }
 
-    fn admit(&self, request: AccessRequest<'_>) -> Result<AccessAdmission, SessionError> {
+    fn admit(&self, request: AccessRequest<'_>) -> Result<AdmittedCallerRights, SessionError> {
         if request.deed != AccessKind::Write {
             return Err(SessionError::refused("a mover is written to by other movers, and nothing else", ""));
         }
@@ -59,7 +59,7 @@ impl AccessPolicy for MoverAccessPolicy<'_> {
         let base = self.reach.base_for(path).map_err(|error| {
             SessionError::refused(plain(&error), "give the mover this directory with --path")
         })?;
-        Ok(AccessAdmission {
+        Ok(AdmittedCallerRights {
             base,
             paths: vec![path.to_path_buf()],
             door: ListenPoint::Ports(self.ports.clone()),

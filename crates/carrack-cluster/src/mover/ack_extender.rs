@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use carrack_engine::AbortHandle;
-use carrack_plan::fleet::DeliveryFence;
+use carrack_plan::fleet::HeldQueueDeliveries;
 use futures_util::future::join_all;
 use tokio::time::{MissedTickBehavior, timeout};
 
@@ -27,13 +27,14 @@ pub(super) struct AckExtender {
 }
 
 struct ExtendedDeliveries {
-    deliveries: DeliveryFence,
+    deliveries: HeldQueueDeliveries,
     ackers: HashMap<u64, DeliveryAcker>,
 }
 
 impl AckExtender {
     pub fn new() -> AckExtender {
-        let kept = ExtendedDeliveries { deliveries: DeliveryFence::new(ACK_WAIT), ackers: HashMap::new() };
+        let kept =
+            ExtendedDeliveries { deliveries: HeldQueueDeliveries::new(ACK_WAIT), ackers: HashMap::new() };
         AckExtender { kept: Mutex::new(kept) }
     }
 
@@ -55,7 +56,7 @@ impl AckExtender {
         kept.ackers.remove(&number);
     }
 
-    /// Returns true if another pair may have the delivery by now: see [`DeliveryFence::may_be_others`].
+    /// Returns true if another pair may have the delivery by now: see [`HeldQueueDeliveries::may_be_others`].
     pub fn may_be_others(&self, number: u64) -> bool {
         self.kept().deliveries.may_be_others(number, since_boot())
     }

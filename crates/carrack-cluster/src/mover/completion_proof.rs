@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use carrack_model::{EntryFailure, FailureKind};
 use carrack_storage::{PathBase, PathPurpose};
-use carrack_wire::{TableReader, TableRecord};
+use carrack_wire::{EntryTableReader, EntryTableRecord};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 use super::MoverContext;
-use super::held_chunk::HeldChunk;
-use crate::mover_requests::{ExpectedFile, MoverReply, MoverRequest, ask};
+use super::held_chunk::HeldChunkDelivery;
+use crate::mover_requests::{ExistenceCheckedFile, MoverReply, MoverRequest, ask};
 
 /// Timeout of an answer: a check of a thousand files on a parallel file system takes its time.
 const LOOKED_WITHIN: Duration = Duration::from_secs(15);
@@ -31,7 +31,7 @@ impl MoverContext {
     /// Returns the entries of a settled chunk that a witness does not see beneath `directory`.
     pub(super) async fn unseen(
         &self,
-        held: &HeldChunk,
+        held: &HeldChunkDelivery,
         site: &str,
         sink: &str,
         directory: &str,
@@ -58,7 +58,7 @@ impl MoverContext {
         &self,
         witness: &str,
         directory: &str,
-        files: &[ExpectedFile],
+        files: &[ExistenceCheckedFile],
     ) -> Option<Vec<EntryFailure>> {
         let mut failures = Vec::new();
         for files in files.chunks(FILES_AT_ONCE) {
@@ -79,29 +79,29 @@ impl MoverContext {
 }
 
 /// Returns the regular files that got their names by a chunk, without failed ones.
-fn expected(held: &HeldChunk) -> Vec<ExpectedFile> {
+fn expected(held: &HeldChunkDelivery) -> Vec<ExistenceCheckedFile> {
     if !held.names_files() {
         return Vec::new();
     }
     let mut directory = Vec::new();
     let mut files = Vec::new();
-    for record in TableReader::new(held.table()).flatten() {
+    for record in EntryTableReader::new(held.table()).flatten() {
         match record {
-            TableRecord::Section { path, .. } => {
+            EntryTableRecord::Section { path, .. } => {
                 directory.clear();
                 if !path.is_root() {
                     directory.extend_from_slice(path.as_bytes());
                     directory.push(b'/');
                 }
             }
-            TableRecord::Entry(entry) => {
+            EntryTableRecord::Entry(entry) => {
                 if entry.symlink_target.is_some() || entry.special.is_some() {
                     continue;
                 }
                 let path = [&directory[..], entry.name].concat();
                 if !held.has_failed(&path) {
                     let path = percent_encode(&path, NON_ALPHANUMERIC).to_string();
-                    files.push(ExpectedFile {
+                    files.push(ExistenceCheckedFile {
                         path,
                         size: entry.size,
                         mtime_s: entry.metadata.mtime.seconds,
@@ -115,11 +115,11 @@ fn expected(held: &HeldChunk) -> Vec<ExpectedFile> {
 
 /// Returns the files that a mover does not see. A file may have changed since the scan, but is not older
 /// then.
-pub(super) fn prove(base: &PathBase, directory: &Path, files: &[ExpectedFile]) -> Vec<String> {
+pub(super) fn prove(base: &PathBase, directory: &Path, files: &[ExistenceCheckedFile]) -> Vec<String> {
     files.iter().filter(|file| !is_seen(base, directory, file)).map(|file| file.path.clone()).collect()
 }
 
-fn is_seen(base: &PathBase, directory: &Path, file: &ExpectedFile) -> bool {
+fn is_seen(base: &PathBase, directory: &Path, file: &ExistenceCheckedFile) -> bool {
     let path: Vec<u8> = percent_decode_str(&file.path).collect();
     let looked = base.look(&directory.join(OsStr::from_bytes(&path)), PathPurpose::Browse);
     looked.is_ok_and(|looked| {
@@ -141,7 +141,8 @@ mod tests {
         fs::create_dir(dir.path().join("d")).unwrap();
         let now_s = i64::MAX;
         let files = [("a%20b", 5, now_s), ("a%20b", 6, now_s), ("a%20b", 6, 0), ("c", 0, 0), ("d", 0, 0)];
-        let files = files.map(|(path, size, mtime_s)| ExpectedFile { path: path.into(), size, mtime_s });
+        let files =
+            files.map(|(path, size, mtime_s)| ExistenceCheckedFile { path: path.into(), size, mtime_s });
         let unseen = prove(&PathBase::Anywhere, dir.path(), &files);
         assert_eq!(unseen, ["a%20b", "c", "d"]);
     }

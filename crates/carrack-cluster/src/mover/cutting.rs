@@ -7,22 +7,22 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use carrack_model::{DirectorySection, EntryFailure, escape};
-use carrack_plan::fleet::{ChunkContent as Cut, ChunkCutter, ChunkLimits, CutChunk, CutTotals as Counts};
-use carrack_storage::ScanResult;
-use carrack_wire::TableWriter;
+use carrack_plan::fleet::{ChunkCutter, ChunkEntries as Cut, ChunkLimits, CutChunk, CutTotals as Counts};
+use carrack_storage::ScannedItem;
+use carrack_wire::EntryTableWriter;
 use tokio::sync::mpsc;
 
 use super::held_chunk::{failure_of, may_be_the_movers};
 use crate::error::BusError;
-use crate::queue::{ChunkAction, ChunkHead, FilePartRange, ItemPublisher, TransferQueue};
-use crate::records::{EntryCopyFailure, FAILURES_KEPT, SITE_MARK, SkippedEntry};
+use crate::queue::{FilePartRange, ItemPublisher, QueuedChunkHeader, TransferWorkStream, WorkItemAction};
+use crate::transfer_records::{EntryCopyFailure, FAILURES_KEPT, SITE_MARK, SkippedEntry};
 
 /// Messages that are cut and not published yet: the scan waits for NATS.
 const AHEAD: usize = 32;
 
 /// A message to publish.
-enum ScanItem {
-    Chunk { number: u64, kind: ChunkAction, entries: u64, bytes: u64, table: Vec<u8> },
+enum ScanWorkMessage {
+    Chunk { number: u64, kind: WorkItemAction, entries: u64, bytes: u64, table: Vec<u8> },
     Large { file: u64, table: Vec<u8> },
     Dirs { number: u64, table: Vec<u8> },
 }
@@ -47,21 +47,21 @@ pub struct ScanReport {
 }
 
 /// The callback for scanned entries. Any thread may call it.
-pub type Taking<'a> = dyn Fn(ScanResult) -> ControlFlow<()> + Sync + 'a;
+pub type ScannedItemCallback<'a> = dyn Fn(ScannedItem) -> ControlFlow<()> + Sync + 'a;
 
 /// Cuts the entries that `walk` finds on a thread of its own, and publishes them. Returns the result of the
 /// walk, and whether all messages are stored.
 pub async fn cut_and_publish(
-    queue: TransferQueue,
+    queue: TransferWorkStream,
     attempt: u32,
     limits: ChunkLimits,
-    walk: impl FnOnce(&Taking<'_>) -> io::Result<()> + Send + 'static,
+    walk: impl FnOnce(&ScannedItemCallback<'_>) -> io::Result<()> + Send + 'static,
 ) -> (io::Result<ScanReport>, Result<(), BusError>) {
     let (items, mut coming) = mpsc::channel(AHEAD);
     let is_over = Arc::new(AtomicBool::new(false));
     let walking = tokio::task::spawn_blocking({
         let is_over = Arc::clone(&is_over);
-        move || ScanCutting { limits, items, is_over: &is_over }.run(walk)
+        move || ScanChunkCutter { limits, items, is_over: &is_over }.run(walk)
     });
     let mut publisher = queue.publisher();
     let mut published = Ok(());
@@ -76,35 +76,35 @@ pub async fn cut_and_publish(
     (walked, published)
 }
 
-async fn publish(publisher: &mut ItemPublisher, attempt: u32, item: ScanItem) -> Result<(), BusError> {
+async fn publish(publisher: &mut ItemPublisher, attempt: u32, item: ScanWorkMessage) -> Result<(), BusError> {
     match item {
-        ScanItem::Chunk { number, kind, entries, bytes, table } => {
-            let head = ChunkHead::new(attempt, number, kind, entries, bytes);
+        ScanWorkMessage::Chunk { number, kind, entries, bytes, table } => {
+            let head = QueuedChunkHeader::new(attempt, number, kind, entries, bytes);
             publisher.publish_chunk(&head, table).await
         }
-        ScanItem::Large { file, table } => publisher.publish_large(attempt, file, table).await,
-        ScanItem::Dirs { number, table } => publisher.publish_dirs(attempt, number, table).await,
+        ScanWorkMessage::Large { file, table } => publisher.publish_large(attempt, file, table).await,
+        ScanWorkMessage::Dirs { number, table } => publisher.publish_dirs(attempt, number, table).await,
     }
 }
 
-struct ScanCutting<'a> {
+struct ScanChunkCutter<'a> {
     limits: ChunkLimits,
-    items: mpsc::Sender<ScanItem>,
+    items: mpsc::Sender<ScanWorkMessage>,
     /// True once the receiver of chunks is gone.
     is_over: &'a AtomicBool,
 }
 
-impl ScanCutting<'_> {
+impl ScanChunkCutter<'_> {
     /// Runs the walk; when this returns, everything is cut and sent to the publisher.
-    fn run(&self, walk: impl FnOnce(&Taking<'_>) -> io::Result<()>) -> io::Result<ScanReport> {
+    fn run(&self, walk: impl FnOnce(&ScannedItemCallback<'_>) -> io::Result<()>) -> io::Result<ScanReport> {
         let state = Mutex::new((ChunkCutter::new(self.limits), ScanReport::default()));
         walk(&|found| {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             let (cutter, report) = &mut *state;
             match found {
-                ScanResult::Section(section, _) => self.section(cutter, report, section),
-                ScanResult::Failed(failure) => report.fail(&failure),
-                ScanResult::Skipped { path, reason } => report.skip(&path, reason),
+                ScannedItem::Section(section, _) => self.section(cutter, report, section),
+                ScannedItem::Failed(failure) => report.fail(&failure),
+                ScannedItem::Skipped { path, reason } => report.skip(&path, reason),
             }
             if self.is_over.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
@@ -157,14 +157,14 @@ impl ScanReport {
 
 /// Returns the messages of a chunk. A large file's first part comes with the file's entry, by which it is
 /// finished.
-fn items_of(chunk: CutChunk, report: &mut ScanReport) -> Vec<ScanItem> {
+fn items_of(chunk: CutChunk, report: &mut ScanReport) -> Vec<ScanWorkMessage> {
     let CutChunk { number, kind, entries, bytes } = chunk;
     let entries = entries as u64;
     match kind {
         Cut::Files { sections } => {
-            vec![ScanItem::Chunk {
+            vec![ScanWorkMessage::Chunk {
                 number,
-                kind: ChunkAction::Files,
+                kind: WorkItemAction::Files,
                 entries,
                 bytes,
                 table: table_of(&sections),
@@ -172,13 +172,14 @@ fn items_of(chunk: CutChunk, report: &mut ScanReport) -> Vec<ScanItem> {
         }
         Cut::End { sections } => {
             report.end_messages += 1;
-            vec![ScanItem::Dirs { number, table: table_of(&sections) }]
+            vec![ScanWorkMessage::Dirs { number, table: table_of(&sections) }]
         }
         Cut::Part { file, directory, entry, range, index, count } => {
             let mut alone =
                 [DirectorySection { directory, metadata: None, extras: None, entries: vec![entry] }];
             // Only the first part carries attributes: the file gets them once.
-            let large = (index == 0).then(|| ScanItem::Large { file: file.0, table: table_of(&alone) });
+            let large =
+                (index == 0).then(|| ScanWorkMessage::Large { file: file.0, table: table_of(&alone) });
             alone[0].entries[0].extras = None;
             let table = table_of(&alone);
             let part = FilePartRange {
@@ -188,7 +189,8 @@ fn items_of(chunk: CutChunk, report: &mut ScanReport) -> Vec<ScanItem> {
                 offset: range.offset,
                 len: range.len,
             };
-            let chunk = ScanItem::Chunk { number, kind: ChunkAction::Part(part), entries, bytes, table };
+            let chunk =
+                ScanWorkMessage::Chunk { number, kind: WorkItemAction::Part(part), entries, bytes, table };
             large.into_iter().chain([chunk]).collect()
         }
     }
@@ -197,10 +199,10 @@ fn items_of(chunk: CutChunk, report: &mut ScanReport) -> Vec<ScanItem> {
 fn table_of(sections: &[DirectorySection]) -> Vec<u8> {
     let mut table = Vec::new();
     for section in sections {
-        let mut writer = TableWriter::new(&mut table).with(section.extras.as_deref());
+        let mut writer = EntryTableWriter::new(&mut table).with(section.extras.as_deref());
         writer.section(&section.directory.sink, section.metadata.as_ref());
         for entry in &section.entries {
-            TableWriter::new(&mut table).with(entry.extras.as_deref()).whole(entry);
+            EntryTableWriter::new(&mut table).with(entry.extras.as_deref()).whole(entry);
         }
     }
     table

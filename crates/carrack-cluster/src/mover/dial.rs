@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 
 use super::MoverContext;
 use super::session_name::SessionName;
-use crate::records::MoverRecord;
+use crate::transfer_records::MoverRecord;
 
 /// Timeout of an address, after which the next one is tried.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use carrack_engine::EndSettings;
-use carrack_model::{Durability, ObjectChecksum, TransferSpec};
-use carrack_options::{TransferCarrier, UserError};
+use carrack_model::{AgreedTransferSpec, Durability, ObjectChecksumAlgorithm};
+use carrack_options::{SubmissionExecutor, UserError};
 
-use crate::records::{TransferOptions, is_name};
+use crate::transfer_records::{TransferOptions, is_name};
 
 /// Silence of the other end after which a session ends: less than the time after which its chunks are
 /// redelivered, and more than a connection may starve among many on a slow link (retransmissions back off to
@@ -17,20 +17,20 @@ const STALL: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// An option that a fleet does not have, or a value that it can't have there.
-pub fn terms(options: &TransferOptions) -> Result<(TransferSpec, EndSettings), UserError> {
-    options.check(TransferCarrier::Fleet)?;
+pub fn terms(options: &TransferOptions) -> Result<(AgreedTransferSpec, EndSettings), UserError> {
+    options.check(SubmissionExecutor::Fleet)?;
     let values = options.values()?;
     let (spec, settings) = (values.spec()?, values.settings()?);
     let checksum = match values.transfer().checksum() {
-        Some(ObjectChecksum::Blake3) => {
+        Some(ObjectChecksumAlgorithm::Blake3) => {
             let message =
                 "--checksum blake3 is assembled from all parts of a file, which several movers bring";
             return Err(UserError::new(message).hint("take xxh3, and `carrack verify` afterwards"));
         }
         Some(checksum) => checksum,
         // The seal checks sealed data.
-        None if spec.protection.seals() => ObjectChecksum::None,
-        None => ObjectChecksum::default(),
+        None if spec.protection.seals() => ObjectChecksumAlgorithm::None,
+        None => ObjectChecksumAlgorithm::default(),
     };
     if settings.journal.durability == Durability::End {
         return Err(UserError::new("a fleet has no --durability end").hint("take each or group"));
@@ -52,7 +52,7 @@ pub fn terms(options: &TransferOptions) -> Result<(TransferSpec, EndSettings), U
         deadline: None,
         ..settings
     };
-    Ok((TransferSpec { checksum, ..spec }, settings))
+    Ok((AgreedTransferSpec { checksum, ..spec }, settings))
 }
 
 #[cfg(test)]
@@ -61,8 +61,8 @@ mod tests {
     use std::time::{SystemTime, UNIX_EPOCH};
 
     use carrack_model::{
-        KeptMetadata, MetadataFidelity, PolicyChoice, ProtectionLevel, RelPath, SchedulingOptions, SinkIo,
-        SourceIo,
+        KeptMetadata, MetadataFidelity, PolicyChoice, ProtectionLevel, RelPath, SchedulingOptions,
+        SinkIoMethod, SourceReadMethod,
     };
     use carrack_storage::ScanFilter;
 
@@ -71,9 +71,15 @@ mod tests {
     #[test]
     fn what_is_not_said_is_as_with_cp() {
         let (spec, settings) = terms(&TransferOptions::default()).unwrap();
-        assert_eq!((spec.protection, spec.checksum), (ProtectionLevel::Private, ObjectChecksum::None));
+        assert_eq!(
+            (spec.protection, spec.checksum),
+            (ProtectionLevel::Private, ObjectChecksumAlgorithm::None)
+        );
         assert_eq!(settings.pool_bytes, EndSettings::default().pool_bytes);
-        assert_eq!(terms(&asking(&["--protection=clear"])).unwrap().0.checksum, ObjectChecksum::default());
+        assert_eq!(
+            terms(&asking(&["--protection=clear"])).unwrap().0.checksum,
+            ObjectChecksumAlgorithm::default()
+        );
     }
 
     #[test]
@@ -97,7 +103,7 @@ mod tests {
         );
         assert_eq!(
             (settings.source_io, settings.sink_io, settings.io_threads, &*settings.class),
-            (SourceIo::Direct, SinkIo::Writeback, 5, "urgent")
+            (SourceReadMethod::Direct, SinkIoMethod::Writeback, 5, "urgent")
         );
     }
 
@@ -159,12 +165,12 @@ mod tests {
             others.pop();
             let Ok(asked) = TransferOptions::of_words(&words) else {
                 assert!(
-                    TransferCarrier::Fleet.refusal(name).is_some(),
+                    SubmissionExecutor::Fleet.refusal(name).is_some(),
                     "{own} is refused everywhere, and not said to be"
                 );
                 continue;
             };
-            match (terms(&asked), TransferCarrier::Fleet.refusal(name)) {
+            match (terms(&asked), SubmissionExecutor::Fleet.refusal(name)) {
                 (Err(trouble), Some(_)) => {
                     assert!(trouble.hint.is_some_and(|hint| !hint.is_empty()), "{own}")
                 }

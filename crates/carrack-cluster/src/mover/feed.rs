@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use carrack_engine::{Chunk, ChunkFeed};
+use carrack_engine::{ChunkFeed, ChunkOfEntries};
 use tokio::sync::{Notify, mpsc};
 
 /// One session's feed.
-pub(super) struct PairFeed {
+pub(super) struct MoverPairChunkFeed {
     state: Mutex<PairFeedState>,
     /// Signals a chunk, or the end of chunks.
     given: Condvar,
@@ -23,17 +23,17 @@ struct PairFeedState {
     /// The session waits for a chunk, and its idle readers could read these bytes at once.
     wanted_for: Option<u64>,
     /// Chunks that the session has not taken yet.
-    stock: VecDeque<Chunk>,
+    stock: VecDeque<ChunkOfEntries>,
     /// No further chunks come; the session ends when it has done its chunks.
     is_ended: bool,
     /// The session has ended.
     is_closed: bool,
 }
 
-impl PairFeed {
+impl MoverPairChunkFeed {
     /// Creates a feed. The numbers of settled chunks go into `settled`.
-    pub fn new(threshold_bytes: u64, settled: mpsc::UnboundedSender<u64>) -> PairFeed {
-        PairFeed {
+    pub fn new(threshold_bytes: u64, settled: mpsc::UnboundedSender<u64>) -> MoverPairChunkFeed {
+        MoverPairChunkFeed {
             state: Mutex::default(),
             given: Condvar::new(),
             wanted: Notify::new(),
@@ -64,7 +64,7 @@ impl PairFeed {
     }
 
     /// Adds a chunk.
-    pub fn give(&self, chunk: Chunk) {
+    pub fn give(&self, chunk: ChunkOfEntries) {
         self.state().stock.push_back(chunk);
         self.given.notify_all();
     }
@@ -88,8 +88,8 @@ impl PairFeed {
     }
 }
 
-impl ChunkFeed for PairFeed {
-    fn next(&self, idle_bytes: u64) -> Option<Chunk> {
+impl ChunkFeed for MoverPairChunkFeed {
+    fn next(&self, idle_bytes: u64) -> Option<ChunkOfEntries> {
         let mut state = self.state();
         state.wanted_for = Some(idle_bytes);
         self.wanted.notify_one();

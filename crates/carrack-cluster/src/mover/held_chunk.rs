@@ -2,15 +2,15 @@
 
 use carrack_model::{EntryFailure, FailureKind, escape};
 use carrack_plan::fleet::{ChunkDeliveryState, MoverDoubt};
-use carrack_wire::{TableReader, TableRecord};
+use carrack_wire::{EntryTableReader, EntryTableRecord};
 
-use crate::log::{ChunkDone, DeletionDone, LogEntry};
-use crate::queue::{ChunkAction, ChunkHead, DeliveryAcker, QueueDelivery};
-use crate::records::{EntryCopyFailure, FAILURES_KEPT};
+use crate::log::{DeletionDone, LoggedChunkResult, TransferLogEntry};
+use crate::queue::{DeliveryAcker, QueueDelivery, QueuedChunkHeader, WorkItemAction};
+use crate::transfer_records::{EntryCopyFailure, FAILURES_KEPT};
 
 /// A delivery, with its results so far.
-pub(super) struct HeldChunk {
-    pub head: ChunkHead,
+pub(super) struct HeldChunkDelivery {
+    pub head: QueuedChunkHeader,
     pub acker: DeliveryAcker,
     /// The work of the delivery.
     pub case: ChunkDeliveryState,
@@ -26,11 +26,11 @@ pub(super) struct HeldChunk {
     doubts: [Option<String>; 2],
 }
 
-impl HeldChunk {
-    pub fn new(delivery: QueueDelivery<ChunkHead>, case: ChunkDeliveryState) -> HeldChunk {
+impl HeldChunkDelivery {
+    pub fn new(delivery: QueueDelivery<QueuedChunkHeader>, case: ChunkDeliveryState) -> HeldChunkDelivery {
         let acker = delivery.acker();
         let QueueDelivery { head, body, delivered, .. } = delivery;
-        HeldChunk {
+        HeldChunkDelivery {
             head,
             acker,
             case,
@@ -86,7 +86,7 @@ impl HeldChunk {
 
     /// Returns true if files get their names by this chunk.
     pub fn names_files(&self) -> bool {
-        matches!(self.head.kind, ChunkAction::Files | ChunkAction::Finish { .. })
+        matches!(self.head.kind, WorkItemAction::Files | WorkItemAction::Finish { .. })
     }
 
     /// Returns true if the entry at a path beneath the transfer's root has failed.
@@ -99,7 +99,7 @@ impl HeldChunk {
 
     /// Returns true if the log gets the sent bytes of this work.
     pub fn moves(&self) -> bool {
-        matches!(self.head.kind, ChunkAction::Files | ChunkAction::Part(_))
+        matches!(self.head.kind, WorkItemAction::Files | WorkItemAction::Part(_))
     }
 
     /// Returns the log entry. `moved_bytes` of the session's bytes were sent for this work, approximately.
@@ -109,19 +109,19 @@ impl HeldChunk {
         moved_bytes: u64,
         session: &str,
         session_bytes: u64,
-    ) -> LogEntry {
+    ) -> TransferLogEntry {
         let (attempt, by) = (self.head.attempt, by.to_owned());
         let mut failures = std::mem::take(&mut self.failures);
         let failed_entries = self.failed_entries;
         match self.head.kind {
-            ChunkAction::Files | ChunkAction::Part(_) => {
+            WorkItemAction::Files | WorkItemAction::Part(_) => {
                 let part = match self.head.kind {
-                    ChunkAction::Part(part) => Some(part),
+                    WorkItemAction::Part(part) => Some(part),
                     _ => None,
                 };
                 let files = if part.is_some() { 0 } else { self.head.entries.saturating_sub(failed_entries) };
                 let bytes = if failed_entries == 0 { self.head.bytes } else { self.bytes_without(&failures) };
-                LogEntry::ChunkDone(ChunkDone {
+                TransferLogEntry::ChunkDone(LoggedChunkResult {
                     attempt,
                     number: self.head.number,
                     by,
@@ -137,11 +137,11 @@ impl HeldChunk {
                     failed_entries,
                 })
             }
-            ChunkAction::Finish { file } => {
-                LogEntry::FileFinished { attempt, file, by, failure: failures.pop() }
+            WorkItemAction::Finish { file } => {
+                TransferLogEntry::FileFinished { attempt, file, by, failure: failures.pop() }
             }
-            ChunkAction::Discard { file } => LogEntry::FileDiscarded { attempt, file, by },
-            ChunkAction::Delete => LogEntry::Deleted(DeletionDone {
+            WorkItemAction::Discard { file } => TransferLogEntry::FileDiscarded { attempt, file, by },
+            WorkItemAction::Delete => TransferLogEntry::Deleted(DeletionDone {
                 attempt,
                 by,
                 sink: sink.to_owned(),
@@ -151,21 +151,21 @@ impl HeldChunk {
                 failures,
                 failed_entries,
             }),
-            ChunkAction::Close => LogEntry::Closed { attempt, by, failures, failed_entries },
+            WorkItemAction::Close => TransferLogEntry::Closed { attempt, by, failures, failed_entries },
         }
     }
 
     /// Returns the bytes of the files that have not failed; 0 for a failed part.
     fn bytes_without(&self, failures: &[EntryCopyFailure]) -> u64 {
-        if matches!(self.head.kind, ChunkAction::Part(_)) {
+        if matches!(self.head.kind, WorkItemAction::Part(_)) {
             return 0;
         }
         let mut directory = String::new();
         let mut bytes = 0;
-        for record in TableReader::new(&self.table).flatten() {
+        for record in EntryTableReader::new(&self.table).flatten() {
             match record {
-                TableRecord::Section { path, .. } => directory = escape(path.as_bytes()),
-                TableRecord::Entry(entry) => {
+                EntryTableRecord::Section { path, .. } => directory = escape(path.as_bytes()),
+                EntryTableRecord::Entry(entry) => {
                     let name = escape(entry.name);
                     let path = if directory.is_empty() { name } else { format!("{directory}/{name}") };
                     let has_failed = failures.iter().any(|failure| failure.path.ends_with(&path));
@@ -181,13 +181,13 @@ impl HeldChunk {
 /// reports longer paths than the table has. Returns `None` without a match.
 fn known_of(table: &[u8], path: &[u8]) -> Option<usize> {
     let mut directory = Vec::new();
-    let known = TableReader::new(table).flatten().filter_map(|record| match record {
-        TableRecord::Section { path: section, .. } => {
+    let known = EntryTableReader::new(table).flatten().filter_map(|record| match record {
+        EntryTableRecord::Section { path: section, .. } => {
             directory = section.as_bytes().to_vec();
             suffix_len(path, &directory)
         }
-        TableRecord::Entry(entry) if directory.is_empty() => suffix_len(path, entry.name),
-        TableRecord::Entry(entry) => suffix_len(path, &[&directory, entry.name].join(&b'/')),
+        EntryTableRecord::Entry(entry) if directory.is_empty() => suffix_len(path, entry.name),
+        EntryTableRecord::Entry(entry) => suffix_len(path, &[&directory, entry.name].join(&b'/')),
     });
     known.max()
 }
@@ -220,13 +220,13 @@ pub(super) fn failure_of(failure: &EntryFailure) -> EntryCopyFailure {
 #[cfg(test)]
 mod tests {
     use carrack_model::{Metadata, RelPath};
-    use carrack_wire::TableWriter;
+    use carrack_wire::EntryTableWriter;
 
     use super::*;
 
     fn table_of(directory: &str, name: &str) -> Vec<u8> {
         let mut table = Vec::new();
-        let mut writer = TableWriter::new(&mut table);
+        let mut writer = EntryTableWriter::new(&mut table);
         writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
         writer.symlink(name.as_bytes(), b"x", &Metadata::default(), 1);
         table

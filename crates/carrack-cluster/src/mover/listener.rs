@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use carrack_engine::{AbortHandle, ControlChannel, TlsHandshakeError, serve};
 use carrack_model::plain;
-use carrack_transport::{EvictionOrder, PeerNeighbourhood, TlsChannel};
-use carrack_trust::{ProvedIdentity, PublicKeys, ServerTrust, speaks_carrack};
+use carrack_transport::{ConnectionEvictionOrder, PeerAddressPrefix, TlsChannel};
+use carrack_trust::{AuthorizedKeys, ProvedIdentity, TlsServerCredentials, speaks_carrack};
 use tokio::runtime::Handle;
 
 use super::MoverContext;
 use super::access_policy::MoverAccessPolicy;
 use super::session_name::SessionName;
-use crate::log::{LogEntry, TransferLog};
+use crate::log::{FleetTransferLog, TransferLogEntry};
 
 /// Timeout of a mover's handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -71,7 +71,7 @@ struct OpenHandshakes(Mutex<HandshakeTable>);
 
 #[derive(Default)]
 struct HandshakeTable {
-    shares: EvictionOrder<u64>,
+    shares: ConnectionEvictionOrder<u64>,
     connections: HashMap<u64, TcpStream>,
     next: u64,
 }
@@ -79,7 +79,7 @@ struct HandshakeTable {
 /// One of these connections, until it is dropped.
 struct HandshakeGuard {
     strangers: Arc<OpenHandshakes>,
-    place: PeerNeighbourhood,
+    place: PeerAddressPrefix,
     number: u64,
 }
 
@@ -95,7 +95,7 @@ impl OpenHandshakes {
         peer: SocketAddr,
     ) -> io::Result<HandshakeGuard> {
         let connection = connection.try_clone()?;
-        let place = PeerNeighbourhood::of(peer);
+        let place = PeerAddressPrefix::of(peer);
         let mut met = strangers.met();
         if met.connections.len() >= STRANGERS_MAX {
             met.close_one();
@@ -133,18 +133,18 @@ impl Drop for HandshakeGuard {
 }
 
 /// A place among the sessions, until it is dropped.
-struct SessionPlace<'a>(&'a AtomicUsize);
+struct SessionPermit<'a>(&'a AtomicUsize);
 
-impl SessionPlace<'_> {
-    fn take(sessions: &AtomicUsize, most: usize) -> Option<SessionPlace<'_>> {
+impl SessionPermit<'_> {
+    fn take(sessions: &AtomicUsize, most: usize) -> Option<SessionPermit<'_>> {
         let taken = sessions.fetch_add(1, Ordering::AcqRel);
         // Dropping it gives the place back.
-        let place = SessionPlace(sessions);
+        let place = SessionPermit(sessions);
         (taken < most).then_some(place)
     }
 }
 
-impl Drop for SessionPlace<'_> {
+impl Drop for SessionPermit<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -169,14 +169,14 @@ fn served(
         return Err("it speaks TLS, and not carrack's protocol".to_owned());
     }
     let chain = channel.peer_certificates().unwrap_or_default();
-    let who = ProvedIdentity::of_peer(chain, &PublicKeys::default()).map_err(|error| plain(&error))?.name;
+    let who = ProvedIdentity::of_peer(chain, &AuthorizedKeys::default()).map_err(|error| plain(&error))?.name;
     if mover.movers.get(&who).is_none() {
         return Err(format!("{who} is no mover that is registered"));
     }
     drop(stranger);
     let options = &mover.options;
     let most = SESSIONS_FOR_A_PAIR * options.pairs_max as usize;
-    let _place = SessionPlace::take(sessions, most)
+    let _place = SessionPermit::take(sessions, most)
         .ok_or_else(|| format!("there are {most} sessions already, {who} comes again"))?;
     let abort = AbortHandle::new().map_err(|error| plain(&error))?;
     let access_policy = MoverAccessPolicy {
@@ -204,8 +204,8 @@ fn served(
 /// Reports to the manager the bytes that a broken session has written: its source may be dead.
 async fn tell(mover: &MoverContext, name: &SessionName, bytes: u64) {
     let SessionName { transfer, session } = name;
-    let Ok(log) = TransferLog::open(&mover.bus, transfer) else { return };
-    let entry = LogEntry::Received { by: mover.id.clone(), session: session.clone(), bytes };
+    let Ok(log) = FleetTransferLog::open(&mover.bus, transfer) else { return };
+    let entry = TransferLogEntry::Received { by: mover.id.clone(), session: session.clone(), bytes };
     for _ in 0..TELL_TRIES {
         match mover.transfers.get(transfer).await {
             // Its log is gone, or will be.
@@ -217,14 +217,14 @@ async fn tell(mover: &MoverContext, name: &SessionName, bytes: u64) {
 }
 
 /// Returns the trust in all movers that are registered now.
-fn trust(mover: &MoverContext) -> ServerTrust {
+fn trust(mover: &MoverContext) -> TlsServerCredentials {
     let authorities: Vec<u8> =
         mover.movers.all().iter().flat_map(|other| other.ca_pem.bytes().chain([b'\n'])).collect();
-    ServerTrust {
+    TlsServerCredentials {
         chain: mover.authority.server_chain.clone(),
         key: mover.authority.server_key.clone(),
         client_cas: authorities,
-        ..ServerTrust::default()
+        ..TlsServerCredentials::default()
     }
 }
 
@@ -265,10 +265,10 @@ mod tests {
     #[test]
     fn places_are_given_back() {
         let sessions = AtomicUsize::new(0);
-        let first = SessionPlace::take(&sessions, 1);
-        assert!(first.is_some() && SessionPlace::take(&sessions, 1).is_none());
+        let first = SessionPermit::take(&sessions, 1);
+        assert!(first.is_some() && SessionPermit::take(&sessions, 1).is_none());
         drop(first);
-        assert!(SessionPlace::take(&sessions, 1).is_some());
+        assert!(SessionPermit::take(&sessions, 1).is_some());
         assert_eq!(sessions.load(Ordering::Acquire), 0);
     }
 }

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{GrantExchangeHandle, SpillSettings};
 use carrack_model::{ProtectionLevel, plain};
-use carrack_plan::fleet::FaultKind;
+use carrack_plan::fleet::MoverFaultKind;
 use carrack_trust::EphemeralAuthority;
 use carrack_wire::PROTOCOL_VERSION;
 use tokio::sync::watch;
@@ -41,15 +41,15 @@ use tokio::task::JoinHandle;
 
 use crate::bus::{BusOptions, NatsBus};
 use crate::error::BusError;
-use crate::ids;
-use crate::log::{LogEntry, TransferLog};
-use crate::pairs::PairKey;
-use crate::queue::TransferQueue;
-use crate::records::{MoverRecord, MoverState, RECORD_VERSION, is_name};
+use crate::log::{FleetTransferLog, TransferLogEntry};
+use crate::pairs::MoverPairKey;
+use crate::queue::TransferWorkStream;
 use crate::registry::{MoverRegistration, MoverTable};
 use crate::sharing::NatsExchange;
 use crate::startup_retry::patiently;
+use crate::transfer_records::{MoverAvailability, MoverRecord, RECORD_VERSION, is_name};
 use crate::transfers::TransferStore;
+use crate::unique_ids;
 use directory_confinement::ReachableRoots;
 use pair::PairFault;
 use path_memory::PathMemory;
@@ -137,7 +137,7 @@ struct MoverContext {
     reading: AtomicU32,
     writing: AtomicU32,
     /// Recent rates of the pairs in which it reads, in bytes per second.
-    rates: Mutex<HashMap<PairKey, u64>>,
+    rates: Mutex<HashMap<MoverPairKey, u64>>,
     /// Number of sessions and scans that hang in storage.
     hanging: AtomicU32,
     /// The problem of its clock, or empty.
@@ -185,7 +185,7 @@ fn idle_record(id: &str, ca_pem: String, options: &MoverOptions) -> MoverRecord 
         lanes: options.lanes,
         software: env!("CARGO_PKG_VERSION").into(),
         protocol: PROTOCOL_VERSION.into(),
-        state: MoverState::Idle,
+        state: MoverAvailability::Idle,
         bytes_per_s: 0,
         site_marks: Default::default(),
         ill: String::new(),
@@ -287,9 +287,9 @@ impl MoverContext {
         self.registration.update(|record| {
             (record.pairs, record.bytes_per_s) = (pairs, bytes_per_s);
             record.state = match record.state {
-                MoverState::Draining => MoverState::Draining,
-                MoverState::Idle | MoverState::Busy if pairs > 0 => MoverState::Busy,
-                MoverState::Idle | MoverState::Busy => MoverState::Idle,
+                MoverAvailability::Draining => MoverAvailability::Draining,
+                MoverAvailability::Idle | MoverAvailability::Busy if pairs > 0 => MoverAvailability::Busy,
+                MoverAvailability::Idle | MoverAvailability::Busy => MoverAvailability::Idle,
             };
         });
     }
@@ -354,33 +354,38 @@ impl MoverContext {
     /// that can't read or write there at all.
     async fn tell_fault(&self, transfer: &str, sink: &str, fault: &PairFault) {
         let PairFault { is_source, kind, reason } = fault.clone();
-        if kind == FaultKind::Refused
-            && let Ok(queue) = TransferQueue::open(&self.bus, transfer).await
+        if kind == MoverFaultKind::Refused
+            && let Ok(queue) = TransferWorkStream::open(&self.bus, transfer).await
         {
             // Without this note others wait for some minutes.
             let _ = queue.note_refuses(is_source, if is_source { &self.id } else { sink }).await;
         }
-        let entry =
-            LogEntry::PairBroken { by: self.id.clone(), sink: sink.to_owned(), is_source, kind, reason };
-        if let Ok(log) = TransferLog::open(&self.bus, transfer) {
+        let entry = TransferLogEntry::PairBroken {
+            by: self.id.clone(),
+            sink: sink.to_owned(),
+            is_source,
+            kind,
+            reason,
+        };
+        if let Ok(log) = FleetTransferLog::open(&self.bus, transfer) {
             // A later failure is reported again.
             let _ = log.append(&entry).await;
         }
     }
 
     /// Records a pair's rate.
-    fn moves(&self, pair: PairKey, bytes_per_s: u64) {
+    fn moves(&self, pair: MoverPairKey, bytes_per_s: u64) {
         self.rates().insert(pair, bytes_per_s);
         self.tell();
     }
 
     /// Drops a pair's rate after its session.
-    fn rests(&self, pair: &PairKey) {
+    fn rests(&self, pair: &MoverPairKey) {
         self.rates().remove(pair);
         self.tell();
     }
 
-    fn rates(&self) -> MutexGuard<'_, HashMap<PairKey, u64>> {
+    fn rates(&self) -> MutexGuard<'_, HashMap<MoverPairKey, u64>> {
         self.rates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -392,7 +397,7 @@ fn new_id() -> String {
         .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
         .take(40)
         .collect();
-    format!("{}-{}", host.trim_matches('-'), &ids::new_id()[..8]).trim_start_matches('-').to_owned()
+    format!("{}-{}", host.trim_matches('-'), &unique_ids::new_id()[..8]).trim_start_matches('-').to_owned()
 }
 
 fn host_name() -> String {

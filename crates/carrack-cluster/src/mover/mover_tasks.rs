@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_plan::fleet::{FleetPair, MoverPairs, PairAct, PairId};
+use carrack_plan::fleet::{FleetPair, MoverPairAction, MoverPairId, MoverPairReconciler};
 use futures_util::StreamExt;
 use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinSet;
@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 use super::pair::PairExit;
 use super::{AGAIN_AFTER, MoverContext, MoverError, clock_skew, look, pair, scan, site_mark};
 use crate::mover_requests::serve_asks;
-use crate::pairs::{PairChange, PairFilter, PairKey, PairRecord, PairStore};
-use crate::records::{MoverState, TransferRecord};
+use crate::pairs::{MoverPairKey, MoverPairRecord, MoverPairStore, PairFilter, PairRecordChange};
+use crate::transfer_records::{MoverAvailability, TransferRecord};
 
 /// Time limit for the pairs in which it writes to end when it drains; later they are cut off.
 const OTHERS_LEAVE_WITHIN: Duration = Duration::from_secs(120);
@@ -22,16 +22,16 @@ const OTHERS_LEAVE_WITHIN: Duration = Duration::from_secs(120);
 type Stop = watch::Sender<bool>;
 
 /// A transfer's record, read once for the tasks that share it.
-type SharedRecord = Arc<OnceCell<TransferRecord>>;
+type TransferRecordCell = Arc<OnceCell<TransferRecord>>;
 
 /// The result of a task: a pair's ID, or `None` for a transfer's scans.
-type FinishedTask = Option<PairId>;
+type FinishedTask = Option<MoverPairId>;
 
 /// The tasks of a mover's pairs and scans.
 #[derive(Default)]
 struct MoverTasks {
-    set: MoverPairs,
-    pairs: HashMap<PairId, Stop>,
+    set: MoverPairReconciler,
+    pairs: HashMap<MoverPairId, Stop>,
     scans: HashMap<String, Stop>,
     tasks: JoinSet<FinishedTask>,
 }
@@ -44,7 +44,7 @@ pub(super) async fn run(
     let _asks = serve_asks(&mover.bus, &mover.id, move |ask| look::answer(Arc::clone(&asked), ask)).await?;
     let marks = tokio::spawn(site_mark::watch(Arc::clone(&mover)));
     let clock = tokio::spawn(clock_skew::watch(Arc::clone(&mover)));
-    let pairs = PairStore::open(&mover.bus).await?;
+    let pairs = MoverPairStore::open(&mover.bus).await?;
     let mut changes = Box::pin(pairs.watch(PairFilter::Mover(&mover.id)).await?);
     let mut running = MoverTasks::default();
     loop {
@@ -58,7 +58,7 @@ pub(super) async fn run(
             }
         }
     }
-    mover.registration.update(|record| record.state = MoverState::Draining);
+    mover.registration.update(|record| record.state = MoverAvailability::Draining);
     mover.say("draining: what is begun is ended, nothing else is taken".to_owned());
     let acts = running.set.drain();
     running.carry_out(&mover, acts);
@@ -77,11 +77,11 @@ pub(super) async fn run(
 }
 
 impl MoverTasks {
-    fn follow(&mut self, mover: &Arc<MoverContext>, change: PairChange) {
+    fn follow(&mut self, mover: &Arc<MoverContext>, change: PairRecordChange) {
         let acts = match change {
-            PairChange::All(all) => self.set.all(all.into_iter().map(FleetPair::from).collect()),
-            PairChange::Put(pair) => self.set.put(pair.into()),
-            PairChange::Gone(key) => self.set.gone(&(key.transfer, key.number)),
+            PairRecordChange::All(all) => self.set.all(all.into_iter().map(FleetPair::from).collect()),
+            PairRecordChange::Put(pair) => self.set.put(pair.into()),
+            PairRecordChange::Gone(key) => self.set.gone(&(key.transfer, key.number)),
         };
         self.carry_out(mover, acts);
     }
@@ -93,26 +93,26 @@ impl MoverTasks {
         self.carry_out(mover, acts);
     }
 
-    fn carry_out(&mut self, mover: &Arc<MoverContext>, acts: Vec<PairAct>) {
+    fn carry_out(&mut self, mover: &Arc<MoverContext>, acts: Vec<MoverPairAction>) {
         // Tasks that begin together read their transfer's record once.
-        let mut records: HashMap<String, SharedRecord> = HashMap::new();
+        let mut records: HashMap<String, TransferRecordCell> = HashMap::new();
         for act in acts {
             match act {
-                PairAct::Begin(pair) => {
+                MoverPairAction::Begin(pair) => {
                     let record = Arc::clone(records.entry(pair.transfer.clone()).or_default());
                     self.begin(mover, pair, record);
                 }
-                PairAct::BeginScans(transfer) => {
+                MoverPairAction::BeginScans(transfer) => {
                     let record = Arc::clone(records.entry(transfer.clone()).or_default());
                     self.begin_scans(mover, transfer, record);
                 }
-                PairAct::Stop(id) => tell_to_end(self.pairs.get(&id)),
-                PairAct::StopScans(transfer) => tell_to_end(self.scans.remove(&transfer).as_ref()),
+                MoverPairAction::Stop(id) => tell_to_end(self.pairs.get(&id)),
+                MoverPairAction::StopScans(transfer) => tell_to_end(self.scans.remove(&transfer).as_ref()),
             }
         }
     }
 
-    fn begin(&mut self, mover: &Arc<MoverContext>, pair: FleetPair, record: SharedRecord) {
+    fn begin(&mut self, mover: &Arc<MoverContext>, pair: FleetPair, record: TransferRecordCell) {
         let id = (pair.transfer.clone(), pair.number);
         let (stop, stopped) = watch::channel(false);
         self.pairs.insert(id.clone(), stop);
@@ -123,7 +123,7 @@ impl MoverTasks {
         });
     }
 
-    fn begin_scans(&mut self, mover: &Arc<MoverContext>, transfer: String, record: SharedRecord) {
+    fn begin_scans(&mut self, mover: &Arc<MoverContext>, transfer: String, record: TransferRecordCell) {
         let (stop, stopped) = watch::channel(false);
         self.scans.insert(transfer.clone(), stop);
         let mover = Arc::clone(mover);
@@ -170,8 +170,8 @@ async fn settled_record<'a>(
 /// Runs a pair's sessions as long as the pair exists.
 async fn keep(
     mover: Arc<MoverContext>,
-    pair: PairRecord,
-    record: SharedRecord,
+    pair: MoverPairRecord,
+    record: TransferRecordCell,
     mut stop: watch::Receiver<bool>,
 ) {
     let Some(record) = settled_record(&mover, &pair.transfer, &record, stop.clone()).await else { return };
@@ -179,7 +179,7 @@ async fn keep(
         let counted = Arc::clone(&mover);
         let _sending = counted.sending();
         let end = pair::run(Arc::clone(&mover), pair.clone(), record, stop.clone()).await;
-        mover.rests(&PairKey::of(&pair));
+        mover.rests(&MoverPairKey::of(&pair));
         let reason = match end {
             // The transfer is closed, or has no work left: the manager decides what follows.
             PairExit::Well => None,

@@ -17,22 +17,22 @@ const FABRIC_REST: Duration = Duration::from_secs(600);
 
 /// The results known to one mover.
 #[derive(Clone, Default)]
-pub(super) struct PathMemory(Arc<Mutex<PathFacts>>);
+pub(super) struct PathMemory(Arc<Mutex<EarlierSessionResults>>);
 
 #[derive(Default)]
-struct PathFacts {
+struct EarlierSessionResults {
     tuners: HashMap<(String, MeanSizeClass), TunerRecord>,
     broken_fabrics: HashMap<String, Instant>,
 }
 
 impl PathMemory {
-    fn known(&self) -> MutexGuard<'_, PathFacts> {
+    fn known(&self) -> MutexGuard<'_, EarlierSessionResults> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the history for a session with a mover on `host`, which also takes the results of its tuner.
     pub fn history(&self, host: &str) -> TunerHistory {
-        TunerHistory(Arc::new(HostPath { paths: self.clone(), host: host.to_owned() }))
+        TunerHistory(Arc::new(HostTunerMemory { paths: self.clone(), host: host.to_owned() }))
     }
 
     /// Records that the fabric to `host` broke.
@@ -48,12 +48,12 @@ impl PathMemory {
     }
 }
 
-struct HostPath {
+struct HostTunerMemory {
     paths: PathMemory,
     host: String,
 }
 
-impl TunerMemory for HostPath {
+impl TunerMemory for HostTunerMemory {
     fn recall(&self, size: MeanSizeClass) -> Option<TunerRecord> {
         self.paths.known().tuners.get(&(self.host.clone(), size)).cloned()
     }

@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use carrack_model::{RelPath, plain};
 use carrack_plan::fleet::{
-    AvailableMovers, ChunkLimits, FailedMovers, FaultKind, acknowledged_after, left_for, may_be_left,
+    AvailableMovers, ChunkLimits, FailedMovers, MoverFaultKind, acknowledged_after, left_for, may_be_left,
 };
 use carrack_storage::{
-    EntryPlace, ExtrasReader, PathPurpose, ScanFilter, ScanRoot, ScanRootScope, SourceScan,
+    EntryPlace, ExtraMetadataReader, PathPurpose, ScanFilter, ScanRoot, ScanRootScope, SourceScan,
 };
 use tokio::sync::watch;
 
 use super::MoverContext;
-use super::cutting::{ScanReport, Taking, cut_and_publish};
+use super::cutting::{ScanReport, ScannedItemCallback, cut_and_publish};
 use super::engine_settings::terms;
 use super::pair::PairFault;
 use crate::error::BusError;
-use crate::log::{LogEntry, TransferLog};
-use crate::queue::{DeliveryAcker, QueueDelivery, ScanHead, TransferQueue};
-use crate::records::{ResolvedTransferPaths, TransferOptions, TransferRecord};
+use crate::log::{FleetTransferLog, TransferLogEntry};
+use crate::queue::{DeliveryAcker, QueueDelivery, ScanOrderHead, TransferWorkStream};
+use crate::transfer_records::{ResolvedTransferPaths, TransferOptions, TransferRecord};
 
 /// The time limit of a request for a scan.
 const PULL_WAIT: Duration = Duration::from_secs(2);
@@ -37,7 +37,7 @@ const EXTEND_EVERY: Duration = Duration::from_secs(10);
 /// Takes scans of a transfer, one after the other, until `stop` turns true.
 pub(super) async fn run(mover: Arc<MoverContext>, record: TransferRecord, mut stop: watch::Receiver<bool>) {
     let Some(leg) = record.leg.clone() else { return };
-    let Ok(queue) = TransferQueue::open(&mover.bus, &record.id).await else { return };
+    let Ok(queue) = TransferWorkStream::open(&mover.bus, &record.id).await else { return };
     let scans = queue.scans();
     while !*stop.borrow() {
         let mut pull = std::pin::pin!(scans.next(PULL_WAIT));
@@ -68,8 +68,8 @@ async fn scan(
     mover: &Arc<MoverContext>,
     record: &TransferRecord,
     leg: &ResolvedTransferPaths,
-    queue: &TransferQueue,
-    delivery: QueueDelivery<ScanHead>,
+    queue: &TransferWorkStream,
+    delivery: QueueDelivery<ScanOrderHead>,
 ) -> Result<(), BusError> {
     let mut tried = queue.scan_tried().await?;
     let sources = mover.movers.able_lately(&record.submission.source.site, &leg.source);
@@ -82,14 +82,14 @@ async fn scan(
     let others_may = may_be_left && tried.leaves(true, &able.sources);
     // Each delivery is a separate attempt, which distinguishes the messages of a mover that died.
     let attempt = delivery.head.attempt - 1 + u32::try_from(delivery.delivered).unwrap_or(u32::MAX);
-    let log = TransferLog::open(&mover.bus, &record.id)?;
+    let log = FleetTransferLog::open(&mover.bus, &record.id)?;
     let extending = tokio::spawn(extend(delivery.acker()));
     let readers = readers(&record.submission.options);
     let steps = Arc::new(AtomicU64::new(0));
     let walk = {
         let (mover, leg, readers, steps) =
             (Arc::clone(mover), leg.clone(), readers.clone(), Arc::clone(&steps));
-        move |found: &Taking<'_>| {
+        move |found: &ScannedItemCallback<'_>| {
             let readers = readers.map_err(io::Error::other)?;
             walk(&mover, &leg, readers, &steps, found)
         }
@@ -114,7 +114,7 @@ async fn scan(
     }
     // One mover can't decide that the source is unreadable, however few movers there are.
     if let Some(fault) = doubt(&scanned)
-        && (others_may || may_be_left && fault.kind == FaultKind::Refused)
+        && (others_may || may_be_left && fault.kind == MoverFaultKind::Refused)
     {
         return give_to_others(mover, queue, &delivery, &tried, &fault).await;
     }
@@ -123,7 +123,7 @@ async fn scan(
     let by = mover.id.clone();
     if !losses.is_empty() {
         let of = format!("scan-{attempt}");
-        log.append(&LogEntry::Lost { by: by.clone(), of, number: 0, losses }).await?;
+        log.append(&TransferLogEntry::Lost { by: by.clone(), of, number: 0, losses }).await?;
     }
     log.append(&ended(scanned, attempt, by)).await?;
     tokio::time::sleep(acknowledged_after(delivery.delivered)).await;
@@ -134,9 +134,9 @@ async fn scan(
 fn walk(
     mover: &MoverContext,
     leg: &ResolvedTransferPaths,
-    readers: Readers,
+    readers: ScanExtrasAndFilter,
     steps: &AtomicU64,
-    found: &Taking<'_>,
+    found: &ScannedItemCallback<'_>,
 ) -> io::Result<()> {
     let (extras, filter) = readers;
     let follows = filter.as_ref().is_some_and(|filter| filter.follows_links());
@@ -159,9 +159,9 @@ async fn extend(acker: DeliveryAcker) {
 }
 
 /// Returns the log entry of a scan.
-fn ended(scanned: io::Result<ScanReport>, attempt: u32, by: String) -> LogEntry {
+fn ended(scanned: io::Result<ScanReport>, attempt: u32, by: String) -> TransferLogEntry {
     match scanned {
-        Ok(report) => LogEntry::ScanDone {
+        Ok(report) => TransferLogEntry::ScanDone {
             attempt,
             by,
             chunks: report.counts.chunks,
@@ -176,16 +176,16 @@ fn ended(scanned: io::Result<ScanReport>, attempt: u32, by: String) -> LogEntry 
             skipped: report.skipped,
             skipped_entries: report.skipped_entries,
         },
-        Err(error) => LogEntry::ScanFailed { attempt, by, reason: plain(&error) },
+        Err(error) => TransferLogEntry::ScanFailed { attempt, by, reason: plain(&error) },
     }
 }
 
-type Readers = (Option<Arc<ExtrasReader>>, Option<Arc<ScanFilter>>);
+type ScanExtrasAndFilter = (Option<Arc<ExtraMetadataReader>>, Option<Arc<ScanFilter>>);
 
 /// The reader of attributes and the filter of entries, as far as the transfer needs them.
-fn readers(options: &TransferOptions) -> Result<Readers, String> {
+fn readers(options: &TransferOptions) -> Result<ScanExtrasAndFilter, String> {
     let (spec, settings) = terms(options).map_err(|trouble| trouble.line())?;
-    let reader = ExtrasReader::new(settings.fidelity, spec.slot_bytes as usize).map(Arc::new);
+    let reader = ExtraMetadataReader::new(settings.fidelity, spec.slot_bytes as usize).map(Arc::new);
     let filter = ScanFilter::new(&settings.selection).map_err(|error| plain(&error))?;
     Ok((reader, filter.map(Arc::new)))
 }
@@ -207,9 +207,9 @@ async fn hangs(steps: &AtomicU64) {
 /// all.
 fn doubt(scanned: &io::Result<ScanReport>) -> Option<PairFault> {
     let (kind, reason) = match scanned {
-        Err(error) => (FaultKind::Refused, plain(&error)),
-        Ok(report) if report.doubt.is_some() => (FaultKind::Doubted, report.doubt.clone()?),
-        Ok(report) if report.is_empty() => (FaultKind::Doubted, "it finds nothing there".to_owned()),
+        Err(error) => (MoverFaultKind::Refused, plain(&error)),
+        Ok(report) if report.doubt.is_some() => (MoverFaultKind::Doubted, report.doubt.clone()?),
+        Ok(report) if report.is_empty() => (MoverFaultKind::Doubted, "it finds nothing there".to_owned()),
         Ok(_) => return None,
     };
     Some(PairFault { is_source: true, kind, reason })
@@ -218,8 +218,8 @@ fn doubt(scanned: &io::Result<ScanReport>) -> Option<PairFault> {
 /// Leaves the scan to the site's other movers.
 async fn give_to_others(
     mover: &MoverContext,
-    queue: &TransferQueue,
-    delivery: &QueueDelivery<ScanHead>,
+    queue: &TransferWorkStream,
+    delivery: &QueueDelivery<ScanOrderHead>,
     tried: &FailedMovers,
     fault: &PairFault,
 ) -> Result<(), BusError> {

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::ids;
-use crate::records::is_name;
+use crate::transfer_records::is_name;
+use crate::unique_ids;
 
 /// Sent by the source's mover in place of a token: its certificate has proved its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) struct SessionName {
 impl SessionName {
     /// Creates the name of a new session.
     pub fn new(transfer: &str) -> SessionName {
-        SessionName { transfer: transfer.to_owned(), session: ids::new_id() }
+        SessionName { transfer: transfer.to_owned(), session: unique_ids::new_id() }
     }
 
     /// Parses a name; `None` if it is invalid.

@@ -19,8 +19,8 @@ use rustix::io::{Errno, read, write};
 use tokio::time::{MissedTickBehavior, timeout};
 
 use super::{HANGS, MoverContext};
-use crate::ids;
-use crate::records::SITE_MARK;
+use crate::transfer_records::SITE_MARK;
+use crate::unique_ids;
 
 /// Interval of checks.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -56,7 +56,7 @@ fn read_mark(directory: &OwnedFd) -> rustix::io::Result<String> {
 fn make_mark(directory: &OwnedFd) -> rustix::io::Result<String> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(directory, SITE_MARK, flags, Mode::from_raw_mode(0o644))?;
-    let mark = ids::new_id();
+    let mark = unique_ids::new_id();
     write(&file, format!("{mark}\n").as_bytes())?;
     fsync(file.as_fd())?;
     Ok(mark)

@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use carrack_trust::{ClientIdentity, ClientTrust, ServerTrust, TlsConfigError, client_config, server_config};
+use carrack_trust::{
+    ClientCredential, ClientTrust, TlsConfigError, TlsServerCredentials, client_config, server_config,
+};
 use rustls::{ClientConfig, ServerConfig};
 
 /// Upper bound of movers with a cached configuration; beyond it all are dropped.
@@ -27,7 +29,7 @@ impl TlsConfigs {
     pub fn client(
         &self,
         ca_pem: &str,
-        identity: &ClientIdentity,
+        identity: &ClientCredential,
     ) -> Result<Arc<ClientConfig>, TlsConfigError> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(config) = clients.get(ca_pem) {
@@ -46,7 +48,7 @@ impl TlsConfigs {
     ///
     /// # Errors
     /// An invalid certificate.
-    pub fn server(&self, trust: ServerTrust) -> Result<Arc<ServerConfig>, TlsConfigError> {
+    pub fn server(&self, trust: TlsServerCredentials) -> Result<Arc<ServerConfig>, TlsConfigError> {
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((cas, config)) = &*server
             && *cas == trust.client_cas
@@ -81,7 +83,9 @@ mod tests {
         let servers = [&[&first, &second][..], &[&first, &second], &[&first]].map(|cas| {
             let (chain, key) = (own.server_chain.clone(), own.server_key.clone());
             let client_cas = cas.iter().flat_map(|ca| ca.ca.clone()).collect();
-            configs.server(ServerTrust { chain, key, client_cas, ..ServerTrust::default() }).unwrap()
+            configs
+                .server(TlsServerCredentials { chain, key, client_cas, ..TlsServerCredentials::default() })
+                .unwrap()
         });
         assert!(Arc::ptr_eq(&servers[0], &servers[1]));
         assert!(!Arc::ptr_eq(&servers[0], &servers[2]), "one that is gone is not believed any more");

@@ -10,7 +10,7 @@ use async_nats::jetstream::AckKind;
 use async_nats::{Message, Request, RequestErrorKind, StatusCode};
 use serde_json::json;
 
-use super::ItemHead;
+use super::QueueItemHeader;
 use super::publisher::HEAD;
 use crate::bus::NatsBus;
 use crate::error::BusError;
@@ -34,7 +34,7 @@ pub struct QueuePuller<H> {
     heads: PhantomData<fn() -> H>,
 }
 
-impl<H: ItemHead> QueuePuller<H> {
+impl<H: QueueItemHeader> QueuePuller<H> {
     pub(super) fn new(bus: &NatsBus, consumer: String) -> QueuePuller<H> {
         let names = bus.names();
         let subject = format!("{}.CONSUMER.MSG.NEXT.{}.{consumer}", names.api(), names.work());

@@ -4,11 +4,11 @@
 use carrack_plan::fleet::FailedMovers;
 use serde::{Deserialize, Serialize};
 
-use crate::records::RECORD_VERSION;
+use crate::transfer_records::RECORD_VERSION;
 
 /// An order to scan the leg's tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ScanHead {
+pub struct ScanOrderHead {
     /// [`RECORD_VERSION`].
     pub version: u32,
     /// The attempt, from 1. Results of an earlier attempt don't count once there is a later one.
@@ -17,7 +17,7 @@ pub struct ScanHead {
 
 /// A chunk, or another work item for movers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChunkHead {
+pub struct QueuedChunkHeader {
     /// [`RECORD_VERSION`].
     pub version: u32,
     /// The scan attempt that cut it.
@@ -26,43 +26,49 @@ pub struct ChunkHead {
     /// for `Delete` and `Close` 0.
     pub number: u64,
     /// The work.
-    pub kind: ChunkAction,
+    pub kind: WorkItemAction,
     /// Entries in the body.
     pub entries: u64,
     /// Bytes to move.
     pub bytes: u64,
 }
 
-impl ChunkHead {
+impl QueuedChunkHeader {
     /// Creates a head of this version.
-    pub fn new(attempt: u32, number: u64, kind: ChunkAction, entries: u64, bytes: u64) -> ChunkHead {
-        ChunkHead { version: RECORD_VERSION, attempt, number, kind, entries, bytes }
+    pub fn new(
+        attempt: u32,
+        number: u64,
+        kind: WorkItemAction,
+        entries: u64,
+        bytes: u64,
+    ) -> QueuedChunkHeader {
+        QueuedChunkHeader { version: RECORD_VERSION, attempt, number, kind, entries, bytes }
     }
 }
 
-impl ChunkHead {
+impl QueuedChunkHeader {
     /// Returns the item's name among those of its transfer.
     pub(super) fn item(&self) -> String {
         format!("{}-{}-{}", self.attempt, self.kind.word(), self.number)
     }
 }
 
-impl ChunkAction {
+impl WorkItemAction {
     /// Returns the word for IDs and subjects.
     pub(super) fn word(self) -> &'static str {
         match self {
-            ChunkAction::Files | ChunkAction::Part(_) => "chunk",
-            ChunkAction::Finish { .. } => "finish",
-            ChunkAction::Discard { .. } => "discard",
-            ChunkAction::Delete => "delete",
-            ChunkAction::Close => "close",
+            WorkItemAction::Files | WorkItemAction::Part(_) => "chunk",
+            WorkItemAction::Finish { .. } => "finish",
+            WorkItemAction::Discard { .. } => "discard",
+            WorkItemAction::Delete => "delete",
+            WorkItemAction::Close => "close",
         }
     }
 }
 
 /// The stored record of movers that have failed an item.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct TriedRecord {
+pub(super) struct FailedMoversRecord {
     /// [`RECORD_VERSION`].
     pub version: u32,
     #[serde(flatten)]
@@ -72,7 +78,7 @@ pub(super) struct TriedRecord {
 /// The work on an item's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ChunkAction {
+pub enum WorkItemAction {
     /// Move whole files and links.
     Files,
     /// Move a part of one large file.
@@ -110,7 +116,7 @@ pub struct FilePartRange {
 }
 
 /// A description in an item's header.
-pub trait ItemHead: Serialize + serde::de::DeserializeOwned + Send + Sync + 'static {}
+pub trait QueueItemHeader: Serialize + serde::de::DeserializeOwned + Send + Sync + 'static {}
 
-impl ItemHead for ScanHead {}
-impl ItemHead for ChunkHead {}
+impl QueueItemHeader for ScanOrderHead {}
+impl QueueItemHeader for QueuedChunkHeader {}

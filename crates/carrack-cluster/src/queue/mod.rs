@@ -2,7 +2,7 @@
 //!
 //! All are in one stream. Movers pull scans and chunks, one at a time, and unacknowledged ones are
 //! redelivered; directories and the large files' entries are only read. Acknowledged messages are
-//! [trimmed](TransferQueue::trim) periodically, so that the stream holds only the remaining work.
+//! [trimmed](TransferWorkStream::trim) periodically, so that the stream holds only the remaining work.
 
 mod delivery;
 mod item_header;
@@ -17,15 +17,15 @@ use carrack_plan::fleet::FailedMovers;
 use futures_util::future::{join_all, try_join_all};
 
 pub use delivery::{DeliveryAcker, QueueDelivery, QueuePuller};
-use item_header::TriedRecord;
-pub use item_header::{ChunkAction, ChunkHead, FilePartRange, ItemHead, ScanHead};
+use item_header::FailedMoversRecord;
+pub use item_header::{FilePartRange, QueueItemHeader, QueuedChunkHeader, ScanOrderHead, WorkItemAction};
 pub use publisher::ItemPublisher;
 
 use crate::bus::NatsBus;
 use crate::error::BusError;
-use crate::records::{RECORD_VERSION, is_name};
-use crate::store::{StreamPages, last_of_each, read_record, write_record};
-use crate::subjects::WorkKind;
+use crate::store::{JetStreamPageReader, last_of_each, read_record, write_record};
+use crate::subjects::FleetWorkKind;
+use crate::transfer_records::{RECORD_VERSION, is_name};
 
 /// The ack deadline: a chunk that is neither extended nor acknowledged within it is redelivered.
 pub const ACK_WAIT: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ const ATTEMPT: &str = "Carrack-Attempt";
 /// Counts of a kind of work. The server counts new messages a moment late: this is for people and for
 /// decisions that may be late, and does not tell that everything is done. The log tells that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PendingWork {
+pub struct PendingItemCounts {
     /// Items that were never delivered.
     pub waiting: u64,
     /// Delivered items without an acknowledgement.
@@ -56,7 +56,7 @@ pub struct PendingWork {
     pub floor: u64,
 }
 
-impl PendingWork {
+impl PendingItemCounts {
     /// Returns the number of unacknowledged items.
     pub fn left(&self) -> u64 {
         self.waiting + self.out
@@ -64,12 +64,12 @@ impl PendingWork {
 }
 
 /// A reader of one attempt's directories, some messages at a time.
-pub struct DirectoryReader {
-    pages: StreamPages,
+pub struct DirectoryMessageReader {
+    pages: JetStreamPageReader,
     attempt: u32,
 }
 
-impl DirectoryReader {
+impl DirectoryMessageReader {
     /// Returns the next tables; `None` if there are no more. After an error a further call asks for the same
     /// ones.
     ///
@@ -87,24 +87,24 @@ impl DirectoryReader {
 
 /// One transfer's work.
 #[derive(Clone)]
-pub struct TransferQueue {
+pub struct TransferWorkStream {
     bus: NatsBus,
     transfer: String,
     stream: Stream<()>,
 }
 
-impl TransferQueue {
+impl TransferWorkStream {
     /// Opens a transfer's work.
     ///
     /// # Errors
     /// If `transfer` is no valid name, or NATS does not answer.
-    pub async fn open(bus: &NatsBus, transfer: &str) -> Result<TransferQueue, BusError> {
+    pub async fn open(bus: &NatsBus, transfer: &str) -> Result<TransferWorkStream, BusError> {
         if !is_name(transfer) {
             return Err(BusError::BadName(transfer.to_owned()));
         }
         let stream = bus.context().get_stream_no_info(bus.names().work()).await;
         let stream = stream.map_err(|error| BusError::refused("the work stream", &error))?;
-        Ok(TransferQueue { bus: bus.clone(), transfer: transfer.to_owned(), stream })
+        Ok(TransferWorkStream { bus: bus.clone(), transfer: transfer.to_owned(), stream })
     }
 
     /// Returns the transfer's ID.
@@ -118,7 +118,7 @@ impl TransferQueue {
     /// If NATS refuses.
     pub async fn prepare(&self, ack_wait: Duration) -> Result<(), BusError> {
         let names = self.bus.names();
-        let scans = names.work_kind(&self.transfer, WorkKind::Scan);
+        let scans = names.work_kind(&self.transfer, FleetWorkKind::Scan);
         let chunks = names.chunks(&self.transfer);
         let made = [(self.scan_consumer(), scans), (self.chunk_consumer(), chunks)];
         let made = made.map(|(name, subject)| self.make_consumer(name, subject, ack_wait));
@@ -129,7 +129,7 @@ impl TransferQueue {
     ///
     /// # Errors
     /// If NATS does not take it.
-    pub async fn publish_scan(&self, head: &ScanHead) -> Result<(), BusError> {
+    pub async fn publish_scan(&self, head: &ScanOrderHead) -> Result<(), BusError> {
         self.publisher().publish_scan(head).await
     }
 
@@ -139,12 +139,12 @@ impl TransferQueue {
     }
 
     /// Returns the source of scans.
-    pub fn scans(&self) -> QueuePuller<ScanHead> {
+    pub fn scans(&self) -> QueuePuller<ScanOrderHead> {
         QueuePuller::new(&self.bus, self.scan_consumer())
     }
 
     /// Returns the source of chunks.
-    pub fn chunks(&self) -> QueuePuller<ChunkHead> {
+    pub fn chunks(&self) -> QueuePuller<QueuedChunkHeader> {
         QueuePuller::new(&self.bus, self.chunk_consumer())
     }
 
@@ -152,7 +152,7 @@ impl TransferQueue {
     ///
     /// # Errors
     /// [`BusError::Missing`] if the queue was never prepared, or was removed.
-    pub async fn pending_scans(&self) -> Result<PendingWork, BusError> {
+    pub async fn pending_scans(&self) -> Result<PendingItemCounts, BusError> {
         self.pending_of(&self.scan_consumer()).await
     }
 
@@ -160,7 +160,7 @@ impl TransferQueue {
     ///
     /// # Errors
     /// [`BusError::Missing`] if the queue was never prepared, or was removed.
-    pub async fn pending_chunks(&self) -> Result<PendingWork, BusError> {
+    pub async fn pending_chunks(&self) -> Result<PendingItemCounts, BusError> {
         self.pending_of(&self.chunk_consumer()).await
     }
 
@@ -179,10 +179,10 @@ impl TransferQueue {
     }
 
     /// Returns the directories that an attempt's scan has published, in its order. Makes no consumer.
-    pub fn dirs(&self, attempt: u32) -> DirectoryReader {
+    pub fn dirs(&self, attempt: u32) -> DirectoryMessageReader {
         let names = self.bus.names();
-        let subject = names.work_kind(&self.transfer, WorkKind::Dirs);
-        DirectoryReader { pages: StreamPages::new(&self.bus, names.work(), subject), attempt }
+        let subject = names.work_kind(&self.transfer, FleetWorkKind::Dirs);
+        DirectoryMessageReader { pages: JetStreamPageReader::new(&self.bus, names.work(), subject), attempt }
     }
 
     /// Returns a large file's entry, as the scan has published it.
@@ -202,7 +202,7 @@ impl TransferQueue {
     ///
     /// # Errors
     /// If NATS does not answer.
-    pub async fn tried(&self, head: &ChunkHead) -> Result<FailedMovers, BusError> {
+    pub async fn tried(&self, head: &QueuedChunkHeader) -> Result<FailedMovers, BusError> {
         self.tried_at(&head.item()).await
     }
 
@@ -218,7 +218,7 @@ impl TransferQueue {
     ///
     /// # Errors
     /// If NATS does not take it.
-    pub async fn note_tried(&self, head: &ChunkHead, tried: &FailedMovers) -> Result<(), BusError> {
+    pub async fn note_tried(&self, head: &QueuedChunkHeader, tried: &FailedMovers) -> Result<(), BusError> {
         self.note_tried_at(&head.item(), tried).await
     }
 
@@ -245,7 +245,7 @@ impl TransferQueue {
         let subjects = [item, ALL_ITEMS].map(|item| names.tried(&self.transfer, item));
         let mut tried = FailedMovers::default();
         for message in last_of_each(&self.bus, &names.work(), &subjects).await? {
-            let record: TriedRecord = read_record("who has failed an item", &message.payload)?;
+            let record: FailedMoversRecord = read_record("who has failed an item", &message.payload)?;
             tried.merge(&record.tried);
         }
         Ok(tried)
@@ -255,7 +255,7 @@ impl TransferQueue {
         let subject = self.bus.names().tried(&self.transfer, item);
         match self.stream.direct_get_last_for_subject(subject).await {
             Ok(message) => {
-                let record: TriedRecord = read_record("who has failed an item", &message.payload)?;
+                let record: FailedMoversRecord = read_record("who has failed an item", &message.payload)?;
                 Ok(record.tried)
             }
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(FailedMovers::default()),
@@ -266,7 +266,7 @@ impl TransferQueue {
     async fn note_tried_at(&self, item: &str, tried: &FailedMovers) -> Result<(), BusError> {
         let what = "who has failed an item";
         let subject = self.bus.names().tried(&self.transfer, item);
-        let record = TriedRecord { version: RECORD_VERSION, tried: tried.clone() };
+        let record = FailedMoversRecord { version: RECORD_VERSION, tried: tried.clone() };
         self.bus.store(what, subject, HeaderMap::new(), write_record(what, &record)?).await.map(|_| ())
     }
 
@@ -305,13 +305,13 @@ impl TransferQueue {
         Ok(())
     }
 
-    async fn pending_of(&self, consumer: &str) -> Result<PendingWork, BusError> {
+    async fn pending_of(&self, consumer: &str) -> Result<PendingItemCounts, BusError> {
         use async_nats::jetstream::context::ConsumerInfoErrorKind;
         let info = self.stream.consumer_info(consumer).await.map_err(|error| match error.kind() {
             ConsumerInfoErrorKind::NotFound => BusError::Missing(format!("the queue {consumer}")),
             _ => self.failed(&error),
         })?;
-        Ok(PendingWork {
+        Ok(PendingItemCounts {
             waiting: info.num_pending,
             out: info.num_ack_pending as u64,
             floor: info.ack_floor.stream_sequence,

@@ -7,11 +7,11 @@ use async_nats::HeaderMap;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use super::{ATTEMPT, ChunkHead, ScanHead};
+use super::{ATTEMPT, QueuedChunkHeader, ScanOrderHead};
 use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::store::write_record;
-use crate::subjects::WorkKind;
+use crate::subjects::FleetWorkKind;
 
 /// The header with an item's head.
 pub(super) const HEAD: &str = "Carrack-Head";
@@ -50,8 +50,8 @@ impl ItemPublisher {
     ///
     /// # Errors
     /// If NATS does not take it, or any item before it.
-    pub async fn publish_scan(&mut self, head: &ScanHead) -> Result<(), BusError> {
-        let subject = self.bus.names().work_kind(&self.transfer, WorkKind::Scan);
+    pub async fn publish_scan(&mut self, head: &ScanOrderHead) -> Result<(), BusError> {
+        let subject = self.bus.names().work_kind(&self.transfer, FleetWorkKind::Scan);
         let id = format!("{}-{}-scan", self.transfer, head.attempt);
         self.publish(subject, id, Some(write_head(head)?), head.attempt, Vec::new()).await?;
         self.flush().await
@@ -61,7 +61,7 @@ impl ItemPublisher {
     ///
     /// # Errors
     /// If the table is too large, or NATS has not taken an earlier item.
-    pub async fn publish_chunk(&mut self, head: &ChunkHead, table: Vec<u8>) -> Result<(), BusError> {
+    pub async fn publish_chunk(&mut self, head: &QueuedChunkHeader, table: Vec<u8>) -> Result<(), BusError> {
         let subject = self.bus.names().chunks(&self.transfer);
         let id = format!("{}-{}-{}-{}", self.transfer, head.attempt, head.kind.word(), head.number);
         self.publish(subject, id, Some(write_head(head)?), head.attempt, table).await
@@ -72,13 +72,13 @@ impl ItemPublisher {
     /// # Errors
     /// If the table is too large, or NATS has not taken an earlier item.
     pub async fn publish_dirs(&mut self, attempt: u32, number: u64, table: Vec<u8>) -> Result<(), BusError> {
-        let subject = self.bus.names().work_kind(&self.transfer, WorkKind::Dirs);
+        let subject = self.bus.names().work_kind(&self.transfer, FleetWorkKind::Dirs);
         let id = format!("{}-{attempt}-dirs-{number}", self.transfer);
         self.publish(subject, id, None, attempt, table).await
     }
 
     /// Publishes the entry of a large file, for
-    /// [`TransferQueue::read_large`](super::TransferQueue::read_large).
+    /// [`TransferWorkStream::read_large`](super::TransferWorkStream::read_large).
     ///
     /// # Errors
     /// If the table is too large, or NATS has not taken an earlier item.

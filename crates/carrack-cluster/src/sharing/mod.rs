@@ -6,4 +6,4 @@ pub(crate) mod site;
 mod site_targets;
 
 pub(crate) use nats_exchange::NatsExchange;
-pub use site_targets::{SiteTargetsError, site_targets};
+pub use site_targets::{SiteTargetsRequestError, site_targets};

@@ -4,14 +4,14 @@ use std::io;
 use std::time::Duration;
 
 use carrack_engine::GrantExchange;
-use carrack_plan::grants::{GrantBatch, GrantReply};
+use carrack_plan::grants::{GrantClientReport, GrantReply};
 use tokio::runtime::Handle;
 
 use super::site::MetaSchedulerReply;
 use crate::bus::NatsBus;
 use crate::mover_requests::VersionedMessage;
-use crate::records::RECORD_VERSION;
 use crate::store::{read_record, write_record};
+use crate::transfer_records::RECORD_VERSION;
 
 /// Timeout of an answer: the next batch repeats everything.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
@@ -29,10 +29,10 @@ impl NatsExchange {
         let (subject, runtime) = (bus.names().grants(site), Handle::current());
         let way = NatsExchange { bus: bus.clone(), subject, runtime };
         // An empty batch is refused by any meta-server, which proves its presence.
-        way.ask(&GrantBatch::default()).await.is_ok().then_some(way)
+        way.ask(&GrantClientReport::default()).await.is_ok().then_some(way)
     }
 
-    async fn ask(&self, batch: &GrantBatch) -> io::Result<MetaSchedulerReply> {
+    async fn ask(&self, batch: &GrantClientReport) -> io::Result<MetaSchedulerReply> {
         let asked = VersionedMessage { version: RECORD_VERSION, body: batch };
         let body = write_record("a request for targets", &asked).map_err(io::Error::other)?;
         let request = async_nats::Request::new().payload(body.into()).timeout(Some(ANSWER_WITHIN));
@@ -44,7 +44,7 @@ impl NatsExchange {
 }
 
 impl GrantExchange for NatsExchange {
-    fn exchange(&self, batch: &GrantBatch) -> io::Result<GrantReply> {
+    fn exchange(&self, batch: &GrantClientReport) -> io::Result<GrantReply> {
         match self.runtime.block_on(self.ask(batch))? {
             MetaSchedulerReply::Granted(answer) => Ok(answer),
             MetaSchedulerReply::Refused(reason) => Err(io::Error::other(reason)),

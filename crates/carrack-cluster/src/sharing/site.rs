@@ -15,16 +15,16 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use carrack_plan::grants::{GrantBatch, GrantReply};
+use carrack_plan::grants::{GrantClientReport, GrantReply};
 
 use super::site_targets::shown;
 use crate::bus::NatsBus;
 use crate::error::BusError;
-use crate::lease::{RENEW_EVERY, RenewError, TransferLease};
 use crate::mover::Say;
 use crate::mover_requests::VersionedMessage;
-use crate::records::RECORD_VERSION;
 use crate::store::{read_record, write_record};
+use crate::transfer_lease::{LeaseRenewError, RENEW_EVERY, TransferManagerLease};
+use crate::transfer_records::RECORD_VERSION;
 use carrack_sharing::health::LoadMonitorThread;
 use carrack_sharing::{MetaSchedulerServer, SiteSharing};
 
@@ -64,7 +64,7 @@ pub(crate) async fn run(
             _ = looks.tick() => {}
             _ = stop.changed() => return,
         }
-        let served = match TransferLease::acquire(&bus, &lease_of(site), &manager).await {
+        let served = match TransferManagerLease::acquire(&bus, &lease_of(site), &manager).await {
             Ok(Some(lease)) => {
                 say(format!("shares out the storage targets of {site}"));
                 serve(&bus, &share, lease, &say, &mut stop).await
@@ -85,7 +85,7 @@ pub(crate) async fn run(
 async fn serve(
     bus: &NatsBus,
     share: &SiteSharing,
-    mut lease: TransferLease,
+    mut lease: TransferManagerLease,
     say: &Say,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), BusError> {
@@ -102,9 +102,9 @@ async fn serve(
             Some(batch) = batches.next() => answer(bus, batch, |payload| reply(&server, payload)).await,
             Some(question) = questions.next() => answer(bus, question, |payload| shown(&server, payload)).await,
             _ = renewals.tick() => match lease.renew().await {
-                Err(RenewError::Lost(_)) => return Ok(()),
-                Err(RenewError::Bus(error)) if !lease.is_sure() => return Err(error),
-                Err(RenewError::Bus(_)) | Ok(()) => {}
+                Err(LeaseRenewError::Lost(_)) => return Ok(()),
+                Err(LeaseRenewError::Bus(error)) if !lease.is_sure() => return Err(error),
+                Err(LeaseRenewError::Bus(_)) | Ok(()) => {}
             },
             _ = stop.changed() => return lease.release().await,
         }
@@ -132,7 +132,7 @@ async fn answer<T: Serialize>(bus: &NatsBus, message: Message, reply: impl Fn(&[
 }
 
 fn reply(server: &MetaSchedulerServer, payload: &[u8]) -> MetaSchedulerReply {
-    let batch = match read_record::<VersionedMessage<GrantBatch>>("a request for targets", payload) {
+    let batch = match read_record::<VersionedMessage<GrantClientReport>>("a request for targets", payload) {
         Ok(batch) => batch.body,
         Err(error) => return MetaSchedulerReply::Refused(plain(&error)),
     };

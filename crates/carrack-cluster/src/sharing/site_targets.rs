@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::mover_requests::VersionedMessage;
-use crate::records::{RECORD_VERSION, is_name};
 use crate::store::{read_record, write_record};
+use crate::transfer_records::{RECORD_VERSION, is_name};
 use carrack_sharing::MetaSchedulerServer;
 
 /// Bytes of targets in a page, without its last target: a quarter of NATS's default limit. A target for which
@@ -30,7 +30,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// A request for targets.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct TargetsQuestion {
+struct SiteTargetsRequest {
     /// A target's or a file system's name; all if empty.
     fs: String,
     /// The last name of the page before; empty at first.
@@ -54,7 +54,7 @@ pub(super) enum TargetsPage {
 
 /// An error of showing a site's targets.
 #[derive(Debug, thiserror::Error)]
-pub enum SiteTargetsError {
+pub enum SiteTargetsRequestError {
     /// No manager shares them, or none that can be asked.
     #[error("nobody shares out the storage targets of site {0}")]
     Nobody(String),
@@ -74,24 +74,24 @@ pub enum SiteTargetsError {
     Bus(#[from] BusError),
 }
 
-impl SiteTargetsError {
+impl SiteTargetsRequestError {
     /// Returns a hint for the operator.
     pub fn hint(&self) -> Option<String> {
         match self {
-            SiteTargetsError::Nobody(site) => Some(format!(
+            SiteTargetsRequestError::Nobody(site) => Some(format!(
                 "`carrack manager --share {site}` has to run; after one has died another takes 9 s"
             )),
-            SiteTargetsError::Refused { .. } => None,
-            SiteTargetsError::TooMany(_) => Some("name a file system, such as lfs01".to_owned()),
-            SiteTargetsError::Bus(error) => error.hint(),
+            SiteTargetsRequestError::Refused { .. } => None,
+            SiteTargetsRequestError::TooMany(_) => Some("name a file system, such as lfs01".to_owned()),
+            SiteTargetsRequestError::Bus(error) => error.hint(),
         }
     }
 }
 
 /// Answers a request. Clients appear under their own names.
 pub(super) fn shown(server: &MetaSchedulerServer, payload: &[u8]) -> TargetsPage {
-    let TargetsQuestion { fs, after } =
-        match read_record::<VersionedMessage<TargetsQuestion>>("a question", payload) {
+    let SiteTargetsRequest { fs, after } =
+        match read_record::<VersionedMessage<SiteTargetsRequest>>("a question", payload) {
             Ok(question) => question.body,
             Err(error) => return TargetsPage::Refused(plain(&error)),
         };
@@ -119,17 +119,21 @@ fn without_caller(client: &mut String) {
 /// name, all if it is empty.
 ///
 /// # Errors
-/// [`SiteTargetsError`].
-pub async fn site_targets(bus: &NatsBus, site: &str, fs: &str) -> Result<Vec<TargetView>, SiteTargetsError> {
+/// [`SiteTargetsRequestError`].
+pub async fn site_targets(
+    bus: &NatsBus,
+    site: &str,
+    fs: &str,
+) -> Result<Vec<TargetView>, SiteTargetsRequestError> {
     if !is_name(site) {
         return Err(BusError::BadName(site.to_owned()).into());
     }
     let mut all: Vec<TargetView> = Vec::new();
     for _ in 0..PAGES_MAX {
         let after = all.last().map(|target| target.target.clone()).unwrap_or_default();
-        match ask(bus, site, TargetsQuestion { fs: fs.to_owned(), after: after.clone() }).await? {
+        match ask(bus, site, SiteTargetsRequest { fs: fs.to_owned(), after: after.clone() }).await? {
             TargetsPage::Refused(reason) => {
-                return Err(SiteTargetsError::Refused { site: site.to_owned(), reason });
+                return Err(SiteTargetsRequestError::Refused { site: site.to_owned(), reason });
             }
             TargetsPage::Page { targets, goes_on } => {
                 let is_over = !goes_on || targets.last().is_none_or(|last| last.target <= after);
@@ -140,15 +144,19 @@ pub async fn site_targets(bus: &NatsBus, site: &str, fs: &str) -> Result<Vec<Tar
             }
         }
     }
-    Err(SiteTargetsError::TooMany(site.to_owned()))
+    Err(SiteTargetsRequestError::TooMany(site.to_owned()))
 }
 
-async fn ask(bus: &NatsBus, site: &str, question: TargetsQuestion) -> Result<TargetsPage, SiteTargetsError> {
+async fn ask(
+    bus: &NatsBus,
+    site: &str,
+    question: SiteTargetsRequest,
+) -> Result<TargetsPage, SiteTargetsRequestError> {
     let body = write_record("a question", &VersionedMessage { version: RECORD_VERSION, body: question })?;
     let request = async_nats::Request::new().payload(body.into()).timeout(Some(ANSWER_WITHIN));
     let answer = bus.client().send_request(bus.names().targets(site), request).await;
     let message = answer.map_err(|error| match error.kind() {
-        RequestErrorKind::NoResponders => SiteTargetsError::Nobody(site.to_owned()),
+        RequestErrorKind::NoResponders => SiteTargetsRequestError::Nobody(site.to_owned()),
         _ => bus.away("a site's targets", &error).into(),
     })?;
     Ok(read_record::<VersionedMessage<TargetsPage>>("an answer", &message.payload)?.body)
@@ -156,13 +164,13 @@ async fn ask(bus: &NatsBus, site: &str, question: TargetsQuestion) -> Result<Tar
 
 #[cfg(test)]
 mod tests {
-    use carrack_plan::grants::{ComputeLoad, GrantBatch, GrantRequest};
+    use carrack_plan::grants::{GrantClientReport, GrantRequest, TargetComputeLoad};
 
     use super::*;
     use carrack_sharing::SharingSettings;
 
     fn question(fs: &str, after: &str) -> Vec<u8> {
-        let body = TargetsQuestion { fs: fs.to_owned(), after: after.to_owned() };
+        let body = SiteTargetsRequest { fs: fs.to_owned(), after: after.to_owned() };
         serde_json::to_vec(&VersionedMessage { version: RECORD_VERSION, body }).unwrap()
     }
 
@@ -178,8 +186,10 @@ mod tests {
     fn many_targets_are_shown_in_pages_and_each_once() {
         let server = MetaSchedulerServer::start(SharingSettings::default());
         let names: Vec<String> = (0..9_000).map(|n| format!("lfs01/OST{n:04x}")).collect();
-        names.iter().for_each(|name| server.set_load(name, ComputeLoad { present: 0.25, expected: 0.5 }));
-        server.set_load("lfs02/OST0000", ComputeLoad::default());
+        names
+            .iter()
+            .for_each(|name| server.set_load(name, TargetComputeLoad { present: 0.25, expected: 0.5 }));
+        server.set_load("lfs02/OST0000", TargetComputeLoad::default());
         let (mut seen, mut pages): (Vec<String>, _) = (Vec::new(), 0);
         loop {
             let after = seen.last().cloned().unwrap_or_default();
@@ -201,7 +211,10 @@ mod tests {
         let asks = vec![GrantRequest { target: "fs/x".to_owned(), ..GrantRequest::default() }];
         let client = "dtn1:4711:1a2.0".to_owned();
         server
-            .answer("dtn1", GrantBatch { client: client.clone(), number: 1, asks, ..GrantBatch::default() })
+            .answer(
+                "dtn1",
+                GrantClientReport { client: client.clone(), number: 1, asks, ..GrantClientReport::default() },
+            )
             .unwrap();
         assert_eq!(page(&server, "", "").0[0].waiting[0].client, client);
         assert!(matches!(shown(&server, b"{}"), TargetsPage::Refused(_)));

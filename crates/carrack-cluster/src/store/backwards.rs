@@ -5,7 +5,7 @@
 
 use async_nats::jetstream::message::StreamMessage;
 
-use super::StreamPages;
+use super::JetStreamPageReader;
 use super::stream_pages::last_of_all;
 use crate::bus::NatsBus;
 use crate::error::BusError;
@@ -45,7 +45,7 @@ async fn window(
     begin: u64,
     end: u64,
 ) -> Result<Vec<StreamMessage>, BusError> {
-    let mut pages = StreamPages::new(bus, stream.to_owned(), filter.to_owned()).starting(begin);
+    let mut pages = JetStreamPageReader::new(bus, stream.to_owned(), filter.to_owned()).starting(begin);
     let mut window = Vec::new();
     while let Some(page) = pages.next().await? {
         let is_last = page.last().is_some_and(|last| last.sequence >= end);

@@ -12,10 +12,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::stream_pages::last_of_each;
-use super::{BucketWatch, StreamFollower, StreamPages, TailStart, backwards, read_record, write_record};
+use super::{
+    BucketWatch, JetStreamPageReader, NatsStreamFollower, TailStart, backwards, read_record, write_record,
+};
 use crate::bus::{LEASE, NatsBus};
 use crate::error::BusError;
-use crate::subjects::BucketName;
+use crate::subjects::NatsBucketName;
 
 /// The header of a marker that a key has ended; a value has none.
 pub(super) const OPERATION: &str = "KV-Operation";
@@ -42,7 +44,7 @@ pub(crate) struct BucketEntry<T> {
 /// The records of one kind.
 pub(crate) struct RecordBucket<T> {
     bus: NatsBus,
-    name: BucketName,
+    name: NatsBucketName,
     stream: Stream<()>,
     records: PhantomData<fn() -> T>,
 }
@@ -59,7 +61,7 @@ impl<T> Clone for RecordBucket<T> {
 }
 
 impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
-    pub(crate) async fn open(bus: &NatsBus, name: BucketName) -> Result<RecordBucket<T>, BusError> {
+    pub(crate) async fn open(bus: &NatsBus, name: NatsBucketName) -> Result<RecordBucket<T>, BusError> {
         let stream = bus.names().bucket_stream(name);
         let stream = bus.context().get_stream_no_info(&stream).await;
         let stream = stream.map_err(|error| BusError::refused("a bucket", &error))?;
@@ -133,7 +135,7 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
     pub(crate) async fn all(&self, filter: &str) -> Result<Vec<BucketEntry<T>>, BusError> {
         let names = self.bus.names();
         let stream = names.bucket_stream(self.name);
-        let messages = StreamPages::new(&self.bus, stream, self.subjects(filter)).all().await?;
+        let messages = JetStreamPageReader::new(&self.bus, stream, self.subjects(filter)).all().await?;
         Ok(messages.iter().filter_map(|message| self.entry_of(message)).collect())
     }
 
@@ -168,7 +170,8 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
     /// consumer.
     pub(crate) fn entries(&self, from: u64) -> BucketReader<'_, T> {
         let names = self.bus.names();
-        let pages = StreamPages::new(&self.bus, names.bucket_stream(self.name), self.subjects(EVERYTHING));
+        let pages =
+            JetStreamPageReader::new(&self.bus, names.bucket_stream(self.name), self.subjects(EVERYTHING));
         BucketReader { bucket: self, pages: pages.starting(from) }
     }
 
@@ -176,7 +179,7 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
     pub(crate) async fn keys(&self) -> Result<Vec<String>, BusError> {
         let names = self.bus.names();
         let stream = names.bucket_stream(self.name);
-        let messages = StreamPages::new(&self.bus, stream, self.subjects(EVERYTHING)).all().await?;
+        let messages = JetStreamPageReader::new(&self.bus, stream, self.subjects(EVERYTHING)).all().await?;
         let there = messages.iter().filter(|message| !is_mark(&message.headers));
         Ok(there.filter_map(|message| self.key_of(message).map(str::to_owned)).collect())
     }
@@ -185,7 +188,7 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
     pub(crate) async fn watch(&self, filter: &str) -> Result<BucketWatch<T>, BusError> {
         let names = self.bus.names();
         let (stream, subject) = (names.bucket_stream(self.name), names.key(self.name, filter));
-        let tail = StreamFollower::open(&self.bus, stream, subject, TailStart::LastOfEach).await?;
+        let tail = NatsStreamFollower::open(&self.bus, stream, subject, TailStart::LastOfEach).await?;
         Ok(BucketWatch::new(tail, names.key(self.name, "")))
     }
 
@@ -228,7 +231,7 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
 
     fn mark_stays_s(&self) -> u64 {
         match self.name {
-            BucketName::Movers | BucketName::Leases => LEASE.as_secs(),
+            NatsBucketName::Movers | NatsBucketName::Leases => LEASE.as_secs(),
             _ => DELETED_STAYS_S,
         }
     }
@@ -241,7 +244,7 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
 /// A reader of a bucket, some entries at a time.
 pub(crate) struct BucketReader<'a, T> {
     bucket: &'a RecordBucket<T>,
-    pages: StreamPages,
+    pages: JetStreamPageReader,
 }
 
 /// Some entries.

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{BucketEntry, BucketWatch, KeyChange, RecordBucket};
+use super::{BucketEntry, BucketKeyChange, BucketWatch, RecordBucket};
 use crate::bus::NatsBus;
 use crate::error::BusError;
 
@@ -20,57 +20,61 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LATELY: Duration = Duration::from_secs(60);
 
 /// The map. Ends with its last owner.
-pub(crate) struct LiveBucket<T> {
-    entries: Arc<RwLock<LiveEntries<T>>>,
+pub(crate) struct MirroredKvBucket<T> {
+    entries: Arc<RwLock<CachedBucketMap<T>>>,
     changes: watch::Receiver<u64>,
     task: JoinHandle<()>,
 }
 
-struct LiveEntries<T> {
-    there: BTreeMap<String, LiveEntry<T>>,
+struct CachedBucketMap<T> {
+    there: BTreeMap<String, CachedBucketEntry<T>>,
     /// Removed entries, with the time of removal.
-    gone: BTreeMap<String, LiveEntry<T>>,
+    gone: BTreeMap<String, CachedBucketEntry<T>>,
 }
 
-struct LiveEntry<T> {
+struct CachedBucketEntry<T> {
     value: Arc<T>,
     /// Time at which it was put, or was seen to be gone.
     at: Instant,
 }
 
-impl<T> LiveEntries<T> {
+impl<T> CachedBucketMap<T> {
     fn put(&mut self, entry: BucketEntry<T>) {
         self.gone.remove(&entry.key);
-        self.there.insert(entry.key, LiveEntry { value: Arc::new(entry.value), at: Instant::now() });
+        self.there.insert(entry.key, CachedBucketEntry { value: Arc::new(entry.value), at: Instant::now() });
     }
 
-    fn retain(&mut self, stays: impl Fn(&str, &LiveEntry<T>) -> bool) {
+    fn retain(&mut self, stays: impl Fn(&str, &CachedBucketEntry<T>) -> bool) {
         let gone: Vec<String> =
             self.there.iter().filter(|(key, known)| !stays(key, known)).map(|(key, _)| key.clone()).collect();
         for key in gone {
             if let Some(known) = self.there.remove(&key) {
-                self.gone.insert(key, LiveEntry { at: Instant::now(), ..known });
+                self.gone.insert(key, CachedBucketEntry { at: Instant::now(), ..known });
             }
         }
         self.gone.retain(|_, known| known.at.elapsed() < LATELY);
     }
 }
 
-impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> LiveBucket<T> {
+impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> MirroredKvBucket<T> {
     /// Starts following; the present entries are read when this returns. A key that is not put again for
     /// `lasts` counts as expired, even without the server's marker.
-    pub(crate) async fn follow(bucket: &RecordBucket<T>, lasts: Duration) -> Result<LiveBucket<T>, BusError> {
+    pub(crate) async fn follow(
+        bucket: &RecordBucket<T>,
+        lasts: Duration,
+    ) -> Result<MirroredKvBucket<T>, BusError> {
         let mut watch = bucket.watch(">").await?;
-        let entries = LiveEntries { there: BTreeMap::new(), gone: BTreeMap::new() };
+        let entries = CachedBucketMap { there: BTreeMap::new(), gone: BTreeMap::new() };
         let entries = Arc::new(RwLock::new(entries));
         let (sender, changes) = watch::channel(0);
-        let keeper = LiveUpdater { bus: bucket.bus().clone(), entries: Arc::clone(&entries), sender, lasts };
+        let keeper =
+            LiveBucketUpdater { bus: bucket.bus().clone(), entries: Arc::clone(&entries), sender, lasts };
         keeper.take(watch.next().await);
-        Ok(LiveBucket { entries, changes, task: tokio::spawn(keeper.keep(watch)) })
+        Ok(MirroredKvBucket { entries, changes, task: tokio::spawn(keeper.keep(watch)) })
     }
 }
 
-impl<T> LiveBucket<T> {
+impl<T> MirroredKvBucket<T> {
     pub(crate) fn get(&self, key: &str) -> Option<Arc<T>> {
         self.read(|entries| entries.there.get(key).map(|known| Arc::clone(&known.value)))
     }
@@ -95,25 +99,25 @@ impl<T> LiveBucket<T> {
         self.changes.clone()
     }
 
-    fn read<R>(&self, look: impl FnOnce(&LiveEntries<T>) -> R) -> R {
+    fn read<R>(&self, look: impl FnOnce(&CachedBucketMap<T>) -> R) -> R {
         look(&self.entries.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl<T> Drop for LiveBucket<T> {
+impl<T> Drop for MirroredKvBucket<T> {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-struct LiveUpdater<T> {
+struct LiveBucketUpdater<T> {
     bus: NatsBus,
-    entries: Arc<RwLock<LiveEntries<T>>>,
+    entries: Arc<RwLock<CachedBucketMap<T>>>,
     sender: watch::Sender<u64>,
     lasts: Duration,
 }
 
-impl<T: DeserializeOwned> LiveUpdater<T> {
+impl<T: DeserializeOwned> LiveBucketUpdater<T> {
     async fn keep(self, mut watch: BucketWatch<T>) {
         let mut clock = tokio::time::interval(LOOK_EVERY);
         loop {
@@ -130,15 +134,15 @@ impl<T: DeserializeOwned> LiveUpdater<T> {
         }
     }
 
-    fn take(&self, seen: KeyChange<T>) {
+    fn take(&self, seen: BucketKeyChange<T>) {
         self.change(|entries| match seen {
-            KeyChange::All(all) => {
+            BucketKeyChange::All(all) => {
                 let keys: BTreeSet<String> = all.iter().map(|entry| entry.key.clone()).collect();
                 entries.retain(|key, _| keys.contains(key));
                 all.into_iter().for_each(|entry| entries.put(entry));
             }
-            KeyChange::Put(entry) => entries.put(entry),
-            KeyChange::Gone(key) => entries.retain(|other, _| other != key),
+            BucketKeyChange::Put(entry) => entries.put(entry),
+            BucketKeyChange::Gone(key) => entries.retain(|other, _| other != key),
         });
     }
 
@@ -152,7 +156,7 @@ impl<T: DeserializeOwned> LiveUpdater<T> {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut LiveEntries<T>)) {
+    fn change(&self, change: impl FnOnce(&mut CachedBucketMap<T>)) {
         change(&mut self.entries.write().unwrap_or_else(PoisonError::into_inner));
         self.sender.send_modify(|times| *times += 1);
     }

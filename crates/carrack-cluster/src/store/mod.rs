@@ -8,16 +8,16 @@ mod stream_pages;
 mod watch;
 
 pub(crate) use bucket::{BucketEntry, RecordBucket};
-pub(crate) use live_bucket::LiveBucket;
-pub(crate) use stream_follower::{StreamFollower, StreamMessage, TailEvent, TailStart};
-pub(crate) use stream_pages::{StreamPages, last_of_each};
-pub(crate) use watch::{BucketWatch, KeyChange};
+pub(crate) use live_bucket::MirroredKvBucket;
+pub(crate) use stream_follower::{NatsStreamFollower, StreamMessage, TailEvent, TailStart};
+pub(crate) use stream_pages::{JetStreamPageReader, last_of_each};
+pub(crate) use watch::{BucketKeyChange, BucketWatch};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::BusError;
-use crate::records::DELETION_VERSION;
+use crate::transfer_records::DELETION_VERSION;
 
 /// Parses a record, unless it is of a later version.
 pub(crate) fn read_record<T: DeserializeOwned>(place: &str, bytes: &[u8]) -> Result<T, BusError> {

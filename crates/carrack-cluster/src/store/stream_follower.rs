@@ -42,7 +42,7 @@ pub(crate) enum TailEvent {
 }
 
 /// A follower of a stream.
-pub(crate) struct StreamFollower {
+pub(crate) struct NatsStreamFollower {
     bus: NatsBus,
     stream: String,
     filter: String,
@@ -52,7 +52,7 @@ pub(crate) struct StreamFollower {
     connected: watch::Receiver<u64>,
 }
 
-impl StreamFollower {
+impl NatsStreamFollower {
     /// Opens the stream.
     ///
     /// # Errors
@@ -62,10 +62,17 @@ impl StreamFollower {
         stream: String,
         filter: String,
         from: TailStart,
-    ) -> Result<StreamFollower, BusError> {
+    ) -> Result<NatsStreamFollower, BusError> {
         let connected = bus.times_connected();
-        let mut tail =
-            StreamFollower { bus: bus.clone(), stream, filter, from, messages: None, begun: None, connected };
+        let mut tail = NatsStreamFollower {
+            bus: bus.clone(),
+            stream,
+            filter,
+            from,
+            messages: None,
+            begun: None,
+            connected,
+        };
         tail.begin().await?;
         Ok(tail)
     }

@@ -24,7 +24,7 @@ const QUIET: Duration = Duration::from_secs(5);
 const SUBJECTS_AT_ONCE: usize = 512;
 
 /// A reader of pages.
-pub(crate) struct StreamPages {
+pub(crate) struct JetStreamPageReader {
     bus: NatsBus,
     stream: String,
     filter: String,
@@ -32,13 +32,13 @@ pub(crate) struct StreamPages {
     from: Option<u64>,
 }
 
-impl StreamPages {
-    pub(crate) fn new(bus: &NatsBus, stream: String, filter: String) -> StreamPages {
-        StreamPages { bus: bus.clone(), stream, filter, from: Some(1) }
+impl JetStreamPageReader {
+    pub(crate) fn new(bus: &NatsBus, stream: String, filter: String) -> JetStreamPageReader {
+        JetStreamPageReader { bus: bus.clone(), stream, filter, from: Some(1) }
     }
 
     /// Starts at this message.
-    pub(crate) fn starting(mut self, seq: u64) -> StreamPages {
+    pub(crate) fn starting(mut self, seq: u64) -> JetStreamPageReader {
         self.from = Some(seq.max(1));
         self
     }

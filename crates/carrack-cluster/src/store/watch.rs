@@ -7,14 +7,14 @@ use serde::de::DeserializeOwned;
 
 use super::bucket::is_mark;
 use super::stream_follower::StreamMessage;
-use super::{BucketEntry, StreamFollower, TailEvent, read_record};
+use super::{BucketEntry, NatsStreamFollower, TailEvent, read_record};
 
 /// Timeout of the first entries: an entry that expires while they are on their way is never sent.
 const FIRST_ENTRIES_WITHIN: Duration = Duration::from_secs(2);
 
 /// A change of the keys.
 #[derive(Debug)]
-pub(crate) enum KeyChange<T> {
+pub(crate) enum BucketKeyChange<T> {
     /// All entries: at the start, and after every interruption. Earlier entries that are not among these are
     /// gone.
     All(Vec<BucketEntry<T>>),
@@ -26,13 +26,13 @@ pub(crate) enum KeyChange<T> {
 
 /// A watch, which never ends.
 pub(crate) struct BucketWatch<T> {
-    tail: StreamFollower,
+    tail: NatsStreamFollower,
     prefix: String,
     keeps: fn(&T) -> bool,
 }
 
 impl<T: DeserializeOwned> BucketWatch<T> {
-    pub(super) fn new(tail: StreamFollower, prefix: String) -> BucketWatch<T> {
+    pub(super) fn new(tail: NatsStreamFollower, prefix: String) -> BucketWatch<T> {
         BucketWatch { tail, prefix, keeps: |_| true }
     }
 
@@ -41,9 +41,9 @@ impl<T: DeserializeOwned> BucketWatch<T> {
         BucketWatch { keeps, ..self }
     }
 
-    pub(crate) async fn next(&mut self) -> KeyChange<T> {
+    pub(crate) async fn next(&mut self) -> BucketKeyChange<T> {
         match self.tail.next().await {
-            TailEvent::Begun(pending) => KeyChange::All(self.first(pending).await),
+            TailEvent::Begun(pending) => BucketKeyChange::All(self.first(pending).await),
             TailEvent::Next(message) => self.read(&message),
         }
     }
@@ -62,9 +62,11 @@ impl<T: DeserializeOwned> BucketWatch<T> {
                     pending = message.behind;
                     // A key that changed meanwhile may come twice: the last value counts.
                     match self.read(&message) {
-                        KeyChange::Put(entry) => drop(entries.insert(entry.key.clone(), Box::new(entry))),
-                        KeyChange::Gone(key) => drop(entries.remove(&key)),
-                        KeyChange::All(_) => {}
+                        BucketKeyChange::Put(entry) => {
+                            drop(entries.insert(entry.key.clone(), Box::new(entry)))
+                        }
+                        BucketKeyChange::Gone(key) => drop(entries.remove(&key)),
+                        BucketKeyChange::All(_) => {}
                     }
                 }
             }
@@ -72,16 +74,16 @@ impl<T: DeserializeOwned> BucketWatch<T> {
         entries.into_values().map(|entry| *entry).collect()
     }
 
-    fn read(&self, message: &StreamMessage) -> KeyChange<T> {
+    fn read(&self, message: &StreamMessage) -> BucketKeyChange<T> {
         let key = message.subject.strip_prefix(&self.prefix).unwrap_or(&message.subject).to_owned();
         if is_mark(&message.headers) {
-            return KeyChange::Gone(key);
+            return BucketKeyChange::Gone(key);
         }
         match read_record(&key, &message.body) {
             Ok(value) if (self.keeps)(&value) => {
-                KeyChange::Put(BucketEntry { key, value, revision: message.seq })
+                BucketKeyChange::Put(BucketEntry { key, value, revision: message.seq })
             }
-            _ => KeyChange::Gone(key),
+            _ => BucketKeyChange::Gone(key),
         }
     }
 }

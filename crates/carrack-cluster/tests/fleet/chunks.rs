@@ -3,29 +3,31 @@
 use std::time::{Duration, Instant};
 
 use carrack_cluster::error::BusError;
-use carrack_cluster::log::{ChunkDone, LogEntry, LogFollowEvent, TransferLog};
-use carrack_cluster::queue::{ACK_WAIT, ChunkAction, ChunkHead, FilePartRange, ScanHead, TransferQueue};
-use carrack_register::records::RECORD_VERSION;
+use carrack_cluster::log::{FleetTransferLog, LogFollowEvent, LoggedChunkResult, TransferLogEntry};
+use carrack_cluster::queue::{
+    ACK_WAIT, FilePartRange, QueuedChunkHeader, ScanOrderHead, TransferWorkStream, WorkItemAction,
+};
+use carrack_register::transfer_records::RECORD_VERSION;
 use futures_util::StreamExt;
 
 use crate::support::{PATIENCE, nats};
 
 const AT_ONCE: Duration = Duration::ZERO;
 
-fn files(number: u64) -> ChunkHead {
-    ChunkHead::new(1, number, ChunkAction::Files, 3, 300)
+fn files(number: u64) -> QueuedChunkHeader {
+    QueuedChunkHeader::new(1, number, WorkItemAction::Files, 3, 300)
 }
 
 #[tokio::test]
 async fn items_are_pulled_one_by_one_and_come_back_until_they_are_acknowledged() {
     let Some(nats) = nats(1) else { return };
     let bus = nats.bus().await;
-    let queue = TransferQueue::open(&bus, "t1").await.unwrap();
+    let queue = TransferWorkStream::open(&bus, "t1").await.unwrap();
     assert!(matches!(queue.pending_chunks().await, Err(BusError::Missing(_))));
     let short = Duration::from_secs(2);
     queue.prepare(short).await.unwrap();
     queue.prepare(short).await.unwrap();
-    let scan = ScanHead { version: RECORD_VERSION, attempt: 1 };
+    let scan = ScanOrderHead { version: RECORD_VERSION, attempt: 1 };
     queue.publish_scan(&scan).await.unwrap();
     queue.publish_scan(&scan).await.unwrap();
     let pulled = queue.scans().next(PATIENCE).await.unwrap().unwrap();
@@ -35,7 +37,7 @@ async fn items_are_pulled_one_by_one_and_come_back_until_they_are_acknowledged()
 
     let mut publisher = queue.publisher();
     let part = FilePartRange { file: 1, index: 0, count: 2, offset: 0, len: 5 };
-    let heads = [files(0), ChunkHead::new(1, 1, ChunkAction::Part(part), 1, 5), files(2)];
+    let heads = [files(0), QueuedChunkHeader::new(1, 1, WorkItemAction::Part(part), 1, 5), files(2)];
     for head in &heads {
         publisher.publish_chunk(head, vec![head.number as u8; 1000]).await.unwrap();
     }
@@ -85,8 +87,8 @@ async fn items_are_pulled_one_by_one_and_come_back_until_they_are_acknowledged()
 async fn what_is_done_is_trimmed_and_what_is_for_the_end_stays() {
     let Some(nats) = nats(1) else { return };
     let bus = nats.bus().await;
-    let queue = TransferQueue::open(&bus, "t1").await.unwrap();
-    let other = TransferQueue::open(&bus, "t2").await.unwrap();
+    let queue = TransferWorkStream::open(&bus, "t1").await.unwrap();
+    let other = TransferWorkStream::open(&bus, "t2").await.unwrap();
     for queue in [&queue, &other] {
         queue.prepare(ACK_WAIT).await.unwrap();
         let mut publisher = queue.publisher();
@@ -137,7 +139,7 @@ async fn what_is_done_is_trimmed_and_what_is_for_the_end_stays() {
 async fn an_acknowledgement_that_nobody_hears_is_an_error_and_the_queue_outlives_its_server() {
     let Some(nats) = nats(1) else { return };
     let bus = nats.bus().await;
-    let queue = TransferQueue::open(&bus, "t1").await.unwrap();
+    let queue = TransferWorkStream::open(&bus, "t1").await.unwrap();
     queue.prepare(Duration::from_secs(2)).await.unwrap();
     let mut publisher = queue.publisher();
     publisher.publish_chunk(&files(0), b"table".to_vec()).await.unwrap();
@@ -174,9 +176,9 @@ async fn an_acknowledgement_that_nobody_hears_is_an_error_and_the_queue_outlives
 async fn a_log_is_replayed_then_followed_over_a_servers_end() {
     let Some(nats) = nats(1) else { return };
     let (bus, far) = (nats.bus().await, nats.bus().await);
-    let log = TransferLog::open(&bus, "t1").unwrap();
+    let log = FleetTransferLog::open(&bus, "t1").unwrap();
     let done = |number| {
-        LogEntry::ChunkDone(ChunkDone {
+        TransferLogEntry::ChunkDone(LoggedChunkResult {
             attempt: 1,
             number,
             by: "m".into(),
@@ -192,13 +194,13 @@ async fn a_log_is_replayed_then_followed_over_a_servers_end() {
             failed_entries: 0,
         })
     };
-    let empty = TransferLog::open(&far, "t0").unwrap();
+    let empty = FleetTransferLog::open(&far, "t0").unwrap();
     let mut nothing = std::pin::pin!(empty.replay_and_follow().await.unwrap());
     assert_eq!(nothing.next().await, Some(LogFollowEvent::Current));
     for number in [0, 1, 1, 0] {
         log.append(&done(number)).await.unwrap();
     }
-    let far_log = TransferLog::open(&far, "t1").unwrap();
+    let far_log = FleetTransferLog::open(&far, "t1").unwrap();
     let mut follow = std::pin::pin!(far_log.replay_and_follow().await.unwrap());
     let mut last = 0;
     for number in 0..2 {
@@ -208,7 +210,7 @@ async fn a_log_is_replayed_then_followed_over_a_servers_end() {
         last = seq;
     }
     assert_eq!(follow.next().await, Some(LogFollowEvent::Current));
-    let note = LogEntry::Note { by: "m".into(), text: "hello".into() };
+    let note = TransferLogEntry::Note { by: "m".into(), text: "hello".into() };
     log.append(&note).await.unwrap();
     assert!(matches!(follow.next().await, Some(LogFollowEvent::Entry { entry, .. }) if entry == note));
     nats.stop(1);

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use carrack_register::records::{TransferOptions, TransferRecord, TransferState};
-use carrack_register::transfer_operations::{TransferOperations, TransferOrder};
+use carrack_register::transfer_operations::{TransferControlOrder, TransferOperations};
+use carrack_register::transfer_records::{TransferOptions, TransferRecord, TransferState};
 
 use super::whole::{Fleet, Member, assert_same, small_chunks, tree};
 
@@ -144,7 +144,7 @@ fn what_is_cancelled_deletes_nothing() {
     let slow = small_chunks().with("sync", true).with("delete", true).with("bwlimit", 4_000_000);
     let id = fleet.submit("a/tree/", "b/there", slow).id;
     fleet.wait(&id, |record| record.tally.bytes_moved > 0);
-    fleet.runtime.block_on(fleet.control.order("alice", &id, TransferOrder::Cancel)).unwrap();
+    fleet.runtime.block_on(fleet.control.order("alice", &id, TransferControlOrder::Cancel)).unwrap();
     let record = fleet.wait(&id, |_| false);
     assert_eq!((record.state, has_extra(&there)), (TransferState::Cancelled, [true; 2]), "{record:#?}");
 }
@@ -178,14 +178,14 @@ fn a_deletion_that_is_paused_ends_and_goes_on_when_it_is_resumed() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let order = |order| fleet.runtime.block_on(fleet.control.order("alice", &id, order)).unwrap();
-    order(TransferOrder::Pause);
+    order(TransferControlOrder::Pause);
     std::thread::sleep(std::time::Duration::from_secs(4));
     let (full, all) = gone(&there, FILES);
     assert!(all > 0, "it was over before it was paused");
     assert!(full + 1 >= all, "{full} of {all} are as they were");
     std::thread::sleep(std::time::Duration::from_secs(2));
     assert_eq!(gone(&there, FILES), (full, all), "it goes on though it is paused");
-    order(TransferOrder::Resume);
+    order(TransferControlOrder::Resume);
     let record = fleet.done(&id);
     assert_eq!((gone(&there, FILES), record.tally.entries_failed), ((0, 0), 0), "{record:#?}");
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_register::records::TransferRecord;
 use carrack_register::transfer_operations::{TransferOperationError, TransferOperations};
+use carrack_register::transfer_records::TransferRecord;
 
 use crate::support::PATIENCE;
 use crate::whole::{Fleet, MIB, assert_same, noise, small_chunks};

@@ -5,12 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_cluster::bus::NatsBus;
-use carrack_cluster::log::{LogEntry, TransferLog};
-use carrack_cluster::pairs::{PairFilter, PairRecord, PairStore};
-use carrack_cluster::queue::{ScanHead, TransferQueue};
+use carrack_cluster::log::{FleetTransferLog, TransferLogEntry};
+use carrack_cluster::pairs::{MoverPairRecord, MoverPairStore, PairFilter};
+use carrack_cluster::queue::{ScanOrderHead, TransferWorkStream};
 use carrack_cluster::transfers::TransferStore;
-use carrack_register::records::{RECORD_VERSION, TransferOptions, TransferState, now_ms};
 use carrack_register::transfer_operations::{TransferOperationError, TransferOperations};
+use carrack_register::transfer_records::{RECORD_VERSION, TransferOptions, TransferState, now_ms};
 use futures_util::TryStreamExt;
 
 use crate::support::{PATIENCE, transfer};
@@ -18,17 +18,17 @@ use crate::whole::Fleet;
 
 /// Everything that a transfer can have on NATS, but for its record.
 async fn leave_work(bus: &NatsBus, id: &str) {
-    let queue = TransferQueue::open(bus, id).await.unwrap();
+    let queue = TransferWorkStream::open(bus, id).await.unwrap();
     queue.prepare(Duration::from_secs(30)).await.unwrap();
-    queue.publish_scan(&ScanHead { version: RECORD_VERSION, attempt: 1 }).await.unwrap();
+    queue.publish_scan(&ScanOrderHead { version: RECORD_VERSION, attempt: 1 }).await.unwrap();
     let mut publisher = queue.publisher();
     publisher.publish_large(1, 0, b"large".to_vec()).await.unwrap();
     publisher.flush().await.unwrap();
-    let note = LogEntry::Note { by: "m".into(), text: "late".into() };
-    TransferLog::open(bus, id).unwrap().append(&note).await.unwrap();
+    let note = TransferLogEntry::Note { by: "m".into(), text: "late".into() };
+    FleetTransferLog::open(bus, id).unwrap().append(&note).await.unwrap();
     let (source, sink) = ("m1".to_owned(), "m2".to_owned());
-    let pair = PairRecord { version: RECORD_VERSION, transfer: id.into(), number: 0, source, sink };
-    PairStore::open(bus).await.unwrap().put(&pair).await.unwrap();
+    let pair = MoverPairRecord { version: RECORD_VERSION, transfer: id.into(), number: 0, source, sink };
+    MoverPairStore::open(bus).await.unwrap().put(&pair).await.unwrap();
 }
 
 /// Messages of a transfer, its queues and its pairs.
@@ -44,7 +44,7 @@ async fn left(bus: &NatsBus, url: &str, id: &str) -> (u64, usize, usize) {
     }
     let work = context.get_stream("carrack_work").await.unwrap();
     let consumers: Vec<String> = work.consumer_names().try_collect().await.unwrap();
-    let pairs = PairStore::open(bus).await.unwrap().list(PairFilter::Transfer(id)).await.unwrap();
+    let pairs = MoverPairStore::open(bus).await.unwrap().list(PairFilter::Transfer(id)).await.unwrap();
     (messages, consumers.iter().filter(|name| name.starts_with(id)).count(), pairs.len())
 }
 

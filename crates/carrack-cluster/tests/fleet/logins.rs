@@ -8,7 +8,9 @@ use std::time::SystemTime;
 
 use carrack_cluster::bus::{BusOptions, NatsBus, NatsLogin, NatsTls};
 use carrack_cluster::error::BusError;
-use carrack_trust::{CLIENT_LIFETIME, CertificateAuthority, CertificateUse, KeyKind, SERVER_LIFETIME};
+use carrack_trust::{
+    CLIENT_LIFETIME, CertificateAuthority, CertificateUse, KeySignatureAlgorithm, SERVER_LIFETIME,
+};
 use nkeys::KeyPair;
 
 use crate::support::{Server, free_ports, server_program, until};
@@ -28,7 +30,8 @@ impl Site {
         let now = SystemTime::now();
         for name in ["ours", "theirs"] {
             let directory = site.at(name);
-            let authority = CertificateAuthority::init(&directory, name, KeyKind::P256, now).unwrap();
+            let authority =
+                CertificateAuthority::init(&directory, name, KeySignatureAlgorithm::P256, now).unwrap();
             let server = CertificateUse::Server { names: vec!["localhost".to_owned()] };
             authority.issue("server", &server, SERVER_LIFETIME, &directory, now).unwrap();
             let client = CertificateUse::Client { subject: "mover".to_owned() };

@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant};
 
 use carrack_cluster::bus::LEASE;
-use carrack_cluster::curves::{CurveRecord, CurveStore, PairCurvePoint};
+use carrack_cluster::curves::{PairCountCurveStore, PairCountRate, PairCurveRecord};
 use carrack_cluster::error::BusError;
-use carrack_cluster::lease::{LeaseTable, RenewError, TransferLease};
 use carrack_cluster::mover_requests::{
     MoverReply, MoverRequest, MoverRequestError, PathReply, ask, serve_asks,
 };
-use carrack_cluster::pairs::{PairChange, PairFilter, PairKey, PairRecord, PairStore};
+use carrack_cluster::pairs::{MoverPairKey, MoverPairRecord, MoverPairStore, PairFilter, PairRecordChange};
 use carrack_cluster::registry::{MoverRegistration, MoverTable};
-use carrack_cluster::reports::{PairReport, report, reports};
-use carrack_cluster::transfers::{FindError, TransferChange, TransferStore, new_id};
-use carrack_register::records::{MoverState, RECORD_VERSION, TransferState};
+use carrack_cluster::reports::{MoverPairReport, report, reports};
+use carrack_cluster::transfer_lease::{LeaseRenewError, TransferLeaseTable, TransferManagerLease};
+use carrack_cluster::transfers::{FindError, TransferRecordChange, TransferStore, new_id};
+use carrack_register::transfer_records::{MoverAvailability, RECORD_VERSION, TransferState};
 use futures_util::StreamExt;
 
 use crate::support::{PATIENCE, mover, nats, transfer, until};
@@ -28,8 +28,8 @@ async fn movers_come_change_leave_and_are_missed() {
     let two = MoverRegistration::start(&bus, mover("m2", "b")).await.unwrap();
     until("both", || movers.all().len() == 2).await;
     assert_eq!(movers.at("a").len(), 1);
-    one.update(|record| record.state = MoverState::Busy);
-    until("the change", || movers.get("m1").unwrap().state == MoverState::Busy).await;
+    one.update(|record| record.state = MoverAvailability::Busy);
+    until("the change", || movers.get("m1").unwrap().state == MoverAvailability::Busy).await;
     // A lease's time later they are still there, without any change.
     tokio::time::sleep(LEASE + Duration::from_secs(1)).await;
     assert_eq!(movers.all().len(), 2);
@@ -70,24 +70,24 @@ async fn the_map_of_movers_outlives_a_server() {
 async fn a_transfer_has_one_owner_and_is_free_seconds_after_its_end() {
     let Some(nats) = nats(1) else { return };
     let (bus, far) = (nats.bus().await, nats.bus().await);
-    let leases = LeaseTable::follow(&far).await.unwrap();
-    let mut one = TransferLease::acquire(&bus, "t1", "manager-1").await.unwrap().unwrap();
-    assert!(TransferLease::acquire(&far, "t1", "manager-2").await.unwrap().is_none());
+    let leases = TransferLeaseTable::follow(&far).await.unwrap();
+    let mut one = TransferManagerLease::acquire(&bus, "t1", "manager-1").await.unwrap().unwrap();
+    assert!(TransferManagerLease::acquire(&far, "t1", "manager-2").await.unwrap().is_none());
     until("the owner", || leases.owner("t1").is_some_and(|lease| lease.manager == "manager-1")).await;
     one.renew().await.unwrap();
     assert!(one.is_sure());
     // Released: free at once.
     one.release().await.unwrap();
     until("its release", || leases.owner("t1").is_none()).await;
-    let mut two = TransferLease::acquire(&far, "t1", "manager-2").await.unwrap().unwrap();
+    let mut two = TransferManagerLease::acquire(&far, "t1", "manager-2").await.unwrap().unwrap();
     let renewed = Instant::now();
     two.renew().await.unwrap();
     // Not renewed: free when it has ended, and the one who slept has lost it.
     until("its end", || leases.owner("t1").is_none()).await;
     assert!(renewed.elapsed() > Duration::from_secs(3), "{:?}", renewed.elapsed());
     assert!(!two.is_sure());
-    let mut three = TransferLease::acquire(&bus, "t1", "manager-1").await.unwrap().unwrap();
-    assert!(matches!(two.renew().await, Err(RenewError::Lost(_))));
+    let mut three = TransferManagerLease::acquire(&bus, "t1", "manager-1").await.unwrap().unwrap();
+    assert!(matches!(two.renew().await, Err(LeaseRenewError::Lost(_))));
     three.renew().await.unwrap();
 }
 
@@ -100,7 +100,7 @@ async fn transfers_are_made_once_and_changed_by_turns() {
     transfers.create(&transfer(old, 1)).await.unwrap();
     assert!(matches!(transfers.create(&transfer(old, 9)).await, Err(BusError::Exists(_))));
     transfers.create(&transfer(new, 2)).await.unwrap();
-    let ids = |list: Vec<carrack_register::records::TransferRecord>| -> Vec<String> {
+    let ids = |list: Vec<carrack_register::transfer_records::TransferRecord>| -> Vec<String> {
         list.into_iter().map(|record| record.id).collect()
     };
     assert_eq!(ids(transfers.list(10, None).await.unwrap()), [new, old]);
@@ -111,7 +111,7 @@ async fn transfers_are_made_once_and_changed_by_turns() {
     assert!(matches!(transfers.find("*").await, Err(FindError::Unknown(_))));
 
     let mut watch = std::pin::pin!(transfers.watch(Some(old)).await.unwrap());
-    let Some(TransferChange::All(first)) = watch.next().await else { panic!("not all at first") };
+    let Some(TransferRecordChange::All(first)) = watch.next().await else { panic!("not all at first") };
     assert_eq!(ids(first), [old]);
     // Two at the same time: none of the changes is lost.
     let count = |times: u64| {
@@ -126,7 +126,7 @@ async fn transfers_are_made_once_and_changed_by_turns() {
     assert_eq!(transfers.get(old).await.unwrap().tally.files_done, 40);
     let mut seen = 0;
     while seen < 40 {
-        let Some(TransferChange::Put(record)) = watch.next().await else { panic!("another change") };
+        let Some(TransferRecordChange::Put(record)) = watch.next().await else { panic!("another change") };
         assert!(record.tally.files_done > seen, "in order");
         seen = record.tally.files_done;
     }
@@ -137,7 +137,7 @@ async fn transfers_are_made_once_and_changed_by_turns() {
     assert_eq!(looks.next().await.unwrap().unwrap().state, TransferState::Done);
     assert!(looks.next().await.is_none());
     transfers.forget(old).await.unwrap();
-    assert!(matches!(watch.next().await, Some(TransferChange::Put(_) | TransferChange::Gone(_))));
+    assert!(matches!(watch.next().await, Some(TransferRecordChange::Put(_) | TransferRecordChange::Gone(_))));
     assert!(matches!(transfers.get(old).await, Err(FindError::Unknown(_))));
     transfers.create(&transfer(old, 3)).await.unwrap();
     assert_ne!(new_id(), new_id());
@@ -204,8 +204,8 @@ async fn each_transfer_is_listed_once_and_the_latest_first_whatever_changes_mean
 async fn pairs_are_seen_by_their_mover_and_their_transfer() {
     let Some(nats) = nats(1) else { return };
     let (bus, far) = (nats.bus().await, nats.bus().await);
-    let pairs = PairStore::open(&bus).await.unwrap();
-    let pair = |source: &str, transfer: &str, number| PairRecord {
+    let pairs = MoverPairStore::open(&bus).await.unwrap();
+    let pair = |source: &str, transfer: &str, number| MoverPairRecord {
         version: RECORD_VERSION,
         transfer: transfer.into(),
         number,
@@ -213,21 +213,21 @@ async fn pairs_are_seen_by_their_mover_and_their_transfer() {
         sink: "s".into(),
     };
     pairs.put(&pair("m1", "t1", 0)).await.unwrap();
-    let far_pairs = PairStore::open(&far).await.unwrap();
+    let far_pairs = MoverPairStore::open(&far).await.unwrap();
     let mut watch = std::pin::pin!(far_pairs.watch(PairFilter::Mover("m1")).await.unwrap());
-    assert_eq!(watch.next().await, Some(PairChange::All(vec![pair("m1", "t1", 0)])));
+    assert_eq!(watch.next().await, Some(PairRecordChange::All(vec![pair("m1", "t1", 0)])));
     pairs.put(&pair("m2", "t1", 1)).await.unwrap();
     pairs.put(&pair("m1", "t2", 0)).await.unwrap();
-    assert_eq!(watch.next().await, Some(PairChange::Put(pair("m1", "t2", 0))));
+    assert_eq!(watch.next().await, Some(PairRecordChange::Put(pair("m1", "t2", 0))));
     let of_t1 = pairs.list(PairFilter::Transfer("t1")).await.unwrap();
     assert_eq!(of_t1, [pair("m1", "t1", 0), pair("m2", "t1", 1)]);
     assert_eq!(pairs.remove_all("t1").await.unwrap(), 2);
-    assert_eq!(watch.next().await, Some(PairChange::Gone(PairKey::of(&pair("m1", "t1", 0)))));
+    assert_eq!(watch.next().await, Some(PairRecordChange::Gone(MoverPairKey::of(&pair("m1", "t1", 0)))));
     assert_eq!(pairs.list(PairFilter::Everybody).await.unwrap(), [pair("m1", "t2", 0)]);
 
-    let curves = CurveStore::open(&bus).await.unwrap();
+    let curves = PairCountCurveStore::open(&bus).await.unwrap();
     assert_eq!(curves.get("a", "b").await.unwrap(), None);
-    let curve = CurveRecord::new(vec![PairCurvePoint { pairs: 2, bytes_per_s: 7 }], 1);
+    let curve = PairCurveRecord::new(vec![PairCountRate { pairs: 2, bytes_per_s: 7 }], 1);
     curves.put("a", "b", &curve).await.unwrap();
     assert_eq!(curves.get("a", "b").await.unwrap(), Some(curve));
 }
@@ -262,7 +262,7 @@ async fn questions_are_answered_refused_or_nobodys() {
     drop(server);
 
     let mut hearing = reports(&bus, "t1").await.unwrap();
-    let said = PairReport { bytes_moved: 9, ..PairReport::new("m1", 3) };
+    let said = MoverPairReport { bytes_moved: 9, ..MoverPairReport::new("m1", 3) };
     report(&far, "t1", &said).await.unwrap();
     let heard = tokio::time::timeout(PATIENCE, hearing.next()).await.unwrap();
     assert_eq!(heard, Some(said));

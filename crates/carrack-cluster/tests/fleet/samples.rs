@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use carrack_cluster::bus::{BusOptions, NatsBus, NatsLogin};
 use carrack_cluster::destination_leftovers::LEFTOVERS_KEPT;
 use carrack_cluster::error::BusError;
-use carrack_cluster::lease::{LeaseTable, TransferLease};
-use carrack_cluster::log::{LogEntry, LogFollowEvent, TransferLog};
+use carrack_cluster::log::{FleetTransferLog, LogFollowEvent, TransferLogEntry};
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover_requests::{MoverReply, MoverRequest, PathReply, ask, serve_asks};
-use carrack_cluster::pairs::{PairFilter, PairStore};
-use carrack_cluster::queue::{ChunkAction, ChunkHead, ScanHead, TransferQueue};
+use carrack_cluster::pairs::{MoverPairStore, PairFilter};
+use carrack_cluster::queue::{QueuedChunkHeader, ScanOrderHead, TransferWorkStream, WorkItemAction};
 use carrack_cluster::registry::{MoverRegistration, MoverTable};
-use carrack_cluster::reports::{PairReport, report, reports};
-use carrack_cluster::sharing::{SiteTargetsError, site_targets};
+use carrack_cluster::reports::{MoverPairReport, report, reports};
+use carrack_cluster::sharing::{SiteTargetsRequestError, site_targets};
+use carrack_cluster::transfer_lease::{TransferLeaseTable, TransferManagerLease};
 use carrack_cluster::transfers::TransferStore;
-use carrack_register::records::{RECORD_VERSION, TransferState};
+use carrack_register::transfer_records::{RECORD_VERSION, TransferState};
 use carrack_sharing::SiteSharing;
 use futures_util::StreamExt;
 
@@ -107,22 +107,22 @@ async fn each_role_can_do_its_work_and_no_more() {
     let registers =
         async { MoverRegistration::start(&user, crate::support::mover("fake", "a")).await.map(drop) };
     let works = async {
-        let mut publisher = TransferQueue::open(&user, ID).await?.publisher();
-        publisher.publish_scan(&ScanHead { version: RECORD_VERSION, attempt: 9 }).await
+        let mut publisher = TransferWorkStream::open(&user, ID).await?.publisher();
+        publisher.publish_scan(&ScanOrderHead { version: RECORD_VERSION, attempt: 9 }).await
     };
     let logs = async {
-        let note = LogEntry::Note { by: "user".into(), text: String::new() };
-        TransferLog::open(&user, ID)?.append(&note).await.map(drop)
+        let note = TransferLogEntry::Note { by: "user".into(), text: String::new() };
+        FleetTransferLog::open(&user, ID)?.append(&note).await.map(drop)
     };
     let follows = async { MoverTable::follow(&user).await.map(drop) };
     let writes = async {
         let transfers = TransferStore::open(&observer).await?;
         transfers.create(&transfer("00000000000000aa", 1)).await.map(drop)
     };
-    let leases = async { TransferLease::acquire(&mover, ID, "mover").await.map(drop) };
+    let leases = async { TransferManagerLease::acquire(&mover, ID, "mover").await.map(drop) };
     let looks = async {
         site_targets(&mover, "east", "").await.map(drop).map_err(|error| match error {
-            SiteTargetsError::Bus(error) => error,
+            SiteTargetsRequestError::Bus(error) => error,
             error => panic!("{error}"),
         })
     };
@@ -189,8 +189,8 @@ async fn everybody_works(mover_bus: &NatsBus, manager: &NatsBus, user: &NatsBus,
         assert_eq!(MoverTable::list(bus).await.unwrap().len(), 1);
     }
     assert_eq!(MoverTable::follow(mover_bus).await.unwrap().all().len(), 1);
-    let leases = LeaseTable::follow(manager).await.unwrap();
-    let mut lease = TransferLease::acquire(manager, ID, "g1").await.unwrap().unwrap();
+    let leases = TransferLeaseTable::follow(manager).await.unwrap();
+    let mut lease = TransferManagerLease::acquire(manager, ID, "g1").await.unwrap().unwrap();
     until("the lease", || leases.owner(ID).is_some()).await;
     lease.renew().await.unwrap();
 
@@ -212,20 +212,20 @@ async fn everybody_works(mover_bus: &NatsBus, manager: &NatsBus, user: &NatsBus,
     assert_eq!(asked.unwrap(), answer);
     drop(answers);
 
-    let managed = TransferQueue::open(manager, ID).await.unwrap();
+    let managed = TransferWorkStream::open(manager, ID).await.unwrap();
     managed.prepare(Duration::from_secs(30)).await.unwrap();
-    managed.publish_scan(&ScanHead { version: RECORD_VERSION, attempt: 1 }).await.unwrap();
-    let queue = TransferQueue::open(mover_bus, ID).await.unwrap();
+    managed.publish_scan(&ScanOrderHead { version: RECORD_VERSION, attempt: 1 }).await.unwrap();
+    let queue = TransferWorkStream::open(mover_bus, ID).await.unwrap();
     let scan = queue.scans().next(PATIENCE).await.unwrap().unwrap();
     let mut publisher = queue.publisher();
-    let head = ChunkHead::new(1, 0, ChunkAction::Files, 1, 1);
+    let head = QueuedChunkHeader::new(1, 0, WorkItemAction::Files, 1, 1);
     publisher.publish_chunk(&head, b"table".to_vec()).await.unwrap();
     publisher.publish_dirs(1, 0, b"dirs".to_vec()).await.unwrap();
     publisher.publish_large(1, 0, b"large".to_vec()).await.unwrap();
     publisher.flush().await.unwrap();
     scan.ack().await.unwrap();
-    let pairs = PairStore::open(manager).await.unwrap();
-    let pair = carrack_cluster::pairs::PairRecord {
+    let pairs = MoverPairStore::open(manager).await.unwrap();
+    let pair = carrack_cluster::pairs::MoverPairRecord {
         version: RECORD_VERSION,
         transfer: ID.into(),
         number: 0,
@@ -233,7 +233,7 @@ async fn everybody_works(mover_bus: &NatsBus, manager: &NatsBus, user: &NatsBus,
         sink: "m2".into(),
     };
     pairs.put(&pair).await.unwrap();
-    let mover_pairs = PairStore::open(mover_bus).await.unwrap();
+    let mover_pairs = MoverPairStore::open(mover_bus).await.unwrap();
     let mut watch = std::pin::pin!(mover_pairs.watch(PairFilter::Mover("m1")).await.unwrap());
     assert!(watch.next().await.is_some());
     let mut heard = reports(observer, ID).await.unwrap();
@@ -242,20 +242,20 @@ async fn everybody_works(mover_bus: &NatsBus, manager: &NatsBus, user: &NatsBus,
     // The word that somebody listens is on its way as above.
     let hearing = async {
         loop {
-            report(mover_bus, ID, &PairReport::new("m1", 0)).await.unwrap();
+            report(mover_bus, ID, &MoverPairReport::new("m1", 0)).await.unwrap();
             if let Ok(report) = tokio::time::timeout(Duration::from_millis(100), heard.next()).await {
                 return report;
             }
         }
     };
     assert_eq!(tokio::time::timeout(PATIENCE, hearing).await.unwrap().unwrap().mover, "m1");
-    let note = LogEntry::Note { by: "m1".into(), text: "moved".into() };
-    TransferLog::open(mover_bus, ID).unwrap().append(&note).await.unwrap();
+    let note = TransferLogEntry::Note { by: "m1".into(), text: "moved".into() };
+    FleetTransferLog::open(mover_bus, ID).unwrap().append(&note).await.unwrap();
     chunk.ack().await.unwrap();
     assert_eq!(queue.dirs(1).next().await.unwrap().unwrap(), [b"dirs".to_vec()]);
     assert_eq!(queue.read_large(1, 0).await.unwrap().unwrap(), b"large");
 
-    let log = TransferLog::open(manager, ID).unwrap();
+    let log = FleetTransferLog::open(manager, ID).unwrap();
     let mut follow = std::pin::pin!(log.replay_and_follow().await.unwrap());
     assert!(matches!(follow.next().await, Some(LogFollowEvent::Entry { entry, .. }) if entry == note));
     assert_eq!(managed.trim().await.unwrap(), 1);
@@ -330,16 +330,16 @@ async fn a_mover_of_another_site_works_over_the_leaf_link_and_goes_on_when_it_wa
     everybody_works(&mover_bus, &manager, &user, &observer).await;
 
     // East is away, and comes back: west's mover is still connected to its own server, and goes on.
-    let queue = TransferQueue::open(&manager, "t2").await.unwrap();
+    let queue = TransferWorkStream::open(&manager, "t2").await.unwrap();
     queue.prepare(Duration::from_secs(3)).await.unwrap();
     let mut publisher = queue.publisher();
     for number in 0..2 {
-        let head = ChunkHead::new(1, number, ChunkAction::Files, 1, 1);
+        let head = QueuedChunkHeader::new(1, number, WorkItemAction::Files, 1, 1);
         publisher.publish_chunk(&head, Vec::new()).await.unwrap();
     }
     publisher.flush().await.unwrap();
     let registration = MoverRegistration::start(&mover_bus, mover("m9", "west")).await.unwrap();
-    let chunks = TransferQueue::open(&mover_bus, "t2").await.unwrap().chunks();
+    let chunks = TransferWorkStream::open(&mover_bus, "t2").await.unwrap().chunks();
     let first = chunks.next(PATIENCE).await.unwrap().unwrap();
     drop(east);
     assert!(first.ack().await.is_err(), "nobody hears it");

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_cluster::bus::NatsBus;
-use carrack_cluster::sharing::{SiteTargetsError, site_targets};
-use carrack_plan::grants::{ClientClass, TargetView};
-use carrack_register::records::TransferOptions;
+use carrack_cluster::sharing::{SiteTargetsRequestError, site_targets};
+use carrack_plan::grants::{GrantClientClass, TargetView};
+use carrack_register::transfer_records::TransferOptions;
 use carrack_sharing::{SharingSettings, SiteSharing};
 use futures_util::StreamExt;
 use serde_json::Value;
@@ -107,11 +107,11 @@ fn a_transfer_has_its_class_and_everybody_can_see_that() {
     let bus = fleet.runtime.block_on(NatsBus::connect(&fleet.nats.options())).unwrap();
     let look = |site: &str, fs: &str| fleet.runtime.block_on(site_targets(&bus, site, fs));
     let nobody = look("a", "").unwrap_err();
-    assert!(matches!(&nobody, SiteTargetsError::Nobody(site) if site == "a"), "{nobody}");
+    assert!(matches!(&nobody, SiteTargetsRequestError::Nobody(site) if site == "a"), "{nobody}");
     assert!(nobody.hint().unwrap().contains("--share a"));
     fs::create_dir(fleet.at("a/set")).unwrap();
     fs::write(fleet.at("a/set/one"), noise(24 * MIB, 1)).unwrap();
-    let class = ClientClass { weight: 4, ..ClientClass::default() };
+    let class = GrantClientClass { weight: 4, ..GrantClientClass::default() };
     let classes = BTreeMap::from([("urgent".to_owned(), class)]);
     let settings = SharingSettings { classes, ..SharingSettings::default() };
     let shares = vec![SiteSharing { settings, ..SiteSharing::by_default("a") }, SiteSharing::by_default("b")];

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use carrack_cluster::bus::{BusOptions, NatsBus};
-use carrack_register::records::{
-    MoverRecord, MoverState, RECORD_VERSION, TransferOptions, TransferRecord, TransferSubmission,
+use carrack_register::transfer_records::{
+    MoverAvailability, MoverRecord, RECORD_VERSION, TransferOptions, TransferRecord, TransferSubmission,
 };
 use tempfile::TempDir;
 
@@ -155,7 +155,7 @@ pub fn mover(id: &str, site: &str) -> MoverRecord {
         lanes: 1,
         software: "0.1.0".into(),
         protocol: 1,
-        state: MoverState::Idle,
+        state: MoverAvailability::Idle,
         bytes_per_s: 0,
         site_marks: Vec::new(),
         ill: String::new(),

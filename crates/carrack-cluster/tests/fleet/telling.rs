@@ -6,8 +6,8 @@ use std::os::unix::net::UnixListener;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_register::records::{MoverRecord, MoverState, TransferOptions, TransferState};
 use carrack_register::transfer_operations::TransferOperations;
+use carrack_register::transfer_records::{MoverAvailability, MoverRecord, TransferOptions, TransferState};
 
 use crate::support::PATIENCE;
 use crate::whole::{Fleet, MIB, noise, small_chunks};
@@ -68,7 +68,7 @@ fn a_mover_is_as_fast_as_all_its_pairs_and_rests_when_they_are_over() {
     }
     ids.iter().for_each(|id| drop(fleet.done(id)));
     let began = Instant::now();
-    while source().is_none_or(|mover| (mover.state, mover.bytes_per_s) != (MoverState::Idle, 0)) {
+    while source().is_none_or(|mover| (mover.state, mover.bytes_per_s) != (MoverAvailability::Idle, 0)) {
         assert!(began.elapsed() < PATIENCE, "{:?}", source());
         thread::sleep(Duration::from_millis(100));
     }

@@ -2,10 +2,12 @@
 
 use std::fs;
 
-use carrack_cluster::curves::{CurveRecord, CurveStore, PairCurvePoint};
-use carrack_cluster::pairs::{PairFilter, PairStore};
-use carrack_register::records::{TransferOptions, TransferRecord, TransferState, TransferSubmission, now_ms};
-use carrack_register::transfer_operations::{TransferOperations, TransferOrder};
+use carrack_cluster::curves::{PairCountCurveStore, PairCountRate, PairCurveRecord};
+use carrack_cluster::pairs::{MoverPairStore, PairFilter};
+use carrack_register::transfer_operations::{TransferControlOrder, TransferOperations};
+use carrack_register::transfer_records::{
+    TransferOptions, TransferRecord, TransferState, TransferSubmission, now_ms,
+};
 
 use crate::whole::{Fleet, MIB, noise};
 
@@ -48,11 +50,11 @@ fn a_transfer_says_what_it_waits_for() {
     says(&fleet, &elsewhere, "no mover at site a reaches /elsewhere/x");
 
     let order = |id: &str, order| fleet.runtime.block_on(fleet.control.order("alice", id, order)).unwrap();
-    assert!(order(&second, TransferOrder::Pause).waits_for.contains("paused"));
+    assert!(order(&second, TransferControlOrder::Pause).waits_for.contains("paused"));
     says(&fleet, &second, "paused");
-    assert_eq!(order(&second, TransferOrder::Resume).waits_for, "");
+    assert_eq!(order(&second, TransferControlOrder::Resume).waits_for, "");
     says(&fleet, &second, "full");
-    order(&first, TransferOrder::Cancel);
+    order(&first, TransferControlOrder::Cancel);
     let record = fleet.wait(&first, |_| false);
     assert_eq!((record.state, &*record.waits_for), (TransferState::Cancelled, ""));
     let record = fleet.wait(&second, |record| record.tally.pairs > 0);
@@ -135,7 +137,7 @@ fn what_is_urgent_goes_before_a_backlog_and_nothing_is_left_of_either() {
     let before = backlog.iter().filter(|id| ended(id) < urgent_ended).count();
     assert!(before <= 4, "{before} of {} had ended before it", backlog.len());
     let left = fleet.runtime.block_on(async {
-        let pairs = PairStore::open(&fleet.nats.bus().await).await.unwrap();
+        let pairs = MoverPairStore::open(&fleet.nats.bus().await).await.unwrap();
         pairs.list(PairFilter::Everybody).await.unwrap()
     });
     assert_eq!(left, []);
@@ -146,10 +148,10 @@ fn a_transfer_begins_with_what_an_earlier_one_has_found() {
     let Some(fleet) = Fleet::new() else { return };
     fs::write(fleet.at("a/file"), noise(64 * MIB, 1)).unwrap();
     let points = [(1, 10), (3, 30), (4, 20)];
-    let points = points.map(|(pairs, bytes_per_s)| PairCurvePoint { pairs, bytes_per_s });
+    let points = points.map(|(pairs, bytes_per_s)| PairCountRate { pairs, bytes_per_s });
     fleet.runtime.block_on(async {
-        let curves = CurveStore::open(&fleet.nats.bus().await).await.unwrap();
-        curves.put("a", "b", &CurveRecord::new(points.to_vec(), now_ms())).await.unwrap();
+        let curves = PairCountCurveStore::open(&fleet.nats.bus().await).await.unwrap();
+        curves.put("a", "b", &PairCurveRecord::new(points.to_vec(), now_ms())).await.unwrap();
     });
     let _members = (fleet.mover("a", 4), fleet.mover("b", 4), fleet.manager());
     let options = TransferOptions::default().with("bwlimit", 1_000_000).with("chunk-size", 1 << 20);

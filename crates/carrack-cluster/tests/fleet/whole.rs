@@ -13,17 +13,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_cluster::bus::{BusOptions, NatsBus};
-use carrack_cluster::client::FleetControl;
+use carrack_cluster::client::FleetUserClient;
 use carrack_cluster::destination_leftovers::{LEFTOVERS_KEPT, LEFTOVERS_KEPT_MIN, clear_leftovers};
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover::{self, MoverOptions, Say};
 use carrack_cluster::transfers::TransferStore;
 use carrack_engine::SpillSettings;
 use carrack_model::ProtectionLevel;
-use carrack_register::records::{
+use carrack_register::transfer_operations::{TransferControlOrder, TransferOperations};
+use carrack_register::transfer_records::{
     SITE_MARK, TransferOptions, TransferRecord, TransferState, TransferSubmission,
 };
-use carrack_register::transfer_operations::{TransferOperations, TransferOrder};
 use carrack_transport::fabric::usable_offers;
 use futures_util::StreamExt;
 use tokio::runtime::Runtime;
@@ -37,7 +37,7 @@ pub const MIB: usize = 1 << 20;
 pub struct Fleet {
     dir: tempfile::TempDir,
     pub nats: Nats,
-    pub control: FleetControl,
+    pub control: FleetUserClient,
     pub runtime: Runtime,
 }
 
@@ -82,7 +82,7 @@ impl Fleet {
         fs::create_dir(dir.path().join("a")).unwrap();
         fs::create_dir(dir.path().join("b")).unwrap();
         let bus: NatsBus = runtime.block_on(nats.bus());
-        let control = runtime.block_on(FleetControl::new(bus)).unwrap();
+        let control = runtime.block_on(FleetUserClient::new(bus)).unwrap();
         Some(Fleet { dir, nats, control, runtime })
     }
 
@@ -402,18 +402,18 @@ fn a_transfer_waits_goes_on_and_ends_as_it_is_told() {
     let id = fleet.submit("a/tree", "b/new", slow.clone()).id;
     fleet.wait(&id, |record| record.tally.bytes_done > 8 << 20);
     let order = |user: &str, order| fleet.runtime.block_on(fleet.control.order(user, &id, order));
-    assert!(order("mallory", TransferOrder::Cancel).is_err());
-    order("alice", TransferOrder::Pause).unwrap();
+    assert!(order("mallory", TransferControlOrder::Cancel).is_err());
+    order("alice", TransferControlOrder::Pause).unwrap();
     fleet.wait(&id, |record| record.state == TransferState::Paused && record.tally.pairs == 0);
     let paused = fleet.wait(&id, |_| true).tally.bytes_done;
     thread::sleep(Duration::from_secs(3));
     assert_eq!(fleet.wait(&id, |_| true).tally.bytes_done, paused);
-    order("alice", TransferOrder::Resume).unwrap();
+    order("alice", TransferControlOrder::Resume).unwrap();
     fleet.wait(&id, |record| record.tally.bytes_done > paused);
-    order("alice", TransferOrder::Cancel).unwrap();
+    order("alice", TransferControlOrder::Cancel).unwrap();
     let record = fleet.wait(&id, |_| false);
     assert_eq!(record.state, TransferState::Cancelled);
-    assert!(order("alice", TransferOrder::Resume).is_err());
+    assert!(order("alice", TransferControlOrder::Resume).is_err());
     // Submitted again it goes on: the journals know what is there.
     let again = fleet.submit("a/tree", "b/new", small_chunks());
     let record = fleet.done(&again.id);
@@ -429,7 +429,7 @@ fn what_an_unfinished_transfer_left_is_removed_once_it_is_old() {
     let _members = (fleet.manager(), fleet.mover("a", 2), fleet.mover("b", 2));
     let slow = small_chunks().with("bwlimit", 4_000_000).with("pairs", 1);
     let cancel = |id: &str| {
-        fleet.runtime.block_on(fleet.control.order("alice", id, TransferOrder::Cancel)).unwrap();
+        fleet.runtime.block_on(fleet.control.order("alice", id, TransferControlOrder::Cancel)).unwrap();
         assert_eq!(fleet.wait(id, |_| false).state, TransferState::Cancelled);
     };
     let first = fleet.submit("a/tree", "b/new", slow.clone()).id;

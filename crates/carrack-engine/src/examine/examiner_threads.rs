@@ -15,9 +15,9 @@ use carrack_model::limits::IO_THREADS_MAX;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::examine_root::ExamineRoot;
-use super::question::{ExamineAnswer, ExamineQuestion};
-use super::task::ExamineTask;
-use super::tools::{ExamineLimits, ExamineTools};
+use super::question::{ComparisonAnswer, ExamineQuestion};
+use super::task::ComparisonQuestionTask;
+use super::tools::{ExamineThreadSettings, ExamineTools};
 use crate::error::{STARTING_A_THREAD, SessionError};
 
 /// Threads unless a number is given: as many as cores, and at least these, of which some wait for storage.
@@ -39,7 +39,7 @@ struct ExaminerShared {
 
 #[derive(Default)]
 struct ExaminerQueue {
-    tasks: VecDeque<OpenQuestion>,
+    tasks: VecDeque<UnansweredExamineTask>,
     /// True while a thread waits for the scan: one is enough, and the others read.
     is_walking: bool,
     is_closed: bool,
@@ -48,15 +48,18 @@ struct ExaminerQueue {
 }
 
 /// A question without an answer.
-struct OpenQuestion {
-    task: Arc<ExamineTask>,
+struct UnansweredExamineTask {
+    task: Arc<ComparisonQuestionTask>,
     next_unit: usize,
     units_left: usize,
 }
 
 impl ExaminerThreads {
     /// Starts the threads.
-    pub(crate) fn new(top: ExamineRoot, manners: ExamineLimits) -> Result<ExaminerThreads, SessionError> {
+    pub(crate) fn new(
+        top: ExamineRoot,
+        manners: ExamineThreadSettings,
+    ) -> Result<ExaminerThreads, SessionError> {
         let local = SessionError::local("preparing to read");
         let chosen = thread::available_parallelism().map_or(THREADS_MIN, usize::from);
         let chosen = match manners.threads {
@@ -64,7 +67,7 @@ impl ExaminerThreads {
             count => count,
         };
         let threads = chosen.min(DescriptorBudget::of_this_process().threads(IO_THREADS_MAX));
-        let tools = ExamineTools::new(top, ExamineLimits { threads, ..manners })?;
+        let tools = ExamineTools::new(top, ExamineThreadSettings { threads, ..manners })?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event = event.map_err(io::Error::from).map_err(local)?;
         let bench = ExaminerThreads {
@@ -85,9 +88,9 @@ impl ExaminerThreads {
 
     /// Adds a question.
     pub(crate) fn ask(&self, question: ExamineQuestion) {
-        let task = Arc::new(ExamineTask::new(question));
+        let task = Arc::new(ComparisonQuestionTask::new(question));
         let units_left = task.unit_count();
-        self.shared.lock().tasks.push_back(OpenQuestion { task, next_unit: 0, units_left });
+        self.shared.lock().tasks.push_back(UnansweredExamineTask { task, next_unit: 0, units_left });
         self.shared.work.notify_all();
         if units_left == 0 {
             self.shared.wake();
@@ -100,7 +103,7 @@ impl ExaminerThreads {
     }
 
     /// Returns the answer to the oldest question, once it is complete.
-    pub(crate) fn take_answer(&self) -> Result<Option<ExamineAnswer>, SessionError> {
+    pub(crate) fn take_answer(&self) -> Result<Option<ComparisonAnswer>, SessionError> {
         let mut queue = self.shared.lock();
         if queue.is_broken {
             return Err(SessionError::Internal);
@@ -154,7 +157,7 @@ impl ExaminerShared {
     }
 
     /// Waits for work. Returns `None` when the bench was dropped.
-    fn next_unit(&self) -> Option<(Arc<ExamineTask>, usize)> {
+    fn next_unit(&self) -> Option<(Arc<ComparisonQuestionTask>, usize)> {
         let mut queue = self.lock();
         while !queue.is_closed {
             if let Some(taken) = queue.take_unit() {
@@ -165,7 +168,7 @@ impl ExaminerShared {
         None
     }
 
-    fn done(&self, task: &Arc<ExamineTask>) {
+    fn done(&self, task: &Arc<ComparisonQuestionTask>) {
         let mut queue = self.lock();
         queue.is_walking &= !task.is_walk();
         let Some(open) = queue.tasks.iter_mut().find(|open| Arc::ptr_eq(&open.task, task)) else { return };
@@ -181,7 +184,7 @@ impl ExaminerShared {
 }
 
 impl ExaminerQueue {
-    fn take_unit(&mut self) -> Option<(Arc<ExamineTask>, usize)> {
+    fn take_unit(&mut self) -> Option<(Arc<ComparisonQuestionTask>, usize)> {
         let is_walking = self.is_walking;
         let open = self
             .tasks

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use carrack_model::{AccountRef, ExtendedAttribute, FileFlags, Metadata};
-use carrack_storage::{EntryState, ExtrasReader, FileStamp, time_unit_of};
+use carrack_storage::{EntryStatResult, ExtraMetadataReader, FileStamp, time_unit_of};
 
 /// The longest name of a user or group that is sent. Accounts with longer names are compared by number.
 pub(crate) const ACCOUNT_NAME_BYTES_MAX: usize = 64;
@@ -22,7 +22,7 @@ const ATTRIBUTE_NAMES_BYTES_MAX: usize = 260;
 
 /// The metadata of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SeenMetadata {
+pub(crate) struct ComparedEntryMetadata {
     /// Mode and modification time.
     pub(crate) metadata: Metadata,
     /// The granularity of times in its file system, in nanoseconds, as its times suggest.
@@ -54,17 +54,17 @@ pub(crate) struct AttributeDigest {
     pub(crate) digest: [u8; ATTRIBUTE_DIGEST_BYTES],
 }
 
-impl SeenMetadata {
+impl ComparedEntryMetadata {
     /// Creates the metadata from a look at `name` in `directory`; `reader` reads the further metadata.
     pub(crate) fn read(
-        glance: &EntryState,
+        glance: &EntryStatResult,
         directory: BorrowedFd<'_>,
         name: Option<&[u8]>,
-        reader: Option<&ExtrasReader>,
-    ) -> io::Result<SeenMetadata> {
+        reader: Option<&ExtraMetadataReader>,
+    ) -> io::Result<ComparedEntryMetadata> {
         let read = reader.map(|reader| reader.look_at(directory, name, glance.owner)).transpose()?;
         let (extras, attributes_problem) = read.unwrap_or_default();
-        Ok(SeenMetadata {
+        Ok(ComparedEntryMetadata {
             metadata: glance.metadata,
             time_unit_ns: time_unit_of(&glance.stamp),
             names: glance.names,
@@ -74,7 +74,7 @@ impl SeenMetadata {
             group: extras.group.map(told),
             attributes: digests_of(extras.attributes),
             attributes_problem,
-            has_privileged: reader.is_some_and(ExtrasReader::sees_privileged),
+            has_privileged: reader.is_some_and(ExtraMetadataReader::sees_privileged),
             flags: extras.flags,
         })
     }

@@ -15,10 +15,10 @@ mod walk;
 pub(crate) use examine_root::ExamineRoot;
 pub(crate) use examiner_threads::ExaminerThreads;
 pub(crate) use metadata::{
-    ACCOUNT_NAME_BYTES_MAX, ATTRIBUTE_DIGEST_BYTES, ATTRIBUTES_MAX, AttributeDigest, SeenMetadata,
+    ACCOUNT_NAME_BYTES_MAX, ATTRIBUTE_DIGEST_BYTES, ATTRIBUTES_MAX, AttributeDigest, ComparedEntryMetadata,
 };
 pub(crate) use question::{
-    EntryPresence, ExamineAnswer, ExamineQuestion, ExaminedEntry, NAMES_MAX, PIECE_BYTES_MAX,
+    ComparedEntryState, ComparisonAnswer, EntryPresence, ExamineQuestion, NAMES_MAX, PIECE_BYTES_MAX,
     PIECE_BYTES_MIN, PIECES_MAX, PieceRange, QUESTIONS_MAX, WHOLE_BYTES_MAX, WalkStep,
 };
-pub(crate) use tools::ExamineLimits;
+pub(crate) use tools::ExamineThreadSettings;

@@ -3,7 +3,7 @@
 use carrack_model::{ByteRange, KeptMetadata, RelPath, SpecialFile};
 use carrack_storage::BrowsedKind;
 
-use super::metadata::SeenMetadata;
+use super::metadata::ComparedEntryMetadata;
 
 /// Files up to this size are read for [`ExamineQuestion::Look`]; larger ones are compared in pieces. One read
 /// of one slot.
@@ -50,9 +50,9 @@ pub(crate) struct PieceRange {
 
 /// The answers to the questions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ExamineAnswer {
+pub(crate) enum ComparisonAnswer {
     Walked(WalkStep),
-    Seen(Vec<ExaminedEntry>),
+    Seen(Vec<ComparedEntryState>),
     /// The pieces' chaining values or, of a part, their digests; or the reason why the file can't be read.
     Pieces(Result<Vec<[u8; 32]>, String>),
 }
@@ -72,7 +72,7 @@ pub(crate) enum WalkStep {
 
 /// The state of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ExaminedEntry {
+pub(crate) struct ComparedEntryState {
     pub(crate) standing: EntryPresence,
     /// Bytes of a file.
     pub(crate) size: u64,
@@ -84,7 +84,7 @@ pub(crate) struct ExaminedEntry {
     pub(crate) special: Option<SpecialFile>,
     /// If metadata was requested: that of the `stat`, and the kinds to keep of the metadata that needs
     /// further calls.
-    pub(crate) metadata: Option<Box<SeenMetadata>>,
+    pub(crate) metadata: Option<Box<ComparedEntryMetadata>>,
 }
 
 /// The existence and kind of an entry.
@@ -96,9 +96,9 @@ pub(crate) enum EntryPresence {
     Unreadable(String),
 }
 
-impl ExaminedEntry {
-    pub(crate) fn without_facts(standing: EntryPresence) -> ExaminedEntry {
-        ExaminedEntry { standing, size: 0, stamp: 0, digest: None, special: None, metadata: None }
+impl ComparedEntryState {
+    pub(crate) fn without_facts(standing: EntryPresence) -> ComparedEntryState {
+        ComparedEntryState { standing, size: 0, stamp: 0, digest: None, special: None, metadata: None }
     }
 }
 

@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_journal::subtrees;
 use carrack_machine::Slot;
-use carrack_model::{ByteRange, KeptMetadata, SourceIo, plain};
+use carrack_model::{ByteRange, KeptMetadata, SourceReadMethod, plain};
 use carrack_storage::{BrowsedKind, FileStamp, SourceError, SourceFile, glance, link_text};
 
 use super::examine_root::{ExaminedPlace, standing_of};
-use super::metadata::SeenMetadata;
+use super::metadata::ComparedEntryMetadata;
 use super::question::{
-    EntryPresence, ExamineAnswer, ExamineQuestion, ExaminedEntry, PIECE_BYTES_MAX, PieceRange,
+    ComparedEntryState, ComparisonAnswer, EntryPresence, ExamineQuestion, PIECE_BYTES_MAX, PieceRange,
     WHOLE_BYTES_MAX,
 };
 use super::tools::ExamineTools;
-use super::walk::ExamineWalk;
+use super::walk::VerifyEndWalk;
 
 /// Bytes of a large file that a thread reads at a time.
 const UNIT_BYTES: u64 = PIECE_BYTES_MAX as u64;
@@ -28,10 +28,10 @@ const DETAIL_BYTES_MAX: usize = 200;
 const ALIGNMENT: usize = 4_096;
 
 /// A question with the results so far.
-pub(super) struct ExamineTask {
+pub(super) struct ComparisonQuestionTask {
     question: ExamineQuestion,
     /// The results of the units, by their numbers.
-    parts: Mutex<Vec<Option<ExamineAnswer>>>,
+    parts: Mutex<Vec<Option<ComparisonAnswer>>>,
     /// The open directory of an [`ExamineQuestion::Look`].
     directory: LazySharedHandle<io::Result<OwnedFd>>,
     /// The open file of an [`ExamineQuestion::Pieces`].
@@ -59,9 +59,9 @@ impl<T> LazySharedHandle<T> {
     }
 }
 
-impl ExamineTask {
-    pub(super) fn new(question: ExamineQuestion) -> ExamineTask {
-        let mut task = ExamineTask {
+impl ComparisonQuestionTask {
+    pub(super) fn new(question: ExamineQuestion) -> ComparisonQuestionTask {
+        let mut task = ComparisonQuestionTask {
             question,
             parts: Mutex::new(Vec::new()),
             directory: LazySharedHandle::new(),
@@ -91,17 +91,17 @@ impl ExamineTask {
             ExamineQuestion::WalkOn { beneath, specials } => {
                 let mut walk = tools.walk.lock().unwrap_or_else(PoisonError::into_inner);
                 if walk.as_ref().is_none_or(|walk| !walk.is_beneath(beneath)) {
-                    *walk = Some(ExamineWalk::begin(&tools.top, beneath, *specials));
+                    *walk = Some(VerifyEndWalk::begin(&tools.top, beneath, *specials));
                 }
-                walk.as_mut().map(|walk| ExamineAnswer::Walked(walk.next()))
+                walk.as_mut().map(|walk| ComparisonAnswer::Walked(walk.next()))
             }
             ExamineQuestion::Look { names, digests: true, .. } => {
-                Some(ExamineAnswer::Seen(vec![self.look(&names[unit], tools)]))
+                Some(ComparisonAnswer::Seen(vec![self.look(&names[unit], tools)]))
             }
             ExamineQuestion::Look { names, .. } => {
-                Some(ExamineAnswer::Seen(names.iter().map(|name| self.look(name, tools)).collect()))
+                Some(ComparisonAnswer::Seen(names.iter().map(|name| self.look(name, tools)).collect()))
             }
-            ExamineQuestion::Pieces(of) => Some(ExamineAnswer::Pieces(self.hash(of, unit as u64, tools))),
+            ExamineQuestion::Pieces(of) => Some(ComparisonAnswer::Pieces(self.hash(of, unit as u64, tools))),
         };
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(parts[unit].is_none(), "each unit is done once");
@@ -115,36 +115,36 @@ impl ExamineTask {
     }
 
     /// Returns the answer after the last unit.
-    pub(super) fn answer(&self) -> Option<ExamineAnswer> {
+    pub(super) fn answer(&self) -> Option<ComparisonAnswer> {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        let parts: Vec<ExamineAnswer> = parts.drain(..).collect::<Option<_>>()?;
+        let parts: Vec<ComparisonAnswer> = parts.drain(..).collect::<Option<_>>()?;
         match &self.question {
             ExamineQuestion::WalkOn { .. } => parts.into_iter().next(),
-            ExamineQuestion::Look { .. } => Some(ExamineAnswer::Seen(
-                parts.into_iter().filter_map(ExamineAnswer::into_sights).flatten().collect(),
+            ExamineQuestion::Look { .. } => Some(ComparisonAnswer::Seen(
+                parts.into_iter().filter_map(ComparisonAnswer::into_sights).flatten().collect(),
             )),
             ExamineQuestion::Pieces(_) => {
                 let values: Result<Vec<Vec<[u8; 32]>>, String> =
-                    parts.into_iter().filter_map(ExamineAnswer::into_pieces).collect();
-                Some(ExamineAnswer::Pieces(values.map(|values| values.concat())))
+                    parts.into_iter().filter_map(ComparisonAnswer::into_pieces).collect();
+                Some(ComparisonAnswer::Pieces(values.map(|values| values.concat())))
             }
         }
     }
 
-    fn look(&self, name: &[u8], tools: &ExamineTools) -> ExaminedEntry {
+    fn look(&self, name: &[u8], tools: &ExamineTools) -> ComparedEntryState {
         let ExamineQuestion::Look { directory, digests, metadata, .. } = &self.question else {
-            return ExaminedEntry::without_facts(EntryPresence::Nothing);
+            return ComparedEntryState::without_facts(EntryPresence::Nothing);
         };
         let asked = (*digests, *metadata);
         if name.is_empty() {
             return match tools.top.spot(directory) {
                 Ok(ExaminedPlace { holder, name }) => look_at(holder.as_fd(), name.as_deref(), asked, tools),
-                Err(error) => ExaminedEntry::without_facts(standing_of(&error)),
+                Err(error) => ComparedEntryState::without_facts(standing_of(&error)),
             };
         }
         match &*self.directory.get_or_open(|| tools.top.open_directory(directory)) {
             Ok(handle) => look_at(handle.as_fd(), Some(name), asked, tools),
-            Err(error) => ExaminedEntry::without_facts(standing_of(error)),
+            Err(error) => ComparedEntryState::without_facts(standing_of(error)),
         }
     }
 
@@ -170,13 +170,13 @@ impl ExamineTask {
     }
 }
 
-impl ExamineAnswer {
-    fn into_sights(self) -> Option<Vec<ExaminedEntry>> {
-        if let ExamineAnswer::Seen(sights) = self { Some(sights) } else { None }
+impl ComparisonAnswer {
+    fn into_sights(self) -> Option<Vec<ComparedEntryState>> {
+        if let ComparisonAnswer::Seen(sights) = self { Some(sights) } else { None }
     }
 
     fn into_pieces(self) -> Option<Result<Vec<[u8; 32]>, String>> {
-        if let ExamineAnswer::Pieces(values) = self { Some(values) } else { None }
+        if let ComparisonAnswer::Pieces(values) = self { Some(values) } else { None }
     }
 }
 
@@ -185,10 +185,10 @@ fn look_at(
     name: Option<&[u8]>,
     (digests, metadata): (bool, Option<KeptMetadata>),
     tools: &ExamineTools,
-) -> ExaminedEntry {
+) -> ComparedEntryState {
     let glance = match glance(directory, name) {
         Ok(glance) => glance,
-        Err(error) => return ExaminedEntry::without_facts(standing_of(&error)),
+        Err(error) => return ComparedEntryState::without_facts(standing_of(&error)),
     };
     let is_file = glance.kind == BrowsedKind::File;
     let digest = match (glance.kind, name) {
@@ -200,11 +200,12 @@ fn look_at(
         }
         _ => Ok(None),
     };
-    let metadata = metadata
-        .map(|kept| SeenMetadata::read(&glance, directory, name, tools.extras_reader(kept).as_deref()));
+    let metadata = metadata.map(|kept| {
+        ComparedEntryMetadata::read(&glance, directory, name, tools.extras_reader(kept).as_deref())
+    });
     let metadata = metadata.transpose().map_err(|error| standing_of(&error));
     match (digest, metadata) {
-        (Ok(digest), Ok(metadata)) => ExaminedEntry {
+        (Ok(digest), Ok(metadata)) => ComparedEntryState {
             standing: EntryPresence::Is(glance.kind),
             size: if is_file { glance.stamp.size } else { 0 },
             stamp: stamp_number(&glance.stamp),
@@ -213,9 +214,9 @@ fn look_at(
             metadata: metadata.map(Box::new),
         },
         (Err(EntryPresence::Unreadable(detail)), _) | (_, Err(EntryPresence::Unreadable(detail))) => {
-            ExaminedEntry::without_facts(EntryPresence::Unreadable(short(&detail)))
+            ComparedEntryState::without_facts(EntryPresence::Unreadable(short(&detail)))
         }
-        (Err(standing), _) | (_, Err(standing)) => ExaminedEntry::without_facts(standing),
+        (Err(standing), _) | (_, Err(standing)) => ComparedEntryState::without_facts(standing),
     }
 }
 
@@ -239,7 +240,7 @@ fn hash_small(
 const CHANGED: &str = "it changed while it was read";
 
 fn open(directory: BorrowedFd<'_>, name: &[u8], tools: &ExamineTools) -> Result<SourceFile, SourceError> {
-    let io = if tools.past_cache { SourceIo::Direct } else { SourceIo::Auto };
+    let io = if tools.past_cache { SourceReadMethod::Direct } else { SourceReadMethod::Auto };
     let file = SourceFile::open(directory, name, false, io)?;
     if tools.past_cache {
         file.drop_cached();

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use carrack_machine::{Slot, SlotPool};
 use carrack_model::{KeptMetadata, MetadataFidelity};
 use carrack_plan::RatePacer;
-use carrack_storage::ExtrasReader;
+use carrack_storage::ExtraMetadataReader;
 
 use super::examine_root::ExamineRoot;
 use super::question::WHOLE_BYTES_MAX;
-use super::walk::ExamineWalk;
+use super::walk::VerifyEndWalk;
 use crate::error::SessionError;
 
 /// The settings of an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ExamineLimits {
+pub(crate) struct ExamineThreadSettings {
     /// Threads that read and hash; 0 to choose.
     pub(crate) threads: usize,
     /// True to read past the page cache.
@@ -29,9 +29,9 @@ pub(crate) struct ExamineLimits {
 pub(super) struct ExamineTools {
     pub(super) top: ExamineRoot,
     pub(super) past_cache: bool,
-    pub(super) walk: Mutex<Option<ExamineWalk>>,
+    pub(super) walk: Mutex<Option<VerifyEndWalk>>,
     /// The last requested metadata with its reader: a caller mostly requests the same metadata.
-    extras: Mutex<(KeptMetadata, Option<Arc<ExtrasReader>>)>,
+    extras: Mutex<(KeptMetadata, Option<Arc<ExtraMetadataReader>>)>,
     slots: SlotPool,
     rate: u64,
     began: Instant,
@@ -40,7 +40,10 @@ pub(super) struct ExamineTools {
 
 impl ExamineTools {
     /// Creates the resources, with a slot for each thread.
-    pub(super) fn new(top: ExamineRoot, manners: ExamineLimits) -> Result<ExamineTools, SessionError> {
+    pub(super) fn new(
+        top: ExamineRoot,
+        manners: ExamineThreadSettings,
+    ) -> Result<ExamineTools, SessionError> {
         assert!(manners.threads > 0, "each thread has a slot, and at least one reads");
         let pool_bytes = manners.threads as u64 * WHOLE_BYTES_MAX;
         Ok(ExamineTools {
@@ -61,11 +64,11 @@ impl ExamineTools {
     }
 
     /// Returns the reader of owners, attributes and flags, or `None` if none of these are requested.
-    pub(super) fn extras_reader(&self, kept: KeptMetadata) -> Option<Arc<ExtrasReader>> {
+    pub(super) fn extras_reader(&self, kept: KeptMetadata) -> Option<Arc<ExtraMetadataReader>> {
         let mut extras = self.extras.lock().unwrap_or_else(PoisonError::into_inner);
         if extras.0 != kept {
             let fidelity = MetadataFidelity { kept, ..MetadataFidelity::default() };
-            *extras = (kept, ExtrasReader::new(fidelity, WHOLE_BYTES_MAX as usize).map(Arc::new));
+            *extras = (kept, ExtraMetadataReader::new(fidelity, WHOLE_BYTES_MAX as usize).map(Arc::new));
         }
         extras.1.clone()
     }

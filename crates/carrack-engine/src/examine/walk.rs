@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 
 use carrack_model::{DirectorySection, KeptMetadata, MetadataFidelity, RelPath, plain};
-use carrack_storage::{ExtrasReader, RootDirectory, ScanResult, ScanRoot, ScanRootScope, SourceScan};
+use carrack_storage::{ExtraMetadataReader, RootDirectory, ScanRoot, ScanRootScope, ScannedItem, SourceScan};
 use crossbeam_channel::{Receiver, bounded};
 
 use super::examine_root::ExamineRoot;
@@ -18,17 +18,17 @@ const THREADS: usize = 4;
 const SECTIONS_MAX: usize = 8;
 
 /// The walk of an end. There is one at a time.
-pub(super) struct ExamineWalk {
+pub(super) struct VerifyEndWalk {
     beneath: RelPath,
     /// `None` once it is over.
-    found: Option<Receiver<ScanResult>>,
+    found: Option<Receiver<ScannedItem>>,
     /// A step before the first section.
     first: Option<WalkStep>,
 }
 
-impl ExamineWalk {
+impl VerifyEndWalk {
     /// Begins a walk at the directory `beneath`.
-    pub(super) fn begin(top: &ExamineRoot, beneath: &RelPath, specials: bool) -> ExamineWalk {
+    pub(super) fn begin(top: &ExamineRoot, beneath: &RelPath, specials: bool) -> VerifyEndWalk {
         let (found, first) = match top.root(beneath) {
             Ok(Some(root)) => start(root, specials),
             // A file or link.
@@ -40,7 +40,7 @@ impl ExamineWalk {
                 (None, Some(WalkStep::Failed { path, detail: plain(&error) }))
             }
         };
-        ExamineWalk { beneath: beneath.clone(), found, first }
+        VerifyEndWalk { beneath: beneath.clone(), found, first }
     }
 
     /// Returns true if it is a walk through `beneath`.
@@ -62,11 +62,11 @@ impl ExamineWalk {
         }
     }
 
-    fn step(&self, found: ScanResult) -> WalkStep {
+    fn step(&self, found: ScannedItem) -> WalkStep {
         match found {
-            ScanResult::Section(section, _) => self.names(section),
-            ScanResult::Failed(failure) => WalkStep::Failed { path: failure.path, detail: failure.detail },
-            ScanResult::Skipped { path, reason } => WalkStep::Skipped { path, what: reason },
+            ScannedItem::Section(section, _) => self.names(section),
+            ScannedItem::Failed(failure) => WalkStep::Failed { path: failure.path, detail: failure.detail },
+            ScannedItem::Skipped { path, reason } => WalkStep::Skipped { path, what: reason },
         }
     }
 
@@ -82,13 +82,13 @@ impl ExamineWalk {
 }
 
 /// Starts the scan. Its threads end soon after the receiver is dropped.
-fn start(root: Arc<RootDirectory>, specials: bool) -> (Option<Receiver<ScanResult>>, Option<WalkStep>) {
+fn start(root: Arc<RootDirectory>, specials: bool) -> (Option<Receiver<ScannedItem>>, Option<WalkStep>) {
     let (sender, receiver) = bounded(SECTIONS_MAX);
     let path = root.path().to_path_buf();
     let what = ScanRootScope::Tree { sink: RelPath::root() };
     let kept = KeptMetadata { devices: specials, specials, ..KeptMetadata::default() };
     // No other metadata is read, so the size limit does not matter.
-    let extras = ExtrasReader::new(MetadataFidelity { kept, ..MetadataFidelity::default() }, 0);
+    let extras = ExtraMetadataReader::new(MetadataFidelity { kept, ..MetadataFidelity::default() }, 0);
     let scan = SourceScan {
         roots: vec![ScanRoot { root, what }],
         threads: THREADS,

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use carrack_model::{ProtectionLevel, TransferSpec};
+use carrack_model::{AgreedTransferSpec, ProtectionLevel};
 use carrack_storage::PathBase;
 use carrack_transport::ListenPoint;
 
@@ -44,14 +44,14 @@ pub struct AccessRequest<'a> {
     /// The protection of the data; `None` if only the control channel carries data.
     pub protection: Option<ProtectionLevel>,
     /// The specification on which both ends agree, if data is moved.
-    pub spec: Option<&'a TransferSpec>,
+    pub spec: Option<&'a AgreedTransferSpec>,
     /// The caller's settings for this end.
     pub settings: EndSettings,
 }
 
 /// The rights of an admitted caller.
 #[derive(Debug)]
-pub struct AccessAdmission {
+pub struct AdmittedCallerRights {
     /// The start of paths.
     pub base: PathBase,
     /// The paths, as this end knows them.
@@ -72,7 +72,7 @@ pub trait AccessPolicy {
     ///
     /// # Errors
     /// [`SessionError::Refused`], which is sent to the caller.
-    fn admit(&self, request: AccessRequest<'_>) -> Result<AccessAdmission, SessionError>;
+    fn admit(&self, request: AccessRequest<'_>) -> Result<AdmittedCallerRights, SessionError>;
 
     /// The names that the caller may see at the top, if those are exports; `None` if `/` is an ordinary
     /// directory. Called when the caller lists `/`.
@@ -92,7 +92,7 @@ pub trait AccessPolicy {
 
 /// The policy of the user who started this process: everything is allowed that the system allows.
 #[derive(Debug)]
-pub struct OwnerAccessPolicy {
+pub struct ProcessOwnerAccessPolicy {
     protection_min: ProtectionLevel,
     /// The addresses of the ssh connection, which are known to work between the two hosts.
     caller: Option<IpAddr>,
@@ -101,24 +101,24 @@ pub struct OwnerAccessPolicy {
     history: Option<TunerHistory>,
 }
 
-impl OwnerAccessPolicy {
+impl ProcessOwnerAccessPolicy {
     /// Creates the policy of a process that ssh started (`SSH_CONNECTION`, see ssh(1)). Data is protected by
     /// `protection_min` or better; less must be allowed by the user at this end too.
-    pub fn over_ssh(protection_min: ProtectionLevel) -> OwnerAccessPolicy {
+    pub fn over_ssh(protection_min: ProtectionLevel) -> ProcessOwnerAccessPolicy {
         let value = std::env::var("SSH_CONNECTION").unwrap_or_default();
         let words: Vec<&str> = value.split(' ').collect();
         let [caller, here] = [0, 2].map(|place| words.get(place).and_then(|word| word.parse().ok()));
-        OwnerAccessPolicy { protection_min, caller, here, sharing: None, history: None }
+        ProcessOwnerAccessPolicy { protection_min, caller, here, sharing: None, history: None }
     }
 
     /// Adds the meta-scheduler for targets that others use too.
-    pub fn with_sharing(self, sharing: Option<GrantExchangeHandle>) -> OwnerAccessPolicy {
-        OwnerAccessPolicy { sharing, ..self }
+    pub fn with_sharing(self, sharing: Option<GrantExchangeHandle>) -> ProcessOwnerAccessPolicy {
+        ProcessOwnerAccessPolicy { sharing, ..self }
     }
 
     /// Adds the history from which sources begin with the results of earlier ones.
-    pub fn with_history(self, history: Option<TunerHistory>) -> OwnerAccessPolicy {
-        OwnerAccessPolicy { history, ..self }
+    pub fn with_history(self, history: Option<TunerHistory>) -> ProcessOwnerAccessPolicy {
+        ProcessOwnerAccessPolicy { history, ..self }
     }
 
     /// Returns the caller's address, from ssh.
@@ -127,10 +127,10 @@ impl OwnerAccessPolicy {
     }
 }
 
-impl AccessPolicy for OwnerAccessPolicy {
-    fn admit(&self, request: AccessRequest<'_>) -> Result<AccessAdmission, SessionError> {
+impl AccessPolicy for ProcessOwnerAccessPolicy {
+    fn admit(&self, request: AccessRequest<'_>) -> Result<AdmittedCallerRights, SessionError> {
         check_protection(request.protection, self.protection_min)?;
-        Ok(AccessAdmission {
+        Ok(AdmittedCallerRights {
             base: PathBase::Anywhere,
             paths: request.paths.iter().map(|path| own_path(path)).collect(),
             door: ListenPoint::Ports(request.settings.ports.clone()),

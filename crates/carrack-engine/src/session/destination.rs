@@ -11,17 +11,17 @@ use std::sync::Arc;
 use carrack_model::KeptMetadata;
 use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_storage::typed_path::{ends_with_slash, last_name, parent};
-use carrack_storage::{FileIdentity, PathBase, PathPurpose, PathStatus, RootDirectory, unknown_account};
-use carrack_wire::message::SinkState;
+use carrack_storage::{FileIdentity, PathBase, PathPurpose, PathStatResult, RootDirectory, unknown_account};
+use carrack_wire::message::DestinationStateMessage;
 use rustix::fs::{PROC_SUPER_MAGIC, statfs};
 
-use super::destination_place::{DestinationFacts, DestinationState, PlaceRoot};
-use super::journal_access::{FoundJournal, JournalAccess};
-use super::wait_heartbeats::WaitReports;
+use super::destination_place::{DestinationPathFacts, DestinationRootKind, DestinationState};
+use super::journal_access::{FoundJournal, TransferJournalOpener};
+use super::wait_heartbeats::WaitHeartbeatRecipients;
 use crate::error::SessionError;
 use crate::lanes::open_files;
 use crate::settings::EndSettings;
-use crate::sink::{JournalRecords, SinkStorage};
+use crate::sink::{SinkStorage, SinkTransferJournal};
 
 /// Links that are followed to resolve a path, as by the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
@@ -30,10 +30,10 @@ const LINKS_MAX: usize = 40;
 pub(crate) struct InspectedDestination {
     base: PathBase,
     path: PathBuf,
-    facts: DestinationFacts,
+    facts: DestinationPathFacts,
     ancestors: Vec<FileIdentity>,
     storage: Arc<SinkStorage>,
-    journal: Option<JournalAccess>,
+    journal: Option<TransferJournalOpener>,
     /// The journal of an earlier session.
     found: Option<FoundJournal>,
 }
@@ -44,12 +44,12 @@ impl InspectedDestination {
         base: &PathBase,
         path: &Path,
         settings: &EndSettings,
-        mut journal: Option<JournalAccess>,
+        mut journal: Option<TransferJournalOpener>,
     ) -> Result<InspectedDestination, SessionError> {
         check_accounts(settings)?;
         let state = match base.look(path, PathPurpose::Write) {
             Ok(looked) if looked.is_directory => DestinationState::Directory,
-            Ok(PathStatus { special: Some(special), .. }) => {
+            Ok(PathStatResult { special: Some(special), .. }) => {
                 return Err(special_destination(path, special.noun()));
             }
             Ok(_) if !base.is_confined() && is_open_file(path) => {
@@ -77,7 +77,7 @@ impl InspectedDestination {
         let root = opened.map_err(|error| unusable(nearest, &error))?;
         let ancestors = root.ancestors().map_err(|error| unusable(nearest, &error))?;
         let storage = SinkStorage::look(base, root.as_fd(), state == DestinationState::Directory, settings)?;
-        let facts = DestinationFacts {
+        let facts = DestinationPathFacts {
             state,
             wants_directory: ends_with_slash(path),
             name: last_name(path).unwrap_or_default().to_vec(),
@@ -86,7 +86,7 @@ impl InspectedDestination {
         Ok(InspectedDestination { base, path: path.to_path_buf(), facts, ancestors, storage, journal, found })
     }
 
-    pub(super) fn facts(&self) -> &DestinationFacts {
+    pub(super) fn facts(&self) -> &DestinationPathFacts {
         &self.facts
     }
 
@@ -95,8 +95,8 @@ impl InspectedDestination {
     }
 
     /// Returns the facts that the source needs.
-    pub(crate) fn to_message(&self, credits: u32) -> SinkState {
-        SinkState {
+    pub(crate) fn to_message(&self, credits: u32) -> DestinationStateMessage {
+        DestinationStateMessage {
             destination: match self.facts.state {
                 DestinationState::Nothing => 0,
                 DestinationState::Directory => 1,
@@ -116,56 +116,58 @@ impl InspectedDestination {
 
     /// Returns true if a source that follows the rules of [`super::destination_place`] could have decided so.
     /// A source that lies must not get the destination's parent to write to.
-    pub(crate) fn allows(&self, root: PlaceRoot) -> bool {
+    pub(crate) fn allows(&self, root: DestinationRootKind) -> bool {
         let may_be_a_file = !self.facts.wants_directory && !self.facts.name.is_empty();
         match (self.facts.state, root) {
-            (DestinationState::Directory, root) => root == PlaceRoot::Destination,
-            (DestinationState::Nothing, PlaceRoot::NewDestination) => true,
-            (DestinationState::Nothing | DestinationState::Other, PlaceRoot::Parent) => may_be_a_file,
+            (DestinationState::Directory, root) => root == DestinationRootKind::Destination,
+            (DestinationState::Nothing, DestinationRootKind::NewDestination) => true,
+            (DestinationState::Nothing | DestinationState::Other, DestinationRootKind::Parent) => {
+                may_be_a_file
+            }
             _ => false,
         }
     }
 
     /// Returns true if the sink reports that entries of the transfer may exist.
     pub(crate) fn resumes(&self) -> bool {
-        self.found.is_some() || self.journal.as_ref().is_some_and(JournalAccess::is_shared)
+        self.found.is_some() || self.journal.as_ref().is_some_and(TransferJournalOpener::is_shared)
     }
 
     /// Opens the journal, if one is kept, and the directory beneath which everything is written, creating it
     /// if the source decided so.
     pub(crate) fn open(
         &mut self,
-        root: PlaceRoot,
-        wait: &mut WaitReports<'_>,
-    ) -> Result<OpenDestination, SessionError> {
+        root: DestinationRootKind,
+        wait: &mut WaitHeartbeatRecipients<'_>,
+    ) -> Result<OpenDestinationRoot, SessionError> {
         if let Some(journal) = self.journal.as_ref().filter(|journal| journal.is_shared()) {
             // Each session finds the directory or creates it: its meaning was decided before all of them.
             let opened = self.open_root(root)?;
             let records = Some(journal.shared_records(&self.base, &self.path, &opened)?);
-            return Ok(OpenDestination { root: opened, records, warnings: Vec::new() });
+            return Ok(OpenDestinationRoot { root: opened, records, warnings: Vec::new() });
         }
         let (mut records, mut warnings) = (None, Vec::new());
         if let Some(journal) = &mut self.journal {
             records = journal.records(&self.base, &self.path, root, self.found.as_ref(), wait)?;
             warnings = journal.take_warnings();
         }
-        Ok(OpenDestination { root: self.open_root(root)?, records, warnings })
+        Ok(OpenDestinationRoot { root: self.open_root(root)?, records, warnings })
     }
 
     /// Opens the directory beneath which everything would be written, for reading only; `None` if it would be
     /// created.
-    pub(crate) fn glance(&self, root: PlaceRoot) -> Result<Option<RootDirectory>, SessionError> {
-        (root == PlaceRoot::Destination).then(|| self.open_root(root)).transpose()
+    pub(crate) fn glance(&self, root: DestinationRootKind) -> Result<Option<RootDirectory>, SessionError> {
+        (root == DestinationRootKind::Destination).then(|| self.open_root(root)).transpose()
     }
 
-    fn open_root(&self, root: PlaceRoot) -> Result<RootDirectory, SessionError> {
+    fn open_root(&self, root: DestinationRootKind) -> Result<RootDirectory, SessionError> {
         let path = match root {
-            PlaceRoot::Destination => self.path.as_path(),
-            PlaceRoot::Parent => {
+            DestinationRootKind::Destination => self.path.as_path(),
+            DestinationRootKind::Parent => {
                 let opened = self.base.open_parent(&self.path);
                 return opened.map_err(|error| unusable(parent(&self.path), &error));
             }
-            PlaceRoot::NewDestination => {
+            DestinationRootKind::NewDestination => {
                 self.base.make_destination(&self.path).map_err(|error| unusable(&self.path, &error))?;
                 self.path.as_path()
             }
@@ -175,18 +177,18 @@ impl InspectedDestination {
 }
 
 /// An open destination.
-pub(crate) struct OpenDestination {
+pub(crate) struct OpenDestinationRoot {
     /// The directory beneath which everything is written.
     pub(crate) root: RootDirectory,
     /// The journal, if one is kept.
-    pub(crate) records: Option<JournalRecords>,
+    pub(crate) records: Option<SinkTransferJournal>,
     /// Warnings for the user.
     pub(crate) warnings: Vec<String>,
 }
 
 /// The source's knowledge of a sink.
 pub(crate) struct SinkFacts {
-    pub(crate) facts: DestinationFacts,
+    pub(crate) facts: DestinationPathFacts,
     /// The destination (or its parent while it does not exist) and every directory above, if it is on this
     /// host.
     pub(crate) ancestors_here: Vec<FileIdentity>,
@@ -201,7 +203,7 @@ pub(crate) struct SinkFacts {
 }
 
 impl SinkFacts {
-    pub(crate) fn from_message(message: &SinkState) -> Result<SinkFacts, SessionError> {
+    pub(crate) fn from_message(message: &DestinationStateMessage) -> Result<SinkFacts, SessionError> {
         let state = match message.destination {
             0 => DestinationState::Nothing,
             1 => DestinationState::Directory,
@@ -212,7 +214,7 @@ impl SinkFacts {
         let pairs = message.ancestors.chunks_exact(2);
         let identities = pairs.map(|pair| FileIdentity { dev: pair[0], ino: pair[1] });
         Ok(SinkFacts {
-            facts: DestinationFacts {
+            facts: DestinationPathFacts {
                 state,
                 wants_directory: message.wants_directory,
                 name: message.name.clone(),
@@ -316,7 +318,9 @@ mod tests {
         let mut destination =
             InspectedDestination::look(&base, Path::new("/d/new"), &EndSettings::default(), None).unwrap();
         let abort = AbortHandle::new().unwrap();
-        destination.open(PlaceRoot::NewDestination, &mut WaitReports::new(None, None, &abort)).unwrap();
+        destination
+            .open(DestinationRootKind::NewDestination, &mut WaitHeartbeatRecipients::new(None, None, &abort))
+            .unwrap();
         assert!(dir.path().join("export/d/new").is_dir());
     }
 
@@ -335,7 +339,14 @@ mod tests {
         assert!(look(&base, &outside).is_err(), "an absolute path begins at the base");
         let (mut swapped, abort) = (look(&base, Path::new("new")).unwrap(), AbortHandle::new().unwrap());
         symlink("../outside", dir.path().join("export/new")).unwrap();
-        assert!(swapped.open(PlaceRoot::NewDestination, &mut WaitReports::new(None, None, &abort)).is_err());
+        assert!(
+            swapped
+                .open(
+                    DestinationRootKind::NewDestination,
+                    &mut WaitHeartbeatRecipients::new(None, None, &abort)
+                )
+                .is_err()
+        );
         assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
     }
 

@@ -12,7 +12,7 @@
 
 use std::collections::HashSet;
 
-use carrack_model::{DestinationName, RelPath, RepeatEffect, escape};
+use carrack_model::{RelPath, RepeatEffect, ResolvedDestination, escape};
 
 /// The entry at the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) enum DestinationState {
 
 /// The facts about a destination that the source needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DestinationFacts {
+pub(crate) struct DestinationPathFacts {
     pub(crate) state: DestinationState,
     /// It was written with a trailing slash.
     pub(crate) wants_directory: bool,
@@ -34,7 +34,7 @@ pub(crate) struct DestinationFacts {
 
 /// The facts about one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SourceFacts {
+pub(crate) struct SourcePathFacts {
     pub(crate) is_directory: bool,
     /// It was written with a trailing slash, or has no name: its contents are meant.
     pub(crate) contents_only: bool,
@@ -44,7 +44,7 @@ pub(crate) struct SourceFacts {
 
 /// The directory where paths begin at the sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PlaceRoot {
+pub(crate) enum DestinationRootKind {
     /// The destination, a directory that exists.
     Destination,
     /// The destination, which will be created.
@@ -55,7 +55,7 @@ pub(crate) enum PlaceRoot {
 
 /// The place of one source, beneath the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SourcePlacement {
+pub(crate) enum SourceDestinationPlace {
     /// A directory's contents are placed in this directory.
     Tree(RelPath),
     /// A file or link gets this name in the root.
@@ -64,7 +64,7 @@ pub(crate) enum SourcePlacement {
 
 /// The reason why the sources can't be placed at the destination.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PlaceError {
+pub(crate) enum DestinationPlacementError {
     #[error("the destination is not a directory")]
     NotDirectory,
     #[error("the destination is a directory, and --no-target-directory leaves no place in it for a file")]
@@ -77,14 +77,18 @@ pub(crate) enum PlaceError {
     BadName(#[from] carrack_model::PathProblem),
 }
 
-impl PlaceError {
+impl DestinationPlacementError {
     pub(crate) fn hint(&self) -> &'static str {
         match self {
-            PlaceError::NotDirectory => "name a directory, or a path that does not exist yet",
-            PlaceError::IsDirectory => "leave the option out, or name the file within the directory",
-            PlaceError::Several => "leave the option out, or copy them one after the other",
-            PlaceError::SameName(_) => "copy them one after the other, to different directories",
-            PlaceError::BadName(_) => "name the source by another path",
+            DestinationPlacementError::NotDirectory => "name a directory, or a path that does not exist yet",
+            DestinationPlacementError::IsDirectory => {
+                "leave the option out, or name the file within the directory"
+            }
+            DestinationPlacementError::Several => "leave the option out, or copy them one after the other",
+            DestinationPlacementError::SameName(_) => {
+                "copy them one after the other, to different directories"
+            }
+            DestinationPlacementError::BadName(_) => "name the source by another path",
         }
     }
 }
@@ -92,20 +96,20 @@ impl PlaceError {
 /// Decides for all sources; `typed_count` counts the typed ones, readable or not. With `becomes_it` the only
 /// source becomes the destination.
 pub(crate) fn place(
-    sources: &[SourceFacts],
+    sources: &[SourcePathFacts],
     typed_count: usize,
-    destination: &DestinationFacts,
+    destination: &DestinationPathFacts,
     becomes_it: bool,
-) -> Result<(PlaceRoot, Vec<SourcePlacement>), PlaceError> {
+) -> Result<(DestinationRootKind, Vec<SourceDestinationPlace>), DestinationPlacementError> {
     if becomes_it {
         return match (destination.state, sources.first()) {
-            _ if typed_count > 1 => Err(PlaceError::Several),
+            _ if typed_count > 1 => Err(DestinationPlacementError::Several),
             (DestinationState::Directory, Some(source)) if source.is_directory => {
-                Ok((PlaceRoot::Destination, vec![SourcePlacement::Tree(RelPath::root())]))
+                Ok((DestinationRootKind::Destination, vec![SourceDestinationPlace::Tree(RelPath::root())]))
             }
-            (DestinationState::Directory, Some(_)) => Err(PlaceError::IsDirectory),
+            (DestinationState::Directory, Some(_)) => Err(DestinationPlacementError::IsDirectory),
             (_, Some(source)) if !source.is_directory && destination.wants_directory => {
-                Err(PlaceError::IsDirectory)
+                Err(DestinationPlacementError::IsDirectory)
             }
             (state, source) => becomes(source, state, destination),
         };
@@ -113,57 +117,57 @@ pub(crate) fn place(
     let goes_in =
         typed_count > 1 || destination.wants_directory || destination.state == DestinationState::Directory;
     match destination.state {
-        DestinationState::Other if goes_in => Err(PlaceError::NotDirectory),
-        DestinationState::Nothing if goes_in => Ok((PlaceRoot::NewDestination, all_into(sources)?)),
-        _ if goes_in => Ok((PlaceRoot::Destination, all_into(sources)?)),
+        DestinationState::Other if goes_in => Err(DestinationPlacementError::NotDirectory),
+        DestinationState::Nothing if goes_in => Ok((DestinationRootKind::NewDestination, all_into(sources)?)),
+        _ if goes_in => Ok((DestinationRootKind::Destination, all_into(sources)?)),
         state => becomes(sources.first(), state, destination),
     }
 }
 
 /// Returns the place as it is reported to the user.
 pub(crate) fn arrival(
-    sources: &[SourceFacts],
+    sources: &[SourcePathFacts],
     typed_count: usize,
-    destination: &DestinationFacts,
+    destination: &DestinationPathFacts,
     becomes_it: bool,
-    (root, placements): (PlaceRoot, &[SourcePlacement]),
-) -> DestinationName {
+    (root, placements): (DestinationRootKind, &[SourceDestinationPlace]),
+) -> ResolvedDestination {
     let ([source], [placement], 1) = (sources, placements, typed_count) else {
-        return DestinationName::default();
+        return ResolvedDestination::default();
     };
     let name = match placement {
-        SourcePlacement::Tree(path) => path.as_bytes(),
-        SourcePlacement::Name(name) => name,
+        SourceDestinationPlace::Tree(path) => path.as_bytes(),
+        SourceDestinationPlace::Name(name) => name,
     };
-    let is_within = root != PlaceRoot::Parent && !name.is_empty();
+    let is_within = root != DestinationRootKind::Parent && !name.is_empty();
     let nests = !becomes_it && source.is_directory && !source.contents_only && !destination.wants_directory;
-    DestinationName {
+    ResolvedDestination {
         name: is_within.then(|| name.into()),
         nesting: match root {
-            PlaceRoot::Destination if nests && is_within => RepeatEffect::Inside,
-            PlaceRoot::NewDestination if nests && !is_within => RepeatEffect::NextTime,
+            DestinationRootKind::Destination if nests && is_within => RepeatEffect::Inside,
+            DestinationRootKind::NewDestination if nests && !is_within => RepeatEffect::NextTime,
             _ => RepeatEffect::Never,
         },
     }
 }
 
 /// Every source keeps its name within the destination.
-fn all_into(sources: &[SourceFacts]) -> Result<Vec<SourcePlacement>, PlaceError> {
+fn all_into(sources: &[SourcePathFacts]) -> Result<Vec<SourceDestinationPlace>, DestinationPlacementError> {
     let mut names = HashSet::new();
     sources
         .iter()
         .map(|source| {
             if source.contents_only && source.is_directory {
-                return Ok(SourcePlacement::Tree(RelPath::root()));
+                return Ok(SourceDestinationPlace::Tree(RelPath::root()));
             }
             if !names.insert(&source.name) {
-                return Err(PlaceError::SameName(escape(&source.name)));
+                return Err(DestinationPlacementError::SameName(escape(&source.name)));
             }
             let path = RelPath::root().join(&source.name)?;
             Ok(if source.is_directory {
-                SourcePlacement::Tree(path)
+                SourceDestinationPlace::Tree(path)
             } else {
-                SourcePlacement::Name(source.name.clone())
+                SourceDestinationPlace::Name(source.name.clone())
             })
         })
         .collect()
@@ -171,21 +175,21 @@ fn all_into(sources: &[SourceFacts]) -> Result<Vec<SourcePlacement>, PlaceError>
 
 /// The only source becomes the destination.
 fn becomes(
-    source: Option<&SourceFacts>,
+    source: Option<&SourcePathFacts>,
     state: DestinationState,
-    destination: &DestinationFacts,
-) -> Result<(PlaceRoot, Vec<SourcePlacement>), PlaceError> {
+    destination: &DestinationPathFacts,
+) -> Result<(DestinationRootKind, Vec<SourceDestinationPlace>), DestinationPlacementError> {
     match source {
-        None => Ok((PlaceRoot::Parent, Vec::new())),
+        None => Ok((DestinationRootKind::Parent, Vec::new())),
         Some(source) if source.is_directory && state == DestinationState::Other => {
-            Err(PlaceError::NotDirectory)
+            Err(DestinationPlacementError::NotDirectory)
         }
         Some(source) if source.is_directory => {
-            Ok((PlaceRoot::NewDestination, vec![SourcePlacement::Tree(RelPath::root())]))
+            Ok((DestinationRootKind::NewDestination, vec![SourceDestinationPlace::Tree(RelPath::root())]))
         }
         Some(_) => {
             carrack_model::check_name(&destination.name)?;
-            Ok((PlaceRoot::Parent, vec![SourcePlacement::Name(destination.name.clone())]))
+            Ok((DestinationRootKind::Parent, vec![SourceDestinationPlace::Name(destination.name.clone())]))
         }
     }
 }
@@ -194,30 +198,30 @@ fn becomes(
 mod tests {
     use super::*;
 
-    fn file(name: &str) -> SourceFacts {
-        SourceFacts { is_directory: false, contents_only: false, name: name.into() }
+    fn file(name: &str) -> SourcePathFacts {
+        SourcePathFacts { is_directory: false, contents_only: false, name: name.into() }
     }
 
-    fn directory(name: &str, contents_only: bool) -> SourceFacts {
-        SourceFacts { is_directory: true, contents_only, name: name.into() }
+    fn directory(name: &str, contents_only: bool) -> SourcePathFacts {
+        SourcePathFacts { is_directory: true, contents_only, name: name.into() }
     }
 
-    fn at(state: DestinationState, wants_directory: bool) -> DestinationFacts {
-        DestinationFacts { state, wants_directory, name: b"dst".to_vec() }
+    fn at(state: DestinationState, wants_directory: bool) -> DestinationPathFacts {
+        DestinationPathFacts { state, wants_directory, name: b"dst".to_vec() }
     }
 
-    fn tree(path: &str) -> SourcePlacement {
-        SourcePlacement::Tree(RelPath::new(path.as_bytes()).unwrap())
+    fn tree(path: &str) -> SourceDestinationPlace {
+        SourceDestinationPlace::Tree(RelPath::new(path.as_bytes()).unwrap())
     }
 
-    fn name(name: &str) -> SourcePlacement {
-        SourcePlacement::Name(name.into())
+    fn name(name: &str) -> SourceDestinationPlace {
+        SourceDestinationPlace::Name(name.into())
     }
 
     #[test]
     fn one_source() {
+        use DestinationRootKind::*;
         use DestinationState::*;
-        use PlaceRoot::*;
         for (source, destination, expected) in [
             (file("f"), at(Nothing, false), (Parent, name("dst"))),
             (file("f"), at(Other, false), (Parent, name("dst"))),
@@ -236,24 +240,24 @@ mod tests {
 
     #[test]
     fn a_source_that_becomes_the_destination_goes_into_nothing() {
+        use DestinationRootKind::*;
         use DestinationState::*;
-        use PlaceRoot::*;
         for (source, destination, expected) in [
             (directory("d", false), at(Directory, false), Ok((Destination, tree("")))),
             (directory("d", false), at(Directory, true), Ok((Destination, tree("")))),
             (directory("d", false), at(Nothing, true), Ok((NewDestination, tree("")))),
-            (directory("d", false), at(Other, false), Err(PlaceError::NotDirectory)),
+            (directory("d", false), at(Other, false), Err(DestinationPlacementError::NotDirectory)),
             (file("f"), at(Nothing, false), Ok((Parent, name("dst")))),
             (file("f"), at(Other, false), Ok((Parent, name("dst")))),
-            (file("f"), at(Directory, false), Err(PlaceError::IsDirectory)),
-            (file("f"), at(Nothing, true), Err(PlaceError::IsDirectory)),
+            (file("f"), at(Directory, false), Err(DestinationPlacementError::IsDirectory)),
+            (file("f"), at(Nothing, true), Err(DestinationPlacementError::IsDirectory)),
         ] {
             let placed = place(std::slice::from_ref(&source), 1, &destination, true);
             let expected = expected.map(|(root, placement)| (root, vec![placement]));
             assert_eq!(placed, expected, "{source:?} to {destination:?}");
         }
         let both = [file("f"), file("g")];
-        assert_eq!(place(&both, 2, &at(Directory, false), true), Err(PlaceError::Several));
+        assert_eq!(place(&both, 2, &at(Directory, false), true), Err(DestinationPlacementError::Several));
     }
 
     #[test]
@@ -270,7 +274,7 @@ mod tests {
         ] {
             let sources = std::slice::from_ref(&source);
             let (root, placements) = place(sources, 1, &destination, becomes_it).unwrap();
-            let expected = DestinationName { name: name.map(|name| name.as_bytes().into()), nesting };
+            let expected = ResolvedDestination { name: name.map(|name| name.as_bytes().into()), nesting };
             let arrival = arrival(sources, 1, &destination, becomes_it, (root, &placements));
             assert_eq!(arrival, expected, "{source:?} to {destination:?}");
         }
@@ -280,10 +284,10 @@ mod tests {
     fn several_sources_need_a_directory() {
         let sources = [file("f"), directory("d", false), directory("e", true)];
         let placed = place(&sources, 3, &at(DestinationState::Nothing, false), false).unwrap();
-        assert_eq!(placed, (PlaceRoot::NewDestination, vec![name("f"), tree("d"), tree("")]));
+        assert_eq!(placed, (DestinationRootKind::NewDestination, vec![name("f"), tree("d"), tree("")]));
         assert_eq!(
             place(&sources, 3, &at(DestinationState::Other, false), false),
-            Err(PlaceError::NotDirectory)
+            Err(DestinationPlacementError::NotDirectory)
         );
         let left_over = place(&[file("f")], 2, &at(DestinationState::Nothing, false), false).unwrap();
         assert_eq!(left_over.1, [name("f")], "the one that could be read does not change its place");
@@ -293,15 +297,15 @@ mod tests {
     fn refusals() {
         assert_eq!(
             place(&[directory("d", false)], 1, &at(DestinationState::Other, false), false),
-            Err(PlaceError::NotDirectory)
+            Err(DestinationPlacementError::NotDirectory)
         );
         assert_eq!(
             place(&[file("f")], 1, &at(DestinationState::Other, true), false),
-            Err(PlaceError::NotDirectory)
+            Err(DestinationPlacementError::NotDirectory)
         );
         assert_eq!(
             place(&[file("f"), file("f")], 2, &at(DestinationState::Directory, false), false),
-            Err(PlaceError::SameName("f".into()))
+            Err(DestinationPlacementError::SameName("f".into()))
         );
     }
 }

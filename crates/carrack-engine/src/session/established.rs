@@ -5,12 +5,12 @@ use std::thread;
 use carrack_transport::{ReceiveEndpoint, SendEndpoint};
 
 use super::fabric::AgreedFabric;
-use super::lanes::ControlMultiplexerThread;
+use super::lane_links::LaneControlMultiplexerThread;
 use super::outcome::SessionResult;
 use crate::context::SessionContext;
 use crate::counters::TransferCounters;
 use crate::error::{STARTING_A_THREAD, SessionError};
-use crate::lanes::{LaneStart, cause};
+use crate::lanes::{EstablishedLaneResources, cause};
 use crate::placement::PlacedLanes;
 use crate::sink::{self, SinkSetup, SinkStart};
 use crate::source::{self, SourceSetup, SourceStart};
@@ -18,11 +18,11 @@ use crate::source::{self, SourceSetup, SourceStart};
 /// A session on which both ends agree, with the resources of this process's ends.
 pub(super) struct EstablishedSession<'a> {
     /// The end that runs on the caller's thread: the source if both are in this process.
-    pub(super) end: LocalEnd,
+    pub(super) end: LocalSessionEnd,
     /// The sink, if it is in this process too.
-    pub(super) local_sink: Option<LocalEnd>,
+    pub(super) local_sink: Option<LocalSessionEnd>,
     /// Carries the lanes' control messages, if several lanes share one link. Ends after all lanes.
-    pub(super) relay: Option<ControlMultiplexerThread>,
+    pub(super) relay: Option<LaneControlMultiplexerThread>,
     /// The fabric that carries the objects.
     pub(super) fabric: Option<AgreedFabric>,
     pub(super) placement: PlacedLanes,
@@ -30,20 +30,20 @@ pub(super) struct EstablishedSession<'a> {
 }
 
 /// An end in this process, with its lanes.
-pub(super) enum LocalEnd {
+pub(super) enum LocalSessionEnd {
     Source(Box<SourceSetup>, Lanes<Box<dyn SendEndpoint>>),
     Sink(Box<SinkSetup>, Lanes<Box<dyn ReceiveEndpoint>>),
 }
 
 /// At least one lane. A fabric may fail to connect its endpoints after both ends have agreed on everything.
-pub(super) type Lanes<E> = Result<Vec<LaneStart<E>>, SessionError>;
+pub(super) type Lanes<E> = Result<Vec<EstablishedLaneResources<E>>, SessionError>;
 
 impl EstablishedSession<'_> {
     /// Runs the ends of this process until the session ends.
     pub(super) fn run(self) -> Result<SessionResult, SessionError> {
         let EstablishedSession { end, local_sink, relay, fabric, placement, context } = self;
         assert!(
-            local_sink.is_none() || matches!(end, LocalEnd::Source(..)),
+            local_sink.is_none() || matches!(end, LocalSessionEnd::Source(..)),
             "a local sink has a local source"
         );
         // The source reports all events to the user.
@@ -73,13 +73,13 @@ impl EstablishedSession<'_> {
 }
 
 /// Runs an end on its lanes until the session ends.
-fn start_end(end: LocalEnd, placement: &PlacedLanes, context: &SessionContext<'_>) -> SessionResult {
+fn start_end(end: LocalSessionEnd, placement: &PlacedLanes, context: &SessionContext<'_>) -> SessionResult {
     let ended = match end {
-        LocalEnd::Source(setup, lanes) => lanes.map(|lanes| {
+        LocalSessionEnd::Source(setup, lanes) => lanes.map(|lanes| {
             assert!(!lanes.is_empty(), "a source has a lane");
             source::run(SourceStart { lanes, camp: placement, context, setup: *setup }, context.abort)
         }),
-        LocalEnd::Sink(setup, lanes) => lanes.map(|lanes| {
+        LocalSessionEnd::Sink(setup, lanes) => lanes.map(|lanes| {
             assert!(!lanes.is_empty(), "a sink has a lane");
             sink::run(SinkStart { lanes, camp: placement, context, setup: *setup }, context.abort)
         }),

@@ -11,19 +11,21 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_model::{ProtectionLevel, TransferEvent, TransferNotice, escape, plain};
+use carrack_model::{ProtectionLevel, TransferEvent, UserNotice, escape, plain};
 use carrack_transport::fabric::{
-    FabricRequirements, FabricStreamSocket, OfferedDomain, SEALED_SLOTS, UnconnectedFabricLane,
+    FabricProviderDomain, FabricRequirements, FabricStreamConnection, SEALED_SLOTS, UnconnectedFabricLane,
     is_installed_device, usable_offers,
 };
 use carrack_transport::{ControlLink, DataConnection, ReceiveEndpoint, SendEndpoint};
-use carrack_wire::message::{ControlMessage, FabricChoice, FabricLanes, FabricNetwork, FabricWish};
+use carrack_wire::message::{
+    ControlMessage, FabricChoice, FabricEndpointsMessage, FabricNetwork, InitiatorFabricList,
+};
 
 use super::handshake::{expect, no_slots, say};
 use crate::context::SessionContext;
 use crate::error::SessionError;
 use crate::event_delivery::TransferObserver;
-use crate::lanes::{LaneEndpoints, deal};
+use crate::lanes::{LaneTransportEndpoints, deal};
 use crate::placement::PlacedLanes;
 use crate::role::SessionRole;
 use crate::settings::{EndSettings, FabricWanted};
@@ -51,7 +53,7 @@ pub(super) fn wish(
     settings: &EndSettings,
     dry_run: bool,
     observer: &dyn TransferObserver,
-) -> Result<Option<FabricWish>, SessionError> {
+) -> Result<Option<InitiatorFabricList>, SessionError> {
     let (networks, is_forced) = match &settings.fabric {
         _ if dry_run => return Ok(None),
         FabricWanted::Off => return Ok(None),
@@ -65,11 +67,11 @@ pub(super) fn wish(
         },
         FabricWanted::Provider(provider) => (networks_of(provider).map_err(unusable(provider))?, true),
     };
-    Ok(Some(FabricWish { networks, is_forced, host: memory_identity() }))
+    Ok(Some(InitiatorFabricList { networks, is_forced, host: memory_identity() }))
 }
 
 fn tell_unused(observer: &dyn TransferObserver, why: &str) {
-    observer.event(&TransferEvent::Notice(TransferNotice::Detail(format!("fabric: not used: {why}"))));
+    observer.event(&TransferEvent::Notice(UserNotice::Detail(format!("fabric: not used: {why}"))));
 }
 
 fn unusable(provider: &str) -> impl FnOnce(String) -> SessionError {
@@ -102,7 +104,7 @@ fn best_networks() -> Vec<FabricNetwork> {
 /// Returns true if [`FabricWanted::Auto`] takes this offer, if the other end has it too: hardware that moves
 /// bytes without the CPU. libfabric's providers over sockets, those that emulate hardware, and `shm` (more
 /// CPU time than TCP takes in our measurements) are used only by name.
-pub fn beats_tcp(offer: &OfferedDomain) -> bool {
+pub fn beats_tcp(offer: &FabricProviderDomain) -> bool {
     offer.is_usable && BEAT_TCP.contains(&&*offer.provider) && is_installed_device(&offer.domain)
 }
 
@@ -139,7 +141,7 @@ fn seen_memory() -> std::io::Result<String> {
 }
 
 /// Returns the responder's choice for an initiator's request.
-pub(super) fn choose(wish: Option<&FabricWish>, is_allowed: bool) -> Option<FabricChoice> {
+pub(super) fn choose(wish: Option<&InitiatorFabricList>, is_allowed: bool) -> Option<FabricChoice> {
     let wish = wish?;
     let chosen = if is_allowed { choice(wish) } else { Err("it is not allowed there".to_owned()) };
     Some(match chosen {
@@ -148,7 +150,7 @@ pub(super) fn choose(wish: Option<&FabricWish>, is_allowed: bool) -> Option<Fabr
     })
 }
 
-fn choice(wish: &FabricWish) -> Result<FabricNetwork, String> {
+fn choice(wish: &InitiatorFabricList) -> Result<FabricNetwork, String> {
     match wish.networks.first() {
         // An initiator that names a provider leaves the network to the library.
         Some(first) if first.network.is_empty() => named(first, wish),
@@ -160,7 +162,7 @@ fn choice(wish: &FabricWish) -> Result<FabricNetwork, String> {
     }
 }
 
-fn named(first: &FabricNetwork, wish: &FabricWish) -> Result<FabricNetwork, String> {
+fn named(first: &FabricNetwork, wish: &InitiatorFabricList) -> Result<FabricNetwork, String> {
     if !is_plausible(first) {
         return Err("no provider was named".to_owned());
     }
@@ -178,14 +180,17 @@ fn is_plausible(network: &FabricNetwork) -> bool {
 }
 
 /// Returns the agreed fabric at the responder.
-pub(super) fn chosen(wish: Option<&FabricWish>, choice: Option<&FabricChoice>) -> Option<AgreedFabric> {
+pub(super) fn chosen(
+    wish: Option<&InitiatorFabricList>,
+    choice: Option<&FabricChoice>,
+) -> Option<AgreedFabric> {
     let network = choice?.network.clone()?;
     Some(AgreedFabric { network, is_forced: wish.is_some_and(|wish| wish.is_forced) })
 }
 
 /// Returns the agreed fabric at the initiator.
 pub(super) fn answered(
-    wish: Option<&FabricWish>,
+    wish: Option<&InitiatorFabricList>,
     choice: Option<&FabricChoice>,
     observer: &dyn TransferObserver,
 ) -> Result<Option<AgreedFabric>, SessionError> {
@@ -264,7 +269,7 @@ impl AgreedFabric {
             Err(problem) => (Vec::new(), problem),
         };
         let names = lanes.iter().map(|lane| lane.name().to_vec()).collect();
-        let said = FabricLanes { names, problem: problem.clone() };
+        let said = FabricEndpointsMessage { names, problem: problem.clone() };
         let heard =
             exchange(link, said, resources.context.settings.stall).map_err(|error| self.scoped(error))?;
         let ControlMessage::Fabric(theirs) = heard else {
@@ -274,7 +279,7 @@ impl AgreedFabric {
             (true, true) if theirs.names.len() == lanes.len() => {
                 if let Some(observer) = resources.context.observer {
                     let words = format!("fabric: {}", self.network.provider);
-                    observer.event(&TransferEvent::Notice(TransferNotice::Detail(words)));
+                    observer.event(&TransferEvent::Notice(UserNotice::Detail(words)));
                 }
                 let peered =
                     lanes.into_iter().zip(theirs.names).map(|(lane, peer)| PeeredLane { lane, peer });
@@ -328,7 +333,7 @@ impl AgreedFabric {
 /// meanwhile.
 fn exchange(
     link: &mut ControlLink,
-    said: FabricLanes,
+    said: FabricEndpointsMessage,
     stall: Duration,
 ) -> Result<ControlMessage, SessionError> {
     say(link, ControlMessage::Fabric(said))?;
@@ -345,7 +350,7 @@ fn asides(
     streams: Vec<DataConnection>,
     lane_count: usize,
     context: &SessionContext<'_>,
-) -> Vec<Vec<FabricStreamSocket>> {
+) -> Vec<Vec<FabricStreamConnection>> {
     let (protection, cipher) = (context.spec.protection, context.spec.cipher);
     deal(streams.into_iter().map(|stream| stream.into_aside(protection, cipher)), lane_count)
 }
@@ -355,11 +360,11 @@ pub(super) fn source_transports(
     peered: Vec<PeeredLane>,
     streams: Vec<DataConnection>,
     context: &SessionContext<'_>,
-) -> Result<Vec<LaneEndpoints<Box<dyn SendEndpoint>>>, SessionError> {
+) -> Result<Vec<LaneTransportEndpoints<Box<dyn SendEndpoint>>>, SessionError> {
     let asides = asides(streams, peered.len(), context);
     let transports = peered.into_iter().zip(asides).map(|(PeeredLane { lane, peer }, asides)| {
         let (hub, endpoints) = lane.into_source(&peer, asides, context.settings.stall)?;
-        Ok(LaneEndpoints { endpoints, hub: Some(hub) })
+        Ok(LaneTransportEndpoints { endpoints, hub: Some(hub) })
     });
     transports.collect()
 }
@@ -369,11 +374,11 @@ pub(super) fn sink_transports(
     peered: Vec<PeeredLane>,
     streams: Vec<DataConnection>,
     context: &SessionContext<'_>,
-) -> Result<Vec<LaneEndpoints<Box<dyn ReceiveEndpoint>>>, SessionError> {
+) -> Result<Vec<LaneTransportEndpoints<Box<dyn ReceiveEndpoint>>>, SessionError> {
     let asides = asides(streams, peered.len(), context);
     let transports = peered.into_iter().zip(asides).map(|(PeeredLane { lane, peer }, asides)| {
         let (hub, endpoints) = lane.into_sink(&peer, asides, context.settings.stall)?;
-        Ok(LaneEndpoints { endpoints, hub: Some(hub) })
+        Ok(LaneTransportEndpoints { endpoints, hub: Some(hub) })
     });
     transports.collect()
 }
@@ -384,8 +389,12 @@ mod tests {
 
     use super::*;
 
-    fn forced(provider: &str) -> FabricWish {
-        FabricWish { networks: vec![network(provider, "")], is_forced: true, host: memory_identity() }
+    fn forced(provider: &str) -> InitiatorFabricList {
+        InitiatorFabricList {
+            networks: vec![network(provider, "")],
+            is_forced: true,
+            host: memory_identity(),
+        }
     }
 
     struct NoObserver;
@@ -394,13 +403,16 @@ mod tests {
         fn event(&self, _event: &TransferEvent) {}
     }
 
-    fn told(wish: &FabricWish, choice: Option<&FabricChoice>) -> Result<Option<AgreedFabric>, SessionError> {
+    fn told(
+        wish: &InitiatorFabricList,
+        choice: Option<&FabricChoice>,
+    ) -> Result<Option<AgreedFabric>, SessionError> {
         answered(Some(wish), choice, &NoObserver)
     }
 
     #[test]
     fn an_end_that_knows_no_fabric_means_tcp_or_the_end() {
-        let auto = FabricWish { is_forced: false, ..forced("shm") };
+        let auto = InitiatorFabricList { is_forced: false, ..forced("shm") };
         assert!(told(&auto, None).is_ok_and(|agreed| agreed.is_none()));
         let refused = told(&forced("shm"), None).unwrap_err();
         assert!(refused.to_string().contains("--fabric shm: at the other end") && refused.hint().is_some());
@@ -413,7 +425,7 @@ mod tests {
         assert!(matches!(told(&forced("shm"), Some(&choice)), Err(SessionError::Protocol(_))));
     }
 
-    fn problem(wish: &FabricWish, is_allowed: bool) -> String {
+    fn problem(wish: &InitiatorFabricList, is_allowed: bool) -> String {
         choose(Some(wish), is_allowed).unwrap().problem
     }
 
@@ -422,8 +434,8 @@ mod tests {
         assert!(problem(&forced("shm"), false).contains("not allowed"));
         assert!(!problem(&forced("no-such-provider"), true).is_empty());
         assert!(!problem(&forced("a b"), true).is_empty());
-        assert!(!problem(&FabricWish { networks: Vec::new(), ..forced("shm") }, true).is_empty());
-        let elsewhere = FabricWish { host: b"another".to_vec(), ..forced("shm") };
+        assert!(!problem(&InitiatorFabricList { networks: Vec::new(), ..forced("shm") }, true).is_empty());
+        let elsewhere = InitiatorFabricList { host: b"another".to_vec(), ..forced("shm") };
         assert!(problem(&elsewhere, true).contains("one host"));
     }
 
@@ -433,9 +445,10 @@ mod tests {
         let preferred = EndSettings { fabric, ..EndSettings::default() };
         assert!(wish(&preferred, false, &NoObserver).unwrap().is_none());
         assert!(refuse(&preferred, "it is within a process").is_ok());
-        let auto = FabricWish { networks: vec![network("efa", "efa")], is_forced: false, host: Vec::new() };
+        let auto =
+            InitiatorFabricList { networks: vec![network("efa", "efa")], is_forced: false, host: Vec::new() };
         assert!(choice(&auto).unwrap_err().contains("both ends"), "what is not named needs hardware");
-        let elsewhere = FabricWish { is_forced: false, host: b"another".to_vec(), ..forced("shm") };
+        let elsewhere = InitiatorFabricList { is_forced: false, host: b"another".to_vec(), ..forced("shm") };
         assert!(choice(&elsewhere).unwrap_err().contains("one host"), "what is named is looked for");
     }
 
@@ -448,7 +461,7 @@ mod tests {
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let channel = ControlChannel::Pipes { input: ours.try_clone().unwrap().into(), output: ours.into() };
         let mut link = ControlLink::new(channel, 1 << 20).unwrap();
-        let ended = exchange(&mut link, FabricLanes::default(), Duration::from_millis(300));
+        let ended = exchange(&mut link, FabricEndpointsMessage::default(), Duration::from_millis(300));
         let error = agreed(false).scoped(ended.unwrap_err());
         assert!(error.may_pass() && error.speaks_for_tcp(), "{error}");
         assert!(error.to_string().starts_with("over efa: the other end has been silent"), "{error}");

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_model::TransferSpec;
+use carrack_model::AgreedTransferSpec;
 use carrack_model::limits::CONTROL_BODY_BYTES_MAX;
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{ControlLink, TlsHandshakeError, TransportError, random};
@@ -130,20 +130,22 @@ pub(super) fn send_preamble(link: &mut ControlLink) -> Result<(), SessionError> 
 
 /// The end whose first message is expected.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum FirstMessage {
+pub(super) enum FirstMessageSender {
     /// The responder, which may be silent for this time; a login shell may print text before.
     OfResponder(Duration),
     /// The initiator.
     OfInitiator,
 }
 
-impl FirstMessage {
+impl FirstMessageSender {
     /// A daemon with TLS is running already; ssh may ask the user first.
     fn patience(self, link: &ControlLink) -> Duration {
         match self {
-            FirstMessage::OfResponder(stall) if !link.is_tls() && has_terminal() => stall.max(ASKING_TIMEOUT),
-            FirstMessage::OfResponder(stall) => stall,
-            FirstMessage::OfInitiator => START_TIMEOUT,
+            FirstMessageSender::OfResponder(stall) if !link.is_tls() && has_terminal() => {
+                stall.max(ASKING_TIMEOUT)
+            }
+            FirstMessageSender::OfResponder(stall) => stall,
+            FirstMessageSender::OfInitiator => START_TIMEOUT,
         }
     }
 }
@@ -172,8 +174,11 @@ fn silent(error: &io::Error, is_started_here: bool, patience: Duration) -> Sessi
 }
 
 /// Reads the other end's versions.
-pub(super) fn receive_preamble(link: &mut ControlLink, first: FirstMessage) -> Result<(), SessionError> {
-    let greeting_allowed = matches!(first, FirstMessage::OfResponder(_));
+pub(super) fn receive_preamble(
+    link: &mut ControlLink,
+    first: FirstMessageSender,
+) -> Result<(), SessionError> {
+    let greeting_allowed = matches!(first, FirstMessageSender::OfResponder(_));
     let patience = first.patience(link);
     let deadline = Instant::now() + patience;
     let is_started_here = greeting_allowed && !link.is_tls();
@@ -208,7 +213,7 @@ pub(super) fn receive_preamble(link: &mut ControlLink, first: FirstMessage) -> R
 pub(super) fn session_keys(
     link: &ControlLink,
     key: &SessionKey,
-    spec: &TransferSpec,
+    spec: &AgreedTransferSpec,
     lane_count: usize,
     is_direct: bool,
 ) -> Result<SessionKeys, SessionError> {

@@ -7,33 +7,35 @@ use std::time::Instant;
 use carrack_layout::FileSystems;
 use carrack_machine::SlotPool;
 use carrack_model::limits::LANES_MAX;
-use carrack_model::{DialFrom, ProtectionLevel, TransferEvent, TransferNotice};
+use carrack_model::{DialingEnd, ProtectionLevel, TransferEvent, UserNotice};
 use carrack_storage::PathBase;
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{
     ControlChannel, ControlLink, DataConnection, ListenPoint, StreamCount, StreamListener,
 };
 use carrack_wire::auth::SessionKey;
-use carrack_wire::message::{ControlMessage, HelloMessage, LaneBounds, ListenAddresses, WelcomeMessage};
+use carrack_wire::message::{
+    ControlMessage, HelloMessage, LaneCountProposal, ListenAddresses, WelcomeMessage,
+};
 use carrack_wire::to_json;
 
-use super::connect::{self, Dialling, FirstDialer, ListenOutcome, first_dialer, listen};
+use super::data_connections::{self, DialResult, FirstDialer, ListenOutcome, first_dialer, listen};
 use super::destination::InspectedDestination;
 use super::established::EstablishedSession;
 use super::handshake::{
-    FirstMessage, check_list_fits, expect, explained, new_key, no_slots, receive_preamble, refuse, say,
+    FirstMessageSender, check_list_fits, expect, explained, new_key, no_slots, receive_preamble, refuse, say,
     say_within, send_preamble, session_keys,
 };
-use super::journal_access::JournalAccess;
+use super::journal_access::TransferJournalOpener;
 use super::prepared::{PreparedEnd, PreparedSink, PreparedSource, placed, tell_lacking};
 use super::session_setup::SessionAgreement;
-use super::wait_heartbeats::WaitReports;
-use super::{fabric, lanes};
+use super::wait_heartbeats::WaitHeartbeatRecipients;
+use super::{fabric, lane_links};
 use crate::abort::AbortHandle;
 use crate::context::SessionContext;
 use crate::error::SessionError;
 use crate::event_delivery::TransferObserver;
-use crate::placement::HostPlacement;
+use crate::placement::HostPlacementInput;
 use crate::role::SessionRole;
 use crate::settings::{PeerChannel, TransferIdentity, TransferRequest};
 use crate::sharing::SessionGrantClient;
@@ -57,7 +59,7 @@ pub(super) fn establish<'a>(
     let mut link = ControlLink::new(peer.channel, transfer.spec.slot_bytes)
         .map_err(SessionError::local("setting up the control channel"))?;
     let (key, slots) = (new_key()?, no_slots()?);
-    let initiator = SessionInitiator {
+    let initiator = InitiatorHandshake {
         transfer,
         role,
         host: &peer.host,
@@ -78,7 +80,7 @@ pub(super) fn establish<'a>(
     agreement.establish(link, SessionContext { spec, settings, observer: Some(observer), abort, share })
 }
 
-struct SessionInitiator<'a> {
+struct InitiatorHandshake<'a> {
     transfer: &'a TransferRequest,
     role: SessionRole,
     host: &'a str,
@@ -106,7 +108,7 @@ impl InitiatorStorage {
     }
 }
 
-impl SessionInitiator<'_> {
+impl InitiatorHandshake<'_> {
     fn agree(&self, link: &mut ControlLink) -> Result<SessionAgreement, SessionError> {
         let TransferRequest { spec, settings, .. } = self.transfer;
         let other_dials = first_dialer(spec.dial_from, self.role) == FirstDialer::Responder
@@ -114,8 +116,8 @@ impl SessionInitiator<'_> {
             && !settings.over_control;
         let (listener, listening) = other_dials.then(|| self.listen()).flatten().unzip();
         let storage = self.look()?;
-        let placement = HostPlacement::detect(settings);
-        let wish = lanes::wish(settings, placement.lane_places(), self.depth(&storage), spec.slot_bytes);
+        let placement = HostPlacementInput::detect(settings);
+        let wish = lane_links::wish(settings, placement.lane_places(), self.depth(&storage), spec.slot_bytes);
         let wanted = fabric::wish(settings, spec.dry_run, self.observer)?;
         let hello = self.hello(listening, storage.destination());
         let hello = HelloMessage { lanes: Some(wish), fabric: wanted.clone(), ..hello };
@@ -130,7 +132,7 @@ impl SessionInitiator<'_> {
             streams = self.connect(link, &keys, listener, listening, lane_count)?;
         }
         fabric::check_streams(&mut fabric, &streams)?;
-        end.open(spec, &mut WaitReports::new(Some(link), Some(self.observer), self.abort))?;
+        end.open(spec, &mut WaitHeartbeatRecipients::new(Some(link), Some(self.observer), self.abort))?;
         Ok(SessionAgreement { end, streams, lane_count, fabric, placement })
     }
 
@@ -139,7 +141,7 @@ impl SessionInitiator<'_> {
         let TransferRequest { settings, identity, destination, .. } = self.transfer;
         Ok(match self.role {
             SessionRole::Sink => {
-                let journal = JournalAccess::of(settings, identity.as_ref());
+                let journal = TransferJournalOpener::of(settings, identity.as_ref());
                 InitiatorStorage::Sink(Box::new(InspectedDestination::look(
                     &PathBase::Anywhere,
                     destination,
@@ -173,7 +175,7 @@ impl SessionInitiator<'_> {
         // A process that is not carrack may still have printed a reason.
         let said =
             send_preamble(link).and_then(|()| say_within(link, ControlMessage::Hello(hello), settings.stall));
-        receive_preamble(link, FirstMessage::OfResponder(settings.stall))?;
+        receive_preamble(link, FirstMessageSender::OfResponder(settings.stall))?;
         said?;
         if self.abort.is_set() {
             return Err(self.abort.error());
@@ -253,7 +255,7 @@ impl SessionInitiator<'_> {
             Ok(listening) => Some(listening),
             Err(error) => {
                 let text = format!("no port to listen on: {error}");
-                self.observer.event(&TransferEvent::Notice(TransferNotice::Warning(text)));
+                self.observer.event(&TransferEvent::Notice(UserNotice::Warning(text)));
                 None
             }
         }
@@ -270,7 +272,7 @@ impl SessionInitiator<'_> {
         let outcome = match first_dialer(self.transfer.spec.dial_from, self.role) {
             FirstDialer::Initiator => self.dial(link, keys, listening.as_ref(), lane_count)?,
             FirstDialer::Responder => {
-                self.served(connect::serve_or_wait(link, &self.slots, listener, keys)?)?
+                self.served(data_connections::serve_or_wait(link, &self.slots, listener, keys)?)?
             }
         };
         let (streams, problem) = match outcome {
@@ -305,28 +307,29 @@ impl SessionInitiator<'_> {
         keys: &SessionKeys,
         listening: Option<&ListenAddresses>,
         lane_count: usize,
-    ) -> Result<Dialling, SessionError> {
+    ) -> Result<DialResult, SessionError> {
         let TransferRequest { spec, settings, .. } = self.transfer;
         let streams = self.stream_count(lane_count);
         if settings.over_control {
-            connect::tell_failure(link, "the caller wants none")?;
+            data_connections::tell_failure(link, "the caller wants none")?;
             return Ok(Ok(Vec::new()));
         }
-        let problem = match connect::dial_only(link, Some(self.host), listening, keys, streams, settings)? {
-            Ok(streams) => return Ok(Ok(streams)),
-            Err(problem) => problem,
-        };
-        let may_be_dialled = spec.dial_from == DialFrom::Either;
+        let problem =
+            match data_connections::dial_only(link, Some(self.host), listening, keys, streams, settings)? {
+                Ok(streams) => return Ok(Ok(streams)),
+                Err(problem) => problem,
+            };
+        let may_be_dialled = spec.dial_from == DialingEnd::Either;
         let Some((listener, listening)) = may_be_dialled.then(|| self.listen()).flatten() else {
-            connect::tell_failure(link, &problem)?;
+            data_connections::tell_failure(link, &problem)?;
             return Ok(Err(problem));
         };
         say(link, ControlMessage::Dial(listening))?;
-        let served = self.served(connect::serve(link, &self.slots, listener, keys)?)?;
+        let served = self.served(data_connections::serve(link, &self.slots, listener, keys)?)?;
         Ok(served.map_err(|theirs| format!("{problem}; the other way round: {theirs}")))
     }
 
-    fn served(&self, served: ListenOutcome) -> Result<Dialling, SessionError> {
+    fn served(&self, served: ListenOutcome) -> Result<DialResult, SessionError> {
         match served {
             ListenOutcome::Streams(streams) => Ok(Ok(streams)),
             ListenOutcome::Failed(problem) => Ok(Err(problem)),
@@ -341,12 +344,12 @@ impl SessionInitiator<'_> {
              Open a port range and name it with --ports, or choose who dials with --connect-from",
             self.pipe
         );
-        self.observer.event(&TransferEvent::Notice(TransferNotice::Warning(text)));
+        self.observer.event(&TransferEvent::Notice(UserNotice::Warning(text)));
     }
 }
 
 /// Returns the other end's decision, within the limit of this end.
-fn agreed_lane_count(wish: &LaneBounds, welcome: &WelcomeMessage) -> Result<usize, SessionError> {
+fn agreed_lane_count(wish: &LaneCountProposal, welcome: &WelcomeMessage) -> Result<usize, SessionError> {
     let most = wish.most.clamp(1, LANES_MAX as u32);
     match welcome.lanes {
         count if (1..=most).contains(&count) => Ok(count as usize),

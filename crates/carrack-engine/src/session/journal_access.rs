@@ -12,18 +12,18 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use carrack_journal::{
-    Journal, JournalError, JournalSubject, RecoveredJournal, SessionInfo, file_name, peek, set_aside,
+    Journal, JournalError, JournalSubject, JournalWriterProcess, RecoveredJournal, file_name, peek, set_aside,
 };
 use carrack_model::{Durability, RelPath, Timestamp, TransferId};
 use carrack_storage::typed_path::parent;
 use carrack_storage::{PathBase, PathPurpose, RootDirectory, keep_times, sync_directory};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::destination_place::PlaceRoot;
-use super::wait_heartbeats::WaitReports;
+use super::destination_place::DestinationRootKind;
+use super::wait_heartbeats::WaitHeartbeatRecipients;
 use crate::error::SessionError;
 use crate::settings::{EndSettings, JournalSettings, TransferIdentity};
-use crate::sink::JournalRecords;
+use crate::sink::SinkTransferJournal;
 
 /// Attempts to create a journal while another run creates one.
 const TRIES_MAX: u32 = 5;
@@ -36,7 +36,7 @@ const LAST_SESSION: Duration = Duration::from_secs(20);
 const WAITING: &str = "waiting for the earlier session of this transfer, which has the journal, to end";
 
 /// The access to a transfer's journal.
-pub(crate) struct JournalAccess {
+pub(crate) struct TransferJournalOpener {
     settings: JournalSettings,
     identity: TransferIdentity,
     /// The time that a session waits for an earlier session with the journal.
@@ -58,14 +58,17 @@ pub(crate) struct FoundJournal {
 }
 
 /// An opened journal, with its records unless it is new, or the reason of a failure.
-type Opened = Result<(Journal, Option<RecoveredJournal>), JournalError>;
+type JournalOpenResult = Result<(Journal, Option<RecoveredJournal>), JournalError>;
 
-impl JournalAccess {
+impl TransferJournalOpener {
     /// Returns `None` if no journal is kept.
-    pub(crate) fn of(settings: &EndSettings, identity: Option<&TransferIdentity>) -> Option<JournalAccess> {
+    pub(crate) fn of(
+        settings: &EndSettings,
+        identity: Option<&TransferIdentity>,
+    ) -> Option<TransferJournalOpener> {
         let patience = settings.stall;
         let settings = Some(&settings.journal).filter(|journal| journal.is_on)?;
-        Some(JournalAccess {
+        Some(TransferJournalOpener {
             settings: settings.clone(),
             identity: identity?.clone(),
             patience,
@@ -110,10 +113,10 @@ impl JournalAccess {
         &mut self,
         base: &PathBase,
         path: &Path,
-        place: PlaceRoot,
+        place: DestinationRootKind,
         found: Option<&FoundJournal>,
-        wait: &mut WaitReports<'_>,
-    ) -> Result<Option<JournalRecords>, SessionError> {
+        wait: &mut WaitHeartbeatRecipients<'_>,
+    ) -> Result<Option<SinkTransferJournal>, SessionError> {
         if self.is_given_up {
             return Ok(None);
         }
@@ -151,7 +154,7 @@ impl JournalAccess {
         base: &PathBase,
         path: &Path,
         root: &RootDirectory,
-    ) -> Result<JournalRecords, SessionError> {
+    ) -> Result<SinkTransferJournal, SessionError> {
         let name = shared_journals(self.identity.id);
         let shown = carrack_model::escape(path.join(&name).as_os_str().as_bytes());
         let relative = RelPath::new(name.as_bytes()).map_err(|_| SessionError::Internal)?;
@@ -161,12 +164,12 @@ impl JournalAccess {
         let directory = directory.map_err(unusable_journals(&shown))?;
         let about = JournalSubject {
             id: TransferId(self.identity.run.0),
-            ..self.about(base, path, PlaceRoot::Destination)
+            ..self.about(base, path, DestinationRootKind::Destination)
         };
         let journal = Journal::create(directory.as_fd(), &about, &self.session()?)
             .map_err(SessionError::journal(&shown))?;
         let tag = self.tag();
-        Ok(JournalRecords { journal, recovered: None, path: shown, tag, siblings: Some(directory) })
+        Ok(SinkTransferJournal { journal, recovered: None, path: shown, tag, siblings: Some(directory) })
     }
 
     /// The tag of temporary names.
@@ -181,20 +184,20 @@ impl JournalAccess {
         carrack_model::escape(path.as_os_str().as_bytes())
     }
 
-    fn session(&self) -> Result<SessionInfo, SessionError> {
+    fn session(&self) -> Result<JournalWriterProcess, SessionError> {
         let soft = self.settings.durability == Durability::End;
-        SessionInfo::of_this_process(self.identity.run, soft)
+        JournalWriterProcess::of_this_process(self.identity.run, soft)
             .map_err(SessionError::local("asking who this process is"))
     }
 
-    fn about(&self, base: &PathBase, path: &Path, place: PlaceRoot) -> JournalSubject {
-        let root = if place == PlaceRoot::Parent { parent(path) } else { path };
+    fn about(&self, base: &PathBase, path: &Path, place: DestinationRootKind) -> JournalSubject {
+        let root = if place == DestinationRootKind::Parent { parent(path) } else { path };
         JournalSubject {
             id: self.identity.id,
             place: match place {
-                PlaceRoot::Destination => 0,
-                PlaceRoot::NewDestination => 1,
-                PlaceRoot::Parent => 2,
+                DestinationRootKind::Destination => 0,
+                DestinationRootKind::NewDestination => 1,
+                DestinationRootKind::Parent => 2,
             },
             sources: self.identity.sources.clone(),
             destination: self.identity.destination.clone(),
@@ -208,14 +211,14 @@ impl JournalAccess {
         &mut self,
         (journal, recovered): (Journal, Option<RecoveredJournal>),
         path: String,
-    ) -> JournalRecords {
+    ) -> SinkTransferJournal {
         if !journal.is_locked() {
             let warning = format!(
                 "{path}: there are no file locks: don't run this transfer a second time while it runs"
             );
             self.warnings.push(warning);
         }
-        JournalRecords { journal, recovered, path, tag: self.tag(), siblings: None }
+        SinkTransferJournal { journal, recovered, path, tag: self.tag(), siblings: None }
     }
 
     /// Continues without a journal that can't be used. If the user has named its directory, this is an error.
@@ -235,10 +238,10 @@ impl JournalAccess {
         &mut self,
         base: &PathBase,
         path: &Path,
-        place: PlaceRoot,
-        session: &SessionInfo,
-        wait: &mut WaitReports<'_>,
-    ) -> Result<Option<JournalRecords>, SessionError> {
+        place: DestinationRootKind,
+        session: &JournalWriterProcess,
+        wait: &mut WaitHeartbeatRecipients<'_>,
+    ) -> Result<Option<SinkTransferJournal>, SessionError> {
         if let Some((directory, path)) = self.damaged.take() {
             if let Err(error) = set_aside(directory.as_fd(), self.identity.id) {
                 return self.give_up(&path, error).map(|()| None);
@@ -246,7 +249,7 @@ impl JournalAccess {
             let warning = format!("{path}: the journal is damaged and was removed: the transfer begins anew");
             self.warnings.push(warning);
         }
-        let beside = if place == PlaceRoot::Destination { path } else { parent(path) };
+        let beside = if place == DestinationRootKind::Destination { path } else { parent(path) };
         let named = self.settings.directory.as_deref().unwrap_or(beside);
         let shown = self.path_in(named);
         let directory = match open(base, named) {
@@ -283,7 +286,12 @@ impl JournalAccess {
     }
 
     /// Creates a journal, which has no records yet.
-    fn create(&self, directory: BorrowedFd<'_>, about: &JournalSubject, session: &SessionInfo) -> Opened {
+    fn create(
+        &self,
+        directory: BorrowedFd<'_>,
+        about: &JournalSubject,
+        session: &JournalWriterProcess,
+    ) -> JournalOpenResult {
         let journal = Journal::create(directory, about, session)?;
         // The journal is durable before the destination is created, so that a later session knows that this
         // transfer created it.
@@ -308,9 +316,9 @@ impl JournalAccess {
         directory: BorrowedFd<'_>,
         path: &str,
         id: TransferId,
-        session: &SessionInfo,
-        wait: &mut WaitReports<'_>,
-    ) -> Result<Opened, SessionError> {
+        session: &JournalWriterProcess,
+        wait: &mut WaitHeartbeatRecipients<'_>,
+    ) -> Result<JournalOpenResult, SessionError> {
         let began = Instant::now();
         loop {
             let error = match Journal::open(directory, id, session) {
@@ -373,7 +381,7 @@ fn absolute(base: &PathBase, path: &Path) -> Vec<u8> {
     base.path_for_people(path).into_os_string().into_encoded_bytes()
 }
 
-fn end_process(session: &SessionInfo) {
+fn end_process(session: &JournalWriterProcess) {
     let is_other = session.pid != std::process::id();
     if session.is_alive() == Some(true)
         && is_other

@@ -1,23 +1,23 @@
 //! Both ends in this process: the same engine at each, with a link and endpoints for every lane.
 
 use carrack_model::limits::STREAMS_NEAR;
-use carrack_model::{FailureSide, TransferEvent, TransferSpec};
+use carrack_model::{AgreedTransferSpec, FailureSide, TransferEvent};
 use carrack_storage::PathBase;
 use carrack_transport::{ControlLink, ReceiveEndpoint, SendEndpoint, loopback_pair};
 
 use super::destination::InspectedDestination;
-use super::established::{EstablishedSession, LocalEnd};
+use super::established::{EstablishedSession, LocalSessionEnd};
 use super::fabric;
-use super::journal_access::JournalAccess;
-use super::lanes::{agree, link_pair, wish};
+use super::journal_access::TransferJournalOpener;
+use super::lane_links::{agree, link_pair, wish};
 use super::prepared::{PreparedSink, PreparedSource};
-use super::wait_heartbeats::WaitReports;
+use super::wait_heartbeats::WaitHeartbeatRecipients;
 use crate::abort::AbortHandle;
 use crate::context::SessionContext;
 use crate::error::SessionError;
 use crate::event_delivery::TransferObserver;
-use crate::lanes::LaneEndpoints;
-use crate::placement::{HostPlacement, LaneDemand, PlacedLanes};
+use crate::lanes::LaneTransportEndpoints;
+use crate::placement::{HostPlacementInput, LanePlacementDemand, PlacedLanes};
 use crate::settings::{EndSettings, TransferRequest};
 use crate::sharing::SessionGrantClient;
 
@@ -31,7 +31,7 @@ pub(super) fn establish<'a>(
     let settings = transfer.settings.within_memory(2, spec.slot_bytes)?;
     settings.tell_smaller_pool(observer);
     fabric::refuse(&settings, "both ends are in this process, where objects are not copied at all")?;
-    let journal = JournalAccess::of(&settings, transfer.identity.as_ref());
+    let journal = TransferJournalOpener::of(&settings, transfer.identity.as_ref());
     let destination =
         InspectedDestination::look(&PathBase::Anywhere, &transfer.destination, &settings, journal)?;
     let file_systems = settings.file_systems(&PathBase::Anywhere)?;
@@ -41,7 +41,7 @@ pub(super) fn establish<'a>(
     source.setup.feed = transfer.feed.clone().map(|feed| feed.0);
     observer.event(&TransferEvent::Placed(source.arrival.clone()));
     let mut sink = PreparedSink::new(destination, spec, &source.place_message(), Some(paths))?;
-    sink.open(spec, &mut WaitReports::new(None, Some(observer), abort))?;
+    sink.open(spec, &mut WaitHeartbeatRecipients::new(None, Some(observer), abort))?;
     let (placement, lane_count) = place(&settings, &source, &sink, spec)?;
     observer.event(&TransferEvent::Connected {
         streams: 0,
@@ -63,15 +63,15 @@ fn place(
     settings: &EndSettings,
     source: &PreparedSource,
     sink: &PreparedSink,
-    spec: &TransferSpec,
+    spec: &AgreedTransferSpec,
 ) -> Result<(PlacedLanes, usize), SessionError> {
-    let host = HostPlacement::detect(settings);
+    let host = HostPlacementInput::detect(settings);
     let (reads, writes) = (source.setup.storage.depth, sink.setup.place.storage.depth());
     let [source_wish, sink_wish] =
         [reads, writes].map(|depth| wish(settings, host.lane_places(), depth, spec.slot_bytes));
     let lane_count = agree(source_wish, sink_wish);
     let io_threads = settings.io_thread_count(reads.max(writes));
-    let demand = LaneDemand {
+    let demand = LanePlacementDemand {
         side: FailureSide::Source,
         lane_count,
         io_threads,
@@ -93,11 +93,13 @@ fn join(
     let (source_links, sink_links) = local_links(spec.slot_bytes, lane_count)?;
     let (senders, receivers) = local_endpoints(spec, lane_count)?;
     let sink_pools = placement.pools(settings, spec, lane_count)?;
-    let sink_lanes = placement.starts(sink_links, sink_pools, LaneEndpoints::deal(receivers, lane_count));
+    let sink_lanes =
+        placement.starts(sink_links, sink_pools, LaneTransportEndpoints::deal(receivers, lane_count));
     let source_pools = placement.pools(settings, spec, lane_count)?;
-    let source_lanes = placement.starts(source_links, source_pools, LaneEndpoints::deal(senders, lane_count));
-    let end = LocalEnd::Source(Box::new(source.setup), Ok(source_lanes));
-    let local_sink = Some(LocalEnd::Sink(Box::new(sink.setup), Ok(sink_lanes)));
+    let source_lanes =
+        placement.starts(source_links, source_pools, LaneTransportEndpoints::deal(senders, lane_count));
+    let end = LocalSessionEnd::Source(Box::new(source.setup), Ok(source_lanes));
+    let local_sink = Some(LocalSessionEnd::Sink(Box::new(sink.setup), Ok(sink_lanes)));
     Ok(EstablishedSession { end, local_sink, relay: None, fabric: None, placement, context })
 }
 
@@ -109,10 +111,13 @@ fn local_links(
     Ok(pairs.collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
 }
 
-type Endpoints = (Vec<Box<dyn SendEndpoint>>, Vec<Box<dyn ReceiveEndpoint>>);
+type SendReceiveEndpoints = (Vec<Box<dyn SendEndpoint>>, Vec<Box<dyn ReceiveEndpoint>>);
 
-fn local_endpoints(spec: &TransferSpec, lane_count: usize) -> Result<Endpoints, SessionError> {
-    let mut endpoints: Endpoints = Default::default();
+fn local_endpoints(
+    spec: &AgreedTransferSpec,
+    lane_count: usize,
+) -> Result<SendReceiveEndpoints, SessionError> {
+    let mut endpoints: SendReceiveEndpoints = Default::default();
     let for_lane =
         if spec.streams == 0 { STREAMS_NEAR.into() } else { usize::from(spec.streams).div_ceil(lane_count) };
     for _ in 0..for_lane * lane_count {

@@ -17,17 +17,17 @@
 //! | [`third_party`] | two far ends agree through this process, which is neither |
 
 mod access_policy;
-mod allowed_names;
 mod browse;
-mod connect;
+mod data_connections;
 mod destination;
 mod destination_place;
+mod entry_kind_codes;
 mod established;
 mod fabric;
 mod handshake;
 mod initiator;
 mod journal_access;
-mod lanes;
+mod lane_links;
 mod local;
 mod outcome;
 mod prepared;
@@ -37,7 +37,7 @@ mod sources;
 mod third_party;
 pub(crate) mod verify;
 mod wait_heartbeats;
-mod wire_kinds;
+mod writable_names;
 
 use carrack_storage::clear_umask;
 use carrack_transport::ControlChannel;
@@ -45,16 +45,16 @@ use carrack_transport::ControlChannel;
 use crate::abort::AbortHandle;
 use crate::event_delivery::TransferObserver;
 use crate::role::SessionRole;
-use crate::settings::{FarEnds, PeerChannel, TransferRequest};
+use crate::settings::{PeerChannel, ThirdPartyEndChannels, TransferRequest};
 pub use access_policy::{
-    AccessAdmission, AccessKind, AccessPolicy, AccessRequest, OwnerAccessPolicy, check_protection,
+    AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights, ProcessOwnerAccessPolicy, check_protection,
 };
-pub use browse::{BrowseCall, BrowseItem, BrowseOperation, BrowseSummary, browse, browse_here};
+pub use browse::{BrowseItem, BrowseSummary, PathOperationRequest, RemotePathOperation, browse, browse_here};
 use established::EstablishedSession;
 pub use fabric::beats_tcp;
 pub use journal_access::shared_journals;
-pub use outcome::{SessionAdvance, TransferOutcome};
-use responder::ResponderAnswer;
+pub use outcome::{FurthestSessionPoint, TransferOutcome};
+use responder::ServedRequestOutcome;
 
 /// Copies within this host: both ends are in this process.
 pub fn copy_local(
@@ -83,7 +83,7 @@ pub fn copy_with_peer(
 /// Copies from one far end to another; both run [`serve`].
 pub fn copy_between(
     transfer: &TransferRequest,
-    ends: FarEnds,
+    ends: ThirdPartyEndChannels,
     observer: &dyn TransferObserver,
     abort: &AbortHandle,
 ) -> TransferOutcome {
@@ -97,7 +97,7 @@ pub fn serve(
     abort: &AbortHandle,
 ) -> TransferOutcome {
     TransferOutcome::of(responder::answer(channel, access_policy, abort).and_then(|answer| match answer {
-        ResponderAnswer::Session(session) => session.run(),
-        ResponderAnswer::Over(ended) => Ok(*ended),
+        ServedRequestOutcome::Session(session) => session.run(),
+        ServedRequestOutcome::Over(ended) => Ok(*ended),
     }))
 }

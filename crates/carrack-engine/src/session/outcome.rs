@@ -7,7 +7,7 @@ use crate::error::SessionError;
 
 /// The furthest stage that a session reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SessionAdvance {
+pub enum FurthestSessionPoint {
     /// It was not established.
     None,
     /// Both ends had agreed on everything.
@@ -24,7 +24,7 @@ pub struct TransferOutcome {
     /// Success if everything was tried; failures of single entries are in the summary.
     pub result: Result<(), SessionError>,
     /// The furthest stage that the session reached.
-    pub advance: SessionAdvance,
+    pub advance: FurthestSessionPoint,
 }
 
 /// The counters of both ends of an established session, and its result.
@@ -34,7 +34,8 @@ impl TransferOutcome {
     pub(super) fn of(ended: Result<SessionResult, SessionError>) -> TransferOutcome {
         match ended {
             Ok((both, result)) => {
-                let advance = if both.has_moved() { SessionAdvance::Moved } else { SessionAdvance::Stood };
+                let advance =
+                    if both.has_moved() { FurthestSessionPoint::Moved } else { FurthestSessionPoint::Stood };
                 TransferOutcome { summary: both.summary(), result, advance }
             }
             Err(error) => TransferOutcome::failed(error),
@@ -46,7 +47,7 @@ impl TransferOutcome {
         TransferOutcome {
             summary: TransferSummary::default(),
             result: Err(error),
-            advance: SessionAdvance::None,
+            advance: FurthestSessionPoint::None,
         }
     }
 }

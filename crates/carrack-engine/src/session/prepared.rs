@@ -5,25 +5,25 @@ use std::path::PathBuf;
 
 use carrack_layout::FileSystems;
 use carrack_model::{
-    DestinationName, FailureSide, KeptMetadata, LinkPolicy, RepeatEffect, TransferEvent, TransferNotice,
-    TransferSpec,
+    AgreedTransferSpec, FailureSide, KeptMetadata, LinkPolicy, RepeatEffect, ResolvedDestination,
+    TransferEvent, UserNotice,
 };
 use carrack_storage::PathBase;
 use carrack_transport::DataConnection;
-use carrack_wire::message::{PlaceMessage, SinkState};
+use carrack_wire::message::{DestinationRootMessage, DestinationStateMessage};
 
-use super::allowed_names::confinement_of;
-use super::destination::{InspectedDestination, OpenDestination, SinkFacts};
-use super::destination_place::PlaceRoot;
+use super::destination::{InspectedDestination, OpenDestinationRoot, SinkFacts};
+use super::destination_place::DestinationRootKind;
 use super::sources::{TransferSources, resolve};
-use super::wait_heartbeats::WaitReports;
+use super::wait_heartbeats::WaitHeartbeatRecipients;
+use super::writable_names::confinement_of;
 use crate::error::SessionError;
 use crate::event_delivery::{TransferObserver, lacking};
-use crate::placement::LaneDemand;
+use crate::placement::LanePlacementDemand;
 use crate::role::SessionRole;
 use crate::settings::EndSettings;
-use crate::sink::{DestinationPlace, SinkSetup};
-use crate::source::{SinkCapacity, SourceSetup, SourceStorageFacts};
+use crate::sink::{DestinationDirectory, SinkSetup};
+use crate::source::{SinkObjectCapacity, SourceSetup, SourceStorageFacts};
 
 /// The end of this process, if the other end is another process.
 pub(super) enum PreparedEnd {
@@ -34,10 +34,10 @@ pub(super) enum PreparedEnd {
 /// A source whose roots are open.
 pub(super) struct PreparedSource {
     pub(super) setup: SourceSetup,
-    pub(super) arrival: DestinationName,
+    pub(super) arrival: ResolvedDestination,
     /// Notices about the sources, for the user.
-    pub(super) notices: Vec<TransferNotice>,
-    place: PlaceRoot,
+    pub(super) notices: Vec<UserNotice>,
+    place: DestinationRootKind,
 }
 
 /// A sink with the place of the tree.
@@ -45,7 +45,7 @@ pub(super) struct PreparedSink {
     /// It has the destination's root after [`PreparedSink::open`].
     pub(super) setup: SinkSetup,
     destination: InspectedDestination,
-    place: PlaceRoot,
+    place: DestinationRootKind,
 }
 
 impl PreparedSource {
@@ -53,10 +53,10 @@ impl PreparedSource {
     pub(super) fn new(
         base: &PathBase,
         paths: &[PathBuf],
-        spec: &TransferSpec,
+        spec: &AgreedTransferSpec,
         settings: &EndSettings,
         file_systems: FileSystems,
-        sink: Option<&SinkState>,
+        sink: Option<&DestinationStateMessage>,
     ) -> Result<PreparedSource, SessionError> {
         let sink = sink.ok_or_else(|| SessionError::Protocol("nothing about the destination".into()))?;
         let sink = SinkFacts::from_message(sink)?;
@@ -74,7 +74,7 @@ impl PreparedSource {
             feed: None,
             failures,
             destination,
-            sink: SinkCapacity {
+            sink: SinkObjectCapacity {
                 credits: sink.credits,
                 open_files: sink.open_files,
                 has_targets: sink.has_targets,
@@ -90,12 +90,12 @@ impl PreparedSource {
     }
 
     /// Returns the place of the tree, for the sink.
-    pub(super) fn place_message(&self) -> PlaceMessage {
-        PlaceMessage {
+    pub(super) fn place_message(&self) -> DestinationRootMessage {
+        DestinationRootMessage {
             root: match self.place {
-                PlaceRoot::Destination => 0,
-                PlaceRoot::NewDestination => 1,
-                PlaceRoot::Parent => 2,
+                DestinationRootKind::Destination => 0,
+                DestinationRootKind::NewDestination => 1,
+                DestinationRootKind::Parent => 2,
             },
             name: self.arrival.name.as_deref().map(<[u8]>::to_vec),
             nesting: match self.arrival.nesting {
@@ -112,21 +112,21 @@ impl PreparedSink {
     /// source may send nothing else.
     pub(super) fn new(
         destination: InspectedDestination,
-        spec: &TransferSpec,
-        place: &PlaceMessage,
+        spec: &AgreedTransferSpec,
+        place: &DestinationRootMessage,
         asked: Option<&[PathBuf]>,
     ) -> Result<PreparedSink, SessionError> {
         let place = match place.root {
-            0 => PlaceRoot::Destination,
-            1 => PlaceRoot::NewDestination,
-            2 => PlaceRoot::Parent,
+            0 => DestinationRootKind::Destination,
+            1 => DestinationRootKind::NewDestination,
+            2 => DestinationRootKind::Parent,
             _ => return Err(SessionError::Protocol("no place for the tree".into())),
         };
         if !destination.allows(place) {
             return Err(SessionError::Protocol("the source would write beside the destination".into()));
         }
         let setup = SinkSetup {
-            place: DestinationPlace {
+            place: DestinationDirectory {
                 root: None,
                 seen: None,
                 storage: destination.storage(),
@@ -143,12 +143,12 @@ impl PreparedSink {
     /// a connection.
     pub(super) fn open(
         &mut self,
-        spec: &TransferSpec,
-        wait: &mut WaitReports<'_>,
+        spec: &AgreedTransferSpec,
+        wait: &mut WaitHeartbeatRecipients<'_>,
     ) -> Result<(), SessionError> {
         assert!(self.setup.place.root.is_none(), "a destination is opened once");
         if !spec.dry_run {
-            let OpenDestination { root, records, warnings } = self.destination.open(self.place, wait)?;
+            let OpenDestinationRoot { root, records, warnings } = self.destination.open(self.place, wait)?;
             (self.setup.place.root, self.setup.records, self.setup.warnings) =
                 (Some(root.into()), records, warnings);
         } else if spec.sync.is_some() {
@@ -162,8 +162,8 @@ impl PreparedEnd {
     /// Opens the destination of a sink.
     pub(super) fn open(
         &mut self,
-        spec: &TransferSpec,
-        wait: &mut WaitReports<'_>,
+        spec: &AgreedTransferSpec,
+        wait: &mut WaitHeartbeatRecipients<'_>,
     ) -> Result<(), SessionError> {
         match self {
             PreparedEnd::Source(_) => Ok(()),
@@ -177,7 +177,7 @@ impl PreparedEnd {
         settings: &EndSettings,
         streams: &'a [DataConnection],
         lane_count: usize,
-    ) -> LaneDemand<'a> {
+    ) -> LanePlacementDemand<'a> {
         assert!(lane_count > 0, "an end has a lane");
         let (side, depth, directories) = match self {
             PreparedEnd::Source(source) => {
@@ -190,7 +190,7 @@ impl PreparedEnd {
             }
         };
         let io_threads = settings.io_thread_count(depth).max(streams.len());
-        LaneDemand { side, lane_count, io_threads, streams, directories }
+        LanePlacementDemand { side, lane_count, io_threads, streams, directories }
     }
 
     pub(super) fn role(&self) -> SessionRole {
@@ -202,8 +202,8 @@ impl PreparedEnd {
 }
 
 /// Returns the event for the place that the source names.
-pub(super) fn placed(message: PlaceMessage) -> TransferEvent {
-    TransferEvent::Placed(DestinationName {
+pub(super) fn placed(message: DestinationRootMessage) -> TransferEvent {
+    TransferEvent::Placed(ResolvedDestination {
         name: message.name.map(Vec::into_boxed_slice),
         nesting: match message.nesting {
             1 => RepeatEffect::Inside,

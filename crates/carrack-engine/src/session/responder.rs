@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use carrack_machine::SlotPool;
-use carrack_model::{KeptMetadata, TransferSpec, escape};
+use carrack_model::{AgreedTransferSpec, KeptMetadata, escape};
 use carrack_storage::{PathBase, clear_umask};
 use carrack_transport::{
     ControlChannel, ControlLink, DataConnection, ListenPoint, StreamCount, StreamListener,
@@ -16,31 +16,31 @@ use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{ControlMessage, HelloMessage, WelcomeMessage};
 use carrack_wire::spec_from_json;
 
-use super::access_policy::{AccessAdmission, AccessKind, AccessPolicy, AccessRequest};
-use super::connect::{self, FirstDialer, ListenOutcome, first_dialer, listen};
+use super::access_policy::{AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights};
+use super::data_connections::{self, FirstDialer, ListenOutcome, first_dialer, listen};
 use super::destination::InspectedDestination;
 use super::established::EstablishedSession;
 use super::handshake::{
-    ANSWER_TIMEOUT, FirstMessage, expect, explained, no_slots, receive_preamble, refuse, say, send_preamble,
-    session_keys,
+    ANSWER_TIMEOUT, FirstMessageSender, expect, explained, no_slots, receive_preamble, refuse, say,
+    send_preamble, session_keys,
 };
-use super::journal_access::JournalAccess;
+use super::journal_access::TransferJournalOpener;
 use super::outcome::SessionResult;
 use super::prepared::{PreparedEnd, PreparedSink, PreparedSource};
 use super::session_setup::SessionAgreement;
-use super::wait_heartbeats::WaitReports;
-use super::{browse, fabric, lanes, verify};
+use super::wait_heartbeats::WaitHeartbeatRecipients;
+use super::{browse, fabric, lane_links, verify};
 use crate::abort::AbortHandle;
 use crate::context::SessionContext;
 use crate::counters::TransferCounters;
 use crate::error::SessionError;
-use crate::placement::HostPlacement;
+use crate::placement::HostPlacementInput;
 use crate::role::SessionRole;
 use crate::settings::{EndSettings, TransferIdentity};
 use crate::sharing::SessionGrantClient;
 
 /// The outcome of serving an initiator.
-pub(super) enum ResponderAnswer<'a> {
+pub(super) enum ServedRequestOutcome<'a> {
     /// The requested session, which has not begun.
     Session(Box<EstablishedSession<'a>>),
     /// A session that copies nothing, and has ended.
@@ -52,23 +52,23 @@ pub(super) fn answer<'a>(
     channel: ControlChannel,
     access_policy: &dyn AccessPolicy,
     abort: &'a AbortHandle,
-) -> Result<ResponderAnswer<'a>, SessionError> {
-    let slot_bytes = TransferSpec::default().slot_bytes;
+) -> Result<ServedRequestOutcome<'a>, SessionError> {
+    let slot_bytes = AgreedTransferSpec::default().slot_bytes;
     let mut link = ControlLink::new(channel, slot_bytes)
         .map_err(SessionError::local("setting up the control channel"))?;
     link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
     send_preamble(&mut link)?;
-    receive_preamble(&mut link, FirstMessage::OfInitiator)?;
+    receive_preamble(&mut link, FirstMessageSender::OfInitiator)?;
     let slots = no_slots()?;
     let answered = match expect(&mut link, &slots, Instant::now() + ANSWER_TIMEOUT) {
         Ok(ControlMessage::Hello(hello)) => answer_hello(&mut link, access_policy, slots, hello, abort),
         Ok(ControlMessage::Browse(wanted)) => match browse::answer(&mut link, access_policy, &wanted) {
-            Ok(failed_count) => return Ok(ResponderAnswer::Over(browsed(failed_count))),
+            Ok(failed_count) => return Ok(ServedRequestOutcome::Over(browsed(failed_count))),
             Err(error) => Err(error),
         },
         Ok(ControlMessage::Verify(wanted)) => {
             match verify::answer(&mut link, access_policy, &slots, abort, &wanted) {
-                Ok(()) => return Ok(ResponderAnswer::Over(browsed(0))),
+                Ok(()) => return Ok(ServedRequestOutcome::Over(browsed(0))),
                 Err(error) => Err(error),
             }
         }
@@ -82,7 +82,7 @@ pub(super) fn answer<'a>(
     link.set_slot_bytes(spec.slot_bytes);
     let share = SessionGrantClient::begin(&settings, Some(&key))?;
     let context = SessionContext { spec, settings, observer: None, abort, share };
-    Ok(ResponderAnswer::Session(Box::new(agreement.establish(link, context)?)))
+    Ok(ServedRequestOutcome::Session(Box::new(agreement.establish(link, context)?)))
 }
 
 /// Handles a hello. From here on a transfer may create files.
@@ -120,7 +120,7 @@ fn browsed(failed_count: u64) -> Box<SessionResult> {
 
 struct SessionResponder {
     role: SessionRole,
-    spec: TransferSpec,
+    spec: AgreedTransferSpec,
     settings: EndSettings,
     /// The admitted base directory.
     base: PathBase,
@@ -161,7 +161,7 @@ impl SessionResponder {
         let request =
             AccessRequest { deed, paths, token: &hello.token, protection, spec: Some(&spec), settings };
         let admission = access_policy.admit(request)?;
-        let AccessAdmission { base, paths, settings, door, addresses, caller } = admission;
+        let AdmittedCallerRights { base, paths, settings, door, addresses, caller } = admission;
         let settings = settings.within_memory(1, spec.slot_bytes)?;
         let asked = hello.sources.iter().map(|path| OsStr::from_bytes(path).into()).collect();
         let initiator = caller.filter(|_| !hello.third_party);
@@ -207,14 +207,14 @@ impl SessionResponder {
             fabric: choice,
             ..WelcomeMessage::default()
         };
-        let placement = HostPlacement::detect(&self.settings);
+        let placement = HostPlacementInput::detect(&self.settings);
         let (mut end, lane_count) = match self.role {
             SessionRole::Sink => self.welcome_source(link, welcome, &placement)?,
             SessionRole::Source => self.welcome_sink(link, welcome, &placement)?,
         };
         let streams = if self.spec.dry_run { Vec::new() } else { self.connect(link, listener, lane_count)? };
         fabric::check_streams(&mut fabric, &streams)?;
-        end.open(&self.spec, &mut WaitReports::new(Some(link), None, abort))?;
+        end.open(&self.spec, &mut WaitHeartbeatRecipients::new(Some(link), None, abort))?;
         Ok(SessionAgreement { end, streams, lane_count, fabric, placement })
     }
 
@@ -223,11 +223,11 @@ impl SessionResponder {
         &self,
         link: &mut ControlLink,
         mut welcome: WelcomeMessage,
-        placement: &HostPlacement,
+        placement: &HostPlacementInput,
     ) -> Result<(PreparedEnd, usize), SessionError> {
         let path = self.paths.first().ok_or(SessionError::Internal)?;
         let identity = self.hello.transfer.as_ref().map(TransferIdentity::from_message).transpose()?;
-        let journal = JournalAccess::of(&self.settings, identity.as_ref());
+        let journal = TransferJournalOpener::of(&self.settings, identity.as_ref());
         let destination = InspectedDestination::look(&self.base, path, &self.settings, journal)?;
         let lane_count = self.lane_count(placement, destination.storage().depth());
         welcome.lanes = lane_count as u32;
@@ -248,7 +248,7 @@ impl SessionResponder {
         &mut self,
         link: &mut ControlLink,
         mut welcome: WelcomeMessage,
-        placement: &HostPlacement,
+        placement: &HostPlacementInput,
     ) -> Result<(PreparedEnd, usize), SessionError> {
         self.paths = expanded(&self.base, &self.paths)?;
         let file_systems = self.settings.file_systems(&self.base)?;
@@ -265,9 +265,9 @@ impl SessionResponder {
 
     /// Returns the number of lanes by both ends' wishes; the storage at this end can use `depth` requests at
     /// a time.
-    fn lane_count(&self, placement: &HostPlacement, depth: u32) -> usize {
-        let here = lanes::wish(&self.settings, placement.lane_places(), depth, self.spec.slot_bytes);
-        lanes::agree(here, self.hello.lanes.unwrap_or(here))
+    fn lane_count(&self, placement: &HostPlacementInput, depth: u32) -> usize {
+        let here = lane_links::wish(&self.settings, placement.lane_places(), depth, self.spec.slot_bytes);
+        lane_links::agree(here, self.hello.lanes.unwrap_or(here))
     }
 
     fn connect(
@@ -280,18 +280,26 @@ impl SessionResponder {
         let keys = session_keys(link, &self.key, &self.spec, lane_count, is_direct)?;
         let to_dial = match self.first_dialer() {
             FirstDialer::Responder => self.hello.listening.clone(),
-            FirstDialer::Initiator => match connect::serve_or_wait(link, &self.slots, listener, &keys)? {
-                ListenOutcome::Streams(streams) => return Ok(streams),
-                ListenOutcome::Failed(_) => return Ok(Vec::new()),
-                ListenOutcome::DialMe(listening) => Some(listening),
-            },
+            FirstDialer::Initiator => {
+                match data_connections::serve_or_wait(link, &self.slots, listener, &keys)? {
+                    ListenOutcome::Streams(streams) => return Ok(streams),
+                    ListenOutcome::Failed(_) => return Ok(Vec::new()),
+                    ListenOutcome::DialMe(listening) => Some(listening),
+                }
+            }
         };
         let streams = StreamCount::new(self.spec.streams, lane_count as u16, self.settings.tunes);
         let host = self.initiator.map(|address| address.to_string());
-        let dialling =
-            connect::dial_only(link, host.as_deref(), to_dial.as_ref(), &keys, streams, &self.settings)?;
+        let dialling = data_connections::dial_only(
+            link,
+            host.as_deref(),
+            to_dial.as_ref(),
+            &keys,
+            streams,
+            &self.settings,
+        )?;
         if let Err(problem) = &dialling {
-            connect::tell_failure(link, problem)?;
+            data_connections::tell_failure(link, problem)?;
         }
         Ok(dialling.unwrap_or_default())
     }

@@ -2,19 +2,19 @@
 //! endpoints of the lanes.
 
 use carrack_machine::SlotPool;
-use carrack_model::{TransferEvent, TransferSpec};
+use carrack_model::{AgreedTransferSpec, TransferEvent};
 use carrack_transport::{ControlLink, DataConnection, ReceiveEndpoint, SendEndpoint, StreamCount};
 
-use super::established::{EstablishedSession, LocalEnd};
+use super::established::{EstablishedSession, LocalSessionEnd};
 use super::fabric::{self, AgreedFabric, LaneResources, PeeredLane};
 use super::handshake::refuse;
-use super::lanes::lane_links;
+use super::lane_links::lane_links;
 use super::prepared::PreparedEnd;
 use crate::context::SessionContext;
 use crate::error::SessionError;
 use crate::event_delivery::to_message;
-use crate::lanes::LaneEndpoints;
-use crate::placement::{HostPlacement, PlacedLanes};
+use crate::lanes::LaneTransportEndpoints;
+use crate::placement::{HostPlacementInput, PlacedLanes};
 
 /// The agreement of an end with the other end, which is another process.
 pub(super) struct SessionAgreement {
@@ -25,7 +25,7 @@ pub(super) struct SessionAgreement {
     pub(super) lane_count: usize,
     /// The fabric that carries the objects, if both ends can open it.
     pub(super) fabric: Option<AgreedFabric>,
-    pub(super) placement: HostPlacement,
+    pub(super) placement: HostPlacementInput,
 }
 
 impl SessionAgreement {
@@ -76,8 +76,8 @@ fn on_lanes(
     (streams, peered): (Vec<DataConnection>, Option<Vec<PeeredLane>>),
     placement: &PlacedLanes,
     context: &SessionContext<'_>,
-) -> LocalEnd {
-    let TransferSpec { slot_bytes, protection, cipher, .. } = context.spec;
+) -> LocalSessionEnd {
+    let AgreedTransferSpec { slot_bytes, protection, cipher, .. } = context.spec;
     match end {
         PreparedEnd::Source(source) => {
             if context.observer.is_none() {
@@ -91,12 +91,12 @@ fn on_lanes(
                     let senders = streams.into_iter().map(|stream| -> Box<dyn SendEndpoint> {
                         Box::new(stream.into_sender(protection, cipher))
                     });
-                    Ok(LaneEndpoints::deal(senders, links.len()))
+                    Ok(LaneTransportEndpoints::deal(senders, links.len()))
                 }
                 Some(peered) => fabric::source_transports(peered, streams, context),
             };
             let lanes = transports.map(|transports| placement.starts(links, pools, transports));
-            LocalEnd::Source(Box::new(source.setup), lanes)
+            LocalSessionEnd::Source(Box::new(source.setup), lanes)
         }
         PreparedEnd::Sink(sink) => {
             let transports = match peered {
@@ -104,12 +104,12 @@ fn on_lanes(
                     let receivers = streams.into_iter().map(|stream| -> Box<dyn ReceiveEndpoint> {
                         Box::new(stream.into_receiver(slot_bytes, protection, cipher))
                     });
-                    Ok(LaneEndpoints::deal(receivers, links.len()))
+                    Ok(LaneTransportEndpoints::deal(receivers, links.len()))
                 }
                 Some(peered) => fabric::sink_transports(peered, streams, context),
             };
             let lanes = transports.map(|transports| placement.starts(links, pools, transports));
-            LocalEnd::Sink(Box::new(sink.setup), lanes)
+            LocalSessionEnd::Sink(Box::new(sink.setup), lanes)
         }
     }
 }
@@ -117,7 +117,7 @@ fn on_lanes(
 /// Reports the data connections to the observer. The absence of any was reported before.
 fn announce(context: &SessionContext<'_>, opened: usize, lane_count: usize, is_fabric: bool) {
     let (Some(observer), 1..) = (context.observer, opened) else { return };
-    let TransferSpec { protection, cipher, streams, .. } = context.spec;
+    let AgreedTransferSpec { protection, cipher, streams, .. } = context.spec;
     let count = StreamCount::new(streams, lane_count as u16, context.settings.tunes);
     observer.event(&TransferEvent::Connected {
         streams: count.used(opened) as u32,

@@ -8,17 +8,20 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use carrack_model::{
-    DestinationName, EntryFailure, FailureKind, PartialRange, RelPath, TransferNotice, TransferSpec, escape,
-    plain,
+    AgreedTransferSpec, EntryFailure, FailureKind, RelPath, RequestedFileRange, ResolvedDestination,
+    UserNotice, escape, plain,
 };
 use carrack_storage::typed_path::{ends_with_slash, last_name};
 use carrack_storage::{
-    EntryPlace, FileIdentity, PathBase, PathPurpose, PathStatus, ScanRecord, ScanRoot, ScanRootScope,
+    EntryPlace, FileIdentity, PathBase, PathPurpose, PathStatResult, ScanListingProof, ScanRoot,
+    ScanRootScope,
 };
 use rustix::fs::{AtFlags, statat};
 
 use super::destination::SinkFacts;
-use super::destination_place::{PlaceRoot, SourceFacts, SourcePlacement, arrival, place};
+use super::destination_place::{
+    DestinationRootKind, SourceDestinationPlace, SourcePathFacts, arrival, place,
+};
 use crate::error::SessionError;
 
 const PART_HINT: &str = "name one regular file, or leave --offset and --length out";
@@ -29,14 +32,14 @@ const REASONS_MAX: usize = 20;
 /// The sources and their places.
 pub(crate) struct TransferSources {
     pub(crate) roots: Vec<ScanRoot>,
-    pub(crate) place: PlaceRoot,
-    pub(crate) arrival: DestinationName,
+    pub(crate) place: DestinationRootKind,
+    pub(crate) arrival: ResolvedDestination,
     pub(crate) failures: Vec<EntryFailure>,
-    pub(crate) notices: Vec<TransferNotice>,
+    pub(crate) notices: Vec<UserNotice>,
     /// A directory that the scan must not enter.
     pub(crate) destination: Option<FileIdentity>,
     /// The record of the scan, if entries may be deleted.
-    pub(crate) record: Option<Arc<ScanRecord>>,
+    pub(crate) record: Option<Arc<ScanListingProof>>,
 }
 
 impl TransferSources {
@@ -44,12 +47,12 @@ impl TransferSources {
     /// deleted. `begun`: the start of the run.
     pub(crate) fn keep_record(
         &mut self,
-        spec: &TransferSpec,
+        spec: &AgreedTransferSpec,
         begun: Option<SystemTime>,
     ) -> Result<(), SessionError> {
         if spec.sync.as_ref().is_some_and(|sync| sync.deletion.is_some()) {
             self.check_outside()?;
-            let record = ScanRecord::new(&self.roots, begun.unwrap_or_else(SystemTime::now));
+            let record = ScanListingProof::new(&self.roots, begun.unwrap_or_else(SystemTime::now));
             self.record = Some(Arc::new(record));
         }
         Ok(())
@@ -59,7 +62,7 @@ impl TransferSources {
 /// An existing source.
 struct FoundSource {
     path: PathBuf,
-    facts: SourceFacts,
+    facts: SourcePathFacts,
     /// True if a link is followed.
     follow: bool,
     identity: FileIdentity,
@@ -70,7 +73,7 @@ struct FoundSource {
 pub(crate) fn resolve(
     base: &PathBase,
     typed: &[PathBuf],
-    spec: &TransferSpec,
+    spec: &AgreedTransferSpec,
     follows: bool,
     sink: &SinkFacts,
 ) -> Result<TransferSources, SessionError> {
@@ -90,13 +93,13 @@ pub(crate) fn resolve(
         match look(base, path, spec, follows)? {
             Ok(source) if !seen.insert((source.identity, source.facts.clone_key())) => {
                 let shown = escape(path.as_os_str().as_bytes());
-                notices.push(TransferNotice::Text(format!("{shown} was given twice; it is copied once")));
+                notices.push(UserNotice::Text(format!("{shown} was given twice; it is copied once")));
             }
             Ok(source) => found.push(source),
             Err(failure) => failures.push(failure),
         }
     }
-    let facts: Vec<SourceFacts> = found.iter().map(|source| source.facts.clone()).collect();
+    let facts: Vec<SourcePathFacts> = found.iter().map(|source| source.facts.clone()).collect();
     let typed_count = seen.len() + failures.len();
     let becomes_it = spec.no_target_directory;
     let (root, placements) = place(&facts, typed_count, &sink.facts, becomes_it)
@@ -112,7 +115,8 @@ pub(crate) fn resolve(
     if roots.is_empty() {
         return Err(nothing_to_copy(&failures));
     }
-    let destination = sink.ancestors_here.first().copied().filter(|_| root == PlaceRoot::Destination);
+    let destination =
+        sink.ancestors_here.first().copied().filter(|_| root == DestinationRootKind::Destination);
     Ok(TransferSources { roots, place: root, arrival, failures, notices, destination, record: None })
 }
 
@@ -159,7 +163,7 @@ fn nothing_to_copy(failures: &[EntryFailure]) -> SessionError {
 fn look(
     base: &PathBase,
     path: &Path,
-    spec: &TransferSpec,
+    spec: &AgreedTransferSpec,
     follows: bool,
 ) -> Result<Result<FoundSource, EntryFailure>, SessionError> {
     let recursive = spec.recursive;
@@ -179,7 +183,7 @@ fn look(
         return Ok(Err(refusal(path, FailureKind::IsDirectory, "it is a directory")));
     }
     let name = last_name(path);
-    let facts = SourceFacts {
+    let facts = SourcePathFacts {
         is_directory: looked.is_directory,
         contents_only: means_directory || name.is_none(),
         name: name.unwrap_or_default().to_vec(),
@@ -189,7 +193,7 @@ fn look(
 
 /// Refuses a partial transfer of an entry other than a regular file, or of a file that ends before the part,
 /// before anything is changed.
-fn check_part(part: PartialRange, path: &Path, looked: &PathStatus) -> Result<(), SessionError> {
+fn check_part(part: RequestedFileRange, path: &Path, looked: &PathStatResult) -> Result<(), SessionError> {
     let shown = escape(path.as_os_str().as_bytes());
     let is_regular = !looked.is_directory && !looked.is_symlink && looked.special.is_none();
     if !is_regular {
@@ -208,7 +212,7 @@ fn check_part(part: PartialRange, path: &Path, looked: &PathStatus) -> Result<()
     Ok(())
 }
 
-impl SourceFacts {
+impl SourcePathFacts {
     fn clone_key(&self) -> (bool, Vec<u8>) {
         (self.contents_only, self.name.clone())
     }
@@ -222,13 +226,13 @@ impl FoundSource {
     fn scan_root(
         &self,
         base: &PathBase,
-        placement: SourcePlacement,
-        place: PlaceRoot,
+        placement: SourceDestinationPlace,
+        place: DestinationRootKind,
         sink: &SinkFacts,
         follows: bool,
     ) -> Result<ScanRoot, EntryFailure> {
         match placement {
-            SourcePlacement::Tree(path) => {
+            SourceDestinationPlace::Tree(path) => {
                 let opened = if follows {
                     base.open_following(&self.path)
                 } else {
@@ -238,20 +242,20 @@ impl FoundSource {
                 if sink.ancestors_here.contains(&root.identity()) {
                     return Err(self.refused_copy("the destination is this directory, or lies within it"));
                 }
-                if place == PlaceRoot::Destination && self.is_placed_on_itself(base, &path, sink)? {
+                if place == DestinationRootKind::Destination && self.is_placed_on_itself(base, &path, sink)? {
                     return Err(self.refused_copy("source and destination are the same directory"));
                 }
                 Ok(ScanRoot { root: Arc::new(root), what: ScanRootScope::Tree { sink: path } })
             }
-            SourcePlacement::Name(sink_name) => {
+            SourceDestinationPlace::Name(sink_name) => {
                 let EntryPlace { root, name, follow } =
                     base.hold(&self.path, self.follow).map_err(|error| failure(&self.path, &error))?;
                 let is_same_place = sink.ancestors_here.first() == Some(&root.identity());
-                if is_same_place && *sink_name == *name && place != PlaceRoot::NewDestination {
+                if is_same_place && *sink_name == *name && place != DestinationRootKind::NewDestination {
                     return Err(self.refused_copy("source and destination are the same file"));
                 }
                 if !self.follow
-                    && place != PlaceRoot::NewDestination
+                    && place != DestinationRootKind::NewDestination
                     && self.points_to(base, &sink_name, sink)
                 {
                     return Err(self.refused_copy("the destination is the file that the link points to"));
@@ -305,17 +309,17 @@ fn refusal(path: &Path, kind: FailureKind, detail: &str) -> EntryFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::destination_place::{DestinationFacts, DestinationState};
+    use crate::session::destination_place::{DestinationPathFacts, DestinationState};
     use carrack_storage::RootDirectory;
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    fn spec(recursive: bool) -> TransferSpec {
-        TransferSpec { recursive, ..TransferSpec::default() }
+    fn spec(recursive: bool) -> AgreedTransferSpec {
+        AgreedTransferSpec { recursive, ..AgreedTransferSpec::default() }
     }
 
     fn sink() -> SinkFacts {
-        let facts = DestinationFacts {
+        let facts = DestinationPathFacts {
             state: DestinationState::Directory,
             wants_directory: true,
             name: b"to".to_vec(),
@@ -373,7 +377,7 @@ mod tests {
             record: None,
         };
         scan.run(&|found| {
-            let carrack_storage::ScanResult::Section(section, _) = &found else { panic!("{found:?}") };
+            let carrack_storage::ScannedItem::Section(section, _) = &found else { panic!("{found:?}") };
             for entry in &section.entries {
                 assert!(matches!(entry.kind, carrack_model::EntryKind::Symlink { .. }), "{entry:?}");
             }

@@ -14,19 +14,20 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
 use carrack_model::limits::{LANES_MAX, SLOT_COUNT_MIN};
-use carrack_model::{DialFrom, ProtectionLevel, TransferEvent, TransferSpec};
-use carrack_transport::{ControlLink, LinkInput, resolve};
+use carrack_model::{AgreedTransferSpec, DialingEnd, ProtectionLevel, TransferEvent};
+use carrack_transport::{ControlLink, ControlLinkInput, resolve};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{
-    ControlMessage, DialFailed, HelloMessage, LaneBounds, ListenAddresses, SinkState, WelcomeMessage,
+    ControlMessage, DestinationStateMessage, DialFailureMessage, HelloMessage, LaneCountProposal,
+    ListenAddresses, WelcomeMessage,
 };
 use carrack_wire::to_json;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::connect::DIAL_TIMEOUT;
+use super::data_connections::DIAL_TIMEOUT;
 use super::fabric;
 use super::handshake::{
-    FirstMessage, check_list_fits, expect, explained, new_key, no_slots, receive_preamble, refuse, say,
+    FirstMessageSender, check_list_fits, expect, explained, new_key, no_slots, receive_preamble, refuse, say,
     send_preamble,
 };
 use super::outcome::SessionResult;
@@ -36,7 +37,7 @@ use crate::counters::TransferCounters;
 use crate::error::SessionError;
 use crate::event_delivery::{TransferObserver, to_event};
 use crate::role::SessionRole;
-use crate::settings::{EndSettings, FarEnds, TransferIdentity, TransferRequest};
+use crate::settings::{EndSettings, ThirdPartyEndChannels, TransferIdentity, TransferRequest};
 use crate::suspension_detector::SuspensionDetector;
 
 /// Messages that may wait for an end before the other end is not read any more.
@@ -47,7 +48,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 pub(super) fn run(
     transfer: &TransferRequest,
-    ends: FarEnds,
+    ends: ThirdPartyEndChannels,
     observer: &dyn TransferObserver,
     abort: &AbortHandle,
 ) -> Result<SessionResult, SessionError> {
@@ -55,14 +56,14 @@ pub(super) fn run(
     let slot_bytes = transfer.spec.slot_bytes;
     let source = ControlLink::new(ends.source.channel, slot_bytes);
     let sink = ControlLink::new(ends.sink.channel, slot_bytes);
-    let links = source.and_then(|source| Ok(EndLinks { source, sink: sink? }));
+    let links = source.and_then(|source| Ok(ThirdPartyControlLinks { source, sink: sink? }));
     let mut links = links.map_err(SessionError::local("setting up the control channel"))?;
     for link in links.both() {
         link.interrupt_on(Some(
             abort.readiness_owned().map_err(SessionError::local("watching for signals"))?,
         ));
     }
-    let spec = TransferSpec { dial_from: DialFrom::Either, ..transfer.spec.clone() };
+    let spec = AgreedTransferSpec { dial_from: DialingEnd::Either, ..transfer.spec.clone() };
     let third_party = ThirdPartyTransfer {
         transfer,
         spec,
@@ -85,12 +86,12 @@ pub(super) fn run(
 }
 
 /// The links to the two ends.
-struct EndLinks {
+struct ThirdPartyControlLinks {
     source: ControlLink,
     sink: ControlLink,
 }
 
-impl EndLinks {
+impl ThirdPartyControlLinks {
     fn both(&mut self) -> [&mut ControlLink; 2] {
         [&mut self.source, &mut self.sink]
     }
@@ -107,7 +108,7 @@ impl EndLinks {
 struct ThirdPartyTransfer<'a> {
     transfer: &'a TransferRequest,
     /// The same for both: their keys are bound to it. The dialling end is decided later.
-    spec: TransferSpec,
+    spec: AgreedTransferSpec,
     key: SessionKey,
     slots: SlotPool,
     source_token: &'a str,
@@ -119,11 +120,11 @@ struct ThirdPartyTransfer<'a> {
 }
 
 impl ThirdPartyTransfer<'_> {
-    fn agree(&self, links: &mut EndLinks) -> Result<(), SessionError> {
+    fn agree(&self, links: &mut ThirdPartyControlLinks) -> Result<(), SessionError> {
         // Both ends start meanwhile.
         let said = links.both().map(send_preamble);
         let stall = self.transfer.settings.stall;
-        let heard = links.both().map(|link| receive_preamble(link, FirstMessage::OfResponder(stall)));
+        let heard = links.both().map(|link| receive_preamble(link, FirstMessageSender::OfResponder(stall)));
         let ends = [SessionRole::Source, SessionRole::Sink];
         // A process that is not carrack may still have printed a reason.
         for (role, answer) in ends.into_iter().cycle().zip(heard.into_iter().chain(said)) {
@@ -153,7 +154,11 @@ impl ThirdPartyTransfer<'_> {
         self.connect(links, from_source.listening, from_sink.listening)
     }
 
-    fn welcome(&self, links: &mut EndLinks, role: SessionRole) -> Result<WelcomeMessage, SessionError> {
+    fn welcome(
+        &self,
+        links: &mut ThirdPartyControlLinks,
+        role: SessionRole,
+    ) -> Result<WelcomeMessage, SessionError> {
         let link = links.of(role);
         let heard = expect(link, &self.slots, Instant::now() + self.transfer.settings.stall);
         let welcome =
@@ -171,7 +176,7 @@ impl ThirdPartyTransfer<'_> {
             destination: Some(self.transfer.destination.as_os_str().as_bytes().to_vec()),
             // The requested sources: the source may write nothing else.
             sources: self.source_paths(),
-            lanes: Some(LaneBounds {
+            lanes: Some(LaneCountProposal {
                 wanted: wanted.clamp(1, most),
                 most: if wanted > 0 { wanted.min(most) } else { most },
             }),
@@ -181,14 +186,14 @@ impl ThirdPartyTransfer<'_> {
     }
 
     /// The sink has decided on the lanes. If the data passes through this process, its slots are a limit too.
-    fn hello_to_source(&self, mut sink: SinkState, lanes: u32) -> HelloMessage {
+    fn hello_to_source(&self, mut sink: DestinationStateMessage, lanes: u32) -> HelloMessage {
         if self.relays {
             sink.credits = sink.credits.min(self.relay_slots() as u32);
         }
         HelloMessage {
             sources: self.source_paths(),
             sink: Some(sink),
-            lanes: Some(LaneBounds { wanted: lanes, most: lanes }),
+            lanes: Some(LaneCountProposal { wanted: lanes, most: lanes }),
             token: self.source_token.into(),
             ..self.hello(&EndSettings { lanes: lanes as usize, ..self.transfer.settings.clone() })
         }
@@ -217,19 +222,19 @@ impl ThirdPartyTransfer<'_> {
     /// Lets one end dial the other. Both wait for a connection, or for a message.
     fn connect(
         &self,
-        links: &mut EndLinks,
+        links: &mut ThirdPartyControlLinks,
         source: Option<ListenAddresses>,
         sink: Option<ListenAddresses>,
     ) -> Result<(), SessionError> {
         if self.relays {
             return links.both().into_iter().try_for_each(|link| {
                 let problem = "the caller passes the data on".into();
-                say(link, ControlMessage::DialFailed(DialFailed { problem }))
+                say(link, ControlMessage::DialFailed(DialFailureMessage { problem }))
             });
         }
         let (dialler, listening, host) = match self.transfer.spec.dial_from {
-            DialFrom::Either | DialFrom::Source => (SessionRole::Source, sink, self.hosts.1),
-            DialFrom::Sink => (SessionRole::Sink, source, self.hosts.0),
+            DialingEnd::Either | DialingEnd::Source => (SessionRole::Source, sink, self.hosts.1),
+            DialingEnd::Sink => (SessionRole::Sink, source, self.hosts.0),
         };
         let listening =
             listening.ok_or_else(|| self.unreachable(dialler, "the other one has no port to listen on"))?;
@@ -265,7 +270,7 @@ fn with_addresses_of(mut listening: ListenAddresses, host: &str) -> ListenAddres
 
 /// Relays the messages of the two ends, and decodes them for its reports.
 struct ThirdPartyController<'a> {
-    links: EndLinks,
+    links: ThirdPartyControlLinks,
     third_party: &'a ThirdPartyTransfer<'a>,
     observer: &'a dyn TransferObserver,
     abort: &'a AbortHandle,
@@ -283,7 +288,7 @@ struct ThirdPartyController<'a> {
 
 impl<'a> ThirdPartyController<'a> {
     fn new(
-        links: EndLinks,
+        links: ThirdPartyControlLinks,
         third_party: &'a ThirdPartyTransfer<'a>,
         observer: &'a dyn TransferObserver,
         abort: &'a AbortHandle,
@@ -356,18 +361,20 @@ impl<'a> ThirdPartyController<'a> {
         let other = side.other();
         while self.links.of(other).queued_count() < QUEUE_MAX {
             match self.links.of(side).receive(&self.slots) {
-                Ok(LinkInput::Control { lane, body }) => {
+                Ok(ControlLinkInput::Control { lane, body }) => {
                     self.listen(side, lane, &body)?;
                     self.links.of(other).queue_control_for(lane, body);
                 }
-                Ok(LinkInput::Object(incoming)) if self.third_party.relays && side == SessionRole::Source => {
+                Ok(ControlLinkInput::Object(incoming))
+                    if self.third_party.relays && side == SessionRole::Source =>
+                {
                     self.links.sink.queue_object(&incoming.header, incoming.slot);
                 }
-                Ok(LinkInput::Object(_)) => {
+                Ok(ControlLinkInput::Object(_)) => {
                     return Err(SessionError::Protocol("data that was to go directly".into()));
                 }
-                Ok(LinkInput::Pending) => return Ok(true),
-                Ok(LinkInput::Closed) => return Ok(false),
+                Ok(ControlLinkInput::Pending) => return Ok(true),
+                Ok(ControlLinkInput::Closed) => return Ok(false),
                 Err(error) if self.is_over => drop(error),
                 Err(error) => return Err(error.into()),
             }
@@ -378,7 +385,7 @@ impl<'a> ThirdPartyController<'a> {
     fn listen(&mut self, side: SessionRole, lane: u32, body: &[u8]) -> Result<(), SessionError> {
         let message = ControlMessage::from_body(body)?;
         if let ControlMessage::DialFailed(told) = &message {
-            let dialler = if self.third_party.transfer.spec.dial_from == DialFrom::Sink {
+            let dialler = if self.third_party.transfer.spec.dial_from == DialingEnd::Sink {
                 SessionRole::Sink
             } else {
                 SessionRole::Source
@@ -424,7 +431,7 @@ impl<'a> ThirdPartyController<'a> {
         if std::mem::replace(&mut self.is_announced, true) {
             return;
         }
-        let TransferSpec { protection, cipher, streams, .. } = self.third_party.spec;
+        let AgreedTransferSpec { protection, cipher, streams, .. } = self.third_party.spec;
         let (transport, protection) = if self.third_party.relays {
             ("relay", ProtectionLevel::Private)
         } else {
@@ -451,7 +458,7 @@ impl<'a> ThirdPartyController<'a> {
     }
 
     fn sleep(&mut self) -> Result<(), SessionError> {
-        let EndLinks { source, sink } = &self.links;
+        let ThirdPartyControlLinks { source, sink } = &self.links;
         let mut fds = vec![PollFd::from_borrowed_fd(self.abort.readiness(), PollFlags::IN)];
         for (link, other) in [(source, sink), (sink, source)] {
             let reads = if other.queued_count() < QUEUE_MAX { PollFlags::IN } else { PollFlags::empty() };

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use carrack_model::{TransferEvent, TransferNotice};
+use carrack_model::{TransferEvent, UserNotice};
 use carrack_transport::ControlLink;
-use carrack_wire::message::{ControlMessage, Heartbeat};
+use carrack_wire::message::{ControlMessage, KeepaliveMessage};
 
 use super::handshake::say;
 use crate::abort::AbortHandle;
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const HEARTBEAT_EVERY: Duration = Duration::from_millis(500);
 
 /// The recipients of messages while this end waits.
-pub(crate) struct WaitReports<'a> {
+pub(crate) struct WaitHeartbeatRecipients<'a> {
     /// The link to the other end, if that is another process.
     pub(super) link: Option<&'a mut ControlLink>,
     /// The observer, if the user started this end.
@@ -29,13 +29,13 @@ pub(crate) struct WaitReports<'a> {
     pub(super) said: Option<Instant>,
 }
 
-impl<'a> WaitReports<'a> {
+impl<'a> WaitHeartbeatRecipients<'a> {
     pub(super) fn new(
         link: Option<&'a mut ControlLink>,
         observer: Option<&'a dyn TransferObserver>,
         abort: &'a AbortHandle,
-    ) -> WaitReports<'a> {
-        WaitReports { link, observer, abort, said: None }
+    ) -> WaitHeartbeatRecipients<'a> {
+        WaitHeartbeatRecipients { link, observer, abort, said: None }
     }
 
     /// Waits a moment. The first call reports the reason to the user.
@@ -43,12 +43,12 @@ impl<'a> WaitReports<'a> {
         let is_first = self.said.is_none();
         let mut messages = Vec::new();
         if is_first {
-            let event = TransferEvent::Notice(TransferNotice::Text(reason.to_owned()));
+            let event = TransferEvent::Notice(UserNotice::Text(reason.to_owned()));
             deliver(event, self.observer, |message| messages.push(message));
         }
         if self.said.is_none_or(|said| said.elapsed() >= HEARTBEAT_EVERY) {
             self.said = Some(Instant::now());
-            messages.push(ControlMessage::Heartbeat(Heartbeat {}));
+            messages.push(ControlMessage::Heartbeat(KeepaliveMessage {}));
         }
         if let Some(link) = &mut self.link {
             messages.into_iter().try_for_each(|message| say(link, message))?;

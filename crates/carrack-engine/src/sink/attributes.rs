@@ -7,11 +7,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use carrack_model::{
-    ExtraMetadata, KeptMetadata, Metadata, MetadataFidelity, ModeChange, ModifyWindow, TransferSpec,
+    AgreedTransferSpec, ExtraMetadata, KeptMetadata, Metadata, MetadataFidelity, ModeChange, ModifyWindow,
 };
 use carrack_storage::{
-    AttributeWriter, CompletedMetadata, DirectorySpool, LinkSpool, RootDirectory, ScratchNames, StoredTimes,
-    users_umask,
+    AttributeWriter, DestinationTimePrecision, DirectorySpool, LinkSpool, MetadataToSet, RootDirectory,
+    ScratchNames, users_umask,
 };
 
 use crate::settings::EndSettings;
@@ -30,7 +30,7 @@ pub(super) struct AttributePolicy {
     /// Special files that a file, link or directory may replace: in a sync those that are copied.
     pub(super) replaced: KeptMetadata,
     /// The precision of times in the destination's file systems.
-    pub(super) times: StoredTimes,
+    pub(super) times: DestinationTimePrecision,
     /// True if hard links to a file do not get the source's times.
     omits_times: bool,
     /// True if entries may get set-user-ID and set-group-ID bits.
@@ -43,7 +43,7 @@ impl AttributePolicy {
     /// Creates the policy of a session. `probes` names files by which the destination's precision of times is
     /// measured; `None` in a dry run.
     pub(super) fn new(
-        spec: &TransferSpec,
+        spec: &AgreedTransferSpec,
         settings: &EndSettings,
         probes: Option<Arc<ScratchNames>>,
     ) -> AttributePolicy {
@@ -57,7 +57,7 @@ impl AttributePolicy {
             keeper: Arc::new(AttributeWriter::new(settings.special_modes).keeping(&fidelity)),
             kept: fidelity.kept,
             replaced: AttributePolicy::replaced(spec, settings),
-            times: StoredTimes::new(window, probes),
+            times: DestinationTimePrecision::new(window, probes),
             omits_times: fidelity.omit_times,
             special_modes: settings.special_modes,
             mode_change: fidelity.mode_change.clone(),
@@ -65,7 +65,7 @@ impl AttributePolicy {
     }
 
     /// Special files that other entries may replace.
-    pub(super) fn replaced(spec: &TransferSpec, settings: &EndSettings) -> KeptMetadata {
+    pub(super) fn replaced(spec: &AgreedTransferSpec, settings: &EndSettings) -> KeptMetadata {
         if spec.sync.is_some() { settings.fidelity.kept } else { KeptMetadata::default() }
     }
 
@@ -97,10 +97,10 @@ impl AttributePolicy {
         &'a self,
         metadata: &'a Metadata,
         extras: Option<&'a ExtraMetadata>,
-    ) -> CompletedMetadata<'a> {
+    ) -> MetadataToSet<'a> {
         let extras = extras.map(|extras| (extras, &*self.keeper));
         let losses = Some(self.keeper.losses());
-        CompletedMetadata { metadata, extras, losses, policy: self.keeper.policy(), lasting: 0 }
+        MetadataToSet { metadata, extras, losses, policy: self.keeper.policy(), lasting: 0 }
     }
 
     /// Returns true if an entry that an earlier session placed still has its mode, set-ID bits apart, which

@@ -7,31 +7,31 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{
-    EntryFailure, ExtraMetadata, HardLinkTarget, Metadata, ObjectChecksum, RelPath, escape, plain,
+    EntryFailure, ExtraMetadata, HardLinkTarget, Metadata, ObjectChecksumAlgorithm, RelPath, escape, plain,
 };
 use carrack_storage::{
     FoldingDirectory, RootDirectory, SinkError, SmallContent, narrow_directory, place_small, place_special,
     place_symlink,
 };
 use carrack_transport::IncomingObject;
-use carrack_wire::{TableEntry, TableReader, TableRecord, TableWriter};
+use carrack_wire::{EntryTableItem, EntryTableReader, EntryTableRecord, EntryTableWriter};
 
 use super::ack_batch::ObjectOutcome;
-use super::commit_group::PlacedNames;
+use super::commit_group::UnsyncedSmallEntries;
 use super::committer::GroupCommitter;
 use super::entry_replacement::EntryReplacement;
 use super::lane::SinkLane;
-use super::top_level_names::check_asked_for;
+use super::top_level_confinement::check_asked_for;
 use crate::error::SessionError;
 use crate::object_checksum::bundle_check;
 
 /// Unpacks bundles. It keeps the last entry's directory open: the next entry is mostly in it too.
 #[derive(Default)]
 pub(super) struct BundleUnpacker {
-    held: Option<BundleDirectory>,
+    held: Option<BundleDestinationDirectory>,
 }
 
-struct BundleDirectory {
+struct BundleDestinationDirectory {
     path: RelPath,
     /// The directory, or the reason why no entry can be placed in it.
     directory: Result<OwnedFd, SinkError>,
@@ -74,7 +74,7 @@ impl BundleUnpacker {
         if !check_contents(lane.sink.spec.checksum, content, table)? {
             return Ok(false);
         }
-        let mut done = UnpackedBundle::default();
+        let mut done = BundleOutcome::default();
         let filled = self.fill(lane, root, (table, content), &mut done);
         if matches!(filled, Err(SessionError::NoSpace { .. })) {
             // The session does not retry it, so the entries that were placed count, though they are not
@@ -93,19 +93,19 @@ impl BundleUnpacker {
         lane: &SinkLane<'_>,
         root: &RootDirectory,
         (table, content): (&[u8], &[u8]),
-        done: &mut UnpackedBundle,
+        done: &mut BundleOutcome,
     ) -> Result<(), SessionError> {
         let mut rest = content;
-        for (index, record) in TableReader::new(table).enumerate() {
+        for (index, record) in EntryTableReader::new(table).enumerate() {
             match record? {
-                TableRecord::Section { path, metadata, extras } => {
+                EntryTableRecord::Section { path, metadata, extras } => {
                     self.enter(lane, root, path, metadata, extras.as_deref())?;
-                    if let Some(BundleDirectory { path, directory: Ok(_), .. }) = &self.held {
+                    if let Some(BundleDestinationDirectory { path, directory: Ok(_), .. }) = &self.held {
                         done.places.enter(path);
                     }
                 }
-                TableRecord::Entry(_) if lane.is_stopped() => done.unrecorded.push(index),
-                TableRecord::Entry(entry) => {
+                EntryTableRecord::Entry(_) if lane.is_stopped() => done.unrecorded.push(index),
+                EntryTableRecord::Entry(entry) => {
                     let (own, after) = rest.split_at(entry.size as usize);
                     rest = after;
                     let outcome = self.entry(lane, &entry, own)?;
@@ -136,7 +136,7 @@ impl BundleUnpacker {
                 Ok((folding, held)) => (folding, Ok(held)),
                 Err(error) => (None, Err(error)),
             };
-            self.held = Some(BundleDirectory { path, directory, folding });
+            self.held = Some(BundleDestinationDirectory { path, directory, folding });
         }
         let (Some(held), Some(metadata)) = (&self.held, metadata) else { return Ok(()) };
         let metadata = lane.sink.attributes.allowed_directory(metadata);
@@ -160,7 +160,7 @@ impl BundleUnpacker {
     fn entry(
         &self,
         lane: &SinkLane<'_>,
-        entry: &TableEntry<'_>,
+        entry: &EntryTableItem<'_>,
         content: &[u8],
     ) -> Result<EntryOutcome, SessionError> {
         // The table reader returns no entry before a section.
@@ -223,8 +223,8 @@ enum EntryOutcome {
 
 /// The outcome of a bundle.
 #[derive(Default)]
-struct UnpackedBundle {
-    places: PlacedNames,
+struct BundleOutcome {
+    places: UnsyncedSmallEntries,
     /// Indices of entries without a record: those that were not placed, and special files, which a look at
     /// the destination verifies.
     unrecorded: Vec<usize>,
@@ -235,12 +235,12 @@ struct UnpackedBundle {
     bytes: u64,
 }
 
-impl UnpackedBundle {
+impl BundleOutcome {
     fn note(
         &mut self,
         index: usize,
-        held: Option<&BundleDirectory>,
-        entry: &TableEntry<'_>,
+        held: Option<&BundleDestinationDirectory>,
+        entry: &EntryTableItem<'_>,
         outcome: EntryOutcome,
     ) {
         if outcome != EntryOutcome::Placed {
@@ -297,14 +297,14 @@ impl UnpackedBundle {
 fn table_without(table: &[u8], left_out: &[usize]) -> Result<Vec<u8>, SessionError> {
     assert!(left_out.is_sorted(), "entries are noted in the order of their table");
     let mut rest = Vec::new();
-    for (index, record) in TableReader::new(table).enumerate() {
+    for (index, record) in EntryTableReader::new(table).enumerate() {
         match record? {
-            TableRecord::Section { path, metadata, extras } => {
-                let mut writer = TableWriter::new(&mut rest).with(extras.as_deref());
+            EntryTableRecord::Section { path, metadata, extras } => {
+                let mut writer = EntryTableWriter::new(&mut rest).with(extras.as_deref());
                 writer.section(&path, metadata.as_ref());
             }
-            TableRecord::Entry(_) if left_out.contains(&index) => {}
-            TableRecord::Entry(entry) => TableWriter::new(&mut rest).entry(&entry),
+            EntryTableRecord::Entry(_) if left_out.contains(&index) => {}
+            EntryTableRecord::Entry(entry) => EntryTableWriter::new(&mut rest).entry(&entry),
         }
     }
     Ok(rest)
@@ -312,15 +312,15 @@ fn table_without(table: &[u8], left_out: &[usize]) -> Result<Vec<u8>, SessionErr
 
 fn report_digests(lane: &SinkLane<'_>, table: &[u8], left_out: &[usize]) -> Result<(), SessionError> {
     let mut directory = RelPath::root();
-    for (index, record) in TableReader::new(table).enumerate() {
+    for (index, record) in EntryTableReader::new(table).enumerate() {
         match record? {
-            TableRecord::Section { path, .. } => directory = path,
-            TableRecord::Entry(TableEntry { name, size, digest: Some(digest), .. })
+            EntryTableRecord::Section { path, .. } => directory = path,
+            EntryTableRecord::Entry(EntryTableItem { name, size, digest: Some(digest), .. })
                 if !left_out.contains(&index) =>
             {
                 lane.report_digest(&directory, name, size, *digest);
             }
-            TableRecord::Entry(_) => {}
+            EntryTableRecord::Entry(_) => {}
         }
     }
     Ok(())
@@ -330,7 +330,7 @@ fn report_digests(lane: &SinkLane<'_>, table: &[u8], left_out: &[usize]) -> Resu
 fn place(
     lane: &SinkLane<'_>,
     held: BorrowedFd<'_>,
-    entry: &TableEntry<'_>,
+    entry: &EntryTableItem<'_>,
     content: &[u8],
 ) -> Result<bool, SinkError> {
     let (sink, extras) = (lane.sink, entry.extras.as_deref());
@@ -361,7 +361,7 @@ fn place(
 fn note_link(
     lane: &SinkLane<'_>,
     directory: &RelPath,
-    entry: &TableEntry<'_>,
+    entry: &EntryTableItem<'_>,
     same_as: &HardLinkTarget,
 ) -> Result<Result<(), SinkError>, SessionError> {
     let confinement = &lane.sink.destination.confinement;
@@ -379,7 +379,7 @@ fn note_link(
 fn fail(
     lane: &SinkLane<'_>,
     directory: &RelPath,
-    entry: &TableEntry<'_>,
+    entry: &EntryTableItem<'_>,
     error: &SinkError,
 ) -> Result<EntryOutcome, SessionError> {
     lane.fail(failure(lane, directory, entry.name, error)).map(|()| EntryOutcome::Failed)
@@ -395,11 +395,15 @@ fn failure(lane: &SinkLane<'_>, directory: &RelPath, name: &[u8], error: &SinkEr
 
 /// Compares the table with the contents, which a hostile source may violate. With BLAKE3, returns true if
 /// each file has the digest in the table.
-fn check_contents(checksum: ObjectChecksum, content: &[u8], table: &[u8]) -> Result<bool, SessionError> {
+fn check_contents(
+    checksum: ObjectChecksumAlgorithm,
+    content: &[u8],
+    table: &[u8],
+) -> Result<bool, SessionError> {
     let mut rest = content;
     let mut is_good = true;
-    for record in TableReader::new(table) {
-        let TableRecord::Entry(entry) = record? else { continue };
+    for record in EntryTableReader::new(table) {
+        let EntryTableRecord::Entry(entry) = record? else { continue };
         let size = usize::try_from(entry.size).unwrap_or(usize::MAX);
         let Some((own, after)) = rest.split_at_checked(size) else {
             return Err(SessionError::Protocol("a bundle's table promises more than its contents".into()));
@@ -407,7 +411,7 @@ fn check_contents(checksum: ObjectChecksum, content: &[u8], table: &[u8]) -> Res
         rest = after;
         let is_file =
             entry.is_regular() && entry.extras.as_ref().is_none_or(|extras| extras.same_as.is_none());
-        if checksum == ObjectChecksum::Blake3 && is_file {
+        if checksum == ObjectChecksumAlgorithm::Blake3 && is_file {
             is_good &= entry.digest.is_some_and(|digest| blake3::hash(own) == *digest);
         }
     }

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use carrack_model::{FailureSide, FileId, TransferEvent};
 use carrack_transport::{ControlLink, IncomingObject, ReceiveEndpoint, TransportError};
-use carrack_wire::message::{ControlMessage, CountersMessage, ExistenceReply, KnobsMessage, OpenFileMessage};
+use carrack_wire::message::{
+    ControlMessage, CountersMessage, KnobsMessage, OpenFileMessage, SourceExistenceReply,
+};
 use rustix::event::PollFlags;
 
 use super::file_announcement::announce;
@@ -16,7 +18,7 @@ use crate::comm::{COUNTERS_EVERY, CommHandler};
 use crate::counters::{TransferCounters, sum_of};
 use crate::error::SessionError;
 use crate::event_delivery::{to_event, together};
-use crate::idle_sessions::IdleSessionWatch;
+use crate::progress_timeout::IdleSessionWatch;
 use crate::spill::LaneSpill;
 use crate::suspension_detector::SuspensionDetector;
 
@@ -47,7 +49,7 @@ impl PolledStream {
 
 /// The progress of a lane's end.
 #[derive(Default)]
-struct LaneShutdown {
+struct SinkLaneShutdownProgress {
     /// The time at which the first data connection was closed.
     stream_closed: Option<Instant>,
     finish_seen: bool,
@@ -68,7 +70,7 @@ pub(super) struct SinkComm<'a> {
     counters_due: Instant,
     idle: IdleSessionWatch,
     answers_due: Option<Instant>,
-    ending: LaneShutdown,
+    ending: SinkLaneShutdownProgress,
 }
 
 impl<'a> SinkComm<'a> {
@@ -93,7 +95,7 @@ impl<'a> SinkComm<'a> {
             counters_due: Instant::now() + first_due,
             idle: IdleSessionWatch::new(lanes[index].sink.timeouts.idle),
             answers_due: None,
-            ending: LaneShutdown::default(),
+            ending: SinkLaneShutdownProgress::default(),
         }
     }
 
@@ -252,7 +254,7 @@ impl<'a> SinkComm<'a> {
     }
 
     /// Handles the source's reply to an existence query.
-    fn hear_stands(&self, stands: ExistenceReply) -> Result<(), SessionError> {
+    fn hear_stands(&self, stands: SourceExistenceReply) -> Result<(), SessionError> {
         if !self.lane.sink.queries.answer(stands.id, stands.kinds) {
             return Err(SessionError::Protocol("an answer that nobody asked for".into()));
         }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use carrack_journal::{HashSubtree, RecordBatch};
+use carrack_journal::{Blake3Subtree, RecordBatch};
 use carrack_model::{ByteRange, RangeSet, RelPath};
 use carrack_storage::UncommittedFile;
 
@@ -21,15 +21,15 @@ pub(super) struct CommitGroup {
     pub(super) bytes: u64,
     /// Records of small files and links.
     pub(super) bundles: RecordBatch,
-    pub(super) places: PlacedNames,
+    pub(super) places: UnsyncedSmallEntries,
     /// Large files by their numbers in the journal.
-    pub(super) files: BTreeMap<u64, WrittenFile>,
+    pub(super) files: BTreeMap<u64, WrittenFileRanges>,
     /// Number of large files that the group keeps open.
     open_count: usize,
 }
 
 /// The places of small files and links.
-pub(super) struct PlacedNames {
+pub(super) struct UnsyncedSmallEntries {
     /// Their directories.
     pub(super) directories: HashSet<RelPath>,
     /// The files themselves, up to [`FEW`].
@@ -37,13 +37,13 @@ pub(super) struct PlacedNames {
 }
 
 /// The ranges of a large file that were written.
-pub(super) struct WrittenFile {
+pub(super) struct WrittenFileRanges {
     record: Arc<FileRecord>,
     /// `None` once it has its name: it is closed then, and not when its group is durable, as a group may have
     /// any number of files.
     pub(super) file: Option<Arc<SinkFile>>,
     ranges: RangeSet,
-    subtrees: Vec<HashSubtree>,
+    subtrees: Vec<Blake3Subtree>,
     /// XXH3-128 of each object, for the readback.
     pub(super) checks: Vec<(ByteRange, [u8; 32])>,
     pub(super) end: Option<WrittenFileOutcome>,
@@ -58,13 +58,13 @@ pub(super) enum WrittenFileOutcome {
     Dropped,
 }
 
-impl Default for PlacedNames {
-    fn default() -> PlacedNames {
-        PlacedNames { directories: HashSet::new(), few: Some(Vec::new()) }
+impl Default for UnsyncedSmallEntries {
+    fn default() -> UnsyncedSmallEntries {
+        UnsyncedSmallEntries { directories: HashSet::new(), few: Some(Vec::new()) }
     }
 }
 
-impl PlacedNames {
+impl UnsyncedSmallEntries {
     /// Notes a directory in which something was placed.
     pub(super) fn enter(&mut self, directory: &RelPath) {
         if !self.directories.contains(directory) {
@@ -80,7 +80,7 @@ impl PlacedNames {
         }
     }
 
-    fn append(&mut self, other: PlacedNames) {
+    fn append(&mut self, other: UnsyncedSmallEntries) {
         self.directories.extend(other.directories);
         self.few = match (self.few.take(), other.few) {
             (Some(mut few), Some(others)) if few.len() + others.len() <= FEW => {
@@ -114,7 +114,7 @@ impl CommitGroup {
         self.open_count
     }
 
-    pub(super) fn add_bundle(&mut self, table: &[u8], places: PlacedNames) {
+    pub(super) fn add_bundle(&mut self, table: &[u8], places: UnsyncedSmallEntries) {
         if !table.is_empty() {
             self.bundles.small(table);
         }
@@ -125,7 +125,7 @@ impl CommitGroup {
         &mut self,
         file: &Arc<SinkFile>,
         range: ByteRange,
-        subtrees: &[HashSubtree],
+        subtrees: &[Blake3Subtree],
         check: Option<[u8; 32]>,
     ) {
         assert!(range.len > 0, "an object has contents");
@@ -146,11 +146,11 @@ impl CommitGroup {
         }
     }
 
-    fn written(&mut self, file: &Arc<SinkFile>) -> &mut WrittenFile {
+    fn written(&mut self, file: &Arc<SinkFile>) -> &mut WrittenFileRanges {
         let open_count = &mut self.open_count;
         let written = self.files.entry(file.number).or_insert_with(|| {
             *open_count += 1;
-            WrittenFile {
+            WrittenFileRanges {
                 record: Arc::clone(&file.record),
                 file: Some(Arc::clone(file)),
                 ranges: RangeSet::new(),
@@ -164,7 +164,7 @@ impl CommitGroup {
     }
 }
 
-impl WrittenFile {
+impl WrittenFileRanges {
     /// Removes a range whose contents were damaged.
     pub(super) fn forget(&mut self, range: ByteRange) {
         self.ranges.remove(range);
@@ -230,10 +230,10 @@ mod tests {
 
     #[test]
     fn more_files_than_few_are_not_listed() {
-        let mut places = PlacedNames::default();
+        let mut places = UnsyncedSmallEntries::default();
         (0..FEW).for_each(|_| places.add_file(&RelPath::root(), b"f"));
         assert_eq!(places.few.as_ref().map(Vec::len), Some(FEW));
-        let mut others = PlacedNames::default();
+        let mut others = UnsyncedSmallEntries::default();
         others.add_file(&RelPath::root(), b"g");
         places.append(others);
         assert!(places.few.is_none());

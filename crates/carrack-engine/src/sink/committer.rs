@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use carrack_journal::{HashSubtree, Journal};
-use carrack_machine::{FifoMonitor, WaitAttempt};
+use carrack_journal::{Blake3Subtree, Journal};
+use carrack_machine::{FifoConditionLock, WaitAttempt};
 use carrack_model::{ByteRange, Durability, RelPath, WriteVerification};
-use carrack_storage::{CommitCare, RootDirectory, SyncFirst, SyncMethod};
+use carrack_storage::{CommitCare, FsyncBeforeCommit, FsyncMethod, RootDirectory};
 
-use super::commit_group::{CommitGroup, PlacedNames, WrittenFile, WrittenFileOutcome};
+use super::commit_group::{CommitGroup, UnsyncedSmallEntries, WrittenFileOutcome, WrittenFileRanges};
 use super::recorder::JournalRecorder;
 use super::sink_file::SinkFile;
-use super::syncer::{FileSystemSyncer, SyncCoverage};
+use super::syncer::{FileSystemSyncer, FsyncCoverage};
 use crate::error::SessionError;
 use crate::lanes::open_files;
 use crate::object_checksum::xxh3;
@@ -28,13 +28,13 @@ pub(super) struct GroupCommitter {
     syncer: FileSystemSyncer,
     recorder: JournalRecorder,
     settings: JournalSettings,
-    bounds: GroupBounds,
+    bounds: CommitGroupLimits,
     verify: WriteVerification,
-    filling: FifoMonitor<GroupFilling>,
+    filling: FifoConditionLock<OpenCommitGroup>,
     /// Number of groups that were taken. A thread that fills a group beyond its limit waits for this count.
-    taken: FifoMonitor<u64>,
+    taken: FifoConditionLock<u64>,
     /// Number of groups that are durable and recorded.
-    settled: FifoMonitor<u64>,
+    settled: FifoConditionLock<u64>,
     /// Set when a sync or a journal write failed: nothing is recorded on top of a failure.
     is_broken: AtomicBool,
     /// Set when the peer is gone: no time is spent on groups that are not recorded yet.
@@ -42,14 +42,14 @@ pub(super) struct GroupCommitter {
 }
 
 /// The bounds of a group.
-struct GroupBounds {
+struct CommitGroupLimits {
     bytes: u64,
     /// Files that the group keeps open: parts, to which other sessions write too. Whole files are few until
     /// they have their names.
     open_files: usize,
 }
 
-impl GroupBounds {
+impl CommitGroupLimits {
     fn are_reached(&self, group: &CommitGroup) -> bool {
         group.bytes >= self.bytes || group.open_count() >= self.open_files
     }
@@ -62,7 +62,7 @@ impl GroupBounds {
 
 /// The open group.
 #[derive(Default)]
-struct GroupFilling {
+struct OpenCommitGroup {
     /// The number of groups before it.
     turn: u64,
     group: CommitGroup,
@@ -72,9 +72,9 @@ struct GroupFilling {
     is_wanted: bool,
 }
 
-impl GroupFilling {
+impl OpenCommitGroup {
     /// Takes the group when it is due.
-    fn take(&mut self, bounds: &GroupBounds, time: Duration) -> WaitAttempt<(u64, CommitGroup)> {
+    fn take(&mut self, bounds: &CommitGroupLimits, time: Duration) -> WaitAttempt<(u64, CommitGroup)> {
         let due = self.since.map(|since| since + time);
         let is_due = due.is_some_and(|due| Instant::now() >= due);
         if self.is_wanted || bounds.are_reached(&self.group) || is_due {
@@ -86,7 +86,7 @@ impl GroupFilling {
     fn take_now(&mut self) -> (u64, CommitGroup) {
         assert!(self.group.is_empty() || self.since.is_some(), "a group has begun when something is noted");
         let turn = self.turn;
-        let taken = GroupFilling { turn: turn + 1, ..GroupFilling::default() };
+        let taken = OpenCommitGroup { turn: turn + 1, ..OpenCommitGroup::default() };
         (turn, mem::replace(self, taken).group)
     }
 }
@@ -104,11 +104,11 @@ impl GroupCommitter {
             recorder: JournalRecorder::new(journal),
             settings: settings.journal.clone(),
             // The files in progress alone must not fill a group.
-            bounds: GroupBounds { bytes: settings.journal.group_bytes, open_files: 2 * open_files() },
+            bounds: CommitGroupLimits { bytes: settings.journal.group_bytes, open_files: 2 * open_files() },
             verify: settings.verify,
-            filling: FifoMonitor::new(GroupFilling::default()),
-            taken: FifoMonitor::new(0),
-            settled: FifoMonitor::new(0),
+            filling: FifoConditionLock::new(OpenCommitGroup::default()),
+            taken: FifoConditionLock::new(0),
+            settled: FifoConditionLock::new(0),
             is_broken: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
         })
@@ -117,16 +117,16 @@ impl GroupCommitter {
     /// Returns the care with which a small file is placed.
     pub(super) fn care(&self) -> CommitCare {
         let sync = match (self.syncer.durable(), self.settings.durability) {
-            (SyncMethod::Never, _) | (SyncMethod::Together, Durability::End) => SyncFirst::Never,
-            (SyncMethod::Together, Durability::Each | Durability::Group) => SyncFirst::Replacing,
-            (SyncMethod::OneByOne, _) => SyncFirst::Always,
+            (FsyncMethod::Never, _) | (FsyncMethod::Together, Durability::End) => FsyncBeforeCommit::Never,
+            (FsyncMethod::Together, Durability::Each | Durability::Group) => FsyncBeforeCommit::Replacing,
+            (FsyncMethod::OneByOne, _) => FsyncBeforeCommit::Always,
         };
         CommitCare { sync, readback: self.reads_back() }
     }
 
     /// Returns true if a large file's contents must be durable before it gets its name.
     pub(super) fn syncs_before_naming(&self) -> bool {
-        self.care().sync != SyncFirst::Never
+        self.care().sync != FsyncBeforeCommit::Never
     }
 
     /// Returns true if the sink reads back from the storage (`--verify readback`).
@@ -140,7 +140,12 @@ impl GroupCommitter {
     }
 
     /// Notes the files and links of a bundle that have their names.
-    pub(super) fn placed(&self, table: &[u8], places: PlacedNames, bytes: u64) -> Result<(), SessionError> {
+    pub(super) fn placed(
+        &self,
+        table: &[u8],
+        places: UnsyncedSmallEntries,
+        bytes: u64,
+    ) -> Result<(), SessionError> {
         self.note(bytes, |group| group.add_bundle(table, places))
     }
 
@@ -149,7 +154,7 @@ impl GroupCommitter {
         &self,
         file: &Arc<SinkFile>,
         range: ByteRange,
-        subtrees: &[HashSubtree],
+        subtrees: &[Blake3Subtree],
         body: &[u8],
     ) -> Result<(), SessionError> {
         let check = self.reads_back().then(|| xxh3(body));
@@ -196,7 +201,7 @@ impl GroupCommitter {
         self.wait_for(&self.settled, turn)
     }
 
-    fn wait_for(&self, monitor: &FifoMonitor<u64>, turn: u64) -> Result<(), SessionError> {
+    fn wait_for(&self, monitor: &FifoConditionLock<u64>, turn: u64) -> Result<(), SessionError> {
         monitor.take(|done| (*done > turn).then_some(())).map_err(|_| SessionError::PeerGone)
     }
 
@@ -213,7 +218,7 @@ impl GroupCommitter {
     }
 
     /// Counts the group of this turn.
-    fn count(monitor: &FifoMonitor<u64>, turn: u64) {
+    fn count(monitor: &FifoConditionLock<u64>, turn: u64) {
         monitor.release_many(usize::MAX, |done| {
             assert!(*done == turn, "groups are taken and settled in the order of their turns");
             *done = turn + 1;
@@ -238,14 +243,14 @@ impl GroupCommitter {
         if self.is_broken.load(Relaxed) {
             return Ok(());
         }
-        let (_, group) = self.filling.with(GroupFilling::take_now);
+        let (_, group) = self.filling.with(OpenCommitGroup::take_now);
         self.settle_group(group)
     }
 
     /// Makes the rest durable, after all data is written and the directories have their metadata.
     pub(super) fn finish(&self, has_directories: bool) -> Result<(), SessionError> {
         self.settle()?;
-        let ends_durable = self.syncer.durable() == SyncMethod::Together
+        let ends_durable = self.syncer.durable() == FsyncMethod::Together
             && (has_directories || self.settings.durability == Durability::End);
         if ends_durable { self.syncer.sync_root() } else { Ok(()) }
     }
@@ -284,8 +289,8 @@ impl GroupCommitter {
 
     fn make_durable(&self, group: &CommitGroup) -> Result<(), SessionError> {
         let durable = self.syncer.durable();
-        let is_late = self.settings.durability == Durability::End && durable == SyncMethod::Together;
-        if durable == SyncMethod::Never || is_late {
+        let is_late = self.settings.durability == Durability::End && durable == FsyncMethod::Together;
+        if durable == FsyncMethod::Never || is_late {
             return Ok(());
         }
         for written in group.files.values() {
@@ -294,8 +299,8 @@ impl GroupCommitter {
         }
         self.check_abandoned()?;
         let small = match self.syncer.sync_small(&group.places, || !self.is_abandoned.load(Relaxed))? {
-            SyncCoverage::FileSystems => None,
-            SyncCoverage::Contents => Some(&group.places.directories),
+            FsyncCoverage::FileSystems => None,
+            FsyncCoverage::Contents => Some(&group.places.directories),
         };
         self.check_abandoned()?;
         self.syncer.sync_names(small.into_iter().flatten().chain(group.directories_of_large()))
@@ -336,9 +341,9 @@ impl GroupCommitter {
             return Ok(());
         }
         let is_synced =
-            self.syncer.durable() != SyncMethod::Never && self.settings.durability != Durability::End;
+            self.syncer.durable() != FsyncMethod::Never && self.settings.durability != Durability::End;
         self.recorder.append(&batch, is_synced)?;
-        group.files.values().for_each(WrittenFile::is_recorded);
+        group.files.values().for_each(WrittenFileRanges::is_recorded);
         Ok(())
     }
 }

@@ -8,17 +8,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use carrack_model::{TransferEvent, TransferNotice, TransferSpec};
+use carrack_model::{AgreedTransferSpec, TransferEvent, UserNotice};
 use carrack_wire::message::ControlMessage;
 
 use super::attributes::AttributePolicy;
 use super::committer::GroupCommitter;
 use super::destination::SinkDestination;
-use super::final_spools::FinalSpools;
+use super::final_spools::DeferredEntrySpools;
 use super::past_sessions::PastSessions;
-use super::pending_queries::ExistenceQueries;
-use super::removal_rules::SyncRemoval;
-use super::sibling_journals::SiblingJournals;
+use super::pending_queries::OpenSourceQueries;
+use super::removal_rules::SyncDeletionState;
+use super::sibling_sessions::SiblingJournals;
 use super::sizing::SinkSizing;
 use crate::error::SessionError;
 use crate::event_delivery::{TransferObserver, deliver};
@@ -27,21 +27,21 @@ use crate::sharing::SessionGrantClient;
 
 /// The session as its lanes see it.
 pub(super) struct SinkContext<'a> {
-    pub(super) spec: TransferSpec,
+    pub(super) spec: AgreedTransferSpec,
     pub(super) destination: SinkDestination,
     pub(super) sizing: SinkSizing,
     pub(super) attributes: AttributePolicy,
     /// `None` in a dry run.
     pub(super) committer: Option<GroupCommitter>,
-    pub(super) history: SinkHistory,
-    pub(super) spools: FinalSpools,
+    pub(super) history: SinkSessionJournals,
+    pub(super) spools: DeferredEntrySpools,
     /// The rules for the deletion of entries in a sync.
-    pub(super) removal: Option<SyncRemoval>,
+    pub(super) removal: Option<SyncDeletionState>,
     /// Existence queries to the source.
-    pub(super) queries: ExistenceQueries,
-    pub(super) status: SessionStatus,
+    pub(super) queries: OpenSourceQueries,
+    pub(super) status: SinkSessionCounts,
     pub(super) timeouts: SinkTimeouts,
-    pub(super) reporting: SinkListeners<'a>,
+    pub(super) reporting: SinkEventRecipients<'a>,
 }
 
 impl SinkContext<'_> {
@@ -52,7 +52,7 @@ impl SinkContext<'_> {
 }
 
 /// The records of earlier and other sessions of the transfer.
-pub(super) struct SinkHistory {
+pub(super) struct SinkSessionJournals {
     /// Those of earlier sessions, if there are any.
     pub(super) past: Option<PastSessions>,
     /// Those of other sessions, if several carry the transfer.
@@ -61,7 +61,7 @@ pub(super) struct SinkHistory {
     pub(super) takes_offers: bool,
 }
 
-impl SinkHistory {
+impl SinkSessionJournals {
     /// True if other sessions carry the transfer at the same time.
     pub(super) fn is_shared(&self) -> bool {
         self.siblings.is_some()
@@ -70,14 +70,14 @@ impl SinkHistory {
 
 /// Counts of all lanes together, and the source's announcement of the transfer's end.
 #[derive(Default)]
-pub(super) struct SessionStatus {
+pub(super) struct SinkSessionCounts {
     failure_count: AtomicU64,
     /// True if this session is the transfer's last one.
     closes: AtomicBool,
     lanes_over: AtomicUsize,
 }
 
-impl SessionStatus {
+impl SinkSessionCounts {
     /// Counts an entry that failed at the sink.
     pub(super) fn count_failure(&self) {
         self.failure_count.fetch_add(1, Relaxed);
@@ -139,14 +139,14 @@ impl SinkTimeouts {
 }
 
 /// The recipients of a session's events: the observer at this end, or the source, and the meta-scheduler.
-pub(super) struct SinkListeners<'a> {
+pub(super) struct SinkEventRecipients<'a> {
     pub(super) camp: &'a PlacedLanes,
     pub(super) share: Option<Arc<SessionGrantClient>>,
     /// The observer, if the user started this end.
     pub(super) observer: Option<&'a dyn TransferObserver>,
 }
 
-impl SinkListeners<'_> {
+impl SinkEventRecipients<'_> {
     /// Returns true if the user started this end.
     pub(super) fn is_watched(&self) -> bool {
         self.observer.is_some()
@@ -170,9 +170,9 @@ impl SinkListeners<'_> {
     }
 
     /// Returns the placement of the lanes and its reasons, and that of the shared targets if `leads`.
-    pub(super) fn news(&self, leads: bool) -> Vec<TransferNotice> {
+    pub(super) fn news(&self, leads: bool) -> Vec<UserNotice> {
         let shared = self.share.iter().filter(|_| leads).flat_map(|share| share.news());
-        self.camp.news().into_iter().map(TransferNotice::Text).chain(shared).collect()
+        self.camp.news().into_iter().map(UserNotice::Text).chain(shared).collect()
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn one_lane_that_closes_closes_all() {
-        let status = SessionStatus::default();
+        let status = SinkSessionCounts::default();
         [false, true, false].into_iter().for_each(|closes| status.note_closing(closes));
         (0..3).for_each(|_| status.end_lane(3));
         status.count_failure();

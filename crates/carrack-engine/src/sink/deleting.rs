@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::backup::BackupPlace;
 use super::lane::SinkLane;
-use super::removal_rules::{RemovalCandidate, SyncRemoval, inner};
+use super::removal_rules::{RemovalCandidate, SyncDeletionState, inner};
 use crate::error::SessionError;
 
 /// Levels of directories of which some entries stay while the others are moved to the backup or reported.
@@ -29,11 +29,11 @@ const LEVELS_MAX: usize = 64;
 #[derive(Clone, Copy)]
 pub(super) struct NameDeleter<'a> {
     lane: &'a SinkLane<'a>,
-    removal: &'a SyncRemoval,
+    removal: &'a SyncDeletionState,
 }
 
 impl<'a> NameDeleter<'a> {
-    pub(super) fn new(lane: &'a SinkLane<'a>, removal: &'a SyncRemoval) -> NameDeleter<'a> {
+    pub(super) fn new(lane: &'a SinkLane<'a>, removal: &'a SyncDeletionState) -> NameDeleter<'a> {
         NameDeleter { lane, removal }
     }
 

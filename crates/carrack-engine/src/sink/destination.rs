@@ -1,19 +1,20 @@
 //! The destination of a session: its directory, its storage, and the names that may be used.
 //!
-//! Any thread may read it; values that change are behind the locks of [`NameClaims`] and [`DirectoryAccess`].
+//! Any thread may read it; values that change are behind the locks of [`NameClaims`] and
+//! [`ChangedDirectoryModes`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use carrack_model::RelPath;
-use carrack_storage::{DirectoryAccess, FoldedNames, RootDirectory, ScratchNames};
+use carrack_storage::{ChangedDirectoryModes, FoldedNames, RootDirectory, ScratchNames};
 
 use super::name_claims::NameClaims;
-use super::storage::SinkStorage;
-use super::top_level_names::RootConfinement;
+use super::top_level_confinement::AllowedTopLevelNames;
+use super::write_method::SinkStorage;
 
 /// A destination directory and its properties.
-pub(crate) struct DestinationPlace {
+pub(crate) struct DestinationDirectory {
     /// Everything is written beneath it. `None` in a dry run.
     pub(crate) root: Option<Arc<RootDirectory>>,
     /// The existing directory that the dry run of a sync reads.
@@ -21,7 +22,7 @@ pub(crate) struct DestinationPlace {
     /// The storage that it lies on.
     pub(crate) storage: Arc<SinkStorage>,
     /// Names that the source may use there.
-    pub(crate) confinement: RootConfinement,
+    pub(crate) confinement: AllowedTopLevelNames,
 }
 
 /// A destination, and the session's state for it.
@@ -31,22 +32,22 @@ pub(super) struct SinkDestination {
     /// The same, or the directory that the dry run of a sync reads.
     pub(super) seen: Option<Arc<RootDirectory>>,
     pub(super) storage: Arc<SinkStorage>,
-    pub(super) confinement: RootConfinement,
+    pub(super) confinement: AllowedTopLevelNames,
     pub(super) scratch: Arc<ScratchNames>,
     pub(super) names: NameClaims,
     /// Directories that are made accessible for the session. `None` in a dry run.
-    pub(super) access: Option<DirectoryAccess>,
+    pub(super) access: Option<ChangedDirectoryModes>,
 }
 
 impl SinkDestination {
-    pub(super) fn new(place: DestinationPlace, scratch: Arc<ScratchNames>) -> SinkDestination {
-        let DestinationPlace { root, seen, storage, confinement } = place;
+    pub(super) fn new(place: DestinationDirectory, scratch: Arc<ScratchNames>) -> SinkDestination {
+        let DestinationDirectory { root, seen, storage, confinement } = place;
         let one_file_system = storage.is_one_file_system();
         let names =
             root.as_ref().map(|root| FoldedNames::new(root.as_fd(), one_file_system, Arc::clone(&scratch)));
         SinkDestination {
             names: NameClaims::new(names),
-            access: root.clone().map(DirectoryAccess::new),
+            access: root.clone().map(ChangedDirectoryModes::new),
             seen: root.clone().or(seen),
             root,
             storage,

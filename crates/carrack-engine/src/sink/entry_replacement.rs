@@ -16,7 +16,7 @@ use super::context::SinkContext;
 use super::deleting::NameDeleter;
 use super::directory_access::with_access;
 use super::lane::SinkLane;
-use super::removal_rules::{RemovalCandidate, SyncRemoval};
+use super::removal_rules::{RemovalCandidate, SyncDeletionState};
 use crate::error::SessionError;
 
 /// Replaces entries for a lane.
@@ -168,7 +168,7 @@ impl<'a> EntryReplacement<'a> {
 
     fn is_spared_at(
         &self,
-        removal: &SyncRemoval,
+        removal: &SyncDeletionState,
         places: &[RelPath],
         name: &[u8],
         is_directory: bool,

@@ -15,17 +15,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use carrack_model::limits::EXISTENCE_QUESTIONS_MAX;
-use carrack_model::{EntryFailure, FailureKind, Metadata, RelPath, TransferEvent, TransferNotice};
+use carrack_model::{EntryFailure, FailureKind, Metadata, RelPath, TransferEvent, UserNotice};
 use carrack_storage::{ExistingEntry, MountIdentity, RootDirectory, SinkError, look_at};
-use carrack_wire::message::{ControlMessage, ExistenceRequest, PruneMessage, PrunedMessage};
+use carrack_wire::message::{ControlMessage, DeletionDoneMessage, PruneMessage, SourceExistenceQuery};
 use rustix::fs::{Dir, FileType};
 
 use super::context::SinkContext;
 use super::deleting::{self, NameDeleter};
 use super::directory_access::with_access;
 use super::lane::SinkLane;
-use super::removal_rules::{RemovalCandidate, SyncRemoval};
-use super::top_level_names::check_asked_for;
+use super::removal_rules::{RemovalCandidate, SyncDeletionState};
+use super::top_level_confinement::check_asked_for;
 use crate::error::SessionError;
 use crate::lanes::open_files;
 
@@ -43,7 +43,7 @@ struct PruneDirectory {
 }
 
 /// Names of one directory in an existence query.
-struct PruneQuestion {
+struct ExtraneousNameQuestion {
     id: u64,
     place: PruneDirectory,
     held: Arc<OwnedFd>,
@@ -59,7 +59,7 @@ struct PruneName {
 
 /// A pass over the names that may be deleted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum PrunePass {
+enum ExtraneousDeletionPass {
     Count,
     Remove,
 }
@@ -67,10 +67,10 @@ enum PrunePass {
 struct TreePruner<'a> {
     lane: &'a SinkLane<'a>,
     root: &'a RootDirectory,
-    removal: &'a SyncRemoval,
-    pass: PrunePass,
+    removal: &'a SyncDeletionState,
+    pass: ExtraneousDeletionPass,
     waiting: Vec<PruneDirectory>,
-    open: VecDeque<PruneQuestion>,
+    open: VecDeque<ExtraneousNameQuestion>,
     newest: u64,
     /// Entries that are not spared.
     entry_count: u64,
@@ -89,14 +89,14 @@ pub(super) fn remove_rest(lane: &SinkLane<'_>, prune: &PruneMessage) -> Result<(
     let trees = trees(lane.sink, prune)?;
     if let Some(root) = &lane.sink.destination.seen {
         let is_meant = removal.is_meant_anywhere() || !trees.iter().any(RelPath::is_root);
-        let pruning = RootPruning { lane, root, removal };
+        let pruning = SyncRootDeletion { lane, root, removal };
         let refused = if is_meant { None } else { where_nothing_goes(root) };
         match refused {
             Some(what) => pruning.tell_not_meant(what)?,
             None => pruning.prune(&trees)?,
         }
     }
-    lane.say(ControlMessage::Pruned(PrunedMessage {}));
+    lane.say(ControlMessage::Pruned(DeletionDoneMessage {}));
     Ok(())
 }
 
@@ -113,20 +113,20 @@ fn trees(sink: &SinkContext<'_>, prune: &PruneMessage) -> Result<Vec<RelPath>, S
 
 /// A deletion beneath one root.
 #[derive(Clone, Copy)]
-struct RootPruning<'a> {
+struct SyncRootDeletion<'a> {
     lane: &'a SinkLane<'a>,
     root: &'a RootDirectory,
-    removal: &'a SyncRemoval,
+    removal: &'a SyncDeletionState,
 }
 
-impl RootPruning<'_> {
+impl SyncRootDeletion<'_> {
     fn prune(&self, trees: &[RelPath]) -> Result<(), SessionError> {
-        let RootPruning { lane, removal, .. } = *self;
+        let SyncRootDeletion { lane, removal, .. } = *self;
         let failure_count = lane.sink.status.failure_count();
         let most_percent = removal.most_percent();
         let mut newest = 0;
         if failure_count > 0 || most_percent.is_some() {
-            let mut counting = TreePruner::new(*self, PrunePass::Count, trees, newest);
+            let mut counting = TreePruner::new(*self, ExtraneousDeletionPass::Count, trees, newest);
             counting.run()?;
             newest = counting.newest;
             let (going, entries) = (counting.going_count, counting.entry_count);
@@ -142,7 +142,7 @@ impl RootPruning<'_> {
             }
         }
         let mounts_before = removal.mount_count();
-        let mut pruner = TreePruner::new(*self, PrunePass::Remove, trees, newest);
+        let mut pruner = TreePruner::new(*self, ExtraneousDeletionPass::Remove, trees, newest);
         pruner.run()?;
         pruner.tell_stayed()?;
         assert!(mounts_before <= removal.mount_count(), "mounts that stay are only added");
@@ -166,7 +166,7 @@ impl RootPruning<'_> {
                 "nothing was deleted, as something failed at the destination ({failure_count}): what the sources have not stays \
                  there ({going} entries)"
             );
-            self.lane.report(TransferEvent::Notice(TransferNotice::Warning(text)));
+            self.lane.report(TransferEvent::Notice(UserNotice::Warning(text)));
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ impl RootPruning<'_> {
                 "mounts beneath the destination stay with what is in them ({count}); --delete-mounts deletes in them, too"
             )
         };
-        self.lane.report(TransferEvent::Notice(TransferNotice::Warning(text)));
+        self.lane.report(TransferEvent::Notice(UserNotice::Warning(text)));
     }
 
     fn tell_backups(&self, count: u64) {
@@ -193,15 +193,20 @@ impl RootPruning<'_> {
                 "backups of deleted entries at the destination stay with what is in them, though the sources have such directories \
                  too ({count})"
             );
-            self.lane.report(TransferEvent::Notice(TransferNotice::Warning(text)));
+            self.lane.report(TransferEvent::Notice(UserNotice::Warning(text)));
         }
     }
 }
 
 impl<'a> TreePruner<'a> {
     /// Creates a pass. Queries are numbered from after `newest`.
-    fn new(pruning: RootPruning<'a>, pass: PrunePass, trees: &[RelPath], newest: u64) -> TreePruner<'a> {
-        let RootPruning { lane, root, removal } = pruning;
+    fn new(
+        pruning: SyncRootDeletion<'a>,
+        pass: ExtraneousDeletionPass,
+        trees: &[RelPath],
+        newest: u64,
+    ) -> TreePruner<'a> {
+        let SyncRootDeletion { lane, root, removal } = pruning;
         let places = trees.iter().map(|path| PruneDirectory {
             path: path.clone(),
             at_source: RelPath::root(),
@@ -304,9 +309,9 @@ impl<'a> TreePruner<'a> {
         if !self.lane.sink.queries.ask(self.newest) {
             return Err(SessionError::Protocol("a deletion before another one is over".into()));
         }
-        self.lane.say(ControlMessage::Stand(ExistenceRequest { id: self.newest, path, names: asked }));
+        self.lane.say(ControlMessage::Stand(SourceExistenceQuery { id: self.newest, path, names: asked }));
         let (place, held) = (place.clone(), Arc::clone(held));
-        self.open.push_back(PruneQuestion { id: self.newest, place, held, names });
+        self.open.push_back(ExtraneousNameQuestion { id: self.newest, place, held, names });
         assert!(self.open.len() <= EXISTENCE_QUESTIONS_MAX, "the source allows so many open questions");
         // Each open query holds a directory's descriptor.
         if self.open.len() < open_files().min(EXISTENCE_QUESTIONS_MAX) { Ok(()) } else { self.settle() }
@@ -340,7 +345,7 @@ impl<'a> TreePruner<'a> {
         }
     }
 
-    fn goes(&mut self, question: &PruneQuestion, name: &[u8]) -> Result<(), SessionError> {
+    fn goes(&mut self, question: &ExtraneousNameQuestion, name: &[u8]) -> Result<(), SessionError> {
         if self.lane.is_stopped() {
             // The session ends: earlier replies delete nothing any more.
             return Err(SessionError::Internal);
@@ -348,7 +353,7 @@ impl<'a> TreePruner<'a> {
         let PruneDirectory { path: directory, at_source, .. } = &question.place;
         let at_source = std::slice::from_ref(at_source);
         let target = RemovalCandidate { held: question.held.as_fd(), directory, name, at_source };
-        if self.pass == PrunePass::Count {
+        if self.pass == ExtraneousDeletionPass::Count {
             let count = self.removal.count(target);
             // The name itself was counted when it was listed.
             self.entry_count += (count.going + count.staying).saturating_sub(1);

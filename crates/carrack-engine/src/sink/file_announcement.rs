@@ -12,7 +12,7 @@ use carrack_wire::message::OpenFileMessage;
 
 use super::lane::SinkLane;
 use super::sink_file::SinkFile;
-use super::top_level_names::check_asked_for;
+use super::top_level_confinement::check_asked_for;
 use crate::error::SessionError;
 
 /// Adds a file to the ledger, and returns its objects that arrived before the announcement.

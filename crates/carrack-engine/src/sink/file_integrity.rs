@@ -7,12 +7,12 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use carrack_journal::{DigestError, FileDigest, HashSubtree};
+use carrack_journal::{Blake3Subtree, FileDigestBuilder, FileDigestError};
 use carrack_model::{ByteRange, RangeSet};
 
 /// The contents of one file.
 pub(super) struct FileIntegrity {
-    digest: Mutex<FileDigest>,
+    digest: Mutex<FileDigestBuilder>,
     /// Ranges whose readback differed, since the last call of `take_damage`.
     damage: Mutex<RangeSet>,
     /// True if a readback ever differed.
@@ -23,13 +23,13 @@ impl FileIntegrity {
     /// Creates the state of a file of `size` bytes.
     pub(super) fn new(size: u64) -> FileIntegrity {
         FileIntegrity {
-            digest: Mutex::new(FileDigest::new(size)),
+            digest: Mutex::new(FileDigestBuilder::new(size)),
             damage: Mutex::default(),
             was_damaged: AtomicBool::new(false),
         }
     }
 
-    fn digest(&self) -> MutexGuard<'_, FileDigest> {
+    fn digest(&self) -> MutexGuard<'_, FileDigestBuilder> {
         self.digest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -38,17 +38,17 @@ impl FileIntegrity {
     }
 
     /// Adds an object's subtrees to the digest.
-    pub(super) fn add_subtrees(&self, subtrees: &[HashSubtree]) -> Result<(), DigestError> {
+    pub(super) fn add_subtrees(&self, subtrees: &[Blake3Subtree]) -> Result<(), FileDigestError> {
         let mut digest = self.digest();
         subtrees.iter().try_for_each(|subtree| match digest.add(*subtree) {
             // A range that is written once more was hashed before.
-            Err(DigestError::Overlap(_)) if self.was_damaged.load(Relaxed) => Ok(()),
+            Err(FileDigestError::Overlap(_)) if self.was_damaged.load(Relaxed) => Ok(()),
             added => added,
         })
     }
 
     /// Returns the digest of a complete file.
-    pub(super) fn finish(&self) -> Result<[u8; 32], DigestError> {
+    pub(super) fn finish(&self) -> Result<[u8; 32], FileDigestError> {
         self.digest().clone().finish()
     }
 
@@ -69,8 +69,8 @@ impl FileIntegrity {
 mod tests {
     use super::*;
 
-    fn subtree(offset: u64, len: u64) -> HashSubtree {
-        HashSubtree { range: ByteRange::new(offset, len), value: [0; 32] }
+    fn subtree(offset: u64, len: u64) -> Blake3Subtree {
+        Blake3Subtree { range: ByteRange::new(offset, len), value: [0; 32] }
     }
 
     #[test]

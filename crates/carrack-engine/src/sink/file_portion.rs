@@ -4,14 +4,14 @@
 //! A value: set when the file is announced, and read by any thread.
 
 use carrack_journal::PartialFile;
-use carrack_model::{ByteRange, PartialRange, RangeSet};
-use carrack_wire::message::{OpenFileMessage, SentRanges};
+use carrack_model::{ByteRange, RangeSet, RequestedFileRange};
+use carrack_wire::message::{OpenFileMessage, RangesToSend};
 use carrack_wire::ranges_from_message;
 
 use crate::error::SessionError;
 
 /// The ranges of a file that arrive, and those that don't.
-pub(super) struct FilePortion {
+pub(super) struct ArrivingFileRanges {
     size: u64,
     /// The record of an earlier session.
     past: Option<PartialFile>,
@@ -27,20 +27,20 @@ pub(super) struct FilePortion {
     makes_file: bool,
 }
 
-impl FilePortion {
+impl ArrivingFileRanges {
     /// Creates the portion of a file of `size` bytes from its open-file message; `part` is the range of a
     /// partial transfer.
     pub(super) fn announced(
         message: &OpenFileMessage,
         size: u64,
-        part: Option<PartialRange>,
-    ) -> Result<FilePortion, SessionError> {
+        part: Option<RequestedFileRange>,
+    ) -> Result<ArrivingFileRanges, SessionError> {
         let holes = ranges_from_message(&message.holes, size)?;
         let part = part.map(|part| {
             let range = part.range_in(size).filter(|range| range.end() == Some(size));
             range.ok_or_else(|| SessionError::Protocol("a file that is not the part that is copied".into()))
         });
-        Ok(FilePortion {
+        Ok(ArrivingFileRanges {
             size,
             past: None,
             there: RangeSet::new(),
@@ -62,7 +62,7 @@ impl FilePortion {
     }
 
     /// Sets the ranges that arrive in this session, as several sessions carry the transfer.
-    pub(super) fn share(&mut self, coming: &SentRanges) -> Result<(), SessionError> {
+    pub(super) fn share(&mut self, coming: &RangesToSend) -> Result<(), SessionError> {
         assert!(self.past.is_none(), "one session goes on with a file, or several share it");
         self.there = ranges_from_message(&coming.ranges, self.size)?.missing_of(self.size);
         self.is_part = coming.is_part;
@@ -139,31 +139,31 @@ mod tests {
 
     #[test]
     fn holes_are_held_and_everything_else_comes() {
-        let whole = FilePortion::announced(&with_holes(&[]), 100, None).unwrap();
+        let whole = ArrivingFileRanges::announced(&with_holes(&[]), 100, None).unwrap();
         assert!(whole.is_everything() && !whole.is_there() && !whole.ends_in_hole());
-        let sparse = FilePortion::announced(&with_holes(&[(10, 20), (90, 10)]), 100, None).unwrap();
+        let sparse = ArrivingFileRanges::announced(&with_holes(&[(10, 20), (90, 10)]), 100, None).unwrap();
         assert!(!sparse.is_everything() && sparse.ends_in_hole());
         assert_eq!((sparse.held(), sparse.hole_bytes()), (ranges(&[(10, 20), (90, 10)]), 30));
     }
 
     #[test]
     fn what_others_bring_is_held_here() {
-        let mut shared = FilePortion::announced(&with_holes(&[]), 100, None).unwrap();
+        let mut shared = ArrivingFileRanges::announced(&with_holes(&[]), 100, None).unwrap();
         let ours = ranges_to_message(&ranges(&[(20, 30)]));
-        shared.share(&SentRanges { ranges: ours, is_part: true, makes_file: false }).unwrap();
+        shared.share(&RangesToSend { ranges: ours, is_part: true, makes_file: false }).unwrap();
         assert!(shared.is_part() && !shared.is_there());
         assert_eq!(shared.held(), ranges(&[(0, 20), (50, 50)]));
-        shared.share(&SentRanges::default()).unwrap();
+        shared.share(&RangesToSend::default()).unwrap();
         assert!(shared.is_there(), "nothing of it comes");
-        shared.share(&SentRanges { makes_file: true, ..SentRanges::default() }).unwrap();
+        shared.share(&RangesToSend { makes_file: true, ..RangesToSend::default() }).unwrap();
         assert!(!shared.is_there(), "its holes make it");
     }
 
     #[test]
     fn a_part_ends_where_its_file_does() {
-        let part = PartialRange { offset: 40, length: None };
-        let portion = FilePortion::announced(&with_holes(&[]), 100, Some(part)).unwrap();
+        let part = RequestedFileRange { offset: 40, length: None };
+        let portion = ArrivingFileRanges::announced(&with_holes(&[]), 100, Some(part)).unwrap();
         assert_eq!((portion.part_offset(), portion.held()), (Some(40), ranges(&[(0, 40)])));
-        assert!(FilePortion::announced(&with_holes(&[]), 30, Some(part)).is_err());
+        assert!(ArrivingFileRanges::announced(&with_holes(&[]), 30, Some(part)).is_err());
     }
 }

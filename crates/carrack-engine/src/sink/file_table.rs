@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_model::{ByteRange, FileId, RangeSet};
 use carrack_transport::IncomingObject;
-use carrack_wire::{ArrivalLedger, LedgerError, ObjectArrival};
+use carrack_wire::{ArrivalLedger, ArrivalLedgerError, ArrivedObjectAction};
 
 use super::sink_file::SinkFile;
 
 /// The ledger of one lane, with objects of files that are not announced yet.
-pub(super) struct SinkFileTable(Mutex<LedgerFiles>);
+pub(super) struct SinkFileTable(Mutex<SinkFilesState>);
 
-struct LedgerFiles {
+struct SinkFilesState {
     ledger: ArrivalLedger<Arc<SinkFile>>,
     early: HashMap<FileId, Vec<IncomingObject>>,
 }
@@ -34,10 +34,13 @@ impl SinkFileTable {
     /// Creates the table for at most `open_max` files at once.
     pub(super) fn new(open_max: usize) -> SinkFileTable {
         assert!(open_max > 0, "a lane may have large files open");
-        SinkFileTable(Mutex::new(LedgerFiles { ledger: ArrivalLedger::new(open_max), early: HashMap::new() }))
+        SinkFileTable(Mutex::new(SinkFilesState {
+            ledger: ArrivalLedger::new(open_max),
+            early: HashMap::new(),
+        }))
     }
 
-    fn files(&self) -> MutexGuard<'_, LedgerFiles> {
+    fn files(&self) -> MutexGuard<'_, SinkFilesState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -46,7 +49,7 @@ impl SinkFileTable {
         &self,
         id: FileId,
         file: &Arc<SinkFile>,
-    ) -> Result<Vec<IncomingObject>, LedgerError> {
+    ) -> Result<Vec<IncomingObject>, ArrivalLedgerError> {
         assert!(file.id == id.0, "a file is announced by its own number");
         let mut files = self.files();
         files.ledger.announce(id, file.entry.size(), Some(Arc::clone(file)), file.portion.held())?;
@@ -58,16 +61,16 @@ impl SinkFileTable {
         &self,
         range: ByteRange,
         incoming: IncomingObject,
-    ) -> Result<ArrivedObject, LedgerError> {
+    ) -> Result<ArrivedObject, ArrivalLedgerError> {
         let id = incoming.header.file;
         let mut files = self.files();
         match files.ledger.arrive(id, range)? {
-            ObjectArrival::Write(file) => {
+            ArrivedObjectAction::Write(file) => {
                 assert!(file.id == id.0, "an object goes to the file that it names");
                 Ok(ArrivedObject::Of(file, incoming))
             }
-            ObjectArrival::Drop => Ok(ArrivedObject::Unwanted(incoming)),
-            ObjectArrival::Early => {
+            ArrivedObjectAction::Drop => Ok(ArrivedObject::Unwanted(incoming)),
+            ArrivedObjectAction::Early => {
                 assert!(files.ledger.get(id).is_none(), "an object is early until its file is announced");
                 files.early.entry(id).or_default().push(incoming);
                 Ok(ArrivedObject::Early)
@@ -76,7 +79,7 @@ impl SinkFileTable {
     }
 
     /// Notes the object that announces its file.
-    pub(super) fn arrive_first(&self, id: FileId, range: ByteRange) -> Result<(), LedgerError> {
+    pub(super) fn arrive_first(&self, id: FileId, range: ByteRange) -> Result<(), ArrivalLedgerError> {
         self.files().ledger.arrive(id, range).map(drop)
     }
 
@@ -91,14 +94,14 @@ impl SinkFileTable {
     }
 
     /// Ends a file of which the source has sent everything. Returns `None` if it was given up.
-    pub(super) fn commit(&self, id: FileId) -> Result<Option<Arc<SinkFile>>, LedgerError> {
+    pub(super) fn commit(&self, id: FileId) -> Result<Option<Arc<SinkFile>>, ArrivalLedgerError> {
         let whole = self.files().ledger.commit(id)?;
         assert!(whole.as_ref().is_none_or(|file| file.id == id.0), "a file ends under its own number");
         Ok(whole)
     }
 
     /// Ends a file that the source gives up. Returns `None` if the sink had given it up.
-    pub(super) fn abandon(&self, id: FileId) -> Result<Option<Arc<SinkFile>>, LedgerError> {
+    pub(super) fn abandon(&self, id: FileId) -> Result<Option<Arc<SinkFile>>, ArrivalLedgerError> {
         let abandoned = self.files().ledger.abandon(id)?;
         assert!(abandoned.as_ref().is_none_or(|file| file.id == id.0), "a file ends under its own number");
         Ok(abandoned)

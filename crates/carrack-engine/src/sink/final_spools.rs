@@ -10,16 +10,19 @@ use carrack_storage::{DirectorySpool, LinkSpool, RootDirectory, SinkError};
 use super::attributes::AttributePolicy;
 
 /// The spools of a session; `None` in a dry run, or once they were taken.
-pub(super) struct FinalSpools {
+pub(super) struct DeferredEntrySpools {
     directories: Mutex<Option<DirectorySpool>>,
     /// Hard links to files.
     links: Mutex<Option<LinkSpool>>,
 }
 
-impl FinalSpools {
+impl DeferredEntrySpools {
     /// Creates the spools of entries beneath `root`.
-    pub(super) fn new(root: Option<&Arc<RootDirectory>>, attributes: &AttributePolicy) -> FinalSpools {
-        FinalSpools {
+    pub(super) fn new(
+        root: Option<&Arc<RootDirectory>>,
+        attributes: &AttributePolicy,
+    ) -> DeferredEntrySpools {
+        DeferredEntrySpools {
             directories: Mutex::new(root.map(|root| attributes.directory_spool(Arc::clone(root)))),
             links: Mutex::new(root.map(|root| attributes.link_spool(Arc::clone(root)))),
         }
@@ -76,12 +79,12 @@ impl FinalSpools {
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::TransferSpec;
+    use carrack_model::AgreedTransferSpec;
 
     use super::*;
     use crate::settings::EndSettings;
 
-    fn note(spools: &FinalSpools) -> Option<Result<(), SinkError>> {
+    fn note(spools: &DeferredEntrySpools) -> Option<Result<(), SinkError>> {
         spools.note_directory(&RelPath::root(), &Metadata::default(), None).unwrap();
         let first = HardLinkTarget { path: RelPath::new(b"first").unwrap(), size: 0 };
         spools.note_link(&RelPath::root(), b"second", &first, Timestamp::default())
@@ -91,11 +94,11 @@ mod tests {
     fn what_is_noted_is_taken_once_and_not_later() {
         let dir = tempfile::tempdir().unwrap();
         let root = Arc::new(RootDirectory::open(dir.path()).unwrap());
-        let attributes = AttributePolicy::new(&TransferSpec::default(), &EndSettings::default(), None);
-        let spools = FinalSpools::new(Some(&root), &attributes);
+        let attributes = AttributePolicy::new(&AgreedTransferSpec::default(), &EndSettings::default(), None);
+        let spools = DeferredEntrySpools::new(Some(&root), &attributes);
         assert!(note(&spools).is_some_and(|noted| noted.is_ok()));
         assert!(spools.take_directories().is_some() && spools.take_links().is_some());
         assert!(note(&spools).is_none() && spools.take_directories().is_none());
-        assert!(note(&FinalSpools::new(None, &attributes)).is_none(), "a dry run makes no links");
+        assert!(note(&DeferredEntrySpools::new(None, &attributes)).is_none(), "a dry run makes no links");
     }
 }

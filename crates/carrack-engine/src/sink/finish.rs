@@ -6,9 +6,9 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_model::{RelPath, TransferEvent, TransferNotice};
-use carrack_storage::{LinkWays, ModeRestoreScope};
-use carrack_wire::message::{ChunkMark, ControlMessage};
+use carrack_model::{RelPath, TransferEvent, UserNotice};
+use carrack_storage::{HardLinkContext, RestoredModeSelection};
+use carrack_wire::message::{ChunkNumberMessage, ControlMessage};
 
 use super::committer::GroupCommitter;
 use super::context::SinkContext;
@@ -23,7 +23,7 @@ use crate::error::SessionError;
 pub(super) fn settle(lane: &SinkLane<'_>, number: u64) -> Result<(), SessionError> {
     lane.counters.time(ThreadActivity::Storage, || lane.sink.committer()?.settle())?;
     tell_losses(lane);
-    lane.say(ControlMessage::Settled(ChunkMark { number }));
+    lane.say(ControlMessage::Settled(ChunkNumberMessage { number }));
     Ok(())
 }
 
@@ -47,9 +47,9 @@ fn finish_session(lane: &SinkLane<'_>, is_complete: bool) -> Result<u64, Session
     }
     let links = make_links(lane, is_complete)?;
     // Other modes are restored after the directories have their metadata.
-    end_access(lane, ModeRestoreScope::Open)?;
+    end_access(lane, RestoredModeSelection::Open)?;
     let directories = set_directories(lane)?;
-    end_access(lane, ModeRestoreScope::All)?;
+    end_access(lane, RestoredModeSelection::All)?;
     tell_losses(lane);
     tell_times(lane);
     Ok(links + directories)
@@ -60,7 +60,7 @@ fn make_links(lane: &SinkLane<'_>, is_complete: bool) -> Result<u64, SessionErro
     let sink = lane.sink;
     let Some(links) = sink.spools.take_links() else { return Ok(0) };
     let (mut failures, mut ended) = (Vec::new(), Ok(()));
-    let ways = LinkWays {
+    let ways = HardLinkContext {
         scratch: &sink.destination.scratch,
         times: &sink.attributes.times,
         losses: sink.attributes.keeper.losses(),
@@ -98,7 +98,7 @@ fn set_directories(lane: &SinkLane<'_>) -> Result<u64, SessionError> {
 /// Reports metadata that the destination can't keep, each kind once.
 fn tell_losses(lane: &SinkLane<'_>) {
     for loss in lane.sink.attributes.keeper.losses().take() {
-        lane.report(TransferEvent::Notice(TransferNotice::Loss(loss)));
+        lane.report(TransferEvent::Notice(UserNotice::Loss(loss)));
     }
 }
 
@@ -107,12 +107,12 @@ fn tell_times(lane: &SinkLane<'_>) {
     let SinkContext { attributes, destination, .. } = lane.sink;
     if attributes.times.has_refused() {
         let text = "the destination's file system sets no times: files that are later there and have the source's size were taken as equal; -c compares contents";
-        lane.report(TransferEvent::Notice(TransferNotice::Warning(text.to_owned())));
+        lane.report(TransferEvent::Notice(UserNotice::Warning(text.to_owned())));
     }
     let looked = destination.root.as_ref().filter(|_| attributes.keeper.losses().cuts_times());
     let held = looked.and_then(|root| root.open_directory(&RelPath::root()).ok());
     if let Some(granularity) = held.and_then(|held| attributes.times.coarse(held.as_fd())) {
         let text = format!("the destination's file system stores times to {granularity}");
-        lane.report(TransferEvent::Notice(TransferNotice::Text(text)));
+        lane.report(TransferEvent::Notice(UserNotice::Text(text)));
     }
 }

@@ -6,16 +6,16 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_machine::{LaneCrew, SeatGuard, SlotPool, ThreadDuty};
+use carrack_machine::{LaneCrew, SlotPool, ThreadBindingGuard, ThreadDuty};
 use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_model::{
     EntryFailure, ExtraMetadata, FailureKind, FileFlags, RelPath, TargetId, Timestamp, TransferEvent,
-    TransferNotice, escape, plain,
+    UserNotice, escape, plain,
 };
 use carrack_storage::WriteIo;
 use carrack_transport::{IncomingObject, ReceiveEndpoint};
 use carrack_wire::message::ControlMessage;
-use carrack_wire::{FrameKind, TableReader, TableRecord};
+use carrack_wire::{EntryTableReader, EntryTableRecord, FrameKind};
 
 use super::ack_batch::{AckBatch, ObjectOutcome};
 use super::committer::GroupCommitter;
@@ -25,7 +25,7 @@ use super::sink_file::SinkFile;
 use super::write_queue::WriteQueue;
 use crate::counters::EndCounters;
 use crate::error::SessionError;
-use crate::fault::{FaultListener, SessionFault};
+use crate::first_error::{SessionErrorListener, SessionFault};
 use crate::mailbox::CommMailbox;
 use crate::spill::LaneSpill;
 
@@ -91,7 +91,7 @@ impl<'a> SinkLane<'a> {
     }
 
     /// Binds a thread that computes little to a core of the I/O threads.
-    pub(super) fn sit_beside(&self) -> SeatGuard {
+    pub(super) fn sit_beside(&self) -> ThreadBindingGuard {
         self.crew.sit(ThreadDuty::Io(self.queue.thread_count()))
     }
 
@@ -193,7 +193,9 @@ impl<'a> SinkLane<'a> {
     fn target_of_bundle(&self, incoming: &IncomingObject) -> Option<TargetId> {
         let table_len = incoming.header.table_len as usize;
         let (_, table) = incoming.body().split_at_checked(incoming.body().len().checked_sub(table_len)?)?;
-        let Some(Ok(TableRecord::Section { path, .. })) = TableReader::new(table).next() else { return None };
+        let Some(Ok(EntryTableRecord::Section { path, .. })) = EntryTableReader::new(table).next() else {
+            return None;
+        };
         // The directory is not created: the bundle's names are checked when it is unpacked.
         let held = self.sink.destination.root.as_ref()?.open_directory(&path).ok()?;
         let storage = &self.sink.destination.storage;
@@ -205,8 +207,8 @@ impl<'a> SinkLane<'a> {
     /// Reports the I/O method and the striping of a large file that was created, unless the user knows them.
     pub(super) fn tell_news(&self, io: WriteIo, refusal: Option<&str>) {
         let storage = &self.sink.destination.storage;
-        let io_news = storage.io_news(io).map(TransferNotice::Text);
-        let refusal_news = refusal.and_then(|why| storage.refusal_news(why)).map(TransferNotice::Warning);
+        let io_news = storage.io_news(io).map(UserNotice::Text);
+        let refusal_news = refusal.and_then(|why| storage.refusal_news(why)).map(UserNotice::Warning);
         io_news.into_iter().chain(refusal_news).for_each(|notice| self.report(TransferEvent::Notice(notice)));
     }
 
@@ -227,7 +229,7 @@ impl<'a> SinkLane<'a> {
     }
 }
 
-impl FaultListener for SinkLane<'_> {
+impl SessionErrorListener for SinkLane<'_> {
     fn abandon(&self) {
         self.sink.committer.iter().for_each(GroupCommitter::abandon);
     }

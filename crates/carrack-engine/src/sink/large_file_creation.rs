@@ -8,7 +8,7 @@ use std::sync::Arc;
 use carrack_journal::PartialFile;
 use carrack_layout::{MountedFileSystem, StripeOutcome};
 use carrack_model::ByteRange;
-use carrack_storage::{GrowingSpec, RootDirectory, SinkError, UncommittedFile};
+use carrack_storage::{NewLargeFileSpec, RootDirectory, SinkError, UncommittedFile};
 
 use super::directory_access::with_access;
 use super::entry_replacement::EntryReplacement;
@@ -57,7 +57,7 @@ fn create(
     let size = file.entry.size();
     let stripe = file.stripe(&lane.sink.spec.stripe);
     let part_offset = file.portion.part_offset();
-    let spec = GrowingSpec { part_offset, ..storage.growing(file_system, size, &stripe) };
+    let spec = NewLargeFileSpec { part_offset, ..storage.growing(file_system, size, &stripe) };
     let created = match file.portion.past() {
         None if is_shared => share(lane, file, held, spec)?,
         Some(past) => (resume(file, held, past, spec)?, StripeOutcome::Default),
@@ -83,7 +83,7 @@ fn share(
     lane: &SinkLane<'_>,
     file: &SinkFile,
     directory: OwnedFd,
-    spec: GrowingSpec<'_>,
+    spec: NewLargeFileSpec<'_>,
 ) -> Result<(UncommittedFile, StripeOutcome), SinkError> {
     assert!(lane.sink.history.is_shared(), "several sessions write to a file that is shared");
     let name = &file.entry.name;
@@ -101,7 +101,7 @@ fn resume(
     file: &SinkFile,
     directory: OwnedFd,
     past: &PartialFile,
-    spec: GrowingSpec<'_>,
+    spec: NewLargeFileSpec<'_>,
 ) -> Result<UncommittedFile, SinkError> {
     let end = past.held.iter().last().and_then(ByteRange::end).unwrap_or(0);
     assert!(end <= file.entry.size(), "what is held lies in the file");

@@ -25,14 +25,14 @@ use crate::wire_layout;
 
 /// Begins and ends the large files of a lane.
 #[derive(Clone, Copy)]
-pub(super) struct LargeFiles<'a> {
+pub(super) struct SinkLargeFileHandler<'a> {
     lane: &'a SinkLane<'a>,
     sink: &'a SinkContext<'a>,
 }
 
-impl<'a> LargeFiles<'a> {
-    pub(super) fn new(lane: &'a SinkLane<'a>) -> LargeFiles<'a> {
-        LargeFiles { lane, sink: lane.sink }
+impl<'a> SinkLargeFileHandler<'a> {
+    pub(super) fn new(lane: &'a SinkLane<'a>) -> SinkLargeFileHandler<'a> {
+        SinkLargeFileHandler { lane, sink: lane.sink }
     }
 
     /// Creates an announced file, and sends its layout to the source.

@@ -42,7 +42,6 @@ mod ack_batch;
 mod attributes;
 mod backup;
 mod bundle_unpacker;
-mod byte_counts;
 mod comm;
 mod commit_group;
 mod committer;
@@ -53,6 +52,7 @@ mod directory_access;
 mod entry_replacement;
 mod extraneous_entries;
 mod file_announcement;
+mod file_byte_counts;
 mod file_integrity;
 mod file_portion;
 mod file_table;
@@ -69,15 +69,15 @@ mod pending_queries;
 mod recorded_state;
 mod recorder;
 mod removal_rules;
-mod sibling_journals;
+mod sibling_sessions;
 mod sink_file;
 mod sizing;
 mod spill;
-mod storage;
 mod sync;
 mod syncer;
-mod top_level_names;
+mod top_level_confinement;
 mod write_combining;
+mod write_method;
 mod write_queue;
 mod writer;
 
@@ -87,38 +87,38 @@ use std::{mem, thread};
 
 use carrack_journal::{Journal, RecoveredJournal};
 use carrack_machine::{NodeSet, ThreadDuty};
-use carrack_model::{TargetId, TransferEvent, TransferNotice};
-use carrack_storage::{ModeRestoreScope, ScratchNames};
+use carrack_model::{TargetId, TransferEvent, UserNotice};
+use carrack_storage::{RestoredModeSelection, ScratchNames};
 use carrack_transport::ReceiveEndpoint;
 
 use crate::abort::AbortHandle;
 use crate::context::SessionContext;
 use crate::counters::TransferCounters;
 use crate::error::SessionError;
-use crate::lanes::{LaneComm, LaneStart, cause, decline, run_comms};
+use crate::lanes::{EstablishedLaneResources, LaneComm, cause, decline, run_comms};
 use crate::placement::PlacedLanes;
 use crate::spill::{LaneSpill, spills};
 use crate::spill_settings::SpillSettings;
 use attributes::AttributePolicy;
 use comm::SinkComm;
 use committer::GroupCommitter;
-use context::{SessionStatus, SinkContext, SinkHistory, SinkListeners, SinkTimeouts};
-pub(crate) use destination::DestinationPlace;
+use context::{SinkContext, SinkEventRecipients, SinkSessionCounts, SinkSessionJournals, SinkTimeouts};
+pub(crate) use destination::DestinationDirectory;
 use destination::SinkDestination;
-use final_spools::FinalSpools;
+use final_spools::DeferredEntrySpools;
 use lane::SinkLane;
 use past_sessions::PastSessions;
-use pending_queries::ExistenceQueries;
-use removal_rules::SyncRemoval;
-use sibling_journals::SiblingJournals;
+use pending_queries::OpenSourceQueries;
+use removal_rules::SyncDeletionState;
+use sibling_sessions::SiblingJournals;
 use sizing::SinkSizing;
-pub(crate) use storage::SinkStorage;
-pub(crate) use top_level_names::{AskedNames, RootConfinement};
+pub(crate) use top_level_confinement::{AllowedTopLevelNames, AskedNames};
+pub(crate) use write_method::SinkStorage;
 
 /// The start of a sink: the session is established, the destination is open.
 pub(crate) struct SinkStart<'a> {
     /// At least one.
-    pub(crate) lanes: Vec<LaneStart<Box<dyn ReceiveEndpoint>>>,
+    pub(crate) lanes: Vec<EstablishedLaneResources<Box<dyn ReceiveEndpoint>>>,
     /// The placement of the lanes.
     pub(crate) camp: &'a PlacedLanes,
     pub(crate) context: &'a SessionContext<'a>,
@@ -128,17 +128,17 @@ pub(crate) struct SinkStart<'a> {
 /// The destination of a transfer, with the state of earlier sessions.
 pub(crate) struct SinkSetup {
     /// The destination directory.
-    pub(crate) place: DestinationPlace,
+    pub(crate) place: DestinationDirectory,
     /// True if the source was told that entries of the transfer may exist.
     pub(crate) resumes: bool,
     /// The journal, if one is kept.
-    pub(crate) records: Option<JournalRecords>,
+    pub(crate) records: Option<SinkTransferJournal>,
     /// Messages to the user before anything is written.
     pub(crate) warnings: Vec<String>,
 }
 
 /// The journal of a transfer.
-pub(crate) struct JournalRecords {
+pub(crate) struct SinkTransferJournal {
     pub(crate) journal: Journal,
     /// Its records of earlier sessions.
     pub(crate) recovered: Option<RecoveredJournal>,
@@ -176,10 +176,10 @@ fn context(start: SinkStart<'_>, lane_count: usize) -> Result<SinkContext<'_>, S
         .map_err(SessionError::local("making a temporary name"))?;
     let scratch = Arc::new(scratch.replacing(AttributePolicy::replaced(&spec, settings)));
     let removal = match &spec.sync {
-        Some(sync) => Some(SyncRemoval::new(sync, &settings.selection, Arc::clone(&scratch))?),
+        Some(sync) => Some(SyncDeletionState::new(sync, &settings.selection, Arc::clone(&scratch))?),
         None => None,
     };
-    let JournalParts { journal, past, siblings } = records.map(JournalParts::of).unwrap_or_default();
+    let SessionJournals { journal, past, siblings } = records.map(SessionJournals::of).unwrap_or_default();
     let one_file_system = place.storage.is_one_file_system();
     let committer = match &place.root {
         Some(root) => Some(GroupCommitter::new(Arc::clone(root), journal, one_file_system, settings)?),
@@ -193,13 +193,13 @@ fn context(start: SinkStart<'_>, lane_count: usize) -> Result<SinkContext<'_>, S
     }
     Ok(SinkContext {
         removal,
-        queries: ExistenceQueries::new(),
-        status: SessionStatus::default(),
+        queries: OpenSourceQueries::new(),
+        status: SinkSessionCounts::default(),
         timeouts: SinkTimeouts::new(settings.idle, settings.stall),
-        reporting: SinkListeners { camp, share, observer },
-        history: SinkHistory { past, siblings, takes_offers: resumes || spec.sync.is_some() },
+        reporting: SinkEventRecipients { camp, share, observer },
+        history: SinkSessionJournals { past, siblings, takes_offers: resumes || spec.sync.is_some() },
         sizing: SinkSizing::new(&spec, settings, &destination.storage, lane_count),
-        spools: FinalSpools::new(destination.root.as_ref(), &attributes),
+        spools: DeferredEntrySpools::new(destination.root.as_ref(), &attributes),
         attributes,
         committer,
         destination,
@@ -237,17 +237,17 @@ fn conclude(
 
 /// The uses of a journal in a session.
 #[derive(Default)]
-struct JournalParts {
+struct SessionJournals {
     /// With its path, for messages.
     journal: Option<(Journal, String)>,
     past: Option<PastSessions>,
     siblings: Option<SiblingJournals>,
 }
 
-impl JournalParts {
-    fn of(records: JournalRecords) -> JournalParts {
-        let JournalRecords { journal, recovered, path, siblings, .. } = records;
-        JournalParts {
+impl SessionJournals {
+    fn of(records: SinkTransferJournal) -> SessionJournals {
+        let SinkTransferJournal { journal, recovered, path, siblings, .. } = records;
+        SessionJournals {
             past: recovered.map(|recovered| PastSessions::new(recovered, path.clone())),
             siblings: siblings.map(|directory| SiblingJournals::new(directory, path.clone())),
             journal: Some((journal, path)),
@@ -258,7 +258,7 @@ impl JournalParts {
 /// Returns the counters of both ends, and true if the transfer is complete and the source has left.
 fn run_lanes(
     sink: &SinkContext<'_>,
-    starts: Vec<LaneStart<Box<dyn ReceiveEndpoint>>>,
+    starts: Vec<EstablishedLaneResources<Box<dyn ReceiveEndpoint>>>,
     settings: &SpillSettings,
     warnings: Vec<String>,
     abort: &AbortHandle,
@@ -272,7 +272,7 @@ fn run_lanes(
     };
     assert!(spills.len() == starts.len(), "each lane has its logs, if only none");
     for (index, (start, spills)) in starts.into_iter().zip(spills).enumerate() {
-        let LaneStart { link, endpoints, hub, pool, crew } = start;
+        let EstablishedLaneResources { link, endpoints, hub, pool, crew } = start;
         match SinkLane::new(sink, index == 0, endpoints.len(), pool, crew, spills) {
             Ok(lane) => lanes.push(lane),
             Err(error) => return (TransferCounters::default(), false, Err(error)),
@@ -280,9 +280,7 @@ fn run_lanes(
         rests.push((link, hub, endpoints));
     }
     let lanes = &lanes[..];
-    warnings
-        .into_iter()
-        .for_each(|text| lanes[0].report(TransferEvent::Notice(TransferNotice::Warning(text))));
+    warnings.into_iter().for_each(|text| lanes[0].report(TransferEvent::Notice(UserNotice::Warning(text))));
     let (both, is_left, result) = thread::scope(|scope| {
         lanes.iter().for_each(|lane| start_threads(lane, scope));
         start_committer(&lanes[0], scope);
@@ -296,7 +294,7 @@ fn run_lanes(
         (side.map(|side| side.both()).unwrap_or_default(), is_left, result)
     });
     // The modes of a session that did not complete; the next session restores those that fail here.
-    drop(directory_access::restore_modes(sink, ModeRestoreScope::All));
+    drop(directory_access::restore_modes(sink, RestoredModeSelection::All));
     // Before the files are dropped: files with records are kept.
     let result = cause(result, sink.committer.as_ref().map_or(Ok(()), GroupCommitter::settle_rest));
     (both, is_left && both.summary().entries_failed == 0, result)

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use carrack_model::{ByteRange, ObjectChecksum, plain};
-use carrack_plan::ServedRequest;
+use carrack_model::{ByteRange, ObjectChecksumAlgorithm, plain};
+use carrack_plan::StorageRequestTiming;
 use carrack_storage::{RootDirectory, WriteIo};
 use carrack_transport::IncomingObject;
 use carrack_wire::FrameHeader;
@@ -19,10 +19,10 @@ use super::file_announcement::announce;
 use super::file_table::ArrivedObject;
 use super::lane::SinkLane;
 use super::large_file_creation::growing;
-use super::large_files::LargeFiles;
+use super::large_files::SinkLargeFileHandler;
 use super::sink_file::{CheckedObject, SinkFile};
 use crate::error::SessionError;
-use crate::object_checksum::{ObjectCheck, bundle_check, object_check};
+use crate::object_checksum::{ObjectChecksumValue, bundle_check, object_check};
 
 /// Objects of a file that may be left to its writing thread. With fewer, the other threads wait and receive
 /// nothing meanwhile; more bring nothing (decision 4).
@@ -33,12 +33,12 @@ const LEFT_TO_WRITER: usize = 16;
 pub(super) struct ObjectWriter<'a> {
     lane: &'a SinkLane<'a>,
     sink: &'a SinkContext<'a>,
-    files: LargeFiles<'a>,
+    files: SinkLargeFileHandler<'a>,
 }
 
 impl<'a> ObjectWriter<'a> {
     pub(super) fn new(lane: &'a SinkLane<'a>) -> ObjectWriter<'a> {
-        ObjectWriter { lane, sink: lane.sink, files: LargeFiles::new(lane) }
+        ObjectWriter { lane, sink: lane.sink, files: SinkLargeFileHandler::new(lane) }
     }
 
     /// Checks and writes an object. Returns the service time, if there was a request to the storage.
@@ -46,7 +46,7 @@ impl<'a> ObjectWriter<'a> {
         &self,
         root: &RootDirectory,
         incoming: IncomingObject,
-    ) -> Result<Option<ServedRequest>, SessionError> {
+    ) -> Result<Option<StorageRequestTiming>, SessionError> {
         let header = incoming.header;
         if header.table_len > 0 {
             return self.store_first(root, incoming).map(|()| None);
@@ -81,7 +81,8 @@ impl<'a> ObjectWriter<'a> {
     ) -> Result<Option<CheckedObject>, SessionError> {
         let digested_size = self.sink.spec.part.is_none().then(|| file.entry.size());
         let check = object_check(self.sink.spec.checksum, range, incoming.body(), digested_size);
-        let ObjectCheck { value, subtrees } = check.map_err(|e| SessionError::Protocol(e.to_string()))?;
+        let ObjectChecksumValue { value, subtrees } =
+            check.map_err(|e| SessionError::Protocol(e.to_string()))?;
         Ok((value == incoming.header.check).then(|| CheckedObject::new(incoming, range, subtrees)))
     }
 
@@ -92,7 +93,7 @@ impl<'a> ObjectWriter<'a> {
         root: &RootDirectory,
         file: &Arc<SinkFile>,
         checked: CheckedObject,
-    ) -> Result<Option<ServedRequest>, SessionError> {
+    ) -> Result<Option<StorageRequestTiming>, SessionError> {
         let growing = growing(self.lane, root, file);
         let is_in_turn =
             growing.is_ok_and(|growing| self.sink.sizing.writes_in_turn && growing.io() == WriteIo::Cached);
@@ -116,7 +117,7 @@ impl<'a> ObjectWriter<'a> {
         root: &RootDirectory,
         file: &Arc<SinkFile>,
         checked: CheckedObject,
-    ) -> Result<ServedRequest, SessionError> {
+    ) -> Result<StorageRequestTiming, SessionError> {
         if self.lane.is_stopped() {
             return Err(SessionError::PeerGone);
         }
@@ -133,7 +134,7 @@ impl<'a> ObjectWriter<'a> {
         root: &RootDirectory,
         file: &Arc<SinkFile>,
         checked: &CheckedObject,
-    ) -> Result<ServedRequest, SessionError> {
+    ) -> Result<StorageRequestTiming, SessionError> {
         let (range, subtrees, body) = (checked.range(), checked.subtrees(), checked.content());
         let end = range.end();
         assert!(end.is_some_and(|end| end <= file.entry.size()), "the ledger lets objects lie in their file");
@@ -145,7 +146,7 @@ impl<'a> ObjectWriter<'a> {
             }
             Err(error) => Err((error.kind(), plain(&error))),
         };
-        let service = ServedRequest { time: began.elapsed(), bytes: range.len };
+        let service = StorageRequestTiming { time: began.elapsed(), bytes: range.len };
         match written {
             Ok(()) => {
                 self.keep_time_after_the_end(file);
@@ -177,7 +178,7 @@ impl<'a> ObjectWriter<'a> {
     fn store_first(&self, root: &RootDirectory, incoming: IncomingObject) -> Result<(), SessionError> {
         let FrameHeader { object, file: id, offset, table_len, check, .. } = incoming.header;
         let checksum = self.sink.spec.checksum;
-        if checksum == ObjectChecksum::Blake3 {
+        if checksum == ObjectChecksumAlgorithm::Blake3 {
             return Err(SessionError::Protocol("a file by itself where digests are made".into()));
         }
         let body = incoming.body();

@@ -12,17 +12,19 @@ use carrack_journal::{EntryKey, PartialFile};
 use carrack_model::{Entry, EntryFailure, EntryKind, Metadata, RelPath, Timestamp, plain};
 use carrack_storage::{FoldingDirectory, can_resume, file_times, look_at};
 use carrack_wire::message::{ControlMessage, HeldRanges, OfferMessage, WantedMessage};
-use carrack_wire::{TableEntry, TableReader, TableRecord, ranges_from_message, ranges_to_message};
+use carrack_wire::{
+    EntryTableItem, EntryTableReader, EntryTableRecord, ranges_from_message, ranges_to_message,
+};
 
 use super::context::SinkContext;
 use super::entry_replacement::EntryReplacement;
 use super::lane::SinkLane;
 use super::past_sessions::PastSessions;
 use super::recorded_state::is_in_place;
-use super::sibling_journals::SiblingRecords;
+use super::sibling_sessions::SiblingRecords;
 use super::sink_file::version_of;
 use super::sync::{SyncComparer, SyncVerdict};
-use super::top_level_names::check_asked_for;
+use super::top_level_confinement::check_asked_for;
 use crate::error::SessionError;
 
 /// Difference allowed between the clocks of the sink's host and of its file server: files created that long
@@ -30,13 +32,13 @@ use crate::error::SessionError;
 const CLOCK_DIFFERENCE_S: i64 = 60;
 
 /// The reply to an offer while it is built.
-struct OfferAnswer {
+struct WantedEntriesAnswer {
     wanted: WantedMessage,
     entry_count: usize,
     section_count: usize,
 }
 
-impl OfferAnswer {
+impl WantedEntriesAnswer {
     /// Adds the next section.
     fn section(&mut self, is_left: bool) {
         let index = self.section_count;
@@ -80,7 +82,7 @@ fn key_of(entry: &Entry) -> EntryKey<'_> {
 }
 
 /// The records by which offers are judged.
-enum OfferMemory<'a> {
+enum OfferJudgingRecords<'a> {
     /// The transfer's journal.
     Own(&'a PastSessions),
     /// Those of all sessions that carry it.
@@ -89,22 +91,22 @@ enum OfferMemory<'a> {
     None,
 }
 
-impl OfferMemory<'_> {
+impl OfferJudgingRecords<'_> {
     /// Returns true if a session has recorded the entry in its present version.
     fn is_done(&self, path: &RelPath, entry: &Entry) -> Result<bool, SessionError> {
         match self {
-            OfferMemory::Own(past) => past.is_done(path, &key_of(entry)),
-            OfferMemory::Shared(recorded) => recorded.is_done(path, &key_of(entry)),
-            OfferMemory::None => Ok(false),
+            OfferJudgingRecords::Own(past) => past.is_done(path, &key_of(entry)),
+            OfferJudgingRecords::Shared(recorded) => recorded.is_done(path, &key_of(entry)),
+            OfferJudgingRecords::None => Ok(false),
         }
     }
 
     /// The start of the first session that has a journal.
     fn created(&self) -> Option<Timestamp> {
         match self {
-            OfferMemory::Own(past) => Some(past.created()),
-            OfferMemory::Shared(recorded) => recorded.created(),
-            OfferMemory::None => None,
+            OfferJudgingRecords::Own(past) => Some(past.created()),
+            OfferJudgingRecords::Shared(recorded) => recorded.created(),
+            OfferJudgingRecords::None => None,
         }
     }
 }
@@ -123,20 +125,20 @@ pub(super) fn answer_offer(lane: &SinkLane<'_>, offer: &OfferMessage) -> Result<
         return Err(SessionError::Protocol("an offer where nothing is to be resumed".into()));
     }
     let memory = match (&history.past, &history.siblings) {
-        (_, Some(siblings)) => OfferMemory::Shared(siblings.recorded()?),
-        (Some(past), None) => OfferMemory::Own(past),
-        (None, None) => OfferMemory::None,
+        (_, Some(siblings)) => OfferJudgingRecords::Shared(siblings.recorded()?),
+        (Some(past), None) => OfferJudgingRecords::Own(past),
+        (None, None) => OfferJudgingRecords::None,
     };
-    let wanted = OfferJudge { lane, sink: lane.sink, memory }.judge_all(offer)?;
+    let wanted = OfferedEntryJudge { lane, sink: lane.sink, memory }.judge_all(offer)?;
     lane.say(ControlMessage::Wanted(wanted));
     Ok(())
 }
 
 /// Judges the entries of an offer.
-struct OfferJudge<'a> {
+struct OfferedEntryJudge<'a> {
     lane: &'a SinkLane<'a>,
     sink: &'a SinkContext<'a>,
-    memory: OfferMemory<'a>,
+    memory: OfferJudgingRecords<'a>,
 }
 
 /// The directory of the next entries.
@@ -147,21 +149,21 @@ struct OfferSection {
     folding: Option<FoldingDirectory>,
 }
 
-impl OfferJudge<'_> {
+impl OfferedEntryJudge<'_> {
     fn judge_all(&self, offer: &OfferMessage) -> Result<WantedMessage, SessionError> {
         let wanted = WantedMessage { id: offer.id, ..WantedMessage::default() };
-        let mut answering = OfferAnswer { wanted, entry_count: 0, section_count: 0 };
+        let mut answering = WantedEntriesAnswer { wanted, entry_count: 0, section_count: 0 };
         let mut section: Option<OfferSection> = None;
-        for record in TableReader::new(&offer.table) {
+        for record in EntryTableReader::new(&offer.table) {
             match (record?, &section) {
-                (TableRecord::Section { path, metadata, .. }, _) => {
+                (EntryTableRecord::Section { path, metadata, .. }, _) => {
                     section = Some(self.enter(path, metadata.as_ref(), &mut answering)?);
                 }
-                (TableRecord::Entry(entry), Some(section)) => {
+                (EntryTableRecord::Entry(entry), Some(section)) => {
                     answering.note(self.judge_entry(section, &entry)?);
                 }
                 // The table reader returns no entry before a section.
-                (TableRecord::Entry(_), None) => return Err(SessionError::Internal),
+                (EntryTableRecord::Entry(_), None) => return Err(SessionError::Internal),
             }
         }
         let bits = 8 * answering.wanted.entries.len();
@@ -174,13 +176,13 @@ impl OfferJudge<'_> {
         &self,
         path: RelPath,
         metadata: Option<&Metadata>,
-        answering: &mut OfferAnswer,
+        answering: &mut WantedEntriesAnswer,
     ) -> Result<OfferSection, SessionError> {
         let destination = &self.sink.destination;
         check_asked_for(destination.confinement.allows_section(&path, metadata), || &path)?;
         let held = destination.look_into(&path);
         answering.section(self.leaves_directory(&path, metadata.is_some(), held.is_some()));
-        if let (Some(held), OfferMemory::Own(past)) = (&held, &self.memory) {
+        if let (Some(held), OfferJudgingRecords::Own(past)) = (&held, &self.memory) {
             past.clean(&path, metadata.is_some(), held.as_fd(), &destination.scratch);
         }
         let folding = held.as_ref().and_then(|held| destination.names.folding(held.as_fd(), &path));
@@ -190,7 +192,7 @@ impl OfferJudge<'_> {
     fn judge_entry(
         &self,
         section: &OfferSection,
-        entry: &TableEntry<'_>,
+        entry: &EntryTableItem<'_>,
     ) -> Result<OfferVerdict, SessionError> {
         let OfferSection { path, held, folding } = section;
         check_asked_for(self.sink.destination.confinement.allows_entry(path, entry.name), || path)?;
@@ -206,7 +208,7 @@ impl OfferJudge<'_> {
         &self,
         path: &RelPath,
         held: Option<&OwnedFd>,
-        entry: &TableEntry<'_>,
+        entry: &EntryTableItem<'_>,
     ) -> Result<OfferVerdict, SessionError> {
         let sync = self.sink.spec.sync.as_ref();
         let Some(held) = held else {
@@ -266,7 +268,7 @@ impl OfferJudge<'_> {
 
     /// Notes flags of a kept entry that an earlier session did not set before its end. With
     /// `--ignore-existing` it gets none.
-    fn fasten(&self, path: &RelPath, entry: &TableEntry<'_>) -> Result<(), SessionError> {
+    fn fasten(&self, path: &RelPath, entry: &EntryTableItem<'_>) -> Result<(), SessionError> {
         if self.sink.spec.sync.as_ref().is_some_and(|sync| sync.ignore_existing) {
             return Ok(());
         }
@@ -324,16 +326,16 @@ impl OfferJudge<'_> {
             return Ok(self.keep(entry));
         }
         let ranges = match &self.memory {
-            OfferMemory::Own(past) => {
+            OfferJudgingRecords::Own(past) => {
                 past.with_partial(path, entry, |partial| self.usable(held.as_fd(), partial)).flatten()
             }
-            OfferMemory::Shared(recorded) => self.usable_of_all(held.as_fd(), recorded, path, entry),
-            OfferMemory::None => None,
+            OfferJudgingRecords::Shared(recorded) => self.usable_of_all(held.as_fd(), recorded, path, entry),
+            OfferJudgingRecords::None => None,
         };
         let Some(ranges) = ranges else { return Ok(OfferVerdict::Wanted) };
         // If several sessions carry the transfer, the source chooses the ranges, and each session may be
         // asked again and again for the same ones.
-        if let OfferMemory::Own(past) = &self.memory {
+        if let OfferJudgingRecords::Own(past) = &self.memory {
             let told = ranges_from_message(&ranges, entry.size())?;
             self.lane.counters.bytes_kept.fetch_add(told.covered_bytes(), Relaxed);
             past.told(path, entry, told);

@@ -17,14 +17,14 @@ pub(super) struct PastSessions {
     recovered: RecoveredJournal,
     /// For messages.
     journal_path: String,
-    partials: Mutex<HashMap<Place, BegunFile>>,
+    partials: Mutex<HashMap<DirectoryAndName, BegunFile>>,
     /// Temporary names that are still needed.
-    temporary: HashSet<Place>,
+    temporary: HashSet<DirectoryAndName>,
     /// True once the root has no unneeded temporary names.
     is_root_clean: AtomicBool,
 }
 
-type Place = (RelPath, Box<[u8]>);
+type DirectoryAndName = (RelPath, Box<[u8]>);
 
 /// A large file that an earlier session began.
 struct BegunFile {
@@ -49,7 +49,7 @@ impl PastSessions {
         }
     }
 
-    fn partials(&self) -> MutexGuard<'_, HashMap<Place, BegunFile>> {
+    fn partials(&self) -> MutexGuard<'_, HashMap<DirectoryAndName, BegunFile>> {
         self.partials.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -120,7 +120,7 @@ impl PastSessions {
     }
 }
 
-fn place(partial: &PartialFile, name: &[u8]) -> Place {
+fn place(partial: &PartialFile, name: &[u8]) -> DirectoryAndName {
     (partial.directory.clone(), name.into())
 }
 

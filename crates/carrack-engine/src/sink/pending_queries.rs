@@ -5,14 +5,14 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use carrack_machine::{FifoMonitor, MonitorClosed};
+use carrack_machine::{FifoConditionLock, FifoMonitorClosed};
 
 /// The open queries, with the replies that have arrived.
-pub(super) struct ExistenceQueries(FifoMonitor<HashMap<u64, Option<Vec<u8>>>>);
+pub(super) struct OpenSourceQueries(FifoConditionLock<HashMap<u64, Option<Vec<u8>>>>);
 
-impl ExistenceQueries {
-    pub(super) fn new() -> ExistenceQueries {
-        ExistenceQueries(FifoMonitor::new(HashMap::new()))
+impl OpenSourceQueries {
+    pub(super) fn new() -> OpenSourceQueries {
+        OpenSourceQueries(FifoConditionLock::new(HashMap::new()))
     }
 
     /// Registers a query that is about to be sent. Returns false if a query of that number is open.
@@ -40,7 +40,7 @@ impl ExistenceQueries {
     }
 
     /// Waits for the reply to a query, and closes the query.
-    pub(super) fn take(&self, id: u64) -> Result<Vec<u8>, MonitorClosed> {
+    pub(super) fn take(&self, id: u64) -> Result<Vec<u8>, FifoMonitorClosed> {
         self.0.take(|open| {
             assert!(open.contains_key(&id), "who waits for an answer has asked");
             let kinds = open.get_mut(&id).and_then(Option::take)?;
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn an_answer_belongs_to_an_open_question() {
-        let queries = ExistenceQueries::new();
+        let queries = OpenSourceQueries::new();
         assert!(!queries.answer(1, vec![0]), "nobody asked");
         assert!(queries.ask(1) && queries.ask(2) && !queries.ask(2));
         assert!(queries.answer(2, vec![2]) && !queries.answer(2, vec![1]), "it is answered once");
@@ -76,6 +76,6 @@ mod tests {
         });
         assert!(queries.ask(3));
         queries.close();
-        assert_eq!(queries.take(3), Err(MonitorClosed));
+        assert_eq!(queries.take(3), Err(FifoMonitorClosed));
     }
 }

@@ -17,7 +17,7 @@ use super::backup::{self, BackupPlace, TRASH};
 use crate::error::SessionError;
 
 /// The rules of deletion in a sync, and its counts.
-pub(super) struct SyncRemoval {
+pub(super) struct SyncDeletionState {
     /// Names of carrack's own files.
     scratch: Arc<ScratchNames>,
     /// The values of `--delete`, if it was given.
@@ -44,16 +44,16 @@ pub(super) struct RemovalCandidate<'a> {
     pub(super) at_source: &'a [RelPath],
 }
 
-impl SyncRemoval {
+impl SyncDeletionState {
     pub(super) fn new(
         sync: &SyncRules,
         selection: &ScanSelection,
         scratch: Arc<ScratchNames>,
-    ) -> Result<SyncRemoval, SessionError> {
+    ) -> Result<SyncDeletionState, SessionError> {
         let filter = ScanFilter::new(selection);
         let deletion = sync.deletion.clone();
         let backup = deletion.as_ref().and_then(|deletion| deletion.backup.as_ref());
-        Ok(SyncRemoval {
+        Ok(SyncDeletionState {
             scratch,
             filter: filter.map_err(|error| SessionError::refused(plain(&error), ""))?,
             backup: backup.map(BackupPlace::new).transpose()?,
@@ -185,13 +185,13 @@ mod tests {
         RelPath::new(bytes).unwrap()
     }
 
-    fn removal(most: Option<u64>) -> SyncRemoval {
+    fn removal(most: Option<u64>) -> SyncDeletionState {
         let sync = SyncRules {
             deletion: Some(DeletionRules { most, ..DeletionRules::default() }),
             ..SyncRules::default()
         };
         let scratch = Arc::new(ScratchNames::new(Some(1)).unwrap());
-        SyncRemoval::new(&sync, &ScanSelection::default(), scratch).unwrap()
+        SyncDeletionState::new(&sync, &ScanSelection::default(), scratch).unwrap()
     }
 
     #[test]

@@ -2,25 +2,25 @@
 //! object, written by many threads, and renamed when it is complete.
 //!
 //! Its parts own the values that change: [`super::write_combining`] the turns to write,
-//! [`super::file_integrity`] digest and damage, [`super::byte_counts`] the counts.
+//! [`super::file_integrity`] digest and damage, [`super::file_byte_counts`] the counts.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use carrack_journal::{DigestError, HashSubtree, PartialFile};
+use carrack_journal::{Blake3Subtree, FileDigestError, PartialFile};
 use carrack_layout::RequestedLayout;
-use carrack_model::{ByteRange, Entry, FileId, PartialRange, RelPath, StripeChoice, TargetId};
+use carrack_model::{ByteRange, Entry, FileId, RelPath, RequestedFileRange, StripeChoice, TargetId};
 use carrack_plan::Layout;
 use carrack_storage::{SinkError, UncommittedFile};
 use carrack_transport::IncomingObject;
 use carrack_wire::decode_section;
-use carrack_wire::message::{OpenFileMessage, SentRanges, StripeCounts};
+use carrack_wire::message::{OpenFileMessage, RangesToSend, StripingMessage};
 
-use super::byte_counts::ByteCounts;
+use super::file_byte_counts::LargeFileByteCounts;
 use super::file_integrity::FileIntegrity;
-use super::file_portion::FilePortion;
-use super::storage::stripe_for;
-use super::write_combining::WriteCombiningQueue;
+use super::file_portion::ArrivingFileRanges;
+use super::write_combining::WriteDelegationQueue;
+use super::write_method::stripe_for;
 use crate::error::SessionError;
 use crate::object_checksum::xxh3;
 
@@ -45,7 +45,7 @@ pub(super) struct CheckedObject {
     incoming: IncomingObject,
     /// Its range in the file. The file's table may follow the contents.
     range: ByteRange,
-    subtrees: Vec<HashSubtree>,
+    subtrees: Vec<Blake3Subtree>,
 }
 
 impl CheckedObject {
@@ -53,7 +53,7 @@ impl CheckedObject {
     pub(super) fn new(
         incoming: IncomingObject,
         range: ByteRange,
-        subtrees: Vec<HashSubtree>,
+        subtrees: Vec<Blake3Subtree>,
     ) -> CheckedObject {
         let len = incoming.body().len() as u64;
         assert!(range.len <= len, "an object's contents lie in its slot");
@@ -68,7 +68,7 @@ impl CheckedObject {
         self.range
     }
 
-    pub(super) fn subtrees(&self) -> &[HashSubtree] {
+    pub(super) fn subtrees(&self) -> &[Blake3Subtree] {
         &self.subtrees
     }
 
@@ -87,15 +87,15 @@ pub(super) struct SinkFile {
     pub(super) record: Arc<FileRecord>,
     pub(super) entry: Entry,
     /// Its striping at the source.
-    stripes: Option<StripeCounts>,
+    stripes: Option<StripingMessage>,
     /// The ranges that arrive in this session.
-    pub(super) portion: FilePortion,
+    pub(super) portion: ArrivingFileRanges,
     growing: OnceLock<Result<UncommittedFile, SinkError>>,
     layout: OnceLock<Arc<dyn Layout>>,
     /// Objects that are left to a writing thread.
-    pub(super) line: WriteCombiningQueue<CheckedObject>,
+    pub(super) line: WriteDelegationQueue<CheckedObject>,
     pub(super) integrity: FileIntegrity,
-    pub(super) bytes: ByteCounts,
+    pub(super) bytes: LargeFileByteCounts,
 }
 
 impl SinkFile {
@@ -104,7 +104,7 @@ impl SinkFile {
     pub(super) fn announced(
         message: &OpenFileMessage,
         number: u64,
-        part: Option<PartialRange>,
+        part: Option<RequestedFileRange>,
     ) -> Result<SinkFile, SessionError> {
         let mut section = decode_section(&message.table)?;
         let (Some(entry), true) = (section.entries.pop(), section.entries.is_empty()) else {
@@ -113,7 +113,7 @@ impl SinkFile {
         if entry.size() == 0 || entry.extras.as_ref().is_some_and(|extras| extras.same_as.is_some()) {
             return Err(SessionError::Protocol("an empty file or a link announced as a large file".into()));
         }
-        let portion = FilePortion::announced(message, entry.size(), part)?;
+        let portion = ArrivingFileRanges::announced(message, entry.size(), part)?;
         let is_plain = message.coming.is_none() && !message.goes_on && portion.is_everything();
         if FileId(message.id).is_by_itself() && !is_plain {
             return Err(SessionError::Protocol("a file by itself of which not all comes".into()));
@@ -130,15 +130,15 @@ impl SinkFile {
             portion,
             growing: OnceLock::new(),
             layout: OnceLock::new(),
-            line: WriteCombiningQueue::default(),
+            line: WriteDelegationQueue::default(),
             integrity: FileIntegrity::new(entry.size()),
-            bytes: ByteCounts::new(entry.size()),
+            bytes: LargeFileByteCounts::new(entry.size()),
             entry,
         })
     }
 
     /// Resumes the file with the record of an earlier session.
-    pub(super) fn going_on(mut self, past: PartialFile) -> Result<SinkFile, DigestError> {
+    pub(super) fn going_on(mut self, past: PartialFile) -> Result<SinkFile, FileDigestError> {
         assert!(self.growing.get().is_none(), "what is held of a file is known before it is created");
         self.integrity.add_subtrees(&past.subtrees)?;
         self.number = past.number;
@@ -148,7 +148,7 @@ impl SinkFile {
     }
 
     /// Sets the ranges that arrive in this session, as several sessions carry the transfer.
-    pub(super) fn sharing(mut self, coming: Option<&SentRanges>) -> Result<SinkFile, SessionError> {
+    pub(super) fn sharing(mut self, coming: Option<&RangesToSend>) -> Result<SinkFile, SessionError> {
         assert!(self.growing.get().is_none(), "the ranges of a file are known before it is created");
         coming.map_or(Ok(()), |coming| self.portion.share(coming))?;
         Ok(self)
@@ -236,15 +236,15 @@ pub(super) fn version_of(entry: &Entry) -> u16 {
 pub(super) mod tests {
     use carrack_machine::SlotPool;
     use carrack_model::{Metadata, ObjectId};
-    use carrack_wire::{FrameHeader, FrameKind, TableWriter};
+    use carrack_wire::{EntryTableWriter, FrameHeader, FrameKind};
 
     use super::*;
 
     /// An open-file message of the file `d/f` of `size` bytes.
     pub(in crate::sink) fn message(id: u64, size: u64) -> OpenFileMessage {
         let mut table = Vec::new();
-        TableWriter::new(&mut table).section(&RelPath::new(b"d").unwrap(), None);
-        TableWriter::new(&mut table).regular(b"f", size, &Metadata::default(), 0, None);
+        EntryTableWriter::new(&mut table).section(&RelPath::new(b"d").unwrap(), None);
+        EntryTableWriter::new(&mut table).regular(b"f", size, &Metadata::default(), 0, None);
         OpenFileMessage { id, table, ..OpenFileMessage::default() }
     }
 
@@ -271,7 +271,7 @@ pub(super) mod tests {
         assert_eq!(file.directory(), &RelPath::new(b"d").unwrap());
         let goes_on = OpenFileMessage { goes_on: true, ..message(id, 100) };
         let has_holes = OpenFileMessage { holes: vec![10, 20], ..message(id, 100) };
-        let is_shared = OpenFileMessage { coming: Some(SentRanges::default()), ..message(id, 100) };
+        let is_shared = OpenFileMessage { coming: Some(RangesToSend::default()), ..message(id, 100) };
         for partial in [&goes_on, &has_holes, &is_shared] {
             assert!(SinkFile::announced(partial, 1, None).is_err());
             assert!(SinkFile::announced(&OpenFileMessage { id: 1, ..partial.clone() }, 1, None).is_ok());

@@ -1,10 +1,10 @@
 //! Numbers of a sink's lanes, data connections and threads, and their limits.
 
-use carrack_layout::StorageAttachment;
-use carrack_model::{SchedulingOptions, TransferSpec};
+use carrack_layout::TargetAttachmentKind;
+use carrack_model::{AgreedTransferSpec, SchedulingOptions};
 use carrack_transport::StreamCount;
 
-use super::storage::SinkStorage;
+use super::write_method::SinkStorage;
 use crate::settings::{EndRateLimits, EndSettings};
 
 /// Counts are those of all lanes together unless stated otherwise.
@@ -31,7 +31,7 @@ pub(super) struct SinkSizing {
 
 impl SinkSizing {
     pub(super) fn new(
-        spec: &TransferSpec,
+        spec: &AgreedTransferSpec,
         settings: &EndSettings,
         storage: &SinkStorage,
         lane_count: usize,
@@ -48,7 +48,7 @@ impl SinkSizing {
             io_threads,
             io_threads_most,
             streams: StreamCount::new(spec.streams, lane_count as u16, settings.tunes),
-            writes_in_turn: storage.own().own_target().medium != StorageAttachment::Network,
+            writes_in_turn: storage.own().own_target().medium != TargetAttachmentKind::Network,
             is_sorting,
         }
     }

@@ -10,7 +10,7 @@ use carrack_wire::FrameHeader;
 use super::ack_batch::ObjectOutcome;
 use super::lane::SinkLane;
 use crate::error::SessionError;
-use crate::spill::{STAGING_SLOTS, SpillFlow, SpillingLane};
+use crate::spill::{LaneByteFlow, LaneWaitingObjects, STAGING_SLOTS};
 
 /// The credits are used up if less than this part of them is with the source: some are always on the way
 /// there.
@@ -24,10 +24,10 @@ const KEPT_PART: usize = 4;
 /// others.
 const BACK_AT_A_TIME: usize = STAGING_SLOTS / 2;
 
-impl SpillingLane for SinkLane<'_> {
+impl LaneWaitingObjects for SinkLane<'_> {
     type Place = TargetId;
 
-    fn moved(&self) -> SpillFlow {
+    fn moved(&self) -> LaneByteFlow {
         self.queue.moved()
     }
 

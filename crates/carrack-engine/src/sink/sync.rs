@@ -9,9 +9,9 @@ use std::os::fd::BorrowedFd;
 
 use carrack_model::{Metadata, SyncRules};
 use carrack_storage::{
-    CompletedMetadata, ExistingEntry, SinkError, digest_of, dress_file, dress_special, look_at,
+    ExistingEntry, MetadataToSet, SinkError, digest_of, dress_file, dress_special, look_at,
 };
-use carrack_wire::TableEntry;
+use carrack_wire::EntryTableItem;
 
 use super::attributes::SPECIAL_MODES;
 use super::context::SinkContext;
@@ -37,7 +37,7 @@ impl<'a> SyncComparer<'a> {
     }
 
     /// Judges an entry of the directory `held`.
-    pub(super) fn compare(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>) -> SyncVerdict {
+    pub(super) fn compare(&self, held: BorrowedFd<'_>, entry: &EntryTableItem<'_>) -> SyncVerdict {
         let sync = self.sync;
         // An entry that can't be examined fails when it is written.
         let Ok(present) = look_at(held, entry.name) else { return SyncVerdict::Wanted };
@@ -67,7 +67,7 @@ impl<'a> SyncComparer<'a> {
     fn compare_file(
         &self,
         held: BorrowedFd<'_>,
-        entry: &TableEntry<'_>,
+        entry: &EntryTableItem<'_>,
         (size, found, owner): (u64, Metadata, (u32, u32)),
     ) -> SyncVerdict {
         let sync = self.sync;
@@ -82,7 +82,7 @@ impl<'a> SyncComparer<'a> {
         self.complete(held, entry, (found, owner), |dress| dress_file(held, entry.name, &dress))
     }
 
-    fn has_time(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>, found: &Metadata) -> bool {
+    fn has_time(&self, held: BorrowedFd<'_>, entry: &EntryTableItem<'_>, found: &Metadata) -> bool {
         self.sink.attributes.times.is_same(entry.metadata.mtime, found.mtime, held)
     }
 
@@ -90,9 +90,9 @@ impl<'a> SyncComparer<'a> {
     fn complete(
         &self,
         held: BorrowedFd<'_>,
-        entry: &TableEntry<'_>,
+        entry: &EntryTableItem<'_>,
         (found, owner): (Metadata, (u32, u32)),
-        dress: impl FnOnce(CompletedMetadata<'_>) -> Result<(), SinkError>,
+        dress: impl FnOnce(MetadataToSet<'_>) -> Result<(), SinkError>,
     ) -> SyncVerdict {
         let wanted = self.wanted(&found, owner, entry);
         let is_same =
@@ -104,14 +104,14 @@ impl<'a> SyncComparer<'a> {
         // The mode of the existing entry stays, unless it would give its rights to another user.
         let is_owned = extras.is_some_and(|extras| extras.user.is_some() || extras.group.is_some());
         let lasting = if self.sink.attributes.keeper.policy().perms || is_owned { 0 } else { SPECIAL_MODES };
-        let lacking = CompletedMetadata { lasting, ..self.sink.attributes.dress(&wanted, extras) };
+        let lacking = MetadataToSet { lasting, ..self.sink.attributes.dress(&wanted, extras) };
         // Metadata that can't be set this way is set on a new entry; a dry run reports the entry as wanted.
         let is_set = !self.sink.spec.dry_run && dress(lacking).is_ok();
         if is_set { SyncVerdict::Left } else { SyncVerdict::Wanted }
     }
 
     /// Returns the mode and time that the entry gets: those that are not kept stay as they are.
-    fn wanted(&self, found: &Metadata, owner: (u32, u32), entry: &TableEntry<'_>) -> Metadata {
+    fn wanted(&self, found: &Metadata, owner: (u32, u32), entry: &EntryTableItem<'_>) -> Metadata {
         let keeper = &self.sink.attributes.keeper;
         let told = self.sink.attributes.allowed(entry.metadata);
         let policy = keeper.policy();
@@ -130,7 +130,12 @@ impl<'a> SyncComparer<'a> {
     }
 
     /// Completes the metadata of a link, of which only owner and attributes can differ.
-    fn complete_link(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>, owner: (u32, u32)) -> SyncVerdict {
+    fn complete_link(
+        &self,
+        held: BorrowedFd<'_>,
+        entry: &EntryTableItem<'_>,
+        owner: (u32, u32),
+    ) -> SyncVerdict {
         if self.lacks_extras(held, entry, owner)
             && let Some(extras) = entry.extras.as_deref()
         {
@@ -143,7 +148,7 @@ impl<'a> SyncComparer<'a> {
     }
 
     /// Returns true if owner or attributes differ from those to set.
-    fn lacks_extras(&self, held: BorrowedFd<'_>, entry: &TableEntry<'_>, owner: (u32, u32)) -> bool {
+    fn lacks_extras(&self, held: BorrowedFd<'_>, entry: &EntryTableItem<'_>, owner: (u32, u32)) -> bool {
         let keeper = &self.sink.attributes.keeper;
         entry.extras.as_deref().is_some_and(|extras| {
             keeper.would_own(extras, owner)
@@ -154,12 +159,12 @@ impl<'a> SyncComparer<'a> {
 }
 
 /// Returns true if the existing file has the digest of the entry.
-fn has_contents(held: BorrowedFd<'_>, entry: &TableEntry<'_>) -> bool {
+fn has_contents(held: BorrowedFd<'_>, entry: &EntryTableItem<'_>) -> bool {
     let digest = entry.digest;
     digest.is_some_and(|digest| digest_of(held, entry.name, false).is_ok_and(|own| own == *digest))
 }
 
 /// Hard links are made at the end, in any case.
-fn is_another_name(entry: &TableEntry<'_>) -> bool {
+fn is_another_name(entry: &EntryTableItem<'_>) -> bool {
     entry.extras.as_deref().is_some_and(|extras| extras.same_as.is_some())
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use carrack_model::{FailureKind, RelPath, escape, plain};
 use carrack_storage::{
-    RootDirectory, SinkError, SyncMethod, device_of, read_back, sync_data, sync_directories, sync_file,
+    FsyncMethod, RootDirectory, SinkError, device_of, read_back, sync_data, sync_directories, sync_file,
     sync_file_system,
 };
 
-use super::commit_group::{PlacedNames, WrittenFile};
+use super::commit_group::{UnsyncedSmallEntries, WrittenFileRanges};
 use super::sink_file::SinkFile;
 use crate::error::SessionError;
 
@@ -21,13 +21,13 @@ pub(super) struct FileSystemSyncer {
     /// The root's directory, open for reading from the start, so that syncing it reports every write-back
     /// error since then. `None` if it can't be read (a drop box): then each file is synced separately.
     held: Option<OwnedFd>,
-    durable: SyncMethod,
+    durable: FsyncMethod,
     /// True if everything lies on the file system of the root.
     is_one_file_system: bool,
 }
 
 /// The part of small files that was made durable.
-pub(super) enum SyncCoverage {
+pub(super) enum FsyncCoverage {
     /// All of them, and the names too.
     FileSystems,
     /// Their contents, and not their directories.
@@ -40,19 +40,19 @@ impl FileSystemSyncer {
         is_one_file_system: bool,
     ) -> Result<FileSystemSyncer, SessionError> {
         let held = root.open_directory(&RelPath::root()).ok();
-        let durable = match SyncMethod::of(root.as_fd()).map_err(broken)? {
-            SyncMethod::Together if held.is_none() => SyncMethod::OneByOne,
+        let durable = match FsyncMethod::of(root.as_fd()).map_err(broken)? {
+            FsyncMethod::Together if held.is_none() => FsyncMethod::OneByOne,
             durable => durable,
         };
         assert!(
-            durable != SyncMethod::Together || held.is_some(),
+            durable != FsyncMethod::Together || held.is_some(),
             "a file system is synced by its directory"
         );
         Ok(FileSystemSyncer { root, held, durable, is_one_file_system })
     }
 
     /// The unit in which contents become durable at the destination.
-    pub(super) fn durable(&self) -> SyncMethod {
+    pub(super) fn durable(&self) -> FsyncMethod {
         self.durable
     }
 
@@ -62,7 +62,7 @@ impl FileSystemSyncer {
     }
 
     /// Syncs the contents of a large file that has no final name yet.
-    pub(super) fn sync_large(&self, written: &WrittenFile) -> Result<(), SessionError> {
+    pub(super) fn sync_large(&self, written: &WrittenFileRanges) -> Result<(), SessionError> {
         // A file with its final name was synced before.
         let open = written.file.as_ref().filter(|_| written.end.is_none());
         let Some((file, growing)) = open.and_then(|file| Some((file, file.grown()?))) else { return Ok(()) };
@@ -72,20 +72,20 @@ impl FileSystemSyncer {
     /// Syncs small files; if they are few, one by one while `goes_on`.
     pub(super) fn sync_small(
         &self,
-        places: &PlacedNames,
+        places: &UnsyncedSmallEntries,
         goes_on: impl Fn() -> bool,
-    ) -> Result<SyncCoverage, SessionError> {
+    ) -> Result<FsyncCoverage, SessionError> {
         let synced = match (self.durable, &places.few) {
-            (SyncMethod::Together, None) => self.sync_file_systems(places),
-            (SyncMethod::Together, Some(few)) => {
+            (FsyncMethod::Together, None) => self.sync_file_systems(places),
+            (FsyncMethod::Together, Some(few)) => {
                 let wanted = few.iter().take_while(|_| goes_on());
                 let synced: Result<Vec<()>, SinkError> =
                     wanted.map(|(directory, name)| sync_file(&self.root, directory, name)).collect();
                 // A file that this user may not open is synced with the whole file system.
-                synced.map(|_| SyncCoverage::Contents).or_else(|_| self.sync_file_systems(places))
+                synced.map(|_| FsyncCoverage::Contents).or_else(|_| self.sync_file_systems(places))
             }
             // Each was synced before it got its name.
-            _ => Ok(SyncCoverage::Contents),
+            _ => Ok(FsyncCoverage::Contents),
         };
         synced.map_err(broken)
     }
@@ -107,10 +107,10 @@ impl FileSystemSyncer {
         self.held.as_ref().map_or(Ok(()), |held| sync_file_system(held.as_fd()))
     }
 
-    fn sync_file_systems(&self, places: &PlacedNames) -> Result<SyncCoverage, SinkError> {
+    fn sync_file_systems(&self, places: &UnsyncedSmallEntries) -> Result<FsyncCoverage, SinkError> {
         self.sync_own()?;
         if self.is_one_file_system {
-            return Ok(SyncCoverage::FileSystems);
+            return Ok(FsyncCoverage::FileSystems);
         }
         let mut synced = vec![self.root.identity().dev];
         for path in &places.directories {
@@ -121,7 +121,7 @@ impl FileSystemSyncer {
                 synced.push(dev);
             }
         }
-        Ok(SyncCoverage::FileSystems)
+        Ok(FsyncCoverage::FileSystems)
     }
 
     /// Reads a large file at `offset` from the storage. Returns the bytes read.
@@ -167,7 +167,7 @@ mod tests {
         let syncer = FileSystemSyncer::new(Arc::new(RootDirectory::open(dir.path()).unwrap()), true).unwrap();
         assert!(syncer.held().is_some());
         std::fs::write(dir.path().join("f"), "contents").unwrap();
-        let mut places = PlacedNames::default();
+        let mut places = UnsyncedSmallEntries::default();
         places.enter(&RelPath::root());
         places.add_file(&RelPath::root(), b"f");
         syncer.sync_small(&places, || true).unwrap();

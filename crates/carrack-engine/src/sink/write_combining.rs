@@ -5,27 +5,30 @@
 
 use std::collections::VecDeque;
 
-use carrack_machine::FifoMonitor;
+use carrack_machine::FifoConditionLock;
 
 /// Items that wait for the writing thread.
-pub(super) struct WriteCombiningQueue<T> {
-    state: FifoMonitor<WriteCombiningState<T>>,
+pub(super) struct WriteDelegationQueue<T> {
+    state: FifoConditionLock<WriteDelegationState<T>>,
 }
 
-struct WriteCombiningState<T> {
+struct WriteDelegationState<T> {
     is_writing: bool,
     waiting: VecDeque<T>,
 }
 
-impl<T> Default for WriteCombiningQueue<T> {
-    fn default() -> WriteCombiningQueue<T> {
-        WriteCombiningQueue {
-            state: FifoMonitor::new(WriteCombiningState { is_writing: false, waiting: VecDeque::new() }),
+impl<T> Default for WriteDelegationQueue<T> {
+    fn default() -> WriteDelegationQueue<T> {
+        WriteDelegationQueue {
+            state: FifoConditionLock::new(WriteDelegationState {
+                is_writing: false,
+                waiting: VecDeque::new(),
+            }),
         }
     }
 }
 
-impl<T> WriteCombiningQueue<T> {
+impl<T> WriteDelegationQueue<T> {
     /// Writes `item`, and then the items that other threads leave to the caller meanwhile. If another thread
     /// is writing, `item` is left to that thread; if `room` items already are, the caller waits. Without room
     /// each thread writes its own item, one after the other.
@@ -36,7 +39,7 @@ impl<T> WriteCombiningQueue<T> {
         mut write: impl FnMut(T) -> Result<(), E>,
     ) -> Result<(), E> {
         let Some(item) = self.enter(item, room) else { return Ok(()) };
-        let mut turn = WriteCombiningTurn { line: self, is_over: false };
+        let mut turn = FileWriterTurn { line: self, is_over: false };
         let mut next = Some(item);
         while let Some(item) = next {
             write(item)?;
@@ -65,12 +68,12 @@ impl<T> WriteCombiningQueue<T> {
 }
 
 /// The right to write, until the turn ends or its thread fails.
-struct WriteCombiningTurn<'a, T> {
-    line: &'a WriteCombiningQueue<T>,
+struct FileWriterTurn<'a, T> {
+    line: &'a WriteDelegationQueue<T>,
     is_over: bool,
 }
 
-impl<T> WriteCombiningTurn<'_, T> {
+impl<T> FileWriterTurn<'_, T> {
     /// Returns the next item that was left to this thread. Without one the turn ends.
     fn next(&mut self) -> Option<T> {
         let next = self.line.state.release(|state| {
@@ -84,7 +87,7 @@ impl<T> WriteCombiningTurn<'_, T> {
     }
 }
 
-impl<T> Drop for WriteCombiningTurn<'_, T> {
+impl<T> Drop for FileWriterTurn<'_, T> {
     fn drop(&mut self) {
         if !self.is_over {
             self.line.state.release(|state| state.is_writing = false);
@@ -103,7 +106,7 @@ mod tests {
     use super::*;
 
     /// Waits until `count` threads wait for their turn.
-    fn until_waiting<T>(line: &WriteCombiningQueue<T>, count: usize) {
+    fn until_waiting<T>(line: &WriteDelegationQueue<T>, count: usize) {
         while line.state.waiter_count() < count {
             thread::sleep(Duration::from_millis(1));
         }
@@ -116,7 +119,7 @@ mod tests {
 
     #[test]
     fn what_comes_during_a_write_is_left_to_the_writer() {
-        let line = WriteCombiningQueue::default();
+        let line = WriteDelegationQueue::default();
         let mut written = Vec::new();
         let done: Result<(), Infallible> = line.write(1, 2, |item| {
             if item == 1 {
@@ -135,7 +138,7 @@ mod tests {
 
     #[test]
     fn without_room_every_thread_writes_its_own() {
-        let line = &WriteCombiningQueue::default();
+        let line = &WriteDelegationQueue::default();
         let (order, written) = channel();
         thread::scope(|scope| {
             let first = line.write(1, 0, |item| {
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_place_that_gets_free_goes_to_the_one_that_waits() {
-        let line = &WriteCombiningQueue::default();
+        let line = &WriteDelegationQueue::default();
         let written = AtomicUsize::new(0);
         thread::scope(|scope| {
             line.write(1, 1, |item| {
@@ -173,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_writer_that_fails_keeps_nobody_waiting() {
-        let line = &WriteCombiningQueue::default();
+        let line = &WriteDelegationQueue::default();
         thread::scope(|scope| {
             let failed = line.write(1, 0, |_| {
                 scope.spawn(|| line.write(2, 0, |_| Ok::<(), Infallible>(())));
@@ -188,7 +191,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_or_written_twice_or_at_once() {
-        let line = &WriteCombiningQueue::default();
+        let line = &WriteDelegationQueue::default();
         let (seen, at_once) =
             (&(0..4000).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>(), &AtomicUsize::new(0));
         thread::scope(|scope| {

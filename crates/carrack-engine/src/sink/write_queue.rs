@@ -10,19 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use carrack_layout::StorageTarget;
-use carrack_machine::{FifoMonitor, MonitorClosed, WaitAttempt};
+use carrack_machine::{FifoConditionLock, FifoMonitorClosed, WaitAttempt};
 use carrack_model::{SchedulingOptions, TargetId, TargetReport};
-use carrack_plan::{ServedRequest, TargetQueues, TargetState, WorkArrivalPattern, policy};
+use carrack_plan::{QueueArrivalPattern, StorageRequestTiming, TargetQueues, TargetState, policy};
 use carrack_transport::{IncomingObject, ReceiveEndpoint};
 use carrack_wire::message::{KnobsMessage, OfferMessage, PruneMessage};
 
 use super::sink_file::SinkFile;
 use super::sizing::SinkSizing;
-use super::storage::SinkStorage;
+use super::write_method::SinkStorage;
 use crate::event_delivery::target_reports;
 use crate::settings::{EndRateLimits, depth_of_queue};
-use crate::sharing::{SessionGrantClient, ShareMember, SharePass};
-use crate::spill::SpillFlow;
+use crate::sharing::{LaneGrants, SessionGrantClient, SharedTargetQueues};
+use crate::spill::LaneByteFlow;
 use crate::thread_gate::ThreadGate;
 
 /// A task of an I/O thread.
@@ -55,7 +55,7 @@ pub(super) enum WriteTask {
 /// Tasks and objects that wait for I/O threads.
 pub(super) struct WriteQueue {
     /// Shared with the meta-scheduler's client.
-    inbox: Arc<FifoMonitor<WriteQueueState>>,
+    inbox: Arc<FifoConditionLock<WriteQueueState>>,
     /// The I/O threads of the lane that are at work.
     writers: ThreadGate,
     thread_count: usize,
@@ -83,7 +83,7 @@ impl WriteQueue {
         let mut inbox =
             WriteQueueState::new(sizing.scheduling, limits, wanted, sizing.is_sorting, pass.clone());
         inbox.add_target(storage.own().own_target());
-        let inbox = Arc::new(FifoMonitor::new(inbox));
+        let inbox = Arc::new(FifoConditionLock::new(inbox));
         if let Some(pass) = pass {
             pass.join(&inbox);
         }
@@ -128,7 +128,7 @@ impl WriteQueue {
 
     /// Waits for the next task. The caller reports its end by [`done`](Self::done), unless it is a
     /// connection.
-    pub(super) fn take(&self) -> Result<WriteTask, MonitorClosed> {
+    pub(super) fn take(&self) -> Result<WriteTask, FifoMonitorClosed> {
         self.inbox.take_timed(WriteQueueState::take)
     }
 
@@ -162,7 +162,7 @@ impl WriteQueue {
 
     /// Ends an object of `bytes` bytes that was taken from this target's queue: it is stored, or will not be.
     /// The service time is passed if it is known.
-    pub(super) fn finished(&self, target: TargetId, service: Option<ServedRequest>, bytes: u64) {
+    pub(super) fn finished(&self, target: TargetId, service: Option<StorageRequestTiming>, bytes: u64) {
         self.inbox.release(|inbox| inbox.finish_object(target, service));
         // Ordered, so that the queued bytes of all objects that are counted as stored are seen here.
         let stored = self.stored_bytes.fetch_add(bytes, AcqRel) + bytes;
@@ -218,8 +218,8 @@ impl WriteQueue {
     }
 
     /// Bytes added to the queues of targets, and bytes stored from there.
-    pub(super) fn moved(&self) -> SpillFlow {
-        SpillFlow { came: self.queued_bytes.load(Relaxed), went: self.stored_bytes.load(Relaxed) }
+    pub(super) fn moved(&self) -> LaneByteFlow {
+        LaneByteFlow { came: self.queued_bytes.load(Relaxed), went: self.stored_bytes.load(Relaxed) }
     }
 
     /// Objects that wait or are being written.
@@ -268,11 +268,11 @@ struct WriteQueueState {
     storing_max: usize,
     in_flight_max: u32,
     /// The grants of the meta-scheduler, if targets are shared.
-    pass: Option<SharePass>,
+    pass: Option<LaneGrants>,
     began: Instant,
 }
 
-impl ShareMember for FifoMonitor<WriteQueueState> {
+impl SharedTargetQueues for FifoConditionLock<WriteQueueState> {
     fn states(&self) -> Vec<TargetState> {
         self.with(|inbox| inbox.objects.states().to_vec())
     }
@@ -289,11 +289,11 @@ impl WriteQueueState {
         limits: EndRateLimits,
         io_threads: usize,
         is_sorting: bool,
-        pass: Option<SharePass>,
+        pass: Option<LaneGrants>,
     ) -> WriteQueueState {
         let mut objects = TargetQueues::default();
         if is_sorting {
-            let chosen = policy(&scheduling.policy, io_threads, WorkArrivalPattern::Arriving);
+            let chosen = policy(&scheduling.policy, io_threads, QueueArrivalPattern::Arriving);
             objects = TargetQueues::new(match &pass {
                 Some(pass) => pass.guard(chosen),
                 None => chosen,
@@ -387,7 +387,7 @@ impl WriteQueueState {
     }
 
     /// Ends an object that was taken, with its service time if known.
-    fn finish_object(&mut self, target: TargetId, service: Option<ServedRequest>) {
+    fn finish_object(&mut self, target: TargetId, service: Option<StorageRequestTiming>) {
         self.objects.finished(target, service, self.began.elapsed());
     }
 
@@ -439,7 +439,7 @@ mod tests {
     fn queue() -> WriteQueue {
         let limits = crate::settings::EndSettings::default().limits();
         WriteQueue {
-            inbox: Arc::new(FifoMonitor::new(WriteQueueState::new(
+            inbox: Arc::new(FifoConditionLock::new(WriteQueueState::new(
                 SchedulingOptions::default(),
                 limits,
                 2,
@@ -480,7 +480,7 @@ mod tests {
         assert_eq!((target, incoming.header.object.0), (OTHER, 1));
         queue.finished(OTHER, None, BYTES);
         queue.done();
-        let SpillFlow { came, went } = queue.moved();
+        let LaneByteFlow { came, went } = queue.moved();
         assert_eq!((came, went, queue.object_count()), (BYTES, BYTES, 0));
     }
 

@@ -1,15 +1,15 @@
 //! An I/O thread of the sink: drives a data connection, or takes work from the write queue.
 
 use carrack_model::TargetId;
-use carrack_plan::ServedRequest;
-use carrack_transport::{IncomingObject, ReceiveEndpoint, ReceiveResult, WaitPatience};
+use carrack_plan::StorageRequestTiming;
+use carrack_transport::{EndpointWaitLimit, IncomingObject, ReceiveEndpoint, ReceiveResult};
 use carrack_wire::FrameKind;
 
 use super::bundle_unpacker::BundleUnpacker;
 use super::extraneous_entries::remove_rest;
 use super::finish::{finish, settle};
 use super::lane::{CommLetter, SinkLane};
-use super::large_files::LargeFiles;
+use super::large_files::SinkLargeFileHandler;
 use super::object_writer::ObjectWriter;
 use super::offers::answer_offer;
 use super::write_queue::WriteTask;
@@ -21,7 +21,7 @@ use crate::error::SessionError;
 pub(super) fn run(lane: &SinkLane<'_>, number: usize) {
     let mut writer = SinkWriter {
         lane,
-        files: LargeFiles::new(lane),
+        files: SinkLargeFileHandler::new(lane),
         objects: ObjectWriter::new(lane),
         unpacker: BundleUnpacker::default(),
     };
@@ -43,7 +43,7 @@ pub(super) fn run(lane: &SinkLane<'_>, number: usize) {
 
 struct SinkWriter<'a> {
     lane: &'a SinkLane<'a>,
-    files: LargeFiles<'a>,
+    files: SinkLargeFileHandler<'a>,
     objects: ObjectWriter<'a>,
     unpacker: BundleUnpacker,
 }
@@ -87,7 +87,7 @@ impl SinkWriter<'_> {
         loop {
             let received = lane
                 .counters
-                .time(ThreadActivity::Network, || endpoint.advance(WaitPatience::Brief, &lane.pool))?;
+                .time(ThreadActivity::Network, || endpoint.advance(EndpointWaitLimit::Brief, &lane.pool))?;
             match received {
                 ReceiveResult::Object(incoming) => {
                     self.store(incoming)?;
@@ -113,7 +113,7 @@ impl SinkWriter<'_> {
         loop {
             let received = lane
                 .counters
-                .time(ThreadActivity::Network, || endpoint.advance(WaitPatience::Brief, &lane.pool))?;
+                .time(ThreadActivity::Network, || endpoint.advance(EndpointWaitLimit::Brief, &lane.pool))?;
             match received {
                 ReceiveResult::Object(incoming) => {
                     let target = lane.target_of(&incoming);
@@ -132,7 +132,7 @@ impl SinkWriter<'_> {
     }
 
     /// Checks and writes an object. Returns the service time, if there was a request to the storage.
-    fn store(&mut self, incoming: IncomingObject) -> Result<Option<ServedRequest>, SessionError> {
+    fn store(&mut self, incoming: IncomingObject) -> Result<Option<StorageRequestTiming>, SessionError> {
         let lane = self.lane;
         let Some(root) = &lane.sink.destination.root else {
             return Err(SessionError::Protocol("an object in a dry run".into()));

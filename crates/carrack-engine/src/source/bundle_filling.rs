@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use carrack_layout::MountedFileSystem;
 use carrack_model::limits::FILE_ATTEMPTS_MAX;
-use carrack_model::{Directory, DirectorySection, Entry, EntryKind, ObjectChecksum, TargetId};
-use carrack_storage::{ExpectedState, SmallFile, SourceError, read_small};
-use carrack_wire::{TableWriter, holes_table_bytes};
+use carrack_model::{
+    DirectorySection, Entry, EntryKind, ObjectChecksumAlgorithm, SourceAndSinkDirectory, TargetId,
+};
+use carrack_storage::{ScannedFileState, SmallFile, SourceError, read_small};
+use carrack_wire::{EntryTableWriter, holes_table_bytes};
 
-use super::chunks::ChunkWorkGuard;
+use super::chunks::OpenChunkReference;
 use super::lane::SourceLane;
 use super::large_file::UnopenedFile;
 use super::work::{BundleWork, ReadWork};
@@ -70,7 +72,7 @@ pub(super) fn fill(
 struct BundleFilling<'a> {
     lane: &'a SourceLane<'a>,
     target: TargetId,
-    chunk: Option<&'a ChunkWorkGuard>,
+    chunk: Option<&'a OpenChunkReference>,
     slot: &'a mut [u8],
     /// Bytes of content so far.
     used: usize,
@@ -88,7 +90,7 @@ impl BundleFilling<'_> {
             self.goes_on()?;
         }
         let directory = &section.directory;
-        TableWriter::new(table)
+        EntryTableWriter::new(table)
             .with(section.extras.as_deref())
             .section(&directory.sink, section.metadata.as_ref());
         let has_files = section.entries.iter().any(|entry| matches!(entry.kind, EntryKind::Regular { .. }));
@@ -103,7 +105,7 @@ impl BundleFilling<'_> {
                 (EntryKind::Regular { .. }, _)
                     if entry.extras.as_deref().is_some_and(|extras| extras.same_as.is_some()) =>
                 {
-                    let mut writer = TableWriter::new(table).with(entry.extras.as_deref());
+                    let mut writer = EntryTableWriter::new(table).with(entry.extras.as_deref());
                     writer.regular(&entry.name, 0, &entry.metadata, entry.identity, None);
                 }
                 (EntryKind::Regular { .. }, Some(Ok(held)))
@@ -114,7 +116,7 @@ impl BundleFilling<'_> {
                     self.lane.fail(self.lane.source.tree.released(directory, entry));
                 }
                 (EntryKind::Symlink { .. } | EntryKind::Special(_), _) => {
-                    TableWriter::new(table).with(entry.extras.as_deref()).whole(entry);
+                    EntryTableWriter::new(table).with(entry.extras.as_deref()).whole(entry);
                 }
                 (EntryKind::Regular { .. }, Some(Ok(held))) => self.file(directory, held, entry, table),
                 (EntryKind::Regular { .. }, Some(Err(error))) => {
@@ -140,15 +142,21 @@ impl BundleFilling<'_> {
         (file_system.may_release() && !self.lane.source.settings.recall).then_some(file_system)
     }
 
-    fn file(&mut self, directory: &Arc<Directory>, held: &OwnedFd, entry: &Entry, table: &mut Vec<u8>) {
+    fn file(
+        &mut self,
+        directory: &Arc<SourceAndSinkDirectory>,
+        held: &OwnedFd,
+        entry: &Entry,
+        table: &mut Vec<u8>,
+    ) {
         match self.read(directory, held, entry) {
             Ok(Some(file)) => {
                 let content = &self.slot[self.used..self.used + file.size];
-                let digest =
-                    (self.lane.source.spec.checksum == ObjectChecksum::Blake3).then(|| blake3::hash(content));
+                let digest = (self.lane.source.spec.checksum == ObjectChecksumAlgorithm::Blake3)
+                    .then(|| blake3::hash(content));
                 let digest = digest.as_ref().map(blake3::Hash::as_bytes);
                 let size = file.size as u64;
-                let mut writer = TableWriter::new(table).with(entry.extras.as_deref());
+                let mut writer = EntryTableWriter::new(table).with(entry.extras.as_deref());
                 if self.takes_room_for(&file) {
                     writer = writer.with_holes(&file.holes);
                 }
@@ -176,7 +184,7 @@ impl BundleFilling<'_> {
     /// Reads one file behind the others, twice if it changed. Returns `None` if it no longer fits.
     fn read(
         &mut self,
-        directory: &Directory,
+        directory: &SourceAndSinkDirectory,
         held: &OwnedFd,
         entry: &Entry,
     ) -> Result<Option<SmallFile>, SourceError> {
@@ -185,7 +193,7 @@ impl BundleFilling<'_> {
         assert!(self.used + self.table_room <= self.slot.len(), "contents leave room for the table");
         let end = self.slot.len() - self.table_room;
         let room = &mut self.slot[self.used..end];
-        let mut expected = ExpectedState::from(entry);
+        let mut expected = ScannedFileState::from(entry);
         let (mut attempts, mut waited) = (0, Duration::ZERO);
         // Another file of this bundle that has grown may use this file's room.
         while expected.size < room.len() as u64 {
@@ -204,7 +212,7 @@ impl BundleFilling<'_> {
                     attempts -= 1;
                 }
                 Err(SourceError::Changed { size, mtime }) if attempts < FILE_ATTEMPTS_MAX => {
-                    expected = ExpectedState { size, mtime };
+                    expected = ScannedFileState { size, mtime };
                 }
                 answer => return answer.map(Some),
             }
@@ -213,7 +221,7 @@ impl BundleFilling<'_> {
     }
 
     /// Queues a file that no longer fits into the slot as a large file.
-    fn postpone(&self, directory: &Arc<Directory>, entry: &Entry) {
+    fn postpone(&self, directory: &Arc<SourceAndSinkDirectory>, entry: &Entry) {
         self.lane.backlog.split();
         let work = ReadWork::Open(UnopenedFile {
             directory: Arc::clone(directory),
@@ -245,9 +253,9 @@ mod tests {
     }
 
     /// Returns the bytes of a table.
-    fn written(write: impl FnOnce(&mut TableWriter<'_>)) -> usize {
+    fn written(write: impl FnOnce(&mut EntryTableWriter<'_>)) -> usize {
         let mut table = Vec::new();
-        write(&mut TableWriter::new(&mut table));
+        write(&mut EntryTableWriter::new(&mut table));
         table.len()
     }
 
@@ -256,7 +264,7 @@ mod tests {
     fn a_table_is_never_longer_than_planned() {
         let (name, target, metadata) = (b"name", b"../target", Metadata::default());
         let path = RelPath::new(b"a/b").unwrap();
-        let directory = Directory { root_index: 0, source: RelPath::root(), sink: path };
+        let directory = SourceAndSinkDirectory { root_index: 0, source: RelPath::root(), sink: path };
         let section = written(|table| table.section(&directory.sink, Some(&metadata)));
         let file = written(|table| table.regular(name, 1, &metadata, u64::MAX, Some(&[7; 32])));
         let link = written(|table| table.symlink(name, target, &metadata, u64::MAX));

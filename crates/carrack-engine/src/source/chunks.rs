@@ -1,17 +1,17 @@
 //! Chunks in place of a scan (Y3): the chunks of this session, and the end of each.
 //!
-//! All work made from a chunk holds a [`ChunkWorkGuard`]. When the last is dropped, the source asks the sink
-//! to make the chunk durable and to record it. The chunk counts as settled when the sink confirms that.
+//! All work made from a chunk holds an [`OpenChunkReference`]. When the last is dropped, the source asks the
+//! sink to make the chunk durable and to record it. The chunk counts as settled when the sink confirms that.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use carrack_machine::{FifoMonitor, WaitAttempt};
-use carrack_model::{ByteRange, Directory};
+use carrack_machine::{FifoConditionLock, WaitAttempt};
+use carrack_model::{ByteRange, SourceAndSinkDirectory};
 
-use crate::chunks::{Chunk, ChunkFeed, ChunkWork};
+use crate::chunks::{ChunkFeed, ChunkOfEntries, ChunkWorkKind};
 use crate::error::SessionError;
 use crate::mailbox::MailboxWaker;
 
@@ -32,12 +32,12 @@ pub(super) enum FilePart {
 
 impl FilePart {
     /// Returns the part for the files of a chunk, or `None` if they are whole.
-    pub(super) fn of(work: ChunkWork) -> Option<FilePart> {
+    pub(super) fn of(work: ChunkWorkKind) -> Option<FilePart> {
         match work {
-            ChunkWork::Files | ChunkWork::Close => None,
-            ChunkWork::Part(range) => Some(FilePart::Range(range)),
-            ChunkWork::Finish => Some(FilePart::Finish),
-            ChunkWork::Discard => Some(FilePart::Discard),
+            ChunkWorkKind::Files | ChunkWorkKind::Close => None,
+            ChunkWorkKind::Part(range) => Some(FilePart::Range(range)),
+            ChunkWorkKind::Finish => Some(FilePart::Finish),
+            ChunkWorkKind::Discard => Some(FilePart::Discard),
         }
     }
 
@@ -51,7 +51,7 @@ impl FilePart {
 }
 
 /// The amount of work in the lanes of a source.
-pub(super) trait SourceLoad {
+pub(super) trait SourceLaneBacklog {
     /// Bytes of work that the kernel has not taken.
     fn bytes_here(&self) -> u64;
 
@@ -71,14 +71,14 @@ pub(super) struct SessionChunks {
     shared: Arc<ChunksShared>,
     /// True if this session ends the transfer.
     closes: AtomicBool,
-    waiting: Mutex<ChunkWaits>,
+    waiting: Mutex<ChunkRequestWaits>,
     /// The last directory and its device: many consecutive chunks have the same directory.
-    last_directory: Mutex<Option<(Arc<Directory>, u64)>>,
+    last_directory: Mutex<Option<(Arc<SourceAndSinkDirectory>, u64)>>,
 }
 
 /// Start times of the current waits.
 #[derive(Default)]
-struct ChunkWaits {
+struct ChunkRequestWaits {
     /// Start of the time in which readers have been idle although the path had room. Storage latency is the
     /// reason.
     for_storage: Option<Instant>,
@@ -87,10 +87,10 @@ struct ChunkWaits {
 }
 
 struct ChunksShared {
-    state: Mutex<ChunksState>,
+    state: Mutex<UnsettledChunks>,
     waker: OnceLock<MailboxWaker>,
     /// Waited on until the remaining work is small enough.
-    backlog: FifoMonitor<()>,
+    backlog: FifoConditionLock<()>,
     /// Bytes of offers without a reply. They count as work until the sink declines them.
     asked_bytes: AtomicU64,
     /// Offers without a reply; each is likely to be work for a reader.
@@ -98,7 +98,7 @@ struct ChunksShared {
 }
 
 #[derive(Default)]
-struct ChunksState {
+struct UnsettledChunks {
     /// Chunks that were taken and are not settled.
     open: BTreeSet<u64>,
     /// Those of them with acks for all objects, of which the sink was not told yet.
@@ -108,14 +108,14 @@ struct ChunksState {
 }
 
 impl ChunksShared {
-    fn state(&self) -> MutexGuard<'_, ChunksState> {
+    fn state(&self) -> MutexGuard<'_, UnsettledChunks> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Membership in a chunk. The chunk ends when the last member is dropped.
 #[derive(Clone)]
-pub(super) struct ChunkWorkGuard {
+pub(super) struct OpenChunkReference {
     _end: Arc<ChunkCompletionGuard>,
 }
 
@@ -153,7 +153,7 @@ impl SessionChunks {
         let shared = ChunksShared {
             state: Mutex::default(),
             waker: OnceLock::new(),
-            backlog: FifoMonitor::new(()),
+            backlog: FifoConditionLock::new(()),
             asked_bytes: AtomicU64::new(0),
             questions: AtomicUsize::new(0),
         };
@@ -173,19 +173,22 @@ impl SessionChunks {
 
     /// Returns the next chunk as soon as the remaining work is below the feed's threshold, or readers are
     /// idle because of storage latency. Returns `None` after the last chunk, and when the session ends.
-    pub(super) fn next(&self, load: &(impl SourceLoad + ?Sized)) -> Option<(Chunk, ChunkWorkGuard)> {
+    pub(super) fn next(
+        &self,
+        load: &(impl SourceLaneBacklog + ?Sized),
+    ) -> Option<(ChunkOfEntries, OpenChunkReference)> {
         let idle_bytes = self.shared.backlog.take_timed(|()| self.has_room_for_chunk(load)).ok()?;
         let chunk = self.feed.next(idle_bytes)?;
         self.shared.state().open.insert(chunk.number);
-        self.closes.fetch_or(chunk.work == ChunkWork::Close, Relaxed);
+        self.closes.fetch_or(chunk.work == ChunkWorkKind::Close, Relaxed);
         let end = ChunkCompletionGuard { number: chunk.number, shared: Arc::clone(&self.shared) };
-        Some((chunk, ChunkWorkGuard { _end: Arc::new(end) }))
+        Some((chunk, OpenChunkReference { _end: Arc::new(end) }))
     }
 
     /// Returns the device of a directory, which `look` determines.
     pub(super) fn device_of(
         &self,
-        directory: &Arc<Directory>,
+        directory: &Arc<SourceAndSinkDirectory>,
         look: impl FnOnce() -> Option<u64>,
     ) -> Option<u64> {
         let mut last = self.last_directory.lock().unwrap_or_else(PoisonError::into_inner);
@@ -198,7 +201,7 @@ impl SessionChunks {
     }
 
     /// Done, with the bytes that idle readers could read at once, when the next chunk is to be asked for.
-    fn has_room_for_chunk(&self, load: &(impl SourceLoad + ?Sized)) -> WaitAttempt<u64> {
+    fn has_room_for_chunk(&self, load: &(impl SourceLaneBacklog + ?Sized)) -> WaitAttempt<u64> {
         let threshold = self.feed.threshold_bytes().max(1);
         let left = load.bytes_here() + self.shared.asked_bytes.load(Relaxed);
         let unsent = load.unsent_bytes();
@@ -212,7 +215,7 @@ impl SessionChunks {
     /// Returns the readers that have been idle for a while: storage latency limits the session, and the
     /// amount read in a round trip is no measure of the possible rate. On a path that is slower than storage,
     /// objects wait in the send queue instead.
-    fn starved_readers(&self, load: &(impl SourceLoad + ?Sized), path_is_slow: bool) -> usize {
+    fn starved_readers(&self, load: &(impl SourceLaneBacklog + ?Sized), path_is_slow: bool) -> usize {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if path_is_slow {
             // For a moment each object is much to send.

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
 
 use carrack_model::limits::EXISTENCE_QUESTIONS_MAX;
-use carrack_model::{FailureSide, FileId, ObjectId, TransferEvent, TransferNotice};
-use carrack_transport::{ControlLink, IncomingObject, SenderReadiness, WaitPatience};
+use carrack_model::{FailureSide, FileId, ObjectId, TransferEvent, UserNotice};
+use carrack_transport::{ControlLink, EndpointWaitLimit, IncomingObject, SenderReadiness};
 use carrack_wire::message::{
-    ChunkMark, ControlMessage, DamagedRanges, FileLayoutMessage, FinishMessage, LeaveMessage, ObjectsDone,
-    OpenFileMessage, PruneMessage,
+    ChunkNumberMessage, ControlMessage, DamagedRanges, FinishMessage, ObjectsDone, OpenFileMessage,
+    PruneMessage, SinkFileLayoutMessage, TransferCompleteMessage,
 };
 use carrack_wire::ranges_from_message;
 use rustix::event::PollFlags;
@@ -18,7 +18,7 @@ use rustix::event::PollFlags;
 use super::chunks::SessionChunks;
 use super::detail_reports;
 use super::lane::SourceLane;
-use super::large_file::{AbortReason, LargeFile, NextFileStep};
+use super::large_file::{FileAbortReason, NextFileStep, OpenSourceLargeFile};
 use super::pre_deletion::PreDeletionProgress;
 use super::send_queue::NumberedEndpoint;
 use super::session_tuning::SessionTuning;
@@ -27,7 +27,7 @@ use crate::comm::{COUNTERS_EVERY, CommHandler};
 use crate::counters::{TransferCounters, sum_of};
 use crate::error::SessionError;
 use crate::event_delivery::{deliver, to_event, together};
-use crate::idle_sessions::IdleSessionWatch;
+use crate::progress_timeout::IdleSessionWatch;
 use crate::settings::EndSettings;
 use crate::spill::LaneSpill;
 use crate::stall::{CRAWL_BYTES_PER_S, FlowSnapshot, StallWatch};
@@ -38,7 +38,7 @@ const LINK_OBJECTS_MAX: usize = 4;
 
 /// The progress of the removal of entries that the source lacks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum PruneProgress {
+enum SyncDeletionProgress {
     /// It follows after all data, or precedes it.
     Due,
     Asked,
@@ -46,10 +46,10 @@ enum PruneProgress {
     Over,
 }
 
-impl PruneProgress {
-    fn of(lane: &SourceLane<'_>, leads: bool) -> PruneProgress {
+impl SyncDeletionProgress {
+    fn of(lane: &SourceLane<'_>, leads: bool) -> SyncDeletionProgress {
         let deletes = lane.source.spec.sync.as_ref().is_some_and(|sync| sync.deletion.is_some());
-        if deletes && leads { PruneProgress::Due } else { PruneProgress::Over }
+        if deletes && leads { SyncDeletionProgress::Due } else { SyncDeletionProgress::Over }
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) struct SourceComm<'a> {
     /// The tuner of the first lane, unless tuning is off.
     tuning: Option<SessionTuning<'a>>,
     finish_sent: bool,
-    pruning: PruneProgress,
+    pruning: SyncDeletionProgress,
     /// Existence queries received so far.
     stands_asked: u64,
     /// True if the sink has reported the end and expects a confirmation.
@@ -109,7 +109,7 @@ impl<'a> SourceComm<'a> {
             stall: stall_watch(lanes[index].source.settings),
             tuning: (index == 0).then(|| SessionTuning::begin(lanes)).flatten(),
             finish_sent: false,
-            pruning: PruneProgress::of(&lanes[index], index == 0),
+            pruning: SyncDeletionProgress::of(&lanes[index], index == 0),
             stands_asked: 0,
             says_farewell: false,
             is_over: false,
@@ -200,7 +200,7 @@ impl<'a> SourceComm<'a> {
         }
         self.read_mail(link);
         for number in ended {
-            link.queue_control(ControlMessage::Settle(ChunkMark { number }).to_body());
+            link.queue_control(ControlMessage::Settle(ChunkNumberMessage { number }).to_body());
         }
     }
 
@@ -228,8 +228,8 @@ impl<'a> SourceComm<'a> {
     }
 
     fn pruned(&mut self) {
-        assert!(self.pruning != PruneProgress::Over, "the removal is over once");
-        self.pruning = PruneProgress::Over;
+        assert!(self.pruning != SyncDeletionProgress::Over, "the removal is over once");
+        self.pruning = SyncDeletionProgress::Over;
         self.lane.source.deletion.clearing.iter().for_each(PreDeletionProgress::cleared);
     }
 
@@ -240,7 +240,7 @@ impl<'a> SourceComm<'a> {
         let has_failed =
             source.deletion.clearing.as_ref().and_then(PreDeletionProgress::verdict).unwrap_or_default();
         if !has_failed && self.both().source.entries_failed == 0 {
-            self.pruning = PruneProgress::Asked;
+            self.pruning = SyncDeletionProgress::Asked;
             link.queue_control(
                 ControlMessage::Prune(PruneMessage {
                     trees: source.tree.directories_at_sink().into_iter().collect(),
@@ -251,7 +251,7 @@ impl<'a> SourceComm<'a> {
         }
         self.pruned();
         let text = "nothing was deleted, as something failed at the source".to_owned();
-        let event = TransferEvent::Notice(TransferNotice::Warning(text));
+        let event = TransferEvent::Notice(UserNotice::Warning(text));
         deliver(event, source.observer, |message| link.queue_control(message.to_body()));
     }
 
@@ -270,7 +270,7 @@ impl<'a> SourceComm<'a> {
     fn tell_news(&self, link: &mut ControlLink) {
         let source = self.lane.source;
         let shared = source.share.iter().filter(|_| self.leads).flat_map(|share| share.news());
-        for notice in source.camp.news().into_iter().map(TransferNotice::Text).chain(shared) {
+        for notice in source.camp.news().into_iter().map(UserNotice::Text).chain(shared) {
             let event = TransferEvent::Notice(notice);
             deliver(event, self.lane.source.observer, |message| link.queue_control(message.to_body()));
         }
@@ -309,7 +309,7 @@ impl<'a> SourceComm<'a> {
     /// Sends on `endpoint`, and then other ready objects, without waiting.
     fn drive(&mut self, endpoint: NumberedEndpoint) -> Result<(), SessionError> {
         let mut endpoint = endpoint;
-        while endpoint.endpoint.advance(WaitPatience::None)? == SenderReadiness::Idle {
+        while endpoint.endpoint.advance(EndpointWaitLimit::None)? == SenderReadiness::Idle {
             let Some((mut next, outgoing)) = self.lane.send_queue.next_for_comm(endpoint) else {
                 return Ok(());
             };
@@ -375,7 +375,7 @@ impl<'a> SourceComm<'a> {
     }
 
     /// Leaves the next step to an I/O thread, as it may take a system call or wait for the mailbox.
-    fn follow_later(&self, file: Arc<LargeFile>, step: NextFileStep) {
+    fn follow_later(&self, file: Arc<OpenSourceLargeFile>, step: NextFileStep) {
         if step != NextFileStep::Wait {
             self.lane.read_queue.push_errand(ReadWork::Follow(file, step));
         }
@@ -389,7 +389,7 @@ impl<'a> SourceComm<'a> {
         Ok(())
     }
 
-    fn file_placed(&self, message: &FileLayoutMessage) -> Result<(), SessionError> {
+    fn file_placed(&self, message: &SinkFileLayoutMessage) -> Result<(), SessionError> {
         let layout = to_layout(message)
             .ok_or_else(|| SessionError::Protocol(format!("file {} in no place", message.id)))?;
         let id = FileId(message.id);
@@ -424,7 +424,7 @@ impl<'a> SourceComm<'a> {
         match self.lane.files.get(id) {
             Some(file) if file.is_committed() => self.file_done(id),
             Some(file) => {
-                let step = file.abort(AbortReason::Reported);
+                let step = file.abort(FileAbortReason::Reported);
                 self.follow_later(file, step);
                 Ok(())
             }
@@ -442,10 +442,10 @@ impl CommHandler for SourceComm<'_> {
         self.feed_link(link);
         self.exchange_counters(link, now)?;
         self.settle_chunks(link);
-        if self.pruning == PruneProgress::Due && self.may_prune() {
+        if self.pruning == SyncDeletionProgress::Due && self.may_prune() {
             self.prune(link);
         }
-        if self.is_done() && self.pruning == PruneProgress::Over && !self.finish_sent {
+        if self.is_done() && self.pruning == SyncDeletionProgress::Over && !self.finish_sent {
             // Reports that the threads posted before their last item ended are in the mailbox already.
             self.read_mail(link);
             if self.leads {
@@ -467,7 +467,7 @@ impl CommHandler for SourceComm<'_> {
             self.lane.send_queue.finish();
         }
         if std::mem::take(&mut self.says_farewell) {
-            link.queue_control(ControlMessage::Leave(LeaveMessage {}).to_body());
+            link.queue_control(ControlMessage::Leave(TransferCompleteMessage {}).to_body());
         }
         let Some(tuning) = self.tuning.as_mut().filter(|_| !self.finish_sent) else {
             return Ok(self.counters_due);
@@ -476,7 +476,7 @@ impl CommHandler for SourceComm<'_> {
             link.queue_control(ControlMessage::Knobs(knobs).to_body());
         }
         if let Some(text) = tuning.take_decision() {
-            let event = TransferEvent::Notice(TransferNotice::Decision(text));
+            let event = TransferEvent::Notice(UserNotice::Decision(text));
             deliver(event, self.lane.source.observer, |message| link.queue_control(message.to_body()));
         }
         Ok(self.counters_due.min(tuning.due()))
@@ -502,12 +502,12 @@ impl CommHandler for SourceComm<'_> {
                 Some(chunks) => chunks.settled(mark.number),
                 None => Err(SessionError::Protocol("a chunk where there are none".into())),
             },
-            ControlMessage::Stand(question) if self.pruning == PruneProgress::Asked => {
+            ControlMessage::Stand(question) if self.pruning == SyncDeletionProgress::Asked => {
                 self.one_more_question()?;
                 self.lane.read_queue.push_errand(ReadWork::Stand(question));
                 Ok(())
             }
-            ControlMessage::Pruned(_) if self.pruning == PruneProgress::Asked => {
+            ControlMessage::Pruned(_) if self.pruning == SyncDeletionProgress::Asked => {
                 self.pruned();
                 Ok(())
             }

@@ -14,8 +14,8 @@ use carrack_wire::message::{ControlMessage, FileReference, OpenFileMessage};
 use super::chunks::FilePart;
 use super::in_flight::SettledObject;
 use super::lane::SourceLane;
-use super::large_file::{AbortReason, LargeFile, NextFileStep, UnopenedFile};
-use super::work::{BundleWork, ObjectWork, ReadWork, SentObject, SinkPlace};
+use super::large_file::{FileAbortReason, NextFileStep, OpenSourceLargeFile, UnopenedFile};
+use super::work::{BundleWork, ObjectSinkTarget, ObjectWork, ReadWork, SentObject};
 
 /// An object to read again.
 pub(super) struct RereadObject {
@@ -30,7 +30,7 @@ impl SourceLane<'_> {
     /// Gives up an object, and with it its file. The first loss is reported.
     pub(super) fn lost(
         &self,
-        file: &Arc<LargeFile>,
+        file: &Arc<OpenSourceLargeFile>,
         is_first: bool,
         kind: FailureKind,
         detail: impl ToString,
@@ -43,7 +43,7 @@ impl SourceLane<'_> {
     }
 
     /// Takes the next step for a file. Not for the comm thread.
-    pub(super) fn follow(&self, file: &Arc<LargeFile>, step: NextFileStep) {
+    pub(super) fn follow(&self, file: &Arc<OpenSourceLargeFile>, step: NextFileStep) {
         match step {
             NextFileStep::Wait => {}
             NextFileStep::Commit if file.is_by_itself() => self.file_ended(file.id),
@@ -53,7 +53,7 @@ impl SourceLane<'_> {
     }
 
     /// Lets the sink commit a file that has arrived completely, unless it has changed since it was opened.
-    fn commit(&self, file: &Arc<LargeFile>) {
+    fn commit(&self, file: &Arc<OpenSourceLargeFile>) {
         match file.source.is_unchanged() {
             Ok(true) => {
                 file.commit();
@@ -64,19 +64,19 @@ impl SourceLane<'_> {
                 });
             }
             Ok(false) => {
-                let step = file.abort(AbortReason::Changed);
+                let step = file.abort(FileAbortReason::Changed);
                 self.follow(file, step);
             }
             Err(error) => {
                 let error = SourceError::ReadError(error);
-                let step = file.abort(AbortReason::Reported);
+                let step = file.abort(FileAbortReason::Reported);
                 self.lost(file, true, error.kind(), error, step);
             }
         }
     }
 
     /// Aborts a file at the sink. A file that changed is tried again.
-    fn abort(&self, file: &Arc<LargeFile>, reason: AbortReason) {
+    fn abort(&self, file: &Arc<OpenSourceLargeFile>, reason: FileAbortReason) {
         if self.files.remove(file.id).is_none() {
             return;
         }
@@ -86,7 +86,7 @@ impl SourceLane<'_> {
         let attempts = file.found.attempts + 1;
         match reason {
             // Other parts of a file belong to its old version.
-            AbortReason::Changed if attempts < FILE_ATTEMPTS_MAX && file.found.part.is_none() => {
+            FileAbortReason::Changed if attempts < FILE_ATTEMPTS_MAX && file.found.part.is_none() => {
                 let work = ReadWork::Open(UnopenedFile {
                     directory: Arc::clone(&file.found.directory),
                     entry: file.found.entry.clone(),
@@ -97,12 +97,12 @@ impl SourceLane<'_> {
                 });
                 self.read_queue.open_again(file.target, work);
             }
-            AbortReason::Changed => {
+            FileAbortReason::Changed => {
                 let path = self.source.tree.path(&file.found.directory, &file.found.entry);
                 self.fail_path(path, FailureKind::Changed, "it changed while it was read, twice");
                 self.large_file_ended();
             }
-            AbortReason::Reported => self.large_file_ended(),
+            FileAbortReason::Reported => self.large_file_ended(),
         }
     }
 
@@ -158,7 +158,7 @@ impl SourceLane<'_> {
     }
 
     /// Returns the place of an object without an answer, where places are counted.
-    pub(super) fn place_of(&self, object: ObjectId) -> Option<SinkPlace> {
+    pub(super) fn place_of(&self, object: ObjectId) -> Option<ObjectSinkTarget> {
         self.read_queue.counted(self.in_flight.place_of(object))
     }
 
@@ -172,7 +172,7 @@ impl SourceLane<'_> {
         let detail = "the object arrived damaged every time";
         match sent {
             SentObject::Object(ObjectWork { file, .. }) => {
-                let (is_first, step) = file.lost_one(AbortReason::Reported);
+                let (is_first, step) = file.lost_one(FileAbortReason::Reported);
                 self.lost(&file, is_first, FailureKind::Corrupt, detail, step);
             }
             SentObject::Bundle(_, parcel) => {

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use carrack_model::{Entry, KeptMetadata, TransferSpec};
+use carrack_model::{AgreedTransferSpec, Entry, KeptMetadata};
 
+use super::absence_proof::DeletionProof;
 use super::chunks::SessionChunks;
-use super::deletion_proof::DeletionProof;
-use super::offers::OfferTable;
+use super::offers::SourceOfferTable;
 use super::shared_counts::SharedCounts;
 use super::sizing::SourceSizing;
 use super::source_roots::SourceTree;
@@ -18,13 +18,13 @@ use crate::sharing::SessionGrantClient;
 
 /// A source beyond its lanes.
 pub(super) struct SourceContext<'a> {
-    pub(super) spec: TransferSpec,
+    pub(super) spec: AgreedTransferSpec,
     pub(super) settings: &'a EndSettings,
     pub(super) tree: SourceTree,
     pub(super) camp: &'a PlacedLanes,
     pub(super) sizing: SourceSizing,
     /// Sections that wait for the sink's reply, if the source offers its entries.
-    pub(super) offers: Option<OfferTable>,
+    pub(super) offers: Option<SourceOfferTable>,
     /// The proof for removals at the sink.
     pub(super) deletion: DeletionProof,
     /// The chunks, if the work does not come from a scan.

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use carrack_model::{FileReport, LaneReport, SourceReport, StageFill};
+use carrack_model::{LaneReport, LargeFileProgress, SourceReport, StageFill};
 use carrack_wire::message::CountersMessage;
 
 use super::context::SourceContext;
 use super::lane::SourceLane;
-use super::large_file::LargeFile;
+use super::large_file::OpenSourceLargeFile;
 use crate::event_delivery::FILES_TOLD_MAX;
 
 /// Returns the source's counters with the fill of its queues.
@@ -26,10 +26,10 @@ fn sum(fills: impl Iterator<Item = (usize, usize)>) -> (u64, u64) {
 
 /// Returns a report of the source's present state.
 pub(super) fn report(source: &SourceContext<'_>, lanes: &[SourceLane<'_>]) -> SourceReport {
-    let mut open: Vec<Arc<LargeFile>> = lanes.iter().flat_map(|lane| lane.files.open()).collect();
+    let mut open: Vec<Arc<OpenSourceLargeFile>> = lanes.iter().flat_map(|lane| lane.files.open()).collect();
     open.sort_by_key(|file| std::cmp::Reverse(file.age()));
     open.truncate(FILES_TOLD_MAX);
-    let mut slowest: Vec<FileReport> = lanes.iter().flat_map(|lane| lane.files.slowest()).collect();
+    let mut slowest: Vec<LargeFileProgress> = lanes.iter().flat_map(|lane| lane.files.slowest()).collect();
     slowest.sort_by_key(|file| std::cmp::Reverse(file.open_ms));
     slowest.truncate(FILES_TOLD_MAX);
     SourceReport {

@@ -8,18 +8,18 @@ use std::sync::Arc;
 use carrack_layout::FileLayout;
 use carrack_model::limits::RANGES_MAX;
 use carrack_model::{
-    ByteRange, Directory, DirectorySection, Entry, EntryKind, FailureKind, FileId, ObjectChecksum, RangeSet,
-    StripeChoice, TargetId, WriteVerification,
+    ByteRange, DirectorySection, Entry, EntryKind, FailureKind, FileId, ObjectChecksumAlgorithm, RangeSet,
+    SourceAndSinkDirectory, StripeChoice, TargetId, WriteVerification,
 };
 use carrack_plan::{Bundle, FileCursor, Layout, SingleTarget};
 use carrack_storage::{SourceError, SourceFile};
-use carrack_wire::message::{ControlMessage, FileReference, OpenFileMessage, SentRanges, StripeCounts};
-use carrack_wire::{TableWriter, ranges_to_message};
+use carrack_wire::message::{ControlMessage, FileReference, OpenFileMessage, RangesToSend, StripingMessage};
+use carrack_wire::{EntryTableWriter, ranges_to_message};
 
 use super::chunks::FilePart;
 use super::context::SourceContext;
 use super::lane::SourceLane;
-use super::large_file::{LargeFile, UnopenedFile};
+use super::large_file::{OpenSourceLargeFile, UnopenedFile};
 use super::work::{BundleWork, ReadWork};
 use crate::counters::ThreadActivity;
 use crate::wire_layout::stripes_to_message;
@@ -30,16 +30,16 @@ use crate::wire_layout::stripes_to_message;
 pub(super) const RUN_OBJECTS: usize = 16;
 
 /// An inline-announced file, with all of its objects for the thread that opened it.
-pub(super) type InlineFile = (Arc<LargeFile>, FileCursor);
+pub(super) type InlineAnnouncedFile = (Arc<OpenSourceLargeFile>, FileCursor);
 
 /// Opens large files of one target.
-pub(super) struct FileOpener<'a> {
+pub(super) struct SourceLargeFileOpener<'a> {
     pub(super) lane: &'a SourceLane<'a>,
     /// The target in service.
     pub(super) target: TargetId,
 }
 
-impl FileOpener<'_> {
+impl SourceLargeFileOpener<'_> {
     /// Returns true if the file is still the scanned one.
     fn is_as_found(&self, file: &SourceFile, entry: &Entry) -> bool {
         let stamp = file.stamp();
@@ -48,7 +48,7 @@ impl FileOpener<'_> {
     }
 
     /// Opens a file, and queues its objects. Returns an inline-announced file.
-    pub(super) fn open(&self, mut opening: UnopenedFile) -> Option<InlineFile> {
+    pub(super) fn open(&self, mut opening: UnopenedFile) -> Option<InlineAnnouncedFile> {
         let lane = self.lane;
         if opening.part == Some(FilePart::Discard) {
             self.discard(&opening);
@@ -82,10 +82,10 @@ impl FileOpener<'_> {
         let lane = self.lane;
         let UnopenedFile { directory, entry, .. } = opening;
         let mut table = Vec::new();
-        let mut writer = TableWriter::new(&mut table);
+        let mut writer = EntryTableWriter::new(&mut table);
         writer.section(&directory.sink, None);
         writer.regular(&entry.name, entry.size(), &entry.metadata, entry.identity, None);
-        let coming = Some(SentRanges::default());
+        let coming = Some(RangesToSend::default());
         lane.files.announce(|FileId(id)| {
             lane.say(ControlMessage::OpenFile(OpenFileMessage {
                 id,
@@ -104,7 +104,11 @@ impl FileOpener<'_> {
         lane.large_file_ended();
     }
 
-    fn open_source(&self, directory: &Directory, entry: &Entry) -> Result<SourceFile, SourceError> {
+    fn open_source(
+        &self,
+        directory: &SourceAndSinkDirectory,
+        entry: &Entry,
+    ) -> Result<SourceFile, SourceError> {
         let held = self.lane.source.tree.open_directory(directory)?;
         let source = self.lane.source;
         let located = source.tree.locate(directory, held.as_fd(), entry)?;
@@ -128,7 +132,7 @@ impl FileOpener<'_> {
     }
 
     /// Announces the file, or lets it announce itself.
-    fn begin(&self, file: SourceFile, opening: UnopenedFile) -> Option<InlineFile> {
+    fn begin(&self, file: SourceFile, opening: UnopenedFile) -> Option<InlineAnnouncedFile> {
         let opened = self.look_at(file, opening);
         if self.may_go_by_itself(&opened) {
             return Some(self.go_by_itself(opened));
@@ -146,8 +150,8 @@ impl FileOpener<'_> {
         entry.metadata = file.metadata();
         entry.identity = file.stamp().ino;
         let mut table = Vec::new();
-        TableWriter::new(&mut table).section(&opening.directory.sink, None);
-        let mut writer = TableWriter::new(&mut table).with(entry.extras.as_deref());
+        EntryTableWriter::new(&mut table).section(&opening.directory.sink, None);
+        let mut writer = EntryTableWriter::new(&mut table).with(entry.extras.as_deref());
         writer.regular(&entry.name, size, &entry.metadata, entry.identity, None);
         let found = self.layout_of(&file, size);
         let keeps_stripes = source.spec.stripe == StripeChoice::Preserve;
@@ -178,18 +182,18 @@ impl FileOpener<'_> {
             && opening.part.is_none()
             && source.spec.part.is_none()
             && source.chunks.is_none()
-            && source.spec.checksum != ObjectChecksum::Blake3
+            && source.spec.checksum != ObjectChecksumAlgorithm::Blake3
             && source.settings.verify != WriteVerification::Readback
             && lane.spills.is_empty()
             && !lane.sends_from_files()
             && !lane.read_queue.chooses()
     }
 
-    fn go_by_itself(&self, opened: OpenedFile) -> InlineFile {
+    fn go_by_itself(&self, opened: OpenedFile) -> InlineAnnouncedFile {
         let OpenedFile { file, opening, size, table, layout, object_bytes, .. } = opened;
         let id = self.lane.files.next_inline_id();
         assert!(id.is_by_itself(), "the sink tells such files by their ids");
-        let large = LargeFile::new(id, file, self.target, opening, size).announced_by_object(table);
+        let large = OpenSourceLargeFile::new(id, file, self.target, opening, size).announced_by_object(table);
         let large = Arc::new(large);
         self.lane.files.insert(&large);
         (large, FileCursor::new(id, size, layout, object_bytes))
@@ -202,7 +206,7 @@ impl FileOpener<'_> {
         let own = own_range(lane.source, opening.part, size);
         let missing = without(missing_of(opening.held.as_deref(), own, size), &holes, size);
         let goes_on = opening.held.is_some() && !is_shared;
-        let coming = missing.as_ref().filter(|_| is_shared).map(|missing| SentRanges {
+        let coming = missing.as_ref().filter(|_| is_shared).map(|missing| RangesToSend {
             ranges: ranges_to_message(missing),
             is_part: matches!(opening.part, Some(FilePart::Range(_))),
             makes_file: !holes.is_empty() && !holds(&opening, own.unwrap_or(ByteRange::new(0, size))),
@@ -211,7 +215,7 @@ impl FileOpener<'_> {
         assert!(wanted_bytes <= size, "no more is missing than the file has");
         let holes = ranges_to_message(&holes);
         let large = lane.files.announce(|id| {
-            let large = Arc::new(LargeFile::new(id, file, self.target, opening, wanted_bytes));
+            let large = Arc::new(OpenSourceLargeFile::new(id, file, self.target, opening, wanted_bytes));
             lane.files.insert(&large);
             lane.say(ControlMessage::OpenFile(OpenFileMessage {
                 id: id.0,
@@ -228,7 +232,7 @@ impl FileOpener<'_> {
         self.queue_cursors(&large, cursor);
     }
 
-    fn queue_cursors(&self, large: &Arc<LargeFile>, cursor: FileCursor) {
+    fn queue_cursors(&self, large: &Arc<OpenSourceLargeFile>, cursor: FileCursor) {
         let cursors = cursor.for_each_target();
         assert!(!cursors.is_empty(), "a file ends when its last cursor does");
         large.expect_cursors(cursors.len());
@@ -240,7 +244,7 @@ impl FileOpener<'_> {
     }
 
     /// Sends ranges again that the sink's storage does not hold as written.
-    pub(super) fn refill(&self, file: &Arc<LargeFile>, ranges: RangeSet) {
+    pub(super) fn refill(&self, file: &Arc<OpenSourceLargeFile>, ranges: RangeSet) {
         let size = file.found.entry.size();
         let layout = self.layout_of(&file.source, size).layout;
         let object_bytes = self.lane.source.tree.object_bytes(&*layout, self.lane.source.spec.slot_bytes);
@@ -284,7 +288,7 @@ struct OpenedFile {
     layout: Arc<dyn Layout>,
     object_bytes: u64,
     /// The stripes to preserve at the sink.
-    stripes: Option<StripeCounts>,
+    stripes: Option<StripingMessage>,
     holes: RangeSet,
 }
 

@@ -6,18 +6,18 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use carrack_model::{FileId, FileReport};
+use carrack_model::{FileId, LargeFileProgress};
 
-use super::large_file::LargeFile;
+use super::large_file::OpenSourceLargeFile;
 use crate::event_delivery::FILES_TOLD_MAX;
 
 /// The open files, and those that took longest.
 pub(super) struct SourceFileTable {
-    open: Mutex<HashMap<FileId, Arc<LargeFile>>>,
+    open: Mutex<HashMap<FileId, Arc<OpenSourceLargeFile>>>,
     next_id: Mutex<FileId>,
     next_inline_id: AtomicU64,
     /// Complete files that took longest, the longest first.
-    slowest: Mutex<Vec<FileReport>>,
+    slowest: Mutex<Vec<LargeFileProgress>>,
 }
 
 impl Default for SourceFileTable {
@@ -51,27 +51,27 @@ impl SourceFileTable {
         FileId(self.next_inline_id.fetch_add(1, Relaxed))
     }
 
-    pub(super) fn insert(&self, file: &Arc<LargeFile>) {
+    pub(super) fn insert(&self, file: &Arc<OpenSourceLargeFile>) {
         let before = lock(&self.open).insert(file.id, Arc::clone(file));
         assert!(before.is_none(), "each file has an id of its own");
     }
 
-    pub(super) fn get(&self, id: FileId) -> Option<Arc<LargeFile>> {
+    pub(super) fn get(&self, id: FileId) -> Option<Arc<OpenSourceLargeFile>> {
         lock(&self.open).get(&id).cloned()
     }
 
     /// Ends a file. Returns `None` if it had ended before.
-    pub(super) fn remove(&self, id: FileId) -> Option<Arc<LargeFile>> {
+    pub(super) fn remove(&self, id: FileId) -> Option<Arc<OpenSourceLargeFile>> {
         lock(&self.open).remove(&id)
     }
 
     /// Returns all open files, in no order.
-    pub(super) fn open(&self) -> Vec<Arc<LargeFile>> {
+    pub(super) fn open(&self) -> Vec<Arc<OpenSourceLargeFile>> {
         lock(&self.open).values().cloned().collect()
     }
 
     /// Notes a complete file.
-    pub(super) fn note_complete(&self, report: FileReport) {
+    pub(super) fn note_complete(&self, report: LargeFileProgress) {
         let mut slowest = lock(&self.slowest);
         let place = slowest.partition_point(|slower| slower.open_ms >= report.open_ms);
         if place < FILES_TOLD_MAX {
@@ -81,7 +81,7 @@ impl SourceFileTable {
     }
 
     /// Returns the complete files that took longest.
-    pub(super) fn slowest(&self) -> Vec<FileReport> {
+    pub(super) fn slowest(&self) -> Vec<LargeFileProgress> {
         lock(&self.slowest).clone()
     }
 }
@@ -106,7 +106,7 @@ mod tests {
     fn the_slowest_files_are_kept() {
         let table = SourceFileTable::default();
         for open_ms in (0..3 * FILES_TOLD_MAX as u64).rev().step_by(2).chain([1]) {
-            table.note_complete(FileReport { open_ms, ..FileReport::default() });
+            table.note_complete(LargeFileProgress { open_ms, ..LargeFileProgress::default() });
         }
         let slowest: Vec<u64> = table.slowest().iter().map(|file| file.open_ms).collect();
         assert_eq!(slowest.len(), FILES_TOLD_MAX);

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use carrack_model::ObjectId;
 use carrack_model::limits::SPILLED_OBJECTS_MAX;
 
-use super::work::{SentObject, SinkPlace};
+use super::work::{ObjectSinkTarget, SentObject};
 
 /// An object without a final ack.
 struct PostedObject {
@@ -22,7 +22,7 @@ struct PostedObject {
 pub(super) struct SettledObject {
     pub(super) sent: SentObject,
     /// The place that the object has left, if places are counted.
-    pub(super) left: Option<SinkPlace>,
+    pub(super) left: Option<ObjectSinkTarget>,
     /// Credits that its ack returns.
     pub(super) credits: u64,
 }
@@ -86,7 +86,7 @@ impl InFlightObjects {
 
     /// Notes that the sink has put an object on flash, and returns its place. Returns `None` if the sink may
     /// not: the object was never sent, is on flash already, or flash holds its maximum.
-    pub(super) fn set_aside(&self, object: ObjectId) -> Option<Option<SinkPlace>> {
+    pub(super) fn set_aside(&self, object: ObjectId) -> Option<Option<ObjectSinkTarget>> {
         let mut posted = self.posted();
         let posted = posted.get_mut(&object).filter(|posted| !posted.is_set_aside)?;
         posted.is_set_aside = true;
@@ -99,7 +99,7 @@ impl InFlightObjects {
     }
 
     /// Returns the place of an object without an ack, if places are counted.
-    pub(super) fn place_of(&self, object: ObjectId) -> Option<SinkPlace> {
+    pub(super) fn place_of(&self, object: ObjectId) -> Option<ObjectSinkTarget> {
         self.posted().get(&object).and_then(|posted| posted.sent.place())
     }
 
@@ -144,7 +144,7 @@ mod tests {
         in_flight.post(object, bundle());
         assert_eq!((in_flight.count(), in_flight.work_bytes(object)), (1, 7));
         let taken = in_flight.take(object).unwrap();
-        assert_eq!((taken.credits, taken.left), (1, Some(SinkPlace::Bundles(TargetId(3)))));
+        assert_eq!((taken.credits, taken.left), (1, Some(ObjectSinkTarget::Bundles(TargetId(3)))));
         assert!(in_flight.take(object).is_none());
         assert_eq!((in_flight.count(), in_flight.sent_count()), (0, 1));
     }
@@ -155,7 +155,7 @@ mod tests {
         let object = in_flight.next_id();
         assert!(in_flight.set_aside(object).is_none(), "it was not sent");
         in_flight.post(object, bundle());
-        assert_eq!(in_flight.set_aside(object), Some(Some(SinkPlace::Bundles(TargetId(3)))));
+        assert_eq!(in_flight.set_aside(object), Some(Some(ObjectSinkTarget::Bundles(TargetId(3)))));
         assert!(in_flight.set_aside(object).is_none(), "it is there already");
         let taken = in_flight.take(object).unwrap();
         assert_eq!((taken.credits, taken.left), (0, None));

@@ -6,23 +6,23 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_machine::{LaneCrew, SlotPool};
-use carrack_model::{EntryFailure, FailureKind, ObjectChecksum, ObjectId, TransferEvent, plain};
+use carrack_model::{EntryFailure, FailureKind, ObjectChecksumAlgorithm, ObjectId, TransferEvent, plain};
 use carrack_transport::SendEndpoint;
 use carrack_wire::message::ControlMessage;
 
 use super::backlog::LaneBacklog;
-use super::chunks::SourceLoad;
+use super::chunks::SourceLaneBacklog;
 use super::context::SourceContext;
 use super::file_table::SourceFileTable;
 use super::in_flight::InFlightObjects;
 use super::read_queue::ReadQueue;
 use super::send_queue::SendQueue;
-use super::sizing::LaneSizing;
-use super::work::SinkPlace;
+use super::sizing::LaneThreadsAndConnections;
+use super::work::ObjectSinkTarget;
 use crate::counters::EndCounters;
 use crate::error::SessionError;
 use crate::event_delivery::deliver;
-use crate::fault::{FaultListener, SessionFault};
+use crate::first_error::{SessionErrorListener, SessionFault};
 use crate::mailbox::CommMailbox;
 use crate::spill::LaneSpill;
 
@@ -40,7 +40,7 @@ pub(super) struct SourceLane<'a> {
     pub(super) read_queue: ReadQueue,
     pub(super) send_queue: SendQueue,
     /// Flash logs for objects without credits.
-    pub(super) spills: Vec<LaneSpill<Option<SinkPlace>>>,
+    pub(super) spills: Vec<LaneSpill<Option<ObjectSinkTarget>>>,
     /// Objects in flight, with the work to do when the sink acks them.
     pub(super) in_flight: InFlightObjects,
     /// Large files between their announcement and their end.
@@ -57,10 +57,10 @@ impl<'a> SourceLane<'a> {
     pub(super) fn new(
         source: &'a SourceContext<'a>,
         endpoints: Vec<Box<dyn SendEndpoint>>,
-        sizing: &LaneSizing,
+        sizing: &LaneThreadsAndConnections,
         pool: SlotPool,
         crew: LaneCrew,
-        spills: Vec<LaneSpill<Option<SinkPlace>>>,
+        spills: Vec<LaneSpill<Option<ObjectSinkTarget>>>,
     ) -> Result<SourceLane<'a>, SessionError> {
         assert!(pool.slot_count() > 0, "an object is read into a slot");
         let spilt_max: usize = spills.iter().map(LaneSpill::slot_count).sum();
@@ -153,7 +153,7 @@ impl<'a> SourceLane<'a> {
     /// Returns true if data connections may send objects straight from the page cache, as their bytes have no
     /// checksum.
     pub(super) fn sends_from_files(&self) -> bool {
-        self.send_queue.sends_extents && self.source.spec.checksum == ObjectChecksum::None
+        self.send_queue.sends_extents && self.source.spec.checksum == ObjectChecksumAlgorithm::None
     }
 
     pub(super) fn fail(&self, failure: EntryFailure) {
@@ -177,7 +177,7 @@ impl<'a> SourceLane<'a> {
     }
 }
 
-impl SourceLoad for [SourceLane<'_>] {
+impl SourceLaneBacklog for [SourceLane<'_>] {
     fn bytes_here(&self) -> u64 {
         self.iter().map(|lane| lane.backlog.bytes_here()).sum()
     }
@@ -200,7 +200,7 @@ impl SourceLoad for [SourceLane<'_>] {
     }
 }
 
-impl FaultListener for SourceLane<'_> {
+impl SessionErrorListener for SourceLane<'_> {
     fn stop(&self) {
         self.fault.end();
         if let Some(offers) = &self.source.offers {

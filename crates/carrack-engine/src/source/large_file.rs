@@ -10,17 +10,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_model::limits::OBJECT_ATTEMPTS_MAX;
-use carrack_model::{Directory, Entry, FileId, FileReport, RangeSet, TargetId};
+use carrack_model::{Entry, FileId, LargeFileProgress, RangeSet, SourceAndSinkDirectory, TargetId};
 use carrack_plan::{FileCursor, Layout, ObjectExtent};
 use carrack_storage::SourceFile;
-use carrack_transport::ExtentFile;
+use carrack_transport::SendfileSourceFile;
 use carrack_wire::message::OpenFileMessage;
 
-use super::chunks::{ChunkWorkGuard, FilePart};
+use super::chunks::{FilePart, OpenChunkReference};
 
 /// A large file before its opening.
 pub(super) struct UnopenedFile {
-    pub(super) directory: Arc<Directory>,
+    pub(super) directory: Arc<SourceAndSinkDirectory>,
     pub(super) entry: Entry,
     /// The number of earlier tries.
     pub(super) attempts: u32,
@@ -29,7 +29,7 @@ pub(super) struct UnopenedFile {
     /// The part that this session handles, or `None` for the whole file.
     pub(super) part: Option<FilePart>,
     /// The chunk of the file, if the work comes in chunks.
-    pub(super) chunk: Option<ChunkWorkGuard>,
+    pub(super) chunk: Option<OpenChunkReference>,
 }
 
 impl UnopenedFile {
@@ -48,12 +48,12 @@ pub(super) enum NextFileStep {
     /// before its last object left, and is done.
     Commit,
     /// The file is aborted, and none of its objects is in flight.
-    Abort(AbortReason),
+    Abort(FileAbortReason),
 }
 
 /// The reason for an abort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AbortReason {
+pub(super) enum FileAbortReason {
     /// The reason was reported.
     Reported,
     /// It changed while it was read: it may be tried again.
@@ -61,7 +61,7 @@ pub(super) enum AbortReason {
 }
 
 /// A large file between its announcement and its end.
-pub(super) struct LargeFile {
+pub(super) struct OpenSourceLargeFile {
     pub(super) id: FileId,
     /// The scan's find, with the entry as of the opening.
     pub(super) found: UnopenedFile,
@@ -74,11 +74,11 @@ pub(super) struct LargeFile {
     /// Its layout at the sink, once the sink has sent it.
     layout_at_sink: OnceLock<Box<dyn Layout>>,
     progress: Mutex<FileProgress>,
-    announcement: FileAnnouncement,
+    announcement: FileAnnouncementState,
 }
 
 /// The way in which the sink learns of a file.
-struct FileAnnouncement {
+struct FileAnnouncementState {
     /// The entry table that the file's own first object carries, if that announces it.
     table: Option<Vec<u8>>,
     /// True once the sink knows the file.
@@ -93,20 +93,20 @@ struct FileProgress {
     /// Bytes that the sink has not confirmed.
     unconfirmed_bytes: u64,
     /// The first reason for which the file can't be completed.
-    aborted: Option<AbortReason>,
+    aborted: Option<FileAbortReason>,
     is_committed: bool,
     /// Counts requests of the sink for bytes that its storage does not hold.
     refills: u32,
 }
 
-impl LargeFile {
+impl OpenSourceLargeFile {
     pub(super) fn new(
         id: FileId,
         source: SourceFile,
         target: TargetId,
         found: UnopenedFile,
         wanted_bytes: u64,
-    ) -> LargeFile {
+    ) -> OpenSourceLargeFile {
         let progress = Mutex::new(FileProgress {
             cursors: 1,
             in_flight: 0,
@@ -115,7 +115,7 @@ impl LargeFile {
             is_committed: false,
             refills: 0,
         });
-        LargeFile {
+        OpenSourceLargeFile {
             id,
             found: UnopenedFile { held: None, ..found },
             source,
@@ -124,15 +124,15 @@ impl LargeFile {
             opened: Instant::now(),
             layout_at_sink: OnceLock::new(),
             progress,
-            announcement: FileAnnouncement { table: None, is_made: AtomicBool::new(true) },
+            announcement: FileAnnouncementState { table: None, is_made: AtomicBool::new(true) },
         }
     }
 
     /// Makes the file inline-announced: its first object carries this table.
-    pub(super) fn announced_by_object(self, table: Vec<u8>) -> LargeFile {
+    pub(super) fn announced_by_object(self, table: Vec<u8>) -> OpenSourceLargeFile {
         assert!(self.id.is_by_itself(), "only such a file is announced by an object");
-        let announcement = FileAnnouncement { table: Some(table), is_made: AtomicBool::new(false) };
-        LargeFile { announcement, ..self }
+        let announcement = FileAnnouncementState { table: Some(table), is_made: AtomicBool::new(false) };
+        OpenSourceLargeFile { announcement, ..self }
     }
 
     /// Returns true if the sink commits the file without a message as soon as it is whole.
@@ -173,8 +173,8 @@ impl LargeFile {
     }
 
     /// Returns a report of its present state, under the path that the user knows.
-    pub(super) fn report(&self, path: Box<[u8]>) -> FileReport {
-        FileReport {
+    pub(super) fn report(&self, path: Box<[u8]>) -> LargeFileProgress {
+        LargeFileProgress {
             path,
             bytes: self.wanted_bytes,
             bytes_done: self.confirmed_bytes(),
@@ -236,7 +236,7 @@ impl LargeFile {
 
     /// Ends an object that will not arrive, and with it the file. Returns true the first time, so that the
     /// failure is reported once.
-    pub(super) fn lost_one(&self, reason: AbortReason) -> (bool, NextFileStep) {
+    pub(super) fn lost_one(&self, reason: FileAbortReason) -> (bool, NextFileStep) {
         let mut progress = self.progress();
         progress.object_ended();
         let is_first = progress.aborted.is_none();
@@ -245,7 +245,7 @@ impl LargeFile {
     }
 
     /// Aborts the file.
-    pub(super) fn abort(&self, reason: AbortReason) -> NextFileStep {
+    pub(super) fn abort(&self, reason: FileAbortReason) -> NextFileStep {
         let mut progress = self.progress();
         progress.aborted.get_or_insert(reason);
         progress.step()
@@ -266,7 +266,7 @@ impl LargeFile {
         progress.is_committed = false;
         progress.refills += 1;
         if progress.refills >= OBJECT_ATTEMPTS_MAX {
-            progress.aborted.get_or_insert(AbortReason::Reported);
+            progress.aborted.get_or_insert(FileAbortReason::Reported);
             return Err(progress.step());
         }
         assert!(
@@ -283,7 +283,7 @@ impl LargeFile {
     }
 }
 
-impl ExtentFile for LargeFile {
+impl SendfileSourceFile for OpenSourceLargeFile {
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.source.descriptor()
     }
@@ -291,7 +291,7 @@ impl ExtentFile for LargeFile {
     fn spoilt(&self) {
         // The next try reads the file into slots and finds the reason. No step follows before this object is
         // acked.
-        self.abort(AbortReason::Changed);
+        self.abort(FileAbortReason::Changed);
     }
 }
 

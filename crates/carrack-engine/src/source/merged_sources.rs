@@ -8,10 +8,10 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use carrack_model::{Directory, DirectorySection, Entry, FailureKind, RelPath};
+use carrack_model::{DirectorySection, Entry, FailureKind, RelPath, SourceAndSinkDirectory};
 use carrack_storage::{ExistingEntry, ScanRoot, ScanRootScope, look_at};
 
-use super::deletion_proof::beneath;
+use super::absence_proof::beneath;
 use super::lane::SourceLane;
 
 const DETAIL: &str =
@@ -56,7 +56,12 @@ impl SourceLane<'_> {
         true
     }
 
-    fn leave_out(&self, directory: &Directory, entries: &mut Vec<Entry>, is_taken: impl Fn(&[u8]) -> bool) {
+    fn leave_out(
+        &self,
+        directory: &SourceAndSinkDirectory,
+        entries: &mut Vec<Entry>,
+        is_taken: impl Fn(&[u8]) -> bool,
+    ) {
         entries.retain(|entry| {
             let stays = !is_taken(&entry.name);
             if !stays {
@@ -74,7 +79,7 @@ impl SourceLane<'_> {
         false
     }
 
-    fn tell_place_taken(&self, directory: &Directory, name: &[u8]) {
+    fn tell_place_taken(&self, directory: &SourceAndSinkDirectory, name: &[u8]) {
         let root = &self.source.tree.roots[directory.root_index as usize].root;
         self.fail_path(root.full_path(&directory.source, name), FailureKind::InTheWay, DETAIL);
     }

@@ -27,15 +27,14 @@
 //! | [`overlap`], [`feeder`] | from the scan to a read queue | scan, `carrack-feed`, `carrack-offer` |
 //! | [`detail`], [`tuning`], [`comm`] | reports; the tuner (Y4, Y5); the sink's messages | comm |
 
+mod absence_proof;
 mod backlog;
 mod bundle_filling;
 mod chunks;
 mod comm;
 mod commit_or_retry;
 mod context;
-mod deletion_proof;
 mod detail_reports;
-mod existence_answers;
 mod file_opening;
 mod file_table;
 mod in_flight;
@@ -51,6 +50,7 @@ mod send_queue;
 mod sender;
 mod session_tuning;
 mod shared_counts;
+mod sink_existence_queries;
 mod sizing;
 mod source_roots;
 mod spill;
@@ -62,8 +62,8 @@ use std::thread::{self, Scope};
 use carrack_layout::FileSystems;
 use carrack_machine::{NodeSet, ThreadDuty};
 use carrack_model::{EntryFailure, KeptMetadata};
-use carrack_storage::{FileIdentity, ScanRecord, ScanRoot};
-use carrack_transport::fabric::FabricHub;
+use carrack_storage::{FileIdentity, ScanListingProof, ScanRoot};
+use carrack_transport::fabric::FabricProgressEngine;
 use carrack_transport::{ControlLink, SendEndpoint};
 
 use crate::abort::AbortHandle;
@@ -71,26 +71,26 @@ use crate::chunks::ChunkFeed;
 use crate::context::SessionContext;
 use crate::counters::TransferCounters;
 use crate::error::SessionError;
-use crate::lanes::{LaneComm, LaneStart, decline, run_comms};
+use crate::lanes::{EstablishedLaneResources, LaneComm, decline, run_comms};
 use crate::placement::PlacedLanes;
 use crate::spill::{LaneSpill, spills};
+use absence_proof::DeletionProof;
 use chunks::SessionChunks;
 use comm::SourceComm;
 use context::SourceContext;
-use deletion_proof::DeletionProof;
 use lane::SourceLane;
-use offers::OfferTable;
+use offers::SourceOfferTable;
 use shared_counts::SharedCounts;
-pub(crate) use sizing::SinkCapacity;
+pub(crate) use sizing::SinkObjectCapacity;
 use sizing::SourceSizing;
 pub(crate) use source_roots::SourceStorageFacts;
 use source_roots::SourceTree;
-use work::SinkPlace;
+use work::ObjectSinkTarget;
 
 /// The state from which a source begins: an established session with open roots.
 pub(crate) struct SourceStart<'a> {
     /// At least one.
-    pub(crate) lanes: Vec<LaneStart<Box<dyn SendEndpoint>>>,
+    pub(crate) lanes: Vec<EstablishedLaneResources<Box<dyn SendEndpoint>>>,
     /// The placement of the lanes.
     pub(crate) camp: &'a PlacedLanes,
     pub(crate) context: &'a SessionContext<'a>,
@@ -104,7 +104,7 @@ pub(crate) struct SourceSetup {
     pub(crate) storage: SourceStorageFacts,
     pub(crate) roots: Vec<ScanRoot>,
     /// The scan's record, in a transfer that deletes.
-    pub(crate) record: Option<Arc<ScanRecord>>,
+    pub(crate) record: Option<Arc<ScanListingProof>>,
     /// The chunk feed, if the work does not come from a scan.
     pub(crate) feed: Option<Arc<dyn ChunkFeed>>,
     /// Failures of single sources before the start.
@@ -112,7 +112,7 @@ pub(crate) struct SourceSetup {
     /// A directory that the scan must not enter, as the sink is writing there.
     pub(crate) destination: Option<FileIdentity>,
     /// The capacity of the sink.
-    pub(crate) sink: SinkCapacity,
+    pub(crate) sink: SinkObjectCapacity,
     /// True if the sink has a journal and chooses the entries to send.
     pub(crate) sink_resumes: bool,
     /// Metadata beyond mode and time that both ends can keep.
@@ -133,7 +133,7 @@ pub(crate) fn run(
         tree: SourceTree { roots: setup.roots, file_systems: setup.file_systems },
         camp,
         sizing: SourceSizing::new(&spec, settings, &setup.storage, &setup.sink, starts.len()),
-        offers: asks_sink.then(|| OfferTable::new(is_sync)),
+        offers: asks_sink.then(|| SourceOfferTable::new(is_sync)),
         chunks: setup.feed.map(SessionChunks::new),
         counts: SharedCounts::default(),
         kept: setup.kept,
@@ -149,7 +149,7 @@ pub(crate) fn run(
     };
     let (mut lanes, mut rests) = (Vec::new(), Vec::new());
     for (start, spills) in starts.into_iter().zip(spills) {
-        let LaneStart { link, endpoints, hub, pool, crew } = start;
+        let EstablishedLaneResources { link, endpoints, hub, pool, crew } = start;
         let sizing = source.sizing.lane(endpoints.len());
         match SourceLane::new(&source, endpoints, &sizing, pool, crew, spills) {
             Ok(lane) => lanes.push(lane),
@@ -170,7 +170,7 @@ pub(crate) fn run(
 fn spills_of_lanes(
     source: &SourceContext<'_>,
     nodes: &[NodeSet],
-) -> Result<Vec<Vec<LaneSpill<Option<SinkPlace>>>>, SessionError> {
+) -> Result<Vec<Vec<LaneSpill<Option<ObjectSinkTarget>>>>, SessionError> {
     let settings = &source.settings.spill;
     let mut directories = &settings.source[..];
     if source.spec.dry_run || source.sizing.is_memory {
@@ -185,13 +185,13 @@ fn spills_of_lanes(
 }
 
 /// A lane's link, its progress engine if it has one, and the number of its I/O threads.
-type LaneRest = (ControlLink, Option<Box<dyn FabricHub>>, usize);
+type SourceLaneParts = (ControlLink, Option<Box<dyn FabricProgressEngine>>, usize);
 
 /// Runs the threads of all lanes until the session ends. Each lane comes with its link and the number of its
 /// I/O threads.
 fn run_lanes(
     lanes: &[SourceLane<'_>],
-    rests: Vec<LaneRest>,
+    rests: Vec<SourceLaneParts>,
     destination: Option<FileIdentity>,
     abort: &AbortHandle,
 ) -> (TransferCounters, Result<(), SessionError>) {

@@ -8,13 +8,13 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use carrack_machine::FifoMonitor;
+use carrack_machine::FifoConditionLock;
 use carrack_model::limits::{CONTROL_BODY_BYTES_MAX, OFFER_ENTRIES_MAX, OFFERS_MAX};
 use carrack_model::{DirectorySection, Entry, EntryKind, ExtraMetadata, RangeSet};
 use carrack_wire::message::{ControlMessage, OfferMessage, WantedMessage};
-use carrack_wire::{TableWriter, ranges_from_message};
+use carrack_wire::{EntryTableWriter, ranges_from_message};
 
-use super::chunks::{ChunkWorkGuard, FilePart, OfferedBytes};
+use super::chunks::{FilePart, OfferedBytes, OpenChunkReference};
 use crate::error::SessionError;
 
 /// The table size at which an offer is sent.
@@ -30,47 +30,47 @@ const RECORD_BYTES: usize = 128;
 
 /// Offers of a session, shared by the scan, the comm thread of the first lane, and the thread
 /// `carrack-offer`.
-pub(super) struct OfferTable {
+pub(super) struct SourceOfferTable {
     /// The offer that is being filled.
-    open: Mutex<OfferTray>,
+    open: Mutex<OfferedSectionBatch>,
     /// True if the sink compares: offers have owners and digests too.
     is_sync: bool,
-    waiting: FifoMonitor<WaitingOffers>,
-    answered: FifoMonitor<AnsweredOffers>,
+    waiting: FifoConditionLock<UnansweredSourceOffers>,
+    answered: FifoConditionLock<AnsweredOffers>,
 }
 
 /// The origin of a section.
 #[derive(Clone)]
-pub(super) struct SectionOrigin {
+pub(super) struct ScannedSectionOrigin {
     /// The device of its directory.
     pub(super) device: u64,
     /// The chunk of the section, if the work comes in chunks.
-    pub(super) chunk: Option<ChunkWorkGuard>,
+    pub(super) chunk: Option<OpenChunkReference>,
     /// The part of its files that this session handles, or `None` for whole files.
     pub(super) part: Option<FilePart>,
     /// The section's bytes in the count of work, until it is queued, or not wanted.
     pub(super) _asked: Option<Arc<OfferedBytes>>,
 }
 
-impl SectionOrigin {
+impl ScannedSectionOrigin {
     /// The origin of a section of the scan.
-    pub(super) fn scan(device: u64) -> SectionOrigin {
-        SectionOrigin { device, chunk: None, part: None, _asked: None }
+    pub(super) fn scan(device: u64) -> ScannedSectionOrigin {
+        ScannedSectionOrigin { device, chunk: None, part: None, _asked: None }
     }
 }
 
 /// Sections with their origins, and their table.
 #[derive(Default)]
-struct OfferTray {
+struct OfferedSectionBatch {
     table: Vec<u8>,
     entry_count: usize,
-    sections: Vec<(DirectorySection, SectionOrigin)>,
+    sections: Vec<(DirectorySection, ScannedSectionOrigin)>,
 }
 
 #[derive(Default)]
-struct WaitingOffers {
+struct UnansweredSourceOffers {
     newest: u64,
-    trays: HashMap<u64, Vec<(DirectorySection, SectionOrigin)>>,
+    trays: HashMap<u64, Vec<(DirectorySection, ScannedSectionOrigin)>>,
 }
 
 #[derive(Default)]
@@ -86,12 +86,12 @@ struct AnsweredOffers {
 pub(super) struct AnsweredSection {
     /// Entries of which the sink holds no range.
     pub(super) section: DirectorySection,
-    pub(super) origin: SectionOrigin,
+    pub(super) origin: ScannedSectionOrigin,
     /// Large files of which it holds ranges.
     pub(super) begun: Vec<(Entry, RangeSet)>,
 }
 
-impl OfferTray {
+impl OfferedSectionBatch {
     fn is_full(&self) -> bool {
         self.table.len() >= TABLE_BYTES || self.entry_count >= OFFER_ENTRIES_MAX
     }
@@ -107,18 +107,18 @@ impl OfferTray {
     fn put(
         &mut self,
         section: DirectorySection,
-        origin: SectionOrigin,
-        mut write: impl FnMut(TableWriter<'_>, &Entry),
+        origin: ScannedSectionOrigin,
+        mut write: impl FnMut(EntryTableWriter<'_>, &Entry),
     ) -> Option<DirectorySection> {
         let DirectorySection { directory, metadata, extras, entries } = section;
         let was_empty = self.sections.is_empty();
-        TableWriter::new(&mut self.table).section(&directory.sink, metadata.as_ref());
+        EntryTableWriter::new(&mut self.table).section(&directory.sink, metadata.as_ref());
         let mut entries = entries.into_iter().peekable();
         let mut taken = Vec::new();
         while !self.is_full()
             && let Some(entry) = entries.next_if(|entry| self.has_room(entry))
         {
-            write(TableWriter::new(&mut self.table), &entry);
+            write(EntryTableWriter::new(&mut self.table), &entry);
             self.entry_count += 1;
             taken.push(entry);
         }
@@ -136,17 +136,17 @@ impl OfferTray {
     }
 }
 
-impl OfferTable {
-    pub(super) fn new(is_sync: bool) -> OfferTable {
-        OfferTable {
+impl SourceOfferTable {
+    pub(super) fn new(is_sync: bool) -> SourceOfferTable {
+        SourceOfferTable {
             is_sync,
             open: Mutex::default(),
-            waiting: FifoMonitor::new(WaitingOffers::default()),
-            answered: FifoMonitor::new(AnsweredOffers::default()),
+            waiting: FifoConditionLock::new(UnansweredSourceOffers::default()),
+            answered: FifoConditionLock::new(AnsweredOffers::default()),
         }
     }
 
-    fn tray(&self) -> MutexGuard<'_, OfferTray> {
+    fn tray(&self) -> MutexGuard<'_, OfferedSectionBatch> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -156,7 +156,7 @@ impl OfferTable {
         &self,
         section: DirectorySection,
         digests: Vec<Option<[u8; 32]>>,
-        origin: &SectionOrigin,
+        origin: &ScannedSectionOrigin,
         say: &dyn Fn(ControlMessage),
     ) -> ControlFlow<()> {
         assert!(digests.is_empty() || digests.len() == section.entries.len(), "each entry has its digest");
@@ -179,14 +179,14 @@ impl OfferTable {
         ControlFlow::Continue(())
     }
 
-    fn send(&self, tray: OfferTray, say: &dyn Fn(ControlMessage)) -> ControlFlow<()> {
-        let OfferTray { table, sections, .. } = tray;
+    fn send(&self, tray: OfferedSectionBatch, say: &dyn Fn(ControlMessage)) -> ControlFlow<()> {
+        let OfferedSectionBatch { table, sections, .. } = tray;
         let Some(id) = self.wait_for_room(sections) else { return ControlFlow::Break(()) };
         say(ControlMessage::Offer(OfferMessage { id, table }));
         ControlFlow::Continue(())
     }
 
-    fn wait_for_room(&self, sections: Vec<(DirectorySection, SectionOrigin)>) -> Option<u64> {
+    fn wait_for_room(&self, sections: Vec<(DirectorySection, ScannedSectionOrigin)>) -> Option<u64> {
         let mut sections = Some(sections);
         let id = self.waiting.take(|waiting| {
             let has_room = waiting.trays.len() < OFFERS_MAX;
@@ -260,7 +260,7 @@ fn bytes_of(entry: &Entry) -> usize {
 }
 
 /// Writes an entry as journals have it, with flags that an earlier session may not have set yet.
-fn recorded(writer: TableWriter<'_>, entry: &Entry) {
+fn recorded(writer: EntryTableWriter<'_>, entry: &Entry) {
     let flags = entry.extras.as_deref().and_then(|extras| extras.flags);
     let flags = flags.filter(|flags| flags.fastening().set() != 0);
     let extras = flags.map(|flags| ExtraMetadata { flags: Some(flags), ..ExtraMetadata::default() });
@@ -268,7 +268,11 @@ fn recorded(writer: TableWriter<'_>, entry: &Entry) {
 }
 
 /// Writes an entry for a sink that compares: all of its metadata, and its digest if contents are compared.
-fn compared(writer: TableWriter<'_>, entry: &Entry, digests: &mut impl Iterator<Item = Option<[u8; 32]>>) {
+fn compared(
+    writer: EntryTableWriter<'_>,
+    entry: &Entry,
+    digests: &mut impl Iterator<Item = Option<[u8; 32]>>,
+) {
     let mut writer = writer.with(entry.extras.as_deref());
     let digest = digests.next().flatten();
     match &entry.kind {
@@ -281,7 +285,7 @@ fn compared(writer: TableWriter<'_>, entry: &Entry, digests: &mut impl Iterator<
 
 /// Returns the wanted entries. Sections without entries and without directory metadata are left out.
 fn choose(
-    sections: Vec<(DirectorySection, SectionOrigin)>,
+    sections: Vec<(DirectorySection, ScannedSectionOrigin)>,
     wanted: &WantedMessage,
 ) -> Result<Vec<AnsweredSection>, SessionError> {
     let count: usize = sections.iter().map(|(section, _)| section.entries.len()).sum();
@@ -329,13 +333,13 @@ fn choose(
 mod tests {
     use super::*;
     use carrack_model::{
-        ByteRange, Directory, EntryKind, ExtendedAttribute, ExtraMetadata, Metadata, RelPath,
+        ByteRange, EntryKind, ExtendedAttribute, ExtraMetadata, Metadata, RelPath, SourceAndSinkDirectory,
     };
     use carrack_wire::message::HeldRanges;
 
     fn section(count: usize) -> DirectorySection {
         let path = RelPath::root();
-        let directory = Arc::new(Directory { root_index: 0, source: path.clone(), sink: path });
+        let directory = Arc::new(SourceAndSinkDirectory { root_index: 0, source: path.clone(), sink: path });
         DirectorySection {
             directory,
             metadata: Some(Metadata::default()),
@@ -355,7 +359,7 @@ mod tests {
         }
     }
 
-    fn whole(mut writer: TableWriter<'_>, entry: &Entry) {
+    fn whole(mut writer: EntryTableWriter<'_>, entry: &Entry) {
         writer.whole(entry);
     }
 
@@ -367,7 +371,8 @@ mod tests {
     fn what_is_wanted_is_told_from_what_is_begun() {
         let held = vec![HeldRanges { entry: 2, ranges: vec![0, 10, 50, 50] }];
         let answered =
-            choose(vec![(section(9), SectionOrigin::scan(7))], &wanted(&[0b0000_0101, 1], held)).unwrap();
+            choose(vec![(section(9), ScannedSectionOrigin::scan(7))], &wanted(&[0b0000_0101, 1], held))
+                .unwrap();
         let [answered] = &answered[..] else { panic!() };
         let names: Vec<_> = answered.section.entries.iter().map(|entry| &*entry.name).collect();
         assert_eq!(names, [b"f0", b"f8"]);
@@ -382,9 +387,9 @@ mod tests {
         let mut bare = section(3);
         bare.metadata = None;
         let sections = vec![
-            (section(4), SectionOrigin::scan(1)),
-            (bare.clone(), SectionOrigin::scan(2)),
-            (bare, SectionOrigin::scan(3)),
+            (section(4), ScannedSectionOrigin::scan(1)),
+            (bare.clone(), ScannedSectionOrigin::scan(2)),
+            (bare, ScannedSectionOrigin::scan(3)),
         ];
         let held = vec![HeldRanges { entry: 9, ranges: vec![0, 10] }];
         let answered = choose(sections, &wanted(&[0b0000_1000, 0b0000_0010], held)).unwrap();
@@ -397,14 +402,14 @@ mod tests {
 
     #[test]
     fn a_tray_takes_what_fits() {
-        let mut tray = OfferTray::default();
+        let mut tray = OfferedSectionBatch::default();
         let mut rest = Some(section(OFFER_ENTRIES_MAX + 10));
-        rest = tray.put(rest.take().unwrap(), SectionOrigin::scan(7), whole);
+        rest = tray.put(rest.take().unwrap(), ScannedSectionOrigin::scan(7), whole);
         assert!(tray.is_full());
         let rest = rest.unwrap();
         assert_eq!((rest.entries.len(), rest.metadata), (10, None));
-        let mut next = OfferTray::default();
-        assert!(next.put(rest, SectionOrigin::scan(7), whole).is_none() && !next.is_full());
+        let mut next = OfferedSectionBatch::default();
+        assert!(next.put(rest, ScannedSectionOrigin::scan(7), whole).is_none() && !next.is_full());
     }
 
     #[test]
@@ -418,8 +423,8 @@ mod tests {
         let mut rest = Some(heavy);
         let mut counts = Vec::new();
         while let Some(section) = rest {
-            let mut tray = OfferTray::default();
-            rest = tray.put(section, SectionOrigin::scan(7), |writer, entry| {
+            let mut tray = OfferedSectionBatch::default();
+            rest = tray.put(section, ScannedSectionOrigin::scan(7), |writer, entry| {
                 compared(writer, entry, &mut std::iter::empty())
             });
             assert!(tray.table.len() <= TABLE_BYTES_MAX);
@@ -438,21 +443,24 @@ mod tests {
         ] {
             assert!(
                 choose(
-                    vec![(section(4), SectionOrigin::scan(7)), (section(5), SectionOrigin::scan(7))],
+                    vec![
+                        (section(4), ScannedSectionOrigin::scan(7)),
+                        (section(5), ScannedSectionOrigin::scan(7))
+                    ],
                     &bad
                 )
                 .is_err(),
                 "{bad:?}"
             );
         }
-        let offers = OfferTable::new(false);
+        let offers = SourceOfferTable::new(false);
         assert!(offers.answer(&wanted(&[1, 1], vec![])).is_err(), "never made");
     }
 
     #[test]
     fn the_end_comes_when_everything_is_answered() {
-        let offers = OfferTable::new(false);
-        assert_eq!(offers.wait_for_room(vec![(section(9), SectionOrigin::scan(7))]), Some(1));
+        let offers = SourceOfferTable::new(false);
+        assert_eq!(offers.wait_for_room(vec![(section(9), ScannedSectionOrigin::scan(7))]), Some(1));
         offers.answered.release(|answers| answers.is_ended = true);
         std::thread::scope(|scope| {
             let taker = scope.spawn(|| std::iter::from_fn(|| offers.next()).count());

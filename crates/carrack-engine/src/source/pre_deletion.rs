@@ -7,19 +7,19 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use carrack_machine::FifoMonitor;
-use carrack_storage::ScanResult;
+use carrack_machine::FifoConditionLock;
+use carrack_storage::ScannedItem;
 
 /// The progress of the removal, for which the scan waits.
 pub(super) struct PreDeletionProgress {
-    step: FifoMonitor<PreDeletionStep>,
+    step: FifoConditionLock<DeleteBeforePhase>,
     /// Sections and read errors that the first scan has met.
     found: AtomicU64,
     has_failed: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PreDeletionStep {
+enum DeleteBeforePhase {
     Looking,
     Looked,
     Cleared,
@@ -28,16 +28,16 @@ enum PreDeletionStep {
 impl PreDeletionProgress {
     pub(super) fn new() -> PreDeletionProgress {
         PreDeletionProgress {
-            step: FifoMonitor::new(PreDeletionStep::Looking),
+            step: FifoConditionLock::new(DeleteBeforePhase::Looking),
             found: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
         }
     }
 
     /// Counts a result of the first scan. The second scan reports the failures.
-    pub(super) fn found(&self, found: &ScanResult) {
+    pub(super) fn found(&self, found: &ScannedItem) {
         self.found.fetch_add(1, Relaxed);
-        if let ScanResult::Failed(_) = found {
+        if let ScannedItem::Failed(_) = found {
             self.has_failed.store(true, Relaxed);
         }
     }
@@ -50,28 +50,28 @@ impl PreDeletionProgress {
     /// Notes the end of the first scan.
     pub(super) fn looked(&self) {
         self.step.with(|step| {
-            assert!(*step == PreDeletionStep::Looking, "the first scan ends once");
-            *step = PreDeletionStep::Looked;
+            assert!(*step == DeleteBeforePhase::Looking, "the first scan ends once");
+            *step = DeleteBeforePhase::Looked;
         });
     }
 
     /// Returns `Some` after the first scan: true if something could not be read.
     pub(super) fn verdict(&self) -> Option<bool> {
-        let is_over = self.step.with(|step| *step != PreDeletionStep::Looking);
+        let is_over = self.step.with(|step| *step != DeleteBeforePhase::Looking);
         is_over.then(|| self.has_failed.load(Relaxed))
     }
 
     /// Notes that the sink has removed the entries.
     pub(super) fn cleared(&self) {
         self.step.release(|step| {
-            assert!(*step == PreDeletionStep::Looked, "the removal follows the first scan");
-            *step = PreDeletionStep::Cleared;
+            assert!(*step == DeleteBeforePhase::Looked, "the removal follows the first scan");
+            *step = DeleteBeforePhase::Cleared;
         });
     }
 
     /// Waits for the removal. Returns false if the session ends.
     pub(super) fn wait(&self) -> bool {
-        self.step.take(|step| (*step == PreDeletionStep::Cleared).then_some(())).is_ok()
+        self.step.take(|step| (*step == DeleteBeforePhase::Cleared).then_some(())).is_ok()
     }
 
     /// Ends all waiting.
@@ -92,11 +92,11 @@ mod tests {
         assert_eq!(clearing.verdict(), None);
         let failure =
             EntryFailure { path: b"x"[..].into(), kind: FailureKind::ReadError, detail: String::new() };
-        let skipped = ScanResult::Skipped { path: b"x"[..].into(), reason: "a socket".to_owned() };
+        let skipped = ScannedItem::Skipped { path: b"x"[..].into(), reason: "a socket".to_owned() };
         clearing.found(&skipped);
         clearing.looked();
         assert_eq!((clearing.verdict(), clearing.found_count()), (Some(false), 1));
-        clearing.found(&ScanResult::Failed(failure));
+        clearing.found(&ScannedItem::Failed(failure));
         assert_eq!(clearing.verdict(), Some(true));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| clearing.wait());

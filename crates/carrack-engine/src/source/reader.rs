@@ -6,17 +6,17 @@ use std::time::Instant;
 
 use carrack_machine::{Slot, ThreadDuty};
 use carrack_model::{FailureKind, FileId, TargetId, plain};
-use carrack_plan::{FileCursor, ObjectExtent, ServedRequest};
+use carrack_plan::{FileCursor, ObjectExtent, StorageRequestTiming};
 use carrack_storage::SourceError;
-use carrack_transport::{ExtentFile, ObjectPayload, OutgoingObject};
+use carrack_transport::{ObjectPayload, OutgoingObject, SendfileSourceFile};
 use carrack_wire::{FrameHeader, FrameKind};
 
 use super::bundle_filling::{self, FilledSlot};
-use super::existence_answers;
-use super::file_opening::{FileOpener, RUN_OBJECTS};
+use super::file_opening::{RUN_OBJECTS, SourceLargeFileOpener};
 use super::lane::SourceLane;
-use super::large_file::{AbortReason, LargeFile};
+use super::large_file::{FileAbortReason, OpenSourceLargeFile};
 use super::sender::ObjectSender;
+use super::sink_existence_queries;
 use super::work::{BundleWork, ObjectWork, ReadWork, SentObject};
 use crate::chunks::FILE_COSTS_BYTES;
 use crate::counters::ThreadActivity;
@@ -59,13 +59,13 @@ impl SourceReader<'_> {
         match (work, self.serving) {
             (ReadWork::Bundle(parcel), Some(target)) => self.bundle(target, parcel),
             (ReadWork::Open(opening), Some(target)) => {
-                match (FileOpener { lane: self.lane, target }).open(opening) {
+                match (SourceLargeFileOpener { lane: self.lane, target }).open(opening) {
                     Some((file, cursor)) => self.run_of_objects(target, &file, cursor),
                     None => Ok(()),
                 }
             }
             (ReadWork::Refill(file, ranges), _) => {
-                FileOpener { lane: self.lane, target: file.target }.refill(&file, ranges);
+                SourceLargeFileOpener { lane: self.lane, target: file.target }.refill(&file, ranges);
                 Ok(())
             }
             (ReadWork::Object(piece), _) => self.object(piece),
@@ -84,7 +84,7 @@ impl SourceReader<'_> {
                 Ok(())
             }
             (ReadWork::Stand(question), _) => {
-                existence_answers::answer(self.lane, &question);
+                sink_existence_queries::answer(self.lane, &question);
                 Ok(())
             }
             (ReadWork::GiveUp(sent), _) => {
@@ -99,7 +99,7 @@ impl SourceReader<'_> {
     }
 
     /// Ends the service of the target, and reports the service time to the policy.
-    fn storage_is_done(&mut self, service: Option<ServedRequest>) {
+    fn storage_is_done(&mut self, service: Option<StorageRequestTiming>) {
         if let Some(target) = self.serving.take() {
             self.lane.read_queue.finished(target, service);
         }
@@ -134,7 +134,7 @@ impl SourceReader<'_> {
             lane.read_queue.put_back(target, parcel.split_off(cut_at));
         }
         let bytes = content_len as u64 + FILE_COSTS_BYTES * parcel.bundle.entry_count as u64;
-        self.storage_is_done(Some(ServedRequest { time: began.elapsed(), bytes }));
+        self.storage_is_done(Some(StorageRequestTiming { time: began.elapsed(), bytes }));
         let body_len = content_len + table_len;
         assert!(body_len <= slot.bytes().len(), "a bundle fits into a slot");
         let header = FrameHeader {
@@ -157,7 +157,7 @@ impl SourceReader<'_> {
     fn run_of_objects(
         &mut self,
         target: TargetId,
-        file: &Arc<LargeFile>,
+        file: &Arc<OpenSourceLargeFile>,
         mut cursor: FileCursor,
     ) -> Result<(), SessionError> {
         for _ in 0..RUN_OBJECTS {
@@ -177,7 +177,7 @@ impl SourceReader<'_> {
         let (file, extent) = (Arc::clone(&piece.file), piece.extent);
         let prepared = if piece.attempts == 0 && self.leaves_from_file(&file) {
             self.storage_is_done(None);
-            Ok((ObjectPayload::Extent(Arc::clone(&file) as Arc<dyn ExtentFile>), 0, [0; 32]))
+            Ok((ObjectPayload::Extent(Arc::clone(&file) as Arc<dyn SendfileSourceFile>), 0, [0; 32]))
         } else {
             let mut slot = self.lease()?;
             let read =
@@ -224,21 +224,21 @@ impl SourceReader<'_> {
 
     /// Returns true if the transport may send the file's objects straight from the page cache. A retried file
     /// is read into slots. So is an inline-announced file, which is not checked after its last object.
-    fn leaves_from_file(&self, file: &LargeFile) -> bool {
+    fn leaves_from_file(&self, file: &OpenSourceLargeFile) -> bool {
         self.lane.sends_from_files()
             && file.found.attempts == 0
             && !file.is_by_itself()
             && !file.source.is_direct()
     }
 
-    fn lost(&self, file: &Arc<LargeFile>, problem: ReadProblem) {
+    fn lost(&self, file: &Arc<OpenSourceLargeFile>, problem: ReadProblem) {
         match problem {
             ReadProblem::Changed => {
-                let (_, step) = file.lost_one(AbortReason::Changed);
+                let (_, step) = file.lost_one(FileAbortReason::Changed);
                 self.lane.follow(file, step);
             }
             ReadProblem::Failed(detail) => {
-                let (is_first, step) = file.lost_one(AbortReason::Reported);
+                let (is_first, step) = file.lost_one(FileAbortReason::Reported);
                 self.lane.lost(file, is_first, FailureKind::ReadError, detail, step);
             }
         }
@@ -248,7 +248,7 @@ impl SourceReader<'_> {
     /// checksum. Returns the table's length and the checksum.
     fn read(
         &mut self,
-        file: &LargeFile,
+        file: &OpenSourceLargeFile,
         extent: ObjectExtent,
         slot: &mut Slot,
     ) -> Result<(u32, [u8; 32]), ReadProblem> {
@@ -257,7 +257,7 @@ impl SourceReader<'_> {
         let wanted = if file.source.is_direct() { len.next_multiple_of(DIRECT_ALIGN) } else { len };
         let began = Instant::now();
         let got = file.source.read_at(&mut slot.bytes_mut()[..wanted], extent.range.offset);
-        self.storage_is_done(Some(ServedRequest { time: began.elapsed(), bytes: extent.range.len }));
+        self.storage_is_done(Some(StorageRequestTiming { time: began.elapsed(), bytes: extent.range.len }));
         if got.map_err(|error| ReadProblem::Failed(plain(&error)))? < len {
             return Err(ReadProblem::Changed);
         }

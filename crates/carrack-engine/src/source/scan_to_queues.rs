@@ -14,22 +14,22 @@ use carrack_layout::MountedFileSystem;
 use carrack_machine::ThreadDuty;
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
 use carrack_model::{
-    Directory, DirectorySection, Entry, EntryFailure, EntryKind, FailureKind, MetadataFidelity, PartialRange,
-    RangeSet, TargetId, TransferEvent, TransferNotice, plain,
+    DirectorySection, Entry, EntryFailure, EntryKind, FailureKind, MetadataFidelity, RangeSet,
+    RequestedFileRange, SourceAndSinkDirectory, TargetId, TransferEvent, UserNotice, plain,
 };
-use carrack_plan::{BundleLimits, Bundler, ReadUnit};
-use carrack_storage::{ExtrasReader, FileIdentity, ScanFilter, ScanResult, ScanRoot, SourceScan};
-use carrack_wire::{TableReader, TableRecord};
+use carrack_plan::{BundleLimits, BundleOrLargeFile, Bundler};
+use carrack_storage::{ExtraMetadataReader, FileIdentity, ScanFilter, ScanRoot, ScannedItem, SourceScan};
+use carrack_wire::{EntryTableReader, EntryTableRecord};
 
-use super::chunks::{ChunkWorkGuard, FilePart, SessionChunks};
+use super::chunks::{FilePart, OpenChunkReference, SessionChunks};
 use super::context::SourceContext;
 use super::lane::SourceLane;
 use super::large_file::UnopenedFile;
 use super::merged_sources;
-use super::offers::{AnsweredSection, OfferTable, SectionOrigin};
+use super::offers::{AnsweredSection, ScannedSectionOrigin, SourceOfferTable};
 use super::pre_deletion::PreDeletionProgress;
 use super::work::{BundleWork, ReadWork};
-use crate::chunks::{Chunk, ChunkWork};
+use crate::chunks::{ChunkOfEntries, ChunkWorkKind};
 use crate::error::SessionError;
 use crate::event_delivery::lacking;
 
@@ -44,7 +44,7 @@ pub(super) fn run(lanes: &[SourceLane<'_>], destination: Option<FileIdentity>) {
         are_merged: merged_sources::are_merged(&source.tree.roots),
     };
     let fidelity = MetadataFidelity { kept: source.kept, ..source.settings.fidelity.clone() };
-    let extras = ExtrasReader::new(fidelity, source.spec.slot_bytes as usize).map(Arc::new);
+    let extras = ExtraMetadataReader::new(fidelity, source.spec.slot_bytes as usize).map(Arc::new);
     let filter = match ScanFilter::new(&source.settings.selection) {
         Ok(filter) => filter.map(Arc::new),
         Err(error) => return feeder.first().raise(SessionError::refused(plain(&error), "")),
@@ -80,7 +80,7 @@ pub(super) fn run(lanes: &[SourceLane<'_>], destination: Option<FileIdentity>) {
         }),
     }
     extras.iter().flat_map(|extras| extras.losses().take()).for_each(|loss| {
-        feeder.first().report(TransferEvent::Notice(TransferNotice::Loss(loss)));
+        feeder.first().report(TransferEvent::Notice(UserNotice::Loss(loss)));
     });
     feeder.finish();
 }
@@ -172,14 +172,14 @@ impl<'a> ScanQueueFiller<'a> {
         })
     }
 
-    fn found(&self, found: ScanResult) -> ControlFlow<()> {
+    fn found(&self, found: ScannedItem) -> ControlFlow<()> {
         let first = self.first();
         match found {
-            ScanResult::Section(section, device) => return self.section(section, device),
-            ScanResult::Failed(failure) => first.fail(failure),
-            ScanResult::Skipped { path, reason } => {
+            ScannedItem::Section(section, device) => return self.section(section, device),
+            ScannedItem::Failed(failure) => first.fail(failure),
+            ScannedItem::Skipped { path, reason } => {
                 first.counters.entries_skipped.fetch_add(1, Relaxed);
-                first.report(TransferEvent::Notice(TransferNotice::Skipped { path, reason }));
+                first.report(TransferEvent::Notice(UserNotice::Skipped { path, reason }));
             }
         }
         ControlFlow::Continue(())
@@ -193,7 +193,7 @@ impl<'a> ScanQueueFiller<'a> {
             self.narrow(&mut section, part);
         }
         self.count(&section);
-        let origin = SectionOrigin::scan(device);
+        let origin = ScannedSectionOrigin::scan(device);
         match &self.source.offers {
             Some(offers) => self.offer(offers, section, &origin),
             None => self.wanted(section, &origin),
@@ -202,7 +202,7 @@ impl<'a> ScanQueueFiller<'a> {
 
     /// Cuts the files of a partial transfer to their range. A file that ends before the range has changed
     /// since the user named it.
-    fn narrow(&self, section: &mut DirectorySection, part: PartialRange) {
+    fn narrow(&self, section: &mut DirectorySection, part: RequestedFileRange) {
         let DirectorySection { directory, entries, .. } = section;
         entries.retain_mut(|entry| match entry.kind {
             EntryKind::Regular { size } if part.range_in(size).is_some() => {
@@ -220,9 +220,9 @@ impl<'a> ScanQueueFiller<'a> {
     /// Offers a section to the sink.
     fn offer(
         &self,
-        offers: &OfferTable,
+        offers: &SourceOfferTable,
         section: DirectorySection,
-        origin: &SectionOrigin,
+        origin: &ScannedSectionOrigin,
     ) -> ControlFlow<()> {
         let by_contents = self.source.compares_contents();
         let digests = if by_contents { self.source.tree.digests(&section) } else { Vec::new() };
@@ -243,13 +243,13 @@ impl<'a> ScanQueueFiller<'a> {
     fn chunk(
         &self,
         chunks: &SessionChunks,
-        chunk: &Chunk,
-        token: ChunkWorkGuard,
+        chunk: &ChunkOfEntries,
+        token: OpenChunkReference,
     ) -> Result<ControlFlow<()>, SessionError> {
         let part = FilePart::of(chunk.work);
         let found = sections_of(chunk)?;
         // A sync skips each part of a file that is sent in parts, and then its end.
-        let is_compared = self.source.spec.sync.is_some() && chunk.work != ChunkWork::Discard;
+        let is_compared = self.source.spec.sync.is_some() && chunk.work != ChunkWorkKind::Discard;
         let is_offered = chunk.is_repeated || is_compared || matches!(part, Some(FilePart::Range(_)));
         let bytes = match part {
             Some(part) => part.range().len,
@@ -263,7 +263,12 @@ impl<'a> ScanQueueFiller<'a> {
                 Some(device) => {
                     sections.push((
                         section,
-                        SectionOrigin { device, chunk: Some(token.clone()), part, _asked: asked.clone() },
+                        ScannedSectionOrigin {
+                            device,
+                            chunk: Some(token.clone()),
+                            part,
+                            _asked: asked.clone(),
+                        },
                     ));
                 }
                 None => drop(self.unreadable(&section)),
@@ -296,7 +301,7 @@ impl<'a> ScanQueueFiller<'a> {
 
     /// Queues the wanted entries of a chunk. A bundle never spans two chunks, so that each chunk has its own
     /// end.
-    fn of_chunk(&self, sections: Vec<(DirectorySection, SectionOrigin)>) -> ControlFlow<()> {
+    fn of_chunk(&self, sections: Vec<(DirectorySection, ScannedSectionOrigin)>) -> ControlFlow<()> {
         let mut bundlers: HashMap<TargetId, (Arc<MountedFileSystem>, Bundler)> = HashMap::new();
         let mut last = None;
         for (section, origin) in sections {
@@ -322,13 +327,13 @@ impl<'a> ScanQueueFiller<'a> {
         }
         let Some(origin) = last else { return ControlFlow::Continue(()) };
         bundlers.into_values().try_for_each(|(file_system, mut bundler)| match bundler.finish() {
-            Some(bundle) => self.queue(&file_system, ReadUnit::Bundle(bundle), &origin),
+            Some(bundle) => self.queue(&file_system, BundleOrLargeFile::Bundle(bundle), &origin),
             None => ControlFlow::Continue(()),
         })
     }
 
     /// Queues the sink's choices until all offers have replies.
-    fn take_answers(&self, offers: &OfferTable) {
+    fn take_answers(&self, offers: &SourceOfferTable) {
         while let Some(answered) = offers.next() {
             let AnsweredSection { section, origin, begun } = answered;
             if self.go_on(&section.directory, &origin, begun).is_break()
@@ -342,8 +347,8 @@ impl<'a> ScanQueueFiller<'a> {
     /// Queues files of which the sink holds ranges.
     fn go_on(
         &self,
-        directory: &Arc<Directory>,
-        origin: &SectionOrigin,
+        directory: &Arc<SourceAndSinkDirectory>,
+        origin: &ScannedSectionOrigin,
         begun: Vec<(Entry, RangeSet)>,
     ) -> ControlFlow<()> {
         if begun.is_empty() {
@@ -364,7 +369,7 @@ impl<'a> ScanQueueFiller<'a> {
         })
     }
 
-    fn wanted(&self, section: DirectorySection, origin: &SectionOrigin) -> ControlFlow<()> {
+    fn wanted(&self, section: DirectorySection, origin: &ScannedSectionOrigin) -> ControlFlow<()> {
         if self.source.spec.dry_run {
             self.would_copy(&section);
             let is_over = self.first().fault.is_raised();
@@ -425,12 +430,12 @@ impl<'a> ScanQueueFiller<'a> {
     fn queue(
         &self,
         file_system: &MountedFileSystem,
-        work: ReadUnit,
-        origin: &SectionOrigin,
+        work: BundleOrLargeFile,
+        origin: &ScannedSectionOrigin,
     ) -> ControlFlow<()> {
         let own = file_system.own_target().id;
         match work {
-            ReadUnit::Bundle(bundle) => self.push(
+            BundleOrLargeFile::Bundle(bundle) => self.push(
                 own,
                 ReadWork::Bundle(BundleWork {
                     bundle,
@@ -439,7 +444,7 @@ impl<'a> ScanQueueFiller<'a> {
                     chunk: origin.chunk.clone(),
                 }),
             ),
-            ReadUnit::Large { directory, entry } => {
+            BundleOrLargeFile::Large { directory, entry } => {
                 self.queue_large(file_system, directory, entry, None, origin)
             }
         }
@@ -448,10 +453,10 @@ impl<'a> ScanQueueFiller<'a> {
     fn queue_large(
         &self,
         file_system: &MountedFileSystem,
-        directory: Arc<Directory>,
+        directory: Arc<SourceAndSinkDirectory>,
         entry: Entry,
         held: Option<Arc<RangeSet>>,
-        origin: &SectionOrigin,
+        origin: &ScannedSectionOrigin,
     ) -> ControlFlow<()> {
         match self.target_of(file_system, &directory, &entry) {
             Ok(target) => {
@@ -474,7 +479,7 @@ impl<'a> ScanQueueFiller<'a> {
     fn target_of(
         &self,
         file_system: &MountedFileSystem,
-        directory: &Directory,
+        directory: &SourceAndSinkDirectory,
         entry: &Entry,
     ) -> Result<Option<TargetId>, EntryFailure> {
         let source = self.source;
@@ -528,12 +533,12 @@ impl<'a> ScanQueueFiller<'a> {
 }
 
 /// Decodes the sections of a chunk, beneath the first root.
-fn sections_of(chunk: &Chunk) -> Result<Vec<DirectorySection>, SessionError> {
+fn sections_of(chunk: &ChunkOfEntries) -> Result<Vec<DirectorySection>, SessionError> {
     let mut sections: Vec<DirectorySection> = Vec::new();
-    for record in TableReader::new(&chunk.table) {
+    for record in EntryTableReader::new(&chunk.table) {
         match record.map_err(bad_chunk)? {
-            TableRecord::Section { path, metadata, extras } => {
-                let directory = Directory { root_index: 0, source: path.clone(), sink: path };
+            EntryTableRecord::Section { path, metadata, extras } => {
+                let directory = SourceAndSinkDirectory { root_index: 0, source: path.clone(), sink: path };
                 sections.push(DirectorySection {
                     directory: Arc::new(directory),
                     metadata,
@@ -541,7 +546,7 @@ fn sections_of(chunk: &Chunk) -> Result<Vec<DirectorySection>, SessionError> {
                     entries: Vec::new(),
                 });
             }
-            TableRecord::Entry(entry) => {
+            EntryTableRecord::Entry(entry) => {
                 let section = sections.last_mut().ok_or_else(|| bad_chunk("an entry in no directory"))?;
                 let mut entry = entry.to_entry();
                 entry.source_name = chunk.source_name.as_deref().map(Into::into);

@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 
-use carrack_machine::{FifoMonitor, MonitorClosed, Slot};
-use carrack_transport::{ConnectionGauge, ObjectPayload, OutgoingObject, PathState, SendEndpoint};
+use carrack_machine::{FifoConditionLock, FifoMonitorClosed, Slot};
+use carrack_transport::{ObjectPayload, OutgoingObject, SendEndpoint, TcpPathState, TcpStateReader};
 use carrack_wire::FrameHeader;
 
 /// An endpoint with its index in the session.
@@ -18,20 +18,20 @@ pub(super) struct NumberedEndpoint {
 }
 
 /// An endpoint with the object that it sends next.
-pub(super) type Departure = (NumberedEndpoint, OutgoingObject);
+pub(super) type EndpointWithObject = (NumberedEndpoint, OutgoingObject);
 
 /// The endpoint that a thread drove last. The thread prefers the same endpoint: its objects then arrive on
 /// one stream, and one thread writes them.
 #[derive(Default)]
-pub(super) struct PreferredEndpoint(Option<usize>);
+pub(super) struct LastDrivenEndpoint(Option<usize>);
 
 pub(super) struct SendQueue {
-    state: FifoMonitor<SendQueueState>,
+    state: FifoConditionLock<SendQueueState>,
     /// Set when objects remain for the thread `carrack-send`. Threads at the state's lock wait to bring
     /// objects, so this needs a lock of its own.
-    leftovers: FifoMonitor<bool>,
+    leftovers: FifoConditionLock<bool>,
     /// The kernel's view of the connections.
-    gauges: Vec<ConnectionGauge>,
+    gauges: Vec<TcpStateReader>,
     /// Without data endpoints the comm thread sends everything over the link.
     pub(super) endpoint_count: usize,
     /// True if every endpoint sends extents of files as well as slots.
@@ -85,8 +85,15 @@ impl SendQueue {
             left_bytes: 0,
             is_finished: false,
         };
-        let leftovers = FifoMonitor::new(false);
-        SendQueue { state: FifoMonitor::new(state), leftovers, gauges, endpoint_count, sends_extents, seals }
+        let leftovers = FifoConditionLock::new(false);
+        SendQueue {
+            state: FifoConditionLock::new(state),
+            leftovers,
+            gauges,
+            endpoint_count,
+            sends_extents,
+            seals,
+        }
     }
 
     /// Adds an object behind the ready ones. Returns the endpoint and object that the caller must drive.
@@ -95,9 +102,9 @@ impl SendQueue {
     pub(super) fn bring(
         &self,
         outgoing: OutgoingObject,
-        home: &mut PreferredEndpoint,
+        home: &mut LastDrivenEndpoint,
         wake_comm: impl FnOnce(),
-    ) -> Result<Option<Departure>, MonitorClosed> {
+    ) -> Result<Option<EndpointWithObject>, FifoMonitorClosed> {
         let outcome = self.state.with(|state| {
             state.ready.push_back(outgoing);
             state.drive_or_go_on(home)
@@ -116,10 +123,10 @@ impl SendQueue {
         &self,
         outgoing: OutgoingObject,
         wake_comm: impl FnOnce(),
-    ) -> Option<Departure> {
+    ) -> Option<EndpointWithObject> {
         let departure = self.state.with(|state| {
             state.first.push_back(outgoing);
-            state.departure(&mut PreferredEndpoint::default())
+            state.departure(&mut LastDrivenEndpoint::default())
         });
         if self.endpoint_count == 0 {
             wake_comm();
@@ -178,13 +185,13 @@ impl SendQueue {
     }
 
     /// The state of the connections' paths.
-    pub(super) fn paths(&self) -> impl Iterator<Item = PathState> {
-        self.gauges.iter().filter_map(ConnectionGauge::path)
+    pub(super) fn paths(&self) -> impl Iterator<Item = TcpPathState> {
+        self.gauges.iter().filter_map(TcpStateReader::path)
     }
 
     /// Bytes that the kernel has taken and not sent.
     pub(super) fn unsent_bytes(&self) -> u64 {
-        self.gauges.iter().map(ConnectionGauge::unsent_bytes).sum()
+        self.gauges.iter().map(TcpStateReader::unsent_bytes).sum()
     }
 
     /// Threads that have read far enough ahead, and wait.
@@ -193,20 +200,20 @@ impl SendQueue {
     }
 
     /// Returns the next object for a driver's endpoint, or keeps the free endpoint.
-    pub(super) fn next_for(&self, endpoint: NumberedEndpoint) -> Option<Departure> {
+    pub(super) fn next_for(&self, endpoint: NumberedEndpoint) -> Option<EndpointWithObject> {
         self.state.release(|state| {
             state.put_back(endpoint);
-            state.departure(&mut PreferredEndpoint::default())
+            state.departure(&mut LastDrivenEndpoint::default())
         })
     }
 
     /// Returns the next object for the comm thread's endpoint. I/O threads that wait for an endpoint go
     /// first.
-    pub(super) fn next_for_comm(&self, endpoint: NumberedEndpoint) -> Option<Departure> {
+    pub(super) fn next_for_comm(&self, endpoint: NumberedEndpoint) -> Option<EndpointWithObject> {
         let leaves_it = self.state.waiter_count() > 0;
         self.state.release(|state| {
             state.put_back(endpoint);
-            if leaves_it { None } else { state.departure(&mut PreferredEndpoint::default()) }
+            if leaves_it { None } else { state.departure(&mut LastDrivenEndpoint::default()) }
         })
     }
 
@@ -228,12 +235,12 @@ impl SendQueue {
     }
 
     /// Returns an object to drive, if no I/O thread waits for one.
-    pub(super) fn leftover(&self) -> Option<Departure> {
-        self.state.try_take(|state| state.departure(&mut PreferredEndpoint::default()))
+    pub(super) fn leftover(&self) -> Option<EndpointWithObject> {
+        self.state.try_take(|state| state.departure(&mut LastDrivenEndpoint::default()))
     }
 
     /// Waits until there may be an object to drive.
-    pub(super) fn await_leftover(&self) -> Result<(), MonitorClosed> {
+    pub(super) fn await_leftover(&self) -> Result<(), FifoMonitorClosed> {
         self.leftovers.take(|is_there| std::mem::take(is_there).then_some(()))
     }
 
@@ -256,7 +263,7 @@ impl SendQueue {
 
 impl SendQueueState {
     /// Returns the next action of a thread that brought an object: drive, read on, or wait.
-    fn drive_or_go_on(&mut self, home: &mut PreferredEndpoint) -> Option<Option<Departure>> {
+    fn drive_or_go_on(&mut self, home: &mut LastDrivenEndpoint) -> Option<Option<EndpointWithObject>> {
         match self.departure(home) {
             None if self.ready.len() >= self.ready_max => None,
             outcome => Some(outcome),
@@ -278,7 +285,7 @@ impl SendQueueState {
         }
     }
 
-    fn departure(&mut self, home: &mut PreferredEndpoint) -> Option<Departure> {
+    fn departure(&mut self, home: &mut LastDrivenEndpoint) -> Option<EndpointWithObject> {
         let last = self.idle.iter().rposition(|idle| idle.number < self.used)?;
         let home_number = home.0.filter(|number| *number < self.used);
         let place = self.idle.iter().position(|idle| Some(idle.number) == home_number).unwrap_or(last);

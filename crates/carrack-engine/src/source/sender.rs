@@ -5,11 +5,11 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_transport::{ObjectPayload, OutgoingObject, SendEndpoint, SenderReadiness, WaitPatience};
+use carrack_transport::{EndpointWaitLimit, ObjectPayload, OutgoingObject, SendEndpoint, SenderReadiness};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::lane::SourceLane;
-use super::send_queue::{Departure, PreferredEndpoint};
+use super::send_queue::{EndpointWithObject, LastDrivenEndpoint};
 use super::work::SentObject;
 use crate::counters::ThreadActivity;
 use crate::error::SessionError;
@@ -18,12 +18,12 @@ use crate::spill::LaneSpill;
 /// Access of one thread to the data connections.
 pub(super) struct ObjectSender<'a> {
     lane: &'a SourceLane<'a>,
-    home: PreferredEndpoint,
+    home: LastDrivenEndpoint,
 }
 
 impl<'a> ObjectSender<'a> {
     pub(super) fn new(lane: &'a SourceLane<'a>) -> ObjectSender<'a> {
-        ObjectSender { lane, home: PreferredEndpoint::default() }
+        ObjectSender { lane, home: LastDrivenEndpoint::default() }
     }
 
     /// Sends an object, or leaves it to the next thread that drives an endpoint.
@@ -52,7 +52,10 @@ pub(super) fn send_the_rest(lane: &SourceLane<'_>) {
 
 /// Drives an endpoint while objects are ready. It waits for a slow peer: the socket's buffer is enough
 /// read-ahead, and objects of other threads are sent from here too.
-pub(super) fn drive(lane: &SourceLane<'_>, mut departure: Option<Departure>) -> Result<(), SessionError> {
+pub(super) fn drive(
+    lane: &SourceLane<'_>,
+    mut departure: Option<EndpointWithObject>,
+) -> Result<(), SessionError> {
     while let Some((mut endpoint, outgoing)) = departure {
         let is_in_file = matches!(outgoing.payload, ObjectPayload::Extent(_));
         let departing_bytes = lane.departing_bytes(outgoing.header.object);
@@ -73,7 +76,7 @@ pub(super) fn drive(lane: &SourceLane<'_>, mut departure: Option<Departure>) -> 
 
 /// Sends the endpoint's object. Returns false if the session ends before.
 fn send(lane: &SourceLane<'_>, endpoint: &mut dyn SendEndpoint) -> Result<bool, SessionError> {
-    while endpoint.advance(WaitPatience::Brief)? == SenderReadiness::Busy {
+    while endpoint.advance(EndpointWaitLimit::Brief)? == SenderReadiness::Busy {
         if lane.is_stopped() {
             return Ok(false);
         }
@@ -84,8 +87,8 @@ fn send(lane: &SourceLane<'_>, endpoint: &mut dyn SendEndpoint) -> Result<bool, 
 /// Sends the endpoint's object, which the kernel reads from its file: that may wait for storage. A wait for
 /// the connection does not count as one, or the loss of the connection would pass for slow storage.
 fn send_from_file(lane: &SourceLane<'_>, endpoint: &mut dyn SendEndpoint) -> Result<bool, SessionError> {
-    let brief = Timespec { tv_sec: 0, tv_nsec: 1_000_000 * WaitPatience::BRIEF_MS as i64 };
-    while lane.counters.busy(|| endpoint.advance(WaitPatience::Brief))? == SenderReadiness::Busy {
+    let brief = Timespec { tv_sec: 0, tv_nsec: 1_000_000 * EndpointWaitLimit::BRIEF_MS as i64 };
+    while lane.counters.busy(|| endpoint.advance(EndpointWaitLimit::Brief))? == SenderReadiness::Busy {
         loop {
             if lane.is_stopped() {
                 return Ok(false);

@@ -12,7 +12,7 @@ use carrack_model::PolicyChoice;
 use carrack_plan::tuner::{
     KnobRange, MeanSizeClass, PerKnob, QueueFill, SessionSample, SessionTuner, TunerSetup,
 };
-use carrack_transport::PathState;
+use carrack_transport::TcpPathState;
 use carrack_wire::message::{CountersMessage, KnobsMessage};
 
 use super::lane::SourceLane;
@@ -169,7 +169,7 @@ impl<'a> SessionTuning<'a> {
 
     /// Returns the segments that all connections have sent, and the retransmitted ones among them.
     fn segments(&mut self) -> (u64, u64) {
-        let paths: Vec<PathState> = self
+        let paths: Vec<TcpPathState> = self
             .lanes
             .iter()
             .flat_map(|lane| lane.send_queue.paths())

@@ -1,6 +1,6 @@
 //! The numbers of lanes, data connections and threads of a source, and their limits.
 
-use carrack_model::TransferSpec;
+use carrack_model::AgreedTransferSpec;
 use carrack_transport::StreamCount;
 
 use super::source_roots::SourceStorageFacts;
@@ -29,7 +29,7 @@ pub(super) struct SourceSizing {
 }
 
 /// The capacity of a sink, from which a source derives its numbers.
-pub(crate) struct SinkCapacity {
+pub(crate) struct SinkObjectCapacity {
     /// Free slots of all lanes.
     pub(crate) credits: u32,
     /// Large files that it may have open.
@@ -39,7 +39,7 @@ pub(crate) struct SinkCapacity {
 }
 
 /// Threads and data connections of one lane.
-pub(super) struct LaneSizing {
+pub(super) struct LaneThreadsAndConnections {
     /// I/O threads at the start.
     pub(super) threads_at_start: usize,
     /// I/O threads that are started: the tuner lets some of them work.
@@ -50,10 +50,10 @@ pub(super) struct LaneSizing {
 
 impl SourceSizing {
     pub(super) fn new(
-        spec: &TransferSpec,
+        spec: &AgreedTransferSpec,
         settings: &EndSettings,
         storage: &SourceStorageFacts,
-        sink: &SinkCapacity,
+        sink: &SinkObjectCapacity,
         lane_count: usize,
     ) -> SourceSizing {
         assert!(lane_count > 0, "a session has at least one lane");
@@ -72,14 +72,14 @@ impl SourceSizing {
     }
 
     /// Returns the numbers of a lane with this number of data connections.
-    pub(super) fn lane(&self, endpoint_count: usize) -> LaneSizing {
+    pub(super) fn lane(&self, endpoint_count: usize) -> LaneThreadsAndConnections {
         let streams_at_start = self.streams.used(endpoint_count * self.lane_count).div_ceil(self.lane_count);
         // At least one thread for each stream: a sending thread keeps its stream until the object is out.
         let threads_at_start = self.io_threads.div_ceil(self.lane_count).max(streams_at_start);
         let most = self.io_threads_most.div_ceil(self.lane_count);
         let most = if self.is_memory { threads_at_start } else { most };
         assert!(threads_at_start >= streams_at_start, "each stream has a thread that sends");
-        LaneSizing {
+        LaneThreadsAndConnections {
             threads_at_start,
             thread_count: most.max(threads_at_start).max(endpoint_count),
             streams_at_start,

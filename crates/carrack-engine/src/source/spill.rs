@@ -10,18 +10,18 @@ use carrack_wire::FrameHeader;
 
 use super::lane::SourceLane;
 use super::sender;
-use super::work::SinkPlace;
+use super::work::ObjectSinkTarget;
 use crate::error::SessionError;
-use crate::spill::{SpillFlow, SpillingLane};
+use crate::spill::{LaneByteFlow, LaneWaitingObjects};
 
 /// The number of objects for each connection that never go to flash.
 const KEPT_FOR_EACH_STREAM: usize = 2;
 
-impl SpillingLane for SourceLane<'_> {
-    type Place = Option<SinkPlace>;
+impl LaneWaitingObjects for SourceLane<'_> {
+    type Place = Option<ObjectSinkTarget>;
 
-    fn moved(&self) -> SpillFlow {
-        SpillFlow { came: self.counters.bytes_read.load(Relaxed), went: self.send_queue.left_bytes() }
+    fn moved(&self) -> LaneByteFlow {
+        LaneByteFlow { came: self.counters.bytes_read.load(Relaxed), went: self.send_queue.left_bytes() }
     }
 
     /// Idle readers are held back too, if work waits only for room at the sink.
@@ -36,32 +36,32 @@ impl SpillingLane for SourceLane<'_> {
     fn take_youngest(
         &self,
         fit: &dyn Fn(&FrameHeader) -> bool,
-    ) -> Option<(Option<SinkPlace>, FrameHeader, Slot)> {
+    ) -> Option<(Option<ObjectSinkTarget>, FrameHeader, Slot)> {
         let kept = KEPT_FOR_EACH_STREAM * self.send_queue.endpoint_count.max(1);
         let (header, slot) = self.send_queue.take_last(kept, fit)?;
         Some((self.place_of(header.object), header, slot))
     }
 
-    fn put_back(&self, _place: Option<SinkPlace>, header: FrameHeader, slot: Slot) {
+    fn put_back(&self, _place: Option<ObjectSinkTarget>, header: FrameHeader, slot: Slot) {
         self.send_queue.put_last(header, slot);
     }
 
     /// The object is no longer in flight to its place: others may be.
-    fn set_aside(&self, place: Option<SinkPlace>, _object: ObjectId) {
+    fn set_aside(&self, place: Option<ObjectSinkTarget>, _object: ObjectId) {
         self.read_queue.arrived(place);
     }
 
-    fn has_room(&self, place: Option<SinkPlace>) -> bool {
+    fn has_room(&self, place: Option<ObjectSinkTarget>) -> bool {
         place.is_none_or(|place| self.read_queue.has_room_at_sink(place))
     }
 
-    fn departs(&self, place: Option<SinkPlace>) {
+    fn departs(&self, place: Option<ObjectSinkTarget>) {
         place.into_iter().for_each(|place| self.read_queue.departs(place));
     }
 
     fn bring_back(
         &self,
-        _place: Option<SinkPlace>,
+        _place: Option<ObjectSinkTarget>,
         header: FrameHeader,
         slot: Slot,
     ) -> Result<(), SessionError> {

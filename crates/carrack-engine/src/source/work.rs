@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use carrack_model::{FileId, RangeSet, TargetId};
 use carrack_plan::{Bundle, FileCursor, ObjectExtent};
-use carrack_wire::message::ExistenceRequest;
+use carrack_wire::message::SourceExistenceQuery;
 
-use super::chunks::ChunkWorkGuard;
-use super::large_file::{LargeFile, NextFileStep, UnopenedFile};
+use super::chunks::OpenChunkReference;
+use super::large_file::{NextFileStep, OpenSourceLargeFile, UnopenedFile};
 use crate::chunks::FILE_COSTS_BYTES;
 
 /// A work item of an I/O thread.
@@ -17,21 +17,21 @@ pub(super) enum ReadWork {
     /// Open this large file, announce it, and queue its cursors.
     Open(UnopenedFile),
     /// Send these ranges of a file again, which the sink's storage does not hold as written.
-    Refill(Arc<LargeFile>, RangeSet),
+    Refill(Arc<OpenSourceLargeFile>, RangeSet),
     /// Read some of a file's objects, one after the other.
-    Cursor(Arc<LargeFile>, FileCursor),
+    Cursor(Arc<OpenSourceLargeFile>, FileCursor),
     /// Read this object (again).
     Object(ObjectWork),
     /// Take the next step for a file.
-    Follow(Arc<LargeFile>, NextFileStep),
+    Follow(Arc<OpenSourceLargeFile>, NextFileStep),
     /// Report that the sink's storage damages this file, and take the next step.
-    Damaged(Arc<LargeFile>, NextFileStep),
+    Damaged(Arc<OpenSourceLargeFile>, NextFileStep),
     /// Report that the sink could not get this object undamaged.
     GiveUp(SentObject),
     /// Close a file that has ended.
-    Close(Arc<LargeFile>),
+    Close(Arc<OpenSourceLargeFile>),
     /// Answer the sink's existence query.
-    Stand(ExistenceRequest),
+    Stand(SourceExistenceQuery),
 }
 
 /// A bundle to read.
@@ -42,22 +42,22 @@ pub(super) struct BundleWork {
     /// True if it is the rest of another bundle, which has had room and was charged.
     pub(super) is_rest: bool,
     /// The chunk of the bundle, if the work comes in chunks.
-    pub(super) chunk: Option<ChunkWorkGuard>,
+    pub(super) chunk: Option<OpenChunkReference>,
 }
 
 /// An object of a large file.
 pub(super) struct ObjectWork {
-    pub(super) file: Arc<LargeFile>,
+    pub(super) file: Arc<OpenSourceLargeFile>,
     pub(super) extent: ObjectExtent,
     /// The number of earlier reads.
     pub(super) attempts: u32,
     /// Its place at the sink, if places are counted.
-    pub(super) place: Option<SinkPlace>,
+    pub(super) place: Option<ObjectSinkTarget>,
 }
 
 /// The place of an object at the sink, as far as the source knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum SinkPlace {
+pub(super) enum ObjectSinkTarget {
     /// To this target of the sink.
     Target(TargetId),
     /// This file, whose layout the sink has not sent.
@@ -86,9 +86,9 @@ impl SentObject {
     }
 
     /// Returns its place at the sink, if places are counted.
-    pub(super) fn place(&self) -> Option<SinkPlace> {
+    pub(super) fn place(&self) -> Option<ObjectSinkTarget> {
         match self {
-            SentObject::Bundle(target, ..) => Some(SinkPlace::Bundles(*target)),
+            SentObject::Bundle(target, ..) => Some(ObjectSinkTarget::Bundles(*target)),
             SentObject::Object(piece) => piece.place,
         }
     }

@@ -11,7 +11,7 @@
 //! The threads that read, receive or write do not know the spill. When slots run out and throughput falls
 //! ([`SpillGate`]), one thread takes the youngest waiting objects, writes them to the log and frees their
 //! slots; the other reads them back, the oldest first, into a few slots of the spill. An end implements
-//! [`SpillingLane`].
+//! [`LaneWaitingObjects`].
 
 mod shelf;
 mod spilling_lane;
@@ -26,8 +26,8 @@ use std::time::Instant;
 
 use bytesize::ByteSize;
 use carrack_machine::{
-    FifoMonitor, MonitorClosed, NodeSet, Slot, SlotPool, SpillLog, SysFiles, WaitAttempt, deal,
-    node_of_directory,
+    FifoConditionLock, FifoMonitorClosed, NodeSet, Slot, SlotPool, SpillRecordFile, SysFiles, WaitAttempt,
+    deal, node_of_directory,
 };
 use carrack_model::limits::SPILLED_OBJECTS_MAX;
 use carrack_plan::{SpillGate, SpillVerdict};
@@ -35,8 +35,8 @@ use twox_hash::XxHash3_128;
 
 use crate::error::SessionError;
 use crate::spill_settings::{SpillDirectory, SpillSettings};
-use shelf::{SpillShelf, SpilledObject};
-pub(crate) use spilling_lane::{STAGING_SLOTS, SpillFlow, SpillingLane};
+use shelf::{SpilledObject, SpilledObjectIndex};
+pub(crate) use spilling_lane::{LaneByteFlow, LaneWaitingObjects, STAGING_SLOTS};
 use window_sampler::SpillWindowSampler;
 
 /// Bytes of the tables of bundles on flash, at most: their entries stay in the source's memory, about four
@@ -46,11 +46,11 @@ const TABLE_BYTES_MAX: u64 = 16 << 20;
 /// One lane's log in one directory.
 pub(crate) struct LaneSpill<P> {
     directory: PathBuf,
-    log: Arc<SpillLog>,
+    log: Arc<SpillRecordFile>,
     staging: SlotPool,
-    shelf: FifoMonitor<SpillShelf<P>>,
+    shelf: FifoConditionLock<SpilledObjectIndex<P>>,
     /// Set when a thread finds no free slot, and when an object waits that could go to flash.
-    bell: FifoMonitor<bool>,
+    bell: FifoConditionLock<bool>,
     budget: u64,
     is_open: AtomicBool,
     table_bytes: AtomicU64,
@@ -99,14 +99,14 @@ fn parts(directories: &[SpillDirectory], lanes: usize) -> Vec<SpillDirectory> {
 impl<P: Copy + Eq + Hash> LaneSpill<P> {
     /// Creates a log in this directory, to which at most `budget` bytes are written.
     fn new(at: &SpillDirectory, budget: u64, slot_bytes: usize) -> Result<LaneSpill<P>, SessionError> {
-        let log = SpillLog::create(&at.directory, at.bytes, slot_bytes)?;
+        let log = SpillRecordFile::create(&at.directory, at.bytes, slot_bytes)?;
         let staging = SlotPool::new((STAGING_SLOTS * slot_bytes) as u64, slot_bytes)?;
         Ok(LaneSpill {
             directory: at.directory.clone(),
             log,
             staging,
-            shelf: FifoMonitor::new(SpillShelf::default()),
-            bell: FifoMonitor::new(false),
+            shelf: FifoConditionLock::new(SpilledObjectIndex::default()),
+            bell: FifoConditionLock::new(false),
             budget,
             is_open: AtomicBool::new(false),
             table_bytes: AtomicU64::new(0),
@@ -162,7 +162,7 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
     }
 
     /// Runs the writing thread until the session ends, or the flash fails.
-    pub(crate) fn write_out(&self, side: &impl SpillingLane<Place = P>) {
+    pub(crate) fn write_out(&self, side: &impl LaneWaitingObjects<Place = P>) {
         let mut gate = SpillGate::new(self.budget);
         let mut told = gate.verdict();
         let mut watch = SpillWindowSampler::new(side.moved());
@@ -190,16 +190,16 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
         }
     }
 
-    fn open(&self, side: &impl SpillingLane<Place = P>, is_open: bool) {
+    fn open(&self, side: &impl LaneWaitingObjects<Place = P>, is_open: bool) {
         self.is_open.store(is_open, Relaxed);
         side.opened(is_open);
     }
 
-    fn tell(&self, side: &impl SpillingLane<Place = P>, text: &str) {
+    fn tell(&self, side: &impl LaneWaitingObjects<Place = P>, text: &str) {
         side.tell(format!("spill in {}: {text}", self.directory.display()));
     }
 
-    fn await_look(&self, watch: &SpillWindowSampler) -> Result<(), MonitorClosed> {
+    fn await_look(&self, watch: &SpillWindowSampler) -> Result<(), FifoMonitorClosed> {
         self.bell.take_timed(|is_rung| {
             let is_due = std::mem::take(is_rung) || watch.is_due();
             if is_due { WaitAttempt::Done(()) } else { WaitAttempt::Until(watch.due()) }
@@ -207,9 +207,13 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
     }
 
     /// Writes the youngest waiting object. Returns true if there may be more to do.
-    fn write_one(&self, side: &impl SpillingLane<Place = P>, gate: &mut SpillGate) -> std::io::Result<bool> {
+    fn write_one(
+        &self,
+        side: &impl LaneWaitingObjects<Place = P>,
+        gate: &mut SpillGate,
+    ) -> std::io::Result<bool> {
         let Some(record) = self.log.take() else { return Ok(false) };
-        self.shelf.with(SpillShelf::expect);
+        self.shelf.with(SpilledObjectIndex::expect);
         let room = TABLE_BYTES_MAX.saturating_sub(self.table_bytes.load(Relaxed));
         let youngest = side.take_youngest(&|header| u64::from(header.table_len) <= room);
         let Some((place, header, slot)) = youngest else { return Ok(false) };
@@ -235,7 +239,7 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
     }
 
     /// Runs the reading thread until the session ends.
-    pub(crate) fn bring_back(&self, side: &impl SpillingLane<Place = P>) {
+    pub(crate) fn bring_back(&self, side: &impl LaneWaitingObjects<Place = P>) {
         // The slot is leased first: an object counts as in flight once it is chosen.
         while let Ok(mut slot) = self.staging.lease()
             && let Ok(held) = self.shelf.take(|shelf| shelf.take_oldest(side))

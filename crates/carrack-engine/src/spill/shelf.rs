@@ -3,13 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-use carrack_machine::SpillRecord;
+use carrack_machine::ReservedSpillSpace;
 use carrack_wire::FrameHeader;
 
-use super::spilling_lane::{STAGING_SLOTS, SpillingLane};
+use super::spilling_lane::{LaneWaitingObjects, STAGING_SLOTS};
 
 /// Objects on flash by their places, the oldest first.
-pub(super) struct SpillShelf<P> {
+pub(super) struct SpilledObjectIndex<P> {
     by_place: HashMap<P, VecDeque<(u64, SpilledObject<P>)>>,
     count: usize,
     bytes: u64,
@@ -24,18 +24,18 @@ pub(super) struct SpillShelf<P> {
 pub(super) struct SpilledObject<P> {
     pub(super) place: P,
     pub(super) header: FrameHeader,
-    pub(super) record: SpillRecord,
+    pub(super) record: ReservedSpillSpace,
     /// Flash may lose data, and the object may have no checksum.
     pub(super) sum: u128,
 }
 
-impl<P> Default for SpillShelf<P> {
-    fn default() -> SpillShelf<P> {
-        SpillShelf { by_place: HashMap::new(), count: 0, bytes: 0, next_turn: 0, may_return: 0 }
+impl<P> Default for SpilledObjectIndex<P> {
+    fn default() -> SpilledObjectIndex<P> {
+        SpilledObjectIndex { by_place: HashMap::new(), count: 0, bytes: 0, next_turn: 0, may_return: 0 }
     }
 }
 
-impl<P: Copy + Eq + Hash> SpillShelf<P> {
+impl<P: Copy + Eq + Hash> SpilledObjectIndex<P> {
     /// Prepares for an object. If it is the first, only objects that leave the queue from now on count.
     pub(super) fn expect(&mut self) {
         if self.count == 0 {
@@ -59,7 +59,10 @@ impl<P: Copy + Eq + Hash> SpillShelf<P> {
 
     /// Takes the oldest object that may be read back and whose place has room. It counts as in flight from
     /// now on.
-    pub(super) fn take_oldest(&mut self, side: &impl SpillingLane<Place = P>) -> Option<SpilledObject<P>> {
+    pub(super) fn take_oldest(
+        &mut self,
+        side: &impl LaneWaitingObjects<Place = P>,
+    ) -> Option<SpilledObject<P>> {
         if self.may_return == 0 {
             return None;
         }
@@ -87,19 +90,19 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use carrack_machine::{Slot, SpillLog};
+    use carrack_machine::{Slot, SpillRecordFile};
     use carrack_model::{FileId, ObjectId};
     use carrack_plan::SpillVerdict;
     use carrack_wire::FrameKind;
 
-    use super::super::spilling_lane::SpillFlow;
+    use super::super::spilling_lane::LaneByteFlow;
     use super::*;
     use crate::error::SessionError;
 
     /// Only some places have room.
-    struct LimitedSide(&'static [u32]);
+    struct TestLimitedSpillingLane(&'static [u32]);
 
-    impl SpillingLane for LimitedSide {
+    impl LaneWaitingObjects for TestLimitedSpillingLane {
         type Place = u32;
 
         fn has_room(&self, place: u32) -> bool {
@@ -110,7 +113,7 @@ mod tests {
             assert!(self.has_room(place));
         }
 
-        fn moved(&self) -> SpillFlow {
+        fn moved(&self) -> LaneByteFlow {
             unreachable!()
         }
         fn held_back(&self) -> f64 {
@@ -146,12 +149,12 @@ mod tests {
     }
 
     /// A log on a disk: memory need not support direct I/O. Some machines have no disk.
-    fn log() -> Option<Arc<SpillLog>> {
-        let log = SpillLog::create(Path::new("/var/tmp"), 1 << 20, 4_096);
+    fn log() -> Option<Arc<SpillRecordFile>> {
+        let log = SpillRecordFile::create(Path::new("/var/tmp"), 1 << 20, 4_096);
         log.inspect_err(|error| println!("skipped: {error}")).ok()
     }
 
-    fn held(log: &Arc<SpillLog>, place: u32, object: u64) -> SpilledObject<u32> {
+    fn held(log: &Arc<SpillRecordFile>, place: u32, object: u64) -> SpilledObject<u32> {
         let header = FrameHeader {
             kind: FrameKind::Object,
             body_len: 1,
@@ -165,38 +168,38 @@ mod tests {
         SpilledObject { place, header, record: log.take().unwrap(), sum: 0 }
     }
 
-    fn taken(shelf: &mut SpillShelf<u32>, side: &LimitedSide) -> Vec<u64> {
+    fn taken(shelf: &mut SpilledObjectIndex<u32>, side: &TestLimitedSpillingLane) -> Vec<u64> {
         std::iter::from_fn(|| shelf.take_oldest(side)).map(|held| held.header.object.0).collect()
     }
 
     #[test]
     fn the_oldest_that_has_room_comes_back_first() {
         let Some(log) = log() else { return };
-        let mut shelf = SpillShelf::default();
+        let mut shelf = SpilledObjectIndex::default();
         for (place, object) in [(1, 10), (2, 20), (1, 11), (3, 30)] {
             shelf.expect();
             shelf.put(held(&log, place, object));
         }
-        assert_eq!(taken(&mut shelf, &LimitedSide(&[1, 2, 3])), [0; 0], "nothing has gone on");
+        assert_eq!(taken(&mut shelf, &TestLimitedSpillingLane(&[1, 2, 3])), [0; 0], "nothing has gone on");
         shelf.may_return(4);
-        assert_eq!(taken(&mut shelf, &LimitedSide(&[2, 3])), [20, 30]);
-        assert_eq!(taken(&mut shelf, &LimitedSide(&[1, 2, 3])), [10, 11]);
+        assert_eq!(taken(&mut shelf, &TestLimitedSpillingLane(&[2, 3])), [20, 30]);
+        assert_eq!(taken(&mut shelf, &TestLimitedSpillingLane(&[1, 2, 3])), [10, 11]);
     }
 
     #[test]
     fn what_goes_on_while_the_first_one_is_written_lets_it_return() {
         let Some(log) = log() else { return };
-        let mut shelf = SpillShelf::default();
+        let mut shelf = SpilledObjectIndex::default();
         shelf.may_return(3);
         shelf.expect();
         // All others leave the queue, and no object follows.
         shelf.may_return(1);
         shelf.put(held(&log, 1, 10));
-        assert_eq!(taken(&mut shelf, &LimitedSide(&[1])), [10]);
+        assert_eq!(taken(&mut shelf, &TestLimitedSpillingLane(&[1])), [10]);
         shelf.expect();
         shelf.put(held(&log, 1, 11));
         assert_eq!(
-            taken(&mut shelf, &LimitedSide(&[1])),
+            taken(&mut shelf, &TestLimitedSpillingLane(&[1])),
             [0; 0],
             "what went on before has nothing to do with it"
         );

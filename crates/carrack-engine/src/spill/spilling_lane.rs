@@ -14,7 +14,7 @@ pub(crate) const STAGING_SLOTS: usize = 8;
 
 /// Bytes of objects since the start of a session.
 #[derive(Clone, Copy)]
-pub(crate) struct SpillFlow {
+pub(crate) struct LaneByteFlow {
     /// Into slots, from storage or from the network.
     pub(crate) came: u64,
     /// From there to the network or to storage.
@@ -22,12 +22,12 @@ pub(crate) struct SpillFlow {
 }
 
 /// A lane at one end: its waiting objects, and their places.
-pub(crate) trait SpillingLane {
+pub(crate) trait LaneWaitingObjects {
     /// The place to which an object goes, if places have separate room.
     type Place: Copy + Eq + Hash;
 
     /// Returns the bytes so far.
-    fn moved(&self) -> SpillFlow;
+    fn moved(&self) -> LaneByteFlow;
 
     /// Returns the part of the threads that fill slots, from 0 to 1, which wait for a slot.
     fn held_back(&self) -> f64;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use carrack_plan::SpillWindow;
+use carrack_plan::SpillWindowSample;
 
-use super::spilling_lane::{SpillFlow, SpillingLane};
+use super::spilling_lane::{LaneByteFlow, LaneWaitingObjects};
 
 /// The interval of measurements.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -18,11 +18,11 @@ pub(super) struct SpillWindowSampler {
     began: Instant,
     looks: u32,
     held_back: f64,
-    moved: SpillFlow,
+    moved: LaneByteFlow,
 }
 
 impl SpillWindowSampler {
-    pub(super) fn new(moved: SpillFlow) -> SpillWindowSampler {
+    pub(super) fn new(moved: LaneByteFlow) -> SpillWindowSampler {
         let now = Instant::now();
         SpillWindowSampler { due: now + LOOK_EVERY, began: now, looks: 0, held_back: 0.0, moved }
     }
@@ -36,7 +36,11 @@ impl SpillWindowSampler {
     }
 
     /// Returns a window, if one is complete.
-    pub(super) fn look(&mut self, side: &impl SpillingLane, is_holding: bool) -> Option<SpillWindow> {
+    pub(super) fn look(
+        &mut self,
+        side: &impl LaneWaitingObjects,
+        is_holding: bool,
+    ) -> Option<SpillWindowSample> {
         let now = Instant::now();
         if now < self.due {
             return None;
@@ -50,7 +54,7 @@ impl SpillWindowSampler {
         let moved = side.moved();
         let is_later = moved.came >= self.moved.came && moved.went >= self.moved.went;
         assert!(is_later, "bytes that were moved stay counted");
-        let window = SpillWindow {
+        let window = SpillWindowSample {
             span: now - self.began,
             read_bytes: moved.came - self.moved.came,
             left_bytes: moved.went - self.moved.went,

@@ -5,7 +5,7 @@ use carrack_model::{ByteRange, RelPath};
 use super::compared_name::ComparedName;
 use super::file_check::{FileCheck, RANGE_BYTES};
 use super::finding::path_of;
-use crate::examine::ExaminedEntry;
+use crate::examine::ComparedEntryState;
 
 /// Names of one directory. The path is that at the source, or beneath the place at the sink.
 #[derive(Default)]
@@ -34,8 +34,8 @@ pub(super) fn key(
     index: u64,
     directory: &RelPath,
     item: &ComparedName,
-    source: Option<&ExaminedEntry>,
-    sink: &ExaminedEntry,
+    source: Option<&ComparedEntryState>,
+    sink: &ComparedEntryState,
 ) -> u128 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&index.to_le_bytes());

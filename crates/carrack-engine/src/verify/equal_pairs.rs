@@ -33,7 +33,7 @@ const WAITING: Duration = Duration::from_secs(1);
 
 /// The reason why the file can't be used.
 #[derive(Debug, thiserror::Error)]
-pub enum EqualPairsError {
+pub enum EqualEntriesFileError {
     /// An error of the system.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -58,7 +58,7 @@ struct EqualPairStore {
     file: File,
     path: PathBuf,
     /// Blocks of earlier runs.
-    blocks: Vec<EqualPairBlock>,
+    blocks: Vec<EqualEntryKeyBlock>,
     end: u64,
     waiting: Vec<u128>,
     written_at: Instant,
@@ -66,7 +66,7 @@ struct EqualPairStore {
 
 /// The place of a block's keys, and every 256th key.
 #[derive(Debug)]
-struct EqualPairBlock {
+struct EqualEntryKeyBlock {
     offset: u64,
     count: usize,
     fences: Vec<u128>,
@@ -81,8 +81,8 @@ impl EqualPairs {
     /// Opens or creates the file at `path`; `identity` identifies the comparison.
     ///
     /// # Errors
-    /// [`EqualPairsError`]; an existing file is not changed then.
-    pub fn open(path: &Path, identity: &[u8; 32]) -> Result<EqualPairs, EqualPairsError> {
+    /// [`EqualEntriesFileError`]; an existing file is not changed then.
+    pub fn open(path: &Path, identity: &[u8; 32]) -> Result<EqualPairs, EqualEntriesFileError> {
         let file = options().create(true).truncate(false).open(path)?;
         lock(&file)?;
         let header = [&MAGIC[..], identity].concat();
@@ -145,16 +145,16 @@ impl EqualPairStore {
         Ok(EqualPairStore::new(file, path, Vec::new(), HEADER_BYTES))
     }
 
-    fn new(file: File, path: PathBuf, blocks: Vec<EqualPairBlock>, end: u64) -> EqualPairStore {
+    fn new(file: File, path: PathBuf, blocks: Vec<EqualEntryKeyBlock>, end: u64) -> EqualPairStore {
         EqualPairStore { file, path, blocks, end, waiting: Vec::new(), written_at: Instant::now() }
     }
 
     /// Merges the blocks of the file into large blocks of a new file.
-    fn go_on(old: &File, path: &Path, header: &[u8]) -> Result<EqualPairStore, EqualPairsError> {
+    fn go_on(old: &File, path: &Path, header: &[u8]) -> Result<EqualPairStore, EqualEntriesFileError> {
         let mut reader = BufReader::new(old);
         let mut found = vec![0; HEADER_BYTES as usize];
         if read_up_to(&mut reader, &mut found)? < found.len() || found != header {
-            return Err(EqualPairsError::Other);
+            return Err(EqualEntriesFileError::Other);
         }
         let new_path = beside(path);
         let file = options().create(true).truncate(true).open(&new_path)?;
@@ -184,7 +184,7 @@ impl EqualPairStore {
         let offset = self.end + 4 + 16;
         let fences = keys.iter().copied().step_by(FENCE_KEYS).collect();
         self.append(&keys)?;
-        self.blocks.push(EqualPairBlock { offset, count: keys.len(), fences });
+        self.blocks.push(EqualEntryKeyBlock { offset, count: keys.len(), fences });
         Ok(())
     }
 
@@ -194,7 +194,7 @@ impl EqualPairStore {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&count);
         keys.iter().for_each(|key| _ = hasher.update(&key.to_be_bytes()));
-        let mut writer = BufWriter::new(FileWriterAt { file: &self.file, offset: self.end });
+        let mut writer = BufWriter::new(EqualPairsWriter { file: &self.file, offset: self.end });
         writer.write_all(&count)?;
         writer.write_all(&hasher.finalize().as_bytes()[..16])?;
         keys.iter().try_for_each(|key| writer.write_all(&key.to_be_bytes()))?;
@@ -226,7 +226,7 @@ impl EqualPairStore {
     }
 }
 
-impl EqualPairBlock {
+impl EqualEntryKeyBlock {
     fn has(&self, file: &File, key: u128) -> io::Result<bool> {
         let Some(fence) = self.fences.partition_point(|&fence| fence <= key).checked_sub(1) else {
             return Ok(false);
@@ -279,12 +279,12 @@ fn read_up_to(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Writes at an offset of a file.
-struct FileWriterAt<'a> {
+struct EqualPairsWriter<'a> {
     file: &'a File,
     offset: u64,
 }
 
-impl Write for FileWriterAt<'_> {
+impl Write for EqualPairsWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = self.file.write_at(bytes, self.offset)?;
         self.offset += count as u64;
@@ -302,11 +302,11 @@ fn options() -> OpenOptions {
     options
 }
 
-fn lock(file: &File) -> Result<(), EqualPairsError> {
+fn lock(file: &File) -> Result<(), EqualEntriesFileError> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(EqualPairsError::InUse),
-        Err(errno) => Err(EqualPairsError::Io(errno.into())),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(EqualEntriesFileError::InUse),
+        Err(errno) => Err(EqualEntriesFileError::Io(errno.into())),
     }
 }
 
@@ -381,11 +381,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state");
         let kept = open(&path);
-        assert!(matches!(EqualPairs::open(&path, &ABOUT), Err(EqualPairsError::InUse)));
+        assert!(matches!(EqualPairs::open(&path, &ABOUT), Err(EqualEntriesFileError::InUse)));
         kept.keep().unwrap();
-        assert!(matches!(EqualPairs::open(&path, &[8; 32]), Err(EqualPairsError::Other)));
+        assert!(matches!(EqualPairs::open(&path, &[8; 32]), Err(EqualEntriesFileError::Other)));
         fs::write(&path, "my notes").unwrap();
-        assert!(matches!(EqualPairs::open(&path, &ABOUT), Err(EqualPairsError::Other)));
+        assert!(matches!(EqualPairs::open(&path, &ABOUT), Err(EqualEntriesFileError::Other)));
         assert_eq!(fs::read(&path).unwrap(), b"my notes");
     }
 }

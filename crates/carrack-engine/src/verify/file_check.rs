@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use carrack_journal::{FileDigest, HashSubtree};
+use carrack_journal::{Blake3Subtree, FileDigestBuilder};
 use carrack_model::{ByteRange, FailureSide, RelPath, plain};
 
 use super::compared_name::ComparedName;
@@ -24,7 +24,7 @@ pub(super) struct FileCheck {
     pub(super) directory: RelPath,
     pub(super) item: ComparedName,
     /// The manifest's digest, and the digest of the pieces so far.
-    wanted: Option<([u8; 32], FileDigest)>,
+    wanted: Option<([u8; 32], FileDigestBuilder)>,
     /// True for a part of the file: bytes after its end are not compared.
     is_part: bool,
     next_offset: u64,
@@ -39,7 +39,7 @@ impl FileCheck {
     /// Starts the comparison of a file, with the item's digest if it has one, and otherwise with another
     /// file.
     pub(super) fn new(directory: RelPath, item: ComparedName) -> FileCheck {
-        let wanted = item.digest.map(|digest| (digest, FileDigest::new(item.size)));
+        let wanted = item.digest.map(|digest| (digest, FileDigestBuilder::new(item.size)));
         FileCheck {
             directory,
             item,
@@ -104,7 +104,7 @@ impl FileCheck {
     pub(super) fn add_values(&mut self, pieces: impl Iterator<Item = (ByteRange, [u8; 32])>) {
         let Some((_, digest)) = &mut self.wanted else { return };
         for (range, value) in pieces {
-            if let Err(error) = digest.add(HashSubtree { range, value }) {
+            if let Err(error) = digest.add(Blake3Subtree { range, value }) {
                 self.problem.get_or_insert((FailureSide::Sink, plain(&error)));
             }
         }

@@ -9,7 +9,9 @@ use carrack_model::{
 };
 use carrack_storage::{BrowsedKind, are_within, may_be_stored};
 
-use crate::examine::{ATTRIBUTE_DIGEST_BYTES, AttributeDigest, EntryPresence, ExaminedEntry, SeenMetadata};
+use crate::examine::{
+    ATTRIBUTE_DIGEST_BYTES, AttributeDigest, ComparedEntryMetadata, ComparedEntryState, EntryPresence,
+};
 
 /// A file whose storage lacks less than this of its size counts as one without holes: the least that a copy
 /// keeps of a large file.
@@ -118,10 +120,10 @@ impl MetadataChecks {
     /// Returns the differences of two entries of one kind. `path` is that of both.
     pub(super) fn compare(
         &self,
-        links: &mut HardLinks,
+        links: &mut ComparedHardLinks,
         path: &[u8],
-        source: &ExaminedEntry,
-        sink: &ExaminedEntry,
+        source: &ComparedEntryState,
+        sink: &ComparedEntryState,
     ) -> Vec<MetadataDifference> {
         let (EntryPresence::Is(kind), Some(source_has), Some(sink_has)) =
             (&source.standing, &source.metadata, &sink.metadata)
@@ -150,8 +152,8 @@ impl MetadataChecks {
 struct MetadataPair<'a> {
     checks: &'a MetadataChecks,
     kind: BrowsedKind,
-    source: &'a SeenMetadata,
-    sink: &'a SeenMetadata,
+    source: &'a ComparedEntryMetadata,
+    sink: &'a ComparedEntryMetadata,
 }
 
 impl MetadataPair<'_> {
@@ -250,7 +252,7 @@ fn is_privileged(name: &[u8]) -> bool {
 
 /// The hard links at both ends. About 100 bytes and the path for each file with names that were not met yet.
 #[derive(Debug, Default)]
-pub(super) struct HardLinks {
+pub(super) struct ComparedHardLinks {
     of_source: HashMap<u64, FirstHardLink>,
     of_sink: HashMap<u64, FirstHardLink>,
 }
@@ -264,12 +266,12 @@ struct FirstHardLink {
     names_left: u32,
 }
 
-impl HardLinks {
+impl ComparedHardLinks {
     fn compare(
         &mut self,
         path: &[u8],
-        source: &SeenMetadata,
-        sink: &SeenMetadata,
+        source: &ComparedEntryMetadata,
+        sink: &ComparedEntryMetadata,
     ) -> Option<MetadataDifference> {
         let of_source = stray_name(&mut self.of_source, path, source, sink.identity);
         let of_sink = stray_name(&mut self.of_sink, path, sink, source.identity);
@@ -287,7 +289,7 @@ impl HardLinks {
 fn stray_name(
     files: &mut HashMap<u64, FirstHardLink>,
     path: &[u8],
-    file: &SeenMetadata,
+    file: &ComparedEntryMetadata,
     identity_there: u64,
 ) -> Option<Box<[u8]>> {
     if file.names < 2 {

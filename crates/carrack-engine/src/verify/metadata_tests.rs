@@ -14,8 +14,8 @@ fn attribute(name: &[u8], value: u8) -> AttributeDigest {
     AttributeDigest { name: name.into(), digest: [value; 16] }
 }
 
-fn seen() -> SeenMetadata {
-    SeenMetadata {
+fn seen() -> ComparedEntryMetadata {
+    ComparedEntryMetadata {
         metadata: Metadata { mode: 0o644, mtime: MTIME },
         time_unit_ns: 1,
         names: 1,
@@ -30,9 +30,9 @@ fn seen() -> SeenMetadata {
     }
 }
 
-fn sight(kind: BrowsedKind, seen: SeenMetadata) -> ExaminedEntry {
+fn sight(kind: BrowsedKind, seen: ComparedEntryMetadata) -> ComparedEntryState {
     let metadata = Some(Box::new(seen));
-    ExaminedEntry {
+    ComparedEntryState {
         standing: EntryPresence::Is(kind),
         size: 4_096,
         stamp: 0,
@@ -50,14 +50,14 @@ fn all() -> MetadataChecks {
 fn compare_as(
     checks: &MetadataChecks,
     kind: BrowsedKind,
-    change: impl FnOnce(&mut SeenMetadata),
+    change: impl FnOnce(&mut ComparedEntryMetadata),
 ) -> Vec<MetadataDifference> {
     let mut other = seen();
     change(&mut other);
-    checks.compare(&mut HardLinks::default(), b"f", &sight(kind, seen()), &sight(kind, other))
+    checks.compare(&mut ComparedHardLinks::default(), b"f", &sight(kind, seen()), &sight(kind, other))
 }
 
-fn compare(change: impl FnOnce(&mut SeenMetadata)) -> Vec<MetadataDifference> {
+fn compare(change: impl FnOnce(&mut ComparedEntryMetadata)) -> Vec<MetadataDifference> {
     compare_as(&all(), BrowsedKind::File, change)
 }
 
@@ -78,7 +78,7 @@ fn each_difference_is_told_alone() {
 
 #[test]
 fn nothing_is_told_of_what_is_not_kept() {
-    let change = |other: &mut SeenMetadata| {
+    let change = |other: &mut ComparedEntryMetadata| {
         other.metadata = Metadata { mode: 0, mtime: Timestamp::default() };
         other.user = None;
         other.group = None;
@@ -106,8 +106,8 @@ fn accounts_are_compared_by_name_where_both_have_one() {
     let whose = |numeric_ids, source: AccountRef, sink: AccountRef| {
         let mut checks = all();
         checks.fidelity.numeric_ids = numeric_ids;
-        let with = |user| sight(BrowsedKind::File, SeenMetadata { user: Some(user), ..seen() });
-        checks.compare(&mut HardLinks::default(), b"f", &with(source), &with(sink)).is_empty()
+        let with = |user| sight(BrowsedKind::File, ComparedEntryMetadata { user: Some(user), ..seen() });
+        checks.compare(&mut ComparedHardLinks::default(), b"f", &with(source), &with(sink)).is_empty()
     };
     let alice = || account(1_000, "alice");
     assert!(whose(false, alice(), account(7, "alice")) && !whose(true, alice(), account(7, "alice")));
@@ -142,9 +142,9 @@ fn attributes_are_compared_where_both_ends_see_them() {
     let with = |source: &[AttributeDigest], sink: &[AttributeDigest], sees: bool| {
         let side = |attributes: &[AttributeDigest], has_privileged| {
             let attributes = attributes.to_vec();
-            sight(BrowsedKind::File, SeenMetadata { attributes, has_privileged, ..seen() })
+            sight(BrowsedKind::File, ComparedEntryMetadata { attributes, has_privileged, ..seen() })
         };
-        all().compare(&mut HardLinks::default(), b"f", &side(source, true), &side(sink, sees))
+        all().compare(&mut ComparedHardLinks::default(), b"f", &side(source, true), &side(sink, sees))
     };
     let (user, acl, label) = (attribute(b"user.a", 1), attribute(ACL, 1), attribute(b"security.selinux", 1));
     let others = [attribute(b"user.a", 2), attribute(b"user.b", 2), label.clone()];
@@ -161,9 +161,10 @@ fn attributes_are_compared_where_both_ends_see_them() {
 
 #[test]
 fn names_of_one_file_are_so_at_both_ends() {
-    let mut links = HardLinks::default();
+    let mut links = ComparedHardLinks::default();
     let mut met = |path: &[u8], source: (u64, u32), sink: (u64, u32)| {
-        let side = |(identity, names)| sight(BrowsedKind::File, SeenMetadata { identity, names, ..seen() });
+        let side =
+            |(identity, names)| sight(BrowsedKind::File, ComparedEntryMetadata { identity, names, ..seen() });
         all().compare(&mut links, path, &side(source), &side(sink))
     };
     // Three names at the source; two of them are one file at the sink, the third is another file.
@@ -183,11 +184,11 @@ fn names_of_one_file_are_so_at_both_ends() {
 fn holes_may_be_others_but_not_be_filled() {
     const SIZE: u64 = 1 << 20;
     let holes = |source_allocated, sink_allocated| {
-        let side = |allocated_bytes| ExaminedEntry {
+        let side = |allocated_bytes| ComparedEntryState {
             size: SIZE,
-            ..sight(BrowsedKind::File, SeenMetadata { allocated_bytes, ..seen() })
+            ..sight(BrowsedKind::File, ComparedEntryMetadata { allocated_bytes, ..seen() })
         };
-        all().compare(&mut HardLinks::default(), b"f", &side(source_allocated), &side(sink_allocated))
+        all().compare(&mut ComparedHardLinks::default(), b"f", &side(source_allocated), &side(sink_allocated))
     };
     assert_eq!(holes(0, SIZE), [Holes { source: SIZE, sink: 0 }]);
     assert_eq!(holes(SIZE / 2, SIZE + 4_096), [Holes { source: SIZE / 2, sink: 0 }]);

@@ -4,11 +4,11 @@ use carrack_model::{ByteRange, FailureSide, SpecialFile};
 use carrack_storage::BrowsedKind;
 
 use super::finding::EntryDifference;
-use crate::examine::{EntryPresence, ExaminedEntry};
+use crate::examine::{ComparedEntryState, EntryPresence};
 
 /// The verdict on a name.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NameVerdict {
+pub(super) enum NameComparisonVerdict {
     /// It has no difference.
     Equal,
     /// A file whose contents must be compared.
@@ -18,37 +18,45 @@ pub(super) enum NameVerdict {
 }
 
 /// Judges by the states at both ends.
-pub(super) fn judge(source: &ExaminedEntry, sink: &ExaminedEntry) -> NameVerdict {
+pub(super) fn judge(source: &ComparedEntryState, sink: &ComparedEntryState) -> NameComparisonVerdict {
     let kinds = match (&source.standing, &sink.standing) {
         (EntryPresence::Nothing, _) => return unreadable(FailureSide::Source, "it vanished meanwhile"),
         (EntryPresence::Unreadable(detail), _) => return unreadable(FailureSide::Source, detail),
-        (EntryPresence::Is(kind), EntryPresence::Nothing) => return NameVerdict::Differs(missing(*kind)),
+        (EntryPresence::Is(kind), EntryPresence::Nothing) => {
+            return NameComparisonVerdict::Differs(missing(*kind));
+        }
         (_, EntryPresence::Unreadable(detail)) => return unreadable(FailureSide::Sink, detail),
         (EntryPresence::Is(source), EntryPresence::Is(sink)) => (*source, *sink),
     };
     match kinds {
         (BrowsedKind::File, BrowsedKind::File) if source.size != sink.size => {
-            NameVerdict::Differs(EntryDifference::Size { source: source.size, sink: sink.size })
+            NameComparisonVerdict::Differs(EntryDifference::Size { source: source.size, sink: sink.size })
         }
-        (BrowsedKind::File, BrowsedKind::File) if source.size == 0 => NameVerdict::Equal,
-        (BrowsedKind::File, BrowsedKind::File) => NameVerdict::Read,
+        (BrowsedKind::File, BrowsedKind::File) if source.size == 0 => NameComparisonVerdict::Equal,
+        (BrowsedKind::File, BrowsedKind::File) => NameComparisonVerdict::Read,
         (BrowsedKind::Symlink, BrowsedKind::Symlink) if source.digest != sink.digest => {
-            NameVerdict::Differs(EntryDifference::Link)
+            NameComparisonVerdict::Differs(EntryDifference::Link)
         }
         (BrowsedKind::Device, BrowsedKind::Device) if are_others(source.special, sink.special) => {
-            NameVerdict::Differs(EntryDifference::Device)
+            NameComparisonVerdict::Differs(EntryDifference::Device)
         }
-        (source, sink) if source == sink => NameVerdict::Equal,
-        (source, sink) => NameVerdict::Differs(EntryDifference::Kind { source, sink }),
+        (source, sink) if source == sink => NameComparisonVerdict::Equal,
+        (source, sink) => NameComparisonVerdict::Differs(EntryDifference::Kind { source, sink }),
     }
 }
 
 /// Judges the part of a file that ends at `end`, which the source has.
-pub(super) fn judge_part(source: &ExaminedEntry, sink: &ExaminedEntry, end: u64) -> NameVerdict {
+pub(super) fn judge_part(
+    source: &ComparedEntryState,
+    sink: &ComparedEntryState,
+    end: u64,
+) -> NameComparisonVerdict {
     match judge(source, sink) {
-        NameVerdict::Differs(EntryDifference::Size { .. }) if sink.size >= end => NameVerdict::Read,
-        NameVerdict::Differs(EntryDifference::Size { .. }) => {
-            NameVerdict::Differs(EntryDifference::Size { source: end, sink: sink.size })
+        NameComparisonVerdict::Differs(EntryDifference::Size { .. }) if sink.size >= end => {
+            NameComparisonVerdict::Read
+        }
+        NameComparisonVerdict::Differs(EntryDifference::Size { .. }) => {
+            NameComparisonVerdict::Differs(EntryDifference::Size { source: end, sink: sink.size })
         }
         verdict => verdict,
     }
@@ -72,20 +80,20 @@ fn are_others(source: Option<SpecialFile>, sink: Option<SpecialFile>) -> bool {
 }
 
 /// Judges by the state at the sink: a manifest names files only.
-pub(super) fn judge_listed(sink: &ExaminedEntry) -> NameVerdict {
+pub(super) fn judge_listed(sink: &ComparedEntryState) -> NameComparisonVerdict {
     match &sink.standing {
-        EntryPresence::Nothing => NameVerdict::Differs(EntryDifference::Missing),
+        EntryPresence::Nothing => NameComparisonVerdict::Differs(EntryDifference::Missing),
         EntryPresence::Unreadable(detail) => unreadable(FailureSide::Sink, detail),
-        EntryPresence::Is(BrowsedKind::File) => NameVerdict::Read,
+        EntryPresence::Is(BrowsedKind::File) => NameComparisonVerdict::Read,
         EntryPresence::Is(kind) => {
-            NameVerdict::Differs(EntryDifference::Kind { source: BrowsedKind::File, sink: *kind })
+            NameComparisonVerdict::Differs(EntryDifference::Kind { source: BrowsedKind::File, sink: *kind })
         }
     }
 }
 
 /// Returns the digest of a file of `size` bytes that was small enough to be read as a whole.
 pub(super) fn digest_of(
-    sight: &ExaminedEntry,
+    sight: &ComparedEntryState,
     size: u64,
     side: FailureSide,
 ) -> Result<[u8; 32], EntryDifference> {
@@ -98,8 +106,8 @@ pub(super) fn digest_of(
     }
 }
 
-fn unreadable(side: FailureSide, detail: &str) -> NameVerdict {
-    NameVerdict::Differs(EntryDifference::Unreadable { side, detail: detail.to_owned() })
+fn unreadable(side: FailureSide, detail: &str) -> NameComparisonVerdict {
+    NameComparisonVerdict::Differs(EntryDifference::Unreadable { side, detail: detail.to_owned() })
 }
 
 /// Returns the ranges with different values.
@@ -119,13 +127,13 @@ mod tests {
     use super::*;
     use BrowsedKind::{Directory, File, Symlink};
 
-    fn sight(kind: BrowsedKind, size: u64, digest: Option<u8>) -> ExaminedEntry {
+    fn sight(kind: BrowsedKind, size: u64, digest: Option<u8>) -> ComparedEntryState {
         let digest = digest.map(|byte| [byte; 32]);
-        ExaminedEntry { size, digest, ..ExaminedEntry::without_facts(EntryPresence::Is(kind)) }
+        ComparedEntryState { size, digest, ..ComparedEntryState::without_facts(EntryPresence::Is(kind)) }
     }
 
-    fn device(special: Option<SpecialFile>) -> ExaminedEntry {
-        ExaminedEntry { special, ..sight(BrowsedKind::Device, 0, None) }
+    fn device(special: Option<SpecialFile>) -> ComparedEntryState {
+        ComparedEntryState { special, ..sight(BrowsedKind::Device, 0, None) }
     }
 
     #[test]
@@ -133,11 +141,14 @@ mod tests {
         let (three, five) = (DeviceNumber { major: 1, minor: 3 }, DeviceNumber { major: 1, minor: 5 });
         let null = Some(SpecialFile::CharacterDevice(three));
         for other in [Some(SpecialFile::CharacterDevice(five)), Some(SpecialFile::BlockDevice(three))] {
-            assert_eq!(judge(&device(null), &device(other)), NameVerdict::Differs(EntryDifference::Device));
+            assert_eq!(
+                judge(&device(null), &device(other)),
+                NameComparisonVerdict::Differs(EntryDifference::Device)
+            );
         }
         for same in [null, None] {
-            assert_eq!(judge(&device(null), &device(same)), NameVerdict::Equal);
-            assert_eq!(judge(&device(same), &device(null)), NameVerdict::Equal);
+            assert_eq!(judge(&device(null), &device(same)), NameComparisonVerdict::Equal);
+            assert_eq!(judge(&device(same), &device(null)), NameComparisonVerdict::Equal);
         }
     }
 
@@ -147,38 +158,38 @@ mod tests {
         for (kind, what) in [(Pipe, "a named pipe"), (Socket, "a socket"), (Device, "a device")] {
             let there = sight(kind, 0, None);
             let skipped = EntryDifference::Skipped { what: what.into() };
-            assert_eq!(judge(&there, &nothing()), NameVerdict::Differs(skipped));
-            assert_eq!(judge(&there, &there), NameVerdict::Equal);
+            assert_eq!(judge(&there, &nothing()), NameComparisonVerdict::Differs(skipped));
+            assert_eq!(judge(&there, &there), NameComparisonVerdict::Equal);
             let other = EntryDifference::Kind { source: kind, sink: File };
-            assert_eq!(judge(&there, &sight(File, 0, None)), NameVerdict::Differs(other));
+            assert_eq!(judge(&there, &sight(File, 0, None)), NameComparisonVerdict::Differs(other));
         }
     }
 
-    fn nothing() -> ExaminedEntry {
-        ExaminedEntry::without_facts(EntryPresence::Nothing)
+    fn nothing() -> ComparedEntryState {
+        ComparedEntryState::without_facts(EntryPresence::Nothing)
     }
 
     #[test]
     fn two_looks_say_what_to_do() {
-        let unreadable = ExaminedEntry::without_facts(EntryPresence::Unreadable("no".into()));
+        let unreadable = ComparedEntryState::without_facts(EntryPresence::Unreadable("no".into()));
         let file = sight(File, 7, None);
         let kind = EntryDifference::Kind { source: File, sink: Directory };
         for (source, sink, verdict) in [
-            (&file, &file, NameVerdict::Read),
-            (&sight(File, 0, None), &sight(File, 0, None), NameVerdict::Equal),
+            (&file, &file, NameComparisonVerdict::Read),
+            (&sight(File, 0, None), &sight(File, 0, None), NameComparisonVerdict::Equal),
             (
                 &file,
                 &sight(File, 8, None),
-                NameVerdict::Differs(EntryDifference::Size { source: 7, sink: 8 }),
+                NameComparisonVerdict::Differs(EntryDifference::Size { source: 7, sink: 8 }),
             ),
-            (&file, &nothing(), NameVerdict::Differs(EntryDifference::Missing)),
-            (&file, &sight(Directory, 0, None), NameVerdict::Differs(kind)),
-            (&sight(Directory, 0, None), &sight(Directory, 0, None), NameVerdict::Equal),
-            (&sight(Symlink, 0, Some(1)), &sight(Symlink, 0, Some(1)), NameVerdict::Equal),
+            (&file, &nothing(), NameComparisonVerdict::Differs(EntryDifference::Missing)),
+            (&file, &sight(Directory, 0, None), NameComparisonVerdict::Differs(kind)),
+            (&sight(Directory, 0, None), &sight(Directory, 0, None), NameComparisonVerdict::Equal),
+            (&sight(Symlink, 0, Some(1)), &sight(Symlink, 0, Some(1)), NameComparisonVerdict::Equal),
             (
                 &sight(Symlink, 0, Some(1)),
                 &sight(Symlink, 0, Some(2)),
-                NameVerdict::Differs(EntryDifference::Link),
+                NameComparisonVerdict::Differs(EntryDifference::Link),
             ),
         ] {
             assert_eq!(judge(source, sink), verdict, "{source:?} {sink:?}");
@@ -188,7 +199,9 @@ mod tests {
             (&file, &unreadable, FailureSide::Sink),
             (&nothing(), &file, FailureSide::Source),
         ] {
-            let NameVerdict::Differs(EntryDifference::Unreadable { side, .. }) = judge(source, sink) else {
+            let NameComparisonVerdict::Differs(EntryDifference::Unreadable { side, .. }) =
+                judge(source, sink)
+            else {
                 panic!()
             };
             assert_eq!(side, at);

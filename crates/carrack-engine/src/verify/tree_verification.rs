@@ -6,20 +6,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
-use carrack_model::{ByteRange, FailureSide, PartialRange, PathProblem, RelPath, escape};
+use carrack_model::{ByteRange, FailureSide, PathProblem, RelPath, RequestedFileRange, escape};
 use carrack_storage::BrowsedKind;
 
 use super::batch::{NameBatch, key, range_key};
 use super::compared_name::ComparedName;
+use super::end_examiner::VerifyEndExaminer;
 use super::equal_pairs::EqualPairs;
-use super::examiner::EndExaminer;
 use super::file_check::FileCheck;
 use super::finding::{EntryDifference, VerifyFinding, VerifyTotals, path_of};
-use super::metadata::{HardLinks, MetadataChecks};
-use super::name_verdict::{NameVerdict, differing, digest_of, judge, judge_listed, judge_part};
+use super::metadata::{ComparedHardLinks, MetadataChecks};
+use super::name_verdict::{NameComparisonVerdict, differing, digest_of, judge, judge_listed, judge_part};
 use crate::error::SessionError;
 use crate::examine::{
-    EntryPresence, ExamineQuestion, ExaminedEntry, PIECE_BYTES_MAX, PIECE_BYTES_MIN, PieceRange,
+    ComparedEntryState, EntryPresence, ExamineQuestion, PIECE_BYTES_MAX, PIECE_BYTES_MIN, PieceRange,
     QUESTIONS_MAX, WHOLE_BYTES_MAX, WalkStep,
 };
 
@@ -40,7 +40,7 @@ pub struct ManifestEntry {
 
 /// Compares one destination with its sources or a manifest.
 pub struct TreeVerification<'a> {
-    sink: &'a mut EndExaminer,
+    sink: &'a mut VerifyEndExaminer,
     kept: &'a mut EqualPairs,
     checks: MetadataChecks,
     told: &'a mut dyn FnMut(VerifyFinding),
@@ -51,7 +51,7 @@ pub struct TreeVerification<'a> {
 impl<'a> TreeVerification<'a> {
     /// Creates a comparison; `told` gets the findings, one after the other.
     pub fn new(
-        sink: &'a mut EndExaminer,
+        sink: &'a mut VerifyEndExaminer,
         kept: &'a mut EqualPairs,
         told: &'a mut dyn FnMut(VerifyFinding),
     ) -> TreeVerification<'a> {
@@ -75,7 +75,7 @@ impl<'a> TreeVerification<'a> {
     ///
     /// # Errors
     /// Fails if an end is gone, or `name` is not a valid name.
-    pub fn place(&mut self, source: &mut EndExaminer, name: &[u8]) -> Result<RelPath, SessionError> {
+    pub fn place(&mut self, source: &mut VerifyEndExaminer, name: &[u8]) -> Result<RelPath, SessionError> {
         let in_it = RelPath::root().join(name).map_err(bad_name)?;
         let itself = look(RelPath::root(), vec![[][..].into()]);
         source.ask(itself)?;
@@ -92,7 +92,7 @@ impl<'a> TreeVerification<'a> {
     /// Fails if an end is gone, and by a signal. Earlier findings were reported.
     pub fn tree(
         &mut self,
-        source: &mut EndExaminer,
+        source: &mut VerifyEndExaminer,
         place: &RelPath,
         extra: bool,
     ) -> Result<(), SessionError> {
@@ -100,13 +100,13 @@ impl<'a> TreeVerification<'a> {
         self.run(
             Some(source),
             place,
-            ComparedNames::Walk { of: FailureSide::Source, asked: 0, is_over: false },
+            VerifyNameSource::Walk { of: FailureSide::Source, asked: 0, is_over: false },
         )?;
         if extra && self.is_directory(place)? {
             self.run(
                 Some(source),
                 place,
-                ComparedNames::Walk { of: FailureSide::Sink, asked: 0, is_over: false },
+                VerifyNameSource::Walk { of: FailureSide::Sink, asked: 0, is_over: false },
             )?;
         }
         Ok(())
@@ -119,9 +119,9 @@ impl<'a> TreeVerification<'a> {
     /// As [`TreeVerification::tree`]; also if the source is no regular file, or ends before the part.
     pub fn part(
         &mut self,
-        source: &mut EndExaminer,
+        source: &mut VerifyEndExaminer,
         place: &RelPath,
-        part: PartialRange,
+        part: RequestedFileRange,
         shown: &[u8],
     ) -> Result<(), SessionError> {
         self.source_count += 1;
@@ -136,15 +136,15 @@ impl<'a> TreeVerification<'a> {
         let mut item = ComparedName::new([][..].into(), None);
         item.size = range.offset + range.len;
         match judge_part(here, there, item.size) {
-            NameVerdict::Differs(what) => {
+            NameComparisonVerdict::Differs(what) => {
                 self.verified.count(&what);
                 (self.told)(VerifyFinding { path: place.as_bytes().into(), what });
                 Ok(())
             }
-            NameVerdict::Equal | NameVerdict::Read => {
+            NameComparisonVerdict::Equal | NameComparisonVerdict::Read => {
                 item.key = Some(key(self.source_count, &RelPath::root(), &item, Some(here), there));
                 let file = FileCheck::new(RelPath::root(), item).from(range.offset);
-                self.run(Some(source), place, ComparedNames::Part(Some(Box::new(file))))
+                self.run(Some(source), place, VerifyNameSource::Part(Some(Box::new(file))))
             }
         }
     }
@@ -163,21 +163,21 @@ impl<'a> TreeVerification<'a> {
         entries: &mut dyn Iterator<Item = io::Result<ManifestEntry>>,
     ) -> Result<(), SessionError> {
         self.source_count += 1;
-        self.run(None, &RelPath::root(), ComparedNames::Lines { entries, next: None })
+        self.run(None, &RelPath::root(), VerifyNameSource::Lines { entries, next: None })
     }
 
     fn run<'r>(
         &'r mut self,
-        source: Option<&'r mut EndExaminer>,
+        source: Option<&'r mut VerifyEndExaminer>,
         place: &'r RelPath,
-        feed: ComparedNames<'r>,
+        feed: VerifyNameSource<'r>,
     ) -> Result<(), SessionError> {
         let run = VerifyWalk {
             source,
             place,
             feed,
             index: self.source_count,
-            links: HardLinks::default(),
+            links: ComparedHardLinks::default(),
             all: self,
             asked: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -189,7 +189,7 @@ impl<'a> TreeVerification<'a> {
 }
 
 /// The origin of names.
-enum ComparedNames<'f> {
+enum VerifyNameSource<'f> {
     /// A walk through one end.
     Walk { of: FailureSide, asked: usize, is_over: bool },
     /// A part of one file.
@@ -218,11 +218,11 @@ enum VerifyStep {
 
 struct VerifyWalk<'r, 'a> {
     all: &'r mut TreeVerification<'a>,
-    source: Option<&'r mut EndExaminer>,
+    source: Option<&'r mut VerifyEndExaminer>,
     place: &'r RelPath,
-    feed: ComparedNames<'r>,
+    feed: VerifyNameSource<'r>,
     index: u64,
-    links: HardLinks,
+    links: ComparedHardLinks,
     /// Steps with open questions, in their order.
     asked: VecDeque<VerifyStep>,
     /// Steps that come before new names.
@@ -258,26 +258,26 @@ impl VerifyWalk<'_, '_> {
 
     fn feed(&mut self) -> Result<Option<VerifyStep>, SessionError> {
         match &mut self.feed {
-            ComparedNames::Walk { asked, is_over, .. } if !*is_over && *asked < WALKS_MAX => {
+            VerifyNameSource::Walk { asked, is_over, .. } if !*is_over && *asked < WALKS_MAX => {
                 *asked += 1;
                 Ok(Some(VerifyStep::WalkOn))
             }
-            ComparedNames::Walk { .. } => Ok(None),
-            ComparedNames::Part(file) => {
+            VerifyNameSource::Walk { .. } => Ok(None),
+            VerifyNameSource::Part(file) => {
                 let file = file.take();
                 Ok(file.map(|file| {
                     self.files.insert(self.next_file, *file);
                     VerifyStep::Ranges(self.next_file)
                 }))
             }
-            ComparedNames::Lines { entries, next } => next_lines(entries, next),
+            VerifyNameSource::Lines { entries, next } => next_lines(entries, next),
         }
     }
 
     fn ask(&mut self, step: VerifyStep) -> Result<(), SessionError> {
         match &step {
             VerifyStep::WalkOn => match self.feed {
-                ComparedNames::Walk { of: FailureSide::Source, .. } => {
+                VerifyNameSource::Walk { of: FailureSide::Source, .. } => {
                     self.source()?.ask(walk_on(RelPath::root()))?;
                 }
                 _ => self.all.sink.ask(walk_on(self.place.clone()))?,
@@ -313,7 +313,7 @@ impl VerifyWalk<'_, '_> {
         Ok(())
     }
 
-    fn source(&mut self) -> Result<&mut EndExaminer, SessionError> {
+    fn source(&mut self) -> Result<&mut VerifyEndExaminer, SessionError> {
         self.source.as_deref_mut().ok_or(SessionError::Internal)
     }
 
@@ -361,7 +361,7 @@ impl VerifyWalk<'_, '_> {
     }
 
     fn hear_walked(&mut self) -> Result<(), SessionError> {
-        let ComparedNames::Walk { of, asked, is_over } = &mut self.feed else {
+        let VerifyNameSource::Walk { of, asked, is_over } = &mut self.feed else {
             return Err(SessionError::Internal);
         };
         let side = *of;
@@ -402,9 +402,9 @@ impl VerifyWalk<'_, '_> {
             item.size = there.size;
             item.is_told = here.is_some_and(|here| self.other_metadata(&directory, &item.name, here, there));
             match here.map_or_else(|| judge_listed(there), |here| judge(here, there)) {
-                NameVerdict::Equal => self.equal(&item),
-                NameVerdict::Differs(what) => self.differs(&directory, &item, what),
-                NameVerdict::Read => {
+                NameComparisonVerdict::Equal => self.equal(&item),
+                NameComparisonVerdict::Differs(what) => self.differs(&directory, &item, what),
+                NameComparisonVerdict::Read => {
                     item.key = Some(key(self.index, &directory, &item, here, there));
                     self.read_if_unknown(&directory, item, &mut small);
                 }
@@ -419,8 +419,8 @@ impl VerifyWalk<'_, '_> {
         &mut self,
         directory: &RelPath,
         name: &[u8],
-        here: &ExaminedEntry,
-        there: &ExaminedEntry,
+        here: &ComparedEntryState,
+        there: &ComparedEntryState,
     ) -> bool {
         if here.standing != there.standing {
             return false;
@@ -626,12 +626,16 @@ fn next_lines(
     Ok((!batch.items.is_empty()).then_some(VerifyStep::Look(batch)))
 }
 
-fn is_directory(sight: Option<&ExaminedEntry>) -> bool {
+fn is_directory(sight: Option<&ComparedEntryState>) -> bool {
     sight.is_some_and(|sight| sight.standing == EntryPresence::Is(BrowsedKind::Directory))
 }
 
 /// Returns the range of a part in the source's file.
-fn part_of(here: &ExaminedEntry, part: PartialRange, shown: &[u8]) -> Result<ByteRange, SessionError> {
+fn part_of(
+    here: &ComparedEntryState,
+    part: RequestedFileRange,
+    shown: &[u8],
+) -> Result<ByteRange, SessionError> {
     let shown = escape(shown);
     let message = match &here.standing {
         EntryPresence::Is(BrowsedKind::File) => {

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use carrack_engine::{
-    AccessAdmission, AccessPolicy, AccessRequest, ListenPoint, SessionError, check_protection,
+    AccessPolicy, AccessRequest, AdmittedCallerRights, ListenPoint, SessionError, check_protection,
 };
 use carrack_model::ProtectionLevel;
 use carrack_storage::{PathBase, RootDirectory};
@@ -22,14 +22,14 @@ impl ExportHouse {
 }
 
 impl AccessPolicy for ExportHouse {
-    fn admit(&self, request: AccessRequest<'_>) -> Result<AccessAdmission, SessionError> {
+    fn admit(&self, request: AccessRequest<'_>) -> Result<AdmittedCallerRights, SessionError> {
         check_protection(request.protection, self.protection_min)?;
         let beneath = |path: &&[u8]| {
             let rest =
                 path.strip_prefix(b"/data").ok_or_else(|| SessionError::refused("no such export", ""))?;
             Ok(Path::new(OsStr::from_bytes(if rest.is_empty() { b"/" } else { rest })).to_path_buf())
         };
-        Ok(AccessAdmission {
+        Ok(AdmittedCallerRights {
             base: self.base.clone(),
             paths: request.paths.iter().map(beneath).collect::<Result<_, SessionError>>()?,
             settings: request.settings,

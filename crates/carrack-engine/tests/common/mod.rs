@@ -20,11 +20,11 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{
-    AbortHandle, ControlChannel, EndSettings, OwnerAccessPolicy, PeerChannel, SessionRole, TransferObserver,
-    TransferOutcome, TransferRequest, copy_local, copy_with_peer, serve,
+    AbortHandle, ControlChannel, EndSettings, PeerChannel, ProcessOwnerAccessPolicy, SessionRole,
+    TransferObserver, TransferOutcome, TransferRequest, copy_local, copy_with_peer, serve,
 };
 use carrack_model::{
-    EntryFailure, FailureKind, MetadataFidelity, ProtectionLevel, TransferEvent, TransferSpec,
+    AgreedTransferSpec, EntryFailure, FailureKind, MetadataFidelity, ProtectionLevel, TransferEvent,
 };
 
 /// An observer that keeps all events.
@@ -77,7 +77,7 @@ pub const WAYS: [Way; 3] = [Way::Local, Way::Push, Way::Pull];
 
 pub fn transfer(sources: &[&Path], destination: &Path) -> TransferRequest {
     TransferRequest {
-        spec: TransferSpec { recursive: true, ..TransferSpec::default() },
+        spec: AgreedTransferSpec { recursive: true, ..AgreedTransferSpec::default() },
         // Trees are compared with their modes, with any umask.
         settings: EndSettings {
             pool_bytes: 32 << 20,
@@ -108,7 +108,7 @@ pub fn peer((input, output): (OwnedFd, OwnedFd)) -> PeerChannel {
 pub fn serve_any((input, output): (OwnedFd, OwnedFd), abort: &AbortHandle) -> TransferOutcome {
     serve(
         ControlChannel::Pipes { input, output },
-        &OwnerAccessPolicy::over_ssh(ProtectionLevel::Clear),
+        &ProcessOwnerAccessPolicy::over_ssh(ProtectionLevel::Clear),
         abort,
     )
 }

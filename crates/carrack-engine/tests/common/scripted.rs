@@ -12,12 +12,14 @@ use std::thread::{self, JoinHandle};
 use carrack_engine::{
     AbortHandle, EndSettings, SessionRole, TransferOutcome, TransferRequest, copy_with_peer,
 };
-use carrack_model::{FileId, Metadata, ObjectId, RelPath, TransferSpec};
+use carrack_model::{AgreedTransferSpec, FileId, Metadata, ObjectId, RelPath};
 use carrack_wire::message::{
-    ControlMessage, DialFailed, HelloMessage, OpenFileMessage, PlaceMessage, RefuseMessage, SinkState,
-    WelcomeMessage,
+    ControlMessage, DestinationRootMessage, DestinationStateMessage, DialFailureMessage, HelloMessage,
+    OpenFileMessage, RefuseMessage, WelcomeMessage,
 };
-use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, TableWriter, to_json};
+use carrack_wire::{
+    EntryTableWriter, FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, to_json,
+};
 
 use super::{Recorder, channel, peer, serve_any};
 
@@ -156,7 +158,7 @@ impl Scripted {
 
     // The handshake, in four parts.
 
-    pub fn hello(spec: &TransferSpec) -> HelloMessage {
+    pub fn hello(spec: &AgreedTransferSpec) -> HelloMessage {
         HelloMessage {
             software: "a test".into(),
             session_key: vec![7; 32],
@@ -166,28 +168,31 @@ impl Scripted {
         }
     }
 
-    pub fn sink_state(credits: u32) -> SinkState {
+    pub fn sink_state(credits: u32) -> DestinationStateMessage {
         let host = b"another".to_vec();
-        SinkState { destination: 1, name: b"dst".to_vec(), host, credits, ..Default::default() }
+        DestinationStateMessage { destination: 1, name: b"dst".to_vec(), host, credits, ..Default::default() }
     }
 
     /// Plays the source as initiator; returns the sink's credits.
-    fn call_sink(&mut self, spec: &TransferSpec, destination: &Path, place: u32) -> u32 {
+    fn call_sink(&mut self, spec: &AgreedTransferSpec, destination: &Path, place: u32) -> u32 {
         self.preambles();
         let destination = Some(destination.as_os_str().as_bytes().to_vec());
         self.say(ControlMessage::Hello(HelloMessage { destination, ..Scripted::hello(spec) }));
         let ControlMessage::Welcome(welcome) = self.message() else { panic!("no welcome") };
-        self.say(ControlMessage::Place(PlaceMessage { root: place, ..PlaceMessage::default() }));
+        self.say(ControlMessage::Place(DestinationRootMessage {
+            root: place,
+            ..DestinationRootMessage::default()
+        }));
         self.dial_failed(spec);
         welcome.sink.unwrap().credits
     }
 
     /// Plays the source as responder; returns the sink's credits.
-    fn answer_sink(&mut self, spec: &TransferSpec, place: u32) -> u32 {
+    fn answer_sink(&mut self, spec: &AgreedTransferSpec, place: u32) -> u32 {
         self.preambles();
         let ControlMessage::Hello(hello) = self.message() else { panic!("no hello") };
         self.say(ControlMessage::Welcome(WelcomeMessage {
-            place: Some(PlaceMessage { root: place, ..PlaceMessage::default() }),
+            place: Some(DestinationRootMessage { root: place, ..DestinationRootMessage::default() }),
             lanes: 1,
             ..WelcomeMessage::default()
         }));
@@ -196,7 +201,7 @@ impl Scripted {
     }
 
     /// Plays the sink as initiator.
-    fn call_source(&mut self, spec: &TransferSpec, sources: &[&Path], credits: u32) {
+    fn call_source(&mut self, spec: &AgreedTransferSpec, sources: &[&Path], credits: u32) {
         self.preambles();
         let sources = sources.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
         let sink = Some(Scripted::sink_state(credits));
@@ -206,7 +211,7 @@ impl Scripted {
     }
 
     /// Plays the sink as responder.
-    fn answer_source(&mut self, spec: &TransferSpec, credits: u32) {
+    fn answer_source(&mut self, spec: &AgreedTransferSpec, credits: u32) {
         self.preambles();
         let ControlMessage::Hello(_) = self.message() else { panic!("no hello") };
         self.say(ControlMessage::Welcome(WelcomeMessage {
@@ -218,15 +223,15 @@ impl Scripted {
         self.dial_failed_back(spec);
     }
 
-    fn dial_failed(&mut self, spec: &TransferSpec) {
+    fn dial_failed(&mut self, spec: &AgreedTransferSpec) {
         if !spec.dry_run {
-            self.say(ControlMessage::DialFailed(DialFailed { problem: "a test".into() }));
+            self.say(ControlMessage::DialFailed(DialFailureMessage { problem: "a test".into() }));
         }
     }
 
-    /// Answers `Dial` with `DialFailed`; an end that refuses the handshake sends a refusal in place of
-    /// `Dial`.
-    pub fn dial_failed_back(&mut self, spec: &TransferSpec) {
+    /// Answers `Dial` with `DialFailureMessage`; an end that refuses the handshake sends a refusal in place
+    /// of `Dial`.
+    pub fn dial_failed_back(&mut self, spec: &AgreedTransferSpec) {
         if !spec.dry_run
             && let Heard::Control(ControlMessage::Dial(_)) = self.hear()
         {
@@ -272,7 +277,7 @@ impl Session {
     }
 
     /// Begins a session with a real sink, up to the first object.
-    pub fn with_sink(victim: Victim, spec: &TransferSpec, destination: &Path, place: u32) -> Session {
+    pub fn with_sink(victim: Victim, spec: &AgreedTransferSpec, destination: &Path, place: u32) -> Session {
         // The contents of a directory may have any name.
         Session::with_sink_that_asked(victim, Path::new("/nothing/"), spec, destination, place)
     }
@@ -281,7 +286,7 @@ impl Session {
     pub fn with_sink_that_asked(
         victim: Victim,
         source: &Path,
-        spec: &TransferSpec,
+        spec: &AgreedTransferSpec,
         destination: &Path,
         place: u32,
     ) -> Session {
@@ -295,7 +300,12 @@ impl Session {
     }
 
     /// Begins a session with a real source, up to the first object.
-    pub fn with_source(victim: Victim, spec: &TransferSpec, sources: &[&Path], credits: u32) -> Session {
+    pub fn with_source(
+        victim: Victim,
+        spec: &AgreedTransferSpec,
+        sources: &[&Path],
+        credits: u32,
+    ) -> Session {
         let transfer = transfer(spec, sources, Path::new("/nowhere"));
         let mut session = Session::begin(victim, transfer, SessionRole::Source);
         match victim {
@@ -319,7 +329,7 @@ impl Session {
     }
 }
 
-fn transfer(spec: &TransferSpec, sources: &[&Path], destination: &Path) -> TransferRequest {
+fn transfer(spec: &AgreedTransferSpec, sources: &[&Path], destination: &Path) -> TransferRequest {
     TransferRequest {
         spec: spec.clone(),
         settings: EndSettings { pool_bytes: 1 << 20, ..EndSettings::default() },
@@ -347,7 +357,7 @@ pub const METADATA: Metadata =
 /// Returns a table of regular files in one directory.
 pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = TableWriter::new(&mut table);
+    let mut writer = EntryTableWriter::new(&mut table);
     writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
     files.iter().for_each(|(name, size)| writer.regular(name, *size, &METADATA, 0, None));
     table
@@ -356,7 +366,7 @@ pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
 /// Returns a table of one symbolic link.
 pub fn link_table(directory: &str, name: &str, target: &str) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = TableWriter::new(&mut table);
+    let mut writer = EntryTableWriter::new(&mut table);
     writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
     writer.symlink(name.as_bytes(), target.as_bytes(), &METADATA, 0);
     table

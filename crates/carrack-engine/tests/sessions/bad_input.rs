@@ -20,7 +20,7 @@ use carrack_engine::{
 };
 use carrack_model::FailureKind::*;
 use carrack_model::{
-    FailureKind, ObjectChecksum, TransferEvent, TransferNotice, TransferSpec, TransferSummary,
+    AgreedTransferSpec, FailureKind, ObjectChecksumAlgorithm, TransferEvent, TransferSummary, UserNotice,
 };
 
 use crate::common;
@@ -36,7 +36,7 @@ const LARGE: usize = 24 * SLOT + 5;
 struct Place {
     dir: tempfile::TempDir,
     way: Way,
-    checksum: ObjectChecksum,
+    checksum: ObjectChecksumAlgorithm,
 }
 
 /// The result of a copy.
@@ -46,7 +46,7 @@ struct Done {
 }
 
 impl Place {
-    fn new(way: Way, checksum: ObjectChecksum) -> Place {
+    fn new(way: Way, checksum: ObjectChecksumAlgorithm) -> Place {
         Place { dir: tempfile::tempdir().unwrap(), way, checksum }
     }
 
@@ -70,11 +70,11 @@ impl Place {
 
     fn transfer(&self, sources: &[&str], destination: &str) -> TransferRequest {
         TransferRequest {
-            spec: TransferSpec {
+            spec: AgreedTransferSpec {
                 recursive: true,
                 slot_bytes: SLOT as u32,
                 checksum: self.checksum,
-                ..TransferSpec::default()
+                ..AgreedTransferSpec::default()
             },
             settings: EndSettings { pool_bytes: 4 * SLOT as u64, ..EndSettings::default() },
             sources: sources.iter().map(|name| self.path(name)).collect(),
@@ -131,7 +131,7 @@ impl Done {
 fn each_way(test: impl Fn(&Place) + Clone + Send + 'static) {
     for way in WAYS {
         let test = test.clone();
-        within(LIMIT_S, move || test(&Place::new(way, ObjectChecksum::default())));
+        within(LIMIT_S, move || test(&Place::new(way, ObjectChecksumAlgorithm::default())));
     }
 }
 
@@ -276,7 +276,7 @@ fn sockets_pipes_and_devices_are_left_out_and_noted() {
 }
 
 fn skipped_name(event: TransferEvent) -> Option<String> {
-    let TransferEvent::Notice(TransferNotice::Skipped { path, .. }) = event else { return None };
+    let TransferEvent::Notice(UserNotice::Skipped { path, .. }) = event else { return None };
     let path = Path::new(OsStr::from_bytes(&path)).to_path_buf();
     Some(path.file_name().unwrap().to_string_lossy().into_owned())
 }
@@ -432,7 +432,7 @@ fn each_gated_way(test: impl Fn(&Place) + Clone + Send + 'static) {
     // Without a checksum no thread reads the bytes: sendfile(2) moves them.
     for way in [Way::Push, Way::Pull] {
         let test = test.clone();
-        within(LIMIT_S, move || test(&Place::new(way, ObjectChecksum::None)));
+        within(LIMIT_S, move || test(&Place::new(way, ObjectChecksumAlgorithm::None)));
     }
 }
 
@@ -715,7 +715,7 @@ fn a_path_given_twice_is_copied_once() {
         place.write("f", b"f");
         let done = place.copy(&["a", "f", "a", "f", "a/../f"], "dst");
         assert_eq!(done.failed(&[]).files_done, 2);
-        let is_told = |event: &TransferEvent| matches!(event, TransferEvent::Notice(TransferNotice::Text(text)) if text.contains("given twice"));
+        let is_told = |event: &TransferEvent| matches!(event, TransferEvent::Notice(UserNotice::Text(text)) if text.contains("given twice"));
         let told = done.recorder.events().iter().filter(|event| is_told(event)).count();
         assert_eq!(told, 3);
         assert_eq!((place.read("dst/a/one"), place.read("dst/f")), (b"1".to_vec(), b"f".to_vec()));
@@ -993,7 +993,7 @@ enum At {
 fn interrupted(place: &Place, at: At) -> Vec<Result<(), SessionError>> {
     let mut transfer = place.transfer(&["src"], "dst");
     // For a digest the source sends holes as zeros, which takes long.
-    (transfer.spec.checksum, transfer.spec.report_digests) = (ObjectChecksum::Blake3, true);
+    (transfer.spec.checksum, transfer.spec.report_digests) = (ObjectChecksumAlgorithm::Blake3, true);
     let (caller, called) = (AbortHandle::new().unwrap(), AbortHandle::new().unwrap());
     let abort = if at == At::Caller { caller.clone() } else { called.clone() };
     let watched = place.path("dst/src");

@@ -9,14 +9,14 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use carrack_engine::{
-    AbortHandle, AccessPolicy, BrowseCall, BrowseItem, BrowseOperation, BrowseSummary, BrowsedKind,
-    ControlChannel, ListedEntry, OwnerAccessPolicy, SessionError, TransferOutcome, browse, browse_here,
-    serve,
+    AbortHandle, AccessPolicy, BrowseItem, BrowseSummary, BrowsedKind, ControlChannel, ListedEntry,
+    PathOperationRequest, ProcessOwnerAccessPolicy, RemotePathOperation, SessionError, TransferOutcome,
+    browse, browse_here, serve,
 };
 use carrack_model::ProtectionLevel;
 use carrack_wire::message::{
-    BrowseDone, BrowseRequest, BrowsedEntry, ControlMessage, EntriesMessage, FailureMessage, Heartbeat,
-    PlaceMessage, RefuseMessage, WelcomeMessage,
+    BrowseDone, BrowsedEntry, ControlMessage, DestinationRootMessage, EntriesMessage, FailureMessage,
+    KeepaliveMessage, PathOperationMessage, RefuseMessage, WelcomeMessage,
 };
 
 use crate::common::export::ExportHouse;
@@ -27,8 +27,8 @@ const LIMIT_S: u64 = 60;
 
 type Answer = (Result<BrowseSummary, SessionError>, Vec<BrowseItem>);
 
-fn own_house() -> OwnerAccessPolicy {
-    OwnerAccessPolicy::over_ssh(ProtectionLevel::Private)
+fn own_house() -> ProcessOwnerAccessPolicy {
+    ProcessOwnerAccessPolicy::over_ssh(ProtectionLevel::Private)
 }
 
 /// Starts the responder on a thread.
@@ -44,7 +44,7 @@ fn answering<H: AccessPolicy + Send + 'static>(
 
 fn ask(
     access_policy: impl AccessPolicy + Send + 'static,
-    operation: BrowseOperation,
+    operation: RemotePathOperation,
     path: &Path,
     token: &str,
 ) -> Answer {
@@ -55,7 +55,7 @@ fn ask(
     let mut found = Vec::new();
     let mut peer = peer(here);
     peer.token = token.into();
-    let browsing = BrowseCall { operation, path: path.into() };
+    let browsing = PathOperationRequest { operation, path: path.into() };
     let done = browse(
         peer,
         &browsing,
@@ -70,9 +70,9 @@ fn ask(
     (done, found)
 }
 
-fn here(operation: BrowseOperation, path: &Path) -> Answer {
+fn here(operation: RemotePathOperation, path: &Path) -> Answer {
     let mut found = Vec::new();
-    let browsing = BrowseCall { operation, path: path.into() };
+    let browsing = PathOperationRequest { operation, path: path.into() };
     let mut keep = |one| {
         found.push(one);
         Continue(())
@@ -102,7 +102,7 @@ fn the_far_end_sees_what_this_one_sees() {
     let root = dir.path();
     rich_tree(root);
     fs::set_permissions(root.join("sizes/4095"), fs::Permissions::from_mode(0o4751)).unwrap();
-    for operation in [BrowseOperation::List, BrowseOperation::Stat] {
+    for operation in [RemotePathOperation::List, RemotePathOperation::Stat] {
         for path in
             ["", "names", "names/", "sizes/4095", "link", "link-to-directory", "dangling", "none", "link/x"]
         {
@@ -111,13 +111,13 @@ fn the_far_end_sees_what_this_one_sees() {
             assert_eq!(far, sorted(here(operation, &path)), "{operation:?} {path:?}");
         }
     }
-    let (_, found) = ask(own_house(), BrowseOperation::List, &root.join("sizes/4095"), "");
+    let (_, found) = ask(own_house(), RemotePathOperation::List, &root.join("sizes/4095"), "");
     let entry = entries(&found)[0].clone();
     let real = fs::metadata(root.join("sizes/4095")).unwrap();
     assert_eq!((&*entry.name, entry.kind, entry.size), (&b"4095"[..], BrowsedKind::File, 4095));
     assert_eq!((entry.mode, entry.uid, entry.gid), (0o4751, real.uid(), real.gid()));
     assert_eq!((entry.mtime.seconds, i64::from(entry.mtime.nanoseconds)), (real.mtime(), real.mtime_nsec()));
-    let (missing, _) = ask(own_house(), BrowseOperation::List, &root.join("none"), "");
+    let (missing, _) = ask(own_house(), RemotePathOperation::List, &root.join("none"), "");
     let Err(SessionError::Refused { message, .. }) = missing else { panic!("{missing:?}") };
     assert!(message.ends_with("none: No such file or directory"), "{message}");
 }
@@ -128,7 +128,7 @@ fn directories_are_made_as_mkdir_makes_them() {
     // Sessions of other tests in this process clear the umask, before or after this test.
     carrack_storage::clear_umask();
     let make = |path: &str, parents| {
-        ask(own_house(), BrowseOperation::MakeDirectory { parents }, &dir.path().join(path), "").0
+        ask(own_house(), RemotePathOperation::MakeDirectory { parents }, &dir.path().join(path), "").0
     };
     assert!(matches!(make("a/b", false), Err(SessionError::Refused { .. })));
     assert_eq!(make("a/b", true).unwrap().done_count, 1);
@@ -145,7 +145,7 @@ fn removals_are_counted_and_what_stays_is_told_by_the_callers_path() {
     let dir = tempfile::tempdir().unwrap();
     let export = || ExportHouse::new(dir.path(), ProtectionLevel::Private);
     let remove =
-        |path: &str, recursive| ask(export(), BrowseOperation::Remove { recursive }, Path::new(path), "");
+        |path: &str, recursive| ask(export(), RemotePathOperation::Remove { recursive }, Path::new(path), "");
     for n in 0..2_500 {
         write(&dir.path().join(format!("full/sub/{n}")), b"");
     }
@@ -170,19 +170,19 @@ fn a_house_may_list_its_exports() {
     write(&dir.path().join("f"), b"");
     let export = || ExportHouse::new(dir.path(), ProtectionLevel::Private);
     for path in ["/", "//"] {
-        let (done, found) = ask(export(), BrowseOperation::List, Path::new(path), "");
+        let (done, found) = ask(export(), RemotePathOperation::List, Path::new(path), "");
         assert_eq!((done.unwrap().done_count, found.len()), (1_001, 1_001));
         assert_eq!(found.last(), Some(&BrowseItem::Export(b"data"[..].into())));
     }
-    let (_, found) = ask(export(), BrowseOperation::List, Path::new("/data"), "");
+    let (_, found) = ask(export(), RemotePathOperation::List, Path::new("/data"), "");
     assert_eq!(&*entries(&found)[0].name, b"f");
-    let (refused, found) = ask(export(), BrowseOperation::List, Path::new("/"), "unwelcome");
+    let (refused, found) = ask(export(), RemotePathOperation::List, Path::new("/"), "unwelcome");
     assert!(matches!(refused, Err(SessionError::Refused { .. })) && found.is_empty());
-    for operation in [BrowseOperation::Stat, BrowseOperation::Remove { recursive: true }] {
+    for operation in [RemotePathOperation::Stat, RemotePathOperation::Remove { recursive: true }] {
         assert!(matches!(ask(export(), operation, Path::new("/"), "").0, Err(SessionError::Refused { .. })));
     }
     // `/` is listed as a directory if it is one.
-    let (_, found) = ask(own_house(), BrowseOperation::List, Path::new("/"), "");
+    let (_, found) = ask(own_house(), RemotePathOperation::List, Path::new("/"), "");
     assert!(entries(&found).iter().any(|entry| &*entry.name == b"proc"));
 }
 
@@ -196,16 +196,16 @@ fn links_lead_nowhere() {
         ask(ExportHouse::new(dir.path(), ProtectionLevel::Private), operation, Path::new(path), "")
     };
     for operation in [
-        BrowseOperation::List,
-        BrowseOperation::Stat,
-        BrowseOperation::Remove { recursive: true },
-        BrowseOperation::MakeDirectory { parents: true },
+        RemotePathOperation::List,
+        RemotePathOperation::Stat,
+        RemotePathOperation::Remove { recursive: true },
+        RemotePathOperation::MakeDirectory { parents: true },
     ] {
         assert!(ask(operation, "/data/out/kept").0.is_err(), "{operation:?}");
     }
-    let (_, found) = ask(BrowseOperation::List, "/data/out");
+    let (_, found) = ask(RemotePathOperation::List, "/data/out");
     assert_eq!(entries(&found)[0].kind, BrowsedKind::Symlink);
-    assert_eq!(ask(BrowseOperation::Remove { recursive: true }, "/data/out").0.unwrap().done_count, 1);
+    assert_eq!(ask(RemotePathOperation::Remove { recursive: true }, "/data/out").0.unwrap().done_count, 1);
     assert!(outside.path().join("kept").exists());
 }
 
@@ -224,7 +224,7 @@ fn a_caller_that_has_enough_leaves() {
             count += 1;
             Break(())
         };
-        let browsing = BrowseCall { operation: BrowseOperation::List, path };
+        let browsing = PathOperationRequest { operation: RemotePathOperation::List, path };
         let done = browse(peer(here), &browsing, &mut first, &AbortHandle::new().unwrap());
         assert_eq!((count, done.unwrap().done_count), (1, 1));
         let served = serving.join().unwrap();
@@ -234,7 +234,12 @@ fn a_caller_that_has_enough_leaves() {
 
 fn browse_message(operation: u32, path: &Path) -> ControlMessage {
     let path = path.to_str().unwrap().as_bytes().to_vec();
-    ControlMessage::Browse(BrowseRequest { operation, path, deep: true, ..BrowseRequest::default() })
+    ControlMessage::Browse(PathOperationMessage {
+        operation,
+        path,
+        deep: true,
+        ..PathOperationMessage::default()
+    })
 }
 
 #[test]
@@ -277,7 +282,7 @@ fn either_end_can_be_interrupted() {
     let abort = AbortHandle::new().unwrap();
     let interrupting = abort.clone();
     let calling = thread::spawn(move || {
-        let browsing = BrowseCall { operation: BrowseOperation::List, path: "/".into() };
+        let browsing = PathOperationRequest { operation: RemotePathOperation::List, path: "/".into() };
         browse(peer(here), &browsing, &mut |_| Continue(()), &abort)
     });
     let mut silent = Scripted::new(there);
@@ -292,14 +297,19 @@ fn either_end_can_be_interrupted() {
 fn a_called_end_refuses_what_it_does_not_know() {
     let dir = tempfile::tempdir().unwrap();
     let browse = |operation, path: Vec<u8>| {
-        ControlMessage::Browse(BrowseRequest { operation, path, deep: true, ..BrowseRequest::default() })
+        ControlMessage::Browse(PathOperationMessage {
+            operation,
+            path,
+            deep: true,
+            ..PathOperationMessage::default()
+        })
     };
     let path = dir.path().to_str().unwrap().as_bytes().to_vec();
     for wrong in [
-        ControlMessage::Place(PlaceMessage::default()),
+        ControlMessage::Place(DestinationRootMessage::default()),
         ControlMessage::BrowseDone(BrowseDone::default()),
         ControlMessage::Entries(EntriesMessage::default()),
-        ControlMessage::Heartbeat(Heartbeat {}),
+        ControlMessage::Heartbeat(KeepaliveMessage {}),
         browse(0, path.clone()),
         browse(5, path.clone()),
         browse(1, vec![b'a'; 70_000]),
@@ -327,7 +337,7 @@ fn told(entries: &[BrowsedEntry]) -> ControlMessage {
 }
 
 /// Returns the caller's result for an opposite end that sends these messages and leaves.
-fn hear(operation: BrowseOperation, said: Vec<ControlMessage>) -> Answer {
+fn hear(operation: RemotePathOperation, said: Vec<ControlMessage>) -> Answer {
     within(LIMIT_S, move || {
         let (here, there) = channel();
         let answering = thread::spawn(move || {
@@ -341,7 +351,7 @@ fn hear(operation: BrowseOperation, said: Vec<ControlMessage>) -> Answer {
             found.push(one);
             Continue(())
         };
-        let browsing = BrowseCall { operation, path: "/x".into() };
+        let browsing = PathOperationRequest { operation, path: "/x".into() };
         let done = browse(peer(here), &browsing, &mut keep, &AbortHandle::new().unwrap());
         answering.join().unwrap();
         (done, found)
@@ -350,11 +360,11 @@ fn hear(operation: BrowseOperation, said: Vec<ControlMessage>) -> Answer {
 
 #[test]
 fn what_breaks_the_rules_ends_the_session_before_it_is_shown() {
-    use BrowseOperation::{List, MakeDirectory, Remove, Stat};
+    use RemotePathOperation::{List, MakeDirectory, Remove, Stat};
     let done = || ControlMessage::BrowseDone(BrowseDone { done: 1, failed: 0 });
     let remove = Remove { recursive: true };
     let bad_names = [&b""[..], b".", b"..", b"../../etc/passwd", b"/etc/passwd", b"a\0b", &[b'x'; 256]];
-    let mut cases: Vec<(BrowseOperation, Vec<ControlMessage>)> =
+    let mut cases: Vec<(RemotePathOperation, Vec<ControlMessage>)> =
         bad_names.iter().map(|name| (List, vec![told(&[entry(name)]), done()])).collect();
     cases.extend([
         (List, vec![told(&vec![entry(b"a"); 257]), done()]),
@@ -381,12 +391,12 @@ fn what_breaks_the_rules_ends_the_session_before_it_is_shown() {
 
 #[test]
 fn an_end_that_leaves_or_refuses_is_told_so() {
-    let (done, found) = hear(BrowseOperation::List, vec![told(&[entry(b"a")])]);
+    let (done, found) = hear(RemotePathOperation::List, vec![told(&[entry(b"a")])]);
     assert!(matches!(done, Err(SessionError::PeerGone)) && found.len() == 1, "{done:?}");
     let refuse =
         RefuseMessage { message: "I/O error".into(), hint: "ask".into(), reason: 0, retry_after_ms: 0 };
     let (done, found) =
-        hear(BrowseOperation::List, vec![told(&[entry(b"a")]), ControlMessage::Refuse(refuse)]);
+        hear(RemotePathOperation::List, vec![told(&[entry(b"a")]), ControlMessage::Refuse(refuse)]);
     let Err(SessionError::Refused { message, hint }) = done else { panic!("{done:?}") };
     assert_eq!((&*message, hint.as_deref(), found.len()), ("I/O error", Some("ask"), 1));
 }
@@ -397,8 +407,8 @@ fn failures_are_counted_and_their_words_tamed() {
         ControlMessage::Failure(FailureMessage { path: b"/x/\x1b".to_vec(), kind: 99, detail: detail.into() })
     };
     let done = ControlMessage::BrowseDone(BrowseDone { done: 5, failed: 0 });
-    let said = vec![failure("\x1b[2J"), ControlMessage::Heartbeat(Heartbeat {}), failure("no"), done];
-    let (done, found) = hear(BrowseOperation::Remove { recursive: true }, said);
+    let said = vec![failure("\x1b[2J"), ControlMessage::Heartbeat(KeepaliveMessage {}), failure("no"), done];
+    let (done, found) = hear(RemotePathOperation::Remove { recursive: true }, said);
     // The summary claims no failures, but two were reported.
     assert_eq!(done.unwrap(), BrowseSummary { done_count: 5, failed_count: 2 });
     let tamed = BrowseItem::Failed { path: b"/x/\x1b"[..].into(), detail: "\\u{1b}[2J".into() };

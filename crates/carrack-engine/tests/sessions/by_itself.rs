@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use carrack_engine::SessionError;
-use carrack_model::{FileId, ObjectChecksum, TransferSpec};
+use carrack_model::{AgreedTransferSpec, FileId, ObjectChecksumAlgorithm};
 use carrack_wire::FrameHeader;
 use carrack_wire::message::{ControlMessage, FileReference, FinishMessage, ObjectsDone};
 use xxhash_rust::xxh3::xxh3_128;
@@ -19,8 +19,13 @@ const LIMIT_S: u64 = 30;
 const OBJECT: usize = 512 << 10;
 const ID: u64 = FileId::FIRST_BY_ITSELF.0;
 
-fn spec() -> TransferSpec {
-    TransferSpec { recursive: true, checksum: ObjectChecksum::Xxh3, streams: 1, ..TransferSpec::default() }
+fn spec() -> AgreedTransferSpec {
+    AgreedTransferSpec {
+        recursive: true,
+        checksum: ObjectChecksumAlgorithm::Xxh3,
+        streams: 1,
+        ..AgreedTransferSpec::default()
+    }
 }
 
 fn checked((header, body): (FrameHeader, Vec<u8>)) -> (FrameHeader, Vec<u8>) {
@@ -47,7 +52,7 @@ fn finish() -> ControlMessage {
 // The sink is real.
 
 /// Plays the source to each kind of sink; asserts that the session ends well.
-fn with_sink(spec: TransferSpec, script: impl Fn(&mut Session, &Path) + Clone + Send + 'static) {
+fn with_sink(spec: AgreedTransferSpec, script: impl Fn(&mut Session, &Path) + Clone + Send + 'static) {
     for victim in VICTIMS {
         let (spec, script) = (spec.clone(), script.clone());
         within(LIMIT_S, move || {
@@ -160,11 +165,11 @@ fn lies_end_the_session() {
         assert_violation(&spec(), what, lie);
     }
     let whole = |peer: &mut Scripted| peer.frame(&first(1, ID, b"abc", &table("", &[(b"f", 3)])));
-    let blake3 = TransferSpec { checksum: ObjectChecksum::Blake3, ..spec() };
+    let blake3 = AgreedTransferSpec { checksum: ObjectChecksumAlgorithm::Blake3, ..spec() };
     assert_violation(&blake3, "where digests are made", whole);
 }
 
-fn assert_violation(spec: &TransferSpec, what: &str, lie: fn(&mut Scripted)) {
+fn assert_violation(spec: &AgreedTransferSpec, what: &str, lie: fn(&mut Scripted)) {
     for victim in VICTIMS {
         let (what, spec) = (what.to_string(), spec.clone());
         within(LIMIT_S, move || {

@@ -11,17 +11,17 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_engine::{
-    AbortHandle, Chunk, ChunkFeed, ChunkFeedHandle, ChunkWork, EndSettings, JournalSettings, SessionRole,
-    TransferIdentity, TransferObserver, TransferRequest, copy_local, copy_with_peer,
+    AbortHandle, ChunkFeed, ChunkFeedHandle, ChunkOfEntries, ChunkWorkKind, EndSettings, JournalSettings,
+    SessionRole, TransferIdentity, TransferObserver, TransferRequest, copy_local, copy_with_peer,
 };
 use carrack_model::{
-    ByteRange, CommandToken, DeviceNumber, ExtraMetadata, FailureKind, FileFlags, HardLinkTarget, IMMUTABLE,
-    LinkPolicy, Metadata, RelPath, SchedulingOptions, SpecialFile, Timestamp, TransferEvent, TransferId,
-    TransferNotice, TransferSpec, TransferSummary,
+    AgreedTransferSpec, ByteRange, CommandExecutionId, DeviceNumber, ExtraMetadata, FailureKind, FileFlags,
+    HardLinkTarget, IMMUTABLE, LinkPolicy, Metadata, RelPath, SchedulingOptions, SpecialFile, Timestamp,
+    TransferEvent, TransferId, TransferSummary, UserNotice,
 };
-use carrack_plan::RateSteps;
+use carrack_plan::ScheduledRateLimits;
 use carrack_storage::{PathBase, RootDirectory};
-use carrack_wire::TableWriter;
+use carrack_wire::EntryTableWriter;
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
 use crate::common;
@@ -40,19 +40,19 @@ struct TestFeed {
 
 #[derive(Default)]
 struct FeedState {
-    waiting: VecDeque<Chunk>,
+    waiting: VecDeque<ChunkOfEntries>,
     settled: Vec<u64>,
     is_ended: bool,
 }
 
 impl TestFeed {
-    fn of(chunks: impl IntoIterator<Item = Chunk>) -> Arc<TestFeed> {
+    fn of(chunks: impl IntoIterator<Item = ChunkOfEntries>) -> Arc<TestFeed> {
         let feed = TestFeed::open(chunks);
         feed.end();
         feed
     }
 
-    fn open(chunks: impl IntoIterator<Item = Chunk>) -> Arc<TestFeed> {
+    fn open(chunks: impl IntoIterator<Item = ChunkOfEntries>) -> Arc<TestFeed> {
         let state = FeedState { waiting: chunks.into_iter().collect(), ..FeedState::default() };
         Arc::new(TestFeed { state: Mutex::new(state), ..TestFeed::default() })
     }
@@ -70,7 +70,7 @@ impl TestFeed {
 }
 
 impl ChunkFeed for TestFeed {
-    fn next(&self, _idle_bytes: u64) -> Option<Chunk> {
+    fn next(&self, _idle_bytes: u64) -> Option<ChunkOfEntries> {
         let state = self.state.lock().unwrap();
         let is_waiting = |state: &mut FeedState| state.waiting.is_empty() && !state.is_ended;
         self.changed.wait_while(state, is_waiting).unwrap().waiting.pop_front()
@@ -122,7 +122,7 @@ impl Place {
         TransferRequest {
             identity: Some(TransferIdentity {
                 id: TransferId([9; 16]),
-                run: CommandToken([run; 16]),
+                run: CommandExecutionId([run; 16]),
                 sources: vec![b"source".to_vec()],
                 destination: b"sink".to_vec(),
                 is_shared: true,
@@ -135,7 +135,12 @@ impl Place {
                 },
                 ..basis.settings.clone()
             },
-            spec: TransferSpec { recursive: true, slot_bytes: 128 << 10, streams: 2, ..basis.spec.clone() },
+            spec: AgreedTransferSpec {
+                recursive: true,
+                slot_bytes: 128 << 10,
+                streams: 2,
+                ..basis.spec.clone()
+            },
             feed: Some(ChunkFeedHandle(Arc::clone(feed) as Arc<dyn ChunkFeed>)),
             ..basis
         }
@@ -149,7 +154,7 @@ impl Place {
             let directory = RelPath::new(path.parent().unwrap().as_os_str().as_bytes()).unwrap();
             let found = fs::symlink_metadata(self.source().join(path)).unwrap();
             let name = path.file_name().unwrap().as_bytes();
-            let mut writer = TableWriter::new(&mut table);
+            let mut writer = EntryTableWriter::new(&mut table);
             writer.section(&directory, None);
             match found.is_symlink() {
                 true => {
@@ -162,12 +167,12 @@ impl Place {
         table
     }
 
-    fn files(&self, number: u64, paths: &[&str]) -> Chunk {
+    fn files(&self, number: u64, paths: &[&str]) -> ChunkOfEntries {
         let table = self.table(paths);
-        Chunk { number, work: ChunkWork::Files, is_repeated: false, table, source_name: None }
+        ChunkOfEntries { number, work: ChunkWorkKind::Files, is_repeated: false, table, source_name: None }
     }
 
-    fn small(&self, number: u64, part: usize) -> Chunk {
+    fn small(&self, number: u64, part: usize) -> ChunkOfEntries {
         let paths: Vec<_> =
             (0..300).filter(|i| i % 3 == part).map(|i| format!("small/{}/{i}", i % 7)).collect();
         self.files(number, &paths.iter().map(String::as_str).collect::<Vec<_>>())
@@ -175,7 +180,7 @@ impl Place {
 
     /// Returns a chunk of further names for these files, in the same directories, for the end of the
     /// transfer.
-    fn names_again(&self, number: u64, paths: &[&str]) -> Chunk {
+    fn names_again(&self, number: u64, paths: &[&str]) -> ChunkOfEntries {
         let mut table = Vec::new();
         for path in paths {
             let (directory, name) = path.rsplit_once('/').unwrap();
@@ -183,41 +188,42 @@ impl Place {
             let same_as =
                 Some(HardLinkTarget { path: RelPath::new(path.as_bytes()).unwrap(), size: found.size() });
             let extras = ExtraMetadata { same_as, ..ExtraMetadata::default() };
-            TableWriter::new(&mut table).section(&RelPath::new(directory.as_bytes()).unwrap(), None);
-            let mut writer = TableWriter::new(&mut table).with(Some(&extras));
+            EntryTableWriter::new(&mut table).section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+            let mut writer = EntryTableWriter::new(&mut table).with(Some(&extras));
             writer.regular(format!("{name}-again").as_bytes(), 0, &metadata(&found), found.ino(), None);
         }
-        Chunk { table, ..self.files(number, &[]) }
+        ChunkOfEntries { table, ..self.files(number, &[]) }
     }
 
     /// Returns a chunk of one device, which needs no source file: it is made from its number.
-    fn device(&self, number: u64) -> Chunk {
+    fn device(&self, number: u64) -> ChunkOfEntries {
         let mut table = Vec::new();
         let null = SpecialFile::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
-        let mut writer = TableWriter::new(&mut table);
+        let mut writer = EntryTableWriter::new(&mut table);
         writer.section(&RelPath::root(), None);
         writer.special(b"null", &null, &Metadata::default(), 0);
-        Chunk { table, ..self.files(number, &[]) }
+        ChunkOfEntries { table, ..self.files(number, &[]) }
     }
 
-    fn part(&self, number: u64, path: &str, offset: u64, len: u64) -> Chunk {
-        let work = ChunkWork::Part(ByteRange::new(offset, len));
-        Chunk { work, ..self.files(number, &[path]) }
+    fn part(&self, number: u64, path: &str, offset: u64, len: u64) -> ChunkOfEntries {
+        let work = ChunkWorkKind::Part(ByteRange::new(offset, len));
+        ChunkOfEntries { work, ..self.files(number, &[path]) }
     }
 
     /// Returns the chunk that closes all directories.
-    fn close(&self, number: u64) -> Chunk {
+    fn close(&self, number: u64) -> ChunkOfEntries {
         let mut table = Vec::new();
         let mut waiting = vec![PathBuf::new()];
         while let Some(path) = waiting.pop() {
             let full = self.source().join(&path);
             let relative = RelPath::new(path.as_os_str().as_bytes()).unwrap();
-            TableWriter::new(&mut table).section(&relative, Some(&metadata(&fs::metadata(&full).unwrap())));
+            EntryTableWriter::new(&mut table)
+                .section(&relative, Some(&metadata(&fs::metadata(&full).unwrap())));
             let entries = fs::read_dir(&full).unwrap().map(Result::unwrap);
             let directories = entries.filter(|entry| entry.file_type().unwrap().is_dir());
             waiting.extend(directories.map(|entry| path.join(entry.file_name())));
         }
-        Chunk { number, work: ChunkWork::Close, is_repeated: false, table, source_name: None }
+        ChunkOfEntries { number, work: ChunkWorkKind::Close, is_repeated: false, table, source_name: None }
     }
 
     fn run(&self, way: Way, run: u8, feed: &Arc<TestFeed>) -> (TransferSummary, Recorder) {
@@ -281,7 +287,7 @@ fn a_name_is_given_to_what_another_session_wrote() {
         for path in ["small/0/0", "large/2"] {
             fs::hard_link(place.source().join(path), place.source().join(format!("{path}-again"))).unwrap();
         }
-        let run = |run: u8, chunk: Chunk| {
+        let run = |run: u8, chunk: ChunkOfEntries| {
             let feed = TestFeed::of([chunk]);
             let mut transfer = place.transfer(run, &feed);
             transfer.settings.fidelity.kept.hard_links = true;
@@ -314,7 +320,7 @@ fn what_is_lost_is_told_before_its_chunk_is_settled() {
         let session = scope.spawn(|| copy(Way::Local, &transfer, &observer, &AbortHandle::new().unwrap()));
         wait_until("the chunk is settled", || feed.settled() == [1]);
         let loss = |event| match event {
-            TransferEvent::Notice(TransferNotice::Loss(loss)) => Some(loss.to_string()),
+            TransferEvent::Notice(UserNotice::Loss(loss)) => Some(loss.to_string()),
             _ => None,
         };
         let told: Vec<String> = observer.events().into_iter().filter_map(loss).collect();
@@ -355,7 +361,7 @@ fn two_sessions_carry_one_transfer() {
         });
         assert_eq!((feeds[0].settled(), feeds[1].settled()), (vec![1, 2, 3], vec![1, 2, 3, 4]));
         assert!(!place.sink().join("large/4").exists(), "not before it is finished");
-        let finish = Chunk { work: ChunkWork::Finish, ..place.files(1, &["large/4"]) };
+        let finish = ChunkOfEntries { work: ChunkWorkKind::Finish, ..place.files(1, &["large/4"]) };
         let last = TestFeed::of([finish]);
         place.run(way, 8, &last);
         assert_eq!(last.settled(), [1]);
@@ -430,18 +436,18 @@ fn what_another_session_has_brought_does_not_come_again() {
                 place.part(3, "large/4", 5 * MIB, size - 5 * MIB),
                 place.files(4, &["large/2", "large/3"]),
             ];
-            chunks.map(|chunk| Chunk { is_repeated, ..chunk })
+            chunks.map(|chunk| ChunkOfEntries { is_repeated, ..chunk })
         };
         place.run(way, 1, &TestFeed::of(chunks(false)));
         let again = TestFeed::of(chunks(true));
         let (summary, _) = place.run(way, 2, &again);
         assert_eq!((summary.bytes_done, again.settled()), (0, vec![1, 2, 3, 4]), "{way:?}: {summary:?}");
-        let finish = Chunk { work: ChunkWork::Finish, ..place.files(1, &["large/4"]) };
+        let finish = ChunkOfEntries { work: ChunkWorkKind::Finish, ..place.files(1, &["large/4"]) };
         place.run(way, 3, &TestFeed::of([finish.clone()]));
         // The answer was lost: all chunks are repeated, parts included.
         let (summary, _) = place.run(way, 4, &TestFeed::of(chunks(true)));
         assert_eq!(summary.bytes_done, 0, "{way:?}");
-        place.run(way, 5, &TestFeed::of([Chunk { is_repeated: true, ..finish }]));
+        place.run(way, 5, &TestFeed::of([ChunkOfEntries { is_repeated: true, ..finish }]));
         let rest = [place.small(1, 1), place.small(2, 2), place.files(3, &["link"]), place.close(4)];
         place.run(way, 6, &TestFeed::of(rest));
         assert_same(&place.source(), &place.sink());
@@ -463,7 +469,8 @@ fn a_session_of_chunks_follows_a_timetable() {
         // Three seconds at 2 MiB/s are half of the file; the other half takes no time.
         let steps = vec![(now, 2 * MIB), (after(3), 0), (after(6), 4 * MIB)];
         let whole = place.transfer(1, &feed);
-        let settings = EndSettings { timetable: Some(RateSteps::new(steps)), ..whole.settings.clone() };
+        let settings =
+            EndSettings { timetable: Some(ScheduledRateLimits::new(steps)), ..whole.settings.clone() };
         let timed = TransferRequest { settings, ..whole };
         let took = |began: Instant| began.elapsed().as_secs_f64();
         thread::scope(|scope| {
@@ -510,7 +517,7 @@ fn of_a_part_that_was_begun_only_the_rest_comes() {
         let parts = |is_repeated| {
             let parts =
                 [place.part(1, "large/4", 0, 4 * MIB), place.part(2, "large/4", 4 * MIB, size - 4 * MIB)];
-            parts.map(|part| Chunk { is_repeated, ..part })
+            parts.map(|part| ChunkOfEntries { is_repeated, ..part })
         };
         let feed = TestFeed::of(parts(false));
         let whole = place.transfer(1, &feed);
@@ -523,7 +530,7 @@ fn of_a_part_that_was_begun_only_the_rest_comes() {
         let (summary, _) = place.run(way, 2, &TestFeed::of(parts(true)));
         let moved = summary.bytes_done;
         assert!((1..size - 4 * MIB).contains(&moved), "{way:?}: {moved} of {size} came again");
-        let finish = Chunk { work: ChunkWork::Finish, ..place.files(1, &["large/4"]) };
+        let finish = ChunkOfEntries { work: ChunkWorkKind::Finish, ..place.files(1, &["large/4"]) };
         place.run(way, 3, &TestFeed::of([finish]));
         assert_eq!(
             fs::read(place.sink().join("large/4")).unwrap(),
@@ -549,17 +556,17 @@ fn holes_of_a_file_in_parts_stay_holes() {
         }
         let parts = [(0, 4), (4, 4), (8, 4), (12, 4)].map(|(from, len)| (from * MIB, len * MIB));
         let parts = parts.into_iter().chain([(16 * MIB, 7)]).enumerate();
-        let chunks: Vec<Chunk> =
+        let chunks: Vec<ChunkOfEntries> =
             parts.map(|(number, (from, len))| place.part(number as u64 + 1, "image", from, len)).collect();
         // One session copies the end of the file before another copies the beginning.
         let (of_first, of_second) = chunks.split_at(2);
         place.run(way, 1, &TestFeed::of(of_second.to_vec()));
         place.run(way, 2, &TestFeed::of(of_first.to_vec()));
         // Repeated chunks are already at the sink.
-        let again = of_first.iter().map(|chunk| Chunk { is_repeated: true, ..chunk.clone() });
+        let again = of_first.iter().map(|chunk| ChunkOfEntries { is_repeated: true, ..chunk.clone() });
         let (summary, _) = place.run(way, 3, &TestFeed::of(again.collect::<Vec<_>>()));
         assert_eq!(summary.entries_failed, 0);
-        let finish = Chunk { work: ChunkWork::Finish, ..place.files(1, &["image"]) };
+        let finish = ChunkOfEntries { work: ChunkWorkKind::Finish, ..place.files(1, &["image"]) };
         let (summary, _) = place.run(way, 4, &TestFeed::of([finish]));
         assert_eq!((summary.files_done, summary.entries_failed), (1, 0));
         let copy = place.sink().join("image");
@@ -575,7 +582,7 @@ fn a_file_that_changed_is_not_put_together_of_two_versions() {
     let size = fs::metadata(place.source().join("large/4")).unwrap().size();
     let second = place.part(1, "large/4", 4 * MIB, size - 4 * MIB);
     place.run(Way::Push, 1, &TestFeed::of([place.part(1, "large/4", 0, 4 * MIB)]));
-    let discard = Chunk { work: ChunkWork::Discard, ..place.files(1, &["large/4"]) };
+    let discard = ChunkOfEntries { work: ChunkWorkKind::Discard, ..place.files(1, &["large/4"]) };
     write(&place.source().join("large/4"), &noise(size as usize, 77));
     let feed = TestFeed::of([second]);
     let (summary, observer) = place.run(Way::Push, 2, &feed);
@@ -608,19 +615,19 @@ fn flags_are_set_by_the_session_that_is_told_so() {
     let flags = Some(FileFlags::new(IMMUTABLE, IMMUTABLE));
     let chunk = |names: &[&str], at_end: bool| {
         let mut table = Vec::new();
-        TableWriter::new(&mut table).section(&RelPath::root(), None);
+        EntryTableWriter::new(&mut table).section(&RelPath::root(), None);
         for name in names {
             let found = fs::metadata(place.source().join(name)).unwrap();
             let same_as = HardLinkTarget { path: RelPath::new(name.as_bytes()).unwrap(), size: found.size() };
             let extras =
                 ExtraMetadata { flags, same_as: at_end.then_some(same_as), ..ExtraMetadata::default() };
             let size = if at_end { 0 } else { found.size() };
-            let mut writer = TableWriter::new(&mut table).with(Some(&extras));
+            let mut writer = EntryTableWriter::new(&mut table).with(Some(&extras));
             writer.regular(name.as_bytes(), size, &metadata(&found), found.ino(), None);
         }
-        Chunk { table, ..place.files(1, &[]) }
+        ChunkOfEntries { table, ..place.files(1, &[]) }
     };
-    let run = |run: u8, chunk: Chunk| {
+    let run = |run: u8, chunk: ChunkOfEntries| {
         let mut transfer = place.transfer(run, &TestFeed::of([chunk]));
         transfer.settings.fidelity.kept.file_flags = true;
         let outcome = copy(Way::Push, &transfer, &Recorder::default(), &AbortHandle::new().unwrap());
@@ -631,7 +638,7 @@ fn flags_are_set_by_the_session_that_is_told_so() {
     assert!(!has_flags("f") && !has_flags("other"));
     // Another file has taken the name.
     write(&place.sink().join("other"), b"changed");
-    run(1, Chunk { work: ChunkWork::Close, ..chunk(&["f", "other"], true) });
+    run(1, ChunkOfEntries { work: ChunkWorkKind::Close, ..chunk(&["f", "other"], true) });
     assert!(has_flags("f") && !has_flags("other"));
     ioctl_setflags(fs::File::open(place.sink().join("f")).unwrap(), IFlags::empty()).unwrap();
 }
@@ -642,8 +649,8 @@ fn table_through(place: &Place, paths: &[&str]) -> Vec<u8> {
     for path in paths {
         let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
         let found = fs::metadata(place.source().join(path)).unwrap();
-        TableWriter::new(&mut table).section(&RelPath::new(directory.as_bytes()).unwrap(), None);
-        let mut writer = TableWriter::new(&mut table);
+        EntryTableWriter::new(&mut table).section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+        let mut writer = EntryTableWriter::new(&mut table);
         writer.regular(name.as_bytes(), found.size(), &metadata(&found), found.ino(), None);
     }
     table
@@ -688,10 +695,14 @@ fn links_that_are_exchanged_widen_nothing() {
     let whole = groups(&["small", "large"]);
     let within = ["flips", "leaves"].map(|group| format!("{group}-directory/small"));
     let paths: Vec<&str> = whole.iter().chain(&within).map(String::as_str).collect();
-    let mut chunks = vec![Chunk { table: table_through(&place, &paths), ..place.files(1, &[]) }];
+    let mut chunks = vec![ChunkOfEntries { table: table_through(&place, &paths), ..place.files(1, &[]) }];
     for (path, number) in groups(&["parts"]).iter().zip(2..) {
-        let work = ChunkWork::Part(ByteRange::new(0, 5 * MIB));
-        chunks.push(Chunk { table: table_through(&place, &[path]), work, ..place.files(number, &[]) });
+        let work = ChunkWorkKind::Part(ByteRange::new(0, 5 * MIB));
+        chunks.push(ChunkOfEntries {
+            table: table_through(&place, &[path]),
+            work,
+            ..place.files(number, &[])
+        });
     }
     for name in ["small", "large", "parts"] {
         exchange(place.source().join(format!("flips-{name}")), &Path::new("../other").join(name));
@@ -723,7 +734,7 @@ fn links_that_are_exchanged_widen_nothing() {
 #[test]
 fn nothing_is_finished_that_is_not_there() {
     let place = Place::new();
-    let finish = Chunk { work: ChunkWork::Finish, ..place.files(1, &["large/4"]) };
+    let finish = ChunkOfEntries { work: ChunkWorkKind::Finish, ..place.files(1, &["large/4"]) };
     let (summary, _) = place.run(Way::Push, 1, &TestFeed::of([finish]));
     assert_eq!((summary.entries_failed, place.sink().join("large/4").exists()), (1, false));
 }

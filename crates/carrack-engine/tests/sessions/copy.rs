@@ -3,7 +3,8 @@
 use std::fs;
 
 use carrack_model::{
-    DialFrom, ObjectChecksum, ProtectionLevel, SealCipher, TransferEvent, TransferSpec, TransferSummary,
+    AgreedTransferSpec, DialingEnd, ObjectChecksumAlgorithm, ProtectionLevel, SealCipher, TransferEvent,
+    TransferSummary,
 };
 
 use crate::common::*;
@@ -14,7 +15,9 @@ fn a_rich_tree_arrives_as_it_is() {
     let source = dir.path().join("src");
     rich_tree(&source);
     for way in WAYS {
-        for checksum in [ObjectChecksum::None, ObjectChecksum::Xxh3, ObjectChecksum::Blake3] {
+        for checksum in
+            [ObjectChecksumAlgorithm::None, ObjectChecksumAlgorithm::Xxh3, ObjectChecksumAlgorithm::Blake3]
+        {
             let destination = dir.path().join(format!("{way:?}-{checksum}"));
             let mut transfer = transfer(&[&source], &destination);
             transfer.spec.checksum = checksum;
@@ -36,7 +39,7 @@ fn small_slots_and_few_of_them_suffice() {
     {
         let destination = dir.path().join(format!("dst{number}"));
         let mut transfer = transfer(&[&source], &destination);
-        transfer.spec = TransferSpec { slot_bytes: 128 << 10, streams, ..transfer.spec };
+        transfer.spec = AgreedTransferSpec { slot_bytes: 128 << 10, streams, ..transfer.spec };
         transfer.settings.pool_bytes = 0;
         transfer.settings.io_threads = 6;
         copy_well(way, &transfer);
@@ -50,7 +53,7 @@ fn every_way_of_connecting_moves_the_data() {
     let source = dir.path().join("src");
     rich_tree(&source);
     for way in [Way::Push, Way::Pull] {
-        for dial_from in [DialFrom::Either, DialFrom::Source, DialFrom::Sink] {
+        for dial_from in [DialingEnd::Either, DialingEnd::Source, DialingEnd::Sink] {
             let destination = dir.path().join(format!("{way:?}-{dial_from:?}"));
             let mut transfer = transfer(&[&source], &destination);
             transfer.spec.dial_from = dial_from;
@@ -91,7 +94,7 @@ fn without_a_port_the_data_takes_the_control_channel() {
             protection: Some(ProtectionLevel::Private),
             cipher: None,
         }));
-        let warned = |event: &TransferEvent| matches!(event, TransferEvent::Notice(carrack_model::TransferNotice::Warning(text)) if text.contains("ssh pipe"));
+        let warned = |event: &TransferEvent| matches!(event, TransferEvent::Notice(carrack_model::UserNotice::Warning(text)) if text.contains("ssh pipe"));
         assert!(events.iter().any(warned), "{events:?}");
     }
 }
@@ -104,7 +107,7 @@ fn digests_are_those_of_the_contents() {
     for way in WAYS {
         let destination = dir.path().join(format!("{way:?}"));
         let mut transfer = transfer(&[&source], &destination);
-        transfer.spec.checksum = ObjectChecksum::Blake3;
+        transfer.spec.checksum = ObjectChecksumAlgorithm::Blake3;
         transfer.spec.report_digests = true;
         let (outcome, recorder) = copy(way, &transfer);
         assert!(outcome.result.is_ok());

@@ -10,13 +10,13 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use carrack_engine::{SessionError, SessionRole};
-use carrack_model::{ObjectChecksum, ProtectionLevel, TransferSpec};
+use carrack_model::{AgreedTransferSpec, ObjectChecksumAlgorithm, ProtectionLevel};
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{StreamCount, dial};
 use carrack_wire::auth::{ListenerNonce, SessionKey};
 use carrack_wire::message::{
-    ControlMessage, CountersMessage, DialFailed, FinishMessage, HelloMessage, ListenAddresses, ObjectsDone,
-    PlaceMessage, WelcomeMessage,
+    ControlMessage, CountersMessage, DestinationRootMessage, DialFailureMessage, FinishMessage, HelloMessage,
+    ListenAddresses, ObjectsDone, WelcomeMessage,
 };
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, agreed_terms};
 
@@ -26,14 +26,14 @@ use crate::common::*;
 const LIMIT_S: u64 = 30;
 const STREAMS: u16 = 3;
 
-fn spec() -> TransferSpec {
-    TransferSpec {
+fn spec() -> AgreedTransferSpec {
+    AgreedTransferSpec {
         recursive: true,
-        checksum: ObjectChecksum::None,
+        checksum: ObjectChecksumAlgorithm::None,
         slot_bytes: 128 << 10,
         streams: STREAMS,
         protection: ProtectionLevel::Clear,
-        ..TransferSpec::default()
+        ..AgreedTransferSpec::default()
     }
 }
 
@@ -44,7 +44,9 @@ fn call_sink(destination: &Path) -> (Session, ListenAddresses) {
     let destination = Some(destination.as_os_str().as_bytes().to_vec());
     session.peer.say(ControlMessage::Hello(HelloMessage { destination, ..Scripted::hello(&spec()) }));
     let ControlMessage::Welcome(welcome) = session.peer.message() else { panic!("no welcome") };
-    session.peer.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }));
+    session
+        .peer
+        .say(ControlMessage::Place(DestinationRootMessage { root: 0, ..DestinationRootMessage::default() }));
     (session, welcome.listening.unwrap())
 }
 
@@ -150,7 +152,7 @@ fn giving_up_streams_that_stand_ends_the_session_in_words() {
         let dir = tempfile::tempdir().unwrap();
         write(&dir.path().join("f"), b"abc");
         for message in [
-            ControlMessage::DialFailed(DialFailed::default()),
+            ControlMessage::DialFailed(DialFailureMessage::default()),
             ControlMessage::Dial(ListenAddresses::default()),
         ] {
             for begin in [call_sink, call_source] {
@@ -183,7 +185,7 @@ fn a_nonce_of_another_length_is_named_at_both_ends() {
             let calling = transfer(&[Path::new("/nothing/")], dir.path());
             let mut session = Session::begin(Victim::Caller, calling, SessionRole::Sink);
             session.peer.preambles();
-            let place = Some(PlaceMessage { root: 0, ..PlaceMessage::default() });
+            let place = Some(DestinationRootMessage { root: 0, ..DestinationRootMessage::default() });
             let welcome =
                 WelcomeMessage { place, listening: Some(listening), lanes: 1, ..WelcomeMessage::default() };
             session.peer.say(ControlMessage::Welcome(welcome));

@@ -10,18 +10,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_engine::{
-    AbortHandle, AccessAdmission, AccessPolicy, AccessRequest, ControlChannel, EndSettings,
-    OwnerAccessPolicy, SessionError, SessionRole, TransferOutcome, serve,
+    AbortHandle, AccessPolicy, AccessRequest, AdmittedCallerRights, ControlChannel, EndSettings,
+    ProcessOwnerAccessPolicy, SessionError, SessionRole, TransferOutcome, serve,
 };
 use carrack_model::{
-    DeletionRules, FailureKind, ObjectChecksum, ProtectionLevel, RelPath, SyncRules, TransferEvent,
-    TransferSpec,
+    AgreedTransferSpec, DeletionRules, FailureKind, ObjectChecksumAlgorithm, ProtectionLevel, RelPath,
+    SyncRules, TransferEvent,
 };
 use carrack_wire::message::{
-    self, ControlMessage, CountersMessage, DialFailed, FileReference, FinishMessage, HelloMessage,
-    ObjectsDone, PlaceMessage, SinkState, WelcomeMessage,
+    self, ControlMessage, CountersMessage, DestinationRootMessage, DestinationStateMessage,
+    DialFailureMessage, FileReference, FinishMessage, HelloMessage, ObjectsDone, WelcomeMessage,
 };
-use carrack_wire::{FrameHeader, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, TableWriter, to_json};
+use carrack_wire::{
+    EntryTableWriter, FrameHeader, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, to_json,
+};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::common::scripted::*;
@@ -30,13 +32,13 @@ use crate::common::*;
 const LIMIT_S: u64 = 30;
 const SLOT: usize = 128 << 10;
 
-fn spec() -> TransferSpec {
-    TransferSpec {
+fn spec() -> AgreedTransferSpec {
+    AgreedTransferSpec {
         recursive: true,
-        checksum: ObjectChecksum::None,
+        checksum: ObjectChecksumAlgorithm::None,
         slot_bytes: SLOT as u32,
         streams: 1,
-        ..TransferSpec::default()
+        ..AgreedTransferSpec::default()
     }
 }
 
@@ -89,7 +91,11 @@ fn attack_sink(what: &str, script: impl Fn(&mut Session) + Clone + Send + 'stati
     attack_sink_with(spec(), what, script);
 }
 
-fn attack_sink_with(spec: TransferSpec, what: &str, script: impl Fn(&mut Session) + Clone + Send + 'static) {
+fn attack_sink_with(
+    spec: AgreedTransferSpec,
+    what: &str,
+    script: impl Fn(&mut Session) + Clone + Send + 'static,
+) {
     for victim in VICTIMS {
         let (what, spec, script) = (what.to_string(), spec.clone(), script.clone());
         within(LIMIT_S, move || {
@@ -221,7 +227,7 @@ fn no_path_leads_through_a_link_that_the_source_has_sent_before() {
         source.hear_answer();
         // One bundle has the link and the directory, whose metadata would be set at the end.
         let mut second = Vec::new();
-        let mut writer = TableWriter::new(&mut second);
+        let mut writer = EntryTableWriter::new(&mut second);
         writer.section(&RelPath::new(b"path").unwrap(), Some(&METADATA));
         writer.regular(b"new", 3, &METADATA, 0, None);
         source.frame(&bundle(3, b"abc", &[link_table("", "path", "../outside"), second].concat()));
@@ -335,11 +341,11 @@ fn objects_that_do_not_fit_are_refused() {
 
 #[test]
 fn sizes_that_no_storage_has_do_no_harm() {
-    for checksum in [ObjectChecksum::None, ObjectChecksum::Blake3] {
+    for checksum in [ObjectChecksumAlgorithm::None, ObjectChecksumAlgorithm::Blake3] {
         for victim in VICTIMS {
             within(LIMIT_S, move || {
                 let world = World::new();
-                let spec = TransferSpec { checksum, ..spec() };
+                let spec = AgreedTransferSpec { checksum, ..spec() };
                 let mut session = Session::with_sink(victim, &spec, &world.destination(), 0);
                 session.peer.say(open(1, table("", &[(b"f", u64::MAX)])));
                 session.peer.frame(&object(1, 1, (u64::MAX >> 20 << 20) - (1 << 20), &[7; SLOT]));
@@ -477,12 +483,13 @@ fn messages_that_nobody_knows_end_the_session() {
 
 #[test]
 fn messages_at_the_wrong_time_end_the_session() {
-    let place = ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() });
+    let place =
+        ControlMessage::Place(DestinationRootMessage { root: 0, ..DestinationRootMessage::default() });
     let both = [
         ControlMessage::Hello(Scripted::hello(&spec())),
         ControlMessage::Welcome(WelcomeMessage::default()),
         place.clone(),
-        ControlMessage::DialFailed(message::DialFailed::default()),
+        ControlMessage::DialFailed(message::DialFailureMessage::default()),
         ControlMessage::Dial(message::ListenAddresses::default()),
     ];
     for message in &both {
@@ -532,7 +539,7 @@ fn what_was_sent_before_the_end_is_not_lost_silently() {
 
 #[test]
 fn an_object_in_a_dry_run_is_refused() {
-    attack_sink_with(TransferSpec { dry_run: true, ..spec() }, "dry run", |source| {
+    attack_sink_with(AgreedTransferSpec { dry_run: true, ..spec() }, "dry run", |source| {
         source.peer.frame(&bundle(1, b"abc", &table("", &[(b"f", 3)])));
     });
 }
@@ -567,24 +574,24 @@ fn counters_out_of_all_proportion_do_no_harm() {
 fn a_removal_that_nobody_asked_for_is_refused() {
     let prune = |tree: &[u8]| ControlMessage::Prune(message::PruneMessage { trees: vec![tree.to_vec()] });
     attack_sink("a removal in a copy", move |source| source.peer.say(prune(b"")));
-    let keeps = TransferSpec { sync: Some(SyncRules::default()), ..spec() };
+    let keeps = AgreedTransferSpec { sync: Some(SyncRules::default()), ..spec() };
     attack_sink_with(keeps, "a removal in a sync without one", move |source| source.peer.say(prune(b"")));
     let deletes = SyncRules { deletion: Some(DeletionRules::default()), ..SyncRules::default() };
-    let deletes = TransferSpec { sync: Some(deletes), ..spec() };
+    let deletes = AgreedTransferSpec { sync: Some(deletes), ..spec() };
     attack_sink_with(deletes.clone(), "outside", move |source| source.peer.say(prune(b"../outside")));
     attack_sink_with(deletes, "an answer of another size", move |source| {
         source.peer.say(prune(b""));
-        source.peer.say(ControlMessage::Stands(message::ExistenceReply { id: 1, kinds: vec![0; 7] }));
+        source.peer.say(ControlMessage::Stands(message::SourceExistenceReply { id: 1, kinds: vec![0; 7] }));
     });
 }
 
 #[test]
 fn questions_before_their_time_are_refused() {
     let names = vec![b"small".to_vec()];
-    let question = message::ExistenceRequest { id: 1, path: Vec::new(), names };
+    let question = message::SourceExistenceQuery { id: 1, path: Vec::new(), names };
     attack_source("a question in a copy", move |sink| sink.peer.say(ControlMessage::Stand(question.clone())));
     attack_source("an end of nothing", |sink| {
-        sink.peer.say(ControlMessage::Pruned(message::PrunedMessage {}))
+        sink.peer.say(ControlMessage::Pruned(message::DeletionDoneMessage {}))
     });
 }
 
@@ -601,7 +608,7 @@ fn a_sink_asks_again_for_what_arrived_damaged() {
     for victim in VICTIMS {
         within(LIMIT_S, move || {
             let world = World::new();
-            let spec = TransferSpec { checksum: ObjectChecksum::Xxh3, ..spec() };
+            let spec = AgreedTransferSpec { checksum: ObjectChecksumAlgorithm::Xxh3, ..spec() };
             let mut session = Session::with_sink(victim, &spec, &world.destination(), 0);
             let peer = &mut session.peer;
             peer.say(open(1, table("", &[(b"large", 6)])));
@@ -835,9 +842,9 @@ fn a_sink_that_fails_every_file_is_believed() {
 #[test]
 fn a_sink_that_describes_itself_as_nothing_that_exists_is_refused() {
     for sink in [
-        SinkState { destination: 9, ..Scripted::sink_state(4) },
-        SinkState { destination: 0, name: b"../x".to_vec(), ..Scripted::sink_state(4) },
-        SinkState { destination: 0, name: b"".to_vec(), ..Scripted::sink_state(4) },
+        DestinationStateMessage { destination: 9, ..Scripted::sink_state(4) },
+        DestinationStateMessage { destination: 0, name: b"../x".to_vec(), ..Scripted::sink_state(4) },
+        DestinationStateMessage { destination: 0, name: b"".to_vec(), ..Scripted::sink_state(4) },
     ] {
         for victim in VICTIMS {
             let sink = Some(sink.clone());
@@ -936,7 +943,7 @@ fn a_called_source_sends_only_what_was_asked_for() {
 #[test]
 fn greetings_that_lie_are_refused() {
     let good = Scripted::hello(&spec());
-    let with = |change: &dyn Fn(&mut TransferSpec)| {
+    let with = |change: &dyn Fn(&mut AgreedTransferSpec)| {
         let mut spec = spec();
         change(&mut spec);
         HelloMessage { spec: to_json(&spec), ..good.clone() }
@@ -979,7 +986,7 @@ fn something_else_than_the_next_step_of_the_handshake_is_refused() {
         for first in [
             finish(),
             ControlMessage::Welcome(WelcomeMessage::default()),
-            ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }),
+            ControlMessage::Place(DestinationRootMessage { root: 0, ..DestinationRootMessage::default() }),
         ] {
             let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), SessionRole::Sink);
             session.peer.preambles();
@@ -999,14 +1006,17 @@ fn something_else_than_the_next_step_of_the_handshake_is_refused() {
             assert!(is_violation(&session.end().0));
         }
         for third in [
-            ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }),
+            ControlMessage::Place(DestinationRootMessage { root: 0, ..DestinationRootMessage::default() }),
             finish(),
             ControlMessage::Welcome(WelcomeMessage::default()),
         ] {
             let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), SessionRole::Sink);
             session.peer.preambles();
             session.peer.say(ControlMessage::Hello(hello()));
-            session.peer.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }));
+            session.peer.say(ControlMessage::Place(DestinationRootMessage {
+                root: 0,
+                ..DestinationRootMessage::default()
+            }));
             session.peer.say(third);
             assert!(is_violation(&session.end().0));
         }
@@ -1020,7 +1030,7 @@ fn something_else_than_the_next_step_of_the_handshake_is_refused() {
         for welcome in [
             WelcomeMessage::default(),
             WelcomeMessage {
-                place: Some(PlaceMessage { root: 9, ..PlaceMessage::default() }),
+                place: Some(DestinationRootMessage { root: 9, ..DestinationRootMessage::default() }),
                 lanes: 1,
                 ..WelcomeMessage::default()
             },
@@ -1053,7 +1063,10 @@ fn an_end_that_tells_to_dial_nowhere_gets_an_answer() {
                 ..Scripted::hello(&spec())
             }));
             let ControlMessage::Welcome(_) = session.peer.message() else { panic!("no welcome") };
-            session.peer.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }));
+            session.peer.say(ControlMessage::Place(DestinationRootMessage {
+                root: 0,
+                ..DestinationRootMessage::default()
+            }));
             session.peer.say(ControlMessage::Dial(message::ListenAddresses {
                 port,
                 addresses,
@@ -1143,12 +1156,12 @@ fn a_login_shell_may_greet_first_but_not_for_ever() {
         session.peer.preambles();
         let ControlMessage::Hello(_) = session.peer.message() else { panic!("no hello") };
         session.peer.say(ControlMessage::Welcome(WelcomeMessage {
-            place: Some(PlaceMessage { root: 0, ..PlaceMessage::default() }),
+            place: Some(DestinationRootMessage { root: 0, ..DestinationRootMessage::default() }),
             lanes: 1,
             ..WelcomeMessage::default()
         }));
         let ControlMessage::Dial(_) = session.peer.message() else { panic!("no dial") };
-        session.peer.say(ControlMessage::DialFailed(message::DialFailed::default()));
+        session.peer.say(ControlMessage::DialFailed(message::DialFailureMessage::default()));
         session.peer.say(finish());
         assert!(session.end().0.result.is_ok());
 
@@ -1186,8 +1199,8 @@ fn pieces_for_called_sink(world: &World) -> Vec<Vec<u8>> {
             destination: Some(world.destination().into_os_string().into_encoded_bytes()),
             ..Scripted::hello(&spec())
         })),
-        frame(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() })),
-        frame(ControlMessage::DialFailed(message::DialFailed::default())),
+        frame(ControlMessage::Place(DestinationRootMessage { root: 0, ..DestinationRootMessage::default() })),
+        frame(ControlMessage::DialFailed(message::DialFailureMessage::default())),
         frame(open(1, table("", &[(b"large", 2 * SLOT as u64)]))),
         object(object_of(1, 0)),
         object(bundle(2, b"abc", &table("sub", &[(b"small", 3)]))),
@@ -1233,14 +1246,14 @@ fn a_called_end_that_dies_anywhere_ends_the_caller() {
         [&FrameHeader::control(body.len() as u32).encode()[..], &body].concat()
     };
     let welcome = WelcomeMessage {
-        place: Some(PlaceMessage { root: 0, ..PlaceMessage::default() }),
+        place: Some(DestinationRootMessage { root: 0, ..DestinationRootMessage::default() }),
         lanes: 1,
         ..WelcomeMessage::default()
     };
     let pieces = [
         Preamble::OURS.encode().to_vec(),
         frame(ControlMessage::Welcome(welcome)),
-        frame(ControlMessage::DialFailed(message::DialFailed::default())),
+        frame(ControlMessage::DialFailed(message::DialFailureMessage::default())),
         frame(open(1, table("", &[(b"large", 2 * SLOT as u64)]))),
         [&object_of(1, 0).0.encode()[..], &[7; SLOT]].concat(),
     ];
@@ -1305,7 +1318,7 @@ fn a_peer_cannot_drive_the_terminal() {
         for event in recorder.events() {
             let shown = match event {
                 TransferEvent::Failed(failure) => failure.to_string(),
-                TransferEvent::Notice(carrack_model::TransferNotice::Warning(text)) => text,
+                TransferEvent::Notice(carrack_model::UserNotice::Warning(text)) => text,
                 _ => continue,
             };
             assert!(!shown.contains('\x1b'), "{shown:?}");
@@ -1319,10 +1332,10 @@ fn a_peer_cannot_drive_the_terminal() {
 struct Impatient;
 
 impl AccessPolicy for Impatient {
-    fn admit(&self, request: AccessRequest<'_>) -> Result<AccessAdmission, SessionError> {
-        let admission = OwnerAccessPolicy::over_ssh(ProtectionLevel::Clear).admit(request)?;
+    fn admit(&self, request: AccessRequest<'_>) -> Result<AdmittedCallerRights, SessionError> {
+        let admission = ProcessOwnerAccessPolicy::over_ssh(ProtectionLevel::Clear).admit(request)?;
         let settings = EndSettings { idle: Some(Duration::from_secs(1)), ..admission.settings };
-        Ok(AccessAdmission { settings, ..admission })
+        Ok(AdmittedCallerRights { settings, ..admission })
     }
 }
 
@@ -1351,9 +1364,12 @@ fn a_session_in_which_nothing_moves_comes_to_an_end() {
             peer.say(ControlMessage::Hello(hello));
             let ControlMessage::Welcome(_) = peer.message() else { panic!("no welcome") };
             if !as_sink {
-                peer.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }));
+                peer.say(ControlMessage::Place(DestinationRootMessage {
+                    root: 0,
+                    ..DestinationRootMessage::default()
+                }));
             }
-            peer.say(ControlMessage::DialFailed(DialFailed { problem: "a test".into() }));
+            peer.say(ControlMessage::DialFailed(DialFailureMessage { problem: "a test".into() }));
             let began = Instant::now();
             let counters = |n| {
                 ControlMessage::Counters(CountersMessage {

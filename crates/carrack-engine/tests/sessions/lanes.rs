@@ -5,12 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use carrack_engine::{SessionError, SessionRole};
-use carrack_model::{DeletionRules, FailureKind, SyncRules, TransferEvent, TransferNotice, TransferSpec};
+use carrack_model::{AgreedTransferSpec, DeletionRules, FailureKind, SyncRules, TransferEvent, UserNotice};
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{DataConnection, StreamCount, dial};
 use carrack_wire::auth::{ListenerNonce, SessionKey};
 use carrack_wire::message::{
-    self, ControlMessage, FinishMessage, HelloMessage, LaneBounds, PlaceMessage, WelcomeMessage,
+    self, ControlMessage, DestinationRootMessage, FinishMessage, HelloMessage, LaneCountProposal,
+    WelcomeMessage,
 };
 use carrack_wire::{FrameHeader, agreed_terms};
 
@@ -33,7 +34,7 @@ fn tree(root: &Path) {
 /// Returns the objects of each lane as the source reports them at its end; empty for one lane.
 fn objects_by_lane(recorder: &Recorder) -> Vec<u64> {
     let told = recorder.events().into_iter().find_map(|event| match event {
-        TransferEvent::Notice(TransferNotice::Text(text)) => {
+        TransferEvent::Notice(UserNotice::Text(text)) => {
             text.strip_prefix("source: objects by lane: ").map(str::to_string)
         }
         _ => None,
@@ -51,7 +52,7 @@ fn every_number_of_lanes_moves_the_same_tree() {
         for lanes in LANES {
             let destination = dir.path().join(format!("{way:?}-{lanes}"));
             let mut transfer = transfer(&[&source], &destination);
-            transfer.spec = TransferSpec { slot_bytes: 128 << 10, ..transfer.spec };
+            transfer.spec = AgreedTransferSpec { slot_bytes: 128 << 10, ..transfer.spec };
             transfer.settings.lanes = lanes;
             transfer.settings.io_threads = 4;
             let (outcome, recorder) = copy(way, &transfer);
@@ -115,7 +116,7 @@ fn failures_of_all_lanes_are_told_and_counted() {
         write(&destination.join(format!("f{i:02}/in/the/way")), b"!");
     }
     let mut transfer = transfer(&[&source.join("")], &destination);
-    transfer.spec = TransferSpec { slot_bytes: 128 << 10, ..transfer.spec };
+    transfer.spec = AgreedTransferSpec { slot_bytes: 128 << 10, ..transfer.spec };
     transfer.settings.lanes = 4;
     transfer.settings.io_threads = 4;
     let (outcome, recorder) = copy(Way::Push, &transfer);
@@ -148,17 +149,19 @@ fn a_small_load_stays_on_the_first_lane() {
 fn sink_with_two_lanes(destination: &Path) -> (Session, Vec<DataConnection>) {
     let mut session = Session::begin(Victim::Called, transfer(&[], Path::new("")), SessionRole::Sink);
     session.peer.preambles();
-    let spec = TransferSpec { slot_bytes: 128 << 10, ..TransferSpec::default() };
+    let spec = AgreedTransferSpec { slot_bytes: 128 << 10, ..AgreedTransferSpec::default() };
     let settings = r#"{"pool_bytes":2097152,"lanes":2}"#.into();
     session.peer.say(ControlMessage::Hello(HelloMessage {
         destination: Some(destination.as_os_str().as_bytes().to_vec()),
         settings,
-        lanes: Some(LaneBounds { wanted: 2, most: 2 }),
+        lanes: Some(LaneCountProposal { wanted: 2, most: 2 }),
         ..Scripted::hello(&spec)
     }));
     let ControlMessage::Welcome(welcome) = session.peer.message() else { panic!("no welcome") };
     assert_eq!((welcome.lanes, welcome.sink.unwrap().credits), (2, 16));
-    session.peer.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }));
+    session
+        .peer
+        .say(ControlMessage::Place(DestinationRootMessage { root: 0, ..DestinationRootMessage::default() }));
     let listening = welcome.listening.unwrap();
     let nonce = ListenerNonce::from_slice(&listening.nonce).unwrap();
     let address = ([127, 0, 0, 1], u16::try_from(listening.port).unwrap()).into();
@@ -233,7 +236,7 @@ fn lanes_are_not_decided_beyond_what_was_offered() {
             let mut session = Session::begin(Victim::Caller, transfer, SessionRole::Source);
             session.peer.preambles();
             let ControlMessage::Hello(hello) = session.peer.message() else { panic!("no hello") };
-            assert_eq!(hello.lanes, Some(LaneBounds { wanted: 2, most: 2 }));
+            assert_eq!(hello.lanes, Some(LaneCountProposal { wanted: 2, most: 2 }));
             let sink = Some(Scripted::sink_state(4));
             session.peer.say(ControlMessage::Welcome(WelcomeMessage {
                 sink,
@@ -248,7 +251,7 @@ fn lanes_are_not_decided_beyond_what_was_offered() {
         session.peer.preambles();
         let settings = r#"{"lanes":9}"#.into();
         let destination = Some(dir.path().as_os_str().as_bytes().to_vec());
-        let hello = Scripted::hello(&TransferSpec::default());
+        let hello = Scripted::hello(&AgreedTransferSpec::default());
         session.peer.say(ControlMessage::Hello(HelloMessage { destination, settings, ..hello }));
         let outcome = session.end().0;
         assert!(matches!(outcome.result, Err(SessionError::Protocol(_))), "{:?}", outcome.result);

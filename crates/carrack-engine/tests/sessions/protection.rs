@@ -6,10 +6,12 @@ use std::path::Path;
 use std::thread;
 
 use carrack_engine::{
-    AbortHandle, ControlChannel, OwnerAccessPolicy, SessionError, SessionRole, TransferRequest,
+    AbortHandle, ControlChannel, ProcessOwnerAccessPolicy, SessionError, SessionRole, TransferRequest,
     copy_with_peer, serve,
 };
-use carrack_model::{ObjectChecksum, ProtectionLevel, SealCipher, TransferEvent, TransferSpec};
+use carrack_model::{
+    AgreedTransferSpec, ObjectChecksumAlgorithm, ProtectionLevel, SealCipher, TransferEvent,
+};
 use carrack_transport::TransportError;
 
 use crate::common::tap::{Attack, Seen, copy_tapped};
@@ -25,11 +27,11 @@ const SECRET: &[u8] = b"the position of the wreck, to the metre: 39.4N 20.6W";
 
 fn sealed(level: ProtectionLevel, cipher: SealCipher, source: &Path, destination: &Path) -> TransferRequest {
     let mut transfer = transfer(&[source], destination);
-    transfer.spec = TransferSpec {
+    transfer.spec = AgreedTransferSpec {
         protection: level,
         cipher,
         slot_bytes: SLOT_BYTES,
-        checksum: if level.seals() { ObjectChecksum::None } else { ObjectChecksum::Xxh3 },
+        checksum: if level.seals() { ObjectChecksumAlgorithm::None } else { ObjectChecksumAlgorithm::Xxh3 },
         ..transfer.spec
     };
     transfer
@@ -67,7 +69,7 @@ fn the_seal_goes_with_the_checks_of_the_files() {
     rich_tree(&source);
     let destination = dir.path().join("dst");
     let mut transfer = sealed(ProtectionLevel::Private, SealCipher::Aes256Gcm, &source, &destination);
-    (transfer.spec.checksum, transfer.spec.report_digests) = (ObjectChecksum::Blake3, true);
+    (transfer.spec.checksum, transfer.spec.report_digests) = (ObjectChecksumAlgorithm::Blake3, true);
     let (outcome, recorder) = copy(Way::Push, &transfer);
     assert!(outcome.result.is_ok(), "{:?}", outcome.result);
     assert_same(&source, &destination);
@@ -95,7 +97,7 @@ fn less_protection_needs_a_word_at_both_ends() {
             let transfer = sealed(asked, SealCipher::Aes256Gcm, &dir.path().join("src"), &destination);
             let (here, (input, output)) = channel();
             let serving = thread::spawn(move || {
-                let access_policy = OwnerAccessPolicy::over_ssh(least);
+                let access_policy = ProcessOwnerAccessPolicy::over_ssh(least);
                 serve(ControlChannel::Pipes { input, output }, &access_policy, &AbortHandle::new().unwrap())
             });
             let recorder = Recorder::default();

@@ -12,11 +12,11 @@ use carrack_engine::{
     AbortHandle, EndSettings, JournalSettings, SessionRole, TransferIdentity, TransferObserver,
     TransferRequest, copy_local, copy_with_peer,
 };
-use carrack_journal::{Journal, RecordBatch, SessionInfo};
+use carrack_journal::{Journal, JournalWriterProcess, RecordBatch};
 use carrack_model::limits::STALL_MS_MIN;
 use carrack_model::{
-    CommandToken, Durability, ObjectChecksum, RelPath, SchedulingOptions, TransferEvent, TransferId,
-    TransferNotice, TransferSpec, TransferSummary,
+    AgreedTransferSpec, CommandExecutionId, Durability, ObjectChecksumAlgorithm, RelPath, SchedulingOptions,
+    TransferEvent, TransferId, TransferSummary, UserNotice,
 };
 
 use crate::common::{
@@ -58,7 +58,7 @@ impl Place {
         TransferRequest {
             identity: Some(TransferIdentity {
                 id: TransferId([7; 16]),
-                run: CommandToken([run; 16]),
+                run: CommandExecutionId([run; 16]),
                 sources: vec![b"source".to_vec()],
                 destination: b"there/new".to_vec(),
                 is_shared: false,
@@ -72,7 +72,7 @@ impl Place {
                 },
                 ..transfer.settings.clone()
             },
-            spec: TransferSpec { slot_bytes: 128 << 10, streams: 2, ..transfer.spec.clone() },
+            spec: AgreedTransferSpec { slot_bytes: 128 << 10, streams: 2, ..transfer.spec.clone() },
             ..transfer
         }
     }
@@ -158,14 +158,14 @@ fn total_bytes(place: &Place) -> u64 {
 #[test]
 fn only_what_is_missing_travels() {
     for way in WAYS {
-        for checksum in [ObjectChecksum::Xxh3, ObjectChecksum::Blake3] {
+        for checksum in [ObjectChecksumAlgorithm::Xxh3, ObjectChecksumAlgorithm::Blake3] {
             let place = Place::new();
             let mut transfer = place.transfer(1);
             transfer.spec.checksum = checksum;
             let total = total_bytes(&place);
             let first = place.run_until(way, &transfer, total / 2);
             assert_eq!(place.journals().len(), 1, "{way:?}");
-            transfer.identity.as_mut().unwrap().run = CommandToken([2; 16]);
+            transfer.identity.as_mut().unwrap().run = CommandExecutionId([2; 16]);
             let (outcome, recorder) = copy(way, &transfer);
             assert!(
                 outcome.result.is_ok(),
@@ -294,7 +294,7 @@ struct EndsAnother<'a> {
 impl TransferObserver for EndsAnother<'_> {
     fn event(&self, event: &TransferEvent) {
         self.told.event(event);
-        if let TransferEvent::Notice(TransferNotice::Text(text)) = event
+        if let TransferEvent::Notice(UserNotice::Text(text)) = event
             && text.starts_with("waiting for the earlier session")
         {
             self.other.interrupt();
@@ -304,7 +304,7 @@ impl TransferObserver for EndsAnother<'_> {
 
 fn warnings(recorder: &Recorder) -> Vec<String> {
     let warning = |event: &TransferEvent| match event {
-        TransferEvent::Notice(TransferNotice::Warning(text)) => Some(text.clone()),
+        TransferEvent::Notice(UserNotice::Warning(text)) => Some(text.clone()),
         _ => None,
     };
     recorder.events().iter().filter_map(warning).collect()
@@ -400,7 +400,7 @@ fn directories_that_a_killed_session_left_open_get_their_modes_back() {
     fs::create_dir(&other).unwrap();
     set_mode(&other, 0o755);
     let journals = fs::File::open(place.destination().parent().unwrap()).unwrap();
-    let session = SessionInfo::of_this_process(CommandToken([1; 16]), false).unwrap();
+    let session = JournalWriterProcess::of_this_process(CommandExecutionId([1; 16]), false).unwrap();
     let (journal, _) = Journal::open(journals.as_fd(), TransferId([7; 16]), &session).unwrap();
     let mut batch = RecordBatch::new();
     batch.mode(&RelPath::new(b"other").unwrap(), 0o555);

@@ -8,10 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_engine::{
-    AbortHandle, PeerChannel, SessionAdvance, SessionError, SessionRole, TransferOutcome, TransferRequest,
-    copy_with_peer, persist,
+    AbortHandle, FurthestSessionPoint, PeerChannel, SessionError, SessionRole, TransferOutcome,
+    TransferRequest, copy_with_peer, persist,
 };
-use carrack_model::{ProtectionLevel, TransferEvent, TransferNotice};
+use carrack_model::{ProtectionLevel, TransferEvent, UserNotice};
 
 use crate::common::tap::{Attack, serve_tapped};
 use crate::common::*;
@@ -102,7 +102,7 @@ fn run(
 
 fn warnings(recorder: &Recorder) -> Vec<String> {
     let text = |event: &TransferEvent| match event {
-        TransferEvent::Notice(TransferNotice::Warning(text)) => Some(text.clone()),
+        TransferEvent::Notice(UserNotice::Warning(text)) => Some(text.clone()),
         _ => None,
     };
     recorder.events().iter().filter_map(text).collect()
@@ -171,7 +171,7 @@ fn gives_up_after_tries_that_moved_nothing() {
         let world = World::new();
         let (outcome, count, recorder) = run(Way::Push, &world.transfer(), 2, |_| breaking(Some(40), false));
         assert!(outcome.result.as_ref().is_err_and(SessionError::may_pass), "{:?}", outcome.result);
-        assert_eq!((count, warnings(&recorder).len(), outcome.advance), (3, 2, SessionAdvance::None));
+        assert_eq!((count, warnings(&recorder).len(), outcome.advance), (3, 2, FurthestSessionPoint::None));
         let (outcome, count, _) = run(Way::Push, &world.transfer(), 0, |_| breaking(Some(40), false));
         assert!(outcome.result.is_err());
         assert_eq!(count, 1);
@@ -193,7 +193,8 @@ fn what_would_be_the_same_again_is_not_tried_again() {
         let strict = |_| {
             let (here, (input, output)) = channel();
             thread::spawn(move || {
-                let access_policy = carrack_engine::OwnerAccessPolicy::over_ssh(ProtectionLevel::Private);
+                let access_policy =
+                    carrack_engine::ProcessOwnerAccessPolicy::over_ssh(ProtectionLevel::Private);
                 carrack_engine::serve(
                     carrack_engine::ControlChannel::Pipes { input, output },
                     &access_policy,

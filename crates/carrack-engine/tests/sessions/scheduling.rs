@@ -4,9 +4,9 @@ use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_model::{
-    FailureSide, PolicyChoice, SchedulingOptions, SinkIo, SourceIo, TargetReport, TransferEvent,
+    FailureSide, PolicyChoice, SchedulingOptions, SinkIoMethod, SourceReadMethod, TargetReport, TransferEvent,
 };
-use carrack_plan::RateSteps;
+use carrack_plan::ScheduledRateLimits;
 
 use crate::common::*;
 
@@ -24,13 +24,15 @@ fn every_policy_and_way_of_writing_copies_the_same() {
     rich_tree(&source);
     write(&source.join("large"), &noise(5 << 20, 1));
     for (number, policy) in policies().into_iter().enumerate() {
-        for (sink_io, way) in
-            [(SinkIo::Direct, Way::Push), (SinkIo::Writeback, Way::Pull), (SinkIo::Buffered, Way::Local)]
-        {
+        for (sink_io, way) in [
+            (SinkIoMethod::Direct, Way::Push),
+            (SinkIoMethod::Writeback, Way::Pull),
+            (SinkIoMethod::Buffered, Way::Local),
+        ] {
             let destination = dir.path().join(format!("{number}-{sink_io:?}"));
             let mut transfer = transfer(&[&source], &destination);
             transfer.settings.sink_io = sink_io;
-            transfer.settings.source_io = SourceIo::Direct;
+            transfer.settings.source_io = SourceReadMethod::Direct;
             // With these settings both ends take objects one by one from their target queues.
             transfer.settings.scheduling =
                 SchedulingOptions { policy, in_flight_max: 2, ..SchedulingOptions::default() };
@@ -94,7 +96,8 @@ fn a_rate_follows_the_time_at_either_end() {
         transfer.settings.pool_bytes = 8 << 20;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let slow = (now, 4 << 20);
-        transfer.settings.timetable = Some(RateSteps::new(vec![slow, (now + Duration::from_secs(2), 0)]));
+        transfer.settings.timetable =
+            Some(ScheduledRateLimits::new(vec![slow, (now + Duration::from_secs(2), 0)]));
         let began = Instant::now();
         copy_well(way, &transfer);
         let took = began.elapsed();

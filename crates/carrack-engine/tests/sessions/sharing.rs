@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{GrantExchange, GrantExchangeHandle, TransferRequest};
-use carrack_model::{TransferEvent, TransferNotice};
-use carrack_plan::grants::{GrantBatch, GrantReply, GrantServer, GrantSettings};
+use carrack_model::{TransferEvent, UserNotice};
+use carrack_plan::grants::{GrantClientReport, GrantReply, GrantServer, GrantSettings};
 
 use crate::common::*;
 
@@ -18,7 +18,7 @@ use crate::common::*;
 struct Server {
     began: Instant,
     grants: Mutex<GrantServer>,
-    seen: Mutex<Vec<GrantBatch>>,
+    seen: Mutex<Vec<GrantClientReport>>,
     /// All grants by number, with their clients.
     granted: Mutex<BTreeSet<(u64, String)>>,
     is_away: AtomicBool,
@@ -46,7 +46,7 @@ impl Server {
 }
 
 impl GrantExchange for Server {
-    fn exchange(&self, batch: &GrantBatch) -> io::Result<GrantReply> {
+    fn exchange(&self, batch: &GrantClientReport) -> io::Result<GrantReply> {
         self.seen.lock().unwrap().push(batch.clone());
         if self.is_away.load(SeqCst) {
             return Err(io::ErrorKind::ConnectionRefused.into());
@@ -183,7 +183,7 @@ fn without_a_server_it_goes_on_and_says_so() {
     assert!(outcome.result.is_ok(), "{:?}", outcome.result);
     assert_same(&source, &destination);
     let said = recorder.events().iter().any(|event| {
-        matches!(event, TransferEvent::Notice(TransferNotice::Warning(text)) if text.contains("going on without its grants"))
+        matches!(event, TransferEvent::Notice(UserNotice::Warning(text)) if text.contains("going on without its grants"))
     });
     assert!(said, "{:?}", recorder.events());
 }

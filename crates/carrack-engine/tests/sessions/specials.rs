@@ -6,11 +6,13 @@ use std::path::Path;
 
 use carrack_engine::{SessionError, SessionRole, TransferOutcome, TransferRequest};
 use carrack_model::{
-    DeviceNumber, KeptMetadata, ObjectChecksum, RelPath, SpecialFile, TransferEvent, TransferNotice,
-    TransferSpec,
+    AgreedTransferSpec, DeviceNumber, KeptMetadata, ObjectChecksumAlgorithm, RelPath, SpecialFile,
+    TransferEvent, UserNotice,
 };
-use carrack_wire::message::{ControlMessage, FinishMessage, PlaceMessage, SinkState, WelcomeMessage};
-use carrack_wire::{TableReader, TableRecord, TableWriter};
+use carrack_wire::message::{
+    ControlMessage, DestinationRootMessage, DestinationStateMessage, FinishMessage, WelcomeMessage,
+};
+use carrack_wire::{EntryTableReader, EntryTableRecord, EntryTableWriter};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::common::scripted::*;
@@ -20,19 +22,19 @@ const LIMIT_S: u64 = 30;
 
 const NULL: SpecialFile = SpecialFile::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
 
-fn spec() -> TransferSpec {
-    TransferSpec {
+fn spec() -> AgreedTransferSpec {
+    AgreedTransferSpec {
         recursive: true,
-        checksum: ObjectChecksum::None,
+        checksum: ObjectChecksumAlgorithm::None,
         slot_bytes: 128 << 10,
         streams: 1,
-        ..TransferSpec::default()
+        ..AgreedTransferSpec::default()
     }
 }
 
 fn special_table(name: &str, special: &SpecialFile) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = TableWriter::new(&mut table);
+    let mut writer = EntryTableWriter::new(&mut table);
     writer.section(&RelPath::root(), None);
     writer.special(name.as_bytes(), special, &METADATA, 0);
     table
@@ -56,8 +58,8 @@ fn finish() -> ControlMessage {
 
 fn warnings(recorder: &Recorder) -> Vec<String> {
     let warning = |event| match event {
-        TransferEvent::Notice(TransferNotice::Warning(text)) => Some(text),
-        TransferEvent::Notice(TransferNotice::Loss(loss)) => Some(loss.to_string()),
+        TransferEvent::Notice(UserNotice::Warning(text)) => Some(text),
+        TransferEvent::Notice(UserNotice::Loss(loss)) => Some(loss.to_string()),
         _ => None,
     };
     recorder.events().into_iter().filter_map(warning).collect()
@@ -90,7 +92,7 @@ fn who_asked_for_pipes_gets_no_devices() {
             let mut session = Session::begin(Victim::Caller, transfer, SessionRole::Sink);
             session.peer.preambles();
             let ControlMessage::Hello(_) = session.peer.message() else { panic!("no hello") };
-            let place = Some(PlaceMessage { root: 0, ..PlaceMessage::default() });
+            let place = Some(DestinationRootMessage { root: 0, ..DestinationRootMessage::default() });
             session.peer.say(ControlMessage::Welcome(WelcomeMessage {
                 place,
                 lanes: 1,
@@ -143,7 +145,7 @@ fn an_older_sink_is_sent_none_and_its_user_is_told() {
         let peer = &mut session.peer;
         peer.preambles();
         let ControlMessage::Hello(_) = peer.message() else { panic!("no hello") };
-        let sink = SinkState { kept: 0b1_1111, ..Scripted::sink_state(2) };
+        let sink = DestinationStateMessage { kept: 0b1_1111, ..Scripted::sink_state(2) };
         peer.say(ControlMessage::Welcome(WelcomeMessage {
             sink: Some(sink),
             lanes: 1,
@@ -153,10 +155,10 @@ fn an_older_sink_is_sent_none_and_its_user_is_told() {
         peer.dial_failed_back(&spec());
         let (_, body) = peer.object();
         let table_start = b"content".len();
-        let names: Vec<Vec<u8>> = TableReader::new(&body[table_start..])
+        let names: Vec<Vec<u8>> = EntryTableReader::new(&body[table_start..])
             .filter_map(|record| match record.unwrap() {
-                TableRecord::Entry(entry) => Some(entry.name.to_vec()),
-                TableRecord::Section { .. } => None,
+                EntryTableRecord::Entry(entry) => Some(entry.name.to_vec()),
+                EntryTableRecord::Section { .. } => None,
             })
             .collect();
         assert_eq!(names, [b"f"]);

@@ -5,11 +5,13 @@ use std::path::Path;
 use std::thread;
 
 use carrack_engine::{
-    AbortHandle, ControlChannel, FarEnds, OwnerAccessPolicy, SessionError, SessionRole, TransferOutcome,
-    TransferRequest, copy_between, serve,
+    AbortHandle, ControlChannel, ProcessOwnerAccessPolicy, SessionError, SessionRole, ThirdPartyEndChannels,
+    TransferOutcome, TransferRequest, copy_between, serve,
 };
-use carrack_model::{DialFrom, ObjectChecksum, ProtectionLevel, TransferEvent};
-use carrack_wire::message::{ControlMessage, PlaceMessage, SinkState, WelcomeMessage};
+use carrack_model::{DialingEnd, ObjectChecksumAlgorithm, ProtectionLevel, TransferEvent};
+use carrack_wire::message::{
+    ControlMessage, DestinationRootMessage, DestinationStateMessage, WelcomeMessage,
+};
 
 use crate::common::scripted::{Heard, Scripted, bundle, reason, table};
 use crate::common::*;
@@ -24,8 +26,12 @@ fn between(transfer: &TransferRequest, relays: bool) -> (TransferOutcome, Record
     };
     let ((source, reading), (sink, writing)) = (end(), end());
     let recorder = Recorder::default();
-    let outcome =
-        copy_between(transfer, FarEnds { source, sink, relays }, &recorder, &AbortHandle::new().unwrap());
+    let outcome = copy_between(
+        transfer,
+        ThirdPartyEndChannels { source, sink, relays },
+        &recorder,
+        &AbortHandle::new().unwrap(),
+    );
     let served = [reading.join().unwrap(), writing.join().unwrap()];
     assert_eq!(outcome.result.is_ok(), served.iter().all(|end| end.result.is_ok()), "{outcome:?} {served:?}");
     (outcome, recorder)
@@ -46,12 +52,12 @@ fn the_data_goes_directly_whoever_dials_or_through_here() {
         let source = dir.path().join("src");
         rich_tree(&source);
         for (number, (dial_from, lanes, relays)) in [
-            (DialFrom::Either, 0, false),
-            (DialFrom::Source, 1, false),
-            (DialFrom::Sink, 0, false),
-            (DialFrom::Either, 3, false),
-            (DialFrom::Either, 0, true),
-            (DialFrom::Either, 2, true),
+            (DialingEnd::Either, 0, false),
+            (DialingEnd::Source, 1, false),
+            (DialingEnd::Sink, 0, false),
+            (DialingEnd::Either, 3, false),
+            (DialingEnd::Either, 0, true),
+            (DialingEnd::Either, 2, true),
         ]
         .into_iter()
         .enumerate()
@@ -59,7 +65,7 @@ fn the_data_goes_directly_whoever_dials_or_through_here() {
             let destination = dir.path().join(format!("dst{number}"));
             let mut transfer = transfer(&[&source], &destination);
             (transfer.spec.dial_from, transfer.settings.lanes) = (dial_from, lanes);
-            transfer.spec.checksum = ObjectChecksum::Blake3;
+            transfer.spec.checksum = ObjectChecksumAlgorithm::Blake3;
             transfer.spec.report_digests = true;
             let (outcome, recorder) = between(&transfer, relays);
             assert!(outcome.result.is_ok(), "{number}: {:?}", outcome.result);
@@ -127,7 +133,7 @@ fn either_end_may_refuse() {
                 let (here, (input, output)) = channel();
                 let least = if number == strict { ProtectionLevel::Private } else { ProtectionLevel::Clear };
                 let serving = thread::spawn(move || {
-                    let access_policy = OwnerAccessPolicy::over_ssh(least);
+                    let access_policy = ProcessOwnerAccessPolicy::over_ssh(least);
                     serve(
                         ControlChannel::Pipes { input, output },
                         &access_policy,
@@ -137,7 +143,7 @@ fn either_end_may_refuse() {
                 (peer(here), serving)
             };
             let ((source, reading), (sink, writing)) = (end(0), end(1));
-            let ends = FarEnds { source, sink, relays: false };
+            let ends = ThirdPartyEndChannels { source, sink, relays: false };
             let outcome = copy_between(&transfer, ends, &Recorder::default(), &AbortHandle::new().unwrap());
             let Err(error @ SessionError::At { role, .. }) = outcome.result else { panic!("{outcome:?}") };
             assert_eq!(role == SessionRole::Sink, strict == 1);
@@ -175,7 +181,7 @@ fn welcome_at(sink: &mut Scripted, port: u16) {
         addresses: vec!["127.0.0.1".into()],
         nonce: vec![1; 32],
     };
-    let state = SinkState { destination: 1, credits: 4, ..SinkState::default() };
+    let state = DestinationStateMessage { destination: 1, credits: 4, ..DestinationStateMessage::default() };
     let welcome = WelcomeMessage {
         sink: Some(state),
         listening: Some(listening),
@@ -193,7 +199,7 @@ fn with_scripted_sink(
     let ((near_source, far_source), (near_sink, far_sink)) = (channel(), channel());
     let reading = thread::spawn(move || serve_any(far_source, &AbortHandle::new().unwrap()));
     let calling = thread::spawn(move || {
-        let ends = FarEnds { source: peer(near_source), sink: peer(near_sink), relays: false };
+        let ends = ThirdPartyEndChannels { source: peer(near_source), sink: peer(near_sink), relays: false };
         copy_between(&transfer, ends, &Recorder::default(), &AbortHandle::new().unwrap())
     });
     let mut sink = Scripted::new(far_sink);
@@ -216,17 +222,18 @@ fn a_source_may_write_only_what_was_asked_of_it() {
         let destination = dir.path().join("dst");
         fs::create_dir(&destination).unwrap();
         let mut transfer = transfer(&[Path::new("/data/run7")], &destination);
-        transfer.spec.checksum = ObjectChecksum::None;
+        transfer.spec.checksum = ObjectChecksumAlgorithm::None;
         let ((near_source, far_source), (near_sink, far_sink)) = (channel(), channel());
         let writing = thread::spawn(move || serve_any(far_sink, &AbortHandle::new().unwrap()));
         let calling = thread::spawn(move || {
-            let ends = FarEnds { source: peer(near_source), sink: peer(near_sink), relays: true };
+            let ends =
+                ThirdPartyEndChannels { source: peer(near_source), sink: peer(near_sink), relays: true };
             copy_between(&transfer, ends, &Recorder::default(), &AbortHandle::new().unwrap())
         });
         let mut source = Scripted::new(far_source);
         source.preambles();
         let ControlMessage::Hello(_) = source.message() else { panic!("no hello") };
-        let place = Some(PlaceMessage { root: 0, ..PlaceMessage::default() });
+        let place = Some(DestinationRootMessage { root: 0, ..DestinationRootMessage::default() });
         source.say(ControlMessage::Welcome(WelcomeMessage { place, lanes: 1, ..WelcomeMessage::default() }));
         let ControlMessage::DialFailed(_) = source.message() else { panic!("it does not relay") };
         source.frame(&bundle(1, b"evil", &table("", &[(b".bashrc", 4)])));
@@ -257,8 +264,12 @@ fn an_interruption_ends_all_three() {
             thread::sleep(std::time::Duration::from_millis(700));
             stopping.interrupt();
         });
-        let outcome =
-            copy_between(&transfer, FarEnds { source, sink, relays: false }, &Recorder::default(), &abort);
+        let outcome = copy_between(
+            &transfer,
+            ThirdPartyEndChannels { source, sink, relays: false },
+            &Recorder::default(),
+            &abort,
+        );
         assert!(outcome.result.is_err_and(|error| error.is_interrupted()));
         assert!(reading.join().unwrap().result.is_err() && writing.join().unwrap().result.is_err());
         assert_clean(&dir.path().join("dst"));

@@ -10,14 +10,16 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{
-    AbortHandle, AccessPolicy, BrowseCall, BrowseItem, BrowseOperation, ControlChannel, PeerChannel,
-    SessionError, SessionRole, TlsHandshakeError, TransferOutcome, browse, copy_with_peer, serve,
+    AbortHandle, AccessPolicy, BrowseItem, ControlChannel, PathOperationRequest, PeerChannel,
+    RemotePathOperation, SessionError, SessionRole, TlsHandshakeError, TransferOutcome, browse,
+    copy_with_peer, serve,
 };
 use carrack_model::{ProtectionLevel, TransferEvent};
 use carrack_transport::TlsChannel;
 use carrack_trust::{
-    CLIENT_LIFETIME, CertificateAuthority, CertificateUse, ClientIdentity, ClientTrust, KeyKind,
-    ProvedIdentity, PublicKeys, SERVER_LIFETIME, ServerTrust, client_config, server_config,
+    AuthorizedKeys, CLIENT_LIFETIME, CertificateAuthority, CertificateUse, ClientCredential, ClientTrust,
+    KeySignatureAlgorithm, ProvedIdentity, SERVER_LIFETIME, TlsServerCredentials, client_config,
+    server_config,
 };
 use rustls::{AlertDescription, ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
@@ -37,8 +39,13 @@ impl Site {
     fn new() -> Site {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join("authority");
-        let authority =
-            CertificateAuthority::init(&directory, "a site", KeyKind::Ed25519, SystemTime::now()).unwrap();
+        let authority = CertificateAuthority::init(
+            &directory,
+            "a site",
+            KeySignatureAlgorithm::Ed25519,
+            SystemTime::now(),
+        )
+        .unwrap();
         let site = Site { root, authority };
         site.issue("dtn1", &CertificateUse::Server { names: vec![HOST.into()] }, SERVER_LIFETIME);
         site
@@ -52,19 +59,20 @@ impl Site {
         fs::read(self.root.path().join(file)).unwrap()
     }
 
-    fn client(&self, name: &str) -> Option<ClientIdentity> {
+    fn client(&self, name: &str) -> Option<ClientCredential> {
         self.issue(name, &CertificateUse::Client { subject: name.into() }, CLIENT_LIFETIME);
         let (chain, key) = (self.read(&format!("{name}.pem")), self.read(&format!("{name}-key.pem")));
-        Some(ClientIdentity::Certificate { chain, key })
+        Some(ClientCredential::Certificate { chain, key })
     }
 
     fn server_config(&self) -> Arc<ServerConfig> {
         let (chain, key) = (self.read("dtn1.pem"), self.read("dtn1-key.pem"));
         let client_cas = self.read("authority/ca.pem");
-        server_config(&ServerTrust { chain, key, client_cas, ..ServerTrust::default() }).unwrap()
+        server_config(&TlsServerCredentials { chain, key, client_cas, ..TlsServerCredentials::default() })
+            .unwrap()
     }
 
-    fn client_config(&self, identity: Option<ClientIdentity>) -> Arc<ClientConfig> {
+    fn client_config(&self, identity: Option<ClientCredential>) -> Arc<ClientConfig> {
         let cas = Some(self.read("authority/ca.pem"));
         client_config(&ClientTrust { cas, crls: Vec::new(), identity }).unwrap()
     }
@@ -97,7 +105,7 @@ fn answer(
 ) -> Result<(String, TransferOutcome), TlsHandshakeError> {
     let channel = TlsChannel::server(socket, config, deadline())?;
     let shown = channel.peer_certificates().unwrap();
-    let identity = ProvedIdentity::of_peer(shown, &PublicKeys::default()).unwrap();
+    let identity = ProvedIdentity::of_peer(shown, &AuthorizedKeys::default()).unwrap();
     let outcome = serve(ControlChannel::Tls(Box::new(channel)), access_policy, &AbortHandle::new().unwrap());
     Ok((identity.name, outcome))
 }
@@ -164,17 +172,20 @@ fn browsing_goes_over_tls_too() {
             });
             Continue(())
         };
-        let browsing = BrowseCall { operation, path: path.into() };
+        let browsing = PathOperationRequest { operation, path: path.into() };
         let done = browse(peer, &browsing, &mut keep, &AbortHandle::new().unwrap());
         serving.join().unwrap();
         (done.map(|summary| summary.done_count).map_err(|error| error.to_string()), names.len())
     };
-    assert_eq!(ask(BrowseOperation::List, "/data/many"), (Ok(1_500), 1_500));
-    assert_eq!(ask(BrowseOperation::List, "/"), (Ok(1_001), 1_001));
-    assert_eq!(ask(BrowseOperation::MakeDirectory { parents: true }, "/data/new/deep"), (Ok(1), 0));
-    assert_eq!(ask(BrowseOperation::Remove { recursive: true }, "/data/many/"), (Ok(1_501), 0));
+    assert_eq!(ask(RemotePathOperation::List, "/data/many"), (Ok(1_500), 1_500));
+    assert_eq!(ask(RemotePathOperation::List, "/"), (Ok(1_001), 1_001));
+    assert_eq!(ask(RemotePathOperation::MakeDirectory { parents: true }, "/data/new/deep"), (Ok(1), 0));
+    assert_eq!(ask(RemotePathOperation::Remove { recursive: true }, "/data/many/"), (Ok(1_501), 0));
     assert!(
-        ask(BrowseOperation::Stat, "/data/missing").0.unwrap_err().contains("/data/missing: No such file")
+        ask(RemotePathOperation::Stat, "/data/missing")
+            .0
+            .unwrap_err()
+            .contains("/data/missing: No such file")
     );
     assert!(dir.path().join("new/deep").is_dir() && !dir.path().join("many").exists());
 }
@@ -202,7 +213,8 @@ fn a_client_that_is_not_accepted_hears_why() {
                     .result
                     .unwrap_err()
             } else {
-                let browsing = BrowseCall { operation: BrowseOperation::List, path: "/".into() };
+                let browsing =
+                    PathOperationRequest { operation: RemotePathOperation::List, path: "/".into() };
                 browse(peer, &browsing, &mut |_| Continue(()), &abort).unwrap_err()
             };
             let SessionError::Tls(TlsHandshakeError::Tls(rustls::Error::AlertReceived(alert))) = error else {

@@ -7,14 +7,14 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use carrack_engine::{
-    AbortHandle, AccessPolicy, ControlChannel, EndExaminer, EntryDifference, EqualPairs, ExamineSettings,
-    MetadataChecks, OwnerAccessPolicy, SessionError, SessionRole, TransferOutcome, TreeVerification,
-    VerifyFinding, VerifyTotals, serve,
+    AbortHandle, AccessPolicy, ControlChannel, EntryDifference, EqualPairs, MetadataChecks,
+    ProcessOwnerAccessPolicy, SessionError, SessionRole, TransferOutcome, TreeVerification,
+    VerifyEndExaminer, VerifyEndSettings, VerifyFinding, VerifyTotals, serve,
 };
 use carrack_model::{ProtectionLevel, RelPath};
 use carrack_wire::message::{
-    ControlMessage, ExaminedEntryMessage, HashPiecesRequest, LookRequest, PiecesMessage, RefuseMessage,
-    SeenMessage, VerifyDoneMessage, VerifyRequest, WalkRequest, WalkedMessage,
+    ControlMessage, ExaminedEntriesMessage, HashPiecesRequest, LookRequest, PieceDigestsMessage,
+    RefuseMessage, VerifyDoneMessage, VerifyEntryMessage, VerifyOpenMessage, WalkRequest, WalkedNamesMessage,
 };
 
 use crate::common::export::ExportHouse;
@@ -35,16 +35,16 @@ fn answering<H: AccessPolicy + Send + 'static>(access_policy: H) -> (Scripted, J
 
 fn begin(path: &Path) -> ControlMessage {
     let path = path.to_str().unwrap().as_bytes().to_vec();
-    ControlMessage::Verify(VerifyRequest {
+    ControlMessage::Verify(VerifyOpenMessage {
         path,
         is_destination: true,
         threads: 2,
-        ..VerifyRequest::default()
+        ..VerifyOpenMessage::default()
     })
 }
 
-fn own_house() -> OwnerAccessPolicy {
-    OwnerAccessPolicy::over_ssh(ProtectionLevel::Private)
+fn own_house() -> ProcessOwnerAccessPolicy {
+    ProcessOwnerAccessPolicy::over_ssh(ProtectionLevel::Private)
 }
 
 fn look(directory: &str, names: &[&str]) -> ControlMessage {
@@ -57,7 +57,7 @@ fn look(directory: &str, names: &[&str]) -> ControlMessage {
     })
 }
 
-fn seen(caller: &mut Scripted, directory: &str, names: &[&str]) -> Vec<ExaminedEntryMessage> {
+fn seen(caller: &mut Scripted, directory: &str, names: &[&str]) -> Vec<VerifyEntryMessage> {
     caller.say(look(directory, names));
     let ControlMessage::Seen(seen) = caller.message() else { panic!() };
     seen.sights
@@ -93,7 +93,9 @@ fn nothing_outside_of_an_export_is_seen() {
             by_itself: false,
         };
         caller.say(ControlMessage::HashPieces(of));
-        let ControlMessage::Pieces(PiecesMessage { values, problem }) = caller.message() else { panic!() };
+        let ControlMessage::Pieces(PieceDigestsMessage { values, problem }) = caller.message() else {
+            panic!()
+        };
         assert!(values.is_empty() && !problem.is_empty(), "{directory}");
         caller.say(ControlMessage::WalkOn(WalkRequest { beneath: directory.into(), specials: true }));
         let ControlMessage::Walked(walked) = caller.message() else { panic!() };
@@ -137,7 +139,7 @@ fn a_called_end_answers_questions_only_and_not_too_many() {
         vec![ControlMessage::HashPieces(HashPiecesRequest { piece_bytes: 0, ..pieces.clone() })],
         vec![ControlMessage::HashPieces(HashPiecesRequest { len: 2, ..pieces.clone() })],
         vec![ControlMessage::HashPieces(HashPiecesRequest { file_size: u64::MAX, len: u64::MAX, ..pieces })],
-        vec![ControlMessage::Seen(SeenMessage::default())],
+        vec![ControlMessage::Seen(ExaminedEntriesMessage::default())],
         vec![begin(dir.path())],
         vec![ControlMessage::VerifyEnd(VerifyDoneMessage {}), look("", &["f"])],
         (0..5_000).map(|_| look("", &["f"])).collect(),
@@ -172,9 +174,9 @@ fn hear(answers: Vec<ControlMessage>) -> (Result<(), SessionError>, Vec<VerifyFi
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("f"), "content").unwrap();
         let abort = AbortHandle::new().unwrap();
-        let how = ExamineSettings { is_destination: true, ..ExamineSettings::default() };
-        let mut source = EndExaminer::here(dir.path(), ExamineSettings::default(), &abort).unwrap();
-        let mut sink = EndExaminer::at(peer(here), Path::new("/x"), how, &abort).unwrap();
+        let how = VerifyEndSettings { is_destination: true, ..VerifyEndSettings::default() };
+        let mut source = VerifyEndExaminer::here(dir.path(), VerifyEndSettings::default(), &abort).unwrap();
+        let mut sink = VerifyEndExaminer::at(peer(here), Path::new("/x"), how, &abort).unwrap();
         let (mut findings, mut kept) = (Vec::new(), EqualPairs::nothing());
         let mut told = |finding| findings.push(finding);
         let mut verifying =
@@ -188,13 +190,13 @@ fn hear(answers: Vec<ControlMessage>) -> (Result<(), SessionError>, Vec<VerifyFi
 }
 
 fn sights(sights: &[(u32, u64, &[u8])]) -> ControlMessage {
-    let sight = |&(kind, size, digest): &(u32, u64, &[u8])| ExaminedEntryMessage {
+    let sight = |&(kind, size, digest): &(u32, u64, &[u8])| VerifyEntryMessage {
         kind,
         size,
         digest: digest.into(),
-        ..ExaminedEntryMessage::default()
+        ..VerifyEntryMessage::default()
     };
-    ControlMessage::Seen(SeenMessage { sights: sights.iter().map(sight).collect() })
+    ControlMessage::Seen(ExaminedEntriesMessage { sights: sights.iter().map(sight).collect() })
 }
 
 #[test]
@@ -206,13 +208,13 @@ fn a_destination_that_lies_about_the_form_ends_it() {
     for wrong in [
         vec![sights(&names[..1])],
         vec![sights(&[names[0], (1, 7, &digest)])],
-        vec![ControlMessage::Pieces(PiecesMessage::default())],
-        vec![ControlMessage::Walked(WalkedMessage::default())],
+        vec![ControlMessage::Pieces(PieceDigestsMessage::default())],
+        vec![ControlMessage::Walked(WalkedNamesMessage::default())],
         vec![sights(&names), sights(&[(1, 7, &digest[1..])])],
         vec![
             sights(&names),
             sights(&[(1, 7, &[7; 32])]),
-            ControlMessage::Pieces(PiecesMessage { values: vec![0; 33], problem: String::new() }),
+            ControlMessage::Pieces(PieceDigestsMessage { values: vec![0; 33], problem: String::new() }),
         ],
     ] {
         let (ended, findings, verified) = hear(wrong);
@@ -238,7 +240,7 @@ fn a_file_that_differed_once_is_not_called_equal() {
     let names = [(2, 0, &b""[..]), (1, 7, b"")];
     let digest = *blake3::hash(b"content").as_bytes();
     let pieces = |values: &[u8]| {
-        ControlMessage::Pieces(PiecesMessage { values: values.into(), problem: String::new() })
+        ControlMessage::Pieces(PieceDigestsMessage { values: values.into(), problem: String::new() })
     };
     // The second read is correct.
     let (_, findings, verified) = hear(vec![sights(&names), sights(&[(1, 7, &[7; 32])]), pieces(&digest)]);
@@ -247,7 +249,8 @@ fn a_file_that_differed_once_is_not_called_equal() {
         "{findings:?}"
     );
     assert_eq!((verified.equal, verified.differing), (1, 1));
-    let unread = ControlMessage::Pieces(PiecesMessage { values: vec![], problem: "I/O \x1berror".into() });
+    let unread =
+        ControlMessage::Pieces(PieceDigestsMessage { values: vec![], problem: "I/O \x1berror".into() });
     let (_, findings, _) = hear(vec![sights(&names), sights(&[(1, 7, &[7; 32])]), unread]);
     assert!(
         matches!(&findings[0].what, EntryDifference::Unreadable { detail, .. } if detail == "I/O \\u{1b}error"),

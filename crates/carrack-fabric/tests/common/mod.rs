@@ -5,8 +5,8 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use carrack_fabric::{
-    EndpointEvent, FabricEndpoint, FabricOffer, FabricPeer, OfferFilter, OperationLimits, PostRefusal,
-    RegisteredPool, RmaTransfer, usable_offers,
+    EndpointEvent, EndpointOperationLimits, FabricEndpoint, FabricInfoEntry, FabricPeer, FabricPostRefusal,
+    ProviderOfferFilter, RegisteredPool, RmaTransfer, usable_offers,
 };
 use carrack_machine::{Slot, SlotPool};
 
@@ -22,9 +22,9 @@ pub fn skip(why: impl std::fmt::Display) {
 }
 
 /// Endpoints of this provider, on this host only; nothing, which is said, where it is not there.
-pub fn offer(provider: &str) -> Option<FabricOffer> {
+pub fn offer(provider: &str) -> Option<FabricInfoEntry> {
     let source = (provider != "shm").then(|| "127.0.0.1".to_string());
-    match usable_offers(&OfferFilter { provider: Some(provider.to_string()), source }) {
+    match usable_offers(&ProviderOfferFilter { provider: Some(provider.to_string()), source }) {
         Ok(offers) => offers.into_iter().next(),
         Err(error) => {
             skip(error);
@@ -34,7 +34,7 @@ pub fn offer(provider: &str) -> Option<FabricOffer> {
 }
 
 /// One after the other, so that a provider's trouble names it.
-pub fn with_each_provider(test: impl Fn(&str, &FabricOffer)) {
+pub fn with_each_provider(test: impl Fn(&str, &FabricInfoEntry)) {
     for provider in PROVIDERS {
         if let Some(offer) = offer(provider) {
             let _ = writeln!(std::io::stderr(), "on {provider}");
@@ -54,7 +54,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    pub fn new(offer: &FabricOffer, limits: OperationLimits) -> Pair {
+    pub fn new(offer: &FabricInfoEntry, limits: EndpointOperationLimits) -> Pair {
         let open = || FabricEndpoint::open(offer, limits).expect("an endpoint");
         let (mut a, mut b) = (open(), open());
         let b_at_a = a.add_peer(&b.name().expect("a name")).expect("a peer");
@@ -90,15 +90,15 @@ impl Pair {
     fn begin(
         &mut self,
         mut transfer: RmaTransfer,
-        post: impl Fn(&mut Pair, RmaTransfer) -> Result<(), PostRefusal>,
+        post: impl Fn(&mut Pair, RmaTransfer) -> Result<(), FabricPostRefusal>,
     ) {
         let RmaTransfer { at, bytes, place, tag, .. } = transfer;
         let began = Instant::now();
         loop {
             match post(self, transfer) {
                 Ok(()) => return,
-                Err(PostRefusal::Failed(_, error)) => panic!("{error}"),
-                Err(PostRefusal::Full(slot)) => transfer = RmaTransfer { slot, at, bytes, place, tag },
+                Err(FabricPostRefusal::Failed(_, error)) => panic!("{error}"),
+                Err(FabricPostRefusal::Full(slot)) => transfer = RmaTransfer { slot, at, bytes, place, tag },
             }
             assert!(began.elapsed() < PATIENCE, "an operation is not taken");
             self.turn();

@@ -3,14 +3,14 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::header::JournalKey;
+use super::header::JournalNonce;
 use super::{JournalError, RecordBatch};
 
 /// Appends records, and refuses after an error.
 #[derive(Debug)]
 pub(super) struct JournalAppender {
     file: File,
-    key: JournalKey,
+    key: JournalNonce,
     /// Offset of the next record.
     len: u64,
     /// The sealed batch; kept to reuse its memory.
@@ -19,7 +19,7 @@ pub(super) struct JournalAppender {
 }
 
 impl JournalAppender {
-    pub fn new(file: File, key: JournalKey, len: u64) -> JournalAppender {
+    pub fn new(file: File, key: JournalNonce, len: u64) -> JournalAppender {
         JournalAppender { file, key, len, sealed: Vec::new(), is_poisoned: false }
     }
 

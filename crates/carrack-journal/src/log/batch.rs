@@ -7,9 +7,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::header::JournalKey;
-use super::{JournalError, SessionInfo};
-use crate::HashSubtree;
+use super::header::JournalNonce;
+use super::{JournalError, JournalWriterProcess};
+use crate::Blake3Subtree;
 
 /// Longest body: a table fits into a slot (`SLOT_BYTES_MAX`), with room for a name.
 pub(super) const BODY_BYTES_MAX: usize = (64 << 20) + (64 << 10);
@@ -54,7 +54,7 @@ pub(super) struct RawHead {
 /// Fixed part of a `Begin`'s body.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(super) struct RawBegin {
+pub(super) struct RawJournalBeginRecord {
     pub number: U64,
     pub temporary_len: U32,
 }
@@ -77,7 +77,7 @@ pub(super) struct RawRange {
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(super) struct RawSubtree {
+pub(super) struct RawHashSubtree {
     pub range: RawRange,
     pub value: [u8; 32],
 }
@@ -115,7 +115,10 @@ impl RecordBatch {
     /// Records the start of a large file: its number (from [`super::Journal::next_number`]), a table of one
     /// section and one regular file, and its temporary name in that section's directory.
     pub fn begin(&mut self, number: u64, table: &[u8], temporary: &[u8]) {
-        let raw = RawBegin { number: U64::new(number), temporary_len: U32::new(temporary.len() as u32) };
+        let raw = RawJournalBeginRecord {
+            number: U64::new(number),
+            temporary_len: U32::new(temporary.len() as u32),
+        };
         self.record(RecordKind::Begin, |body| {
             body.extend_from_slice(raw.as_bytes());
             body.extend_from_slice(temporary);
@@ -128,7 +131,7 @@ impl RecordBatch {
         &mut self,
         number: u64,
         ranges: impl IntoIterator<Item = ByteRange>,
-        subtrees: &[HashSubtree],
+        subtrees: &[Blake3Subtree],
     ) {
         self.record(RecordKind::Held, |body| {
             let start = body.len();
@@ -139,7 +142,7 @@ impl RecordBatch {
                 range_count += 1;
             }
             for subtree in subtrees {
-                let raw = RawSubtree { range: subtree.range.into(), value: subtree.value };
+                let raw = RawHashSubtree { range: subtree.range.into(), value: subtree.value };
                 body.extend_from_slice(raw.as_bytes());
             }
             let raw = RawHeld {
@@ -175,7 +178,7 @@ impl RecordBatch {
         self.record(RecordKind::ModesRestored, |_| ());
     }
 
-    pub(super) fn session(&mut self, session: &SessionInfo) {
+    pub(super) fn session(&mut self, session: &JournalWriterProcess) {
         self.record(RecordKind::Session, |body| session.encode(body));
     }
 
@@ -206,7 +209,7 @@ impl RecordBatch {
     }
 
     /// Writes the records to `out` with their checks for `offset` of the journal with `key`.
-    pub(super) fn seal(&self, key: JournalKey, offset: u64, out: &mut Vec<u8>) -> Result<(), JournalError> {
+    pub(super) fn seal(&self, key: JournalNonce, offset: u64, out: &mut Vec<u8>) -> Result<(), JournalError> {
         out.clear();
         out.extend_from_slice(&self.bytes);
         let mut start = 0;
@@ -230,6 +233,6 @@ fn record_end(records: &[u8], start: usize) -> Result<usize, JournalError> {
 }
 
 /// Computes the check of a whole record at `offset`, over everything but the check.
-pub(super) fn check_of(record: &[u8], key: JournalKey, offset: u64) -> u64 {
+pub(super) fn check_of(record: &[u8], key: JournalNonce, offset: u64) -> u64 {
     xxh3_64_with_seed(&record[CHECK_BYTES..], key.halves().0 ^ offset)
 }

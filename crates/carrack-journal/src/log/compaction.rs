@@ -10,10 +10,10 @@ use std::os::unix::fs::FileExt;
 
 use super::appender::JournalAppender;
 use super::batch::RecordKind;
-use super::header::{self, JournalHeader, JournalKey, JournalSubject};
+use super::header::{self, JournalHeader, JournalNonce, JournalSubject};
 use super::recovery::{JournalFindings, begin_of, number_of};
-use super::scanner::{RawLogRecord, RecordScanner};
-use super::{JournalError, RecordBatch, SessionInfo};
+use super::scanner::{RawJournalRecord, RecordScanner};
+use super::{JournalError, JournalWriterProcess, RecordBatch};
 
 /// Less garbage than this does not justify a compaction.
 const GARBAGE_BYTES_MIN: u64 = 1 << 20;
@@ -39,8 +39,8 @@ pub(super) fn write(
     old: &File,
     header: &JournalHeader,
     findings: &JournalFindings,
-    session: &SessionInfo,
-    key: JournalKey,
+    session: &JournalWriterProcess,
+    key: JournalNonce,
     new: File,
 ) -> Result<JournalAppender, JournalError> {
     let out = begin(new, &header.about, key)?;
@@ -64,7 +64,7 @@ pub(super) fn write(
 pub(super) fn begin(
     new: File,
     about: &JournalSubject,
-    key: JournalKey,
+    key: JournalNonce,
 ) -> Result<JournalAppender, JournalError> {
     let bytes = header::encode(about, key)?;
     new.write_all_at(&bytes, 0).map_err(JournalError::doing("writing the journal's header"))?;
@@ -82,10 +82,10 @@ struct JournalCompaction<'a> {
 }
 
 impl JournalCompaction<'_> {
-    fn record(&mut self, record: &RawLogRecord<'_>) -> Result<(), JournalError> {
+    fn record(&mut self, record: &RawJournalRecord<'_>) -> Result<(), JournalError> {
         match record.kind {
             RecordKind::Session => {
-                let session = SessionInfo::decode(record.body);
+                let session = JournalWriterProcess::decode(record.body);
                 self.counts = session.is_some_and(|session| !session.soft || session.boot == self.boot);
             }
             RecordKind::Small if self.counts => self.batch.small(record.body),
@@ -106,7 +106,7 @@ impl JournalCompaction<'_> {
         self.write_if(WRITE_BYTES)
     }
 
-    fn begin(&mut self, record: &RawLogRecord<'_>) {
+    fn begin(&mut self, record: &RawJournalRecord<'_>) {
         let Ok((number, temporary, table)) = begin_of(record.body) else { return };
         if self.findings.begin_offsets.binary_search(&record.offset).is_ok() {
             self.batch.begin(number, table, temporary);
@@ -115,7 +115,7 @@ impl JournalCompaction<'_> {
         }
     }
 
-    fn finish(mut self, session: &SessionInfo) -> Result<JournalAppender, JournalError> {
+    fn finish(mut self, session: &JournalWriterProcess) -> Result<JournalAppender, JournalError> {
         for partial in &self.findings.partials {
             if partial.held.run_count() == 0 && partial.subtrees.is_empty() {
                 continue;

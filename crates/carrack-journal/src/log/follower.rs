@@ -11,7 +11,7 @@ use carrack_model::{RelPath, Timestamp, TransferId};
 
 use super::JournalError;
 use super::header::JournalHeader;
-use super::index::{FileFingerprint, FingerprintIndex, IndexBuilder};
+use super::index::{FileFingerprint, FileFingerprintIndex, IndexBuilder};
 use super::journal::header_of;
 use super::location::JournalLocation;
 use super::recovery::{EntryKey, JournalReader, PartialFile};
@@ -27,33 +27,33 @@ const INDEXES_MAX: usize = 16;
 pub struct JournalFollower {
     id: TransferId,
     boot: [u8; 16],
-    read: Option<ReadState>,
+    read: Option<JournalFollowerState>,
     recent_max: usize,
 }
 
-struct ReadState {
+struct JournalFollowerState {
     header: JournalHeader,
     /// End of the records that were read.
     offset: u64,
     reading: JournalReader,
     /// Complete files of earlier reads.
-    indexes: Vec<FingerprintIndex>,
+    indexes: Vec<FileFingerprintIndex>,
     /// Complete files since, by the hashes of their names.
     recent: HashMap<u64, FileFingerprint>,
 }
 
-impl ReadState {
+impl JournalFollowerState {
     fn of_all(
         file: &File,
         header: JournalHeader,
         boot: [u8; 16],
         mut builder: IndexBuilder,
-    ) -> Result<ReadState, JournalError> {
+    ) -> Result<JournalFollowerState, JournalError> {
         let mut reading = JournalReader::new(&header, boot, true);
         let mut scanner = RecordScanner::starting_at(file, &header, header.len)?;
         let offset = reading.read_on(&mut scanner, |fingerprint| builder.add(fingerprint))?;
         let indexes = vec![builder.finish()?];
-        Ok(ReadState { header, offset, reading, indexes, recent: HashMap::new() })
+        Ok(JournalFollowerState { header, offset, reading, indexes, recent: HashMap::new() })
     }
 
     /// Returns true if reading can continue. A journal that was compacted meanwhile has another key.
@@ -89,11 +89,11 @@ impl JournalFollower {
         let header = header_of(&file, self.id)?;
         let Some(mut read) = self.read.take().filter(|read| read.continues(&header, len)) else {
             let builder = new_builder(&place)?;
-            self.read = Some(ReadState::of_all(&file, header, self.boot, builder)?);
+            self.read = Some(JournalFollowerState::of_all(&file, header, self.boot, builder)?);
             return Ok(());
         };
         let mut scanner = RecordScanner::starting_at(&file, &header, read.offset)?;
-        let ReadState { offset, reading, indexes, recent, .. } = &mut read;
+        let JournalFollowerState { offset, reading, indexes, recent, .. } = &mut read;
         *offset = reading.read_on(&mut scanner, |fingerprint| {
             recent.insert(fingerprint.name, fingerprint);
             if recent.len() >= self.recent_max {

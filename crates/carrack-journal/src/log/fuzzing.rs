@@ -8,16 +8,16 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 
 use super::batch::{RawHead, check_of};
 use super::compaction::is_possible;
-use super::header::{self, JournalKey};
+use super::header::{self, JournalNonce};
 use super::journal::OpenedJournal;
-use super::{Journal, JournalError, JournalSubject, RecoveredJournal, SessionInfo};
+use super::{Journal, JournalError, JournalSubject, JournalWriterProcess, RecoveredJournal};
 
 /// Encodes a journal of records with the given kinds and bodies.
 ///
 /// # Errors
 /// [`JournalError::TooLarge`] if `about` is too large.
 pub fn journal_of(about: &JournalSubject, records: &[(u8, &[u8])]) -> Result<Vec<u8>, JournalError> {
-    let key = JournalKey([7; 16]);
+    let key = JournalNonce([7; 16]);
     let mut bytes = header::encode(about, key)?;
     for (kind, body) in records {
         let start = bytes.len();
@@ -38,7 +38,7 @@ pub fn journal_of(about: &JournalSubject, records: &[(u8, &[u8])]) -> Result<Vec
 pub fn compact(
     directory: BorrowedFd<'_>,
     about: &JournalSubject,
-    session: &SessionInfo,
+    session: &JournalWriterProcess,
 ) -> Result<Option<(Journal, RecoveredJournal)>, JournalError> {
     let opening = OpenedJournal::new(directory, about.id, session.boot)?;
     if !is_possible(opening.findings()) {

@@ -41,9 +41,9 @@ pub struct JournalSubject {
 
 /// The header's random bytes, by which records of other journals and old disk contents are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct JournalKey(pub [u8; 16]);
+pub(super) struct JournalNonce(pub [u8; 16]);
 
-impl JournalKey {
+impl JournalNonce {
     pub fn halves(self) -> (u64, u64) {
         let number = u128::from_le_bytes(self.0);
         (number as u64, (number >> 64) as u64)
@@ -54,7 +54,7 @@ impl JournalKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct JournalHeader {
     pub about: JournalSubject,
-    pub key: JournalKey,
+    pub key: JournalNonce,
     /// Offset of the first record.
     pub len: u64,
 }
@@ -77,7 +77,7 @@ struct RawJournalHeader {
 const FIXED_BYTES: usize = size_of::<RawJournalHeader>();
 
 /// Encodes a header.
-pub(super) fn encode(about: &JournalSubject, key: JournalKey) -> Result<Vec<u8>, JournalError> {
+pub(super) fn encode(about: &JournalSubject, key: JournalNonce) -> Result<Vec<u8>, JournalError> {
     let mut bytes = vec![0; FIXED_BYTES];
     for text in [about.software.as_bytes(), &about.destination, &about.root] {
         put(&mut bytes, text);
@@ -123,7 +123,7 @@ pub(super) fn read(file: &File) -> Result<JournalHeader, JournalError> {
         return Err(JournalError::DamagedHeader);
     }
     let about = about(raw, &checked[FIXED_BYTES..]).ok_or(JournalError::DamagedHeader)?;
-    Ok(JournalHeader { about, key: JournalKey(raw.key), len: header_len as u64 })
+    Ok(JournalHeader { about, key: JournalNonce(raw.key), len: header_len as u64 })
 }
 
 /// Returns the header's length, if the fixed part is valid.

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
 use super::JournalError;
-use super::unnamed::unnamed_file;
+use super::scratch_file::unnamed_file;
 
 /// Fingerprints that are sorted in memory: 16 MiB, and half of that during the sort. A million files stay
 /// there.
@@ -64,7 +64,7 @@ struct SortedRuns {
 
 /// Looks up fingerprints by name.
 #[derive(Debug)]
-pub(super) enum FingerprintIndex {
+pub(super) enum FileFingerprintIndex {
     Memory(Vec<FileFingerprint>),
     File {
         file: File,
@@ -93,16 +93,16 @@ impl IndexBuilder {
     }
 
     /// Builds the index.
-    pub fn finish(mut self) -> Result<FingerprintIndex, JournalError> {
+    pub fn finish(mut self) -> Result<FileFingerprintIndex, JournalError> {
         if self.spilled.is_none() {
             sort(&mut self.run);
-            return Ok(FingerprintIndex::Memory(self.run));
+            return Ok(FileFingerprintIndex::Memory(self.run));
         }
         self.spill()?;
         drop(self.run);
-        let Some(mut spilled) = self.spilled else { return Ok(FingerprintIndex::Memory(Vec::new())) };
+        let Some(mut spilled) = self.spilled else { return Ok(FileFingerprintIndex::Memory(Vec::new())) };
         let bytes = spilled.merge_all().map_err(JournalError::doing("sorting the journal's index"))?;
-        Ok(FingerprintIndex::File { file: spilled.file, bytes })
+        Ok(FileFingerprintIndex::File { file: spilled.file, bytes })
     }
 
     fn spill(&mut self) -> Result<(), JournalError> {
@@ -135,7 +135,7 @@ fn sort(run: &mut Vec<FileFingerprint>) {
 impl SortedRuns {
     fn write_run(&mut self, run: impl Iterator<Item = io::Result<FileFingerprint>>) -> io::Result<()> {
         let mut out =
-            BufWriter::with_capacity(MERGE_READ_BYTES, TailWriter { file: &self.file, offset: self.len });
+            BufWriter::with_capacity(MERGE_READ_BYTES, OffsetWriter { file: &self.file, offset: self.len });
         for fingerprint in run {
             out.write_all(&fingerprint?.to_bytes())?;
         }
@@ -160,12 +160,12 @@ impl SortedRuns {
 }
 
 /// Writes at an advancing offset.
-struct TailWriter<'a> {
+struct OffsetWriter<'a> {
     file: &'a File,
     offset: u64,
 }
 
-impl Write for TailWriter<'_> {
+impl Write for OffsetWriter<'_> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         let count = self.file.write_at(buffer, self.offset)?;
         self.offset += count as u64;
@@ -248,7 +248,7 @@ impl Iterator for SortedRunMerge {
     }
 }
 
-impl FingerprintIndex {
+impl FileFingerprintIndex {
     /// Returns true if the last file of this name was the same.
     pub fn contains(&self, wanted: FileFingerprint) -> Result<bool, JournalError> {
         Ok(self.find(wanted.name)? == Some(wanted))
@@ -257,8 +257,8 @@ impl FingerprintIndex {
     /// The last file of this name.
     pub fn find(&self, name: u64) -> Result<Option<FileFingerprint>, JournalError> {
         match self {
-            FingerprintIndex::Memory(all) => Ok(find_in_memory(all, name)),
-            FingerprintIndex::File { file, bytes } => {
+            FileFingerprintIndex::Memory(all) => Ok(find_in_memory(all, name)),
+            FileFingerprintIndex::File { file, bytes } => {
                 find_in_file(file, bytes, name).map_err(JournalError::doing("reading the journal's index"))
             }
         }
@@ -267,8 +267,8 @@ impl FingerprintIndex {
     /// Number of names.
     pub fn len(&self) -> u64 {
         match self {
-            FingerprintIndex::Memory(all) => all.len() as u64,
-            FingerprintIndex::File { bytes, .. } => (bytes.end - bytes.start) / ENTRY_BYTES as u64,
+            FileFingerprintIndex::Memory(all) => all.len() as u64,
+            FileFingerprintIndex::File { bytes, .. } => (bytes.end - bytes.start) / ENTRY_BYTES as u64,
         }
     }
 }
@@ -344,7 +344,7 @@ mod tests {
         let mut builder = IndexBuilder::with_run(directory(), run_entries);
         added.iter().for_each(|&fingerprint| builder.add(fingerprint).unwrap());
         let index = builder.finish().unwrap();
-        assert_eq!(matches!(index, FingerprintIndex::File { .. }), added.len() > run_entries);
+        assert_eq!(matches!(index, FileFingerprintIndex::File { .. }), added.len() > run_entries);
         let model: HashMap<u64, u64> = added.iter().map(|f| (f.name, f.state)).collect();
         assert_eq!(index.len(), model.len() as u64);
         for &fingerprint in added {

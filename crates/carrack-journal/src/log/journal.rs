@@ -12,12 +12,12 @@ use carrack_model::TransferId;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::appender::JournalAppender;
-use super::header::{self, JournalHeader, JournalKey, JournalSubject};
+use super::header::{self, JournalHeader, JournalNonce, JournalSubject};
 use super::index::IndexBuilder;
 use super::location::{JournalLocation, LockedFile, is_locked};
 use super::recovery::{self, JournalFindings, JournalStatistics, PartialFile, RecoveredJournal};
 use super::scanner::RecordScanner;
-use super::{JournalError, RecordBatch, SessionInfo, compaction};
+use super::{JournalError, JournalWriterProcess, RecordBatch, compaction};
 
 /// The journal of one transfer, held by this process alone.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct JournalContents {
     /// Unfinished files, by number.
     pub partials: Vec<PartialFile>,
     /// The last session that wrote.
-    pub last_session: Option<SessionInfo>,
+    pub last_session: Option<JournalWriterProcess>,
     /// True if a process holds the journal.
     pub is_in_use: bool,
 }
@@ -100,7 +100,7 @@ impl Journal {
     pub fn create(
         directory: BorrowedFd<'_>,
         about: &JournalSubject,
-        session: &SessionInfo,
+        session: &JournalWriterProcess,
     ) -> Result<Journal, JournalError> {
         let place = JournalLocation::new(directory, about.id)?;
         let claimed = place.begin().map_err(|error| with_holder(&place, about.id, error))?;
@@ -123,7 +123,7 @@ impl Journal {
     pub fn open(
         directory: BorrowedFd<'_>,
         id: TransferId,
-        session: &SessionInfo,
+        session: &JournalWriterProcess,
     ) -> Result<(Journal, RecoveredJournal), JournalError> {
         let opening = OpenedJournal::new(directory, id, session.boot)?;
         let is_worthwhile = compaction::is_worthwhile(&opening.recovered.findings);
@@ -207,7 +207,7 @@ impl OpenedJournal {
     }
 
     /// Continues behind the last whole record.
-    fn append(self, session: &SessionInfo) -> Result<(Journal, RecoveredJournal), JournalError> {
+    fn append(self, session: &JournalWriterProcess) -> Result<(Journal, RecoveredJournal), JournalError> {
         let statistics = self.recovered.findings.statistics;
         if statistics.cut_bytes > 0 {
             // Synced before the next write: otherwise the torn end could reappear behind it.
@@ -223,7 +223,10 @@ impl OpenedJournal {
     }
 
     /// Continues in a compacted journal, or in the old one if that can't be written.
-    pub(super) fn compact(self, session: &SessionInfo) -> Result<(Journal, RecoveredJournal), JournalError> {
+    pub(super) fn compact(
+        self,
+        session: &JournalWriterProcess,
+    ) -> Result<(Journal, RecoveredJournal), JournalError> {
         match self.shortened(session) {
             Ok(end) => {
                 self.place.sync()?;
@@ -237,7 +240,7 @@ impl OpenedJournal {
     }
 
     /// Writes the compacted journal, which has the journal's name on success only.
-    fn shortened(&self, session: &SessionInfo) -> Result<JournalAppender, JournalError> {
+    fn shortened(&self, session: &JournalWriterProcess) -> Result<JournalAppender, JournalError> {
         let new = self.place.begin()?.file;
         let findings = &self.recovered.findings;
         let end = compaction::write(&self.file, &self.header, findings, session, random_key()?, new)?;
@@ -257,7 +260,7 @@ fn opened(
 }
 
 /// Returns true if another live process of this host wrote the session.
-fn is_another_process(session: &SessionInfo) -> bool {
+fn is_another_process(session: &JournalWriterProcess) -> bool {
     session.pid != std::process::id() && session.is_alive() == Some(true)
 }
 
@@ -266,7 +269,7 @@ fn fill(
     place: &JournalLocation,
     file: File,
     about: &JournalSubject,
-    session: &SessionInfo,
+    session: &JournalWriterProcess,
 ) -> Result<JournalAppender, JournalError> {
     let mut end = compaction::begin(file, about, random_key()?)?;
     let mut batch = RecordBatch::new();
@@ -304,11 +307,11 @@ fn with_holder(place: &JournalLocation, id: TransferId, error: JournalError) -> 
     }
 }
 
-fn random_key() -> Result<JournalKey, JournalError> {
+fn random_key() -> Result<JournalNonce, JournalError> {
     let mut key = [0; 16];
     let doing = "asking for random bytes";
     let count = getrandom(&mut key, GetRandomFlags::empty()).map_err(JournalError::doing(doing))?;
     // Up to 256 bytes are returned at once (getrandom(2)).
     debug_assert_eq!(count, key.len());
-    Ok(JournalKey(key))
+    Ok(JournalNonce(key))
 }

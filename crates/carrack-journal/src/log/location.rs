@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::JournalError;
-use super::unnamed::unnamed_file;
+use super::scratch_file::unnamed_file;
 
 /// Attempts to open a journal that is replaced between opening and locking.
 const OPEN_ATTEMPTS_MAX: usize = 16;

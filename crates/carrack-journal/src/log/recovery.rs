@@ -5,17 +5,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use carrack_model::{ByteRange, Metadata, RangeSet, RelPath, Timestamp};
-use carrack_wire::{TableEntry, TableReader, TableRecord};
+use carrack_wire::{EntryTableItem, EntryTableReader, EntryTableRecord};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::FromBytes;
 use zerocopy::byteorder::little_endian::{U32, U64};
 
-use super::batch::{HEAD_BYTES, RawBegin, RawHeld, RawRange, RawSubtree, RecordKind};
-use super::header::{JournalHeader, JournalKey};
-use super::index::{FileFingerprint, FingerprintIndex, IndexBuilder};
-use super::scanner::{RawLogRecord, RecordScanner};
-use super::{JournalError, SessionInfo};
-use crate::{FileDigest, HashSubtree};
+use super::batch::{HEAD_BYTES, RawHashSubtree, RawHeld, RawJournalBeginRecord, RawRange, RecordKind};
+use super::header::{JournalHeader, JournalNonce};
+use super::index::{FileFingerprint, FileFingerprintIndex, IndexBuilder};
+use super::scanner::{RawJournalRecord, RecordScanner};
+use super::{JournalError, JournalWriterProcess};
+use crate::{Blake3Subtree, FileDigestBuilder};
 
 /// Memory for unfinished files: the longest names of all files that 16 sessions can leave unfinished, with
 /// half a million ranges. Files beyond the limit are forgotten, and sent again.
@@ -42,8 +42,8 @@ pub struct EntryKey<'a> {
     pub target: Option<&'a [u8]>,
 }
 
-impl<'a> From<&TableEntry<'a>> for EntryKey<'a> {
-    fn from(entry: &TableEntry<'a>) -> EntryKey<'a> {
+impl<'a> From<&EntryTableItem<'a>> for EntryKey<'a> {
+    fn from(entry: &EntryTableItem<'a>) -> EntryKey<'a> {
         EntryKey {
             name: entry.name,
             size: entry.size,
@@ -74,7 +74,7 @@ pub struct PartialFile {
     /// The ranges that are written.
     pub held: RangeSet,
     /// The recorded chaining values of these ranges; siblings joined.
-    pub subtrees: Vec<HashSubtree>,
+    pub subtrees: Vec<Blake3Subtree>,
 }
 
 impl PartialFile {
@@ -118,8 +118,8 @@ pub struct JournalStatistics {
 pub struct RecoveredJournal {
     pub(super) findings: JournalFindings,
     created: Timestamp,
-    index: FingerprintIndex,
-    hashing: FingerprintHasher,
+    index: FileFingerprintIndex,
+    hashing: FileFingerprintHasher,
 }
 
 impl RecoveredJournal {
@@ -153,7 +153,7 @@ impl RecoveredJournal {
     }
 
     /// The last session that wrote.
-    pub fn last_session(&self) -> Option<&SessionInfo> {
+    pub fn last_session(&self) -> Option<&JournalWriterProcess> {
         self.findings.last_session.as_ref()
     }
 
@@ -168,7 +168,7 @@ impl RecoveredJournal {
 pub(super) struct JournalFindings {
     pub partials: Vec<PartialFile>,
     pub statistics: JournalStatistics,
-    pub last_session: Option<SessionInfo>,
+    pub last_session: Option<JournalWriterProcess>,
     /// The first unused number.
     pub next_number: u64,
     /// Bytes of records that a compaction leaves out.
@@ -183,14 +183,14 @@ pub(super) struct JournalFindings {
 
 /// Computes fingerprints, which differ from those of other journals.
 #[derive(Clone, Debug)]
-struct FingerprintHasher {
+struct FileFingerprintHasher {
     seed: u64,
     key: [u8; 32],
 }
 
-impl FingerprintHasher {
-    fn new(key: JournalKey) -> FingerprintHasher {
-        FingerprintHasher {
+impl FileFingerprintHasher {
+    fn new(key: JournalNonce) -> FileFingerprintHasher {
+        FileFingerprintHasher {
             seed: key.halves().1,
             key: blake3::derive_key("carrack journal 1 fingerprints", &key.0),
         }
@@ -246,15 +246,15 @@ pub(super) fn recovered(
     builder: IndexBuilder,
 ) -> Result<RecoveredJournal, JournalError> {
     let (findings, builder) = recover(scanner, header, boot, Some(builder))?;
-    let index = builder.map_or(Ok(FingerprintIndex::Memory(Vec::new())), IndexBuilder::finish)?;
+    let index = builder.map_or(Ok(FileFingerprintIndex::Memory(Vec::new())), IndexBuilder::finish)?;
     let created = header.about.created;
-    Ok(RecoveredJournal { findings, created, index, hashing: FingerprintHasher::new(header.key) })
+    Ok(RecoveredJournal { findings, created, index, hashing: FileFingerprintHasher::new(header.key) })
 }
 
 /// The state during a read.
 pub(super) struct JournalReader {
     boot: [u8; 16],
-    hashing: Option<FingerprintHasher>,
+    hashing: Option<FileFingerprintHasher>,
     /// True if the current session's records count.
     counts: bool,
     live: BTreeMap<u64, UnfinishedFile>,
@@ -269,7 +269,7 @@ pub(super) struct JournalReader {
 /// A large file that is unfinished so far.
 struct UnfinishedFile {
     partial: PartialFile,
-    digest: FileDigest,
+    digest: FileDigestBuilder,
     /// Offset and length of its `Begin` record.
     record_offset: u64,
     record_bytes: u64,
@@ -280,7 +280,7 @@ impl JournalReader {
     pub fn new(header: &JournalHeader, boot: [u8; 16], is_indexed: bool) -> JournalReader {
         JournalReader {
             boot,
-            hashing: is_indexed.then(|| FingerprintHasher::new(header.key)),
+            hashing: is_indexed.then(|| FileFingerprintHasher::new(header.key)),
             counts: true,
             live: BTreeMap::new(),
             temporaries: BTreeSet::new(),
@@ -307,7 +307,7 @@ impl JournalReader {
         Ok(valid_end)
     }
 
-    fn record(&mut self, record: &RawLogRecord<'_>) -> Result<(), MalformedRecord> {
+    fn record(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
         match record.kind {
             RecordKind::Session => self.session(record)?,
             RecordKind::Small => self.small(record)?,
@@ -346,8 +346,8 @@ impl JournalReader {
         self.live.values().map(|live| &live.partial)
     }
 
-    fn session(&mut self, record: &RawLogRecord<'_>) -> Result<(), MalformedRecord> {
-        let session = SessionInfo::decode(record.body).ok_or(MalformedRecord)?;
+    fn session(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
+        let session = JournalWriterProcess::decode(record.body).ok_or(MalformedRecord)?;
         self.counts = !session.soft || session.boot == self.boot;
         self.findings.has_soft |= session.soft && self.counts;
         self.findings.last_session = Some(session);
@@ -357,7 +357,7 @@ impl JournalReader {
     }
 
     /// Returns true if the record counts; otherwise counts it as void.
-    fn is_valid(&mut self, record: &RawLogRecord<'_>) -> bool {
+    fn is_valid(&mut self, record: &RawJournalRecord<'_>) -> bool {
         if !self.counts {
             self.findings.statistics.void_records += 1;
             self.findings.garbage_bytes += record.len();
@@ -365,16 +365,16 @@ impl JournalReader {
         self.counts
     }
 
-    fn small(&mut self, record: &RawLogRecord<'_>) -> Result<(), MalformedRecord> {
+    fn small(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
         let mut directory = RelPath::root();
         let (mut count, mut bytes) = (0, 0u64);
         self.done.clear();
-        for read in TableReader::new(record.body) {
+        for read in EntryTableReader::new(record.body) {
             match read.map_err(|_| MalformedRecord)? {
-                TableRecord::Section { path, .. } => directory = path,
+                EntryTableRecord::Section { path, .. } => directory = path,
                 // Special files are not recorded: a stat(2) at the destination suffices to compare them.
-                TableRecord::Entry(entry) if entry.special.is_some() => {}
-                TableRecord::Entry(entry) => {
+                EntryTableRecord::Entry(entry) if entry.special.is_some() => {}
+                EntryTableRecord::Entry(entry) => {
                     count += 1;
                     bytes = bytes.saturating_add(entry.size);
                     self.done
@@ -397,7 +397,7 @@ impl JournalReader {
     }
 
     /// Counts in every session: the record makes no claim on data, and its temporary name must be known.
-    fn begin(&mut self, record: &RawLogRecord<'_>) -> Result<(), MalformedRecord> {
+    fn begin(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
         let partial = partial_of(record.body)?;
         let number = partial.number;
         if self.live.contains_key(&number) {
@@ -409,7 +409,7 @@ impl JournalReader {
         if !self.takes(memory_bytes) {
             return Ok(());
         }
-        let digest = FileDigest::new(partial.size);
+        let digest = FileDigestBuilder::new(partial.size);
         let (record_offset, record_bytes) = (record.offset, record.len());
         self.temporaries.insert((partial.temporary.clone(), number));
         self.live
@@ -428,8 +428,8 @@ impl JournalReader {
         is_there
     }
 
-    fn held(&mut self, record: &RawLogRecord<'_>) -> Result<(), MalformedRecord> {
-        let held = HeldRecord::of(record.body)?;
+    fn held(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
+        let held = JournalHeldRanges::of(record.body)?;
         let valid = self.is_valid(record);
         let Some(size) = self.live.get(&held.number).map(|live| live.partial.size) else { return Ok(()) };
         if held.ranges.iter().any(|raw| !is_within(raw, size)) {
@@ -449,7 +449,7 @@ impl JournalReader {
         Ok(())
     }
 
-    fn done(&mut self, number: u64, record: &RawLogRecord<'_>) {
+    fn done(&mut self, number: u64, record: &RawJournalRecord<'_>) {
         self.done.clear();
         if !self.is_valid(record) {
             return;
@@ -465,7 +465,7 @@ impl JournalReader {
 
     /// Counts in every session. The first record of a directory counts: later ones hold the bits that the
     /// session had set.
-    fn mode(&mut self, record: &RawLogRecord<'_>) -> Result<(), MalformedRecord> {
+    fn mode(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
         let (mode, path) = mode_of(record.body)?;
         self.findings.garbage_bytes += record.len();
         if !self.findings.changed_modes.contains_key(&path) && self.takes(PARTIAL_BYTES + record.body.len()) {
@@ -503,14 +503,14 @@ impl JournalReader {
 
 impl UnfinishedFile {
     /// Adds ranges and subtrees, and returns the number of nodes that they take.
-    fn add(&mut self, held: &HeldRecord<'_>) -> usize {
+    fn add(&mut self, held: &JournalHeldRanges<'_>) -> usize {
         let before = self.nodes();
         for raw in held.ranges {
             self.partial.held.cover(raw.into());
         }
         for raw in held.subtrees {
             // An error means that the range was recorded before: the same bytes have the same value.
-            let _ = self.digest.add(HashSubtree { range: (&raw.range).into(), value: raw.value });
+            let _ = self.digest.add(Blake3Subtree { range: (&raw.range).into(), value: raw.value });
         }
         self.nodes().saturating_sub(before)
     }
@@ -522,7 +522,7 @@ impl UnfinishedFile {
     /// Bytes of a single `Held` record with all ranges.
     fn held_record_bytes(&self) -> u64 {
         let ranges = self.partial.held.run_count() * size_of::<RawRange>();
-        (HEAD_BYTES + size_of::<RawHeld>() + ranges + self.digest.len() * size_of::<RawSubtree>()) as u64
+        (HEAD_BYTES + size_of::<RawHeld>() + ranges + self.digest.len() * size_of::<RawHashSubtree>()) as u64
     }
 
     fn into_partial(self) -> PartialFile {
@@ -531,20 +531,20 @@ impl UnfinishedFile {
 }
 
 /// A decoded `Held`.
-struct HeldRecord<'a> {
+struct JournalHeldRanges<'a> {
     number: u64,
     ranges: &'a [RawRange],
-    subtrees: &'a [RawSubtree],
+    subtrees: &'a [RawHashSubtree],
 }
 
-impl<'a> HeldRecord<'a> {
-    fn of(body: &'a [u8]) -> Result<HeldRecord<'a>, MalformedRecord> {
+impl<'a> JournalHeldRanges<'a> {
+    fn of(body: &'a [u8]) -> Result<JournalHeldRanges<'a>, MalformedRecord> {
         let (raw, rest) = RawHeld::ref_from_prefix(body).map_err(|_| MalformedRecord)?;
         let (ranges, rest) = <[RawRange]>::ref_from_prefix_with_elems(rest, raw.range_count.get() as usize)
             .map_err(|_| MalformedRecord)?;
-        let subtrees = <[RawSubtree]>::ref_from_bytes_with_elems(rest, raw.subtree_count.get() as usize)
+        let subtrees = <[RawHashSubtree]>::ref_from_bytes_with_elems(rest, raw.subtree_count.get() as usize)
             .map_err(|_| MalformedRecord)?;
-        Ok(HeldRecord { number: raw.number.get(), ranges, subtrees })
+        Ok(JournalHeldRanges { number: raw.number.get(), ranges, subtrees })
     }
 }
 
@@ -558,7 +558,7 @@ pub(super) fn number_of(body: &[u8]) -> Result<u64, MalformedRecord> {
 
 /// Returns the number, the temporary name and the table of a `Begin`.
 pub(super) fn begin_of(body: &[u8]) -> Result<(u64, &[u8], &[u8]), MalformedRecord> {
-    let (raw, rest) = RawBegin::ref_from_prefix(body).map_err(|_| MalformedRecord)?;
+    let (raw, rest) = RawJournalBeginRecord::ref_from_prefix(body).map_err(|_| MalformedRecord)?;
     let (temporary, table) =
         rest.split_at_checked(raw.temporary_len.get() as usize).ok_or(MalformedRecord)?;
     Ok((raw.number.get(), temporary, table))
@@ -574,12 +574,14 @@ fn mode_of(body: &[u8]) -> Result<(u32, RelPath), MalformedRecord> {
 fn partial_of(body: &[u8]) -> Result<PartialFile, MalformedRecord> {
     let (number, temporary, table) = begin_of(body)?;
     carrack_model::check_name(temporary).map_err(|_| MalformedRecord)?;
-    let mut records = TableReader::new(table);
+    let mut records = EntryTableReader::new(table);
     let directory = match next_record(&mut records)? {
-        Some(TableRecord::Section { path, .. }) => path,
+        Some(EntryTableRecord::Section { path, .. }) => path,
         _ => return Err(MalformedRecord),
     };
-    let Some(TableRecord::Entry(entry)) = next_record(&mut records)? else { return Err(MalformedRecord) };
+    let Some(EntryTableRecord::Entry(entry)) = next_record(&mut records)? else {
+        return Err(MalformedRecord);
+    };
     if !entry.is_regular() || next_record(&mut records)?.is_some() {
         return Err(MalformedRecord);
     }
@@ -596,6 +598,8 @@ fn partial_of(body: &[u8]) -> Result<PartialFile, MalformedRecord> {
     })
 }
 
-fn next_record<'a>(records: &mut TableReader<'a>) -> Result<Option<TableRecord<'a>>, MalformedRecord> {
+fn next_record<'a>(
+    records: &mut EntryTableReader<'a>,
+) -> Result<Option<EntryTableRecord<'a>>, MalformedRecord> {
     records.next().transpose().map_err(|_| MalformedRecord)
 }

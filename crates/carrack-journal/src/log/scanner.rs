@@ -8,21 +8,21 @@ use zerocopy::FromBytes;
 
 use super::JournalError;
 use super::batch::{BODY_BYTES_MAX, HEAD_BYTES, RawHead, RecordKind, check_of};
-use super::header::{JournalHeader, JournalKey};
+use super::header::{JournalHeader, JournalNonce};
 
 /// Bytes of one read, large enough that system calls don't dominate.
 const READ_BYTES: usize = 1 << 20;
 
 /// A whole record.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RawLogRecord<'a> {
+pub(super) struct RawJournalRecord<'a> {
     pub kind: RecordKind,
     pub body: &'a [u8],
     /// Offset of the record in the file.
     pub offset: u64,
 }
 
-impl RawLogRecord<'_> {
+impl RawJournalRecord<'_> {
     /// Bytes in the file.
     pub fn len(&self) -> u64 {
         (HEAD_BYTES + self.body.len()) as u64
@@ -32,7 +32,7 @@ impl RawLogRecord<'_> {
 /// Reads records. Holds one at a time, and never more bytes than the file has.
 pub(super) struct RecordScanner<'a> {
     input: BufReader<FileRangeReader<'a>>,
-    key: JournalKey,
+    key: JournalNonce,
     /// The current record, with its head.
     record: Vec<u8>,
     /// Offset of the next record.
@@ -68,13 +68,13 @@ impl<'a> RecordScanner<'a> {
     }
 
     /// The next record; `None` at the first torn or damaged record.
-    pub fn next(&mut self) -> Result<Option<RawLogRecord<'_>>, JournalError> {
+    pub fn next(&mut self) -> Result<Option<RawJournalRecord<'_>>, JournalError> {
         match self.fill().map_err(JournalError::doing("reading the journal"))? {
             None => Ok(None),
             Some(kind) => {
                 let offset = self.offset;
                 self.offset += self.record.len() as u64;
-                Ok(Some(RawLogRecord { kind, body: &self.record[HEAD_BYTES..], offset }))
+                Ok(Some(RawJournalRecord { kind, body: &self.record[HEAD_BYTES..], offset }))
             }
         }
     }

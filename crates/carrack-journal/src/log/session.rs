@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::sync::OnceLock;
 
-use carrack_model::CommandToken;
+use carrack_model::CommandExecutionId;
 use rustix::process::getpid;
 use rustix::system::uname;
 use zerocopy::byteorder::little_endian::{U32, U64};
@@ -17,9 +17,9 @@ const FLAG_SOFT: u8 = 1;
 
 /// A process that writes or wrote to a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionInfo {
+pub struct JournalWriterProcess {
     /// The command's run: a process with the same token may take over.
-    pub run: CommandToken,
+    pub run: CommandExecutionId,
     /// The kernel's boot id.
     pub boot: [u8; 16],
     /// The host, which the process ID belongs to.
@@ -34,7 +34,7 @@ pub struct SessionInfo {
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawSession {
+struct RawJournalSessionRecord {
     run: [u8; 16],
     boot: [u8; 16],
     pid_start: U64,
@@ -43,18 +43,18 @@ struct RawSession {
     reserved: [u8; 3],
 }
 
-impl SessionInfo {
+impl JournalWriterProcess {
     /// Describes this process. Without `/proc` neither its life nor a reboot can be detected: then the run's
     /// token stands for the boot, so that soft records count in this run only, and the start time is 0.
     ///
     /// # Errors
     /// A read error of `/proc`.
-    pub fn of_this_process(run: CommandToken, soft: bool) -> io::Result<SessionInfo> {
+    pub fn of_this_process(run: CommandExecutionId, soft: bool) -> io::Result<JournalWriterProcess> {
         let pid = getpid().as_raw_nonzero().get().unsigned_abs();
         let host = uname().nodename().to_string_lossy().into_owned();
         let boot = boot_id().or_else(|error| without_proc(error, run.0))?;
         let pid_start = start_of(pid).or_else(|error| without_proc(error, 0))?;
-        Ok(SessionInfo { run, boot, host, pid, pid_start, soft })
+        Ok(JournalWriterProcess { run, boot, host, pid, pid_start, soft })
     }
 
     /// Returns true if the process lives; `None` for a process of another host.
@@ -67,7 +67,7 @@ impl SessionInfo {
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let raw = RawSession {
+        let raw = RawJournalSessionRecord {
             run: self.run.0,
             boot: self.boot,
             pid_start: U64::new(self.pid_start),
@@ -80,13 +80,13 @@ impl SessionInfo {
         out.extend_from_slice(&host[..host.len().min(HOST_BYTES_MAX)]);
     }
 
-    pub(super) fn decode(body: &[u8]) -> Option<SessionInfo> {
-        let (raw, host) = RawSession::ref_from_prefix(body).ok()?;
+    pub(super) fn decode(body: &[u8]) -> Option<JournalWriterProcess> {
+        let (raw, host) = RawJournalSessionRecord::ref_from_prefix(body).ok()?;
         if host.len() > HOST_BYTES_MAX {
             return None;
         }
-        Some(SessionInfo {
-            run: CommandToken(raw.run),
+        Some(JournalWriterProcess {
+            run: CommandExecutionId(raw.run),
             boot: raw.boot,
             host: String::from_utf8_lossy(host).into_owned(),
             pid: raw.pid.get(),
@@ -135,15 +135,21 @@ mod tests {
 
     #[test]
     fn this_process_lives_and_another_start_is_another_process() {
-        let here = SessionInfo::of_this_process(CommandToken([1; 16]), true).unwrap();
+        let here = JournalWriterProcess::of_this_process(CommandExecutionId([1; 16]), true).unwrap();
         assert_eq!(here.pid, std::process::id());
         assert_eq!(here.is_alive(), Some(true));
-        assert_eq!(SessionInfo { pid_start: here.pid_start + 1, ..here.clone() }.is_alive(), Some(false));
-        assert_eq!(SessionInfo { boot: [0; 16], ..here.clone() }.is_alive(), Some(false));
-        assert_eq!(SessionInfo { host: "another.host.example".into(), ..here.clone() }.is_alive(), None);
+        assert_eq!(
+            JournalWriterProcess { pid_start: here.pid_start + 1, ..here.clone() }.is_alive(),
+            Some(false)
+        );
+        assert_eq!(JournalWriterProcess { boot: [0; 16], ..here.clone() }.is_alive(), Some(false));
+        assert_eq!(
+            JournalWriterProcess { host: "another.host.example".into(), ..here.clone() }.is_alive(),
+            None
+        );
         let mut bytes = Vec::new();
         here.encode(&mut bytes);
-        assert_eq!(SessionInfo::decode(&bytes), Some(here));
-        assert_eq!(SessionInfo::decode(&bytes[..40]), None);
+        assert_eq!(JournalWriterProcess::decode(&bytes), Some(here));
+        assert_eq!(JournalWriterProcess::decode(&bytes[..40]), None);
     }
 }

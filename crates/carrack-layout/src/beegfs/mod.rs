@@ -19,11 +19,11 @@ pub use reply::{
     parse_stripe_info, parse_stripe_target, parse_stripe_target_v2,
 };
 
-use super::file_ref::{LayoutFile, reopen};
+use super::file_ref::{LayoutQueryFile, reopen};
 use super::ioctl::{beegfs_make_file, exchange, reads};
 use super::layout_shape::StripeRequest;
-use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
-use super::target_registry::FileSystemPieces;
+use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, NoLayout};
+use super::target_registry::FileSystemTargets;
 use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};
 
 /// `BEEGFS_IOC_GET_STRIPEINFO`.
@@ -48,9 +48,9 @@ pub(super) struct BeeGfsProvider;
 impl LayoutProvider for BeeGfsProvider {
     fn layout_of(
         &self,
-        file: &LayoutFile<'_>,
+        file: &LayoutQueryFile<'_>,
         _size: u64,
-        pieces: &FileSystemPieces,
+        pieces: &FileSystemTargets,
     ) -> Result<FoundLayout, NoLayout> {
         let held = file.descriptor().map_err(|errno| NoLayout::problem("opening", errno))?;
         let mut answer = [0; STRIPE_INFO_BYTES];
@@ -69,7 +69,7 @@ impl LayoutProvider for BeeGfsProvider {
 
     fn create(
         &self,
-        file: &NewFile<'_>,
+        file: &LayoutFileToCreate<'_>,
         request: &StripeRequest<'_>,
     ) -> Result<(OwnedFd, StripeOutcome), Errno> {
         match make_file(file, request) {
@@ -107,7 +107,7 @@ fn stripe_target(file: BorrowedFd<'_>, index: u16) -> Result<u32, NoLayout> {
     target.map_err(|error| NoLayout::problem("asking BeeGFS for a stripe's target", error))
 }
 
-fn make_file(file: &NewFile<'_>, request: &StripeRequest<'_>) -> Result<(), Errno> {
+fn make_file(file: &LayoutFileToCreate<'_>, request: &StripeRequest<'_>) -> Result<(), Errno> {
     let name = CString::new(file.name).map_err(|_| Errno::INVAL)?;
     // The directory may be held without permission to call ioctl on it.
     let directory = reopen(file.directory)?;

@@ -23,19 +23,21 @@ const MAP_PAUSE: Duration = Duration::from_millis(20);
 const LIBRARY: &str = "libcephfs.so.2";
 
 /// `struct ceph_mount_info`.
-type Mount = *mut c_void;
+type CephMountHandle = *mut c_void;
 
-type Create = unsafe extern "C" fn(*mut Mount, *const c_char) -> c_int;
-type ReadConfiguration = unsafe extern "C" fn(Mount, *const c_char) -> c_int;
-type Set = unsafe extern "C" fn(Mount, *const c_char, *const c_char) -> c_int;
-type AttachRoot = unsafe extern "C" fn(Mount, *const c_char) -> c_int;
-type Leave = unsafe extern "C" fn(Mount) -> c_int;
-type PoolReplication = unsafe extern "C" fn(Mount, c_int) -> c_int;
-type Open = unsafe extern "C" fn(Mount, *const c_char, c_int, c_uint) -> c_int;
-type Close = unsafe extern "C" fn(Mount, c_int) -> c_int;
-type Statx = unsafe extern "C" fn(Mount, c_int, *mut CephStatx, c_uint, c_uint) -> c_int;
-type FilePool = unsafe extern "C" fn(Mount, c_int) -> c_int;
-type ExtentOsds = unsafe extern "C" fn(Mount, c_int, i64, *mut i64, *mut c_int, c_int) -> c_int;
+type CephCreateFunction = unsafe extern "C" fn(*mut CephMountHandle, *const c_char) -> c_int;
+type CephReadConfigFunction = unsafe extern "C" fn(CephMountHandle, *const c_char) -> c_int;
+type CephConfSetFunction = unsafe extern "C" fn(CephMountHandle, *const c_char, *const c_char) -> c_int;
+type CephMountFunction = unsafe extern "C" fn(CephMountHandle, *const c_char) -> c_int;
+type CephReleaseFunction = unsafe extern "C" fn(CephMountHandle) -> c_int;
+type PoolReplicationFunction = unsafe extern "C" fn(CephMountHandle, c_int) -> c_int;
+type CephOpenFunction = unsafe extern "C" fn(CephMountHandle, *const c_char, c_int, c_uint) -> c_int;
+type CephCloseFunction = unsafe extern "C" fn(CephMountHandle, c_int) -> c_int;
+type CephStatxFunction =
+    unsafe extern "C" fn(CephMountHandle, c_int, *mut CephStatx, c_uint, c_uint) -> c_int;
+type CephFilePoolFunction = unsafe extern "C" fn(CephMountHandle, c_int) -> c_int;
+type CephExtentOsdsFunction =
+    unsafe extern "C" fn(CephMountHandle, c_int, i64, *mut i64, *mut c_int, c_int) -> c_int;
 
 /// `struct ceph_statx` (`cephfs/ceph_ll_client.h`): 160 bytes in Ceph 16, with room for fields of later
 /// versions.
@@ -55,13 +57,13 @@ const OSDS_MAX: usize = 64;
 /// The functions of the library, which live as long as it does.
 #[derive(Debug)]
 struct CephFunctions {
-    leave: Leave,
-    pool_replication: PoolReplication,
-    open: Open,
-    close: Close,
-    statx: Statx,
-    file_pool: FilePool,
-    extent_osds: ExtentOsds,
+    leave: CephReleaseFunction,
+    pool_replication: PoolReplicationFunction,
+    open: CephOpenFunction,
+    close: CephCloseFunction,
+    statx: CephStatxFunction,
+    file_pool: CephFilePoolFunction,
+    extent_osds: CephExtentOsdsFunction,
     _library: Library,
 }
 
@@ -95,14 +97,14 @@ impl CephCluster {
         // SAFETY: libcephfs belongs to the system; its initialisers only need to run once, which the loader
         // ensures.
         let library = unsafe { Library::new(LIBRARY) }.map_err(|error| error.to_string())?;
-        let create: Create = symbol(&library, c"ceph_create")?;
-        let read_configuration: ReadConfiguration = symbol(&library, c"ceph_conf_read_file")?;
-        let read_arguments: ReadConfiguration = symbol(&library, c"ceph_conf_parse_env")?;
-        let set: Set = symbol(&library, c"ceph_conf_set")?;
-        let attach: AttachRoot = symbol(&library, c"ceph_mount")?;
-        let release: Leave = symbol(&library, c"ceph_release")?;
+        let create: CephCreateFunction = symbol(&library, c"ceph_create")?;
+        let read_configuration: CephReadConfigFunction = symbol(&library, c"ceph_conf_read_file")?;
+        let read_arguments: CephReadConfigFunction = symbol(&library, c"ceph_conf_parse_env")?;
+        let set: CephConfSetFunction = symbol(&library, c"ceph_conf_set")?;
+        let attach: CephMountFunction = symbol(&library, c"ceph_mount")?;
+        let release: CephReleaseFunction = symbol(&library, c"ceph_release")?;
         let functions = CephFunctions::of(library)?;
-        let mut mount: Mount = null_mut();
+        let mut mount: CephMountHandle = null_mut();
         // SAFETY: `ceph_create` writes a pointer to the given place; without an ID it uses the default one.
         check("ceph_create", unsafe { create(&mut mount, null()) })?;
         let mount = NonNull::new(mount).ok_or("ceph_create gave nothing")?;
@@ -198,7 +200,7 @@ impl CephFile<'_> {
         (pool >= 0).then_some(pool)
     }
 
-    fn mount(&self) -> Mount {
+    fn mount(&self) -> CephMountHandle {
         self.cluster.mount.as_ptr()
     }
 }

@@ -26,12 +26,12 @@ use rustix::ioctl::Opcode;
 use library::CephCluster;
 pub use text::{CephLayout, CephLayoutError, parse_ceph_layout};
 
-use super::file_ref::{LayoutFile, descriptor_path};
+use super::file_ref::{LayoutQueryFile, descriptor_path};
 use super::ioctl::{exchange, updates};
 use super::layout_shape::StripeRequest;
 use super::mount_table::MountRecord;
-use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
-use super::target_registry::FileSystemPieces;
+use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, NoLayout};
+use super::target_registry::FileSystemTargets;
 use super::{ComponentGeometry, STRIPE_COUNT_ALL, StripeGeometry, StripeOutcome, StripePattern};
 
 /// The attribute that contains the layout.
@@ -76,10 +76,10 @@ impl CephFsProvider {
     /// The target of each block of the file, and the reason if OSDs are unknown.
     fn places(
         &self,
-        file: &LayoutFile<'_>,
+        file: &LayoutQueryFile<'_>,
         layout: &CephLayout,
         size: u64,
-        pieces: &FileSystemPieces,
+        pieces: &FileSystemTargets,
     ) -> (Vec<TargetId>, Option<String>) {
         if self.is_kernel
             && let Ok(held) = file.descriptor()
@@ -102,10 +102,10 @@ impl CephFsProvider {
 
     fn library_places(
         &self,
-        file: &LayoutFile<'_>,
+        file: &LayoutQueryFile<'_>,
         layout: &CephLayout,
         size: u64,
-        pieces: &FileSystemPieces,
+        pieces: &FileSystemTargets,
     ) -> Result<Vec<TargetId>, String> {
         let cluster = self.cluster.get_or_init(CephCluster::connect).as_ref().map_err(String::clone)?;
         let held = file.held().map_err(|errno| errno.to_string())?;
@@ -127,9 +127,9 @@ impl CephFsProvider {
 impl LayoutProvider for CephFsProvider {
     fn layout_of(
         &self,
-        file: &LayoutFile<'_>,
+        file: &LayoutQueryFile<'_>,
         size: u64,
-        pieces: &FileSystemPieces,
+        pieces: &FileSystemTargets,
     ) -> Result<FoundLayout, NoLayout> {
         let value =
             file.attribute(LAYOUT).map_err(|errno| NoLayout::problem("reading ceph.file.layout", errno))?;
@@ -142,7 +142,7 @@ impl LayoutProvider for CephFsProvider {
 
     fn create(
         &self,
-        file: &NewFile<'_>,
+        file: &LayoutFileToCreate<'_>,
         request: &StripeRequest<'_>,
     ) -> Result<(OwnedFd, StripeOutcome), Errno> {
         if request.is_auto {
@@ -183,7 +183,7 @@ fn dataloc_osd(argument: &[u8; DATALOC_BYTES]) -> Option<u32> {
 fn by_osd(
     layout: &CephLayout,
     size: u64,
-    pieces: &FileSystemPieces,
+    pieces: &FileSystemTargets,
     osd_of: impl Fn(u64) -> Option<u32>,
 ) -> Option<Vec<TargetId>> {
     let mut targets = HashMap::new();
@@ -214,8 +214,9 @@ fn by_object(
 
 /// Sets the layout of an empty file, from its default and the request.
 fn set(file: BorrowedFd<'_>, request: &StripeRequest<'_>) -> Result<StripeOutcome, String> {
-    let value =
-        LayoutFile::Open(file).attribute(LAYOUT).map_err(|errno| format!("reading {LAYOUT}: {errno}"))?;
+    let value = LayoutQueryFile::Open(file)
+        .attribute(LAYOUT)
+        .map_err(|errno| format!("reading {LAYOUT}: {errno}"))?;
     let default = parse_ceph_layout(&value).map_err(|error| format!("reading {LAYOUT}: {error}"))?;
     let text = requested(&default, request);
     let Some(pool) = request.pool else {
@@ -250,17 +251,22 @@ fn requested(default: &CephLayout, request: &StripeRequest<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::StorageAttachment;
-    use crate::target::TargetNames;
+    use crate::TargetAttachmentKind;
+    use crate::target::TargetLabelAndName;
     use crate::target_registry::{TargetKey, TargetRegistry};
     use std::sync::Arc;
 
-    fn pieces() -> (Arc<TargetRegistry>, FileSystemPieces) {
+    fn pieces() -> (Arc<TargetRegistry>, FileSystemTargets) {
         let registry = Arc::new(TargetRegistry::default());
         let own = registry
-            .meet(TargetKey::FileSystem(5), || TargetNames::new("/ceph", None), StorageAttachment::Network, 1)
+            .meet(
+                TargetKey::FileSystem(5),
+                || TargetLabelAndName::new("/ceph", None),
+                TargetAttachmentKind::Network,
+                1,
+            )
             .unwrap();
-        (registry.clone(), FileSystemPieces::new(registry, 5, &own, None))
+        (registry.clone(), FileSystemTargets::new(registry, 5, &own, None))
     }
 
     fn layout(text: &str) -> CephLayout {

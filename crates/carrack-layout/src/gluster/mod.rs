@@ -14,10 +14,10 @@ use rustix::io::Errno;
 
 pub use pathinfo::{BrickPlace, GlusterPathInfoError, parse_pathinfo};
 
-use super::file_ref::LayoutFile;
+use super::file_ref::LayoutQueryFile;
 use super::layout_shape::StripeRequest;
-use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
-use super::target_registry::FileSystemPieces;
+use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, NoLayout};
+use super::target_registry::FileSystemTargets;
 use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};
 
 /// The attribute for root, and for all users (`libglusterfs/src/glusterfs/glusterfs.h`).
@@ -36,9 +36,9 @@ pub(super) struct GlusterProvider;
 impl LayoutProvider for GlusterProvider {
     fn layout_of(
         &self,
-        file: &LayoutFile<'_>,
+        file: &LayoutQueryFile<'_>,
         size: u64,
-        pieces: &FileSystemPieces,
+        pieces: &FileSystemTargets,
     ) -> Result<FoundLayout, NoLayout> {
         let place = place_of(file)?;
         let brick = pieces.named(&place.label());
@@ -56,7 +56,7 @@ impl LayoutProvider for GlusterProvider {
 
     fn create(
         &self,
-        file: &NewFile<'_>,
+        file: &LayoutFileToCreate<'_>,
         request: &StripeRequest<'_>,
     ) -> Result<(OwnedFd, StripeOutcome), Errno> {
         if request.is_auto {
@@ -66,19 +66,19 @@ impl LayoutProvider for GlusterProvider {
     }
 }
 
-fn place_of(file: &LayoutFile<'_>) -> Result<BrickPlace, NoLayout> {
+fn place_of(file: &LayoutQueryFile<'_>) -> Result<BrickPlace, NoLayout> {
     let value = file.attribute(PATHINFO[0]).or_else(|_| file.attribute(PATHINFO[1]));
     let value = value.map_err(|errno| NoLayout::problem("reading glusterfs.pathinfo", errno))?;
     parse_pathinfo(&value).map_err(|error| NoLayout::problem("reading glusterfs.pathinfo", error))
 }
 
-fn shard_bytes(file: &LayoutFile<'_>) -> Option<u64> {
+fn shard_bytes(file: &LayoutQueryFile<'_>) -> Option<u64> {
     let value: [u8; 8] = file.attribute(SHARD_BYTES).ok()?.try_into().ok()?;
     Some(u64::from_be_bytes(value)).filter(|bytes| *bytes > 0)
 }
 
 /// The first shard lies on the file's own brick; the bricks of the others are unknown.
-fn sharded(brick: TargetId, shard_bytes: u64, pieces: &FileSystemPieces) -> Option<BlockMapLayout> {
+fn sharded(brick: TargetId, shard_bytes: u64, pieces: &FileSystemTargets) -> Option<BlockMapLayout> {
     let buckets = (0..SHARD_BUCKETS).map(|number| pieces.named(&format!("shards.{number}")));
     let blocks: Vec<TargetId> = std::iter::once(brick).chain(buckets).collect();
     BlockMapLayout::new(&blocks, shard_bytes)

@@ -12,12 +12,12 @@ use libloading::Library;
 const LIBRARY: &str = "libgpfs.so";
 
 /// `int gpfs_fcntl(gpfs_file_t fileDesc, void *fcntlArgP)` (`gpfs_fcntl.h`).
-type Fcntl = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
+type GpfsFcntlFunction = unsafe extern "C" fn(c_int, *mut c_void) -> c_int;
 
 /// The only function in use.
 #[derive(Debug)]
 pub(super) struct GpfsLibrary {
-    fcntl: Fcntl,
+    fcntl: GpfsFcntlFunction,
     _library: Library,
 }
 
@@ -31,7 +31,8 @@ impl GpfsLibrary {
         // ensures.
         let library = unsafe { Library::new(LIBRARY) }.map_err(|error| error.to_string())?;
         // SAFETY: the type is that of gpfs_fcntl.h; the pointer is called only while the library is loaded.
-        let fcntl = unsafe { library.get::<Fcntl>(b"gpfs_fcntl\0") }.map_err(|error| error.to_string())?;
+        let fcntl = unsafe { library.get::<GpfsFcntlFunction>(b"gpfs_fcntl\0") }
+            .map_err(|error| error.to_string())?;
         Ok(GpfsLibrary { fcntl: *fcntl, _library: library })
     }
 

@@ -17,12 +17,12 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use library::GpfsLibrary;
-pub use reply::{GpfsBlocks, GpfsError, block_request, parse_blocks};
+pub use reply::{GpfsBlocks, GpfsReplyError, block_request, parse_blocks};
 
-use super::file_ref::LayoutFile;
+use super::file_ref::LayoutQueryFile;
 use super::layout_shape::StripeRequest;
-use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
-use super::target_registry::FileSystemPieces;
+use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, NoLayout};
+use super::target_registry::FileSystemTargets;
 use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};
 
 /// Bound of the blocks of a file that are queried; those behind them are distributed over the same disks.
@@ -37,9 +37,9 @@ pub(super) struct GpfsProvider {
 impl LayoutProvider for GpfsProvider {
     fn layout_of(
         &self,
-        file: &LayoutFile<'_>,
+        file: &LayoutQueryFile<'_>,
         size: u64,
-        pieces: &FileSystemPieces,
+        pieces: &FileSystemTargets,
     ) -> Result<FoundLayout, NoLayout> {
         let library = self.library.get_or_init(GpfsLibrary::load);
         let library = library.as_ref().map_err(|problem| NoLayout::Problem(problem.clone()))?;
@@ -55,7 +55,7 @@ impl LayoutProvider for GpfsProvider {
 
     fn create(
         &self,
-        file: &NewFile<'_>,
+        file: &LayoutFileToCreate<'_>,
         request: &StripeRequest<'_>,
     ) -> Result<(OwnedFd, StripeOutcome), Errno> {
         if request.is_auto {
@@ -92,7 +92,7 @@ fn all_blocks(size: u64, ask: impl Fn(u64) -> Result<GpfsBlocks, NoLayout>) -> R
 }
 
 /// The target of each block; the file system's own target for holes and unreported blocks.
-fn places(blocks: &GpfsBlocks, size: u64, pieces: &FileSystemPieces) -> Vec<TargetId> {
+fn places(blocks: &GpfsBlocks, size: u64, pieces: &FileSystemTargets) -> Vec<TargetId> {
     let count = size.div_ceil(blocks.block_bytes).clamp(1, BLOCKS_MAX);
     let mut places = vec![pieces.own(); count as usize];
     let mut targets = HashMap::new();
@@ -121,8 +121,8 @@ fn geometry(block_bytes: u64, disks: &[TargetId]) -> StripeGeometry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::StorageAttachment;
-    use crate::target::TargetNames;
+    use crate::TargetAttachmentKind;
+    use crate::target::TargetLabelAndName;
     use crate::target_registry::{TargetKey, TargetRegistry};
     use std::sync::Arc;
 
@@ -136,9 +136,14 @@ mod tests {
     fn blocks_are_asked_for_until_the_files_end() {
         let registry = Arc::new(TargetRegistry::default());
         let own = registry
-            .meet(TargetKey::FileSystem(5), || TargetNames::new("/gpfs", None), StorageAttachment::Network, 1)
+            .meet(
+                TargetKey::FileSystem(5),
+                || TargetLabelAndName::new("/gpfs", None),
+                TargetAttachmentKind::Network,
+                1,
+            )
             .unwrap();
-        let pieces = FileSystemPieces::new(registry.clone(), 5, &own, None);
+        let pieces = FileSystemTargets::new(registry.clone(), 5, &own, None);
         let blocks = all_blocks(45, two_blocks).unwrap();
         assert_eq!(blocks.blocks.len(), 6);
         let places = places(&blocks, 45, &pieces);

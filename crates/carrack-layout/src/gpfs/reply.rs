@@ -40,7 +40,7 @@ pub struct GpfsBlocks {
 
 /// The reason why a reply is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum GpfsError {
+pub enum GpfsReplyError {
     /// The reply is shorter than announced.
     #[error("the answer is cut off")]
     CutOff,
@@ -76,39 +76,39 @@ fn signed(number: u64) -> [u8; 8] {
 /// Parses the reply to [`block_request`].
 ///
 /// # Errors
-/// [`GpfsError`].
-pub fn parse_blocks(argument: &[u8]) -> Result<GpfsBlocks, GpfsError> {
+/// [`GpfsReplyError`].
+pub fn parse_blocks(argument: &[u8]) -> Result<GpfsBlocks, GpfsReplyError> {
     match i32_at(argument, 8)? {
         0 => {}
-        offset => return Err(GpfsError::Refused(offset)),
+        offset => return Err(GpfsReplyError::Refused(offset)),
     }
     let (replicas, blocks) = (count_at(argument, OUT_OFFSET)?, count_at(argument, OUT_OFFSET + 4)?);
     let low = i32_at(argument, OUT_OFFSET + 8)? as u32;
     let high = i32_at(argument, OUT_OFFSET + 12)? as u32;
     let block_bytes = u64::from(high) << 32 | u64::from(low);
     if block_bytes == 0 || !(1..=REPLICAS_MAX).contains(&replicas) {
-        return Err(GpfsError::BadNumber);
+        return Err(GpfsReplyError::BadNumber);
     }
     let record_bytes = 8 + 4 * replicas;
     let end = blocks.checked_mul(record_bytes).and_then(|bytes| bytes.checked_add(BLOCKS_OFFSET));
-    let end = end.ok_or(GpfsError::CutOff)?;
-    let records = argument.get(BLOCKS_OFFSET..end).ok_or(GpfsError::CutOff)?;
+    let end = end.ok_or(GpfsReplyError::CutOff)?;
+    let records = argument.get(BLOCKS_OFFSET..end).ok_or(GpfsReplyError::CutOff)?;
     let blocks = records.chunks_exact(record_bytes).map(block).collect::<Result<_, _>>()?;
     Ok(GpfsBlocks { block_bytes, blocks })
 }
 
-fn block(record: &[u8]) -> Result<(u64, Option<u32>), GpfsError> {
-    let offset = record.first_chunk().ok_or(GpfsError::CutOff)?;
-    let offset = u64::try_from(i64::from_ne_bytes(*offset)).map_err(|_| GpfsError::BadNumber)?;
+fn block(record: &[u8]) -> Result<(u64, Option<u32>), GpfsReplyError> {
+    let offset = record.first_chunk().ok_or(GpfsReplyError::CutOff)?;
+    let offset = u64::try_from(i64::from_ne_bytes(*offset)).map_err(|_| GpfsReplyError::BadNumber)?;
     Ok((offset, u32::try_from(i32_at(record, 8)?).ok()))
 }
 
-fn count_at(bytes: &[u8], offset: usize) -> Result<usize, GpfsError> {
-    usize::try_from(i32_at(bytes, offset)?).map_err(|_| GpfsError::BadNumber)
+fn count_at(bytes: &[u8], offset: usize) -> Result<usize, GpfsReplyError> {
+    usize::try_from(i32_at(bytes, offset)?).map_err(|_| GpfsReplyError::BadNumber)
 }
 
-fn i32_at(bytes: &[u8], offset: usize) -> Result<i32, GpfsError> {
-    let number = bytes.get(offset..).and_then(|rest| rest.first_chunk()).ok_or(GpfsError::CutOff)?;
+fn i32_at(bytes: &[u8], offset: usize) -> Result<i32, GpfsReplyError> {
+    let number = bytes.get(offset..).and_then(|rest| rest.first_chunk()).ok_or(GpfsReplyError::CutOff)?;
     Ok(i32::from_ne_bytes(*number))
 }
 
@@ -152,12 +152,12 @@ mod tests {
     #[test]
     fn lies_are_refused() {
         let good = answer(1 << 22, &[(0, 4)]);
-        assert!((0..good.len()).all(|len| parse_blocks(&good[..len]) == Err(GpfsError::CutOff)));
-        assert_eq!(parse_blocks(&answer(0, &[])), Err(GpfsError::BadNumber));
-        assert_eq!(parse_blocks(&answer(1, &[(-1, 0)])), Err(GpfsError::BadNumber));
+        assert!((0..good.len()).all(|len| parse_blocks(&good[..len]) == Err(GpfsReplyError::CutOff)));
+        assert_eq!(parse_blocks(&answer(0, &[])), Err(GpfsReplyError::BadNumber));
+        assert_eq!(parse_blocks(&answer(1, &[(-1, 0)])), Err(GpfsReplyError::BadNumber));
         let mut refused = good;
         refused[8..12].copy_from_slice(&16i32.to_ne_bytes());
-        assert_eq!(parse_blocks(&refused), Err(GpfsError::Refused(16)));
+        assert_eq!(parse_blocks(&refused), Err(GpfsReplyError::Refused(16)));
     }
 
     proptest! {

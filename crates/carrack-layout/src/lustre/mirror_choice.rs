@@ -8,14 +8,14 @@ use carrack_plan::{CompositeLayout, StripedLayout};
 
 use super::blob::{LovComponent, LovFile, LovStripes};
 use crate::provider::FoundLayout;
-use crate::target_registry::FileSystemPieces;
+use crate::target_registry::FileSystemTargets;
 use crate::{ComponentGeometry, StripeGeometry, StripePattern};
 
 /// The target of data on a metadata server.
 const MDT: &str = "MDT";
 
 /// The layout of a file of `size` bytes.
-pub(super) fn place(file: &LovFile, size: u64, pieces: &FileSystemPieces) -> FoundLayout {
+pub(super) fn place(file: &LovFile, size: u64, pieces: &FileSystemTargets) -> FoundLayout {
     match file {
         LovFile::Plain(stripes) => plain(stripes, size, pieces),
         LovFile::Composite(components) => composite(components, size, pieces),
@@ -26,7 +26,7 @@ pub(super) fn place(file: &LovFile, size: u64, pieces: &FileSystemPieces) -> Fou
     }
 }
 
-fn plain(stripes: &LovStripes, size: u64, pieces: &FileSystemPieces) -> FoundLayout {
+fn plain(stripes: &LovStripes, size: u64, pieces: &FileSystemTargets) -> FoundLayout {
     let striped = striped(stripes, pieces);
     let geometry = StripeGeometry { components: vec![geometry(stripes, 0, u64::MAX)], mirrors: 1 };
     let is_released = stripes.is_released();
@@ -35,7 +35,7 @@ fn plain(stripes: &LovStripes, size: u64, pieces: &FileSystemPieces) -> FoundLay
     FoundLayout { is_released, problem, ..FoundLayout::new(striped, geometry) }
 }
 
-fn composite(components: &[LovComponent], size: u64, pieces: &FileSystemPieces) -> FoundLayout {
+fn composite(components: &[LovComponent], size: u64, pieces: &FileSystemTargets) -> FoundLayout {
     let mirrors = mirrors_of(components);
     let Some(chosen) = mirrors.iter().max_by_key(|mirror| mirror.merit(size)) else {
         let problem = (size > 0).then(|| "its layout has no components".to_owned());
@@ -103,7 +103,7 @@ impl FileMirror<'_> {
     }
 
     /// The layout of the readable components, with the own target between them; none if there are none.
-    fn layout(&self, pieces: &FileSystemPieces) -> Option<CompositeLayout> {
+    fn layout(&self, pieces: &FileSystemTargets) -> Option<CompositeLayout> {
         let (mut ranges, mut end) = (Vec::new(), 0);
         for component in &self.components {
             let Some(striped) = component.placed().and_then(|stripes| striped(stripes, pieces)) else {
@@ -134,7 +134,7 @@ impl LovComponent {
     }
 }
 
-fn striped(stripes: &LovStripes, pieces: &FileSystemPieces) -> Option<StripedLayout> {
+fn striped(stripes: &LovStripes, pieces: &FileSystemTargets) -> Option<StripedLayout> {
     if stripes.is_on_mdt() {
         return StripedLayout::new(vec![pieces.named(MDT)], 1);
     }

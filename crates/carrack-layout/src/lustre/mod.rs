@@ -17,10 +17,10 @@ use rustix::io::Errno;
 pub use blob::{LovComponent, LovError, LovFile, LovStripes, parse_lov};
 
 use super::StripeOutcome;
-use super::file_ref::LayoutFile;
+use super::file_ref::LayoutQueryFile;
 use super::layout_shape::StripeRequest;
-use super::provider::{FoundLayout, LayoutProvider, NewFile, NoLayout};
-use super::target_registry::FileSystemPieces;
+use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, NoLayout};
+use super::target_registry::FileSystemTargets;
 
 /// The attribute that contains the layout.
 const LOV: &str = "lustre.lov";
@@ -34,7 +34,7 @@ pub(super) struct LustreProvider;
 
 impl LustreProvider {
     /// Returns true if a file or directory has a Lustre layout.
-    pub(super) fn answers(file: &LayoutFile<'_>) -> bool {
+    pub(super) fn answers(file: &LayoutQueryFile<'_>) -> bool {
         file.attribute(LOV).is_ok_and(|value| parse_lov(&value).is_ok())
     }
 }
@@ -42,9 +42,9 @@ impl LustreProvider {
 impl LayoutProvider for LustreProvider {
     fn layout_of(
         &self,
-        file: &LayoutFile<'_>,
+        file: &LayoutQueryFile<'_>,
         size: u64,
-        pieces: &FileSystemPieces,
+        pieces: &FileSystemTargets,
     ) -> Result<FoundLayout, NoLayout> {
         let value = match file.attribute(LOV) {
             Ok(value) => value,
@@ -57,7 +57,7 @@ impl LayoutProvider for LustreProvider {
 
     fn create(
         &self,
-        file: &NewFile<'_>,
+        file: &LayoutFileToCreate<'_>,
         request: &StripeRequest<'_>,
     ) -> Result<(OwnedFd, StripeOutcome), Errno> {
         file.create_and_set(DELAY_CREATE, |created| set(created, request))

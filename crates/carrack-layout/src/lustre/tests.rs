@@ -6,11 +6,11 @@ use proptest::prelude::*;
 
 use super::blob::{LovComponent, LovError, LovFile, parse_lov};
 use super::mirror_choice::place;
-use crate::StorageAttachment;
 use crate::StripePattern;
+use crate::TargetAttachmentKind;
 use crate::provider::FoundLayout;
-use crate::target::TargetNames;
-use crate::target_registry::{FileSystemPieces, TargetKey, TargetRegistry};
+use crate::target::TargetLabelAndName;
+use crate::target_registry::{FileSystemTargets, TargetKey, TargetRegistry};
 
 const V1: u32 = 0x0BD1_0BD0;
 const V3: u32 = 0x0BD3_0BD0;
@@ -30,7 +30,7 @@ struct LovWriter {
 }
 
 /// A component: id, flags, range, blob.
-type Part<'a> = (u32, u32, (u64, u64), &'a [u8]);
+type TestLayoutComponent<'a> = (u32, u32, (u64, u64), &'a [u8]);
 
 impl LovWriter {
     fn u16(self, value: u16) -> [u8; 2] {
@@ -68,7 +68,7 @@ impl LovWriter {
     }
 
     /// `lov_comp_md_v1` with its entries and their blobs.
-    fn composite(self, magic: u32, mirrors: u16, parts: &[Part<'_>]) -> Vec<u8> {
+    fn composite(self, magic: u32, mirrors: u16, parts: &[TestLayoutComponent<'_>]) -> Vec<u8> {
         let blobs = 32 + 48 * parts.len();
         let size = blobs + parts.iter().map(|part| part.3.len()).sum::<usize>();
         let mut blob = Vec::new();
@@ -99,7 +99,7 @@ const ORDERS: [LovWriter; 2] = [LovWriter { is_big: false }, LovWriter { is_big:
 
 struct LayoutFixture {
     registry: Arc<TargetRegistry>,
-    pieces: FileSystemPieces,
+    pieces: FileSystemTargets,
 }
 
 impl LayoutFixture {
@@ -108,12 +108,12 @@ impl LayoutFixture {
         let own = registry
             .meet(
                 TargetKey::FileSystem(5),
-                || TargetNames::new("/lustre", None),
-                StorageAttachment::Network,
+                || TargetLabelAndName::new("/lustre", None),
+                TargetAttachmentKind::Network,
                 1,
             )
             .unwrap();
-        LayoutFixture { pieces: FileSystemPieces::new(registry.clone(), 5, &own, None), registry }
+        LayoutFixture { pieces: FileSystemTargets::new(registry.clone(), 5, &own, None), registry }
     }
 
     fn place(&self, blob: &[u8], size: u64) -> FoundLayout {
@@ -194,7 +194,8 @@ fn room_for_growth_holds_nothing() {
     let site = LayoutFixture::new();
     let writer = ORDERS[0];
     let (first, rest) = (writer.stripes(V1, RAID0, MIB, 1, &[1]), writer.stripes(V1, RAID0, MIB, 1, &[]));
-    let parts: [Part<'_>; 2] = [(1, 0x10, (0, 64 * MIB), &first), (2, 0x40, (64 * MIB, u64::MAX), &rest)];
+    let parts: [TestLayoutComponent<'_>; 2] =
+        [(1, 0x10, (0, 64 * MIB), &first), (2, 0x40, (64 * MIB, u64::MAX), &rest)];
     let found = site.place(&writer.composite(SEL, 1, &parts), 10 * MIB);
     assert_eq!(site.labels(&found, &[0]), ["OST0001"]);
     assert_eq!((found.problem, found.geometry.unwrap().components.len()), (None, 1));
@@ -231,7 +232,8 @@ fn a_hole_between_components_is_the_file_systems() {
     let site = LayoutFixture::new();
     let writer = ORDERS[0];
     let (a, b) = (writer.stripes(V1, RAID0, MIB, 1, &[1]), writer.stripes(V1, RAID0, MIB, 1, &[2]));
-    let parts: [Part<'_>; 2] = [(2, 0x10, (4 * MIB, 8 * MIB), &b), (1, 0x10, (MIB, 2 * MIB), &a)];
+    let parts: [TestLayoutComponent<'_>; 2] =
+        [(2, 0x10, (4 * MIB, 8 * MIB), &b), (1, 0x10, (MIB, 2 * MIB), &a)];
     let found = site.place(&writer.composite(COMPOSITE, 1, &parts), 8 * MIB);
     assert_eq!(
         site.labels(&found, &[0, MIB, 2 * MIB, 4 * MIB]),
@@ -248,13 +250,13 @@ fn released_and_foreign_files_have_no_place() {
         let found = site.place(&released, MIB);
         assert!(found.is_released && found.layout.is_none() && found.problem.is_none());
         assert_eq!(found.geometry.unwrap().components[0].stripe_count, 2);
-        let parts: [Part<'_>; 1] = [(1, 0x10, (0, u64::MAX), &released)];
+        let parts: [TestLayoutComponent<'_>; 1] = [(1, 0x10, (0, u64::MAX), &released)];
         assert!(site.place(&writer.composite(COMPOSITE, 1, &parts), MIB).is_released);
         let mut foreign = writer.u32(FOREIGN).to_vec();
         foreign.extend(writer.u32(4));
         foreign.extend([0; 12]);
         assert!(site.place(&foreign, MIB).problem.is_some());
-        let parts: [Part<'_>; 1] = [(1, 0x10, (0, u64::MAX), &foreign)];
+        let parts: [TestLayoutComponent<'_>; 1] = [(1, 0x10, (0, u64::MAX), &foreign)];
         assert!(site.place(&writer.composite(COMPOSITE, 1, &parts), MIB).layout.is_none());
     }
 }
@@ -293,7 +295,7 @@ fn lies_are_refused() {
 fn components_that_share_objects_are_bounded() {
     let writer = ORDERS[0];
     let wide = writer.stripes(V1, RAID0, MIB, 1_000, &[1; 1_000]);
-    let mut parts: Vec<Part<'_>> = vec![(1, 0x10, (0, 1), &wide)];
+    let mut parts: Vec<TestLayoutComponent<'_>> = vec![(1, 0x10, (0, 1), &wide)];
     parts.extend((1..300).map(|n| (n, 0x10, (u64::from(n), u64::from(n) + 1), &[][..])));
     let mut blob = writer.composite(COMPOSITE, 1, &parts);
     let place = blob[32 + 24..32 + 32].to_vec();
@@ -339,7 +341,7 @@ proptest! {
             blobs.push((flags, range, osts.clone(), writer.stripes(V1, RAID0, MIB, *count as u16, &osts)));
             start += len;
         }
-        let parts: Vec<Part<'_>> =
+        let parts: Vec<TestLayoutComponent<'_>> =
             blobs.iter().zip(1..).map(|((flags, range, _, blob), id)| (id, *flags, *range, &blob[..])).collect();
         let site = LayoutFixture::new();
         let found = site.place(&writer.composite(COMPOSITE, 1, &parts), start * MIB);

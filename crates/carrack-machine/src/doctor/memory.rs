@@ -1,7 +1,7 @@
 //! Memory: limits of locking, huge pages, and the kernel's automatic NUMA policies.
 
 use super::finding::{CheckFinding, CheckGroup, CheckVerdict, MachineCheck, well_if};
-use super::{MachineFacts, MachinePurpose};
+use super::{DoctorTransferParameters, MachineFacts};
 use crate::MemoryLimit;
 use crate::sys_files::SysFiles;
 
@@ -113,7 +113,7 @@ fn chosen(text: &str) -> Option<String> {
 pub(super) fn judge(
     facts: &MemoryFacts,
     machine: &MachineFacts,
-    purpose: &MachinePurpose,
+    purpose: &DoctorTransferParameters,
 ) -> Vec<CheckFinding> {
     vec![
         memlock(facts, purpose.pool_bytes),

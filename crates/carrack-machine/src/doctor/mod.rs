@@ -15,7 +15,7 @@ mod probes;
 pub mod repair;
 mod storage;
 #[cfg(test)]
-mod trees;
+mod test_machines;
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub const SPEED_MBITS_DEFAULT: u32 = 100_000;
 
 /// Purpose of the machine.
 #[derive(Clone, Debug)]
-pub struct MachinePurpose {
+pub struct DoctorTransferParameters {
     /// Round-trip time of the longest path, in milliseconds.
     pub rtt_ms: u32,
     /// Speed of the path in Mbit/s; `None` for the fastest interface's.
@@ -41,12 +41,12 @@ pub struct MachinePurpose {
     /// Bytes of payload memory that a transfer locks.
     pub pool_bytes: u64,
     /// Source and destination paths.
-    pub paths: Vec<PurposePath>,
+    pub paths: Vec<DoctorPath>,
 }
 
 /// One source or destination path.
 #[derive(Clone, Debug)]
-pub struct PurposePath {
+pub struct DoctorPath {
     /// Path as typed.
     pub shown: String,
     /// Absolute path without links, or the reason why it is not accessible.
@@ -68,7 +68,11 @@ pub fn checks() -> impl Iterator<Item = &'static MachineCheck> {
 }
 
 /// Runs all checks.
-pub fn examine(files: &SysFiles, probes: &KernelProbes, purpose: &MachinePurpose) -> Vec<CheckFinding> {
+pub fn examine(
+    files: &SysFiles,
+    probes: &KernelProbes,
+    purpose: &DoctorTransferParameters,
+) -> Vec<CheckFinding> {
     let machine = MachineFacts::read(files);
     let nics = nics::read(files, probes);
     [

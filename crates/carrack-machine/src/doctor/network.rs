@@ -2,7 +2,7 @@
 
 use super::finding::{CheckFinding, CheckGroup, CheckVerdict, MachineCheck, well_if};
 use super::nics::HardwareNic;
-use super::{MachinePurpose, SPEED_MBITS_DEFAULT};
+use super::{DoctorTransferParameters, SPEED_MBITS_DEFAULT};
 use crate::sys_files::SysFiles;
 
 pub(super) const CHECKS: &[&MachineCheck] = &[
@@ -95,7 +95,7 @@ const JUMBO_MTU: u32 = 9000;
 
 /// The kernel's settings; `None` if not visible.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct NetworkFacts {
+pub(super) struct KernelNetworkSettings {
     tcp_rmem: Option<String>,
     tcp_wmem: Option<String>,
     rmem_max: Option<u64>,
@@ -107,8 +107,8 @@ pub(super) struct NetworkFacts {
     default_qdisc: Option<String>,
 }
 
-pub(super) fn read(files: &SysFiles) -> NetworkFacts {
-    NetworkFacts {
+pub(super) fn read(files: &SysFiles) -> KernelNetworkSettings {
+    KernelNetworkSettings {
         tcp_rmem: files.text("proc/sys/net/ipv4/tcp_rmem"),
         tcp_wmem: files.text("proc/sys/net/ipv4/tcp_wmem"),
         rmem_max: files.value("proc/sys/net/core/rmem_max"),
@@ -122,9 +122,9 @@ pub(super) fn read(files: &SysFiles) -> NetworkFacts {
 }
 
 pub(super) fn judge(
-    facts: &NetworkFacts,
+    facts: &KernelNetworkSettings,
     nics: &[HardwareNic],
-    purpose: &MachinePurpose,
+    purpose: &DoctorTransferParameters,
 ) -> Vec<CheckFinding> {
     let buffers = buffers(nics, purpose);
     let wanted = format!("{} or more, for {}", buffers.bytes, buffers.path);
@@ -147,7 +147,7 @@ struct RequiredTcpBuffers {
 }
 
 /// Bandwidth × delay of the machine's path, within the kernel's limits.
-fn buffers(nics: &[HardwareNic], purpose: &MachinePurpose) -> RequiredTcpBuffers {
+fn buffers(nics: &[HardwareNic], purpose: &DoctorTransferParameters) -> RequiredTcpBuffers {
     let fastest = nics.iter().filter_map(|nic| nic.speed_mbits).max();
     let (speed_mbits, assumed) = match purpose.speed_mbits.or(fastest) {
         Some(speed_mbits) => (speed_mbits, ""),
@@ -187,7 +187,7 @@ fn recovers_fast(congestion_control: &str) -> bool {
     congestion_control == "cubic" || congestion_control.starts_with("bbr")
 }
 
-fn congestion_control(facts: &NetworkFacts) -> CheckFinding {
+fn congestion_control(facts: &KernelNetworkSettings) -> CheckFinding {
     let wanted = "cubic or bbr";
     let Some(present) = &facts.congestion_control else { return CONGESTION_CONTROL.unseen(wanted) };
     let verdict = well_if(recovers_fast(present), CheckVerdict::Improve);
@@ -221,8 +221,8 @@ fn default_qdisc(present: Option<&str>) -> CheckFinding {
 mod tests {
     use super::*;
 
-    fn purpose(rtt_ms: u32, speed_mbits: Option<u32>) -> MachinePurpose {
-        MachinePurpose { rtt_ms, speed_mbits, pool_bytes: 1 << 28, paths: vec![] }
+    fn purpose(rtt_ms: u32, speed_mbits: Option<u32>) -> DoctorTransferParameters {
+        DoctorTransferParameters { rtt_ms, speed_mbits, pool_bytes: 1 << 28, paths: vec![] }
     }
 
     fn nic(speed_mbits: Option<u32>, mtu: u32) -> HardwareNic {
@@ -282,10 +282,10 @@ mod tests {
                 Some("modprobe tcp_cubic && sysctl -w net.ipv4.tcp_congestion_control=cubic"),
             ),
         ] {
-            let facts = NetworkFacts {
+            let facts = KernelNetworkSettings {
                 congestion_control: Some(present.into()),
                 available: Some(available.into()),
-                ..NetworkFacts::default()
+                ..KernelNetworkSettings::default()
             };
             let finding = congestion_control(&facts);
             assert_eq!((finding.verdict, finding.command.as_deref()), (verdict, command), "{present}");
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn nothing_seen_is_nothing_said() {
-        let findings = judge(&NetworkFacts::default(), &[], &purpose(100, None));
+        let findings = judge(&KernelNetworkSettings::default(), &[], &purpose(100, None));
         assert_eq!(findings.len(), CHECKS.len());
         assert!(
             findings

@@ -32,26 +32,26 @@ struct IrqMove {
 
 /// Reasons why there is no plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum RepairRefusal {
+enum MachineRepairRefusal {
     /// irqbalance would undo the changes.
     #[error("irqbalance is running and would move the interrupts again: systemctl disable --now irqbalance")]
     IrqBalance,
 }
 
 /// Plans the affinities; empty if all are good.
-fn plan(files: &SysFiles, probes: &KernelProbes) -> Result<Vec<IrqMove>, RepairRefusal> {
+fn plan(files: &SysFiles, probes: &KernelProbes) -> Result<Vec<IrqMove>, MachineRepairRefusal> {
     let machine = MachineFacts::read(files);
     let nics = nics::read(files, probes);
     let moves = spread(&nics, &machine, |cpu| is_first_thread(files, cpu));
     match cpu::has_irqbalance(files) {
-        Some(true) if !moves.is_empty() => Err(RepairRefusal::IrqBalance),
+        Some(true) if !moves.is_empty() => Err(MachineRepairRefusal::IrqBalance),
         _ => Ok(moves),
     }
 }
 
 /// One repair, done or failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RepairResult {
+pub struct MachineRepairResult {
     /// Description, for people.
     pub what: String,
     /// Result, or the reason of the failure.
@@ -60,19 +60,25 @@ pub struct RepairResult {
 
 /// Sets the planned affinities and removes stale zones in `tree`, if there is one. Returns all attempts;
 /// empty if nothing needed a repair.
-pub fn repair(files: &SysFiles, tree: Option<&CgroupTree>, probes: &KernelProbes) -> Vec<RepairResult> {
+pub fn repair(
+    files: &SysFiles,
+    tree: Option<&CgroupTree>,
+    probes: &KernelProbes,
+) -> Vec<MachineRepairResult> {
     let mut repairs = match plan(files, probes) {
         Ok(moves) => moves.iter().map(|step| repair_irq(files, step)).collect(),
-        Err(refusal) => vec![RepairResult { what: "interrupts".into(), outcome: Err(refusal.to_string()) }],
+        Err(refusal) => {
+            vec![MachineRepairResult { what: "interrupts".into(), outcome: Err(refusal.to_string()) }]
+        }
     };
     repairs.extend(tree.map(repair_stale_zones).unwrap_or_default());
     repairs
 }
 
-fn repair_irq(files: &SysFiles, step: &IrqMove) -> RepairResult {
+fn repair_irq(files: &SysFiles, step: &IrqMove) -> MachineRepairResult {
     let IrqMove { nic, irq, action, from, to } = step;
     let what = format!("interrupt {irq} of {nic} ({action}): from CPU {from} to {to}");
-    RepairResult { what, outcome: apply(files, step).map_err(|error| words_of(&error)) }
+    MachineRepairResult { what, outcome: apply(files, step).map_err(|error| words_of(&error)) }
 }
 
 /// Some drivers leave the affinity to the kernel, which then refuses a change.
@@ -83,14 +89,17 @@ fn words_of(error: &io::Error) -> String {
     }
 }
 
-fn repair_stale_zones(tree: &CgroupTree) -> Vec<RepairResult> {
+fn repair_stale_zones(tree: &CgroupTree) -> Vec<MachineRepairResult> {
     match repair_zones(tree) {
         Ok(zones) => {
             let removed = zones.iter().map(|zone| format!("removed: {zone}"));
-            removed.map(|what| RepairResult { what, outcome: Ok(()) }).collect()
+            removed.map(|what| MachineRepairResult { what, outcome: Ok(()) }).collect()
         }
         Err(error) => {
-            vec![RepairResult { what: "core zones left behind".into(), outcome: Err(error.to_string()) }]
+            vec![MachineRepairResult {
+                what: "core zones left behind".into(),
+                outcome: Err(error.to_string()),
+            }]
         }
     }
 }
@@ -144,7 +153,7 @@ fn is_first_thread(files: &SysFiles, cpu: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::trees;
+    use crate::doctor::test_machines;
     use crate::nic::QueueIrq;
 
     /// Node 0 has 0, 1 and their second threads 4, 5; node 1 has 2, 3, 6, 7.
@@ -201,9 +210,9 @@ mod tests {
 
     #[test]
     fn a_neglected_machine_is_mended_and_then_well() {
-        let tree = trees::FactTree::neglected();
+        let tree = test_machines::TestKernelFiles::neglected();
         let files = tree.files();
-        assert_eq!(plan(&files, &KernelProbes::default()), Err(RepairRefusal::IrqBalance));
+        assert_eq!(plan(&files, &KernelProbes::default()), Err(MachineRepairRefusal::IrqBalance));
         tree.remove("proc/900/comm");
         let moves = plan(&files, &KernelProbes::default()).unwrap();
         let planned: Vec<_> = moves.iter().map(|step| (step.irq, step.to)).collect();
@@ -217,10 +226,10 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_told() {
-        let tree = trees::FactTree::neglected();
+        let tree = test_machines::TestKernelFiles::neglected();
         let repairs = repair(&tree.files(), None, &KernelProbes::default());
         assert!(
-            matches!(&repairs[..], [RepairResult { outcome: Err(why), .. }] if why.contains("irqbalance"))
+            matches!(&repairs[..], [MachineRepairResult { outcome: Err(why), .. }] if why.contains("irqbalance"))
         );
         tree.remove("proc/900/comm");
         tree.remove("proc/irq/103/smp_affinity_list");
@@ -234,17 +243,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("cgroup/carrack-zone-4000000-1")).unwrap();
         let zones = CgroupTree::at(&dir.path().join("cgroup"), &dir.path().join("proc"));
-        let repairs = repair(&trees::FactTree::tuned().files(), Some(&zones), &KernelProbes::default());
+        let repairs =
+            repair(&test_machines::TestKernelFiles::tuned().files(), Some(&zones), &KernelProbes::default());
         assert!(
-            matches!(&repairs[..], [RepairResult { what, outcome: Ok(()) }] if what.contains("4000000")),
+            matches!(&repairs[..], [MachineRepairResult { what, outcome: Ok(()) }] if what.contains("4000000")),
             "{repairs:?}"
         );
-        assert!(repair(&trees::FactTree::tuned().files(), Some(&zones), &KernelProbes::default()).is_empty());
+        assert!(
+            repair(&test_machines::TestKernelFiles::tuned().files(), Some(&zones), &KernelProbes::default())
+                .is_empty()
+        );
     }
 
     #[test]
     fn where_nothing_is_seen_nothing_is_planned() {
-        for tree in [trees::FactTree::container(), trees::FactTree::tuned()] {
+        for tree in [test_machines::TestKernelFiles::container(), test_machines::TestKernelFiles::tuned()] {
             assert_eq!(plan(&tree.files(), &KernelProbes::default()), Ok(vec![]));
         }
     }

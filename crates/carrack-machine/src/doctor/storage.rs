@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::finding::{CheckFinding, CheckGroup, CheckVerdict, MachineCheck, well_if};
 use super::nics::HardwareNic;
-use super::{MachineFacts, MachinePurpose, PurposePath};
+use super::{DoctorPath, DoctorTransferParameters, MachineFacts};
 use crate::nic;
 use crate::sys_files::SysFiles;
 
@@ -141,7 +141,7 @@ pub(super) fn judge(
     facts: &StorageFacts,
     nics: &[HardwareNic],
     machine: &MachineFacts,
-    purpose: &MachinePurpose,
+    purpose: &DoctorTransferParameters,
 ) -> Vec<CheckFinding> {
     let of_paths = purpose.paths.iter().flat_map(|path| judge_path(facts, path));
     std::iter::once(device_nodes(facts, nics, machine)).chain(of_paths).collect()
@@ -171,7 +171,7 @@ fn device_nodes(facts: &StorageFacts, nics: &[HardwareNic], machine: &MachineFac
     )
 }
 
-fn judge_path(facts: &StorageFacts, path: &PurposePath) -> Vec<CheckFinding> {
+fn judge_path(facts: &StorageFacts, path: &DoctorPath) -> Vec<CheckFinding> {
     let real = match &path.real {
         Ok(real) => real,
         Err(why) => {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     fn of(path: &str) -> Vec<(&'static str, CheckVerdict)> {
-        let path = PurposePath { shown: path.into(), real: Ok(path.into()) };
+        let path = DoctorPath { shown: path.into(), real: Ok(path.into()) };
         judge_path(&facts(), &path).iter().map(|finding| (finding.check.name, finding.verdict)).collect()
     }
 
@@ -300,10 +300,10 @@ mod tests {
 
     #[test]
     fn a_path_that_is_not_there_is_broken() {
-        let path = PurposePath { shown: "x".into(), real: Err("no such file or directory".into()) };
+        let path = DoctorPath { shown: "x".into(), real: Err("no such file or directory".into()) };
         let findings = judge_path(&facts(), &path);
         assert_eq!((findings.len(), findings[0].verdict), (1, CheckVerdict::Broken));
-        let path = PurposePath { shown: "/".into(), real: Ok("/".into()) };
+        let path = DoctorPath { shown: "/".into(), real: Ok("/".into()) };
         let unseen = judge_path(&StorageFacts::default(), &path);
         assert!(unseen.len() == 3 && unseen.iter().all(|finding| finding.verdict == CheckVerdict::Unknown));
     }
@@ -312,7 +312,7 @@ mod tests {
     fn commands_are_safe_in_a_shell() {
         assert_eq!(quoted(Path::new("/mnt/data-1")), "/mnt/data-1");
         assert_eq!(quoted(Path::new("/a b'; rm")), r"'/a b'\''; rm'");
-        let path = PurposePath { shown: "/net/a b".into(), real: Ok("/net/a b".into()) };
+        let path = DoctorPath { shown: "/net/a b".into(), real: Ok("/net/a b".into()) };
         let command = judge_path(&facts(), &path)[3].command.clone().unwrap();
         assert!(command.starts_with("umount '/net/a b' && mount -o nconnect=8,"), "{command}");
     }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use petgraph::algo::{astar, dijkstra};
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use super::{MemoryCosts, PlacementRequest};
+use super::{NumaMemoryCosts, ThreadPlacementRequest};
 use crate::topology::{CpuCore, Topology, TopologyDevice};
 
 /// Cost from a device to its host bridge, and from there to a node: equal for all cores, so that it decides
@@ -43,12 +43,12 @@ pub(super) struct CostGraph {
 #[derive(Clone, Copy)]
 struct CostEdge {
     cost: f64,
-    load: EdgeLoad,
+    load: PlacementEdgeLoad,
 }
 
 /// The load that raises an edge's cost.
 #[derive(Clone, Copy)]
-enum EdgeLoad {
+enum PlacementEdgeLoad {
     /// Constant cost.
     None,
     /// Threads between these sockets.
@@ -58,7 +58,11 @@ enum EdgeLoad {
 }
 
 impl CostGraph {
-    pub(super) fn new(topology: &Topology, request: &PlacementRequest, costs: &MemoryCosts) -> CostGraph {
+    pub(super) fn new(
+        topology: &Topology,
+        request: &ThreadPlacementRequest,
+        costs: &NumaMemoryCosts,
+    ) -> CostGraph {
         let mut roads = CostGraph {
             graph: DiGraph::new(),
             devices: HashMap::new(),
@@ -71,7 +75,11 @@ impl CostGraph {
         for (position, core) in topology.cores.iter().enumerate() {
             let vertex = roads.graph.add_node(());
             let cost = core_cost(topology, request, costs, core);
-            roads.graph.add_edge(nodes[core.node], vertex, CostEdge { cost, load: EdgeLoad::Core(position) });
+            roads.graph.add_edge(
+                nodes[core.node],
+                vertex,
+                CostEdge { cost, load: PlacementEdgeLoad::Core(position) },
+            );
             roads.cores.push(vertex);
         }
         roads.add_devices(topology, &nodes);
@@ -79,21 +87,21 @@ impl CostGraph {
     }
 
     /// The distance matrix has no routes through other nodes: each pair gets an interconnect.
-    fn add_interconnects(&mut self, topology: &Topology, costs: &MemoryCosts, nodes: &[NodeIndex]) {
+    fn add_interconnects(&mut self, topology: &Topology, costs: &NumaMemoryCosts, nodes: &[NodeIndex]) {
         for (from, &from_vertex) in nodes.iter().enumerate() {
             for (to, &to_vertex) in nodes.iter().enumerate().filter(|(to, _)| *to != from) {
                 let (a, b) = (topology.nodes[from].socket, topology.nodes[to].socket);
-                let load = EdgeLoad::Link(a.min(b), a.max(b));
+                let load = PlacementEdgeLoad::Link(a.min(b), a.max(b));
                 let vertex = self.graph.add_node(());
                 self.graph.add_edge(from_vertex, vertex, CostEdge { cost: costs.extra(from, to), load });
-                self.graph.add_edge(vertex, to_vertex, CostEdge { cost: 0.0, load: EdgeLoad::None });
+                self.graph.add_edge(vertex, to_vertex, CostEdge { cost: 0.0, load: PlacementEdgeLoad::None });
             }
         }
     }
 
     /// Devices share their host bridge; a device with an unknown bridge gets one of its own.
     fn add_devices(&mut self, topology: &Topology, nodes: &[NodeIndex]) {
-        let hop = CostEdge { cost: HOP, load: EdgeLoad::None };
+        let hop = CostEdge { cost: HOP, load: PlacementEdgeLoad::None };
         let mut controllers: HashMap<(&str, &[usize]), NodeIndex> = HashMap::new();
         for device in &topology.devices {
             let name = device.controller.as_deref().unwrap_or(&device.name);
@@ -130,7 +138,7 @@ impl CostGraph {
         let path = path.map(|(_, path)| path).unwrap_or_default();
         for step in path.windows(2) {
             let edge = self.graph.find_edge(step[0], step[1]).and_then(|edge| self.graph.edge_weight(edge));
-            if let Some(CostEdge { load: EdgeLoad::Link(a, b), .. }) = edge {
+            if let Some(CostEdge { load: PlacementEdgeLoad::Link(a, b), .. }) = edge {
                 *self.links.entry((*a, *b)).or_default() += 1;
             }
         }
@@ -138,12 +146,12 @@ impl CostGraph {
 
     fn cost(&self, edge: &CostEdge) -> f64 {
         match edge.load {
-            EdgeLoad::None => edge.cost,
-            EdgeLoad::Link(a, b) => {
+            PlacementEdgeLoad::None => edge.cost,
+            PlacementEdgeLoad::Link(a, b) => {
                 let threads = self.links.get(&(a, b)).copied().unwrap_or(0);
                 edge.cost * (1.0 + LINK_SHARE * f64::from(threads))
             }
-            EdgeLoad::Core(core) => edge.cost * f64::from(1 + self.threads[core]),
+            PlacementEdgeLoad::Core(core) => edge.cost * f64::from(1 + self.threads[core]),
         }
     }
 
@@ -154,7 +162,12 @@ impl CostGraph {
 }
 
 /// Time of a byte on an otherwise idle core, from its node's memory.
-fn core_cost(topology: &Topology, request: &PlacementRequest, costs: &MemoryCosts, core: &CpuCore) -> f64 {
+fn core_cost(
+    topology: &Topology,
+    request: &ThreadPlacementRequest,
+    costs: &NumaMemoryCosts,
+    core: &CpuCore,
+) -> f64 {
     let busy = core.cpus.iter().filter_map(|cpu| request.core_loads.get(&cpu)).copied().fold(0.0, f64::max);
     let left = (1.0 - busy).clamp(LEFT_MIN, 1.0);
     let is_next = core.cpus.is_subset(&topology.nodes[core.node].cpus);
@@ -188,8 +201,8 @@ mod tests {
     #[test]
     fn ways_get_dearer_with_distance_and_with_threads() {
         let machine = machine();
-        let memory = MemoryCosts::from_distances(&machine);
-        let mut roads = CostGraph::new(&machine, &PlacementRequest::default(), &memory);
+        let memory = NumaMemoryCosts::from_distances(&machine);
+        let mut roads = CostGraph::new(&machine, &ThreadPlacementRequest::default(), &memory);
         assert_eq!(costs(&roads, Some("ib0"), [0, 6, 12]), [1.2, 1.3, 2.3]);
         assert_eq!(costs(&roads, None, [0, 6, 12]), [1.0, 1.0, 1.0]);
         // A thread on core 0 uses no interconnect; a thread on core 12 uses that of the sockets.
@@ -202,11 +215,11 @@ mod tests {
     #[test]
     fn busy_cores_and_dear_memory_count() {
         let machine = machine();
-        let request = PlacementRequest {
+        let request = ThreadPlacementRequest {
             core_loads: [(1, 0.5), (2, 1.0), (3, 7.0)].into(),
-            ..PlacementRequest::default()
+            ..ThreadPlacementRequest::default()
         };
-        let memory = MemoryCosts::from_kinds(&machine, 1.0, 1.04, 1.48);
+        let memory = NumaMemoryCosts::from_kinds(&machine, 1.0, 1.04, 1.48);
         let roads = CostGraph::new(&machine, &request, &memory);
         assert_eq!(costs(&roads, None, [1, 2, 3]), [2.0, 10.0, 10.0]);
         assert_eq!(costs(&roads, Some("ib0"), [0, 6, 12]), [1.2, 1.24, 1.68]);

@@ -28,24 +28,24 @@ pub enum CostOrigin {
 /// The cost of a byte between a node's cores and a node's memory: 1 for the best pair of nodes, 2 for twice
 /// the time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MemoryCosts {
+pub struct NumaMemoryCosts {
     origin: CostOrigin,
     memory: Vec<Vec<f64>>,
 }
 
-impl MemoryCosts {
+impl NumaMemoryCosts {
     /// Costs by the firmware's distances (ACPI SLIT), or by typical ones.
-    pub fn from_distances(topology: &Topology) -> MemoryCosts {
+    pub fn from_distances(topology: &Topology) -> NumaMemoryCosts {
         let is_unknown = topology.distances.is_empty();
         let origin = if is_unknown { CostOrigin::Assumed } else { CostOrigin::Distances };
-        MemoryCosts::new(origin, topology, |from, to| by_distance(topology, from, to))
+        NumaMemoryCosts::new(origin, topology, |from, to| by_distance(topology, from, to))
     }
 
     /// Costs by measured bandwidths (N5): MB/s by the positions of the cores' node and of the memory's node.
     /// Pairs without a measurement (absent, not finite, or not above 0) keep the cost of their distance.
-    pub fn from_bandwidths(topology: &Topology, mb_per_s: &[Vec<f64>]) -> MemoryCosts {
+    pub fn from_bandwidths(topology: &Topology, mb_per_s: &[Vec<f64>]) -> NumaMemoryCosts {
         let best = mb_per_s.iter().flatten().copied().filter(|rate| rate.is_finite()).fold(0.0, f64::max);
-        MemoryCosts::new(CostOrigin::Measured, topology, |from, to| {
+        NumaMemoryCosts::new(CostOrigin::Measured, topology, |from, to| {
             let rate = mb_per_s.get(from).and_then(|row| row.get(to)).copied();
             match rate.filter(|rate| rate.is_finite() && *rate > 0.0) {
                 Some(rate) => best / rate,
@@ -56,8 +56,13 @@ impl MemoryCosts {
 
     /// Costs by kind of access: the node's own memory, that of another node on its socket, and that of
     /// another socket.
-    pub fn from_kinds(topology: &Topology, local: f64, same_socket: f64, other_socket: f64) -> MemoryCosts {
-        MemoryCosts::new(CostOrigin::Given, topology, |from, to| {
+    pub fn from_kinds(
+        topology: &Topology,
+        local: f64,
+        same_socket: f64,
+        other_socket: f64,
+    ) -> NumaMemoryCosts {
+        NumaMemoryCosts::new(CostOrigin::Given, topology, |from, to| {
             match (from == to, topology.same_socket(from, to)) {
                 (true, _) => local,
                 (false, true) => same_socket,
@@ -66,11 +71,11 @@ impl MemoryCosts {
         })
     }
 
-    fn new(origin: CostOrigin, topology: &Topology, cost: impl Fn(usize, usize) -> f64) -> MemoryCosts {
+    fn new(origin: CostOrigin, topology: &Topology, cost: impl Fn(usize, usize) -> f64) -> NumaMemoryCosts {
         let nodes = 0..topology.nodes.len();
         let memory =
             nodes.clone().map(|from| nodes.clone().map(|to| sound(cost(from, to))).collect()).collect();
-        MemoryCosts { origin, memory }
+        NumaMemoryCosts { origin, memory }
     }
 
     /// Origin of the costs.

@@ -1,12 +1,12 @@
 //! The placement of a transfer's threads and buffers: a value, computed from a topology by pure code (N1–N3,
 //! N7, M2).
 //!
-//! `plan.rs` turns the request into lanes, `lane_sockets.rs` divides the machine among them, `seats.rs`
+//! `plan.rs` turns the request into lanes, `machine_division.rs` divides the machine among them, `seats.rs`
 //! assigns cores to threads, `cost_graph.rs` is the graph of costs from devices to cores, `memory_costs.rs`
 //! holds the costs of memory. docs/design/placement.md has the rules and their sources.
 
 mod cost_graph;
-mod lane_sockets;
+mod machine_division;
 mod memory_costs;
 mod plan;
 mod seats;
@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::id_set::{CpuSet, NodeSet};
 
-pub use memory_costs::{CostOrigin, MemoryCosts};
+pub use memory_costs::{CostOrigin, NumaMemoryCosts};
 pub use plan::{lanes_wanted, place};
 
 /// A request for a placement, with the machine's present load.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PlacementRequest {
+pub struct ThreadPlacementRequest {
     /// The wanted scheme.
     pub scheme: PlacementScheme,
     /// Number of lanes, if the user set it or both ends agreed on it.
@@ -35,8 +35,8 @@ pub struct PlacementRequest {
     pub disks: Vec<String>,
     /// Share of each logical CPU's time (0 to 1) that others use.
     pub core_loads: BTreeMap<u32, f64>,
-    /// Costs of memory; [`MemoryCosts::from_distances`] if `None`.
-    pub costs: Option<MemoryCosts>,
+    /// Costs of memory; [`NumaMemoryCosts::from_distances`] if `None`.
+    pub costs: Option<NumaMemoryCosts>,
 }
 
 /// Placement schemes: the paper's cases.
@@ -69,7 +69,7 @@ impl std::fmt::Display for PlacementScheme {
 
 /// The planned placement of one end of a session.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Placement {
+pub struct EndThreadPlacement {
     /// The scheme in use; never `Auto`.
     pub scheme: PlacementScheme,
     /// One for each lane.

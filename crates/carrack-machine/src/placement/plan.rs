@@ -3,16 +3,17 @@
 use carrack_model::limits::{LANE_IO_THREADS_MIN, LANES_MAX};
 
 use super::cost_graph::{CostGraph, known};
-use super::lane_sockets::{SocketGroup, places};
-use super::seats::{LaneSeats, SeatPlanner};
+use super::machine_division::{NumaSocketGroup, places};
+use super::seats::{LaneThreadCores, SeatPlanner};
 use super::{
-    CostOrigin, LanePlacement, MemoryCosts, Placement, PlacementRequest, PlacementScheme, ThreadSeat,
+    CostOrigin, EndThreadPlacement, LanePlacement, NumaMemoryCosts, PlacementScheme, ThreadPlacementRequest,
+    ThreadSeat,
 };
 use crate::topology::Topology;
 
 /// Number of lanes for this machine: that of the request, or else one for each socket with memory and cores,
 /// fewer with few I/O threads; at most [`LANES_MAX`].
-pub fn lanes_wanted(topology: &Topology, request: &PlacementRequest) -> usize {
+pub fn lanes_wanted(topology: &Topology, request: &ThreadPlacementRequest) -> usize {
     if let Some(lanes) = request.lanes {
         return lanes.clamp(1, LANES_MAX);
     }
@@ -25,9 +26,9 @@ pub fn lanes_wanted(topology: &Topology, request: &PlacementRequest) -> usize {
 }
 
 /// Places a transfer's lanes on a machine.
-pub fn place(topology: &Topology, request: &PlacementRequest) -> Placement {
-    let costs = request.costs.clone().unwrap_or_else(|| MemoryCosts::from_distances(topology));
-    PlacementPlanner::new(topology, request, &costs).plan()
+pub fn place(topology: &Topology, request: &ThreadPlacementRequest) -> EndThreadPlacement {
+    let costs = request.costs.clone().unwrap_or_else(|| NumaMemoryCosts::from_distances(topology));
+    ThreadPlacementPlanner::new(topology, request, &costs).plan()
 }
 
 /// With one node there is no choice.
@@ -39,9 +40,9 @@ fn scheme_of(topology: &Topology, scheme: PlacementScheme) -> PlacementScheme {
     }
 }
 
-struct PlacementPlanner<'a> {
+struct ThreadPlacementPlanner<'a> {
     topology: &'a Topology,
-    request: &'a PlacementRequest,
+    request: &'a ThreadPlacementRequest,
     scheme: PlacementScheme,
     nic: Option<&'a str>,
     disks: Vec<&'a str>,
@@ -49,13 +50,13 @@ struct PlacementPlanner<'a> {
     reasons: Vec<String>,
 }
 
-impl<'a> PlacementPlanner<'a> {
+impl<'a> ThreadPlacementPlanner<'a> {
     fn new(
         topology: &'a Topology,
-        request: &'a PlacementRequest,
-        costs: &'a MemoryCosts,
-    ) -> PlacementPlanner<'a> {
-        PlacementPlanner {
+        request: &'a ThreadPlacementRequest,
+        costs: &'a NumaMemoryCosts,
+    ) -> ThreadPlacementPlanner<'a> {
+        ThreadPlacementPlanner {
             topology,
             request,
             scheme: scheme_of(topology, request.scheme),
@@ -66,7 +67,7 @@ impl<'a> PlacementPlanner<'a> {
         }
     }
 
-    fn plan(mut self) -> Placement {
+    fn plan(mut self) -> EndThreadPlacement {
         self.explain_scheme();
         let count = lanes_wanted(self.topology, self.request);
         self.explain_lanes(count);
@@ -76,7 +77,7 @@ impl<'a> PlacementPlanner<'a> {
             }
             PlacementScheme::Single | PlacementScheme::Mmb | PlacementScheme::Mts => self.bound_lanes(count),
         };
-        Placement { scheme: self.scheme, lanes, reasons: self.reasons }
+        EndThreadPlacement { scheme: self.scheme, lanes, reasons: self.reasons }
     }
 
     fn bound_lanes(&mut self, count: usize) -> Vec<LanePlacement> {
@@ -88,7 +89,7 @@ impl<'a> PlacementPlanner<'a> {
     }
 
     /// The lanes' parts of the machine, cheapest first; more lanes than sockets are assigned round-robin.
-    fn parts(&mut self, count: usize) -> Vec<SocketGroup> {
+    fn parts(&mut self, count: usize) -> Vec<NumaSocketGroup> {
         let mut places = places(self.topology);
         self.sort_by_cost(&mut places);
         self.explain_order(&places);
@@ -109,13 +110,13 @@ impl<'a> PlacementPlanner<'a> {
     }
 
     /// Stable: equally good places keep their order.
-    fn sort_by_cost(&self, places: &mut [SocketGroup]) {
+    fn sort_by_cost(&self, places: &mut [NumaSocketGroup]) {
         places.sort_by(|a, b| self.place_cost(a).total_cmp(&self.place_cost(b)));
     }
 
     /// The mean cost from the NIC and the disks to the cheapest cores of a place; the cost of the cores alone
     /// without devices.
-    fn place_cost(&self, place: &SocketGroup) -> f64 {
+    fn place_cost(&self, place: &NumaSocketGroup) -> f64 {
         let devices = self.nic.iter().chain(&self.disks);
         let costs: Vec<f64> = devices.map(|device| self.way(Some(device), place)).collect();
         if costs.is_empty() {
@@ -125,13 +126,13 @@ impl<'a> PlacementPlanner<'a> {
     }
 
     /// Cost from a device to the cheapest core of a place.
-    fn way(&self, device: Option<&str>, place: &SocketGroup) -> f64 {
+    fn way(&self, device: Option<&str>, place: &NumaSocketGroup) -> f64 {
         let costs = self.seating.roads.costs_from(device);
         place.cores().map(|core| costs[core]).fold(f64::INFINITY, f64::min)
     }
 
     /// Assigns each disk to the nearest lane, of equally near ones to the lane with the fewest disks.
-    fn share_out_disks(&self, parts: &[SocketGroup]) -> Vec<Vec<&'a str>> {
+    fn share_out_disks(&self, parts: &[NumaSocketGroup]) -> Vec<Vec<&'a str>> {
         let mut shares: Vec<Vec<&str>> = vec![Vec::new(); parts.len()];
         for &disk in &self.disks {
             let costs: Vec<f64> = parts.iter().map(|part| self.way(Some(disk), part)).collect();
@@ -142,7 +143,13 @@ impl<'a> PlacementPlanner<'a> {
         shares
     }
 
-    fn bound_lane(&mut self, lane: usize, count: usize, part: &SocketGroup, disks: &[&str]) -> LanePlacement {
+    fn bound_lane(
+        &mut self,
+        lane: usize,
+        count: usize,
+        part: &NumaSocketGroup,
+        disks: &[&str],
+    ) -> LanePlacement {
         let mut placement = self.free_lane(lane, count);
         placement.socket = part.sockets[0];
         placement.memory = part.memory(self.topology);
@@ -150,7 +157,7 @@ impl<'a> PlacementPlanner<'a> {
         if self.scheme != PlacementScheme::Mmb {
             // A lane without near disks reads all of them.
             let sources = if disks.is_empty() { self.disks.clone() } else { disks.to_vec() };
-            let LaneSeats { home, master, comm, io } =
+            let LaneThreadCores { home, master, comm, io } =
                 self.seating.seat(part, self.nic, &sources, placement.io.len());
             self.explain_home(lane, home);
             (placement.master, placement.comm, placement.io) = (master, comm, io);
@@ -174,7 +181,7 @@ impl<'a> PlacementPlanner<'a> {
 }
 
 /// Reasons, for people.
-impl PlacementPlanner<'_> {
+impl ThreadPlacementPlanner<'_> {
     fn explain_scheme(&mut self) {
         let nodes = self.topology.nodes_with_cores();
         let reason = match (self.request.scheme, self.scheme) {
@@ -218,7 +225,7 @@ impl PlacementPlanner<'_> {
         self.reasons.extend(reasons.collect::<Vec<_>>());
     }
 
-    fn explain_order(&mut self, places: &[SocketGroup]) {
+    fn explain_order(&mut self, places: &[NumaSocketGroup]) {
         let devices: Vec<&str> = self.nic.iter().chain(&self.disks).copied().collect();
         if devices.is_empty() || places.len() < 2 {
             return;

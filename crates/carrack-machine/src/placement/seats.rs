@@ -5,15 +5,15 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::cost_graph::CostGraph;
-use super::lane_sockets::{NodeCores, SocketGroup};
-use super::{MemoryCosts, ThreadSeat};
+use super::machine_division::{NodeCores, NumaSocketGroup};
+use super::{NumaMemoryCosts, ThreadSeat};
 use crate::id_set::CpuSet;
 use crate::topology::Topology;
 
 /// The state of the machine during the assignment.
 pub(super) struct SeatPlanner<'a> {
     pub(super) topology: &'a Topology,
-    pub(super) costs: &'a MemoryCosts,
+    pub(super) costs: &'a NumaMemoryCosts,
     pub(super) roads: CostGraph,
     /// Threads on each core, of all lanes.
     threads: Vec<usize>,
@@ -22,7 +22,7 @@ pub(super) struct SeatPlanner<'a> {
 }
 
 /// The seats of a lane's threads.
-pub(super) struct LaneSeats {
+pub(super) struct LaneThreadCores {
     pub(super) home: usize,
     pub(super) master: ThreadSeat,
     pub(super) comm: ThreadSeat,
@@ -43,7 +43,11 @@ impl CoreCandidate {
 }
 
 impl<'a> SeatPlanner<'a> {
-    pub(super) fn new(topology: &'a Topology, costs: &'a MemoryCosts, roads: CostGraph) -> SeatPlanner<'a> {
+    pub(super) fn new(
+        topology: &'a Topology,
+        costs: &'a NumaMemoryCosts,
+        roads: CostGraph,
+    ) -> SeatPlanner<'a> {
         let count = topology.cores.len();
         SeatPlanner { topology, costs, roads, threads: vec![0; count], control: vec![0; count] }
     }
@@ -51,11 +55,11 @@ impl<'a> SeatPlanner<'a> {
     /// Assigns the seats of a lane; I/O threads serve the disks in turn, or the NIC without disks.
     pub(super) fn seat(
         &mut self,
-        place: &SocketGroup,
+        place: &NumaSocketGroup,
         nic: Option<&str>,
         disks: &[&str],
         io_threads: usize,
-    ) -> LaneSeats {
+    ) -> LaneThreadCores {
         let home = self.home(place, nic.or(disks.first().copied()));
         let cores =
             &place.nodes.iter().find(|node| node.node == home).expect("home is a node of the place").cores;
@@ -71,11 +75,11 @@ impl<'a> SeatPlanner<'a> {
             let device = if disks.is_empty() { nic } else { Some(disks[thread % disks.len()]) };
             io.push(self.io(place, home, device, &mut on_node));
         }
-        LaneSeats { home, master, comm, io }
+        LaneThreadCores { home, master, comm, io }
     }
 
     /// The node of Master and Comm: one with two free cores if possible, then the nearest to the device.
-    fn home(&self, place: &SocketGroup, device: Option<&str>) -> usize {
+    fn home(&self, place: &NumaSocketGroup, device: Option<&str>) -> usize {
         let costs = self.roads.costs_from(device);
         let candidates = place.nodes.iter().map(|NodeCores { node, cores }| {
             let free = cores.iter().filter(|&&core| self.threads[core] == 0).count();
@@ -101,7 +105,7 @@ impl<'a> SeatPlanner<'a> {
 
     fn io(
         &mut self,
-        place: &SocketGroup,
+        place: &NumaSocketGroup,
         home: usize,
         device: Option<&str>,
         on_node: &mut BTreeMap<usize, usize>,

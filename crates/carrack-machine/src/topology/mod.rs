@@ -5,7 +5,7 @@
 //!
 //! hwloc discovers the machine (loaded if installed, `hwloc.rs`) and exports XML, which `xml.rs` reads like a
 //! file of another machine; without hwloc `sysfs.rs` reads the kernel's files. Both produce
-//! [`parts::MachineParts`], which become a topology in one place.
+//! [`parts::TopologyHardwareParts`], which become a topology in one place.
 
 mod allowed;
 mod error;
@@ -114,7 +114,7 @@ pub struct TopologyDevice {
     /// The kernel's name: "eth0", "nvme0n1".
     pub name: String,
     /// Kind of the device.
-    pub kind: DeviceKind,
+    pub kind: MachineDeviceKind,
     /// Positions of its nodes; all nodes if unknown. At least one.
     pub nodes: Vec<usize>,
     /// Address on the PCI bus: "0000:81:00.0".
@@ -126,7 +126,7 @@ pub struct TopologyDevice {
 /// Kinds of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum DeviceKind {
+pub enum MachineDeviceKind {
     /// A network interface.
     Nic,
     /// A disk.

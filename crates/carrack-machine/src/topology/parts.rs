@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::allowed::AllowedResources;
 use super::error::TopologyError;
-use super::{CpuCore, CpuSocket, DeviceKind, NumaNode, Topology, TopologyDevice, TopologyOrigin};
+use super::{CpuCore, CpuSocket, MachineDeviceKind, NumaNode, Topology, TopologyDevice, TopologyOrigin};
 use crate::id_set::{CpuSet, IdSet, NodeSet};
 
 /// Capacity of the fastest core, and of all cores if unknown.
@@ -15,9 +15,9 @@ const CAPACITY_MAX: u64 = 1_024;
 
 /// The parts that a reader found.
 #[derive(Debug, Default)]
-pub(super) struct MachineParts {
+pub(super) struct TopologyHardwareParts {
     pub(super) packages: Vec<PackagePart>,
-    pub(super) nodes: Vec<NodePart>,
+    pub(super) nodes: Vec<NumaNodeFacts>,
     pub(super) cores: Vec<CorePart>,
     pub(super) devices: Vec<DevicePart>,
     pub(super) distances: Option<NodeDistances>,
@@ -35,7 +35,7 @@ pub(super) struct PackagePart {
 }
 
 #[derive(Debug)]
-pub(super) struct NodePart {
+pub(super) struct NumaNodeFacts {
     pub(super) id: u32,
     /// Local CPUs; several nodes may have the same (memory without CPUs in hwloc).
     pub(super) cpus: CpuSet,
@@ -54,7 +54,7 @@ pub(super) struct CorePart {
 #[derive(Debug)]
 pub(super) struct DevicePart {
     pub(super) name: String,
-    pub(super) kind: DeviceKind,
+    pub(super) kind: MachineDeviceKind,
     pub(super) nodes: NodeSet,
     pub(super) pci: Option<String>,
     pub(super) controller: Option<String>,
@@ -82,7 +82,7 @@ impl NodeDistances {
     }
 }
 
-impl MachineParts {
+impl TopologyHardwareParts {
     /// Restricts the allowed parts further.
     pub(super) fn allow(&mut self, allowed: &AllowedResources) {
         fn both<K>(a: Option<IdSet<K>>, b: &Option<IdSet<K>>) -> Option<IdSet<K>>
@@ -172,16 +172,19 @@ fn take(left: &mut CpuSet, wanted: &CpuSet) -> CpuSet {
 
 /// Parts with their positions in the topology.
 struct TopologyAssembly<'a> {
-    parts: &'a MachineParts,
+    parts: &'a TopologyHardwareParts,
     packages: Vec<&'a PackagePart>,
     /// The nodes with usable memory.
-    kept: Vec<&'a NodePart>,
+    kept: Vec<&'a NumaNodeFacts>,
     socket_of_cpu: BTreeMap<u32, usize>,
     node_of_cpu: BTreeMap<u32, u32>,
 }
 
 impl<'a> TopologyAssembly<'a> {
-    fn new(parts: &'a MachineParts, sockets: Vec<usize>) -> Result<TopologyAssembly<'a>, TopologyError> {
+    fn new(
+        parts: &'a TopologyHardwareParts,
+        sockets: Vec<usize>,
+    ) -> Result<TopologyAssembly<'a>, TopologyError> {
         let allowed = parts.allowed.nodes.as_ref();
         let tells_memory = parts.nodes.iter().any(|node| node.memory_bytes > 0);
         let mut kept: Vec<_> = parts.nodes.iter().collect();
@@ -234,7 +237,7 @@ impl<'a> TopologyAssembly<'a> {
     }
 
     /// The socket of its CPUs, or of its package, or of its nearest neighbour with CPUs.
-    fn socket_of_node(&self, node: &NodePart) -> usize {
+    fn socket_of_node(&self, node: &NumaNodeFacts) -> usize {
         if let Some(socket) = self.socket_of_cpus(&node.cpus) {
             return socket;
         }

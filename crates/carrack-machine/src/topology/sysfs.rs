@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use super::allowed::AllowedResources;
-use super::parts::{CorePart, DevicePart, MachineParts, NodeDistances, NodePart, PackagePart};
-use super::{CpuCore, CpuSocket, DeviceKind, NumaNode, Topology, TopologyOrigin};
+use super::parts::{CorePart, DevicePart, NodeDistances, NumaNodeFacts, PackagePart, TopologyHardwareParts};
+use super::{CpuCore, CpuSocket, MachineDeviceKind, NumaNode, Topology, TopologyOrigin};
 use crate::id_set::{CpuSet, IdSet, NodeSet};
 use crate::sys_files::SysFiles;
 
@@ -60,23 +60,26 @@ struct SysfsReader {
 }
 
 impl SysfsReader {
-    fn parts(&self) -> MachineParts {
+    fn parts(&self) -> TopologyHardwareParts {
         let cpus: CpuSet = self.files.value("devices/system/cpu/online").unwrap_or_default();
         let nodes: NodeSet = self.files.value("devices/system/node/online").unwrap_or_default();
-        let mut parts = MachineParts { distances: self.distances(&nodes), ..MachineParts::default() };
+        let mut parts =
+            TopologyHardwareParts { distances: self.distances(&nodes), ..TopologyHardwareParts::default() };
         parts.nodes = nodes.iter().map(|id| self.node(id)).collect();
         for cpu in cpus.iter() {
             self.cpu(cpu, &mut parts);
         }
-        for (class, kind) in
-            [("net", DeviceKind::Nic), ("block", DeviceKind::Disk), ("infiniband", DeviceKind::Rdma)]
-        {
+        for (class, kind) in [
+            ("net", MachineDeviceKind::Nic),
+            ("block", MachineDeviceKind::Disk),
+            ("infiniband", MachineDeviceKind::Rdma),
+        ] {
             parts.devices.extend(self.devices(class, kind));
         }
         parts
     }
 
-    fn cpu(&self, cpu: u32, parts: &mut MachineParts) {
+    fn cpu(&self, cpu: u32, parts: &mut TopologyHardwareParts) {
         let directory = format!("devices/system/cpu/cpu{cpu}");
         let siblings = self.files.value(&format!("{directory}/topology/thread_siblings_list"));
         let threads: CpuSet = siblings.unwrap_or_else(|| CpuSet::from_iter([cpu]));
@@ -98,9 +101,9 @@ impl SysfsReader {
         parts.speeds.extend(speed.map(|speed| (cpu, speed)));
     }
 
-    fn node(&self, id: u32) -> NodePart {
+    fn node(&self, id: u32) -> NumaNodeFacts {
         let cpus = self.files.value(&format!("devices/system/node/node{id}/cpulist")).unwrap_or_default();
-        NodePart { id, cpus, memory_bytes: self.memory(id).unwrap_or(0), is_special: false }
+        NumaNodeFacts { id, cpus, memory_bytes: self.memory(id).unwrap_or(0), is_special: false }
     }
 
     /// "Node 0 MemTotal:       16384 kB".
@@ -121,7 +124,7 @@ impl SysfsReader {
     }
 
     /// Hardware devices of a class: virtual ones have no `device` link, partitions have their disk's.
-    fn devices(&self, class: &str, kind: DeviceKind) -> Vec<DevicePart> {
+    fn devices(&self, class: &str, kind: MachineDeviceKind) -> Vec<DevicePart> {
         let names = self.files.names(&format!("class/{class}")).unwrap_or_default();
         names
             .into_iter()
@@ -135,7 +138,7 @@ impl SysfsReader {
     }
 
     /// Virtio devices, and disks behind a controller, take the node of their PCI ancestor.
-    fn device(&self, name: String, kind: DeviceKind, hardware: &Path) -> DevicePart {
+    fn device(&self, name: String, kind: MachineDeviceKind, hardware: &Path) -> DevicePart {
         let names: Vec<&str> = hardware.ancestors().filter_map(|path| path.file_name()?.to_str()).collect();
         DevicePart {
             name,

@@ -7,9 +7,9 @@ use std::str::FromStr;
 
 use roxmltree::{Document, Node, ParsingOptions};
 
-use super::DeviceKind;
+use super::MachineDeviceKind;
 use super::error::TopologyError;
-use super::parts::{CorePart, DevicePart, MachineParts, NodeDistances, NodePart, PackagePart};
+use super::parts::{CorePart, DevicePart, NodeDistances, NumaNodeFacts, PackagePart, TopologyHardwareParts};
 use crate::id_set::{CpuSet, IdSet, NodeSet};
 
 /// Limit of the text: 1,024 CPUs with all their caches take about 1 MiB.
@@ -34,57 +34,59 @@ const WORDS_MAX: usize = 2_048;
 const MEANS_LATENCY: u32 = 1 << 2;
 
 /// Parses the text.
-pub(super) fn parts(text: &str) -> Result<MachineParts, TopologyError> {
+pub(super) fn parts(text: &str) -> Result<TopologyHardwareParts, TopologyError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(TopologyError::TooLong(TEXT_BYTES_MAX));
     }
     let options = ParsingOptions { allow_dtd: true, nodes_limit: XML_NODES_MAX, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options)?;
-    let reader =
-        XmlReader { format: XmlFormat::of(document.root_element())?, parts: MachineParts::default() };
+    let reader = HwlocXmlReader {
+        format: HwlocXmlVersion::of(document.root_element())?,
+        parts: TopologyHardwareParts::default(),
+    };
     reader.read(document.root_element())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum XmlFormat {
+enum HwlocXmlVersion {
     Two,
     Three,
 }
 
-impl XmlFormat {
-    fn of(root: Node<'_, '_>) -> Result<XmlFormat, TopologyError> {
+impl HwlocXmlVersion {
+    fn of(root: Node<'_, '_>) -> Result<HwlocXmlVersion, TopologyError> {
         let version = root.attribute("version").filter(|_| root.has_tag_name("topology"));
         match version.and_then(|version| version.split('.').next()) {
-            Some("2") => Ok(XmlFormat::Two),
-            Some("3") => Ok(XmlFormat::Three),
+            Some("2") => Ok(HwlocXmlVersion::Two),
+            Some("3") => Ok(HwlocXmlVersion::Three),
             _ => Err(TopologyError::OtherFormat),
         }
     }
 
     /// Kind by `osdev_type`: a number in format 2 (`enum hwloc_obj_osdev_type_e`), flags in format 3.
-    fn device_kind(self, osdev_type: u32) -> Option<DeviceKind> {
+    fn device_kind(self, osdev_type: u32) -> Option<MachineDeviceKind> {
         match self {
-            XmlFormat::Two => match osdev_type {
-                0 => Some(DeviceKind::Disk),
-                2 => Some(DeviceKind::Nic),
-                3 => Some(DeviceKind::Rdma),
+            HwlocXmlVersion::Two => match osdev_type {
+                0 => Some(MachineDeviceKind::Disk),
+                2 => Some(MachineDeviceKind::Nic),
+                3 => Some(MachineDeviceKind::Rdma),
                 _ => None,
             },
-            XmlFormat::Three if osdev_type & (1 << 5) != 0 => Some(DeviceKind::Rdma),
-            XmlFormat::Three if osdev_type & (1 << 4) != 0 => Some(DeviceKind::Nic),
-            XmlFormat::Three if osdev_type & 1 != 0 => Some(DeviceKind::Disk),
-            XmlFormat::Three => None,
+            HwlocXmlVersion::Three if osdev_type & (1 << 5) != 0 => Some(MachineDeviceKind::Rdma),
+            HwlocXmlVersion::Three if osdev_type & (1 << 4) != 0 => Some(MachineDeviceKind::Nic),
+            HwlocXmlVersion::Three if osdev_type & 1 != 0 => Some(MachineDeviceKind::Disk),
+            HwlocXmlVersion::Three => None,
         }
     }
 }
 
-struct XmlReader {
-    format: XmlFormat,
-    parts: MachineParts,
+struct HwlocXmlReader {
+    format: HwlocXmlVersion,
+    parts: TopologyHardwareParts,
 }
 
-impl XmlReader {
-    fn read(mut self, root: Node<'_, '_>) -> Result<MachineParts, TopologyError> {
+impl HwlocXmlReader {
+    fn read(mut self, root: Node<'_, '_>) -> Result<TopologyHardwareParts, TopologyError> {
         let objects: Vec<_> = root.descendants().filter(|node| node.has_tag_name("object")).collect();
         for object in &objects {
             self.object(*object)?;
@@ -128,7 +130,7 @@ impl XmlReader {
         let id = number(object, "os_index")?.unwrap_or(self.parts.nodes.len() as u32);
         let memory_bytes = number(object, "local_memory")?.unwrap_or(0);
         let is_special = object.attribute("subtype").is_some_and(|subtype| subtype != "DRAM");
-        self.parts.nodes.push(NodePart { id, cpus: cpus(object)?, memory_bytes, is_special });
+        self.parts.nodes.push(NumaNodeFacts { id, cpus: cpus(object)?, memory_bytes, is_special });
         Ok(())
     }
 
@@ -268,7 +270,7 @@ fn bitmap<K>(text: &str) -> Option<IdSet<K>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id_set::CpuMarker;
+    use crate::id_set::CpuSetMarker;
 
     #[test]
     fn bitmaps_are_read() {
@@ -281,24 +283,24 @@ mod tests {
             ("0xffffffff,0xffffffff", "0-63"),
         ];
         for (text, ids) in examples {
-            assert_eq!(bitmap::<CpuMarker>(text).unwrap().to_string(), ids, "{text}");
+            assert_eq!(bitmap::<CpuSetMarker>(text).unwrap().to_string(), ids, "{text}");
         }
         let long = ",".repeat(WORDS_MAX);
         for text in ["0xf...f", "1", "0x1,0x100000000", "0x", "0x-1", &long] {
-            assert_eq!(bitmap::<CpuMarker>(text), None, "{text}");
+            assert_eq!(bitmap::<CpuSetMarker>(text), None, "{text}");
         }
     }
 
     #[test]
     fn devices_are_told_apart_in_both_formats() {
-        use DeviceKind::{Disk, Nic, Rdma};
-        fn kinds(format: XmlFormat, numbers: [u32; 7]) -> [Option<DeviceKind>; 7] {
+        use MachineDeviceKind::{Disk, Nic, Rdma};
+        fn kinds(format: HwlocXmlVersion, numbers: [u32; 7]) -> [Option<MachineDeviceKind>; 7] {
             numbers.map(|number| format.device_kind(number))
         }
         let two = [Some(Disk), None, Some(Nic), Some(Rdma), None, None, None];
-        assert_eq!(kinds(XmlFormat::Two, [0, 1, 2, 3, 4, 5, 99]), two);
+        assert_eq!(kinds(HwlocXmlVersion::Two, [0, 1, 2, 3, 4, 5, 99]), two);
         let three = [Some(Disk), None, None, Some(Nic), Some(Rdma), Some(Rdma), Some(Disk)];
-        assert_eq!(kinds(XmlFormat::Three, [1, 2, 12, 16, 32, 48, 3]), three);
+        assert_eq!(kinds(HwlocXmlVersion::Three, [1, 2, 12, 16, 32, 48, 3]), three);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::interval::NodeLoad;
+use super::super::sample_difference::NumaNodeLoad;
 use super::*;
 use crate::id_set::NodeSet;
 use crate::placement::PlacementScheme;
@@ -28,11 +28,11 @@ fn lane(comm: u32, io: u32) -> LanePlacement {
     }
 }
 
-fn placement(lanes: Vec<LanePlacement>) -> Placement {
-    Placement { scheme: PlacementScheme::Mts, lanes, reasons: Vec::new() }
+fn placement(lanes: Vec<LanePlacement>) -> EndThreadPlacement {
+    EndThreadPlacement { scheme: PlacementScheme::Mts, lanes, reasons: Vec::new() }
 }
 
-fn threads_of(placement: &Placement) -> Vec<ThreadLoad> {
+fn threads_of(placement: &EndThreadPlacement) -> Vec<ThreadLoad> {
     let of_lane = |(i, lane): (usize, &LanePlacement)| {
         [(ThreadDuty::Comm, &lane.comm), (ThreadDuty::Io(0), &lane.io[0])].map(|(duty, seat)| ThreadLoad {
             place: SeatedThread {
@@ -50,14 +50,14 @@ fn threads_of(placement: &Placement) -> Vec<ThreadLoad> {
     placement.lanes.iter().enumerate().flat_map(of_lane).collect()
 }
 
-fn seen(cpus: [f64; 8], present: &Placement) -> LoadInterval {
-    let mut interval = LoadInterval { threads: threads_of(present), ..LoadInterval::default() };
+fn seen(cpus: [f64; 8], present: &EndThreadPlacement) -> MachineLoadInterval {
+    let mut interval = MachineLoadInterval { threads: threads_of(present), ..MachineLoadInterval::default() };
     interval.loads.cpus = (0..).zip(cpus).collect();
     interval
 }
 
 /// Each lane on the socket with the least load, its threads on that socket's CPUs with the least load.
-fn plan(cpus: [f64; 8], lanes: usize) -> Placement {
+fn plan(cpus: [f64; 8], lanes: usize) -> EndThreadPlacement {
     let sum = |socket: usize| cpus[socket * 4..][..4].iter().sum::<f64>();
     let socket = usize::from(sum(1) < sum(0));
     let mut order: Vec<u32> = (socket as u32 * 4..).take(4).collect();
@@ -65,11 +65,11 @@ fn plan(cpus: [f64; 8], lanes: usize) -> Placement {
     placement((0..lanes).map(|i| lane(order[i * 2 % 4], order[(i * 2 + 1) % 4])).collect())
 }
 
-fn apply(present: &mut Placement, decision: &LaneChangeDecision) {
+fn apply(present: &mut EndThreadPlacement, decision: &LaneMoveDecision) {
     let lane = &mut present.lanes[decision.lane];
     match &decision.change {
-        LaneChange::Lane(to) => *lane = (**to).clone(),
-        LaneChange::Threads(moves) => moves.iter().for_each(|to| match to.duty {
+        LanePlacementChange::Lane(to) => *lane = (**to).clone(),
+        LanePlacementChange::Threads(moves) => moves.iter().for_each(|to| match to.duty {
             ThreadDuty::Io(_) => lane.io[0] = to.to.clone(),
             _ => lane.comm = to.to.clone(),
         }),
@@ -77,8 +77,8 @@ fn apply(present: &mut Placement, decision: &LaneChangeDecision) {
 }
 
 /// Applies the loads one after the other, and returns the time and lane of each move.
-fn run(loads: impl IntoIterator<Item = [f64; 8]>, start: Placement) -> Vec<(Duration, usize)> {
-    let (mut judge, mut present, mut moves) = (PlacementJudge::default(), start, Vec::new());
+fn run(loads: impl IntoIterator<Item = [f64; 8]>, start: EndThreadPlacement) -> Vec<(Duration, usize)> {
+    let (mut judge, mut present, mut moves) = (ThreadMoveJudge::default(), start, Vec::new());
     for (i, cpus) in loads.into_iter().enumerate() {
         let now = EVERY * i as u32;
         let interval = seen(cpus, &present);
@@ -98,10 +98,10 @@ fn a_crowded_lane_moves_after_two_intervals() {
     let present = placement(vec![lane(0, 1)]);
     let interval = seen(ON_NODE_0, &present);
     let planned = plan(ON_NODE_0, 1);
-    let mut judge = PlacementJudge::default();
+    let mut judge = ThreadMoveJudge::default();
     assert_eq!(judge.judge(Duration::ZERO, &interval, &present, &planned), []);
     let decisions = judge.judge(EVERY, &interval, &present, &planned);
-    assert_eq!(decisions[0].change, LaneChange::Lane(Box::new(lane(4, 6))));
+    assert_eq!(decisions[0].change, LanePlacementChange::Lane(Box::new(lane(4, 6))));
     assert_eq!(
         decisions[0].to_string(),
         "lane 0: node 0's cores are 85 % taken by others, node 1's 0 %: it moves to node 1"
@@ -120,18 +120,18 @@ fn a_thread_that_waits_changes_its_seat_and_one_that_does_not_wait_stays() {
     let cpus = [0.0, 0.9, 0.05, 0.3, 1.0, 1.0, 1.0, 1.0];
     let mut interval = seen(cpus, &present);
     let planned = placement(vec![lane(0, 2)]);
-    let mut judge = PlacementJudge::default();
+    let mut judge = ThreadMoveJudge::default();
     assert_eq!(judge.judge(Duration::ZERO, &interval, &present, &planned), []);
     let decisions = judge.judge(EVERY, &interval, &present, &planned);
     let to = ThreadMove { tid: 1, duty: ThreadDuty::Io(0), to: seat(2) };
-    assert_eq!(decisions[0].change, LaneChange::Threads(vec![to]));
+    assert_eq!(decisions[0].change, LanePlacementChange::Threads(vec![to]));
     assert_eq!(
         decisions[0].to_string(),
         "lane 0: I/O thread 0 waited for CPU 1 50 % of the time (0 changes of CPU), which is 90 % taken by others, \
          the new seats 5 %: I/O thread 0 goes to CPU 2"
     );
     interval.threads.iter_mut().for_each(|thread| thread.delay = 0.1);
-    let mut judge = PlacementJudge::default();
+    let mut judge = ThreadMoveJudge::default();
     let later = (0..9).flat_map(|i| judge.judge(EVERY * i, &interval, &present, &planned));
     assert_eq!(later.count(), 0);
 }
@@ -144,7 +144,7 @@ fn a_lane_does_not_move_onto_another() {
     let mut decide = |run: f64| {
         let others = interval.threads.iter_mut().filter(|thread| thread.place.lane == 1);
         others.for_each(|thread| thread.run = run);
-        let mut judge = PlacementJudge::default();
+        let mut judge = ThreadMoveJudge::default();
         (0..9).flat_map(|i| judge.judge(EVERY * i, &interval, &present, &planned)).count()
     };
     assert_eq!(decide(0.9), 0, "the other lane takes as much as the others here");
@@ -155,14 +155,14 @@ fn a_lane_does_not_move_onto_another() {
 fn a_lane_leaves_nodes_that_have_no_memory_left() {
     let present = placement(vec![lane(0, 1)]);
     let mut interval = seen(CALM_EVERYWHERE, &present);
-    interval.loads.nodes.insert(0, NodeLoad { short: 0.3, ..NodeLoad::default() });
-    let mut judge = PlacementJudge::default();
+    interval.loads.nodes.insert(0, NumaNodeLoad { short: 0.3, ..NumaNodeLoad::default() });
+    let mut judge = ThreadMoveJudge::default();
     let planned = placement(vec![lane(4, 5)]);
-    let decisions: Vec<LaneChangeDecision> =
+    let decisions: Vec<LaneMoveDecision> =
         (0..2).flat_map(|i| judge.judge(EVERY * i, &interval, &present, &planned)).collect();
     assert!(decisions[0].reason.contains("node 0 could not give 30 % of the pages"), "{}", decisions[0]);
-    interval.loads.nodes.insert(1, NodeLoad { short: 0.2, ..NodeLoad::default() });
-    let mut judge = PlacementJudge::default();
+    interval.loads.nodes.insert(1, NumaNodeLoad { short: 0.2, ..NumaNodeLoad::default() });
+    let mut judge = ThreadMoveJudge::default();
     assert_eq!((0..9).flat_map(|i| judge.judge(EVERY * i, &interval, &present, &planned)).count(), 0);
 }
 
@@ -176,7 +176,7 @@ fn a_lane_goes_back_once_its_first_place_is_free_for_a_minute() {
 
 #[test]
 fn load_that_follows_the_lane_moves_it_about_ten_times_an_hour() {
-    let (mut judge, mut present, mut moves) = (PlacementJudge::default(), placement(vec![lane(0, 1)]), 0);
+    let (mut judge, mut present, mut moves) = (ThreadMoveJudge::default(), placement(vec![lane(0, 1)]), 0);
     for i in 0..1_800 {
         let mut cpus = [0.0; 8];
         cpus[present.lanes[0].socket * 4..][..4].fill(0.9);
@@ -189,7 +189,7 @@ fn load_that_follows_the_lane_moves_it_about_ten_times_an_hour() {
 
 #[test]
 fn a_lane_that_was_calm_for_long_moves_soon_again() {
-    let mut history = LaneHistory::of(&lane(0, 1));
+    let mut history = LaneMoveHistory::of(&lane(0, 1));
     let hour = Duration::from_secs(3_600);
     [0, 30, 100].into_iter().for_each(|s| history.move_at(Duration::from_secs(s)));
     assert_eq!(history.rest, REST * 4);

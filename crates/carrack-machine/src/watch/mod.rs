@@ -4,23 +4,23 @@
 //! Runs on a thread of the caller, on machines with several nodes. [`sample`] reads the counters,
 //! [`interval`] computes the difference of two samples, and [`judge`] decides; none of them changes anything.
 
-mod interval;
 mod move_decision;
 mod sample;
+mod sample_difference;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-pub use interval::{MachineLoads, NodeLoad};
-pub use move_decision::{LaneChange, LaneChangeDecision, ThreadMove};
-pub use sample::SampleError;
+pub use move_decision::{LaneMoveDecision, LanePlacementChange, ThreadMove};
+pub use sample::KernelCountersError;
+pub use sample_difference::{MachineLoads, NumaNodeLoad};
 
-use crate::fifo_monitor::{FifoMonitor, WaitAttempt};
-use crate::placement::Placement;
-use crate::thread_binding::{BindingLevel, MoveResult, SeatedThread, ThreadCrew};
-use interval::LoadInterval;
-use move_decision::PlacementJudge;
-use sample::CounterSampler;
+use crate::fifo_monitor::{FifoConditionLock, WaitAttempt};
+use crate::placement::EndThreadPlacement;
+use crate::thread_binding::{BindingLevel, EndThreadBindings, SeatedThread, ThreadMoveResult};
+use move_decision::ThreadMoveJudge;
+use sample::KernelCounterSampler;
+use sample_difference::MachineLoadInterval;
 
 /// Long enough for ticks of 10 ms, and short enough for transfers of minutes.
 const EVERY: Duration = Duration::from_secs(2);
@@ -29,30 +29,31 @@ const EVERY: Duration = Duration::from_secs(2);
 /// load; it must not depend on the current placement, and must keep the number of lanes. `tell` is called
 /// after each decision, with its result.
 pub fn watch_crew(
-    crew: &ThreadCrew,
-    stop: &FifoMonitor<()>,
-    replan: &dyn Fn(&MachineLoads) -> Placement,
-    tell: &dyn Fn(&LaneChangeDecision, &MoveResult),
-) -> Result<(), SampleError> {
-    PlacementWatch { crew, replan, tell, sampler: CounterSampler::at(Path::new("/")) }.run(stop, EVERY)
+    crew: &EndThreadBindings,
+    stop: &FifoConditionLock<()>,
+    replan: &dyn Fn(&MachineLoads) -> EndThreadPlacement,
+    tell: &dyn Fn(&LaneMoveDecision, &ThreadMoveResult),
+) -> Result<(), KernelCountersError> {
+    ThreadPlacementWatch { crew, replan, tell, sampler: KernelCounterSampler::at(Path::new("/")) }
+        .run(stop, EVERY)
 }
 
-struct PlacementWatch<'a> {
-    crew: &'a ThreadCrew,
-    replan: &'a dyn Fn(&MachineLoads) -> Placement,
-    tell: &'a dyn Fn(&LaneChangeDecision, &MoveResult),
-    sampler: CounterSampler,
+struct ThreadPlacementWatch<'a> {
+    crew: &'a EndThreadBindings,
+    replan: &'a dyn Fn(&MachineLoads) -> EndThreadPlacement,
+    tell: &'a dyn Fn(&LaneMoveDecision, &ThreadMoveResult),
+    sampler: KernelCounterSampler,
 }
 
-impl PlacementWatch<'_> {
-    fn run(&self, stop: &FifoMonitor<()>, every: Duration) -> Result<(), SampleError> {
+impl ThreadPlacementWatch<'_> {
+    fn run(&self, stop: &FifoConditionLock<()>, every: Duration) -> Result<(), KernelCountersError> {
         let start = Instant::now();
-        let mut judge = PlacementJudge::default();
+        let mut judge = ThreadMoveJudge::default();
         let mut before = self.sampler.read(start.elapsed(), &tids(&self.crew.threads()))?;
         while sleep(stop, every) {
             let threads = self.crew.threads();
             let now = self.sampler.read(start.elapsed(), &tids(&threads))?;
-            let seen = LoadInterval::between(&before, &now, &threads);
+            let seen = MachineLoadInterval::between(&before, &now, &threads);
             let (present, planned) = (self.crew.placement(), (self.replan)(&seen.loads));
             for decision in judge.judge(now.at, &seen, &present, &planned) {
                 if let Some(moved) = self.carry_out(&decision) {
@@ -65,13 +66,13 @@ impl PlacementWatch<'_> {
     }
 
     /// `None` if all threads to move have ended meanwhile.
-    fn carry_out(&self, decision: &LaneChangeDecision) -> Option<MoveResult> {
+    fn carry_out(&self, decision: &LaneMoveDecision) -> Option<ThreadMoveResult> {
         match &decision.change {
-            LaneChange::Lane(to) => self.crew.move_lane(decision.lane, to).ok(),
-            LaneChange::Threads(moves) => {
+            LanePlacementChange::Lane(to) => self.crew.move_lane(decision.lane, to).ok(),
+            LanePlacementChange::Threads(moves) => {
                 let steps: Vec<BindingLevel> =
                     moves.iter().filter_map(|to| self.crew.move_thread(to.tid, &to.to).ok()).collect();
-                steps.into_iter().max().map(|step| MoveResult { step, backings: Vec::new() })
+                steps.into_iter().max().map(|step| ThreadMoveResult { step, backings: Vec::new() })
             }
         }
     }
@@ -82,7 +83,7 @@ fn tids(threads: &[SeatedThread]) -> Vec<i32> {
 }
 
 /// Returns true if it slept to the end.
-fn sleep(stop: &FifoMonitor<()>, time: Duration) -> bool {
+fn sleep(stop: &FifoConditionLock<()>, time: Duration) -> bool {
     let until = Instant::now() + time;
     stop.take_timed(
         |_| if Instant::now() >= until { WaitAttempt::Done(()) } else { WaitAttempt::Until(until) },
@@ -101,7 +102,7 @@ mod tests {
     use std::sync::{Arc, mpsc};
     use std::thread;
 
-    fn on(cpus: &CpuSet, socket: usize) -> Placement {
+    fn on(cpus: &CpuSet, socket: usize) -> EndThreadPlacement {
         let seat = ThreadSeat { cpus: cpus.clone(), ..ThreadSeat::default() };
         let lane = LanePlacement {
             socket,
@@ -112,7 +113,7 @@ mod tests {
             nic: None,
             disks: Vec::new(),
         };
-        Placement { scheme: PlacementScheme::Mts, lanes: vec![lane], reasons: Vec::new() }
+        EndThreadPlacement { scheme: PlacementScheme::Mts, lanes: vec![lane], reasons: Vec::new() }
     }
 
     /// A machine whose first CPU is used by others more and more, while its last one idles. Each reading of
@@ -136,16 +137,16 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("proc")).unwrap();
         pass_time(root.path(), &all, 0);
-        let crew = ThreadCrew::new(on(&first, 0));
+        let crew = EndThreadBindings::new(on(&first, 0));
         let _seated = crew.lane(0).sit(ThreadDuty::Comm);
-        let stop = Arc::new(FifoMonitor::new(()));
+        let stop = Arc::new(FifoConditionLock::new(()));
         let (told, hear) = mpsc::channel();
         let watching = {
             let (crew, stop, root, last) =
                 (crew.clone(), Arc::clone(&stop), root.path().to_path_buf(), last.clone());
             thread::spawn(move || {
                 let ticks = std::cell::Cell::new(0);
-                let watch = PlacementWatch {
+                let watch = ThreadPlacementWatch {
                     crew: &crew,
                     replan: &|_| {
                         ticks.set(ticks.get() + 200);
@@ -153,7 +154,7 @@ mod tests {
                         on(&last, 1)
                     },
                     tell: &|decision, moved| told.send((decision.to_string(), moved.to_string())).unwrap(),
-                    sampler: CounterSampler::at(&root),
+                    sampler: KernelCounterSampler::at(&root),
                 };
                 watch.run(&stop, Duration::from_millis(5))
             })
@@ -168,17 +169,18 @@ mod tests {
 
     #[test]
     fn the_watch_ends_at_once_when_it_is_stopped() {
-        let stop = Arc::new(FifoMonitor::new(()));
+        let stop = Arc::new(FifoConditionLock::new(()));
         let (ended, hear) = mpsc::channel();
         {
             let stop = Arc::clone(&stop);
             thread::spawn(move || {
-                let (crew, sampler) = (ThreadCrew::unbound(), CounterSampler::at(Path::new("/")));
+                let (crew, sampler) =
+                    (EndThreadBindings::unbound(), KernelCounterSampler::at(Path::new("/")));
                 let (replan, tell) = (
                     |_: &MachineLoads| crew.placement(),
-                    |decision: &LaneChangeDecision, _: &MoveResult| panic!("{decision}"),
+                    |decision: &LaneMoveDecision, _: &ThreadMoveResult| panic!("{decision}"),
                 );
-                let watch = PlacementWatch { crew: &crew, replan: &replan, tell: &tell, sampler };
+                let watch = ThreadPlacementWatch { crew: &crew, replan: &replan, tell: &tell, sampler };
                 ended.send(watch.run(&stop, Duration::from_secs(3_600)).is_ok()).unwrap();
             });
         }

@@ -17,9 +17,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::interval::{LoadInterval, ThreadLoad};
+use super::sample_difference::{MachineLoadInterval, ThreadLoad};
 use crate::id_set::{CpuSet, NodeSet};
-use crate::placement::{LanePlacement, Placement, ThreadSeat};
+use crate::placement::{EndThreadPlacement, LanePlacement, ThreadSeat};
 use crate::thread_binding::{ThreadDuty, seat_of};
 
 /// Minimum load of a lane's CPUs for a move: half of the share that one busy program takes from a busy
@@ -53,18 +53,18 @@ const CALM: Duration = Duration::from_secs(1_800);
 
 /// A change of one lane, with its reason.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LaneChangeDecision {
+pub struct LaneMoveDecision {
     /// The lane.
     pub lane: usize,
     /// The change itself.
-    pub change: LaneChange,
+    pub change: LanePlacementChange,
     /// Reason, for people.
     pub reason: String,
 }
 
 /// A change of a lane.
 #[derive(Clone, Debug, PartialEq)]
-pub enum LaneChange {
+pub enum LanePlacementChange {
     /// The whole lane moves, with its memory.
     Lane(Box<LanePlacement>),
     /// These threads change seats.
@@ -82,12 +82,12 @@ pub struct ThreadMove {
     pub to: ThreadSeat,
 }
 
-impl fmt::Display for LaneChangeDecision {
+impl fmt::Display for LaneMoveDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "lane {}: {}: ", self.lane, self.reason)?;
         match &self.change {
-            LaneChange::Lane(to) => write!(f, "it moves to {}", name(to)),
-            LaneChange::Threads(moves) => {
+            LanePlacementChange::Lane(to) => write!(f, "it moves to {}", name(to)),
+            LanePlacementChange::Threads(moves) => {
                 let texts = moves.iter().map(|to| format!("{} goes to CPU {}", to.duty, to.to.cpus));
                 f.write_str(&texts.collect::<Vec<_>>().join(", "))
             }
@@ -97,23 +97,23 @@ impl fmt::Display for LaneChangeDecision {
 
 /// Keeps the history of each lane.
 #[derive(Default)]
-pub(super) struct PlacementJudge {
-    lanes: Vec<LaneHistory>,
+pub(super) struct ThreadMoveJudge {
+    lanes: Vec<LaneMoveHistory>,
 }
 
 #[derive(Clone)]
-struct LaneHistory {
+struct LaneMoveHistory {
     /// First place of the lane.
     home: (usize, NodeSet),
     /// Result of the last intervals, and their number in a row.
-    wish: Option<WantedChange>,
+    wish: Option<WantedLaneMove>,
     strikes: u32,
     moved_at: Option<Duration>,
     rest: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum WantedChange {
+enum WantedLaneMove {
     /// A move to this socket.
     Away(usize),
     /// A return to the first place.
@@ -122,44 +122,44 @@ enum WantedChange {
     Seats,
 }
 
-impl WantedChange {
+impl WantedLaneMove {
     fn strikes_wanted(self) -> u32 {
-        if self == WantedChange::Back { STRIKES_BACK } else { STRIKES }
+        if self == WantedLaneMove::Back { STRIKES_BACK } else { STRIKES }
     }
 }
 
-impl PlacementJudge {
+impl ThreadMoveJudge {
     /// Decides on changes; at most one for each lane. `now` counts from any origin.
     pub(super) fn judge(
         &mut self,
         now: Duration,
-        seen: &LoadInterval,
-        present: &Placement,
-        planned: &Placement,
-    ) -> Vec<LaneChangeDecision> {
-        self.lanes.extend(present.lanes.iter().skip(self.lanes.len()).map(LaneHistory::of));
+        seen: &MachineLoadInterval,
+        present: &EndThreadPlacement,
+        planned: &EndThreadPlacement,
+    ) -> Vec<LaneMoveDecision> {
+        self.lanes.extend(present.lanes.iter().skip(self.lanes.len()).map(LaneMoveHistory::of));
         let pairs = present.lanes.iter().zip(&planned.lanes).zip(&mut self.lanes).enumerate();
         pairs
             .filter_map(|(lane, ((present, planned), history))| {
-                let wished = LaneView { seen, lane, present, planned, home: &history.home }.decision();
+                let wished = LaneMoveFacts { seen, lane, present, planned, home: &history.home }.decision();
                 history.consider(now, wished)
             })
             .collect()
     }
 }
 
-impl LaneHistory {
-    fn of(lane: &LanePlacement) -> LaneHistory {
+impl LaneMoveHistory {
+    fn of(lane: &LanePlacement) -> LaneMoveHistory {
         let home = (lane.socket, lane.memory.clone());
-        LaneHistory { home, wish: None, strikes: 0, moved_at: None, rest: REST }
+        LaneMoveHistory { home, wish: None, strikes: 0, moved_at: None, rest: REST }
     }
 
     /// Passes a decision if it was repeated often enough, and the lane has rested.
     fn consider(
         &mut self,
         now: Duration,
-        wished: Option<(WantedChange, LaneChangeDecision)>,
-    ) -> Option<LaneChangeDecision> {
+        wished: Option<(WantedLaneMove, LaneMoveDecision)>,
+    ) -> Option<LaneMoveDecision> {
         let wish = wished.as_ref().map(|(wish, _)| *wish);
         self.strikes = if wish == self.wish { self.strikes.saturating_add(1) } else { 1 };
         self.wish = wish;
@@ -180,29 +180,29 @@ impl LaneHistory {
 }
 
 /// The facts about one lane.
-struct LaneView<'a> {
-    seen: &'a LoadInterval,
+struct LaneMoveFacts<'a> {
+    seen: &'a MachineLoadInterval,
     lane: usize,
     present: &'a LanePlacement,
     planned: &'a LanePlacement,
     home: &'a (usize, NodeSet),
 }
 
-impl LaneView<'_> {
-    fn decision(&self) -> Option<(WantedChange, LaneChangeDecision)> {
+impl LaneMoveFacts<'_> {
+    fn decision(&self) -> Option<(WantedLaneMove, LaneMoveDecision)> {
         let is_elsewhere =
             self.present.socket != self.planned.socket || self.present.memory != self.planned.memory;
         let (wish, change, reason) = if is_elsewhere {
             let (wish, reason) = match self.crowded_out().or_else(|| self.short_of_memory()) {
-                Some(reason) => (WantedChange::Away(self.planned.socket), reason),
-                None => (WantedChange::Back, self.home_is_free()?),
+                Some(reason) => (WantedLaneMove::Away(self.planned.socket), reason),
+                None => (WantedLaneMove::Back, self.home_is_free()?),
             };
-            (wish, LaneChange::Lane(Box::new(self.planned.clone())), reason)
+            (wish, LanePlacementChange::Lane(Box::new(self.planned.clone())), reason)
         } else {
             let (change, reason) = self.threads_in_need()?;
-            (WantedChange::Seats, change, reason)
+            (WantedLaneMove::Seats, change, reason)
         };
-        Some((wish, LaneChangeDecision { lane: self.lane, change, reason }))
+        Some((wish, LaneMoveDecision { lane: self.lane, change, reason }))
     }
 
     fn crowded_out(&self) -> Option<String> {
@@ -236,7 +236,7 @@ impl LaneView<'_> {
         (is_home && is_free).then(|| format!("{}, where it was at first, is free again", name(self.planned)))
     }
 
-    fn threads_in_need(&self) -> Option<(LaneChange, String)> {
+    fn threads_in_need(&self) -> Option<(LanePlacementChange, String)> {
         let moves: Vec<(&ThreadLoad, ThreadSeat)> =
             self.threads().filter_map(|thread| self.better_seat(thread)).collect();
         let in_need: Vec<_> = moves.iter().filter(|(thread, _)| self.is_in_need(thread)).collect();
@@ -253,7 +253,7 @@ impl LaneView<'_> {
                 percent(here),
                 percent(there)
             );
-            (LaneChange::Threads(moves.iter().map(|(thread, to)| ThreadMove {
+            (LanePlacementChange::Threads(moves.iter().map(|(thread, to)| ThreadMove {
                 tid: thread.place.tid,
                 duty: thread.place.duty,
                 to: to.clone(),

@@ -15,7 +15,7 @@ const TICKS_PER_S: u64 = 100;
 
 /// Reasons why there is no sample.
 #[derive(Debug, thiserror::Error)]
-pub enum SampleError {
+pub enum KernelCountersError {
     /// A file that every Linux has can't be read.
     #[error("can't read {}: {source}", path.display())]
     Unreadable {
@@ -31,7 +31,7 @@ pub enum SampleError {
 
 /// All counters at one time; none decreases.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct CounterSample {
+pub(super) struct MachineCounterSample {
     /// Time since the start of the watch.
     pub(super) at: Duration,
     pub(super) cpus: BTreeMap<u32, CpuTicks>,
@@ -74,28 +74,32 @@ pub(super) struct NodePages {
 }
 
 /// Reads samples.
-pub(super) struct CounterSampler {
+pub(super) struct KernelCounterSampler {
     root: PathBuf,
 }
 
-impl CounterSampler {
+impl KernelCounterSampler {
     /// For the machine whose /proc and /sys are in `root`.
-    pub(super) fn at(root: &Path) -> CounterSampler {
-        CounterSampler { root: root.to_path_buf() }
+    pub(super) fn at(root: &Path) -> KernelCounterSampler {
+        KernelCounterSampler { root: root.to_path_buf() }
     }
 
     /// Reads all counters; threads that have ended are left out.
-    pub(super) fn read(&self, at: Duration, tids: &[i32]) -> Result<CounterSample, SampleError> {
+    pub(super) fn read(
+        &self,
+        at: Duration,
+        tids: &[i32],
+    ) -> Result<MachineCounterSample, KernelCountersError> {
         let threads = tids.iter().filter_map(|&tid| Some((tid, self.thread(tid)?))).collect();
-        Ok(CounterSample { at, cpus: self.cpus()?, threads, nodes: self.nodes() })
+        Ok(MachineCounterSample { at, cpus: self.cpus()?, threads, nodes: self.nodes() })
     }
 
-    fn cpus(&self) -> Result<BTreeMap<u32, CpuTicks>, SampleError> {
+    fn cpus(&self) -> Result<BTreeMap<u32, CpuTicks>, KernelCountersError> {
         let path = self.root.join("proc/stat");
         let text = std::fs::read_to_string(&path)
-            .map_err(|source| SampleError::Unreadable { path: path.clone(), source })?;
+            .map_err(|source| KernelCountersError::Unreadable { path: path.clone(), source })?;
         let cpus: BTreeMap<u32, CpuTicks> = text.lines().filter_map(cpu_line).collect();
-        if cpus.is_empty() { Err(SampleError::Unknown(path)) } else { Ok(cpus) }
+        if cpus.is_empty() { Err(KernelCountersError::Unknown(path)) } else { Ok(cpus) }
     }
 
     fn thread(&self, tid: i32) -> Option<ThreadTimes> {
@@ -209,33 +213,33 @@ mod tests {
             ("sys/devices/system/node/possible", "0-1"),
         ]);
         let at = Duration::from_secs(4);
-        let sample = CounterSampler::at(root.path()).read(at, &[7, 8, 9]).unwrap();
+        let sample = KernelCounterSampler::at(root.path()).read(at, &[7, 8, 9]).unwrap();
         let cpus = [(0, CpuTicks { work: 18, all: 132 }), (12, CpuTicks { work: 1, all: 51 })];
         let exact = ThreadTimes { last_cpu: 11, run_ns: 5_000, delay_ns: 600, migrations: 14 };
         let coarse = ThreadTimes { last_cpu: 11, run_ns: 420_000_000, delay_ns: 0, migrations: 0 };
         let nodes = BTreeMap::from([(1, NodePages { hit: 8, miss: 1, foreign: 2, other: 3 })]);
         let threads = BTreeMap::from([(7, exact), (8, coarse)]);
-        assert_eq!(sample, CounterSample { at, cpus: cpus.into(), threads, nodes });
+        assert_eq!(sample, MachineCounterSample { at, cpus: cpus.into(), threads, nodes });
     }
 
     #[test]
     fn a_machine_without_proc_is_an_error() {
         let root = machine(&[]);
         assert!(matches!(
-            CounterSampler::at(root.path()).read(Duration::ZERO, &[]),
-            Err(SampleError::Unreadable { .. })
+            KernelCounterSampler::at(root.path()).read(Duration::ZERO, &[]),
+            Err(KernelCountersError::Unreadable { .. })
         ));
         let root = machine(&[("proc/stat", "something else\n")]);
         assert!(matches!(
-            CounterSampler::at(root.path()).read(Duration::ZERO, &[]),
-            Err(SampleError::Unknown(_))
+            KernelCounterSampler::at(root.path()).read(Duration::ZERO, &[]),
+            Err(KernelCountersError::Unknown(_))
         ));
     }
 
     #[test]
     fn this_machine_is_read() {
         let tid = this_thread();
-        let sample = CounterSampler::at(Path::new("/")).read(Duration::ZERO, &[tid]).unwrap();
+        let sample = KernelCounterSampler::at(Path::new("/")).read(Duration::ZERO, &[tid]).unwrap();
         assert!(sample.cpus.contains_key(&sample.threads[&tid].last_cpu));
         assert!(sample.cpus.values().any(|ticks| ticks.all > ticks.work));
     }

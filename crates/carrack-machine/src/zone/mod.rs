@@ -31,8 +31,8 @@
 //! # }
 //! ```
 
+mod cgroup_tree;
 mod stale;
-mod tree;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -41,8 +41,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::id_set::{CpuSet, NodeSet};
 
-pub use stale::{StaleZone, repair_zones, stale_zones};
-pub use tree::CgroupTree;
+pub use cgroup_tree::CgroupTree;
+pub use stale::{StaleZoneGroup, repair_zones, stale_zones};
 
 /// Protection of the transfer's cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +60,7 @@ pub enum ZoneProtection {
 
 /// Reasons why there is no zone.
 #[derive(Debug, thiserror::Error)]
-pub enum ZoneError {
+pub enum CoreZoneError {
     /// The placement binds no thread.
     #[error(
         "no core is planned for the transfer's threads; hint: --placement=mts, single or auto plans some"
@@ -95,9 +95,9 @@ pub enum ZoneError {
     },
 }
 
-impl ZoneError {
-    fn refused(step: &'static str, path: &Path, source: io::Error) -> ZoneError {
-        ZoneError::Refused { step, path: path.to_path_buf(), source }
+impl CoreZoneError {
+    fn refused(step: &'static str, path: &Path, source: io::Error) -> CoreZoneError {
+        CoreZoneError::Refused { step, path: path.to_path_buf(), source }
     }
 }
 
@@ -110,7 +110,7 @@ pub struct CoreZone {
 impl CoreZone {
     /// Protects `cpus` and the memory of `mems` (empty: all nodes) on this machine. Blocks for some
     /// milliseconds.
-    pub fn open(kind: ZoneProtection, cpus: &CpuSet, mems: &NodeSet) -> Result<CoreZone, ZoneError> {
+    pub fn open(kind: ZoneProtection, cpus: &CpuSet, mems: &NodeSet) -> Result<CoreZone, CoreZoneError> {
         CoreZone::open_in(CgroupTree::of_this_machine(), kind, cpus, mems)
     }
 
@@ -120,10 +120,10 @@ impl CoreZone {
         kind: ZoneProtection,
         cpus: &CpuSet,
         mems: &NodeSet,
-    ) -> Result<CoreZone, ZoneError> {
+    ) -> Result<CoreZone, CoreZoneError> {
         match kind {
             ZoneProtection::Off => Ok(CoreZone { hard: None, note: "no zone".to_string() }),
-            _ if cpus.is_empty() && kind != ZoneProtection::Auto => Err(ZoneError::NoCpus),
+            _ if cpus.is_empty() && kind != ZoneProtection::Auto => Err(CoreZoneError::NoCpus),
             ZoneProtection::Soft => Ok(CoreZone::soft(cpus)),
             ZoneProtection::Hard => {
                 Ok(CoreZone::hard(CpusetPartitionGuard::open_in(tree, cpus, mems)?, cpus))
@@ -152,7 +152,7 @@ impl CoreZone {
     }
 
     /// Ends the zone and returns errors, which a drop ignores.
-    pub fn close(mut self) -> Result<(), ZoneError> {
+    pub fn close(mut self) -> Result<(), CoreZoneError> {
         self.hard.take().map_or(Ok(()), |mut partition| partition.undo())
     }
 
@@ -184,21 +184,21 @@ impl CpusetPartitionGuard {
         tree: Option<CgroupTree>,
         cpus: &CpuSet,
         mems: &NodeSet,
-    ) -> Result<CpusetPartitionGuard, ZoneError> {
-        CpusetPartitionGuard::open(tree.ok_or(ZoneError::NoCgroup2)?, cpus, mems)
+    ) -> Result<CpusetPartitionGuard, CoreZoneError> {
+        CpusetPartitionGuard::open(tree.ok_or(CoreZoneError::NoCgroup2)?, cpus, mems)
     }
 
-    fn open(tree: CgroupTree, cpus: &CpuSet, mems: &NodeSet) -> Result<CpusetPartitionGuard, ZoneError> {
+    fn open(tree: CgroupTree, cpus: &CpuSet, mems: &NodeSet) -> Result<CpusetPartitionGuard, CoreZoneError> {
         if !tree.is_top() {
-            return Err(ZoneError::InContainer);
+            return Err(CoreZoneError::InContainer);
         }
         if !tree.can_divide_cpus() {
-            return Err(ZoneError::NoController);
+            return Err(CoreZoneError::NoController);
         }
         // A killed predecessor's zone may hold the wanted CPUs. A failed repair shows below, if it matters.
         let _ = repair_zones(&tree);
         if tree.cpus_for_all()?.is_subset(cpus) {
-            return Err(ZoneError::NoneLeft(cpus.clone()));
+            return Err(CoreZoneError::NoneLeft(cpus.clone()));
         }
         let mut partition = CpusetPartitionGuard::make(tree)?;
         partition.fill(cpus, mems)?;
@@ -206,7 +206,7 @@ impl CpusetPartitionGuard {
     }
 
     /// From here on, dropping the partition undoes all steps.
-    fn make(tree: CgroupTree) -> Result<CpusetPartitionGuard, ZoneError> {
+    fn make(tree: CgroupTree) -> Result<CpusetPartitionGuard, CoreZoneError> {
         let pid = std::process::id();
         let group = tree.group(&stale::name_of(pid, tree.own_start(pid)?));
         let divided_by_us = !tree.divides_cpus();
@@ -220,7 +220,7 @@ impl CpusetPartitionGuard {
         Ok(partition)
     }
 
-    fn fill(&mut self, cpus: &CpuSet, mems: &NodeSet) -> Result<(), ZoneError> {
+    fn fill(&mut self, cpus: &CpuSet, mems: &NodeSet) -> Result<(), CoreZoneError> {
         let (tree, group) = (&self.tree, &self.group);
         tree.set(group, "cpuset.cpus", &cpus.to_string())?;
         if !mems.is_empty() {
@@ -229,7 +229,7 @@ impl CpusetPartitionGuard {
         tree.set(group, "cpuset.cpus.partition", "root")?;
         let state = tree.get(group, "cpuset.cpus.partition")?;
         if state != "root" {
-            return Err(ZoneError::Invalid(state));
+            return Err(CoreZoneError::Invalid(state));
         }
         let before = tree.own_group()?;
         tree.enter(std::process::id(), group)?;
@@ -239,7 +239,7 @@ impl CpusetPartitionGuard {
 
     /// Moves the process and its children back first: a group with members can't be removed. Each step is
     /// done once, even in repeated calls.
-    fn undo(&mut self) -> Result<(), ZoneError> {
+    fn undo(&mut self) -> Result<(), CoreZoneError> {
         if let Some(before) = self.came_from.take() {
             for pid in self.tree.members(&self.group) {
                 self.tree.move_to(pid, &before)?;

@@ -7,20 +7,20 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use super::tree::CgroupFiles;
+use super::cgroup_tree::CgroupFileOperations;
 use super::*;
 
 const ROOT: &str = "/cgroup";
 
 #[derive(Clone, Default)]
-struct CgroupModel {
+struct SimulatedCgroupTree {
     files: Arc<Mutex<BTreeMap<PathBuf, String>>>,
 }
 
-impl CgroupModel {
+impl SimulatedCgroupTree {
     /// CPUs 0-7, this process in user.slice, no division yet.
-    fn new() -> CgroupModel {
-        let model = CgroupModel::default();
+    fn new() -> SimulatedCgroupTree {
+        let model = SimulatedCgroupTree::default();
         let pid = std::process::id();
         model.put("cgroup.controllers", "cpuset cpu io memory");
         model.put("cgroup.subtree_control", "cpu memory");
@@ -49,7 +49,7 @@ impl CgroupModel {
         Some(CgroupTree::of_files(Path::new(ROOT), Path::new("/proc"), Box::new(self.clone())))
     }
 
-    fn zone(&self, kind: ZoneProtection, cpus: &str) -> Result<CoreZone, ZoneError> {
+    fn zone(&self, kind: ZoneProtection, cpus: &str) -> Result<CoreZone, CoreZoneError> {
         CoreZone::open_in(self.tree(), kind, &cpus.parse().unwrap(), &NodeSet::from_iter([0]))
     }
 
@@ -97,7 +97,7 @@ impl CgroupModel {
     }
 }
 
-impl CgroupFiles for CgroupModel {
+impl CgroupFileOperations for SimulatedCgroupTree {
     fn read(&self, path: &Path) -> io::Result<String> {
         self.files.lock().unwrap().get(path).cloned().ok_or(ErrorKind::NotFound.into())
     }
@@ -153,7 +153,7 @@ impl CgroupFiles for CgroupModel {
 
 #[test]
 fn a_hard_zone_comes_and_goes() {
-    let (model, pid) = (CgroupModel::new(), std::process::id());
+    let (model, pid) = (SimulatedCgroupTree::new(), std::process::id());
     let before = model.files.lock().unwrap().clone();
     let zone = model.zone(ZoneProtection::Hard, "2-5").unwrap();
     let name = format!("carrack-zone-{pid}-777");
@@ -185,7 +185,7 @@ fn a_hard_zone_comes_and_goes() {
 
 #[test]
 fn what_others_have_divided_stays_divided() {
-    let model = CgroupModel::new();
+    let model = SimulatedCgroupTree::new();
     drop(model.zone(ZoneProtection::Hard, "2").unwrap());
     assert!(!model.text("cgroup.subtree_control").contains("cpuset"), "we began, we end");
     let zone = model.zone(ZoneProtection::Hard, "2").unwrap();
@@ -198,7 +198,7 @@ fn what_others_have_divided_stays_divided() {
 
 #[test]
 fn a_process_whose_group_is_gone_goes_to_the_top() {
-    let model = CgroupModel::new();
+    let model = SimulatedCgroupTree::new();
     let zone = model.zone(ZoneProtection::Hard, "2").unwrap();
     model.files.lock().unwrap().remove(Path::new("/cgroup/user.slice/cgroup.procs"));
     drop(zone);
@@ -208,7 +208,7 @@ fn a_process_whose_group_is_gone_goes_to_the_top() {
 
 #[test]
 fn what_the_kernel_calls_invalid_is_no_zone_and_leaves_nothing() {
-    let model = CgroupModel::new();
+    let model = SimulatedCgroupTree::new();
     model.starts(50, 5);
     model.put("carrack-zone-50-5/cpuset.cpus", "3-4");
     model.put("carrack-zone-50-5/cpuset.cpus.partition", "root");
@@ -223,7 +223,7 @@ fn what_the_kernel_calls_invalid_is_no_zone_and_leaves_nothing() {
 
 #[test]
 fn where_no_hard_zone_can_be_the_reason_is_said() {
-    type Spoil = fn(&CgroupModel);
+    type Spoil = fn(&SimulatedCgroupTree);
     let cases: [(&str, Spoil, &str); 4] = [
         ("0-7", |_| (), "one has to stay outside"),
         ("2", |model| model.put("cgroup.type", "domain"), "container"),
@@ -231,7 +231,7 @@ fn where_no_hard_zone_can_be_the_reason_is_said() {
         ("", |_| (), "no core is planned"),
     ];
     for (cpus, spoil, reason) in cases {
-        let model = CgroupModel::new();
+        let model = SimulatedCgroupTree::new();
         spoil(&model);
         let before = model.files.lock().unwrap().clone();
         let error = model.zone(ZoneProtection::Hard, cpus).err().unwrap();
@@ -240,12 +240,12 @@ fn where_no_hard_zone_can_be_the_reason_is_said() {
         assert!(!model.zone(ZoneProtection::Auto, cpus).unwrap().is_hard());
     }
     let no_tree = CoreZone::open_in(None, ZoneProtection::Hard, &CpuSet::from_iter([1]), &NodeSet::new());
-    assert!(matches!(no_tree, Err(ZoneError::NoCgroup2)));
+    assert!(matches!(no_tree, Err(CoreZoneError::NoCgroup2)));
 }
 
 #[test]
 fn a_process_has_one_zone() {
-    let model = CgroupModel::new();
+    let model = SimulatedCgroupTree::new();
     let zone = model.zone(ZoneProtection::Hard, "2").unwrap();
     let with_one = model.files.lock().unwrap().clone();
     let error = model.zone(ZoneProtection::Hard, "3").err().unwrap();
@@ -257,7 +257,7 @@ fn a_process_has_one_zone() {
 
 #[test]
 fn off_and_soft_touch_nothing() {
-    let model = CgroupModel::new();
+    let model = SimulatedCgroupTree::new();
     let before = model.files.lock().unwrap().clone();
     assert_eq!(model.zone(ZoneProtection::Off, "2").unwrap().note(), "no zone");
     assert!(model.zone(ZoneProtection::Soft, "2").unwrap().note().contains("our threads stay on CPU 2"));
@@ -266,7 +266,7 @@ fn off_and_soft_touch_nothing() {
 
 #[test]
 fn zones_of_killed_processes_are_found_and_removed() {
-    let model = CgroupModel::new();
+    let model = SimulatedCgroupTree::new();
     model.starts(50, 5);
     model.starts(60, 6_000);
     model.starts(70, 7);

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{FleetMover, PairClaim};
+use super::{FleetMover, TransferPairDemand};
 
 /// A source mover and a sink mover that carry a transfer together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,7 +22,7 @@ pub struct FleetPair {
 
 /// The changes that a manager makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PairTableChanges {
+pub struct MoverPairChanges {
     /// Pairs to make.
     pub add: Vec<FleetPair>,
     /// Pairs to end.
@@ -44,11 +44,11 @@ pub struct PairTableChanges {
 /// changes nothing.
 pub fn assign(
     movers: &[FleetMover],
-    claims: &[PairClaim],
+    claims: &[TransferPairDemand],
     shares: &[u32],
     present: &[FleetPair],
-) -> PairTableChanges {
-    let mut table = PairTable::new(movers, claims, shares);
+) -> MoverPairChanges {
+    let mut table = PairAssignmentState::new(movers, claims, shares);
     let mut sorted = present.to_vec();
     sorted.sort();
     sorted.dedup();
@@ -62,19 +62,19 @@ pub fn assign(
 }
 
 /// A pair that stays, with its movers' indexes.
-struct RetainedPair {
+struct RetainedMoverPair {
     pair: FleetPair,
     claim: Option<usize>,
     ends: [Option<usize>; 2],
 }
 
-struct PairTable<'a> {
+struct PairAssignmentState<'a> {
     movers: &'a [FleetMover],
-    claims: &'a [PairClaim],
+    claims: &'a [TransferPairDemand],
     shares: &'a [u32],
     by_id: BTreeMap<&'a str, usize>,
     claim_of: BTreeMap<&'a str, usize>,
-    kept: Vec<RetainedPair>,
+    kept: Vec<RetainedMoverPair>,
     /// Ends of pairs that each mover has.
     load: Vec<u32>,
     /// Each mover's host, by number.
@@ -83,18 +83,22 @@ struct PairTable<'a> {
     on_host: Vec<Vec<u32>>,
     /// Movers that could be at either end of a claim's pairs.
     at_both_ends: Vec<BTreeSet<usize>>,
-    changes: PairTableChanges,
+    changes: MoverPairChanges,
 }
 
-impl<'a> PairTable<'a> {
-    fn new(movers: &'a [FleetMover], claims: &'a [PairClaim], shares: &'a [u32]) -> PairTable<'a> {
+impl<'a> PairAssignmentState<'a> {
+    fn new(
+        movers: &'a [FleetMover],
+        claims: &'a [TransferPairDemand],
+        shares: &'a [u32],
+    ) -> PairAssignmentState<'a> {
         let mut numbers = BTreeMap::new();
         let mut hosts = Vec::with_capacity(movers.len());
         for mover in movers {
             let next = numbers.len();
             hosts.push(*numbers.entry(&*mover.host).or_insert(next));
         }
-        PairTable {
+        PairAssignmentState {
             movers,
             claims,
             shares,
@@ -105,7 +109,7 @@ impl<'a> PairTable<'a> {
             claim_of: claims.iter().enumerate().map(|(index, claim)| (&*claim.transfer, index)).collect(),
             kept: Vec::new(),
             load: vec![0; movers.len()],
-            changes: PairTableChanges::default(),
+            changes: MoverPairChanges::default(),
         }
     }
 
@@ -113,7 +117,7 @@ impl<'a> PairTable<'a> {
     fn take_in(&mut self, pair: FleetPair) {
         let claim = self.claim_of.get(&*pair.transfer).copied();
         let ends = [&pair.source, &pair.sink].map(|id| self.by_id.get(&**id).copied());
-        let kept = RetainedPair { pair, claim, ends };
+        let kept = RetainedMoverPair { pair, claim, ends };
         if self.is_mine(&kept) && !self.can_stay(&kept) {
             self.changes.drop.push(kept.pair);
         } else {
@@ -122,11 +126,11 @@ impl<'a> PairTable<'a> {
         }
     }
 
-    fn is_mine(&self, kept: &RetainedPair) -> bool {
+    fn is_mine(&self, kept: &RetainedMoverPair) -> bool {
         kept.claim.is_some_and(|claim| self.claims[claim].is_mine)
     }
 
-    fn can_stay(&self, kept: &RetainedPair) -> bool {
+    fn can_stay(&self, kept: &RetainedMoverPair) -> bool {
         let (Some(claim), [Some(source), Some(sink)]) = (kept.claim, kept.ends) else { return false };
         let claim = &self.claims[claim];
         claim.sources.contains(&source)
@@ -136,7 +140,7 @@ impl<'a> PairTable<'a> {
             && self.movers[source].protocol == self.movers[sink].protocol
     }
 
-    fn count(&mut self, kept: &RetainedPair, is_there: bool) {
+    fn count(&mut self, kept: &RetainedMoverPair, is_there: bool) {
         for mover in kept.ends.into_iter().flatten() {
             let on_host = kept.claim.map(|claim| &mut self.on_host[claim][self.hosts[mover]]);
             for count in on_host.into_iter().chain([&mut self.load[mover]]) {
@@ -170,7 +174,7 @@ impl<'a> PairTable<'a> {
     }
 
     /// Returns the load of a pair's hosts by its transfer, and of its movers by all transfers.
-    fn crowd(&self, claim: usize, kept: &RetainedPair) -> (u32, u32) {
+    fn crowd(&self, claim: usize, kept: &RetainedMoverPair) -> (u32, u32) {
         let (mut on_hosts, mut on_movers) = (0, 0);
         for mover in kept.ends.into_iter().flatten() {
             on_hosts += self.host_load(claim, mover);
@@ -231,14 +235,14 @@ impl<'a> PairTable<'a> {
             sink: self.movers[sink].id.clone(),
         };
         self.changes.add.push(pair.clone());
-        let kept = RetainedPair { pair, claim: Some(claim), ends: [Some(source), Some(sink)] };
+        let kept = RetainedMoverPair { pair, claim: Some(claim), ends: [Some(source), Some(sink)] };
         self.count(&kept, true);
         self.kept.push(kept);
     }
 
     /// Returns the source and the sink of a claim's next pair, if there are any.
     fn best_ends(&self, claim: usize) -> Option<[usize; 2]> {
-        let PairClaim { sources, sinks, .. } = &self.claims[claim];
+        let TransferPairDemand { sources, sinks, .. } = &self.claims[claim];
         let protocols: BTreeSet<u32> =
             sources.iter().filter_map(|&mover| self.movers.get(mover)).map(|mover| mover.protocol).collect();
         let pairs = protocols.into_iter().rev().filter_map(|protocol| {
@@ -289,7 +293,7 @@ impl<'a> PairTable<'a> {
     }
 }
 
-fn movers_at_both_ends(claim: &PairClaim) -> BTreeSet<usize> {
+fn movers_at_both_ends(claim: &TransferPairDemand) -> BTreeSet<usize> {
     let sources: BTreeSet<usize> = claim.sources.iter().copied().collect();
     claim.sinks.iter().copied().filter(|sink| sources.contains(sink)).collect()
 }

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::super::PairLimits;
+use super::super::MoverPairLimits;
 use super::super::shares::shares;
 use super::super::shares::tests::fleets;
 use super::*;
@@ -21,8 +21,8 @@ fn fleet(pairs_max: u32) -> Vec<FleetMover> {
     (0..4).map(|n| mover("a", n, pairs_max)).chain((0..4).map(|n| mover("b", n, pairs_max))).collect()
 }
 
-fn claim(number: u64, is_mine: bool) -> PairClaim {
-    PairClaim {
+fn claim(number: u64, is_mine: bool) -> TransferPairDemand {
+    TransferPairDemand {
         transfer: format!("t{number}"),
         submitted_ms: number,
         priority: 5,
@@ -41,7 +41,7 @@ fn pair(transfer: &str, number: u32, source: &str, sink: &str) -> FleetPair {
     FleetPair { transfer: transfer.into(), number, source: source.into(), sink: sink.into() }
 }
 
-fn apply(present: &[FleetPair], changes: &PairTableChanges) -> Vec<FleetPair> {
+fn apply(present: &[FleetPair], changes: &MoverPairChanges) -> Vec<FleetPair> {
     let stays = |pair: &&FleetPair| !changes.drop.contains(pair);
     present.iter().filter(stays).chain(&changes.add).cloned().collect()
 }
@@ -106,11 +106,11 @@ fn a_mover_takes_no_more_than_it_said() {
 #[test]
 fn what_is_urgent_takes_the_place_of_what_is_least_so() {
     let movers = fleet(2);
-    let of = |number, priority| PairClaim { priority, wanted: 1, ..claim(number, true) };
-    let mut claims: Vec<PairClaim> =
+    let of = |number, priority| TransferPairDemand { priority, wanted: 1, ..claim(number, true) };
+    let mut claims: Vec<TransferPairDemand> =
         (0..8).map(|number| of(number, if number == 3 { 0 } else { 5 })).collect();
-    let dealt = |claims: &[PairClaim], present: &[FleetPair]| {
-        assign(&movers, claims, &shares(&movers, claims, &PairLimits::default()), present)
+    let dealt = |claims: &[TransferPairDemand], present: &[FleetPair]| {
+        assign(&movers, claims, &shares(&movers, claims, &MoverPairLimits::default()), present)
     };
     let present = dealt(&claims, &[]).add;
     assert_eq!(present.len(), 8, "all places are taken");
@@ -122,7 +122,7 @@ fn what_is_urgent_takes_the_place_of_what_is_least_so() {
 
 #[test]
 fn a_lone_mover_sends_to_itself() {
-    let within = |ends: &[usize]| PairClaim {
+    let within = |ends: &[usize]| TransferPairDemand {
         sink_site: "a".into(),
         sources: ends.to_vec(),
         sinks: ends.to_vec(),
@@ -134,7 +134,7 @@ fn a_lone_mover_sends_to_itself() {
     let changes = assign(&two, &[within(&[0, 1])], &[2], &[]);
     assert!(changes.add.len() == 2 && changes.add.iter().all(|pair| pair.source != pair.sink));
     // The mover that can only be a source is the source.
-    let mixed = PairClaim { sinks: vec![0], ..within(&[0, 1]) };
+    let mixed = TransferPairDemand { sinks: vec![0], ..within(&[0, 1]) };
     let changes = assign(&[mover("a", 0, 1), mover("a", 1, 1)], &[mixed], &[1], &[]);
     assert_eq!(changes.add, [pair("t0", 0, "a1", "a0")]);
 }
@@ -144,8 +144,8 @@ fn a_mover_that_joins_is_used_and_one_that_leaves_replaced() {
     let mut movers = fleet(1);
     let claims = [claim(0, true)];
     let without = movers.remove(7);
-    let claims_without = [PairClaim { sinks: vec![4, 5, 6], ..claims[0].clone() }];
-    let limits = PairLimits::default();
+    let claims_without = [TransferPairDemand { sinks: vec![4, 5, 6], ..claims[0].clone() }];
+    let limits = MoverPairLimits::default();
     let few = shares(&movers, &claims_without, &limits);
     let present = apply(&[], &assign(&movers, &claims_without, &few, &[]));
     assert_eq!(present.len(), 3);
@@ -206,20 +206,20 @@ proptest! {
             }
         }
         prop_assert!(changes.drop.iter().all(|pair| present.contains(pair) && !changes.add.contains(pair)));
-        prop_assert_eq!(assign(&movers, &claims, &shares, &after), PairTableChanges::default());
+        prop_assert_eq!(assign(&movers, &claims, &shares, &after), MoverPairChanges::default());
     }
 
     /// Where movers reach everything at their sites and share a protocol, every share is made.
     #[test]
     fn shares_are_made((movers, claims, limits) in fleets()) {
         let at = |site: &str| (0..movers.len()).filter(|&index| movers[index].site == site).collect();
-        let whole = |claim: PairClaim| PairClaim {
+        let whole = |claim: TransferPairDemand| TransferPairDemand {
             sources: at(&claim.source_site),
             sinks: at(&claim.sink_site),
             is_mine: true,
             ..claim
         };
-        let claims: Vec<PairClaim> = claims.into_iter().map(whole).collect();
+        let claims: Vec<TransferPairDemand> = claims.into_iter().map(whole).collect();
         let shares = shares(&movers, &claims, &limits);
         let changes = assign(&movers, &claims, &shares, &[]);
         for (claim, share) in claims.iter().zip(&shares) {

@@ -118,7 +118,7 @@ pub struct MoverDoubt {
 
 /// The next action on a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChunkDeliveryStep {
+pub enum QueuedChunkStep {
     /// Read the movers that have failed the chunk or can't serve the transfer. Answer:
     /// [`ChunkStepResult::Tried`].
     ReadTried,
@@ -149,9 +149,9 @@ pub enum ChunkStepResult {
     Done,
     /// The step failed after all its retries.
     Failed,
-    /// To [`ChunkDeliveryStep::ReadTried`].
+    /// To [`QueuedChunkStep::ReadTried`].
     Tried(FailedMovers),
-    /// To [`ChunkDeliveryStep::Prove`].
+    /// To [`QueuedChunkStep::Prove`].
     Doubts(Vec<MoverDoubt>),
 }
 
@@ -161,7 +161,7 @@ pub struct ChunkDeliveryState {
     source: String,
     sink: String,
     delivered: u64,
-    next: ChunkDeliveryStep,
+    next: QueuedChunkStep,
     doubts: Vec<MoverDoubt>,
 }
 
@@ -170,7 +170,7 @@ impl ChunkDeliveryState {
     /// time, from 1.
     pub fn new(source: &str, sink: &str, delivered: u64) -> ChunkDeliveryState {
         let was_tried = delivered > 1 && may_be_left(delivered);
-        let next = if was_tried { ChunkDeliveryStep::ReadTried } else { ChunkDeliveryStep::Carry };
+        let next = if was_tried { QueuedChunkStep::ReadTried } else { QueuedChunkStep::Carry };
         ChunkDeliveryState {
             source: source.to_owned(),
             sink: sink.to_owned(),
@@ -181,62 +181,62 @@ impl ChunkDeliveryState {
     }
 
     /// Returns the step to take.
-    pub fn next(&self) -> ChunkDeliveryStep {
+    pub fn next(&self) -> QueuedChunkStep {
         self.next.clone()
     }
 
     /// Carries a chunk that can't be given back.
     pub fn carried(mut self) -> ChunkDeliveryState {
-        self.next = ChunkDeliveryStep::Carry;
+        self.next = QueuedChunkStep::Carry;
         self
     }
 
     /// Records that the sink has settled the chunk.
     pub fn settled(&mut self) {
-        debug_assert_eq!(self.next, ChunkDeliveryStep::Carry, "only what is carried is settled");
-        self.next = ChunkDeliveryStep::Prove;
+        debug_assert_eq!(self.next, QueuedChunkStep::Carry, "only what is carried is settled");
+        self.next = QueuedChunkStep::Prove;
     }
 
     /// Records that the session with the chunk that closes a transfer has ended well: its failures are logged
     /// without a witness.
     pub fn closed(&mut self) {
-        debug_assert_eq!(self.next, ChunkDeliveryStep::Carry, "only what is carried is settled");
-        self.next = ChunkDeliveryStep::Log;
+        debug_assert_eq!(self.next, QueuedChunkStep::Carry, "only what is carried is settled");
+        self.next = QueuedChunkStep::Log;
     }
 
     /// Takes the result of the step that [`next`](Self::next) returned; `able` are the movers that could
     /// serve the transfer now.
     pub fn answer(&mut self, answer: ChunkStepResult, able: &AvailableMovers) {
-        self.next = match (std::mem::replace(&mut self.next, ChunkDeliveryStep::Over), answer) {
-            (ChunkDeliveryStep::ReadTried, answer) if self.doubts.is_empty() => match answer {
+        self.next = match (std::mem::replace(&mut self.next, QueuedChunkStep::Over), answer) {
+            (QueuedChunkStep::ReadTried, answer) if self.doubts.is_empty() => match answer {
                 ChunkStepResult::Tried(tried) if tried.is_for_others(&self.source, &self.sink, able) => {
                     self.leave_again(&tried, able)
                 }
-                _ => ChunkDeliveryStep::Carry,
+                _ => QueuedChunkStep::Carry,
             },
-            (ChunkDeliveryStep::ReadTried, ChunkStepResult::Tried(tried)) => self.left(tried, able),
+            (QueuedChunkStep::ReadTried, ChunkStepResult::Tried(tried)) => self.left(tried, able),
             // Without the list of movers that have tried it, the outcome is logged unchanged.
-            (ChunkDeliveryStep::ReadTried, _) => ChunkDeliveryStep::Log,
-            (ChunkDeliveryStep::Prove, ChunkStepResult::Doubts(doubts)) => {
+            (QueuedChunkStep::ReadTried, _) => QueuedChunkStep::Log,
+            (QueuedChunkStep::Prove, ChunkStepResult::Doubts(doubts)) => {
                 self.doubts = doubts;
                 let has_doubts = !self.doubts.is_empty() && may_be_left(self.delivered);
-                if has_doubts { ChunkDeliveryStep::ReadTried } else { ChunkDeliveryStep::Log }
+                if has_doubts { QueuedChunkStep::ReadTried } else { QueuedChunkStep::Log }
             }
-            (ChunkDeliveryStep::Prove, _) => ChunkDeliveryStep::Log,
-            (ChunkDeliveryStep::NoteTried(tried), ChunkStepResult::Done) => {
+            (QueuedChunkStep::Prove, _) => QueuedChunkStep::Log,
+            (QueuedChunkStep::NoteTried(tried), ChunkStepResult::Done) => {
                 self.doubts.retain(|doubt| tried.leaves(doubt.is_source, able.at(doubt.is_source)));
-                ChunkDeliveryStep::TellDoubts(std::mem::take(&mut self.doubts))
+                QueuedChunkStep::TellDoubts(std::mem::take(&mut self.doubts))
             }
-            (ChunkDeliveryStep::NoteTried(_), _) => ChunkDeliveryStep::Log,
-            (ChunkDeliveryStep::TellDoubts(_), _) => ChunkDeliveryStep::Leave(left_for(self.delivered)),
-            (ChunkDeliveryStep::Log, ChunkStepResult::Done) => ChunkDeliveryStep::Acknowledge,
+            (QueuedChunkStep::NoteTried(_), _) => QueuedChunkStep::Log,
+            (QueuedChunkStep::TellDoubts(_), _) => QueuedChunkStep::Leave(left_for(self.delivered)),
+            (QueuedChunkStep::Log, ChunkStepResult::Done) => QueuedChunkStep::Acknowledge,
             // A chunk without acknowledgement is delivered again after its ack deadline.
-            (_, _) => ChunkDeliveryStep::Over,
+            (_, _) => QueuedChunkStep::Over,
         };
     }
 
-    fn leave_again(&self, tried: &FailedMovers, able: &AvailableMovers) -> ChunkDeliveryStep {
-        let leave = ChunkDeliveryStep::Leave(left_for(self.delivered));
+    fn leave_again(&self, tried: &FailedMovers, able: &AvailableMovers) -> QueuedChunkStep {
+        let leave = QueuedChunkStep::Leave(left_for(self.delivered));
         if self.delivered < TOLD_FROM {
             return leave;
         }
@@ -249,17 +249,17 @@ impl ChunkDeliveryState {
                 doubts.push(MoverDoubt { is_source, reason });
             }
         }
-        ChunkDeliveryStep::TellDoubts(doubts)
+        QueuedChunkStep::TellDoubts(doubts)
     }
 
     /// Adds this pair's movers to those that have failed the chunk, and leaves it if a mover is left that has
     /// not.
-    fn left(&self, mut tried: FailedMovers, able: &AvailableMovers) -> ChunkDeliveryStep {
+    fn left(&self, mut tried: FailedMovers, able: &AvailableMovers) -> QueuedChunkStep {
         for MoverDoubt { is_source, .. } in &self.doubts {
             tried.add(*is_source, if *is_source { &self.source } else { &self.sink });
         }
         let is_left = self.doubts.iter().any(|doubt| tried.leaves(doubt.is_source, able.at(doubt.is_source)));
-        if is_left { ChunkDeliveryStep::NoteTried(tried) } else { ChunkDeliveryStep::Log }
+        if is_left { QueuedChunkStep::NoteTried(tried) } else { QueuedChunkStep::Log }
     }
 }
 
@@ -283,18 +283,18 @@ mod tests {
     fn what_went_well_is_logged_and_then_acknowledged() {
         let all = able(&["a"], &["x"]);
         let mut case = ChunkDeliveryState::new("a", "x", 1);
-        assert_eq!(case.next(), ChunkDeliveryStep::Carry);
+        assert_eq!(case.next(), QueuedChunkStep::Carry);
         case.settled();
-        assert_eq!(case.next(), ChunkDeliveryStep::Prove);
+        assert_eq!(case.next(), QueuedChunkStep::Prove);
         case.answer(ChunkStepResult::Doubts(Vec::new()), &all);
-        assert_eq!(case.next(), ChunkDeliveryStep::Log);
+        assert_eq!(case.next(), QueuedChunkStep::Log);
         let mut unlogged = case.clone();
         unlogged.answer(ChunkStepResult::Failed, &all);
-        assert_eq!(unlogged.next(), ChunkDeliveryStep::Over);
+        assert_eq!(unlogged.next(), QueuedChunkStep::Over);
         case.answer(ChunkStepResult::Done, &all);
-        assert_eq!(case.next(), ChunkDeliveryStep::Acknowledge);
+        assert_eq!(case.next(), QueuedChunkStep::Acknowledge);
         case.answer(ChunkStepResult::Done, &all);
-        assert_eq!(case.next(), ChunkDeliveryStep::Over);
+        assert_eq!(case.next(), QueuedChunkStep::Over);
     }
 
     #[test]
@@ -313,35 +313,32 @@ mod tests {
         let mut case = ChunkDeliveryState::new("a", "x", 1);
         case.settled();
         case.answer(ChunkStepResult::Doubts(vec![doubt.clone()]), &all);
-        assert_eq!(case.next(), ChunkDeliveryStep::ReadTried);
+        assert_eq!(case.next(), QueuedChunkStep::ReadTried);
         let mut last = case.clone();
         case.answer(ChunkStepResult::Tried(FailedMovers::default()), &all);
-        assert_eq!(case.next(), ChunkDeliveryStep::NoteTried(tried(&[], &["x"])));
+        assert_eq!(case.next(), QueuedChunkStep::NoteTried(tried(&[], &["x"])));
         case.answer(ChunkStepResult::Done, &all);
-        assert_eq!(case.next(), ChunkDeliveryStep::TellDoubts(vec![doubt]));
+        assert_eq!(case.next(), QueuedChunkStep::TellDoubts(vec![doubt]));
         case.answer(ChunkStepResult::Done, &all);
-        assert_eq!(case.next(), ChunkDeliveryStep::Leave(LEFT_FOR_FIRST));
+        assert_eq!(case.next(), QueuedChunkStep::Leave(LEFT_FOR_FIRST));
         // The last mover that has not failed it keeps the result.
         last.answer(ChunkStepResult::Tried(tried(&[], &["y"])), &all);
-        assert_eq!(last.next(), ChunkDeliveryStep::Log);
+        assert_eq!(last.next(), QueuedChunkStep::Log);
 
         let mut again = ChunkDeliveryState::new("a", "x", 2);
-        assert_eq!(again.next(), ChunkDeliveryStep::ReadTried);
+        assert_eq!(again.next(), QueuedChunkStep::ReadTried);
         again.answer(ChunkStepResult::Tried(tried(&[], &["x"])), &all);
-        assert_eq!(again.next(), ChunkDeliveryStep::Leave(LEFT_FOR_FIRST));
+        assert_eq!(again.next(), QueuedChunkStep::Leave(LEFT_FOR_FIRST));
         let mut often = ChunkDeliveryState::new("a", "x", TOLD_FROM);
         often.answer(ChunkStepResult::Tried(tried(&[], &["x"])), &all);
         assert!(
-            matches!(often.next(), ChunkDeliveryStep::TellDoubts(doubts) if doubts.len() == 1 && !doubts[0].is_source)
+            matches!(often.next(), QueuedChunkStep::TellDoubts(doubts) if doubts.len() == 1 && !doubts[0].is_source)
         );
         often.answer(ChunkStepResult::Done, &all);
-        assert!(matches!(often.next(), ChunkDeliveryStep::Leave(_)));
+        assert!(matches!(often.next(), QueuedChunkStep::Leave(_)));
         let mut other = ChunkDeliveryState::new("a", "y", 2);
         other.answer(ChunkStepResult::Tried(tried(&[], &["x"])), &all);
-        assert_eq!(other.next(), ChunkDeliveryStep::Carry);
-        assert_eq!(
-            ChunkDeliveryState::new("a", "x", LEFT_TO_OTHERS_MAX + 1).next(),
-            ChunkDeliveryStep::Carry
-        );
+        assert_eq!(other.next(), QueuedChunkStep::Carry);
+        assert_eq!(ChunkDeliveryState::new("a", "x", LEFT_TO_OTHERS_MAX + 1).next(), QueuedChunkStep::Carry);
     }
 }

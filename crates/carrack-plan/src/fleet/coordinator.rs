@@ -22,7 +22,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{
-    FileKey, ManagerAction, PairTuner, TrackerEvent, TransferTotals, TransferTracker, TransferVerdict,
+    LargeFileNumber, ManagerAction, PairCountTuner, TransferHealthVerdict, TransferTotals, TransferTracker,
+    TransferTrackerEvent,
 };
 
 /// Decisions are made at least this often, also without an event.
@@ -61,9 +62,9 @@ const OBSERVE_EVERY: Duration = Duration::from_secs(1);
 
 /// The fields of a transfer's record that the coordinator needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordView {
+pub struct CoordinatedTransferFields {
     /// Its state.
-    pub state: RecordState,
+    pub state: FleetTransferState,
     /// True if the record names the transfer's source and destination.
     pub is_settled: bool,
     /// True if a manager has carried the transfer before.
@@ -78,7 +79,7 @@ pub struct RecordView {
 
 /// The state of a transfer, for its manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordState {
+pub enum FleetTransferState {
     /// The transfer is carried by its manager.
     Open,
     /// The user has paused the transfer.
@@ -119,9 +120,9 @@ pub enum CoordinatorStep {
         again: bool,
     },
     /// Publish an item for each of these files, to finish it.
-    FinishFiles(Vec<FileKey>),
+    FinishFiles(Vec<LargeFileNumber>),
     /// Publish an item for each of these files, to remove its parts.
-    DiscardFiles(Vec<FileKey>),
+    DiscardFiles(Vec<LargeFileNumber>),
     /// Check that no item of the queue is under way: neither a chunk nor a scan, which would publish more
     /// chunks. Answer: [`CoordinatorStepResult::Idle`].
     CheckQueue,
@@ -155,25 +156,25 @@ pub enum CoordinatorStepResult {
     /// The step failed, and may succeed when it is retried.
     Failed,
     /// To [`CoordinatorStep::ReadRecord`]; `None` if the record does not exist.
-    Record(Option<RecordView>),
+    Record(Option<CoordinatedTransferFields>),
     /// To [`CoordinatorStep::Settle`]: not possible now, with the reason for people.
     Unsettled(String),
     /// To [`CoordinatorStep::Settle`]: never possible, with the reason for people.
     Impossible(String),
     /// To [`CoordinatorStep::Open`], with the tuner that holds the initial number of pairs.
-    Opened(Box<PairTuner>),
+    Opened(Box<PairCountTuner>),
     /// To [`CoordinatorStep::CheckQueue`].
     Idle(bool),
 }
 
 /// The manager's knowledge from other sources than the log.
-pub struct CoordinatorContext<'a> {
+pub struct CoordinatorInputs<'a> {
     /// True while no other manager can have the lease.
     pub lease_is_sure: bool,
     /// The followed copy of the record; `None` if it is not among the open ones.
-    pub record: Option<RecordView>,
+    pub record: Option<CoordinatedTransferFields>,
     /// Computes the verdict from the health of the movers that reach both ends.
-    pub verdict: &'a dyn Fn() -> TransferVerdict,
+    pub verdict: &'a dyn Fn() -> TransferHealthVerdict,
     /// Pairs that all movers together could have.
     pub pairs_most: u32,
 }
@@ -186,12 +187,12 @@ enum CoordinatorPhase {
     Unsettled(Option<String>, Duration),
     Opening,
     Carrying,
-    Ending(CompletionStep, Option<TransferResult>),
+    Ending(TransferCompletionStep, Option<TransferResult>),
     Over,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CompletionStep {
+enum TransferCompletionStep {
     KeepCurve,
     Pairs,
     Record,
@@ -200,7 +201,7 @@ enum CompletionStep {
 
 /// Progress of publishing an item that comes after all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ClosingStep {
+enum FinalItemPublishing {
     Check,
     Record,
     Publish,
@@ -214,15 +215,15 @@ pub struct TransferCoordinator {
     /// Time of the next decision without an event; an event makes it earlier.
     decide_at: Duration,
     /// The record that was read because the followed copy was missing.
-    read: Option<RecordView>,
-    carried: CarriedTransfer,
+    read: Option<CoordinatedTransferFields>,
+    carried: CoordinatedTransferState,
 }
 
 /// State of a transfer whose log is followed.
 #[derive(Clone, Debug)]
-struct CarriedTransfer {
+struct CoordinatedTransferState {
     tracker: TransferTracker,
-    tuner: PairTuner,
+    tuner: PairCountTuner,
     /// True once the log was read to its end.
     is_current: bool,
     is_scanned: bool,
@@ -231,7 +232,7 @@ struct CarriedTransfer {
     /// Time of the last progress, with the measure of progress at that time.
     moved_at: (Duration, u64),
     scan_ordered_at: Option<Duration>,
-    closing: Option<ClosingStep>,
+    closing: Option<FinalItemPublishing>,
     /// Time of the next look at a queue that was busy.
     check_at: Duration,
     /// Start of the time in which the queue was busy although the log had settled everything.
@@ -246,9 +247,9 @@ struct CarriedTransfer {
     pairs_wanted: u32,
 }
 
-impl CarriedTransfer {
-    fn new(now: Duration, tuner: PairTuner) -> CarriedTransfer {
-        CarriedTransfer {
+impl CoordinatedTransferState {
+    fn new(now: Duration, tuner: PairCountTuner) -> CoordinatedTransferState {
+        CoordinatedTransferState {
             tracker: TransferTracker::new(),
             tuner,
             is_current: false,
@@ -286,13 +287,13 @@ impl TransferCoordinator {
             again_at: Duration::ZERO,
             decide_at: Duration::ZERO,
             read: None,
-            carried: CarriedTransfer::new(now, PairTuner::new(1, 1)),
+            carried: CoordinatedTransferState::new(now, PairCountTuner::new(1, 1)),
         }
     }
 
     /// Takes one entry of the log. Only entries after [`current`](Self::current) are news.
-    pub fn observe(&mut self, event: &TrackerEvent) {
-        if let TrackerEvent::Scanned { is_finished: true, .. } = event {
+    pub fn observe(&mut self, event: &TransferTrackerEvent) {
+        if let TransferTrackerEvent::Scanned { is_finished: true, .. } = event {
             self.carried.is_scanned = true;
         }
         self.carried.tracker.observe(event);
@@ -362,7 +363,7 @@ impl TransferCoordinator {
     }
 
     /// Returns the step to take now.
-    pub fn next(&mut self, now: Duration, outlook: &CoordinatorContext<'_>) -> CoordinatorStep {
+    pub fn next(&mut self, now: Duration, outlook: &CoordinatorInputs<'_>) -> CoordinatorStep {
         if !outlook.lease_is_sure {
             // Another manager may have taken the transfer over.
             return CoordinatorStep::Wait(now + DECIDE_EVERY);
@@ -381,10 +382,12 @@ impl TransferCoordinator {
             CoordinatorPhase::Carrying if now < self.decide_at => CoordinatorStep::Wait(self.decide_at),
             CoordinatorPhase::Carrying => self.carry(now, outlook),
             CoordinatorPhase::Ending(step, ending) => match (step, ending) {
-                (CompletionStep::KeepCurve, _) => CoordinatorStep::KeepCurve,
-                (CompletionStep::Pairs, _) => CoordinatorStep::RemovePairs,
-                (CompletionStep::Record, Some(ending)) => CoordinatorStep::WriteEnd(ending.clone()),
-                (CompletionStep::Record, None) | (CompletionStep::Work, _) => CoordinatorStep::RemoveWork,
+                (TransferCompletionStep::KeepCurve, _) => CoordinatorStep::KeepCurve,
+                (TransferCompletionStep::Pairs, _) => CoordinatorStep::RemovePairs,
+                (TransferCompletionStep::Record, Some(ending)) => CoordinatorStep::WriteEnd(ending.clone()),
+                (TransferCompletionStep::Record, None) | (TransferCompletionStep::Work, _) => {
+                    CoordinatorStep::RemoveWork
+                }
             },
             CoordinatorPhase::Over => CoordinatorStep::Release,
         }
@@ -399,8 +402,10 @@ impl TransferCoordinator {
                 self.phase = CoordinatorPhase::Unsettled(Some(reason), now + SETTLE_AGAIN_AFTER);
             }
             (CoordinatorStep::Settle, CoordinatorStepResult::Impossible(reason)) => {
-                self.phase =
-                    CoordinatorPhase::Ending(CompletionStep::Record, Some(TransferResult::Failed(reason)));
+                self.phase = CoordinatorPhase::Ending(
+                    TransferCompletionStep::Record,
+                    Some(TransferResult::Failed(reason)),
+                );
             }
             // For people only: a failure does not matter.
             (CoordinatorStep::WriteReason(_), _) => {
@@ -409,15 +414,15 @@ impl TransferCoordinator {
                 }
             }
             (CoordinatorStep::Open, CoordinatorStepResult::Opened(tuner)) => {
-                self.carried = CarriedTransfer::new(now, *tuner);
+                self.carried = CoordinatedTransferState::new(now, *tuner);
                 self.phase = CoordinatorPhase::Carrying;
             }
-            (CoordinatorStep::KeepCurve, _) => self.end_step(CompletionStep::Pairs),
+            (CoordinatorStep::KeepCurve, _) => self.end_step(TransferCompletionStep::Pairs),
             (CoordinatorStep::RemovePairs, CoordinatorStepResult::Done) => {
-                self.end_step(CompletionStep::Record)
+                self.end_step(TransferCompletionStep::Record)
             }
             (CoordinatorStep::WriteEnd(_), CoordinatorStepResult::Done) => {
-                self.end_step(CompletionStep::Work)
+                self.end_step(TransferCompletionStep::Work)
             }
             // The sweeper removes them later.
             (CoordinatorStep::RemoveWork, _) => self.phase = CoordinatorPhase::Over,
@@ -429,8 +434,8 @@ impl TransferCoordinator {
         }
     }
 
-    fn read_record(&mut self, record: Option<RecordView>) {
-        let record = record.filter(|record| record.state != RecordState::Over);
+    fn read_record(&mut self, record: Option<CoordinatedTransferFields>) {
+        let record = record.filter(|record| record.state != FleetTransferState::Over);
         self.phase = match (&self.phase, record) {
             // Another manager has ended the transfer: pairs and queue made since are removed.
             (CoordinatorPhase::Carrying, None) => self.ending(None),
@@ -439,7 +444,7 @@ impl TransferCoordinator {
                 return;
             }
             (_, None) => CoordinatorPhase::Over,
-            (_, Some(record)) if record.state == RecordState::Cancelled => {
+            (_, Some(record)) if record.state == FleetTransferState::Cancelled => {
                 self.ending(Some(TransferResult::Cancelled))
             }
             (_, Some(record)) if record.is_settled => CoordinatorPhase::Opening,
@@ -464,7 +469,7 @@ impl TransferCoordinator {
                 self.begin_again(now);
             }
             (CoordinatorStep::CheckQueue, CoordinatorStepResult::Idle(true)) => {
-                (carried.closing, carried.busy_since) = (Some(ClosingStep::Record), None);
+                (carried.closing, carried.busy_since) = (Some(FinalItemPublishing::Record), None);
             }
             (CoordinatorStep::OrderScan { .. }, CoordinatorStepResult::Done) => {
                 carried.scan_ordered_at = Some(now)
@@ -486,11 +491,11 @@ impl TransferCoordinator {
             (CoordinatorStep::WriteProgress(_), answer) => {
                 carried.recorded_at = Some(now);
                 match (carried.closing, answer) {
-                    (Some(ClosingStep::Record), CoordinatorStepResult::Done) => {
-                        carried.closing = Some(ClosingStep::Publish)
+                    (Some(FinalItemPublishing::Record), CoordinatorStepResult::Done) => {
+                        carried.closing = Some(FinalItemPublishing::Publish)
                     }
                     // The mover that closes the transfer reads the failures in the record.
-                    (Some(ClosingStep::Record), _) => self.again_at = now + AGAIN_AFTER,
+                    (Some(FinalItemPublishing::Record), _) => self.again_at = now + AGAIN_AFTER,
                     _ => {}
                 }
             }
@@ -503,7 +508,7 @@ impl TransferCoordinator {
     /// Starts over with the record; the log is read from its beginning.
     fn begin_again(&mut self, now: Duration) {
         let pairs_wanted = self.carried.pairs_wanted;
-        self.carried = CarriedTransfer::new(now, PairTuner::new(1, 1));
+        self.carried = CoordinatedTransferState::new(now, PairCountTuner::new(1, 1));
         // Working pairs stay meanwhile.
         self.carried.pairs_wanted = pairs_wanted;
         self.phase = CoordinatorPhase::Reading;
@@ -514,12 +519,12 @@ impl TransferCoordinator {
         self.carried.pairs_wanted = 0;
         let keeps_curve = ending == Some(TransferResult::Done);
         CoordinatorPhase::Ending(
-            if keeps_curve { CompletionStep::KeepCurve } else { CompletionStep::Pairs },
+            if keeps_curve { TransferCompletionStep::KeepCurve } else { TransferCompletionStep::Pairs },
             ending,
         )
     }
 
-    fn end_step(&mut self, next: CompletionStep) {
+    fn end_step(&mut self, next: TransferCompletionStep) {
         if let CoordinatorPhase::Ending(step, _) = &mut self.phase {
             *step = next;
         }
@@ -527,32 +532,34 @@ impl TransferCoordinator {
 
     fn end(&mut self, ending: TransferResult) -> CoordinatorStep {
         let ending = self.ending(Some(ending));
-        let is_done = matches!(ending, CoordinatorPhase::Ending(CompletionStep::KeepCurve, _));
+        let is_done = matches!(ending, CoordinatorPhase::Ending(TransferCompletionStep::KeepCurve, _));
         self.phase = ending;
         if is_done { CoordinatorStep::KeepCurve } else { CoordinatorStep::RemovePairs }
     }
 
-    fn carry(&mut self, now: Duration, outlook: &CoordinatorContext<'_>) -> CoordinatorStep {
+    fn carry(&mut self, now: Duration, outlook: &CoordinatorInputs<'_>) -> CoordinatorStep {
         let Some(record) = outlook.record.or_else(|| self.read.take()) else {
             return CoordinatorStep::ReadRecord;
         };
         match record.state {
-            RecordState::Cancelled => return self.end(TransferResult::Cancelled),
-            RecordState::Over => return CoordinatorStep::ReadRecord,
-            RecordState::Open | RecordState::Paused if !self.carried.is_current => return self.wait(now),
-            RecordState::Open | RecordState::Paused => {}
+            FleetTransferState::Cancelled => return self.end(TransferResult::Cancelled),
+            FleetTransferState::Over => return CoordinatorStep::ReadRecord,
+            FleetTransferState::Open | FleetTransferState::Paused if !self.carried.is_current => {
+                return self.wait(now);
+            }
+            FleetTransferState::Open | FleetTransferState::Paused => {}
         }
         if let Some(reason) = self.carried.scan_failed.take() {
             return self.end(TransferResult::Failed(reason));
         }
-        if record.state == RecordState::Paused {
+        if record.state == FleetTransferState::Paused {
             self.carried.pairs_wanted = 0;
             return self.progress(now, String::new);
         }
         let reason = match (outlook.verdict)() {
-            TransferVerdict::GoOn => self.stands_still(now),
-            TransferVerdict::Wait(reason) => reason,
-            TransferVerdict::Fail(reason) => return self.end(TransferResult::Failed(reason)),
+            TransferHealthVerdict::GoOn => self.stands_still(now),
+            TransferHealthVerdict::Wait(reason) => reason,
+            TransferHealthVerdict::Fail(reason) => return self.end(TransferResult::Failed(reason)),
         };
         if let Some(step) = self.order_scan(now, &record) {
             return step;
@@ -588,21 +595,21 @@ impl TransferCoordinator {
     fn come_last(
         &mut self,
         now: Duration,
-        record: &RecordView,
+        record: &CoordinatedTransferFields,
         reason: &str,
         publish: CoordinatorStep,
     ) -> Option<CoordinatorStep> {
         let is_told = self.carried.tracker.totals().entries_failed <= record.failed_entries;
-        match self.carried.closing.get_or_insert(ClosingStep::Check) {
-            ClosingStep::Check if now < self.carried.check_at => None,
-            ClosingStep::Check => Some(CoordinatorStep::CheckQueue),
-            ClosingStep::Record if is_told => Some(publish),
-            ClosingStep::Record => Some(CoordinatorStep::WriteProgress(reason.to_owned())),
-            ClosingStep::Publish => Some(publish),
+        match self.carried.closing.get_or_insert(FinalItemPublishing::Check) {
+            FinalItemPublishing::Check if now < self.carried.check_at => None,
+            FinalItemPublishing::Check => Some(CoordinatorStep::CheckQueue),
+            FinalItemPublishing::Record if is_told => Some(publish),
+            FinalItemPublishing::Record => Some(CoordinatorStep::WriteProgress(reason.to_owned())),
+            FinalItemPublishing::Publish => Some(publish),
         }
     }
 
-    fn order_scan(&self, now: Duration, record: &RecordView) -> Option<CoordinatorStep> {
+    fn order_scan(&self, now: Duration, record: &CoordinatedTransferFields) -> Option<CoordinatorStep> {
         let ordered_at = self.carried.scan_ordered_at;
         let is_ordered = ordered_at.is_some_and(|at| now.saturating_sub(at) < ORDER_SCAN_EVERY);
         let again = ordered_at.is_some() || record.has_begun;
@@ -644,7 +651,7 @@ impl TransferCoordinator {
     }
 
     /// Follows the curve (Y4).
-    fn tune(&mut self, now: Duration, record: &RecordView, most: u32) {
+    fn tune(&mut self, now: Duration, record: &CoordinatedTransferFields, most: u32) {
         let (pairs, bytes_per_s) = self.at_work(now);
         let carried = &mut self.carried;
         carried.tuner.set_most(now, most.min(record.pairs_max.unwrap_or(u32::MAX)));

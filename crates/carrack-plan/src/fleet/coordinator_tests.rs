@@ -3,8 +3,8 @@ use std::time::Duration;
 use super::*;
 use crate::fleet::{ChunkOutcome, CutTotals};
 
-const OPEN: RecordView = RecordView {
-    state: RecordState::Open,
+const OPEN: CoordinatedTransferFields = CoordinatedTransferFields {
+    state: FleetTransferState::Open,
     is_settled: true,
     has_begun: false,
     pairs_max: None,
@@ -17,31 +17,31 @@ fn ms(ms: u64) -> Duration {
 }
 
 /// A coordinator with its clock and its manager's followed state.
-struct Driven {
+struct TestDrivenCoordinator {
     coordinator: TransferCoordinator,
     now: Duration,
-    record: Option<RecordView>,
+    record: Option<CoordinatedTransferFields>,
     lease_is_sure: bool,
-    verdict: TransferVerdict,
+    verdict: TransferHealthVerdict,
 }
 
-impl Driven {
-    fn new() -> Driven {
-        Driven {
+impl TestDrivenCoordinator {
+    fn new() -> TestDrivenCoordinator {
+        TestDrivenCoordinator {
             coordinator: TransferCoordinator::new(Duration::ZERO),
             now: Duration::ZERO,
             record: Some(OPEN),
             lease_is_sure: true,
-            verdict: TransferVerdict::GoOn,
+            verdict: TransferHealthVerdict::GoOn,
         }
     }
 
     /// Creates a coordinator that carries, whose log was read to its end.
-    fn carrying() -> Driven {
-        let mut driven = Driven::new();
+    fn carrying() -> TestDrivenCoordinator {
+        let mut driven = TestDrivenCoordinator::new();
         assert_eq!(driven.answered(CoordinatorStepResult::Record(Some(OPEN))), CoordinatorStep::ReadRecord);
         assert_eq!(
-            driven.answered(CoordinatorStepResult::Opened(Box::new(PairTuner::new(2, 4)))),
+            driven.answered(CoordinatorStepResult::Opened(Box::new(PairCountTuner::new(2, 4)))),
             CoordinatorStep::Open
         );
         driven.coordinator.current();
@@ -50,7 +50,7 @@ impl Driven {
 
     fn next(&mut self) -> CoordinatorStep {
         let verdict = || self.verdict.clone();
-        let outlook = CoordinatorContext {
+        let outlook = CoordinatorInputs {
             lease_is_sure: self.lease_is_sure,
             record: self.record,
             verdict: &verdict,
@@ -102,24 +102,30 @@ impl Driven {
 
     fn scanned(&mut self, chunks: u64) {
         let found = CutTotals { chunks, files: chunks, ..CutTotals::default() };
-        self.coordinator.observe(&TrackerEvent::Scanned { attempt: 1, found, is_finished: true });
+        self.coordinator.observe(&TransferTrackerEvent::Scanned { attempt: 1, found, is_finished: true });
     }
 
     fn settled(&mut self, number: u64, failed: u64) {
         let outcome = ChunkOutcome { files: 1, failed, ..ChunkOutcome::default() };
         let (attempt, delivery, part) = (1, 1, None);
-        self.coordinator.observe(&TrackerEvent::ChunkSettled { attempt, number, delivery, outcome, part });
+        self.coordinator.observe(&TransferTrackerEvent::ChunkSettled {
+            attempt,
+            number,
+            delivery,
+            outcome,
+            part,
+        });
     }
 
     fn closed(&mut self) {
-        self.coordinator.observe(&TrackerEvent::CloseSettled { attempt: 1, failed: 0 });
+        self.coordinator.observe(&TransferTrackerEvent::CloseSettled { attempt: 1, failed: 0 });
     }
 }
 
 #[test]
 fn what_is_over_by_its_record_is_left_alone() {
-    for record in [None, Some(RecordView { state: RecordState::Over, ..OPEN })] {
-        let mut driven = Driven::new();
+    for record in [None, Some(CoordinatedTransferFields { state: FleetTransferState::Over, ..OPEN })] {
+        let mut driven = TestDrivenCoordinator::new();
         driven.answered(CoordinatorStepResult::Record(record));
         assert_eq!(driven.next(), CoordinatorStep::Release);
     }
@@ -127,19 +133,25 @@ fn what_is_over_by_its_record_is_left_alone() {
 
 #[test]
 fn a_transfer_goes_from_its_record_to_its_end() {
-    let mut driven = Driven::new();
-    driven.answered(CoordinatorStepResult::Record(Some(RecordView { is_settled: false, ..OPEN })));
+    let mut driven = TestDrivenCoordinator::new();
+    driven.answered(CoordinatorStepResult::Record(Some(CoordinatedTransferFields {
+        is_settled: false,
+        ..OPEN
+    })));
     assert_eq!(driven.answered(CoordinatorStepResult::Unsettled("nobody".into())), CoordinatorStep::Settle);
     assert_eq!(driven.answered(CoordinatorStepResult::Done), CoordinatorStep::WriteReason("nobody".into()));
     let waited = driven.now;
     assert_eq!(
-        driven.answered(CoordinatorStepResult::Record(Some(RecordView { is_settled: false, ..OPEN }))),
+        driven.answered(CoordinatorStepResult::Record(Some(CoordinatedTransferFields {
+            is_settled: false,
+            ..OPEN
+        }))),
         CoordinatorStep::ReadRecord
     );
     assert!(driven.now >= waited + ms(1_999));
     assert_eq!(driven.answered(CoordinatorStepResult::Done), CoordinatorStep::Settle);
     assert_eq!(
-        driven.answered(CoordinatorStepResult::Opened(Box::new(PairTuner::new(2, 4)))),
+        driven.answered(CoordinatorStepResult::Opened(Box::new(PairCountTuner::new(2, 4)))),
         CoordinatorStep::Open
     );
     // The log was not read to its end.
@@ -170,7 +182,7 @@ fn a_transfer_goes_from_its_record_to_its_end() {
 
 #[test]
 fn a_queue_that_was_busy_for_long_may_have_had_what_the_log_has_not_told_yet() {
-    let mut driven = Driven::carrying();
+    let mut driven = TestDrivenCoordinator::carrying();
     driven.scanned(0);
     let began_at = driven.now;
     while driven.now <= began_at + ACKNOWLEDGED_WITHIN {
@@ -181,13 +193,13 @@ fn a_queue_that_was_busy_for_long_may_have_had_what_the_log_has_not_told_yet() {
     assert_eq!(driven.answered(CoordinatorStepResult::Idle(true)), CoordinatorStep::CheckQueue);
     assert_eq!(driven.answered(CoordinatorStepResult::Record(Some(OPEN))), CoordinatorStep::ReadRecord);
     assert_eq!(
-        driven.answered(CoordinatorStepResult::Opened(Box::new(PairTuner::new(2, 4)))),
+        driven.answered(CoordinatorStepResult::Opened(Box::new(PairCountTuner::new(2, 4)))),
         CoordinatorStep::Open
     );
     // Another scan has found more.
     let found = CutTotals { chunks: 1, files: 1, ..CutTotals::default() };
     driven.scanned(0);
-    driven.coordinator.observe(&TrackerEvent::Scanned { attempt: 2, found, is_finished: true });
+    driven.coordinator.observe(&TransferTrackerEvent::Scanned { attempt: 2, found, is_finished: true });
     driven.coordinator.current();
     assert!(matches!(driven.step(), CoordinatorStep::WriteProgress(_)));
     driven.coordinator.answer(
@@ -200,7 +212,7 @@ fn a_queue_that_was_busy_for_long_may_have_had_what_the_log_has_not_told_yet() {
 
 #[test]
 fn what_has_failed_is_in_the_record_before_the_close() {
-    let mut driven = Driven::carrying();
+    let mut driven = TestDrivenCoordinator::carrying();
     driven.scanned(1);
     driven.settled(0, 1);
     driven.comes_to(&CoordinatorStep::CheckQueue);
@@ -212,13 +224,13 @@ fn what_has_failed_is_in_the_record_before_the_close() {
 
 #[test]
 fn a_close_that_was_published_for_an_earlier_scan_is_published_again() {
-    let mut driven = Driven::carrying();
+    let mut driven = TestDrivenCoordinator::carrying();
     driven.scanned(0);
     driven.comes_to(&CoordinatorStep::CheckQueue);
     driven.answered(CoordinatorStepResult::Idle(true));
     driven.comes_to(&CoordinatorStep::PublishClose);
     let found = CutTotals::default();
-    driven.coordinator.observe(&TrackerEvent::Scanned { attempt: 2, found, is_finished: true });
+    driven.coordinator.observe(&TransferTrackerEvent::Scanned { attempt: 2, found, is_finished: true });
     driven.coordinator.answer(driven.now, &CoordinatorStep::PublishClose, CoordinatorStepResult::Done);
     driven.closed();
     driven.comes_to(&CoordinatorStep::CheckQueue);
@@ -226,8 +238,8 @@ fn a_close_that_was_published_for_an_earlier_scan_is_published_again() {
 
 #[test]
 fn a_deletion_is_published_when_the_queue_is_idle_and_the_close_after_it() {
-    let mut driven = Driven::carrying();
-    driven.record = Some(RecordView { deletes: true, ..OPEN });
+    let mut driven = TestDrivenCoordinator::carrying();
+    driven.record = Some(CoordinatedTransferFields { deletes: true, ..OPEN });
     driven.until(&CoordinatorStep::OrderScan { again: false });
     driven.scanned(1);
     driven.settled(0, 0);
@@ -246,7 +258,7 @@ fn a_deletion_is_published_when_the_queue_is_idle_and_the_close_after_it() {
             step => panic!("{step:?} before the deletion is settled"),
         }
     }
-    driven.coordinator.observe(&TrackerEvent::DeleteSettled {
+    driven.coordinator.observe(&TransferTrackerEvent::DeleteSettled {
         attempt: 1,
         delivery: 1,
         deleted: 3,
@@ -262,21 +274,22 @@ fn a_deletion_is_published_when_the_queue_is_idle_and_the_close_after_it() {
 
 #[test]
 fn nothing_is_deleted_after_a_failure_or_while_it_is_paused() {
-    let mut failed = Driven::carrying();
-    failed.record = Some(RecordView { deletes: true, failed_entries: 1, ..OPEN });
+    let mut failed = TestDrivenCoordinator::carrying();
+    failed.record = Some(CoordinatedTransferFields { deletes: true, failed_entries: 1, ..OPEN });
     failed.until(&CoordinatorStep::OrderScan { again: false });
     failed.scanned(0);
     failed.comes_to(&CoordinatorStep::CheckQueue);
     failed.answered(CoordinatorStepResult::Idle(true));
     failed.comes_to(&CoordinatorStep::PublishClose);
 
-    let mut paused = Driven::carrying();
-    paused.record = Some(RecordView { deletes: true, ..OPEN });
+    let mut paused = TestDrivenCoordinator::carrying();
+    paused.record = Some(CoordinatedTransferFields { deletes: true, ..OPEN });
     paused.until(&CoordinatorStep::OrderScan { again: false });
     paused.scanned(0);
     paused.comes_to(&CoordinatorStep::CheckQueue);
     paused.answered(CoordinatorStepResult::Idle(true));
-    paused.record = Some(RecordView { deletes: true, state: RecordState::Paused, ..OPEN });
+    paused.record =
+        Some(CoordinatedTransferFields { deletes: true, state: FleetTransferState::Paused, ..OPEN });
     for _ in 0..50 {
         match paused.next() {
             CoordinatorStep::Wait(at) => paused.now = at.max(paused.now + ms(1)),
@@ -286,13 +299,13 @@ fn nothing_is_deleted_after_a_failure_or_while_it_is_paused() {
             step => panic!("{step:?} of what is paused"),
         }
     }
-    paused.record = Some(RecordView { deletes: true, ..OPEN });
+    paused.record = Some(CoordinatedTransferFields { deletes: true, ..OPEN });
     paused.comes_to(&CoordinatorStep::PublishDelete);
 }
 
 #[test]
 fn nothing_is_decided_by_a_lease_that_is_not_sure() {
-    let mut driven = Driven::carrying();
+    let mut driven = TestDrivenCoordinator::carrying();
     driven.lease_is_sure = false;
     driven.scanned(0);
     assert!(matches!(driven.next(), CoordinatorStep::Wait(_)));
@@ -300,7 +313,7 @@ fn nothing_is_decided_by_a_lease_that_is_not_sure() {
 
 #[test]
 fn a_step_that_fails_begins_it_anew_from_the_record() {
-    let mut driven = Driven::carrying();
+    let mut driven = TestDrivenCoordinator::carrying();
     assert_eq!(driven.answered(CoordinatorStepResult::Failed), CoordinatorStep::OrderScan { again: false });
     let failed_at = driven.now;
     assert_eq!(driven.answered(CoordinatorStepResult::Record(Some(OPEN))), CoordinatorStep::ReadRecord);
@@ -310,22 +323,22 @@ fn a_step_that_fails_begins_it_anew_from_the_record() {
 
 #[test]
 fn a_transfer_ends_as_its_user_or_its_movers_have_it() {
-    let mut driven = Driven::carrying();
+    let mut driven = TestDrivenCoordinator::carrying();
     driven.until(&CoordinatorStep::OrderScan { again: false });
-    driven.record = Some(RecordView { state: RecordState::Paused, ..OPEN });
+    driven.record = Some(CoordinatedTransferFields { state: FleetTransferState::Paused, ..OPEN });
     driven.answered(CoordinatorStepResult::Done);
     assert_eq!(driven.coordinator.pairs_wanted(), 0);
-    driven.record = Some(RecordView { state: RecordState::Cancelled, ..OPEN });
+    driven.record = Some(CoordinatedTransferFields { state: FleetTransferState::Cancelled, ..OPEN });
     driven.until(&CoordinatorStep::RemovePairs);
     assert_eq!(driven.next(), CoordinatorStep::WriteEnd(TransferResult::Cancelled));
 
-    let mut refused = Driven::carrying();
-    refused.verdict = TransferVerdict::Fail("read-only".into());
+    let mut refused = TestDrivenCoordinator::carrying();
+    refused.verdict = TransferHealthVerdict::Fail("read-only".into());
     refused.until(&CoordinatorStep::RemovePairs);
     assert_eq!(refused.next(), CoordinatorStep::WriteEnd(TransferResult::Failed("read-only".into())));
 
     // Another manager has ended it: pairs and queue made meanwhile are removed, and the record stays.
-    let mut gone = Driven::carrying();
+    let mut gone = TestDrivenCoordinator::carrying();
     gone.record = None;
     assert_eq!(gone.answered(CoordinatorStepResult::Record(None)), CoordinatorStep::ReadRecord);
     assert_eq!(gone.answered(CoordinatorStepResult::Done), CoordinatorStep::RemovePairs);

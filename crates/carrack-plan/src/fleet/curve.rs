@@ -57,11 +57,11 @@ const CHANGED: f64 = 0.25;
 /// Reports at another number of pairs than the wanted one change nothing: a share may be smaller than the
 /// wish.
 #[derive(Clone, Debug)]
-pub struct PairTuner {
+pub struct PairCountTuner {
     most: u32,
     wanted: u32,
-    aim: PairTrialPhase,
-    points: BTreeMap<u32, PairPoint>,
+    aim: PairCountTrialPhase,
+    points: BTreeMap<u32, PairCountMeasurement>,
     /// Number of pairs in the last report, and the time since which it is constant.
     seen: Option<(u32, Duration)>,
     again_after: Duration,
@@ -69,7 +69,7 @@ pub struct PairTuner {
 
 /// Purpose of the present number of pairs.
 #[derive(Clone, Copy, Debug)]
-enum PairTrialPhase {
+enum PairCountTrialPhase {
     /// Measure a base for comparisons; `has_risen` if the last pair added is known to have paid.
     Begin { has_risen: bool },
     /// Measure whether one more pair than `from` pays.
@@ -82,7 +82,7 @@ enum PairTrialPhase {
 
 /// Measurements at one number of pairs.
 #[derive(Clone, Copy, Debug)]
-struct PairPoint {
+struct PairCountMeasurement {
     mean: f64,
     variance: f64,
     reports: u32,
@@ -91,16 +91,16 @@ struct PairPoint {
     at: Duration,
 }
 
-impl PairTuner {
+impl PairCountTuner {
     /// Begins with `start` pairs, from 1 to `most`: the number of an earlier transfer between the same ends,
     /// or one for each mover. More pairs are tried before fewer, because fewer cost the rate of the pairs
     /// that end.
-    pub fn new(start: u32, most: u32) -> PairTuner {
+    pub fn new(start: u32, most: u32) -> PairCountTuner {
         let most = most.max(1);
-        PairTuner {
+        PairCountTuner {
             most,
             wanted: start.clamp(1, most),
-            aim: PairTrialPhase::Begin { has_risen: true },
+            aim: PairCountTrialPhase::Begin { has_risen: true },
             points: BTreeMap::new(),
             seen: None,
             again_after: AGAIN_FIRST,
@@ -118,7 +118,7 @@ impl PairTuner {
         if most < self.wanted {
             self.begin(most);
         } else if most > self.most
-            && matches!(self.aim, PairTrialPhase::Settled { .. })
+            && matches!(self.aim, PairCountTrialPhase::Settled { .. })
             && self.wanted == self.most
         {
             // The tuner stood at the limit: the new limit is tried soon.
@@ -146,7 +146,7 @@ impl PairTuner {
         }
         self.points
             .entry(pairs)
-            .or_insert(PairPoint { mean: 0.0, variance: 0.0, reports: 0, since: now, at: now })
+            .or_insert(PairCountMeasurement { mean: 0.0, variance: 0.0, reports: 0, since: now, at: now })
             .add(now, bytes_per_s as f64);
         if pairs == self.wanted {
             self.decide(now);
@@ -163,17 +163,17 @@ impl PairTuner {
     pub fn explain(&self) -> String {
         let wanted = self.wanted;
         let aim = match self.aim {
-            PairTrialPhase::Begin { .. } => "measuring".into(),
-            PairTrialPhase::Up { from, .. } => {
+            PairCountTrialPhase::Begin { .. } => "measuring".into(),
+            PairCountTrialPhase::Up { from, .. } => {
                 format!("does one more than {from} bring a quarter of a pair?")
             }
-            PairTrialPhase::Down { from, step } => {
+            PairCountTrialPhase::Down { from, step } => {
                 format!("do {step} less than {from} cost a tenth of a pair each?")
             }
-            PairTrialPhase::Settled { again_at, .. } if wanted == self.most => {
+            PairCountTrialPhase::Settled { again_at, .. } if wanted == self.most => {
                 format!("settled at the most there can be until {} s", again_at.as_secs())
             }
-            PairTrialPhase::Settled { again_at, .. } => {
+            PairCountTrialPhase::Settled { again_at, .. } => {
                 format!("settled until {} s: another brings too little", again_at.as_secs())
             }
         };
@@ -186,7 +186,7 @@ impl PairTuner {
     fn decide(&mut self, now: Duration) {
         let Some(&here) = self.points.get(&self.wanted) else { return };
         match self.aim {
-            PairTrialPhase::Settled { again_at, bytes_per_s } => {
+            PairCountTrialPhase::Settled { again_at, bytes_per_s } => {
                 let has_moved = (here.mean - bytes_per_s).abs() > CHANGED * bytes_per_s;
                 if has_moved && here.reports >= 2 * REPORTS_MIN {
                     // The mean mixes the old curve and the new one.
@@ -197,25 +197,25 @@ impl PairTuner {
                     self.look_around(false, now);
                 }
             }
-            PairTrialPhase::Begin { has_risen } if here.reports >= REPORTS_MIN => {
+            PairCountTrialPhase::Begin { has_risen } if here.reports >= REPORTS_MIN => {
                 self.look_around(has_risen, now)
             }
-            PairTrialPhase::Begin { .. } => {}
-            PairTrialPhase::Up { from, has_risen } => match self.gain(from, self.wanted, KEEP_GAIN) {
+            PairCountTrialPhase::Begin { .. } => {}
+            PairCountTrialPhase::Up { from, has_risen } => match self.gain(from, self.wanted, KEEP_GAIN) {
                 None => {}
-                Some(GainVerdict::Stale) => self.begin(self.wanted),
-                Some(GainVerdict::Above) => {
+                Some(PairGainVerdict::Stale) => self.begin(self.wanted),
+                Some(PairGainVerdict::Above) => {
                     self.again_after = AGAIN_FIRST;
                     self.look_around(true, now);
                 }
-                Some(GainVerdict::Below) if has_risen || from == 1 => self.settle_at(from, now),
-                Some(GainVerdict::Below) => self.try_less(from, from, now),
+                Some(PairGainVerdict::Below) if has_risen || from == 1 => self.settle_at(from, now),
+                Some(PairGainVerdict::Below) => self.try_less(from, from, now),
             },
-            PairTrialPhase::Down { from, step } => match self.gain(self.wanted, from, RELEASE_LOSS) {
+            PairCountTrialPhase::Down { from, step } => match self.gain(self.wanted, from, RELEASE_LOSS) {
                 None => {}
-                Some(GainVerdict::Stale) => self.begin(self.wanted),
-                Some(GainVerdict::Above) => self.try_less(from, step / 2, now),
-                Some(GainVerdict::Below) => {
+                Some(PairGainVerdict::Stale) => self.begin(self.wanted),
+                Some(PairGainVerdict::Above) => self.try_less(from, step / 2, now),
+                Some(PairGainVerdict::Below) => {
                     self.again_after = AGAIN_FIRST;
                     self.try_less(self.wanted, step, now);
                 }
@@ -225,14 +225,14 @@ impl PairTuner {
 
     /// Compares the gain between two numbers of pairs with `mark` of an average pair for each; `None` while
     /// that is open. One of both numbers is being tried.
-    fn gain(&self, low: u32, high: u32, mark: f64) -> Option<GainVerdict> {
+    fn gain(&self, low: u32, high: u32, mark: f64) -> Option<PairGainVerdict> {
         let (Some(low_point), Some(high_point)) = (self.points.get(&low), self.points.get(&high)) else {
-            return Some(GainVerdict::Stale);
+            return Some(PairGainVerdict::Stale);
         };
         let (here, other) =
             if low == self.wanted { (low_point, high_point) } else { (high_point, low_point) };
         if here.since.saturating_sub(other.at) > FADE {
-            return Some(GainVerdict::Stale);
+            return Some(PairGainVerdict::Stale);
         }
         if here.reports < REPORTS_MIN {
             return None;
@@ -241,14 +241,14 @@ impl PairTuner {
         let beyond = high_point.mean - low_point.mean - mark * f64::from(high - low) * average;
         let error = (low_point.error() + high_point.error()).sqrt();
         let is_open = beyond.abs() < SURE * error && here.reports < REPORTS_MAX;
-        (!is_open).then_some(if beyond > 0.0 { GainVerdict::Above } else { GainVerdict::Below })
+        (!is_open).then_some(if beyond > 0.0 { PairGainVerdict::Above } else { PairGainVerdict::Below })
     }
 
     /// Tries one more pair; at the limit one less, unless the last pair is known to have paid.
     fn look_around(&mut self, has_risen: bool, now: Duration) {
         let from = self.wanted;
         if from < self.most {
-            self.move_to(from + 1, PairTrialPhase::Up { from, has_risen });
+            self.move_to(from + 1, PairCountTrialPhase::Up { from, has_risen });
         } else if from > 1 && !has_risen {
             self.try_less(from, from, now);
         } else {
@@ -260,7 +260,9 @@ impl PairTuner {
     /// fewer.
     fn try_less(&mut self, from: u32, step: u32, now: Duration) {
         match step.min((from / 4).max(1)) {
-            step if step > 0 && step < from => self.move_to(from - step, PairTrialPhase::Down { from, step }),
+            step if step > 0 && step < from => {
+                self.move_to(from - step, PairCountTrialPhase::Down { from, step })
+            }
             _ => self.settle_at(from, now),
         }
     }
@@ -269,28 +271,28 @@ impl PairTuner {
     fn settle_at(&mut self, wanted: u32, now: Duration) {
         self.wanted = wanted;
         let bytes_per_s = self.points.get(&self.wanted).map_or(0.0, |point| point.mean);
-        self.aim = PairTrialPhase::Settled { again_at: now + self.again_after, bytes_per_s };
+        self.aim = PairCountTrialPhase::Settled { again_at: now + self.again_after, bytes_per_s };
         self.again_after = (2 * self.again_after).min(AGAIN_MAX);
     }
 
-    fn move_to(&mut self, wanted: u32, aim: PairTrialPhase) {
+    fn move_to(&mut self, wanted: u32, aim: PairCountTrialPhase) {
         (self.wanted, self.aim) = (wanted, aim);
     }
 
     fn begin(&mut self, wanted: u32) {
-        self.move_to(wanted, PairTrialPhase::Begin { has_risen: false });
+        self.move_to(wanted, PairCountTrialPhase::Begin { has_risen: false });
     }
 }
 
 /// Result of comparing a difference with its threshold.
-enum GainVerdict {
+enum PairGainVerdict {
     Above,
     Below,
     /// One side was measured too long ago.
     Stale,
 }
 
-impl PairPoint {
+impl PairCountMeasurement {
     /// A running mean and variance, exponentially smoothed once the memory is full (Welford; Finch 2009).
     fn add(&mut self, now: Duration, value: f64) {
         self.reports = self.reports.saturating_add(1);

@@ -6,8 +6,8 @@ use super::*;
 const RATE: f64 = 1e9;
 
 /// A transfer whose pairs are granted at once, with reports each second.
-struct Simulation {
-    tuner: PairTuner,
+struct PairTunerSimulation {
+    tuner: PairCountTuner,
     now: Duration,
     /// Largest noise, as a part of a report.
     noise: f64,
@@ -15,9 +15,15 @@ struct Simulation {
     changes: u32,
 }
 
-impl Simulation {
-    fn new(start: u32, noise: f64, seed: u64) -> Simulation {
-        Simulation { tuner: PairTuner::new(start, 32), now: Duration::ZERO, noise, seed, changes: 0 }
+impl PairTunerSimulation {
+    fn new(start: u32, noise: f64, seed: u64) -> PairTunerSimulation {
+        PairTunerSimulation {
+            tuner: PairCountTuner::new(start, 32),
+            now: Duration::ZERO,
+            noise,
+            seed,
+            changes: 0,
+        }
     }
 
     /// From -1 to 1 (Knuth's MMIX generator).
@@ -48,7 +54,7 @@ impl Simulation {
     fn settle(&mut self, curve: impl Fn(u32) -> f64) -> u32 {
         for _ in 0..2_000 {
             self.run(1, &curve);
-            if matches!(self.tuner.aim, PairTrialPhase::Settled { .. }) {
+            if matches!(self.tuner.aim, PairCountTrialPhase::Settled { .. }) {
                 return self.tuner.wanted();
             }
         }
@@ -69,20 +75,20 @@ fn hump_at(knee: u32) -> impl Fn(u32) -> f64 {
 fn finds_the_knee_from_below_and_from_above() {
     for knee in [1, 2, 3, 8, 17] {
         for start in [1, 4, 16, 32] {
-            let found = Simulation::new(start, 0.0, 0).rest(300, linear_to(knee));
+            let found = PairTunerSimulation::new(start, 0.0, 0).rest(300, linear_to(knee));
             assert_eq!(found, knee, "from {start}");
-            let found = Simulation::new(start, 0.0, 0).rest(300, hump_at(knee));
+            let found = PairTunerSimulation::new(start, 0.0, 0).rest(300, hump_at(knee));
             assert_eq!(found, knee, "from {start} over the hump");
         }
     }
-    assert_eq!(Simulation::new(4, 0.0, 0).rest(300, |_| RATE), 1, "immediately flat");
-    assert_eq!(Simulation::new(4, 0.0, 0).rest(300, linear_to(99)), 32, "rising for ever");
-    assert_eq!(Simulation::new(4, 0.0, 0).rest(300, |_| 0.0), 1, "nothing moves");
+    assert_eq!(PairTunerSimulation::new(4, 0.0, 0).rest(300, |_| RATE), 1, "immediately flat");
+    assert_eq!(PairTunerSimulation::new(4, 0.0, 0).rest(300, linear_to(99)), 32, "rising for ever");
+    assert_eq!(PairTunerSimulation::new(4, 0.0, 0).rest(300, |_| 0.0), 1, "nothing moves");
 }
 
 #[test]
 fn in_its_first_minute_it_has_no_fewer_than_it_began_with() {
-    let mut simulation = Simulation::new(4, 0.05, 1);
+    let mut simulation = PairTunerSimulation::new(4, 0.05, 1);
     for _ in 0..60 {
         assert!(simulation.run(1, linear_to(4)) >= 4);
     }
@@ -90,7 +96,7 @@ fn in_its_first_minute_it_has_no_fewer_than_it_began_with() {
 
 #[test]
 fn a_step_up_takes_seconds() {
-    let mut simulation = Simulation::new(1, 0.0, 0);
+    let mut simulation = PairTunerSimulation::new(1, 0.0, 0);
     simulation.settle(linear_to(8));
     // Nine numbers of pairs, each settled for 2 s and then reported five times.
     assert!(simulation.now <= Duration::from_secs(9 * 8), "{:?}", simulation.now);
@@ -100,13 +106,13 @@ fn a_step_up_takes_seconds() {
 fn between_its_marks_it_stays_where_it_is() {
     // From the fifth on, each brings a sixth of an average pair: too little to add, too much to release.
     let curve = |pairs: u32| RATE * (f64::from(pairs.min(4)) + 0.16 * f64::from(pairs.saturating_sub(4)));
-    assert_eq!(Simulation::new(2, 0.0, 0).settle(curve), 4);
-    assert_eq!(Simulation::new(6, 0.0, 0).settle(curve), 6);
+    assert_eq!(PairTunerSimulation::new(2, 0.0, 0).settle(curve), 4);
+    assert_eq!(PairTunerSimulation::new(6, 0.0, 0).settle(curve), 6);
 }
 
 #[test]
 fn a_curve_that_changes_is_followed() {
-    let mut simulation = Simulation::new(4, 0.0, 0);
+    let mut simulation = PairTunerSimulation::new(4, 0.0, 0);
     assert_eq!(simulation.rest(3_600, linear_to(4)), 4);
     // The rate of four is as before: only a look finds it, after 8 minutes at most.
     assert_eq!(simulation.rest(480 + 60, linear_to(9)), 9);
@@ -120,16 +126,16 @@ fn a_curve_that_changes_is_followed() {
 
 #[test]
 fn what_it_knew_of_another_curve_is_not_compared() {
-    let mut simulation = Simulation::new(8, 0.0, 0);
+    let mut simulation = PairTunerSimulation::new(8, 0.0, 0);
     simulation.settle(linear_to(8));
     assert_eq!(simulation.run(40, linear_to(8)), 8);
     // With its old mean, eight would look as if a ninth brought much.
     assert_eq!(simulation.rest(20, |pairs| 2.0 * linear_to(8)(pairs)), 8);
 
     // A fifth is granted when all are slower.
-    let mut tuner = PairTuner::new(4, 32);
+    let mut tuner = PairCountTuner::new(4, 32);
     let mut now = Duration::ZERO;
-    let mut run = |tuner: &mut PairTuner, seconds: u64, pairs: u32, rate: u64| {
+    let mut run = |tuner: &mut PairCountTuner, seconds: u64, pairs: u32, rate: u64| {
         for _ in 0..seconds {
             now += Duration::from_secs(1);
             tuner.observe(now, pairs, u64::from(pairs) * rate);
@@ -143,7 +149,7 @@ fn what_it_knew_of_another_curve_is_not_compared() {
 
 #[test]
 fn it_makes_three_changes_for_a_look_and_looks_seldom() {
-    let mut simulation = Simulation::new(5, 0.0, 0);
+    let mut simulation = PairTunerSimulation::new(5, 0.0, 0);
     simulation.settle(linear_to(5));
     simulation.changes = 0;
     simulation.run(3_600, linear_to(5));
@@ -153,7 +159,7 @@ fn it_makes_three_changes_for_a_look_and_looks_seldom() {
 
 #[test]
 fn shares_that_are_smaller_than_the_wish_move_nothing() {
-    let mut tuner = PairTuner::new(6, 32);
+    let mut tuner = PairCountTuner::new(6, 32);
     for second in 0..1_000 {
         tuner.observe(Duration::from_secs(second), 2, 2_000_000_000);
     }
@@ -168,7 +174,7 @@ fn shares_that_are_smaller_than_the_wish_move_nothing() {
 
 #[test]
 fn the_most_there_can_be_is_kept_to() {
-    let mut simulation = Simulation::new(40, 0.0, 0);
+    let mut simulation = PairTunerSimulation::new(40, 0.0, 0);
     assert_eq!(simulation.tuner.wanted(), 32);
     simulation.settle(linear_to(99));
     simulation.tuner.set_most(simulation.now, 5);
@@ -176,7 +182,7 @@ fn the_most_there_can_be_is_kept_to() {
     simulation.tuner.set_most(simulation.now, 8);
     assert_eq!(simulation.rest(120, linear_to(99)), 8);
     assert!(simulation.tuner.explain().contains("the most there can be"));
-    assert_eq!(PairTuner::new(0, 0).wanted(), 1);
+    assert_eq!(PairCountTuner::new(0, 0).wanted(), 1);
 }
 
 proptest! {
@@ -191,7 +197,7 @@ proptest! {
         noise in 0.0f64..0.1,
         has_hump in any::<bool>(),
     ) {
-        let mut simulation = Simulation::new(start, noise, seed);
+        let mut simulation = PairTunerSimulation::new(start, noise, seed);
         let curve = |pairs| if has_hump { hump_at(knee)(pairs) } else { linear_to(knee)(pairs) };
         simulation.run(600, curve);
         let way = simulation.changes;

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use carrack_model::limits::SLOT_BYTES_MIN;
 use carrack_model::{
-    ByteRange, Directory, DirectorySection, Entry, EntryKind, ExtraMetadata, HardLinkTarget,
+    ByteRange, DirectorySection, Entry, EntryKind, ExtraMetadata, HardLinkTarget, SourceAndSinkDirectory,
 };
 
-use super::FileKey;
+use super::LargeFileNumber;
 use crate::{entry_table_bytes, extras_table_bytes, section_table_bytes};
 
 /// Default upper bound of a chunk's bytes: the paper's (Y3).
@@ -101,7 +101,7 @@ impl ChunkLimits {
 
 /// The content of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChunkContent {
+pub enum ChunkEntries {
     /// Files and links as wholes, of like size. The sections have no metadata of directories.
     Files {
         /// The entries, in the order in which they were found.
@@ -110,9 +110,9 @@ pub enum ChunkContent {
     /// One part of a large file.
     Part {
         /// Number of the file among those that are cut into parts.
-        file: FileKey,
+        file: LargeFileNumber,
         /// Directory of the file.
-        directory: Arc<Directory>,
+        directory: Arc<SourceAndSinkDirectory>,
         /// The file.
         entry: Entry,
         /// Range of the part; never empty.
@@ -138,7 +138,7 @@ pub struct CutChunk {
     /// numbers.
     pub number: u64,
     /// Content of the chunk.
-    pub kind: ChunkContent,
+    pub kind: ChunkEntries,
     /// Files and links; 1 for a part; names for the end.
     pub entries: usize,
     /// Bytes of content.
@@ -189,8 +189,8 @@ impl CutTotals {
 #[derive(Debug)]
 pub struct ChunkCutter {
     limits: ChunkLimits,
-    groups: [ChunkGroup; CLASS_COUNT],
-    end: ChunkGroup,
+    groups: [ChunkInAssembly; CLASS_COUNT],
+    end: ChunkInAssembly,
     ready: VecDeque<ReadyChunk>,
     end_messages: u64,
     found: CutTotals,
@@ -209,7 +209,7 @@ impl ChunkCutter {
         ChunkCutter {
             limits,
             groups: Default::default(),
-            end: ChunkGroup::default(),
+            end: ChunkInAssembly::default(),
             ready: VecDeque::new(),
             end_messages: 0,
             found: CutTotals::default(),
@@ -245,7 +245,7 @@ impl ChunkCutter {
 
     /// Ends the scan: all open groups become complete.
     pub fn finish(&mut self) {
-        self.ready.extend(self.groups.iter_mut().filter_map(ChunkGroup::close).map(ReadyChunk::Group));
+        self.ready.extend(self.groups.iter_mut().filter_map(ChunkInAssembly::close).map(ReadyChunk::Group));
         self.close_end();
     }
 
@@ -262,19 +262,19 @@ impl ChunkCutter {
                 part
             }
             ReadyChunk::Group(group) => {
-                let ChunkGroup { sections, entries, bytes, .. } = mem::take(group);
+                let ChunkInAssembly { sections, entries, bytes, .. } = mem::take(group);
                 self.ready.pop_front();
-                (ChunkContent::Files { sections }, entries, bytes)
+                (ChunkEntries::Files { sections }, entries, bytes)
             }
             ReadyChunk::End(group) => {
-                let ChunkGroup { sections, entries, .. } = mem::take(group);
+                let ChunkInAssembly { sections, entries, .. } = mem::take(group);
                 self.ready.pop_front();
-                (ChunkContent::End { sections }, entries, 0)
+                (ChunkEntries::End { sections }, entries, 0)
             }
         };
         let counter = match kind {
-            ChunkContent::End { .. } => &mut self.end_messages,
-            ChunkContent::Files { .. } | ChunkContent::Part { .. } => &mut self.found.chunks,
+            ChunkEntries::End { .. } => &mut self.end_messages,
+            ChunkEntries::Files { .. } | ChunkEntries::Part { .. } => &mut self.found.chunks,
         };
         let number = mem::replace(counter, *counter + 1);
         Some(CutChunk { number, kind, entries, bytes })
@@ -299,7 +299,7 @@ impl ChunkCutter {
         self.end.sections.push(section);
     }
 
-    fn add_to_end(&mut self, directory: &Arc<Directory>, entry: Entry) {
+    fn add_to_end(&mut self, directory: &Arc<SourceAndSinkDirectory>, entry: Entry) {
         self.make_room_at_end(self.end.table_bytes_with(directory, &entry));
         self.end.push(directory, entry);
     }
@@ -317,7 +317,7 @@ impl ChunkCutter {
         self.ready.extend(self.end.close().map(ReadyChunk::End));
     }
 
-    fn add_small(&mut self, directory: &Arc<Directory>, entry: Entry, limits: &ChunkLimits) {
+    fn add_small(&mut self, directory: &Arc<SourceAndSinkDirectory>, entry: Entry, limits: &ChunkLimits) {
         let group = &mut self.groups[size_class(entry.size())];
         if !group.has_room(directory, &entry, limits) {
             self.ready.extend(group.close().map(ReadyChunk::Group));
@@ -328,9 +328,9 @@ impl ChunkCutter {
         }
     }
 
-    fn add_large(&mut self, directory: &Arc<Directory>, entry: Entry, chunk_bytes: u64) {
+    fn add_large(&mut self, directory: &Arc<SourceAndSinkDirectory>, entry: Entry, chunk_bytes: u64) {
         let part_bytes = chunk_bytes - chunk_bytes % PART_GRAIN_BYTES;
-        let file = FileKey(self.found.files_in_parts);
+        let file = LargeFileNumber(self.found.files_in_parts);
         self.found.files_in_parts += 1;
         let directory = Arc::clone(directory);
         self.ready.push_back(ReadyChunk::Large(PartedFile { file, directory, entry, part_bytes, offset: 0 }));
@@ -344,7 +344,7 @@ fn is_further_name(entry: &Entry) -> bool {
 
 /// Returns the entry for the end of a file whose flags forbid later changes: the file as a name of its own,
 /// with these flags.
-fn flagged(directory: &Directory, entry: &Entry) -> Option<Entry> {
+fn flagged(directory: &SourceAndSinkDirectory, entry: &Entry) -> Option<Entry> {
     let flags = entry.extras.as_deref()?.flags.filter(|flags| flags.fastening().set() != 0)?;
     let same_as = HardLinkTarget { path: directory.sink.join(&entry.name).ok()?, size: entry.size() };
     let extras = ExtraMetadata { same_as: Some(same_as), flags: Some(flags), ..ExtraMetadata::default() };
@@ -366,25 +366,25 @@ fn size_class(bytes: u64) -> usize {
 /// A chunk, or file in parts, that waits for [`ChunkCutter::next_chunk`].
 #[derive(Debug)]
 enum ReadyChunk {
-    Group(ChunkGroup),
-    End(ChunkGroup),
+    Group(ChunkInAssembly),
+    End(ChunkInAssembly),
     Large(PartedFile),
 }
 
 /// A file that is cut while its parts are taken.
 #[derive(Debug)]
 struct PartedFile {
-    file: FileKey,
-    directory: Arc<Directory>,
+    file: LargeFileNumber,
+    directory: Arc<SourceAndSinkDirectory>,
     entry: Entry,
     part_bytes: u64,
     offset: u64,
 }
 
 impl PartedFile {
-    fn next_part(&mut self) -> (ChunkContent, usize, u64) {
+    fn next_part(&mut self) -> (ChunkEntries, usize, u64) {
         let range = ByteRange::new(self.offset, self.part_bytes.min(self.entry.size() - self.offset));
-        let kind = ChunkContent::Part {
+        let kind = ChunkEntries::Part {
             file: self.file,
             directory: Arc::clone(&self.directory),
             entry: self.entry.clone(),
@@ -399,7 +399,7 @@ impl PartedFile {
 
 /// Files of one class, or directories and names, of one future chunk.
 #[derive(Debug, Default)]
-struct ChunkGroup {
+struct ChunkInAssembly {
     sections: Vec<DirectorySection>,
     entries: usize,
     bytes: u64,
@@ -407,19 +407,19 @@ struct ChunkGroup {
     table_bytes: usize,
 }
 
-impl ChunkGroup {
-    fn has_room(&self, directory: &Arc<Directory>, entry: &Entry, limits: &ChunkLimits) -> bool {
+impl ChunkInAssembly {
+    fn has_room(&self, directory: &Arc<SourceAndSinkDirectory>, entry: &Entry, limits: &ChunkLimits) -> bool {
         self.table_bytes + self.table_bytes_with(directory, entry) <= limits.table_bytes_max
             && (self.entries == 0 || entry.size() <= limits.chunk_bytes.saturating_sub(self.bytes))
     }
 
     /// Returns the bytes that an entry adds to the table.
-    fn table_bytes_with(&self, directory: &Arc<Directory>, entry: &Entry) -> usize {
+    fn table_bytes_with(&self, directory: &Arc<SourceAndSinkDirectory>, entry: &Entry) -> usize {
         let header_bytes = if self.is_open_for(directory) { 0 } else { section_table_bytes(directory) };
         header_bytes + entry_table_bytes(entry)
     }
 
-    fn push(&mut self, directory: &Arc<Directory>, entry: Entry) {
+    fn push(&mut self, directory: &Arc<SourceAndSinkDirectory>, entry: Entry) {
         if !self.is_open_for(directory) {
             self.table_bytes += section_table_bytes(directory);
             self.sections.push(DirectorySection {
@@ -437,7 +437,7 @@ impl ChunkGroup {
     }
 
     /// Returns true if the last section is of that directory, so that the entry needs no section of its own.
-    fn is_open_for(&self, directory: &Arc<Directory>) -> bool {
+    fn is_open_for(&self, directory: &Arc<SourceAndSinkDirectory>) -> bool {
         self.sections.last().is_some_and(|section| section.directory == *directory)
     }
 
@@ -445,7 +445,7 @@ impl ChunkGroup {
         self.entries >= limits.entries_max || self.bytes >= limits.chunk_bytes
     }
 
-    fn close(&mut self) -> Option<ChunkGroup> {
+    fn close(&mut self) -> Option<ChunkInAssembly> {
         (!self.sections.is_empty()).then(|| mem::take(self))
     }
 }

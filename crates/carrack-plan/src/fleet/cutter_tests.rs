@@ -11,9 +11,9 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-fn directory(path: &str) -> Arc<Directory> {
+fn directory(path: &str) -> Arc<SourceAndSinkDirectory> {
     let path = RelPath::new(path.as_bytes()).unwrap();
-    Arc::new(Directory { root_index: 0, source: path.clone(), sink: path })
+    Arc::new(SourceAndSinkDirectory { root_index: 0, source: path.clone(), sink: path })
 }
 
 fn entry(name: &str, kind: EntryKind) -> Entry {
@@ -69,7 +69,7 @@ fn files_of_like_size_are_together() {
     let groups: Vec<Vec<u64>> = chunks
         .iter()
         .map(|chunk| match &chunk.kind {
-            ChunkContent::Files { sections } => {
+            ChunkEntries::Files { sections } => {
                 sections.iter().flat_map(|section| section.entries.iter().map(Entry::size)).collect()
             }
             other => panic!("{other:?}"),
@@ -95,7 +95,7 @@ fn a_large_file_becomes_parts_while_they_are_taken() {
     // A mebibyte at a time, this is 16 Ti chunks: they are cut on demand.
     cutter.add(section(u64::MAX));
     let first = cutter.next_chunk().unwrap();
-    assert!(matches!(first.kind, ChunkContent::Part { index: 0, count, .. } if count == 1 << 44));
+    assert!(matches!(first.kind, ChunkEntries::Part { index: 0, count, .. } if count == 1 << 44));
     assert_eq!(cutter.ready.len(), 1);
 
     let (chunks, _) = cut(limits(3 * MIB / 2), vec![section(3 * MIB / 2), section(3 * MIB / 2 + 1)]);
@@ -175,11 +175,11 @@ fn directories_travel_by_themselves() {
     let shapes: Vec<(u64, usize, usize)> = chunks
         .iter()
         .map(|chunk| match &chunk.kind {
-            ChunkContent::Files { sections } => {
+            ChunkEntries::Files { sections } => {
                 assert!(sections.iter().all(|section| section.metadata.is_none()));
                 (chunk.number, chunk.entries, sections.len())
             }
-            ChunkContent::End { sections } => {
+            ChunkEntries::End { sections } => {
                 assert!(sections.iter().all(|section| section.metadata.is_some()));
                 (chunk.number, chunk.entries, sections.len())
             }
@@ -213,7 +213,7 @@ fn flags_that_keep_a_file_from_being_changed_are_told_at_the_end() {
     let told: Vec<(String, u64, u32)> = chunks
         .iter()
         .filter_map(|chunk| match &chunk.kind {
-            ChunkContent::End { sections } => Some(sections),
+            ChunkEntries::End { sections } => Some(sections),
             _ => None,
         })
         .flatten()
@@ -253,7 +253,7 @@ fn further_names_wait_for_the_end_with_their_directories() {
     assert_eq!((found.chunks, found.files, found.names, found.directories), (1, 1, 3, 2));
     let [files, end] = &chunks[..] else { panic!("{chunks:?}") };
     assert_eq!((files.entries, files.bytes, end.number, end.entries, end.bytes), (1, 7, 0, 3, 0));
-    let ChunkContent::End { sections } = &end.kind else { panic!("{end:?}") };
+    let ChunkEntries::End { sections } = &end.kind else { panic!("{end:?}") };
     let expected: Vec<DirectorySection> = given
         .into_iter()
         .map(|section| DirectorySection {
@@ -392,10 +392,10 @@ proptest! {
         prop_assert_eq!(found.bytes, all.values().map(|(_, entry)| entry.size()).sum::<u64>());
 
         let (mut grouped, mut at_end) = (Vec::new(), Vec::new());
-        let mut parts: BTreeMap<FileKey, (Vec<u8>, u64, u64)> = BTreeMap::new();
+        let mut parts: BTreeMap<LargeFileNumber, (Vec<u8>, u64, u64)> = BTreeMap::new();
         let mut number = 0;
         for chunk in &chunks {
-            if let ChunkContent::End { sections } = &chunk.kind {
+            if let ChunkEntries::End { sections } = &chunk.kind {
                 prop_assert!(sections.len() + chunk.entries <= entries_max + 1);
                 at_end.extend(sections);
                 continue;
@@ -403,11 +403,11 @@ proptest! {
             prop_assert_eq!(chunk.number, number);
             number += 1;
             match &chunk.kind {
-                ChunkContent::Files { sections } => {
+                ChunkEntries::Files { sections } => {
                     check_group(chunk, sections, limits);
                     grouped.extend(sections);
                 }
-                ChunkContent::Part { file, directory, entry, range, index, count } => {
+                ChunkEntries::Part { file, directory, entry, range, index, count } => {
                     let (_, next_offset, next_index) =
                         parts.entry(*file).or_insert_with(|| (entry.name.to_vec(), 0, 0));
                     prop_assert_eq!((range.offset, *index), (*next_offset, *next_index));
@@ -423,7 +423,7 @@ proptest! {
                         prop_assert_eq!(range.len % PART_GRAIN_BYTES, 0);
                     }
                 }
-                ChunkContent::End { .. } => unreachable!(),
+                ChunkEntries::End { .. } => unreachable!(),
             }
         }
         prop_assert_eq!(found.chunks, number);

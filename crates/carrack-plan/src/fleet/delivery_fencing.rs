@@ -14,7 +14,7 @@ use std::time::Duration;
 /// notice its absence. An extension counts from its send time, as the queue's own time runs from later than
 /// that.
 #[derive(Clone, Debug)]
-pub struct DeliveryFence {
+pub struct HeldQueueDeliveries {
     ack_wait: Duration,
     held: BTreeMap<u64, HeldDelivery>,
 }
@@ -27,10 +27,10 @@ struct HeldDelivery {
     due_at: Duration,
 }
 
-impl DeliveryFence {
+impl HeldQueueDeliveries {
     /// Creates an empty set; a delivery without extension for `ack_wait` is delivered again.
-    pub fn new(ack_wait: Duration) -> DeliveryFence {
-        DeliveryFence { ack_wait, held: BTreeMap::new() }
+    pub fn new(ack_wait: Duration) -> HeldQueueDeliveries {
+        HeldQueueDeliveries { ack_wait, held: BTreeMap::new() }
     }
 
     /// Adds a delivery. Its first extension is due at once: it may have been on its way for long.
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn extends_every_third_and_gives_up_after_two() {
-        let mut deliveries = DeliveryFence::new(ACK_WAIT);
+        let mut deliveries = HeldQueueDeliveries::new(ACK_WAIT);
         assert_eq!((deliveries.wake_at(), deliveries.is_lost(s(1_000))), (None, false));
         deliveries.take(7, s(100));
         assert_eq!(deliveries.extend(s(100)), [7]);
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_others_may_have_is_not_handed_back() {
-        let mut deliveries = DeliveryFence::new(ACK_WAIT);
+        let mut deliveries = HeldQueueDeliveries::new(ACK_WAIT);
         deliveries.take(1, s(100));
         assert!(!deliveries.may_be_others(1, s(124)) && deliveries.may_be_others(1, s(125)));
         deliveries.confirm(1, s(110));
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn one_that_is_not_confirmed_is_enough() {
-        let mut deliveries = DeliveryFence::new(ACK_WAIT);
+        let mut deliveries = HeldQueueDeliveries::new(ACK_WAIT);
         deliveries.take(1, s(0));
         deliveries.take(2, s(5));
         deliveries.confirm(2, s(18));
@@ -154,7 +154,7 @@ mod tests {
 
     /// A queue that answers each extension or loses it, and delivers again after `ACK_WAIT` without one.
     fn run(is_lost: &[bool], delay: Duration) {
-        let mut deliveries = DeliveryFence::new(ACK_WAIT);
+        let mut deliveries = HeldQueueDeliveries::new(ACK_WAIT);
         let mut heard_at = s(0);
         deliveries.take(1, s(0));
         for is_lost in is_lost {

@@ -32,7 +32,7 @@ const REFUSALS_MIN: u32 = 3;
 /// The kind of a mover's fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum FaultKind {
+pub enum MoverFaultKind {
     /// Its file system is full, or a quota is used up.
     Full,
     /// It can't read or write there: no such directory, read-only, not permitted.
@@ -51,15 +51,15 @@ pub enum FaultKind {
     Passing,
 }
 
-impl FaultKind {
+impl MoverFaultKind {
     /// Returns true if the fault affects every transfer.
     fn is_of_all(self) -> bool {
-        matches!(self, FaultKind::Unreachable | FaultKind::Hung)
+        matches!(self, MoverFaultKind::Unreachable | MoverFaultKind::Hung)
     }
 
     /// Returns true if a retry alone does not help.
     fn stays(self) -> bool {
-        matches!(self, FaultKind::Full | FaultKind::Refused)
+        matches!(self, MoverFaultKind::Full | MoverFaultKind::Refused)
     }
 }
 
@@ -73,7 +73,7 @@ pub struct MoverFault {
     /// The mover at the other end of the pair; empty for a scan.
     pub other: String,
     /// Kind of the fault.
-    pub kind: FaultKind,
+    pub kind: MoverFaultKind,
     /// The reason, for people.
     pub reason: String,
 }
@@ -82,7 +82,7 @@ pub struct MoverFault {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoverQuarantine {
     /// Kind of the last fault.
-    pub kind: FaultKind,
+    pub kind: MoverFaultKind,
     /// The reason, for people.
     pub reason: String,
     /// Faults in a row.
@@ -93,7 +93,7 @@ pub struct MoverQuarantine {
 
 /// The verdict for a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TransferVerdict {
+pub enum TransferHealthVerdict {
     /// A mover at each end can serve it.
     GoOn,
     /// All movers of an end are left out now, with the reason for people.
@@ -123,7 +123,7 @@ impl MoverHealth {
     /// mover that it calls unreachable did.
     pub fn fault(&mut self, now: Duration, fault: &MoverFault) -> String {
         let MoverFault { transfer, mover, other, kind, reason } = fault;
-        let blames_other = *kind == FaultKind::Unreachable
+        let blames_other = *kind == MoverFaultKind::Unreachable
             && !other.is_empty()
             && self.was_well_lately(now, mover)
             && !self.was_well_lately(now, other);
@@ -139,10 +139,10 @@ impl MoverHealth {
         reason.clone_into(&mut illness.reason);
         illness.strikes = illness.strikes.saturating_add(1);
         let (first, least) = match kind {
-            FaultKind::Hung => (LEFT_OUT_FIRST, LEFT_OUT_HUNG),
-            FaultKind::Unreachable => (LEFT_OUT_FIRST, LEFT_OUT_UNREACHABLE),
-            FaultKind::Slow => (LEFT_OUT_FIRST, LEFT_OUT_SLOW),
-            FaultKind::Doubted => (DOUBTED_FOR, Duration::ZERO),
+            MoverFaultKind::Hung => (LEFT_OUT_FIRST, LEFT_OUT_HUNG),
+            MoverFaultKind::Unreachable => (LEFT_OUT_FIRST, LEFT_OUT_UNREACHABLE),
+            MoverFaultKind::Slow => (LEFT_OUT_FIRST, LEFT_OUT_SLOW),
+            MoverFaultKind::Doubted => (DOUBTED_FOR, Duration::ZERO),
             _ => (LEFT_OUT_FIRST, Duration::ZERO),
         };
         let doubled = first.saturating_mul(1 << (illness.strikes - 1).min(16)).min(LEFT_OUT_MAX);
@@ -166,8 +166,9 @@ impl MoverHealth {
 
     /// Clears the doubts of a transfer, because other movers could not copy the entries either.
     pub fn clear_doubts(&mut self, transfer: &str) {
-        self.ill
-            .retain(|(_, of), illness| of.as_deref() != Some(transfer) || illness.kind != FaultKind::Doubted);
+        self.ill.retain(|(_, of), illness| {
+            of.as_deref() != Some(transfer) || illness.kind != MoverFaultKind::Doubted
+        });
     }
 
     /// Returns the reason why a mover is left out of a transfer now; `None` if it is not.
@@ -181,7 +182,7 @@ impl MoverHealth {
     /// Returns true if a mover can't read or write the transfer's path.
     pub fn refuses(&self, transfer: &str, mover: &str) -> bool {
         let illness = self.ill.get(&(mover.to_owned(), Some(transfer.to_owned())));
-        illness.is_some_and(|illness| illness.kind == FaultKind::Refused)
+        illness.is_some_and(|illness| illness.kind == MoverFaultKind::Refused)
     }
 
     /// Forgets a transfer that is over.
@@ -202,27 +203,27 @@ impl MoverHealth {
         transfer: &str,
         sources: &[&str],
         sinks: &[&str],
-    ) -> TransferVerdict {
-        let mut verdict = TransferVerdict::GoOn;
+    ) -> TransferHealthVerdict {
+        let mut verdict = TransferHealthVerdict::GoOn;
         for movers in [sources, sinks] {
             match self.verdict_of(now, transfer, movers) {
-                TransferVerdict::GoOn => {}
-                fail @ TransferVerdict::Fail(_) => return fail,
+                TransferHealthVerdict::GoOn => {}
+                fail @ TransferHealthVerdict::Fail(_) => return fail,
                 wait => verdict = wait,
             }
         }
         verdict
     }
 
-    fn verdict_of(&self, now: Duration, transfer: &str, movers: &[&str]) -> TransferVerdict {
+    fn verdict_of(&self, now: Duration, transfer: &str, movers: &[&str]) -> TransferHealthVerdict {
         if let Some(reason) = self.lasting(transfer, movers) {
-            return TransferVerdict::Fail(reason);
+            return TransferHealthVerdict::Fail(reason);
         }
         let left_out = movers.iter().map(|mover| Some((mover, self.left_out(now, transfer, mover)?)));
         let all = left_out.collect::<Option<Vec<_>>>().unwrap_or_default();
         // Either a mover works, or the site has none, which another check reports.
         let Some((mover, illness)) = all.into_iter().min_by_key(|(_, illness)| illness.until) else {
-            return TransferVerdict::GoOn;
+            return TransferHealthVerdict::GoOn;
         };
         let in_s = illness.until.saturating_sub(now).as_secs() + 1;
         let all_of = if movers.len() > 1 {
@@ -230,7 +231,10 @@ impl MoverHealth {
         } else {
             String::new()
         };
-        TransferVerdict::Wait(format!("{all_of}{mover}: {}; it is tried again in {in_s} s", illness.reason))
+        TransferHealthVerdict::Wait(format!(
+            "{all_of}{mover}: {}; it is tried again in {in_s} s",
+            illness.reason
+        ))
     }
 
     /// Returns the reason why no mover of an end will ever serve a transfer, for people; `None` if one may.
@@ -247,14 +251,14 @@ impl MoverHealth {
             gone += usize::from(illnesses.any(|illness| illness.strikes >= REFUSALS_MIN));
         }
         let strikes: u32 = lasting.iter().map(|illness| illness.strikes).sum();
-        let is_full = lasting.iter().any(|illness| illness.kind == FaultKind::Full);
+        let is_full = lasting.iter().any(|illness| illness.kind == MoverFaultKind::Full);
         // All movers see the same storage: movers that fail again and again need not confirm that it is full.
         let gone = if is_full { gone } else { 0 };
         if lasting.len() + gone < movers.len() || !is_full && strikes < REFUSALS_MIN {
             return None;
         }
         // The latest reason, but first a full file system, as the user can make room.
-        let told = lasting.iter().max_by_key(|illness| (illness.kind == FaultKind::Full, illness.until));
+        let told = lasting.iter().max_by_key(|illness| (illness.kind == MoverFaultKind::Full, illness.until));
         told.map(|illness| illness.reason.clone())
     }
 }

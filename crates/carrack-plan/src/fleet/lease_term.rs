@@ -14,14 +14,14 @@ const SURE_FOR: Duration = Duration::from_secs(5);
 
 /// Send time of the last confirmed renewal, by a clock that counts suspend time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseTerm {
+pub struct LeaseRenewalTime {
     confirmed: Duration,
 }
 
-impl LeaseTerm {
+impl LeaseRenewalTime {
     /// Creates the term of a lease that was acquired by a request of this time.
-    pub fn new(sent_at: Duration) -> LeaseTerm {
-        LeaseTerm { confirmed: sent_at }
+    pub fn new(sent_at: Duration) -> LeaseRenewalTime {
+        LeaseRenewalTime { confirmed: sent_at }
     }
 
     /// Confirms a renewal by its send time.
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn it_is_sure_for_less_than_it_lasts() {
         let s = Duration::from_secs;
-        let mut term = LeaseTerm::new(s(10));
+        let mut term = LeaseRenewalTime::new(s(10));
         assert!(term.is_sure(s(14)) && !term.is_sure(s(15)) && SURE_FOR < LEASE_LASTS);
         term.confirm(s(12));
         // A confirmation of an earlier renewal comes late.

@@ -14,7 +14,7 @@ mod cutter;
 mod delivery_fencing;
 mod health;
 mod lease_term;
-mod pair_set;
+mod mover_pairs;
 mod shares;
 mod site_marks;
 mod stragglers;
@@ -23,34 +23,36 @@ mod transfer_intake;
 mod transfer_ranking;
 mod wait_condition;
 
-pub use assign::{FleetPair, PairTableChanges, assign};
+pub use assign::{FleetPair, MoverPairChanges, assign};
 pub use chunk_delivery::{
-    AvailableMovers, ChunkDeliveryState, ChunkDeliveryStep, ChunkStepResult, FailedMovers, MoverDoubt,
+    AvailableMovers, ChunkDeliveryState, ChunkStepResult, FailedMovers, MoverDoubt, QueuedChunkStep,
     acknowledged_after, left_for, may_be_left,
 };
 pub use chunk_request::{
     ChunkRequestThreshold, THRESHOLD_BYTES_FIRST, THRESHOLD_BYTES_MAX, THRESHOLD_BYTES_MIN,
 };
 pub use coordinator::{
-    CoordinatorContext, CoordinatorStep, CoordinatorStepResult, RecordState, RecordView, TransferCoordinator,
-    TransferResult,
+    CoordinatedTransferFields, CoordinatorInputs, CoordinatorStep, CoordinatorStepResult, FleetTransferState,
+    TransferCoordinator, TransferResult,
 };
-pub use curve::PairTuner;
+pub use curve::PairCountTuner;
 pub use cutter::{
-    CHUNK_BYTES_DEFAULT, CHUNK_ENTRIES_MAX, CHUNK_TABLE_BYTES_DEFAULT, ChunkContent, ChunkCutter,
+    CHUNK_BYTES_DEFAULT, CHUNK_ENTRIES_MAX, CHUNK_TABLE_BYTES_DEFAULT, ChunkCutter, ChunkEntries,
     ChunkLimits, CutChunk, CutTotals, PART_GRAIN_BYTES, SIZE_CLASSES,
 };
-pub use delivery_fencing::DeliveryFence;
-pub use health::{FaultKind, MoverFault, MoverHealth, MoverQuarantine, TransferVerdict};
-pub use lease_term::{LEASE_LASTS, LEASE_RENEW_EVERY, LeaseTerm};
-pub use pair_set::{MoverPairs, PairAct, PairId};
-pub use shares::{FleetMover, PairClaim, PairLimits, shares};
-pub use site_marks::{BelievedMovers, MarkSighting, same_storage};
-pub use stragglers::{StorageWaitSide, StragglerDetector, StragglingMover};
+pub use delivery_fencing::HeldQueueDeliveries;
+pub use health::{MoverFault, MoverFaultKind, MoverHealth, MoverQuarantine, TransferHealthVerdict};
+pub use lease_term::{LEASE_LASTS, LEASE_RENEW_EVERY, LeaseRenewalTime};
+pub use mover_pairs::{MoverPairAction, MoverPairId, MoverPairReconciler};
+pub use shares::{FleetMover, MoverPairLimits, TransferPairDemand, shares};
+pub use site_marks::{MoverStorageMark, SameStorageMovers, same_storage};
+pub use stragglers::{PairStragglerDetector, StorageWaitSide, StragglingMover};
 pub use tracker::{
-    ChunkOutcome, FileKey, ManagerAction, NEXT_FILES_MAX, PartedFileRef, TrackerEvent, TransferTotals,
-    TransferTracker,
+    ChunkOutcome, LargeFileNumber, ManagerAction, NEXT_FILES_MAX, PartedFileRef, TransferTotals,
+    TransferTracker, TransferTrackerEvent,
 };
-pub use transfer_intake::{IntakeDecision, OwnedTransfer, PhantomPairs, TransferCandidate, intake, room};
+pub use transfer_intake::{
+    ManagerIntakeSelection, ManagerOwnedTransfer, OrphanedMoverPairs, TransferCandidate, intake, room,
+};
 pub use transfer_ranking::{RankRules, TransferRanking, WaitingTransfer};
-pub use wait_condition::{WaitCondition, lack};
+pub use wait_condition::{MoverPairWaitReason, lack};

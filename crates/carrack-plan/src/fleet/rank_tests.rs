@@ -19,16 +19,16 @@ fn ranks(weights: &[(&str, f64)]) -> TransferRanking {
 
 /// A waiting transfer, with names of its own.
 #[derive(Clone, Debug)]
-struct Kept {
+struct TestWaitingTransfer {
     id: String,
     account: String,
     priority: u8,
     submitted_ms: u64,
 }
 
-impl Kept {
-    fn new(id: usize, account: impl ToString, priority: u8, submitted_ms: u64) -> Kept {
-        Kept { id: format!("{id:08}"), account: account.to_string(), priority, submitted_ms }
+impl TestWaitingTransfer {
+    fn new(id: usize, account: impl ToString, priority: u8, submitted_ms: u64) -> TestWaitingTransfer {
+        TestWaitingTransfer { id: format!("{id:08}"), account: account.to_string(), priority, submitted_ms }
     }
 
     fn waiting(&self) -> WaitingTransfer<'_> {
@@ -37,21 +37,22 @@ impl Kept {
 }
 
 /// A machine with one place, which each transfer has for `took_ms`; `waiting` has the waiting ones.
-struct Machine {
+struct OnePlaceMachine {
     ranks: TransferRanking,
-    waiting: Vec<Kept>,
+    waiting: Vec<TestWaitingTransfer>,
     now_ms: u64,
     took_ms: u64,
 }
 
-impl Machine {
-    fn new(ranks: TransferRanking, took_ms: u64) -> Machine {
-        Machine { ranks, waiting: Vec::new(), now_ms: NOW_MS, took_ms }
+impl OnePlaceMachine {
+    fn new(ranks: TransferRanking, took_ms: u64) -> OnePlaceMachine {
+        OnePlaceMachine { ranks, waiting: Vec::new(), now_ms: NOW_MS, took_ms }
     }
 
     /// The next transfer gets the place, and leaves it.
-    fn step(&mut self) -> Option<Kept> {
-        let waiting: Vec<WaitingTransfer<'_>> = self.waiting.iter().map(Kept::waiting).collect();
+    fn step(&mut self) -> Option<TestWaitingTransfer> {
+        let waiting: Vec<WaitingTransfer<'_>> =
+            self.waiting.iter().map(TestWaitingTransfer::waiting).collect();
         let next = *self.ranks.order(self.now_ms, &[], &waiting, 1).first()?;
         let index = self.waiting.iter().position(|kept| kept.id == next)?;
         let next = self.waiting.remove(index);
@@ -144,24 +145,25 @@ fn a_deadline_raises_by_the_halves_of_its_time_that_are_over() {
 
 #[test]
 fn what_is_urgent_goes_before_a_backlog_of_any_age() {
-    let mut machine = Machine::new(ranks(&[]), MINUTE_MS);
-    machine.waiting = (0..500).map(|id| Kept::new(id, "alice", 5, NOW_MS - 100 * HOUR_MS)).collect();
+    let mut machine = OnePlaceMachine::new(ranks(&[]), MINUTE_MS);
+    machine.waiting =
+        (0..500).map(|id| TestWaitingTransfer::new(id, "alice", 5, NOW_MS - 100 * HOUR_MS)).collect();
     (0..100).for_each(|_| drop(machine.step()));
     let now_ms = machine.now_ms;
-    machine.waiting.push(Kept::new(900, "alice", 7, now_ms));
-    machine.waiting.push(Kept::new(901, "bob", 5, now_ms));
+    machine.waiting.push(TestWaitingTransfer::new(900, "alice", 7, now_ms));
+    machine.waiting.push(TestWaitingTransfer::new(901, "bob", 5, now_ms));
     let next: Vec<String> = (0..2).filter_map(|_| machine.step()).map(|kept| kept.id).collect();
     assert_eq!(next, ["00000900", "00000901"]);
 }
 
 #[test]
 fn the_lowest_begins_whoever_goes_on_with_the_highest() {
-    let mut machine = Machine::new(ranks(&[]), MINUTE_MS);
-    machine.waiting = (0..3).map(|id| Kept::new(id, "alice", 0, NOW_MS)).collect();
+    let mut machine = OnePlaceMachine::new(ranks(&[]), MINUTE_MS);
+    machine.waiting = (0..3).map(|id| TestWaitingTransfer::new(id, "alice", 0, NOW_MS)).collect();
     let mut steps = Vec::new();
     for step in 0..400 {
         let now_ms = machine.now_ms;
-        machine.waiting.push(Kept::new(1_000 + step, step % 7, 9, now_ms));
+        machine.waiting.push(TestWaitingTransfer::new(1_000 + step, step % 7, 9, now_ms));
         let next = machine.step().unwrap();
         steps.extend((next.account == "alice").then_some(step));
     }
@@ -172,16 +174,18 @@ fn the_lowest_begins_whoever_goes_on_with_the_highest() {
 /// Users with 1, 10 and 1,000 transfers, each of whom submits another transfer when one has begun.
 #[test]
 fn who_has_many_has_no_more_than_who_has_one() {
-    let mut machine = Machine::new(ranks(&[]), MINUTE_MS);
+    let mut machine = OnePlaceMachine::new(ranks(&[]), MINUTE_MS);
     let users: Vec<(usize, usize)> = [1, 10, 1_000, 1, 10, 1_000].into_iter().enumerate().collect();
     for &(user, count) in &users {
-        machine.waiting.extend((0..count).map(|id| Kept::new(10_000 * user + id, user, 5, NOW_MS)));
+        machine
+            .waiting
+            .extend((0..count).map(|id| TestWaitingTransfer::new(10_000 * user + id, user, 5, NOW_MS)));
     }
     let mut had = vec![0.0; users.len()];
     for step in 0..120 {
         let next = machine.step().unwrap();
         had[next.account.parse::<usize>().unwrap()] += 1.0;
-        machine.waiting.push(Kept::new(1_000_000 + step, next.account, 5, machine.now_ms));
+        machine.waiting.push(TestWaitingTransfer::new(1_000_000 + step, next.account, 5, machine.now_ms));
     }
     assert!(jain(&had) >= 0.95, "{had:?}");
 }
@@ -189,9 +193,10 @@ fn who_has_many_has_no_more_than_who_has_one() {
 #[test]
 fn a_weight_of_two_has_twice_as_much_of_long_copies_too() {
     for took_ms in [1_000, MINUTE_MS, 5 * HOUR_MS] {
-        let mut machine = Machine::new(ranks(&[("b", 2.0)]), took_ms);
+        let mut machine = OnePlaceMachine::new(ranks(&[("b", 2.0)]), took_ms);
         machine.ranks.rules.halves_every = Duration::from_millis(20 * took_ms);
-        machine.waiting = (0..600).map(|id| Kept::new(id, ["a", "b"][id % 2], 5, NOW_MS)).collect();
+        machine.waiting =
+            (0..600).map(|id| TestWaitingTransfer::new(id, ["a", "b"][id % 2], 5, NOW_MS)).collect();
         let of_b = (0..300).filter(|_| machine.step().unwrap().account == "b").count();
         assert!((195..=205).contains(&of_b), "{of_b} of 300 at {took_ms} ms");
     }
@@ -199,8 +204,9 @@ fn a_weight_of_two_has_twice_as_much_of_long_copies_too() {
 
 #[test]
 fn weights_hold_within_one_order() {
-    let kept: Vec<Kept> = (0..600).map(|id| Kept::new(id, ["a", "b"][id % 2], 5, NOW_MS)).collect();
-    let waiting: Vec<WaitingTransfer<'_>> = kept.iter().map(Kept::waiting).collect();
+    let kept: Vec<TestWaitingTransfer> =
+        (0..600).map(|id| TestWaitingTransfer::new(id, ["a", "b"][id % 2], 5, NOW_MS)).collect();
+    let waiting: Vec<WaitingTransfer<'_>> = kept.iter().map(TestWaitingTransfer::waiting).collect();
     let order = ranks(&[("b", 2.0)]).order(NOW_MS, &[], &waiting, 300);
     let of_b = order.iter().filter(|id| id.parse::<usize>().unwrap() % 2 == 1).count();
     assert_eq!((order.len(), of_b), (300, 200));
@@ -300,13 +306,13 @@ proptest! {
     /// highest, where its account has turns.
     #[test]
     fn nothing_starves(others in prop::collection::vec((0u8..=9, 0usize..4), 300)) {
-        let mut machine = Machine::new(ranks(&[]), MINUTE_MS);
-        machine.waiting.push(Kept::new(0, "alice", 0, NOW_MS));
+        let mut machine = OnePlaceMachine::new(ranks(&[]), MINUTE_MS);
+        machine.waiting.push(TestWaitingTransfer::new(0, "alice", 0, NOW_MS));
         let mut begun = false;
         for (number, (priority, account)) in (1..).zip(others) {
             let now_ms = machine.now_ms;
-            machine.waiting.push(Kept::new(number, account, priority, now_ms));
-            machine.waiting.push(Kept::new(1_000 + number, account, 9, now_ms));
+            machine.waiting.push(TestWaitingTransfer::new(number, account, priority, now_ms));
+            machine.waiting.push(TestWaitingTransfer::new(1_000 + number, account, 9, now_ms));
             begun |= machine.step().unwrap().account == "alice";
         }
         prop_assert!(begun);

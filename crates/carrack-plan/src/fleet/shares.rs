@@ -30,7 +30,7 @@ pub struct FleetMover {
 
 /// A transfer that asks for pairs. Paused and ended transfers don't.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PairClaim {
+pub struct TransferPairDemand {
     /// The transfer's id.
     pub transfer: String,
     /// Time of submission: within a priority older transfers come first where not all can be served.
@@ -57,7 +57,7 @@ pub struct PairClaim {
 
 /// Limits set by an administrator, in pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PairLimits {
+pub struct MoverPairLimits {
     /// Limit for all transfers of one user.
     pub per_user: Option<u32>,
     /// The same for the users named here, in place of the other.
@@ -75,8 +75,8 @@ pub struct PairLimits {
 ///   their weight.
 ///
 /// A share is never below the ideal one, rounded down. It does not depend on the present pairs.
-pub fn shares(movers: &[FleetMover], claims: &[PairClaim], limits: &PairLimits) -> Vec<u32> {
-    let mut plan = SharePlan::new(movers, claims, limits);
+pub fn shares(movers: &[FleetMover], claims: &[TransferPairDemand], limits: &MoverPairLimits) -> Vec<u32> {
+    let mut plan = MoverPairAllocation::new(movers, claims, limits);
     let mut in_order: Vec<usize> = (0..claims.len()).collect();
     in_order.sort_by_key(|&index| {
         let claim = &claims[index];
@@ -107,7 +107,7 @@ struct SharedCapacity {
     users: Vec<(usize, u64)>,
 }
 
-struct SharePlan {
+struct MoverPairAllocation {
     pools: Vec<SharedCapacity>,
     /// The pools of each claim, with the capacity that a pair takes.
     pools_of: Vec<Vec<(usize, u64)>>,
@@ -117,8 +117,12 @@ struct SharePlan {
     given: Vec<u32>,
 }
 
-impl SharePlan {
-    fn new(movers: &[FleetMover], claims: &[PairClaim], limits: &PairLimits) -> SharePlan {
+impl MoverPairAllocation {
+    fn new(
+        movers: &[FleetMover],
+        claims: &[TransferPairDemand],
+        limits: &MoverPairLimits,
+    ) -> MoverPairAllocation {
         let mut pools: BTreeMap<(u8, &str), SharedCapacity> = BTreeMap::new();
         let room = room_of_sites(movers);
         for (index, claim) in claims.iter().enumerate() {
@@ -136,7 +140,7 @@ impl SharePlan {
         for (number, pool) in pools.iter().enumerate() {
             pool.users.iter().for_each(|&(claim, takes)| pools_of[claim].push((number, takes)));
         }
-        SharePlan {
+        MoverPairAllocation {
             pools,
             pools_of,
             weights: claims.iter().map(|claim| weight(claim.priority)).collect(),
@@ -275,7 +279,7 @@ pub(super) fn room_of_sites(movers: &[FleetMover]) -> BTreeMap<&str, u64> {
 }
 
 /// Returns the pairs that a transfer wants, may have, and could have with all its movers for itself.
-pub(super) fn most_pairs(movers: &[FleetMover], claim: &PairClaim) -> u32 {
+pub(super) fn most_pairs(movers: &[FleetMover], claim: &TransferPairDemand) -> u32 {
     // For each protocol: room at the source, at the sink, and of both together.
     let mut room: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
     let sources: std::collections::BTreeSet<&usize> = claim.sources.iter().collect();

@@ -22,8 +22,14 @@ fn at(movers: &[FleetMover], site: &str) -> Vec<usize> {
     (0..movers.len()).filter(|&index| movers[index].site == site).collect()
 }
 
-fn claim(movers: &[FleetMover], number: u64, priority: u8, wanted: u32, sites: [&str; 2]) -> PairClaim {
-    PairClaim {
+fn claim(
+    movers: &[FleetMover],
+    number: u64,
+    priority: u8,
+    wanted: u32,
+    sites: [&str; 2],
+) -> TransferPairDemand {
+    TransferPairDemand {
         transfer: format!("t{number:03}"),
         submitted_ms: number,
         priority,
@@ -40,11 +46,11 @@ fn claim(movers: &[FleetMover], number: u64, priority: u8, wanted: u32, sites: [
 
 /// Shares of transfers from a to b, given their priorities and wishes.
 fn shares_of(movers: &[FleetMover], asked: &[(u8, u32)]) -> Vec<u32> {
-    let claims: Vec<PairClaim> = (0..)
+    let claims: Vec<TransferPairDemand> = (0..)
         .zip(asked)
         .map(|(number, (priority, wanted))| claim(movers, number, *priority, *wanted, ["a", "b"]))
         .collect();
-    shares(movers, &claims, &PairLimits::default())
+    shares(movers, &claims, &MoverPairLimits::default())
 }
 
 #[test]
@@ -89,26 +95,32 @@ fn the_highest_priority_and_then_the_oldest_come_first_where_not_all_can() {
 #[test]
 fn users_and_sites_have_limits() {
     let movers = two_sites(12, 12);
-    let mut claims: Vec<PairClaim> = (0..3).map(|n| claim(&movers, n, 5, 99, ["a", "b"])).collect();
+    let mut claims: Vec<TransferPairDemand> = (0..3).map(|n| claim(&movers, n, 5, 99, ["a", "b"])).collect();
     claims[2].user = "bob".into();
-    let of = |limits: PairLimits, claims: &[PairClaim]| shares(&movers, claims, &limits);
-    assert_eq!(of(PairLimits::default(), &claims), [4, 4, 4]);
-    assert_eq!(of(PairLimits { per_user: Some(3), ..PairLimits::default() }, &claims), [2, 1, 3]);
+    let of = |limits: MoverPairLimits, claims: &[TransferPairDemand]| shares(&movers, claims, &limits);
+    assert_eq!(of(MoverPairLimits::default(), &claims), [4, 4, 4]);
+    assert_eq!(of(MoverPairLimits { per_user: Some(3), ..MoverPairLimits::default() }, &claims), [2, 1, 3]);
     let users = BTreeMap::from([("bob".to_owned(), 12)]);
-    assert_eq!(of(PairLimits { per_user: Some(3), users, ..PairLimits::default() }, &claims), [2, 1, 9]);
+    assert_eq!(
+        of(MoverPairLimits { per_user: Some(3), users, ..MoverPairLimits::default() }, &claims),
+        [2, 1, 9]
+    );
     let sites = BTreeMap::from([("b".to_owned(), 6)]);
-    assert_eq!(of(PairLimits { sites: sites.clone(), ..PairLimits::default() }, &claims), [2, 2, 2]);
+    assert_eq!(
+        of(MoverPairLimits { sites: sites.clone(), ..MoverPairLimits::default() }, &claims),
+        [2, 2, 2]
+    );
     claims[0].pairs_max = Some(1);
-    assert_eq!(of(PairLimits { sites, ..PairLimits::default() }, &claims), [1, 3, 2]);
+    assert_eq!(of(MoverPairLimits { sites, ..MoverPairLimits::default() }, &claims), [1, 3, 2]);
 }
 
 #[test]
 fn within_a_site_a_pair_takes_two_ends_and_one_of_the_limit() {
     let movers: Vec<FleetMover> = (0..3).map(|n| mover("a", n, 3)).collect();
     let claims = [claim(&movers, 0, 5, 99, ["a", "a"])];
-    assert_eq!(shares(&movers, &claims, &PairLimits::default()), [4]);
+    assert_eq!(shares(&movers, &claims, &MoverPairLimits::default()), [4]);
     let sites = BTreeMap::from([("a".to_owned(), 3)]);
-    assert_eq!(shares(&movers, &claims, &PairLimits { sites, ..PairLimits::default() }), [3]);
+    assert_eq!(shares(&movers, &claims, &MoverPairLimits { sites, ..MoverPairLimits::default() }), [3]);
 }
 
 #[test]
@@ -122,7 +134,8 @@ fn movers_that_drain_or_speak_otherwise_do_not_count() {
 }
 
 /// Sites, movers and claims of a fleet, and its limits.
-pub(in crate::fleet) fn fleets() -> impl Strategy<Value = (Vec<FleetMover>, Vec<PairClaim>, PairLimits)> {
+pub(in crate::fleet) fn fleets()
+-> impl Strategy<Value = (Vec<FleetMover>, Vec<TransferPairDemand>, MoverPairLimits)> {
     let movers = prop::collection::vec((0usize..3, 0u32..6, prop::bool::weighted(0.1)), 0..14);
     let wanted = prop_oneof![0u32..6, Just(99u32)];
     let asked = (0u8..10, 0usize..3, 0usize..3, wanted, 0usize..3, any::<u64>(), any::<bool>());
@@ -150,7 +163,7 @@ pub(in crate::fleet) fn fleets() -> impl Strategy<Value = (Vec<FleetMover>, Vec<
             })
             .collect();
         let sites = of_site.map(|limit| ("b".to_owned(), limit)).into_iter().collect();
-        (movers, claims, PairLimits { per_user, sites, ..PairLimits::default() })
+        (movers, claims, MoverPairLimits { per_user, sites, ..MoverPairLimits::default() })
     })
 }
 
@@ -195,7 +208,7 @@ proptest! {
     fn nothing_is_exceeded_left_over_or_unfair((movers, claims, limits) in fleets()) {
         let given = shares(&movers, &claims, &limits);
         prop_assert_eq!(&given, &shares(&movers, &claims, &limits));
-        let mut plan = SharePlan::new(&movers, &claims, &limits);
+        let mut plan = MoverPairAllocation::new(&movers, &claims, &limits);
         (0..claims.len()).for_each(|claim| plan.raise_to(claim, given[claim]));
         for pool in &plan.pools {
             prop_assert!(pool.used <= pool.capacity);
@@ -210,7 +223,7 @@ proptest! {
     /// has more for its weight.
     #[test]
     fn ideal_shares_are_max_min_fair((movers, claims, limits) in fleets()) {
-        let mut plan = SharePlan::new(&movers, &claims, &limits);
+        let mut plan = MoverPairAllocation::new(&movers, &claims, &limits);
         (0..claims.len()).for_each(|claim| {
             plan.try_add(claim);
         });

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// The mark that a mover sees at its directory for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MarkSighting<'a> {
+pub struct MoverStorageMark<'a> {
     /// The directory, by the mover's configuration.
     pub directory: &'a str,
     /// The mark there; empty without one, as on a read-only file system.
@@ -17,7 +17,7 @@ pub struct MarkSighting<'a> {
 
 /// The movers to trust.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BelievedMovers {
+pub struct SameStorageMovers {
     /// For each of the movers in question, true if it can be used.
     pub is_believed: Vec<bool>,
     /// Directories whose movers are all left out, as their marks differ and no mark has a majority.
@@ -30,7 +30,7 @@ pub struct BelievedMovers {
 /// Without a majority the movers without a fault decide. If they disagree as well, all movers of that
 /// directory are left out, because it is unknown which of them has not mounted the file system. Where no mark
 /// can be made, all are trusted.
-pub fn same_storage(sights: &[MarkSighting<'_>]) -> BelievedMovers {
+pub fn same_storage(sights: &[MoverStorageMark<'_>]) -> SameStorageMovers {
     let mut tallies: BTreeMap<&str, [BTreeMap<&str, usize>; 2]> = BTreeMap::new();
     for sight in sights.iter().filter(|sight| !sight.mark.is_empty()) {
         let [all, beyond_doubt] = tallies.entry(sight.directory).or_default();
@@ -50,7 +50,7 @@ pub fn same_storage(sights: &[MarkSighting<'_>]) -> BelievedMovers {
     });
     let at_odds =
         agreed.iter().filter(|(_, mark)| mark.is_none()).map(|(directory, _)| (*directory).to_owned());
-    BelievedMovers { is_believed: is_believed.collect(), at_odds: at_odds.collect() }
+    SameStorageMovers { is_believed: is_believed.collect(), at_odds: at_odds.collect() }
 }
 
 /// Returns the mark that more movers see than any other.
@@ -66,11 +66,11 @@ mod tests {
     use super::*;
 
     fn believed(sights: &[(&str, &str, bool)]) -> (String, usize) {
-        let sights: Vec<MarkSighting<'_>> = sights
+        let sights: Vec<MoverStorageMark<'_>> = sights
             .iter()
-            .map(|&(directory, mark, is_doubtful)| MarkSighting { directory, mark, is_doubtful })
+            .map(|&(directory, mark, is_doubtful)| MoverStorageMark { directory, mark, is_doubtful })
             .collect();
-        let BelievedMovers { is_believed, at_odds } = same_storage(&sights);
+        let SameStorageMovers { is_believed, at_odds } = same_storage(&sights);
         (is_believed.iter().map(|&is| if is { '+' } else { '-' }).collect(), at_odds.len())
     }
 

@@ -51,7 +51,7 @@ pub struct StragglingMover {
 ///
 /// Memory: some words for each pair of movers that has worked for the transfer.
 #[derive(Clone, Debug, Default)]
-pub struct StragglerDetector {
+pub struct PairStragglerDetector {
     pairs: BTreeMap<(String, String), PairPace>,
 }
 
@@ -67,10 +67,10 @@ struct PairPace {
     longest: Option<Duration>,
 }
 
-impl StragglerDetector {
+impl PairStragglerDetector {
     /// Creates the state without reports.
-    pub fn new() -> StragglerDetector {
-        StragglerDetector::default()
+    pub fn new() -> PairStragglerDetector {
+        PairStragglerDetector::default()
     }
 
     /// Takes a pair's report: the number of its chunks and the end at which it waits.
@@ -164,8 +164,8 @@ mod tests {
         good: (&str, &str),
         waits_at: StorageWaitSide,
         seconds: u64,
-    ) -> StragglerDetector {
-        let mut stragglers = StragglerDetector::new();
+    ) -> PairStragglerDetector {
+        let mut stragglers = PairStragglerDetector::new();
         for second in 0..seconds {
             stragglers.report(at(second), slow.0, slow.1, 1, waits_at);
             stragglers.report(at(second), good.0, good.1, u32::from(second < 5), StorageWaitSide::Neither);
@@ -176,14 +176,14 @@ mod tests {
         stragglers
     }
 
-    fn blamed(stragglers: &StragglerDetector, second: u64) -> Vec<(String, bool)> {
+    fn blamed(stragglers: &PairStragglerDetector, second: u64) -> Vec<(String, bool)> {
         let behind = stragglers.behind(at(second)).into_iter();
         behind.map(|straggler| (straggler.mover, straggler.is_source)).collect()
     }
 
     #[test]
     fn who_holds_a_chunk_for_many_times_what_others_take_is_behind() {
-        fn sight(seconds: u64) -> StragglerDetector {
+        fn sight(seconds: u64) -> PairStragglerDetector {
             watched(("a", "x"), ("b", "y"), StorageWaitSide::Neither, seconds)
         }
         assert_eq!(blamed(&sight(10), 9), [], "it may take some seconds");
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn where_others_take_as_long_nobody_is() {
-        let mut stragglers = StragglerDetector::new();
+        let mut stragglers = PairStragglerDetector::new();
         for second in 0..60 {
             for source in ["a", "b"] {
                 stragglers.report(at(second), source, "x", 1, StorageWaitSide::Neither);
@@ -210,7 +210,7 @@ mod tests {
             }
         }
         assert_eq!(blamed(&stragglers, 59), []);
-        let mut alone = StragglerDetector::new();
+        let mut alone = PairStragglerDetector::new();
         (0..60).for_each(|second| alone.report(at(second), "a", "x", 1, StorageWaitSide::Neither));
         assert_eq!(blamed(&alone, 59), [], "nobody has shown that it can be faster");
     }

@@ -11,14 +11,14 @@ use super::CutTotals;
 
 /// A large file, by its number among those that its scan cut into parts, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FileKey(pub u64);
+pub struct LargeFileNumber(pub u64);
 
 /// Upper bound of the files in one [`ManagerAction`].
 pub const NEXT_FILES_MAX: usize = 256;
 
 /// An entry of a transfer's log. It may come twice, and those of one chunk, file or scan in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TrackerEvent {
+pub enum TransferTrackerEvent {
     /// Progress of a scan, or its end.
     Scanned {
         /// Number of the scan; a later scan has a higher number.
@@ -47,7 +47,7 @@ pub enum TrackerEvent {
         /// The attempt of the scan that cut it.
         attempt: u32,
         /// The file.
-        file: FileKey,
+        file: LargeFileNumber,
         /// True if it has its name.
         is_done: bool,
     },
@@ -56,7 +56,7 @@ pub enum TrackerEvent {
         /// The attempt of the scan that cut it.
         attempt: u32,
         /// The file.
-        file: FileKey,
+        file: LargeFileNumber,
     },
     /// The deletion at the destination was carried out as far as permitted.
     DeleteSettled {
@@ -95,7 +95,7 @@ pub struct ChunkOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartedFileRef {
     /// The file.
-    pub file: FileKey,
+    pub file: LargeFileNumber,
     /// Number of the file's parts.
     pub count: u64,
 }
@@ -106,9 +106,9 @@ pub enum ManagerAction {
     /// Nothing, until the log grows.
     Wait,
     /// Finish these files: all of their parts are at the sink.
-    FinishFiles(Vec<FileKey>),
+    FinishFiles(Vec<LargeFileNumber>),
     /// Remove the partial data of these files: a part of each has failed, and no part is under way.
-    DiscardFiles(Vec<FileKey>),
+    DiscardFiles(Vec<LargeFileNumber>),
     /// Remove entries of the destination that the source does not have: everything is settled, and nothing
     /// has failed.
     Delete,
@@ -153,14 +153,14 @@ pub struct TransferTotals {
 /// settled parts.
 #[derive(Clone, Debug, Default)]
 pub struct TransferTracker {
-    attempts: BTreeMap<u32, ScanAttempt>,
+    attempts: BTreeMap<u32, ScanAttemptProgress>,
     bytes_moved: u64,
     deletes: bool,
     closed: Option<u32>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct ScanAttempt {
+struct ScanAttemptProgress {
     found: CutTotals,
     is_finished: bool,
     settled: RangeSet,
@@ -169,9 +169,9 @@ struct ScanAttempt {
     moved: BTreeMap<u32, RangeSet>,
     done: ChunkOutcome,
     /// Large files with some settled parts.
-    begun: BTreeMap<FileKey, FileParts>,
-    finishing: DueLargeFiles,
-    discarding: DueLargeFiles,
+    begun: BTreeMap<LargeFileNumber, FileParts>,
+    finishing: LargeFileFinalWork,
+    discarding: LargeFileFinalWork,
     is_delete_asked: bool,
     /// Entries that each delivery of the deletion's item has removed.
     deleted: BTreeMap<u32, u64>,
@@ -191,7 +191,7 @@ struct FileParts {
 
 /// Large files for which an item of work is due.
 #[derive(Clone, Debug, Default)]
-struct DueLargeFiles {
+struct LargeFileFinalWork {
     due: RangeSet,
     asked: RangeSet,
     settled: RangeSet,
@@ -213,39 +213,39 @@ impl TransferTracker {
 
     /// Takes one entry of the log. A repeated entry changes nothing, nor does an entry after the transfer's
     /// end.
-    pub fn observe(&mut self, event: &TrackerEvent) {
+    pub fn observe(&mut self, event: &TransferTrackerEvent) {
         if self.closed.is_some() {
             return;
         }
         match *event {
-            TrackerEvent::Scanned { attempt, found, is_finished } => {
+            TransferTrackerEvent::Scanned { attempt, found, is_finished } => {
                 self.attempt(attempt).scanned(found, is_finished);
             }
-            TrackerEvent::ChunkSettled { attempt, number, delivery, outcome, part } => {
+            TransferTrackerEvent::ChunkSettled { attempt, number, delivery, outcome, part } => {
                 let attempt = self.attempt(attempt);
                 attempt.chunk_settled(number, outcome, part);
                 if add(attempt.moved.entry(delivery).or_default(), number) {
                     self.bytes_moved += outcome.moved_bytes;
                 }
             }
-            TrackerEvent::FinishSettled { attempt, file, is_done } => {
+            TransferTrackerEvent::FinishSettled { attempt, file, is_done } => {
                 let finishing = &mut self.attempt(attempt).finishing;
                 add(&mut finishing.settled, file.0);
                 if is_done {
                     add(&mut finishing.done, file.0);
                 }
             }
-            TrackerEvent::DiscardSettled { attempt, file } => {
+            TransferTrackerEvent::DiscardSettled { attempt, file } => {
                 add(&mut self.attempt(attempt).discarding.settled, file.0);
             }
-            TrackerEvent::DeleteSettled { attempt, delivery, deleted, failed } => {
+            TransferTrackerEvent::DeleteSettled { attempt, delivery, deleted, failed } => {
                 let attempt = self.attempt(attempt);
                 if attempt.deleted.is_empty() {
                     attempt.delete_failed = failed;
                 }
                 attempt.deleted.entry(delivery).or_insert(deleted);
             }
-            TrackerEvent::CloseSettled { attempt, failed } => {
+            TransferTrackerEvent::CloseSettled { attempt, failed } => {
                 let attempt = self.attempt(attempt);
                 (attempt.is_closed, attempt.close_failed) = (true, failed);
             }
@@ -316,7 +316,7 @@ impl TransferTracker {
         let moved =
             TransferTotals { bytes_moved: self.bytes_moved, entries_deleted, ..TransferTotals::default() };
         let Some(attempt) = shown.and_then(|number| self.attempts.get(&number)) else { return moved };
-        let ScanAttempt { found, done, finishing, close_failed, .. } = attempt;
+        let ScanAttemptProgress { found, done, finishing, close_failed, .. } = attempt;
         let finished = covered_by_both(&finishing.due, &finishing.done);
         let named = if attempt.is_closed { found.names.saturating_sub(*close_failed) } else { 0 };
         TransferTotals {
@@ -334,16 +334,16 @@ impl TransferTracker {
 
     /// Returns true if the deletion is still due. After a failure it is not: the failed entries may be those
     /// that would be missed.
-    fn is_to_delete(&self, attempt: &ScanAttempt) -> bool {
+    fn is_to_delete(&self, attempt: &ScanAttemptProgress) -> bool {
         self.deletes && attempt.deleted.is_empty() && attempt.failed() == 0
     }
 
-    fn attempt(&mut self, number: u32) -> &mut ScanAttempt {
+    fn attempt(&mut self, number: u32) -> &mut ScanAttemptProgress {
         self.attempts.entry(number).or_default()
     }
 }
 
-impl ScanAttempt {
+impl ScanAttemptProgress {
     /// Reports only grow, so the largest of each number is the last; the final report is exact.
     fn scanned(&mut self, found: CutTotals, is_finished: bool) {
         if self.is_finished {
@@ -384,7 +384,7 @@ impl ScanAttempt {
 
     /// Returns the number of entries that could not be read, copied, finished or removed.
     fn failed(&self) -> u64 {
-        let DueLargeFiles { due, settled, done, .. } = &self.finishing;
+        let LargeFileFinalWork { due, settled, done, .. } = &self.finishing;
         let unfinished = covered_by_both(due, settled) - covered_by_both(due, done);
         let ended = self.delete_failed + self.close_failed;
         self.found.failed + self.done.failed + unfinished + self.discarding.due.covered_bytes() + ended
@@ -399,9 +399,9 @@ impl ScanAttempt {
     }
 }
 
-impl DueLargeFiles {
+impl LargeFileFinalWork {
     /// Returns the first files that are due and neither asked for nor settled.
-    fn to_ask(&self) -> Vec<FileKey> {
+    fn to_ask(&self) -> Vec<LargeFileNumber> {
         let mut files = Vec::new();
         for run in self.due.iter() {
             let mut at = run.offset;
@@ -410,7 +410,7 @@ impl DueLargeFiles {
                 match known.into_iter().flatten().find(|run| run.offset == at) {
                     Some(run) => at += run.len,
                     None => {
-                        files.push(FileKey(at));
+                        files.push(LargeFileNumber(at));
                         at += 1;
                     }
                 }

@@ -8,23 +8,23 @@ fn found(chunks: u64, files: u64, bytes: u64) -> CutTotals {
     CutTotals { chunks, files, bytes, ..CutTotals::default() }
 }
 
-fn scanned(attempt: u32, found: CutTotals) -> TrackerEvent {
-    TrackerEvent::Scanned { attempt, found, is_finished: true }
+fn scanned(attempt: u32, found: CutTotals) -> TransferTrackerEvent {
+    TransferTrackerEvent::Scanned { attempt, found, is_finished: true }
 }
 
-fn files_settled(attempt: u32, number: u64, files: u64, failed: u64) -> TrackerEvent {
+fn files_settled(attempt: u32, number: u64, files: u64, failed: u64) -> TransferTrackerEvent {
     let outcome = ChunkOutcome { files, bytes: files * 10, moved_bytes: files * 10, failed };
-    TrackerEvent::ChunkSettled { attempt, number, delivery: 1, outcome, part: None }
+    TransferTrackerEvent::ChunkSettled { attempt, number, delivery: 1, outcome, part: None }
 }
 
-fn part_settled(attempt: u32, number: u64, file: u64, count: u64, failed: u64) -> TrackerEvent {
+fn part_settled(attempt: u32, number: u64, file: u64, count: u64, failed: u64) -> TransferTrackerEvent {
     let bytes = if failed > 0 { 0 } else { GIB };
     let outcome = ChunkOutcome { files: 0, bytes, moved_bytes: GIB, failed };
-    let part = Some(PartedFileRef { file: FileKey(file), count });
-    TrackerEvent::ChunkSettled { attempt, number, delivery: 1, outcome, part }
+    let part = Some(PartedFileRef { file: LargeFileNumber(file), count });
+    TransferTrackerEvent::ChunkSettled { attempt, number, delivery: 1, outcome, part }
 }
 
-fn fed(events: &[TrackerEvent]) -> TransferTracker {
+fn fed(events: &[TransferTrackerEvent]) -> TransferTracker {
     let mut tracker = TransferTracker::new();
     events.iter().for_each(|event| tracker.observe(event));
     tracker
@@ -38,7 +38,7 @@ fn an_empty_tree_is_closed_and_over() {
     assert_eq!(tracker.next(), ManagerAction::Close);
     tracker.asked(&ManagerAction::Close);
     assert_eq!(tracker.next(), ManagerAction::Wait);
-    tracker.observe(&TrackerEvent::CloseSettled { attempt: 1, failed: 0 });
+    tracker.observe(&TransferTrackerEvent::CloseSettled { attempt: 1, failed: 0 });
     assert_eq!(tracker.next(), ManagerAction::Over);
 }
 
@@ -47,7 +47,7 @@ fn further_names_are_done_at_the_end() {
     let mut tracker =
         fed(&[scanned(1, CutTotals { names: 5, ..found(1, 2, 20) }), files_settled(1, 0, 2, 0)]);
     assert_eq!((tracker.totals().files_found, tracker.totals().files_done), (7, 2));
-    tracker.observe(&TrackerEvent::CloseSettled { attempt: 1, failed: 1 });
+    tracker.observe(&TransferTrackerEvent::CloseSettled { attempt: 1, failed: 1 });
     let totals = tracker.totals();
     assert_eq!((totals.files_found, totals.files_done, totals.entries_failed), (7, 6, 1));
     assert_eq!(tracker.next(), ManagerAction::Over);
@@ -63,19 +63,20 @@ fn a_file_is_finished_when_all_its_parts_are_settled() {
     ]);
     assert_eq!(tracker.next(), ManagerAction::Wait, "a part that is told twice is one part");
     tracker.observe(&part_settled(1, 1, 0, 2, 0));
-    let finish = ManagerAction::FinishFiles(vec![FileKey(0)]);
+    let finish = ManagerAction::FinishFiles(vec![LargeFileNumber(0)]);
     assert_eq!(tracker.next(), finish);
     assert_eq!(tracker.next(), finish, "until it was asked for");
     tracker.asked(&finish);
     assert_eq!(tracker.next(), ManagerAction::Wait);
     // The other file has failed, and is discarded only when no mover writes to it.
     tracker.observe(&part_settled(1, 3, 1, 2, 0));
-    let discard = ManagerAction::DiscardFiles(vec![FileKey(1)]);
+    let discard = ManagerAction::DiscardFiles(vec![LargeFileNumber(1)]);
     assert_eq!(tracker.next(), discard);
     tracker.asked(&discard);
     assert_eq!(tracker.next(), ManagerAction::Wait);
-    let discarded = TrackerEvent::DiscardSettled { attempt: 1, file: FileKey(1) };
-    let finished = TrackerEvent::FinishSettled { attempt: 1, file: FileKey(0), is_done: true };
+    let discarded = TransferTrackerEvent::DiscardSettled { attempt: 1, file: LargeFileNumber(1) };
+    let finished =
+        TransferTrackerEvent::FinishSettled { attempt: 1, file: LargeFileNumber(0), is_done: true };
     for first in [discarded, finished] {
         let mut half = tracker.clone();
         half.observe(&first);
@@ -83,7 +84,11 @@ fn a_file_is_finished_when_all_its_parts_are_settled() {
     }
     tracker.observe(&discarded);
     tracker.observe(&finished);
-    tracker.observe(&TrackerEvent::FinishSettled { attempt: 1, file: FileKey(0), is_done: false });
+    tracker.observe(&TransferTrackerEvent::FinishSettled {
+        attempt: 1,
+        file: LargeFileNumber(0),
+        is_done: false,
+    });
     assert_eq!(tracker.next(), ManagerAction::Close);
     let expected = TransferTotals {
         files_found: 2,
@@ -105,7 +110,7 @@ fn a_file_that_can_not_be_finished_has_failed() {
     let tracker = fed(&[
         scanned(1, found(1, 1, GIB)),
         part_settled(1, 0, 0, 1, 0),
-        TrackerEvent::FinishSettled { attempt: 1, file: FileKey(0), is_done: false },
+        TransferTrackerEvent::FinishSettled { attempt: 1, file: LargeFileNumber(0), is_done: false },
     ]);
     assert_eq!((tracker.totals().files_done, tracker.totals().entries_failed), (0, 1));
     assert_eq!(tracker.next(), ManagerAction::Close);
@@ -114,7 +119,7 @@ fn a_file_that_can_not_be_finished_has_failed() {
 #[test]
 fn it_is_not_over_before_everything_is_settled() {
     let mut tracker = fed(&[
-        TrackerEvent::CloseSettled { attempt: 1, failed: 0 },
+        TransferTrackerEvent::CloseSettled { attempt: 1, failed: 0 },
         scanned(1, found(2, 2, 0)),
         files_settled(1, 1, 1, 0),
     ]);
@@ -123,8 +128,8 @@ fn it_is_not_over_before_everything_is_settled() {
     assert_eq!(tracker.next(), ManagerAction::Over);
 }
 
-fn deleted(attempt: u32, delivery: u32, deleted: u64, failed: u64) -> TrackerEvent {
-    TrackerEvent::DeleteSettled { attempt, delivery, deleted, failed }
+fn deleted(attempt: u32, delivery: u32, deleted: u64, failed: u64) -> TransferTrackerEvent {
+    TransferTrackerEvent::DeleteSettled { attempt, delivery, deleted, failed }
 }
 
 #[test]
@@ -159,12 +164,12 @@ fn nothing_goes_where_something_has_failed() {
         vec![
             scanned(1, found(1, 1, GIB)),
             part_settled(1, 0, 0, 1, 0),
-            TrackerEvent::FinishSettled { attempt: 1, file: FileKey(0), is_done: false },
+            TransferTrackerEvent::FinishSettled { attempt: 1, file: LargeFileNumber(0), is_done: false },
         ],
         vec![
             scanned(1, found(1, 1, GIB)),
             part_settled(1, 0, 0, 1, 1),
-            TrackerEvent::DiscardSettled { attempt: 1, file: FileKey(0) },
+            TransferTrackerEvent::DiscardSettled { attempt: 1, file: LargeFileNumber(0) },
         ],
     ] {
         let mut tracker = fed(&failed);
@@ -177,7 +182,11 @@ fn nothing_goes_where_something_has_failed() {
 fn the_last_complete_scan_counts() {
     let mut tracker = fed(&[files_settled(1, 0, 5, 0), files_settled(1, 1, 5, 0)]);
     assert_eq!((tracker.counting(), tracker.totals().files_done), (None, 10));
-    tracker.observe(&TrackerEvent::Scanned { attempt: 2, found: found(1, 7, 70), is_finished: false });
+    tracker.observe(&TransferTrackerEvent::Scanned {
+        attempt: 2,
+        found: found(1, 7, 70),
+        is_finished: false,
+    });
     assert_eq!(
         tracker.totals(),
         TransferTotals {
@@ -196,11 +205,11 @@ fn the_last_complete_scan_counts() {
     tracker.asked(&ManagerAction::Close);
     // A third scan that ends last takes the second's place, and has a close of its own.
     tracker.observe(&scanned(3, found(1, 8, 80)));
-    tracker.observe(&TrackerEvent::CloseSettled { attempt: 2, failed: 0 });
+    tracker.observe(&TransferTrackerEvent::CloseSettled { attempt: 2, failed: 0 });
     assert_eq!(tracker.next(), ManagerAction::Wait);
     tracker.observe(&files_settled(3, 0, 8, 0));
     assert_eq!(tracker.next(), ManagerAction::Close);
-    tracker.observe(&TrackerEvent::CloseSettled { attempt: 3, failed: 0 });
+    tracker.observe(&TransferTrackerEvent::CloseSettled { attempt: 3, failed: 0 });
     assert_eq!((tracker.next(), tracker.totals().files_done), (ManagerAction::Over, 8));
     // Entries after the end change nothing.
     let at_end = tracker.totals();
@@ -211,8 +220,13 @@ fn the_last_complete_scan_counts() {
 #[test]
 fn what_was_moved_twice_is_counted_twice_and_what_was_told_twice_once() {
     let outcome = ChunkOutcome { files: 1, bytes: 10, moved_bytes: 10, failed: 0 };
-    let settled =
-        |delivery| TrackerEvent::ChunkSettled { attempt: 1, number: 0, delivery, outcome, part: None };
+    let settled = |delivery| TransferTrackerEvent::ChunkSettled {
+        attempt: 1,
+        number: 0,
+        delivery,
+        outcome,
+        part: None,
+    };
     let tracker = fed(&[settled(2), settled(1), settled(2), settled(1)]);
     let totals = tracker.totals();
     assert_eq!((totals.bytes_moved, totals.bytes_done, totals.chunks_done), (20, 10, 1));
@@ -228,7 +242,7 @@ fn many_files_are_asked_for_in_bounded_messages() {
         tracker.asked(&ManagerAction::FinishFiles(files.clone()));
         asked.extend(files);
     }
-    assert_eq!(asked, (0..1_000).map(FileKey).collect::<Vec<_>>());
+    assert_eq!(asked, (0..1_000).map(LargeFileNumber).collect::<Vec<_>>());
     assert_eq!(tracker.next(), ManagerAction::Wait);
 }
 
@@ -256,22 +270,22 @@ fn a_transfer_of_millions_of_files_is_some_runs() {
 
 /// A transfer: chunks of files with their failures, and large files with each part's.
 #[derive(Clone, Debug)]
-struct Plan {
+struct SimulatedTransferLog {
     groups: Vec<(u64, u64)>,
     large: Vec<Vec<bool>>,
     finish_fails: Vec<bool>,
 }
 
-fn plans() -> impl Strategy<Value = Plan> {
+fn plans() -> impl Strategy<Value = SimulatedTransferLog> {
     let groups = prop::collection::vec((0u64..9, 0u64..3), 0..8);
     let large = prop::collection::vec(prop::collection::vec(prop::bool::weighted(0.2), 1..5), 0..5);
     (groups, large, prop::collection::vec(prop::bool::weighted(0.3), 5))
-        .prop_map(|(groups, large, finish_fails)| Plan { groups, large, finish_fails })
+        .prop_map(|(groups, large, finish_fails)| SimulatedTransferLog { groups, large, finish_fails })
 }
 
-impl Plan {
+impl SimulatedTransferLog {
     /// Returns the log of movers for one attempt, without its close.
-    fn events(&self, attempt: u32) -> Vec<TrackerEvent> {
+    fn events(&self, attempt: u32) -> Vec<TransferTrackerEvent> {
         let mut events = Vec::new();
         for (files, failed) in &self.groups {
             events.push(files_settled(attempt, events.len() as u64, *files, *failed));
@@ -284,12 +298,12 @@ impl Plan {
         }
         let chunks = events.len() as u64;
         for (file, parts) in (0..).zip(&self.large) {
-            let file = FileKey(file);
+            let file = LargeFileNumber(file);
             events.push(if parts.contains(&true) {
-                TrackerEvent::DiscardSettled { attempt, file }
+                TransferTrackerEvent::DiscardSettled { attempt, file }
             } else {
                 let is_done = !self.finish_fails[file.0 as usize];
-                TrackerEvent::FinishSettled { attempt, file, is_done }
+                TransferTrackerEvent::FinishSettled { attempt, file, is_done }
             });
         }
         events.push(scanned(attempt, found(chunks, 1_000, 1_000)));
@@ -332,19 +346,19 @@ proptest! {
         let mut dead = plan.events(1);
         dead.pop();
         dead.truncate(stale);
-        let moved = |events: &[TrackerEvent]| -> u64 {
+        let moved = |events: &[TransferTrackerEvent]| -> u64 {
             events.iter().map(|event| match event {
-                TrackerEvent::ChunkSettled { outcome, .. } => outcome.moved_bytes,
+                TransferTrackerEvent::ChunkSettled { outcome, .. } => outcome.moved_bytes,
                 _ => 0,
             }).sum()
         };
         let live = plan.events(2);
         let bytes_moved = moved(&dead) + moved(&live);
-        let mut events: Vec<TrackerEvent> = live.iter().chain(&dead).copied().collect();
-        let repeated: Vec<TrackerEvent> =
+        let mut events: Vec<TransferTrackerEvent> = live.iter().chain(&dead).copied().collect();
+        let repeated: Vec<TransferTrackerEvent> =
             events.iter().zip(&seed).filter(|(_, (_, twice))| *twice).map(|(event, _)| *event).collect();
         events.extend(repeated);
-        let mut keyed: Vec<(u32, TrackerEvent)> =
+        let mut keyed: Vec<(u32, TransferTrackerEvent)> =
             seed.iter().rev().map(|(key, _)| *key).cycle().zip(events).collect();
         keyed.sort_by_key(|(key, _)| *key);
 
@@ -354,7 +368,7 @@ proptest! {
             prop_assert!(tracker.next() != ManagerAction::Over);
         }
         prop_assert_eq!(tracker.next(), ManagerAction::Close);
-        tracker.observe(&TrackerEvent::CloseSettled { attempt: 2, failed: 0 });
+        tracker.observe(&TransferTrackerEvent::CloseSettled { attempt: 2, failed: 0 });
         prop_assert_eq!(tracker.next(), ManagerAction::Over);
         let totals = tracker.totals();
         prop_assert_eq!(totals.files_done, plan.files_done());
@@ -370,10 +384,10 @@ proptest! {
         order in prop::collection::vec(any::<usize>(), 400),
         takeovers in prop::collection::vec(prop::bool::weighted(0.1), 400),
     ) {
-        let is_settlement = |event: &TrackerEvent| {
-            !matches!(event, TrackerEvent::FinishSettled { .. } | TrackerEvent::DiscardSettled { .. })
+        let is_settlement = |event: &TransferTrackerEvent| {
+            !matches!(event, TransferTrackerEvent::FinishSettled { .. } | TransferTrackerEvent::DiscardSettled { .. })
         };
-        let mut queue: Vec<TrackerEvent> = plan.events(1).into_iter().filter(is_settlement).collect();
+        let mut queue: Vec<TransferTrackerEvent> = plan.events(1).into_iter().filter(is_settlement).collect();
         let mut log = Vec::new();
         let mut tracker = TransferTracker::new();
         for (pick, takes_over) in order.into_iter().zip(takeovers) {
@@ -386,13 +400,13 @@ proptest! {
                 ManagerAction::Over => break,
                 ManagerAction::Wait => {}
                 ManagerAction::Delete => unreachable!("nothing is to be deleted"),
-                ManagerAction::Close => queue.push(TrackerEvent::CloseSettled { attempt: 1, failed: 0 }),
+                ManagerAction::Close => queue.push(TransferTrackerEvent::CloseSettled { attempt: 1, failed: 0 }),
                 ManagerAction::FinishFiles(files) => queue.extend(files.into_iter().map(|file| {
                     let is_done = !plan.finish_fails[file.0 as usize];
-                    TrackerEvent::FinishSettled { attempt: 1, file, is_done }
+                    TransferTrackerEvent::FinishSettled { attempt: 1, file, is_done }
                 })),
                 ManagerAction::DiscardFiles(files) => queue.extend(
-                    files.into_iter().map(|file| TrackerEvent::DiscardSettled { attempt: 1, file }),
+                    files.into_iter().map(|file| TransferTrackerEvent::DiscardSettled { attempt: 1, file }),
                 ),
             }
             if !queue.is_empty() {

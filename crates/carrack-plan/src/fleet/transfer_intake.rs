@@ -30,7 +30,7 @@ pub struct TransferCandidate<'a> {
 
 /// A transfer of the present manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnedTransfer<'a> {
+pub struct ManagerOwnedTransfer<'a> {
     /// Account whose turn it took.
     pub account: &'a str,
     /// 0 to 9.
@@ -43,7 +43,7 @@ pub struct OwnedTransfer<'a> {
 
 /// The result of a search through all candidates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IntakeDecision<'a> {
+pub struct ManagerIntakeSelection<'a> {
     /// Transfers to take now, in this order: all that were begun, and of the others those whose turn has
     /// come, as far as there is room.
     pub take: Vec<&'a str>,
@@ -53,7 +53,7 @@ pub struct IntakeDecision<'a> {
 
 /// Returns how many more transfers a manager may take: the `places` (pairs that the fleet's movers take
 /// together) and some, beyond the transfers of all managers.
-pub fn room((places, owned_by_all): (usize, usize), owned: &[OwnedTransfer<'_>]) -> usize {
+pub fn room((places, owned_by_all): (usize, usize), owned: &[ManagerOwnedTransfer<'_>]) -> usize {
     let idle = owned.iter().filter(|owned| owned.is_stuck).count();
     let room = (places + AHEAD).saturating_sub(owned_by_all.saturating_sub(idle));
     room.min(OWNED_MAX.saturating_sub(owned.len()))
@@ -64,9 +64,9 @@ pub fn intake<'a>(
     ranks: &TransferRanking,
     now_ms: u64,
     places: (usize, usize),
-    owned: &[OwnedTransfer<'_>],
+    owned: &[ManagerOwnedTransfer<'_>],
     candidates: &[TransferCandidate<'a>],
-) -> IntakeDecision<'a> {
+) -> ManagerIntakeSelection<'a> {
     let begun = candidates.iter().filter(|candidate| candidate.is_begun);
     let most = OWNED_MAX.saturating_sub(owned.len());
     let mut take: Vec<&'a str> = begun.map(|candidate| candidate.waiting.id).take(most).collect();
@@ -88,21 +88,21 @@ pub fn intake<'a>(
         line = order.split_off(room.min(order.len()));
         take.extend(order);
     }
-    IntakeDecision { take, line }
+    ManagerIntakeSelection { take, line }
 }
 
 /// Pairs of unknown or ended transfers, each with the time of its first sight: a stale watch shows such pairs
 /// for a moment.
 #[derive(Clone, Debug)]
-pub struct PhantomPairs<K>(HashMap<K, Duration>);
+pub struct OrphanedMoverPairs<K>(HashMap<K, Duration>);
 
-impl<K> Default for PhantomPairs<K> {
-    fn default() -> PhantomPairs<K> {
-        PhantomPairs(HashMap::new())
+impl<K> Default for OrphanedMoverPairs<K> {
+    fn default() -> OrphanedMoverPairs<K> {
+        OrphanedMoverPairs(HashMap::new())
     }
 }
 
-impl<K: Clone + Eq + Hash + Ord> PhantomPairs<K> {
+impl<K: Clone + Eq + Hash + Ord> OrphanedMoverPairs<K> {
     /// Returns the pairs that have been phantoms for too long, in their order: the records of their transfers
     /// must be read. `phantoms` are all pairs without an open transfer.
     pub fn look<'a>(&mut self, now: Duration, phantoms: impl Iterator<Item = &'a K>) -> Vec<K>
@@ -136,15 +136,15 @@ mod tests {
         TransferCandidate { waiting, is_begun }
     }
 
-    fn owned(priority: u8, is_stuck: bool, has_pairs: bool) -> OwnedTransfer<'static> {
-        OwnedTransfer { account: "u", priority, is_stuck, has_pairs }
+    fn owned(priority: u8, is_stuck: bool, has_pairs: bool) -> ManagerOwnedTransfer<'static> {
+        ManagerOwnedTransfer { account: "u", priority, is_stuck, has_pairs }
     }
 
     fn taken<'a>(
         ranks: &TransferRanking,
         now_ms: u64,
         places: (usize, usize),
-        owned: &[OwnedTransfer<'_>],
+        owned: &[ManagerOwnedTransfer<'_>],
         candidates: &[TransferCandidate<'a>],
     ) -> Vec<&'a str> {
         intake(ranks, now_ms, places, owned, candidates).take
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_pair_is_a_phantom_when_it_has_been_one_for_some_seconds() {
         let s = Duration::from_secs;
-        let mut phantoms = PhantomPairs::default();
+        let mut phantoms = OrphanedMoverPairs::default();
         assert!(phantoms.look(s(0), [1, 2].iter()).is_empty());
         assert!(phantoms.look(s(4), [2].iter()).is_empty());
         assert_eq!(phantoms.look(s(6), [1, 2].iter()), [2]);

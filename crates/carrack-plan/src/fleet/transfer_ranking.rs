@@ -181,7 +181,7 @@ impl TransferRanking {
         most: usize,
     ) -> Vec<&'a str> {
         let mut accounts = AccountShares::new(self, now_ms);
-        let mut levels: [PriorityLevel<'a>; LEVELS] = Default::default();
+        let mut levels: [PriorityLevelQueue<'a>; LEVELS] = Default::default();
         for one in waiting.iter().filter(|one| one.is_due(now_ms)) {
             let account = accounts.number(one.account);
             levels[usize::from(one.level(now_ms))].add(account, one);
@@ -277,7 +277,7 @@ struct AccountTurn<'a> {
 
 /// The waiting transfers of one level.
 #[derive(Default)]
-struct PriorityLevel<'a> {
+struct PriorityLevelQueue<'a> {
     number: u8,
     class: u8,
     oldest_ms: u64,
@@ -286,7 +286,7 @@ struct PriorityLevel<'a> {
     turns: BinaryHeap<Reverse<AccountTurn<'a>>>,
 }
 
-impl<'a> PriorityLevel<'a> {
+impl<'a> PriorityLevelQueue<'a> {
     fn add(&mut self, account: usize, one: &WaitingTransfer<'a>) {
         let since_ms = one.since_ms();
         self.oldest_ms = if self.lines.is_empty() { since_ms } else { since_ms.min(self.oldest_ms) };
@@ -316,7 +316,7 @@ impl<'a> PriorityLevel<'a> {
         }
     }
 
-    /// Takes the turn of [`PriorityLevel::first`].
+    /// Takes the turn of [`PriorityLevelQueue::first`].
     fn take(&mut self, accounts: &mut AccountShares<'_, 'a>) -> Option<&'a str> {
         let Reverse(AccountTurn { oldest: (_, id), account, .. }) = self.turns.pop()?;
         self.class = self.number;
@@ -329,7 +329,7 @@ impl<'a> PriorityLevel<'a> {
 
 /// Takes the transfer that comes next.
 fn next<'a>(
-    levels: &mut [PriorityLevel<'a>; LEVELS],
+    levels: &mut [PriorityLevelQueue<'a>; LEVELS],
     accounts: &mut AccountShares<'_, 'a>,
 ) -> Option<&'a str> {
     let class = levels.iter().filter(|level| !level.turns.is_empty()).map(|level| level.class).max()?;

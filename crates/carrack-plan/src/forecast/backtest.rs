@@ -43,7 +43,7 @@ impl ForecastHorizon {
 
 /// A method's error over a horizon, in the unit of the load; its fields are those of `--json` reports.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct BacktestError {
+pub struct BacktestAccuracy {
     /// The method.
     pub method: ForecastMethod,
     /// Length of the forecast.
@@ -57,7 +57,7 @@ pub struct BacktestError {
 }
 
 /// Returns the errors of every method for which the history without the held-back part is long enough.
-pub(super) fn run(known: &[Option<f32>]) -> Vec<BacktestError> {
+pub(super) fn run(known: &[Option<f32>]) -> Vec<BacktestAccuracy> {
     let share = known.iter().flatten().count() as f64 / known.len().max(1) as f64;
     let mut methods: Vec<ForecastMethod> = ForecastMethod::ALL.to_vec();
     if share < KNOWN_MIN {
@@ -74,7 +74,7 @@ pub(super) fn run(known: &[Option<f32>]) -> Vec<BacktestError> {
     methods.iter().flat_map(|&method| errors_of(method, known, &pasts)).collect()
 }
 
-fn errors_of(method: ForecastMethod, known: &[Option<f32>], pasts: &[Vec<f32>]) -> Vec<BacktestError> {
+fn errors_of(method: ForecastMethod, known: &[Option<f32>], pasts: &[Vec<f32>]) -> Vec<BacktestAccuracy> {
     let mut off: [Vec<f64>; 2] = Default::default();
     for past in pasts {
         let foretold = method.foretell(past, ForecastHorizon::Day.slots());
@@ -93,16 +93,16 @@ fn errors_of(method: ForecastMethod, known: &[Option<f32>], pasts: &[Vec<f32>]) 
     measured.map(|(off, horizon)| summary(method, horizon, off)).collect()
 }
 
-fn summary(method: ForecastMethod, horizon: ForecastHorizon, off: &[f64]) -> BacktestError {
+fn summary(method: ForecastMethod, horizon: ForecastHorizon, off: &[f64]) -> BacktestAccuracy {
     let compared = off.len();
     let mae = off.iter().map(|x| x.abs()).sum::<f64>() / compared as f64;
     let rmse = (off.iter().map(|x| x * x).sum::<f64>() / compared as f64).sqrt();
-    BacktestError { method, horizon, mae, rmse, compared }
+    BacktestAccuracy { method, horizon, mae, rmse, compared }
 }
 
 /// Returns the method with the smallest mean error; of equal ones the simplest. Without held-back history:
 /// the last load.
-pub(super) fn best(backtests: &[BacktestError], horizon: ForecastHorizon) -> ForecastMethod {
+pub(super) fn best(backtests: &[BacktestAccuracy], horizon: ForecastHorizon) -> ForecastMethod {
     let tried = backtests.iter().filter(|test| test.horizon == horizon);
     tried.min_by(|a, b| a.mae.total_cmp(&b.mae)).map_or(ForecastMethod::SameAsNow, |test| test.method)
 }

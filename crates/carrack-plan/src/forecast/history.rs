@@ -136,7 +136,7 @@ impl LoadHistory {
         let backtests = backtest::run(&known);
         let near = backtest::best(&backtests, ForecastHorizon::Hour);
         let far = backtest::best(&backtests, ForecastHorizon::Day);
-        let ahead = ForecastSteps { filled: &filled, measured: usize::from(now < end), silent, steps };
+        let ahead = LoadForecastSteps { filled: &filled, measured: usize::from(now < end), silent, steps };
         let by_far = ahead.by(far);
         let mut expected = by_far.clone();
         let hour = ForecastHorizon::Hour.slots().min(steps);
@@ -146,14 +146,14 @@ impl LoadHistory {
 }
 
 /// The steps to forecast, after some unmeasured slots, or from a slot that is measured already.
-struct ForecastSteps<'a> {
+struct LoadForecastSteps<'a> {
     filled: &'a [f32],
     measured: usize,
     silent: usize,
     steps: usize,
 }
 
-impl ForecastSteps<'_> {
+impl LoadForecastSteps<'_> {
     fn by(&self, method: ForecastMethod) -> Vec<f64> {
         let known = &self.filled[self.filled.len() - self.measured..];
         let foretold = method.foretell(self.filled, self.silent + self.steps);

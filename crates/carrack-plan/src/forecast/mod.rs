@@ -21,11 +21,11 @@ mod history;
 mod models;
 mod window;
 
-pub use backtest::{BacktestError, ForecastHorizon};
+pub use backtest::{BacktestAccuracy, ForecastHorizon};
 pub use csv::{CsvError, CsvSample, parse_csv};
 pub use history::{LoadHistory, LoadSample};
 pub use models::ForecastMethod;
-pub use window::{RateModel, TransferWindow, best_window};
+pub use window::{TransferRateUnderLoad, TransferWindow, best_window};
 
 /// Length of a slot, and of a forecast's steps. Below it, load depends on the jobs that happen to run; the
 /// pattern of a day has no finer parts.
@@ -52,7 +52,7 @@ pub struct LoadForecast {
     /// Method of the rest: the smallest error over a day.
     pub far: ForecastMethod,
     /// Errors of every method on held-back history. Empty with too little history.
-    pub backtests: Vec<BacktestError>,
+    pub backtests: Vec<BacktestAccuracy>,
 }
 
 impl LoadForecast {
@@ -72,7 +72,7 @@ impl LoadForecast {
     }
 
     /// Returns the error of the forecast's own method. `None` if the history was too short for a backtest.
-    pub fn error(&self, horizon: ForecastHorizon) -> Option<&BacktestError> {
+    pub fn error(&self, horizon: ForecastHorizon) -> Option<&BacktestAccuracy> {
         let method = match horizon {
             ForecastHorizon::Hour => self.near,
             ForecastHorizon::Day => self.far,
@@ -82,7 +82,7 @@ impl LoadForecast {
 
     /// Returns the error of another method, to compare: [`ForecastMethod::SameAsNow`] and
     /// [`ForecastMethod::DayAgo`] are the naive ones.
-    pub fn error_of(&self, method: ForecastMethod, horizon: ForecastHorizon) -> Option<&BacktestError> {
+    pub fn error_of(&self, method: ForecastMethod, horizon: ForecastHorizon) -> Option<&BacktestAccuracy> {
         self.backtests.iter().find(|test| test.method == method && test.horizon == horizon)
     }
 }

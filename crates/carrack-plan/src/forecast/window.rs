@@ -10,12 +10,12 @@ const WORTH: f64 = 0.05;
 /// The rate of a transfer under a load: the full rate without load, and less by the target's time that load
 /// takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RateModel {
+pub struct TransferRateUnderLoad {
     idle_bytes_per_s: f64,
     full_load: f64,
 }
 
-impl RateModel {
+impl TransferRateUnderLoad {
     /// Creates a model of a transfer with `idle_bytes_per_s` without load, and the part that sharing leaves
     /// ([`share_left`]) with load. `full_load` is in the forecast's unit: 1 for a busy share, a target's rate
     /// for bytes per second. Returns `None` if one of both is not above 0: the transfer would never end.
@@ -51,11 +51,11 @@ pub struct TransferWindow {
 pub fn best_window(
     forecast: &LoadForecast,
     bytes: u64,
-    rate: &RateModel,
+    rate: &TransferRateUnderLoad,
     now_s: i64,
     deadline_s: i64,
 ) -> TransferWindow {
-    let work = MovableBytes::new(forecast, rate);
+    let work = ForecastByteCapacity::new(forecast, rate);
     let (now, deadline) = (now_s as f64, deadline_s as f64);
     let bytes = bytes as f64;
     let end_if_now = work.end(now, bytes);
@@ -80,7 +80,7 @@ pub fn best_window(
 }
 
 /// Bytes that could be moved since the begin of the forecast, at the edges of its steps; linear between them.
-struct MovableBytes {
+struct ForecastByteCapacity {
     start: f64,
     moved: Vec<f64>,
     /// Bytes per second before the first edge and after the last.
@@ -88,8 +88,8 @@ struct MovableBytes {
     after: f64,
 }
 
-impl MovableBytes {
-    fn new(forecast: &LoadForecast, rate: &RateModel) -> Self {
+impl ForecastByteCapacity {
+    fn new(forecast: &LoadForecast, rate: &TransferRateUnderLoad) -> Self {
         let rates: Vec<f64> = forecast.expected.iter().map(|&load| rate.rate(load)).collect();
         let mut moved = vec![0.0];
         let mut sum = 0.0;

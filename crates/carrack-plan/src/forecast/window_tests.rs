@@ -10,8 +10,8 @@ fn forecast(start_s: i64, expected: Vec<f64>) -> LoadForecast {
     LoadForecast { start_s, by_far: expected.clone(), expected, near, far, backtests: Vec::new() }
 }
 
-fn rate() -> RateModel {
-    RateModel::new(1e6, 1.0).expect("a possible rate")
+fn rate() -> TransferRateUnderLoad {
+    TransferRateUnderLoad::new(1e6, 1.0).expect("a possible rate")
 }
 
 /// Busy, then idle for an hour, then busy, without rounding.
@@ -47,10 +47,10 @@ fn nobody_waits_for_little() {
 
 #[test]
 fn what_would_never_end_is_no_rate() {
-    assert_eq!(RateModel::new(0.0, 1.0), None);
-    assert_eq!(RateModel::new(1e6, 0.0), None);
-    assert_eq!(RateModel::new(f64::NAN, 1.0), None);
-    assert_eq!(RateModel::new(1e6, f64::INFINITY), None);
+    assert_eq!(TransferRateUnderLoad::new(0.0, 1.0), None);
+    assert_eq!(TransferRateUnderLoad::new(1e6, 0.0), None);
+    assert_eq!(TransferRateUnderLoad::new(f64::NAN, 1.0), None);
+    assert_eq!(TransferRateUnderLoad::new(1e6, f64::INFINITY), None);
 }
 
 /// Returns the end of a transfer from a start, second by second.

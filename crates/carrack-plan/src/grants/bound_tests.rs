@@ -1,5 +1,5 @@
-//! Tests that no client waits for longer than `WaitingBound`, that no target has more users than allowed, and
-//! that messages may be lost: one target, any clients.
+//! Tests that no client waits for longer than `GrantWaitBound`, that no target has more users than allowed,
+//! and that messages may be lost: one target, any clients.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use proptest::prelude::*;
 
 use super::simulation::ms;
 use super::{
-    ClientClass, ComputeLoad, GrantBatch, GrantReply, GrantRequest, GrantServer, GrantSettings, HeldGrant,
-    TargetGrant, ViewOfHolder, WaitingBound, share_left,
+    GrantClientClass, GrantClientReport, GrantReply, GrantRequest, GrantServer, GrantSettings,
+    GrantWaitBound, HeldGrant, TargetComputeLoad, TargetGrant, ViewOfHolder, share_left,
 };
 
 const TARGET: &str = "OST0000";
 
 /// Random events of one batch of a client.
 #[derive(Clone, Copy, Debug)]
-struct Move {
+struct BatchEvents {
     /// Time until the next batch.
     pause_ms: u64,
     /// Number of batches without work.
@@ -28,16 +28,16 @@ struct Move {
 }
 
 #[derive(Clone, Debug)]
-struct Peer {
+struct SimulatedPeer {
     name: String,
     class: String,
     weight: u32,
     is_guaranteed: bool,
-    moves: Vec<Move>,
+    moves: Vec<BatchEvents>,
     dies_at: Option<Duration>,
 }
 
-struct State {
+struct SimulatedClientState {
     number: u64,
     epoch: u64,
     next_at: Duration,
@@ -49,9 +49,9 @@ struct State {
     heard_at: Option<Duration>,
 }
 
-fn moves(is_lossy: bool) -> impl Strategy<Value = Vec<Move>> {
+fn moves(is_lossy: bool) -> impl Strategy<Value = Vec<BatchEvents>> {
     let one = (1u64..200, prop::option::weighted(0.1, 1u8..10), any::<u8>(), any::<u8>());
-    let make = move |(pause_ms, rests, back, lost): (u64, Option<u8>, u8, u8)| Move {
+    let make = move |(pause_ms, rests, back, lost): (u64, Option<u8>, u8, u8)| BatchEvents {
         pause_ms,
         rests: rests.unwrap_or(0),
         gives_back: back < 20,
@@ -60,13 +60,13 @@ fn moves(is_lossy: bool) -> impl Strategy<Value = Vec<Move>> {
     prop::collection::vec(one.prop_map(make), 1..40)
 }
 
-fn peers(is_lossy: bool, dies: bool) -> impl Strategy<Value = Vec<Peer>> {
+fn peers(is_lossy: bool, dies: bool) -> impl Strategy<Value = Vec<SimulatedPeer>> {
     let weight = prop_oneof![Just(1u32), 1u32..10, Just(100)];
     let death = prop::option::weighted(if dies { 0.3 } else { 1e-9 }, 1_000u64..20_000);
     let one = (weight, prop::option::weighted(0.2, Just(())), moves(is_lossy), death);
     prop::collection::vec(one, 2..9).prop_map(|peers| {
         let numbered = peers.into_iter().enumerate();
-        let peers = numbered.map(|(index, (weight, guarantee, moves, dies))| Peer {
+        let peers = numbered.map(|(index, (weight, guarantee, moves, dies))| SimulatedPeer {
             name: format!("client-{index}"),
             class: format!("class-{index}"),
             weight,
@@ -81,8 +81,8 @@ fn peers(is_lossy: bool, dies: bool) -> impl Strategy<Value = Vec<Peer>> {
 /// Clients of a server, all at one target.
 struct BoundSimulation<'a> {
     settings: &'a GrantSettings,
-    peers: &'a [Peer],
-    states: Vec<State>,
+    peers: &'a [SimulatedPeer],
+    states: Vec<SimulatedClientState>,
     server: GrantServer,
     /// Time at which it has listened for long enough, and all grants of an earlier server are over.
     sound_from: Duration,
@@ -95,8 +95,8 @@ struct BoundSimulation<'a> {
 }
 
 impl<'a> BoundSimulation<'a> {
-    fn new(settings: &'a GrantSettings, peers: &'a [Peer], loads: Vec<f64>) -> BoundSimulation<'a> {
-        let new = |index: usize| State {
+    fn new(settings: &'a GrantSettings, peers: &'a [SimulatedPeer], loads: Vec<f64>) -> BoundSimulation<'a> {
+        let new = |index: usize| SimulatedClientState {
             number: 0,
             epoch: 0,
             next_at: ms(index as u64 * 13),
@@ -130,7 +130,7 @@ impl<'a> BoundSimulation<'a> {
             now = now.max(self.states[index].next_at);
             if !self.loads.is_empty() {
                 let present = self.loads[now.as_secs() as usize % self.loads.len()];
-                self.server.set_load(TARGET, ComputeLoad { present, expected: 0.0 }, now);
+                self.server.set_load(TARGET, TargetComputeLoad { present, expected: 0.0 }, now);
             }
             self.speak(index, now);
         }
@@ -163,7 +163,7 @@ impl<'a> BoundSimulation<'a> {
         let waits_us = state.waits_since.map_or(0, |since| (now - since).as_micros() as u64);
         let asks =
             wants.then(|| GrantRequest { target: TARGET.into(), objects: 9, bytes: 9 << 20, waits_us });
-        let batch = GrantBatch {
+        let batch = GrantClientReport {
             client: peer.name.clone(),
             class: peer.class.clone(),
             number: state.number,
@@ -172,7 +172,7 @@ impl<'a> BoundSimulation<'a> {
             asks: asks.into_iter().collect(),
             held,
             returns,
-            ..GrantBatch::default()
+            ..GrantClientReport::default()
         };
         if chance.is_lost && state.number.is_multiple_of(2) {
             return;
@@ -230,7 +230,7 @@ impl<'a> BoundSimulation<'a> {
 
     fn bound(&self, index: usize) -> Duration {
         let others = (0..self.peers.len()).filter(|other| *other != index);
-        let bound = WaitingBound {
+        let bound = GrantWaitBound {
             weight: self.peers[index].weight,
             others: others.map(|other| self.peers[other].weight).collect(),
             has_guarantees: self.peers.iter().any(|peer| peer.is_guaranteed),
@@ -241,14 +241,14 @@ impl<'a> BoundSimulation<'a> {
     }
 }
 
-fn server(settings: &GrantSettings, peers: &[Peer], epoch: u64, now: Duration) -> GrantServer {
+fn server(settings: &GrantSettings, peers: &[SimulatedPeer], epoch: u64, now: Duration) -> GrantServer {
     // An impossible guarantee: its client is always late.
-    let class = |peer: &Peer| ClientClass {
+    let class = |peer: &SimulatedPeer| GrantClientClass {
         weight: peer.weight,
         client_bytes_per_s: if peer.is_guaranteed { u64::MAX } else { 0 },
-        ..ClientClass::default()
+        ..GrantClientClass::default()
     };
-    let classes: BTreeMap<String, ClientClass> =
+    let classes: BTreeMap<String, GrantClientClass> =
         peers.iter().map(|peer| (peer.class.clone(), class(peer))).collect();
     GrantServer::new(settings.clone(), classes, epoch, now)
 }

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use carrack_model::TargetId;
 
-use super::client_target::OwnTarget;
-use super::messages::{ClientDeadline, GrantBatch, GrantReply, HeldGrant, TargetGrant, millis};
-use crate::policy::{ServedRequest, TargetState};
+use super::client_target::GrantClientTarget;
+use super::messages::{GrantClientDeadline, GrantClientReport, GrantReply, HeldGrant, TargetGrant, millis};
+use crate::policy::{StorageRequestTiming, TargetState};
 
 /// Upper bound of batches without an answer; older ones are not expected to be answered any more.
 const UNANSWERED_MAX: usize = 64;
 
 /// Settings of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientSettings {
+pub struct GrantClientSettings {
     /// Interval between batches; the server's [`period`](super::GrantSettings::period).
     pub period: Duration,
     /// Minimum time between two batches, even if the second one is urgent.
@@ -31,9 +31,9 @@ pub struct ClientSettings {
     pub threads: usize,
 }
 
-impl Default for ClientSettings {
-    fn default() -> ClientSettings {
-        ClientSettings {
+impl Default for GrantClientSettings {
+    fn default() -> GrantClientSettings {
+        GrantClientSettings {
             period: Duration::from_millis(100),
             gap: Duration::from_millis(10),
             away_after: Duration::from_secs(1),
@@ -46,7 +46,7 @@ impl Default for ClientSettings {
 
 /// An event that is worth a line to the user, once each time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GrantNotice {
+pub enum GrantServerPresence {
     /// The server does not answer: the transfer continues as if no other client shared the file system.
     Unmanaged,
     /// The server answers again.
@@ -66,10 +66,10 @@ pub struct GrantClient {
     name: String,
     session: String,
     class: String,
-    settings: ClientSettings,
+    settings: GrantClientSettings,
     /// Bytes left, and the time by which they shall have been moved.
     deadline: Option<(u64, Duration)>,
-    targets: HashMap<TargetId, OwnTarget>,
+    targets: HashMap<TargetId, GrantClientTarget>,
     by_name: BTreeMap<Arc<str>, TargetId>,
     bytes_moved: u64,
     number: u64,
@@ -80,7 +80,7 @@ pub struct GrantClient {
     is_managed: bool,
     /// Time since which an answer has been missing.
     missing_since: Option<Duration>,
-    notice: Option<GrantNotice>,
+    notice: Option<GrantServerPresence>,
 }
 
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ struct ReturnedGrant {
 impl GrantClient {
     /// Creates a client. `name` is unique among all clients ever; a class that the server does not know
     /// counts as the empty one.
-    pub fn new(name: &str, class: &str, settings: ClientSettings) -> GrantClient {
+    pub fn new(name: &str, class: &str, settings: GrantClientSettings) -> GrantClient {
         GrantClient {
             name: name.to_owned(),
             session: String::new(),
@@ -124,7 +124,7 @@ impl GrantClient {
     pub fn add_target(&mut self, target: TargetId, name: &str) {
         let name: Arc<str> = name.into();
         self.by_name.insert(Arc::clone(&name), target);
-        self.targets.entry(target).or_insert_with(|| OwnTarget::new(name));
+        self.targets.entry(target).or_insert_with(|| GrantClientTarget::new(name));
     }
 
     /// Sets the number of threads.
@@ -170,7 +170,7 @@ impl GrantClient {
     }
 
     /// Records that bytes of a target were read or written.
-    pub fn finished(&mut self, target: TargetId, service: ServedRequest, now: Duration) {
+    pub fn finished(&mut self, target: TargetId, service: StorageRequestTiming, now: Duration) {
         let Some(target) = self.targets.get_mut(&target) else { return };
         self.bytes_moved = self.bytes_moved.saturating_add(service.bytes);
         target.finished(service, now);
@@ -182,7 +182,7 @@ impl GrantClient {
     }
 
     /// Returns the next batch, if one is due or urgent. `states` are those of the target queues.
-    pub fn batch(&mut self, now: Duration, states: &[TargetState]) -> Option<GrantBatch> {
+    pub fn batch(&mut self, now: Duration, states: &[TargetState]) -> Option<GrantClientReport> {
         self.look(now, states);
         let last = self.sent.back().map(|(_, at)| *at);
         let is_due = now >= self.batch_at();
@@ -199,10 +199,10 @@ impl GrantClient {
     }
 
     /// Returns the last batch, which gives everything back.
-    pub fn leave(&mut self) -> GrantBatch {
+    pub fn leave(&mut self) -> GrantClientReport {
         self.number += 1;
         self.targets.values_mut().for_each(|target| target.grants.clear());
-        GrantBatch {
+        GrantClientReport {
             client: self.name.clone(),
             session: self.session.clone(),
             number: self.number,
@@ -210,7 +210,7 @@ impl GrantClient {
             bytes_moved: self.bytes_moved,
             moved: self.targets.values_mut().filter_map(|target| target.tell_moved(self.number)).collect(),
             leaves: true,
-            ..GrantBatch::default()
+            ..GrantClientReport::default()
         }
     }
 
@@ -235,7 +235,7 @@ impl GrantClient {
         self.take_grants(now, sent_at, answer);
         if !self.is_managed {
             self.is_managed = true;
-            self.notice = Some(GrantNotice::Managed);
+            self.notice = Some(GrantServerPresence::Managed);
         }
     }
 
@@ -245,7 +245,7 @@ impl GrantClient {
     }
 
     /// Returns the notice that the user has not seen yet.
-    pub fn take_notice(&mut self) -> Option<GrantNotice> {
+    pub fn take_notice(&mut self) -> Option<GrantServerPresence> {
         self.notice.take()
     }
 
@@ -265,7 +265,7 @@ impl GrantClient {
         }
         if self.missing_since.is_some_and(|at| at + self.settings.away_after <= now) && self.is_managed {
             self.is_managed = false;
-            self.notice = Some(GrantNotice::Unmanaged);
+            self.notice = Some(GrantServerPresence::Unmanaged);
             // Another client may have the targets by the time that the server is back.
             self.targets.values_mut().for_each(|target| target.grants.clear());
         }
@@ -284,7 +284,7 @@ impl GrantClient {
 
     /// Gives back grants that others wait for and this end does not use.
     fn give_back(&mut self, now: Duration) {
-        let ClientSettings { period, linger, threads, .. } = self.settings;
+        let GrantClientSettings { period, linger, threads, .. } = self.settings;
         let (mut over, mut unused, mut used) = (Vec::new(), Vec::new(), 0);
         for (&id, target) in &self.targets {
             let is_in_use = target.in_service > 0 || now < target.used_at + period;
@@ -310,10 +310,10 @@ impl GrantClient {
     }
 
     fn has_nothing_to_say(&self) -> bool {
-        self.returns.is_empty() && self.targets.values().all(OwnTarget::is_quiet)
+        self.returns.is_empty() && self.targets.values().all(GrantClientTarget::is_quiet)
     }
 
-    fn say(&mut self, now: Duration) -> GrantBatch {
+    fn say(&mut self, now: Duration) -> GrantClientReport {
         self.number += 1;
         self.missing_since = self.missing_since.or(Some(now));
         self.sent.push_back((self.number, now));
@@ -322,9 +322,9 @@ impl GrantClient {
         }
         let deadline = self.deadline.map(|(bytes_left, at)| {
             let in_ms = millis(at.saturating_sub(now));
-            ClientDeadline { bytes_left, in_ms }
+            GrantClientDeadline { bytes_left, in_ms }
         });
-        let mut batch = GrantBatch {
+        let mut batch = GrantClientReport {
             client: self.name.clone(),
             session: self.session.clone(),
             class: self.class.clone(),
@@ -334,7 +334,7 @@ impl GrantClient {
             deadline,
             bytes_moved: self.bytes_moved,
             returns: self.returns.iter().map(|back| back.held.clone()).collect(),
-            ..GrantBatch::default()
+            ..GrantClientReport::default()
         };
         for id in self.by_name.values() {
             let Some(target) = self.targets.get_mut(id) else { continue };

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::messages::{GrantRequest, HeldGrant, MovedBytes, TargetGrant, micros};
-use crate::policy::{ServedRequest, TargetState};
+use crate::policy::{StorageRequestTiming, TargetState};
 
 /// Weight of the last request in the interval between requests.
 const APART_WEIGHT: f64 = 0.2;
 
 /// One target, as the client keeps it.
 #[derive(Clone, Debug)]
-pub(super) struct OwnTarget {
+pub(super) struct GrantClientTarget {
     pub(super) name: Arc<str>,
     pub(super) waiting: usize,
     waiting_bytes: u64,
@@ -57,9 +57,9 @@ pub(super) struct OwnGrant {
     busy: Duration,
 }
 
-impl OwnTarget {
-    pub(super) fn new(name: Arc<str>) -> OwnTarget {
-        OwnTarget {
+impl GrantClientTarget {
+    pub(super) fn new(name: Arc<str>) -> GrantClientTarget {
+        GrantClientTarget {
             name,
             waiting: 0,
             waiting_bytes: 0,
@@ -104,7 +104,7 @@ impl OwnTarget {
     }
 
     /// Records a finished request, under the latest grant that has begun.
-    pub(super) fn finished(&mut self, service: ServedRequest, now: Duration) {
+    pub(super) fn finished(&mut self, service: StorageRequestTiming, now: Duration) {
         self.used_at = now;
         self.note_end(service, now);
         self.moved.all = self.moved.all.saturating_add(service.bytes);
@@ -118,7 +118,7 @@ impl OwnTarget {
 
     /// Measures a request: its own time if the target was idle before, else the time since the request before
     /// it. Waiting for other requests does not count.
-    fn note_end(&mut self, service: ServedRequest, now: Duration) {
+    fn note_end(&mut self, service: StorageRequestTiming, now: Duration) {
         let apart = service.time.min(now.saturating_sub(self.ended_at));
         self.ended_at = now;
         self.apart = match self.apart {

@@ -2,16 +2,16 @@ use std::time::Duration;
 
 use carrack_model::TargetId;
 
-use super::client::{ClientSettings, GrantClient, GrantNotice};
-use super::messages::{GrantBatch, GrantReply, TargetGrant};
+use super::client::{GrantClient, GrantClientSettings, GrantServerPresence};
+use super::messages::{GrantClientReport, GrantReply, TargetGrant};
 use super::simulation::{MIB, ms};
-use crate::policy::{ServedRequest, TargetState};
+use crate::policy::{StorageRequestTiming, TargetState};
 
 const X: TargetId = TargetId(1);
 const Y: TargetId = TargetId(2);
 
 fn client() -> GrantClient {
-    let mut client = GrantClient::new("c", "", ClientSettings::default());
+    let mut client = GrantClient::new("c", "", GrantClientSettings::default());
     client.add_target(X, "x");
     client.add_target(Y, "y");
     client
@@ -41,7 +41,7 @@ fn grant(id: u64, target: &str, starts_in: u64, ends_in: u64, others_wait: bool)
     }
 }
 
-fn answer(batch: &GrantBatch, grants: &[TargetGrant]) -> GrantReply {
+fn answer(batch: &GrantClientReport, grants: &[TargetGrant]) -> GrantReply {
     GrantReply { epoch: 7, number: batch.number, grants: grants.to_vec(), ..GrantReply::default() }
 }
 
@@ -97,7 +97,7 @@ fn begins_nothing_that_others_would_wait_for() {
     for target in [X, Y] {
         // They took 40 and 60 ms, of which each waited for the request before it: 20 ms apart.
         for (took, ended) in [(20, 20), (40, 40), (60, 60)] {
-            client.finished(target, ServedRequest { time: ms(took), bytes: 1 }, ms(ended));
+            client.finished(target, StorageRequestTiming { time: ms(took), bytes: 1 }, ms(ended));
         }
     }
     let may = |target, now| [0, 1, 2, 3].map(|in_service| client.may_start(target, in_service, ms(now)));
@@ -114,7 +114,7 @@ fn stops_at_the_bytes_and_gives_back() {
     for step in 0..3 {
         assert!(client.may_start(X, 0, ms(10)));
         client.started(X, MIB, ms(10));
-        client.finished(X, ServedRequest { time: ms(7), bytes: MIB }, ms(20 + step));
+        client.finished(X, StorageRequestTiming { time: ms(7), bytes: MIB }, ms(20 + step));
     }
     assert!(!client.may_start(X, 0, ms(23)) && client.may_start(Y, 0, ms(23)));
     let batch = client.batch(ms(24), &[state(X, 6, 0), state(Y, 9, 0)]).unwrap();
@@ -135,7 +135,7 @@ fn a_deadline_is_for_what_goes_over_shared_targets() {
     let mut left_at = |now, moved, left| {
         client.set_deadline(ms(1_000), moved, left);
         let deadline = client.batch(ms(now), &[state(X, 9, 0)]).unwrap().deadline.unwrap();
-        client.finished(X, ServedRequest { time: ms(7), bytes: 2 * MIB }, ms(now));
+        client.finished(X, StorageRequestTiming { time: ms(7), bytes: 2 * MIB }, ms(now));
         (deadline.bytes_left / MIB, deadline.in_ms)
     };
     assert_eq!(left_at(101, 0, 100 * MIB), (100, 899));
@@ -150,7 +150,7 @@ fn a_deadline_is_for_what_goes_over_shared_targets() {
 fn waits_a_moment_for_the_next_object_before_it_gives_back() {
     let idle = [state(X, 0, 0), state(Y, 0, 0)];
     let mut client = granted(&[grant(1, "x", 0, 500, true), grant(2, "y", 0, 2_000, false)]);
-    client.finished(X, ServedRequest { time: ms(7), bytes: MIB }, ms(20));
+    client.finished(X, StorageRequestTiming { time: ms(7), bytes: MIB }, ms(20));
     assert!(client.batch(ms(60), &idle).is_none());
     let batch = client.batch(ms(70), &idle).unwrap();
     assert_eq!(batch.returns.iter().map(|held| held.id).collect::<Vec<_>>(), [1]);
@@ -167,7 +167,7 @@ fn goes_on_when_the_server_is_away_and_says_so_once() {
     for at in (10..3_000).step_by(10) {
         last = client.batch(ms(at), &queues).or(last);
         if let Some(notice) = client.take_notice() {
-            assert_eq!((notice, away_at.replace(at)), (GrantNotice::Unmanaged, None));
+            assert_eq!((notice, away_at.replace(at)), (GrantServerPresence::Unmanaged, None));
         }
         assert!(client.may_start(X, 0, ms(at)), "what it had it goes on with, at {at}");
         assert_eq!(client.may_start(Y, 0, ms(at)), away_at.is_some());
@@ -179,13 +179,13 @@ fn goes_on_when_the_server_is_away_and_says_so_once() {
     assert!(!client.is_managed(), "it has only begun to listen");
     let next = client.batch(ms(3_100), &queues).unwrap();
     client.answered(ms(3_101), &answer(&next, &[grant(9, "y", 0, 500, true)]));
-    assert_eq!((client.take_notice(), client.take_notice()), (Some(GrantNotice::Managed), None));
+    assert_eq!((client.take_notice(), client.take_notice()), (Some(GrantServerPresence::Managed), None));
     assert!(client.may_start(Y, 0, ms(3_102)) && !client.may_start(X, 0, ms(3_102)));
 }
 
 #[test]
 fn keeps_no_more_than_it_has_threads_for() {
-    let settings = ClientSettings { threads: 2, ..ClientSettings::default() };
+    let settings = GrantClientSettings { threads: 2, ..GrantClientSettings::default() };
     let mut client = GrantClient::new("c", "", settings);
     let targets: Vec<TargetId> = (0..6).map(TargetId).collect();
     targets.iter().for_each(|target| client.add_target(*target, &format!("t{}", target.0)));

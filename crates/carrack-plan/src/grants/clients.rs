@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::messages::{GrantBatch, MovedBytes};
-use super::rate_guarantees::{ClassState, RateClock, guaranteed_to_client};
+use super::messages::{GrantClientReport, MovedBytes};
+use super::rate_guarantees::{ClassState, GuaranteedRateClock, guaranteed_to_client};
 use super::settings::GrantSettings;
-use super::turns::{ClientKey, ClientStanding};
+use super::turns::{GrantClientNumber, GrantTurnCandidate};
 
 /// A client, by its last batch.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct GrantClientRecord {
     moved: BTreeMap<String, u64>,
     is_known_from_its_start: bool,
     threads: usize,
-    clock: RateClock,
+    clock: GuaranteedRateClock,
     /// Lateness of the client or its class behind the guarantee when it last sent a batch. Not the present
     /// lateness: of two equally late clients the silent one would seem the later one, and neither would have
     /// its turn.
@@ -38,7 +38,7 @@ pub(super) struct GrantClientRecord {
 
 impl GrantClientRecord {
     /// Creates the state of a client from its first batch.
-    pub(super) fn new(batch: &GrantBatch, now: Duration) -> GrantClientRecord {
+    pub(super) fn new(batch: &GrantClientReport, now: Duration) -> GrantClientRecord {
         GrantClientRecord {
             name: batch.client.clone(),
             is_party: !batch.session.is_empty(),
@@ -49,7 +49,7 @@ impl GrantClientRecord {
             moved: BTreeMap::new(),
             is_known_from_its_start: batch.epoch == 0,
             threads: 1,
-            clock: RateClock::starting(now),
+            clock: GuaranteedRateClock::starting(now),
             lateness: Duration::ZERO,
             contended: BTreeMap::new(),
             ends: Vec::new(),
@@ -63,7 +63,7 @@ impl GrantClientRecord {
     pub(super) fn hear(
         &mut self,
         now: Duration,
-        batch: &GrantBatch,
+        batch: &GrantClientReport,
         name: &str,
         class: &mut ClassState,
     ) -> bool {
@@ -86,7 +86,7 @@ impl GrantClientRecord {
     }
 
     /// Returns bytes by target that no batch has reported before.
-    pub(super) fn newly_moved<'b>(&mut self, batch: &'b GrantBatch) -> Vec<(&'b str, u64)> {
+    pub(super) fn newly_moved<'b>(&mut self, batch: &'b GrantClientReport) -> Vec<(&'b str, u64)> {
         let GrantClientRecord { moved: known, is_known_from_its_start, .. } = self;
         let mut newly = Vec::new();
         for MovedBytes { target, bytes } in &batch.moved {
@@ -147,17 +147,17 @@ impl GrantClientRecord {
 /// Returns a client's standing for a grant of this target from `start` on; `None` if it has been silent.
 pub(super) fn standing(
     settings: &GrantSettings,
-    clients: &BTreeMap<ClientKey, GrantClientRecord>,
+    clients: &BTreeMap<GrantClientNumber, GrantClientRecord>,
     target: &str,
     now: Duration,
     start: Duration,
-    key: ClientKey,
-) -> Option<ClientStanding> {
+    key: GrantClientNumber,
+) -> Option<GrantTurnCandidate> {
     let client = clients.get(&key)?;
     if client.heard_at + settings.silence() < now {
         return None;
     }
-    Some(ClientStanding {
+    Some(GrantTurnCandidate {
         has_room: client.has_room(settings, target, now, start),
         lateness: client.lateness,
     })

@@ -25,7 +25,7 @@ const VALID: Duration = Duration::from_secs(300);
 
 /// The part of a target that computation uses, from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ComputeLoad {
+pub struct TargetComputeLoad {
     /// The recent load.
     pub present: f64,
     /// The load that the regular pattern predicts for the next minutes.
@@ -34,8 +34,8 @@ pub struct ComputeLoad {
 
 /// The last reported load, with its time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReportedLoad {
-    pub(super) load: ComputeLoad,
+pub(super) struct ReportedTargetLoad {
+    pub(super) load: TargetComputeLoad,
     pub(super) at: Duration,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct TargetAllowance {
     pub(super) requests_max: Option<u32>,
 }
 
-impl ReportedLoad {
+impl ReportedTargetLoad {
     pub(super) fn is_known(&self, now: Duration) -> bool {
         now.saturating_sub(self.at) < VALID
     }
@@ -71,7 +71,7 @@ impl TargetAllowance {
     /// above one user and below. Bursts become shorter by the same part, so that rests are short as well.
     pub(super) fn new(
         settings: &GrantSettings,
-        told: Option<ReportedLoad>,
+        told: Option<ReportedTargetLoad>,
         now: Duration,
     ) -> TargetAllowance {
         let load = told.filter(|told| told.is_known(now)).map_or(0.0, |told| told.load.worst());
@@ -100,7 +100,7 @@ impl TargetAllowance {
     }
 }
 
-impl ComputeLoad {
+impl TargetComputeLoad {
     /// Returns the higher load: a target that will be busy in a minute is left alone in advance.
     fn worst(self) -> f64 {
         sane(self.present).max(sane(self.expected))
@@ -120,7 +120,10 @@ mod tests {
 
     fn allowance(users: u32, load: f64) -> TargetAllowance {
         let settings = GrantSettings { users, ..GrantSettings::default() };
-        let told = ReportedLoad { load: ComputeLoad { present: load, expected: 0.0 }, at: Duration::ZERO };
+        let told = ReportedTargetLoad {
+            load: TargetComputeLoad { present: load, expected: 0.0 },
+            at: Duration::ZERO,
+        };
         TargetAllowance::new(&settings, Some(told), Duration::from_secs(1))
     }
 
@@ -146,12 +149,17 @@ mod tests {
 
     #[test]
     fn a_feed_that_has_ended_limits_nobody() {
-        let told = ReportedLoad { load: ComputeLoad { present: 1.0, expected: 1.0 }, at: Duration::ZERO };
+        let told = ReportedTargetLoad {
+            load: TargetComputeLoad { present: 1.0, expected: 1.0 },
+            at: Duration::ZERO,
+        };
         let settings = GrantSettings::default();
         assert!(!TargetAllowance::new(&settings, Some(told), VALID - Duration::from_millis(1)).is_full());
         assert!(TargetAllowance::new(&settings, Some(told), VALID).is_full());
-        let nonsense =
-            ReportedLoad { load: ComputeLoad { present: f64::NAN, expected: f64::INFINITY }, at: VALID };
+        let nonsense = ReportedTargetLoad {
+            load: TargetComputeLoad { present: f64::NAN, expected: f64::INFINITY },
+            at: VALID,
+        };
         assert!(TargetAllowance::new(&settings, Some(nonsense), VALID).is_full());
     }
 

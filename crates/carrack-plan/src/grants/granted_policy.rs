@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use carrack_model::TargetId;
 
-use crate::policy::{SchedulingPolicy, ServedRequest, TargetCongestion, TargetState};
+use crate::policy::{SchedulingPolicy, StorageRequestTiming, TargetCongestion, TargetState};
 
 /// Access to the targets that may be worked on now, backed by a [`GrantClient`](super::GrantClient).
 pub trait GrantGate: Send {
@@ -18,7 +18,7 @@ pub trait GrantGate: Send {
     fn started(&mut self, target: TargetId, bytes: u64, now: Duration);
 
     /// Records that bytes of a target were moved.
-    fn finished(&mut self, target: TargetId, service: ServedRequest, now: Duration);
+    fn finished(&mut self, target: TargetId, service: StorageRequestTiming, now: Duration);
 }
 
 /// Lets another policy choose among the granted targets: the others appear as blocked.
@@ -52,7 +52,13 @@ impl<G: GrantGate> SchedulingPolicy for GrantedPolicy<G> {
         self.policy.charged(now, target, bytes);
     }
 
-    fn served(&mut self, now: Duration, index: usize, targets: &[TargetState], service: ServedRequest) {
+    fn served(
+        &mut self,
+        now: Duration,
+        index: usize,
+        targets: &[TargetState],
+        service: StorageRequestTiming,
+    ) {
         self.gate.finished(targets[index].target, service, now);
         self.policy.served(now, index, targets, service);
     }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::messages::{HeldGrant, TargetGrant, micros};
-use super::turns::{ClientKey, GrantTurn};
+use super::turns::{GrantClientNumber, GrantTurn};
 
 /// A client's privilege to use a target for a while.
 #[derive(Clone, Debug)]
 pub(super) struct GrantHolding {
     pub(super) id: u64,
-    pub(super) client: ClientKey,
+    pub(super) client: GrantClientNumber,
     /// Begin; in the future where it follows another privilege.
     pub(super) start: Duration,
     /// Begin of the present burst.
@@ -42,7 +42,7 @@ impl GrantHolding {
     /// Creates a privilege with a burst from `start` on.
     pub(super) fn new(
         id: u64,
-        client: ClientKey,
+        client: GrantClientNumber,
         start: Duration,
         burst: Duration,
         turn: GrantTurn,

@@ -22,7 +22,7 @@ pub(super) fn millis(span: Duration) -> u64 {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = Batch))]
 #[serde(default)]
-pub struct GrantBatch {
+pub struct GrantClientReport {
     /// Name of the client: unique among all that were ever started, one for each end of a session.
     pub client: String,
     /// The session of the client, unique among sessions; empty for a client of its own. The ends of a session
@@ -39,7 +39,7 @@ pub struct GrantBatch {
     pub threads: u32,
     /// Deadline of the client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<ClientDeadline>,
+    pub deadline: Option<GrantClientDeadline>,
     /// Bytes moved from or to all targets since the client began.
     pub bytes_moved: u64,
     /// Every target with waiting work, held or not.
@@ -63,7 +63,7 @@ pub struct GrantBatch {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = Deadline))]
-pub struct ClientDeadline {
+pub struct GrantClientDeadline {
     /// Bytes to move until then.
     pub bytes_left: u64,
     /// Time from now.

@@ -2,7 +2,7 @@
 //!
 //! One [`GrantServer`] for each file system keeps, for each target, the clients that wait for it and those
 //! that may use it. Every transfer has a [`GrantClient`] at each end, next to its target queues. Client and
-//! server exchange [`GrantBatch`]es and [`GrantReply`]s, a few a second; the caller transports them.
+//! server exchange [`GrantClientReport`]es and [`GrantReply`]s, a few a second; the caller transports them.
 //! `docs/design/sharing-planning.md` has the rules and the proof that no client starves.
 //!
 //! Nothing here knows a clock, a network or another thread.
@@ -22,15 +22,15 @@ mod target;
 mod turns;
 mod view;
 
-pub use client::{ClientSettings, GrantClient, GrantNotice};
-pub use computation_load::{ComputeLoad, SHARE_MIN, share_left};
+pub use client::{GrantClient, GrantClientSettings, GrantServerPresence};
+pub use computation_load::{SHARE_MIN, TargetComputeLoad, share_left};
 pub use granted_policy::{GrantGate, GrantedPolicy};
 pub use messages::{
-    ClientDeadline, GrantBatch, GrantReply, GrantRequest, HeldGrant, MovedBytes, TargetGrant,
+    GrantClientDeadline, GrantClientReport, GrantReply, GrantRequest, HeldGrant, MovedBytes, TargetGrant,
 };
 pub use server::GrantServer;
-pub use settings::{ClientClass, GrantSettings, RESERVED_TO_FAIR, WaitingBound};
-pub use view::{TargetView, ViewOfHolder, ViewOfWaiting};
+pub use settings::{GrantClientClass, GrantSettings, GrantWaitBound, RESERVED_TO_FAIR};
+pub use view::{TargetView, ViewOfHolder, WaitingClientView};
 
 #[cfg(test)]
 mod bound_tests;

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use super::simulation::ms;
 use super::{
-    ComputeLoad, GrantBatch, GrantReply, GrantRequest, GrantServer, GrantSettings, HeldGrant, MovedBytes,
-    TargetGrant,
+    GrantClientReport, GrantReply, GrantRequest, GrantServer, GrantSettings, HeldGrant, MovedBytes,
+    TargetComputeLoad, TargetGrant,
 };
 
 fn server() -> GrantServer {
@@ -12,17 +12,17 @@ fn server() -> GrantServer {
 }
 
 /// A batch of an end of session `s`; of a client of its own if that is empty.
-fn batch(session: &str, client: &str, number: u64, targets: &[&str]) -> GrantBatch {
+fn batch(session: &str, client: &str, number: u64, targets: &[&str]) -> GrantClientReport {
     let ask =
         |target: &&str| GrantRequest { target: (*target).to_owned(), objects: 1, bytes: 1, waits_us: 0 };
-    GrantBatch {
+    GrantClientReport {
         client: client.to_owned(),
         session: session.to_owned(),
         number,
         epoch: 7,
         threads: 8,
         asks: targets.iter().map(ask).collect(),
-        ..GrantBatch::default()
+        ..GrantClientReport::default()
     }
 }
 
@@ -68,7 +68,7 @@ fn together_they_have_one_turn() {
         let now = ms(1_000 + step * 20);
         for (session, client) in [("s", "reader"), ("s", "writer"), ("", "other")] {
             let told = last.get(client).map_or_else(Vec::new, |answer| held(answer, false));
-            let said = GrantBatch { held: told, ..batch(session, client, step, &["x"]) };
+            let said = GrantClientReport { held: told, ..batch(session, client, step, &["x"]) };
             let answer = server.answer(now, &said);
             let runs = answer.grants.iter().any(|grant| grant.starts_in_us == 0);
             match client {
@@ -92,17 +92,17 @@ fn what_one_end_gives_back_the_other_one_keeps() {
     let reader = server.answer(ms(1_000), &batch("s", "reader", 1, &["x"]));
     let writer = server.answer(ms(1_010), &batch("s", "writer", 1, &["x"]));
     // The reader has no more work for it; the writer that uses it keeps it.
-    let idle = GrantBatch { held: held(&reader, true), ..batch("s", "reader", 2, &[]) };
+    let idle = GrantClientReport { held: held(&reader, true), ..batch("s", "reader", 2, &[]) };
     server.answer(ms(1_020), &idle);
-    let uses = GrantBatch { held: held(&writer, false), ..batch("s", "writer", 2, &["x"]) };
+    let uses = GrantClientReport { held: held(&writer, false), ..batch("s", "writer", 2, &["x"]) };
     server.answer(ms(1_030), &uses);
     assert_eq!(server.answer(ms(1_040), &batch("", "other", 1, &["x"])).grants, []);
-    let back = GrantBatch { returns: held(&reader, true), ..batch("s", "reader", 3, &[]) };
+    let back = GrantClientReport { returns: held(&reader, true), ..batch("s", "reader", 3, &[]) };
     assert_eq!(server.answer(ms(1_050), &back).grants, [], "it is not told of what it gave back");
-    let again = server.answer(ms(1_060), &GrantBatch { number: 3, ..uses });
+    let again = server.answer(ms(1_060), &GrantClientReport { number: 3, ..uses });
     assert_eq!(spans(&again).len(), 1);
     // When both are done, the other client gets it.
-    let back = GrantBatch { returns: held(&again, true), ..batch("s", "writer", 4, &[]) };
+    let back = GrantClientReport { returns: held(&again, true), ..batch("s", "writer", 4, &[]) };
     server.answer(ms(1_070), &back);
     assert_eq!(spans(&server.answer(ms(1_080), &batch("", "other", 2, &["x"]))), [(0, 2_000)]);
 }
@@ -123,17 +123,17 @@ fn an_end_hears_of_its_own_targets_only() {
 #[test]
 fn an_end_that_leaves_or_dies_takes_nothing_from_the_other_one() {
     let mut server = server();
-    server.answer(ms(1_000), &GrantBatch { epoch: 0, ..batch("s", "reader", 1, &["x"]) });
-    let told = GrantBatch {
+    server.answer(ms(1_000), &GrantClientReport { epoch: 0, ..batch("s", "reader", 1, &["x"]) });
+    let told = GrantClientReport {
         bytes_moved: 5,
         moved: vec![MovedBytes { target: "x".into(), bytes: 5 }],
         ..batch("s", "reader", 2, &["x"])
     };
     server.answer(ms(1_005), &told);
     let writer = server.answer(ms(1_010), &batch("s", "writer", 1, &["x"]));
-    server.answer(ms(1_020), &GrantBatch { leaves: true, ..batch("s", "reader", 3, &[]) });
+    server.answer(ms(1_020), &GrantClientReport { leaves: true, ..batch("s", "reader", 3, &[]) });
     assert!(!server.knows("reader"));
-    let told = GrantBatch {
+    let told = GrantClientReport {
         held: held(&writer, false),
         moved: vec![MovedBytes { target: "x".into(), bytes: 3 }],
         ..batch("s", "writer", 2, &["x"])
@@ -141,7 +141,7 @@ fn an_end_that_leaves_or_dies_takes_nothing_from_the_other_one() {
     assert_eq!(spans(&server.answer(ms(1_030), &told)), [(0, 2_000)]);
     assert_eq!(server.moved_bytes().collect::<Vec<_>>(), [("x", 8)]);
     // The last end ends the session.
-    server.answer(ms(1_040), &GrantBatch { leaves: true, ..batch("s", "writer", 3, &[]) });
+    server.answer(ms(1_040), &GrantClientReport { leaves: true, ..batch("s", "writer", 3, &[]) });
     assert_eq!(server.clients().count(), 0);
     // A silent end is forgotten with its lease.
     server.answer(ms(2_000), &batch("t", "dead", 1, &["x", "y"]));
@@ -156,11 +156,11 @@ fn an_end_that_leaves_or_dies_takes_nothing_from_the_other_one() {
 #[test]
 fn what_computation_leaves_is_for_both_together() {
     let mut server = server();
-    let load = ComputeLoad { present: 0.5, expected: 0.5 };
+    let load = TargetComputeLoad { present: 0.5, expected: 0.5 };
     server.set_load("x", load, ms(1_000));
     let alone = server.answer(ms(1_000), &batch("s", "reader", 1, &["x"]));
     let most = alone.grants[0].requests_max;
-    let told = GrantBatch { held: held(&alone, false), ..batch("s", "reader", 2, &["x"]) };
+    let told = GrantClientReport { held: held(&alone, false), ..batch("s", "reader", 2, &["x"]) };
     server.answer(ms(1_010), &told);
     let writer = server.answer(ms(1_020), &batch("s", "writer", 1, &["x"]));
     let part = writer.grants.first().and_then(|grant| grant.requests_max);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::messages::ClientDeadline;
-use super::settings::ClientClass;
+use super::messages::GrantClientDeadline;
+use super::settings::GrantClientClass;
 
 /// Upper bound of the lateness: bytes denied earlier are lost, as the client could not take them, or there
 /// was not enough for all.
@@ -16,11 +16,11 @@ const AHEAD_MAX: Duration = Duration::from_secs(1);
 /// A clock that each byte advances by its time at the guaranteed rate: behind the wall clock, the guarantee
 /// is not kept.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RateClock {
+pub(super) struct GuaranteedRateClock {
     paid_until: Duration,
 }
 
-impl RateClock {
+impl GuaranteedRateClock {
     /// Books bytes that were moved. With `is_hungry` the client would have moved more; otherwise no byte was
     /// denied.
     pub(super) fn charge(&mut self, now: Duration, bytes: u64, bytes_per_s: u64, is_hungry: bool) {
@@ -39,21 +39,21 @@ impl RateClock {
     }
 
     /// Creates a clock that begins now.
-    pub(super) fn starting(now: Duration) -> RateClock {
-        RateClock { paid_until: now }
+    pub(super) fn starting(now: Duration) -> GuaranteedRateClock {
+        GuaranteedRateClock { paid_until: now }
     }
 }
 
 /// A class, and the clock of its common guarantee.
 #[derive(Debug)]
 pub(super) struct ClassState {
-    pub(super) class: ClientClass,
-    pub(super) clock: RateClock,
+    pub(super) class: GrantClientClass,
+    pub(super) clock: GuaranteedRateClock,
 }
 
 /// Returns the guaranteed rate of a client of this class: its minimum, or the rate of its deadline if that is
 /// higher.
-pub(super) fn guaranteed_to_client(class: &ClientClass, deadline: Option<ClientDeadline>) -> u64 {
+pub(super) fn guaranteed_to_client(class: &GrantClientClass, deadline: Option<GrantClientDeadline>) -> u64 {
     let by_deadline = deadline.map_or(0, |deadline| {
         let rate = u128::from(deadline.bytes_left) * 1_000 / u128::from(deadline.in_ms.max(1));
         u64::try_from(rate).unwrap_or(u64::MAX).min(class.deadline_bytes_per_s)
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn is_behind_by_what_was_denied_and_no_more() {
-        let mut clock = RateClock::starting(s(10));
+        let mut clock = GuaranteedRateClock::starting(s(10));
         clock.charge(s(11), 50, 100, true);
         assert_eq!(clock.lateness(s(11)), Duration::from_millis(500));
         clock.charge(s(12), 1_000, 100, true);
@@ -84,15 +84,21 @@ mod tests {
 
     #[test]
     fn a_deadline_makes_a_rate_as_far_as_the_class_allows() {
-        let class =
-            ClientClass { client_bytes_per_s: 10, deadline_bytes_per_s: 1_000, ..ClientClass::default() };
-        fn rate(class: &ClientClass, bytes_left: u64, in_ms: u64) -> u64 {
-            guaranteed_to_client(class, Some(ClientDeadline { bytes_left, in_ms }))
+        let class = GrantClientClass {
+            client_bytes_per_s: 10,
+            deadline_bytes_per_s: 1_000,
+            ..GrantClientClass::default()
+        };
+        fn rate(class: &GrantClientClass, bytes_left: u64, in_ms: u64) -> u64 {
+            guaranteed_to_client(class, Some(GrantClientDeadline { bytes_left, in_ms }))
         }
         let rates = [rate(&class, 5_000, 10_000), rate(&class, 50, 10_000), rate(&class, u64::MAX, 0)];
         assert_eq!(rates, [500, 10, 1_000]);
         assert_eq!(
-            guaranteed_to_client(&ClientClass::default(), Some(ClientDeadline { bytes_left: 9, in_ms: 1 })),
+            guaranteed_to_client(
+                &GrantClientClass::default(),
+                Some(GrantClientDeadline { bytes_left: 9, in_ms: 1 })
+            ),
             0
         );
     }

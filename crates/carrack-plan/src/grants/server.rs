@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::clients::{GrantClientRecord, standing};
-use super::computation_load::{ComputeLoad, ReportedLoad, TargetAllowance};
-use super::messages::{GrantBatch, GrantReply, HeldGrant};
-use super::rate_guarantees::{ClassState, RateClock};
-use super::session_parties::SessionParty;
-use super::settings::{ClientClass, GrantSettings};
+use super::computation_load::{ReportedTargetLoad, TargetAllowance, TargetComputeLoad};
+use super::messages::{GrantClientReport, GrantReply, HeldGrant};
+use super::rate_guarantees::{ClassState, GuaranteedRateClock};
+use super::session_parties::SessionGrantEnds;
+use super::settings::{GrantClientClass, GrantSettings};
 use super::target::{GrantContext, SharedTarget, TargetWish};
-use super::turns::ClientKey;
+use super::turns::GrantClientNumber;
 
 /// Upper bound of known targets; wishes for further ones are never granted.
 const TARGETS_MAX: usize = 65_536;
@@ -30,16 +30,16 @@ pub struct GrantServer {
     started_at: Duration,
     swept_at: Duration,
     next_id: u64,
-    next_key: ClientKey,
-    keys: HashMap<String, ClientKey>,
-    pub(super) clients: BTreeMap<ClientKey, GrantClientRecord>,
+    next_key: GrantClientNumber,
+    keys: HashMap<String, GrantClientNumber>,
+    pub(super) clients: BTreeMap<GrantClientNumber, GrantClientRecord>,
     /// By session.
-    parties: BTreeMap<String, SessionParty>,
+    parties: BTreeMap<String, SessionGrantEnds>,
     /// Names of the ends of all parties.
     ends: HashSet<String>,
     classes: BTreeMap<String, ClassState>,
     pub(super) targets: BTreeMap<String, SharedTarget>,
-    pub(super) loads: BTreeMap<String, ReportedLoad>,
+    pub(super) loads: BTreeMap<String, ReportedTargetLoad>,
     moved_bytes: BTreeMap<String, u64>,
 }
 
@@ -48,7 +48,7 @@ impl GrantServer {
     /// time of day in nanoseconds. The class with the empty name is for clients that name none.
     pub fn new(
         settings: GrantSettings,
-        classes: BTreeMap<String, ClientClass>,
+        classes: BTreeMap<String, GrantClientClass>,
         epoch: u64,
         now: Duration,
     ) -> GrantServer {
@@ -73,16 +73,21 @@ impl GrantServer {
 
     /// Changes settings and classes. Grants stay. A client whose class is gone has the empty class from its
     /// next batch on, and a class that stays keeps its lateness.
-    pub fn change(&mut self, settings: GrantSettings, classes: BTreeMap<String, ClientClass>, now: Duration) {
+    pub fn change(
+        &mut self,
+        settings: GrantSettings,
+        classes: BTreeMap<String, GrantClientClass>,
+        now: Duration,
+    ) {
         self.settings = settings;
         self.classes = states(classes, &self.classes, now);
     }
 
     /// Sets the present and expected load of a target by computation: its grants shrink or grow from the next
     /// burst on (L11).
-    pub fn set_load(&mut self, target: &str, load: ComputeLoad, now: Duration) {
+    pub fn set_load(&mut self, target: &str, load: TargetComputeLoad, now: Duration) {
         if self.loads.len() < TARGETS_MAX || self.loads.contains_key(target) {
-            self.loads.insert(target.to_owned(), ReportedLoad { load, at: now });
+            self.loads.insert(target.to_owned(), ReportedTargetLoad { load, at: now });
         }
     }
 
@@ -105,7 +110,7 @@ impl GrantServer {
     }
 
     /// Takes a client's batch and returns its present grants. The ends of one session are one client.
-    pub fn answer(&mut self, now: Duration, batch: &GrantBatch) -> GrantReply {
+    pub fn answer(&mut self, now: Duration, batch: &GrantClientReport) -> GrantReply {
         self.sweep(now);
         if batch.session.is_empty() {
             return self.answer_one(now, batch);
@@ -130,7 +135,7 @@ impl GrantServer {
         }
     }
 
-    fn answer_one(&mut self, now: Duration, batch: &GrantBatch) -> GrantReply {
+    fn answer_one(&mut self, now: Duration, batch: &GrantClientReport) -> GrantReply {
         let Some(key) = self.hear(now, batch) else {
             // A batch that a later one has overtaken: its answer would be overtaken, too.
             return GrantReply { epoch: self.epoch, ..GrantReply::default() };
@@ -147,7 +152,7 @@ impl GrantServer {
             is_settling,
             grants: Vec::new(),
         };
-        let mut words: Vec<(&str, GrantBatchTarget<'_>)> = words_by_target(batch).into_iter().collect();
+        let mut words: Vec<(&str, GrantReportTarget<'_>)> = words_by_target(batch).into_iter().collect();
         words.retain(|(name, words)| self.is_of_use(name, words));
         self.unask_the_rest(key, &words);
         for (name, words) in &words {
@@ -167,12 +172,12 @@ impl GrantServer {
     }
 
     /// Returns true if the target is known or may be added.
-    fn is_of_use(&self, name: &str, words: &GrantBatchTarget<'_>) -> bool {
+    fn is_of_use(&self, name: &str, words: &GrantReportTarget<'_>) -> bool {
         self.targets.contains_key(name) || (self.targets.len() < TARGETS_MAX && !words.is_empty())
     }
 
     /// Removes wishes of a client that its batch does not repeat.
-    fn unask_the_rest(&mut self, key: ClientKey, words: &[(&str, GrantBatchTarget<'_>)]) {
+    fn unask_the_rest(&mut self, key: GrantClientNumber, words: &[(&str, GrantReportTarget<'_>)]) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         let asked = words.iter().filter(|(_, words)| words.waits_us.is_some());
         for gone in client.set_asked(asked.map(|(name, _)| (*name).to_owned()).collect()) {
@@ -186,9 +191,9 @@ impl GrantServer {
     fn keep(
         &mut self,
         now: Duration,
-        key: ClientKey,
+        key: GrantClientNumber,
         name: &str,
-        words: &GrantBatchTarget<'_>,
+        words: &GrantReportTarget<'_>,
         epoch: u64,
         is_settling: bool,
     ) {
@@ -214,9 +219,9 @@ impl GrantServer {
     fn serve(
         &mut self,
         now: Duration,
-        key: ClientKey,
+        key: GrantClientNumber,
         name: &str,
-        words: &GrantBatchTarget<'_>,
+        words: &GrantReportTarget<'_>,
         is_settling: bool,
     ) {
         self.with_target(now, key, name, words, |target, context, wanted, next_id| {
@@ -227,9 +232,9 @@ impl GrantServer {
     fn with_target(
         &mut self,
         now: Duration,
-        key: ClientKey,
+        key: GrantClientNumber,
         name: &str,
-        words: &GrantBatchTarget<'_>,
+        words: &GrantReportTarget<'_>,
         act: impl FnOnce(&mut SharedTarget, &GrantContext<'_>, &TargetWish, &mut u64),
     ) {
         let GrantServer { settings, clients, classes, targets, loads, next_id, .. } = self;
@@ -247,7 +252,7 @@ impl GrantServer {
     }
 
     /// Takes the client's own data and returns its key; `None` if a later batch was heard before.
-    fn hear(&mut self, now: Duration, batch: &GrantBatch) -> Option<ClientKey> {
+    fn hear(&mut self, now: Duration, batch: &GrantClientReport) -> Option<GrantClientNumber> {
         let class = if self.classes.contains_key(&batch.class) { &*batch.class } else { "" };
         let key = *self.keys.entry(batch.client.clone()).or_insert_with(|| {
             let key = self.next_key;
@@ -269,7 +274,7 @@ impl GrantServer {
     }
 
     /// Updates the client's contended targets, and its longest wait.
-    fn count(&mut self, key: ClientKey, words: &[(&str, GrantBatchTarget<'_>)], now: Duration) {
+    fn count(&mut self, key: GrantClientNumber, words: &[(&str, GrantReportTarget<'_>)], now: Duration) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         let mut contended = BTreeMap::new();
         let mut oldest = None;
@@ -289,7 +294,7 @@ impl GrantServer {
     }
 
     /// The same for a single target that may have changed.
-    fn count_one(&mut self, key: ClientKey, name: &str) {
+    fn count_one(&mut self, key: GrantClientNumber, name: &str) {
         let until = self.targets.get(name).and_then(|target| target.contended_until(key));
         if let Some(client) = self.clients.get_mut(&key) {
             client.set_contended_one(name, until);
@@ -297,7 +302,7 @@ impl GrantServer {
     }
 
     /// Removes a client.
-    fn forget(&mut self, now: Duration, key: ClientKey) {
+    fn forget(&mut self, now: Duration, key: GrantClientNumber) {
         let Some(client) = self.clients.remove(&key) else { return };
         self.keys.remove(&client.name);
         for (name, target) in &mut self.targets {
@@ -316,10 +321,10 @@ impl GrantServer {
         let GrantServer { parties, settings, .. } = self;
         parties.values_mut().for_each(|party| party.sweep(now, settings));
         parties.retain(|_, party| !party.is_gone());
-        self.ends = self.parties.values().flat_map(SessionParty::ends).map(str::to_owned).collect();
+        self.ends = self.parties.values().flat_map(SessionGrantEnds::ends).map(str::to_owned).collect();
         let lease = self.settings.lease;
         let ended = self.clients.iter().filter(|(_, client)| client.heard_at + lease <= now);
-        let gone: Vec<ClientKey> = ended.map(|(key, _)| *key).collect();
+        let gone: Vec<GrantClientNumber> = ended.map(|(key, _)| *key).collect();
         gone.into_iter().for_each(|key| self.forget(now, key));
         self.loads.retain(|_, told| told.is_known(now));
         for (name, target) in &mut self.targets {
@@ -332,13 +337,13 @@ impl GrantServer {
 
 /// Returns classes with their clocks; known classes keep theirs. The class without a name always exists.
 fn states(
-    mut classes: BTreeMap<String, ClientClass>,
+    mut classes: BTreeMap<String, GrantClientClass>,
     known: &BTreeMap<String, ClassState>,
     now: Duration,
 ) -> BTreeMap<String, ClassState> {
     classes.entry(String::new()).or_default();
     let states = classes.into_iter().map(|(name, class)| {
-        let clock = known.get(&name).map_or(RateClock::starting(now), |state| state.clock);
+        let clock = known.get(&name).map_or(GuaranteedRateClock::starting(now), |state| state.clock);
         (name, ClassState { class, clock })
     });
     states.collect()
@@ -346,21 +351,21 @@ fn states(
 
 /// A batch's data about one target.
 #[derive(Default)]
-struct GrantBatchTarget<'a> {
+struct GrantReportTarget<'a> {
     waits_us: Option<u64>,
     held: Vec<&'a HeldGrant>,
     returns: Vec<&'a HeldGrant>,
 }
 
-impl GrantBatchTarget<'_> {
+impl GrantReportTarget<'_> {
     /// Returns true if it is of no use to an unknown target.
     fn is_empty(&self) -> bool {
         self.waits_us.is_none() && self.held.is_empty()
     }
 }
 
-fn words_by_target(batch: &GrantBatch) -> BTreeMap<&str, GrantBatchTarget<'_>> {
-    let mut words: BTreeMap<&str, GrantBatchTarget<'_>> = BTreeMap::new();
+fn words_by_target(batch: &GrantClientReport) -> BTreeMap<&str, GrantReportTarget<'_>> {
+    let mut words: BTreeMap<&str, GrantReportTarget<'_>> = BTreeMap::new();
     for ask in &batch.asks {
         words.entry(&ask.target).or_default().waits_us = Some(ask.waits_us);
     }

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use super::simulation::ms;
 use super::{
-    ClientClass, ComputeLoad, GrantBatch, GrantReply, GrantRequest, GrantServer, GrantSettings, HeldGrant,
-    MovedBytes,
+    GrantClientClass, GrantClientReport, GrantReply, GrantRequest, GrantServer, GrantSettings, HeldGrant,
+    MovedBytes, TargetComputeLoad,
 };
 
 /// A server that has listened for long enough.
@@ -12,16 +12,16 @@ fn server() -> GrantServer {
     GrantServer::new(GrantSettings::default(), BTreeMap::new(), 7, Duration::ZERO)
 }
 
-fn batch(client: &str, number: u64, targets: &[&str]) -> GrantBatch {
+fn batch(client: &str, number: u64, targets: &[&str]) -> GrantClientReport {
     let ask =
         |target: &&str| GrantRequest { target: (*target).to_owned(), objects: 1, bytes: 1, waits_us: 0 };
-    GrantBatch {
+    GrantClientReport {
         client: client.to_owned(),
         number,
         epoch: 7,
         threads: 8,
         asks: targets.iter().map(ask).collect(),
-        ..GrantBatch::default()
+        ..GrantClientReport::default()
     }
 }
 
@@ -50,13 +50,14 @@ fn who_is_alone_goes_on_until_another_comes() {
     assert!(first.grants.iter().all(|grant| !grant.others_wait && grant.bytes_max.is_none()));
     // Another client comes in the middle of a burst; the holder hears of it with its next batch.
     assert_eq!(server.answer(ms(1_350), &batch("b", 1, &["x"])).grants, []);
-    let again = server.answer(ms(1_360), &GrantBatch { held: held(&first), ..batch("a", 2, &["x", "y"]) });
+    let again =
+        server.answer(ms(1_360), &GrantClientReport { held: held(&first), ..batch("a", 2, &["x", "y"]) });
     assert_eq!(spans(&again), [(0, 140), (0, 2_000)]);
     assert!(again.grants[0].others_wait && !again.grants[1].others_wait);
     assert_eq!(again.grants[0].bytes_max, Some(256 << 20));
     // The next burst is promised before the last one has ended.
     assert_eq!(spans(&server.answer(ms(1_400), &batch("b", 2, &["x"]))), [(100, 600)]);
-    let own = server.answer(ms(1_450), &GrantBatch { held: held(&again), ..batch("a", 3, &["x"]) });
+    let own = server.answer(ms(1_450), &GrantClientReport { held: held(&again), ..batch("a", 3, &["x"]) });
     assert_eq!(spans(&own), [(0, 50), (0, 2_000)]);
     let view = server.targets(ms(1_450));
     let names: Vec<&str> = view[0].holders.iter().map(|holder| &*holder.client).collect();
@@ -68,12 +69,12 @@ fn what_is_given_back_early_the_next_one_has_at_once() {
     let mut server = server();
     let first = server.answer(ms(1_000), &batch("a", 1, &["x"]));
     server.answer(ms(1_300), &batch("b", 1, &["x"]));
-    let again = server.answer(ms(1_310), &GrantBatch { held: held(&first), ..batch("a", 2, &["x"]) });
+    let again = server.answer(ms(1_310), &GrantClientReport { held: held(&first), ..batch("a", 2, &["x"]) });
     assert_eq!(spans(&server.answer(ms(1_320), &batch("b", 2, &["x"]))), [(180, 680)]);
-    let back = GrantBatch { returns: held(&again), ..batch("a", 3, &[]) };
+    let back = GrantClientReport { returns: held(&again), ..batch("a", 3, &[]) };
     assert_eq!(server.answer(ms(1_330), &back).grants, []);
     // A repetition has no effect.
-    server.answer(ms(1_331), &GrantBatch { number: 4, ..back });
+    server.answer(ms(1_331), &GrantClientReport { number: 4, ..back });
     assert_eq!(spans(&server.answer(ms(1_340), &batch("b", 3, &["x"]))), [(0, 2_000)]);
 }
 
@@ -83,10 +84,10 @@ fn what_is_held_and_not_used_is_free() {
     let first = server.answer(ms(1_000), &batch("a", 1, &["x"]));
     let mut idle = held(&first);
     idle[0].is_idle = true;
-    let kept = server.answer(ms(1_100), &GrantBatch { held: idle, ..batch("a", 2, &[]) });
+    let kept = server.answer(ms(1_100), &GrantClientReport { held: idle, ..batch("a", 2, &[]) });
     assert_eq!(spans(&kept), [(0, 2_000)], "as long as nobody wants it");
     assert_eq!(spans(&server.answer(ms(1_150), &batch("b", 1, &["x"]))), [(0, 2_000)]);
-    let gone = server.answer(ms(1_200), &GrantBatch { held: held(&kept), ..batch("a", 3, &["x"]) });
+    let gone = server.answer(ms(1_200), &GrantClientReport { held: held(&kept), ..batch("a", 3, &["x"]) });
     assert_eq!(gone.grants, []);
 }
 
@@ -124,7 +125,7 @@ fn a_batch_that_was_overtaken_changes_nothing() {
     let first = server.answer(ms(1_000), &batch("a", 2, &["x"]));
     let late = server.answer(ms(1_010), &batch("a", 1, &["y"]));
     assert_eq!((late.number, late.grants.len()), (0, 0));
-    let again = server.answer(ms(1_020), &GrantBatch { held: held(&first), ..batch("a", 3, &["x"]) });
+    let again = server.answer(ms(1_020), &GrantClientReport { held: held(&first), ..batch("a", 3, &["x"]) });
     assert_eq!(again.grants[0].id, first.grants[0].id);
     assert!(server.targets(ms(1_020)).iter().all(|view| view.target == "x"));
 }
@@ -134,7 +135,7 @@ fn one_that_leaves_leaves_everything() {
     let mut server = server();
     server.answer(ms(1_000), &batch("a", 1, &["x", "y"]));
     server.answer(ms(1_010), &batch("b", 1, &["x", "y"]));
-    server.answer(ms(1_020), &GrantBatch { leaves: true, ..batch("a", 2, &[]) });
+    server.answer(ms(1_020), &GrantClientReport { leaves: true, ..batch("a", 2, &[]) });
     assert_eq!(spans(&server.answer(ms(1_030), &batch("b", 2, &["x", "y"]))), [(0, 2_000), (0, 2_000)]);
 }
 
@@ -146,15 +147,18 @@ fn a_server_that_has_begun_anew_takes_up_what_it_is_told() {
     // Another client comes first, and waits.
     let other = new.answer(ms(1_110), &batch("b", 1, &["x"]));
     assert!(other.is_settling && other.grants.is_empty());
-    let own = new.answer(ms(1_150), &GrantBatch { held: held(&first), ..batch("a", 2, &["x"]) });
+    let own = new.answer(ms(1_150), &GrantClientReport { held: held(&first), ..batch("a", 2, &["x"]) });
     assert_eq!((own.epoch, spans(&own)), (8, vec![(0, 500)]), "a burst, as another one waits");
     for (number, at) in [(2, 1_200), (3, 1_300), (4, 1_400)] {
-        assert_eq!(new.answer(ms(at), &GrantBatch { epoch: 8, ..batch("b", number, &["x"]) }).grants, []);
+        assert_eq!(
+            new.answer(ms(at), &GrantClientReport { epoch: 8, ..batch("b", number, &["x"]) }).grants,
+            []
+        );
     }
-    let next = new.answer(ms(1_500), &GrantBatch { epoch: 8, ..batch("b", 5, &["x"]) });
+    let next = new.answer(ms(1_500), &GrantClientReport { epoch: 8, ..batch("b", 5, &["x"]) });
     assert_eq!(spans(&next), [(150, 650)]);
     // A late grant of an unknown server is not adopted.
-    let late = new.answer(ms(1_700), &GrantBatch { held: held(&first), ..batch("c", 1, &["x"]) });
+    let late = new.answer(ms(1_700), &GrantClientReport { held: held(&first), ..batch("c", 1, &["x"]) });
     assert_eq!(late.grants, []);
 }
 
@@ -168,8 +172,10 @@ fn what_was_adopted_beyond_the_limit_ends_with_the_burst() {
         number += 1;
         for (client, answer) in ["a", "b"].iter().zip(&mut latest) {
             let epoch = answer.epoch;
-            *answer = new
-                .answer(ms(at), &GrantBatch { epoch, held: held(answer), ..batch(client, number, &["x"]) });
+            *answer = new.answer(
+                ms(at),
+                &GrantClientReport { epoch, held: held(answer), ..batch(client, number, &["x"]) },
+            );
         }
         let users: usize =
             latest.iter().map(|answer| spans(answer).iter().filter(|span| span.0 == 0).count()).sum();
@@ -180,7 +186,7 @@ fn what_was_adopted_beyond_the_limit_ends_with_the_burst() {
 #[test]
 fn a_busy_target_rests_between_bursts() {
     let mut server = server();
-    server.set_load("x", ComputeLoad { present: 0.2, expected: 0.5 }, ms(900));
+    server.set_load("x", TargetComputeLoad { present: 0.2, expected: 0.5 }, ms(900));
     let first = server.answer(ms(1_000), &batch("a", 1, &["x"]));
     assert_eq!(spans(&first), [(0, 125)]);
     let mut starts = Vec::new();
@@ -200,10 +206,12 @@ fn a_busy_target_rests_between_bursts() {
 
 #[test]
 fn an_unknown_class_is_nobodys() {
-    let classes = [("known".to_owned(), ClientClass::default())].into();
+    let classes = [("known".to_owned(), GrantClientClass::default())].into();
     let mut server = GrantServer::new(GrantSettings::default(), classes, 7, Duration::ZERO);
     let class = |server: &mut GrantServer, name: &str, class: &str| {
-        server.answer(ms(1_000), &GrantBatch { class: class.to_owned(), ..batch(name, 1, &["x"]) }).class
+        server
+            .answer(ms(1_000), &GrantClientReport { class: class.to_owned(), ..batch(name, 1, &["x"]) })
+            .class
     };
     assert_eq!(class(&mut server, "a", "known"), "known");
     assert_eq!(class(&mut server, "b", "unheard of"), "");
@@ -211,18 +219,19 @@ fn an_unknown_class_is_nobodys() {
 
 #[test]
 fn other_settings_leave_grants_and_change_what_comes() {
-    let class = |weight| ClientClass { weight, ..ClientClass::default() };
+    let class = |weight| GrantClientClass { weight, ..GrantClientClass::default() };
     let classes = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), class(4))).collect();
     let mut server = GrantServer::new(GrantSettings::default(), classes(&["old"]), 7, Duration::ZERO);
-    let of = |class: &str, number| GrantBatch { class: class.to_owned(), ..batch("a", number, &["x"]) };
+    let of =
+        |class: &str, number| GrantClientReport { class: class.to_owned(), ..batch("a", number, &["x"]) };
     let before = server.answer(ms(1_000), &of("old", 1));
     assert_eq!((&*before.class, before.grants.len(), before.is_settling), ("old", 1, false));
     let settings = GrantSettings { users: 3, ..GrantSettings::default() };
     server.change(settings, classes(&["new"]), ms(1_050));
     assert_eq!(server.targets(ms(1_060))[0].holders.len(), 1, "it goes on with what it has");
-    let after = server.answer(ms(1_100), &GrantBatch { epoch: 7, ..of("old", 2) });
+    let after = server.answer(ms(1_100), &GrantClientReport { epoch: 7, ..of("old", 2) });
     assert_eq!((&*after.class, after.epoch, after.is_settling), ("", 7, false));
-    assert_eq!(server.answer(ms(1_200), &GrantBatch { epoch: 7, ..of("new", 3) }).class, "new");
+    assert_eq!(server.answer(ms(1_200), &GrantClientReport { epoch: 7, ..of("new", 3) }).class, "new");
     assert_eq!(server.targets(ms(1_200))[0].users_max, 3);
 }
 
@@ -236,7 +245,7 @@ fn threads_bound_what_one_has_of_what_others_want() {
     for at in (1_000..3_000).step_by(50) {
         number += 1;
         for (client, answer) in ["a", "b"].iter().zip(&mut latest) {
-            let told = GrantBatch { threads: 4, held: held(answer), ..batch(client, number, &all) };
+            let told = GrantClientReport { threads: 4, held: held(answer), ..batch(client, number, &all) };
             *answer = server.answer(ms(at), &told);
         }
     }
@@ -251,16 +260,19 @@ fn what_was_moved_is_counted_once_however_often_it_is_told() {
     for (number, bytes) in [(1, 0), (2, 10), (3, 10), (4, 30), (5, 70)] {
         // For any grants, and with or without a wish for more.
         let asks: &[&str] = if number < 4 { &["x"] } else { &[] };
-        server
-            .answer(ms(1_000 + 10 * number), &GrantBatch { moved: moved(bytes), ..batch("a", number, asks) });
+        server.answer(
+            ms(1_000 + 10 * number),
+            &GrantClientReport { moved: moved(bytes), ..batch("a", number, asks) },
+        );
     }
-    server.answer(ms(1_100), &GrantBatch { moved: moved(75), leaves: true, ..batch("a", 6, &[]) });
+    server.answer(ms(1_100), &GrantClientReport { moved: moved(75), leaves: true, ..batch("a", 6, &[]) });
     assert_eq!(server.moved_bytes().collect::<Vec<_>>(), [("x", 75)]);
     // A client that began before the server reports bytes that no server counted.
-    let other = |number, bytes| GrantBatch { epoch: 7, moved: moved(bytes), ..batch("b", number, &["x"]) };
+    let other =
+        |number, bytes| GrantClientReport { epoch: 7, moved: moved(bytes), ..batch("b", number, &["x"]) };
     server.answer(ms(1_200), &other(1, 1_000));
     server.answer(ms(1_210), &other(2, 1_005));
     assert_eq!(server.moved_bytes().collect::<Vec<_>>(), [("x", 80)]);
-    server.answer(ms(1_220), &GrantBatch { leaves: true, ..batch("b", 3, &[]) });
+    server.answer(ms(1_220), &GrantClientReport { leaves: true, ..batch("b", 3, &[]) });
     assert!(server.clients().next().is_none() && !server.knows("a"));
 }

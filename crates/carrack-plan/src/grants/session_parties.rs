@@ -6,29 +6,31 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::messages::{ClientDeadline, GrantBatch, GrantReply, GrantRequest, HeldGrant, MovedBytes};
+use super::messages::{
+    GrantClientDeadline, GrantClientReport, GrantReply, GrantRequest, HeldGrant, MovedBytes,
+};
 use super::settings::GrantSettings;
 
 /// The ends of a session that were heard of within a lease.
 #[derive(Debug, Default)]
-pub(super) struct SessionParty {
+pub(super) struct SessionGrantEnds {
     /// Name of the common client: that of the first end.
     name: String,
     number: u64,
-    ends: BTreeMap<String, PartyMember>,
+    ends: BTreeMap<String, SessionPartyEnd>,
     /// Bytes moved by ends that are gone: in all, and by target.
     moved_before: (u64, BTreeMap<String, u64>),
 }
 
 #[derive(Debug, Default)]
-struct PartyMember {
+struct SessionPartyEnd {
     /// The end's last batch.
-    batch: GrantBatch,
+    batch: GrantClientReport,
     heard_at: Duration,
     moved: BTreeMap<String, u64>,
 }
 
-impl SessionParty {
+impl SessionGrantEnds {
     /// Returns the names of the ends.
     pub(super) fn ends(&self) -> impl Iterator<Item = &str> {
         self.ends.keys().map(String::as_str)
@@ -61,9 +63,9 @@ impl SessionParty {
     pub(super) fn hear(
         &mut self,
         now: Duration,
-        batch: &GrantBatch,
+        batch: &GrantClientReport,
         settings: &GrantSettings,
-    ) -> Option<GrantBatch> {
+    ) -> Option<GrantClientReport> {
         if self.name.is_empty() {
             self.name.clone_from(&batch.client);
         }
@@ -76,7 +78,7 @@ impl SessionParty {
         end.batch = batch.clone();
         self.number += 1;
         let moved = batch.moved.iter().map(|moved| &*moved.target).collect();
-        let mut said = GrantBatch {
+        let mut said = GrantClientReport {
             client: self.name.clone(),
             number: self.number,
             bytes_moved: self.bytes_moved(),
@@ -94,11 +96,12 @@ impl SessionParty {
         said.held = merged_held(same_epoch, batch);
         said.returns.retain(|back| !self.is_used_by_others(back, &batch.client));
         said.threads = self.ends.values().map(|end| end.batch.threads).fold(0, u32::saturating_add);
-        said.deadline =
-            self.ends.values().filter_map(|end| end.batch.deadline).reduce(|one, other| ClientDeadline {
+        said.deadline = self.ends.values().filter_map(|end| end.batch.deadline).reduce(|one, other| {
+            GrantClientDeadline {
                 bytes_left: one.bytes_left.saturating_add(other.bytes_left),
                 in_ms: one.in_ms.min(other.in_ms),
-            });
+            }
+        });
         Some(said)
     }
 
@@ -131,7 +134,7 @@ impl SessionParty {
 
     /// Returns one end's part of the common answer: the targets of its batch, and its part of the permitted
     /// requests.
-    pub(super) fn part_of(&self, answer: GrantReply, batch: &GrantBatch) -> GrantReply {
+    pub(super) fn part_of(&self, answer: GrantReply, batch: &GrantClientReport) -> GrantReply {
         let mut grants = answer.grants;
         grants.retain(|grant| {
             batch.asks.iter().any(|ask| ask.target == grant.target)
@@ -152,7 +155,7 @@ impl SessionParty {
     }
 }
 
-fn merged_asks<'a>(ends: impl Iterator<Item = &'a PartyMember>) -> Vec<GrantRequest> {
+fn merged_asks<'a>(ends: impl Iterator<Item = &'a SessionPartyEnd>) -> Vec<GrantRequest> {
     let mut asks: BTreeMap<&str, GrantRequest> = BTreeMap::new();
     for ask in ends.flat_map(|end| &end.batch.asks) {
         let sum = asks
@@ -167,7 +170,10 @@ fn merged_asks<'a>(ends: impl Iterator<Item = &'a PartyMember>) -> Vec<GrantRequ
 
 /// Returns the grants of any end. A grant is idle if no end uses it and no other end has asked for its
 /// target.
-fn merged_held<'a>(ends: impl Iterator<Item = &'a PartyMember>, batch: &GrantBatch) -> Vec<HeldGrant> {
+fn merged_held<'a>(
+    ends: impl Iterator<Item = &'a SessionPartyEnd>,
+    batch: &GrantClientReport,
+) -> Vec<HeldGrant> {
     let mut grants: BTreeMap<u64, HeldGrant> = BTreeMap::new();
     let mut asked = BTreeSet::new();
     for end in ends {

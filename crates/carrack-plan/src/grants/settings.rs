@@ -27,8 +27,8 @@ pub struct GrantSettings {
     /// Lower bound of a burst, however busy the target is.
     pub burst_min: Duration,
     /// Lifetime of a client's grants that no other client waits for and that it does not renew. Longer than
-    /// [`away_after`](super::ClientSettings::away_after), so that no client stops in between when the server
-    /// is away.
+    /// [`away_after`](super::GrantClientSettings::away_after), so that no client stops in between when the
+    /// server is away.
     pub lease: Duration,
     /// Interval between a client's batches. A burst is several of them.
     pub period: Duration,
@@ -71,7 +71,7 @@ impl GrantSettings {
 
 /// Clients that are treated alike. The weight is that of each client, not of all together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientClass {
+pub struct GrantClientClass {
     /// The part of a target's time, in proportion to the weights of others; at least 1.
     pub weight: u32,
     /// Guaranteed to each client, over all targets, in bytes per second; 0 for none.
@@ -82,15 +82,15 @@ pub struct ClientClass {
     pub deadline_bytes_per_s: u64,
 }
 
-impl Default for ClientClass {
-    fn default() -> ClientClass {
-        ClientClass { weight: 1, client_bytes_per_s: 0, class_bytes_per_s: 0, deadline_bytes_per_s: 0 }
+impl Default for GrantClientClass {
+    fn default() -> GrantClientClass {
+        GrantClientClass { weight: 1, client_bytes_per_s: 0, class_bytes_per_s: 0, deadline_bytes_per_s: 0 }
     }
 }
 
 /// The longest wait of a client for a target, if it has threads to spare.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WaitingBound {
+pub struct GrantWaitBound {
     /// Its class's weight.
     pub weight: u32,
     /// The weights of all others that use the target.
@@ -103,7 +103,7 @@ pub struct WaitingBound {
     pub share: f64,
 }
 
-impl WaitingBound {
+impl GrantWaitBound {
     /// Returns the bound from the server's first sight of the wish to the begin of the grant, with batches at
     /// most two periods apart.
     ///

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::simulation::{ExperimentOutcome, GrantExperiment, MIB, ms};
-use super::{ClientClass, GrantNotice};
+use super::simulation::{GrantExperiment, GrantSimulationOutcome, MIB, ms};
+use super::{GrantClientClass, GrantServerPresence};
 
 fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
 /// MiB in a second, over this part of the run.
-fn rate(outcome: &ExperimentOutcome, from: Duration, until: Duration) -> u64 {
+fn rate(outcome: &GrantSimulationOutcome, from: Duration, until: Duration) -> u64 {
     let index = |at: Duration| (at.as_millis() / 100) as usize;
     let bytes: u64 = outcome.by_step[index(from)..index(until)].iter().sum();
     bytes / MIB * 1_000 / (until - from).as_millis() as u64
@@ -94,7 +94,7 @@ fn where_nothing_competes_nothing_is_lost() {
 fn who_is_guaranteed_a_rate_has_it() {
     // Of some 1,570 MiB/s, among nine.
     for mib_per_s in [200, 400, 600] {
-        let class = ClientClass { client_bytes_per_s: mib_per_s * MIB, ..ClientClass::default() };
+        let class = GrantClientClass { client_bytes_per_s: mib_per_s * MIB, ..GrantClientClass::default() };
         let experiment = GrantExperiment {
             classes: [("sure".to_owned(), class)].into(),
             class_of: vec!["sure"],
@@ -112,7 +112,7 @@ fn who_is_guaranteed_a_rate_has_it() {
 
 #[test]
 fn a_class_and_a_deadline_are_guaranteed_too() {
-    let class = ClientClass { class_bytes_per_s: 600 * MIB, ..ClientClass::default() };
+    let class = GrantClientClass { class_bytes_per_s: 600 * MIB, ..GrantClientClass::default() };
     let experiment = GrantExperiment {
         classes: [("two".to_owned(), class)].into(),
         class_of: vec!["two", "two"],
@@ -122,7 +122,7 @@ fn a_class_and_a_deadline_are_guaranteed_too() {
     let both = (outcome.moved[0] + outcome.moved[1]) as f64 / 60.0 / MIB as f64;
     assert!(both > 0.95 * 600.0, "{both}");
     // 24,000 MiB in 60 s are 400 MiB/s.
-    let class = ClientClass { deadline_bytes_per_s: 500 * MIB, ..ClientClass::default() };
+    let class = GrantClientClass { deadline_bytes_per_s: 500 * MIB, ..GrantClientClass::default() };
     let experiment = GrantExperiment {
         classes: [("in time".to_owned(), class)].into(),
         class_of: vec!["in time"],
@@ -135,7 +135,7 @@ fn a_class_and_a_deadline_are_guaranteed_too() {
 
 #[test]
 fn weights_make_shares() {
-    let class = ClientClass { weight: 3, ..ClientClass::default() };
+    let class = GrantClientClass { weight: 3, ..GrantClientClass::default() };
     let experiment = GrantExperiment {
         classes: [("heavy".to_owned(), class)].into(),
         class_of: vec!["heavy"],
@@ -175,7 +175,7 @@ fn without_the_server_transfers_go_on() {
     }
     assert!(rate(&outcome, s(21), s(60)) * 100 > rate(&outcome, s(1), s(10)) * 98, "when it is back");
     for notices in &outcome.notices {
-        assert_eq!(*notices, [GrantNotice::Unmanaged, GrantNotice::Managed], "said once");
+        assert_eq!(*notices, [GrantServerPresence::Unmanaged, GrantServerPresence::Managed], "said once");
     }
 }
 
@@ -205,7 +205,7 @@ fn all_is_moved_in_the_end() {
             run_for: s(400),
             ..GrantExperiment::with(clients, is_managed)
         };
-        let ends = |outcome: ExperimentOutcome| {
+        let ends = |outcome: GrantSimulationOutcome| {
             assert!(outcome.done_at.iter().all(Option::is_some), "{clients} clients, {targets} targets");
             let done = outcome.done_at.iter().flatten();
             (done.clone().min().copied().unwrap(), done.max().copied().unwrap())

@@ -12,10 +12,10 @@ use std::time::Duration;
 use carrack_model::{PolicyChoice, TargetId};
 
 use super::{
-    ClientClass, ClientSettings, ComputeLoad, GrantBatch, GrantClient, GrantGate, GrantNotice, GrantReply,
-    GrantServer, GrantSettings, GrantedPolicy,
+    GrantClient, GrantClientClass, GrantClientReport, GrantClientSettings, GrantGate, GrantReply,
+    GrantServer, GrantServerPresence, GrantSettings, GrantedPolicy, TargetComputeLoad,
 };
-use crate::policy::{SchedulingPolicy, ServedRequest, WorkArrivalPattern, policy};
+use crate::policy::{QueueArrivalPattern, SchedulingPolicy, StorageRequestTiming, policy};
 use crate::target_queues::TargetQueues;
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -49,7 +49,7 @@ pub(super) struct GrantExperiment {
     pub(super) is_managed: bool,
     pub(super) settings: GrantSettings,
     /// Classes, and the class of each client; the rest has none.
-    pub(super) classes: BTreeMap<String, ClientClass>,
+    pub(super) classes: BTreeMap<String, GrantClientClass>,
     pub(super) class_of: Vec<&'static str>,
     /// Objects of each client on each target; `None` for no end.
     pub(super) objects_each: Option<u64>,
@@ -88,12 +88,12 @@ impl GrantExperiment {
         }
     }
 
-    pub(super) fn run(self) -> ExperimentOutcome {
+    pub(super) fn run(self) -> GrantSimulationOutcome {
         GrantSimulation::new(self).run()
     }
 }
 
-pub(super) struct ExperimentOutcome {
+pub(super) struct GrantSimulationOutcome {
     /// Bytes moved by each client.
     pub(super) moved: Vec<u64>,
     /// Time at which each client had no work left.
@@ -101,12 +101,12 @@ pub(super) struct ExperimentOutcome {
     /// Bytes of all clients in steps of 100 ms.
     pub(super) by_step: Vec<u64>,
     /// Notices to each client's user.
-    pub(super) notices: Vec<Vec<GrantNotice>>,
+    pub(super) notices: Vec<Vec<GrantServerPresence>>,
     /// Batches sent.
     pub(super) batches: u64,
 }
 
-impl ExperimentOutcome {
+impl GrantSimulationOutcome {
     pub(super) fn total(&self) -> u64 {
         self.moved.iter().sum()
     }
@@ -123,7 +123,7 @@ impl ExperimentOutcome {
 enum SimulationEvent {
     Tick(usize),
     Served(usize, usize, Duration),
-    ToServer(usize, GrantBatch),
+    ToServer(usize, GrantClientReport),
     ToClient(usize, GrantReply),
     ServerEnds,
     ServerBegins,
@@ -133,7 +133,7 @@ enum SimulationEvent {
 
 struct SimulatedClient {
     queues: TargetQueues<()>,
-    grants: Option<SharedClient>,
+    grants: Option<SimulatedClientGrants>,
     free_threads: usize,
     in_service: Vec<u32>,
     is_alive: bool,
@@ -141,15 +141,15 @@ struct SimulatedClient {
 
 /// A client's grants, which its policy looks at too.
 #[derive(Clone)]
-struct SharedClient(Arc<Mutex<GrantClient>>);
+struct SimulatedClientGrants(Arc<Mutex<GrantClient>>);
 
-impl SharedClient {
+impl SimulatedClientGrants {
     fn client(&self) -> MutexGuard<'_, GrantClient> {
         self.0.lock().unwrap()
     }
 }
 
-impl GrantGate for SharedClient {
+impl GrantGate for SimulatedClientGrants {
     fn may_start(&self, target: TargetId, in_service: u32, now: Duration) -> bool {
         self.client().may_start(target, in_service, now)
     }
@@ -162,13 +162,13 @@ impl GrantGate for SharedClient {
         self.client().started(target, bytes, now);
     }
 
-    fn finished(&mut self, target: TargetId, service: ServedRequest, now: Duration) {
+    fn finished(&mut self, target: TargetId, service: StorageRequestTiming, now: Duration) {
         self.client().finished(target, service, now);
     }
 }
 
 fn chosen(experiment: &GrantExperiment) -> Box<dyn SchedulingPolicy> {
-    policy(&PolicyChoice::Adaptive { nice: false }, experiment.threads, WorkArrivalPattern::Queued)
+    policy(&PolicyChoice::Adaptive { nice: false }, experiment.threads, QueueArrivalPattern::Queued)
 }
 
 struct GrantSimulation {
@@ -180,7 +180,7 @@ struct GrantSimulation {
     server: Option<GrantServer>,
     clients: Vec<SimulatedClient>,
     free_at: Vec<Duration>,
-    outcome: ExperimentOutcome,
+    outcome: GrantSimulationOutcome,
 }
 
 impl GrantSimulation {
@@ -194,7 +194,7 @@ impl GrantSimulation {
             server: None,
             clients: (0..count).map(|index| SimulatedClient::new(&experiment, index)).collect(),
             free_at: vec![Duration::ZERO; experiment.targets],
-            outcome: ExperimentOutcome {
+            outcome: GrantSimulationOutcome {
                 moved: vec![0; count],
                 done_at: vec![None; count],
                 by_step: vec![0; experiment.run_for.as_millis() as usize / 100 + 1],
@@ -233,13 +233,13 @@ impl GrantSimulation {
         self.server = None;
         if *is_managed {
             let mut server = GrantServer::new(settings.clone(), classes.clone(), epoch, self.now);
-            let load = ComputeLoad { present: self.experiment.load, expected: 0.0 };
+            let load = TargetComputeLoad { present: self.experiment.load, expected: 0.0 };
             (0..self.free_at.len()).for_each(|target| server.set_load(&name_of(target), load, self.now));
             self.server = Some(server);
         }
     }
 
-    fn run(mut self) -> ExperimentOutcome {
+    fn run(mut self) -> GrantSimulationOutcome {
         while let Some(Reverse((time, number))) = self.events.pop() {
             if time > self.experiment.run_for {
                 break;
@@ -287,7 +287,7 @@ impl GrantSimulation {
     fn speak(&mut self, index: usize) {
         let now = self.now;
         let client = &self.clients[index];
-        let Some(mut grants) = client.grants.as_ref().map(SharedClient::client) else { return };
+        let Some(mut grants) = client.grants.as_ref().map(SimulatedClientGrants::client) else { return };
         if let Some((bytes, at)) = self.experiment.deadline.filter(|_| index == 0) {
             let moved = self.outcome.moved[0];
             grants.set_deadline(at, moved, bytes.saturating_sub(moved));
@@ -323,7 +323,7 @@ impl GrantSimulation {
             return;
         }
         client.free_threads += 1;
-        let service = ServedRequest { time: now - began, bytes: MIB };
+        let service = StorageRequestTiming { time: now - began, bytes: MIB };
         let id = TargetId(target as u64);
         client.queues.finished(id, Some(service), now);
         if self.experiment.objects_each.is_none() {
@@ -340,7 +340,7 @@ impl GrantSimulation {
 
 impl SimulatedClient {
     fn new(experiment: &GrantExperiment, index: usize) -> SimulatedClient {
-        let settings = ClientSettings {
+        let settings = GrantClientSettings {
             threads: experiment.threads,
             period: experiment.settings.period,
             ..Default::default()
@@ -352,7 +352,7 @@ impl SimulatedClient {
             let id = TargetId(((target + index) % experiment.targets) as u64);
             grants.add_target(id, &name_of(id.0 as usize));
         }
-        let grants = experiment.is_managed.then(|| SharedClient(Arc::new(Mutex::new(grants))));
+        let grants = experiment.is_managed.then(|| SimulatedClientGrants(Arc::new(Mutex::new(grants))));
         let mut queues = TargetQueues::new(match &grants {
             Some(grants) => Box::new(GrantedPolicy::new(chosen(experiment), grants.clone())),
             None => chosen(experiment),

@@ -6,7 +6,7 @@ use super::computation_load::TargetAllowance;
 use super::holding::GrantHolding;
 use super::messages::HeldGrant;
 use super::settings::GrantSettings;
-use super::turns::{ClientKey, ClientStanding, TurnQueue};
+use super::turns::{GrantClientNumber, GrantTurnCandidate, TurnQueue};
 
 /// Weight of the last burst in the target's rate.
 const RATE_WEIGHT: f64 = 0.3;
@@ -17,12 +17,12 @@ pub(super) struct GrantContext<'a> {
     pub(super) settings: &'a GrantSettings,
     pub(super) allowance: TargetAllowance,
     /// Returns the standing of a client for a grant that begins then; `None` for a silent client.
-    pub(super) standing: &'a dyn Fn(ClientKey, Duration) -> Option<ClientStanding>,
+    pub(super) standing: &'a dyn Fn(GrantClientNumber, Duration) -> Option<GrantTurnCandidate>,
 }
 
 /// The wish for a target in a batch.
 pub(super) struct TargetWish {
-    pub(super) client: ClientKey,
+    pub(super) client: GrantClientNumber,
     pub(super) weight: u32,
     /// Time since which it has been asked for; `None` if it is not.
     pub(super) since: Option<Duration>,
@@ -43,7 +43,7 @@ impl SharedTarget {
         self.holdings.is_empty() && self.rests.is_empty() && self.turns.waiting().next().is_none()
     }
 
-    fn has(&self, client: ClientKey) -> bool {
+    fn has(&self, client: GrantClientNumber) -> bool {
         self.holdings.iter().any(|holding| holding.client == client)
     }
 
@@ -52,7 +52,7 @@ impl SharedTarget {
     }
 
     /// Returns the end of a client's grants, if others want the target or have it too.
-    pub(super) fn contended_until(&self, client: ClientKey) -> Option<Duration> {
+    pub(super) fn contended_until(&self, client: GrantClientNumber) -> Option<Duration> {
         let own = self.holdings.iter().filter(|holding| holding.client == client);
         let until = own.map(|holding| holding.until).max()?;
         let mut wanted = self.turns.waiting().map(|(other, _)| other);
@@ -60,7 +60,7 @@ impl SharedTarget {
         (wanted.any(|other| other != client) || held.any(|other| other != client)).then_some(until)
     }
 
-    pub(super) fn waiting(&self) -> impl Iterator<Item = (ClientKey, Duration)> {
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (GrantClientNumber, Duration)> {
         self.turns.waiting()
     }
 
@@ -91,7 +91,12 @@ impl SharedTarget {
     }
 
     /// Takes a grant back; an unknown one is ignored.
-    pub(super) fn give_back(&mut self, context: &GrantContext<'_>, client: ClientKey, held: &HeldGrant) {
+    pub(super) fn give_back(
+        &mut self,
+        context: &GrantContext<'_>,
+        client: GrantClientNumber,
+        held: &HeldGrant,
+    ) {
         let mut holdings = self.holdings.iter();
         if let Some(index) = holdings.position(|holding| holding.id == held.id && holding.client == client) {
             self.holdings[index].tell(context.now, held);
@@ -102,7 +107,7 @@ impl SharedTarget {
     }
 
     /// Records the use of a grant.
-    pub(super) fn tell(&mut self, now: Duration, client: ClientKey, held: &HeldGrant) {
+    pub(super) fn tell(&mut self, now: Duration, client: GrantClientNumber, held: &HeldGrant) {
         let mut holdings = self.holdings.iter_mut();
         if let Some(holding) = holdings.find(|holding| holding.id == held.id && holding.client == client) {
             holding.tell(now, held);
@@ -134,7 +139,7 @@ impl SharedTarget {
     }
 
     /// Removes a client with its grants and its wish.
-    pub(super) fn forget(&mut self, context: &GrantContext<'_>, client: ClientKey) {
+    pub(super) fn forget(&mut self, context: &GrantContext<'_>, client: GrantClientNumber) {
         while let Some(index) = self.holdings.iter().position(|holding| holding.client == client) {
             self.end(context, index, context.now, Duration::ZERO);
         }
@@ -142,7 +147,7 @@ impl SharedTarget {
     }
 
     /// Removes a client's wish.
-    pub(super) fn unask(&mut self, client: ClientKey) {
+    pub(super) fn unask(&mut self, client: GrantClientNumber) {
         self.turns.unask(client);
     }
 
@@ -180,7 +185,7 @@ impl SharedTarget {
 
     /// Returns true if another client waits that has no grant, or waits for its next burst; or if there are
     /// more holders than allowed, after a restart of the server or with more computation.
-    fn is_wanted(&self, context: &GrantContext<'_>, client: ClientKey) -> bool {
+    fn is_wanted(&self, context: &GrantContext<'_>, client: GrantClientNumber) -> bool {
         let now = context.now;
         let mut needy = self.turns.waiting().map(|(other, _)| other);
         needy.any(|other| other != client && !self.has(other) && (context.standing)(other, now).is_some())
@@ -188,7 +193,7 @@ impl SharedTarget {
             || self.running(now).count() > context.allowance.users
     }
 
-    fn is_using(&self, now: Duration, client: ClientKey) -> bool {
+    fn is_using(&self, now: Duration, client: GrantClientNumber) -> bool {
         self.running(now).any(|holding| holding.client == client)
     }
 
@@ -245,7 +250,7 @@ impl SharedTarget {
     }
 
     /// Begins a planned burst now if the burst before it has ended early.
-    fn pull_forward(&mut self, context: &GrantContext<'_>, client: ClientKey) {
+    fn pull_forward(&mut self, context: &GrantContext<'_>, client: GrantClientNumber) {
         let now = context.now;
         let used = self.running(now).count() + self.rests.len();
         let next = self.holdings.iter().filter(|holding| !holding.is_running(now));
@@ -261,7 +266,7 @@ impl SharedTarget {
     }
 
     /// Ends an idle grant of another client in favour of a wish.
-    fn take_idle(&mut self, context: &GrantContext<'_>, client: ClientKey) {
+    fn take_idle(&mut self, context: &GrantContext<'_>, client: GrantClientNumber) {
         let now = context.now;
         if self.has(client) || self.holdings.len() + self.rests.len() < context.allowance.users {
             return;
@@ -273,7 +278,7 @@ impl SharedTarget {
     }
 
     /// Ends the client's next burst, which a continued grant does not need.
-    fn drop_next(&mut self, context: &GrantContext<'_>, client: ClientKey) {
+    fn drop_next(&mut self, context: &GrantContext<'_>, client: GrantClientNumber) {
         while let Some(index) = self
             .holdings
             .iter()

@@ -15,14 +15,14 @@ use std::time::Duration;
 use super::settings::RESERVED_TO_FAIR;
 
 /// A client, by the number that the server has given it.
-pub(super) type ClientKey = u64;
+pub(super) type GrantClientNumber = u64;
 
 /// A nanosecond in virtual time at weight 1: no weight up to a million rounds to zero.
 const SCALE: u128 = 1 << 20;
 
 /// A client that may have the next turn.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ClientStanding {
+pub(super) struct GrantTurnCandidate {
     /// True if it has threads to spare for one more contended target.
     pub(super) has_room: bool,
     /// Lateness behind its guarantee.
@@ -55,8 +55,8 @@ struct QueuedWish {
 pub(super) struct TurnQueue {
     virtual_time: u128,
     /// End of each client's last burst in virtual time.
-    finish: BTreeMap<ClientKey, u128>,
-    wishes: BTreeMap<ClientKey, QueuedWish>,
+    finish: BTreeMap<GrantClientNumber, u128>,
+    wishes: BTreeMap<GrantClientNumber, QueuedWish>,
     /// Time of guarantees that was not matched by time given by weight.
     reserved: Duration,
 }
@@ -67,7 +67,7 @@ fn virtual_span(cost: Duration, weight: u32) -> u128 {
 
 impl TurnQueue {
     /// Adds a client's wish, with the start of its wait.
-    pub(super) fn ask(&mut self, client: ClientKey, weight: u32, since: Duration) {
+    pub(super) fn ask(&mut self, client: GrantClientNumber, weight: u32, since: Duration) {
         let new = QueuedWish { since, weight, arrival: 0, latest: 0, was_passed_by: true };
         let wish = self.wishes.entry(client).or_insert(new);
         wish.weight = weight;
@@ -75,18 +75,18 @@ impl TurnQueue {
     }
 
     /// Removes a client's wish.
-    pub(super) fn unask(&mut self, client: ClientKey) {
+    pub(super) fn unask(&mut self, client: GrantClientNumber) {
         self.wishes.remove(&client);
     }
 
     /// Removes a client.
-    pub(super) fn forget(&mut self, client: ClientKey) {
+    pub(super) fn forget(&mut self, client: GrantClientNumber) {
         self.wishes.remove(&client);
         self.finish.remove(&client);
     }
 
     /// Returns the waiting clients with the start of their wait.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = (ClientKey, Duration)> {
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (GrantClientNumber, Duration)> {
         self.wishes.iter().map(|(client, wish)| (*client, wish.since))
     }
 
@@ -99,10 +99,10 @@ impl TurnQueue {
     pub(super) fn choose(
         &mut self,
         burst: Duration,
-        standing: impl Fn(ClientKey) -> Option<ClientStanding>,
-    ) -> Option<(ClientKey, bool)> {
+        standing: impl Fn(GrantClientNumber) -> Option<GrantTurnCandidate>,
+    ) -> Option<(GrantClientNumber, bool)> {
         let may_reserve = self.reserved < burst * RESERVED_TO_FAIR;
-        let standings: Vec<Option<ClientStanding>> =
+        let standings: Vec<Option<GrantTurnCandidate>> =
             self.wishes.keys().map(|client| standing(*client)).collect();
         let needs_room = standings.iter().flatten().any(|standing| standing.has_room);
         let (mut late, mut fair) = (None, None);
@@ -120,7 +120,7 @@ impl TurnQueue {
             if standing.lateness > Duration::ZERO && may_reserve {
                 late = late.max(Some((standing.lateness, Reverse(key))));
             }
-            fair = Some(fair.map_or(key, |best: (u128, Duration, ClientKey)| best.min(key)));
+            fair = Some(fair.map_or(key, |best: (u128, Duration, GrantClientNumber)| best.min(key)));
         }
         match (late, fair) {
             // A guaranteed turn that the weights give as well is not reserved.
@@ -133,7 +133,7 @@ impl TurnQueue {
     /// Gives a turn, and charges a burst for it.
     pub(super) fn give(
         &mut self,
-        client: ClientKey,
+        client: GrantClientNumber,
         is_reserved: bool,
         burst: Duration,
     ) -> Option<GrantTurn> {
@@ -151,7 +151,7 @@ impl TurnQueue {
 
     /// Charges another burst to a client that continues because no other waits. It advances the virtual time,
     /// so that later clients are not behind by time that no other client wanted.
-    pub(super) fn go_on(&mut self, client: ClientKey, weight: u32, burst: Duration) -> GrantTurn {
+    pub(super) fn go_on(&mut self, client: GrantClientNumber, weight: u32, burst: Duration) -> GrantTurn {
         let finish = self.finish.entry(client).or_insert(0);
         let tag = (*finish).max(self.virtual_time);
         *finish = tag + virtual_span(burst, weight);
@@ -161,7 +161,7 @@ impl TurnQueue {
     }
 
     /// Settles a turn that has ended by its real length.
-    pub(super) fn settle(&mut self, client: ClientKey, turn: GrantTurn, took: Duration) {
+    pub(super) fn settle(&mut self, client: GrantClientNumber, turn: GrantTurn, took: Duration) {
         if let Some(finish) = self.finish.get_mut(&client) {
             let planned = virtual_span(turn.planned, turn.weight);
             *finish = (*finish + virtual_span(took, turn.weight)).saturating_sub(planned);
@@ -187,7 +187,7 @@ mod tests {
     const BURST: Duration = Duration::from_millis(500);
 
     /// Returns the bursts of clients with these weights, all of which always want one.
-    fn run(weights: &[u32], late: &[ClientKey], turns: usize) -> Vec<u32> {
+    fn run(weights: &[u32], late: &[GrantClientNumber], turns: usize) -> Vec<u32> {
         let mut queue = TurnQueue::default();
         let mut given = vec![0; weights.len()];
         for _ in 0..turns {
@@ -196,7 +196,7 @@ mod tests {
             }
             let chosen = queue.choose(BURST, |client| {
                 let lateness = if late.contains(&client) { BURST } else { Duration::ZERO };
-                Some(ClientStanding { has_room: true, lateness })
+                Some(GrantTurnCandidate { has_room: true, lateness })
             });
             let (client, is_reserved) = chosen.unwrap();
             let turn = queue.give(client, is_reserved, BURST).unwrap();
@@ -235,7 +235,7 @@ mod tests {
         let mut given = [0, 0];
         for _ in 0..20 {
             (1..3).for_each(|client| queue.ask(client, 1, Duration::ZERO));
-            let (client, is_reserved) = queue.choose(BURST, |_| Some(ClientStanding::default())).unwrap();
+            let (client, is_reserved) = queue.choose(BURST, |_| Some(GrantTurnCandidate::default())).unwrap();
             let turn = queue.give(client, is_reserved, BURST).unwrap();
             queue.settle(client, turn, BURST);
             given[client as usize - 1] += 1;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::computation_load::{ComputeLoad, TargetAllowance};
+use super::computation_load::{TargetAllowance, TargetComputeLoad};
 use super::messages::{micros, millis};
 use super::server::GrantServer;
-use super::turns::ClientKey;
+use super::turns::GrantClientNumber;
 
 /// One target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct TargetView {
     /// Clients that hold it, now or next.
     pub holders: Vec<ViewOfHolder>,
     /// Clients that wait, the longest first.
-    pub waiting: Vec<ViewOfWaiting>,
+    pub waiting: Vec<WaitingClientView>,
 }
 
 /// A client that holds a target.
@@ -50,7 +50,8 @@ pub struct ViewOfHolder {
 /// A client that waits for a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct ViewOfWaiting {
+#[cfg_attr(feature = "openapi", schema(as = ViewOfWaiting))]
+pub struct WaitingClientView {
     /// The client.
     pub client: String,
     /// Its class.
@@ -68,7 +69,7 @@ impl GrantServer {
         names.into_iter().map(|name| self.view(name, now)).collect()
     }
 
-    fn name_and_class(&self, key: ClientKey) -> (String, String) {
+    fn name_and_class(&self, key: GrantClientNumber) -> (String, String) {
         self.clients
             .get(&key)
             .map_or_else(Default::default, |client| (client.name.clone(), client.class.clone()))
@@ -80,8 +81,8 @@ impl GrantServer {
         let load = told.map(|told| told.load);
         let mut view = TargetView {
             target: name.to_owned(),
-            load: load.map(|ComputeLoad { present, .. }| present),
-            load_expected: load.map(|ComputeLoad { expected, .. }| expected),
+            load: load.map(|TargetComputeLoad { present, .. }| present),
+            load_expected: load.map(|TargetComputeLoad { expected, .. }| expected),
             users_max: allowance.users,
             burst_ms: millis(allowance.burst),
             holders: Vec::new(),
@@ -105,7 +106,11 @@ impl GrantServer {
                 continue;
             }
             let (client, class) = self.name_and_class(key);
-            view.waiting.push(ViewOfWaiting { client, class, waits_ms: millis(now.saturating_sub(since)) });
+            view.waiting.push(WaitingClientView {
+                client,
+                class,
+                waits_ms: millis(now.saturating_sub(since)),
+            });
         }
         view.holders.sort_by_key(|holder| holder.starts_in_us);
         view.waiting.sort_by_key(|waiting| std::cmp::Reverse(waiting.waits_ms));

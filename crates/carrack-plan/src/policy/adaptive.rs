@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{SchedulingPolicy, ServedRequest, TargetCongestion, TargetState, WorkArrivalPattern};
+use super::{QueueArrivalPattern, SchedulingPolicy, StorageRequestTiming, TargetCongestion, TargetState};
 
 /// Weight of a service time below the normal one in the new normal.
 const NORMAL_DOWN: f64 = 0.25;
@@ -63,8 +63,8 @@ const LIVE: Duration = Duration::from_secs(1);
 /// - After a service that took `e` longer than normal (or, from twice the normal on, will take as long as
 ///   others did) the target is *avoided* for `p·e`; `p` is 16 and doubles with each slow service in a row.
 ///   Avoided targets are served when no other can be, so that none starves. Where work arrives
-///   ([`WorkArrivalPattern::Arriving`]), at most half of the threads serve them, as the next moment may bring
-///   work for a healthy target.
+///   ([`QueueArrivalPattern::Arriving`]), at most half of the threads serve them, as the next moment may
+///   bring work for a healthy target.
 /// - Idle targets take turns, before any target gets a second request. A target is critical if its remaining
 ///   work would keep one thread busy for as long as all waiting work keeps all threads busy: it decides when
 ///   the transfer ends. It comes first, and is avoided for `4·e` only.
@@ -77,9 +77,9 @@ const LIVE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct AdaptivePolicy {
     threads: u32,
-    feed: WorkArrivalPattern,
+    feed: QueueArrivalPattern,
     is_nice: bool,
-    targets: Vec<TargetHistory>,
+    targets: Vec<TargetServiceHistory>,
     next_index: usize,
     /// The median of the targets' normals.
     peers: f64,
@@ -89,7 +89,7 @@ pub struct AdaptivePolicy {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct TargetHistory {
+struct TargetServiceHistory {
     /// Seconds for a reference object; 0 while unknown.
     normal: f64,
     recent: f64,
@@ -104,9 +104,9 @@ struct TargetHistory {
     last_seen: Duration,
 }
 
-impl TargetHistory {
-    fn new(now: Duration, patience: f64) -> TargetHistory {
-        TargetHistory {
+impl TargetServiceHistory {
+    fn new(now: Duration, patience: f64) -> TargetServiceHistory {
+        TargetServiceHistory {
             normal: 0.0,
             recent: 0.0,
             limit: 0.0,
@@ -121,7 +121,7 @@ impl TargetHistory {
 
 impl AdaptivePolicy {
     /// Creates the policy of an end with `threads` I/O threads and this feed.
-    pub fn new(threads: usize, feed: WorkArrivalPattern, is_nice: bool) -> AdaptivePolicy {
+    pub fn new(threads: usize, feed: QueueArrivalPattern, is_nice: bool) -> AdaptivePolicy {
         let threads = u32::try_from(threads).unwrap_or(u32::MAX).max(1);
         AdaptivePolicy { threads, feed, is_nice, targets: Vec::new(), next_index: 0, peers: 0.0, worst: 0.0 }
     }
@@ -132,7 +132,7 @@ impl AdaptivePolicy {
 
     fn know(&mut self, now: Duration, targets: &[TargetState]) {
         let patience = self.patience_min();
-        self.targets.resize_with(targets.len(), || TargetHistory::new(now, patience));
+        self.targets.resize_with(targets.len(), || TargetServiceHistory::new(now, patience));
     }
 
     fn is_avoided(&self, now: Duration, index: usize) -> bool {
@@ -209,8 +209,8 @@ impl AdaptivePolicy {
     fn can_spare_a_thread(&self, now: Duration, targets: &[TargetState]) -> bool {
         match (self.is_nice, self.feed) {
             (true, _) => return false,
-            (false, WorkArrivalPattern::Queued) => return true,
-            (false, WorkArrivalPattern::Arriving) => {}
+            (false, QueueArrivalPattern::Queued) => return true,
+            (false, QueueArrivalPattern::Arriving) => {}
         }
         let mut waiting_threads = 0;
         let mut has_healthy_work = false;
@@ -326,7 +326,13 @@ impl SchedulingPolicy for AdaptivePolicy {
         Some(chosen)
     }
 
-    fn served(&mut self, now: Duration, index: usize, targets: &[TargetState], service: ServedRequest) {
+    fn served(
+        &mut self,
+        now: Duration,
+        index: usize,
+        targets: &[TargetState],
+        service: StorageRequestTiming,
+    ) {
         self.know(now, targets);
         let state = targets[index];
         let seconds = service.seconds_per_reference();

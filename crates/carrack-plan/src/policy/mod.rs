@@ -43,7 +43,7 @@ impl TargetState {
 
 /// One read or write that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServedRequest {
+pub struct StorageRequestTiming {
     /// Time that the storage took.
     pub time: Duration,
     /// Bytes read or written.
@@ -77,7 +77,14 @@ pub trait SchedulingPolicy: Send {
     fn charged(&mut self, _now: Duration, _target: TargetId, _bytes: u64) {}
 
     /// Records the end of a service of `targets[index]`; it is still counted in `in_service`.
-    fn served(&mut self, _now: Duration, _index: usize, _targets: &[TargetState], _service: ServedRequest) {}
+    fn served(
+        &mut self,
+        _now: Duration,
+        _index: usize,
+        _targets: &[TargetState],
+        _service: StorageRequestTiming,
+    ) {
+    }
 
     /// Returns the time at which `choose` might find a target though only the time has changed; `None` if
     /// never.
@@ -93,7 +100,7 @@ pub trait SchedulingPolicy: Send {
 
 /// The way in which work comes into the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkArrivalPattern {
+pub enum QueueArrivalPattern {
     /// Most of the work is known and waits: a source.
     Queued,
     /// A few objects at a time, for any target: a sink.
@@ -101,7 +108,7 @@ pub enum WorkArrivalPattern {
 }
 
 /// Creates the policy that the user chose, for an end with `threads` I/O threads and this feed.
-pub fn policy(choice: &PolicyChoice, threads: usize, feed: WorkArrivalPattern) -> Box<dyn SchedulingPolicy> {
+pub fn policy(choice: &PolicyChoice, threads: usize, feed: QueueArrivalPattern) -> Box<dyn SchedulingPolicy> {
     match *choice {
         PolicyChoice::RoundRobin => Box::new(RoundRobinPolicy::new()),
         PolicyChoice::Threshold { window, threshold, skips } => {
@@ -117,7 +124,7 @@ pub(crate) const REFERENCE_BYTES: u64 = 1 << 20;
 /// Bytes that could be moved in the fixed time of a request.
 const REQUEST_BYTES: u64 = 128 << 10;
 
-impl ServedRequest {
+impl StorageRequestTiming {
     /// Seconds that a 1 MiB object would have taken at the same speed.
     pub(crate) fn seconds_per_reference(self) -> f64 {
         let scale = (REFERENCE_BYTES + REQUEST_BYTES) as f64 / (self.bytes + REQUEST_BYTES) as f64;

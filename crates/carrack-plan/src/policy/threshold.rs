@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{RoundRobinPolicy, SchedulingPolicy, ServedRequest, TargetCongestion, TargetState};
+use super::{RoundRobinPolicy, SchedulingPolicy, StorageRequestTiming, TargetCongestion, TargetState};
 
 /// Service times kept for each target: enough for a mean over any useful window.
 const SAMPLES_MAX: usize = 64;
@@ -75,7 +75,13 @@ impl SchedulingPolicy for ThresholdPolicy {
         None
     }
 
-    fn served(&mut self, now: Duration, index: usize, targets: &[TargetState], service: ServedRequest) {
+    fn served(
+        &mut self,
+        now: Duration,
+        index: usize,
+        targets: &[TargetState],
+        service: StorageRequestTiming,
+    ) {
         self.targets.resize_with(targets.len(), TargetSamples::default);
         let target = &mut self.targets[index];
         if target.samples.len() == SAMPLES_MAX {

@@ -5,14 +5,14 @@
 use std::time::Duration;
 
 use super::curve::{KnobCurve, KnobCurvePoint, SampleNoise};
-use super::decision::{KnobMove, KnobTrial, SearchCause, TrialOutcome, TunerDecision};
-use super::episode::{KnobAttempt, SearchEpisode, TunerAim};
+use super::decision::{KnobMove, KnobTrial, TrialOutcome, TunerDecision, TunerSearchCause};
+use super::episode::{KnobAttempt, KnobTrialPhase, SearchEpisode};
 use super::knob::{PerKnob, TunerKnob, TunerSetup};
 use super::meter::{RateMeter, RateReading};
-use super::record::TunerRecord;
+use super::past_results::TunerRecord;
 use super::sample::{Bottleneck, SessionSample, StageGauges};
 use super::search::{CurveSearch, SearchReach};
-use super::throughput_level::ThroughputLevel;
+use super::throughput_level::KeptSettingsThroughput;
 use super::verdict::{SAMPLES_MIN, TrialComparison};
 
 /// Time until the effect of a knob shows, besides the path's part: a thread's first object must come through.
@@ -67,13 +67,13 @@ pub struct SessionTuner {
     /// bottleneck.
     credit: Vec<(TunerKnob, u32)>,
     curves: PerKnob<KnobCurve>,
-    level: ThroughputLevel,
+    level: KeptSettingsThroughput,
     noise: SampleNoise,
     meter: RateMeter,
     stages: StageGauges,
     /// The limiting stage at the kept settings.
     bottleneck: Bottleneck,
-    aim: TunerAim,
+    aim: KnobTrialPhase,
     episode: SearchEpisode,
     /// True if the last sample had work and nothing held it back.
     is_moving: bool,
@@ -96,13 +96,13 @@ impl SessionTuner {
             present: start,
             credit: Vec::new(),
             curves: PerKnob::default(),
-            level: ThroughputLevel::default(),
+            level: KeptSettingsThroughput::default(),
             noise: SampleNoise::default(),
             meter: RateMeter::default(),
             stages: StageGauges::default(),
             bottleneck: Bottleneck::Reading,
-            aim: TunerAim::Measure,
-            episode: SearchEpisode::new(SearchCause::Start, SearchReach::Wide),
+            aim: KnobTrialPhase::Measure,
+            episode: SearchEpisode::new(TunerSearchCause::Start, SearchReach::Wide),
             is_moving: false,
             steady_from: Duration::ZERO,
             samples: 0,
@@ -121,7 +121,7 @@ impl SessionTuner {
         SessionTuner {
             kept: start,
             present: start,
-            episode: SearchEpisode::new(SearchCause::Start, reach),
+            episode: SearchEpisode::new(TunerSearchCause::Start, reach),
             expected: Some(record.bytes_per_s as f64),
             ..SessionTuner::new(setup)
         }
@@ -139,7 +139,7 @@ impl SessionTuner {
 
     /// Returns true if no value is being tried.
     pub fn is_settled(&self) -> bool {
-        matches!(self.aim, TunerAim::Settled { .. })
+        matches!(self.aim, KnobTrialPhase::Settled { .. })
     }
 
     /// Sets the path's round trip.
@@ -188,24 +188,24 @@ impl SessionTuner {
         }
         self.samples += 1;
         self.learn(sample.at, &reading);
-        if !matches!(self.aim, TunerAim::Try(_))
+        if !matches!(self.aim, KnobTrialPhase::Try(_))
             && let Some((from, to)) = self.level.learn(reading.rates, &self.noise)
         {
-            self.start_over(SearchCause::Moved { from, to });
+            self.start_over(TunerSearchCause::Moved { from, to });
             return None;
         }
         match self.aim {
-            TunerAim::Measure if self.samples < SAMPLES_MIN => None,
-            TunerAim::Measure => Some(self.measured(sample.at)),
-            TunerAim::Try(attempt) => self.judge(sample.at, attempt),
-            TunerAim::Settled { .. } => self.watch(sample.at),
+            KnobTrialPhase::Measure if self.samples < SAMPLES_MIN => None,
+            KnobTrialPhase::Measure => Some(self.measured(sample.at)),
+            KnobTrialPhase::Try(attempt) => self.judge(sample.at, attempt),
+            KnobTrialPhase::Settled { .. } => self.watch(sample.at),
         }
     }
 
     /// Adds a reading to the curves: to all of them at the kept settings, otherwise to that of the tried
     /// knob.
     fn learn(&mut self, at: Duration, reading: &RateReading) {
-        let tried = if let TunerAim::Try(attempt) = self.aim { Some(attempt.knob) } else { None };
+        let tried = if let KnobTrialPhase::Try(attempt) = self.aim { Some(attempt.knob) } else { None };
         let known = tried.unwrap_or(TunerKnob::Readers);
         if let Some(point) = self.curves[known].get(self.present[known]).filter(|point| point.samples > 1) {
             self.noise.learn(reading.rates.written, point.rates.written);
@@ -216,7 +216,7 @@ impl SessionTuner {
     }
 
     /// Forgets everything and begins anew.
-    fn start_over(&mut self, cause: SearchCause) {
+    fn start_over(&mut self, cause: TunerSearchCause) {
         TunerKnob::ALL.into_iter().for_each(|knob| self.curves[knob].keep_only(None));
         self.level.forget();
         self.credit.clear();
@@ -225,9 +225,9 @@ impl SessionTuner {
         self.begin(cause, SearchReach::Wide);
     }
 
-    fn begin(&mut self, cause: SearchCause, reach: SearchReach) {
+    fn begin(&mut self, cause: TunerSearchCause, reach: SearchReach) {
         self.episode = SearchEpisode::new(cause, reach);
-        self.aim = TunerAim::Measure;
+        self.aim = KnobTrialPhase::Measure;
         self.samples = 0;
     }
 
@@ -244,7 +244,9 @@ impl SessionTuner {
 
     /// Begins with trials if there is a reason, when settled.
     fn watch(&mut self, at: Duration) -> Option<TunerDecision> {
-        let TunerAim::Settled { look_at, bottleneck_at, is_other_since } = &mut self.aim else { return None };
+        let KnobTrialPhase::Settled { look_at, bottleneck_at, is_other_since } = &mut self.aim else {
+            return None;
+        };
         let look_at = *look_at;
         let bottleneck = self.stages.bottleneck();
         if bottleneck == self.bottleneck {
@@ -254,7 +256,7 @@ impl SessionTuner {
         {
             self.bottleneck = bottleneck;
             bottleneck.knobs().iter().for_each(|knob| self.forget_others(*knob));
-            self.begin(SearchCause::Bottleneck, SearchReach::Wide);
+            self.begin(TunerSearchCause::Bottleneck, SearchReach::Wide);
             return Some(self.go_on(at, None));
         }
         if at < look_at && !self.level.has_drifted(&self.noise) {
@@ -271,7 +273,7 @@ impl SessionTuner {
         }
         // A step just large enough to see a difference in this noise.
         let step = (STEP_NOISE * self.noise.deviation()).clamp(STEP_MIN, STEP_MAX);
-        self.begin(SearchCause::Look, SearchReach::Near(step));
+        self.begin(TunerSearchCause::Look, SearchReach::Near(step));
         Some(self.go_on(at, None))
     }
 
@@ -305,7 +307,8 @@ impl SessionTuner {
     /// Returns a smaller value of a knob that is not the bottleneck, for a look: of the knob with the largest
     /// excess over its start.
     fn next_release(&mut self) -> Option<KnobAttempt> {
-        if self.episode.cause != SearchCause::Look || std::mem::replace(&mut self.episode.has_released, true)
+        if self.episode.cause != TunerSearchCause::Look
+            || std::mem::replace(&mut self.episode.has_released, true)
         {
             return None;
         }
@@ -325,7 +328,7 @@ impl SessionTuner {
 
     fn attempt(&mut self, at: Duration, attempt: KnobAttempt, trial: Option<KnobTrial>) -> TunerDecision {
         self.episode.trials += 1;
-        self.aim = TunerAim::Try(attempt);
+        self.aim = KnobTrialPhase::Try(attempt);
         let action = if attempt.is_release { KnobMove::Release } else { KnobMove::Try };
         self.turn(at, attempt.knob, attempt.value, action, trial)
     }
@@ -404,7 +407,7 @@ impl SessionTuner {
     }
 
     fn back(&mut self, at: Duration, knob: TunerKnob, trial: Option<KnobTrial>) -> TunerDecision {
-        self.aim = TunerAim::Measure;
+        self.aim = KnobTrialPhase::Measure;
         self.turn(at, knob, self.kept[knob], KnobMove::Back, trial)
     }
 
@@ -418,10 +421,10 @@ impl SessionTuner {
         }
         if self.episode.has_gained {
             (self.look_after, self.bottleneck_after) = (LOOK_FIRST, Duration::ZERO);
-        } else if self.episode.cause == SearchCause::Bottleneck {
+        } else if self.episode.cause == TunerSearchCause::Bottleneck {
             self.bottleneck_after = (2 * self.bottleneck_after).clamp(BOTTLENECK_AGAIN, LOOK_MAX);
         }
-        self.aim = TunerAim::Settled {
+        self.aim = KnobTrialPhase::Settled {
             look_at: at + self.look_after,
             bottleneck_at: at + self.bottleneck_after,
             is_other_since: None,

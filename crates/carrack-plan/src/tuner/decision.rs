@@ -8,7 +8,7 @@ use super::sample::Bottleneck;
 
 /// The reason why the tuner has begun to try values.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum SearchCause {
+pub enum TunerSearchCause {
     /// The session has begun.
     Start,
     /// The throughput has changed, in bytes per second.
@@ -81,7 +81,7 @@ pub struct TunerDecision {
     /// The limiting stage.
     pub bottleneck: Bottleneck,
     /// Reason for the trials.
-    pub cause: SearchCause,
+    pub cause: TunerSearchCause,
     /// Result of the trial before, if this follows one.
     pub trial: Option<KnobTrial>,
 }
@@ -106,15 +106,15 @@ impl fmt::Display for KnobTrial {
     }
 }
 
-impl fmt::Display for SearchCause {
+impl fmt::Display for TunerSearchCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SearchCause::Start => f.write_str("at the start"),
-            SearchCause::Moved { from, to } => {
+            TunerSearchCause::Start => f.write_str("at the start"),
+            TunerSearchCause::Moved { from, to } => {
                 write!(f, "the throughput has moved from {:.1} to {:.1} MB/s", from / 1e6, to / 1e6)
             }
-            SearchCause::Bottleneck => f.write_str("the bottleneck has moved"),
-            SearchCause::Look => f.write_str("another look"),
+            TunerSearchCause::Bottleneck => f.write_str("the bottleneck has moved"),
+            TunerSearchCause::Look => f.write_str("another look"),
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::decision::SearchCause;
+use super::decision::TunerSearchCause;
 use super::knob::TunerKnob;
 use super::search::SearchReach;
 
 /// Purpose of the present settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum TunerAim {
+pub(super) enum KnobTrialPhase {
     /// Measure the kept settings.
     Measure,
     /// Measure another value.
@@ -29,7 +29,7 @@ pub(super) struct KnobAttempt {
 /// From a cause to the next rest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SearchEpisode {
-    pub cause: SearchCause,
+    pub cause: TunerSearchCause,
     pub reach: SearchReach,
     pub trials: u32,
     pub has_gained: bool,
@@ -37,7 +37,7 @@ pub(super) struct SearchEpisode {
 }
 
 impl SearchEpisode {
-    pub fn new(cause: SearchCause, reach: SearchReach) -> SearchEpisode {
+    pub fn new(cause: TunerSearchCause, reach: SearchReach) -> SearchEpisode {
         SearchEpisode { cause, reach, trials: 0, has_gained: false, has_released: false }
     }
 }

@@ -6,7 +6,7 @@
 //! a change. A [`TunerRecord`] keeps the result, from which a later session between the same ends begins.
 //!
 //! `docs/design/tuner.md` has the mathematics, every constant's reason and the measurements. Fleets choose
-//! the number of pairs by a simpler rule ([`fleet::PairTuner`](crate::fleet::PairTuner)).
+//! the number of pairs by a simpler rule ([`fleet::PairTuner`](crate::fleet::PairCountTuner)).
 
 mod controller;
 mod curve;
@@ -14,7 +14,7 @@ mod decision;
 mod episode;
 mod knob;
 mod meter;
-mod record;
+mod past_results;
 mod sample;
 mod search;
 mod throughput_level;
@@ -22,10 +22,10 @@ mod verdict;
 
 pub use controller::SessionTuner;
 pub use curve::KnobCurvePoint;
-pub use decision::{KnobMove, KnobTrial, SearchCause, TrialOutcome, TunerDecision};
+pub use decision::{KnobMove, KnobTrial, TrialOutcome, TunerDecision, TunerSearchCause};
 pub use knob::{KnobRange, PerKnob, TunerKnob, TunerSetup};
 pub use meter::StageRates;
-pub use record::{MeanSizeClass, TunerRecord, TunerWorkload};
+pub use past_results::{MeanSizeClass, TunerRecord, TunerWorkload};
 pub use sample::{Bottleneck, QueueFill, SessionSample};
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ const DRIFTED_SURE: f64 = 3.0;
 
 /// The mean of the kept settings until a while ago, and the latest samples.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ThroughputLevel {
+pub(super) struct KeptSettingsThroughput {
     past: RateMean,
     latest: VecDeque<StageRates>,
     /// The mean at the time when the settings were found to be the best.
@@ -56,7 +56,7 @@ impl RateMean {
     }
 }
 
-impl ThroughputLevel {
+impl KeptSettingsThroughput {
     /// Takes a sample; returns the level before and now, if it has moved.
     pub fn learn(&mut self, rates: StageRates, noise: &SampleNoise) -> Option<(f64, f64)> {
         self.latest.push_front(rates);
@@ -106,14 +106,14 @@ impl ThroughputLevel {
 
     /// Sets the level of newly kept settings.
     pub fn set(&mut self, rates: StageRates, samples: u32) {
-        *self = ThroughputLevel {
+        *self = KeptSettingsThroughput {
             past: RateMean { rates, samples: samples.min(MEMORY) },
-            ..ThroughputLevel::default()
+            ..KeptSettingsThroughput::default()
         };
     }
 
     /// Forgets all samples.
     pub fn forget(&mut self) {
-        *self = ThroughputLevel::default();
+        *self = KeptSettingsThroughput::default();
     }
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use carrack_plan::fleet::{
-    ChunkOutcome, CoordinatorContext, CoordinatorStep, CoordinatorStepResult, CutTotals, FileKey, FleetMover,
-    FleetPair, LEASE_RENEW_EVERY, LeaseTerm, MarkSighting, MoverHealth, OwnedTransfer, PairClaim, PairLimits,
-    PairTableChanges, PairTuner, PartedFileRef, PhantomPairs, RankRules, TrackerEvent, TransferCandidate,
-    TransferCoordinator, TransferRanking, TransferVerdict, WaitingTransfer, assign, intake, same_storage,
-    shares,
+    ChunkOutcome, CoordinatorInputs, CoordinatorStep, CoordinatorStepResult, CutTotals, FleetMover,
+    FleetPair, LEASE_RENEW_EVERY, LargeFileNumber, LeaseRenewalTime, ManagerOwnedTransfer, MoverHealth,
+    MoverPairChanges, MoverPairLimits, MoverStorageMark, OrphanedMoverPairs, PairCountTuner, PartedFileRef,
+    RankRules, TransferCandidate, TransferCoordinator, TransferHealthVerdict, TransferPairDemand,
+    TransferRanking, TransferTrackerEvent, WaitingTransfer, assign, intake, same_storage, shares,
 };
 
 use super::server::{
@@ -30,7 +30,7 @@ pub struct Manager {
     pairs: BTreeMap<PairKey, FleetPair>,
     health: MoverHealth,
     ranks: Option<TransferRanking>,
-    phantoms: PhantomPairs<PairKey>,
+    phantoms: OrphanedMoverPairs<PairKey>,
     owned: BTreeMap<String, Owned>,
     acquiring: BTreeMap<String, u64>,
     /// Changes of pairs that are not answered yet: pairs are dealt again when they are.
@@ -41,7 +41,7 @@ pub struct Manager {
 
 struct Owned {
     coordinator: TransferCoordinator,
-    term: LeaseTerm,
+    term: LeaseRenewalTime,
     token: u64,
     account: String,
     /// Entries of the log that were told; `None` while it does not follow it.
@@ -141,7 +141,7 @@ fn logged(world: &mut World, process: Process, transfer: &str, entry: Entry) {
     let event = match entry {
         Entry::ScanDone { attempt, chunks, files, large } => {
             let found = CutTotals { chunks, files, files_in_parts: large, ..CutTotals::default() };
-            TrackerEvent::Scanned { attempt, found, is_finished: true }
+            TransferTrackerEvent::Scanned { attempt, found, is_finished: true }
         }
         Entry::ScanFailed { reason } => {
             owned.coordinator.scan_failed(reason);
@@ -155,21 +155,31 @@ fn logged(world: &mut World, process: Process, transfer: &str, entry: Entry) {
                 manager.health.did_well(now, transfer, &sink);
             }
             let part = match item.kind {
-                ItemKind::Part { file, count, .. } => Some(PartedFileRef { file: FileKey(file), count }),
+                ItemKind::Part { file, count, .. } => {
+                    Some(PartedFileRef { file: LargeFileNumber(file), count })
+                }
                 _ => None,
             };
             let outcome = ChunkOutcome { files, failed, ..ChunkOutcome::default() };
             let delivery = delivered as u32;
-            TrackerEvent::ChunkSettled { attempt: item.attempt, number: item.number, delivery, outcome, part }
+            TransferTrackerEvent::ChunkSettled {
+                attempt: item.attempt,
+                number: item.number,
+                delivery,
+                outcome,
+                part,
+            }
         }
         Entry::Finished { attempt, file, is_done } => {
-            TrackerEvent::FinishSettled { attempt, file: FileKey(file), is_done }
+            TransferTrackerEvent::FinishSettled { attempt, file: LargeFileNumber(file), is_done }
         }
-        Entry::Discarded { attempt, file } => TrackerEvent::DiscardSettled { attempt, file: FileKey(file) },
+        Entry::Discarded { attempt, file } => {
+            TransferTrackerEvent::DiscardSettled { attempt, file: LargeFileNumber(file) }
+        }
         Entry::Deleted { attempt, delivered, deleted, failed } => {
-            TrackerEvent::DeleteSettled { attempt, delivery: delivered as u32, deleted, failed }
+            TransferTrackerEvent::DeleteSettled { attempt, delivery: delivered as u32, deleted, failed }
         }
-        Entry::Closed { attempt } => TrackerEvent::CloseSettled { attempt, failed: 0 },
+        Entry::Closed { attempt } => TransferTrackerEvent::CloseSettled { attempt, failed: 0 },
         Entry::Broken(fault) => {
             if is_news {
                 owned.coordinator.note_fault(format!("{}: {}", fault.mover, fault.reason));
@@ -233,7 +243,7 @@ pub fn answered(world: &mut World, process: Process, task: Task, reply: Option<R
                 }
                 let owned = Owned {
                     coordinator: TransferCoordinator::new(now),
-                    term: LeaseTerm::new(sent_at),
+                    term: LeaseRenewalTime::new(sent_at),
                     token,
                     account: transfer.clone(),
                     log: None,
@@ -316,7 +326,7 @@ fn stepped(world: &mut World, process: Process, transfer: &str, reply: Option<Re
         }
         (CoordinatorStep::CheckQueue, Some(Reply::Count(count))) => CoordinatorStepResult::Idle(count == 0),
         (CoordinatorStep::Open, Some(Reply::Done)) => {
-            CoordinatorStepResult::Opened(Box::new(PairTuner::new(2, 8)))
+            CoordinatorStepResult::Opened(Box::new(PairCountTuner::new(2, 8)))
         }
         (_, Some(Reply::Done)) => CoordinatorStepResult::Done,
         _ => CoordinatorStepResult::Failed,
@@ -367,7 +377,7 @@ fn drive(world: &mut World, process: Process, transfer: &str) {
     let Some(mut owned) = manager.owned.remove(transfer) else { return };
     let lately: Vec<Registration> = world.server.lately().cloned().collect();
     let verdict = || verdict(&manager.health, now, transfer, &lately);
-    let outlook = CoordinatorContext {
+    let outlook = CoordinatorInputs {
         lease_is_sure: owned.term.is_sure(now),
         record: manager.records.get(transfer).map(Record::view),
         verdict: &verdict,
@@ -443,10 +453,10 @@ fn publish(
     transfer: String,
     token: u64,
     attempt: u32,
-    files: &[FileKey],
+    files: &[LargeFileNumber],
     kind: impl Fn(u64) -> ItemKind,
 ) {
-    let item = |file: &FileKey| Item { kind: kind(file.0), attempt, number: file.0 };
+    let item = |file: &LargeFileNumber| Item { kind: kind(file.0), attempt, number: file.0 };
     let items = files.iter().map(item).collect();
     let task = Task::Stepped { transfer: transfer.clone(), token };
     ask(world, process, Request::Publish { transfer, items }, task);
@@ -489,7 +499,12 @@ fn movers(world: &World) -> Vec<Registration> {
     world.server.movers.values().cloned().collect()
 }
 
-fn verdict(health: &MoverHealth, now: Duration, transfer: &str, movers: &[Registration]) -> TransferVerdict {
+fn verdict(
+    health: &MoverHealth,
+    now: Duration,
+    transfer: &str,
+    movers: &[Registration],
+) -> TransferHealthVerdict {
     let at = |site: usize| -> Vec<&str> {
         believed(health, transfer, movers, site).into_iter().map(|index| &*movers[index].id).collect()
     };
@@ -502,7 +517,7 @@ fn believed(health: &MoverHealth, transfer: &str, movers: &[Registration], site:
     let sight = |&index: &usize| {
         let mover = &movers[index];
         let is_doubtful = mover.is_ill || health.refuses(transfer, &mover.id);
-        MarkSighting { directory: "/d", mark: mover.mark, is_doubtful }
+        MoverStorageMark { directory: "/d", mark: mover.mark, is_doubtful }
     };
     let believed = same_storage(&at.iter().map(sight).collect::<Vec<_>>()).is_believed;
     at.into_iter().zip(believed).filter_map(|(index, is)| is.then_some(index)).collect()
@@ -526,10 +541,10 @@ fn look(world: &mut World, process: Process) {
     let lately: BTreeSet<&str> = world.server.lately().map(|mover| &*mover.id).collect();
     manager.health.keep(|id| lately.contains(id));
     let has_pairs = |id: &String| manager.pairs.keys().any(|key| key.1 == *id);
-    let owned: Vec<OwnedTransfer<'_>> = manager
+    let owned: Vec<ManagerOwnedTransfer<'_>> = manager
         .owned
         .iter()
-        .map(|(id, owned)| OwnedTransfer {
+        .map(|(id, owned)| ManagerOwnedTransfer {
             account: &owned.account,
             priority: manager.records.get(id).map_or(5, |record| record.priority),
             is_stuck: owned.is_stuck,
@@ -595,13 +610,13 @@ fn deal(world: &mut World, process: Process, movers: &[Registration]) {
         };
         believed(&manager.health, transfer, movers, site).into_iter().filter(is_able).collect()
     };
-    let claims: Vec<PairClaim> = manager
+    let claims: Vec<TransferPairDemand> = manager
         .records
         .values()
         .filter(|record| record.is_settled && record.is_open())
         .map(|record| {
             let owned = manager.owned.get(&record.id).filter(|owned| owned.term.is_sure(now));
-            PairClaim {
+            TransferPairDemand {
                 transfer: record.id.clone(),
                 submitted_ms: record.submitted_ms,
                 priority: record.priority,
@@ -617,10 +632,10 @@ fn deal(world: &mut World, process: Process, movers: &[Registration]) {
         })
         .filter(|claim| claim.wanted > 0 || claim.is_mine)
         .collect();
-    let shares = shares(&fleet, &claims, &PairLimits::default());
+    let shares = shares(&fleet, &claims, &MoverPairLimits::default());
     let known = manager.pairs.values().filter(|pair| manager.records.contains_key(&pair.transfer));
     let present: Vec<FleetPair> = known.cloned().collect();
-    let PairTableChanges { add, drop } = assign(&fleet, &claims, &shares, &present);
+    let MoverPairChanges { add, drop } = assign(&fleet, &claims, &shares, &present);
     for (claim, share) in claims.iter().zip(&shares) {
         if let Some(owned) = manager.owned.get_mut(&claim.transfer) {
             let waits = *share == 0 && claim.wanted > 0;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use carrack_plan::fleet::{
-    AvailableMovers, ChunkDeliveryState, ChunkDeliveryStep, ChunkStepResult, DeliveryFence, FailedMovers,
-    FaultKind, FleetPair, MoverDoubt, MoverFault, MoverPairs, PairAct, PairId, acknowledged_after, left_for,
-    may_be_left,
+    AvailableMovers, ChunkDeliveryState, ChunkStepResult, FailedMovers, FleetPair, HeldQueueDeliveries,
+    MoverDoubt, MoverFault, MoverFaultKind, MoverPairAction, MoverPairId, MoverPairReconciler,
+    QueuedChunkStep, acknowledged_after, left_for, may_be_left,
 };
 
 use super::server::{ACK_WAIT, Change, Delivery, Entry, Item, ItemKind, Registration, Reply, Request, State};
@@ -63,8 +63,8 @@ pub struct Mover {
     pub illness: Illness,
     /// Reads and writes do not return before.
     pub hung_until: Duration,
-    set: MoverPairs,
-    sessions: BTreeMap<PairId, Session>,
+    set: MoverPairReconciler,
+    sessions: BTreeMap<MoverPairId, Session>,
     scans: BTreeMap<String, bool>,
     /// A session was left to its storage, which does not answer.
     knows_that_it_hangs: bool,
@@ -81,7 +81,7 @@ struct Session {
     is_closing: bool,
     /// Nothing more is to be had.
     is_ended: bool,
-    deliveries: DeliveryFence,
+    deliveries: HeldQueueDeliveries,
     held: BTreeMap<u64, Held>,
     next_number: u64,
     moved_at: Duration,
@@ -100,19 +100,19 @@ struct Held {
 #[derive(Clone, Debug)]
 pub enum Task {
     Beat,
-    Begin(PairId),
-    Read(PairId),
-    Dialled(PairId, u64),
-    Fetch(PairId, u64),
-    Pulled(PairId, u64),
-    Copied(PairId, u64, u64),
+    Begin(MoverPairId),
+    Read(MoverPairId),
+    Dialled(MoverPairId, u64),
+    Fetch(MoverPairId, u64),
+    Pulled(MoverPairId, u64),
+    Copied(MoverPairId, u64, u64),
     /// Whether the transfer's record lets something go.
-    MayDelete(PairId, u64, u64),
-    Case(PairId, u64),
-    CaseAgain(PairId, u64),
-    Keep(PairId, u64),
-    Extended(PairId, u64, Duration),
-    ToldToEnd(PairId),
+    MayDelete(MoverPairId, u64, u64),
+    Case(MoverPairId, u64),
+    CaseAgain(MoverPairId, u64),
+    Keep(MoverPairId, u64),
+    Extended(MoverPairId, u64, Duration),
+    ToldToEnd(MoverPairId),
     Scan(String),
     ScanPulled(String),
     ScanTried(String, Delivery),
@@ -141,7 +141,7 @@ impl Mover {
             body: Body::default(),
             illness,
             hung_until: Duration::ZERO,
-            set: MoverPairs::default(),
+            set: MoverPairReconciler::default(),
             sessions: BTreeMap::new(),
             scans: BTreeMap::new(),
             knows_that_it_hangs: false,
@@ -188,10 +188,10 @@ pub fn told(world: &mut World, process: Process, change: Change) {
     carry_out(world, process, acts);
 }
 
-fn carry_out(world: &mut World, process: Process, acts: Vec<PairAct>) {
+fn carry_out(world: &mut World, process: Process, acts: Vec<MoverPairAction>) {
     for act in acts {
         match act {
-            PairAct::Begin(pair) => {
+            MoverPairAction::Begin(pair) => {
                 let id = (pair.transfer.clone(), pair.number);
                 let session = Session {
                     pair,
@@ -201,7 +201,7 @@ fn carry_out(world: &mut World, process: Process, acts: Vec<PairAct>) {
                     is_pulling: false,
                     is_closing: false,
                     is_ended: false,
-                    deliveries: DeliveryFence::new(ACK_WAIT),
+                    deliveries: HeldQueueDeliveries::new(ACK_WAIT),
                     held: BTreeMap::new(),
                     next_number: 0,
                     moved_at: world.now,
@@ -209,20 +209,20 @@ fn carry_out(world: &mut World, process: Process, acts: Vec<PairAct>) {
                 world.movers[process.index].sessions.insert(id.clone(), session);
                 later(world, process, Duration::ZERO, Task::Begin(id));
             }
-            PairAct::Stop(id) => {
+            MoverPairAction::Stop(id) => {
                 if let Some(session) = world.movers[process.index].sessions.get_mut(&id) {
                     session.is_told_to_end = true;
                     let read = Request::Read(id.0.clone());
                     ask(world, process, read, Task::ToldToEnd(id));
                 }
             }
-            PairAct::BeginScans(transfer) => {
+            MoverPairAction::BeginScans(transfer) => {
                 let is_new = world.movers[process.index].scans.insert(transfer.clone(), true).is_none();
                 if is_new {
                     later(world, process, Duration::ZERO, Task::Scan(transfer));
                 }
             }
-            PairAct::StopScans(transfer) => {
+            MoverPairAction::StopScans(transfer) => {
                 if let Some(goes_on) = world.movers[process.index].scans.get_mut(&transfer) {
                     *goes_on = false;
                 }
@@ -231,12 +231,17 @@ fn carry_out(world: &mut World, process: Process, acts: Vec<PairAct>) {
     }
 }
 
-fn session_of<'a>(world: &'a mut World, process: Process, id: &PairId) -> Option<&'a mut Session> {
+fn session_of<'a>(world: &'a mut World, process: Process, id: &MoverPairId) -> Option<&'a mut Session> {
     world.movers[process.index].sessions.get_mut(id)
 }
 
 /// The session, if it is still the one of this number.
-fn current<'a>(world: &'a mut World, process: Process, id: &PairId, number: u64) -> Option<&'a mut Session> {
+fn current<'a>(
+    world: &'a mut World,
+    process: Process,
+    id: &MoverPairId,
+    number: u64,
+) -> Option<&'a mut Session> {
     session_of(world, process, id).filter(|session| session.number == number && session.is_open)
 }
 
@@ -285,7 +290,7 @@ pub fn answered(world: &mut World, process: Process, task: Task, reply: Option<R
     }
 }
 
-fn begin(world: &mut World, process: Process, id: PairId) {
+fn begin(world: &mut World, process: Process, id: MoverPairId) {
     let Some(session) = session_of(world, process, &id) else { return };
     if session.is_told_to_end {
         return end(world, process, id);
@@ -295,11 +300,11 @@ fn begin(world: &mut World, process: Process, id: PairId) {
 }
 
 /// It begins anew a moment later, unless it is to end.
-fn again(world: &mut World, process: Process, id: PairId) {
+fn again(world: &mut World, process: Process, id: MoverPairId) {
     later(world, process, AGAIN_AFTER, Task::Begin(id));
 }
 
-fn end(world: &mut World, process: Process, id: PairId) {
+fn end(world: &mut World, process: Process, id: MoverPairId) {
     let mover = &mut world.movers[process.index];
     // What was settled is brought to its end first.
     if mover.sessions.get(&id).is_some_and(|session| session.held.is_empty()) {
@@ -315,7 +320,7 @@ fn sink_of(world: &World, pair: &FleetPair) -> Option<usize> {
     world.movers.iter().position(|mover| mover.id == pair.sink)
 }
 
-fn dialled(world: &mut World, process: Process, id: PairId, number: u64) {
+fn dialled(world: &mut World, process: Process, id: MoverPairId, number: u64) {
     let now = world.now;
     let Some(pair) = session_of(world, process, &id)
         .filter(|session| session.number == number)
@@ -324,17 +329,17 @@ fn dialled(world: &mut World, process: Process, id: PairId, number: u64) {
         return;
     };
     if world.movers[process.index].illness == Illness::LacksSource {
-        return broken(world, process, id, true, FaultKind::Refused, "no such directory");
+        return broken(world, process, id, true, MoverFaultKind::Refused, "no such directory");
     }
     let sink = sink_of(world, &pair).map(|index| &world.movers[index]);
     let is_there = sink.is_some_and(|sink| {
         sink.body.is_alive && sink.body.stopped_until <= now && sink.illness != Illness::Unreachable
     });
     if !is_there || world.data_cut_until > now {
-        return broken(world, process, id, false, FaultKind::Unreachable, "it is not reached");
+        return broken(world, process, id, false, MoverFaultKind::Unreachable, "it is not reached");
     }
     if sink.is_some_and(|sink| sink.illness == Illness::ReadOnly) {
-        return broken(world, process, id, false, FaultKind::Refused, "read-only");
+        return broken(world, process, id, false, MoverFaultKind::Refused, "read-only");
     }
     let Some(session) = session_of(world, process, &id) else { return };
     (session.is_open, session.is_pulling, session.moved_at) = (true, false, now);
@@ -344,7 +349,7 @@ fn dialled(world: &mut World, process: Process, id: PairId, number: u64) {
 }
 
 /// Pulls a chunk, if the session wants one.
-fn fetch(world: &mut World, process: Process, id: &PairId, number: u64) {
+fn fetch(world: &mut World, process: Process, id: &MoverPairId, number: u64) {
     let Some(session) = current(world, process, id, number) else { return };
     if session.is_told_to_end || session.is_closing || session.is_ended {
         if session.held.is_empty() {
@@ -360,7 +365,7 @@ fn fetch(world: &mut World, process: Process, id: &PairId, number: u64) {
     }
 }
 
-fn pulled(world: &mut World, process: Process, id: PairId, number: u64, reply: Option<Reply>) {
+fn pulled(world: &mut World, process: Process, id: MoverPairId, number: u64, reply: Option<Reply>) {
     let now = world.now;
     let delivery = match reply {
         Some(Reply::Delivery(Some(delivery))) => delivery,
@@ -392,7 +397,7 @@ fn pulled(world: &mut World, process: Process, id: PairId, number: u64, reply: O
 }
 
 /// Begins what is next for a chunk.
-fn drive(world: &mut World, process: Process, id: &PairId, chunk: u64) {
+fn drive(world: &mut World, process: Process, id: &MoverPairId, chunk: u64) {
     let (now, source) = (world.now, world.movers[process.index].id.clone());
     let Some(session) = world.movers[process.index].sessions.get_mut(id) else { return };
     let (number, sink) = (session.number, session.pair.sink.clone());
@@ -400,22 +405,22 @@ fn drive(world: &mut World, process: Process, id: &PairId, chunk: u64) {
     let (transfer, index, item) = (id.0.clone(), held.delivery.index, held.delivery.item);
     let task = Task::Case(id.clone(), chunk);
     match held.case.next() {
-        ChunkDeliveryStep::ReadTried => {
+        QueuedChunkStep::ReadTried => {
             ask(world, process, Request::ReadTried { transfer, item: item.name() }, task);
         }
-        ChunkDeliveryStep::NoteTried(tried) => {
+        QueuedChunkStep::NoteTried(tried) => {
             ask(world, process, Request::NoteTried { transfer, item: item.name(), tried }, task);
         }
-        ChunkDeliveryStep::TellDoubts(doubts) => {
+        QueuedChunkStep::TellDoubts(doubts) => {
             for MoverDoubt { is_source, reason } in doubts {
-                let kind = FaultKind::Doubted;
+                let kind = MoverFaultKind::Doubted;
                 let fault = fault(&transfer, &source, &sink, is_source, kind, &reason);
                 let request = Request::Append { transfer: transfer.clone(), entry: Entry::Broken(fault) };
                 ask(world, process, request, Task::Nothing);
             }
             answer(world, process, id, chunk, ChunkStepResult::Done);
         }
-        ChunkDeliveryStep::Leave(delay) => {
+        QueuedChunkStep::Leave(delay) => {
             world.tell(|| format!("{source} and {sink}: {transfer} {} is left to others", item.name()));
             let now = world.now;
             let is_lost = |session: &mut Session| session.deliveries.may_be_others(chunk, now);
@@ -424,12 +429,12 @@ fn drive(world: &mut World, process: Process, id: &PairId, chunk: u64) {
             }
             drop_held(world, process, id, chunk);
         }
-        ChunkDeliveryStep::Carry => {
+        QueuedChunkStep::Carry => {
             held.began_at = now;
             let takes = copy_takes(world, process, &sink, &transfer, &item);
             later(world, process, takes, Task::Copied(id.clone(), number, chunk));
         }
-        ChunkDeliveryStep::Prove => {
+        QueuedChunkStep::Prove => {
             let mut doubts = held.doubts.clone();
             if !world.destination.has(&transfer, &item) && has_witness(world, &sink) {
                 if let Some(held) = held_of(world, process, id, chunk) {
@@ -439,13 +444,13 @@ fn drive(world: &mut World, process: Process, id: &PairId, chunk: u64) {
             }
             answer(world, process, id, chunk, ChunkStepResult::Doubts(doubts));
         }
-        ChunkDeliveryStep::Log => {
+        QueuedChunkStep::Log => {
             let entry =
                 entry(&transfer, held, &source, &sink, files_in(&world.destination, &transfer, &item));
             ask(world, process, Request::Append { transfer, entry }, task);
         }
-        ChunkDeliveryStep::Acknowledge => ask(world, process, Request::Acknowledge { transfer, index }, task),
-        ChunkDeliveryStep::Over => drop_held(world, process, id, chunk),
+        QueuedChunkStep::Acknowledge => ask(world, process, Request::Acknowledge { transfer, index }, task),
+        QueuedChunkStep::Over => drop_held(world, process, id, chunk),
     }
 }
 
@@ -479,7 +484,7 @@ fn entry(transfer: &str, held: &Held, by: &str, sink: &str, files: u64) -> Entry
     }
 }
 
-fn held_of<'a>(world: &'a mut World, process: Process, id: &PairId, chunk: u64) -> Option<&'a mut Held> {
+fn held_of<'a>(world: &'a mut World, process: Process, id: &MoverPairId, chunk: u64) -> Option<&'a mut Held> {
     session_of(world, process, id)?.held.get_mut(&chunk)
 }
 
@@ -494,7 +499,7 @@ fn has_witness(world: &World, sink: &str) -> bool {
     })
 }
 
-fn drop_held(world: &mut World, process: Process, id: &PairId, chunk: u64) {
+fn drop_held(world: &mut World, process: Process, id: &MoverPairId, chunk: u64) {
     let Some(session) = session_of(world, process, id) else { return };
     session.held.remove(&chunk);
     session.deliveries.settle(chunk);
@@ -511,7 +516,7 @@ fn copy_takes(world: &mut World, process: Process, sink: &str, transfer: &str, i
 }
 
 /// The session has copied a chunk, as far as its ends let it.
-fn copied(world: &mut World, process: Process, id: PairId, number: u64, chunk: u64) {
+fn copied(world: &mut World, process: Process, id: MoverPairId, number: u64, chunk: u64) {
     let now = world.now;
     let source_hung = world.movers[process.index].hung_until > now;
     let is_cut = world.data_cut_until > now;
@@ -526,25 +531,25 @@ fn copied(world: &mut World, process: Process, id: PairId, number: u64, chunk: u
     let Some(held) = session.held.get(&chunk) else { return };
     let (item, pair, began_at) = (held.delivery.item, session.pair.clone(), held.began_at);
     let carries =
-        |(other, held): (&u64, &Held)| *other != chunk && held.case.next() == ChunkDeliveryStep::Carry;
+        |(other, held): (&u64, &Held)| *other != chunk && held.case.next() == QueuedChunkStep::Carry;
     if item.kind == ItemKind::Close && session.held.iter().any(carries) {
         // A session closes after all that it carries.
         return later(world, process, PULL_AGAIN, Task::Copied(id, number, chunk));
     }
     let Some(sink) = sink_of(world, &pair).filter(|&index| world.movers[index].body.is_alive) else {
-        return broken(world, process, id, false, FaultKind::Passing, "the connection was lost");
+        return broken(world, process, id, false, MoverFaultKind::Passing, "the connection was lost");
     };
     let illness = world.movers[sink].illness;
     let silent = world.movers[sink].body.stopped_until > now || is_cut;
     if source_hung || world.movers[sink].hung_until > now || silent {
         let since = moved_at.max(began_at);
         if silent && now.saturating_sub(since) > SILENT_FOR {
-            return broken(world, process, id, false, FaultKind::Unreachable, "it has said nothing");
+            return broken(world, process, id, false, MoverFaultKind::Unreachable, "it has said nothing");
         }
         return later(world, process, AGAIN_AFTER, Task::Copied(id, number, chunk));
     }
     if world.destination.full_until > now && illness != Illness::Astray {
-        return broken(world, process, id, false, FaultKind::Full, "no space left");
+        return broken(world, process, id, false, MoverFaultKind::Full, "no space left");
     }
     if item.kind == ItemKind::Delete && illness != Illness::WriteErrors {
         // It is asked for again and again whether it is still wanted.
@@ -566,7 +571,7 @@ fn copied(world: &mut World, process: Process, id: PairId, number: u64, chunk: u
 fn settled(
     world: &mut World,
     process: Process,
-    id: PairId,
+    id: MoverPairId,
     chunk: u64,
     failed: u64,
     doubts: Vec<MoverDoubt>,
@@ -590,7 +595,7 @@ fn settled(
 fn may_delete(
     world: &mut World,
     process: Process,
-    id: PairId,
+    id: MoverPairId,
     number: u64,
     chunk: u64,
     reply: Option<Reply>,
@@ -637,7 +642,7 @@ fn fault(
     source: &str,
     sink: &str,
     is_source: bool,
-    kind: FaultKind,
+    kind: MoverFaultKind,
     reason: &str,
 ) -> MoverFault {
     let (mover, other) = if is_source { (source, sink) } else { (sink, source) };
@@ -646,12 +651,19 @@ fn fault(
 }
 
 /// The session is over: what it has not settled is given back, and the manager is told.
-fn broken(world: &mut World, process: Process, id: PairId, is_source: bool, kind: FaultKind, reason: &str) {
+fn broken(
+    world: &mut World,
+    process: Process,
+    id: MoverPairId,
+    is_source: bool,
+    kind: MoverFaultKind,
+    reason: &str,
+) {
     let source = world.movers[process.index].id.clone();
     let Some(session) = session_of(world, process, &id) else { return };
     let fault = fault(&id.0, &source, &session.pair.sink, is_source, kind, reason);
     world.tell(|| format!("{source}: {fault:?}"));
-    if kind == FaultKind::Refused {
+    if kind == MoverFaultKind::Refused {
         let (transfer, mover) = (id.0.clone(), fault.mover.clone());
         ask(world, process, Request::NoteRefuses { transfer, is_source, mover }, Task::Nothing);
     }
@@ -661,16 +673,14 @@ fn broken(world: &mut World, process: Process, id: PairId, is_source: bool, kind
     again(world, process, id);
 }
 
-fn give_back(world: &mut World, process: Process, id: &PairId, delay: Duration) {
+fn give_back(world: &mut World, process: Process, id: &MoverPairId, delay: Duration) {
     let now = world.now;
     let Some(session) = session_of(world, process, id) else { return };
     session.is_open = false;
     let unsettled: Vec<u64> = session
         .held
         .iter()
-        .filter(|(_, held)| {
-            matches!(held.case.next(), ChunkDeliveryStep::Carry | ChunkDeliveryStep::ReadTried)
-        })
+        .filter(|(_, held)| matches!(held.case.next(), QueuedChunkStep::Carry | QueuedChunkStep::ReadTried))
         .map(|(chunk, _)| *chunk)
         .collect();
     let mut indexes = Vec::new();
@@ -684,7 +694,7 @@ fn give_back(world: &mut World, process: Process, id: &PairId, delay: Duration) 
     }
 }
 
-fn case_answered(world: &mut World, process: Process, id: PairId, chunk: u64, reply: Option<Reply>) {
+fn case_answered(world: &mut World, process: Process, id: MoverPairId, chunk: u64, reply: Option<Reply>) {
     let now = world.now;
     let Some(held) = held_of(world, process, &id, chunk) else { return };
     if reply.is_none() {
@@ -703,7 +713,7 @@ fn case_answered(world: &mut World, process: Process, id: PairId, chunk: u64, re
     answer(world, process, &id, chunk, answered);
 }
 
-fn answer(world: &mut World, process: Process, id: &PairId, chunk: u64, answer: ChunkStepResult) {
+fn answer(world: &mut World, process: Process, id: &MoverPairId, chunk: u64, answer: ChunkStepResult) {
     let able = able(world);
     if let Some(held) = held_of(world, process, id, chunk) {
         held.case.answer(answer, &able);
@@ -720,7 +730,7 @@ fn able(world: &World) -> AvailableMovers {
 }
 
 /// Keeps what is held from being delivered to others, and looks whether the storage hangs.
-fn keep(world: &mut World, process: Process, id: PairId, number: u64) {
+fn keep(world: &mut World, process: Process, id: MoverPairId, number: u64) {
     let now = world.now;
     let own_hangs = world.movers[process.index].hung_until > now;
     let Some(session) = current(world, process, &id, number) else { return };
@@ -741,14 +751,14 @@ fn keep(world: &mut World, process: Process, id: PairId, number: u64) {
     let sink_hangs = world.movers.iter().any(|mover| mover.id == sink && mover.hung_until > now);
     if stands && (own_hangs || sink_hangs) {
         world.movers[process.index].knows_that_it_hangs |= own_hangs;
-        return broken(world, process, id, own_hangs, FaultKind::Hung, "its storage does not answer");
+        return broken(world, process, id, own_hangs, MoverFaultKind::Hung, "its storage does not answer");
     }
     later(world, process, KEEP_EVERY, Task::Keep(id, number));
 }
 
 /// What is not settled is given back at once where nobody wants it moved any more, or the other mover is
 /// gone.
-fn told_to_end(world: &mut World, process: Process, id: PairId, reply: Option<Reply>) {
+fn told_to_end(world: &mut World, process: Process, id: MoverPairId, reply: Option<Reply>) {
     let Some(session) = session_of(world, process, &id) else { return };
     let sink = session.pair.sink.clone();
     let (is_open, number, is_closing) = (session.is_open, session.number, session.is_closing);
@@ -869,8 +879,8 @@ fn scanned(
     let (me, lacks, hangs) = (mover.id.clone(), !mover.sees_source(), mover.hung_until > now);
     tried.add(true, &me);
     let (kind, reason) = match (lacks, hangs) {
-        (true, _) => (FaultKind::Refused, "no such directory"),
-        (false, true) => (FaultKind::Hung, "its scan has stood still"),
+        (true, _) => (MoverFaultKind::Refused, "no such directory"),
+        (false, true) => (MoverFaultKind::Hung, "its scan has stood still"),
         (false, false) => {
             let attempt = delivery.item.attempt - 1 + delivery.delivered as u32;
             let items = world.destination.trees[&transfer].cut(attempt);
@@ -879,7 +889,7 @@ fn scanned(
         }
     };
     let others_may = tried.leaves(true, &able(world).sources);
-    if may_be_left(delivery.delivered) && (others_may || kind == FaultKind::Refused) {
+    if may_be_left(delivery.delivered) && (others_may || kind == MoverFaultKind::Refused) {
         let fault = fault(&transfer, &me, "", true, kind, reason);
         let request = Request::Append { transfer: transfer.clone(), entry: Entry::Broken(fault) };
         ask(world, process, request, Task::Nothing);

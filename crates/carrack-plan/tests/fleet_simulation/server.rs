@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use carrack_plan::fleet::{
-    FailedMovers, FleetPair, LEASE_LASTS, MoverFault, RecordState, RecordView, TransferResult, TransferTotals,
+    CoordinatedTransferFields, FailedMovers, FleetPair, FleetTransferState, LEASE_LASTS, MoverFault,
+    TransferResult, TransferTotals,
 };
 
 /// A message with the same id is taken once within this time.
@@ -59,16 +60,16 @@ impl Record {
         !self.state.is_over() || self.state == State::Cancelled && !self.has_ended
     }
 
-    pub fn view(&self) -> RecordView {
+    pub fn view(&self) -> CoordinatedTransferFields {
         let state = match self.state {
-            State::Queued | State::Running => RecordState::Open,
-            State::Paused => RecordState::Paused,
-            State::Cancelled if !self.has_ended => RecordState::Cancelled,
-            State::Cancelled | State::Done | State::Failed => RecordState::Over,
+            State::Queued | State::Running => FleetTransferState::Open,
+            State::Paused => FleetTransferState::Paused,
+            State::Cancelled if !self.has_ended => FleetTransferState::Cancelled,
+            State::Cancelled | State::Done | State::Failed => FleetTransferState::Over,
         };
         let (is_settled, has_begun) = (self.is_settled, self.has_begun);
         let (failed_entries, deletes) = (self.failed_entries, self.deletes);
-        RecordView { state, is_settled, has_begun, pairs_max: None, failed_entries, deletes }
+        CoordinatedTransferFields { state, is_settled, has_begun, pairs_max: None, failed_entries, deletes }
     }
 }
 

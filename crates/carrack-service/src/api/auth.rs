@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::http::{HeaderMap, StatusCode, header};
-use carrack_trust::{TokenVerifier, TransferRight};
+use carrack_trust::{TokenVerifier, TransferApiRight};
 
 use super::problem::ApiProblem;
 use super::unproved_connections::UnprovedGuard;
@@ -52,8 +52,8 @@ impl ApiAuth {
             stranger.is_known_now();
         }
         let rights = CallerRights::Token {
-            read: token.scope.allows_transfers(TransferRight::Read),
-            modify: token.scope.allows_transfers(TransferRight::Modify),
+            read: token.scope.allows_transfers(TransferApiRight::Read),
+            modify: token.scope.allows_transfers(TransferApiRight::Modify),
         };
         Ok(ApiCaller { user: token.identity.name, is_root: false, rights })
     }
@@ -86,11 +86,11 @@ enum CallerRights {
 
 impl ApiCaller {
     /// Checks that the token gives this right.
-    pub fn check(&self, right: TransferRight) -> Result<(), ApiProblem> {
+    pub fn check(&self, right: TransferApiRight) -> Result<(), ApiProblem> {
         let (is_allowed, word) = match (self.rights, right) {
             (CallerRights::All, _) => return Ok(()),
-            (CallerRights::Token { read, .. }, TransferRight::Read) => (read, "transfers.read"),
-            (CallerRights::Token { modify, .. }, TransferRight::Modify) => (modify, "transfers.modify"),
+            (CallerRights::Token { read, .. }, TransferApiRight::Read) => (read, "transfers.read"),
+            (CallerRights::Token { modify, .. }, TransferApiRight::Modify) => (modify, "transfers.modify"),
         };
         if is_allowed {
             return Ok(());

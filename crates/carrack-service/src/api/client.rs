@@ -9,8 +9,10 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{Method, Request, Response, StatusCode, header};
 use carrack_plan::grants::TargetView;
-use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
-use carrack_register::transfer_operations::{TransferOperationError, TransferOperations, TransferOrder};
+use carrack_register::transfer_operations::{
+    TransferControlOrder, TransferOperationError, TransferOperations,
+};
+use carrack_register::transfer_records::{MoverRecord, TransferRecord, TransferSubmission};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
@@ -24,7 +26,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use super::problem::ApiProblem;
-use super::transfer_watch::TransferWatchClient;
+use super::watch_client::TransferWatchClient;
 
 /// The longest answer: ten thousand records with their failures.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
@@ -237,12 +239,12 @@ impl ApiClient {
     async fn order_of(
         &self,
         id: &str,
-        order: TransferOrder,
+        order: TransferControlOrder,
     ) -> Result<TransferRecord, TransferOperationError> {
         let verb = match order {
-            TransferOrder::Cancel => "cancel",
-            TransferOrder::Pause => "pause",
-            TransferOrder::Resume => "resume",
+            TransferControlOrder::Cancel => "cancel",
+            TransferControlOrder::Pause => "pause",
+            TransferControlOrder::Resume => "resume",
         };
         self.ask(Method::POST, format!("/v1/transfers/{}/{verb}", segment(id)?), None, id).await
     }
@@ -332,7 +334,7 @@ impl TransferOperations for ApiClient {
         &self,
         _: &str,
         id: &str,
-        order: TransferOrder,
+        order: TransferControlOrder,
     ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let id = id.to_owned();
         async move { self.order_of(&id, order).await }.boxed()

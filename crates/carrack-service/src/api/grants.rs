@@ -7,9 +7,9 @@ use axum::extract::{ConnectInfo, DefaultBodyLimit, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use carrack_plan::grants::{GrantBatch, GrantReply, TargetView};
+use carrack_plan::grants::{GrantClientReport, GrantReply, TargetView};
 use carrack_sharing::BatchRefusal;
-use carrack_trust::TransferRight;
+use carrack_trust::TransferApiRight;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -52,14 +52,14 @@ pub(super) fn grant_routes() -> OpenApiRouter<ApiServices> {
 /// A transfer's end sends all targets that it asks for, holds and gives back, every 100 ms while there are
 /// any; the answer has all of its grants. Over a Unix socket only. If the user may not use the class of the
 /// batch, the batch counts as one without a class.
-#[utoipa::path(post, path = "/v1/grants", operation_id = "grants", request_body = GrantBatch,
+#[utoipa::path(post, path = "/v1/grants", operation_id = "grants", request_body = GrantClientReport,
     responses((status = 200, description = "What it has", body = GrantReply),
               (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
               (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn grants(
     State(sharing): State<ApiSharing>,
     ConnectInfo(peer): ConnectInfo<ApiPeer>,
-    batch: Result<Json<GrantBatch>, JsonRejection>,
+    batch: Result<Json<GrantClientReport>, JsonRejection>,
 ) -> Result<Json<GrantReply>, ApiProblem> {
     let ApiPeer::User(uid) = peer else {
         let hint = "ask over the Unix socket of the daemon";
@@ -82,13 +82,13 @@ fn of_refusal(refusal: &BatchRefusal) -> ApiProblem {
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
-struct FileSystemQuery {
+struct TargetListQuery {
     /// A file system's name, such as `lfs01`, or a target's; all by default.
     fs: Option<String>,
 }
 
 /// List storage targets that transfers share, with their holders and the waiting transfers
-#[utoipa::path(get, path = "/v1/targets", operation_id = "targets", params(FileSystemQuery),
+#[utoipa::path(get, path = "/v1/targets", operation_id = "targets", params(TargetListQuery),
     security(("token" = ["transfers.read"])),
     responses((status = 200, description = "They, by name", body = Vec<TargetView>),
               (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
@@ -96,10 +96,10 @@ struct FileSystemQuery {
 async fn targets(
     State(sharing): State<ApiSharing>,
     Extension(caller): Extension<ApiCaller>,
-    file_system: Result<Query<FileSystemQuery>, QueryRejection>,
+    file_system: Result<Query<TargetListQuery>, QueryRejection>,
 ) -> Result<Json<Vec<TargetView>>, ApiProblem> {
-    caller.check(TransferRight::Read)?;
-    let Query(FileSystemQuery { fs }) = file_system.map_err(|rejection| {
+    caller.check(TransferApiRight::Read)?;
+    let Query(TargetListQuery { fs }) = file_system.map_err(|rejection| {
         ApiProblem::new(rejection.status(), rejection.body_text(), "such as ?fs=lfs01")
     })?;
     Ok(Json(sharing.targets()?.targets(&fs.unwrap_or_default())))
@@ -114,7 +114,7 @@ async fn metrics(
     State(sharing): State<ApiSharing>,
     Extension(caller): Extension<ApiCaller>,
 ) -> Result<Response, ApiProblem> {
-    caller.check(TransferRight::Read)?;
+    caller.check(TransferApiRight::Read)?;
     let server = &sharing.targets()?.server;
     let text = metrics::text(&server.targets(""), &server.moved_bytes());
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())

@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::auth::ApiPeer;
-use super::unproved_connections::{UnprovedConnections, UnprovedStream};
+use super::unproved_connections::{UnprovedApiStream, UnprovedConnections};
 
 /// Timeout of a TLS handshake. The limit of strangers bounds the handshakes at a time.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -71,20 +71,20 @@ impl ListenError {
 
 /// A listening socket.
 #[derive(Debug)]
-pub struct ApiListener(pub(super) ListenerKind);
+pub struct ApiListener(pub(super) ApiListenerKind);
 
-pub(super) enum ListenerKind {
+pub(super) enum ApiListenerKind {
     Unix(UnixListener),
-    Plain(PlainListener),
+    Plain(ApiTcpListener),
     Tls(TlsListener),
 }
 
-impl std::fmt::Debug for ListenerKind {
+impl std::fmt::Debug for ApiListenerKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            ListenerKind::Unix(_) => "Unix",
-            ListenerKind::Plain(_) => "Plain",
-            ListenerKind::Tls(_) => "Tls",
+            ApiListenerKind::Unix(_) => "Unix",
+            ApiListenerKind::Plain(_) => "Plain",
+            ApiListenerKind::Tls(_) => "Tls",
         })
     }
 }
@@ -117,7 +117,7 @@ impl ApiListener {
         }
         let listener = UnixListener::bind(path).map_err(system(path))?;
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(system(path))?;
-        Ok(ApiListener(ListenerKind::Unix(listener)))
+        Ok(ApiListener(ApiListenerKind::Unix(listener)))
     }
 
     /// Listens on TCP, with TLS if there is a configuration, as `carrack_trust::server_config` makes it.
@@ -135,12 +135,12 @@ impl ApiListener {
         let listener = listener.map_err(|error| ListenError::System { place: address.to_string(), error })?;
         Ok(ApiListener(match tls {
             None => {
-                ListenerKind::Plain(PlainListener { listener, strangers: UnprovedConnections::default() })
+                ApiListenerKind::Plain(ApiTcpListener { listener, strangers: UnprovedConnections::default() })
             }
             Some(tls) => {
                 let mut tls = ServerConfig::clone(&tls);
                 tls.alpn_protocols = vec![ALPN.to_vec()];
-                ListenerKind::Tls(TlsListener::new(listener, Arc::new(tls)))
+                ApiListenerKind::Tls(TlsListener::new(listener, Arc::new(tls)))
             }
         }))
     }
@@ -148,21 +148,21 @@ impl ApiListener {
     /// Returns the address of a TCP listener.
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.0 {
-            ListenerKind::Unix(_) => None,
-            ListenerKind::Plain(plain) => plain.listener.local_addr().ok(),
-            ListenerKind::Tls(listener) => Some(listener.address),
+            ApiListenerKind::Unix(_) => None,
+            ApiListenerKind::Plain(plain) => plain.listener.local_addr().ok(),
+            ApiListenerKind::Tls(listener) => Some(listener.address),
         }
     }
 }
 
 /// Accepted TCP connections.
-pub(super) struct PlainListener {
+pub(super) struct ApiTcpListener {
     listener: TcpListener,
     strangers: UnprovedConnections,
 }
 
-impl Listener for PlainListener {
-    type Io = UnprovedStream;
+impl Listener for ApiTcpListener {
+    type Io = UnprovedApiStream;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
@@ -174,7 +174,7 @@ impl Listener for PlainListener {
     }
 }
 
-async fn accept(listener: &TcpListener, strangers: &UnprovedConnections) -> (UnprovedStream, SocketAddr) {
+async fn accept(listener: &TcpListener, strangers: &UnprovedConnections) -> (UnprovedApiStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => return (strangers.meet(stream, peer), peer),
@@ -191,7 +191,7 @@ async fn accept(listener: &TcpListener, strangers: &UnprovedConnections) -> (Unp
 /// TLS connections with a finished handshake.
 pub(super) struct TlsListener {
     address: SocketAddr,
-    shaken: mpsc::Receiver<(TlsStream<UnprovedStream>, SocketAddr)>,
+    shaken: mpsc::Receiver<(TlsStream<UnprovedApiStream>, SocketAddr)>,
 }
 
 impl TlsListener {
@@ -221,7 +221,7 @@ impl TlsListener {
 }
 
 impl Listener for TlsListener {
-    type Io = TlsStream<UnprovedStream>;
+    type Io = TlsStream<UnprovedApiStream>;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
@@ -244,8 +244,8 @@ impl Connected<IncomingStream<'_, UnixListener>> for ApiPeer {
     }
 }
 
-impl Connected<IncomingStream<'_, PlainListener>> for ApiPeer {
-    fn connect_info(stream: IncomingStream<'_, PlainListener>) -> ApiPeer {
+impl Connected<IncomingStream<'_, ApiTcpListener>> for ApiPeer {
+    fn connect_info(stream: IncomingStream<'_, ApiTcpListener>) -> ApiPeer {
         ApiPeer::Remote(stream.io().stranger())
     }
 }

@@ -64,7 +64,7 @@ fn label(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use carrack_plan::grants::{ViewOfHolder, ViewOfWaiting};
+    use carrack_plan::grants::{ViewOfHolder, WaitingClientView};
 
     use super::*;
 
@@ -77,7 +77,7 @@ mod tests {
             ends_in_us: 9,
             bytes: 0,
         };
-        let waiting = ViewOfWaiting { client: "b".to_owned(), class: String::new(), waits_ms: 1_500 };
+        let waiting = WaitingClientView { client: "b".to_owned(), class: String::new(), waits_ms: 1_500 };
         let target = TargetView {
             target: "fs/\"x\\".to_owned(),
             load: Some(0.25),

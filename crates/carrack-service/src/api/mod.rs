@@ -12,20 +12,20 @@ mod grants;
 mod listeners;
 mod metrics;
 mod no_queue;
-mod plan;
 mod problem;
 mod routes;
 mod server;
+mod server_config;
 mod sse;
 #[cfg(test)]
 mod tests;
-mod transfer_watch;
 mod unproved_connections;
+mod watch_client;
 
 pub use auth::ApiAuth;
 pub use client::{ApiClient, BadServerAddress, ServerAddress};
 pub use listeners::{ApiListener, ListenError};
-pub use no_queue::NoTransferQueue;
-pub use plan::{ApiIssuer, ApiPlan, ApiPlanError};
+pub use no_queue::RefusingTransferOperations;
 pub use problem::ApiProblem;
 pub use server::{ApiServices, openapi, serve_api};
+pub use server_config::{ApiIssuer, ApiPlan, ApiServerConfigError};

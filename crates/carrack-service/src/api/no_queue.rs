@@ -1,13 +1,15 @@
 //! The commands on a daemon without a queue, which may run for other purposes.
 
-use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
-use carrack_register::transfer_operations::{TransferOperationError, TransferOperations, TransferOrder};
+use carrack_register::transfer_operations::{
+    TransferControlOrder, TransferOperationError, TransferOperations,
+};
+use carrack_register::transfer_records::{MoverRecord, TransferRecord, TransferSubmission};
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use futures_util::stream::{BoxStream, StreamExt, once};
 
 /// A control that carries no transfers out.
 #[derive(Clone, Copy, Debug)]
-pub struct NoTransferQueue;
+pub struct RefusingTransferOperations;
 
 fn refused() -> TransferOperationError {
     TransferOperationError::Refused {
@@ -16,7 +18,7 @@ fn refused() -> TransferOperationError {
     }
 }
 
-impl TransferOperations for NoTransferQueue {
+impl TransferOperations for RefusingTransferOperations {
     fn submit(
         &self,
         _: &str,
@@ -41,7 +43,7 @@ impl TransferOperations for NoTransferQueue {
         &self,
         _: &str,
         _: &str,
-        _: TransferOrder,
+        _: TransferControlOrder,
     ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         ready(Err(refused())).boxed()
     }

@@ -7,9 +7,11 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
-use carrack_register::transfer_operations::{TransferOperationError, TransferOperations, TransferOrder};
-use carrack_trust::TransferRight;
+use carrack_register::transfer_operations::{
+    TransferControlOrder, TransferOperationError, TransferOperations,
+};
+use carrack_register::transfer_records::{MoverRecord, TransferRecord, TransferSubmission};
+use carrack_trust::TransferApiRight;
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{IntoParams, OpenApi, PartialSchema, ToSchema};
@@ -26,7 +28,7 @@ const LISTED: usize = 100;
 const LISTED_MAX: usize = 10_000;
 
 /// The transfers, for the routes.
-pub(super) type Shared = Arc<dyn TransferOperations>;
+pub(super) type SharedTransferOperations = Arc<dyn TransferOperations>;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -35,13 +37,13 @@ pub(super) type Shared = Arc<dyn TransferOperations>;
         description = "Transfers: submitting, watching and ending them; the storage targets that they share. Every error is a problem (RFC 9457) with a hint.",
         license(name = "Apache-2.0 OR MIT")
     ),
-    modifiers(&TokenSecurity)
+    modifiers(&OpenApiTokenScheme)
 )]
 struct ApiDescription;
 
-struct TokenSecurity;
+struct OpenApiTokenScheme;
 
-impl utoipa::Modify for TokenSecurity {
+impl utoipa::Modify for OpenApiTokenScheme {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
         let mut bearer = Http::new(HttpAuthScheme::Bearer);
@@ -82,12 +84,12 @@ type ApiResult<T> = Result<Json<T>, ApiProblem>;
               (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
               (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn submit(
-    State(control): State<Shared>,
+    State(control): State<SharedTransferOperations>,
     Extension(caller): Extension<ApiCaller>,
     submission: Result<Json<serde_json::Value>, JsonRejection>,
 ) -> Result<Response, ApiProblem> {
     const HINT: &str = "GET /v1/openapi.json says what is wanted";
-    caller.check(TransferRight::Modify)?;
+    caller.check(TransferApiRight::Modify)?;
     let Json(submission) =
         submission.map_err(|rejection| ApiProblem::new(rejection.status(), rejection.body_text(), HINT))?;
     if let Some(name) = unknown_in(&submission) {
@@ -139,11 +141,11 @@ struct ListQuery {
               (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
               (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn transfers(
-    State(control): State<Shared>,
+    State(control): State<SharedTransferOperations>,
     Extension(caller): Extension<ApiCaller>,
     listed: Result<Query<ListQuery>, QueryRejection>,
 ) -> ApiResult<Vec<TransferRecord>> {
-    caller.check(TransferRight::Read)?;
+    caller.check(TransferApiRight::Read)?;
     let Query(ListQuery { limit, after }) = listed.map_err(|rejection| {
         ApiProblem::new(rejection.status(), rejection.body_text(), "such as ?limit=20")
     })?;
@@ -160,11 +162,11 @@ async fn transfers(
               (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
               (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn transfer(
-    State(control): State<Shared>,
+    State(control): State<SharedTransferOperations>,
     Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
 ) -> ApiResult<TransferRecord> {
-    caller.check(TransferRight::Read)?;
+    caller.check(TransferApiRight::Read)?;
     let record = control.transfer(&id).await.map_err(refused)?;
     Ok(Json(shown(record, &caller)))
 }
@@ -179,11 +181,11 @@ async fn transfer(
               (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
               (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn cancel(
-    State(control): State<Shared>,
+    State(control): State<SharedTransferOperations>,
     Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
 ) -> ApiResult<TransferRecord> {
-    order(control, caller, &id, TransferOrder::Cancel).await
+    order(control, caller, &id, TransferControlOrder::Cancel).await
 }
 
 /// Pause a transfer
@@ -194,11 +196,11 @@ async fn cancel(
               (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
               (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn pause(
-    State(control): State<Shared>,
+    State(control): State<SharedTransferOperations>,
     Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
 ) -> ApiResult<TransferRecord> {
-    order(control, caller, &id, TransferOrder::Pause).await
+    order(control, caller, &id, TransferControlOrder::Pause).await
 }
 
 /// Resume a paused transfer, or try failed entries again
@@ -209,11 +211,11 @@ async fn pause(
               (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
               (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn resume(
-    State(control): State<Shared>,
+    State(control): State<SharedTransferOperations>,
     Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
 ) -> ApiResult<TransferRecord> {
-    order(control, caller, &id, TransferOrder::Resume).await
+    order(control, caller, &id, TransferControlOrder::Resume).await
 }
 
 /// Watch a transfer
@@ -227,11 +229,11 @@ async fn resume(
               (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
               (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn events(
-    State(control): State<Shared>,
+    State(control): State<SharedTransferOperations>,
     Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiProblem> {
-    caller.check(TransferRight::Read)?;
+    caller.check(TransferApiRight::Read)?;
     // A stream that can't begin is an answer with a status.
     let record = control.transfer(&id).await.map_err(refused)?;
     Ok(sse::response(control, Some(record.id), move |record| shown(record, &caller)))
@@ -247,10 +249,10 @@ async fn events(
               (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
               (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn all_events(
-    State(control): State<Shared>,
+    State(control): State<SharedTransferOperations>,
     Extension(caller): Extension<ApiCaller>,
 ) -> Result<Response, ApiProblem> {
-    caller.check(TransferRight::Read)?;
+    caller.check(TransferApiRight::Read)?;
     // A stream that can't begin is an answer with a status.
     control.transfers(1, None).await.map_err(refused)?;
     Ok(sse::response(control, None, move |record| shown(record, &caller)))
@@ -264,17 +266,17 @@ async fn all_events(
               (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
               (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn movers(
-    State(control): State<Shared>,
+    State(control): State<SharedTransferOperations>,
     Extension(caller): Extension<ApiCaller>,
 ) -> ApiResult<Vec<MoverRecord>> {
-    caller.check(TransferRight::Read)?;
+    caller.check(TransferApiRight::Read)?;
     Ok(Json(control.movers().await.map_err(refused)?))
 }
 
 /// The server's health.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[schema(as = Health)]
-pub struct ServerHealth {
+pub struct ApiServerHealth {
     /// `well`: records of transfers can be read.
     status: String,
     /// carrack's version.
@@ -283,11 +285,11 @@ pub struct ServerHealth {
 
 /// Check that the server can do its work
 #[utoipa::path(get, path = "/v1/health", operation_id = "health",
-    responses((status = 200, description = "It can", body = ServerHealth),
+    responses((status = 200, description = "It can", body = ApiServerHealth),
               (status = "5XX", description = "It can't", body = ApiProblem, content_type = "application/problem+json")))]
-async fn health(State(control): State<Shared>) -> ApiResult<ServerHealth> {
+async fn health(State(control): State<SharedTransferOperations>) -> ApiResult<ApiServerHealth> {
     control.transfers(1, None).await.map_err(refused)?;
-    Ok(Json(ServerHealth { status: "well".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }))
+    Ok(Json(ApiServerHealth { status: "well".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }))
 }
 
 /// This description
@@ -298,12 +300,12 @@ async fn description(Extension(text): Extension<Arc<str>>) -> Response {
 }
 
 async fn order(
-    control: Shared,
+    control: SharedTransferOperations,
     caller: ApiCaller,
     id: &str,
-    order: TransferOrder,
+    order: TransferControlOrder,
 ) -> ApiResult<TransferRecord> {
-    caller.check(TransferRight::Modify)?;
+    caller.check(TransferApiRight::Modify)?;
     let record = control.order(&caller.user, id, order).await.map_err(refused)?;
     Ok(Json(shown(record, &caller)))
 }

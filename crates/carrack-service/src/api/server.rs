@@ -15,9 +15,9 @@ use tokio::sync::watch;
 
 use super::auth::{ApiAuth, ApiPeer};
 use super::grants::{self, ApiSharing};
-use super::listeners::{ApiListener, ListenerKind};
+use super::listeners::{ApiListener, ApiListenerKind};
 use super::problem::ApiProblem;
-use super::routes::{self, Shared};
+use super::routes::{self, SharedTransferOperations};
 use crate::sharing::MachineMetaScheduler;
 
 /// The longest body of a request: a submission with long paths.
@@ -41,8 +41,8 @@ impl From<Arc<dyn TransferOperations>> for ApiServices {
     }
 }
 
-impl FromRef<ApiServices> for Shared {
-    fn from_ref(services: &ApiServices) -> Shared {
+impl FromRef<ApiServices> for SharedTransferOperations {
+    fn from_ref(services: &ApiServices) -> SharedTransferOperations {
         services.control.clone()
     }
 }
@@ -119,13 +119,13 @@ pub async fn serve_api(
         let end = async move { _ = ended.wait_for(|is_ended| *is_ended).await };
         let service = router.into_make_service_with_connect_info::<ApiPeer>();
         match listener.0 {
-            ListenerKind::Unix(listener) => {
+            ApiListenerKind::Unix(listener) => {
                 serving.spawn(async { axum::serve(listener, service).with_graceful_shutdown(end).await })
             }
-            ListenerKind::Plain(listener) => {
+            ApiListenerKind::Plain(listener) => {
                 serving.spawn(async { axum::serve(listener, service).with_graceful_shutdown(end).await })
             }
-            ListenerKind::Tls(listener) => {
+            ApiListenerKind::Tls(listener) => {
                 serving.spawn(async { axum::serve(listener, service).with_graceful_shutdown(end).await })
             }
         };

@@ -7,12 +7,12 @@ use axum::http::StatusCode;
 use axum::http::{HeaderValue, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use carrack_register::records::TransferRecord;
+use carrack_register::transfer_records::TransferRecord;
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 
 use super::problem::ApiProblem;
-use super::routes::Shared;
+use super::routes::SharedTransferOperations;
 
 /// Events that are queued for a slow reader.
 const AHEAD: usize = 4;
@@ -28,7 +28,7 @@ pub(super) const PROBLEM: &str = "problem";
 
 /// Streams the changes of a transfer until it is over or its reader leaves; of all transfers without an ID.
 pub(super) fn response(
-    control: Shared,
+    control: SharedTransferOperations,
     id: Option<String>,
     shown: impl Fn(TransferRecord) -> TransferRecord + Send + 'static,
 ) -> Response {
@@ -70,7 +70,7 @@ pub(super) fn response(
 }
 
 /// An event: its name, and its data.
-pub(super) type Said = (String, String);
+pub(super) type SseEventParts = (String, String);
 
 /// A parser of events from a stream of bytes.
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ pub(super) struct SseReader {
 
 impl SseReader {
     /// Takes bytes; returns the events that are complete with them.
-    pub fn read(&mut self, bytes: &[u8]) -> Vec<Said> {
+    pub fn read(&mut self, bytes: &[u8]) -> Vec<SseEventParts> {
         self.rest.extend_from_slice(bytes);
         let mut said = Vec::new();
         while let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
@@ -98,7 +98,7 @@ impl SseReader {
         self.rest.len() + self.data.len()
     }
 
-    fn line(&mut self, line: &str, said: &mut Vec<Said>) {
+    fn line(&mut self, line: &str, said: &mut Vec<SseEventParts>) {
         if line.is_empty() {
             let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
             if !data.is_empty() {
@@ -133,7 +133,7 @@ mod tests {
             vec![("transfer".to_owned(), "{\"a\":\n1}".to_owned()), (String::new(), "x".to_owned())];
         for size in [1, 2, 7, 100] {
             let mut reader = SseReader::default();
-            let said: Vec<Said> = text.chunks(size).flat_map(|bytes| reader.read(bytes)).collect();
+            let said: Vec<SseEventParts> = text.chunks(size).flat_map(|bytes| reader.read(bytes)).collect();
             assert_eq!(said, expected, "{size}");
             assert_eq!(reader.held(), 0);
         }

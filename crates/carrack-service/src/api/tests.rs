@@ -8,12 +8,14 @@ use std::time::{Duration, SystemTime};
 
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
-use carrack_register::records::{TransferState, TransferSubmission};
-use carrack_register::transfer_operations::{TransferOperationError, TransferOperations, TransferOrder};
+use carrack_register::transfer_operations::{
+    TransferControlOrder, TransferOperationError, TransferOperations,
+};
+use carrack_register::transfer_records::{TransferState, TransferSubmission};
 use carrack_sharing::SharingSettings;
 use carrack_trust::{
-    CertificateAuthority, CertificateUse, ClientTrust, KeyKind, SERVER_LIFETIME, TokenContent, TokenScope,
-    client_config,
+    CertificateAuthority, CertificateUse, ClientTrust, IssuedTokenContent, KeySignatureAlgorithm,
+    SERVER_LIFETIME, TokenScope, client_config,
 };
 use futures_util::StreamExt;
 use hyper::client::conn::http1;
@@ -22,8 +24,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::log::{DaemonLog, LogVerbosity};
-use crate::queue::{LocalQueue, QueueSettings, TurnRules, name_of_user};
-use crate::sharing::{ClassRules, MachineMetaScheduler};
+use crate::queue::{LocalQueue, QueueOrderRules, QueueSettings, name_of_user};
+use crate::sharing::{ClassUserRules, MachineMetaScheduler};
 
 /// A queue that gives no turns: every record keeps its state.
 fn queue(directory: &Path) -> Arc<LocalQueue> {
@@ -32,7 +34,7 @@ fn queue(directory: &Path) -> Arc<LocalQueue> {
         max_running: 1,
         history: Duration::from_secs(60),
         sites: BTreeMap::new(),
-        turns: TurnRules::default(),
+        turns: QueueOrderRules::default(),
         sharing: None,
     };
     Arc::new(LocalQueue::open(settings, DaemonLog(LogVerbosity::Quiet)).unwrap())
@@ -49,7 +51,7 @@ fn served(directory: &Path) -> ApiClient {
     let listener = ApiListener::unix(&socket, 0o600).unwrap();
     let control: Arc<dyn TransferOperations> = queue(directory);
     let sharing =
-        Some(Arc::new(MachineMetaScheduler::start(SharingSettings::default(), ClassRules::default())));
+        Some(Arc::new(MachineMetaScheduler::start(SharingSettings::default(), ClassUserRules::default())));
     let services = ApiServices { control, sharing };
     tokio::spawn(serve_api(vec![listener], services, Arc::new(ApiAuth::default()), std::future::pending()));
     ApiClient::new(ServerAddress::Unix(socket), String::new(), None)
@@ -231,12 +233,12 @@ async fn the_client_does_what_the_queue_does() {
 
     let mut watched = client.watch(&first.id);
     assert_eq!(watched.next().await.unwrap().unwrap().state, TransferState::Queued);
-    client.order("", &first.id, TransferOrder::Pause).await.unwrap();
+    client.order("", &first.id, TransferControlOrder::Pause).await.unwrap();
     assert_eq!(watched.next().await.unwrap().unwrap().state, TransferState::Paused);
-    client.order("", &first.id, TransferOrder::Cancel).await.unwrap();
+    client.order("", &first.id, TransferControlOrder::Cancel).await.unwrap();
     assert_eq!(watched.next().await.unwrap().unwrap().state, TransferState::Cancelled);
     assert!(watched.next().await.is_none(), "it is over");
-    let again = client.order("", &first.id, TransferOrder::Resume).await;
+    let again = client.order("", &first.id, TransferControlOrder::Resume).await;
     assert!(matches!(again, Err(TransferOperationError::Refused { .. })), "{again:?}");
     let mut nothing = client.watch("0000");
     assert!(matches!(nothing.next().await, Some(Err(TransferOperationError::Unknown(_)))));
@@ -289,7 +291,7 @@ async fn all_transfers_are_watched_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let client = served(dir.path());
     let over = client.submit("", submission("over")).await.unwrap();
-    client.order("", &over.id, TransferOrder::Cancel).await.unwrap();
+    client.order("", &over.id, TransferControlOrder::Cancel).await.unwrap();
     let first = client.submit("", submission("first")).await.unwrap();
     let mut watched = client.watch_all();
     let mut next = async || {
@@ -301,11 +303,11 @@ async fn all_transfers_are_watched_at_once() {
     assert_eq!(next().await, (first.id.clone(), TransferState::Queued));
     let second = client.submit("", submission("second")).await.unwrap();
     assert_eq!(next().await, (second.id.clone(), TransferState::Queued));
-    client.order("", &first.id, TransferOrder::Pause).await.unwrap();
+    client.order("", &first.id, TransferControlOrder::Pause).await.unwrap();
     assert_eq!(next().await, (first.id.clone(), TransferState::Paused));
-    client.order("", &second.id, TransferOrder::Cancel).await.unwrap();
+    client.order("", &second.id, TransferControlOrder::Cancel).await.unwrap();
     assert_eq!(next().await, (second.id, TransferState::Cancelled));
-    client.order("", &first.id, TransferOrder::Resume).await.unwrap();
+    client.order("", &first.id, TransferControlOrder::Resume).await.unwrap();
     assert_eq!(next().await, (first.id, TransferState::Queued), "it goes on when one is over");
 }
 
@@ -320,7 +322,8 @@ impl ApiFixture {
         let directory = tempfile::tempdir().unwrap();
         let (path, now) = (directory.path(), SystemTime::now());
         let authority =
-            CertificateAuthority::init(&path.join("authority"), "site", KeyKind::P256, now).unwrap();
+            CertificateAuthority::init(&path.join("authority"), "site", KeySignatureAlgorithm::P256, now)
+                .unwrap();
         let names = vec!["localhost".to_owned()];
         authority.issue("server", &CertificateUse::Server { names }, SERVER_LIFETIME, path, now).unwrap();
         ApiFixture { directory, authority }
@@ -335,7 +338,7 @@ impl ApiFixture {
     }
 
     fn token(&self, subject: &str, scope: &str) -> String {
-        let grant = TokenContent {
+        let grant = IssuedTokenContent {
             subject: subject.to_owned(),
             audience: "transfers".to_owned(),
             scope: TokenScope::parse(scope).unwrap(),
@@ -393,13 +396,13 @@ async fn a_token_says_who_asks_and_how_far_that_goes() {
         assert_eq!(reader.watch(&record.id).next().await.unwrap().unwrap(), record);
         for refused in [
             reader.submit("", submission("")).await,
-            reader.order("", &record.id, TransferOrder::Cancel).await,
+            reader.order("", &record.id, TransferControlOrder::Cancel).await,
             stranger.transfer(&record.id).await,
             site.client(port, is_tls, "").transfer(&record.id).await,
             site.client(port, is_tls, "not.a.token").transfer(&record.id).await,
             // Another user's transfer.
             site.client(port, is_tls, &site.token("mallory", "transfers.modify"))
-                .order("", &record.id, TransferOrder::Cancel)
+                .order("", &record.id, TransferControlOrder::Cancel)
                 .await,
         ] {
             assert!(matches!(refused, Err(TransferOperationError::Forbidden(_))), "{refused:?}");
@@ -423,8 +426,8 @@ async fn nobody_speaks_to_a_stranger() {
     let plain = everywhere.listen().await.unwrap_err();
     assert!(plain.to_string().contains("no TLS") && !plain.hint().is_empty(), "{plain}");
     let open = ApiPlan { issuers: Vec::new(), ..site.plan(true) };
-    assert!(matches!(open.auth(), Err(ApiPlanError::NoIssuer)));
-    assert!(matches!(ApiPlan::default().listen().await, Err(ApiPlanError::Nowhere)));
+    assert!(matches!(open.auth(), Err(ApiServerConfigError::NoIssuer)));
+    assert!(matches!(ApiPlan::default().listen().await, Err(ApiServerConfigError::Nowhere)));
 }
 
 /// Many silent connections from one address, before TLS or after it.
@@ -448,7 +451,7 @@ async fn idle_connections_keep_nobody_out() {
         assert!(closed.is_ok_and(|count| count == 0));
         assert_eq!(client.transfer(&record.id).await.unwrap(), record);
         // A connection that has shown a token is not among the strangers.
-        client.order("", &record.id, TransferOrder::Cancel).await.unwrap();
+        client.order("", &record.id, TransferControlOrder::Cancel).await.unwrap();
         assert_eq!(watching.next().await.unwrap().unwrap().state, TransferState::Cancelled);
     }
 }

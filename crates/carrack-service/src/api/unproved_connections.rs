@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use carrack_transport::{EvictionOrder, PeerNeighbourhood};
+use carrack_transport::{ConnectionEvictionOrder, PeerAddressPrefix};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -20,11 +20,11 @@ pub(super) const STRANGERS_MAX: usize = 256;
 
 /// The strangers of a listener.
 #[derive(Clone, Debug, Default)]
-pub(super) struct UnprovedConnections(Arc<Mutex<ConnectionTable>>);
+pub(super) struct UnprovedConnections(Arc<Mutex<UnprovedConnectionTable>>);
 
 #[derive(Debug, Default)]
-struct ConnectionTable {
-    shares: EvictionOrder<u64>,
+struct UnprovedConnectionTable {
+    shares: ConnectionEvictionOrder<u64>,
     /// Sending to one of these closes its connection.
     closing: HashMap<u64, oneshot::Sender<()>>,
     next: u64,
@@ -34,13 +34,13 @@ struct ConnectionTable {
 #[derive(Debug)]
 pub(super) struct UnprovedGuard {
     strangers: UnprovedConnections,
-    place: PeerNeighbourhood,
+    place: PeerAddressPrefix,
     number: u64,
 }
 
 /// A connection that is closed if others need its place.
 #[derive(Debug)]
-pub(super) struct UnprovedStream {
+pub(super) struct UnprovedApiStream {
     stream: TcpStream,
     stranger: Arc<UnprovedGuard>,
     /// `None` once the client is authenticated.
@@ -48,14 +48,14 @@ pub(super) struct UnprovedStream {
 }
 
 impl UnprovedConnections {
-    fn met(&self) -> MutexGuard<'_, ConnectionTable> {
+    fn met(&self) -> MutexGuard<'_, UnprovedConnectionTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a connection; beyond the limit another connection is closed for it.
-    pub fn meet(&self, stream: TcpStream, peer: SocketAddr) -> UnprovedStream {
+    pub fn meet(&self, stream: TcpStream, peer: SocketAddr) -> UnprovedApiStream {
         let (closing, closed) = oneshot::channel();
-        let place = PeerNeighbourhood::of(peer);
+        let place = PeerAddressPrefix::of(peer);
         let mut met = self.met();
         if met.closing.len() >= STRANGERS_MAX {
             met.close_one();
@@ -65,7 +65,7 @@ impl UnprovedConnections {
         met.shares.add(place, number);
         met.closing.insert(number, closing);
         let stranger = Arc::new(UnprovedGuard { strangers: self.clone(), place, number });
-        UnprovedStream { stream, stranger, closed: Some(closed) }
+        UnprovedApiStream { stream, stranger, closed: Some(closed) }
     }
 
     /// Closes the oldest connection of the largest holder, to free a descriptor.
@@ -74,7 +74,7 @@ impl UnprovedConnections {
     }
 }
 
-impl ConnectionTable {
+impl UnprovedConnectionTable {
     fn close_one(&mut self) {
         let Some((place, number)) = self.shares.first_of_largest() else { return };
         self.shares.remove(place, number);
@@ -100,14 +100,14 @@ impl Drop for UnprovedGuard {
     }
 }
 
-impl UnprovedStream {
+impl UnprovedApiStream {
     /// Returns the connection's stranger.
     pub fn stranger(&self) -> Arc<UnprovedGuard> {
         Arc::clone(&self.stranger)
     }
 }
 
-impl AsyncRead for UnprovedStream {
+impl AsyncRead for UnprovedApiStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -124,7 +124,7 @@ impl AsyncRead for UnprovedStream {
     }
 }
 
-impl AsyncWrite for UnprovedStream {
+impl AsyncWrite for UnprovedApiStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

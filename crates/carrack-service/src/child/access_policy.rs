@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use carrack_engine::{
-    AbortHandle, AccessAdmission, AccessKind, AccessPolicy, AccessRequest, EndSettings, GrantExchangeHandle,
-    ListenPoint, SessionError, check_protection,
+    AbortHandle, AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights, EndSettings,
+    GrantExchangeHandle, ListenPoint, SessionError, check_protection,
 };
 use carrack_machine::{MemoryLimit, ZoneProtection};
 use carrack_model::limits::{LANES_MAX, SLOT_BYTES_DEFAULT, SLOT_COUNT_MIN};
 use carrack_model::{RelPath, escape, plain};
 use carrack_storage::{PathBase, RootDirectory};
-use carrack_trust::{PathOperation, ProvedIdentity, TokenScope, TokenVerifier};
+use carrack_trust::{ProvedIdentity, TokenScope, TokenScopeOperation, TokenVerifier};
 use carrack_wire::auth::ListenerNonce;
 
 use super::account::SystemAccount;
@@ -28,8 +28,8 @@ use crate::config::{AccessRule, DaemonConfig, ExportConfig};
 use crate::export_path::{ExportPath, split};
 use crate::log::DaemonLog;
 use crate::session_messages::{
-    AuditedWork, PATHS_SHOWN_MAX, ParentAnswer, SessionErrand, SessionMessage, receive, receive_descriptor,
-    send, shortened,
+    AuditedWork, PATHS_SHOWN_MAX, SessionAdmissionAnswer, SessionConnectionFacts, SessionProcessMessage,
+    receive, receive_descriptor, send, shortened,
 };
 use crate::sharing::SocketExchange;
 
@@ -40,7 +40,7 @@ const FREE_BYTES_MIN: u64 = 16 << 20;
 /// The responder's side of a daemon's session.
 pub struct ExportAccessPolicy {
     config: Arc<DaemonConfig>,
-    errand: SessionErrand,
+    errand: SessionConnectionFacts,
     /// Identity by TLS.
     who: Option<ProvedIdentity>,
     tokens: TokenVerifier,
@@ -48,11 +48,11 @@ pub struct ExportAccessPolicy {
     abort: AbortHandle,
     log: DaemonLog,
     /// Set with the first admission.
-    inside: RefCell<Option<SessionExport>>,
+    inside: RefCell<Option<BoundExport>>,
 }
 
 /// The export and user that the process is bound to.
-struct SessionExport {
+struct BoundExport {
     export: String,
     user: Option<String>,
     root: Arc<RootDirectory>,
@@ -68,7 +68,7 @@ struct AccessClaim {
 impl ExportAccessPolicy {
     pub fn new(
         config: Arc<DaemonConfig>,
-        errand: SessionErrand,
+        errand: SessionConnectionFacts,
         who: Option<ProvedIdentity>,
         tokens: TokenVerifier,
         parent: UnixStream,
@@ -157,14 +157,14 @@ impl ExportAccessPolicy {
         Some(GrantExchangeHandle(Arc::new(SocketExchange::new(&socket))))
     }
 
-    fn tell(&self, message: &SessionMessage) -> Result<(), SessionError> {
+    fn tell(&self, message: &SessionProcessMessage) -> Result<(), SessionError> {
         send(&mut self.parent.borrow_mut(), message)
             .map_err(|error| SessionError::Local { what: "asking the daemon", error })
     }
 
     /// Reports a refused request for the audit log. The refusal does not depend on it.
     fn tell_wanted(&self, who: Option<&ProvedIdentity>, work: &AuditedWork) {
-        let wanted = SessionMessage::Wanted { who: who.cloned(), work: work.clone() };
+        let wanted = SessionProcessMessage::Wanted { who: who.cloned(), work: work.clone() };
         if let Err(error) = self.tell(&wanted) {
             self.log.warn(error);
         }
@@ -172,16 +172,16 @@ impl ExportAccessPolicy {
 
     /// Asks the parent for admission: the parent enforces the quotas.
     fn ask(&self, claim: &AccessClaim, work: AuditedWork) -> Result<(ListenPoint, u64), SessionError> {
-        self.tell(&SessionMessage::Ask { who: claim.who.clone(), work, until_s: claim.until_s })?;
+        self.tell(&SessionProcessMessage::Ask { who: claim.who.clone(), work, until_s: claim.until_s })?;
         let parent = &mut *self.parent.borrow_mut();
         match receive(parent).map_err(local("asking the daemon"))? {
-            ParentAnswer::Refused { message, hint, later_ms: Some(ms) } => {
+            SessionAdmissionAnswer::Refused { message, hint, later_ms: Some(ms) } => {
                 Err(SessionError::later(message, hint, Some(Duration::from_millis(ms))))
             }
-            ParentAnswer::Refused { message, hint, later_ms: None } => {
+            SessionAdmissionAnswer::Refused { message, hint, later_ms: None } => {
                 Err(SessionError::refused(message, hint))
             }
-            ParentAnswer::Admitted { nonce, rate } => {
+            SessionAdmissionAnswer::Admitted { nonce, rate } => {
                 let socket = receive_descriptor(parent).map_err(local("asking the daemon"))?;
                 let nonce = ListenerNonce::new(nonce);
                 Ok((ListenPoint::Handed { socket, port: self.errand.here.port(), nonce }, rate))
@@ -227,13 +227,13 @@ impl ExportAccessPolicy {
         guard::watch(parent, self.abort.clone()).map_err(local("watching the daemon"))?;
         let root = Arc::new(root);
         let held = Arc::clone(&root);
-        *inside = Some(SessionExport { export: export.name.clone(), user: rule.user.clone(), root: held });
+        *inside = Some(BoundExport { export: export.name.clone(), user: rule.user.clone(), root: held });
         Ok(root)
     }
 }
 
 impl AccessPolicy for ExportAccessPolicy {
-    fn admit(&self, request: AccessRequest<'_>) -> Result<AccessAdmission, SessionError> {
+    fn admit(&self, request: AccessRequest<'_>) -> Result<AdmittedCallerRights, SessionError> {
         let work = work_of(&request);
         let claim = self.claim(request.token).inspect_err(|_| self.tell_wanted(None, &work))?;
         let allowed = self.allowed(&claim, &request);
@@ -254,7 +254,7 @@ impl AccessPolicy for ExportAccessPolicy {
         settings.recall &= export.recall;
         settings.sharing = self.sharing();
         settings.scheduling.rate = least_rate(settings.scheduling.rate, rate);
-        Ok(AccessAdmission {
+        Ok(AdmittedCallerRights {
             base,
             paths,
             settings,
@@ -295,12 +295,12 @@ fn is_in_scope(claim: &AccessClaim, deed: AccessKind, paths: &[&[u8]]) -> bool {
 }
 
 /// Returns the operations of which a token needs one.
-fn operations_for(deed: AccessKind) -> &'static [PathOperation] {
+fn operations_for(deed: AccessKind) -> &'static [TokenScopeOperation] {
     match deed {
-        AccessKind::Read | AccessKind::Verify => &[PathOperation::Read],
-        AccessKind::List => &[PathOperation::Stat, PathOperation::Read],
-        AccessKind::MakeDirectory => &[PathOperation::Create, PathOperation::Modify],
-        AccessKind::Write | AccessKind::Remove => &[PathOperation::Modify],
+        AccessKind::Read | AccessKind::Verify => &[TokenScopeOperation::Read],
+        AccessKind::List => &[TokenScopeOperation::Stat, TokenScopeOperation::Read],
+        AccessKind::MakeDirectory => &[TokenScopeOperation::Create, TokenScopeOperation::Modify],
+        AccessKind::Write | AccessKind::Remove => &[TokenScopeOperation::Modify],
     }
 }
 

@@ -21,7 +21,7 @@ use carrack_engine::{AbortHandle, ControlChannel, SessionError, TransferOutcome,
 use carrack_model::plain;
 use carrack_transport::{TlsChannel, TlsHandshakeError};
 use carrack_trust::{
-    IdentityError, ProvedIdentity, PublicKeys, handshake_hint, server_config, speaks_carrack,
+    AuthorizedKeys, IdentityError, ProvedIdentity, handshake_hint, server_config, speaks_carrack,
 };
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::stdio;
@@ -31,7 +31,7 @@ use crate::audit::AuditedOutcome;
 use crate::config::DaemonConfig;
 use crate::log::DaemonLog;
 use crate::session_messages::{
-    SessionErrand, SessionMessage, SessionReport, SessionSetup, receive, send, shortened,
+    ChildSessionSetup, SessionConnectionFacts, SessionProcessMessage, SessionReport, receive, send, shortened,
 };
 use access_policy::ExportAccessPolicy;
 
@@ -101,8 +101,8 @@ fn run(log: &mut DaemonLog, peer: &mut Option<std::net::SocketAddr>) -> Result<b
     sandbox::at_start().map_err(system("closing the process off"))?;
     let (connection, mut parent) = take_standard_streams().map_err(system("taking the connection"))?;
     parent.set_read_timeout(Some(PARENT_TIMEOUT)).map_err(system("the parent"))?;
-    let charge: SessionSetup = receive(&mut parent).map_err(system("the parent"))?;
-    let errand: SessionErrand = receive(&mut parent).map_err(system("the parent"))?;
+    let charge: ChildSessionSetup = receive(&mut parent).map_err(system("the parent"))?;
+    let errand: SessionConnectionFacts = receive(&mut parent).map_err(system("the parent"))?;
     *log = DaemonLog(charge.verbosity);
     *peer = Some(errand.peer);
     let config = DaemonConfig::parse(&charge.config)?;
@@ -112,7 +112,7 @@ fn run(log: &mut DaemonLog, peer: &mut Option<std::net::SocketAddr>) -> Result<b
     let deadline = Instant::now() + config.limits.handshake();
     let channel = TlsChannel::server(connection, server_config(&trust)?, deadline)?;
     let who = identity(&channel, &keys).inspect_err(|error| tell_refused(&mut parent, error))?;
-    send(&mut parent, &SessionMessage::Known(who.clone())).map_err(system("the parent"))?;
+    send(&mut parent, &SessionProcessMessage::Known(who.clone())).map_err(system("the parent"))?;
 
     let token_keys = charge.material.token_keys(&config)?;
     let abort = AbortHandle::new().map_err(system("preparing the session"))?;
@@ -123,12 +123,15 @@ fn run(log: &mut DaemonLog, peer: &mut Option<std::net::SocketAddr>) -> Result<b
     let report = report(&outcome, access_policy.is_admitted());
     let went_well = report.ending == AuditedOutcome::Ok;
     // It fails only if the parent is dead.
-    let _ = send(&mut parent, &SessionMessage::Done(report));
+    let _ = send(&mut parent, &SessionProcessMessage::Done(report));
     Ok(went_well)
 }
 
 /// Returns the identity of the TLS peer; `None` if a token will tell it.
-fn identity(channel: &TlsChannel, keys: &PublicKeys) -> Result<Option<ProvedIdentity>, SessionStartFailure> {
+fn identity(
+    channel: &TlsChannel,
+    keys: &AuthorizedKeys,
+) -> Result<Option<ProvedIdentity>, SessionStartFailure> {
     if !speaks_carrack(channel.protocol()) {
         return Err(SessionStartFailure::OtherProtocol);
     }
@@ -140,8 +143,8 @@ fn tell_refused(parent: &mut UnixStream, error: &SessionStartFailure) {
     let reason = shortened(&plain(&error));
     let report = SessionReport { ending: AuditedOutcome::Refused, reason, bytes: 0, files: 0, failed: 0 };
     // It fails only if the parent is dead.
-    let _ =
-        send(parent, &SessionMessage::Known(None)).and_then(|()| send(parent, &SessionMessage::Done(report)));
+    let _ = send(parent, &SessionProcessMessage::Known(None))
+        .and_then(|()| send(parent, &SessionProcessMessage::Done(report)));
 }
 
 /// Takes the connection and the socket to the parent; `/dev/null` and stderr replace them.

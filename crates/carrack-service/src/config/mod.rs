@@ -5,10 +5,10 @@
 
 mod error;
 mod export;
+mod fleet_site_sharing;
 mod limits;
 mod queue;
 mod sharing;
-mod site;
 mod spill;
 mod value;
 
@@ -25,7 +25,7 @@ use serde::{Deserialize, Deserializer};
 pub use error::ConfigError;
 pub use export::{AccessRule, ExportConfig};
 pub use limits::DaemonLimits;
-pub use queue::{DEFAULT_SOCKET, LocalConfig, QueueConfig};
+pub use queue::{DEFAULT_SOCKET, LocalServicesConfig, QueueConfig};
 pub use sharing::{DEFAULT_SHARING_SOCKET, SharingConfig};
 pub use spill::SpillConfig;
 use value::absolute;
@@ -56,7 +56,7 @@ pub struct DaemonConfig {
     pub tls: TlsFiles,
     /// Bearer tokens that it accepts.
     #[serde(default)]
-    pub tokens: TokenConfig,
+    pub tokens: TokenIssuersConfig,
     /// Limits on the work that clients can cause.
     #[serde(default)]
     pub limits: DaemonLimits,
@@ -98,10 +98,10 @@ pub struct TlsFiles {
 /// Bearer tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TokenConfig {
+pub struct TokenIssuersConfig {
     /// Accepted issuers; without any, no token is accepted.
     #[serde(default)]
-    pub issuers: Vec<TokenIssuer>,
+    pub issuers: Vec<TrustedTokenIssuer>,
     /// The longest lifetime of an accepted token, in seconds; a day by default.
     #[serde(default, deserialize_with = "value::optional_lifetime")]
     pub max_lifetime_seconds: Option<u64>,
@@ -113,7 +113,7 @@ pub struct TokenConfig {
 /// An issuer of tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TokenIssuer {
+pub struct TrustedTokenIssuer {
     /// Value of its tokens' `iss`.
     #[serde(deserialize_with = "value::word")]
     pub name: String,
@@ -139,7 +139,7 @@ impl DaemonConfig {
     ///
     /// # Errors
     /// The first error, with its line.
-    pub(crate) fn local_alone(text: &str) -> Result<Option<LocalConfig>, ConfigError> {
+    pub(crate) fn local_alone(text: &str) -> Result<Option<LocalServicesConfig>, ConfigError> {
         let Ok(table) = text.parse::<toml::Table>() else { return Ok(None) };
         let is_local = table.contains_key("queue") || table.contains_key("sharing");
         if is_local && !table.contains_key("export") && !table.contains_key("tls") {
@@ -150,9 +150,9 @@ impl DaemonConfig {
     }
 
     /// Returns the part for this machine's users, next to the exports.
-    pub fn local(&self) -> Option<LocalConfig> {
+    pub fn local(&self) -> Option<LocalServicesConfig> {
         let DaemonConfig { queue, sharing, .. } = self;
-        let local = LocalConfig { queue: queue.clone(), sharing: sharing.clone(), pid_file: None };
+        let local = LocalServicesConfig { queue: queue.clone(), sharing: sharing.clone(), pid_file: None };
         (queue.is_some() || sharing.is_some()).then_some(local)
     }
 

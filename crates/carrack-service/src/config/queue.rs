@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carrack_register::records::is_name;
+use carrack_register::transfer_records::is_name;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use super::sharing::SharingConfig;
 use super::value::{absolute, optional_absolute, within, wrong};
-use crate::queue::{QueueSettings, TurnRules};
+use crate::queue::{QueueOrderRules, QueueSettings};
 
 /// The default socket of a queue.
 pub const DEFAULT_SOCKET: &str = "/run/carrack/queue.sock";
@@ -72,8 +72,8 @@ impl QueueConfig {
         }
     }
 
-    fn turns(&self) -> TurnRules {
-        TurnRules {
+    fn turns(&self) -> QueueOrderRules {
+        QueueOrderRules {
             priority_max: self.priority_max,
             priorities: self.priorities.clone(),
             weights: self.weights.clone(),
@@ -109,20 +109,20 @@ fn history_days() -> u64 {
 }
 
 fn priority_max() -> u8 {
-    TurnRules::PRIORITY_MAX_DEFAULT
+    QueueOrderRules::PRIORITY_MAX_DEFAULT
 }
 
 fn ages_minutes() -> u64 {
-    TurnRules::default().ages_every.as_secs() / 60
+    QueueOrderRules::default().ages_every.as_secs() / 60
 }
 
 fn halves_minutes() -> u64 {
-    TurnRules::default().halves_every.as_secs() / 60
+    QueueOrderRules::default().halves_every.as_secs() / 60
 }
 
 fn checked_priority<E: Error>(number: u8) -> Result<u8, E> {
     // The default priority is 5.
-    let (least, most) = (TurnRules::PRIORITY_MAX_DEFAULT, TurnRules::PRIORITY_MAX);
+    let (least, most) = (QueueOrderRules::PRIORITY_MAX_DEFAULT, QueueOrderRules::PRIORITY_MAX);
     if (least..=most).contains(&number) {
         return Ok(number);
     }
@@ -169,7 +169,7 @@ fn sites<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, 
 /// the network.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LocalConfig {
+pub struct LocalServicesConfig {
     /// The queue.
     #[serde(default)]
     pub queue: Option<QueueConfig>,
@@ -181,7 +181,7 @@ pub struct LocalConfig {
     pub pid_file: Option<PathBuf>,
 }
 
-impl LocalConfig {
+impl LocalServicesConfig {
     /// Returns the Unix socket of the meta-server; `None` if targets are not shared.
     pub fn sharing_socket(&self) -> Option<PathBuf> {
         Some(self.sharing.as_ref()?.socket())

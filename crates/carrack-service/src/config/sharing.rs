@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carrack_plan::grants::{ClientClass, GrantSettings};
-use carrack_register::records::is_name;
+use carrack_plan::grants::{GrantClientClass, GrantSettings};
+use carrack_register::transfer_records::is_name;
 use carrack_sharing::health::LoadMonitorSettings;
 use carrack_sharing::{DEFAULT_CLASS, SharingSettings};
 use serde::{Deserialize, Deserializer};
 
 use super::value::{optional_absolute, optional_rate, size, within, wrong};
-use crate::sharing::{ClassMembers, ClassRules};
+use crate::sharing::{ClassUserRules, ClassUsers};
 
 /// The default socket of the meta-server.
 pub const DEFAULT_SHARING_SOCKET: &str = "/run/carrack/sharing.sock";
@@ -111,11 +111,11 @@ impl SharingConfig {
     }
 
     /// Returns the rules by which users may use classes.
-    pub fn rules(&self) -> ClassRules {
+    pub fn rules(&self) -> ClassUserRules {
         let classes = self.classes.iter().map(|(name, class)| {
-            (name.clone(), ClassMembers { users: class.users.clone(), groups: class.groups.clone() })
+            (name.clone(), ClassUsers { users: class.users.clone(), groups: class.groups.clone() })
         });
-        ClassRules::new(classes.collect())
+        ClassUserRules::new(classes.collect())
     }
 
     /// Describes the meta-server for people.
@@ -132,8 +132,8 @@ impl SharingConfig {
 }
 
 impl ClassConfig {
-    fn class(&self) -> ClientClass {
-        ClientClass {
+    fn class(&self) -> GrantClientClass {
+        GrantClientClass {
             weight: u32::try_from(self.weight).unwrap_or(1),
             client_bytes_per_s: self.min_rate.unwrap_or(0),
             class_bytes_per_s: self.min_rate_all.unwrap_or(0),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::queue::TurnRules;
+use crate::queue::QueueOrderRules;
 
 const SAMPLE: &str = r#"
 [tls]
@@ -128,14 +128,14 @@ fn a_queue_may_be_alone() {
     }
 }
 
-fn turns(more: &str) -> TurnRules {
+fn turns(more: &str) -> QueueOrderRules {
     let text = format!("[queue]\ndirectory = \"/q\"\n{more}");
     DaemonConfig::local_alone(&text).unwrap().unwrap().queue.unwrap().settings(None).turns
 }
 
 #[test]
 fn a_queue_has_rules_of_its_order() {
-    assert_eq!(turns(""), TurnRules::default());
+    assert_eq!(turns(""), QueueOrderRules::default());
     let said = turns(
         "priority_max = 7\npriorities = { ops = 9 }\nweights = { projx = 2, alice = 0.5 }\n\
          accounts = { bob = \"projx\" }\nages_minutes = 5\nhalves_minutes = 120",

@@ -4,14 +4,14 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use carrack_transport::{EvictionOrder, PeerNeighbourhood};
+use carrack_transport::{ConnectionEvictionOrder, PeerAddressPrefix};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::events::EventSource;
+use super::events::DaemonEventSource;
 use super::first_bytes::{self, ConnectionKind};
 use super::session::ChildSession;
 use super::sockets::{AcceptResult, accept};
-use super::{DaemonPhase, DaemonProcess};
+use super::{DaemonParentProcess, DaemonPhase};
 
 /// Connections that are accepted before other events get their turn.
 const ACCEPTED_AT_ONCE: usize = 64;
@@ -27,7 +27,7 @@ fn has_left(stream: &TcpStream) -> bool {
     poll(&mut looked, Some(&now)).is_ok() && looked[0].revents().intersects(left)
 }
 
-impl DaemonProcess {
+impl DaemonParentProcess {
     pub(super) fn accept(&mut self, index: usize) {
         for _ in 0..ACCEPTED_AT_ONCE {
             let Some(listener) = self.sockets.listeners().nth(index) else { return };
@@ -62,7 +62,7 @@ impl DaemonProcess {
     }
 
     fn meet(&mut self, stream: TcpStream, peer: SocketAddr) {
-        let place = PeerNeighbourhood::of(peer);
+        let place = PeerAddressPrefix::of(peer);
         let limits = &self.plan.config.limits;
         if self.counts.of(place) as u64 >= limits.per_address {
             // A silent connection makes room for a new one, which may say something.
@@ -80,7 +80,9 @@ impl DaemonProcess {
         self.counts.add(place);
         let number = self.strangers.add(stream, peer, Instant::now());
         let watched = match self.strangers.get(number) {
-            Some(stranger) => self.events.watch_changes(&stranger.stream, EventSource::Stranger(number)),
+            Some(stranger) => {
+                self.events.watch_changes(&stranger.stream, DaemonEventSource::Stranger(number))
+            }
             None => Ok(()),
         };
         if let Err(error) = watched {
@@ -105,7 +107,7 @@ impl DaemonProcess {
     }
 
     pub(super) fn forget(&mut self, peer: SocketAddr) {
-        self.counts.remove(PeerNeighbourhood::of(peer));
+        self.counts.remove(PeerAddressPrefix::of(peer));
     }
 
     pub(super) fn look_at(&mut self, number: u64) {
@@ -143,13 +145,13 @@ impl DaemonProcess {
         self.strangers.waiting().next()?;
         let limits = &self.plan.config.limits;
         let places = limits.handshakes as usize;
-        let mut taken = EvictionOrder::default();
+        let mut taken = ConnectionEvictionOrder::default();
         let mut count = 0;
         let now = Instant::now();
         let slow = limits.handshake() / 4;
         self.failed.retain(|_, failed| now.saturating_duration_since(failed.since) < slow);
         let shaking = self.sessions.values().filter(|session| session.is_shaking());
-        let shaking = shaking.map(|session| (PeerNeighbourhood::of(session.peer), session.number));
+        let shaking = shaking.map(|session| (PeerAddressPrefix::of(session.peer), session.number));
         let failed = self.failed.iter().map(|(&number, failed)| (failed.place, number));
         for (place, number) in shaking.chain(failed) {
             taken.add(place, number);
@@ -157,7 +159,7 @@ impl DaemonProcess {
         }
         let share = (places / 4).max(1);
         let waiting = self.strangers.waiting().map(|(number, stranger)| {
-            let place = PeerNeighbourhood::of(stranger.peer);
+            let place = PeerAddressPrefix::of(stranger.peer);
             (taken.of(place), number, place)
         });
         let (held, number, place) = waiting.filter(|(held, ..)| held.of_address < share).min()?;
@@ -198,7 +200,7 @@ impl DaemonProcess {
             let started =
                 ChildSession::start(session, stranger.stream, stranger.peer, &self.charge, Instant::now())
                     .and_then(|started| {
-                        self.events.watch(&started.socket, EventSource::Session(session))?;
+                        self.events.watch(&started.socket, DaemonEventSource::Session(session))?;
                         Ok(started)
                     });
             match started {

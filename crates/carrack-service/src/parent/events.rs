@@ -14,7 +14,7 @@ const BATCH: usize = 256;
 
 /// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventSource {
+pub enum DaemonEventSource {
     /// One of the signals.
     Signal,
     /// The listening socket of this index.
@@ -25,25 +25,25 @@ pub enum EventSource {
     Session(u64),
 }
 
-impl EventSource {
+impl DaemonEventSource {
     /// Returns the value for `epoll`, with the kind in the two lowest bits.
     fn to_data(self) -> EventData {
         EventData::new_u64(match self {
-            EventSource::Signal => 0,
-            EventSource::Listener(index) => index << 2 | 1,
-            EventSource::Stranger(number) => number << 2 | 2,
-            EventSource::Session(number) => number << 2 | 3,
+            DaemonEventSource::Signal => 0,
+            DaemonEventSource::Listener(index) => index << 2 | 1,
+            DaemonEventSource::Stranger(number) => number << 2 | 2,
+            DaemonEventSource::Session(number) => number << 2 | 3,
         })
     }
 
-    fn of(data: EventData) -> EventSource {
+    fn of(data: EventData) -> DaemonEventSource {
         let data = data.u64();
         let number = data >> 2;
         match data & 3 {
-            0 => EventSource::Signal,
-            1 => EventSource::Listener(number),
-            2 => EventSource::Stranger(number),
-            _ => EventSource::Session(number),
+            0 => DaemonEventSource::Signal,
+            1 => DaemonEventSource::Listener(number),
+            2 => DaemonEventSource::Stranger(number),
+            _ => DaemonEventSource::Session(number),
         }
     }
 }
@@ -59,19 +59,19 @@ impl EventPoll {
     }
 
     /// Watches a descriptor and reports it as long as there is something to read.
-    pub fn watch(&self, what: impl AsFd, source: EventSource) -> io::Result<()> {
+    pub fn watch(&self, what: impl AsFd, source: DaemonEventSource) -> io::Result<()> {
         Ok(epoll::add(&self.0, what, source.to_data(), EventFlags::IN)?)
     }
 
     /// Watches a descriptor and reports it once for each arrival (edge-triggered): bytes may stay in the
     /// socket.
-    pub fn watch_changes(&self, what: impl AsFd, source: EventSource) -> io::Result<()> {
+    pub fn watch_changes(&self, what: impl AsFd, source: DaemonEventSource) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(&self.0, what, source.to_data(), flags)?)
     }
 
     /// Changes a watched descriptor: it is also reported when there is room to write, or no longer.
-    pub fn watch_again(&self, what: impl AsFd, source: EventSource, writes: bool) -> io::Result<()> {
+    pub fn watch_again(&self, what: impl AsFd, source: DaemonEventSource, writes: bool) -> io::Result<()> {
         let flags = if writes { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         Ok(epoll::modify(&self.0, what, source.to_data(), flags)?)
     }
@@ -85,7 +85,7 @@ impl EventPoll {
     }
 
     /// Waits until there is an event, or `patience` is over.
-    pub fn wait(&self, patience: Option<Duration>) -> io::Result<Vec<EventSource>> {
+    pub fn wait(&self, patience: Option<Duration>) -> io::Result<Vec<DaemonEventSource>> {
         let timeout = patience.map(|patience| Timespec {
             tv_sec: patience.as_secs() as i64,
             tv_nsec: patience.subsec_nanos().into(),
@@ -93,7 +93,7 @@ impl EventPoll {
         let none = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut events = [none; BATCH];
         match epoll::wait(&self.0, &mut events[..], timeout.as_ref()) {
-            Ok(count) => Ok(events[..count].iter().map(|event| EventSource::of(event.data)).collect()),
+            Ok(count) => Ok(events[..count].iter().map(|event| DaemonEventSource::of(event.data)).collect()),
             Err(Errno::INTR) => Ok(Vec::new()),
             Err(error) => Err(error.into()),
         }

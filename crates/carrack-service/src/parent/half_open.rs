@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use carrack_transport::{EvictionOrder, PeerNeighbourhood};
+use carrack_transport::{ConnectionEvictionOrder, PeerAddressPrefix};
 
 /// A control connection whose first record has arrived waits for its process this many times as long as
 /// others may take for their first bytes.
@@ -13,16 +13,16 @@ const WAITING_PATIENCE: u32 = 3;
 
 /// Counts of connections by address and prefix.
 #[derive(Debug, Default)]
-pub struct AddressCounts(HashMap<PeerNeighbourhood, usize>);
+pub struct AddressCounts(HashMap<PeerAddressPrefix, usize>);
 
 impl AddressCounts {
     /// Counts one more.
-    pub fn add(&mut self, place: PeerNeighbourhood) {
+    pub fn add(&mut self, place: PeerAddressPrefix) {
         *self.0.entry(place).or_default() += 1;
     }
 
     /// Counts one less.
-    pub fn remove(&mut self, place: PeerNeighbourhood) {
+    pub fn remove(&mut self, place: PeerAddressPrefix) {
         if let Some(count) = self.0.get_mut(&place) {
             *count -= 1;
             if *count == 0 {
@@ -32,7 +32,7 @@ impl AddressCounts {
     }
 
     /// Returns the count.
-    pub fn of(&self, place: PeerNeighbourhood) -> usize {
+    pub fn of(&self, place: PeerAddressPrefix) -> usize {
         self.0.get(&place).copied().unwrap_or(0)
     }
 }
@@ -58,7 +58,7 @@ pub struct HalfOpenConnections {
     waiting: BTreeSet<u64>,
     /// True for a waiting control connection, with its number. Silent connections make room first, the oldest
     /// first.
-    shares: EvictionOrder<(bool, u64)>,
+    shares: ConnectionEvictionOrder<(bool, u64)>,
     next: u64,
 }
 
@@ -69,7 +69,7 @@ impl HalfOpenConnections {
         self.next += 1;
         self.by_age.insert(number, HalfOpenConnection { stream, peer, since: now });
         self.silent.insert(number);
-        self.shares.add(PeerNeighbourhood::of(peer), (false, number));
+        self.shares.add(PeerAddressPrefix::of(peer), (false, number));
         number
     }
 
@@ -81,7 +81,7 @@ impl HalfOpenConnections {
     /// Marks a connection as a control connection that waits for its process.
     pub fn let_wait(&mut self, number: u64) {
         let Some(stranger) = self.by_age.get(&number) else { return };
-        let place = PeerNeighbourhood::of(stranger.peer);
+        let place = PeerAddressPrefix::of(stranger.peer);
         self.silent.remove(&number);
         self.waiting.insert(number);
         self.shares.remove(place, (false, number));
@@ -93,7 +93,7 @@ impl HalfOpenConnections {
         let taken = self.by_age.remove(&number)?;
         self.silent.remove(&number);
         let is_waiting = self.waiting.remove(&number);
-        self.shares.remove(PeerNeighbourhood::of(taken.peer), (is_waiting, number));
+        self.shares.remove(PeerAddressPrefix::of(taken.peer), (is_waiting, number));
         Some(taken)
     }
 
@@ -104,7 +104,7 @@ impl HalfOpenConnections {
     }
 
     /// Removes and returns the oldest silent connection of an address.
-    pub fn take_silent_of(&mut self, place: PeerNeighbourhood) -> Option<HalfOpenConnection> {
+    pub fn take_silent_of(&mut self, place: PeerAddressPrefix) -> Option<HalfOpenConnection> {
         match self.shares.first_of(place)? {
             (false, number) => self.take(number),
             (true, _) => None,
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn what_is_counted_is_forgotten_at_the_end() {
         let mut counts = AddressCounts::default();
-        let here = PeerNeighbourhood::of("192.0.2.1:1".parse().unwrap());
+        let here = PeerAddressPrefix::of("192.0.2.1:1".parse().unwrap());
         counts.add(here);
         counts.add(here);
         counts.remove(here);
@@ -190,7 +190,7 @@ mod tests {
         let (mut strangers, numbers) = strangers(&addresses, Instant::now());
         strangers.let_wait(numbers[1]);
         assert!(strangers.take_of_largest().is_some() && strangers.get(numbers[2]).is_none());
-        let place = PeerNeighbourhood::of("198.51.100.1:9".parse().unwrap());
+        let place = PeerAddressPrefix::of("198.51.100.1:9".parse().unwrap());
         assert!(strangers.take_silent_of(place).is_some() && strangers.get(numbers[3]).is_none());
         assert!(strangers.take_silent_of(place).is_none(), "one that waits stays");
         assert!(strangers.take(numbers[1]).is_some() && strangers.take(numbers[1]).is_none());

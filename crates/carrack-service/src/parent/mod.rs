@@ -5,17 +5,17 @@
 //! program is closed without an answer. A control connection gets a process; a data connection is passed to
 //! the session that it names.
 
+mod administrator_requests;
 mod doorway;
 mod events;
 mod first_bytes;
 mod half_open;
-mod plan;
+mod loaded_config;
 mod queue_supervisor;
 mod quota;
 mod registry;
 mod retry_advice;
 mod session;
-mod signal_requests;
 mod signals;
 mod sockets;
 
@@ -27,20 +27,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_machine::raise_descriptors;
-use carrack_transport::PeerNeighbourhood;
+use carrack_transport::PeerAddressPrefix;
 use sd_notify::NotifyState;
 
 use crate::audit::AuditLog;
-use crate::config::LocalConfig;
+use crate::config::LocalServicesConfig;
 use crate::log::{DaemonLog, LogVerbosity};
 use crate::queue::{QueueLifetime, serve_local};
-use events::{EventPoll, EventSource};
+use events::{DaemonEventSource, EventPoll};
 pub(crate) use first_bytes::{ConnectionKind, kind_of};
 use half_open::{AddressCounts, HalfOpenConnections};
-pub(crate) use plan::read as read_config;
-pub use plan::{ServeError, ServePlan};
-use queue_supervisor::QueueSupervisor;
-use retry_advice::RefusedClients;
+pub(crate) use loaded_config::read as read_config;
+pub use loaded_config::{ServeError, ServePlan};
+use queue_supervisor::QueueProcessSupervisor;
+use retry_advice::RefusedClientDelays;
 use session::ChildSession;
 use signals::SignalPipes;
 use sockets::{ListenSockets, ReserveDescriptor};
@@ -54,13 +54,13 @@ const TICK: Duration = Duration::from_secs(1);
 /// [`ServeError`] if the daemon can't start.
 pub fn serve(path: &Path, verbosity: LogVerbosity) -> Result<(), ServeError> {
     let path = std::path::absolute(path).map_err(ServeError::system("finding the configuration"))?;
-    if let Some(alone) = plan::local_alone(&path)? {
+    if let Some(alone) = loaded_config::local_alone(&path)? {
         return Ok(serve_local(&alone, QueueLifetime::Nothing, DaemonLog(verbosity), || {
-            plan::local_alone(&path)
+            loaded_config::local_alone(&path)
         })?);
     }
     let plan = ServePlan::load(&path)?;
-    let mut daemon = DaemonProcess::new(path, plan, DaemonLog(verbosity))?;
+    let mut daemon = DaemonParentProcess::new(path, plan, DaemonLog(verbosity))?;
     // A daemon whose working directory stays where it was started keeps that file system mounted.
     std::env::set_current_dir("/").map_err(ServeError::system("going to /"))?;
     daemon.begin();
@@ -83,7 +83,7 @@ pub fn serve_local_of(path: &Path, verbosity: LogVerbosity) -> Result<(), ServeE
     }
 }
 
-fn local_of(path: &Path) -> Result<Option<LocalConfig>, ServeError> {
+fn local_of(path: &Path) -> Result<Option<LocalServicesConfig>, ServeError> {
     Ok(ServePlan::load(path)?.config.local())
 }
 
@@ -93,7 +93,7 @@ fn local_of(path: &Path) -> Result<Option<LocalConfig>, ServeError> {
 /// # Errors
 /// [`ServeError`] if the daemon would not start.
 pub fn check(path: &Path) -> Result<(Vec<String>, Vec<String>), ServeError> {
-    if let Some(alone) = plan::local_alone(path)? {
+    if let Some(alone) = loaded_config::local_alone(path)? {
         return Ok((alone.describe(), Vec::new()));
     }
     let plan = ServePlan::load(path)?;
@@ -112,11 +112,11 @@ enum DaemonPhase {
 
 /// A handshake that failed a short while ago.
 struct FailedHandshake {
-    place: PeerNeighbourhood,
+    place: PeerAddressPrefix,
     since: Instant,
 }
 
-struct DaemonProcess {
+struct DaemonParentProcess {
     path: PathBuf,
     plan: ServePlan,
     charge: Arc<[u8]>,
@@ -133,18 +133,18 @@ struct DaemonProcess {
     next_session: u64,
     /// Failed handshakes of the last seconds by the numbers of their sessions, the oldest first.
     failed: BTreeMap<u64, FailedHandshake>,
-    turned_away: RefusedClients,
+    turned_away: RefusedClientDelays,
     phase: DaemonPhase,
     /// Limit of the process's descriptors.
     descriptors: u64,
     /// The last status sent to systemd.
     status: String,
     /// The process of the queue and the meta-server, if the configuration has either.
-    queue: Option<QueueSupervisor>,
+    queue: Option<QueueProcessSupervisor>,
 }
 
-impl DaemonProcess {
-    fn new(path: PathBuf, plan: ServePlan, log: DaemonLog) -> Result<DaemonProcess, ServeError> {
+impl DaemonParentProcess {
+    fn new(path: PathBuf, plan: ServePlan, log: DaemonLog) -> Result<DaemonParentProcess, ServeError> {
         let events = EventPoll::new().map_err(ServeError::system("epoll"))?;
         let signals = SignalPipes::catch().map_err(ServeError::system("watching for signals"))?;
         let audit = AuditLog::open(plan.config.audit.as_deref(), log)
@@ -154,9 +154,9 @@ impl DaemonProcess {
         let reserve = ReserveDescriptor::new().map_err(ServeError::system("opening /dev/null"))?;
         signals
             .descriptors()
-            .try_for_each(|pipe| events.watch(pipe, EventSource::Signal))
+            .try_for_each(|pipe| events.watch(pipe, DaemonEventSource::Signal))
             .map_err(ServeError::system("watching for signals"))?;
-        let daemon = DaemonProcess {
+        let daemon = DaemonParentProcess {
             path,
             plan,
             charge,
@@ -171,7 +171,7 @@ impl DaemonProcess {
             sessions: BTreeMap::new(),
             next_session: 1,
             failed: BTreeMap::new(),
-            turned_away: RefusedClients::default(),
+            turned_away: RefusedClientDelays::default(),
             phase: DaemonPhase::Serving,
             descriptors: raise_descriptors(),
             status: String::new(),
@@ -184,7 +184,7 @@ impl DaemonProcess {
     fn watch_listeners(&self) -> io::Result<()> {
         let mut listeners = self.sockets.listeners().enumerate();
         listeners.try_for_each(|(index, listener)| {
-            self.events.watch(listener, EventSource::Listener(index as u64))
+            self.events.watch(listener, DaemonEventSource::Listener(index as u64))
         })
     }
 
@@ -210,7 +210,7 @@ impl DaemonProcess {
             self.log.warn(format!("{}: {error}", path.display()));
         }
         if self.plan.config.local().is_some() {
-            match QueueSupervisor::start(&self.path, self.log) {
+            match QueueProcessSupervisor::start(&self.path, self.log) {
                 Ok(queue) => self.queue = Some(queue),
                 Err(error) => self.log.warn(format!("there is no queue and nothing is shared: {error}")),
             }
@@ -237,10 +237,10 @@ impl DaemonProcess {
             };
             for source in sources {
                 match source {
-                    EventSource::Signal => self.heed_signals(),
-                    EventSource::Listener(index) => self.accept(index as usize),
-                    EventSource::Stranger(number) => self.look_at(number),
-                    EventSource::Session(number) => self.attend(number),
+                    DaemonEventSource::Signal => self.heed_signals(),
+                    DaemonEventSource::Listener(index) => self.accept(index as usize),
+                    DaemonEventSource::Stranger(number) => self.look_at(number),
+                    DaemonEventSource::Session(number) => self.attend(number),
                 }
             }
             self.keep_time();

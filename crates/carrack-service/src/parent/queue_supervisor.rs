@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// The queue's process and the thread that supervises it.
 #[derive(Debug)]
-pub(super) struct QueueSupervisor {
+pub(super) struct QueueProcessSupervisor {
     shared: Arc<SupervisorShared>,
     keeper: Option<JoinHandle<()>>,
 }
@@ -29,26 +29,26 @@ pub(super) struct QueueSupervisor {
 #[derive(Debug, Default)]
 struct SupervisorShared {
     /// The process runs as long as this pipe is open.
-    state: Mutex<SupervisorState>,
+    state: Mutex<QueueSupervisorState>,
     ended: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct SupervisorState {
+struct QueueSupervisorState {
     is_ending: bool,
     stop_control: Option<ChildStdin>,
 }
 
-impl QueueSupervisor {
+impl QueueProcessSupervisor {
     /// Starts the process and its supervisor.
-    pub fn start(config: &Path, log: DaemonLog) -> io::Result<QueueSupervisor> {
+    pub fn start(config: &Path, log: DaemonLog) -> io::Result<QueueProcessSupervisor> {
         let shared = Arc::new(SupervisorShared::default());
         let (keeping, config) = (shared.clone(), config.to_path_buf());
         let first = spawn(&config, log)?;
         let keeper = thread::Builder::new()
             .name("carrack-queue".into())
             .spawn(move || keep(&keeping, &config, log, first))?;
-        Ok(QueueSupervisor { shared, keeper: Some(keeper) })
+        Ok(QueueProcessSupervisor { shared, keeper: Some(keeper) })
     }
 
     /// Tells the process to read the configuration again. A process that is being restarted reads it at its
@@ -70,7 +70,7 @@ impl QueueSupervisor {
     }
 }
 
-impl Drop for QueueSupervisor {
+impl Drop for QueueProcessSupervisor {
     /// Waits for the end of the process, which has ended its copies before.
     fn drop(&mut self) {
         self.end();

@@ -13,7 +13,7 @@ pub struct AdmittedSession {
 
 /// A refusal for lack of room.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QuotaExceeded {
+pub struct SessionQuotaRefusal {
     /// The reason, for people.
     pub message: String,
     /// A hint for the client.
@@ -26,17 +26,17 @@ pub struct QuotaExceeded {
 /// limit.
 ///
 /// # Errors
-/// [`QuotaExceeded`] if there is no room for the session.
+/// [`SessionQuotaRefusal`] if there is no room for the session.
 pub fn admit<'a>(
     config: &DaemonConfig,
     running: impl Iterator<Item = &'a AdmittedSession> + Clone,
     wanted: &AdmittedSession,
-) -> Result<u64, QuotaExceeded> {
+) -> Result<u64, SessionQuotaRefusal> {
     let AdmittedSession { identity, export } = wanted;
     let Some((_, rule)) = config.rule(export, identity) else {
         // The session has checked the same configuration, or that of before a reload.
         let message = format!("the daemon's configuration has changed, {export} is no longer open to you");
-        return Err(QuotaExceeded { message, hint: "", may_pass: false });
+        return Err(SessionQuotaRefusal { message, hint: "", may_pass: false });
     };
     let later = "wait until one of them has ended, and run the same command again";
     let limits = &config.limits;
@@ -58,8 +58,8 @@ pub fn admit<'a>(
     }
 }
 
-fn full(message: String, hint: &'static str) -> Result<u64, QuotaExceeded> {
-    Err(QuotaExceeded { message, hint, may_pass: true })
+fn full(message: String, hint: &'static str) -> Result<u64, SessionQuotaRefusal> {
+    Err(SessionQuotaRefusal { message, hint, may_pass: true })
 }
 
 #[cfg(test)]

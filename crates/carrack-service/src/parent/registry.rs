@@ -3,17 +3,17 @@
 
 use std::time::{Duration, Instant};
 
-use carrack_transport::PeerNeighbourhood;
+use carrack_transport::PeerAddressPrefix;
 
-use super::events::EventSource;
+use super::events::DaemonEventSource;
 use super::quota::{self, AdmittedSession};
 use super::session::end_of_session;
-use super::{DaemonPhase, DaemonProcess, FailedHandshake};
+use super::{DaemonParentProcess, DaemonPhase, FailedHandshake};
 
 /// Delay until the client's next attempt: by then a daemon that is ending may have been started again.
 const AFTER_RESTART: Duration = Duration::from_secs(2);
 
-impl DaemonProcess {
+impl DaemonParentProcess {
     /// Reads a session's messages, answers them, and sends pending ones.
     pub(super) fn attend(&mut self, number: u64) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
@@ -33,7 +33,7 @@ impl DaemonProcess {
 
     fn watch_session(&mut self, number: u64) {
         let Some(session) = self.sessions.get(&number) else { return };
-        let source = EventSource::Session(number);
+        let source = DaemonEventSource::Session(number);
         let watched = if session.is_heard {
             self.events.watch_again(&session.socket, source, session.has_unsent())
         } else {
@@ -54,7 +54,7 @@ impl DaemonProcess {
         let running = others.filter_map(|(_, session)| session.held.as_ref());
         let room = match self.phase {
             DaemonPhase::Serving => quota::admit(&self.plan.config, running, &held),
-            _ => Err(quota::QuotaExceeded {
+            _ => Err(quota::SessionQuotaRefusal {
                 message: "the daemon is about to end".to_owned(),
                 hint: "run the same command again in a while",
                 may_pass: true,
@@ -76,7 +76,7 @@ impl DaemonProcess {
             Err(full) => session.refuse(full, later),
         };
         if session.held.is_some() && !was_held {
-            self.counts.remove(PeerNeighbourhood::of(session.peer));
+            self.counts.remove(PeerAddressPrefix::of(session.peer));
         }
         if let Err(error) = answered {
             self.log.warn(format!("session {number}: {error}"));
@@ -101,7 +101,7 @@ impl DaemonProcess {
             match session.entry(status, &mut reason) {
                 Some(entry) => self.audit.write(&entry),
                 None => {
-                    let place = PeerNeighbourhood::of(session.peer);
+                    let place = PeerAddressPrefix::of(session.peer);
                     self.failed.insert(number, FailedHandshake { place, since: session.since });
                     self.log.detail(|| format!("{}: no TLS session came to stand ({status})", session.peer))
                 }

@@ -15,11 +15,11 @@ use carrack_wire::auth::ListenerNonce;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::quota::{AdmittedSession, QuotaExceeded};
+use super::quota::{AdmittedSession, SessionQuotaRefusal};
 use crate::audit::{AuditEntry, AuditedOutcome, now};
 use crate::session_messages::{
-    AuditedWork, ParentAnswer, SessionErrand, SessionInbox, SessionMessage, SessionOutbox, SessionReport,
-    frame, send_descriptor,
+    AuditedWork, SessionAdmissionAnswer, SessionConnectionFacts, SessionInbox, SessionProcessMessage,
+    SessionProcessOutbox, SessionReport, frame, send_descriptor,
 };
 
 /// The subcommand of the process.
@@ -37,7 +37,7 @@ pub struct ChildSession {
     /// The parent's end of the socket pair.
     pub socket: UnixStream,
     inbox: SessionInbox,
-    outbox: SessionOutbox,
+    outbox: SessionProcessOutbox,
     /// The client's address.
     pub peer: SocketAddr,
     /// Time of its start.
@@ -84,9 +84,9 @@ impl ChildSession {
             .stdin(Stdio::from(OwnedFd::from(connection)))
             .stdout(Stdio::from(OwnedFd::from(theirs)))
             .spawn()?;
-        let mut outbox = SessionOutbox::default();
+        let mut outbox = SessionProcessOutbox::default();
         outbox.bytes(charge.clone());
-        outbox.bytes(frame(&SessionErrand { session: number, peer, here })?);
+        outbox.bytes(frame(&SessionConnectionFacts { session: number, peer, here })?);
         Ok(ChildSession {
             number,
             process,
@@ -140,14 +140,14 @@ impl ChildSession {
         while self.is_open && self.hear().is_ok() {}
     }
 
-    fn take(&mut self, message: SessionMessage) -> Option<(AdmittedSession, Option<u64>)> {
+    fn take(&mut self, message: SessionProcessMessage) -> Option<(AdmittedSession, Option<u64>)> {
         match message {
-            SessionMessage::Known(who) => (self.who, self.is_known) = (who, true),
-            SessionMessage::Wanted { who, work } => {
+            SessionProcessMessage::Known(who) => (self.who, self.is_known) = (who, true),
+            SessionProcessMessage::Wanted { who, work } => {
                 self.who = who.or(self.who.take());
                 self.work = Some(work);
             }
-            SessionMessage::Ask { who, work, until_s } => {
+            SessionProcessMessage::Ask { who, work, until_s } => {
                 let held = AdmittedSession {
                     identity: who.name.clone(),
                     export: work.export.clone().unwrap_or_default(),
@@ -156,7 +156,7 @@ impl ChildSession {
                 self.work = Some(work);
                 return Some((held, until_s));
             }
-            SessionMessage::Done(report) => self.report = Some(report),
+            SessionProcessMessage::Done(report) => self.report = Some(report),
         }
         None
     }
@@ -169,7 +169,7 @@ impl ChildSession {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let nonce = random()?;
-        self.outbox.bytes(frame(&ParentAnswer::Admitted { nonce, rate })?);
+        self.outbox.bytes(frame(&SessionAdmissionAnswer::Admitted { nonce, rate })?);
         self.outbox.descriptor(theirs);
         self.handing = Some((ListenerNonce::new(nonce), ours));
         (self.held, self.until) = (Some(held), until);
@@ -177,10 +177,14 @@ impl ChildSession {
     }
 
     /// Tells the process that its client is not admitted.
-    pub fn refuse(&mut self, full: QuotaExceeded, later: Duration) -> io::Result<()> {
-        let QuotaExceeded { message, hint, may_pass } = full;
+    pub fn refuse(&mut self, full: SessionQuotaRefusal, later: Duration) -> io::Result<()> {
+        let SessionQuotaRefusal { message, hint, may_pass } = full;
         let later_ms = may_pass.then_some(later.as_millis() as u64);
-        self.outbox.bytes(frame(&ParentAnswer::Refused { message, hint: hint.to_owned(), later_ms })?);
+        self.outbox.bytes(frame(&SessionAdmissionAnswer::Refused {
+            message,
+            hint: hint.to_owned(),
+            later_ms,
+        })?);
         self.flush()
     }
 

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use carrack_register::records::Umask;
+use carrack_register::transfer_records::Umask;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// The hidden command of [`super::become_copy`].

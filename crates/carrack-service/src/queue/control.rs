@@ -4,8 +4,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_register::records::{MoverRecord, TransferRecord, TransferSubmission};
-use carrack_register::transfer_operations::{TransferOperationError, TransferOperations, TransferOrder};
+use carrack_register::transfer_operations::{
+    TransferControlOrder, TransferOperationError, TransferOperations,
+};
+use carrack_register::transfer_records::{MoverRecord, TransferRecord, TransferSubmission};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream};
@@ -60,14 +62,14 @@ impl TransferOperations for LocalQueue {
         &self,
         user: &str,
         id: &str,
-        order: TransferOrder,
+        order: TransferControlOrder,
     ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let (user, id) = (user.to_owned(), id.to_owned());
         self.ask(move |inner| inner.order(&user, &id, order))
     }
 
     fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
-        let watching = QueueWatch {
+        let watching = QueuedTransferWatch {
             queue: self.clone(),
             id: id.to_owned(),
             changes: self.0.changes.subscribe(),
@@ -103,7 +105,7 @@ impl TransferOperations for LocalQueue {
 }
 
 /// A watcher of one transfer until it is over.
-struct QueueWatch {
+struct QueuedTransferWatch {
     queue: LocalQueue,
     id: String,
     changes: tokio::sync::watch::Receiver<u64>,
@@ -120,7 +122,7 @@ struct QueueWatchAll {
 }
 
 impl QueueWatchAll {
-    async fn next(&mut self) -> Option<Said> {
+    async fn next(&mut self) -> Option<WatchResult> {
         loop {
             if let Some(record) = self.ready.pop_front() {
                 return Some(Ok(record));
@@ -148,11 +150,11 @@ impl QueueWatchAll {
     }
 }
 
-type Said = Result<TransferRecord, TransferOperationError>;
+type WatchResult = Result<TransferRecord, TransferOperationError>;
 
-impl QueueWatch {
+impl QueuedTransferWatch {
     /// Returns the next change, and the watcher for the changes after it.
-    async fn next(mut self) -> Option<(Said, Option<QueueWatch>)> {
+    async fn next(mut self) -> Option<(WatchResult, Option<QueuedTransferWatch>)> {
         if self.last.as_ref().is_some_and(|last| last.state.is_over()) {
             return None;
         }

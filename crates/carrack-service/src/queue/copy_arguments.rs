@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use carrack_options::TransferCarrier;
-use carrack_register::records::{SiteLocation, TransferSubmission};
+use carrack_options::SubmissionExecutor;
 use carrack_register::transfer_operations::TransferOperationError;
+use carrack_register::transfer_records::{SiteLocation, TransferSubmission};
 
-use super::turns::TurnRules;
+use super::turns::QueueOrderRules;
 
 /// The site that is this machine.
 pub const LOCAL_SITE: &str = "local";
@@ -27,15 +27,15 @@ pub fn arguments(
     submission: &TransferSubmission,
     sites: &BTreeMap<String, String>,
 ) -> Result<Vec<String>, TransferOperationError> {
-    if submission.priority > TurnRules::PRIORITY_MAX {
-        let hint = format!("it may be 0 to {}", TurnRules::PRIORITY_MAX);
+    if submission.priority > QueueOrderRules::PRIORITY_MAX {
+        let hint = format!("it may be 0 to {}", QueueOrderRules::PRIORITY_MAX);
         return Err(refused(format!("there is no priority {}", submission.priority), hint));
     }
     if submission.label.len() > LABEL_BYTES_MAX || submission.label.chars().any(char::is_control) {
         return Err(refused("this can't be a label", format!("a line of up to {LABEL_BYTES_MAX} bytes can")));
     }
     let options = &submission.options;
-    options.check(TransferCarrier::Queue)?;
+    options.check(SubmissionExecutor::Queue)?;
     let values = options.values()?;
     let is_sync = values.sync()?.is_some();
     // The submitted options count, and not those in the configuration files of this machine or of the user.
@@ -115,7 +115,7 @@ mod tests {
             }
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let own = words.last().copied().unwrap();
-            match (with(&words), TransferCarrier::Queue.refusal(name)) {
+            match (with(&words), SubmissionExecutor::Queue.refusal(name)) {
                 (Err(TransferOperationError::Refused { hint, .. }), Some(_)) => {
                     assert!(!hint.is_empty(), "{own}")
                 }

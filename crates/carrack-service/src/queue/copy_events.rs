@@ -1,6 +1,6 @@
 //! The output of `carrack cp --json`, and its effects on a record. No I/O.
 
-use carrack_register::records::{EntryCopyFailure, FAILURES_KEPT, TransferRecord, TransferState};
+use carrack_register::transfer_records::{EntryCopyFailure, FAILURES_KEPT, TransferRecord, TransferState};
 use serde::Deserialize;
 
 /// A line of the output, as far as the queue uses it.
@@ -55,11 +55,11 @@ struct CopySummary {
     entries_deleted: u64,
     entries_kept: u64,
     bytes_kept: u64,
-    errors: Vec<CopyTrouble>,
+    errors: Vec<CopySummaryError>,
 }
 
 #[derive(Debug, Deserialize)]
-struct CopyTrouble {
+struct CopySummaryError {
     message: String,
     hint: Option<String>,
 }
@@ -81,7 +81,7 @@ pub struct CopyOutputParser {
     /// Bytes moved by earlier runs.
     moved_before: u64,
     last: Option<(f64, u64)>,
-    errors: Vec<CopyTrouble>,
+    errors: Vec<CopySummaryError>,
     /// True once its summary was read, of whichever outcome.
     has_summary: bool,
 }

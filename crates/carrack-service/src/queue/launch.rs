@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use carrack_register::records::Umask;
+use carrack_register::transfer_records::Umask;
 use rustix::fs::Mode;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal, umask};
 

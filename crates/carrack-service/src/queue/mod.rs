@@ -9,13 +9,13 @@ mod child;
 mod control;
 mod copy_arguments;
 mod copy_events;
+mod effective_config;
 mod launch;
 mod orders;
 mod process_identity;
+mod reload_requests;
 mod runner;
 mod service;
-mod service_requests;
-mod service_state;
 mod store;
 mod turns;
 
@@ -29,7 +29,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_plan::fleet::TransferRanking;
-use carrack_register::records::TransferRecord;
+use carrack_register::transfer_records::TransferRecord;
 use nix::unistd::{Uid, User};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
@@ -39,10 +39,10 @@ use tokio::sync::watch;
 use crate::log::DaemonLog;
 pub use copy_arguments::LOCAL_SITE;
 pub use launch::{LaunchRequest, become_copy};
-pub use service::{QueueError, QueueLifetime, serve_local};
+pub use service::{QueueLifetime, QueueServiceError, serve_local};
 use store::QueueStore;
-pub use store::StoreError;
-pub use turns::TurnRules;
+pub use store::QueueStoreError;
+pub use turns::QueueOrderRules;
 
 /// Upper bound of transfers that are not over: it limits the disk space that users can fill.
 const OPEN_MAX: u64 = 100_000;
@@ -59,7 +59,7 @@ pub struct QueueSettings {
     /// Prefixes of the paths on other sites, in the notation of `carrack cp`.
     pub sites: BTreeMap<String, String>,
     /// Rules of the order in which transfers begin.
-    pub turns: TurnRules,
+    pub turns: QueueOrderRules,
     /// The Unix socket at which copies ask for storage targets; without one they look for a daemon of the
     /// machine.
     pub sharing: Option<PathBuf>,
@@ -67,7 +67,7 @@ pub struct QueueSettings {
 
 /// An error of opening a queue.
 #[derive(Debug, Error)]
-pub enum OpenError {
+pub enum QueueOpenError {
     /// The system's error about its directory.
     #[error("{path}: {error}", path = .path.display())]
     Directory {
@@ -84,7 +84,7 @@ pub enum OpenError {
     InUse(PathBuf),
     /// An error of its store.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] QueueStoreError),
 }
 
 /// The queue. Clones share it.
@@ -157,8 +157,8 @@ impl LocalQueue {
     /// ended, and their transfers take their earlier places. Nothing is started before [`LocalQueue::start`].
     ///
     /// # Errors
-    /// [`OpenError`] if the directory can't be used.
-    pub fn open(settings: QueueSettings, log: DaemonLog) -> Result<LocalQueue, OpenError> {
+    /// [`QueueOpenError`] if the directory can't be used.
+    pub fn open(settings: QueueSettings, log: DaemonLog) -> Result<LocalQueue, QueueOpenError> {
         let lock = own(&settings.directory)?;
         let store = QueueStore::open(&settings.directory.join("queue.db"))?;
         let inner = QueueShared {
@@ -201,16 +201,16 @@ impl QueueShared {
 }
 
 /// For `map_err`: adds the path.
-fn trouble(path: &Path) -> impl FnOnce(io::Error) -> OpenError {
-    move |error| OpenError::Directory { path: path.to_path_buf(), error }
+fn trouble(path: &Path) -> impl FnOnce(io::Error) -> QueueOpenError {
+    move |error| QueueOpenError::Directory { path: path.to_path_buf(), error }
 }
 
 /// Restricts the directory to its owner, and takes the lock for this process.
-fn own(directory: &Path) -> Result<File, OpenError> {
+fn own(directory: &Path) -> Result<File, QueueOpenError> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(trouble(directory))?;
     let metadata = fs::metadata(directory).map_err(trouble(directory))?;
     if metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o077 != 0 {
-        return Err(OpenError::NotPrivate(directory.to_path_buf()));
+        return Err(QueueOpenError::NotPrivate(directory.to_path_buf()));
     }
     let path = directory.join("lock");
     let lock = fs::OpenOptions::new()
@@ -221,7 +221,7 @@ fn own(directory: &Path) -> Result<File, OpenError> {
         .map_err(trouble(&path))?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::InUse(directory.to_path_buf())),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(QueueOpenError::InUse(directory.to_path_buf())),
         Err(error) => Err(trouble(&path)(error.into())),
     }
 }

@@ -3,20 +3,20 @@
 use std::time::Instant;
 
 use carrack_options::lifetime;
-use carrack_register::records::{TransferRecord, TransferState, TransferSubmission, now_ms};
-use carrack_register::transfer_operations::{TransferOperationError, TransferOrder};
+use carrack_register::transfer_operations::{TransferControlOrder, TransferOperationError};
+use carrack_register::transfer_records::{TransferRecord, TransferState, TransferSubmission, now_ms};
 use rustix::process::{Signal, pidfd_send_signal};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::copy_arguments::{arguments, refused};
-use super::store::{StoreError, StoredMatch};
+use super::store::{QueueStoreError, TransferSearchResult};
 use super::{LocalQueueState, OPEN_MAX, QueueShared, RunningTransfer, StopWish};
 
 /// The user with all rights.
 const ROOT: &str = "root";
 
-impl From<StoreError> for TransferOperationError {
-    fn from(error: StoreError) -> TransferOperationError {
+impl From<QueueStoreError> for TransferOperationError {
+    fn from(error: QueueStoreError) -> TransferOperationError {
         TransferOperationError::Away(error.to_string())
     }
 }
@@ -96,7 +96,7 @@ impl QueueShared {
         &self,
         user: &str,
         id: &str,
-        order: TransferOrder,
+        order: TransferControlOrder,
     ) -> Result<TransferRecord, TransferOperationError> {
         let mut state = self.state();
         let record = state.find(id)?;
@@ -116,9 +116,11 @@ impl QueueShared {
 impl LocalQueueState {
     fn find(&self, id: &str) -> Result<TransferRecord, TransferOperationError> {
         match self.store.find(id)? {
-            StoredMatch::One(record) => Ok(self.as_it_is(*record)),
-            StoredMatch::None => Err(TransferOperationError::Unknown(carrack_model::escape(id.as_bytes()))),
-            StoredMatch::Several => {
+            TransferSearchResult::One(record) => Ok(self.as_it_is(*record)),
+            TransferSearchResult::None => {
+                Err(TransferOperationError::Unknown(carrack_model::escape(id.as_bytes())))
+            }
+            TransferSearchResult::Several => {
                 Err(refused(format!("several transfers begin with {id}"), "give more of its digits"))
             }
         }
@@ -134,38 +136,40 @@ impl LocalQueueState {
     fn give(
         &mut self,
         mut record: TransferRecord,
-        order: TransferOrder,
+        order: TransferControlOrder,
     ) -> Result<TransferRecord, TransferOperationError> {
         use TransferState::{Cancelled, Done, Failed, Paused, Queued, Running};
         let id = record.id.clone();
         // The reason for waiting is computed with every look at the record.
         record.waits_for.clear();
         match (order, record.state) {
-            (TransferOrder::Cancel, Running) => return self.wish(&id, Some(StopWish::Cancel)),
-            (TransferOrder::Pause, Running) => return self.wish(&id, Some(StopWish::Pause)),
-            (TransferOrder::Resume, Running) => return self.wish(&id, None),
-            (TransferOrder::Cancel, Queued | Paused) => {
+            (TransferControlOrder::Cancel, Running) => return self.wish(&id, Some(StopWish::Cancel)),
+            (TransferControlOrder::Pause, Running) => return self.wish(&id, Some(StopWish::Pause)),
+            (TransferControlOrder::Resume, Running) => return self.wish(&id, None),
+            (TransferControlOrder::Cancel, Queued | Paused) => {
                 (record.state, record.ended_ms) = (Cancelled, Some(now_ms()));
                 record.reason.clear();
             }
-            (TransferOrder::Pause, Queued) => record.state = Paused,
-            (TransferOrder::Resume, Paused) => requeue(&mut record),
-            (TransferOrder::Resume, Failed) => again(&mut record),
-            (TransferOrder::Resume, Done) if record.tally.entries_failed > 0 => again(&mut record),
-            (TransferOrder::Cancel, Cancelled)
-            | (TransferOrder::Pause, Paused)
-            | (TransferOrder::Resume, Queued) => {
+            (TransferControlOrder::Pause, Queued) => record.state = Paused,
+            (TransferControlOrder::Resume, Paused) => requeue(&mut record),
+            (TransferControlOrder::Resume, Failed) => again(&mut record),
+            (TransferControlOrder::Resume, Done) if record.tally.entries_failed > 0 => again(&mut record),
+            (TransferControlOrder::Cancel, Cancelled)
+            | (TransferControlOrder::Pause, Paused)
+            | (TransferControlOrder::Resume, Queued) => {
                 return Ok(record.with_start_wait(now_ms()));
             }
-            (TransferOrder::Resume, Done) => {
+            (TransferControlOrder::Resume, Done) => {
                 return Err(refused(format!("transfer {id} is complete"), "there is nothing left to do"));
             }
             (_, state @ (Done | Failed | Cancelled)) => {
                 let hint = match order {
-                    TransferOrder::Resume => {
+                    TransferControlOrder::Resume => {
                         "submit it again: what is at the destination is not copied twice"
                     }
-                    TransferOrder::Cancel | TransferOrder::Pause => "there is nothing left to end",
+                    TransferControlOrder::Cancel | TransferControlOrder::Pause => {
+                        "there is nothing left to end"
+                    }
                 };
                 return Err(refused(format!("transfer {id} is over: {state}"), hint));
             }

@@ -5,14 +5,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_model::plain;
-use carrack_register::records::{TransferRecord, TransferState, now_ms};
+use carrack_register::transfer_records::{TransferRecord, TransferState, now_ms};
 use rustix::process::Signal;
 
 use super::child::{CopyUser, RunningCopy};
 use super::copy_arguments::arguments;
 use super::copy_events::{CopyOutcome, CopyOutputParser, settle};
 use super::orders::requeue;
-use super::store::StoreError;
+use super::store::QueueStoreError;
 use super::{LocalQueue, QueueShared, RunningTransfer, StopWish, process_identity};
 
 /// Time that a process may take to end after it was told to: it makes its data durable.
@@ -62,7 +62,7 @@ impl LocalQueue {
 impl QueueShared {
     /// Recovers from a crash of the last daemon: ends the processes that it left, and queues their transfers
     /// where they were.
-    pub(super) fn recover(&self) -> Result<(), StoreError> {
+    pub(super) fn recover(&self) -> Result<(), QueueStoreError> {
         let state = self.state();
         let left = state.store.left_running()?;
         let names: Vec<&str> = left.iter().filter_map(|left| left.process.as_deref()).collect();
@@ -121,7 +121,10 @@ impl QueueShared {
         }
     }
 
-    fn begin_next(&self, state: &mut super::LocalQueueState) -> Result<Option<TransferRecord>, StoreError> {
+    fn begin_next(
+        &self,
+        state: &mut super::LocalQueueState,
+    ) -> Result<Option<TransferRecord>, QueueStoreError> {
         let now_ms = now_ms();
         let super::LocalQueueState { store, ranks, running, .. } = state;
         let waits = store.waiting(now_ms)?;

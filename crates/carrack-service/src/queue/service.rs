@@ -13,21 +13,21 @@ use rustix::process::geteuid;
 use sd_notify::NotifyState;
 use thiserror::Error;
 
-use super::service_requests::{ServiceRequest, ServiceRequests};
-use super::service_state::QueueServiceState;
-use super::{LocalQueue, OpenError};
-use crate::api::{ApiAuth, ApiListener, ApiServices, ListenError, NoTransferQueue, serve_api};
-use crate::config::{LocalConfig, QueueConfig};
+use super::effective_config::QueueServiceParts;
+use super::reload_requests::{QueueProcessRequest, ServiceProcessSignals};
+use super::{LocalQueue, QueueOpenError};
+use crate::api::{ApiAuth, ApiListener, ApiServices, ListenError, RefusingTransferOperations, serve_api};
+use crate::config::{LocalServicesConfig, QueueConfig};
 use crate::log::DaemonLog;
 use crate::parent::ServeError;
 use crate::sharing::MachineMetaScheduler;
 
 /// An error that keeps the queue from running.
 #[derive(Debug, Error)]
-pub enum QueueError {
+pub enum QueueServiceError {
     /// An error of its directory or store.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] QueueOpenError),
     /// An error of its socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -41,27 +41,29 @@ pub enum QueueError {
     },
 }
 
-impl QueueError {
+impl QueueServiceError {
     /// Returns a hint for the administrator; may be empty.
     pub fn hint(&self) -> String {
         match self {
-            QueueError::Open(OpenError::Directory { .. }) => {
+            QueueServiceError::Open(QueueOpenError::Directory { .. }) => {
                 "name a directory that the daemon's user may make and write to".to_owned()
             }
-            QueueError::Open(OpenError::NotPrivate(path)) => {
+            QueueServiceError::Open(QueueOpenError::NotPrivate(path)) => {
                 format!("name a directory that is not there yet, or `chmod 700 {}`", path.display())
             }
-            QueueError::Open(OpenError::InUse(_)) => {
+            QueueServiceError::Open(QueueOpenError::InUse(_)) => {
                 "end that one first, or name another directory".to_owned()
             }
-            QueueError::Open(OpenError::Store(_)) | QueueError::System { .. } => String::new(),
-            QueueError::Listen(error) => error.hint().to_owned(),
+            QueueServiceError::Open(QueueOpenError::Store(_)) | QueueServiceError::System { .. } => {
+                String::new()
+            }
+            QueueServiceError::Listen(error) => error.hint().to_owned(),
         }
     }
 }
 
-pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> QueueError {
-    move |error| QueueError::System { what, error }
+pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> QueueServiceError {
+    move |error| QueueServiceError::System { what, error }
 }
 
 /// The event, in addition to SIGTERM and SIGINT, that ends a queue's process.
@@ -78,13 +80,13 @@ pub enum QueueLifetime {
 /// present configuration.
 ///
 /// # Errors
-/// [`QueueError`] if it can't start or continue.
+/// [`QueueServiceError`] if it can't start or continue.
 pub fn serve_local(
-    config: &LocalConfig,
+    config: &LocalServicesConfig,
     ends: QueueLifetime,
     log: DaemonLog,
-    read_again: impl Fn() -> Result<Option<LocalConfig>, ServeError>,
-) -> Result<(), QueueError> {
+    read_again: impl Fn() -> Result<Option<LocalServicesConfig>, ServeError>,
+) -> Result<(), QueueServiceError> {
     let queue = match &config.queue {
         Some(queue) => Some(LocalQueue::open(queue.settings(config.sharing_socket()), log)?),
         None => None,
@@ -111,18 +113,18 @@ pub fn serve_local(
 }
 
 /// Returns the sockets to listen on, each once.
-fn sockets(config: &LocalConfig) -> BTreeSet<PathBuf> {
+fn sockets(config: &LocalServicesConfig) -> BTreeSet<PathBuf> {
     config.queue.as_ref().map(QueueConfig::socket).into_iter().chain(config.sharing_socket()).collect()
 }
 
 async fn serve(
     queue: Option<&LocalQueue>,
-    config: &LocalConfig,
+    config: &LocalServicesConfig,
     ends: QueueLifetime,
     log: DaemonLog,
-    read_again: impl Fn() -> Result<Option<LocalConfig>, ServeError>,
-) -> Result<(), QueueError> {
-    let mut wishes = ServiceRequests::hear(ends)?;
+    read_again: impl Fn() -> Result<Option<LocalServicesConfig>, ServeError>,
+) -> Result<(), QueueServiceError> {
+    let mut wishes = ServiceProcessSignals::hear(ends)?;
     let sharing = config.sharing.as_ref();
     let sharing = sharing.map(|one| Arc::new(MachineMetaScheduler::start(one.settings(), one.rules())));
     let mut served = Vec::new();
@@ -132,14 +134,17 @@ async fn serve(
                 // As root it serves all users of the machine: the kernel tells their identity.
                 Some(queue) => (of_queue(queue, &sharing), if geteuid().is_root() { 0o666 } else { 0o600 }),
                 // Users of other accounts take turns too.
-                None => (ApiServices { control: Arc::new(NoTransferQueue), sharing: sharing.clone() }, 0o666),
+                None => (
+                    ApiServices { control: Arc::new(RefusingTransferOperations), sharing: sharing.clone() },
+                    0o666,
+                ),
             };
         served.push((ApiListener::unix(&socket, mode)?, services));
     }
     if let Some(queue) = queue {
         queue.start().map_err(system("starting a thread"))?;
     }
-    let mut going_by = QueueServiceState::begin(config, sharing.clone(), log)?;
+    let mut going_by = QueueServiceParts::begin(config, sharing.clone(), log)?;
     if let Some(path) = &config.pid_file
         && let Err(error) = fs::write(path, format!("{}\n", std::process::id()))
     {
@@ -156,7 +161,7 @@ async fn serve(
         log.note(format!("targets are granted at unix:{}", socket.display()));
     }
     let end = async move {
-        while wishes.next().await == ServiceRequest::ReadAgain {
+        while wishes.next().await == QueueProcessRequest::ReadAgain {
             going_by.take_over(read_again());
         }
     };

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use carrack_register::records::{OPTIONS_VERSION, TransferRecord};
+use carrack_register::transfer_records::{OPTIONS_VERSION, TransferRecord};
 use rusqlite::{Connection, Row, params};
 
 /// Version of the tables (`user_version`).
@@ -58,7 +58,7 @@ const COUNT_OPEN: &str = "SELECT count(*) FROM transfers WHERE ended_ms IS NULL"
 
 /// An error of the store.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum QueueStoreError {
     /// SQLite's error.
     #[error("the queue's store: {0}")]
     Sql(#[from] rusqlite::Error),
@@ -72,7 +72,7 @@ pub enum StoreError {
 
 /// The result of a search by an ID or its prefix.
 #[derive(Debug, PartialEq)]
-pub enum StoredMatch {
+pub enum TransferSearchResult {
     /// No transfer.
     None,
     /// A single transfer.
@@ -115,7 +115,7 @@ pub struct QueueStore(Connection);
 
 impl QueueStore {
     /// Opens the file, or creates it.
-    pub fn open(path: &Path) -> Result<QueueStore, StoreError> {
+    pub fn open(path: &Path) -> Result<QueueStore, QueueStoreError> {
         let db = Connection::open(path)?;
         db.pragma_update(None, "journal_mode", "wal")?;
         db.pragma_update(None, "synchronous", "full")?;
@@ -125,7 +125,7 @@ impl QueueStore {
             1 => [FROM_LAYOUT_1, FROM_LAYOUT_2],
             2 => [FROM_LAYOUT_2, ""],
             LAYOUT => return Ok(QueueStore(db)),
-            later => return Err(StoreError::Later(later)),
+            later => return Err(QueueStoreError::Later(later)),
         };
         let changes = changes.concat();
         db.execute_batch(&format!("BEGIN; {changes} {INDEXES} PRAGMA user_version = {LAYOUT}; COMMIT;"))?;
@@ -133,7 +133,7 @@ impl QueueStore {
     }
 
     /// Adds a transfer.
-    pub fn add(&self, record: &TransferRecord) -> Result<(), StoreError> {
+    pub fn add(&self, record: &TransferRecord) -> Result<(), QueueStoreError> {
         let mut adding = self.0.prepare_cached(
             "INSERT INTO transfers (id, state, priority, ended_ms, record, not_before_ms, user, submitted_ms, deadline_ms)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
@@ -153,7 +153,7 @@ impl QueueStore {
     }
 
     /// Replaces a transfer's record. A transfer that does not run has neither process nor wish.
-    pub fn put(&self, record: &TransferRecord) -> Result<(), StoreError> {
+    pub fn put(&self, record: &TransferRecord) -> Result<(), QueueStoreError> {
         let mut putting = self.0.prepare_cached(
             "UPDATE transfers SET state = ?2, ended_ms = ?3, record = ?4,
                 process = CASE WHEN ?2 = 'running' THEN process END,
@@ -170,21 +170,21 @@ impl QueueStore {
     }
 
     /// Records the process that carries a transfer out.
-    pub fn set_process(&self, id: &str, process: &str) -> Result<(), StoreError> {
+    pub fn set_process(&self, id: &str, process: &str) -> Result<(), QueueStoreError> {
         self.0.execute("UPDATE transfers SET process = ?2 WHERE id = ?1", params![id, process])?;
         Ok(())
     }
 
     /// Records the order of a running transfer's user.
-    pub fn set_wish(&self, id: &str, wish: Option<&str>) -> Result<(), StoreError> {
+    pub fn set_wish(&self, id: &str, wish: Option<&str>) -> Result<(), QueueStoreError> {
         self.0.execute("UPDATE transfers SET wish = ?2 WHERE id = ?1", params![id, wish])?;
         Ok(())
     }
 
     /// Returns the transfer with this ID, or the only transfer whose ID begins so.
-    pub fn find(&self, id: &str) -> Result<StoredMatch, StoreError> {
+    pub fn find(&self, id: &str) -> Result<TransferSearchResult, QueueStoreError> {
         if id.is_empty() || id.len() > 16 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Ok(StoredMatch::None);
+            return Ok(TransferSearchResult::None);
         }
         let id = id.to_ascii_lowercase();
         // In ASCII 'g' follows 'f'.
@@ -192,14 +192,18 @@ impl QueueStore {
             .0
             .prepare_cached("SELECT record FROM transfers WHERE id >= ?1 AND id < ?1 || 'g' LIMIT 2")?;
         let mut rows = finding.query([&id])?;
-        let Some(first) = rows.next()? else { return Ok(StoredMatch::None) };
+        let Some(first) = rows.next()? else { return Ok(TransferSearchResult::None) };
         let first = record(first)?;
-        Ok(if rows.next()?.is_some() { StoredMatch::Several } else { StoredMatch::One(Box::new(first)) })
+        Ok(if rows.next()?.is_some() {
+            TransferSearchResult::Several
+        } else {
+            TransferSearchResult::One(Box::new(first))
+        })
     }
 
     /// Returns the latest transfers, the latest first. With `after`: those submitted before that transfer,
     /// none if it is unknown.
-    pub fn latest(&self, limit: usize, after: Option<&str>) -> Result<Vec<TransferRecord>, StoreError> {
+    pub fn latest(&self, limit: usize, after: Option<&str>) -> Result<Vec<TransferRecord>, QueueStoreError> {
         let mut asking = self.0.prepare_cached(
             "SELECT record FROM transfers WHERE ?2 IS NULL OR number < (SELECT number FROM transfers WHERE id = ?2)
              ORDER BY number DESC LIMIT ?1",
@@ -213,14 +217,14 @@ impl QueueStore {
     }
 
     /// Returns the transfer with this ID.
-    pub fn get(&self, id: &str) -> Result<Option<TransferRecord>, StoreError> {
+    pub fn get(&self, id: &str) -> Result<Option<TransferRecord>, QueueStoreError> {
         let mut asking = self.0.prepare_cached("SELECT record FROM transfers WHERE id = ?1")?;
         let mut rows = asking.query([id])?;
         rows.next()?.map(record).transpose()
     }
 
     /// Returns the transfers that may begin now (milliseconds since 1970), in no order.
-    pub fn waiting(&self, now_ms: u64) -> Result<Vec<QueuedTransfer>, StoreError> {
+    pub fn waiting(&self, now_ms: u64) -> Result<Vec<QueuedTransfer>, QueueStoreError> {
         let mut asking = self.0.prepare_cached(WAITING)?;
         let rows = asking.query_map([signed(now_ms)], |row| {
             Ok(QueuedTransfer {
@@ -236,13 +240,13 @@ impl QueueStore {
     }
 
     /// Returns the number of transfers that are not over.
-    pub fn count_open(&self) -> Result<u64, StoreError> {
+    pub fn count_open(&self) -> Result<u64, QueueStoreError> {
         let count: i64 = self.0.prepare_cached(COUNT_OPEN)?.query_row([], |row| row.get(0))?;
         Ok(count.unsigned_abs())
     }
 
     /// Returns the transfers that were running when an earlier queue ended.
-    pub fn left_running(&self) -> Result<Vec<InterruptedTransfer>, StoreError> {
+    pub fn left_running(&self) -> Result<Vec<InterruptedTransfer>, QueueStoreError> {
         let mut asking = self
             .0
             .prepare("SELECT record, process, wish FROM transfers WHERE state = 'running' ORDER BY number")?;
@@ -255,14 +259,18 @@ impl QueueStore {
     }
 
     /// Removes the transfers that were over before this time (milliseconds since 1970); returns their number.
-    pub fn forget_before(&self, moment_ms: u64) -> Result<usize, StoreError> {
+    pub fn forget_before(&self, moment_ms: u64) -> Result<usize, QueueStoreError> {
         Ok(self.0.execute("DELETE FROM transfers WHERE ended_ms < ?1", [signed(moment_ms)])?)
     }
 }
 
-fn record(row: &Row<'_>) -> Result<TransferRecord, StoreError> {
+fn record(row: &Row<'_>) -> Result<TransferRecord, QueueStoreError> {
     let record: TransferRecord = serde_json::from_str(&row.get::<_, String>(0)?)?;
-    if record.version > OPTIONS_VERSION { Err(StoreError::Later(record.version.into())) } else { Ok(record) }
+    if record.version > OPTIONS_VERSION {
+        Err(QueueStoreError::Later(record.version.into()))
+    } else {
+        Ok(record)
+    }
 }
 
 fn moment(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
@@ -275,7 +283,7 @@ fn signed(moment_ms: u64) -> i64 {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use carrack_register::records::{TransferOptions, TransferState, TransferSubmission};
+    use carrack_register::transfer_records::{TransferOptions, TransferState, TransferSubmission};
 
     use super::*;
 
@@ -303,10 +311,10 @@ pub(super) mod tests {
         assert!(store.add(&one).is_err(), "an id is used once");
         drop(store);
         let store = QueueStore::open(&path).unwrap();
-        assert_eq!(store.find("00000000000000A1").unwrap(), StoredMatch::One(Box::new(one.clone())));
-        assert_eq!(store.find("00000000").unwrap(), StoredMatch::Several);
+        assert_eq!(store.find("00000000000000A1").unwrap(), TransferSearchResult::One(Box::new(one.clone())));
+        assert_eq!(store.find("00000000").unwrap(), TransferSearchResult::Several);
         for nothing in ["", "1", "%", "00000000000000a1a", "\u{e9}"] {
-            assert_eq!(store.find(nothing).unwrap(), StoredMatch::None, "{nothing}");
+            assert_eq!(store.find(nothing).unwrap(), TransferSearchResult::None, "{nothing}");
         }
         assert_eq!(store.latest(9, None).unwrap(), [two.clone(), one.clone()]);
         assert_eq!(store.latest(1, None).unwrap(), std::slice::from_ref(&two));
@@ -438,6 +446,6 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("queue.db");
         QueueStore::open(&path).unwrap().0.pragma_update(None, "user_version", LAYOUT + 1).unwrap();
-        assert!(matches!(QueueStore::open(&path), Err(StoreError::Later(_))));
+        assert!(matches!(QueueStore::open(&path), Err(QueueStoreError::Later(_))));
     }
 }

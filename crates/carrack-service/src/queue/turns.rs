@@ -12,7 +12,7 @@ use super::store::QueuedTransfer;
 
 /// The administrator's rules of the order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TurnRules {
+pub struct QueueOrderRules {
     /// The highest priority that users may give; root and the daemon's own user may give any.
     pub priority_max: u8,
     /// The same for the users and accounts that are named here.
@@ -27,11 +27,11 @@ pub struct TurnRules {
     pub halves_every: Duration,
 }
 
-impl Default for TurnRules {
-    fn default() -> TurnRules {
+impl Default for QueueOrderRules {
+    fn default() -> QueueOrderRules {
         let RankRules { ages_every, halves_every, .. } = RankRules::default();
-        TurnRules {
-            priority_max: TurnRules::PRIORITY_MAX_DEFAULT,
+        QueueOrderRules {
+            priority_max: QueueOrderRules::PRIORITY_MAX_DEFAULT,
             priorities: BTreeMap::new(),
             weights: BTreeMap::new(),
             accounts: BTreeMap::new(),
@@ -41,7 +41,7 @@ impl Default for TurnRules {
     }
 }
 
-impl TurnRules {
+impl QueueOrderRules {
     /// The highest priority of users by default, and the priority of a submission without one.
     pub const PRIORITY_MAX_DEFAULT: u8 = 5;
 
@@ -108,13 +108,13 @@ impl TurnRules {
 mod tests {
     use super::*;
 
-    fn rules() -> TurnRules {
-        TurnRules {
+    fn rules() -> QueueOrderRules {
+        QueueOrderRules {
             priorities: [("ops".to_owned(), 9), ("carol".to_owned(), 7)].into(),
             accounts: [("alice", "projx"), ("bob", "projx"), ("dave", "ops")]
                 .map(|(user, account)| (user.to_owned(), account.to_owned()))
                 .into(),
-            ..TurnRules::default()
+            ..QueueOrderRules::default()
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_engine::GrantExchange;
-use carrack_plan::grants::{GrantBatch, GrantReply};
+use carrack_plan::grants::{GrantClientReport, GrantReply};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::api::ApiProblem;
@@ -49,7 +49,8 @@ impl SocketExchange {
     /// As for an exchange.
     pub fn probe(&self) -> io::Result<()> {
         let client = format!("probe-{}", std::process::id());
-        self.exchange(&GrantBatch { client, number: 1, leaves: true, ..GrantBatch::default() }).map(drop)
+        self.exchange(&GrantClientReport { client, number: 1, leaves: true, ..GrantClientReport::default() })
+            .map(drop)
     }
 }
 
@@ -60,7 +61,7 @@ impl GrantExchange for SocketExchange {
     /// # Errors
     /// The system's; `TimedOut`; `InvalidData` if this is no meta-server; `Unsupported` with the server's
     /// words if it refuses.
-    fn exchange(&self, batch: &GrantBatch) -> io::Result<GrantReply> {
+    fn exchange(&self, batch: &GrantClientReport) -> io::Result<GrantReply> {
         let deadline = Instant::now() + PATIENCE;
         let request = request(batch)?;
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,7 +111,7 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(std::os::fd::OwnedFd::from(socket).into())
 }
 
-fn request(batch: &GrantBatch) -> io::Result<Vec<u8>> {
+fn request(batch: &GrantClientReport) -> io::Result<Vec<u8>> {
     let body = serde_json::to_vec(batch)?;
     let length = body.len();
     let mut request = format!(
@@ -248,21 +249,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let exchange = SocketExchange::new(&path);
-        assert_eq!(exchange.exchange(&GrantBatch::default()).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(exchange.exchange(&GrantClientReport::default()).unwrap_err().kind(), ErrorKind::NotFound);
         let good = said(200, "", r#"{"epoch":7,"number":3}"#);
         let problem = r#"{"status":404,"title":"x","detail":"nothing here"}"#;
         let refusal = said(404, "connection: close\r\n", problem);
         answering(&path, vec![vec![good.clone(), good.clone()], vec![good.clone(), refusal], vec![good]]);
         for _ in 0..3 {
-            let answer = exchange.exchange(&GrantBatch::default()).unwrap();
+            let answer = exchange.exchange(&GrantClientReport::default()).unwrap();
             assert_eq!((answer.epoch, answer.number), (7, 3));
         }
-        let refused = exchange.exchange(&GrantBatch::default()).unwrap_err();
+        let refused = exchange.exchange(&GrantClientReport::default()).unwrap_err();
         assert_eq!(
             (refused.kind(), refused.to_string()),
             (ErrorKind::Unsupported, "nothing here".to_owned())
         );
-        exchange.exchange(&GrantBatch::default()).unwrap();
+        exchange.exchange(&GrantClientReport::default()).unwrap();
     }
 
     #[test]
@@ -277,14 +278,14 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("socket");
             answering(&path, vec![vec![said.to_owned()]]);
-            let error = SocketExchange::new(&path).exchange(&GrantBatch::default()).unwrap_err();
+            let error = SocketExchange::new(&path).exchange(&GrantClientReport::default()).unwrap_err();
             assert_eq!(error.kind(), kind, "{said}");
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         answering(&path, Vec::new());
         let begun = Instant::now();
-        let error = SocketExchange::new(&path).exchange(&GrantBatch::default()).unwrap_err();
+        let error = SocketExchange::new(&path).exchange(&GrantClientReport::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!((PATIENCE..2 * PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     }

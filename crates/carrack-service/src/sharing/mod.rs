@@ -1,19 +1,19 @@
 //! Sharing of storage targets in the daemon: its meta-server, the rules for its classes, and the client that
 //! transfers use; and the file by which a fleet's manager shares the targets of a site.
 
+mod class_rules;
 mod exchange;
-mod rules;
 mod site_file;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use carrack_plan::grants::{GrantBatch, GrantReply, TargetView};
+use carrack_plan::grants::{GrantClientReport, GrantReply, TargetView};
 use carrack_sharing::{BatchRefusal, MetaSchedulerServer, SharingSettings};
 use tokio::task::spawn_blocking;
 
+use class_rules::MembershipCache;
+pub use class_rules::{ClassUserRules, ClassUsers};
 pub use exchange::SocketExchange;
-use rules::MembershipCache;
-pub use rules::{ClassMembers, ClassRules};
 pub use site_file::site_sharing;
 
 use crate::queue::name_of_user;
@@ -29,19 +29,19 @@ pub struct MachineMetaScheduler {
 /// The rules for classes, and recent results of lookups.
 #[derive(Debug)]
 struct ClassMembership {
-    rules: ClassRules,
+    rules: ClassUserRules,
     known: MembershipCache,
 }
 
 impl MachineMetaScheduler {
     /// Starts a meta-server.
-    pub fn start(settings: SharingSettings, rules: ClassRules) -> MachineMetaScheduler {
+    pub fn start(settings: SharingSettings, rules: ClassUserRules) -> MachineMetaScheduler {
         let membership = Mutex::new(ClassMembership { rules, known: MembershipCache::default() });
         MachineMetaScheduler { server: Arc::new(MetaSchedulerServer::start(settings)), membership }
     }
 
     /// Changes the settings; running transfers keep their grants.
-    pub fn change(&self, settings: SharingSettings, rules: ClassRules) {
+    pub fn change(&self, settings: SharingSettings, rules: ClassUserRules) {
         *self.membership() = ClassMembership { rules, known: MembershipCache::default() };
         self.server.change(settings);
     }
@@ -51,10 +51,10 @@ impl MachineMetaScheduler {
     ///
     /// # Errors
     /// [`BatchRefusal`] for a batch out of bounds.
-    pub async fn answer(&self, uid: u32, batch: GrantBatch) -> Result<GrantReply, BatchRefusal> {
+    pub async fn answer(&self, uid: u32, batch: GrantClientReport) -> Result<GrantReply, BatchRefusal> {
         let may_use = self.may_use(uid, &batch.class).await;
         let class = if may_use { batch.class } else { String::new() };
-        self.server.answer(&uid.to_string(), GrantBatch { class, ..batch })
+        self.server.answer(&uid.to_string(), GrantClientReport { class, ..batch })
     }
 
     /// Returns every known target of this name or of this file system, as [`MetaSchedulerServer::targets`]
@@ -108,21 +108,21 @@ impl MachineMetaScheduler {
 mod tests {
     use std::collections::BTreeMap;
 
-    use carrack_plan::grants::{ClientClass, GrantRequest};
+    use carrack_plan::grants::{GrantClientClass, GrantRequest};
 
     use super::*;
 
-    fn user(name: &str) -> ClassMembers {
-        ClassMembers { users: Some(vec![name.to_owned()]), groups: None }
+    fn user(name: &str) -> ClassUsers {
+        ClassUsers { users: Some(vec![name.to_owned()]), groups: None }
     }
 
     #[tokio::test]
     async fn a_class_is_for_those_whom_it_names() {
         let uid = rustix::process::geteuid().as_raw();
-        let classes = ["open", "mine", "theirs"].map(|name| (name.to_owned(), ClientClass::default()));
+        let classes = ["open", "mine", "theirs"].map(|name| (name.to_owned(), GrantClientClass::default()));
         let classes = BTreeMap::from(classes);
-        let rules = ClassRules::new(BTreeMap::from([
-            ("open".to_owned(), ClassMembers::default()),
+        let rules = ClassUserRules::new(BTreeMap::from([
+            ("open".to_owned(), ClassUsers::default()),
             ("mine".to_owned(), user(&name_of_user(uid))),
             ("theirs".to_owned(), user("nobody-of-this-name")),
         ]));
@@ -130,8 +130,13 @@ mod tests {
         for (class, expected) in [("", ""), ("open", "open"), ("mine", "mine"), ("theirs", ""), ("x", "")] {
             let asks = vec![GrantRequest { target: "fs/x".to_owned(), ..GrantRequest::default() }];
             let client = format!("of-{class}");
-            let batch =
-                GrantBatch { client, class: class.to_owned(), number: 1, asks, ..GrantBatch::default() };
+            let batch = GrantClientReport {
+                client,
+                class: class.to_owned(),
+                number: 1,
+                asks,
+                ..GrantClientReport::default()
+            };
             assert_eq!(shared.answer(uid, batch).await.unwrap().class, expected, "{class}");
         }
         let shown = shared.targets("fs");

@@ -16,7 +16,7 @@ pub(super) struct MetricSeries {
 }
 
 #[derive(Deserialize)]
-struct AnswerStatus {
+struct PrometheusAnswerStatus {
     status: String,
     data: Option<ResultType>,
     #[serde(default)]
@@ -31,11 +31,11 @@ struct ResultType {
 
 #[derive(Deserialize)]
 struct SeriesAnswer {
-    data: MetricSeriesList,
+    data: PrometheusSeriesList,
 }
 
 #[derive(Deserialize)]
-struct MetricSeriesList {
+struct PrometheusSeriesList {
     result: Vec<MetricSeries>,
 }
 
@@ -61,7 +61,7 @@ impl MetricSeries {
 
 /// The series of an answer's body.
 pub(super) fn series(body: &[u8]) -> Result<Vec<MetricSeries>, NoSeries> {
-    let reply: AnswerStatus = serde_json::from_slice(body).map_err(strange)?;
+    let reply: PrometheusAnswerStatus = serde_json::from_slice(body).map_err(strange)?;
     let kind = match (reply.status.as_str(), reply.data) {
         ("success", Some(ResultType { kind })) => kind,
         ("error", _) => return Err(NoSeries::Refused(reply.error)),

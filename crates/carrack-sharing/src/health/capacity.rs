@@ -67,10 +67,10 @@ mod tests {
 
     fn read(text: &str) -> Result<TargetCapacity, toml::de::Error> {
         #[derive(Deserialize)]
-        struct CapacityTestFile {
+        struct TestCapacityConfig {
             capacity: TargetCapacity,
         }
-        toml::from_str::<CapacityTestFile>(text).map(|holder| holder.capacity)
+        toml::from_str::<TestCapacityConfig>(text).map(|holder| holder.capacity)
     }
 
     #[test]

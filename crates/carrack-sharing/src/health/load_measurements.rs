@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::answers::MetricSeries;
-use super::name_template::TargetNameTemplate;
+use super::name_template::TargetNameFromLabels;
 
 /// The assumed request size of transfers, an object's usual size in bytes: it gives the number of their
 /// requests.
@@ -58,7 +58,7 @@ impl LoadMeasurements {
         &mut self,
         quantity: LoadQuantity,
         series: &[MetricSeries],
-        names: &TargetNameTemplate,
+        names: &TargetNameFromLabels,
     ) {
         for series in series {
             let Some(name) = names.of(&series.labels) else { continue };

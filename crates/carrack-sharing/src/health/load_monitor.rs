@@ -7,16 +7,16 @@ use std::io::Read;
 use std::path::Path;
 
 use carrack_plan::forecast::{LoadHistory, LoadSample, STEP_S, parse_csv};
-use carrack_plan::grants::ComputeLoad;
+use carrack_plan::grants::TargetComputeLoad;
 
 use super::answers::MetricSeries;
 use super::load_error::LoadMonitorError;
 use super::load_measurements::{LoadMeasurements, LoadQuantity, TargetRates};
-use super::name_template::{NAME_BYTES_MAX, TargetNameTemplate};
+use super::name_template::{NAME_BYTES_MAX, TargetNameFromLabels};
 use super::preset::PrometheusQueries;
 use super::prometheus::PrometheusClient;
 use super::settings::{HistorySource, LoadMonitorSettings};
-use super::storage_history::{KnownNames, StorageHistory};
+use super::storage_history::{StorageHistory, UnknownStorageError};
 use super::target_load::TargetLoadHistory;
 
 /// The most targets: 512 MiB of histories. Further targets are ignored.
@@ -50,7 +50,7 @@ const CA_BYTES_MAX: u64 = 1 << 20;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MonitorReport {
     /// The load of each target that was measured and whose capacity is known.
-    pub loads: Vec<(String, ComputeLoad)>,
+    pub loads: Vec<(String, TargetComputeLoad)>,
     /// Notices for people, each when a condition begins or ends.
     pub notices: Vec<String>,
 }
@@ -67,7 +67,7 @@ pub struct LoadMonitor {
     settings: LoadMonitorSettings,
     prometheus: PrometheusClient,
     queries: Vec<(LoadQuantity, String)>,
-    names: TargetNameTemplate,
+    names: TargetNameFromLabels,
     targets: BTreeMap<String, TargetLoadHistory>,
     /// The newest part last.
     unread: Vec<UnqueriedInterval>,
@@ -174,7 +174,7 @@ impl LoadMonitor {
     ///
     /// # Errors
     /// Some existing names, if no target has this name.
-    pub fn storage(&self, name: &str, now_s: i64) -> Result<StorageHistory, KnownNames> {
+    pub fn storage(&self, name: &str, now_s: i64) -> Result<StorageHistory, UnknownStorageError> {
         let all = self.targets.iter();
         let all = all.map(|(name, target)| (name.as_str(), target.history(), target.capacity()));
         StorageHistory::gather(name, all, now_s)

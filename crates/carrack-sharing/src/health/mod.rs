@@ -27,7 +27,7 @@ pub use load_monitor::{LoadMonitor, MonitorReport, histories_of_csv};
 pub use preset::{ExporterPreset, PrometheusQueries};
 pub use prometheus::{BadPrometheusAddress, PrometheusAddress};
 pub use settings::{HistorySource, LoadMonitorSettings};
-pub use storage_history::{KnownNames, StorageHistory, percentile_99};
+pub use storage_history::{StorageHistory, UnknownStorageError, percentile_99};
 pub use thread::LoadMonitorThread;
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ pub(super) const NAME_BYTES_MAX: usize = 255;
 /// `{label:path}` for the value with a slash for its last dash (Lustre calls `lfs01/OST0007`
 /// `lfs01-OST0007`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TargetNameTemplate(Vec<NamePart>);
+pub(super) struct TargetNameFromLabels(Vec<TargetTemplatePart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum NamePart {
+enum TargetTemplatePart {
     Text(String),
     Label(String, LabelForm),
 }
@@ -24,11 +24,11 @@ enum LabelForm {
     Path,
 }
 
-impl TargetNameTemplate {
+impl TargetNameFromLabels {
     /// # Errors
     /// A text with the problem and the right form.
-    pub(super) fn parse(text: &str) -> Result<TargetNameTemplate, String> {
-        parts_of(text).map(TargetNameTemplate).ok_or_else(|| {
+    pub(super) fn parse(text: &str) -> Result<TargetNameFromLabels, String> {
+        parts_of(text).map(TargetNameFromLabels).ok_or_else(|| {
             format!(
                 "{text:?} makes no names: write {{label}}, {{label:host}} or {{label:path}}, such as {{instance:host}}/{{device}}"
             )
@@ -40,8 +40,8 @@ impl TargetNameTemplate {
         let mut name = String::new();
         for part in &self.0 {
             match part {
-                NamePart::Text(text) => name.push_str(text),
-                NamePart::Label(label, form) => name.push_str(&form.of(labels.get(label)?)),
+                TargetTemplatePart::Text(text) => name.push_str(text),
+                TargetTemplatePart::Label(label, form) => name.push_str(&form.of(labels.get(label)?)),
             }
         }
         let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control);
@@ -49,7 +49,7 @@ impl TargetNameTemplate {
     }
 }
 
-fn parts_of(text: &str) -> Option<Vec<NamePart>> {
+fn parts_of(text: &str) -> Option<Vec<TargetTemplatePart>> {
     let mut parts = Vec::new();
     let mut rest = text;
     while let Some((before, behind)) = rest.split_once('{') {
@@ -64,14 +64,14 @@ fn parts_of(text: &str) -> Option<Vec<NamePart>> {
         if !is_label || before.contains('}') {
             return None;
         }
-        parts.extend((!before.is_empty()).then(|| NamePart::Text(before.to_owned())));
-        parts.push(NamePart::Label(label.to_owned(), form));
+        parts.extend((!before.is_empty()).then(|| TargetTemplatePart::Text(before.to_owned())));
+        parts.push(TargetTemplatePart::Label(label.to_owned(), form));
         rest = after;
     }
     if parts.is_empty() || rest.contains('}') {
         return None;
     }
-    parts.extend((!rest.is_empty()).then(|| NamePart::Text(rest.to_owned())));
+    parts.extend((!rest.is_empty()).then(|| TargetTemplatePart::Text(rest.to_owned())));
     Some(parts)
 }
 impl LabelForm {
@@ -101,7 +101,7 @@ mod tests {
 
     fn name(text: &str, labels: &[(&str, &str)]) -> Option<String> {
         let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        TargetNameTemplate::parse(text).unwrap().of(&labels)
+        TargetNameFromLabels::parse(text).unwrap().of(&labels)
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn what_makes_no_names_is_refused() {
         for text in ["", "sda", "{", "{}", "{a", "a}", "}{a}", "{a}}", "{a:port}", "{a b}"] {
-            assert!(TargetNameTemplate::parse(text).is_err(), "{text}");
+            assert!(TargetNameFromLabels::parse(text).is_err(), "{text}");
         }
     }
 }

@@ -190,7 +190,7 @@ impl PrometheusClient {
         }
     }
 
-    async fn connect(&self) -> Result<Box<dyn PrometheusConnection>, LoadMonitorError> {
+    async fn connect(&self) -> Result<Box<dyn PrometheusClientStream>, LoadMonitorError> {
         let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await;
         let stream = stream.map_err(|error| self.away(error))?;
         let Some(config) = self.tls.clone() else { return Ok(Box::new(stream)) };
@@ -209,9 +209,9 @@ fn system(error: impl fmt::Display) -> LoadMonitorError {
 }
 
 /// A connection of any kind.
-trait PrometheusConnection: AsyncRead + AsyncWrite + Unpin + Send {}
+trait PrometheusClientStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> PrometheusConnection for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> PrometheusClientStream for T {}
 
 #[cfg(test)]
 mod tests {

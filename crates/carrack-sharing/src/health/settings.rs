@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::capacity::TargetCapacity;
 use super::load_error::LoadMonitorError;
-use super::name_template::TargetNameTemplate;
+use super::name_template::TargetNameFromLabels;
 use super::preset::{ExporterPreset, PrometheusQueries};
 use super::prometheus::PrometheusAddress;
 
@@ -127,8 +127,8 @@ impl LoadMonitorSettings {
         if asks && !queries.target_name.is_empty() { Ok(queries) } else { Err(LoadMonitorError::NoQuery) }
     }
 
-    pub(super) fn target_name(&self) -> Result<TargetNameTemplate, LoadMonitorError> {
-        TargetNameTemplate::parse(&self.queries()?.target_name).map_err(LoadMonitorError::System)
+    pub(super) fn target_name(&self) -> Result<TargetNameFromLabels, LoadMonitorError> {
+        TargetNameFromLabels::parse(&self.queries()?.target_name).map_err(LoadMonitorError::System)
     }
 }
 

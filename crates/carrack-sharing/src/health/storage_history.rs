@@ -15,7 +15,7 @@ pub struct StorageHistory {
 
 /// Some existing names, for an error message about an unknown name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownNames(pub Vec<String>);
+pub struct UnknownStorageError(pub Vec<String>);
 
 /// Names in such a message.
 const NAMES_TOLD: usize = 8;
@@ -29,7 +29,7 @@ impl StorageHistory {
         name: &str,
         all: impl Iterator<Item = (&'a str, &'a LoadHistory, Option<f64>)> + Clone,
         now_s: i64,
-    ) -> Result<StorageHistory, KnownNames> {
+    ) -> Result<StorageHistory, UnknownStorageError> {
         if let Some((_, history, capacity)) = all.clone().find(|(target, ..)| *target == name) {
             return Ok(StorageHistory { targets: 1, history: history.clone(), capacity });
         }
@@ -39,7 +39,9 @@ impl StorageHistory {
             .filter(|(target, ..)| target.strip_prefix(name).is_some_and(|rest| rest.starts_with('/')))
             .collect();
         if parts.is_empty() {
-            return Err(KnownNames(all.take(NAMES_TOLD).map(|(target, ..)| target.to_owned()).collect()));
+            return Err(UnknownStorageError(
+                all.take(NAMES_TOLD).map(|(target, ..)| target.to_owned()).collect(),
+            ));
         }
         let mut history = LoadHistory::default();
         // Samples of one slot are averaged.

@@ -1,7 +1,7 @@
 //! One target: its history, capacity and forecast. Pure.
 
 use carrack_plan::forecast::{ForecastMethod, LoadForecast, LoadHistory, LoadSample, STEP_S};
-use carrack_plan::grants::ComputeLoad;
+use carrack_plan::grants::TargetComputeLoad;
 
 use super::storage_history::percentile_99;
 
@@ -82,10 +82,10 @@ impl TargetLoadHistory {
 
     /// The parts of the capacity that others use now, with `present` bytes per second, and soon. `None` while
     /// the capacity is unknown.
-    pub(super) fn load(&self, present: f64, now_s: i64) -> Option<ComputeLoad> {
+    pub(super) fn load(&self, present: f64, now_s: i64) -> Option<TargetComputeLoad> {
         let capacity = self.capacity?;
         let expected = self.expected(now_s).unwrap_or(present);
-        Some(ComputeLoad { present: part(present, capacity), expected: part(expected, capacity) })
+        Some(TargetComputeLoad { present: part(present, capacity), expected: part(expected, capacity) })
     }
 
     /// The highest load of the next minutes, by the best methods for an hour and for a day. `None` if the
@@ -138,8 +138,8 @@ mod tests {
         let mut target = TargetLoadHistory::new(Some(100e6));
         target.note(0, 80e6, 80e6, 0);
         target.foretell(0);
-        assert_eq!(target.load(20e6, 300), Some(ComputeLoad { present: 0.2, expected: 0.2 }));
-        assert_eq!(target.load(900e6, 300), Some(ComputeLoad { present: 1.0, expected: 1.0 }));
+        assert_eq!(target.load(20e6, 300), Some(TargetComputeLoad { present: 0.2, expected: 0.2 }));
+        assert_eq!(target.load(900e6, 300), Some(TargetComputeLoad { present: 1.0, expected: 1.0 }));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel}
 use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use carrack_plan::grants::ComputeLoad;
+use carrack_plan::grants::TargetComputeLoad;
 
 use super::load_monitor::LoadMonitor;
 use super::settings::LoadMonitorSettings;
@@ -29,7 +29,7 @@ impl LoadMonitorThread {
     pub fn start(
         settings: LoadMonitorSettings,
         moved: impl Fn() -> Vec<(String, u64)> + Send + 'static,
-        tell: impl Fn(&str, ComputeLoad) + Send + 'static,
+        tell: impl Fn(&str, TargetComputeLoad) + Send + 'static,
         say: impl Fn(String) + Send + 'static,
     ) -> io::Result<LoadMonitorThread> {
         let (alive, end) = channel();
@@ -51,7 +51,7 @@ fn measure(
     mut feed: LoadMonitor,
     end: &Receiver<()>,
     moved: impl Fn() -> Vec<(String, u64)>,
-    tell: impl Fn(&str, ComputeLoad),
+    tell: impl Fn(&str, TargetComputeLoad),
     say: impl Fn(String),
 ) {
     let every = Duration::from_secs(feed.every_s());

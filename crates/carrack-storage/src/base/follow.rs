@@ -35,7 +35,7 @@ pub(crate) struct ResolvedPath {
 }
 
 /// The start of a walk.
-pub(super) struct WalkStart<'a> {
+pub(super) struct LinkResolutionStart<'a> {
     /// The directory that no link leads out of.
     pub(super) base: BorrowedFd<'a>,
     /// The absolute path that links may name it by. Without it no absolute link is followed.
@@ -51,12 +51,16 @@ pub(super) struct WalkStart<'a> {
 /// `EXDEV` for a link that leads out of the base (an absolute one does), `ELOOP` after too many links.
 pub(super) fn follow(base: BorrowedFd<'_>, path: &RelPath, last: bool) -> Result<ResolvedPath> {
     let held = open_beneath(base, &RelPath::root(), PASSAGE)?;
-    follow_from(WalkStart { base, base_path: None, held, path: &RelPath::root() }, path, last)
+    follow_from(LinkResolutionStart { base, base_path: None, held, path: &RelPath::root() }, path, last)
 }
 
 /// Follows a path from a directory beneath the base.
-pub(super) fn follow_from(start: WalkStart<'_>, path: &RelPath, last: bool) -> Result<ResolvedPath> {
-    let WalkStart { base, base_path, held, path: walked } = start;
+pub(super) fn follow_from(
+    start: LinkResolutionStart<'_>,
+    path: &RelPath,
+    last: bool,
+) -> Result<ResolvedPath> {
+    let LinkResolutionStart { base, base_path, held, path: walked } = start;
     let walked = walked.as_bytes().to_vec();
     let mut walk = LinkWalk { base, base_path, held, walked, pending: Vec::new(), links: 0 };
     walk.push(path.as_bytes());

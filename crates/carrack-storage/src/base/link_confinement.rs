@@ -9,12 +9,12 @@ use carrack_model::RelPath;
 use rustix::fs::OFlags;
 use rustix::io::{Errno, Result};
 
-use super::follow::{ResolvedPath, WalkStart, follow_from};
+use super::follow::{LinkResolutionStart, ResolvedPath, follow_from};
 use crate::beneath::{PASSAGE, open_beneath, open_child};
 
 /// The confinement of such a source's root.
 #[derive(Debug)]
-pub(crate) struct LinkConfinement {
+pub(crate) struct SourceLinkConfinement {
     /// The directory that no link leads out of.
     pub(super) top: OwnedFd,
     /// Its absolute path. A link whose text starts with it is followed, too.
@@ -23,13 +23,13 @@ pub(crate) struct LinkConfinement {
     pub(super) root_path: RelPath,
 }
 
-impl LinkConfinement {
+impl SourceLinkConfinement {
     /// Follows `path` from `root`, including a link as its last name.
     ///
     /// `EXDEV` for a link that leads out, `ELOOP` after too many links.
     pub(crate) fn follow(&self, root: BorrowedFd<'_>, path: &RelPath) -> Result<ResolvedPath> {
         let held = open_beneath(root, &RelPath::root(), PASSAGE)?;
-        let start = WalkStart {
+        let start = LinkResolutionStart {
             base: self.top.as_fd(),
             base_path: Some(&self.top_path),
             held,

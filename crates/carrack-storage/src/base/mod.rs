@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use carrack_layout::{FileSystems, SetError};
+use carrack_layout::{DeclaredMountsError, FileSystems};
 use carrack_model::{RelPath, SpecialFile};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat_raw, statat,
@@ -36,8 +36,8 @@ use crate::typed_path::{beneath, ends_with_slash, last_name, parent};
 use crate::{FileIdentity, RootDirectory};
 pub(crate) use follow::ResolvedPath;
 use follow::follow;
-pub(crate) use link_confinement::LinkConfinement;
-use scopes::{ResolutionOrigin, ScopedDirectory};
+pub(crate) use link_confinement::SourceLinkConfinement;
+use scopes::{PathResolutionStart, ScopedDirectory};
 
 /// The starting point of paths. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ pub enum PathPurpose {
 
 /// The entry at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PathStatus {
+pub struct PathStatResult {
     /// The identity of the file or directory.
     pub identity: FileIdentity,
     /// True for a directory.
@@ -96,7 +96,7 @@ pub struct EntryPlace {
 
 /// A directory and a name in it; without a name it stands for the directory itself.
 #[derive(Debug)]
-pub(crate) struct ResolvedName {
+pub(crate) struct ResolvedPathName {
     pub(crate) holder: OwnedFd,
     pub(crate) name: Option<Box<[u8]>>,
 }
@@ -139,7 +139,7 @@ impl PathBase {
     ///
     /// # Errors
     /// As [`FileSystems::new`].
-    pub fn file_systems(&self, sets: &[PathBuf]) -> Result<FileSystems, SetError> {
+    pub fn file_systems(&self, sets: &[PathBuf]) -> Result<FileSystems, DeclaredMountsError> {
         FileSystems::opened_with(sets, self.is_confined(), |path| self.open(path, PathPurpose::Write))
     }
 
@@ -188,7 +188,7 @@ impl PathBase {
     pub fn open_parent(&self, path: &Path) -> io::Result<RootDirectory> {
         let PathBase::Scoped(_) = self else { return self.open(parent(path), PathPurpose::Write) };
         match self.origin(path)? {
-            Some(origin @ ResolutionOrigin::Name { .. }) => {
+            Some(origin @ PathResolutionStart::Name { .. }) => {
                 let holder = origin.spot(PathPurpose::Write)?.holder;
                 origin.root_of(holder, parent(path).to_path_buf())
             }
@@ -200,14 +200,14 @@ impl PathBase {
     ///
     /// # Errors
     /// As [`PathBase::open`].
-    pub fn look(&self, path: &Path, purpose: PathPurpose) -> io::Result<PathStatus> {
+    pub fn look(&self, path: &Path, purpose: PathPurpose) -> io::Result<PathStatResult> {
         let stat = match self {
             PathBase::Anywhere if purpose.follows_last() => statat(CWD, path, AtFlags::empty())?,
             PathBase::Anywhere => statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?,
             PathBase::Beneath(_) | PathBase::Scoped(_) => self.spot(path, purpose)?.status(path)?,
         };
         let kind = FileType::from_raw_mode(stat.st_mode);
-        Ok(PathStatus {
+        Ok(PathStatResult {
             identity: FileIdentity::of(&stat),
             is_directory: kind == FileType::Directory,
             is_symlink: kind == FileType::Symlink,
@@ -260,7 +260,7 @@ impl PathBase {
             let flags = if is_plain { OFlags::RDONLY | OFlags::CLOEXEC } else { flags };
             return Ok(openat(CWD, path, flags, Mode::empty())?);
         }
-        let ResolvedName { holder, name } = self.spot(path, PathPurpose::ReadThrough)?;
+        let ResolvedPathName { holder, name } = self.spot(path, PathPurpose::ReadThrough)?;
         match name {
             Some(name) => Ok(open_child(holder.as_fd(), &name, flags)?),
             None => Ok(holder),
@@ -303,7 +303,7 @@ impl PathBase {
         if !self.follows_links() {
             return Err(io::Error::other("what is beneath an export is read without following links"));
         }
-        let ResolutionOrigin::Directory { root, above, path: beneath } = &origin else {
+        let PathResolutionStart::Directory { root, above, path: beneath } = &origin else {
             return Err(Errno::NOTDIR.into());
         };
         let ResolvedPath { holder, directory, name } = follow(root.as_fd(), beneath, true)?;
@@ -317,11 +317,11 @@ impl PathBase {
         let top = root.as_fd().try_clone_to_owned()?;
         let top_path = self.path_for_people(Path::new(OsStr::from_bytes(above.as_bytes())));
         let opened = origin.root_of(handle, path.to_path_buf())?;
-        Ok(opened.following_within(LinkConfinement { top, top_path, root_path }))
+        Ok(opened.following_within(SourceLinkConfinement { top, top_path, root_path }))
     }
 
     /// The directory that holds the last name of `path`, opened with `O_PATH`.
-    pub(crate) fn spot(&self, path: &Path, purpose: PathPurpose) -> io::Result<ResolvedName> {
+    pub(crate) fn spot(&self, path: &Path, purpose: PathPurpose) -> io::Result<ResolvedPathName> {
         match self.origin(path)? {
             None => spot_anywhere(path),
             Some(origin) => origin.spot(purpose),
@@ -332,9 +332,9 @@ impl PathBase {
     pub(crate) fn top_of(&self, path: &Path) -> io::Result<FileIdentity> {
         match self.origin(path)? {
             None => Ok(FileIdentity::of(&statat(CWD, c"/", AtFlags::empty())?)),
-            Some(ResolutionOrigin::Directory { root, .. } | ResolutionOrigin::Name { holder: root, .. }) => {
-                Ok(root.identity())
-            }
+            Some(
+                PathResolutionStart::Directory { root, .. } | PathResolutionStart::Name { holder: root, .. },
+            ) => Ok(root.identity()),
         }
     }
 
@@ -342,8 +342,10 @@ impl PathBase {
     pub(crate) fn make_all_beneath(&self, path: &Path, mode: Mode) -> io::Result<()> {
         match self.origin(path)? {
             None => return Err(Errno::INVAL.into()),
-            Some(ResolutionOrigin::Directory { root, path, .. }) => root.make_with(&path, mode, PASSAGE)?,
-            Some(ResolutionOrigin::Name { holder, name }) => {
+            Some(PathResolutionStart::Directory { root, path, .. }) => {
+                root.make_with(&path, mode, PASSAGE)?
+            }
+            Some(PathResolutionStart::Name { holder, name }) => {
                 let path = RelPath::new(name).map_err(|_| Errno::INVAL)?;
                 holder.make_with(&path, mode, PASSAGE)?
             }
@@ -352,48 +354,50 @@ impl PathBase {
     }
 
     /// The start of the resolution of `path`; none if the kernel resolves it.
-    fn origin(&self, path: &Path) -> io::Result<Option<ResolutionOrigin<'_>>> {
+    fn origin(&self, path: &Path) -> io::Result<Option<PathResolutionStart<'_>>> {
         match self {
             PathBase::Anywhere => Ok(None),
-            PathBase::Beneath(root) => {
-                Ok(Some(ResolutionOrigin::Directory { root, above: RelPath::root(), path: beneath(path)? }))
-            }
+            PathBase::Beneath(root) => Ok(Some(PathResolutionStart::Directory {
+                root,
+                above: RelPath::root(),
+                path: beneath(path)?,
+            })),
             PathBase::Scoped(scopes) => scopes.origin(&beneath(path)?).map(Some),
         }
     }
 }
 
-impl ResolutionOrigin<'_> {
-    fn spot(&self, purpose: PathPurpose) -> io::Result<ResolvedName> {
+impl PathResolutionStart<'_> {
+    fn spot(&self, purpose: PathPurpose) -> io::Result<ResolvedPathName> {
         match (self, purpose) {
-            (_, PathPurpose::Read | PathPurpose::ReadThrough) | (ResolutionOrigin::Name { .. }, _) => {
+            (_, PathPurpose::Read | PathPurpose::ReadThrough) | (PathResolutionStart::Name { .. }, _) => {
                 Ok(self.follow(purpose == PathPurpose::ReadThrough)?.0)
             }
-            (ResolutionOrigin::Directory { root, path, .. }, PathPurpose::Write | PathPurpose::Browse) => {
+            (PathResolutionStart::Directory { root, path, .. }, PathPurpose::Write | PathPurpose::Browse) => {
                 let (directory, name) = path.split_last().unzip();
                 let directory = directory.unwrap_or_else(RelPath::root);
                 let holder = open_beneath(root.as_fd(), &directory, PASSAGE)?;
-                Ok(ResolvedName { holder, name: name.map(Into::into) })
+                Ok(ResolvedPathName { holder, name: name.map(Into::into) })
             }
         }
     }
 
     /// Follows the path of a source; also returns the holder's own path beneath the base. A link of a part
     /// with a single name leads out.
-    fn follow(&self, last: bool) -> io::Result<(ResolvedName, RelPath)> {
+    fn follow(&self, last: bool) -> io::Result<(ResolvedPathName, RelPath)> {
         match self {
-            ResolutionOrigin::Directory { root, above, path } => {
+            PathResolutionStart::Directory { root, above, path } => {
                 let ResolvedPath { holder, directory, name } = follow(root.as_fd(), path, last)?;
                 let directory = directory.components().try_fold(above.clone(), |path, name| path.join(name));
-                Ok((ResolvedName { holder, name }, directory.map_err(|_| Errno::NAMETOOLONG)?))
+                Ok((ResolvedPathName { holder, name }, directory.map_err(|_| Errno::NAMETOOLONG)?))
             }
-            ResolutionOrigin::Name { holder, name } => {
+            PathResolutionStart::Name { holder, name } => {
                 let holder = open_beneath(holder.as_fd(), &RelPath::root(), PASSAGE)?;
                 let leads_out = last && readlinkat_raw(&holder, *name, &mut [0_u8; 1][..]).is_ok();
                 if leads_out {
                     return Err(Errno::XDEV.into());
                 }
-                Ok((ResolvedName { holder, name: Some((*name).into()) }, RelPath::root()))
+                Ok((ResolvedPathName { holder, name: Some((*name).into()) }, RelPath::root()))
             }
         }
     }
@@ -401,8 +405,10 @@ impl ResolutionOrigin<'_> {
     /// Holds a directory that was reached from here, with `path` as its name in messages.
     fn root_of(&self, handle: OwnedFd, path: PathBuf) -> io::Result<RootDirectory> {
         match self {
-            ResolutionOrigin::Directory { root, .. } => RootDirectory::beneath(handle, path, root.identity()),
-            ResolutionOrigin::Name { .. } => {
+            PathResolutionStart::Directory { root, .. } => {
+                RootDirectory::beneath(handle, path, root.identity())
+            }
+            PathResolutionStart::Name { .. } => {
                 let identity = FileIdentity::of_open(&handle)?;
                 RootDirectory::beneath(handle, path, identity)
             }
@@ -410,7 +416,7 @@ impl ResolutionOrigin<'_> {
     }
 }
 
-impl ResolvedName {
+impl ResolvedPathName {
     /// The status of the entry, without following a link.
     pub(crate) fn status(&self, typed: &Path) -> Result<Stat, Errno> {
         let Some(name) = &self.name else { return fstat(&self.holder) };
@@ -421,11 +427,11 @@ impl ResolvedName {
     }
 }
 
-fn spot_anywhere(path: &Path) -> io::Result<ResolvedName> {
+fn spot_anywhere(path: &Path) -> io::Result<ResolvedPathName> {
     let name = last_name(path);
     let directory = if name.is_some() { parent(path) } else { path };
     let holder = openat(CWD, directory, PASSAGE, Mode::empty())?;
-    Ok(ResolvedName { holder, name: name.map(Into::into) })
+    Ok(ResolvedPathName { holder, name: name.map(Into::into) })
 }
 
 /// The path in messages of a directory that a link led to, absolute or relative as `typed`.

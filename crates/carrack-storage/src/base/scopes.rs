@@ -32,11 +32,11 @@ pub struct ScopedDirectory {
 struct ScopePart {
     /// Its path beneath the top.
     path: RelPath,
-    place: PartRoot,
+    place: ScopePartRoot,
 }
 
 #[derive(Debug)]
-enum PartRoot {
+enum ScopePartRoot {
     /// A directory.
     Directory(RootDirectory),
     /// A file, a link or a missing entry: its parent directory, and its name there.
@@ -46,7 +46,7 @@ enum PartRoot {
 }
 
 /// The start of a path's resolution.
-pub(super) enum ResolutionOrigin<'a> {
+pub(super) enum PathResolutionStart<'a> {
     /// A held directory, whose own path beneath the base is `above`; `path` is beneath it.
     Directory { root: &'a RootDirectory, above: RelPath, path: RelPath },
     /// The only usable name of a held directory.
@@ -60,7 +60,7 @@ impl ScopedDirectory {
         let mut parts: Vec<ScopePart> = Vec::new();
         for path in paths {
             if !parts.iter().any(|part| part.rest_of(&path).is_some()) {
-                parts.push(ScopePart { place: PartRoot::open(top, &path), path });
+                parts.push(ScopePart { place: ScopePartRoot::open(top, &path), path });
             }
         }
         ScopedDirectory { top: top.path().to_path_buf(), parts, are_named: false }
@@ -70,7 +70,7 @@ impl ScopedDirectory {
     pub(super) fn at(directories: Vec<RootDirectory>) -> io::Result<ScopedDirectory> {
         let mut parts = Vec::with_capacity(directories.len());
         for root in directories {
-            parts.push(ScopePart { path: beneath(root.path())?, place: PartRoot::Directory(root) });
+            parts.push(ScopePart { path: beneath(root.path())?, place: ScopePartRoot::Directory(root) });
         }
         parts.sort_by_key(|part| Reverse(part.path.components().count()));
         Ok(ScopedDirectory { top: PathBuf::from("/"), parts, are_named: true })
@@ -87,19 +87,21 @@ impl ScopedDirectory {
     }
 
     /// The start of the resolution of `path`.
-    pub(super) fn origin(&self, path: &RelPath) -> io::Result<ResolutionOrigin<'_>> {
+    pub(super) fn origin(&self, path: &RelPath) -> io::Result<PathResolutionStart<'_>> {
         let found = self.parts.iter().find_map(|part| Some((part, part.rest_of(path)?)));
         let (part, rest) = found.ok_or(Errno::ACCESS)?;
         match &part.place {
-            PartRoot::Directory(root) => {
-                Ok(ResolutionOrigin::Directory { root, above: part.path.clone(), path: rest })
+            ScopePartRoot::Directory(root) => {
+                Ok(PathResolutionStart::Directory { root, above: part.path.clone(), path: rest })
             }
-            PartRoot::Name(holder, name) if rest.is_root() => Ok(ResolutionOrigin::Name { holder, name }),
+            ScopePartRoot::Name(holder, name) if rest.is_root() => {
+                Ok(PathResolutionStart::Name { holder, name })
+            }
             // The part is no directory, or was none when it was opened.
-            PartRoot::Name(holder, name) => {
+            ScopePartRoot::Name(holder, name) => {
                 Err(open_child(holder.as_fd(), name, PASSAGE).err().unwrap_or(Errno::NOTDIR).into())
             }
-            PartRoot::Unreachable(errno) => Err((*errno).into()),
+            ScopePartRoot::Unreachable(errno) => Err((*errno).into()),
         }
     }
 }
@@ -118,26 +120,26 @@ impl ScopePart {
     }
 }
 
-impl PartRoot {
-    fn open(top: &RootDirectory, path: &RelPath) -> PartRoot {
+impl ScopePartRoot {
+    fn open(top: &RootDirectory, path: &RelPath) -> ScopePartRoot {
         let errno = match open_beneath(top.as_fd(), path, PASSAGE) {
-            Ok(handle) => return PartRoot::held(handle, PartRoot::Directory),
+            Ok(handle) => return ScopePartRoot::held(handle, ScopePartRoot::Directory),
             Err(errno) => errno,
         };
         let is_name = matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP);
         match path.split_last().filter(|_| is_name) {
             Some((directory, name)) => match open_beneath(top.as_fd(), &directory, PASSAGE) {
-                Ok(handle) => PartRoot::held(handle, |root| PartRoot::Name(root, name.into())),
-                Err(errno) => PartRoot::Unreachable(errno),
+                Ok(handle) => ScopePartRoot::held(handle, |root| ScopePartRoot::Name(root, name.into())),
+                Err(errno) => ScopePartRoot::Unreachable(errno),
             },
-            None => PartRoot::Unreachable(errno),
+            None => ScopePartRoot::Unreachable(errno),
         }
     }
 
-    fn held(handle: OwnedFd, place: impl FnOnce(RootDirectory) -> PartRoot) -> PartRoot {
+    fn held(handle: OwnedFd, place: impl FnOnce(RootDirectory) -> ScopePartRoot) -> ScopePartRoot {
         match RootDirectory::held(handle) {
             Ok(root) => place(root),
-            Err(error) => PartRoot::Unreachable(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+            Err(error) => ScopePartRoot::Unreachable(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::status::{allocated_bytes_of, metadata_of};
 
 /// The state of one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EntryState {
+pub struct EntryStatResult {
     /// Its type; a link is not followed.
     pub kind: BrowsedKind,
     /// Its present stamp.
@@ -34,12 +34,12 @@ pub struct EntryState {
 ///
 /// # Errors
 /// Those of `stat`.
-pub fn glance(directory: BorrowedFd<'_>, name: Option<&[u8]>) -> io::Result<EntryState> {
+pub fn glance(directory: BorrowedFd<'_>, name: Option<&[u8]>) -> io::Result<EntryStatResult> {
     let stat = match name {
         Some(name) => statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?,
         None => fstat(directory)?,
     };
-    Ok(EntryState {
+    Ok(EntryStatResult {
         kind: BrowsedKind::of(FileType::from_raw_mode(stat.st_mode)),
         stamp: FileStamp::of(&stat),
         metadata: metadata_of(&stat),

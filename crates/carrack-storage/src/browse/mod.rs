@@ -17,13 +17,15 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use crate::small_files::mode_of_new_directory;
+use crate::small_file_placement::mode_of_new_directory;
 use crate::typed_path::last_name;
 use crate::{PathBase, PathPurpose};
 pub use entry::{BrowsedKind, ListedEntry};
-pub use entry_state::{EntryState, glance, link_text};
+pub use entry_state::{EntryStatResult, glance, link_text};
 pub use list::ListingItem;
-pub use remove::{RemovalCount, RemovalEvent, RemovalResult, RemovalStep, Sparing, count_in, remove_in};
+pub use remove::{
+    RemovalCount, RemovalEvent, RemovalExclusion, RemovalStep, TreeRemovalResult, count_in, remove_in,
+};
 
 impl PathBase {
     /// The entry at `path`, without following a link. The base itself, `/` and `.` have no name.

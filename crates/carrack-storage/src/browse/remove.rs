@@ -39,8 +39,8 @@ const PASSES_MAX: u32 = 32;
 /// Removed entries between two reports.
 const TELL_COUNT: u64 = 1_000;
 
-type Flow = ControlFlow<()>;
-const ON: Flow = ControlFlow::Continue(());
+type RemovalControlFlow = ControlFlow<()>;
+const ON: RemovalControlFlow = ControlFlow::Continue(());
 
 /// A report of a removal.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub enum RemovalEvent {
 
 /// The result of a removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RemovalResult {
+pub struct TreeRemovalResult {
     /// Removed files, links and directories.
     pub removed_count: u64,
     /// Failed entries, each of which was reported; the directories above them don't count.
@@ -83,8 +83,8 @@ impl PathBase {
         &self,
         path: &Path,
         recursive: bool,
-        told: &mut dyn FnMut(RemovalEvent) -> Flow,
-    ) -> io::Result<RemovalResult> {
+        told: &mut dyn FnMut(RemovalEvent) -> RemovalControlFlow,
+    ) -> io::Result<TreeRemovalResult> {
         let spot = self.spot(path, PathPurpose::Browse)?;
         let name = spot.name.as_deref().ok_or(Errno::BUSY)?;
         let stat = spot.status(path)?;
@@ -120,7 +120,7 @@ pub enum RemovalStep {
 
 /// Returns true if an entry is spared, by its path beneath the removed tree's parent. The directories above
 /// it stay, too.
-pub type Sparing<'a> = &'a dyn Fn(RemovalStep, &[u8]) -> bool;
+pub type RemovalExclusion<'a> = &'a dyn Fn(RemovalStep, &[u8]) -> bool;
 
 /// Removes `name` from `holder`, a directory with its contents except the entries that `spares` selects, and
 /// except mount points unless `crosses_mounts`.
@@ -131,9 +131,9 @@ pub fn remove_in(
     (holder, name): (BorrowedFd<'_>, &[u8]),
     shown: &Path,
     crosses_mounts: bool,
-    spares: Sparing<'_>,
-    told: &mut dyn FnMut(RemovalEvent) -> Flow,
-) -> io::Result<RemovalResult> {
+    spares: RemovalExclusion<'_>,
+    told: &mut dyn FnMut(RemovalEvent) -> RemovalControlFlow,
+) -> io::Result<TreeRemovalResult> {
     let stat = statat(holder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let top = FileIdentity::of(&fstat(holder)?);
     let mut remover = TreeRemover { widens: true, ..TreeRemover::new(holder, top, shown, told, spares) };
@@ -164,10 +164,10 @@ pub struct RemovalCount {
 pub fn count_in(
     (holder, name): (BorrowedFd<'_>, &[u8]),
     crosses_mounts: bool,
-    spares: Sparing<'_>,
+    spares: RemovalExclusion<'_>,
 ) -> RemovalCount {
     let mount = if crosses_mounts { None } else { MountIdentity::of(holder).ok() };
-    let mut counter = RemovalCounter { spares, waiting: Vec::new(), count: RemovalCount::default() };
+    let mut counter = RemovableEntryCounter { spares, waiting: Vec::new(), count: RemovalCount::default() };
     counter.meet(holder, name, RelPath::new(name).ok());
     while let Some(directory) = counter.waiting.pop() {
         let opened = open_beneath(holder, &directory, DIRECTORY);
@@ -195,14 +195,14 @@ pub fn count_in(
 }
 
 /// The state of [`count_in`].
-struct RemovalCounter<'a> {
-    spares: Sparing<'a>,
+struct RemovableEntryCounter<'a> {
+    spares: RemovalExclusion<'a>,
     /// Directories that were counted and not yet listed.
     waiting: Vec<RelPath>,
     count: RemovalCount,
 }
 
-impl RemovalCounter<'_> {
+impl RemovableEntryCounter<'_> {
     fn meet(&mut self, parent: BorrowedFd<'_>, name: &[u8], path: Option<RelPath>) {
         let is_directory = is_directory_named(parent, name);
         let step = if is_directory { RemovalStep::Enter } else { RemovalStep::Unlink };
@@ -257,8 +257,8 @@ struct TreeRemover<'a> {
     keeps_mount_points: bool,
     /// The path as the user typed it, without trailing slashes.
     shown: &'a [u8],
-    told: &'a mut dyn FnMut(RemovalEvent) -> Flow,
-    spares: Sparing<'a>,
+    told: &'a mut dyn FnMut(RemovalEvent) -> RemovalControlFlow,
+    spares: RemovalExclusion<'a>,
     /// Set if modes of own directories are widened where they deny an operation.
     widens: bool,
     /// The path beneath `holder` of the level on top of the stack.
@@ -268,7 +268,7 @@ struct TreeRemover<'a> {
     open_levels_max: usize,
     listing: Box<[MaybeUninit<u8>]>,
     removed_untold: u64,
-    removal: RemovalResult,
+    removal: TreeRemovalResult,
 }
 
 impl<'a> TreeRemover<'a> {
@@ -276,8 +276,8 @@ impl<'a> TreeRemover<'a> {
         holder: BorrowedFd<'a>,
         top: FileIdentity,
         typed: &'a Path,
-        told: &'a mut dyn FnMut(RemovalEvent) -> Flow,
-        spares: Sparing<'a>,
+        told: &'a mut dyn FnMut(RemovalEvent) -> RemovalControlFlow,
+        spares: RemovalExclusion<'a>,
     ) -> TreeRemover<'a> {
         let typed = typed.as_os_str().as_bytes();
         TreeRemover {
@@ -294,11 +294,11 @@ impl<'a> TreeRemover<'a> {
             open_levels_max: DescriptorBudget::of_this_process().walk(OPEN_LEVELS_MAX),
             listing: vec![MaybeUninit::uninit(); LISTING_BYTES].into_boxed_slice(),
             removed_untold: 0,
-            removal: RemovalResult::default(),
+            removal: TreeRemovalResult::default(),
         }
     }
 
-    fn single(&mut self, name: &[u8], flags: AtFlags) -> Flow {
+    fn single(&mut self, name: &[u8], flags: AtFlags) -> RemovalControlFlow {
         match self.unlink(self.holder, name, flags) {
             Ok(()) => self.removed(),
             Err(Errno::BUSY) if self.keeps_mount_points => self.mounted(name),
@@ -327,7 +327,7 @@ impl<'a> TreeRemover<'a> {
         }
     }
 
-    fn tree(&mut self, name: &[u8]) -> Flow {
+    fn tree(&mut self, name: &[u8]) -> RemovalControlFlow {
         self.enter(self.holder, name)?;
         while !self.stack.is_empty() {
             self.step()?;
@@ -335,14 +335,14 @@ impl<'a> TreeRemover<'a> {
         ON
     }
 
-    fn ended(mut self, flow: Flow) -> RemovalResult {
+    fn ended(mut self, flow: RemovalControlFlow) -> TreeRemovalResult {
         // The removal is over, so the answer does not matter.
         let _ = flow.is_continue() && self.tell_removed().is_continue();
-        RemovalResult { is_cut_short: flow.is_break(), ..self.removal }
+        TreeRemovalResult { is_cut_short: flow.is_break(), ..self.removal }
     }
 
     /// Continues with the directory on top of the stack.
-    fn step(&mut self) -> Flow {
+    fn step(&mut self) -> RemovalControlFlow {
         let index = self.stack.len() - 1;
         let handle = match self.take_handle() {
             Ok(handle) => handle,
@@ -429,7 +429,7 @@ impl<'a> TreeRemover<'a> {
     }
 
     /// Puts the directory `name` on the stack.
-    fn enter(&mut self, parent: BorrowedFd<'_>, name: &[u8]) -> Flow {
+    fn enter(&mut self, parent: BorrowedFd<'_>, name: &[u8]) -> RemovalControlFlow {
         if self.path.len() + 1 + name.len() > PATH_BYTES_MAX {
             return self.failed(name, Errno::NAMETOOLONG.into());
         }
@@ -476,7 +476,7 @@ impl<'a> TreeRemover<'a> {
     }
 
     /// Removes the directory on top of the stack, which is empty except for entries that stay.
-    fn leave(&mut self, handle: OwnedFd) -> Flow {
+    fn leave(&mut self, handle: OwnedFd) -> RemovalControlFlow {
         let Some((level, name)) = self.pop() else { return ON };
         if !level.has_failed && (self.spares)(RemovalStep::RemoveDirectory, &self.path_of(&name)) {
             self.spoil();
@@ -545,7 +545,7 @@ impl<'a> TreeRemover<'a> {
         self.stack.last_mut().expect("called for a directory on the stack")
     }
 
-    fn removed(&mut self) -> Flow {
+    fn removed(&mut self) -> RemovalControlFlow {
         if let Some(level) = self.stack.last_mut() {
             level.has_removed = true;
         }
@@ -554,7 +554,7 @@ impl<'a> TreeRemover<'a> {
         if self.removed_untold < TELL_COUNT { ON } else { self.tell_removed() }
     }
 
-    fn tell_removed(&mut self) -> Flow {
+    fn tell_removed(&mut self) -> RemovalControlFlow {
         match mem::take(&mut self.removed_untold) {
             0 => ON,
             count => (self.told)(RemovalEvent::Removed(count)),
@@ -563,7 +563,7 @@ impl<'a> TreeRemover<'a> {
 
     /// Reports a failure for `name` in the directory on top of the stack, or without a name for that
     /// directory.
-    fn failed(&mut self, name: &[u8], error: io::Error) -> Flow {
+    fn failed(&mut self, name: &[u8], error: io::Error) -> RemovalControlFlow {
         self.spoil();
         self.removal.failed_count += 1;
         let path = self.shown_path(name);
@@ -571,7 +571,7 @@ impl<'a> TreeRemover<'a> {
     }
 
     /// Reports a mount on `name` in the directory on top of the stack.
-    fn mounted(&mut self, name: &[u8]) -> Flow {
+    fn mounted(&mut self, name: &[u8]) -> RemovalControlFlow {
         self.spoil();
         let path = self.shown_path(name);
         (self.told)(RemovalEvent::Mounted(path))

@@ -34,7 +34,7 @@ fn remove(
     base: &PathBase,
     path: impl AsRef<Path>,
     recursive: bool,
-) -> io::Result<(RemovalResult, Vec<String>)> {
+) -> io::Result<(TreeRemovalResult, Vec<String>)> {
     let mut failures = Vec::new();
     let removal = base.remove(path.as_ref(), recursive, &mut |told| {
         if let RemovalEvent::Failed { path, error } = told {
@@ -190,7 +190,7 @@ fn a_deep_tree_takes_few_descriptors() {
         most = most.max(descriptors());
         Continue(())
     });
-    let expected = RemovalResult { removed_count: 1_000 + 199 * 6, failed_count: 0, is_cut_short: false };
+    let expected = TreeRemovalResult { removed_count: 1_000 + 199 * 6, failed_count: 0, is_cut_short: false };
     assert_eq!(removal.unwrap(), expected);
     assert!(most > 0 && most < before + 200, "{most} descriptors, {before} before");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -256,7 +256,7 @@ fn a_removal_can_be_broken_off() {
     fs::create_dir(dir.path().join("t")).unwrap();
     (0..5_000).for_each(|n| drop(fs::write(dir.path().join(format!("t/{n}")), "")));
     let removal = base.remove(Path::new("t"), true, &mut |_| Break(())).unwrap();
-    assert_eq!(removal, RemovalResult { removed_count: 1_000, failed_count: 0, is_cut_short: true });
+    assert_eq!(removal, TreeRemovalResult { removed_count: 1_000, failed_count: 0, is_cut_short: true });
     assert_eq!(fs::read_dir(dir.path().join("t")).unwrap().count(), 4_000);
 }
 

@@ -158,11 +158,11 @@ fn leads_out(directory: &RelPath, target: &[u8]) -> bool {
 /// A list of paths, and the directories that lead to them.
 #[derive(Debug)]
 struct NameSelection {
-    known: HashMap<Box<[u8]>, SelectedName>,
+    known: HashMap<Box<[u8]>, ListedPathState>,
 }
 
 #[derive(Debug, Default)]
-struct SelectedName {
+struct ListedPathState {
     /// True if the list contains the path, false if it only leads to listed paths.
     is_whole: bool,
     is_met: AtomicBool,
@@ -170,7 +170,7 @@ struct SelectedName {
 
 impl NameSelection {
     fn new(list: &[Box<[u8]>]) -> NameSelection {
-        let mut known: HashMap<Box<[u8]>, SelectedName> = HashMap::with_capacity(list.len());
+        let mut known: HashMap<Box<[u8]>, ListedPathState> = HashMap::with_capacity(list.len());
         for path in list {
             known.entry(path.clone()).or_default().is_whole = true;
             let mut above = &path[..];

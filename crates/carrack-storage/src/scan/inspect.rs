@@ -8,7 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use carrack_model::limits::SYMLINK_BYTES_MAX;
 use carrack_model::{
-    DeviceNumber, Directory, Entry, EntryKind, FailureKind, Metadata, Timestamp, check_name, escape,
+    DeviceNumber, Entry, EntryKind, FailureKind, Metadata, SourceAndSinkDirectory, Timestamp, check_name,
+    escape,
 };
 use rustix::fs::{AtFlags, FileType, StatxFlags, major, makedev, minor, readlinkat_raw, statat, statx};
 use rustix::io::Errno;
@@ -17,10 +18,10 @@ use crate::extras_source::AttributeHolder;
 use crate::source_error::source_failure_kind;
 use crate::special::special_of;
 use crate::status::{metadata_of, permissions, size_of};
-use crate::{ExtrasReader, FileIdentity, RootDirectory};
+use crate::{ExtraMetadataReader, FileIdentity, RootDirectory};
 
 /// The result for one name.
-pub(super) enum InspectionResult {
+pub(super) enum ScannedNameResult {
     /// An entry; with its file and the number of its names, if it has several and hard links are kept.
     Entry(Entry, Option<(FileIdentity, u32)>),
     Directory,
@@ -28,10 +29,10 @@ pub(super) enum InspectionResult {
     Failed(FailureKind, String),
 }
 
-impl From<Errno> for InspectionResult {
-    fn from(errno: Errno) -> InspectionResult {
+impl From<Errno> for ScannedNameResult {
+    fn from(errno: Errno) -> ScannedNameResult {
         let (kind, detail) = failure_of(errno);
-        InspectionResult::Failed(kind, detail)
+        ScannedNameResult::Failed(kind, detail)
     }
 }
 
@@ -40,7 +41,7 @@ fn failure_of(errno: Errno) -> (FailureKind, String) {
 }
 
 /// The used part of an entry's status.
-struct EntryStatus {
+struct EntryStatFields {
     file_type: FileType,
     size: u64,
     metadata: Metadata,
@@ -54,21 +55,21 @@ struct EntryStatus {
 }
 
 /// The location at which an entry's status was read.
-struct StatusLocation<'a> {
+struct EntryStatLocation<'a> {
     directory: BorrowedFd<'a>,
     name: &'a CStr,
     follow: bool,
 }
 
 /// Inspects names; holds a buffer for the text of links.
-pub(super) struct NameInspector<'a> {
+pub(super) struct ScannedNameClassifier<'a> {
     link_text: Box<[u8]>,
-    extras: Option<&'a ExtrasReader>,
+    extras: Option<&'a ExtraMetadataReader>,
 }
 
-impl<'a> NameInspector<'a> {
-    pub fn new(extras: Option<&'a ExtrasReader>) -> NameInspector<'a> {
-        NameInspector { link_text: vec![0; SYMLINK_BYTES_MAX + 1].into_boxed_slice(), extras }
+impl<'a> ScannedNameClassifier<'a> {
+    pub fn new(extras: Option<&'a ExtraMetadataReader>) -> ScannedNameClassifier<'a> {
+        ScannedNameClassifier { link_text: vec![0; SYMLINK_BYTES_MAX + 1].into_boxed_slice(), extras }
     }
 
     /// Inspects `name` in `directory`. `listed_type` is its type in the listing, which may be `Unknown`. With
@@ -79,12 +80,12 @@ impl<'a> NameInspector<'a> {
         name: &CStr,
         listed_type: FileType,
         follow: bool,
-    ) -> InspectionResult {
+    ) -> ScannedNameResult {
         match self.without_status(name, listed_type) {
             Some(known) => known,
             None => match status_of(directory, name, follow, self.extras.is_some()) {
                 Ok(status) => {
-                    let spot = StatusLocation { directory, name, follow };
+                    let spot = EntryStatLocation { directory, name, follow };
                     // A link's target is copied for each link.
                     let was_link = follow && self.read_link(directory, name).is_ok();
                     self.entry(name, spot, &status, was_link)
@@ -102,12 +103,12 @@ impl<'a> NameInspector<'a> {
     pub fn inspect_within(
         &mut self,
         root: &RootDirectory,
-        directory: &Directory,
+        directory: &SourceAndSinkDirectory,
         handle: BorrowedFd<'_>,
         name: &CStr,
-    ) -> InspectionResult {
+    ) -> ScannedNameResult {
         if let Err(problem) = check_name(name.to_bytes()) {
-            return InspectionResult::Failed(FailureKind::BadName, problem.to_string());
+            return ScannedNameResult::Failed(FailureKind::BadName, problem.to_string());
         }
         let located = match root.locate(handle, &directory.source, name.to_bytes()) {
             Ok(located) => located,
@@ -121,7 +122,7 @@ impl<'a> NameInspector<'a> {
             // The target was replaced by a link.
             Ok(status) if status.file_type == FileType::Symlink => Errno::LOOP.into(),
             Ok(status) => {
-                let spot = StatusLocation { directory: located.as_fd(), name: &target, follow: false };
+                let spot = EntryStatLocation { directory: located.as_fd(), name: &target, follow: false };
                 self.entry(name, spot, &status, located.was_link())
             }
             Err(Errno::NOENT) if located.was_link() => self.leads_nowhere(handle, name, Errno::NOENT),
@@ -130,19 +131,19 @@ impl<'a> NameInspector<'a> {
     }
 
     /// The failure for a link that can't be followed.
-    fn leads_nowhere(&mut self, directory: BorrowedFd<'_>, name: &CStr, errno: Errno) -> InspectionResult {
+    fn leads_nowhere(&mut self, directory: BorrowedFd<'_>, name: &CStr, errno: Errno) -> ScannedNameResult {
         let Ok(target) = self.read_link(directory, name) else { return errno.into() };
         let target = escape(&target);
         match errno {
             Errno::LOOP => {
                 let detail = format!("a link to '{target}', which leads back to itself");
-                InspectionResult::Failed(FailureKind::ReadError, detail)
+                ScannedNameResult::Failed(FailureKind::ReadError, detail)
             }
             Errno::XDEV => {
                 let detail = format!("a link to '{target}', which leads out of what may be read here");
-                InspectionResult::Failed(FailureKind::Unreadable, detail)
+                ScannedNameResult::Failed(FailureKind::Unreadable, detail)
             }
-            _ => InspectionResult::Failed(
+            _ => ScannedNameResult::Failed(
                 FailureKind::Missing,
                 format!("a link to '{target}', which is not there"),
             ),
@@ -153,47 +154,47 @@ impl<'a> NameInspector<'a> {
     fn entry(
         &mut self,
         name: &CStr,
-        spot: StatusLocation<'_>,
-        status: &EntryStatus,
+        spot: EntryStatLocation<'_>,
+        status: &EntryStatFields,
         was_link: bool,
-    ) -> InspectionResult {
+    ) -> ScannedNameResult {
         let kind = match status.file_type {
             FileType::RegularFile => EntryKind::Regular { size: status.size },
             FileType::Symlink => match self.read_link(spot.directory, spot.name) {
                 Ok(target) => EntryKind::Symlink { target },
-                Err((kind, detail)) => return InspectionResult::Failed(kind, detail),
+                Err((kind, detail)) => return ScannedNameResult::Failed(kind, detail),
             },
-            FileType::Directory => return InspectionResult::Directory,
+            FileType::Directory => return ScannedNameResult::Directory,
             other => match special_of(other, status.number) {
                 Some(special) if self.extras.is_some_and(|extras| extras.keeps(&special)) => {
                     EntryKind::Special(special)
                 }
-                _ => return InspectionResult::Skipped(left_out(other)),
+                _ => return ScannedNameResult::Skipped(left_out(other)),
             },
         };
-        let EntryStatus { metadata, identity, uid, gid, .. } = *status;
-        let StatusLocation { directory, name: at, follow } = spot;
+        let EntryStatFields { metadata, identity, uid, gid, .. } = *status;
+        let EntryStatLocation { directory, name: at, follow } = spot;
         let spot = AttributeHolder::Named { directory, name: at, follow };
         let extras = self.extras.and_then(|extras| extras.read(spot, uid, gid));
         let is_one_of_several = status.file_type == FileType::RegularFile
             && status.names > 1
-            && self.extras.is_some_and(ExtrasReader::follows_links)
+            && self.extras.is_some_and(ExtraMetadataReader::follows_links)
             && !was_link;
         let file = FileIdentity { dev: status.device, ino: identity };
         let name = name.to_bytes().into();
         let entry = Entry { name, source_name: None, kind, metadata, identity, extras };
-        InspectionResult::Entry(entry, is_one_of_several.then_some((file, status.names)))
+        ScannedNameResult::Entry(entry, is_one_of_several.then_some((file, status.names)))
     }
 
-    fn without_status(&self, name: &CStr, listed_type: FileType) -> Option<InspectionResult> {
+    fn without_status(&self, name: &CStr, listed_type: FileType) -> Option<ScannedNameResult> {
         if let Err(problem) = check_name(name.to_bytes()) {
-            return Some(InspectionResult::Failed(FailureKind::BadName, problem.to_string()));
+            return Some(ScannedNameResult::Failed(FailureKind::BadName, problem.to_string()));
         }
         match listed_type {
-            FileType::Directory => Some(InspectionResult::Directory),
+            FileType::Directory => Some(ScannedNameResult::Directory),
             FileType::RegularFile | FileType::Symlink | FileType::Unknown => None,
-            _ if self.extras.is_some_and(ExtrasReader::keeps_specials) => None,
-            other => Some(InspectionResult::Skipped(left_out(other))),
+            _ if self.extras.is_some_and(ExtraMetadataReader::keeps_specials) => None,
+            other => Some(ScannedNameResult::Skipped(left_out(other))),
         }
     }
 
@@ -226,7 +227,7 @@ fn status_of(
     name: &CStr,
     follow: bool,
     with_owner: bool,
-) -> Result<EntryStatus, Errno> {
+) -> Result<EntryStatFields, Errno> {
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     let mut wanted =
         StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::SIZE | StatxFlags::MTIME | StatxFlags::INO;
@@ -237,7 +238,7 @@ fn status_of(
     };
     let mode = u32::from(found.stx_mode);
     let mtime = Timestamp { seconds: found.stx_mtime.tv_sec, nanoseconds: found.stx_mtime.tv_nsec };
-    Ok(EntryStatus {
+    Ok(EntryStatFields {
         file_type: FileType::from_raw_mode(mode),
         size: found.stx_size,
         metadata: Metadata { mode: permissions(mode), mtime },
@@ -255,9 +256,9 @@ fn status_without_statx(
     directory: BorrowedFd<'_>,
     name: &CStr,
     flags: AtFlags,
-) -> Result<EntryStatus, Errno> {
+) -> Result<EntryStatFields, Errno> {
     let stat = statat(directory, name, flags)?;
-    Ok(EntryStatus {
+    Ok(EntryStatFields {
         file_type: FileType::from_raw_mode(stat.st_mode),
         size: size_of(&stat),
         metadata: metadata_of(&stat),

@@ -8,12 +8,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use carrack_model::{Directory, ExtraMetadata, Metadata, PathProblem, RelPath};
+use carrack_model::{ExtraMetadata, Metadata, PathProblem, RelPath, SourceAndSinkDirectory};
 use rustix::fs::{SeekFrom, seek, tell};
 
 use super::lineage::DirectoryLineage;
 use super::listing_hashes::ListingHasher;
-use super::waiting_names::NameList;
+use super::waiting_subdirectories::PackedNames;
 use crate::{FileIdentity, RootDirectory};
 
 pub(super) struct WalkLevel {
@@ -31,7 +31,7 @@ pub(super) struct WalkLevel {
     /// Set when the listing has ended.
     pub is_listed: bool,
     /// Subdirectories that were listed and are not yet walked.
-    pub children: NameList,
+    pub children: PackedNames,
     /// The seal of the listing, if a record is kept, until the listing ends.
     pub sealing: Option<Box<ListingHasher>>,
 }
@@ -39,7 +39,7 @@ pub(super) struct WalkLevel {
 /// The path of a level. A path is as long as the level is deep, so keeping all of them would take quadratic
 /// memory.
 enum LevelPath {
-    Known(Arc<Directory>),
+    Known(Arc<SourceAndSinkDirectory>),
     /// The lengths of its paths, which are prefixes of the paths of any level above it on the stack.
     Prefix {
         source_bytes: usize,
@@ -49,7 +49,7 @@ enum LevelPath {
 
 impl WalkLevel {
     pub fn new(
-        directory: Arc<Directory>,
+        directory: Arc<SourceAndSinkDirectory>,
         handle: OwnedFd,
         identity: FileIdentity,
         metadata: Metadata,
@@ -65,7 +65,7 @@ impl WalkLevel {
             metadata: Some(metadata),
             extras,
             is_listed: false,
-            children: NameList::default(),
+            children: PackedNames::default(),
             sealing: None,
         }
     }
@@ -81,7 +81,7 @@ impl WalkLevel {
     }
 
     /// Its path, which is known for the level on top of the stack.
-    pub fn directory(&self) -> &Arc<Directory> {
+    pub fn directory(&self) -> &Arc<SourceAndSinkDirectory> {
         match &self.place {
             LevelPath::Known(directory) => directory,
             LevelPath::Prefix { .. } => {
@@ -104,9 +104,9 @@ impl WalkLevel {
     }
 
     /// Restores the path of a released level from the path of a directory in it.
-    pub fn recover_place(&mut self, inner: &Directory) {
+    pub fn recover_place(&mut self, inner: &SourceAndSinkDirectory) {
         if let LevelPath::Prefix { source_bytes, sink_bytes } = self.place {
-            self.place = LevelPath::Known(Arc::new(Directory {
+            self.place = LevelPath::Known(Arc::new(SourceAndSinkDirectory {
                 root_index: inner.root_index,
                 source: prefix(&inner.source, source_bytes),
                 sink: prefix(&inner.sink, sink_bytes),
@@ -136,16 +136,16 @@ impl WalkLevel {
     }
 
     /// The first waiting subdirectory.
-    pub fn first_child(&self) -> Option<Result<Arc<Directory>, PathProblem>> {
+    pub fn first_child(&self) -> Option<Result<Arc<SourceAndSinkDirectory>, PathProblem>> {
         Some(child_of(self.directory(), self.children.first()?).map(Arc::new))
     }
 }
 
-fn child_of(parent: &Directory, name: &[u8]) -> Result<Directory, PathProblem> {
+fn child_of(parent: &SourceAndSinkDirectory, name: &[u8]) -> Result<SourceAndSinkDirectory, PathProblem> {
     let source = parent.source.join(name)?;
     // In most transfers both ends have the same path and can share its bytes.
     let sink = if parent.source == parent.sink { source.clone() } else { parent.sink.join(name)? };
-    Ok(Directory { root_index: parent.root_index, source, sink })
+    Ok(SourceAndSinkDirectory { root_index: parent.root_index, source, sink })
 }
 
 fn prefix(path: &RelPath, bytes: usize) -> RelPath {

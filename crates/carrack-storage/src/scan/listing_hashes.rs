@@ -36,7 +36,7 @@ const ASKED: StatxFlags =
 
 /// The reason why a directory proves nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DirectoryDoubt {
+pub enum AbsenceProofFailure {
     /// The scan did not list it, or not completely.
     Unseen,
     /// It has changed since the run began, or another directory has its path.
@@ -47,11 +47,11 @@ pub enum DirectoryDoubt {
 
 /// The record of one scan.
 #[derive(Debug)]
-pub struct ScanRecord {
+pub struct ScanListingProof {
     keys: RandomState,
     /// The records of the roots.
     roots: Vec<RootRecord>,
-    seals: Mutex<ListingHashes>,
+    seals: Mutex<CompleteListingHashes>,
     /// Start of the run, in nanoseconds since 1970.
     begun_ns: i128,
     /// The directory that was last found unchanged: its key, and the hash of its identity and change time.
@@ -71,7 +71,7 @@ struct RootRecord {
 }
 
 #[derive(Debug, Default)]
-struct ListingHashes {
+struct CompleteListingHashes {
     /// Pairs of the directory's key and its seal.
     pairs: Vec<(u64, u64)>,
     is_sorted: bool,
@@ -85,11 +85,11 @@ pub(super) struct ListingHasher {
     pub entry_count: u64,
 }
 
-impl ScanRecord {
+impl ScanListingProof {
     /// Records a scan of `roots` in a run that began at `begun`.
-    pub fn new(roots: &[ScanRoot], begun: SystemTime) -> ScanRecord {
-        let points = RequiredMounts::read();
-        ScanRecord {
+    pub fn new(roots: &[ScanRoot], begun: SystemTime) -> ScanListingProof {
+        let points = FstabRequiredMounts::read();
+        ScanListingProof {
             keys: RandomState::new(),
             roots: roots.iter().map(|root| RootRecord::new(root, &points)).collect(),
             seals: Mutex::default(),
@@ -138,23 +138,23 @@ impl ScanRecord {
         path: &RelPath,
         held: BorrowedFd<'_>,
         is_local: bool,
-    ) -> Result<(), DirectoryDoubt> {
+    ) -> Result<(), AbsenceProofFailure> {
         let key = self.key(root_index, path);
-        let seal = self.seal_of(key).ok_or(DirectoryDoubt::Unseen)?;
+        let seal = self.seal_of(key).ok_or(AbsenceProofFailure::Unseen)?;
         self.roots[root_index].check_mounts(path, held, root.root.follows_links())?;
-        let found = DirectoryState::of(held).map_err(|_| DirectoryDoubt::Changed)?;
+        let found = ListedDirectoryStamp::of(held).map_err(|_| AbsenceProofFailure::Changed)?;
         // The clock of another host proves nothing, nor does a future time.
         if is_local && found.ctime_ns > self.begun_ns && found.ctime_ns <= since_1970(SystemTime::now()) {
-            return Err(DirectoryDoubt::Changed);
+            return Err(AbsenceProofFailure::Changed);
         }
         let state = self.keys.hash_one(&found);
         let mut proven = self.proven.lock().unwrap_or_else(PoisonError::into_inner);
         if *proven == Some((key, state)) {
             return Ok(());
         }
-        let names = self.names_in(held).map_err(|_| DirectoryDoubt::Changed)?;
+        let names = self.names_in(held).map_err(|_| AbsenceProofFailure::Changed)?;
         if self.keys.hash_one((state, names)) != seal {
-            return Err(DirectoryDoubt::Changed);
+            return Err(AbsenceProofFailure::Changed);
         }
         *proven = Some((key, state));
         Ok(())
@@ -162,7 +162,7 @@ impl ScanRecord {
 
     /// Starts the seal of a directory that was just opened. A directory without a status gets no seal.
     pub(super) fn begin(&self, held: BorrowedFd<'_>) -> Option<Box<ListingHasher>> {
-        let state = DirectoryState::of(held).ok()?;
+        let state = ListedDirectoryStamp::of(held).ok()?;
         Some(Box::new(ListingHasher { state: self.keys.hash_one(&state), names: 0, entry_count: 0 }))
     }
 
@@ -194,7 +194,7 @@ impl ScanRecord {
         Some(seals.pairs[index].1)
     }
 
-    fn seals(&self) -> MutexGuard<'_, ListingHashes> {
+    fn seals(&self) -> MutexGuard<'_, CompleteListingHashes> {
         self.seals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -213,7 +213,7 @@ impl ScanRecord {
 }
 
 impl RootRecord {
-    fn new(root: &ScanRoot, points: &RequiredMounts) -> RootRecord {
+    fn new(root: &ScanRoot, points: &FstabRequiredMounts) -> RootRecord {
         let mounts = match &root.what {
             ScanRootScope::Tree { .. } => points.beneath(&root.root),
             ScanRootScope::Name { .. } => None,
@@ -229,13 +229,13 @@ impl RootRecord {
         path: &RelPath,
         held: BorrowedFd<'_>,
         follows: bool,
-    ) -> Result<(), DirectoryDoubt> {
+    ) -> Result<(), AbsenceProofFailure> {
         let Some(mounts) = &self.mounts else { return Ok(()) };
         let mut nearest = Some(path.clone());
         let mut expected = self.mount.and_then(|mount| mount.id);
         while let Some(directory) = nearest {
             match mounts.get(&directory) {
-                Some(None) => return Err(DirectoryDoubt::Unmounted),
+                Some(None) => return Err(AbsenceProofFailure::Unmounted),
                 Some(Some(id)) => {
                     expected = Some(*id);
                     break;
@@ -245,21 +245,25 @@ impl RootRecord {
         }
         let found = MountIdentity::of(held).ok().and_then(|mount| mount.id);
         // Followed links may lead to any mount.
-        if follows || expected.is_none() || found == expected { Ok(()) } else { Err(DirectoryDoubt::Changed) }
+        if follows || expected.is_none() || found == expected {
+            Ok(())
+        } else {
+            Err(AbsenceProofFailure::Changed)
+        }
     }
 }
 
 /// The present mount points, and those that `/etc/fstab` requires.
-struct RequiredMounts {
+struct FstabRequiredMounts {
     mounted: Vec<(PathBuf, u64)>,
     wanted: Vec<PathBuf>,
 }
 
-impl RequiredMounts {
+impl FstabRequiredMounts {
     /// Reads the mount points; empty if the kernel or the administrator reports none.
-    fn read() -> RequiredMounts {
+    fn read() -> FstabRequiredMounts {
         let mounted = mount_points(&fs::read("/proc/self/mountinfo").unwrap_or_default());
-        RequiredMounts { mounted, wanted: fstab_points(&fs::read("/etc/fstab").unwrap_or_default()) }
+        FstabRequiredMounts { mounted, wanted: fstab_points(&fs::read("/etc/fstab").unwrap_or_default()) }
     }
 
     /// The mount points at or beneath a directory. A file system of `/etc/fstab` that is not mounted has no
@@ -289,7 +293,7 @@ fn path_beneath(top: &Path, point: &Path) -> Option<RelPath> {
 
 /// Identity and change time of a directory, as far as its file system and the kernel report them.
 #[derive(Hash)]
-struct DirectoryState {
+struct ListedDirectoryStamp {
     device: (u32, u32),
     ino: u64,
     mount: u64,
@@ -297,25 +301,25 @@ struct DirectoryState {
     ctime_ns: i128,
 }
 
-impl DirectoryState {
-    fn of(held: BorrowedFd<'_>) -> io::Result<DirectoryState> {
+impl ListedDirectoryStamp {
+    fn of(held: BorrowedFd<'_>) -> io::Result<ListedDirectoryStamp> {
         match statx(held, c"", AtFlags::EMPTY_PATH, ASKED) {
-            Ok(found) => Ok(DirectoryState::of_statx(&found)),
+            Ok(found) => Ok(ListedDirectoryStamp::of_statx(&found)),
             Err(Errno::NOSYS | Errno::PERM | Errno::OPNOTSUPP | Errno::INVAL) => {
                 let stat = fstat(held)?;
                 let device = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
                 let ctime_ns = nanoseconds(stat.st_ctime, stat.st_ctime_nsec as u32);
-                Ok(DirectoryState { device, ino: stat.st_ino, mount: 0, born: (0, 0), ctime_ns })
+                Ok(ListedDirectoryStamp { device, ino: stat.st_ino, mount: 0, born: (0, 0), ctime_ns })
             }
             Err(errno) => Err(errno.into()),
         }
     }
 
-    fn of_statx(found: &Statx) -> DirectoryState {
+    fn of_statx(found: &Statx) -> ListedDirectoryStamp {
         let has_mount = found.stx_mask & (StatxFlags::MNT_ID | MOUNT_ID_UNIQUE).bits() != 0;
         let has_birth = found.stx_mask & StatxFlags::BTIME.bits() != 0;
         let born = (found.stx_btime.tv_sec, found.stx_btime.tv_nsec);
-        DirectoryState {
+        ListedDirectoryStamp {
             device: (found.stx_dev_major, found.stx_dev_minor),
             ino: found.stx_ino,
             mount: if has_mount { found.stx_mnt_id } else { 0 },
@@ -342,10 +346,10 @@ mod tests {
     use crate::SourceScan;
 
     /// Scans a root; returns it with the record.
-    fn scanned(path: &Path, begun: SystemTime) -> (ScanRoot, ScanRecord) {
+    fn scanned(path: &Path, begun: SystemTime) -> (ScanRoot, ScanListingProof) {
         let what = ScanRootScope::Tree { sink: RelPath::root() };
         let root = ScanRoot { root: Arc::new(RootDirectory::open(path).unwrap()), what };
-        let record = Arc::new(ScanRecord::new(std::slice::from_ref(&root), begun));
+        let record = Arc::new(ScanListingProof::new(std::slice::from_ref(&root), begun));
         let roots = vec![root.clone()];
         let scan = SourceScan {
             roots,
@@ -360,7 +364,7 @@ mod tests {
         (root, Arc::into_inner(record).unwrap())
     }
 
-    fn prove(root: &ScanRoot, record: &ScanRecord, path: &str) -> Result<(), DirectoryDoubt> {
+    fn prove(root: &ScanRoot, record: &ScanListingProof, path: &str) -> Result<(), AbsenceProofFailure> {
         let path = RelPath::new(path.as_bytes()).unwrap();
         let held = root.root.open_directory(&path).unwrap();
         record.prove((0, root), &path, held.as_fd(), true)
@@ -383,11 +387,11 @@ mod tests {
         fs::remove_dir(dir.path().join("d")).unwrap();
         fs::create_dir(dir.path().join("d")).unwrap();
         for (path, doubt) in [
-            ("", DirectoryDoubt::Changed),
-            ("a", DirectoryDoubt::Changed),
-            ("c", DirectoryDoubt::Changed),
-            ("c/new", DirectoryDoubt::Unseen),
-            ("d", DirectoryDoubt::Changed),
+            ("", AbsenceProofFailure::Changed),
+            ("a", AbsenceProofFailure::Changed),
+            ("c", AbsenceProofFailure::Changed),
+            ("c/new", AbsenceProofFailure::Unseen),
+            ("d", AbsenceProofFailure::Changed),
         ] {
             assert_eq!(prove(&root, &record, path), Err(doubt), "{path}");
         }
@@ -400,7 +404,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let begun = SystemTime::now() - std::time::Duration::from_secs(60);
         let (root, record) = scanned(dir.path(), begun);
-        assert_eq!(prove(&root, &record, ""), Err(DirectoryDoubt::Changed));
+        assert_eq!(prove(&root, &record, ""), Err(AbsenceProofFailure::Changed));
         assert!(!record.has_entries(0), "it is empty");
         let held = root.root.open_directory(&RelPath::root()).unwrap();
         let answer = record.prove((0, &root), &RelPath::root(), held.as_fd(), false);
@@ -432,19 +436,19 @@ mod tests {
         let own = MountIdentity::of(root.root.as_fd()).unwrap().id;
         let elsewhere = vec![("/elsewhere".into(), 0)];
         let points =
-            RequiredMounts { mounted: elsewhere, wanted: vec![top.join("disk"), "/elsewhere".into()] };
+            FstabRequiredMounts { mounted: elsewhere, wanted: vec![top.join("disk"), "/elsewhere".into()] };
         record.roots[0].mounts = points.beneath(&root.root);
         for (path, proof) in [
-            ("disk", Err(DirectoryDoubt::Unmounted)),
-            ("disk/sub", Err(DirectoryDoubt::Unmounted)),
+            ("disk", Err(AbsenceProofFailure::Unmounted)),
+            ("disk/sub", Err(AbsenceProofFailure::Unmounted)),
             ("other", Ok(())),
         ] {
             assert_eq!(prove(&root, &record, path), proof, "{path}");
         }
         let Some(own) = own else { return println!("skipped: the kernel tells no mount IDs") };
-        for (id, proof) in [(own, Ok(())), (own + 1, Err(DirectoryDoubt::Changed))] {
+        for (id, proof) in [(own, Ok(())), (own + 1, Err(AbsenceProofFailure::Changed))] {
             let points =
-                RequiredMounts { mounted: vec![(top.join("disk"), id)], wanted: vec![top.join("disk")] };
+                FstabRequiredMounts { mounted: vec![(top.join("disk"), id)], wanted: vec![top.join("disk")] };
             record.roots[0].mounts = points.beneath(&root.root);
             assert_eq!(prove(&root, &record, "disk/sub"), proof);
         }

@@ -11,7 +11,7 @@ mod level;
 mod lineage;
 mod listing_hashes;
 mod queue;
-mod waiting_names;
+mod waiting_subdirectories;
 mod walker;
 
 #[cfg(test)]
@@ -25,9 +25,9 @@ use carrack_machine::DescriptorBudget;
 use carrack_model::limits::IO_THREADS_MAX;
 use carrack_model::{DirectorySection, EntryFailure, FailureKind, RelPath};
 
-use crate::{ExtrasReader, FileIdentity, RootDirectory};
+use crate::{ExtraMetadataReader, FileIdentity, RootDirectory};
 pub use filter::{BadPattern, ScanFilter};
-pub use listing_hashes::{DirectoryDoubt, ScanRecord};
+pub use listing_hashes::{AbsenceProofFailure, ScanListingProof};
 use queue::TaskQueue;
 use walker::ScanWalker;
 
@@ -84,7 +84,7 @@ pub enum ScanRootScope {
 
 /// A result of the scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ScanResult {
+pub enum ScannedItem {
     /// Entries of one directory, at most [`carrack_model::limits::SCAN_BATCH_ENTRIES_MAX`].
     ///
     /// The first section of a directory carries its metadata, and precedes the sections of its
@@ -112,11 +112,11 @@ pub struct SourceScan {
     /// The destination, which is never entered: [`carrack_model::FailureKind::IntoItself`].
     pub destination: Option<FileIdentity>,
     /// Reads owners and attributes, if they are kept.
-    pub extras: Option<Arc<ExtrasReader>>,
+    pub extras: Option<Arc<ExtraMetadataReader>>,
     /// Selects the entries that are left out, if any are.
     pub filter: Option<Arc<ScanFilter>>,
     /// Records the listed directories, if a deletion needs proof.
-    pub record: Option<Arc<ScanRecord>>,
+    pub record: Option<Arc<ScanListingProof>>,
 }
 
 impl SourceScan {
@@ -124,7 +124,7 @@ impl SourceScan {
     ///
     /// `found` is called from all threads at once and may block, which slows the scan down to the speed of
     /// its consumer. At a `Break` the calls of other threads end, and no further call begins.
-    pub fn run(&self, found: &(dyn Fn(ScanResult) -> ControlFlow<()> + Sync)) {
+    pub fn run(&self, found: &(dyn Fn(ScannedItem) -> ControlFlow<()> + Sync)) {
         self.run_on(&|_, work| work(), found);
     }
 
@@ -133,7 +133,7 @@ impl SourceScan {
     pub fn run_on(
         &self,
         around: &(dyn Fn(usize, &dyn Fn()) + Sync),
-        found: &(dyn Fn(ScanResult) -> ControlFlow<()> + Sync),
+        found: &(dyn Fn(ScannedItem) -> ControlFlow<()> + Sync),
     ) {
         let directories = DescriptorBudget::of_this_process().walk(OPEN_DIRECTORIES_MAX);
         let threads = self.threads.min(directories / DIRECTORIES_PER_THREAD_MIN).clamp(1, IO_THREADS_MAX);
@@ -159,7 +159,7 @@ impl SourceScan {
     }
 
     /// Reports missing names of the filter's list as failures beneath the first root.
-    fn tell_missing(&self, found: &(dyn Fn(ScanResult) -> ControlFlow<()> + Sync)) {
+    fn tell_missing(&self, found: &(dyn Fn(ScannedItem) -> ControlFlow<()> + Sync)) {
         let (Some(filter), Some(first)) = (&self.filter, self.roots.first()) else { return };
         for name in filter.missing() {
             let failure = EntryFailure {
@@ -167,7 +167,7 @@ impl SourceScan {
                 kind: FailureKind::Missing,
                 detail: "it is in the list only".to_owned(),
             };
-            if found(ScanResult::Failed(failure)).is_break() {
+            if found(ScannedItem::Failed(failure)).is_break() {
                 return;
             }
         }

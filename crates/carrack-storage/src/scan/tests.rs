@@ -18,7 +18,7 @@ use rustix::fs::{FileType, Mode, mkdirat, mknodat};
 use super::*;
 
 /// The result of a walk: sink path → kind and metadata; directories have no kind.
-type Seen = BTreeMap<Vec<u8>, (Option<EntryKind>, Metadata)>;
+type TestScanResult = BTreeMap<Vec<u8>, (Option<EntryKind>, Metadata)>;
 
 fn tree(path: &Path, sink: &[u8]) -> ScanRoot {
     let root = Arc::new(RootDirectory::open(path).unwrap());
@@ -29,7 +29,7 @@ fn scan(roots: Vec<ScanRoot>, threads: usize) -> SourceScan {
     SourceScan { roots, threads, destination: None, extras: None, filter: None, record: None }
 }
 
-fn collect(scan: &SourceScan) -> Vec<ScanResult> {
+fn collect(scan: &SourceScan) -> Vec<ScannedItem> {
     let all = Mutex::new(Vec::new());
     scan.run(&|found| {
         all.lock().unwrap().push(found);
@@ -43,10 +43,10 @@ fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// The entries beneath the sink path `base`; checks the guarantees about sections.
-fn seen(found: &[ScanResult], base: &[u8]) -> Seen {
-    let mut seen = Seen::new();
+fn seen(found: &[ScannedItem], base: &[u8]) -> TestScanResult {
+    let mut seen = TestScanResult::new();
     for found in found {
-        let ScanResult::Section(section, _) = found else { panic!("{found:?}") };
+        let ScannedItem::Section(section, _) = found else { panic!("{found:?}") };
         assert!(section.entries.len() <= SCAN_BATCH_ENTRIES_MAX);
         let directory = section.directory.sink.as_bytes();
         match section.metadata {
@@ -68,7 +68,7 @@ fn seen(found: &[ScanResult], base: &[u8]) -> Seen {
 }
 
 /// The same by the standard library, with a recursion for each directory.
-fn reference(path: &Path, sink: &[u8], seen: &mut Seen) {
+fn reference(path: &Path, sink: &[u8], seen: &mut TestScanResult) {
     let status = fs::symlink_metadata(path).unwrap();
     let kind = if status.is_dir() {
         None
@@ -112,7 +112,7 @@ fn any_number_of_threads_finds_what_a_simple_walk_finds() {
     symlink("/nonexistent", dir.path().join("dangling")).unwrap();
     symlink(dir.path(), dir.path().join("loop")).unwrap();
     for sink in [&b""[..], b"copy/of it"] {
-        let mut expected = Seen::new();
+        let mut expected = TestScanResult::new();
         reference(dir.path(), sink, &mut expected);
         for threads in [1, 2, 8] {
             let found = collect(&scan(vec![tree(dir.path(), sink)], threads));
@@ -175,9 +175,9 @@ fn special_files_are_skipped_with_a_reason() {
     let mut skipped = Vec::new();
     for found in collect(&scan(vec![tree(dir.path(), b"")], 1)) {
         match found {
-            ScanResult::Skipped { path, reason } => skipped.push((path, reason)),
-            ScanResult::Section(section, _) => assert_eq!(section.entries.len(), 1),
-            ScanResult::Failed(failure) => panic!("{failure}"),
+            ScannedItem::Skipped { path, reason } => skipped.push((path, reason)),
+            ScannedItem::Section(section, _) => assert_eq!(section.entries.len(), 1),
+            ScannedItem::Failed(failure) => panic!("{failure}"),
         }
     }
     skipped.sort();
@@ -201,15 +201,15 @@ fn single_names_keep_their_place_and_may_be_followed() {
         };
         ScanRoot { root: Arc::new(RootDirectory::open(dir).unwrap()), what }
     }
-    fn section(found: &ScanResult) -> &DirectorySection {
+    fn section(found: &ScannedItem) -> &DirectorySection {
         match found {
-            ScanResult::Section(section, _) => section,
+            ScannedItem::Section(section, _) => section,
             other => panic!("{other:?}"),
         }
     }
-    fn failure_kind(found: &ScanResult) -> FailureKind {
+    fn failure_kind(found: &ScannedItem) -> FailureKind {
         match found {
-            ScanResult::Failed(failure) => failure.kind,
+            ScannedItem::Failed(failure) => failure.kind,
             other => panic!("{other:?}"),
         }
     }
@@ -229,7 +229,7 @@ fn single_names_keep_their_place_and_may_be_followed() {
     assert_eq!(sections[1].entries[0].name_at_source(), b"link");
     assert_eq!(&*sections[1].entries[0].name, b"other");
     assert_eq!(sections[2].entries[0].kind, EntryKind::Symlink { target: (*b"file").into() });
-    assert!(found[..3].iter().all(|f| matches!(f, ScanResult::Section(s, _) if s.metadata.is_none())));
+    assert!(found[..3].iter().all(|f| matches!(f, ScannedItem::Section(s, _) if s.metadata.is_none())));
     assert_eq!(failure_kind(&found[3]), FailureKind::Missing);
     assert_eq!(failure_kind(&found[4]), FailureKind::BadName);
 }
@@ -245,7 +245,7 @@ fn the_destination_is_not_entered() {
     let failures: Vec<_> = found
         .iter()
         .filter_map(|f| match f {
-            ScanResult::Failed(failure) => Some(failure),
+            ScannedItem::Failed(failure) => Some(failure),
             _ => None,
         })
         .collect();
@@ -266,7 +266,7 @@ fn a_directory_that_can_not_be_opened_is_told() {
     fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
     let found = collect(&scan(vec![tree(dir.path(), b"")], 1));
     fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
-    assert!(found.iter().any(|f| matches!(f, ScanResult::Failed(e) if e.kind == FailureKind::Unreadable)));
+    assert!(found.iter().any(|f| matches!(f, ScannedItem::Failed(e) if e.kind == FailureKind::Unreadable)));
 }
 
 #[test]
@@ -277,9 +277,9 @@ fn a_directory_that_vanishes_is_missing() {
     scan(vec![tree(dir.path(), b"")], 1).run(&|found| {
         match found {
             // The root's section comes before its subdirectories are opened.
-            ScanResult::Section(..) => fs::remove_dir(dir.path().join("gone")).unwrap(),
-            ScanResult::Failed(failure) => failures.lock().unwrap().push(failure.kind),
-            ScanResult::Skipped { .. } => {}
+            ScannedItem::Section(..) => fs::remove_dir(dir.path().join("gone")).unwrap(),
+            ScannedItem::Failed(failure) => failures.lock().unwrap().push(failure.kind),
+            ScannedItem::Skipped { .. } => {}
         }
         ControlFlow::Continue(())
     });
@@ -296,7 +296,7 @@ fn plant_chain(base: &Path, levels: usize, name_bytes: usize) {
         for beside in ["a beside", "z beside"] {
             mkdirat(&held, beside, Mode::RWXU).unwrap();
         }
-        let flags = crate::small_files::create_flags();
+        let flags = crate::small_file_placement::create_flags();
         rustix::fs::openat(&held, "file", flags, Mode::RUSR).unwrap();
         mkdirat(&held, &*name, Mode::RWXU).unwrap();
         held = crate::beneath::open_child(held.as_fd(), name.as_bytes(), crate::beneath::DIRECTORY).unwrap();
@@ -324,7 +324,7 @@ fn paths_beyond_the_limit_are_told() {
     let failures: Vec<_> = found
         .iter()
         .filter_map(|f| match f {
-            ScanResult::Failed(failure) => Some(failure.kind),
+            ScannedItem::Failed(failure) => Some(failure.kind),
             _ => None,
         })
         .collect();
@@ -345,7 +345,7 @@ fn a_deep_tree_takes_a_bounded_number_of_descriptors() {
     plant_chain(dir.path(), 400, 4);
     let (open_most, sections) = (AtomicUsize::new(0), AtomicUsize::new(0));
     scan(vec![tree(dir.path(), b"")], 1).run(&|found| {
-        assert!(matches!(found, ScanResult::Section(..)), "{found:?}");
+        assert!(matches!(found, ScannedItem::Section(..)), "{found:?}");
         if sections.fetch_add(1, Ordering::SeqCst) % 10 == 0 {
             open_most.fetch_max(open_beneath_count(dir.path()), Ordering::SeqCst);
         }
@@ -366,7 +366,7 @@ fn names_of_a_list_that_are_not_there_fail_unless_the_scan_was_stopped() {
     let filter = ScanFilter::new(&selection).unwrap().map(Arc::new);
     let scan = SourceScan { filter, ..scan(vec![tree(dir.path(), b"")], 1) };
     let found = collect(&scan);
-    let Some(ScanResult::Failed(failure)) = found.last() else { panic!("{found:?}") };
+    let Some(ScannedItem::Failed(failure)) = found.last() else { panic!("{found:?}") };
     assert_eq!((failure.kind, found.len()), (FailureKind::Missing, 2));
     assert_eq!(&*failure.path, dir.path().join("gone").as_os_str().as_bytes());
     let calls = AtomicUsize::new(0);
@@ -392,15 +392,15 @@ fn what_a_filter_leaves_out_is_told_and_not_entered() {
     let mut left_out: Vec<Vec<u8>> = found
         .iter()
         .filter_map(|found| match found {
-            ScanResult::Skipped { path, reason } if reason == "excluded" => Some(path.to_vec()),
+            ScannedItem::Skipped { path, reason } if reason == "excluded" => Some(path.to_vec()),
             _ => None,
         })
         .collect();
     left_out.sort();
     let expected = ["in/f.o", "out"].map(|name| dir.path().join(name).into_os_string().into_encoded_bytes());
     assert_eq!(left_out, expected);
-    let sections: Vec<ScanResult> =
-        found.into_iter().filter(|found| matches!(found, ScanResult::Section(..))).collect();
+    let sections: Vec<ScannedItem> =
+        found.into_iter().filter(|found| matches!(found, ScannedItem::Section(..))).collect();
     let names: Vec<Vec<u8>> = seen(&sections, b"").into_keys().collect();
     assert_eq!(names, [&b""[..], b"in", b"in/f"]);
 }
@@ -414,11 +414,13 @@ fn following(path: &Path, threads: usize) -> SourceScan {
     SourceScan { filter: filter.map(Arc::new), ..scan(vec![ScanRoot { root, what }], threads) }
 }
 
-fn sections_and_failures(found: Vec<ScanResult>) -> (Seen, BTreeMap<Vec<u8>, (FailureKind, String)>) {
-    let (sections, others): (Vec<ScanResult>, Vec<ScanResult>) =
-        found.into_iter().partition(|found| matches!(found, ScanResult::Section(..)));
+fn sections_and_failures(
+    found: Vec<ScannedItem>,
+) -> (TestScanResult, BTreeMap<Vec<u8>, (FailureKind, String)>) {
+    let (sections, others): (Vec<ScannedItem>, Vec<ScannedItem>) =
+        found.into_iter().partition(|found| matches!(found, ScannedItem::Section(..)));
     let failures = others.into_iter().map(|found| match found {
-        ScanResult::Failed(failure) => (failure.path.to_vec(), (failure.kind, failure.detail)),
+        ScannedItem::Failed(failure) => (failure.path.to_vec(), (failure.kind, failure.detail)),
         other => panic!("{other:?}"),
     });
     (seen(&sections, b""), failures.collect())

@@ -16,17 +16,17 @@ use std::sync::Arc;
 
 use carrack_model::limits::SCAN_BATCH_ENTRIES_MAX;
 use carrack_model::{
-    Directory, DirectorySection, Entry, EntryFailure, EntryKind, ExtraMetadata, FailureKind, RelPath,
-    check_name,
+    DirectorySection, Entry, EntryFailure, EntryKind, ExtraMetadata, FailureKind, RelPath,
+    SourceAndSinkDirectory, check_name,
 };
 use rustix::fs::{FileType, RawDir, fstat};
 use rustix::io::Errno;
 
-use super::inspect::{InspectionResult, NameInspector};
+use super::inspect::{ScannedNameClassifier, ScannedNameResult};
 use super::level::WalkLevel;
 use super::lineage::DirectoryLineage;
 use super::queue::{ChildDirectory, ScanTask, TaskQueue};
-use super::{ScanResult, ScanRoot, ScanRootScope, SourceScan};
+use super::{ScanRoot, ScanRootScope, ScannedItem, SourceScan};
 use crate::extras_source::AttributeHolder;
 use crate::source_error::source_failure_kind_of;
 use crate::status::metadata_of;
@@ -46,18 +46,18 @@ const CHILDREN_BYTES_MAX: usize = 32 << 10;
 /// The message for a directory that is reached through a followed link while it is being walked.
 const LEADS_BACK: &str = "a link leads back to a directory that it stands in";
 
-type Flow = ControlFlow<()>;
-const ON: Flow = ControlFlow::Continue(());
+type ScanControlFlow = ControlFlow<()>;
+const ON: ScanControlFlow = ControlFlow::Continue(());
 
 pub(super) struct ScanWalker<'a> {
     scan: &'a SourceScan,
     queue: &'a TaskQueue,
-    found: &'a (dyn Fn(ScanResult) -> Flow + Sync),
+    found: &'a (dyn Fn(ScannedItem) -> ScanControlFlow + Sync),
     open_levels_max: usize,
     stack: Vec<WalkLevel>,
     /// The next section of the present directory.
     entries: Vec<Entry>,
-    inspector: NameInspector<'a>,
+    inspector: ScannedNameClassifier<'a>,
     listing: Box<[MaybeUninit<u8>]>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> ScanWalker<'a> {
     pub fn new(
         scan: &'a SourceScan,
         queue: &'a TaskQueue,
-        found: &'a (dyn Fn(ScanResult) -> Flow + Sync),
+        found: &'a (dyn Fn(ScannedItem) -> ScanControlFlow + Sync),
         open_levels_max: usize,
     ) -> ScanWalker<'a> {
         ScanWalker {
@@ -75,7 +75,7 @@ impl<'a> ScanWalker<'a> {
             open_levels_max,
             stack: Vec::new(),
             entries: Vec::with_capacity(SCAN_BATCH_ENTRIES_MAX),
-            inspector: NameInspector::new(scan.extras.as_deref()),
+            inspector: ScannedNameClassifier::new(scan.extras.as_deref()),
             listing: vec![MaybeUninit::uninit(); LISTING_BYTES].into_boxed_slice(),
         }
     }
@@ -89,7 +89,7 @@ impl<'a> ScanWalker<'a> {
         }
     }
 
-    fn perform(&mut self, task: ScanTask) -> Flow {
+    fn perform(&mut self, task: ScanTask) -> ScanControlFlow {
         match task {
             ScanTask::Root(index) => self.begin_root(index)?,
             ScanTask::Directory(child) => self.enter(&child)?,
@@ -103,13 +103,14 @@ impl<'a> ScanWalker<'a> {
         ON
     }
 
-    fn begin_root(&mut self, index: usize) -> Flow {
+    fn begin_root(&mut self, index: usize) -> ScanControlFlow {
         let scan = self.scan;
         let ScanRoot { root, what } = &scan.roots[index];
         let root_index = u32::try_from(index).expect("fewer sources than 2^32");
         match what {
             ScanRootScope::Tree { sink } => {
-                let directory = Directory { root_index, source: RelPath::root(), sink: sink.clone() };
+                let directory =
+                    SourceAndSinkDirectory { root_index, source: RelPath::root(), sink: sink.clone() };
                 match root.open_directory(&RelPath::root()) {
                     Ok(handle) => self.begin(handle, Arc::new(directory), None),
                     Err(error) => {
@@ -124,8 +125,11 @@ impl<'a> ScanWalker<'a> {
                 }
             }
             ScanRootScope::Name { name, sink_directory, sink_name, follow } => {
-                let directory =
-                    Directory { root_index, source: RelPath::root(), sink: sink_directory.clone() };
+                let directory = SourceAndSinkDirectory {
+                    root_index,
+                    source: RelPath::root(),
+                    sink: sink_directory.clone(),
+                };
                 self.begin_name(root, directory, name, sink_name, *follow)
             }
         }
@@ -135,11 +139,11 @@ impl<'a> ScanWalker<'a> {
     fn begin_name(
         &mut self,
         root: &RootDirectory,
-        directory: Directory,
+        directory: SourceAndSinkDirectory,
         name: &[u8],
         sink_name: &[u8],
         follow: bool,
-    ) -> Flow {
+    ) -> ScanControlFlow {
         let (Ok(name), Ok(())) = (CString::new(name), check_name(sink_name)) else {
             return self.failed(&directory, name, FailureKind::BadName, "not a file name".to_owned());
         };
@@ -148,7 +152,7 @@ impl<'a> ScanWalker<'a> {
             return self.skipped(&directory, name.to_bytes(), reason);
         }
         match inspected {
-            InspectionResult::Entry(mut entry, file) => {
+            ScannedNameResult::Entry(mut entry, file) => {
                 if *entry.name != *sink_name {
                     entry.source_name = Some(mem::replace(&mut entry.name, sink_name.into()));
                 }
@@ -159,11 +163,11 @@ impl<'a> ScanWalker<'a> {
                     extras: None,
                     entries: vec![entry],
                 };
-                self.give(ScanResult::Section(section, root.identity().dev))
+                self.give(ScannedItem::Section(section, root.identity().dev))
             }
-            InspectionResult::Directory => self.skipped(&directory, name.to_bytes(), "a directory"),
+            ScannedNameResult::Directory => self.skipped(&directory, name.to_bytes(), "a directory"),
             // Within a tree it is left out; as a source that the user named it is a failure.
-            InspectionResult::Skipped(what) => {
+            ScannedNameResult::Skipped(what) => {
                 let detail = format!("{what}, which is not copied");
                 self.failed(&directory, name.to_bytes(), FailureKind::NotAFile, detail)
             }
@@ -171,7 +175,7 @@ impl<'a> ScanWalker<'a> {
         }
     }
 
-    fn enter(&mut self, child: &ChildDirectory) -> Flow {
+    fn enter(&mut self, child: &ChildDirectory) -> ScanControlFlow {
         let root = &self.scan.roots[child.directory.root_index as usize].root;
         match root.open_inner(child.parent.as_fd(), &child.directory.source) {
             Ok(handle) => self.begin(handle, Arc::clone(&child.directory), child.lineage.as_ref()),
@@ -191,10 +195,10 @@ impl<'a> ScanWalker<'a> {
     fn begin_unlisted(
         &mut self,
         open: impl FnOnce() -> io::Result<OwnedFd>,
-        directory: Arc<Directory>,
+        directory: Arc<SourceAndSinkDirectory>,
         above: Option<&Arc<DirectoryLineage>>,
         error: &io::Error,
-    ) -> Flow {
+    ) -> ScanControlFlow {
         let filter = self.scan.filter.as_ref().filter(|_| error.kind() == io::ErrorKind::PermissionDenied);
         let names = filter.map(|filter| filter.names_in(&directory.source)).unwrap_or_default();
         let (false, Ok(handle)) = (names.is_empty(), open()) else {
@@ -223,9 +227,9 @@ impl<'a> ScanWalker<'a> {
     fn begin(
         &mut self,
         handle: OwnedFd,
-        directory: Arc<Directory>,
+        directory: Arc<SourceAndSinkDirectory>,
         above: Option<&Arc<DirectoryLineage>>,
-    ) -> Flow {
+    ) -> ScanControlFlow {
         let stat = match fstat(&handle) {
             Ok(stat) => stat,
             Err(errno) => return self.failed_io(&directory, &errno.into()),
@@ -259,14 +263,14 @@ impl<'a> ScanWalker<'a> {
     }
 
     /// Returns true if a directory lies on a file system that is left out.
-    fn is_elsewhere(&self, directory: &Directory, identity: FileIdentity) -> bool {
+    fn is_elsewhere(&self, directory: &SourceAndSinkDirectory, identity: FileIdentity) -> bool {
         let root = &self.scan.roots[directory.root_index as usize].root;
         let is_on_one = self.scan.filter.as_ref().is_some_and(|filter| filter.is_on_one_file_system());
         is_on_one && identity.dev != root.identity().dev
     }
 
     /// Makes one step in `level`, which was the top of the stack.
-    fn step(&mut self, mut level: WalkLevel) -> Flow {
+    fn step(&mut self, mut level: WalkLevel) -> ScanControlFlow {
         if level.is_done() {
             self.leave(&level);
             return ON;
@@ -295,7 +299,7 @@ impl<'a> ScanWalker<'a> {
     }
 
     /// Offers the level's next subdirectory to the other threads, or enters it.
-    fn descend(&mut self, mut level: WalkLevel, parent: Arc<OwnedFd>) -> Flow {
+    fn descend(&mut self, mut level: WalkLevel, parent: Arc<OwnedFd>) -> ScanControlFlow {
         let first = level.first_child();
         if let Some(Err(problem)) = first {
             let name = level.children.first().unwrap_or_default();
@@ -316,7 +320,7 @@ impl<'a> ScanWalker<'a> {
     }
 
     /// Continues the level's listing, to its end unless too many subdirectories wait.
-    fn list(&mut self, level: &mut WalkLevel, handle: BorrowedFd<'_>) -> Flow {
+    fn list(&mut self, level: &mut WalkLevel, handle: BorrowedFd<'_>) -> ScanControlFlow {
         let (bytes, children_max) = if self.stack.len() < self.open_levels_max {
             (LISTING_BYTES, CHILDREN_BYTES_MAX)
         } else {
@@ -335,7 +339,7 @@ impl<'a> ScanWalker<'a> {
         handle: BorrowedFd<'_>,
         buffer: &mut [MaybeUninit<u8>],
         children_max: usize,
-    ) -> Flow {
+    ) -> ScanControlFlow {
         let mut listing = RawDir::new(handle, buffer);
         while let Some(raw) = listing.next() {
             match raw {
@@ -364,7 +368,7 @@ impl<'a> ScanWalker<'a> {
         handle: BorrowedFd<'_>,
         name: &CStr,
         listed_type: FileType,
-    ) -> Flow {
+    ) -> ScanControlFlow {
         if matches!(name.to_bytes(), b"." | b"..") {
             return ON;
         }
@@ -375,18 +379,18 @@ impl<'a> ScanWalker<'a> {
         if let Some(reason) = self.left_out(&level.directory().source, name.to_bytes(), &inspected) {
             return self.skipped(level.directory(), name.to_bytes(), reason);
         }
-        if let (Some(sealing), InspectionResult::Entry(..) | InspectionResult::Directory) =
+        if let (Some(sealing), ScannedNameResult::Entry(..) | ScannedNameResult::Directory) =
             (&mut level.sealing, &inspected)
         {
             sealing.entry_count += 1;
         }
         match inspected {
-            InspectionResult::Entry(mut entry, file) => {
+            ScannedNameResult::Entry(mut entry, file) => {
                 self.one_of_several(level.directory(), &mut entry, file);
                 self.entries.push(entry);
                 if self.entries.len() < SCAN_BATCH_ENTRIES_MAX { ON } else { self.hand_on(level) }
             }
-            InspectionResult::Directory => {
+            ScannedNameResult::Directory => {
                 level.children.push(name);
                 ON
             }
@@ -397,12 +401,12 @@ impl<'a> ScanWalker<'a> {
     /// Inspects a name; follows a link if `follow` is set or all links are followed.
     fn inspect(
         &mut self,
-        directory: &Directory,
+        directory: &SourceAndSinkDirectory,
         handle: BorrowedFd<'_>,
         name: &CStr,
         listed_type: FileType,
         follow: bool,
-    ) -> InspectionResult {
+    ) -> ScannedNameResult {
         let follow = follow || self.follows_links() && may_be_link(listed_type);
         let root = &self.scan.roots[directory.root_index as usize].root;
         if follow && root.is_confined() {
@@ -421,34 +425,39 @@ impl<'a> ScanWalker<'a> {
         &self,
         directory: &RelPath,
         name: &[u8],
-        inspected: &InspectionResult,
+        inspected: &ScannedNameResult,
     ) -> Option<&'static str> {
         let filter = self.scan.filter.as_ref()?;
         match inspected {
-            InspectionResult::Entry(entry, _) => filter.entry(directory, entry),
-            InspectionResult::Directory => filter.name(directory, name, true),
-            InspectionResult::Skipped(_) | InspectionResult::Failed(..) => {
+            ScannedNameResult::Entry(entry, _) => filter.entry(directory, entry),
+            ScannedNameResult::Directory => filter.name(directory, name, true),
+            ScannedNameResult::Skipped(_) | ScannedNameResult::Failed(..) => {
                 filter.name(directory, name, false)
             }
         }
     }
 
     /// Hands on the waiting entries of the level, with its metadata in the first section.
-    fn hand_on(&mut self, level: &mut WalkLevel) -> Flow {
+    fn hand_on(&mut self, level: &mut WalkLevel) -> ScanControlFlow {
         let (metadata, extras) = (level.metadata.take(), level.extras.take());
         if self.entries.is_empty() && metadata.is_none() {
             return ON;
         }
         let entries = self.entries.drain(..).collect();
         let directory = Arc::clone(level.directory());
-        self.give(ScanResult::Section(
+        self.give(ScannedItem::Section(
             DirectorySection { directory, metadata, extras, entries },
             level.device(),
         ))
     }
 
     /// Replaces a further name of a file by an entry without contents.
-    fn one_of_several(&self, directory: &Directory, entry: &mut Entry, file: Option<(FileIdentity, u32)>) {
+    fn one_of_several(
+        &self,
+        directory: &SourceAndSinkDirectory,
+        entry: &mut Entry,
+        file: Option<(FileIdentity, u32)>,
+    ) {
         let (Some((file, names)), Some(extras)) = (file, &self.scan.extras) else { return };
         let Ok(path) = directory.sink.join(&entry.name) else { return };
         if let Some(same_as) = extras.same_as(file, names, entry.size(), path) {
@@ -458,35 +467,46 @@ impl<'a> ScanWalker<'a> {
         }
     }
 
-    fn not_an_entry(&self, directory: &Directory, name: &[u8], inspected: InspectionResult) -> Flow {
+    fn not_an_entry(
+        &self,
+        directory: &SourceAndSinkDirectory,
+        name: &[u8],
+        inspected: ScannedNameResult,
+    ) -> ScanControlFlow {
         match inspected {
-            InspectionResult::Failed(kind, detail) => self.failed(directory, name, kind, detail),
-            InspectionResult::Skipped(reason) => self.skipped(directory, name, reason),
-            InspectionResult::Entry(..) | InspectionResult::Directory => ON,
+            ScannedNameResult::Failed(kind, detail) => self.failed(directory, name, kind, detail),
+            ScannedNameResult::Skipped(reason) => self.skipped(directory, name, reason),
+            ScannedNameResult::Entry(..) | ScannedNameResult::Directory => ON,
         }
     }
 
-    fn skipped(&self, directory: &Directory, name: &[u8], reason: &str) -> Flow {
+    fn skipped(&self, directory: &SourceAndSinkDirectory, name: &[u8], reason: &str) -> ScanControlFlow {
         let path = self.full_path(directory, name);
-        self.give(ScanResult::Skipped { path, reason: reason.to_owned() })
+        self.give(ScannedItem::Skipped { path, reason: reason.to_owned() })
     }
 
     /// Reports a directory that could not be read.
-    fn failed_io(&self, directory: &Directory, error: &io::Error) -> Flow {
+    fn failed_io(&self, directory: &SourceAndSinkDirectory, error: &io::Error) -> ScanControlFlow {
         self.failed(directory, b"", source_failure_kind_of(error), error.to_string())
     }
 
-    fn failed(&self, directory: &Directory, name: &[u8], kind: FailureKind, detail: String) -> Flow {
+    fn failed(
+        &self,
+        directory: &SourceAndSinkDirectory,
+        name: &[u8],
+        kind: FailureKind,
+        detail: String,
+    ) -> ScanControlFlow {
         let path = self.full_path(directory, name);
-        self.give(ScanResult::Failed(EntryFailure { path, kind, detail }))
+        self.give(ScannedItem::Failed(EntryFailure { path, kind, detail }))
     }
 
     /// Calls the consumer, unless the scan was stopped.
-    fn give(&self, found: ScanResult) -> Flow {
+    fn give(&self, found: ScannedItem) -> ScanControlFlow {
         if self.queue.is_stopped() { ControlFlow::Break(()) } else { (self.found)(found) }
     }
 
-    fn full_path(&self, directory: &Directory, name: &[u8]) -> Box<[u8]> {
+    fn full_path(&self, directory: &SourceAndSinkDirectory, name: &[u8]) -> Box<[u8]> {
         self.scan.roots[directory.root_index as usize].root.full_path(&directory.source, name)
     }
 }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use carrack_fabric::{EndpointEvent, FabricEndpoint, FabricError, FabricPeer};
 use rustix::event::PollFlags;
 
-use super::message::{HubMessage, MessageKind};
-use super::waker::FabricWaker;
+use super::message::{FabricHubMessage, FabricHubMessageBody};
+use super::wakeup_connections::FabricPeerWaker;
 use crate::endpoint_interface::TransportError;
 
 /// The shortest and longest time between two polls while operations are under way. The endpoint's descriptor
@@ -20,11 +20,11 @@ const NAP_MAX: Duration = Duration::from_millis(8);
 /// The time between two polls while no operation is under way.
 const REST: Duration = Duration::from_secs(1);
 
-pub(super) struct HubEndpoint {
+pub(super) struct FabricHubEndpoint {
     pub(super) endpoint: FabricEndpoint,
     pub(super) peer: FabricPeer,
-    outbox: VecDeque<HubMessage>,
-    bell: FabricWaker,
+    outbox: VecDeque<FabricHubMessage>,
+    bell: FabricPeerWaker,
     /// True if the endpoint has a useful descriptor.
     has_descriptor: bool,
     nap: Duration,
@@ -32,19 +32,19 @@ pub(super) struct HubEndpoint {
     stall: Duration,
 }
 
-impl HubEndpoint {
+impl FabricHubEndpoint {
     pub(super) fn new(
         mut endpoint: FabricEndpoint,
         peer_name: &[u8],
-        bell: FabricWaker,
+        bell: FabricPeerWaker,
         stall: Duration,
-    ) -> Result<HubEndpoint, TransportError> {
+    ) -> Result<FabricHubEndpoint, TransportError> {
         let peer = endpoint.add_peer(peer_name).map_err(failed)?;
-        let hello = HubMessage { stream: 0, sequence: 0, kind: MessageKind::Hello };
+        let hello = FabricHubMessage { stream: 0, sequence: 0, kind: FabricHubMessageBody::Hello };
         // The descriptor of the provider `net` is always readable.
         let has_descriptor =
             endpoint.readiness().is_some() && !endpoint.description().provider.starts_with("net");
-        Ok(HubEndpoint {
+        Ok(FabricHubEndpoint {
             endpoint,
             peer,
             outbox: VecDeque::from([hello]),
@@ -56,8 +56,8 @@ impl HubEndpoint {
         })
     }
 
-    pub(super) fn say(&mut self, stream: usize, sequence: u64, kind: MessageKind) {
-        self.outbox.push_back(HubMessage { stream, sequence, kind });
+    pub(super) fn say(&mut self, stream: usize, sequence: u64, kind: FabricHubMessageBody) {
+        self.outbox.push_back(FabricHubMessage { stream, sequence, kind });
     }
 
     /// Polls the endpoint's events. Where the bell wakes this end and it reads nothing, the endpoint is left

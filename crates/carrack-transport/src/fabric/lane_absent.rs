@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carrack_machine::SlotPool;
 
-use super::{FabricRequirements, FabricStreamSocket, SinkLane, SourceLane};
+use super::{FabricRequirements, FabricStreamConnection, SinkLane, SourceLane};
 use crate::endpoint_interface::TransportError;
 
 /// An open endpoint, of which this build has none.
@@ -46,7 +46,7 @@ impl AbsentFabricLane {
     pub fn into_source(
         self,
         _peer: &[u8],
-        _streams: Vec<FabricStreamSocket>,
+        _streams: Vec<FabricStreamConnection>,
         _stall: Duration,
     ) -> Result<SourceLane, TransportError> {
         match self.0 {}
@@ -59,7 +59,7 @@ impl AbsentFabricLane {
     pub fn into_sink(
         self,
         _peer: &[u8],
-        _streams: Vec<FabricStreamSocket>,
+        _streams: Vec<FabricStreamConnection>,
         _stall: Duration,
     ) -> Result<SinkLane, TransportError> {
         match self.0 {}

@@ -13,11 +13,11 @@
 use carrack_fabric::RemoteMemory;
 use carrack_wire::HEADER_BYTES;
 
-use crate::seal::{TAG_BYTES, Tag};
+use crate::seal::{SealTag, TAG_BYTES};
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum MessageKind {
-    Offer { header: [u8; HEADER_BYTES], tag: Tag, place: RemoteMemory },
+pub(super) enum FabricHubMessageBody {
+    Offer { header: [u8; HEADER_BYTES], tag: SealTag, place: RemoteMemory },
     Taken,
     Finished,
     Gone,
@@ -25,10 +25,10 @@ pub(super) enum MessageKind {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct HubMessage {
+pub(super) struct FabricHubMessage {
     pub(super) stream: usize,
     pub(super) sequence: u64,
-    pub(super) kind: MessageKind,
+    pub(super) kind: FabricHubMessageBody,
 }
 
 const HEAD_BYTES: usize = 13;
@@ -36,19 +36,19 @@ const TAG_AT: usize = HEAD_BYTES + HEADER_BYTES;
 const PLACE_AT: usize = TAG_AT + TAG_BYTES;
 const OFFER_BYTES: usize = PLACE_AT + 16;
 
-impl HubMessage {
+impl FabricHubMessage {
     pub(super) fn encode(&self) -> Vec<u8> {
         let code = match self.kind {
-            MessageKind::Offer { .. } => 1,
-            MessageKind::Taken => 2,
-            MessageKind::Finished => 3,
-            MessageKind::Gone => 4,
-            MessageKind::Hello => 5,
+            FabricHubMessageBody::Offer { .. } => 1,
+            FabricHubMessageBody::Taken => 2,
+            FabricHubMessageBody::Finished => 3,
+            FabricHubMessageBody::Gone => 4,
+            FabricHubMessageBody::Hello => 5,
         };
         let mut bytes = vec![code];
         bytes.extend((self.stream as u32).to_le_bytes());
         bytes.extend(self.sequence.to_le_bytes());
-        if let MessageKind::Offer { header, tag, place } = &self.kind {
+        if let FabricHubMessageBody::Offer { header, tag, place } = &self.kind {
             bytes.extend(header);
             bytes.extend(tag);
             bytes.extend(place.address.to_le_bytes());
@@ -58,22 +58,22 @@ impl HubMessage {
     }
 
     /// `None` for malformed bytes.
-    pub(super) fn decode(bytes: &[u8]) -> Option<HubMessage> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<FabricHubMessage> {
         let stream = u32::from_le_bytes(bytes.get(1..5)?.try_into().ok()?) as usize;
         let sequence = word(bytes, 5)?;
         let kind = match (bytes[0], bytes.len()) {
-            (1, OFFER_BYTES) => MessageKind::Offer {
+            (1, OFFER_BYTES) => FabricHubMessageBody::Offer {
                 header: bytes[HEAD_BYTES..TAG_AT].try_into().ok()?,
                 tag: bytes[TAG_AT..PLACE_AT].try_into().ok()?,
                 place: RemoteMemory { address: word(bytes, PLACE_AT)?, key: word(bytes, PLACE_AT + 8)? },
             },
-            (2, HEAD_BYTES) => MessageKind::Taken,
-            (3, HEAD_BYTES) => MessageKind::Finished,
-            (4, HEAD_BYTES) => MessageKind::Gone,
-            (5, HEAD_BYTES) => MessageKind::Hello,
+            (2, HEAD_BYTES) => FabricHubMessageBody::Taken,
+            (3, HEAD_BYTES) => FabricHubMessageBody::Finished,
+            (4, HEAD_BYTES) => FabricHubMessageBody::Gone,
+            (5, HEAD_BYTES) => FabricHubMessageBody::Hello,
             _ => return None,
         };
-        Some(HubMessage { stream, sequence, kind })
+        Some(FabricHubMessage { stream, sequence, kind })
     }
 }
 
@@ -89,20 +89,20 @@ mod tests {
     fn messages_are_what_was_said() {
         let place = RemoteMemory { address: 1 << 40, key: u64::MAX };
         let kinds = [
-            MessageKind::Offer { header: [7; HEADER_BYTES], tag: [9; TAG_BYTES], place },
-            MessageKind::Taken,
-            MessageKind::Finished,
-            MessageKind::Gone,
-            MessageKind::Hello,
+            FabricHubMessageBody::Offer { header: [7; HEADER_BYTES], tag: [9; TAG_BYTES], place },
+            FabricHubMessageBody::Taken,
+            FabricHubMessageBody::Finished,
+            FabricHubMessageBody::Gone,
+            FabricHubMessageBody::Hello,
         ];
         for kind in kinds {
-            let message = HubMessage { stream: 3, sequence: 1 << 33, kind };
+            let message = FabricHubMessage { stream: 3, sequence: 1 << 33, kind };
             let bytes = message.encode();
-            assert_eq!(HubMessage::decode(&bytes), Some(message));
+            assert_eq!(FabricHubMessage::decode(&bytes), Some(message));
             for end in 0..bytes.len() {
-                assert_eq!(HubMessage::decode(&bytes[..end]), None, "{end} bytes");
+                assert_eq!(FabricHubMessage::decode(&bytes[..end]), None, "{end} bytes");
             }
-            assert_eq!(HubMessage::decode(&[bytes, vec![0]].concat()), None);
+            assert_eq!(FabricHubMessage::decode(&[bytes, vec![0]].concat()), None);
         }
     }
 }

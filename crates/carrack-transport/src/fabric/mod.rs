@@ -1,6 +1,6 @@
 //! Objects over RMA, as LADS moves them (L4): the source offers an object, the sink reads it into its own
-//! slot and acknowledges it. One [`FabricHub`] at each end serves all streams of a lane over one fabric
-//! endpoint. I/O threads and the comm thread drive the streams' endpoints as for any other transport.
+//! slot and acknowledges it. One [`FabricProgressEngine`] at each end serves all streams of a lane over one
+//! fabric endpoint. I/O threads and the comm thread drive the streams' endpoints as for any other transport.
 //!
 //! A lane's comm thread drives the hub and never waits in it. Each end knows the other endpoint's name from
 //! the control channel. The lane's TCP connections carry no objects: their secrets seal the objects, a byte
@@ -14,30 +14,30 @@
 //! | `bell` | the TCP connections without objects |
 //! | `source`, `sink` | the two hubs |
 //! | `ends` | the streams' endpoints, which seal and open |
-//! | `lane` | a lane's fabric endpoint, from its opening to its hub |
+//! | `unconnected_lane` | a lane's fabric endpoint, from its opening to its hub |
 //! | `survey` | libfabric's offers on this host |
 //!
 //! Without the cargo feature `fabric`, every call fails with the reason.
 
 #[cfg(feature = "fabric")]
-mod ends;
-#[cfg(feature = "fabric")]
 mod hub_endpoint;
-#[cfg(feature = "fabric")]
-mod lane;
 #[cfg(feature = "fabric")]
 mod message;
 #[cfg(feature = "fabric")]
 mod sink;
 #[cfg(feature = "fabric")]
 mod source;
+#[cfg(feature = "fabric")]
+mod stream_endpoints;
 mod survey;
 #[cfg(feature = "fabric")]
-mod waker;
+mod unconnected_lane;
+#[cfg(feature = "fabric")]
+mod wakeup_connections;
 
 #[cfg(not(feature = "fabric"))]
 #[path = "lane_absent.rs"]
-mod lane;
+mod unconnected_lane;
 
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -47,10 +47,10 @@ use carrack_machine::NodeSet;
 use rustix::event::PollFlags;
 
 use crate::endpoint_interface::{ReceiveEndpoint, SendEndpoint, TransportError};
-use crate::seal::ConnectionSeal;
+use crate::seal::ConnectionCipherState;
 
-pub use lane::UnconnectedFabricLane;
-pub use survey::{OfferedDomain, is_installed_device, library, offers, usable_offers};
+pub use survey::{FabricProviderDomain, is_installed_device, library, offers, usable_offers};
+pub use unconnected_lane::UnconnectedFabricLane;
 
 /// Offered objects of a stream that the sink has not taken: a long path or busy storage at the sink delays
 /// them.
@@ -61,7 +61,7 @@ pub const SEALED_SLOTS: usize = WINDOW + 3;
 
 /// Moves a lane's objects behind its endpoints. When dropped, it withdraws the memory that the other end
 /// could read.
-pub trait FabricHub: Send {
+pub trait FabricProgressEngine: Send {
     /// Does all work that needs no waiting. Returns the time after which to call it again if none of its
     /// descriptors becomes ready before.
     ///
@@ -74,17 +74,17 @@ pub trait FabricHub: Send {
 }
 
 /// A source's hub with the endpoints of its streams.
-pub type SourceLane = (Box<dyn FabricHub>, Vec<Box<dyn SendEndpoint>>);
+pub type SourceLane = (Box<dyn FabricProgressEngine>, Vec<Box<dyn SendEndpoint>>);
 
 /// A sink's hub with the endpoints of its streams.
-pub type SinkLane = (Box<dyn FabricHub>, Vec<Box<dyn ReceiveEndpoint>>);
+pub type SinkLane = (Box<dyn FabricProgressEngine>, Vec<Box<dyn ReceiveEndpoint>>);
 
 /// A stream's TCP connection without objects, and the seal of the stream's objects.
-pub struct FabricStreamSocket {
+pub struct FabricStreamConnection {
     /// The connection to the other end.
     pub socket: OwnedFd,
     /// `None` where objects are clear.
-    pub seal: Option<ConnectionSeal>,
+    pub seal: Option<ConnectionCipherState>,
 }
 
 /// The requirements on a fabric endpoint.

@@ -5,22 +5,24 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use carrack_fabric::{EndpointEvent, FabricEndpoint, PostRefusal, RegisteredPool, RemoteMemory, RmaTransfer};
+use carrack_fabric::{
+    EndpointEvent, FabricEndpoint, FabricPostRefusal, RegisteredPool, RemoteMemory, RmaTransfer,
+};
 use carrack_machine::{Slot, SlotPool};
 use carrack_wire::{FrameHeader, FrameKind};
 use rustix::event::PollFlags;
 
-use super::ends::FabricReceiver;
-use super::hub_endpoint::{HubEndpoint, failed, nonsense};
-use super::message::{HubMessage, MessageKind};
-use super::waker::FabricWaker;
-use super::{FabricHub, FabricStreamSocket, WINDOW};
+use super::hub_endpoint::{FabricHubEndpoint, failed, nonsense};
+use super::message::{FabricHubMessage, FabricHubMessageBody};
+use super::stream_endpoints::FabricReceiver;
+use super::wakeup_connections::FabricPeerWaker;
+use super::{FabricProgressEngine, FabricStreamConnection, WINDOW};
 use crate::endpoint_interface::{
-    IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, SendEndpoint, TransportError,
-    WaitPatience,
+    EndpointWaitLimit, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, SendEndpoint,
+    TransportError,
 };
 use crate::loopback::{LoopbackSender, loopback_pair};
-use crate::seal::Tag;
+use crate::seal::SealTag;
 
 /// Reads begun in one turn before objects are delivered: some providers copy at once.
 const READS_A_TURN: usize = 2;
@@ -29,7 +31,7 @@ struct ObjectOffer {
     stream: usize,
     sequence: u64,
     header: FrameHeader,
-    tag: Tag,
+    tag: SealTag,
     place: RemoteMemory,
 }
 
@@ -39,7 +41,7 @@ struct FabricSinkStream {
     /// The sequence number of the next object for the stream's endpoint.
     next: u64,
     /// Objects that were read and not delivered.
-    ready: BTreeMap<u64, (IncomingObject, Tag)>,
+    ready: BTreeMap<u64, (IncomingObject, SealTag)>,
     /// The number of objects, once the source has finished.
     count: Option<u64>,
     /// Objects offered so far: messages keep their order.
@@ -63,7 +65,7 @@ impl FabricSinkStream {
 
 /// The sink's hub.
 pub(super) struct FabricSink {
-    wire: HubEndpoint,
+    wire: FabricHubEndpoint,
     streams: Vec<FabricSinkStream>,
     /// Offers that wait for a slot, first come first served.
     offers: VecDeque<ObjectOffer>,
@@ -78,19 +80,19 @@ impl FabricSink {
     pub(super) fn new(
         endpoint: FabricEndpoint,
         peer_name: &[u8],
-        asides: Vec<FabricStreamSocket>,
+        asides: Vec<FabricStreamConnection>,
         (slots, region): (SlotPool, RegisteredPool),
         stall: Duration,
     ) -> Result<(FabricSink, Vec<Box<dyn ReceiveEndpoint>>), TransportError> {
         let (mut streams, mut ends) = (Vec::new(), Vec::<Box<dyn ReceiveEndpoint>>::new());
         let mut sockets = Vec::new();
-        for FabricStreamSocket { socket, seal } in asides {
+        for FabricStreamConnection { socket, seal } in asides {
             let (sender, receiver) = loopback_pair()?;
             ends.push(Box::new(FabricReceiver::new(receiver, seal)));
             streams.push(FabricSinkStream::new(sender));
             sockets.push(socket);
         }
-        let wire = HubEndpoint::new(endpoint, peer_name, FabricWaker::new(sockets), stall)?;
+        let wire = FabricHubEndpoint::new(endpoint, peer_name, FabricPeerWaker::new(sockets), stall)?;
         let (offers, reading) = (VecDeque::new(), HashMap::new());
         Ok((FabricSink { wire, streams, offers, reading, next_tag: 0, slots, region }, ends))
     }
@@ -134,11 +136,11 @@ impl FabricSink {
                 self.reading.insert(tag, offer);
                 Ok(true)
             }
-            Err(PostRefusal::Full(_)) => {
+            Err(FabricPostRefusal::Full(_)) => {
                 self.offers.push_front(offer);
                 Ok(false)
             }
-            Err(PostRefusal::Failed(_, error)) => Err(failed(error)),
+            Err(FabricPostRefusal::Failed(_, error)) => Err(failed(error)),
         }
     }
 
@@ -148,7 +150,7 @@ impl FabricSink {
         let stream = &mut self.streams[index];
         stream.open -= 1;
         stream.ready.insert(sequence, (IncomingObject { header, slot }, tag));
-        self.wire.say(index, sequence, MessageKind::Taken);
+        self.wire.say(index, sequence, FabricHubMessageBody::Taken);
     }
 
     fn hear(&mut self, event: EndpointEvent) -> Result<(), TransportError> {
@@ -167,15 +169,15 @@ impl FabricSink {
     }
 
     fn hear_message(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
-        let Some(HubMessage { stream: index, sequence, kind }) = HubMessage::decode(bytes) else {
+        let Some(FabricHubMessage { stream: index, sequence, kind }) = FabricHubMessage::decode(bytes) else {
             return Err(nonsense("no message of a hub"));
         };
         let stream = self.streams.get_mut(index).ok_or_else(|| nonsense("no such stream"))?;
         match kind {
-            MessageKind::Hello => {}
-            MessageKind::Finished => stream.count = Some(sequence),
-            MessageKind::Gone => stream.count = Some(stream.count.unwrap_or(stream.next)),
-            MessageKind::Offer { header, tag, place } => {
+            FabricHubMessageBody::Hello => {}
+            FabricHubMessageBody::Finished => stream.count = Some(sequence),
+            FabricHubMessageBody::Gone => stream.count = Some(stream.count.unwrap_or(stream.next)),
+            FabricHubMessageBody::Offer { header, tag, place } => {
                 let header = FrameHeader::decode(&header, self.slots.slot_bytes() as u32)?;
                 if header.kind == FrameKind::Control {
                     return Err(TransportError::ControlOnData);
@@ -186,7 +188,7 @@ impl FabricSink {
                 (stream.open, stream.offered) = (stream.open + 1, sequence + 1);
                 self.offers.push_back(ObjectOffer { stream: index, sequence, header, tag, place });
             }
-            MessageKind::Taken => return Err(nonsense("what a source doesn't say")),
+            FabricHubMessageBody::Taken => return Err(nonsense("what a source doesn't say")),
         }
         Ok(())
     }
@@ -196,7 +198,7 @@ impl FabricSink {
         let stream = &mut self.streams[index];
         let mut has_moved = false;
         let Some(objects) = &mut stream.objects else { return false };
-        let mut is_gone = objects.advance(WaitPatience::None).is_err();
+        let mut is_gone = objects.advance(EndpointWaitLimit::None).is_err();
         while let Some((IncomingObject { header, slot }, tag)) =
             stream.ready.remove(&stream.next).filter(|_| !is_gone)
         {
@@ -211,7 +213,7 @@ impl FabricSink {
             has_moved = true;
         }
         if is_gone {
-            self.wire.say(index, 0, MessageKind::Gone);
+            self.wire.say(index, 0, FabricHubMessageBody::Gone);
         }
         if is_gone || stream.count.is_some_and(|count| stream.next >= count) {
             // Dropping the queue shows the endpoint the end of the stream.
@@ -222,7 +224,7 @@ impl FabricSink {
     }
 }
 
-impl FabricHub for FabricSink {
+impl FabricProgressEngine for FabricSink {
     fn turn(&mut self) -> Result<Duration, TransportError> {
         // Reads first: a provider that copies at once has then completed the read within this turn.
         let mut has_moved = self.read_offers()?;
@@ -250,7 +252,7 @@ impl Drop for FabricSink {
     fn drop(&mut self) {
         for index in 0..self.streams.len() {
             if self.streams[index].objects.is_some() {
-                self.wire.say(index, 0, MessageKind::Gone);
+                self.wire.say(index, 0, FabricHubMessageBody::Gone);
             }
         }
         self.wire.part();

@@ -4,20 +4,20 @@ use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use carrack_fabric::{EndpointEvent, FabricEndpoint, MemorySharing, RegisteredPool, RemoteMemory};
+use carrack_fabric::{EndpointEvent, FabricEndpoint, FabricMemoryAccess, RegisteredPool, RemoteMemory};
 use carrack_machine::{Slot, SlotPool};
 use rustix::event::PollFlags;
 
-use super::ends::FabricSender;
-use super::hub_endpoint::{HubEndpoint, failed, nonsense};
-use super::message::{HubMessage, MessageKind};
-use super::waker::FabricWaker;
-use super::{FabricHub, FabricStreamSocket, WINDOW};
+use super::hub_endpoint::{FabricHubEndpoint, failed, nonsense};
+use super::message::{FabricHubMessage, FabricHubMessageBody};
+use super::stream_endpoints::FabricSender;
+use super::wakeup_connections::FabricPeerWaker;
+use super::{FabricProgressEngine, FabricStreamConnection, WINDOW};
 use crate::endpoint_interface::{
-    IncomingObject, ReceiveEndpoint as _, ReceiveResult, SendEndpoint, TransportError, WaitPatience,
+    EndpointWaitLimit, IncomingObject, ReceiveEndpoint as _, ReceiveResult, SendEndpoint, TransportError,
 };
 use crate::loopback::{LoopbackReceiver, loopback_pair};
-use crate::seal::Tag;
+use crate::seal::SealTag;
 
 /// The location of an empty object, which is never read.
 const NOWHERE: RemoteMemory = RemoteMemory { address: 0, key: 0 };
@@ -35,7 +35,7 @@ struct FabricSourceStream {
 
 /// The source's hub.
 pub(super) struct FabricSource {
-    wire: HubEndpoint,
+    wire: FabricHubEndpoint,
     streams: Vec<FabricSourceStream>,
     /// The registered regions, one for each pool of slots. A lane has one.
     regions: Vec<RegisteredPool>,
@@ -49,19 +49,19 @@ impl FabricSource {
     pub(super) fn new(
         endpoint: FabricEndpoint,
         peer_name: &[u8],
-        asides: Vec<FabricStreamSocket>,
+        asides: Vec<FabricStreamConnection>,
         (slots, region): (&SlotPool, RegisteredPool),
         stall: Duration,
     ) -> Result<(FabricSource, Vec<Box<dyn SendEndpoint>>), TransportError> {
         let (mut streams, mut ends) = (Vec::new(), Vec::<Box<dyn SendEndpoint>>::new());
         let mut sockets = Vec::new();
-        for FabricStreamSocket { socket, seal } in asides {
+        for FabricStreamConnection { socket, seal } in asides {
             let (sender, receiver) = loopback_pair()?;
             ends.push(Box::new(FabricSender::new(sender, seal, slots)));
             streams.push(FabricSourceStream { objects: Some(receiver), next: 0, offered: HashMap::new() });
             sockets.push(socket);
         }
-        let wire = HubEndpoint::new(endpoint, peer_name, FabricWaker::new(sockets), stall)?;
+        let wire = FabricHubEndpoint::new(endpoint, peer_name, FabricPeerWaker::new(sockets), stall)?;
         let window = if wire.endpoint.description().provider == "shm" { WINDOW_WITHIN_HOST } else { WINDOW };
         Ok((FabricSource { wire, streams, regions: vec![region], window }, ends))
     }
@@ -70,13 +70,13 @@ impl FabricSource {
         let mut has_moved = false;
         while self.streams[index].offered.len() < self.window {
             let Some(objects) = &mut self.streams[index].objects else { break };
-            match objects.take_tagged(WaitPatience::None) {
+            match objects.take_tagged(EndpointWaitLimit::None) {
                 (ReceiveResult::Object(incoming), tag) => self.offer(index, incoming, tag)?,
                 (ReceiveResult::Pending, _) => break,
                 (ReceiveResult::Closed, _) => {
                     self.streams[index].objects = None;
                     let count = self.streams[index].next;
-                    self.wire.say(index, count, MessageKind::Finished);
+                    self.wire.say(index, count, FabricHubMessageBody::Finished);
                 }
             }
             has_moved = true;
@@ -84,11 +84,15 @@ impl FabricSource {
         Ok(has_moved)
     }
 
-    fn offer(&mut self, index: usize, incoming: IncomingObject, tag: Tag) -> Result<(), TransportError> {
+    fn offer(&mut self, index: usize, incoming: IncomingObject, tag: SealTag) -> Result<(), TransportError> {
         let IncomingObject { header, slot } = incoming;
         let place = if header.body_len == 0 { NOWHERE } else { self.place_of(&slot)? };
         let stream = &mut self.streams[index];
-        self.wire.say(index, stream.next, MessageKind::Offer { header: header.encode(), tag, place });
+        self.wire.say(
+            index,
+            stream.next,
+            FabricHubMessageBody::Offer { header: header.encode(), tag, place },
+        );
         stream.offered.insert(stream.next, slot);
         stream.next += 1;
         Ok(())
@@ -99,7 +103,8 @@ impl FabricSource {
         if let Some(place) = self.regions.iter().find_map(|region| region.place_of(slot)) {
             return Ok(place);
         }
-        let region = self.wire.endpoint.register(&slot.pool(), MemorySharing::PeersRead).map_err(failed)?;
+        let region =
+            self.wire.endpoint.register(&slot.pool(), FabricMemoryAccess::PeersRead).map_err(failed)?;
         let place = region.place_of(slot).ok_or_else(|| nonsense("a slot outside of its pool"))?;
         self.regions.push(region);
         Ok(place)
@@ -112,14 +117,14 @@ impl FabricSource {
             EndpointEvent::ReceiveFailed(error) => return Err(failed(error)),
             other => return Err(nonsense(&format!("{other:?}"))),
         };
-        let Some(HubMessage { stream, sequence, kind }) = HubMessage::decode(&bytes) else {
+        let Some(FabricHubMessage { stream, sequence, kind }) = FabricHubMessage::decode(&bytes) else {
             return Err(nonsense("no message of a hub"));
         };
         let stream = self.streams.get_mut(stream).ok_or_else(|| nonsense("no such stream"))?;
         match kind {
-            MessageKind::Hello => {}
-            MessageKind::Taken if stream.offered.remove(&sequence).is_some() => {}
-            MessageKind::Gone => {
+            FabricHubMessageBody::Hello => {}
+            FabricHubMessageBody::Taken if stream.offered.remove(&sequence).is_some() => {}
+            FabricHubMessageBody::Gone => {
                 stream.objects = None;
                 stream.offered.clear();
             }
@@ -129,7 +134,7 @@ impl FabricSource {
     }
 }
 
-impl FabricHub for FabricSource {
+impl FabricProgressEngine for FabricSource {
     fn turn(&mut self) -> Result<Duration, TransportError> {
         let mut has_moved = false;
         for event in self.wire.poll(false)? {
@@ -157,7 +162,7 @@ impl Drop for FabricSource {
     fn drop(&mut self) {
         for (index, stream) in self.streams.iter().enumerate() {
             if stream.objects.is_some() || !stream.offered.is_empty() {
-                self.wire.say(index, 0, MessageKind::Gone);
+                self.wire.say(index, 0, FabricHubMessageBody::Gone);
             }
         }
         self.wire.part();

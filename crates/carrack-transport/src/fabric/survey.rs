@@ -8,7 +8,7 @@ pub(super) const ABSENT: &str = "this carrack was built without libfabric";
 
 /// A domain of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OfferedDomain {
+pub struct FabricProviderDomain {
     /// The provider's name in libfabric: `tcp;ofi_rxm`, `shm`, `verbs;ofi_rxm`.
     pub provider: String,
     /// The network's name in libfabric.
@@ -45,7 +45,7 @@ pub fn library() -> Result<(u16, u16), String> {
 ///
 /// # Errors
 /// The reason why libfabric does not answer.
-pub fn offers() -> Result<Vec<OfferedDomain>, String> {
+pub fn offers() -> Result<Vec<FabricProviderDomain>, String> {
     imp::offers()
 }
 
@@ -53,43 +53,43 @@ pub fn offers() -> Result<Vec<OfferedDomain>, String> {
 ///
 /// # Errors
 /// The reason why there are none.
-pub fn usable_offers(provider: Option<&str>) -> Result<Vec<OfferedDomain>, String> {
+pub fn usable_offers(provider: Option<&str>) -> Result<Vec<FabricProviderDomain>, String> {
     imp::usable_offers(provider)
 }
 
 #[cfg(not(feature = "fabric"))]
 mod imp {
-    use super::{ABSENT, OfferedDomain};
+    use super::{ABSENT, FabricProviderDomain};
 
     pub fn library() -> Result<(u16, u16), String> {
         Err(ABSENT.to_owned())
     }
 
-    pub fn offers() -> Result<Vec<OfferedDomain>, String> {
+    pub fn offers() -> Result<Vec<FabricProviderDomain>, String> {
         Err(ABSENT.to_owned())
     }
 
-    pub fn usable_offers(_provider: Option<&str>) -> Result<Vec<OfferedDomain>, String> {
+    pub fn usable_offers(_provider: Option<&str>) -> Result<Vec<FabricProviderDomain>, String> {
         Err(ABSENT.to_owned())
     }
 }
 
 #[cfg(feature = "fabric")]
 mod imp {
-    use carrack_fabric::{FabricError, OfferDescription, OfferFilter};
+    use carrack_fabric::{FabricError, FabricInterfaceProperties, ProviderOfferFilter};
 
-    use super::OfferedDomain;
+    use super::FabricProviderDomain;
 
     pub fn library() -> Result<(u16, u16), String> {
         carrack_fabric::library().map_err(told)
     }
 
-    pub fn offers() -> Result<Vec<OfferedDomain>, String> {
-        let all = carrack_fabric::all_offers(&OfferFilter::default()).map_err(told)?;
-        let usable = carrack_fabric::usable_offers(&OfferFilter::default()).unwrap_or_default();
-        let mut offers = Vec::<OfferedDomain>::new();
+    pub fn offers() -> Result<Vec<FabricProviderDomain>, String> {
+        let all = carrack_fabric::all_offers(&ProviderOfferFilter::default()).map_err(told)?;
+        let usable = carrack_fabric::usable_offers(&ProviderOfferFilter::default()).unwrap_or_default();
+        let mut offers = Vec::<FabricProviderDomain>::new();
         for offer in &all {
-            let OfferDescription { provider, domain, .. } = &offer.description;
+            let FabricInterfaceProperties { provider, domain, .. } = &offer.description;
             let is_usable = usable
                 .iter()
                 .any(|other| (&other.description.provider, &other.description.domain) == (provider, domain));
@@ -101,14 +101,14 @@ mod imp {
         Ok(offers)
     }
 
-    pub fn usable_offers(provider: Option<&str>) -> Result<Vec<OfferedDomain>, String> {
-        let filter = OfferFilter { provider: provider.map(str::to_owned), source: None };
+    pub fn usable_offers(provider: Option<&str>) -> Result<Vec<FabricProviderDomain>, String> {
+        let filter = ProviderOfferFilter { provider: provider.map(str::to_owned), source: None };
         let offers = carrack_fabric::usable_offers(&filter).map_err(told)?;
         Ok(offers.iter().map(|offer| offered(&offer.description, true)).collect())
     }
 
-    fn offered(description: &OfferDescription, is_usable: bool) -> OfferedDomain {
-        OfferedDomain {
+    fn offered(description: &FabricInterfaceProperties, is_usable: bool) -> FabricProviderDomain {
+        FabricProviderDomain {
             provider: description.provider.clone(),
             network: description.fabric.clone(),
             domain: description.domain.clone(),

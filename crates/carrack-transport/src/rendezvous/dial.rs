@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_wire::auth::{AuthError, DialerResponse, ListenerNonce, PROOF_BYTES, StreamIndex};
+use carrack_wire::auth::{DataConnectionAuthError, DialerResponse, ListenerNonce, PROOF_BYTES, StreamIndex};
 
 use super::{ANSWER_TIMEOUT, DataConnection, StreamCount, random};
 use crate::seal::SessionKeys;
@@ -26,7 +26,7 @@ pub enum DialError {
     Unreachable(SocketAddr, #[source] io::Error),
     /// The answering process does not know the session key.
     #[error("{0}: {1}")]
-    Stranger(SocketAddr, #[source] AuthError),
+    Stranger(SocketAddr, #[source] DataConnectionAuthError),
     /// The connection was closed without a proof: not a carrack, the listener of another session, or another
     /// version.
     #[error("{0} closed the connection without a proof that it belongs to this session")]

@@ -84,7 +84,7 @@ struct PendingConnection {
     got: usize,
 }
 
-enum ResponseState {
+enum DialerResponseState {
     Owed,
     Proven(DialerResponse),
     Wrong,
@@ -198,9 +198,9 @@ impl StreamListener {
     fn hear_pending(&mut self, keys: &SessionKeys) {
         for mut pending in std::mem::take(&mut self.pending) {
             match pending.hear(keys, &self.nonce) {
-                ResponseState::Owed => self.pending.push(pending),
-                ResponseState::Proven(response) => self.admit(pending.stream, &response, keys),
-                ResponseState::Wrong => {}
+                DialerResponseState::Owed => self.pending.push(pending),
+                DialerResponseState::Proven(response) => self.admit(pending.stream, &response, keys),
+                DialerResponseState::Wrong => {}
             }
         }
     }
@@ -224,24 +224,24 @@ impl StreamListener {
 }
 
 impl PendingConnection {
-    fn hear(&mut self, keys: &SessionKeys, nonce: &ListenerNonce) -> ResponseState {
+    fn hear(&mut self, keys: &SessionKeys, nonce: &ListenerNonce) -> DialerResponseState {
         while self.got < RESPONSE_BYTES {
             match self.stream.read(&mut self.heard[self.got..]) {
-                Ok(0) => return ResponseState::Wrong,
+                Ok(0) => return DialerResponseState::Wrong,
                 Ok(count) => self.got += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     return if self.since.elapsed() < ANSWER_TIMEOUT {
-                        ResponseState::Owed
+                        DialerResponseState::Owed
                     } else {
-                        ResponseState::Wrong
+                        DialerResponseState::Wrong
                     };
                 }
-                Err(_) => return ResponseState::Wrong,
+                Err(_) => return DialerResponseState::Wrong,
             }
         }
         DialerResponse::verify(&self.heard, keys.auth(), nonce)
-            .map_or(ResponseState::Wrong, ResponseState::Proven)
+            .map_or(DialerResponseState::Wrong, DialerResponseState::Proven)
     }
 }
 

@@ -27,8 +27,8 @@ use socket2::SockRef;
 pub use dial::{DialError, dial};
 pub use listener::StreamListener;
 
-use crate::fabric::FabricStreamSocket;
-use crate::seal::{ConnectionSeal, TrafficSecret};
+use crate::fabric::FabricStreamConnection;
+use crate::seal::{ConnectionCipherState, TrafficSecret};
 use crate::tcp::{NEAR_RTT, TcpReceiver, TcpSender, keep_alive};
 
 /// The time limit for a dialer's response and for a listener's proof.
@@ -75,16 +75,16 @@ impl DataConnection {
     }
 
     /// For objects over RMA: the connection carries none, and its secret seals them.
-    pub fn into_aside(self, protection: ProtectionLevel, cipher: SealCipher) -> FabricStreamSocket {
-        FabricStreamSocket {
+    pub fn into_aside(self, protection: ProtectionLevel, cipher: SealCipher) -> FabricStreamConnection {
+        FabricStreamConnection {
             socket: self.socket.into(),
-            seal: ConnectionSeal::new(self.secret, protection, cipher),
+            seal: ConnectionCipherState::new(self.secret, protection, cipher),
         }
     }
 
     /// The source's end.
     pub fn into_sender(self, protection: ProtectionLevel, cipher: SealCipher) -> TcpSender {
-        TcpSender::sealed(self.socket, ConnectionSeal::new(self.secret, protection, cipher))
+        TcpSender::sealed(self.socket, ConnectionCipherState::new(self.secret, protection, cipher))
     }
 
     /// The sink's end; objects may have `slot_bytes` at most.
@@ -94,19 +94,23 @@ impl DataConnection {
         protection: ProtectionLevel,
         cipher: SealCipher,
     ) -> TcpReceiver {
-        TcpReceiver::sealed(self.socket, slot_bytes, ConnectionSeal::new(self.secret, protection, cipher))
+        TcpReceiver::sealed(
+            self.socket,
+            slot_bytes,
+            ConnectionCipherState::new(self.secret, protection, cipher),
+        )
     }
 }
 
 /// The number of streams that the dialer makes, and the number that it uses at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamCount {
-    near: StreamLimits,
-    far: StreamLimits,
+    near: DataConnectionCounts,
+    far: DataConnectionCounts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct StreamLimits {
+struct DataConnectionCounts {
     used: u16,
     opened: u16,
 }
@@ -117,20 +121,20 @@ impl StreamCount {
     pub fn new(wanted: u16, lanes: u16, may_grow: bool) -> StreamCount {
         let lanes = lanes.max(1);
         if wanted > 0 {
-            let streams = StreamLimits::new(wanted, wanted, lanes);
+            let streams = DataConnectionCounts::new(wanted, wanted, lanes);
             return StreamCount { near: streams, far: streams };
         }
         let near = STREAMS_NEAR * lanes;
         let far = STREAMS_FAR.max(near);
         if may_grow {
             StreamCount {
-                near: StreamLimits::new(near, STREAMS_NEAR_MOST * lanes, lanes),
-                far: StreamLimits::new(far, STREAMS_FAR_MOST, lanes),
+                near: DataConnectionCounts::new(near, STREAMS_NEAR_MOST * lanes, lanes),
+                far: DataConnectionCounts::new(far, STREAMS_FAR_MOST, lanes),
             }
         } else {
             StreamCount {
-                near: StreamLimits::new(near, near, lanes),
-                far: StreamLimits::new(far, far, lanes),
+                near: DataConnectionCounts::new(near, near, lanes),
+                far: DataConnectionCounts::new(far, far, lanes),
             }
         }
     }
@@ -156,9 +160,12 @@ impl StreamCount {
     }
 }
 
-impl StreamLimits {
-    fn new(used: u16, opened: u16, lanes: u16) -> StreamLimits {
-        StreamLimits { used: round_to_lanes(used, lanes), opened: round_to_lanes(opened.max(used), lanes) }
+impl DataConnectionCounts {
+    fn new(used: u16, opened: u16, lanes: u16) -> DataConnectionCounts {
+        DataConnectionCounts {
+            used: round_to_lanes(used, lanes),
+            opened: round_to_lanes(opened.max(used), lanes),
+        }
     }
 }
 

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_wire::auth::{
-    AuthError, DialerResponse, ListenerNonce, PROOF_BYTES, RESPONSE_BYTES, SessionKey, StreamIndex,
+    DataConnectionAuthError, DialerResponse, ListenerNonce, PROOF_BYTES, RESPONSE_BYTES, SessionKey,
+    StreamIndex,
 };
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
@@ -15,7 +16,7 @@ use socket2::SockRef;
 
 use super::listener::{PENDING_MAX, bind};
 use super::{DataConnection, DialError, ListenPoint, StreamCount, StreamListener, dial};
-use crate::seal::{ConnectionSeal, SessionKeys, Tag};
+use crate::seal::{ConnectionCipherState, SealTag, SessionKeys};
 
 /// The time limit of a test that hangs, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -160,10 +161,10 @@ fn a_dialer_does_not_trust_a_listener_without_the_key() {
     let count = StreamCount::new(1, 1, false);
     let impostor = answer_with(1, |_| vec![0; PROOF_BYTES]);
     let dialled = dial(&[impostor], &keys(), &nonce, count, None, &|| true);
-    assert!(matches!(dialled, Err(DialError::Stranger(_, AuthError::WrongProof))));
+    assert!(matches!(dialled, Err(DialError::Stranger(_, DataConnectionAuthError::WrongProof))));
     let mirror = answer_with(1, |heard| heard.to_vec());
     let dialled = dial(&[mirror], &keys(), &nonce, count, None, &|| true);
-    assert!(matches!(dialled, Err(DialError::Stranger(_, AuthError::WrongProof))));
+    assert!(matches!(dialled, Err(DialError::Stranger(_, DataConnectionAuthError::WrongProof))));
     let closing = answer_with(1, |_| vec![]);
     let dialled = dial(&[closing], &keys(), &nonce, count, None, &|| true);
     assert!(matches!(dialled, Err(DialError::Closed(_))));
@@ -328,11 +329,14 @@ fn both_ends_of_a_stream_have_one_secret() {
     let serving = serve(listener);
     let dialled = dial(&[address], &keys(), &nonce, StreamCount::new(2, 1, false), None, &|| true).unwrap();
     let served = serving.join().unwrap();
-    fn seal(stream: &DataConnection) -> Tag {
+    fn seal(stream: &DataConnection) -> SealTag {
         let cipher = carrack_model::SealCipher::Aes256Gcm;
-        let mut seal =
-            ConnectionSeal::new(stream.secret.clone(), carrack_model::ProtectionLevel::Private, cipher)
-                .unwrap();
+        let mut seal = ConnectionCipherState::new(
+            stream.secret.clone(),
+            carrack_model::ProtectionLevel::Private,
+            cipher,
+        )
+        .unwrap();
         seal.seal(&[0; carrack_wire::HEADER_BYTES], &mut [0; 8])
     }
     let (here, there): (Vec<_>, Vec<_>) =

@@ -27,9 +27,9 @@ pub const SECRET_BYTES: usize = 32;
 pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-carrack-session";
 
 /// The number of bytes to expand to.
-struct OutputBytes(usize);
+struct DerivedKeyLength(usize);
 
-impl KeyType for OutputBytes {
+impl KeyType for DerivedKeyLength {
     fn len(&self) -> usize {
         self.0
     }
@@ -38,7 +38,7 @@ impl KeyType for OutputBytes {
 /// HKDF-Expand. `info` is the concatenation of its parts, of which all but the last have a fixed length.
 fn expand<const N: usize>(secret: &Prk, info: &[&[u8]]) -> [u8; N] {
     let mut bytes = [0; N];
-    let filled = secret.expand(info, OutputBytes(N)).and_then(|okm| okm.fill(&mut bytes));
+    let filled = secret.expand(info, DerivedKeyLength(N)).and_then(|okm| okm.fill(&mut bytes));
     filled.expect("HKDF-SHA-256 gives up to 8,160 bytes");
     bytes
 }

@@ -23,11 +23,11 @@ pub use keys::{EXPORTER_LABEL, SECRET_BYTES, SessionKeys, TrafficSecret};
 pub const TAG_BYTES: usize = 16;
 
 /// A seal's tag.
-pub type Tag = [u8; TAG_BYTES];
+pub type SealTag = [u8; TAG_BYTES];
 
 /// The amount of data under one key.
 #[derive(Clone, Copy, Debug)]
-pub struct KeyLimits {
+pub struct SealKeyLimits {
     /// Bytes of headers and bodies.
     pub bytes: u64,
     /// Objects.
@@ -37,7 +37,7 @@ pub struct KeyLimits {
 /// 2^36 bytes are 2^32 blocks of AES, which give a distinguisher an advantage of about blocks²/2^129 = 2^-65;
 /// TLS 1.3 allows 2^24.5 full records for 2^-60 (RFC 8446 §5.5). A forger has one try: a broken seal ends the
 /// session.
-pub const LIMITS: KeyLimits = KeyLimits { bytes: 1 << 36, objects: 1 << 24 };
+pub const LIMITS: SealKeyLimits = SealKeyLimits { bytes: 1 << 36, objects: 1 << 24 };
 
 /// The seal of an object is broken: the object was changed, repeated, reordered or lost, or sealed with
 /// another key.
@@ -46,10 +46,10 @@ pub const LIMITS: KeyLimits = KeyLimits { bytes: 1 << 36, objects: 1 << 24 };
 pub struct SealBroken;
 
 /// One end's state of a connection's seals. Both ends count alike, so both change the key at the same object.
-pub struct ConnectionSeal {
+pub struct ConnectionCipherState {
     is_private: bool,
     cipher: SealCipher,
-    limits: KeyLimits,
+    limits: SealKeyLimits,
     secret: TrafficSecret,
     key: LessSafeKey,
     iv: [u8; NONCE_LEN],
@@ -58,31 +58,32 @@ pub struct ConnectionSeal {
     bytes: u64,
 }
 
-impl std::fmt::Debug for ConnectionSeal {
+impl std::fmt::Debug for ConnectionCipherState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Seal({}, object {})", self.cipher, self.objects)
     }
 }
 
-impl ConnectionSeal {
+impl ConnectionCipherState {
     /// A seal with this secret; `None` at [`ProtectionLevel::Clear`].
     pub fn new(
         secret: TrafficSecret,
         protection: ProtectionLevel,
         cipher: SealCipher,
-    ) -> Option<ConnectionSeal> {
-        ConnectionSeal::with_limits(secret, protection, cipher, LIMITS)
+    ) -> Option<ConnectionCipherState> {
+        ConnectionCipherState::with_limits(secret, protection, cipher, LIMITS)
     }
 
     fn with_limits(
         secret: TrafficSecret,
         protection: ProtectionLevel,
         cipher: SealCipher,
-        limits: KeyLimits,
-    ) -> Option<ConnectionSeal> {
+        limits: SealKeyLimits,
+    ) -> Option<ConnectionCipherState> {
         let is_private = protection == ProtectionLevel::Private;
         let (key, iv) = (key_of(&secret, cipher), secret.iv());
-        let seal = ConnectionSeal { is_private, cipher, limits, secret, key, iv, objects: 0, bytes: 0 };
+        let seal =
+            ConnectionCipherState { is_private, cipher, limits, secret, key, iv, objects: 0, bytes: 0 };
         protection.seals().then_some(seal)
     }
 
@@ -92,7 +93,7 @@ impl ConnectionSeal {
     }
 
     /// Seals an object's body in place and returns the tag.
-    pub fn seal(&mut self, header: &[u8; HEADER_BYTES], body: &mut [u8]) -> Tag {
+    pub fn seal(&mut self, header: &[u8; HEADER_BYTES], body: &mut [u8]) -> SealTag {
         let nonce = self.next_nonce(body.len());
         if self.is_private {
             tag_of(self.key.seal_in_place_separate_tag(nonce, Aad::from(header), body))
@@ -109,7 +110,7 @@ impl ConnectionSeal {
         &mut self,
         header: &[u8; HEADER_BYTES],
         body: &mut [u8],
-        tag: &Tag,
+        tag: &SealTag,
     ) -> Result<(), SealBroken> {
         let nonce = self.next_nonce(body.len());
         if self.is_private {
@@ -124,7 +125,7 @@ impl ConnectionSeal {
     /// A readable body is the associated data, and the header is the plaintext, as the library takes one
     /// piece of each. The header's ciphertext is not sent: the other end computes it again, and with it the
     /// tag.
-    fn tag_of_plain(&self, nonce: Nonce, header: &[u8; HEADER_BYTES], body: &[u8]) -> Tag {
+    fn tag_of_plain(&self, nonce: Nonce, header: &[u8; HEADER_BYTES], body: &[u8]) -> SealTag {
         let mut header = *header;
         tag_of(self.key.seal_in_place_separate_tag(nonce, Aad::from(body), &mut header))
     }
@@ -157,7 +158,7 @@ fn key_of(secret: &TrafficSecret, cipher: SealCipher) -> LessSafeKey {
     LessSafeKey::new(key.expect("a key of the algorithm's length"))
 }
 
-fn tag_of(sealed: Result<aead::Tag, aws_lc_rs::error::Unspecified>) -> Tag {
+fn tag_of(sealed: Result<aead::Tag, aws_lc_rs::error::Unspecified>) -> SealTag {
     // An object is far smaller than the 2^36 bytes that GCM can take.
     let tag = sealed.expect("an object within the algorithm's limits");
     tag.as_ref().try_into().expect("a tag of 16 bytes")
@@ -174,15 +175,15 @@ mod tests {
     fn pair(
         level: ProtectionLevel,
         cipher: SealCipher,
-        limits: KeyLimits,
-    ) -> (ConnectionSeal, ConnectionSeal) {
+        limits: SealKeyLimits,
+    ) -> (ConnectionCipherState, ConnectionCipherState) {
         let ends = [(); 2].map(|()| {
-            ConnectionSeal::with_limits(TrafficSecret::new([5; 32]), level, cipher, limits).unwrap()
+            ConnectionCipherState::with_limits(TrafficSecret::new([5; 32]), level, cipher, limits).unwrap()
         });
         ends.into()
     }
 
-    fn all() -> impl Iterator<Item = (ConnectionSeal, ConnectionSeal)> {
+    fn all() -> impl Iterator<Item = (ConnectionCipherState, ConnectionCipherState)> {
         LEVELS.into_iter().flat_map(|level| CIPHERS.map(|cipher| pair(level, cipher, LIMITS)))
     }
 
@@ -217,11 +218,11 @@ mod tests {
         }
     }
 
-    fn level_of(seal: &ConnectionSeal) -> ProtectionLevel {
+    fn level_of(seal: &ConnectionCipherState) -> ProtectionLevel {
         if seal.is_private { ProtectionLevel::Private } else { ProtectionLevel::Safe }
     }
 
-    fn opens(sealed: &[(Vec<u8>, Tag)], order: &[usize], mut sink: ConnectionSeal) -> bool {
+    fn opens(sealed: &[(Vec<u8>, SealTag)], order: &[usize], mut sink: ConnectionCipherState) -> bool {
         order.iter().all(|&i| {
             let (mut body, tag) = sealed[i].clone();
             sink.open(&[1; HEADER_BYTES], &mut body, &tag).is_ok()
@@ -260,16 +261,23 @@ mod tests {
         let (mut source, _) = pair(ProtectionLevel::Private, SealCipher::Aes256Gcm, LIMITS);
         let mut body = vec![9; 64];
         let tag = source.seal(&header, &mut body);
-        let other =
-            ConnectionSeal::new(TrafficSecret::new([6; 32]), ProtectionLevel::Private, SealCipher::Aes256Gcm);
+        let other = ConnectionCipherState::new(
+            TrafficSecret::new([6; 32]),
+            ProtectionLevel::Private,
+            SealCipher::Aes256Gcm,
+        );
         let (_, safe) = pair(ProtectionLevel::Safe, SealCipher::Aes256Gcm, LIMITS);
         let (_, chacha) = pair(ProtectionLevel::Private, SealCipher::ChaCha20Poly1305, LIMITS);
         for mut sink in [other.unwrap(), safe, chacha] {
             assert_eq!(sink.open(&header, &mut body.clone(), &tag), Err(SealBroken));
         }
         assert!(
-            ConnectionSeal::new(TrafficSecret::new([6; 32]), ProtectionLevel::Clear, SealCipher::Aes256Gcm)
-                .is_none()
+            ConnectionCipherState::new(
+                TrafficSecret::new([6; 32]),
+                ProtectionLevel::Clear,
+                SealCipher::Aes256Gcm
+            )
+            .is_none()
         );
     }
 
@@ -277,7 +285,8 @@ mod tests {
     /// change together.
     #[test]
     fn keys_change_in_time_and_nonces_never_come_again() {
-        for limits in [KeyLimits { bytes: 1 << 30, objects: 4 }, KeyLimits { bytes: 1000, objects: 1 << 20 }]
+        for limits in
+            [SealKeyLimits { bytes: 1 << 30, objects: 4 }, SealKeyLimits { bytes: 1000, objects: 1 << 20 }]
         {
             let (mut source, mut sink) = pair(ProtectionLevel::Private, SealCipher::Aes256Gcm, limits);
             let header = [1; HEADER_BYTES];

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use super::error::AuthorityError;
 use super::new_certificate::{make_authority, make_certificate};
 use super::{CertificateUse, seconds};
-use crate::public_key::KeyKind;
-use crate::tls::ClientIdentity;
+use crate::public_key::KeySignatureAlgorithm;
+use crate::tls::ClientCredential;
 
 /// The lifetime of its certificates: longer than its processes run without a restart.
 const LIFETIME: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -21,7 +21,7 @@ pub struct EphemeralAuthority {
     /// The server's private key, PEM.
     pub server_key: Vec<u8>,
     /// The client's certificate and key.
-    pub client: ClientIdentity,
+    pub client: ClientCredential,
 }
 
 impl EphemeralAuthority {
@@ -31,7 +31,7 @@ impl EphemeralAuthority {
     /// # Errors
     /// If `name` can't be both.
     pub fn make(name: &str, now: SystemTime) -> Result<EphemeralAuthority, AuthorityError> {
-        let authority = make_authority(name, KeyKind::P256, now)?;
+        let authority = make_authority(name, KeySignatureAlgorithm::P256, now)?;
         let issuer = authority.issuer()?;
         let until = seconds(now + LIFETIME);
         let server = CertificateUse::Server { names: vec![name.to_owned()] };
@@ -42,7 +42,7 @@ impl EphemeralAuthority {
         Ok(EphemeralAuthority {
             server_chain: [server.certificate_pem().as_bytes(), &ca].concat(),
             server_key: server.key_pem().into_bytes(),
-            client: ClientIdentity::Certificate {
+            client: ClientCredential::Certificate {
                 chain: [client.certificate_pem().as_bytes(), &ca].concat(),
                 key: client.key_pem().into_bytes(),
             },
@@ -54,17 +54,17 @@ impl EphemeralAuthority {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ClientTrust, ServerTrust, client_config, server_config};
+    use crate::{ClientTrust, TlsServerCredentials, client_config, server_config};
 
     #[test]
     fn two_of_them_can_be_configured_to_believe_each_other() {
         let [a, b] =
             ["mover-a", "mover-b"].map(|name| EphemeralAuthority::make(name, SystemTime::now()).unwrap());
-        let trust = ServerTrust {
+        let trust = TlsServerCredentials {
             chain: a.server_chain.clone(),
             key: a.server_key.clone(),
             client_cas: [&b.ca[..], &a.ca].concat(),
-            ..ServerTrust::default()
+            ..TlsServerCredentials::default()
         };
         server_config(&trust).unwrap();
         let trust = ClientTrust { cas: Some(a.ca.clone()), crls: Vec::new(), identity: Some(b.client) };

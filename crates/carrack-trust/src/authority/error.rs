@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::certificate::CertificateError;
-use crate::name::NameError;
+use crate::name::IdentityNameError;
 use crate::pem::PemError;
 use crate::token::MintError;
 
@@ -54,7 +54,7 @@ pub enum AuthorityError {
     NoHostName,
     /// The subject is not a valid name.
     #[error("the subject: {0}")]
-    Subject(#[from] NameError),
+    Subject(#[from] IdentityNameError),
     /// The subject is longer than certificates allow.
     #[error("a subject has at most {} bytes", super::MAX_SUBJECT_BYTES)]
     SubjectTooLong,

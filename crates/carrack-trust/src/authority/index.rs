@@ -14,7 +14,7 @@ struct IndexHeading {
 
 /// A certificate of the index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct IndexEntry {
+pub(super) struct CertificateIndexEntry {
     /// The serial number, in hexadecimal digits.
     pub serial: String,
     /// The name of the certificate's files.
@@ -30,7 +30,7 @@ pub(super) struct IndexEntry {
 /// All certificates, in the order in which they were issued.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct IssuedIndex {
-    pub entries: Vec<IndexEntry>,
+    pub entries: Vec<CertificateIndexEntry>,
 }
 
 impl IssuedIndex {

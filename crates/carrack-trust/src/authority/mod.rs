@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 pub use ephemeral::EphemeralAuthority;
 pub use error::AuthorityError;
 use files::{DirectoryLock, PUBLIC, SECRET, make_directory, replace, write_new};
-use index::{IndexEntry, IssuedIndex};
+use index::{CertificateIndexEntry, IssuedIndex};
 pub use new_certificate::MAX_SUBJECT_BYTES;
 use new_certificate::{CertificateWithKey, make_authority, make_certificate, make_list, revocations};
 use rcgen::{Issuer, KeyPair, PublicKeyData};
@@ -28,7 +28,7 @@ use rustls::pki_types::CertificateDer;
 
 use crate::certificate::{Certificate, is_signed_by};
 use crate::pem;
-use crate::public_key::KeyKind;
+use crate::public_key::KeySignatureAlgorithm;
 use crate::token::TokenSigner;
 
 /// The lifetime of an authority: ten years.
@@ -82,7 +82,7 @@ pub struct IssuedCertificate {
 
 /// A selection of certificates to revoke.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RevocationSelector {
+pub enum RevokedCertificateSelector {
     /// All certificates that were issued under this name.
     Name(String),
     /// The certificate with this serial number, in hexadecimal digits.
@@ -134,7 +134,7 @@ impl CertificateAuthority {
     pub fn init(
         directory: &Path,
         name: &str,
-        kind: KeyKind,
+        kind: KeySignatureAlgorithm,
         now: SystemTime,
     ) -> Result<CertificateAuthority, AuthorityError> {
         let made = make_authority(name, kind, now)?;
@@ -224,7 +224,7 @@ impl CertificateAuthority {
     /// If no such certificate was issued here, or a file can't be written.
     pub fn revoke(
         &self,
-        which: &RevocationSelector,
+        which: &RevokedCertificateSelector,
         now: SystemTime,
     ) -> Result<Vec<RevokedCertificate>, AuthorityError> {
         let _lock = DirectoryLock::take(&self.directory)?;
@@ -298,7 +298,7 @@ impl CertificateAuthority {
     fn record(&self, name: &str, purpose: &CertificateUse, made: &Certificate) -> Result<(), AuthorityError> {
         let mut index = self.index()?;
         let word = if matches!(purpose, CertificateUse::Server { .. }) { "server" } else { "client" };
-        index.entries.push(IndexEntry {
+        index.entries.push(CertificateIndexEntry {
             serial: made.serial.clone(),
             name: name.to_owned(),
             r#use: word.to_owned(),
@@ -314,11 +314,11 @@ impl CertificateAuthority {
     }
 
     /// The criterion for entries: (true, name) or (false, serial number).
-    fn selected(&self, which: &RevocationSelector) -> Result<(bool, String), AuthorityError> {
+    fn selected(&self, which: &RevokedCertificateSelector) -> Result<(bool, String), AuthorityError> {
         Ok(match which {
-            RevocationSelector::Name(name) => (true, name.clone()),
-            RevocationSelector::Serial(serial) => (false, serial.to_ascii_lowercase()),
-            RevocationSelector::Certificate(pem) => {
+            RevokedCertificateSelector::Name(name) => (true, name.clone()),
+            RevokedCertificateSelector::Serial(serial) => (false, serial.to_ascii_lowercase()),
+            RevokedCertificateSelector::Certificate(pem) => {
                 let first = pem::certificates(pem)?.swap_remove(0);
                 let certificate = Certificate::parse(&first)?;
                 if !is_signed_by(&first, &self.der) {

@@ -14,12 +14,12 @@ use time::OffsetDateTime;
 use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
 use super::error::AuthorityError;
-use super::index::IndexEntry;
+use super::index::CertificateIndexEntry;
 use super::{AUTHORITY_LIFETIME, CertificateUse, seconds};
 use crate::certificate::{Certificate, hex};
 use crate::name::check_identity_name;
 use crate::pem;
-use crate::public_key::KeyKind;
+use crate::public_key::KeySignatureAlgorithm;
 
 /// The longest subject of a client's certificate, in bytes: X.520's bound of a common name.
 pub const MAX_SUBJECT_BYTES: usize = 64;
@@ -61,10 +61,10 @@ impl CertificateWithKey {
 }
 
 /// A new key.
-pub(super) fn generate(kind: KeyKind) -> Result<KeyPair, AuthorityError> {
+pub(super) fn generate(kind: KeySignatureAlgorithm) -> Result<KeyPair, AuthorityError> {
     Ok(KeyPair::generate_for(match kind {
-        KeyKind::Ed25519 => &PKCS_ED25519,
-        KeyKind::P256 => &PKCS_ECDSA_P256_SHA256,
+        KeySignatureAlgorithm::Ed25519 => &PKCS_ED25519,
+        KeySignatureAlgorithm::P256 => &PKCS_ECDSA_P256_SHA256,
     })?)
 }
 
@@ -75,7 +75,7 @@ const NAME_SERIAL: [u64; 4] = [2, 5, 4, 5];
 /// verifiers find lists by the issuer's name, so an authority and its successor must not share a name.
 pub(super) fn make_authority(
     name: &str,
-    kind: KeyKind,
+    kind: KeySignatureAlgorithm,
     now: SystemTime,
 ) -> Result<CertificateWithKey, AuthorityError> {
     check_subject(name)?;
@@ -121,7 +121,7 @@ pub(super) fn make_certificate(
 /// ends: the small CA does not publish an unchanged list again every week.
 pub(super) fn make_list(
     issuer: &Issuer<'_, impl SigningKey>,
-    entries: &[IndexEntry],
+    entries: &[CertificateIndexEntry],
     now: SystemTime,
     not_after_s: i64,
 ) -> Result<String, AuthorityError> {
@@ -191,7 +191,7 @@ fn host_name(name: &str) -> Result<SanType, AuthorityError> {
     lower_case.map(SanType::DnsName).map_err(|_| AuthorityError::HostName(name.to_owned()))
 }
 
-fn revocation(entry: &IndexEntry) -> Option<Result<RevokedCertParams, AuthorityError>> {
+fn revocation(entry: &CertificateIndexEntry) -> Option<Result<RevokedCertParams, AuthorityError>> {
     entry.revoked_s.map(|revoked_s| revoked_params(&entry.serial, revoked_s))
 }
 

@@ -20,10 +20,10 @@ struct AuthorityFixture {
 
 impl AuthorityFixture {
     fn new() -> AuthorityFixture {
-        AuthorityFixture::with(KeyKind::Ed25519)
+        AuthorityFixture::with(KeySignatureAlgorithm::Ed25519)
     }
 
-    fn with(kind: KeyKind) -> AuthorityFixture {
+    fn with(kind: KeySignatureAlgorithm) -> AuthorityFixture {
         let root = tempfile::tempdir().unwrap();
         let authority =
             CertificateAuthority::init(&root.path().join("authority"), "a site", kind, now()).unwrap();
@@ -76,7 +76,7 @@ fn server(names: &[&str]) -> CertificateUse {
 
 #[test]
 fn a_new_one_has_its_files_and_nothing_else() {
-    for kind in [KeyKind::Ed25519, KeyKind::P256] {
+    for kind in [KeySignatureAlgorithm::Ed25519, KeySignatureAlgorithm::P256] {
         let world = AuthorityFixture::with(kind);
         let files = ["ca-key.pem", "ca.pem", "issued.jsonl", "revoked.pem", "token-key.pem", "token.pem"];
         assert_eq!(world.files()[1..], files);
@@ -96,11 +96,11 @@ fn a_new_one_has_its_files_and_nothing_else() {
 fn one_is_never_replaced() {
     let world = AuthorityFixture::new();
     let before = fs::read(world.path("ca-key.pem")).unwrap();
-    let again = CertificateAuthority::init(&world.path(""), "another", KeyKind::P256, now());
+    let again = CertificateAuthority::init(&world.path(""), "another", KeySignatureAlgorithm::P256, now());
     assert!(matches!(again, Err(AuthorityError::Exists(_))), "{again:?}");
     // Nor does it replace the remains of an authority.
     fs::remove_file(world.path("ca.pem")).unwrap();
-    let again = CertificateAuthority::init(&world.path(""), "another", KeyKind::P256, now());
+    let again = CertificateAuthority::init(&world.path(""), "another", KeySignatureAlgorithm::P256, now());
     assert!(matches!(again, Err(AuthorityError::Exists(_))), "{again:?}");
     assert_eq!(fs::read(world.path("ca-key.pem")).unwrap(), before);
     assert!(matches!(CertificateAuthority::open(&world.path("")), Err(AuthorityError::Missing(_))));
@@ -108,7 +108,7 @@ fn one_is_never_replaced() {
 
 #[test]
 fn a_server_gets_its_names() {
-    let world = AuthorityFixture::with(KeyKind::P256);
+    let world = AuthorityFixture::with(KeySignatureAlgorithm::P256);
     let names = server(&["DTN1.example.org", "10.0.0.7", "fe80::1"]);
     let issued = world.issue("dtn1", &names, SERVER_LIFETIME).unwrap();
     let certificate = &issued.certificate;
@@ -196,9 +196,9 @@ fn what_is_revoked_is_on_the_list() {
     let [alice, bob, carol, dave] = ["alice", "bob", "carol", "dave"].map(|name| world.client(name));
     let pem = fs::read(&carol.chain).unwrap();
     for which in [
-        RevocationSelector::Name("alice".into()),
-        RevocationSelector::Serial(bob.certificate.serial.to_uppercase()),
-        RevocationSelector::Certificate(pem),
+        RevokedCertificateSelector::Name("alice".into()),
+        RevokedCertificateSelector::Serial(bob.certificate.serial.to_uppercase()),
+        RevokedCertificateSelector::Certificate(pem),
     ] {
         let revoked = world.authority.revoke(&which, now()).unwrap();
         assert_eq!((revoked.len(), revoked[0].was_before), (1, false));
@@ -215,7 +215,7 @@ fn revoking_twice_keeps_the_first_time_and_mends_the_list() {
     let world = AuthorityFixture::new();
     let empty = fs::read(world.path("revoked.pem")).unwrap();
     let alice = world.client("alice");
-    let which = RevocationSelector::Name("alice".into());
+    let which = RevokedCertificateSelector::Name("alice".into());
     world.authority.revoke(&which, now()).unwrap();
     // As if the process had died between index and list.
     fs::write(world.path("revoked.pem"), empty).unwrap();
@@ -233,7 +233,10 @@ fn a_name_stands_for_all_that_were_issued_by_it() {
     fs::rename(&first.chain, &old).unwrap();
     fs::remove_file(&first.key).unwrap();
     let second = world.client("alice");
-    assert_eq!(world.authority.revoke(&RevocationSelector::Name("alice".into()), now()).unwrap().len(), 2);
+    assert_eq!(
+        world.authority.revoke(&RevokedCertificateSelector::Name("alice".into()), now()).unwrap().len(),
+        2
+    );
     let first = IssuedCertificate { chain: old, ..first };
     assert!(matches!(world.standing(&first), CertificateStatus::Revoked { .. }));
     assert!(matches!(world.standing(&second), CertificateStatus::Revoked { .. }));
@@ -245,14 +248,15 @@ fn what_was_not_issued_here_can_not_be_revoked() {
     let foreign = other.client("alice");
     let list = fs::read(world.path("revoked.pem")).unwrap();
     for which in [
-        RevocationSelector::Name("alice".into()),
-        RevocationSelector::Serial(foreign.certificate.serial.clone()),
-        RevocationSelector::Certificate(fs::read(&foreign.chain).unwrap()),
+        RevokedCertificateSelector::Name("alice".into()),
+        RevokedCertificateSelector::Serial(foreign.certificate.serial.clone()),
+        RevokedCertificateSelector::Certificate(fs::read(&foreign.chain).unwrap()),
     ] {
         let refused = world.authority.revoke(&which, now());
         assert!(matches!(refused, Err(AuthorityError::Unknown(_))), "{refused:?}");
     }
-    let refused = world.authority.revoke(&RevocationSelector::Certificate(b"nonsense".to_vec()), now());
+    let refused =
+        world.authority.revoke(&RevokedCertificateSelector::Certificate(b"nonsense".to_vec()), now());
     assert!(matches!(refused, Err(AuthorityError::Pem(_))), "{refused:?}");
     assert_eq!(fs::read(world.path("revoked.pem")).unwrap(), list);
     assert_eq!(world.standing(&foreign), CertificateStatus::Foreign);
@@ -282,7 +286,7 @@ fn a_damaged_index_stops_everything() {
     let world = AuthorityFixture::new();
     world.client("alice");
     fs::write(world.path("issued.jsonl"), "{}").unwrap();
-    let refused = world.authority.revoke(&RevocationSelector::Name("alice".into()), now());
+    let refused = world.authority.revoke(&RevokedCertificateSelector::Name("alice".into()), now());
     assert!(matches!(refused, Err(AuthorityError::Damaged { .. })), "{refused:?}");
     assert!(matches!(world.issue("bob", &client("b"), CLIENT_LIFETIME), Err(AuthorityError::Damaged { .. })));
 }
@@ -299,7 +303,7 @@ fn several_at_once_lose_nothing() {
                 }
                 world
                     .authority
-                    .revoke(&RevocationSelector::Name(format!("client-{worker}-0")), now())
+                    .revoke(&RevokedCertificateSelector::Name(format!("client-{worker}-0")), now())
                     .unwrap();
             });
         }
@@ -325,11 +329,11 @@ fn of_several_that_want_one_name_one_gets_it() {
 
 #[test]
 fn tokens_are_signed_with_a_key_of_their_own() {
-    let world = AuthorityFixture::with(KeyKind::P256);
+    let world = AuthorityFixture::with(KeySignatureAlgorithm::P256);
     let [certificates, tokens] =
         ["ca-key.pem", "token-key.pem"].map(|file| fs::read(world.path(file)).unwrap());
     assert_ne!(certificates, tokens);
-    let grant = crate::TokenContent {
+    let grant = crate::IssuedTokenContent {
         subject: "alice".into(),
         audience: "dtn1".into(),
         scope: crate::TokenScope::parse("storage.read:/data").unwrap(),

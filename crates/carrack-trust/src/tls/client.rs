@@ -25,12 +25,12 @@ pub struct ClientTrust {
     /// Those CAs' lists of revoked certificates, PEM. May be empty, and must be with the system's CAs.
     pub crls: Vec<u8>,
     /// The client's identity; `None` if it uses a token.
-    pub identity: Option<ClientIdentity>,
+    pub identity: Option<ClientCredential>,
 }
 
 /// The proof of a client's identity.
 #[derive(Clone)]
-pub enum ClientIdentity {
+pub enum ClientCredential {
     /// A certificate of a CA, or a self-signed one.
     Certificate {
         /// The certificate and the intermediate ones up to its CA, PEM.
@@ -42,12 +42,12 @@ pub enum ClientIdentity {
     SshKey(Vec<u8>),
 }
 
-impl fmt::Debug for ClientIdentity {
+impl fmt::Debug for ClientCredential {
     /// Without the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ClientIdentity::Certificate { .. } => "Certificate",
-            ClientIdentity::SshKey(_) => "SshKey",
+            ClientCredential::Certificate { .. } => "Certificate",
+            ClientCredential::SshKey(_) => "SshKey",
         })
     }
 }
@@ -126,10 +126,10 @@ fn system_roots() -> Result<Arc<RootCertStore>, TlsConfigError> {
 
 type Material = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-fn material(identity: &ClientIdentity) -> Result<Material, TlsConfigError> {
+fn material(identity: &ClientCredential) -> Result<Material, TlsConfigError> {
     match identity {
-        ClientIdentity::Certificate { chain, key } => with_certificate(chain, key),
-        ClientIdentity::SshKey(file) => with_ssh_key(file),
+        ClientCredential::Certificate { chain, key } => with_certificate(chain, key),
+        ClientCredential::SshKey(file) => with_ssh_key(file),
     }
 }
 

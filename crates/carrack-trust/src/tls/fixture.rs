@@ -9,13 +9,13 @@ use rustls::pki_types::{ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
 use rustls::{AlertDescription, ClientConnection, Error, ServerConnection};
 
-use super::{ClientIdentity, ClientTrust, ServerTrust, client_config_at, server_config_at};
+use super::{ClientCredential, ClientTrust, TlsServerCredentials, client_config_at, server_config_at};
 use crate::authority::{
     CLIENT_LIFETIME, CertificateAuthority, CertificateUse, IssuedCertificate, SERVER_LIFETIME,
 };
-use crate::identity::ProvedIdentity;
-use crate::public_key::KeyKind;
-use crate::public_keys::PublicKeys;
+use crate::proved_identity::ProvedIdentity;
+use crate::public_key::KeySignatureAlgorithm;
+use crate::public_keys::AuthorizedKeys;
 
 pub(super) const NOW_S: u64 = 1_800_000_000;
 pub(super) const HOST: &str = "dtn1.example.org";
@@ -42,10 +42,10 @@ pub(super) struct TlsFixture {
 
 impl TlsFixture {
     pub fn new() -> TlsFixture {
-        TlsFixture::with(KeyKind::Ed25519)
+        TlsFixture::with(KeySignatureAlgorithm::Ed25519)
     }
 
-    pub fn with(kind: KeyKind) -> TlsFixture {
+    pub fn with(kind: KeySignatureAlgorithm) -> TlsFixture {
         let root = tempfile::tempdir().unwrap();
         let authority = CertificateAuthority::init(root.path(), "a site", kind, now()).unwrap();
         let purpose = CertificateUse::Server { names: vec![HOST.into(), "10.0.0.7".into()] };
@@ -57,69 +57,74 @@ impl TlsFixture {
         fs::read(self.root.path().join(file)).unwrap()
     }
 
-    pub fn client(&self, name: &str) -> ClientIdentity {
+    pub fn client(&self, name: &str) -> ClientCredential {
         let purpose = CertificateUse::Client { subject: name.into() };
         identity(&self.authority.issue(name, &purpose, CLIENT_LIFETIME, self.root.path(), now()).unwrap())
     }
 
     /// A server that accepts the site's certificates.
-    pub fn server(&self) -> ServerTrust {
-        ServerTrust {
+    pub fn server(&self) -> TlsServerCredentials {
+        TlsServerCredentials {
             chain: fs::read(&self.server.chain).unwrap(),
             key: fs::read(&self.server.key).unwrap(),
             client_cas: self.read("ca.pem"),
             crls: self.read("revoked.pem"),
-            ..ServerTrust::default()
+            ..TlsServerCredentials::default()
         }
     }
 
     /// A client that trusts the site's servers.
-    pub fn believer(&self, identity: Option<ClientIdentity>) -> ClientTrust {
+    pub fn believer(&self, identity: Option<ClientCredential>) -> ClientTrust {
         ClientTrust { cas: Some(self.read("ca.pem")), crls: self.read("revoked.pem"), identity }
     }
 }
 
-pub(super) fn identity(issued: &IssuedCertificate) -> ClientIdentity {
-    ClientIdentity::Certificate {
+pub(super) fn identity(issued: &IssuedCertificate) -> ClientCredential {
+    ClientCredential::Certificate {
         chain: fs::read(&issued.chain).unwrap(),
         key: fs::read(&issued.key).unwrap(),
     }
 }
 
-pub(super) fn keys(content: &str) -> Arc<PublicKeys> {
-    let (keys, errors) = PublicKeys::parse(content.as_bytes());
+pub(super) fn keys(content: &str) -> Arc<AuthorizedKeys> {
+    let (keys, errors) = AuthorizedKeys::parse(content.as_bytes());
     assert_eq!(errors, []);
     Arc::new(keys)
 }
 
 /// The result of a handshake: both connections, and the error of each end.
-pub(super) struct HandshakeResult {
+pub(super) struct TestTlsHandshake {
     pub client: ClientConnection,
     pub server: ServerConnection,
     pub client_error: Option<Error>,
     pub server_error: Option<Error>,
 }
 
-impl HandshakeResult {
-    pub fn of(server: &ServerTrust, client: &ClientTrust) -> HandshakeResult {
-        HandshakeResult::at(NOW_S, server, client, HOST)
+impl TestTlsHandshake {
+    pub fn of(server: &TlsServerCredentials, client: &ClientTrust) -> TestTlsHandshake {
+        TestTlsHandshake::at(NOW_S, server, client, HOST)
     }
 
-    pub fn at(now_s: u64, server: &ServerTrust, client: &ClientTrust, host: &str) -> HandshakeResult {
+    pub fn at(
+        now_s: u64,
+        server: &TlsServerCredentials,
+        client: &ClientTrust,
+        host: &str,
+    ) -> TestTlsHandshake {
         let server = server_config_at(server, Arc::new(FixedClock(now_s))).unwrap();
         let client = client_config_at(client, Arc::new(FixedClock(now_s))).unwrap();
-        HandshakeResult::between(server, client, host)
+        TestTlsHandshake::between(server, client, host)
     }
 
     pub fn between(
         server: Arc<rustls::ServerConfig>,
         client: Arc<rustls::ClientConfig>,
         host: &str,
-    ) -> HandshakeResult {
+    ) -> TestTlsHandshake {
         let host = ServerName::try_from(host.to_owned()).unwrap();
         let client = ClientConnection::new(client, host).unwrap();
         let server = ServerConnection::new(server).unwrap();
-        let mut meeting = HandshakeResult { client, server, client_error: None, server_error: None };
+        let mut meeting = TestTlsHandshake { client, server, client_error: None, server_error: None };
         meeting.talk();
         meeting
     }
@@ -136,7 +141,7 @@ impl HandshakeResult {
 
     /// The client's identity. Panics if either end failed.
     #[track_caller]
-    pub fn identity(&self, keys: &PublicKeys) -> ProvedIdentity {
+    pub fn identity(&self, keys: &AuthorizedKeys) -> ProvedIdentity {
         self.assert_accepted();
         ProvedIdentity::of_peer(self.server.peer_certificates().unwrap(), keys).unwrap()
     }

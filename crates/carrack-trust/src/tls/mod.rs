@@ -10,13 +10,13 @@ mod verifier;
 
 use std::sync::Arc;
 
-pub use client::{ClientIdentity, ClientTrust, client_config, client_config_at};
+pub use client::{ClientCredential, ClientTrust, client_config, client_config_at};
 pub use error::{TlsConfigError, handshake_hint};
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
-pub use server::{ServerTrust, server_config, server_config_at};
+pub use server::{TlsServerCredentials, server_config, server_config_at};
 use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
 use crate::certificate::Certificate;

@@ -14,11 +14,11 @@ use super::verifier::ClientVerifier;
 use super::{ALPN, TlsConfigError, check_lists, provider, roots};
 use crate::certificate::Certificate;
 use crate::pem;
-use crate::public_keys::PublicKeys;
+use crate::public_keys::AuthorizedKeys;
 
 /// A server's credentials and the clients that it trusts: the contents of files, which the caller has read.
 #[derive(Clone, Default)]
-pub struct ServerTrust {
+pub struct TlsServerCredentials {
     /// The server's certificate and the intermediate ones up to a CA, PEM.
     pub chain: Vec<u8>,
     /// The server's private key, PEM.
@@ -29,15 +29,15 @@ pub struct ServerTrust {
     /// A list counts beyond the date of its next update: an old list is better than none.
     pub crls: Vec<u8>,
     /// The keys of identities without a certificate.
-    pub public_keys: Arc<PublicKeys>,
+    pub public_keys: Arc<AuthorizedKeys>,
     /// True if a client may connect without a certificate. It has no identity until it shows a token.
     pub tokens: bool,
 }
 
-impl fmt::Debug for ServerTrust {
+impl fmt::Debug for TlsServerCredentials {
     /// Without the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerTrust")
+        f.debug_struct("TlsServerCredentials")
             .field("public_keys", &self.public_keys.len())
             .field("tokens", &self.tokens)
             .finish_non_exhaustive()
@@ -48,7 +48,7 @@ impl fmt::Debug for ServerTrust {
 ///
 /// # Errors
 /// The missing or invalid material. The error has a hint.
-pub fn server_config(trust: &ServerTrust) -> Result<Arc<ServerConfig>, TlsConfigError> {
+pub fn server_config(trust: &TlsServerCredentials) -> Result<Arc<ServerConfig>, TlsConfigError> {
     server_config_at(trust, Arc::new(DefaultTimeProvider))
 }
 
@@ -57,7 +57,7 @@ pub fn server_config(trust: &ServerTrust) -> Result<Arc<ServerConfig>, TlsConfig
 /// # Errors
 /// As [`server_config`].
 pub fn server_config_at(
-    trust: &ServerTrust,
+    trust: &TlsServerCredentials,
     clock: Arc<dyn TimeProvider>,
 ) -> Result<Arc<ServerConfig>, TlsConfigError> {
     let chain = own_chain(&trust.chain)?;
@@ -85,7 +85,10 @@ fn own_chain(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsConfigError>
     if own.uses.server { Ok(chain) } else { Err(TlsConfigError::NotForServers { subject: own.subject }) }
 }
 
-fn verifier(trust: &ServerTrust, provider: &Arc<CryptoProvider>) -> Result<ClientVerifier, TlsConfigError> {
+fn verifier(
+    trust: &TlsServerCredentials,
+    provider: &Arc<CryptoProvider>,
+) -> Result<ClientVerifier, TlsConfigError> {
     let authorities = authorities(trust, provider)?;
     if authorities.is_none() && trust.public_keys.is_empty() && !trust.tokens {
         return Err(TlsConfigError::NobodyAdmitted);
@@ -99,7 +102,7 @@ fn verifier(trust: &ServerTrust, provider: &Arc<CryptoProvider>) -> Result<Clien
 }
 
 fn authorities(
-    trust: &ServerTrust,
+    trust: &TlsServerCredentials,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsConfigError> {
     let lists = pem::revocation_lists(&trust.crls)

@@ -8,12 +8,12 @@ use rustls::{
     AlertDescription, CertificateError as Refusal, Error, HandshakeKind, ProtocolVersion, ServerConnection,
 };
 
-use super::fixture::{FixedClock, HOST, HandshakeResult, NOW_S, TlsFixture, identity, keys, now};
+use super::fixture::{FixedClock, HOST, NOW_S, TestTlsHandshake, TlsFixture, identity, keys, now};
 use super::*;
-use crate::authority::{CLIENT_LIFETIME, RevocationSelector, SERVER_LIFETIME};
-use crate::identity::IdentityProof;
-use crate::public_key::KeyKind;
-use crate::public_keys::PublicKeys;
+use crate::authority::{CLIENT_LIFETIME, RevokedCertificateSelector, SERVER_LIFETIME};
+use crate::proved_identity::ProvingCredential;
+use crate::public_key::KeySignatureAlgorithm;
+use crate::public_keys::AuthorizedKeys;
 
 /// A key made by `ssh-keygen -t ed25519` for these tests alone, and the same key with a passphrase.
 const SSH_KEY: &str = include_str!("testdata/ssh_ed25519");
@@ -38,19 +38,19 @@ fn is_wrong_purpose(error: &Error) -> bool {
 
 #[test]
 fn a_certificate_of_the_ca_is_accepted() {
-    for kind in [KeyKind::Ed25519, KeyKind::P256] {
+    for kind in [KeySignatureAlgorithm::Ed25519, KeySignatureAlgorithm::P256] {
         let site = TlsFixture::with(kind);
-        let meeting = HandshakeResult::of(&site.server(), &site.believer(Some(site.client("alice"))));
-        let identity = meeting.identity(&PublicKeys::default());
+        let meeting = TestTlsHandshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
+        let identity = meeting.identity(&AuthorizedKeys::default());
         assert_eq!(identity.name, "alice");
-        assert!(matches!(identity.how, IdentityProof::Certificate { .. }));
+        assert!(matches!(identity.how, ProvingCredential::Certificate { .. }));
     }
 }
 
 #[test]
 fn what_is_agreed_is_the_best_there_is() {
     let site = TlsFixture::new();
-    let meeting = HandshakeResult::of(&site.server(), &site.believer(Some(site.client("alice"))));
+    let meeting = TestTlsHandshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
     assert_eq!(meeting.server.protocol_version(), Some(ProtocolVersion::TLSv1_3));
     assert!(speaks_carrack(meeting.server.alpn_protocol()) && speaks_carrack(meeting.client.alpn_protocol()));
     let group = meeting.server.negotiated_key_exchange_group().unwrap().name();
@@ -60,7 +60,7 @@ fn what_is_agreed_is_the_best_there_is() {
 #[test]
 fn both_ends_derive_the_same_secret() {
     let site = TlsFixture::new();
-    let meeting = HandshakeResult::of(&site.server(), &site.believer(Some(site.client("alice"))));
+    let meeting = TestTlsHandshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
     let [ours, theirs] = [
         meeting.client.export_keying_material([0; 32], b"a label", Some(b"a context")).unwrap(),
         meeting.server.export_keying_material([0; 32], b"a label", Some(b"a context")).unwrap(),
@@ -80,7 +80,7 @@ fn no_session_is_resumed() {
     client.enable_early_data = true;
     let client = Arc::new(client);
     for _ in 0..2 {
-        let mut meeting = HandshakeResult::between(server.clone(), client.clone(), HOST);
+        let mut meeting = TestTlsHandshake::between(server.clone(), client.clone(), HOST);
         meeting.assert_accepted();
         assert_eq!(meeting.server.handshake_kind(), Some(HandshakeKind::Full));
         assert_eq!(meeting.client.tls13_tickets_received(), 0);
@@ -93,10 +93,10 @@ fn certificates_end() {
     let site = TlsFixture::new();
     let (server, client) = (site.server(), site.believer(Some(site.client("alice"))));
     let end_s = NOW_S + CLIENT_LIFETIME.as_secs();
-    HandshakeResult::at(end_s - 1, &server, &client, HOST).assert_accepted();
-    HandshakeResult::at(end_s + 1, &server, &client, HOST)
+    TestTlsHandshake::at(end_s - 1, &server, &client, HOST).assert_accepted();
+    TestTlsHandshake::at(end_s + 1, &server, &client, HOST)
         .assert_refused(is_expired, AlertDescription::CertificateExpired);
-    let early = HandshakeResult::at(NOW_S - 301, &server, &client, HOST);
+    let early = TestTlsHandshake::at(NOW_S - 301, &server, &client, HOST);
     assert!(matches!(
         early.client_error,
         Some(Error::InvalidCertificate(Refusal::NotValidYet | Refusal::NotValidYetContext { .. }))
@@ -107,7 +107,7 @@ fn certificates_end() {
 fn a_server_that_has_expired_is_not_believed() {
     let site = TlsFixture::new();
     let end_s = NOW_S + SERVER_LIFETIME.as_secs();
-    let meeting = HandshakeResult::at(end_s + 1, &site.server(), &site.believer(None), HOST);
+    let meeting = TestTlsHandshake::at(end_s + 1, &site.server(), &site.believer(None), HOST);
     assert!(is_expired(meeting.client_error.as_ref().unwrap()));
 }
 
@@ -115,22 +115,23 @@ fn a_server_that_has_expired_is_not_believed() {
 fn what_is_revoked_is_refused_and_nothing_else() {
     let site = TlsFixture::new();
     let [alice, bob] = ["alice", "bob"].map(|name| site.believer(Some(site.client(name))));
-    site.authority.revoke(&RevocationSelector::Name("alice".into()), now()).unwrap();
+    site.authority.revoke(&RevokedCertificateSelector::Name("alice".into()), now()).unwrap();
     let server = site.server();
-    HandshakeResult::of(&server, &alice)
+    TestTlsHandshake::of(&server, &alice)
         .assert_refused(certificate(&Refusal::Revoked), AlertDescription::CertificateRevoked);
-    HandshakeResult::of(&server, &bob).assert_accepted();
+    TestTlsHandshake::of(&server, &bob).assert_accepted();
     // Without the list the revocation is unknown. Long after it was made the list still counts.
-    HandshakeResult::of(&ServerTrust { crls: Vec::new(), ..server.clone() }, &alice).assert_accepted();
-    HandshakeResult::at(NOW_S + 89 * 24 * 3600, &server, &alice, HOST)
+    TestTlsHandshake::of(&TlsServerCredentials { crls: Vec::new(), ..server.clone() }, &alice)
+        .assert_accepted();
+    TestTlsHandshake::at(NOW_S + 89 * 24 * 3600, &server, &alice, HOST)
         .assert_refused(certificate(&Refusal::Revoked), AlertDescription::CertificateRevoked);
 }
 
 #[test]
 fn a_revoked_server_is_not_believed() {
     let site = TlsFixture::new();
-    site.authority.revoke(&RevocationSelector::Name("dtn1".into()), now()).unwrap();
-    let meeting = HandshakeResult::of(&site.server(), &site.believer(Some(site.client("alice"))));
+    site.authority.revoke(&RevokedCertificateSelector::Name("dtn1".into()), now()).unwrap();
+    let meeting = TestTlsHandshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
     assert_eq!(meeting.client_error, Some(Error::InvalidCertificate(Refusal::Revoked)));
 }
 
@@ -138,12 +139,14 @@ fn a_revoked_server_is_not_believed() {
 fn a_list_of_one_ca_does_not_shut_out_another() {
     let (site, other) = (TlsFixture::new(), TlsFixture::new());
     let mallory = site.believer(Some(other.client("mallory")));
-    let server =
-        ServerTrust { client_cas: [site.read("ca.pem"), other.read("ca.pem")].concat(), ..site.server() };
-    HandshakeResult::of(&server, &mallory).assert_accepted();
-    other.authority.revoke(&RevocationSelector::Name("mallory".into()), now()).unwrap();
+    let server = TlsServerCredentials {
+        client_cas: [site.read("ca.pem"), other.read("ca.pem")].concat(),
+        ..site.server()
+    };
+    TestTlsHandshake::of(&server, &mallory).assert_accepted();
+    other.authority.revoke(&RevokedCertificateSelector::Name("mallory".into()), now()).unwrap();
     let crls = [site.read("revoked.pem"), other.read("revoked.pem")].concat();
-    HandshakeResult::of(&ServerTrust { crls, ..server }, &mallory)
+    TestTlsHandshake::of(&TlsServerCredentials { crls, ..server }, &mallory)
         .assert_refused(certificate(&Refusal::Revoked), AlertDescription::CertificateRevoked);
 }
 
@@ -151,17 +154,17 @@ fn a_list_of_one_ca_does_not_shut_out_another() {
 fn another_ca_is_not_trusted_whatever_its_name() {
     // Both are called "a site"; a part of their names is random.
     let (site, other) = (TlsFixture::new(), TlsFixture::new());
-    let meeting = HandshakeResult::of(&site.server(), &site.believer(Some(other.client("alice"))));
+    let meeting = TestTlsHandshake::of(&site.server(), &site.believer(Some(other.client("alice"))));
     meeting.assert_refused(certificate(&Refusal::UnknownIssuer), AlertDescription::UnknownCA);
-    let meeting = HandshakeResult::of(&site.server(), &other.believer(Some(site.client("bob"))));
+    let meeting = TestTlsHandshake::of(&site.server(), &other.believer(Some(site.client("bob"))));
     assert_eq!(meeting.client_error, Some(Error::InvalidCertificate(Refusal::UnknownIssuer)));
     // An impostor with the same name, byte by byte.
-    let meeting = HandshakeResult::of(&site.server(), &site.believer(Some(impostor(&site))));
+    let meeting = TestTlsHandshake::of(&site.server(), &site.believer(Some(impostor(&site))));
     assert_eq!(meeting.server_error, Some(Error::InvalidCertificate(Refusal::BadSignature)));
 }
 
 /// A client's certificate that names the site's CA as issuer, signed with another key.
-fn impostor(site: &TlsFixture) -> ClientIdentity {
+fn impostor(site: &TlsFixture) -> ClientCredential {
     let issuer = rcgen::Issuer::from_ca_cert_der(
         &crate::pem::certificates(&site.read("ca.pem")).unwrap()[0],
         KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap(),
@@ -172,7 +175,7 @@ fn impostor(site: &TlsFixture) -> ClientIdentity {
     params.distinguished_name.push(DnType::CommonName, "alice");
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     let chain = params.signed_by(&pair, &issuer).unwrap().pem().into_bytes();
-    ClientIdentity::Certificate { chain, key: pair.serialize_pem().into() }
+    ClientCredential::Certificate { chain, key: pair.serialize_pem().into() }
 }
 
 #[test]
@@ -183,15 +186,16 @@ fn a_client_that_shows_a_servers_certificate_is_refused() {
     // A server that doesn't request a client certificate.
     let server = server_config_at(&site.server(), Arc::new(FixedClock(NOW_S))).unwrap();
     let client = reckless_client(&site, &identity(&site.server));
-    let meeting = HandshakeResult::between(server, client, HOST);
+    let meeting = TestTlsHandshake::between(server, client, HOST);
     assert!(is_wrong_purpose(meeting.server_error.as_ref().unwrap()), "{:?}", meeting.server_error);
 }
 
 #[test]
 fn a_server_that_shows_a_clients_certificate_is_refused() {
     let site = TlsFixture::new();
-    let ClientIdentity::Certificate { chain, key } = site.client("alice") else { unreachable!() };
-    let made = server_config(&ServerTrust { chain: chain.clone(), key: key.clone(), ..site.server() });
+    let ClientCredential::Certificate { chain, key } = site.client("alice") else { unreachable!() };
+    let made =
+        server_config(&TlsServerCredentials { chain: chain.clone(), key: key.clone(), ..site.server() });
     assert!(matches!(made, Err(TlsConfigError::NotForServers { .. })));
     let server = rustls::ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -200,7 +204,7 @@ fn a_server_that_shows_a_clients_certificate_is_refused() {
         .with_single_cert(crate::pem::certificates(&chain).unwrap(), crate::pem::private_key(&key).unwrap())
         .unwrap();
     let client = client_config_at(&site.believer(None), Arc::new(FixedClock(NOW_S))).unwrap();
-    let meeting = HandshakeResult::between(Arc::new(server), client, "alice");
+    let meeting = TestTlsHandshake::between(Arc::new(server), client, "alice");
     let error = meeting.client_error.unwrap();
     assert!(
         is_wrong_purpose(&error)
@@ -214,49 +218,49 @@ fn a_server_of_another_name_is_not_believed() {
     let site = TlsFixture::new();
     let client = site.believer(Some(site.client("alice")));
     for host in ["dtn2.example.org", "example.org", "x.dtn1.example.org", "10.0.0.8"] {
-        let error = HandshakeResult::at(NOW_S, &site.server(), &client, host).client_error.unwrap();
+        let error = TestTlsHandshake::at(NOW_S, &site.server(), &client, host).client_error.unwrap();
         let is_reason = matches!(
             error,
             Error::InvalidCertificate(Refusal::NotValidForName | Refusal::NotValidForNameContext { .. })
         );
         assert!(is_reason && handshake_hint(&error).is_some(), "{host}: {error:?}");
     }
-    HandshakeResult::at(NOW_S, &site.server(), &client, "10.0.0.7").assert_accepted();
+    TestTlsHandshake::at(NOW_S, &site.server(), &client, "10.0.0.7").assert_accepted();
 }
 
 #[test]
 fn a_key_in_the_file_is_accepted() {
     let site = TlsFixture::new();
     let public_keys = keys(SSH_KEY_PUBLIC);
-    let server = ServerTrust { public_keys: public_keys.clone(), ..site.server() };
-    let client = site.believer(Some(ClientIdentity::SshKey(SSH_KEY.into())));
-    let identity = HandshakeResult::of(&server, &client).identity(&public_keys);
+    let server = TlsServerCredentials { public_keys: public_keys.clone(), ..site.server() };
+    let client = site.believer(Some(ClientCredential::SshKey(SSH_KEY.into())));
+    let identity = TestTlsHandshake::of(&server, &client).identity(&public_keys);
     assert_eq!(identity.name, "bob@example.org");
     // As `ssh-keygen -l` prints it.
     let fingerprint = include_str!("testdata/ssh_ed25519.fingerprint").trim().to_owned();
-    assert_eq!(identity.how, IdentityProof::Key { fingerprint });
+    assert_eq!(identity.how, ProvingCredential::Key { fingerprint });
     // Also without any CA.
-    let server = ServerTrust { client_cas: Vec::new(), crls: Vec::new(), ..server };
-    HandshakeResult::of(&server, &client).assert_accepted();
+    let server = TlsServerCredentials { client_cas: Vec::new(), crls: Vec::new(), ..server };
+    TestTlsHandshake::of(&server, &client).assert_accepted();
     // And together with certificates of the CA.
-    let server = ServerTrust { public_keys, ..site.server() };
-    HandshakeResult::of(&server, &site.believer(Some(site.client("alice")))).assert_accepted();
+    let server = TlsServerCredentials { public_keys, ..site.server() };
+    TestTlsHandshake::of(&server, &site.believer(Some(site.client("alice")))).assert_accepted();
 }
 
 #[test]
 fn a_key_that_is_not_in_the_file_is_refused() {
     let site = TlsFixture::new();
-    let client = site.believer(Some(ClientIdentity::SshKey(SSH_KEY.into())));
+    let client = site.believer(Some(ClientCredential::SshKey(SSH_KEY.into())));
     let other = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti bob";
     for public_keys in [keys(""), keys(other)] {
-        let server = ServerTrust { public_keys, ..site.server() };
-        HandshakeResult::of(&server, &client)
+        let server = TlsServerCredentials { public_keys, ..site.server() };
+        TestTlsHandshake::of(&server, &client)
             .assert_refused(certificate(&Refusal::UnknownIssuer), AlertDescription::UnknownCA);
     }
 }
 
 /// A self-signed certificate for a P-256 key, valid until `end_s`, and the key's line of a public keys file.
-fn self_signed(end_s: u64, uses: &[ExtendedKeyUsagePurpose]) -> (ClientIdentity, String) {
+fn self_signed(end_s: u64, uses: &[ExtendedKeyUsagePurpose]) -> (ClientCredential, String) {
     let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, "root");
@@ -265,7 +269,7 @@ fn self_signed(end_s: u64, uses: &[ExtendedKeyUsagePurpose]) -> (ClientIdentity,
     let chain = params.self_signed(&pair).unwrap().pem().into_bytes();
     let point = ssh_key::public::EcdsaPublicKey::from_sec1_bytes(pair.public_key_raw()).unwrap();
     let line = ssh_key::PublicKey::new(point.into(), "carol").to_openssh().unwrap();
-    (ClientIdentity::Certificate { chain, key: pair.serialize_pem().into() }, line)
+    (ClientCredential::Certificate { chain, key: pair.serialize_pem().into() }, line)
 }
 
 #[test]
@@ -273,31 +277,31 @@ fn a_self_signed_certificate_of_a_known_key_counts_until_its_end() {
     let site = TlsFixture::new();
     let (identity, line) = self_signed(NOW_S + 60, &[ExtendedKeyUsagePurpose::ClientAuth]);
     let public_keys = keys(&line);
-    let server = ServerTrust { public_keys: public_keys.clone(), ..site.server() };
+    let server = TlsServerCredentials { public_keys: public_keys.clone(), ..site.server() };
     let client = site.believer(Some(identity));
     // The name is the file's, not the certificate's.
-    assert_eq!(HandshakeResult::of(&server, &client).identity(&public_keys).name, "carol");
-    HandshakeResult::at(NOW_S + 61, &server, &client, HOST)
+    assert_eq!(TestTlsHandshake::of(&server, &client).identity(&public_keys).name, "carol");
+    TestTlsHandshake::at(NOW_S + 61, &server, &client, HOST)
         .assert_refused(is_expired, AlertDescription::CertificateExpired);
 }
 
 #[test]
 fn who_shows_a_certificate_without_its_key_is_refused() {
     let site = TlsFixture::new();
-    let (ClientIdentity::Certificate { chain, .. }, line) = self_signed(NOW_S + 60, &[]) else {
+    let (ClientCredential::Certificate { chain, .. }, line) = self_signed(NOW_S + 60, &[]) else {
         unreachable!()
     };
-    let ClientIdentity::Certificate { key, .. } = self_signed(NOW_S + 60, &[]).0 else { unreachable!() };
-    let stolen = ClientIdentity::Certificate { chain: chain.clone(), key };
+    let ClientCredential::Certificate { key, .. } = self_signed(NOW_S + 60, &[]).0 else { unreachable!() };
+    let stolen = ClientCredential::Certificate { chain: chain.clone(), key };
     assert!(matches!(client_config(&site.believer(Some(stolen.clone()))), Err(TlsConfigError::Refused(_))));
-    let server = ServerTrust { public_keys: keys(&line), ..site.server() };
+    let server = TlsServerCredentials { public_keys: keys(&line), ..site.server() };
     let server = server_config_at(&server, Arc::new(FixedClock(NOW_S))).unwrap();
-    let meeting = HandshakeResult::between(server, reckless_client(&site, &stolen), HOST);
+    let meeting = TestTlsHandshake::between(server, reckless_client(&site, &stolen), HOST);
     assert_eq!(meeting.server_error, Some(Error::InvalidCertificate(Refusal::BadSignature)));
 }
 
 /// A client that shows any identity that it is given.
-fn reckless_client(site: &TlsFixture, identity: &ClientIdentity) -> Arc<rustls::ClientConfig> {
+fn reckless_client(site: &TlsFixture, identity: &ClientCredential) -> Arc<rustls::ClientConfig> {
     #[derive(Debug)]
     struct AlwaysCertificate(Arc<rustls::sign::CertifiedKey>);
     impl rustls::client::ResolvesClientCert for AlwaysCertificate {
@@ -312,7 +316,7 @@ fn reckless_client(site: &TlsFixture, identity: &ClientIdentity) -> Arc<rustls::
             true
         }
     }
-    let ClientIdentity::Certificate { chain, key } = identity else { unreachable!() };
+    let ClientCredential::Certificate { chain, key } = identity else { unreachable!() };
     let key = provider().key_provider.load_private_key(crate::pem::private_key(key).unwrap()).unwrap();
     let shown = rustls::sign::CertifiedKey::new(crate::pem::certificates(chain).unwrap(), key);
     let mut config =
@@ -325,22 +329,22 @@ fn reckless_client(site: &TlsFixture, identity: &ClientIdentity) -> Arc<rustls::
 fn without_a_certificate_only_where_tokens_count() {
     let site = TlsFixture::new();
     let nobody = site.believer(None);
-    HandshakeResult::of(&site.server(), &nobody).assert_refused(
+    TestTlsHandshake::of(&site.server(), &nobody).assert_refused(
         |error| *error == Error::NoCertificatesPresented,
         AlertDescription::CertificateRequired,
     );
-    let tokens = ServerTrust { tokens: true, ..site.server() };
-    let meeting = HandshakeResult::of(&tokens, &nobody);
+    let tokens = TlsServerCredentials { tokens: true, ..site.server() };
+    let meeting = TestTlsHandshake::of(&tokens, &nobody);
     meeting.assert_accepted();
     assert!(meeting.server.peer_certificates().is_none());
     // Tokens don't let a bad certificate pass.
     let other = TlsFixture::new();
-    let meeting = HandshakeResult::of(&tokens, &site.believer(Some(other.client("alice"))));
+    let meeting = TestTlsHandshake::of(&tokens, &site.believer(Some(other.client("alice"))));
     assert!(meeting.server_error.is_some());
     // A server may accept tokens alone.
-    let only = ServerTrust { client_cas: Vec::new(), crls: Vec::new(), ..tokens };
-    HandshakeResult::of(&only, &nobody).assert_accepted();
-    HandshakeResult::of(&only, &site.believer(Some(site.client("bob"))))
+    let only = TlsServerCredentials { client_cas: Vec::new(), crls: Vec::new(), ..tokens };
+    TestTlsHandshake::of(&only, &nobody).assert_accepted();
+    TestTlsHandshake::of(&only, &site.believer(Some(site.client("bob"))))
         .assert_refused(certificate(&Refusal::UnknownIssuer), AlertDescription::UnknownCA);
 }
 
@@ -351,11 +355,11 @@ fn another_application_protocol_is_refused() {
     let trust = site.believer(Some(site.client("alice")));
     let mut client = Arc::unwrap_or_clone(client_config_at(&trust, Arc::new(FixedClock(NOW_S))).unwrap());
     client.alpn_protocols = vec![b"h2".to_vec()];
-    let meeting = HandshakeResult::between(server.clone(), Arc::new(client.clone()), HOST);
+    let meeting = TestTlsHandshake::between(server.clone(), Arc::new(client.clone()), HOST);
     assert_eq!(meeting.server_error, Some(Error::NoApplicationProtocol));
     // A client that offers no protocol passes TLS; the check afterwards shows it.
     client.alpn_protocols.clear();
-    let meeting = HandshakeResult::between(server, Arc::new(client), HOST);
+    let meeting = TestTlsHandshake::between(server, Arc::new(client), HOST);
     meeting.assert_accepted();
     assert!(!speaks_carrack(meeting.server.alpn_protocol()));
 }
@@ -396,28 +400,31 @@ fn tls_before_1_3_is_refused() {
 fn material_that_would_weaken_a_server_makes_none() {
     let site = TlsFixture::new();
     let good = site.server();
-    fn refusal(trust: ServerTrust) -> TlsConfigError {
+    fn refusal(trust: TlsServerCredentials) -> TlsConfigError {
         server_config(&trust).map(drop).unwrap_err()
     }
-    let leaf = ServerTrust { client_cas: good.chain.clone(), crls: Vec::new(), ..good.clone() };
+    let leaf = TlsServerCredentials { client_cas: good.chain.clone(), crls: Vec::new(), ..good.clone() };
     assert!(matches!(refusal(leaf), TlsConfigError::NoAuthority { .. }));
-    let nobody = ServerTrust { client_cas: Vec::new(), crls: Vec::new(), ..good.clone() };
+    let nobody = TlsServerCredentials { client_cas: Vec::new(), crls: Vec::new(), ..good.clone() };
     assert!(matches!(refusal(nobody), TlsConfigError::NobodyAdmitted));
-    let nonsense = ServerTrust { crls: b"nonsense".to_vec(), ..good.clone() };
+    let nonsense = TlsServerCredentials { crls: b"nonsense".to_vec(), ..good.clone() };
     assert!(matches!(refusal(nonsense), TlsConfigError::Pem { .. }));
-    let no_key = ServerTrust { key: good.chain.clone(), ..good.clone() };
+    let no_key = TlsServerCredentials { key: good.chain.clone(), ..good.clone() };
     assert!(matches!(refusal(no_key), TlsConfigError::Pem { .. }));
-    let other_key = ServerTrust { key: TlsFixture::new().server().key, ..good.clone() };
+    let other_key = TlsServerCredentials { key: TlsFixture::new().server().key, ..good.clone() };
     assert!(matches!(refusal(other_key), TlsConfigError::Refused(Error::InconsistentKeys(_))));
     let foreign = TlsFixture::new().read("revoked.pem");
-    assert!(matches!(refusal(ServerTrust { crls: foreign, ..good }), TlsConfigError::ForeignList { .. }));
+    assert!(matches!(
+        refusal(TlsServerCredentials { crls: foreign, ..good }),
+        TlsConfigError::ForeignList { .. }
+    ));
 }
 
 #[test]
 fn ssh_keys_that_can_not_be_used_say_why() {
     let site = TlsFixture::new();
     fn refusal(site: &TlsFixture, key: &str) -> TlsConfigError {
-        client_config(&site.believer(Some(ClientIdentity::SshKey(key.into())))).map(drop).unwrap_err()
+        client_config(&site.believer(Some(ClientCredential::SshKey(key.into())))).map(drop).unwrap_err()
     }
     let encrypted = refusal(&site, SSH_KEY_ENCRYPTED);
     assert!(matches!(encrypted, TlsConfigError::EncryptedKey), "{encrypted}");
@@ -444,9 +451,9 @@ proptest! {
     fn material_of_any_bytes_makes_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let pem = [b"-----BEGIN CERTIFICATE-----\n", &bytes[..], b"\n-----END CERTIFICATE-----\n"].concat();
         for bytes in [bytes, pem] {
-            let trust = ServerTrust { chain: bytes.clone(), key: bytes.clone(), ..ServerTrust::default() };
+            let trust = TlsServerCredentials { chain: bytes.clone(), key: bytes.clone(), ..TlsServerCredentials::default() };
             prop_assert!(server_config(&trust).is_err());
-            let identity = Some(ClientIdentity::SshKey(bytes.clone()));
+            let identity = Some(ClientCredential::SshKey(bytes.clone()));
             let trust = ClientTrust { cas: Some(bytes), crls: Vec::new(), identity };
             prop_assert!(client_config(&trust).is_err());
         }

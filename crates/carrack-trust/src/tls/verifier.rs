@@ -15,8 +15,8 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError as Refusal, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
 use crate::certificate::Certificate;
-use crate::identity::{IdentityError, ProvedIdentity};
-use crate::public_keys::PublicKeys;
+use crate::proved_identity::{IdentityError, ProvedIdentity};
+use crate::public_keys::AuthorizedKeys;
 
 /// Accepts or refuses client certificates.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct ClientVerifier {
     /// The verifier of the CAs, if there are any.
     pub authorities: Option<Arc<dyn ClientCertVerifier>>,
     /// The public keys file.
-    pub keys: Arc<PublicKeys>,
+    pub keys: Arc<AuthorizedKeys>,
     /// True if a client may connect without a certificate, to show a token.
     pub tokens: bool,
     /// The supported signature algorithms.

@@ -11,8 +11,8 @@ use super::claims::{TokenAudience, TokenClaims};
 use super::scope::TokenScope;
 use super::{MAX_LIFETIME, MAX_WORD_BYTES, numeric_date};
 use crate::certificate::hex;
-use crate::name::{NameError, check_identity_name};
-use crate::public_key::{KeyKind, PublicKey};
+use crate::name::{IdentityNameError, check_identity_name};
+use crate::public_key::{KeySignatureAlgorithm, PublicKey};
 
 /// The reason why a token can't be issued.
 #[derive(Debug, Error)]
@@ -22,7 +22,7 @@ pub enum MintError {
     Key,
     /// The subject is not a valid name.
     #[error("the subject: {0}")]
-    Subject(#[from] NameError),
+    Subject(#[from] IdentityNameError),
     /// The issuer or the audience is empty or too long.
     #[error("issuer and audience need names of at most {MAX_WORD_BYTES} bytes")]
     Name,
@@ -36,7 +36,7 @@ pub enum MintError {
 
 /// The content of a token to issue.
 #[derive(Clone, Debug)]
-pub struct TokenContent {
+pub struct IssuedTokenContent {
     /// The token's holder.
     pub subject: String,
     /// The daemons that shall accept the token.
@@ -73,8 +73,12 @@ impl TokenSigner {
         let pair = KeyPair::from_pem(pem).map_err(|_| MintError::Key)?;
         let spki = rcgen::PublicKeyData::subject_public_key_info(&pair);
         let (algorithm, key) = match PublicKey::from_spki(&spki).map(|key| key.kind()) {
-            Some(KeyKind::Ed25519) => (Algorithm::EdDSA, EncodingKey::from_ed_der(pair.serialized_der())),
-            Some(KeyKind::P256) => (Algorithm::ES256, EncodingKey::from_ec_der(pair.serialized_der())),
+            Some(KeySignatureAlgorithm::Ed25519) => {
+                (Algorithm::EdDSA, EncodingKey::from_ed_der(pair.serialized_der()))
+            }
+            Some(KeySignatureAlgorithm::P256) => {
+                (Algorithm::ES256, EncodingKey::from_ec_der(pair.serialized_der()))
+            }
             None => return Err(MintError::Key),
         };
         Ok(TokenSigner { issuer: issuer.to_owned(), algorithm, key })
@@ -84,7 +88,7 @@ impl TokenSigner {
     ///
     /// # Errors
     /// If every daemon would refuse the token, or it can't be signed.
-    pub fn mint(&self, grant: &TokenContent, now: SystemTime) -> Result<(String, String), MintError> {
+    pub fn mint(&self, grant: &IssuedTokenContent, now: SystemTime) -> Result<(String, String), MintError> {
         check_identity_name(&grant.subject)?;
         if grant.audience.is_empty() || grant.audience.len() > MAX_WORD_BYTES {
             return Err(MintError::Name);
@@ -98,7 +102,7 @@ impl TokenSigner {
         Ok((token, claims.jti))
     }
 
-    fn claims(&self, grant: &TokenContent, now_s: u64) -> Result<TokenClaims, MintError> {
+    fn claims(&self, grant: &IssuedTokenContent, now_s: u64) -> Result<TokenClaims, MintError> {
         let mut id = [0; 16];
         rand::fill(&mut id).map_err(|_| MintError::Signing)?;
         Ok(TokenClaims {

@@ -10,8 +10,8 @@ mod scope;
 mod tests;
 mod token_verifier;
 
-pub use mint::{MintError, TokenContent, TokenSigner};
-pub use scope::{MAX_PERMISSIONS, PathOperation, ScopeError, TokenScope, TransferRight};
+pub use mint::{IssuedTokenContent, MintError, TokenSigner};
+pub use scope::{MAX_PERMISSIONS, TokenScope, TokenScopeError, TokenScopeOperation, TransferApiRight};
 pub use token_verifier::{
     MAX_ISSUER_KEYS, MAX_TOKEN_BYTES, TokenError, TokenKeysError, TokenVerifier, ValidToken,
 };

@@ -13,7 +13,7 @@ pub const MAX_PERMISSIONS: usize = 64;
 
 /// An operation at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PathOperation {
+pub enum TokenScopeOperation {
     /// List a directory; read names, sizes and times.
     Stat,
     /// Read files.
@@ -26,7 +26,7 @@ pub enum PathOperation {
 
 /// A right over transfers of a queue (`carrack api`): `transfers.read`, `transfers.modify`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TransferRight {
+pub enum TransferApiRight {
     /// See transfers.
     Read,
     /// Submit, cancel, pause and resume transfers; includes `Read`.
@@ -35,7 +35,7 @@ pub enum TransferRight {
 
 /// The reason why a scope is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ScopeError {
+pub enum TokenScopeError {
     /// It names an unknown storage operation.
     #[error("{0:?} is no storage permission: they are storage.stat, .read, .create and .modify")]
     Operation(String),
@@ -57,12 +57,12 @@ pub enum ScopeError {
 }
 
 /// The names of a path from the root on; empty for the root.
-type Components = Vec<Vec<u8>>;
+type TokenPathComponents = Vec<Vec<u8>>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PathPermission {
-    operation: PathOperation,
-    beneath: Components,
+    operation: TokenScopeOperation,
+    beneath: TokenPathComponents,
 }
 
 /// The permissions of a token.
@@ -70,7 +70,7 @@ struct PathPermission {
 pub struct TokenScope {
     permissions: Vec<PathPermission>,
     /// The strongest of its rights over transfers.
-    transfers: Option<TransferRight>,
+    transfers: Option<TransferApiRight>,
 }
 
 impl TokenScope {
@@ -79,42 +79,42 @@ impl TokenScope {
     ///
     /// # Errors
     /// The first invalid permission: it invalidates the whole scope.
-    pub fn parse(text: &str) -> Result<TokenScope, ScopeError> {
+    pub fn parse(text: &str) -> Result<TokenScope, TokenScopeError> {
         let mut permissions = Vec::new();
         for word in text.split_ascii_whitespace().filter(|word| word.starts_with("storage.")) {
             if permissions.len() == MAX_PERMISSIONS {
-                return Err(ScopeError::TooMany);
+                return Err(TokenScopeError::TooMany);
             }
             permissions.push(permission(word)?);
         }
         let mut transfers = None;
         for word in text.split_ascii_whitespace().filter(|word| word.starts_with("transfers.")) {
             transfers = match (word, transfers) {
-                ("transfers.modify", _) | ("transfers.read", Some(TransferRight::Modify)) => {
-                    Some(TransferRight::Modify)
+                ("transfers.modify", _) | ("transfers.read", Some(TransferApiRight::Modify)) => {
+                    Some(TransferApiRight::Modify)
                 }
-                ("transfers.read", _) => Some(TransferRight::Read),
-                _ => return Err(ScopeError::Transfers(word.to_owned())),
+                ("transfers.read", _) => Some(TransferApiRight::Read),
+                _ => return Err(TokenScopeError::Transfers(word.to_owned())),
             };
         }
         if permissions.is_empty() && transfers.is_none() {
-            return Err(ScopeError::Empty);
+            return Err(TokenScopeError::Empty);
         }
         Ok(TokenScope { permissions, transfers })
     }
 
     /// Returns true if the scope has this right over transfers. It does not check their owner.
-    pub fn allows_transfers(&self, right: TransferRight) -> bool {
+    pub fn allows_transfers(&self, right: TransferApiRight) -> bool {
         match self.transfers {
-            Some(TransferRight::Modify) => true,
-            Some(TransferRight::Read) => right == TransferRight::Read,
+            Some(TransferApiRight::Modify) => true,
+            Some(TransferApiRight::Read) => right == TransferApiRight::Read,
             None => false,
         }
     }
 
     /// Returns true if `operation` is allowed at `path`, which is absolute and taken literally
     /// (`/EXPORT/sub/path`). A path with `.` or `..` is never allowed.
-    pub fn allows(&self, operation: PathOperation, path: &[u8]) -> bool {
+    pub fn allows(&self, operation: TokenScopeOperation, path: &[u8]) -> bool {
         let Some(path) = components(path) else { return false };
         self.permissions
             .iter()
@@ -123,7 +123,7 @@ impl TokenScope {
 
     /// The paths beneath `/TOP` where one of `operations` is allowed, relative to it. The empty path stands
     /// for all of `/TOP`.
-    pub fn parts_of(&self, top: &[u8], operations: &[PathOperation]) -> Vec<Vec<u8>> {
+    pub fn parts_of(&self, top: &[u8], operations: &[TokenScopeOperation]) -> Vec<Vec<u8>> {
         let mut parts = Vec::new();
         for PathPermission { operation, beneath } in &self.permissions {
             if !operations.iter().any(|&wanted| operation.covers(wanted)) {
@@ -144,7 +144,7 @@ impl fmt::Display for TokenScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(right) = self.transfers {
             let blank = if self.permissions.is_empty() { "" } else { " " };
-            let word = if right == TransferRight::Modify { "modify" } else { "read" };
+            let word = if right == TransferApiRight::Modify { "modify" } else { "read" };
             write!(f, "transfers.{word}{blank}")?;
         }
         for (index, permission) in self.permissions.iter().enumerate() {
@@ -161,52 +161,58 @@ impl fmt::Display for TokenScope {
     }
 }
 
-impl PathOperation {
+impl TokenScopeOperation {
     fn word(self) -> &'static str {
         match self {
-            PathOperation::Stat => "stat",
-            PathOperation::Read => "read",
-            PathOperation::Create => "create",
-            PathOperation::Modify => "modify",
+            TokenScopeOperation::Stat => "stat",
+            TokenScopeOperation::Read => "read",
+            TokenScopeOperation::Create => "create",
+            TokenScopeOperation::Modify => "modify",
         }
     }
 
-    fn from_word(word: &str) -> Option<PathOperation> {
-        [PathOperation::Stat, PathOperation::Read, PathOperation::Create, PathOperation::Modify]
-            .into_iter()
-            .find(|operation| operation.word() == word)
+    fn from_word(word: &str) -> Option<TokenScopeOperation> {
+        [
+            TokenScopeOperation::Stat,
+            TokenScopeOperation::Read,
+            TokenScopeOperation::Create,
+            TokenScopeOperation::Modify,
+        ]
+        .into_iter()
+        .find(|operation| operation.word() == word)
     }
 
-    fn covers(self, wanted: PathOperation) -> bool {
+    fn covers(self, wanted: TokenScopeOperation) -> bool {
         self == wanted
             || matches!(
                 (self, wanted),
-                (PathOperation::Read, PathOperation::Stat) | (PathOperation::Modify, PathOperation::Create)
+                (TokenScopeOperation::Read, TokenScopeOperation::Stat)
+                    | (TokenScopeOperation::Modify, TokenScopeOperation::Create)
             )
     }
 }
 
-fn permission(word: &str) -> Result<PathPermission, ScopeError> {
+fn permission(word: &str) -> Result<PathPermission, TokenScopeError> {
     let (operation, path) = word.split_once(':').unwrap_or((word, ""));
     let operation = operation
         .strip_prefix("storage.")
-        .and_then(PathOperation::from_word)
-        .ok_or_else(|| ScopeError::Operation(word.to_owned()))?;
+        .and_then(TokenScopeOperation::from_word)
+        .ok_or_else(|| TokenScopeError::Operation(word.to_owned()))?;
     if !path.starts_with('/') {
-        return Err(ScopeError::Path(word.to_owned()));
+        return Err(TokenScopeError::Path(word.to_owned()));
     }
-    let beneath = encoded_components(path).ok_or_else(|| ScopeError::Component(word.to_owned()))?;
+    let beneath = encoded_components(path).ok_or_else(|| TokenScopeError::Component(word.to_owned()))?;
     Ok(PathPermission { operation, beneath })
 }
 
 /// The names of an absolute path; `None` if one is invalid. Repeated slashes count once.
-fn components(path: &[u8]) -> Option<Components> {
+fn components(path: &[u8]) -> Option<TokenPathComponents> {
     let names = path.strip_prefix(b"/")?.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
     names.map(|name| is_name(name).then(|| name.to_vec())).collect()
 }
 
 /// The same for a path in a scope, with percent-encoding (RFC 3986, 2.1).
-fn encoded_components(path: &str) -> Option<Components> {
+fn encoded_components(path: &str) -> Option<TokenPathComponents> {
     let names = path.strip_prefix('/')?.split('/').filter(|name| !name.is_empty());
     names.map(|name| percent_decoded(name).filter(|name| is_name(name))).collect()
 }
@@ -257,17 +263,20 @@ mod tests {
         let scope = scope(
             "storage.read:/data/a/b storage.read:/data/c%20d storage.modify:/data/e storage.read:/database",
         );
-        fn parts(scope: &TokenScope, top: &str, operations: &[PathOperation]) -> Vec<String> {
+        fn parts(scope: &TokenScope, top: &str, operations: &[TokenScopeOperation]) -> Vec<String> {
             let parts = scope.parts_of(top.as_bytes(), operations);
             parts.into_iter().map(|part| String::from_utf8(part).unwrap()).collect()
         }
-        assert_eq!(parts(&scope, "data", &[PathOperation::Read]), ["a/b", "c d"]);
-        assert_eq!(parts(&scope, "data", &[PathOperation::Stat, PathOperation::Modify]), ["a/b", "c d", "e"]);
-        assert_eq!(parts(&scope, "database", &[PathOperation::Read]), [""]);
-        assert!(parts(&scope, "dat", &[PathOperation::Read]).is_empty());
-        assert!(parts(&scope, "database", &[PathOperation::Modify]).is_empty());
+        assert_eq!(parts(&scope, "data", &[TokenScopeOperation::Read]), ["a/b", "c d"]);
         assert_eq!(
-            self::scope("storage.read:/").parts_of(b"any", &[PathOperation::Read]),
+            parts(&scope, "data", &[TokenScopeOperation::Stat, TokenScopeOperation::Modify]),
+            ["a/b", "c d", "e"]
+        );
+        assert_eq!(parts(&scope, "database", &[TokenScopeOperation::Read]), [""]);
+        assert!(parts(&scope, "dat", &[TokenScopeOperation::Read]).is_empty());
+        assert!(parts(&scope, "database", &[TokenScopeOperation::Modify]).is_empty());
+        assert_eq!(
+            self::scope("storage.read:/").parts_of(b"any", &[TokenScopeOperation::Read]),
             [Vec::<u8>::new()]
         );
     }
@@ -290,13 +299,13 @@ mod tests {
             ("", false),
             ("/data/run7/a\0b", false),
         ] {
-            assert_eq!(scope.allows(PathOperation::Read, path.as_bytes()), is_allowed, "{path:?}");
+            assert_eq!(scope.allows(TokenScopeOperation::Read, path.as_bytes()), is_allowed, "{path:?}");
         }
     }
 
     #[test]
     fn each_operation_covers_what_it_says() {
-        use PathOperation::{Create, Modify, Read, Stat};
+        use TokenScopeOperation::{Create, Modify, Read, Stat};
         for (word, allowed) in [
             ("stat", &[Stat][..]),
             ("read", &[Stat, Read]),
@@ -318,47 +327,49 @@ mod tests {
     fn several_permissions_add_up_and_do_not_mix() {
         let scope = scope("openid storage.read:/in  storage.create:/out");
         assert!(
-            scope.allows(PathOperation::Read, b"/in/a") && scope.allows(PathOperation::Create, b"/out/a")
+            scope.allows(TokenScopeOperation::Read, b"/in/a")
+                && scope.allows(TokenScopeOperation::Create, b"/out/a")
         );
         assert!(
-            !scope.allows(PathOperation::Read, b"/out/a") && !scope.allows(PathOperation::Create, b"/in/a")
+            !scope.allows(TokenScopeOperation::Read, b"/out/a")
+                && !scope.allows(TokenScopeOperation::Create, b"/in/a")
         );
     }
 
     #[test]
     fn the_root_covers_all() {
-        assert!(scope("storage.read:/").allows(PathOperation::Read, b"/any/thing"));
+        assert!(scope("storage.read:/").allows(TokenScopeOperation::Read, b"/any/thing"));
     }
 
     #[test]
     fn names_may_be_encoded() {
         let scope = scope("storage.read:/data/my%20run%25");
-        assert!(scope.allows(PathOperation::Read, b"/data/my run%/x"));
-        assert!(!scope.allows(PathOperation::Read, b"/data/my%20run%25/x"));
+        assert!(scope.allows(TokenScopeOperation::Read, b"/data/my run%/x"));
+        assert!(!scope.allows(TokenScopeOperation::Read, b"/data/my%20run%25/x"));
     }
 
     #[test]
     fn what_is_not_understood_makes_the_scope_void() {
         for (text, error) in [
-            ("", ScopeError::Empty),
-            ("openid profile", ScopeError::Empty),
-            ("STORAGE.read:/a", ScopeError::Empty),
-            ("storage.read", ScopeError::Path("storage.read".into())),
-            ("storage.read:", ScopeError::Path("storage.read:".into())),
-            ("storage.read:a", ScopeError::Path("storage.read:a".into())),
-            ("storage.write:/a", ScopeError::Operation("storage.write:/a".into())),
-            ("storage.Read:/a", ScopeError::Operation("storage.Read:/a".into())),
+            ("", TokenScopeError::Empty),
+            ("openid profile", TokenScopeError::Empty),
+            ("STORAGE.read:/a", TokenScopeError::Empty),
+            ("storage.read", TokenScopeError::Path("storage.read".into())),
+            ("storage.read:", TokenScopeError::Path("storage.read:".into())),
+            ("storage.read:a", TokenScopeError::Path("storage.read:a".into())),
+            ("storage.write:/a", TokenScopeError::Operation("storage.write:/a".into())),
+            ("storage.Read:/a", TokenScopeError::Operation("storage.Read:/a".into())),
         ] {
             assert_eq!(TokenScope::parse(text), Err(error), "{text:?}");
         }
         for path in ["/a/../b", "/..", "/a/.", "/%2e%2E/b", "/a%2Fb", "/a%00", "/a%2", "/a%zz", "/a%+1"] {
             let word = format!("storage.read:{path}");
             let text = format!("storage.read:/good {word}");
-            assert_eq!(TokenScope::parse(&text), Err(ScopeError::Component(word)), "{path}");
+            assert_eq!(TokenScope::parse(&text), Err(TokenScopeError::Component(word)), "{path}");
         }
         assert_eq!(
             TokenScope::parse(&"storage.read:/a ".repeat(MAX_PERMISSIONS + 1)),
-            Err(ScopeError::TooMany)
+            Err(TokenScopeError::TooMany)
         );
     }
 
@@ -376,21 +387,21 @@ mod tests {
     proptest! {
         #[test]
         fn writing_and_reading_it_give_the_same(beneath in names()) {
-            let scope = TokenScope { permissions: vec![PathPermission { operation: PathOperation::Modify, beneath }], transfers: None };
+            let scope = TokenScope { permissions: vec![PathPermission { operation: TokenScopeOperation::Modify, beneath }], transfers: None };
             prop_assert_eq!(TokenScope::parse(&scope.to_string()), Ok(scope));
         }
 
         #[test]
         fn is_a_prefix_of_names(beneath in names(), path in names(), below in names()) {
-            let scope = TokenScope { permissions: vec![PathPermission { operation: PathOperation::Read, beneath: beneath.clone() }], transfers: None };
-            prop_assert_eq!(scope.allows(PathOperation::Read, &path_of(&path)), path.starts_with(&beneath));
-            prop_assert!(scope.allows(PathOperation::Read, &path_of(&[beneath, below].concat())));
+            let scope = TokenScope { permissions: vec![PathPermission { operation: TokenScopeOperation::Read, beneath: beneath.clone() }], transfers: None };
+            prop_assert_eq!(scope.allows(TokenScopeOperation::Read, &path_of(&path)), path.starts_with(&beneath));
+            prop_assert!(scope.allows(TokenScopeOperation::Read, &path_of(&[beneath, below].concat())));
         }
 
         #[test]
         fn any_text_is_read_without_a_panic(text in "(storage\\.(read|stat):)?[/.%a-f0-9 ]{0,30}") {
             if let Ok(scope) = TokenScope::parse(&text) {
-                prop_assert!(!scope.allows(PathOperation::Read, b"/a/../b"));
+                prop_assert!(!scope.allows(TokenScopeOperation::Read, b"/a/../b"));
             }
         }
     }

@@ -8,7 +8,7 @@ use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED2551
 use serde_json::{Value, json};
 
 use super::*;
-use crate::identity::{IdentityProof, ProvedIdentity};
+use crate::proved_identity::{ProvedIdentity, ProvingCredential};
 
 const NOW_S: u64 = 1_800_000_000;
 const ISSUER: &str = "https://site.example.org";
@@ -65,10 +65,10 @@ fn good() -> Value {
     })
 }
 
-fn grant(lifetime_s: u64) -> TokenContent {
+fn grant(lifetime_s: u64) -> IssuedTokenContent {
     let scope = TokenScope::parse("storage.read:/data storage.create:/out").unwrap();
     let lifetime = Duration::from_secs(lifetime_s);
-    TokenContent { subject: "alice".into(), audience: AUDIENCE.into(), scope, lifetime }
+    IssuedTokenContent { subject: "alice".into(), audience: AUDIENCE.into(), scope, lifetime }
 }
 
 fn base64url(bytes: &[u8]) -> String {
@@ -93,7 +93,7 @@ fn what_is_minted_is_believed() {
         let world = TokenFixture::with(algorithm);
         let (text, id) = world.signer().mint(&grant(600), at(NOW_S)).unwrap();
         let token = world.verify(&text).unwrap();
-        let how = IdentityProof::Token { issuer: ISSUER.into(), id };
+        let how = ProvingCredential::Token { issuer: ISSUER.into(), id };
         assert_eq!(token.identity, ProvedIdentity { name: "alice".into(), how });
         assert_eq!((token.scope, token.expires), (grant(600).scope, at(NOW_S + 600)));
     }
@@ -280,9 +280,9 @@ fn what_was_taken_back_is_refused() {
 fn a_scope_or_subject_that_is_none_is_refused() {
     let world = TokenFixture::new();
     let result = world.changed(|claims| claims["scope"] = json!("openid")).map(drop);
-    assert_eq!(result, Err(ScopeError::Empty.into()));
+    assert_eq!(result, Err(TokenScopeError::Empty.into()));
     let result = world.changed(|claims| claims["scope"] = json!("storage.read:/a/../b")).map(drop);
-    assert!(matches!(result, Err(TokenError::Scope(ScopeError::Component(_)))));
+    assert!(matches!(result, Err(TokenError::Scope(TokenScopeError::Component(_)))));
     let result = world.changed(|claims| claims["sub"] = json!("al\u{202e}ice"));
     assert!(matches!(result, Err(TokenError::Subject(_))), "{result:?}");
 }
@@ -312,9 +312,9 @@ fn what_would_be_refused_everywhere_is_not_minted() {
     for lifetime_s in [0, 24 * 3600 + 1] {
         assert!(matches!(signer.mint(&grant(lifetime_s), at(NOW_S)), Err(MintError::Lifetime)));
     }
-    let nobody = TokenContent { subject: String::new(), ..grant(60) };
+    let nobody = IssuedTokenContent { subject: String::new(), ..grant(60) };
     assert!(matches!(signer.mint(&nobody, at(NOW_S)), Err(MintError::Subject(_))));
-    let nowhere = TokenContent { audience: String::new(), ..grant(60) };
+    let nowhere = IssuedTokenContent { audience: String::new(), ..grant(60) };
     assert!(matches!(signer.mint(&nowhere, at(NOW_S)), Err(MintError::Name)));
 }
 

@@ -8,12 +8,12 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use thiserror::Error;
 
 use super::claims::TokenClaims;
-use super::scope::{ScopeError, TokenScope};
+use super::scope::{TokenScope, TokenScopeError};
 use super::{LEEWAY, MAX_LIFETIME, MAX_WORD_BYTES, numeric_date};
-use crate::identity::{IdentityProof, ProvedIdentity};
-use crate::name::{NameError, check_identity_name};
+use crate::name::{IdentityNameError, check_identity_name};
 use crate::pem::{self, PemError};
-use crate::public_key::{KeyKind, PublicKey};
+use crate::proved_identity::{ProvedIdentity, ProvingCredential};
+use crate::public_key::{KeySignatureAlgorithm, PublicKey};
 
 /// The longest token, in bytes: one with [`super::MAX_PERMISSIONS`] long paths.
 pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
@@ -60,10 +60,10 @@ pub enum TokenError {
     Revoked,
     /// The subject is not a valid name.
     #[error("the token's subject: {0}")]
-    Subject(#[from] NameError),
+    Subject(#[from] IdentityNameError),
     /// The scope is invalid.
     #[error("the token's scope: {0}")]
-    Scope(#[from] ScopeError),
+    Scope(#[from] TokenScopeError),
 }
 
 impl TokenError {
@@ -202,7 +202,7 @@ impl TokenVerifier {
             expires: expires.ok_or_else(|| TokenError::Claims("exp is beyond all time".to_owned()))?,
             identity: ProvedIdentity {
                 name: claims.sub,
-                how: IdentityProof::Token { issuer: claims.iss, id: claims.jti },
+                how: ProvingCredential::Token { issuer: claims.iss, id: claims.jti },
             },
         })
     }
@@ -245,8 +245,8 @@ impl TokenVerifier {
 impl IssuerKey {
     fn new(issuer: &str, audience: &str, key: &PublicKey) -> IssuerKey {
         let (algorithm, key) = match key.kind() {
-            KeyKind::Ed25519 => (Algorithm::EdDSA, DecodingKey::from_ed_der(key.raw())),
-            KeyKind::P256 => (Algorithm::ES256, DecodingKey::from_ec_der(key.raw())),
+            KeySignatureAlgorithm::Ed25519 => (Algorithm::EdDSA, DecodingKey::from_ed_der(key.raw())),
+            KeySignatureAlgorithm::P256 => (Algorithm::ES256, DecodingKey::from_ec_der(key.raw())),
         };
         IssuerKey { issuer: issuer.to_owned(), audience: audience.to_owned(), algorithm, key }
     }

@@ -7,7 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use clap::{Args, Subcommand};
 
 use crate::exit::{self, ExitStatus};
-use crate::options::config::{self, COMMANDS, CommandLineError, ConfigChoice, ConfigSources, OptionRow};
+use crate::options::config::{
+    self, COMMANDS, CommandLineError, ConfigChoice, ConfigSources, ConfiguredOptionRow,
+};
 use crate::user_error::UserError;
 use crate::views::config::{write_json, write_table};
 use crate::views::output::written;
@@ -26,7 +28,7 @@ pub struct ConfigArgs {
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
     Show(ConfigShowArgs),
-    Path(PathArgs),
+    Path(ConfigPathArgs),
 }
 
 /// List every option of a command, or of all, with its value, unit, source and default
@@ -60,7 +62,7 @@ struct ConfigShowArgs {
 
 /// Print the path of the user's file, even if it does not exist
 #[derive(Debug, Args)]
-struct PathArgs {
+struct ConfigPathArgs {
     /// That of the system's instead
     #[arg(long)]
     system: bool,
@@ -85,7 +87,7 @@ fn show(args: &ConfigShowArgs) -> Result<ExitStatus, (UserError, ExitStatus)> {
         None => COMMANDS.map(str::to_owned).into(),
     };
     let (carrack, sources) = (config::command_with_open_flags(), ConfigSources::of_process());
-    let mut tables: Vec<(&str, Vec<OptionRow>)> = Vec::new();
+    let mut tables: Vec<(&str, Vec<ConfiguredOptionRow>)> = Vec::new();
     for command in &commands {
         let rows =
             config::rows(&carrack, command, &args.typed, &asked, &sources).map_err(
@@ -101,7 +103,7 @@ fn show(args: &ConfigShowArgs) -> Result<ExitStatus, (UserError, ExitStatus)> {
     written(shown).map_err(|trouble| (trouble, ExitStatus::Nothing))
 }
 
-fn path(args: &PathArgs) -> Result<ExitStatus, UserError> {
+fn path(args: &ConfigPathArgs) -> Result<ExitStatus, UserError> {
     let path = if args.system { Some(config::system_file()) } else { config::user_file() };
     let path = path.ok_or_else(|| {
         UserError::new("there is no place for a user's file").hint("set HOME or XDG_CONFIG_HOME")

@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use carrack_engine::{
-    DataRoute, EndSettings, FabricWanted, FarEnds, PeerChannel, RetryChance, SessionError, SessionRole,
-    SessionWay, SpillSettings, TransferIdentity, TransferOutcome, TransferRequest, TunerHistory,
-    copy_between, copy_local, copy_with_peer, persist,
+    DataConnectionMode, EndSettings, FabricWanted, PeerChannel, RetryChance, SessionError, SessionRole,
+    SessionTransport, SpillSettings, ThirdPartyEndChannels, TransferIdentity, TransferOutcome,
+    TransferRequest, TunerHistory, copy_between, copy_local, copy_with_peer, persist,
 };
 
-use carrack_model::CommandToken;
+use carrack_model::CommandExecutionId;
 use carrack_options::{MetaServerChoice, colour};
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -26,18 +26,22 @@ pub use crate::options::cp::CpArgs;
 use crate::register::home_directory;
 use crate::register::transfer_id::transfer_id;
 use crate::register::tuner_store::TunerStore;
-use crate::register::{CopyLog, CopyStatus, CopyStatusRecorder, CopyStore, NotedCopy, background, nowhere};
+use crate::register::{
+    CopyMessageFile, CopyStatus, CopyStatusRecorder, CopyStore, NotedCopy, background, nowhere,
+};
 use crate::remote::far_end::{self, FailedFarEnd, FarEndAccess, ReachedFarEnd, reach};
 use crate::remote::location::FarEnd;
-use crate::remote::route::{RemoteEnds, TransferRoute};
+use crate::remote::route::{RemoteEnds, TransferEndsAndPaths};
 use crate::remote::stop_control::StopControl;
-use crate::remote::tuner_endpoints::SiteNames;
+use crate::remote::tuner_endpoints::TransferEndNames;
 use crate::sharing::sharing;
 use crate::user_error::{UserError, warn};
 use crate::views::live::LiveView;
 use crate::views::manifest::ManifestWriter;
-use crate::views::page::{PageHeadline, PageView};
-use crate::views::report::{self, JsonView, ListView, TalkView, TalkVolume, TransferReporter, TransferView};
+use crate::views::page::{HtmlReportView, PageHeadline};
+use crate::views::report::{
+    self, DryRunListView, JsonView, StderrTextView, TalkVolume, TransferEventView, TransferReporter,
+};
 
 /// Maximum segment size that passes on every IPv4 path (RFC 9293, 3.7.1), and the number of data connections,
 /// of a session in cautious mode: firewalls that inspect each connection pass few.
@@ -98,7 +102,7 @@ fn valid_identity(args: &CpArgs) -> Result<TransferIdentity, UserError> {
         return Err(UserError::new(message).hint("write it to a file, and name that"));
     }
     let (sources, destination) = args.paths()?;
-    let route = TransferRoute::parse(sources, destination)?;
+    let route = TransferEndsAndPaths::parse(sources, destination)?;
     let identity = identify(args, &route, sources, destination)?;
     args.spec(route.far != RemoteEnds::Neither)?;
     args.settings()?;
@@ -138,7 +142,7 @@ fn refuse_nonsense(args: &CpArgs, far: &RemoteEnds, settings: &EndSettings) -> R
 
 /// Refuses sync with deletion for `host:` and `/`, unless it was confirmed: an unset variable leaves such a
 /// path.
-fn refuse_deletion_by_chance(args: &CpArgs, route: &TransferRoute) -> Result<(), UserError> {
+fn refuse_deletion_by_chance(args: &CpArgs, route: &TransferEndsAndPaths) -> Result<(), UserError> {
     let deletion = args.sync.as_ref().and_then(|sync| sync.deletion.as_ref());
     if deletion.is_none_or(|deletion| deletion.by_empty_sources) {
         return Ok(());
@@ -191,7 +195,7 @@ impl<'a> CopyJob<'a> {
     fn new(args: &'a CpArgs) -> Result<CopyJob<'a>, (UserError, ExitStatus)> {
         let begun = Some(SystemTime::now());
         let (sources, destination) = args.paths().map_err(usage)?;
-        let route = TransferRoute::parse(sources, destination).map_err(|error| usage(error.into()))?;
+        let route = TransferEndsAndPaths::parse(sources, destination).map_err(|error| usage(error.into()))?;
         let identity = Some(
             identify(args, &route, sources, destination).map_err(|trouble| (trouble, ExitStatus::Nothing))?,
         );
@@ -304,7 +308,8 @@ impl<'a> CopyJob<'a> {
         let retry = self.args.transfer.retry;
         let mut session = self.unless_ended(|way| {
             let ((source, source_peer), (sink, sink_peer)) = (self.reach(source)?, self.reach(sink)?);
-            let ends = FarEnds { source: source_peer, sink: sink_peer, relays: self.args.relay };
+            let ends =
+                ThirdPartyEndChannels { source: source_peer, sink: sink_peer, relays: self.args.relay };
             let transfer = self.transfer_by(way, observer);
             let outcome = copy_between(&transfer, ends, observer, &self.stop_control.abort);
             left = Some((source.leave(&self.stop_control, false), sink.leave(&self.stop_control, false)));
@@ -319,25 +324,25 @@ impl<'a> CopyJob<'a> {
     }
 
     /// Returns the transfer for the next session, changed after the failures of earlier sessions.
-    fn transfer_by(&self, way: SessionWay, reporter: &TransferReporter) -> Cow<'_, TransferRequest> {
+    fn transfer_by(&self, way: SessionTransport, reporter: &TransferReporter) -> Cow<'_, TransferRequest> {
         let mut transfer = Cow::Borrowed(&self.transfer);
         if reporter.makes_destination() {
             // It may exist by now, and there may be no journal that shows that an earlier session has made
             // it.
             transfer.to_mut().spec.no_target_directory = true;
         }
-        if way.over_tcp || way.data > DataRoute::Usual {
+        if way.over_tcp || way.data > DataConnectionMode::Usual {
             transfer.to_mut().settings.fabric = FabricWanted::Off;
         }
         match way.data {
-            DataRoute::Usual => {}
-            DataRoute::Cautious => {
+            DataConnectionMode::Usual => {}
+            DataConnectionMode::Cautious => {
                 let TransferRequest { spec, settings, .. } = transfer.to_mut();
                 settings.segment_bytes = Some(CAUTIOUS_SEGMENT_BYTES);
                 spec.streams =
                     if spec.streams == 0 { CAUTIOUS_STREAMS } else { spec.streams.min(CAUTIOUS_STREAMS) };
             }
-            DataRoute::Control => transfer.to_mut().settings.over_control = true,
+            DataConnectionMode::Control => transfer.to_mut().settings.over_control = true,
         }
         transfer
     }
@@ -346,8 +351,8 @@ impl<'a> CopyJob<'a> {
     /// broken network, and the session would be repeated.
     fn unless_ended(
         &self,
-        mut session: impl FnMut(SessionWay) -> Result<TransferOutcome, SessionError>,
-    ) -> impl FnMut(SessionWay) -> TransferOutcome {
+        mut session: impl FnMut(SessionTransport) -> Result<TransferOutcome, SessionError>,
+    ) -> impl FnMut(SessionTransport) -> TransferOutcome {
         move |way| {
             if self.stop_control.is_told_to_end() {
                 return TransferOutcome::failed(SessionError::Interrupted);
@@ -397,7 +402,7 @@ impl<'a> CopyJob<'a> {
 }
 
 /// Records the copy in the register. The record is a convenience: without it the copy runs all the same.
-fn note(args: &CpArgs, route: &TransferRoute) -> Option<NotedCopy> {
+fn note(args: &CpArgs, route: &TransferEndsAndPaths) -> Option<NotedCopy> {
     if args.dry_run {
         return None;
     }
@@ -440,8 +445,8 @@ fn without_stop(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
 }
 
 /// Returns the history of earlier transfers between these ends. It is a convenience, too.
-fn history(route: &TransferRoute) -> Option<TunerHistory> {
-    Some(TunerStore::of_user()?.history(SiteNames::of_route(route)?))
+fn history(route: &TransferEndsAndPaths) -> Option<TunerHistory> {
+    Some(TunerStore::of_user()?.history(TransferEndNames::of_route(route)?))
 }
 
 fn unnamed(error: &io::Error) -> UserError {
@@ -451,7 +456,7 @@ fn unnamed(error: &io::Error) -> UserError {
 /// Returns the identity by which the transfer is recognised when the same command runs again.
 fn identify(
     args: &CpArgs,
-    route: &TransferRoute,
+    route: &TransferEndsAndPaths,
     sources: &[OsString],
     destination: &OsStr,
 ) -> Result<TransferIdentity, UserError> {
@@ -460,7 +465,7 @@ fn identify(
     Ok(TransferIdentity {
         id: transfer_id(route, &args.transfer.fidelity().fidelity(), args.transfer.part())
             .map_err(|error| unnamed(&error))?,
-        run: CommandToken(run),
+        run: CommandExecutionId(run),
         sources: sources.iter().map(|source| source.as_bytes().to_vec()).collect(),
         destination: destination.as_bytes().to_vec(),
         is_shared: false,
@@ -479,11 +484,11 @@ fn name(args: &CpArgs) -> &'static str {
     if args.sync.is_some() { "sync" } else { "cp" }
 }
 
-fn begin_page(args: &CpArgs, path: &Path) -> Result<PageView, (UserError, ExitStatus)> {
+fn begin_page(args: &CpArgs, path: &Path) -> Result<HtmlReportView, (UserError, ExitStatus)> {
     let (sources, destination) = args.paths().map_err(|trouble| (trouble, ExitStatus::Usage))?;
     let headline =
         PageHeadline { command: name(args), sources: sources.to_vec(), destination: destination.to_owned() };
-    PageView::new(path, headline).map_err(|error| {
+    HtmlReportView::new(path, headline).map_err(|error| {
         let path = carrack_model::escape(path.as_os_str().as_bytes());
         (UserError::new(format!("--report {path}: {error}")), ExitStatus::Nothing)
     })
@@ -500,26 +505,26 @@ fn open_log(path: &Path) -> Result<File, (UserError, ExitStatus)> {
 /// Creates the views. stdout is data, stderr is talk.
 fn views(
     args: &CpArgs,
-    page: Option<PageView>,
+    page: Option<HtmlReportView>,
     log: Option<File>,
     noted: Option<&Arc<Mutex<NotedCopy>>>,
-) -> Vec<Box<dyn TransferView>> {
-    let mut views: Vec<Box<dyn TransferView>> = Vec::new();
+) -> Vec<Box<dyn TransferEventView>> {
+    let mut views: Vec<Box<dyn TransferEventView>> = Vec::new();
     if args.json {
         views.push(Box::new(JsonView::new(io::stdout())));
     } else if args.dry_run {
-        views.push(Box::new(ListView::new(io::stdout(), io::stdout().is_terminal())));
+        views.push(Box::new(DryRunListView::new(io::stdout(), io::stdout().is_terminal())));
     }
-    views.extend(page.map(|page| Box::new(page) as Box<dyn TransferView>));
+    views.extend(page.map(|page| Box::new(page) as Box<dyn TransferEventView>));
     if let Some(log) = log {
         let volume = if args.verbose { TalkVolume::Verbose } else { TalkVolume::Normal };
-        views.push(Box::new(TalkView::new(log, volume, None)));
+        views.push(Box::new(StderrTextView::new(log, volume, None)));
     }
     if let Some(noted) = noted {
         // The output to a terminal is kept in a log too; in the background stderr is that log already.
         if !args.in_background {
             let log = noted.lock().unwrap_or_else(PoisonError::into_inner).log();
-            views.push(Box::new(TalkView::new(CopyLog::new(log), TalkVolume::Normal, None)));
+            views.push(Box::new(StderrTextView::new(CopyMessageFile::new(log), TalkVolume::Normal, None)));
         }
         views.push(Box::new(CopyStatusRecorder::new(Arc::clone(noted), args.in_background)));
     }
@@ -534,7 +539,7 @@ fn views(
     }
     let bar = (volume >= TalkVolume::Normal && !args.dry_run && is_live_terminal())
         .then(report::ProgressLine::on_stderr);
-    let talk = TalkView::new(io::stderr(), volume, bar);
+    let talk = StderrTextView::new(io::stderr(), volume, bar);
     views.push(Box::new(talk.in_colour(colour::is_wanted(&io::stderr()))));
     views
 }

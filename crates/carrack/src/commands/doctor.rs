@@ -6,8 +6,8 @@ use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use carrack_machine::doctor::repair::{RepairResult, repair};
-use carrack_machine::doctor::{KernelProbes, MachinePurpose, PurposePath, RTT_MS_DEFAULT, examine};
+use carrack_machine::doctor::repair::{MachineRepairResult, repair};
+use carrack_machine::doctor::{DoctorPath, DoctorTransferParameters, KernelProbes, RTT_MS_DEFAULT, examine};
 use carrack_machine::{CgroupTree, SysFiles};
 use carrack_model::escape;
 use carrack_model::limits::POOL_BYTES_DEFAULT;
@@ -82,7 +82,7 @@ fn mend(files: &SysFiles) -> bool {
     repairs.iter().any(|repair| repair.outcome.is_err())
 }
 
-fn tell(repair: &RepairResult) {
+fn tell(repair: &MachineRepairResult) {
     let what = escape(repair.what.as_bytes());
     match &repair.outcome {
         Ok(()) => {
@@ -93,8 +93,8 @@ fn tell(repair: &RepairResult) {
 }
 
 impl DoctorArgs {
-    fn purpose(&self) -> MachinePurpose {
-        MachinePurpose {
+    fn purpose(&self) -> DoctorTransferParameters {
+        DoctorTransferParameters {
             rtt_ms: self.rtt,
             speed_mbits: self.speed.map(|gbits| gbits.saturating_mul(1_000)),
             pool_bytes: self.buffer,
@@ -103,8 +103,8 @@ impl DoctorArgs {
     }
 }
 
-fn purpose_path(path: &Path) -> PurposePath {
-    PurposePath { shown: path.to_string_lossy().into_owned(), real: real(path) }
+fn purpose_path(path: &Path) -> DoctorPath {
+    DoctorPath { shown: path.to_string_lossy().into_owned(), real: real(path) }
 }
 
 fn real(path: &Path) -> Result<PathBuf, String> {

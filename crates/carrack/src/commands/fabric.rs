@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use carrack_engine::beats_tcp;
-use carrack_machine::{PlacementRequest, Topology, place};
-use carrack_transport::fabric::{OfferedDomain, library, offers};
+use carrack_machine::{ThreadPlacementRequest, Topology, place};
+use carrack_transport::fabric::{FabricProviderDomain, library, offers};
 use clap::Args;
 use serde::Serialize;
 
@@ -93,14 +93,14 @@ impl FabricReport {
 }
 
 impl FabricLine {
-    fn of(offer: OfferedDomain, lane_nodes: &[Vec<u32>]) -> FabricLine {
+    fn of(offer: FabricProviderDomain, lane_nodes: &[Vec<u32>]) -> FabricLine {
         let auto = beats_tcp(&offer);
         let near = lane_nodes.iter().enumerate().filter(|(_, nodes)| {
             let is_near = offer.numa_node.is_none_or(|node| nodes.is_empty() || nodes.contains(&node));
             offer.is_usable && is_near
         });
         let lanes = near.map(|(lane, _)| lane).collect();
-        let OfferedDomain { provider, network, domain, pci, numa_node, is_usable } = offer;
+        let FabricProviderDomain { provider, network, domain, pci, numa_node, is_usable } = offer;
         FabricLine { provider, network, domain, pci, numa_node, usable: is_usable, auto, lanes }
     }
 
@@ -126,6 +126,6 @@ impl FabricLine {
 
 /// Returns the NUMA nodes of each lane's memory, as in a transfer with default options.
 fn lane_nodes() -> Vec<Vec<u32>> {
-    let lanes = place(&Topology::this_machine(), &PlacementRequest::default()).lanes;
+    let lanes = place(&Topology::this_machine(), &ThreadPlacementRequest::default()).lanes;
     lanes.iter().map(|lane| lane.memory.iter().collect()).collect()
 }

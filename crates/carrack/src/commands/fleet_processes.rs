@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use carrack_cluster::bus::NatsBus;
-use carrack_cluster::client::FleetControl;
+use carrack_cluster::client::FleetUserClient;
 use carrack_cluster::error::BusError;
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover::{self, MoverError, MoverOptions, Say};
 use carrack_engine::{SpillDirectory, SpillSettings};
 use carrack_model::{ProtectionLevel, plain};
 use carrack_options::PortRange;
-use carrack_plan::fleet::PairLimits;
-use carrack_register::records::is_name;
+use carrack_plan::fleet::MoverPairLimits;
+use carrack_register::transfer_records::is_name;
 use carrack_service::ServeError;
-use carrack_service::api::{ApiIssuer, ApiListener, ApiPlan, ApiPlanError, ApiServices, serve_api};
+use carrack_service::api::{ApiIssuer, ApiListener, ApiPlan, ApiServerConfigError, ApiServices, serve_api};
 use carrack_service::sharing::site_sharing;
 use carrack_sharing::SiteSharing;
 use clap::{Args, ValueHint};
@@ -142,7 +142,7 @@ pub struct ManagerArgs {
     /// for each. FILE has a `[sharing]` as that of `carrack serve`: bursts, classes, and where the load of
     /// computation is measured
     #[arg(long, value_name = "SITE[=FILE]", value_parser = parse_share)]
-    share: Vec<SharedSite>,
+    share: Vec<TargetSharingSite>,
 
     #[command(flatten)]
     nats: NatsArgs,
@@ -187,17 +187,17 @@ pub struct ApiServerArgs {
 
 /// A site whose targets are shared out, and the configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct SharedSite {
+struct TargetSharingSite {
     site: String,
     file: Option<PathBuf>,
 }
 
-fn parse_share(text: &str) -> Result<SharedSite, String> {
+fn parse_share(text: &str) -> Result<TargetSharingSite, String> {
     let (site, file) = text.split_once('=').map_or((text, None), |(site, file)| (site, Some(file)));
     if !is_name(site) {
         return Err(format!("{site:?} can't name a site: letters, digits, '-' and '_' can"));
     }
-    Ok(SharedSite { site: site.to_owned(), file: file.map(PathBuf::from) })
+    Ok(TargetSharingSite { site: site.to_owned(), file: file.map(PathBuf::from) })
 }
 
 impl ManagerArgs {
@@ -208,7 +208,7 @@ impl ManagerArgs {
                 UserError::new(format!("--share names {} twice", twice.site)).hint("name each site once")
             );
         }
-        let shares = self.share.iter().map(|SharedSite { site, file }| match file {
+        let shares = self.share.iter().map(|TargetSharingSite { site, file }| match file {
             Some(file) => site_sharing(site, file).map_err(|error| of_config(&error)),
             None => Ok(SiteSharing::by_default(site)),
         });
@@ -320,7 +320,7 @@ pub fn run_manager(args: &ManagerArgs) -> ExitStatus {
         let options = ManagerOptions {
             bus,
             replicas: args.replicas.map(usize::from),
-            limits: PairLimits {
+            limits: MoverPairLimits {
                 per_user: args.pairs_per_user,
                 users: BTreeMap::new(),
                 sites: args.pairs_at.iter().cloned().collect(),
@@ -336,7 +336,7 @@ pub fn run_manager(args: &ManagerArgs) -> ExitStatus {
     }))
 }
 
-fn of_plan(error: &ApiPlanError) -> UserError {
+fn of_plan(error: &ApiServerConfigError) -> UserError {
     UserError::explained(error, Some(error.hint()))
 }
 
@@ -363,7 +363,7 @@ pub fn run_api(args: &ApiServerArgs) -> ExitStatus {
                 eprintln!("carrack: listening at {address}");
             }
             let bus = NatsBus::connect(&bus).await.map_err(|error| of_bus(&error))?;
-            let control = FleetControl::new(bus).await.map_err(|error| of_bus(&error))?;
+            let control = FleetUserClient::new(bus).await.map_err(|error| of_bus(&error))?;
             let end = async move { drop(stop.changed().await) };
             serve_api(
                 listeners,
@@ -384,9 +384,9 @@ mod tests {
     #[test]
     fn a_share_is_a_site_with_a_file_or_without() {
         let site = "east".to_owned();
-        assert_eq!(parse_share("east"), Ok(SharedSite { site: site.clone(), file: None }));
+        assert_eq!(parse_share("east"), Ok(TargetSharingSite { site: site.clone(), file: None }));
         let file = Some(PathBuf::from("/a=b.toml"));
-        assert_eq!(parse_share("east=/a=b.toml"), Ok(SharedSite { site, file }));
+        assert_eq!(parse_share("east=/a=b.toml"), Ok(TargetSharingSite { site, file }));
         assert!(parse_share("").is_err() && parse_share("a b=/x").is_err());
     }
 }

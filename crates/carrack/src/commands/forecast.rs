@@ -7,9 +7,9 @@ use clap::{Args, ValueHint};
 
 use crate::exit::{self, ExitStatus};
 use crate::lifetime::now_s;
-use crate::options::load::LoadArgs;
+use crate::options::load::LoadSourceArgs;
 use crate::user_error::UserError;
-use crate::views::forecast::ForecastReport;
+use crate::views::forecast::LoadForecastReport;
 use crate::views::output::print_with_picture;
 
 /// Length of the forecast: a day.
@@ -28,7 +28,7 @@ pub struct ForecastArgs {
     name: String,
 
     #[command(flatten)]
-    load: LoadArgs,
+    load: LoadSourceArgs,
 
     /// Write one JSON object to stdout
     #[arg(long)]
@@ -56,11 +56,11 @@ pub fn run(args: &ForecastArgs) -> ExitStatus {
 }
 
 impl ForecastArgs {
-    fn report(&self) -> Result<ForecastReport, UserError> {
+    fn report(&self) -> Result<LoadForecastReport, UserError> {
         let now_s = now_s();
         let (storage, unit) = self.load.storage(&self.name, now_s)?;
         let forecast = storage.history.forecast(now_s, AHEAD_S).ok_or_else(|| too_old(&self.name))?;
-        Ok(ForecastReport { name: self.name.clone(), storage, forecast, unit, now_s })
+        Ok(LoadForecastReport { name: self.name.clone(), storage, forecast, unit, now_s })
     }
 }
 

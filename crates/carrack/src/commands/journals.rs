@@ -17,7 +17,7 @@ use clap::{Args, Subcommand, ValueHint};
 use crate::exit::{self, ExitStatus};
 use crate::user_error::UserError;
 use crate::views::journals::JournalReport;
-use crate::views::output::ReportWriter;
+use crate::views::output::StdoutReportWriter;
 
 /// Show or drop the journals of unfinished transfers
 ///
@@ -34,8 +34,8 @@ pub struct JournalsArgs {
 #[derive(Debug, Subcommand)]
 enum JournalsCommand {
     List(ListArgs),
-    Inspect(InspectArgs),
-    Drop(DropArgs),
+    Inspect(JournalsInspectArgs),
+    Drop(JournalsDropArgs),
 }
 
 /// List the journals in directories: sources, destinations and progress
@@ -52,7 +52,7 @@ struct ListArgs {
 
 /// Show a journal with its unfinished files, and the recorded bytes of each
 #[derive(Debug, Args)]
-struct InspectArgs {
+struct JournalsInspectArgs {
     /// The journal, or its directory and its id: DIR/ID
     #[arg(required = true, value_name = "FILE|DIR/ID", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
@@ -66,7 +66,7 @@ struct InspectArgs {
 ///
 /// Complete files stay. A journal that a process has is left alone.
 #[derive(Debug, Args)]
-struct DropArgs {
+struct JournalsDropArgs {
     /// The journal, or its directory and its id: DIR/ID
     #[arg(required = true, value_name = "FILE|DIR/ID", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
@@ -133,7 +133,7 @@ impl NamedJournal {
 
 impl ListArgs {
     fn run(&self, boot: [u8; 16]) -> ExitStatus {
-        let mut reports = ReportWriter::new(self.json);
+        let mut reports = StdoutReportWriter::new(self.json);
         for directory in &self.directories {
             match journals_in(directory) {
                 Ok(found) => {
@@ -161,9 +161,9 @@ fn journals_in(directory: &Path) -> io::Result<Vec<NamedJournal>> {
     Ok(ids.map(|id| NamedJournal { directory: directory.to_owned(), id }).collect())
 }
 
-impl InspectArgs {
+impl JournalsInspectArgs {
     fn run(&self, boot: [u8; 16]) -> ExitStatus {
-        let mut reports = ReportWriter::new(self.json);
+        let mut reports = StdoutReportWriter::new(self.json);
         for file in &self.files {
             match NamedJournal::of(file) {
                 Ok(named) => show_journal(&named, self.json, true, boot, &mut reports),
@@ -179,7 +179,7 @@ fn show_journal(
     is_json: bool,
     with_partials: bool,
     boot: [u8; 16],
-    reports: &mut ReportWriter,
+    reports: &mut StdoutReportWriter,
 ) {
     match named.contents(boot) {
         Ok(contents) => {
@@ -190,7 +190,7 @@ fn show_journal(
     }
 }
 
-impl DropArgs {
+impl JournalsDropArgs {
     fn run(&self, boot: [u8; 16]) -> ExitStatus {
         let (mut done, mut failed) = (0, 0);
         for file in &self.files {

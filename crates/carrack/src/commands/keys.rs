@@ -7,9 +7,9 @@ use std::{env, fs};
 
 use carrack_model::escape;
 use carrack_trust::{
-    AuthorityError, CLIENT_LIFETIME, Certificate, CertificateAuthority, CertificateStatus, CertificateUse,
-    KeyKind, ProvedIdentity, PublicKeys, RevocationSelector, SERVER_LIFETIME, TokenContent, TokenScope,
-    certificates_in,
+    AuthorityError, AuthorizedKeys, CLIENT_LIFETIME, Certificate, CertificateAuthority, CertificateStatus,
+    CertificateUse, IssuedTokenContent, KeySignatureAlgorithm, ProvedIdentity, RevokedCertificateSelector,
+    SERVER_LIFETIME, TokenScope, certificates_in,
 };
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
@@ -17,7 +17,7 @@ use crate::exit::{self, ExitStatus};
 use crate::lifetime;
 use crate::user_error::UserError;
 use crate::views::keys::CertificateReport;
-use crate::views::output::{ReportWriter, unwritten};
+use crate::views::output::{StdoutReportWriter, unwritten};
 
 /// Make and manage the keys of a site: a small certificate authority
 ///
@@ -38,9 +38,9 @@ pub struct KeysArgs {
 #[derive(Debug, Subcommand)]
 enum KeysCommand {
     Init(InitArgs),
-    Issue(IssueArgs),
+    Issue(CertificateIssueArgs),
     Show(KeysShowArgs),
-    Revoke(RevokeArgs),
+    Revoke(CertificateRevokeArgs),
     Token(TokenArgs),
 }
 
@@ -68,7 +68,7 @@ enum KeyAlgorithm {
 ///
 /// Without `--server` it is a client's. Files that are there stay as they are.
 #[derive(Debug, Args)]
-struct IssueArgs {
+struct CertificateIssueArgs {
     /// The name of the files, and of the client if `--subject` doesn't say
     name: String,
 
@@ -106,7 +106,7 @@ struct KeysShowArgs {
 ///
 /// A daemon refuses them once it has the new `revoked.pem`.
 #[derive(Debug, Args)]
-struct RevokeArgs {
+struct CertificateRevokeArgs {
     /// The NAME that it was issued by (all of that name), its number, or its file: a path with a `/` or of
     /// `.pem`
     #[arg(value_name = "NAME|SERIAL|FILE")]
@@ -162,8 +162,8 @@ impl InitArgs {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let name = self.name.clone().unwrap_or_else(|| format!("carrack at {host}"));
         let kind = match self.key {
-            KeyAlgorithm::Ed25519 => KeyKind::Ed25519,
-            KeyAlgorithm::P256 => KeyKind::P256,
+            KeyAlgorithm::Ed25519 => KeySignatureAlgorithm::Ed25519,
+            KeyAlgorithm::P256 => KeySignatureAlgorithm::P256,
         };
         let made = CertificateAuthority::init(directory, &name, kind, SystemTime::now()).map_err(trouble)?;
         let until = lifetime::show_moment(made.certificate().not_after_s);
@@ -173,7 +173,7 @@ impl InitArgs {
     }
 }
 
-impl IssueArgs {
+impl CertificateIssueArgs {
     fn run(&self, directory: &Path) -> Result<(), UserError> {
         let authority = CertificateAuthority::open(directory).map_err(trouble)?;
         let (purpose, usual) = self.purpose();
@@ -207,7 +207,7 @@ impl KeysShowArgs {
                 return ExitStatus::Nothing;
             }
         };
-        let mut reports = ReportWriter::new(self.json);
+        let mut reports = StdoutReportWriter::new(self.json);
         for file in &self.files {
             if reports.is_over {
                 break;
@@ -235,13 +235,13 @@ impl KeysShowArgs {
         let certificate = Certificate::parse(&chain[0]).map_err(|error| about(&name, &error))?;
         let standing: Option<CertificateStatus> =
             authority.map(|authority| authority.standing(&chain[0])).transpose().map_err(trouble)?;
-        let identity = ProvedIdentity::of_peer(&chain, &PublicKeys::default()).ok();
+        let identity = ProvedIdentity::of_peer(&chain, &AuthorizedKeys::default()).ok();
         let identity = identity.filter(|_| certificate.uses.client);
         Ok(CertificateReport::new(&name, &certificate, identity.as_ref(), standing, lifetime::now_s()))
     }
 }
 
-impl RevokeArgs {
+impl CertificateRevokeArgs {
     fn run(&self, directory: &Path) -> Result<(), UserError> {
         let authority = CertificateAuthority::open(directory).map_err(trouble)?;
         let revoked = authority.revoke(&self.which(&authority)?, SystemTime::now()).map_err(trouble)?;
@@ -254,17 +254,17 @@ impl RevokeArgs {
         Ok(())
     }
 
-    fn which(&self, authority: &CertificateAuthority) -> Result<RevocationSelector, UserError> {
+    fn which(&self, authority: &CertificateAuthority) -> Result<RevokedCertificateSelector, UserError> {
         if self.what.contains('/') || self.what.ends_with(".pem") {
             let pem = fs::read(&self.what)
                 .map_err(|error| UserError::new(format!("{}: {error}", escape(self.what.as_bytes()))))?;
-            return Ok(RevocationSelector::Certificate(pem));
+            return Ok(RevokedCertificateSelector::Certificate(pem));
         }
         let is_serial = authority.has_issued(&self.what).map_err(trouble)?;
         Ok(if is_serial {
-            RevocationSelector::Serial(self.what.clone())
+            RevokedCertificateSelector::Serial(self.what.clone())
         } else {
-            RevocationSelector::Name(self.what.clone())
+            RevokedCertificateSelector::Name(self.what.clone())
         })
     }
 }
@@ -275,7 +275,7 @@ impl TokenArgs {
         let scope = TokenScope::parse(&self.scope.join(" ")).map_err(|error| {
             UserError::new(format!("--scope: {error}")).hint("such as --scope storage.read:/EXPORT/path")
         })?;
-        let grant = TokenContent {
+        let grant = IssuedTokenContent {
             subject: self.subject.clone(),
             audience: self.audience.clone(),
             scope,

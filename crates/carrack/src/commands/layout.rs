@@ -8,8 +8,8 @@ use clap::{Args, ValueHint};
 
 use crate::exit::{self, ExitStatus};
 use crate::user_error::UserError;
-use crate::views::layout::{LayoutLooker, TreeFailures};
-use crate::views::output::ReportWriter;
+use crate::views::layout::{LayoutLooker, TreeLookupFailures};
+use crate::views::output::StdoutReportWriter;
 
 /// Show the storage targets of files
 ///
@@ -56,7 +56,7 @@ pub fn run(args: &LayoutArgs) -> ExitStatus {
 }
 
 fn show(args: &LayoutArgs, looker: &LayoutLooker) -> ExitStatus {
-    let mut reports = ReportWriter::new(args.json);
+    let mut reports = StdoutReportWriter::new(args.json);
     for path in args.paths.iter().map(Path::new) {
         if reports.is_over {
             break;
@@ -83,7 +83,7 @@ fn show(args: &LayoutArgs, looker: &LayoutLooker) -> ExitStatus {
     reports.exit()
 }
 
-fn troubles(path: &Path, failures: &TreeFailures) -> Vec<UserError> {
+fn troubles(path: &Path, failures: &TreeLookupFailures) -> Vec<UserError> {
     let troubles = failures.first.iter().map(|failure| {
         let message = format!("{}: {}", escape(&failure.path), failure.detail);
         UserError::explained(message, failure.kind.hint())

@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 
-use carrack_register::records::TransferRecord;
+use carrack_register::transfer_records::TransferRecord;
 use clap::Args;
 
-use super::listing::own_copy;
+use super::transfer_lists::own_copy;
 use crate::exit::{self, ExitStatus};
-use crate::options::transfer_server::{TransferServerArgs, control};
+use crate::options::transfer_server::{ServerConnectionArgs, control};
 use crate::register::{CopyRecord, CopyStore};
 use crate::user_error::tame;
 use crate::views::output::written;
@@ -26,7 +26,7 @@ pub struct LogArgs {
     id: String,
 
     #[command(flatten)]
-    target: TransferServerArgs,
+    target: ServerConnectionArgs,
 }
 
 /// Prints the log.

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::ControlFlow;
 
-use carrack_engine::{BrowseItem, BrowseOperation};
+use carrack_engine::{BrowseItem, RemotePathOperation};
 use clap::{Args, ValueHint};
 
 use crate::exit::{self, ExitStatus};
-use crate::options::far_end::FarArgs;
+use crate::options::far_end_connection::FarArgs;
 use crate::remote::browser::{BrowseTally, RemoteBrowser, located, tell_failure};
 use crate::remote::location::EndLocation;
 use crate::views::entry::{ListingStyle, write_line};
@@ -68,7 +68,7 @@ fn list(browser: &RemoteBrowser<'_>, location: &EndLocation, style: ListingStyle
         Box::new(BufWriter::new(io::stdout().lock()))
     };
     let (mut shown, mut unwritten) = (0, None);
-    let ended = browser.run(location, BrowseOperation::List, &mut |found| {
+    let ended = browser.run(location, RemotePathOperation::List, &mut |found| {
         if let BrowseItem::Failed { path, detail } = &found {
             tell_failure(path, detail);
             return ControlFlow::Continue(());

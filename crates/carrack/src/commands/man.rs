@@ -30,9 +30,9 @@ pub struct ManArgs {
 }
 
 /// A file that commands read or write: path, meaning, and the commands that use it.
-type FileRow = (&'static str, &'static str, fn(&Command) -> bool);
+type ManualFileRow = (&'static str, &'static str, fn(&Command) -> bool);
 
-const FILES: [FileRow; 16] = [
+const FILES: [ManualFileRow; 16] = [
     (
         "~/.config/carrack/config.toml",
         "The user's options, by their names; see carrack-config(1).",
@@ -99,7 +99,7 @@ const FILES: [FileRow; 16] = [
 ];
 
 /// A variable that commands read, likewise. Those that clap reads are known from the options.
-const VARIABLES: [FileRow; 8] = [
+const VARIABLES: [ManualFileRow; 8] = [
     (
         "CARRACK_*",
         "The value of the option with this name, such as CARRACK_BWLIMIT for --bwlimit; see carrack-config(1).",
@@ -387,7 +387,7 @@ impl ManualPage {
         self.literal("EXIT STATUS", codes.trim_start_matches(exit::HELP_HEADING));
     }
 
-    fn rows(&mut self, rows: &[FileRow], commands: &[&Command]) {
+    fn rows(&mut self, rows: &[ManualFileRow], commands: &[&Command]) {
         for (name, meaning, is_used) in rows {
             if commands.iter().any(|command| is_used(command)) {
                 self.item([bold(*name)], meaning);

@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::ops::ControlFlow;
 
-use carrack_engine::BrowseOperation;
+use carrack_engine::RemotePathOperation;
 use clap::{Args, ValueHint};
 
 use crate::exit::{self, ExitStatus};
-use crate::options::far_end::FarArgs;
+use crate::options::far_end_connection::FarArgs;
 use crate::remote::browser::{BrowseTally, RemoteBrowser, locations};
 
 /// Make directories here, on another host or at a daemon
@@ -35,7 +35,7 @@ pub fn run(args: &MkdirArgs) -> ExitStatus {
 fn make(args: &MkdirArgs) -> Result<ExitStatus, ExitStatus> {
     let locations = locations(&args.locations)?;
     let browser = RemoteBrowser::new(&args.far)?;
-    let operation = BrowseOperation::MakeDirectory { parents: args.parents };
+    let operation = RemotePathOperation::MakeDirectory { parents: args.parents };
     let mut tally = BrowseTally::default();
     for location in &locations {
         let ended = browser.run(location, operation, &mut |_| ControlFlow::Continue(()));

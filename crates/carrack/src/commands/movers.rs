@@ -13,7 +13,7 @@ use super::fleet_processes::{of_bus, runtime};
 use crate::exit::{self, ExitStatus};
 use crate::lifetime;
 use crate::options::nats::NatsArgs;
-use crate::options::transfer_server::{TransferServerArgs, control};
+use crate::options::transfer_server::{ServerConnectionArgs, control};
 use crate::user_error::UserError;
 use crate::views::json::write_lines;
 use crate::views::output::written;
@@ -33,12 +33,12 @@ pub struct MoversArgs {
     json: bool,
 
     #[command(flatten)]
-    target: TransferServerArgs,
+    target: ServerConnectionArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum MoversCommand {
-    Clean(Box<MoversCleanArgs>),
+    Clean(Box<LeftoversCleanArgs>),
 }
 
 /// Remove what transfers that failed or were cancelled have left at their destinations
@@ -49,7 +49,7 @@ enum MoversCommand {
 /// it needs the rights of a manager at NATS. One line for each transfer goes to stdout.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(""))]
-struct MoversCleanArgs {
+struct LeftoversCleanArgs {
     /// Only of transfers that ended longer ago: two minutes at least
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = lifetime::parse)]
     older: Duration,
@@ -74,7 +74,7 @@ fn list(args: &MoversArgs) -> Result<ExitStatus, UserError> {
     written(if args.json { write_lines(&movers, &mut out) } else { write_movers(&movers, &mut out) })
 }
 
-impl MoversCleanArgs {
+impl LeftoversCleanArgs {
     fn run(&self) -> Result<ExitStatus, UserError> {
         let options = self.nats.options("clean")?;
         let cleared: Result<Vec<ClearedLeftovers>, BusError> = runtime()?.block_on(async {

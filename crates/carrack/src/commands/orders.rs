@@ -1,11 +1,11 @@
 //! `carrack cancel`, `carrack pause`, and `carrack resume` of a submitted transfer.
 
-use carrack_register::transfer_operations::TransferOrder;
+use carrack_register::transfer_operations::TransferControlOrder;
 use clap::Args;
 
-use super::listing::own_copy;
+use super::transfer_lists::own_copy;
 use crate::exit::{self, ExitStatus};
-use crate::options::transfer_server::{TransferServerArgs, control};
+use crate::options::transfer_server::{ServerConnectionArgs, control};
 use crate::register::background;
 use crate::user_error::UserError;
 
@@ -18,7 +18,7 @@ use crate::user_error::UserError;
 #[command(after_long_help = exit::help(""))]
 pub struct CancelArgs {
     #[command(flatten)]
-    order: OrderArgs,
+    order: TransferControlArgs,
 }
 
 /// Pause a submitted transfer until `carrack resume ID`
@@ -26,25 +26,25 @@ pub struct CancelArgs {
 #[command(after_long_help = exit::help(""))]
 pub struct PauseArgs {
     #[command(flatten)]
-    order: OrderArgs,
+    order: TransferControlArgs,
 }
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Debug, Args)]
-struct OrderArgs {
+struct TransferControlArgs {
     /// The transfer's ID, or its first digits
     #[arg(value_name = "ID")]
     id: String,
 
     #[command(flatten)]
-    target: TransferServerArgs,
+    target: ServerConnectionArgs,
 }
 
 /// Ends the transfer.
 pub fn cancel(args: &CancelArgs) -> ExitStatus {
     match own_copy(&args.order.id, &args.order.target) {
         Ok(Some(copy)) => done(background::cancel(&copy)),
-        Ok(None) => give(&args.order.id, &args.order.target, TransferOrder::Cancel),
+        Ok(None) => give(&args.order.id, &args.order.target, TransferControlOrder::Cancel),
         Err(trouble) => done::<()>(Err(trouble)),
     }
 }
@@ -62,11 +62,11 @@ pub fn pause(args: &PauseArgs) -> ExitStatus {
             "`carrack cancel {id}` ends it, and `carrack resume {id}` goes on where it ended"
         ))));
     }
-    give(&args.order.id, &args.order.target, TransferOrder::Pause)
+    give(&args.order.id, &args.order.target, TransferControlOrder::Pause)
 }
 
 /// Sends an order; returns when it is stored.
-pub fn give(id: &str, target: &TransferServerArgs, order: TransferOrder) -> ExitStatus {
+pub fn give(id: &str, target: &ServerConnectionArgs, order: TransferControlOrder) -> ExitStatus {
     done(control(target).and_then(|target| target.wait(target.control.order(&target.user, id, order))))
 }
 

@@ -13,9 +13,9 @@ use std::os::unix::ffi::OsStrExt;
 use super::orders;
 use crate::exit::{self, ExitStatus};
 use crate::lifetime::show_moment;
-use crate::options::transfer_server::TransferServerArgs;
+use crate::options::transfer_server::ServerConnectionArgs;
 use crate::register::copies::ArgumentText;
-use crate::register::process::ProcessLife;
+use crate::register::process::RecordedProcessState;
 use crate::register::{CopyRecord, CopyStore, nowhere};
 use crate::user_error::UserError;
 use crate::views::json::write_line as write_json_line;
@@ -52,7 +52,7 @@ pub struct ResumeArgs {
     json: bool,
 
     #[command(flatten)]
-    target: TransferServerArgs,
+    target: ServerConnectionArgs,
 }
 
 /// Lists copies, runs one again, or removes one from the register.
@@ -63,7 +63,7 @@ pub fn run(args: &ResumeArgs) -> ExitStatus {
             return orders::give(
                 id,
                 &args.target,
-                carrack_register::transfer_operations::TransferOrder::Resume,
+                carrack_register::transfer_operations::TransferControlOrder::Resume,
             );
         }
         Some(id) if args.forget => forget(id),
@@ -108,9 +108,9 @@ fn list(as_json: bool) -> Result<ExitStatus, UserError> {
 
 fn write_line(transfer: &CopyRecord, out: &mut impl Write) -> io::Result<()> {
     let life = match transfer.life() {
-        ProcessLife::Running => format!("running, process {}", transfer.pid()),
-        ProcessLife::Ended => "not running".to_owned(),
-        ProcessLife::Elsewhere => format!("begun on {}", escape(transfer.host().as_bytes())),
+        RecordedProcessState::Running => format!("running, process {}", transfer.pid()),
+        RecordedProcessState::Ended => "not running".to_owned(),
+        RecordedProcessState::Elsewhere => format!("begun on {}", escape(transfer.host().as_bytes())),
     };
     let began = show_moment(i64::try_from(transfer.started).unwrap_or(i64::MAX));
     writeln!(
@@ -150,9 +150,9 @@ impl<'a> ResumableLine<'a> {
             id: &copy.id,
             started: copy.started,
             state: match copy.life() {
-                ProcessLife::Running => "running",
-                ProcessLife::Ended => "ended",
-                ProcessLife::Elsewhere => "elsewhere",
+                RecordedProcessState::Running => "running",
+                RecordedProcessState::Ended => "ended",
+                RecordedProcessState::Elsewhere => "elsewhere",
             },
             host: copy.host(),
             pid: copy.pid(),
@@ -190,12 +190,12 @@ fn forget(id: &str) -> Result<ExitStatus, UserError> {
 fn again(id: &str) -> Result<ExitStatus, UserError> {
     let transfer = find(&copies()?, id)?;
     match transfer.life() {
-        ProcessLife::Ended => {}
-        ProcessLife::Running => {
+        RecordedProcessState::Ended => {}
+        RecordedProcessState::Running => {
             let message = format!("this copy is running, as process {}", transfer.pid());
             return Err(UserError::new(message).hint("wait for it, or end it"));
         }
-        ProcessLife::Elsewhere => {
+        RecordedProcessState::Elsewhere => {
             let host = escape(transfer.host().as_bytes());
             return Err(UserError::new(format!("this copy was begun on {host}, and may be running there"))
                 .hint(format!("run `carrack resume {}` on {host}", transfer.id)));

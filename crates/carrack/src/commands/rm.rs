@@ -6,12 +6,12 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
-use carrack_engine::{BrowseItem, BrowseOperation};
+use carrack_engine::{BrowseItem, RemotePathOperation};
 use carrack_model::escape;
 use clap::{Args, ValueHint};
 
 use crate::exit::{self, ExitStatus};
-use crate::options::far_end::FarArgs;
+use crate::options::far_end_connection::FarArgs;
 use crate::remote::browser::{BrowseTally, RemoteBrowser, locations, tell_failure};
 use crate::user_error::UserError;
 
@@ -24,7 +24,7 @@ const SHOWN_MAX: usize = 20;
 /// and the others removed.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
-pub struct RmArgs {
+pub struct RemoveFilesArgs {
     #[arg(help = "Entries to remove: PATH, [user@]host:PATH or carrack://host[:port]/EXPORT/PATH")]
     #[arg(required = true, num_args = 1.., value_name = "LOCATION", value_hint = ValueHint::AnyPath)]
     locations: Vec<OsString>,
@@ -42,12 +42,12 @@ pub struct RmArgs {
 }
 
 /// Removes the entries.
-pub fn run(args: &RmArgs) -> ExitStatus {
+pub fn run(args: &RemoveFilesArgs) -> ExitStatus {
     remove(args).unwrap_or_else(|exit| exit)
 }
 
 /// Removes the entries. An error is the exit code of a command that could not begin.
-fn remove(args: &RmArgs) -> Result<ExitStatus, ExitStatus> {
+fn remove(args: &RemoveFilesArgs) -> Result<ExitStatus, ExitStatus> {
     let locations = locations(&args.locations)?;
     if !args.yes && !io::stdin().is_terminal() {
         let trouble = UserError::new("nobody is there to be asked, and nothing was removed");
@@ -62,7 +62,7 @@ fn remove(args: &RmArgs) -> Result<ExitStatus, ExitStatus> {
     let mut tally = BrowseTally::default();
     for location in &locations {
         let ended =
-            browser.run(location, BrowseOperation::Remove { recursive: args.recursive }, &mut |found| {
+            browser.run(location, RemotePathOperation::Remove { recursive: args.recursive }, &mut |found| {
                 if let BrowseItem::Failed { path, detail } = &found {
                     tell_failure(path, detail);
                 }
@@ -76,14 +76,14 @@ fn remove(args: &RmArgs) -> Result<ExitStatus, ExitStatus> {
 }
 
 /// Lists the locations and asks for a confirmation. Every answer but yes is no.
-fn is_confirmed(args: &RmArgs, answers: &mut dyn BufRead, talk: &mut dyn Write) -> bool {
+fn is_confirmed(args: &RemoveFilesArgs, answers: &mut dyn BufRead, talk: &mut dyn Write) -> bool {
     let asked = ask(args, talk);
     let mut answer = String::new();
     let heard = asked.and_then(|()| answers.read_line(&mut answer));
     heard.is_ok() && matches!(&*answer.trim().to_ascii_lowercase(), "y" | "yes")
 }
 
-fn ask(args: &RmArgs, talk: &mut dyn Write) -> io::Result<()> {
+fn ask(args: &RemoveFilesArgs, talk: &mut dyn Write) -> io::Result<()> {
     let with = if args.recursive { " with everything in it" } else { "" };
     if let [only] = &args.locations[..] {
         write!(talk, "carrack: remove {}{with}? [y/N] ", escape(only.as_bytes()))?;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
-use carrack_register::records::Umask;
+use carrack_register::transfer_records::Umask;
 use carrack_service::queue::{LaunchRequest, become_copy};
 use carrack_service::{LogVerbosity, ServeError, serve, serve_local_of, serve_session};
 use clap::Args;

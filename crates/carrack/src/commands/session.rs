@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
 
-use carrack_engine::{AbortHandle, ControlChannel, OwnerAccessPolicy, TransferOutcome, serve};
+use carrack_engine::{AbortHandle, ControlChannel, ProcessOwnerAccessPolicy, TransferOutcome, serve};
 use carrack_model::ProtectionLevel;
 use carrack_options::MetaServerChoice;
 use clap::Args;
@@ -15,7 +15,7 @@ use rustix::{io::fcntl_dupfd_cloexec, stdio};
 
 use crate::exit::{ExitReason, ExitStatus};
 use crate::register::tuner_store::TunerStore;
-use crate::remote::tuner_endpoints::SiteNames;
+use crate::remote::tuner_endpoints::TransferEndNames;
 use crate::sharing::sharing;
 use crate::signals;
 use crate::user_error::UserError;
@@ -55,9 +55,10 @@ pub fn run(args: &SessionArgs) -> ExitStatus {
 
 /// Returns the access policy of a session over ssh. Its tuner's history is kept under the caller's address:
 /// if this end reads, the caller is the sink.
-fn access_policy(args: &SessionArgs) -> OwnerAccessPolicy {
-    let access_policy = OwnerAccessPolicy::over_ssh(args.protection).with_sharing(sharing(&args.sharing));
-    let sites = SiteNames::of_session(access_policy.caller());
+fn access_policy(args: &SessionArgs) -> ProcessOwnerAccessPolicy {
+    let access_policy =
+        ProcessOwnerAccessPolicy::over_ssh(args.protection).with_sharing(sharing(&args.sharing));
+    let sites = TransferEndNames::of_session(access_policy.caller());
     access_policy.with_history(TunerStore::of_user().map(|store| store.history(sites)))
 }
 

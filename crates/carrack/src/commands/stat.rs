@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
-use carrack_engine::{BrowseItem, BrowseOperation};
+use carrack_engine::{BrowseItem, RemotePathOperation};
 use clap::{Args, ValueHint};
 
 use crate::exit::{self, ExitStatus};
-use crate::options::far_end::FarArgs;
+use crate::options::far_end_connection::FarArgs;
 use crate::remote::browser::{BrowseTally, RemoteBrowser, locations};
 use crate::views::entry::write_stat;
 
@@ -43,7 +43,7 @@ fn show(args: &StatArgs) -> Result<ExitStatus, ExitStatus> {
     let mut tally = BrowseTally::default();
     for (location, typed) in locations.iter().zip(&args.locations) {
         let mut written = Ok(());
-        let ended = browser.run(location, BrowseOperation::Stat, &mut |found| {
+        let ended = browser.run(location, RemotePathOperation::Stat, &mut |found| {
             if let BrowseItem::Entry(entry) = &found {
                 written = write_stat(typed.as_bytes(), entry, args.json, &mut io::stdout().lock());
             }

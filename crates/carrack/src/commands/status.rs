@@ -5,10 +5,10 @@ use std::io::{self, IsTerminal, Write};
 use carrack_register::transfer_operations::TransferOperationError;
 use clap::Args;
 
-use super::listing::{self, TransferListing, own_copy};
+use super::transfer_lists::{self, TransferListing, own_copy};
 use super::wait::last;
 use crate::exit::{self, ExitStatus};
-use crate::options::transfer_server::{TransferServer, TransferServerArgs, control};
+use crate::options::transfer_server::{ServerConnectionArgs, TransferRegisterConnection, control};
 use crate::register::{CopyRecord, CopyStore, background};
 use crate::user_error::UserError;
 use crate::views::json::write_line;
@@ -38,18 +38,22 @@ pub struct StatusArgs {
     json: bool,
 
     #[command(flatten)]
-    target: TransferServerArgs,
+    target: ServerConnectionArgs,
 }
 
 /// Prints the state.
 pub fn run(args: &StatusArgs) -> ExitStatus {
     let Some(id) = &args.id else {
-        let submitted = listing::submitted(&args.target, LOOKED_AT, None).map(|mut records| {
+        let submitted = transfer_lists::submitted(&args.target, LOOKED_AT, None).map(|mut records| {
             records.retain(|record| !record.state.is_over());
             records
         });
-        return TransferListing { copies: listing::copies(CopyRecord::runs), submitted, limit: LOOKED_AT }
-            .write(args.json);
+        return TransferListing {
+            copies: transfer_lists::copies(CopyRecord::runs),
+            submitted,
+            limit: LOOKED_AT,
+        }
+        .write(args.json);
     };
     let shown = own_copy(id, &args.target).and_then(|copy| match copy {
         Some(copy) if args.watch => watch_copy(&copy, args.json),
@@ -79,13 +83,13 @@ fn show_copy(copy: &CopyRecord, as_json: bool) -> io::Result<()> {
     copy.show(log.as_deref(), &mut out)
 }
 
-fn show(target: &TransferServer, id: &str, as_json: bool) -> Result<ExitStatus, UserError> {
+fn show(target: &TransferRegisterConnection, id: &str, as_json: bool) -> Result<ExitStatus, UserError> {
     let record = target.wait(target.control.transfer(id))?;
     let mut out = io::stdout().lock();
     written(if as_json { write_line(&record, &mut out) } else { write_transfer(&record, &mut out) })
 }
 
-fn watch(target: &TransferServer, id: &str, as_json: bool) -> Result<ExitStatus, UserError> {
+fn watch(target: &TransferRegisterConnection, id: &str, as_json: bool) -> Result<ExitStatus, UserError> {
     let mut out = io::stdout().lock();
     // A terminal that can rewrite a line shows one line that changes.
     let is_live =

@@ -3,15 +3,15 @@
 use std::io::{self, Write};
 
 use carrack_options::SubmittedArgs;
-use carrack_register::records::{SiteLocation, TransferSubmission, Umask};
+use carrack_register::transfer_records::{SiteLocation, TransferSubmission, Umask};
 use clap::Args;
 use rustix::fs::Mode;
 use rustix::process::umask;
 
 use super::wait::await_end;
 use crate::exit::{self, ExitStatus};
-use crate::options::start_time::WhenArgs;
-use crate::options::transfer_server::{TransferServerArgs, control};
+use crate::options::start_time::StartTimeArgs;
+use crate::options::transfer_server::{ServerConnectionArgs, control};
 use crate::options::unsupported::UnsupportedOptions;
 use crate::user_error::UserError;
 
@@ -52,7 +52,7 @@ pub struct SubmitArgs {
     wait: bool,
 
     #[command(flatten)]
-    when: WhenArgs,
+    when: StartTimeArgs,
 
     #[command(flatten)]
     submitted: SubmittedArgs,
@@ -61,7 +61,7 @@ pub struct SubmitArgs {
     not_here: UnsupportedOptions,
 
     #[command(flatten)]
-    target: TransferServerArgs,
+    target: ServerConnectionArgs,
 }
 
 impl SubmitArgs {

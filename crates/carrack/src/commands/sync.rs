@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use super::cp;
 use crate::exit::{self, ExitStatus};
 use crate::options::cp::CpArgs;
-use crate::options::foreign::ForeignArgs;
+use crate::options::foreign::RefusedRsyncArgs;
 
 /// Make a destination like its sources: send only what differs
 ///
@@ -66,7 +66,7 @@ struct CopyOptions(CpArgs);
 impl Args for CopyOptions {
     fn augment_args(command: Command) -> Command {
         let copy = CpArgs::augment_args(Command::new("cp"));
-        let args = copy.get_arguments().filter(|arg| !ForeignArgs::is_of_sync(arg)).map(|arg| {
+        let args = copy.get_arguments().filter(|arg| !RefusedRsyncArgs::is_of_sync(arg)).map(|arg| {
             let is_implied = arg.get_id() == "recursive";
             arg.clone().hide(arg.is_hide_set() || is_implied)
         });

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use carrack_cluster::bus::{BusOptions, NatsBus};
-use carrack_cluster::sharing::{SiteTargetsError, site_targets};
+use carrack_cluster::sharing::{SiteTargetsRequestError, site_targets};
 use carrack_layout::FileSystems;
 use carrack_model::escape;
 use carrack_plan::grants::TargetView;
@@ -81,7 +81,7 @@ async fn of_machine(args: &TargetsArgs, file_system: &str) -> Result<Vec<TargetV
 
 async fn of_site(nats: &BusOptions, site: &str, file_system: &str) -> Result<Vec<TargetView>, UserError> {
     let asked = async { site_targets(&NatsBus::connect(nats).await?, site, file_system).await };
-    asked.await.map_err(|error: SiteTargetsError| UserError::explained(&error, error.hint()))
+    asked.await.map_err(|error: SiteTargetsRequestError| UserError::explained(&error, error.hint()))
 }
 
 fn unusable(shown: &str, error: &io::Error) -> UserError {

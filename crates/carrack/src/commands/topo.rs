@@ -4,16 +4,16 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use carrack_machine::{DeviceKind, MemoryCosts, PlacementRequest, Topology, place};
+use carrack_machine::{MachineDeviceKind, NumaMemoryCosts, ThreadPlacementRequest, Topology, place};
 use carrack_model::escape;
 use carrack_model::limits::{IO_THREADS_MAX, LANES_MAX};
-use carrack_options::SchemeName;
+use carrack_options::PlacementSchemeName;
 use clap::{Args, ValueHint};
 
 use crate::exit::{self, ExitStatus};
 use crate::user_error::UserError;
 use crate::views::output::print_with_picture;
-use crate::views::topo::{MeasuredMemory, TopologyReport, default_nic};
+use crate::views::topo::{MeasuredMemorySpeeds, TopologyReport, default_nic};
 
 /// I/O threads if none are given: the paper's machine was fastest with 16.
 const IO_THREADS_DEFAULT: u16 = 16;
@@ -37,8 +37,8 @@ pub struct TopoArgs {
     topology: Option<String>,
 
     /// Scheme by which threads and buffers are placed
-    #[arg(long, value_name = "SCHEME", value_enum, default_value_t = SchemeName::Auto)]
-    placement: SchemeName,
+    #[arg(long, value_name = "SCHEME", value_enum, default_value_t = PlacementSchemeName::Auto)]
+    placement: PlacementSchemeName,
 
     /// Lanes, up to 8; 0: one for each CPU socket, fewer for few threads
     #[arg(long, value_name = "N", default_value_t = 0,
@@ -92,39 +92,39 @@ impl TopoArgs {
         };
         let request = self.request(&topology).map_err(|trouble| (ExitStatus::Usage, trouble))?;
         let measured = if self.measure {
-            Some(MeasuredMemory::here(&topology).map_err(|trouble| (ExitStatus::Nothing, trouble))?)
+            Some(MeasuredMemorySpeeds::here(&topology).map_err(|trouble| (ExitStatus::Nothing, trouble))?)
         } else {
             None
         };
         let costs = match &measured {
-            Some(measured) => MemoryCosts::from_bandwidths(&topology, &measured.mb_per_s),
-            None => MemoryCosts::from_distances(&topology),
+            Some(measured) => NumaMemoryCosts::from_bandwidths(&topology, &measured.mb_per_s),
+            None => NumaMemoryCosts::from_distances(&topology),
         };
-        let placement = place(&topology, &PlacementRequest { costs: Some(costs.clone()), ..request });
+        let placement = place(&topology, &ThreadPlacementRequest { costs: Some(costs.clone()), ..request });
         Ok(TopologyReport { topology, placement, costs, measured })
     }
 
-    fn request(&self, topology: &Topology) -> Result<PlacementRequest, UserError> {
+    fn request(&self, topology: &Topology) -> Result<ThreadPlacementRequest, UserError> {
         let nic = match &self.nic {
-            Some(name) => Some(device(topology, name, &[DeviceKind::Nic, DeviceKind::Rdma])?),
+            Some(name) => Some(device(topology, name, &[MachineDeviceKind::Nic, MachineDeviceKind::Rdma])?),
             None if self.topology.is_none() => default_nic(topology),
             None => None,
         };
-        let disks = self.disk.iter().map(|name| device(topology, name, &[DeviceKind::Disk]));
+        let disks = self.disk.iter().map(|name| device(topology, name, &[MachineDeviceKind::Disk]));
         let disks = disks.collect::<Result<_, _>>()?;
-        Ok(PlacementRequest {
+        Ok(ThreadPlacementRequest {
             scheme: self.placement.into(),
             lanes: (self.lanes > 0).then_some(self.lanes.into()),
             io_threads: self.threads.into(),
             nic,
             disks,
-            ..PlacementRequest::default()
+            ..ThreadPlacementRequest::default()
         })
     }
 }
 
 /// Returns the device's name. An unknown name is most likely misspelt.
-fn device(topology: &Topology, name: &str, kinds: &[DeviceKind]) -> Result<String, UserError> {
+fn device(topology: &Topology, name: &str, kinds: &[MachineDeviceKind]) -> Result<String, UserError> {
     let mut names =
         topology.devices.iter().filter(|device| kinds.contains(&device.kind)).map(|device| &*device.name);
     if names.clone().any(|known| known == name) {
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn options_are_read() {
         let args = parse(&["--topology", "x", "--placement", "mmb", "--disk", "a,b", "--disk", "c"]).unwrap();
-        assert_eq!((args.placement, args.threads, args.lanes), (SchemeName::Mmb, 16, 0));
+        assert_eq!((args.placement, args.threads, args.lanes), (PlacementSchemeName::Mmb, 16, 0));
         assert_eq!(args.disk, ["a", "b", "c"]);
         for words in [
             &["--measure", "--topology", "x"][..],
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn every_scheme_has_the_name_that_is_printed() {
-        for name in SchemeName::value_variants() {
+        for name in PlacementSchemeName::value_variants() {
             let printed = PlacementScheme::from(*name).to_string();
             assert_eq!(name.to_possible_value().unwrap().get_name(), printed);
         }

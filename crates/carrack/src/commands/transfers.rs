@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use super::listing::{self, TransferListing};
+use super::transfer_lists::{self, TransferListing};
 use crate::exit::{self, ExitStatus};
-use crate::options::transfer_server::TransferServerArgs;
+use crate::options::transfer_server::ServerConnectionArgs;
 
 /// List transfers, the latest first
 ///
@@ -31,7 +31,7 @@ pub struct TransfersArgs {
     json: bool,
 
     #[command(flatten)]
-    target: TransferServerArgs,
+    target: ServerConnectionArgs,
 }
 
 /// Lists the transfers.
@@ -39,7 +39,7 @@ pub fn run(args: &TransfersArgs) -> ExitStatus {
     let limit = args.limit as usize;
     // A named server has submitted transfers only, and so has the rest of a list of them.
     let only_submitted = args.after.is_some() || args.target.is_named();
-    let copies = if only_submitted { Vec::new() } else { listing::copies(|_| true) };
-    let submitted = listing::submitted(&args.target, limit, args.after.as_deref());
+    let copies = if only_submitted { Vec::new() } else { transfer_lists::copies(|_| true) };
+    let submitted = transfer_lists::submitted(&args.target, limit, args.after.as_deref());
     TransferListing { copies, submitted, limit }.write(args.json)
 }

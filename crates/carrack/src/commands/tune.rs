@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueHint};
 
 use crate::exit::{self, ExitStatus};
 use crate::lifetime::now_s;
-use crate::register::tuner_store::{TunerStore, WorkloadRecord};
+use crate::register::tuner_store::{TunerStore, TunerWorkloadRecord};
 use crate::remote::tuner_endpoints;
 use crate::user_error::{UserError, tame};
 use crate::views::output::print_with_picture;
@@ -28,7 +28,7 @@ pub struct TuneArgs {
 #[derive(Debug, Subcommand)]
 enum TuneCommand {
     Show(TuneShowArgs),
-    Forget(ForgetArgs),
+    Forget(TuneForgetArgs),
 }
 
 /// Show the best numbers of readers, streams and writers, and the rates of others
@@ -38,7 +38,7 @@ enum TuneCommand {
 #[derive(Debug, Args)]
 struct TuneShowArgs {
     #[command(flatten)]
-    between: SitesArgs,
+    between: SitePairArgs,
 
     /// Write one JSON object a line for each workload to stdout
     #[arg(long)]
@@ -51,13 +51,13 @@ struct TuneShowArgs {
 
 /// Forget the records: the next transfers begin as if they were the first ones
 #[derive(Debug, Args)]
-struct ForgetArgs {
+struct TuneForgetArgs {
     #[command(flatten)]
-    between: SitesArgs,
+    between: SitePairArgs,
 }
 
 #[derive(Debug, Args)]
-struct SitesArgs {
+struct SitePairArgs {
     /// The site that read: this host's name
     #[arg(value_name = "SOURCE_SITE", value_hint = ValueHint::Hostname)]
     source: Option<String>,
@@ -95,7 +95,7 @@ impl TuneShowArgs {
     }
 }
 
-impl ForgetArgs {
+impl TuneForgetArgs {
     fn run(&self) -> Result<ExitStatus, UserError> {
         let store = store()?;
         let known = self.between.known(&store)?;
@@ -103,7 +103,7 @@ impl ForgetArgs {
             return Err(self.between.nothing());
         }
         let mut failed = 0;
-        for WorkloadRecord { workload, .. } in &known {
+        for TunerWorkloadRecord { workload, .. } in &known {
             if let Err(error) = store.forget(workload) {
                 failed += 1;
                 UserError::new(format!("{} to {}: {error}", workload.source, workload.sink)).tamed().tell();
@@ -116,13 +116,14 @@ impl ForgetArgs {
     }
 }
 
-impl SitesArgs {
+impl SitePairArgs {
     /// Returns records of any age.
-    fn known(&self, store: &TunerStore) -> Result<Vec<WorkloadRecord>, UserError> {
+    fn known(&self, store: &TunerStore) -> Result<Vec<TunerWorkloadRecord>, UserError> {
         let mut known = store.list().map_err(|error| {
             UserError::new(format!("what earlier transfers have found out can't be read: {error}"))
         })?;
-        known.retain(|WorkloadRecord { workload, .. }| self.is_between(&workload.source, &workload.sink));
+        known
+            .retain(|TunerWorkloadRecord { workload, .. }| self.is_between(&workload.source, &workload.sink));
         Ok(known)
     }
 
@@ -167,8 +168,8 @@ Examples:
 mod tests {
     use super::*;
 
-    fn between(source: Option<&str>, sink: Option<&str>) -> SitesArgs {
-        SitesArgs { source: source.map(str::to_owned), sink: sink.map(str::to_owned) }
+    fn between(source: Option<&str>, sink: Option<&str>) -> SitePairArgs {
+        SitePairArgs { source: source.map(str::to_owned), sink: sink.map(str::to_owned) }
     }
 
     #[test]

@@ -6,17 +6,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use carrack_engine::{
-    EndExaminer, EntryDifference, EqualPairs, ExamineSettings, SessionError, SessionRole, TreeVerification,
-    VerifyFinding, VerifyTotals,
+    EntryDifference, EqualPairs, SessionError, SessionRole, TreeVerification, VerifyEndExaminer,
+    VerifyEndSettings, VerifyFinding, VerifyTotals,
 };
-use carrack_model::{PartialRange, RelPath};
+use carrack_model::{RelPath, RequestedFileRange};
 use carrack_options::size;
 use carrack_storage::typed_path::{ends_with_slash, last_name};
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::exit::{self, ExitStatus};
-use crate::options::far_end::FarArgs;
-use crate::options::verify::MetadataArgs;
+use crate::options::compared_metadata::VerifyMetadataArgs;
+use crate::options::far_end_connection::FarArgs;
 use crate::remote::browser::{BrowseStop, locations};
 use crate::remote::far_end::{self, FailedFarEnd, FarEndAccess, ReachedFarEnd, reach};
 use crate::remote::location::EndLocation;
@@ -24,7 +24,7 @@ use crate::remote::stop_control::StopControl;
 use crate::user_error::UserError;
 use crate::views::manifest_reader::ManifestLines;
 use crate::views::output::tell_unwritten;
-use crate::views::verify::{FindingStyle, write_finding, write_summary};
+use crate::views::verify::{VerifyOutputFormat, write_finding, write_summary};
 
 const PART: &str = "Partial comparison";
 
@@ -109,7 +109,7 @@ pub struct VerifyArgs {
     json: bool,
 
     #[command(flatten)]
-    metadata: MetadataArgs,
+    metadata: VerifyMetadataArgs,
 
     #[command(flatten)]
     far: FarArgs,
@@ -127,32 +127,32 @@ enum ReadbackOption {
 
 /// Runs the comparison.
 pub fn run(args: &VerifyArgs) -> ExitStatus {
-    VerifyJob::new(args).map_or_else(|exit| exit, |job| job.run())
+    ValidatedVerifyCommand::new(args).map_or_else(|exit| exit, |job| job.run())
 }
 
 impl VerifyArgs {
-    fn examination(&self, role: SessionRole) -> ExamineSettings {
+    fn examination(&self, role: SessionRole) -> VerifyEndSettings {
         let is_destination = role == SessionRole::Sink;
         let past_cache = match self.readback {
             ReadbackOption::Destination => is_destination,
             ReadbackOption::Both => true,
             ReadbackOption::None => false,
         };
-        ExamineSettings { is_destination, past_cache, threads: self.threads.into() }
+        VerifyEndSettings { is_destination, past_cache, threads: self.threads.into() }
     }
 
-    fn style(&self) -> FindingStyle {
+    fn style(&self) -> VerifyOutputFormat {
         match (self.json, io::stdout().is_terminal()) {
-            (true, _) => FindingStyle::Json,
-            (_, true) => FindingStyle::Terminal,
-            _ => FindingStyle::Bytes,
+            (true, _) => VerifyOutputFormat::Json,
+            (_, true) => VerifyOutputFormat::Terminal,
+            _ => VerifyOutputFormat::Bytes,
         }
     }
 
     /// Returns the part of a file that is compared; `None` for the whole.
-    fn part(&self) -> Option<PartialRange> {
+    fn part(&self) -> Option<RequestedFileRange> {
         let is_asked = self.offset.is_some() || self.length.is_some();
-        is_asked.then(|| PartialRange { offset: self.offset.unwrap_or(0), length: self.length })
+        is_asked.then(|| RequestedFileRange { offset: self.offset.unwrap_or(0), length: self.length })
     }
 
     /// Returns a hash over the sources and the destination, by which a state file belongs to one comparison.
@@ -165,7 +165,7 @@ impl VerifyArgs {
             hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
         }
         hasher.update(&[u8::from(self.manifest.is_some()), self.readback as u8]);
-        if let Some(PartialRange { offset, length }) = self.part() {
+        if let Some(RequestedFileRange { offset, length }) = self.part() {
             hasher.update(&offset.to_le_bytes()).update(&length.unwrap_or(0).to_le_bytes());
         }
         *hasher.finalize().as_bytes()
@@ -173,7 +173,7 @@ impl VerifyArgs {
 }
 
 /// A comparison with valid options.
-struct VerifyJob<'a> {
+struct ValidatedVerifyCommand<'a> {
     args: &'a VerifyArgs,
     sources: Vec<EndLocation>,
     destination: EndLocation,
@@ -185,8 +185,8 @@ fn usage(message: &str, hint: &str) -> ExitStatus {
     ExitStatus::Usage
 }
 
-impl<'a> VerifyJob<'a> {
-    fn new(args: &'a VerifyArgs) -> Result<VerifyJob<'a>, ExitStatus> {
+impl<'a> ValidatedVerifyCommand<'a> {
+    fn new(args: &'a VerifyArgs) -> Result<ValidatedVerifyCommand<'a>, ExitStatus> {
         let mut sources = locations(&args.locations)?;
         let destination =
             sources.pop().ok_or_else(|| usage("no destination", "name it as the last argument"))?;
@@ -212,7 +212,7 @@ impl<'a> VerifyJob<'a> {
             trouble.tell();
             ExitStatus::Nothing
         })?;
-        Ok(VerifyJob { args, sources, destination, stop_control })
+        Ok(ValidatedVerifyCommand { args, sources, destination, stop_control })
     }
 
     fn run(&self) -> ExitStatus {
@@ -303,7 +303,7 @@ impl<'a> VerifyJob<'a> {
         let (reached, mut source) = match self.open(location, SessionRole::Source) {
             Ok(found) => found,
             Err(stop) => {
-                return Err((SessionError::Interrupted, Some(Box::new(ComparedSource::Unreached(stop)))));
+                return Err((SessionError::Interrupted, Some(Box::new(SourceEndStatus::Unreached(stop)))));
             }
         };
         let compared = match (name_of(location), self.sources.len()) {
@@ -320,17 +320,17 @@ impl<'a> VerifyJob<'a> {
             })
             .and_then(|()| source.end());
         let left = reached.map(|reached| reached.leave(&self.stop_control, false));
-        compared.map_err(|error| (error, left.map(|left| Box::new(ComparedSource::Left(left)))))
+        compared.map_err(|error| (error, left.map(|left| Box::new(SourceEndStatus::Left(left)))))
     }
 
     fn open<'j>(
         &'j self,
         location: &'j EndLocation,
         role: SessionRole,
-    ) -> Result<(Option<ReachedFarEnd<'j>>, EndExaminer), BrowseStop> {
+    ) -> Result<(Option<ReachedFarEnd<'j>>, VerifyEndExaminer), BrowseStop> {
         let how = self.args.examination(role);
         let Some(far) = &location.far else {
-            let examiner = EndExaminer::here(&location.path, how, &self.stop_control.abort);
+            let examiner = VerifyEndExaminer::here(&location.path, how, &self.stop_control.abort);
             return Ok((None, examiner.map_err(|error| self.stop(error, None, None))?));
         };
         let abort = &self.stop_control.abort;
@@ -338,13 +338,13 @@ impl<'a> VerifyJob<'a> {
             let reached = reach(far, FarEndAccess::plain(&self.args.far), &self.stop_control);
             let reached = reached.map_err(|unreached| (unreached.into(), None))?;
             let (reached, peer) = reached.ok_or((SessionError::Interrupted, None))?;
-            match EndExaminer::at(peer, &location.path, how, abort) {
+            match VerifyEndExaminer::at(peer, &location.path, how, abort) {
                 Ok(examiner) => Ok((Some(reached), examiner)),
                 Err(error) => Err((error, Some(reached.leave(&self.stop_control, false)))),
             }
         });
         opened.map_err(|(error, left)| match role {
-            SessionRole::Source => self.stop(error, left.map(ComparedSource::Left), None),
+            SessionRole::Source => self.stop(error, left.map(SourceEndStatus::Left), None),
             SessionRole::Sink => self.stop(error, None, left),
         })
     }
@@ -353,12 +353,12 @@ impl<'a> VerifyJob<'a> {
     fn stop(
         &self,
         error: SessionError,
-        source: Option<ComparedSource<'_>>,
+        source: Option<SourceEndStatus<'_>>,
         sink: Option<FailedFarEnd<'_>>,
     ) -> BrowseStop {
         let source = match source {
-            Some(ComparedSource::Unreached(stop)) => return stop,
-            Some(ComparedSource::Left(left)) => Some(left),
+            Some(SourceEndStatus::Unreached(stop)) => return stop,
+            Some(SourceEndStatus::Left(left)) => Some(left),
             None => None,
         };
         if error.is_interrupted() || self.stop_control.is_told_to_end() {
@@ -373,17 +373,17 @@ impl<'a> VerifyJob<'a> {
 }
 
 /// The error that ended a comparison, and the state of the source's end.
-type ComparisonFailure<'a> = (SessionError, Option<Box<ComparedSource<'a>>>);
+type ComparisonFailure<'a> = (SessionError, Option<Box<SourceEndStatus<'a>>>);
 
 /// A source's end after the comparison.
-enum ComparedSource<'a> {
+enum SourceEndStatus<'a> {
     Unreached(BrowseStop),
     Left(FailedFarEnd<'a>),
 }
 
 /// The writer of findings.
 struct FindingWriter<'a> {
-    style: FindingStyle,
+    style: VerifyOutputFormat,
     out: &'a mut dyn Write,
     unwritten: Option<io::Error>,
 }
@@ -392,9 +392,9 @@ impl FindingWriter<'_> {
     fn tell(&mut self, finding: &VerifyFinding) {
         // Skipped entries, such as pipes and sockets, are not differences.
         let is_talk =
-            matches!(finding.what, EntryDifference::Skipped { .. }) && self.style != FindingStyle::Json;
+            matches!(finding.what, EntryDifference::Skipped { .. }) && self.style != VerifyOutputFormat::Json;
         let written = if is_talk {
-            write_finding(finding, FindingStyle::Terminal, &mut io::stderr())
+            write_finding(finding, VerifyOutputFormat::Terminal, &mut io::stderr())
         } else {
             write_finding(finding, self.style, self.out).and_then(|()| self.out.flush())
         };
@@ -405,7 +405,7 @@ impl FindingWriter<'_> {
 
     fn finish(&mut self, verified: &VerifyTotals, is_whole: bool) {
         let written = match self.style {
-            FindingStyle::Json => write_summary(verified, is_whole, self.style, self.out),
+            VerifyOutputFormat::Json => write_summary(verified, is_whole, self.style, self.out),
             _ => write_summary(verified, is_whole, self.style, &mut io::stderr()),
         };
         if let Err(error) = written.and_then(|()| self.out.flush()) {

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use carrack_engine::EndSettings;
 use carrack_model::limits::SLOT_BYTES_DEFAULT;
-use carrack_model::{ObjectChecksum, SyncRules, TransferSpec};
+use carrack_model::{AgreedTransferSpec, ObjectChecksumAlgorithm, SyncRules};
 use carrack_options::{CONNECTION, DATA, TransferArgs};
 use clap::{Args, ValueHint};
 
 use crate::exit;
-use crate::options::far_end::FarArgs;
-use crate::options::foreign::ForeignArgs;
+use crate::options::far_end_connection::FarArgs;
+use crate::options::foreign::RefusedRsyncArgs;
 use crate::user_error::UserError;
 
 const TALK: &str = "Output";
@@ -121,7 +121,7 @@ pub struct CpArgs {
     pub relay: bool,
 
     #[command(flatten)]
-    pub foreign: ForeignArgs,
+    pub foreign: RefusedRsyncArgs,
 
     /// Set by `carrack sync`.
     #[arg(skip)]
@@ -143,15 +143,15 @@ impl CpArgs {
     }
 
     /// Returns the transfer specification; `is_far` is true if the ends are on different hosts.
-    pub fn spec(&self, is_far: bool) -> Result<TransferSpec, UserError> {
+    pub fn spec(&self, is_far: bool) -> Result<AgreedTransferSpec, UserError> {
         // Without data connections objects go through ssh, which checks their integrity. Another program in
         // place of ssh may not.
         let is_sealed = is_far && self.transfer.protection().seals() && self.far.ssh.is_openssh();
         let (spec, checksum) = (self.transfer.spec(), self.checksum(is_sealed)?);
         let recursive = self.recursive || spec.recursive;
         self.check_part(recursive)?;
-        let reports_json = self.json && checksum == ObjectChecksum::Blake3 && spec.part.is_none();
-        Ok(TransferSpec {
+        let reports_json = self.json && checksum == ObjectChecksumAlgorithm::Blake3 && spec.part.is_none();
+        Ok(AgreedTransferSpec {
             recursive,
             dry_run: self.dry_run,
             checksum,
@@ -181,12 +181,12 @@ impl CpArgs {
 
     /// Returns the checksum. Where objects are sealed the default is none: the seal detects every change that
     /// a hash would.
-    fn checksum(&self, is_sealed: bool) -> Result<ObjectChecksum, UserError> {
+    fn checksum(&self, is_sealed: bool) -> Result<ObjectChecksumAlgorithm, UserError> {
         match (self.transfer.checksum(), &self.manifest) {
-            (None, None) if is_sealed => Ok(ObjectChecksum::None),
-            (None, None) => Ok(ObjectChecksum::default()),
+            (None, None) if is_sealed => Ok(ObjectChecksumAlgorithm::None),
+            (None, None) => Ok(ObjectChecksumAlgorithm::default()),
             (Some(checksum), None) => Ok(checksum),
-            (None | Some(ObjectChecksum::Blake3), Some(_)) => Ok(ObjectChecksum::Blake3),
+            (None | Some(ObjectChecksumAlgorithm::Blake3), Some(_)) => Ok(ObjectChecksumAlgorithm::Blake3),
             (Some(other), Some(_)) => {
                 Err(UserError::new(format!("--manifest needs --checksum blake3, not {other}"))
                     .hint("leave --checksum out"))
@@ -233,8 +233,8 @@ mod tests {
     use carrack_engine::JournalSettings;
     use carrack_model::limits::{POOL_BYTES_DEFAULT, RETRIES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN};
     use carrack_model::{
-        DialFrom, Durability, PartialRange, PolicyChoice, ProtectionLevel, SchedulingOptions, SealCipher,
-        SinkIo, SourceIo, StripeChoice, WriteVerification,
+        DialingEnd, Durability, PolicyChoice, ProtectionLevel, RequestedFileRange, SchedulingOptions,
+        SealCipher, SinkIoMethod, SourceReadMethod, StripeChoice, WriteVerification,
     };
 
     use super::*;
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn the_defaults_are_the_models() {
         let args = parse(&["a", "b"]).unwrap();
-        assert_eq!(args.spec(false).unwrap(), TransferSpec::default());
+        assert_eq!(args.spec(false).unwrap(), AgreedTransferSpec::default());
         let settings = args.settings().unwrap();
         assert_eq!((settings.pool_bytes, settings.io_threads), (POOL_BYTES_DEFAULT, 0));
         assert!(settings.ports.is_none());
@@ -281,12 +281,15 @@ mod tests {
         let args = parse(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
         let spec = args.spec(false).unwrap();
         assert!(spec.recursive && spec.dry_run && !spec.report_digests);
-        assert_eq!((spec.checksum, spec.slot_bytes, spec.streams), (ObjectChecksum::None, 2 << 20, 7));
-        assert_eq!(spec.dial_from, DialFrom::Sink);
+        assert_eq!(
+            (spec.checksum, spec.slot_bytes, spec.streams),
+            (ObjectChecksumAlgorithm::None, 2 << 20, 7)
+        );
+        assert_eq!(spec.dial_from, DialingEnd::Sink);
         let settings = args.settings().unwrap();
         assert_eq!((settings.pool_bytes, settings.io_threads), (8 << 20, 3));
         assert!(settings.over_control && !parse(&["a", "b"]).unwrap().settings().unwrap().over_control);
-        assert_eq!((settings.ports, settings.source_io), (Some(9..=10), SourceIo::Direct));
+        assert_eq!((settings.ports, settings.source_io), (Some(9..=10), SourceReadMethod::Direct));
         assert_eq!(
             (&args.far.ssh, &args.far.remote_carrack),
             (&"x -y".parse().unwrap(), &"/c".parse().unwrap())
@@ -297,15 +300,15 @@ mod tests {
     #[test]
     fn the_seal_is_the_check_between_hosts_unless_another_is_asked_for() {
         for (words, is_far, checksum) in [
-            ("a b", true, ObjectChecksum::None),
-            ("a b", false, ObjectChecksum::Xxh3),
-            ("--protection safe a b", true, ObjectChecksum::None),
-            ("--protection clear a b", true, ObjectChecksum::Xxh3),
-            ("--ssh /opt/bin/ssh a b", true, ObjectChecksum::None),
-            ("--ssh kubectl-exec a b", true, ObjectChecksum::Xxh3),
-            ("--ssh docker --checksum none a b", true, ObjectChecksum::None),
-            ("--checksum xxh3 a b", true, ObjectChecksum::Xxh3),
-            ("--manifest m a b", true, ObjectChecksum::Blake3),
+            ("a b", true, ObjectChecksumAlgorithm::None),
+            ("a b", false, ObjectChecksumAlgorithm::Xxh3),
+            ("--protection safe a b", true, ObjectChecksumAlgorithm::None),
+            ("--protection clear a b", true, ObjectChecksumAlgorithm::Xxh3),
+            ("--ssh /opt/bin/ssh a b", true, ObjectChecksumAlgorithm::None),
+            ("--ssh kubectl-exec a b", true, ObjectChecksumAlgorithm::Xxh3),
+            ("--ssh docker --checksum none a b", true, ObjectChecksumAlgorithm::None),
+            ("--checksum xxh3 a b", true, ObjectChecksumAlgorithm::Xxh3),
+            ("--manifest m a b", true, ObjectChecksumAlgorithm::Blake3),
         ] {
             let args = parse(&words.split(' ').collect::<Vec<_>>()).unwrap();
             assert_eq!(args.spec(is_far).unwrap().checksum, checksum, "{words} {is_far}");
@@ -328,7 +331,7 @@ mod tests {
             (1_000_000, 2_000_000, 3)
         );
         assert_eq!(settings.target_sets, ["/a", "/b", "/c"].map(PathBuf::from));
-        assert_eq!((settings.sink_io, settings.recall), (SinkIo::Direct, true));
+        assert_eq!((settings.sink_io, settings.recall), (SinkIoMethod::Direct, true));
         assert_eq!(args.spec(false).unwrap().stripe, StripeChoice::Auto);
         let nice = parse(&["--nice", "a", "b"]).unwrap().settings().unwrap();
         assert_eq!(nice.scheduling.policy, PolicyChoice::Adaptive { nice: true });
@@ -357,7 +360,7 @@ mod tests {
     #[test]
     fn a_manifest_needs_blake3() {
         let spec = parse(&["--manifest", "m", "a", "b"]).unwrap().spec(false).unwrap();
-        assert_eq!((spec.checksum, spec.report_digests), (ObjectChecksum::Blake3, true));
+        assert_eq!((spec.checksum, spec.report_digests), (ObjectChecksumAlgorithm::Blake3, true));
         assert!(parse(&["--manifest", "m", "--checksum", "blake3", "a", "b"]).unwrap().spec(false).is_ok());
         assert!(parse(&["--manifest", "m", "--checksum", "xxh3", "a", "b"]).unwrap().spec(false).is_err());
         let spec = parse(&["--json", "--checksum", "blake3", "a", "b"]).unwrap().spec(false).unwrap();
@@ -382,20 +385,23 @@ mod tests {
         assert!(parse(&["a"]).unwrap().paths().is_err());
     }
 
-    fn spec(words: &str) -> Result<TransferSpec, UserError> {
+    fn spec(words: &str) -> Result<AgreedTransferSpec, UserError> {
         parse(&words.split(' ').collect::<Vec<_>>()).unwrap().spec(false)
     }
 
-    fn part(words: &str) -> Option<PartialRange> {
+    fn part(words: &str) -> Option<RequestedFileRange> {
         spec(words).unwrap().part
     }
 
     #[test]
     fn a_part_is_of_one_file_as_it_is() {
         assert_eq!(part("a b"), None);
-        assert_eq!(part("--offset 0 a b"), Some(PartialRange { offset: 0, length: None }));
-        assert_eq!(part("--length 1KiB a b"), Some(PartialRange { offset: 0, length: Some(1_024) }));
-        assert_eq!(part("--offset 7 --length 5 a b"), Some(PartialRange { offset: 7, length: Some(5) }));
+        assert_eq!(part("--offset 0 a b"), Some(RequestedFileRange { offset: 0, length: None }));
+        assert_eq!(part("--length 1KiB a b"), Some(RequestedFileRange { offset: 0, length: Some(1_024) }));
+        assert_eq!(
+            part("--offset 7 --length 5 a b"),
+            Some(RequestedFileRange { offset: 7, length: Some(5) })
+        );
         assert!(part("--offset 7 --no-times a b").is_some());
         assert!(!spec("--offset 7 --json --checksum blake3 a b").unwrap().report_digests);
         for words in ["-r", "-a", "--perms", "--chmod go-w", "--xattrs", "-H", "--chown 7", "--manifest m"] {

@@ -19,11 +19,11 @@ const OF_SYNC: &str = "of-sync-";
 
 /// The option that was given and is refused.
 #[derive(Clone, Debug, Default)]
-pub struct ForeignArgs {
+pub struct RefusedRsyncArgs {
     refused: Option<String>,
 }
 
-impl ForeignArgs {
+impl RefusedRsyncArgs {
     /// Returns true for an option that only `carrack sync` has.
     pub fn is_of_sync(arg: &Arg) -> bool {
         arg.get_id().as_str().starts_with(OF_SYNC)
@@ -78,7 +78,7 @@ fn of_sync() -> Vec<Arg> {
     args
 }
 
-impl Args for ForeignArgs {
+impl Args for RefusedRsyncArgs {
     fn augment_args(command: Command) -> Command {
         let compress = Arg::new(COMPRESS).short('z').long(COMPRESS).action(ArgAction::SetTrue).hide(true);
         let progress = Arg::new(PROGRESS).long(PROGRESS).action(ArgAction::SetTrue).hide(true);
@@ -86,22 +86,22 @@ impl Args for ForeignArgs {
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        ForeignArgs::augment_args(command)
+        RefusedRsyncArgs::augment_args(command)
     }
 }
 
-impl FromArgMatches for ForeignArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<ForeignArgs, clap::Error> {
+impl FromArgMatches for RefusedRsyncArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<RefusedRsyncArgs, clap::Error> {
         let mut ids = matches.ids().map(|id| id.as_str());
         let refused = ids.find(|id| {
             (*id == COMPRESS || id.starts_with(OF_SYNC))
                 && matches.value_source(id) == Some(ValueSource::CommandLine)
         });
-        Ok(ForeignArgs { refused: refused.map(|id| id.trim_start_matches(OF_SYNC).to_owned()) })
+        Ok(RefusedRsyncArgs { refused: refused.map(|id| id.trim_start_matches(OF_SYNC).to_owned()) })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = ForeignArgs::from_arg_matches(matches)?;
+        *self = RefusedRsyncArgs::from_arg_matches(matches)?;
         Ok(())
     }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use carrack_plan::forecast::LoadHistory;
 use carrack_sharing::health::{
-    ExporterPreset, HistorySource, KnownNames, LoadMonitor, LoadMonitorError, LoadMonitorSettings,
-    PrometheusAddress, StorageHistory, TargetCapacity, histories_of_csv, percentile_99,
+    ExporterPreset, HistorySource, LoadMonitor, LoadMonitorError, LoadMonitorSettings, PrometheusAddress,
+    StorageHistory, TargetCapacity, UnknownStorageError, histories_of_csv, percentile_99,
 };
 use clap::{Args, ValueHint};
 use serde::Deserialize;
@@ -24,7 +24,7 @@ const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
-pub struct LoadArgs {
+pub struct LoadSourceArgs {
     /// A file with columns time, target, load
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = HEADING,
           conflicts_with_all = ["prometheus", "config"])]
@@ -57,7 +57,7 @@ fn most(text: &str) -> Result<f64, String> {
     }
 }
 
-impl LoadArgs {
+impl LoadSourceArgs {
     /// Returns the measured load of a target or a file system, and its unit.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl LoadArgs {
     }
 }
 
-fn unknown(name: &str, names: &KnownNames) -> UserError {
+fn unknown(name: &str, names: &UnknownStorageError) -> UserError {
     let trouble = UserError::new(format!("no load of {name} was measured")).tamed();
     match names.0.as_slice() {
         [] => trouble.hint("nothing was measured of any target: are queries or the file the right ones?"),
@@ -119,11 +119,11 @@ fn wrong(path: &Path, reason: &dyn std::fmt::Display) -> UserError {
 
 fn configured(path: &Path) -> Result<LoadMonitorSettings, UserError> {
     #[derive(Deserialize)]
-    struct SharingFile {
-        sharing: Option<SharingTable>,
+    struct ForecastSharingConfig {
+        sharing: Option<SharingConfigSection>,
     }
     #[derive(Deserialize)]
-    struct SharingTable {
+    struct SharingConfigSection {
         health: Option<LoadMonitorSettings>,
     }
     let file = File::open(path).map_err(|error| wrong(path, &error))?;
@@ -132,7 +132,7 @@ fn configured(path: &Path) -> Result<LoadMonitorSettings, UserError> {
     if length.map_err(|error| wrong(path, &error))? as u64 > CONFIG_BYTES_MAX {
         return Err(wrong(path, &"too long for a configuration"));
     }
-    let config: SharingFile = toml::from_str(&text).map_err(|error| {
+    let config: ForecastSharingConfig = toml::from_str(&text).map_err(|error| {
         let (message, hint) = error.message().split_once("\nhint: ").unwrap_or((error.message(), ""));
         UserError::explained(wrong(path, &message).message, Some(hint))
     })?;
@@ -148,7 +148,7 @@ mod tests {
     use crate::options::tests::parse;
 
     fn storage(words: &[&str], name: &str) -> Result<(StorageHistory, LoadUnit), UserError> {
-        parse::<LoadArgs>(words).unwrap().storage(name, 10_000)
+        parse::<LoadSourceArgs>(words).unwrap().storage(name, 10_000)
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
         for words in
             [["--preset", "ceph"], ["--prometheus", "http://m"], ["--capacity", "0"], ["--capacity", "nan"]]
         {
-            assert!(parse::<LoadArgs>(&words).is_err(), "{words:?}");
+            assert!(parse::<LoadSourceArgs>(&words).is_err(), "{words:?}");
         }
         assert_eq!((most("2GB"), most("0.5")), (Ok(2e9), Ok(0.5)));
     }

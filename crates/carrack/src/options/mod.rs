@@ -3,10 +3,11 @@
 //!
 //! The options of every transfer are in a crate of their own (`carrack-options`).
 
+pub mod compared_metadata;
 pub mod config;
 pub mod cp;
-pub mod daemon;
-pub mod far_end;
+pub mod daemon_connection;
+pub mod far_end_connection;
 pub mod foreign;
 pub mod help;
 pub mod load;
@@ -14,10 +15,9 @@ pub mod nats;
 pub mod start_time;
 pub mod transfer_server;
 pub mod unsupported;
-pub mod verify;
 
-pub use daemon::DaemonArgs;
-pub use far_end::FarArgs;
+pub use daemon_connection::DaemonConnectionArgs;
+pub use far_end_connection::FarArgs;
 
 #[cfg(test)]
 pub mod tests {
@@ -25,16 +25,16 @@ pub mod tests {
 
     // No documentation comment: clap would take it for that of the options.
     #[derive(Parser)]
-    struct ArgsCommand<T: Args> {
+    struct TestOptionsParser<T: Args> {
         #[command(flatten)]
         options: T,
     }
 
     pub fn command<T: Args>() -> clap::Command {
-        ArgsCommand::<T>::command()
+        TestOptionsParser::<T>::command()
     }
 
     pub fn parse<T: Args>(words: &[&str]) -> Result<T, clap::Error> {
-        ArgsCommand::try_parse_from([&["command"], words].concat()).map(|command| command.options)
+        TestOptionsParser::try_parse_from([&["command"], words].concat()).map(|command| command.options)
     }
 }

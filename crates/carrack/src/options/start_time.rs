@@ -1,12 +1,12 @@
 //! Start of a submitted transfer: at once, at a time, or when its storage is expected to be the least busy
 //! (L14).
 
-use carrack_plan::forecast::{LoadForecast, RateModel, TransferWindow, best_window};
+use carrack_plan::forecast::{LoadForecast, TransferRateUnderLoad, TransferWindow, best_window};
 use clap::Args;
 
 use crate::commands::forecast::too_old;
 use crate::lifetime::{self, now_s, parse_moment, show_moment};
-use crate::options::load::LoadArgs;
+use crate::options::load::LoadSourceArgs;
 use crate::size;
 use crate::user_error::UserError;
 
@@ -18,12 +18,12 @@ const AHEAD_MOST_S: i64 = 7 * 86_400;
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
-pub struct WhenArgs {
+pub struct StartTimeArgs {
     /// Start time: best, 2026-11-23T02:00:00Z, or a time from now, 6h
     ///
     /// `best` starts it while its storage is expected to be the least busy.
-    #[arg(long, value_name = "WHEN", value_parser = StartMoment::parse, help_heading = HEADING)]
-    when: Option<StartMoment>,
+    #[arg(long, value_name = "WHEN", value_parser = RequestedStartTime::parse, help_heading = HEADING)]
+    when: Option<RequestedStartTime>,
 
     /// Time by which it must be done, or a time from now
     ///
@@ -51,64 +51,64 @@ pub struct WhenArgs {
     storage: Option<String>,
 
     #[command(flatten)]
-    load: LoadArgs,
+    load: LoadSourceArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StartMoment {
+enum RequestedStartTime {
     Best,
     /// Unix seconds.
     At(i64),
 }
 
-impl StartMoment {
-    fn parse(text: &str) -> Result<StartMoment, String> {
+impl RequestedStartTime {
+    fn parse(text: &str) -> Result<RequestedStartTime, String> {
         match text {
-            "best" => Ok(StartMoment::Best),
-            _ => parse_moment(text).map(StartMoment::At).map_err(|error| format!("{error}; or best")),
+            "best" => Ok(RequestedStartTime::Best),
+            _ => parse_moment(text).map(RequestedStartTime::At).map_err(|error| format!("{error}; or best")),
         }
     }
 }
 
 /// The start of a transfer, and a message about it.
 #[derive(Debug, PartialEq)]
-pub struct TransferStart {
+pub struct ScheduledTransferStart {
     /// Milliseconds since 1970; `None` starts at once.
     pub not_before_ms: Option<u64>,
     /// The message; may be empty.
     pub words: String,
 }
 
-impl WhenArgs {
+impl StartTimeArgs {
     /// Returns the start.
     ///
     /// # Errors
     /// If options are missing or contradict each other, or there is no forecast.
-    pub fn start(&self) -> Result<TransferStart, UserError> {
+    pub fn start(&self) -> Result<ScheduledTransferStart, UserError> {
         let now_s = now_s();
         match self.when {
-            None => Ok(TransferStart { not_before_ms: None, words: String::new() }),
-            Some(StartMoment::At(at_s)) => self.at(at_s),
-            Some(StartMoment::Best) => self.best(now_s),
+            None => Ok(ScheduledTransferStart { not_before_ms: None, words: String::new() }),
+            Some(RequestedStartTime::At(at_s)) => self.at(at_s),
+            Some(RequestedStartTime::Best) => self.best(now_s),
         }
     }
 
     /// Returns the deadline by which the transfer claims its rate, in milliseconds since 1970; `None` if the
     /// deadline chose the start.
     pub fn claim_ms(&self) -> Option<u64> {
-        self.deadline.filter(|_| self.when != Some(StartMoment::Best)).and_then(milliseconds)
+        self.deadline.filter(|_| self.when != Some(RequestedStartTime::Best)).and_then(milliseconds)
     }
 
-    fn at(&self, at_s: i64) -> Result<TransferStart, UserError> {
+    fn at(&self, at_s: i64) -> Result<ScheduledTransferStart, UserError> {
         let only_best = self.expect.is_some() || self.bytes.is_some() || self.storage.is_some();
         if only_best {
             return Err(UserError::new("the start is said, and so is what it is to be found by")
                 .hint("write --when=best, or leave --expect, --bytes, --rate and --storage out"));
         }
-        Ok(TransferStart { not_before_ms: milliseconds(at_s), words: String::new() })
+        Ok(ScheduledTransferStart { not_before_ms: milliseconds(at_s), words: String::new() })
     }
 
-    fn best(&self, now_s: i64) -> Result<TransferStart, UserError> {
+    fn best(&self, now_s: i64) -> Result<ScheduledTransferStart, UserError> {
         let deadline_s = self.deadline(now_s)?;
         let (bytes, idle_rate) = self.work()?;
         let name = self.storage.as_deref().ok_or_else(|| {
@@ -126,7 +126,7 @@ impl WhenArgs {
             let message = format!("there are too few measurements of {name} for a forecast");
             return Err(UserError::new(message).hint("a day is the least; or say when: --when 6h").tamed());
         }
-        let model = RateModel::new(idle_rate, capacity);
+        let model = TransferRateUnderLoad::new(idle_rate, capacity);
         let model = model.ok_or_else(|| UserError::new("a transfer at this rate would never end"))?;
         let window = best_window(&forecast, bytes, &model, now_s, deadline_s);
         Ok(chosen(&window, &forecast, now_s, deadline_s))
@@ -158,7 +158,12 @@ impl WhenArgs {
     }
 }
 
-fn chosen(window: &TransferWindow, forecast: &LoadForecast, now_s: i64, deadline_s: i64) -> TransferStart {
+fn chosen(
+    window: &TransferWindow,
+    forecast: &LoadForecast,
+    now_s: i64,
+    deadline_s: i64,
+) -> ScheduledTransferStart {
     let now = window.start_s <= now_s;
     let end = show_moment(window.end_s);
     let by = forecast.far.name();
@@ -174,7 +179,7 @@ fn chosen(window: &TransferWindow, forecast: &LoadForecast, now_s: i64, deadline
             show_moment(window.end_if_now_s)
         ),
     };
-    TransferStart { not_before_ms: if now { None } else { milliseconds(window.start_s) }, words }
+    ScheduledTransferStart { not_before_ms: if now { None } else { milliseconds(window.start_s) }, words }
 }
 
 fn milliseconds(at_s: i64) -> Option<u64> {
@@ -188,8 +193,8 @@ mod tests {
     use super::*;
     use crate::options::tests::parse;
 
-    fn start(words: &[&str]) -> Result<TransferStart, UserError> {
-        parse::<WhenArgs>(words).unwrap().start()
+    fn start(words: &[&str]) -> Result<ScheduledTransferStart, UserError> {
+        parse::<StartTimeArgs>(words).unwrap().start()
     }
 
     /// Writes a week in which the storage is busy all day but for the two hours that begin at this distance
@@ -251,10 +256,10 @@ mod tests {
 
     #[test]
     fn a_time_is_a_start() {
-        assert_eq!(start(&[]).unwrap(), TransferStart { not_before_ms: None, words: String::new() });
+        assert_eq!(start(&[]).unwrap(), ScheduledTransferStart { not_before_ms: None, words: String::new() });
         let at = start(&["--when", "2027-01-15T08:00:00Z"]).unwrap();
         assert_eq!(at.not_before_ms, Some(1_800_000_000_000));
-        assert!(parse::<WhenArgs>(&["--when", "soon"]).is_err());
+        assert!(parse::<StartTimeArgs>(&["--when", "soon"]).is_err());
     }
 
     #[test]
@@ -265,7 +270,7 @@ mod tests {
             (&["--when", "best"], None),
         ] {
             let words = [&["--deadline", "@1795399200"], words].concat();
-            assert_eq!(parse::<WhenArgs>(&words).unwrap().claim_ms(), claim_ms, "{words:?}");
+            assert_eq!(parse::<StartTimeArgs>(&words).unwrap().claim_ms(), claim_ms, "{words:?}");
         }
     }
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use carrack_cluster::bus::NatsBus;
-use carrack_cluster::client::FleetControl;
-use carrack_options::TransferCarrier;
+use carrack_cluster::client::FleetUserClient;
+use carrack_options::SubmissionExecutor;
 use carrack_register::transfer_operations::{TransferOperationError, TransferOperations};
 use carrack_service::DEFAULT_SOCKET;
 use carrack_service::api::{ApiClient, ServerAddress};
@@ -13,7 +13,7 @@ use carrack_service::queue::name_of_user;
 use carrack_trust::{CredentialPaths, client_config};
 use clap::{Args, ValueHint};
 
-use super::daemon::token_of;
+use super::daemon_connection::token_of;
 use crate::options::nats::NatsArgs;
 use crate::user_error::UserError;
 
@@ -22,7 +22,7 @@ const HEADING: &str = "Server";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
-pub struct TransferServerArgs {
+pub struct ServerConnectionArgs {
     /// Server: unix:PATH, http:// or https://HOST:PORT
     ///
     /// It keeps the submitted transfers; http:// is for this host only. [default: the daemon of this machine,
@@ -45,14 +45,14 @@ pub struct TransferServerArgs {
     nats: NatsArgs,
 }
 
-impl TransferServerArgs {
+impl ServerConnectionArgs {
     /// Returns the way in which transfers that are submitted there run: any server is assumed to be the queue
     /// of one machine.
-    pub fn way(&self) -> TransferCarrier {
+    pub fn way(&self) -> SubmissionExecutor {
         if self.nats.is_given() && self.server.is_none() {
-            TransferCarrier::Fleet
+            SubmissionExecutor::Fleet
         } else {
-            TransferCarrier::Queue
+            SubmissionExecutor::Queue
         }
     }
 
@@ -68,7 +68,7 @@ impl TransferServerArgs {
 }
 
 /// The connection to a register of submitted transfers.
-pub struct TransferServer {
+pub struct TransferRegisterConnection {
     /// The requests that it takes.
     pub control: Arc<dyn TransferOperations>,
     /// Name of the user; empty if a server finds that out.
@@ -76,7 +76,7 @@ pub struct TransferServer {
     runtime: tokio::runtime::Runtime,
 }
 
-impl TransferServer {
+impl TransferRegisterConnection {
     /// Waits for a reply.
     pub fn wait<T>(
         &self,
@@ -87,7 +87,7 @@ impl TransferServer {
 }
 
 /// Connects to the register that the options name. Sends no request yet.
-pub fn control(args: &TransferServerArgs) -> Result<TransferServer, UserError> {
+pub fn control(args: &ServerConnectionArgs) -> Result<TransferRegisterConnection, UserError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| UserError::new(format!("preparing the connection: {error}")))?;
     if args.nats.is_given() && args.server.is_none() {
@@ -100,19 +100,23 @@ pub fn control(args: &TransferServerArgs) -> Result<TransferServer, UserError> {
         ServerAddress::Tcp { .. } => token_of(args.token_file.as_deref())?,
     };
     let tls = if is_tls { Some(args.trust()?) } else { None };
-    Ok(TransferServer { control: Arc::new(ApiClient::new(server, token, tls)), user: String::new(), runtime })
+    Ok(TransferRegisterConnection {
+        control: Arc::new(ApiClient::new(server, token, tls)),
+        user: String::new(),
+        runtime,
+    })
 }
 
 /// Connects to the fleet's NATS; no server in between authenticates the user.
-fn fleet(args: &NatsArgs, runtime: tokio::runtime::Runtime) -> Result<TransferServer, UserError> {
+fn fleet(args: &NatsArgs, runtime: tokio::runtime::Runtime) -> Result<TransferRegisterConnection, UserError> {
     let options = args.options("user")?;
-    let connected = runtime.block_on(async { FleetControl::new(NatsBus::connect(&options).await?).await });
+    let connected = runtime.block_on(async { FleetUserClient::new(NatsBus::connect(&options).await?).await });
     let connected = connected.map_err(|error| UserError::explained(&error, error.hint()))?;
     let user = name_of_user(rustix::process::geteuid().as_raw());
-    Ok(TransferServer { control: Arc::new(connected), user, runtime })
+    Ok(TransferRegisterConnection { control: Arc::new(connected), user, runtime })
 }
 
-impl TransferServerArgs {
+impl ServerConnectionArgs {
     fn trust(&self) -> Result<Arc<rustls::ClientConfig>, UserError> {
         let places = CredentialPaths::of_process();
         let ca = self.ca.clone().or_else(|| places.ca.clone());

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use carrack_model::{TransferId, escape};
 use serde::{Deserialize, Serialize};
 
-use super::process::{ProcessIdentity, ProcessLife};
+use super::process::{ProcessIdentity, RecordedProcessState};
 use crate::exit::ExitStatus;
 use crate::lifetime::{now_s, show_moment};
 use crate::register::state_directory;
@@ -137,7 +137,7 @@ impl ArgumentText {
 
 impl CopyRecord {
     /// Returns the state of its process.
-    pub fn life(&self) -> ProcessLife {
+    pub fn life(&self) -> RecordedProcessState {
         self.process.life()
     }
 
@@ -157,7 +157,7 @@ impl CopyRecord {
 
     /// Returns true if it runs.
     pub fn runs(&self) -> bool {
-        self.standing.exit.is_none() && self.process.life() != ProcessLife::Ended
+        self.standing.exit.is_none() && self.process.life() != RecordedProcessState::Ended
     }
 
     /// Returns true if it ended with everything done.
@@ -173,7 +173,7 @@ impl CopyRecord {
     /// Returns its state in a word or two.
     pub fn state(&self) -> &'static str {
         match self.exit() {
-            None if self.life() == ProcessLife::Elsewhere => "elsewhere",
+            None if self.life() == RecordedProcessState::Elsewhere => "elsewhere",
             None if !self.runs() => "killed",
             None if self.standing.has_begun => "running",
             None => "starting",
@@ -257,10 +257,9 @@ impl CopyStore {
     ) -> io::Result<Option<NotedCopy>> {
         let id = id.to_string();
         let known = self.read(&self.path(&id)).ok();
-        if known
-            .as_ref()
-            .is_some_and(|known| known.runs() && !known.is_own() && known.life() == ProcessLife::Running)
-        {
+        if known.as_ref().is_some_and(|known| {
+            known.runs() && !known.is_own() && known.life() == RecordedProcessState::Running
+        }) {
             return Ok(None);
         }
         self.prune();
@@ -447,7 +446,7 @@ mod tests {
         assert_eq!((listed.len(), listed[0].id.as_str()), (1, "07".repeat(16).as_str()));
         assert_eq!(listed[0].arguments[2].get(), Some(strange));
         assert_eq!(listed[0].directory.get(), Some(std::env::current_dir().unwrap().into()));
-        assert_eq!((listed[0].life(), listed[0].pid()), (ProcessLife::Running, std::process::id()));
+        assert_eq!((listed[0].life(), listed[0].pid()), (RecordedProcessState::Running, std::process::id()));
         noted.forget();
         assert_eq!(transfers.list().unwrap(), []);
     }

@@ -14,4 +14,4 @@ pub mod transfer_id;
 pub mod tuner_store;
 
 pub use copies::{CopyRecord, CopyStatus, CopyStore, NotedCopy, nowhere};
-pub use status_recorder::{CopyLog, CopyStatusRecorder};
+pub use status_recorder::{CopyMessageFile, CopyStatusRecorder};

@@ -24,11 +24,13 @@ impl ProcessIdentity {
     }
 
     /// Returns the state of the process.
-    pub fn life(&self) -> ProcessLife {
+    pub fn life(&self) -> RecordedProcessState {
         match ProcessIdentity::numbered(self.pid) {
-            Some(now) if now == *self => ProcessLife::Running,
-            _ if self.host != rustix::system::uname().nodename().to_string_lossy() => ProcessLife::Elsewhere,
-            _ => ProcessLife::Ended,
+            Some(now) if now == *self => RecordedProcessState::Running,
+            _ if self.host != rustix::system::uname().nodename().to_string_lossy() => {
+                RecordedProcessState::Elsewhere
+            }
+            _ => RecordedProcessState::Ended,
         }
     }
 
@@ -48,7 +50,7 @@ impl ProcessIdentity {
 
 /// The state of a recorded process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProcessLife {
+pub enum RecordedProcessState {
     /// It still runs.
     Running,
     /// It has ended.
@@ -64,10 +66,19 @@ mod tests {
     #[test]
     fn lives_are_told_apart() {
         let own = ProcessIdentity::own().unwrap();
-        assert_eq!(own.life(), ProcessLife::Running);
+        assert_eq!(own.life(), RecordedProcessState::Running);
         // Another process has the number by now.
-        assert_eq!(ProcessIdentity { ticks: own.ticks + 1, ..own.clone() }.life(), ProcessLife::Ended);
-        assert_eq!(ProcessIdentity { boot: "before".into(), ..own.clone() }.life(), ProcessLife::Ended);
-        assert_eq!(ProcessIdentity { host: "elsewhere".into(), ..own }.life(), ProcessLife::Elsewhere);
+        assert_eq!(
+            ProcessIdentity { ticks: own.ticks + 1, ..own.clone() }.life(),
+            RecordedProcessState::Ended
+        );
+        assert_eq!(
+            ProcessIdentity { boot: "before".into(), ..own.clone() }.life(),
+            RecordedProcessState::Ended
+        );
+        assert_eq!(
+            ProcessIdentity { host: "elsewhere".into(), ..own }.life(),
+            RecordedProcessState::Elsewhere
+        );
     }
 }

@@ -12,7 +12,7 @@ use carrack_model::{RepeatEffect, TransferEvent, TransferProgress};
 use super::copies::NotedCopy;
 use crate::exit::ExitReason;
 use crate::user_error::UserError;
-use crate::views::report::{FinishedTransfer, TransferView};
+use crate::views::report::{FinishedTransfer, TransferEventView};
 
 /// Interval of the writes.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ impl CopyStatusRecorder {
     }
 }
 
-impl TransferView for CopyStatusRecorder {
+impl TransferEventView for CopyStatusRecorder {
     fn event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
         match event {
             TransferEvent::Placed(arrival) => {
@@ -104,21 +104,21 @@ impl TransferView for CopyStatusRecorder {
 }
 
 /// A log file that is created with the first write. Write errors are ignored.
-pub struct CopyLog {
+pub struct CopyMessageFile {
     path: PathBuf,
     file: Option<File>,
 }
 
-impl CopyLog {
+impl CopyMessageFile {
     /// Creates a log at a path, which may hold an earlier copy's.
-    pub fn new(path: PathBuf) -> CopyLog {
+    pub fn new(path: PathBuf) -> CopyMessageFile {
         // There may be none.
         let _ = std::fs::remove_file(&path);
-        CopyLog { path, file: None }
+        CopyMessageFile { path, file: None }
     }
 }
 
-impl Write for CopyLog {
+impl Write for CopyMessageFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.file.is_none() {
             self.file =

@@ -4,11 +4,11 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{self, Path};
 
-use carrack_model::{MetadataFidelity, PartialRange, TransferId};
+use carrack_model::{MetadataFidelity, RequestedFileRange, TransferId};
 use rustix::system::uname;
 
 use crate::remote::location::FarEnd;
-use crate::remote::route::{RemoteEnds, TransferRoute};
+use crate::remote::route::{RemoteEnds, TransferEndsAndPaths};
 
 /// Separates these IDs from other uses of the same hash (BLAKE3's key derivation mode).
 const CONTEXT: &str = "carrack 2026 transfer id v1";
@@ -22,9 +22,9 @@ const CONTEXT: &str = "carrack 2026 transfer id v1";
 /// # Errors
 /// If there is no working directory.
 pub fn transfer_id(
-    route: &TransferRoute,
+    route: &TransferEndsAndPaths,
     fidelity: &MetadataFidelity,
-    part: Option<PartialRange>,
+    part: Option<RequestedFileRange>,
 ) -> io::Result<TransferId> {
     let (source, sink) = match &route.far {
         RemoteEnds::Neither => (None, None),
@@ -41,7 +41,7 @@ pub fn transfer_id(
     if *fidelity != MetadataFidelity::default() {
         add_fidelity(&mut hasher, fidelity);
     }
-    if let Some(PartialRange { offset, length }) = part {
+    if let Some(RequestedFileRange { offset, length }) = part {
         hasher.update(b"part");
         hasher.update(&offset.to_le_bytes());
         hasher.update(&[u8::from(length.is_some())]);
@@ -112,13 +112,13 @@ fn add_place(hasher: &mut blake3::Hasher, far: Option<&FarEnd>, path: &Path) -> 
 mod tests {
     use std::ffi::{OsStr, OsString};
 
-    use carrack_model::{AccountMap, AccountRef, KeptMetadata};
+    use carrack_model::{AccountRef, FileOwnerMap, KeptMetadata};
 
     use super::*;
 
     fn id(sources: &[&str], destination: &str) -> TransferId {
         let sources: Vec<OsString> = sources.iter().map(OsString::from).collect();
-        let route = TransferRoute::parse(&sources, OsStr::new(destination)).unwrap();
+        let route = TransferEndsAndPaths::parse(&sources, OsStr::new(destination)).unwrap();
         transfer_id(&route, &MetadataFidelity::default(), None).unwrap()
     }
 
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_makes_another_transfer() {
-        let route = TransferRoute::parse(&["a".into()], OsStr::new("h:b")).unwrap();
+        let route = TransferEndsAndPaths::parse(&["a".into()], OsStr::new("h:b")).unwrap();
         let user = Some(AccountRef { number: 0, name: Default::default() });
         let ids = [
             MetadataFidelity::default(),
@@ -141,8 +141,11 @@ mod tests {
             MetadataFidelity { kept: KeptMetadata::ALL, ..MetadataFidelity::default() },
             MetadataFidelity { user: user.clone(), ..MetadataFidelity::default() },
             MetadataFidelity { group: user, ..MetadataFidelity::default() },
-            MetadataFidelity { user_map: AccountMap::parse("a:b").unwrap(), ..MetadataFidelity::default() },
-            MetadataFidelity { group_map: AccountMap::parse("a:b").unwrap(), ..MetadataFidelity::default() },
+            MetadataFidelity { user_map: FileOwnerMap::parse("a:b").unwrap(), ..MetadataFidelity::default() },
+            MetadataFidelity {
+                group_map: FileOwnerMap::parse("a:b").unwrap(),
+                ..MetadataFidelity::default()
+            },
         ]
         .map(|fidelity| transfer_id(&route, &fidelity, None).unwrap());
         for (i, one) in ids.iter().enumerate() {
@@ -153,9 +156,9 @@ mod tests {
 
     #[test]
     fn a_part_is_another_transfer_than_the_whole_and_other_parts() {
-        let route = TransferRoute::parse(&["a".into()], OsStr::new("h:b")).unwrap();
+        let route = TransferEndsAndPaths::parse(&["a".into()], OsStr::new("h:b")).unwrap();
         let parts = [(0, None), (1, None), (0, Some(1)), (1, Some(1)), (0, Some(0))];
-        let parts = parts.into_iter().map(|(offset, length)| Some(PartialRange { offset, length }));
+        let parts = parts.into_iter().map(|(offset, length)| Some(RequestedFileRange { offset, length }));
         let ids = [None].into_iter().chain(parts);
         let ids = ids.map(|part| transfer_id(&route, &MetadataFidelity::default(), part).unwrap());
         let ids: Vec<_> = ids.collect();

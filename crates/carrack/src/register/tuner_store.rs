@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lifetime::now_s;
 use crate::register::state_directory;
-use crate::remote::tuner_endpoints::SiteNames;
+use crate::remote::tuner_endpoints::TransferEndNames;
 
 const VERSION: u32 = 1;
 
@@ -40,7 +40,7 @@ const CONTEXT: &str = "carrack 2026 tuner workload v1";
 
 /// A record and its workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct WorkloadRecord {
+pub struct TunerWorkloadRecord {
     version: u32,
     /// The sites and the size of the files.
     pub workload: TunerWorkload,
@@ -48,10 +48,10 @@ pub struct WorkloadRecord {
     pub record: TunerRecord,
 }
 
-impl WorkloadRecord {
+impl TunerWorkloadRecord {
     /// Creates a record of this version.
-    pub fn new(workload: TunerWorkload, record: TunerRecord) -> WorkloadRecord {
-        WorkloadRecord { version: VERSION, workload, record }
+    pub fn new(workload: TunerWorkload, record: TunerRecord) -> TunerWorkloadRecord {
+        TunerWorkloadRecord { version: VERSION, workload, record }
     }
 
     /// Returns true if the record is recent enough. A clock that was far ahead does not keep a record fresh.
@@ -80,7 +80,7 @@ impl TunerStore {
 
     /// Returns the history of sessions between these sites, which they read at the start and extend at the
     /// end.
-    pub fn history(self, sites: SiteNames) -> TunerHistory {
+    pub fn history(self, sites: TransferEndNames) -> TunerHistory {
         TunerHistory(Arc::new(SitesTunerMemory { store: self, sites }))
     }
 
@@ -94,7 +94,7 @@ impl TunerStore {
     ///
     /// # Errors
     /// If it can't be written.
-    pub fn keep(&self, known: &WorkloadRecord) -> io::Result<()> {
+    pub fn keep(&self, known: &TunerWorkloadRecord) -> io::Result<()> {
         let content = serde_json::to_vec_pretty(known)?;
         if content.len() as u64 > FILE_BYTES_MAX {
             return Err(ErrorKind::FileTooLarge.into());
@@ -108,8 +108,9 @@ impl TunerStore {
     ///
     /// # Errors
     /// If the directory exists and can't be read.
-    pub fn list(&self) -> io::Result<Vec<WorkloadRecord>> {
-        let mut list: Vec<WorkloadRecord> = self.files()?.iter().filter_map(|path| self.read(path)).collect();
+    pub fn list(&self) -> io::Result<Vec<TunerWorkloadRecord>> {
+        let mut list: Vec<TunerWorkloadRecord> =
+            self.files()?.iter().filter_map(|path| self.read(path)).collect();
         list.sort_by(|one, other| one.workload.cmp(&other.workload));
         Ok(list)
     }
@@ -134,12 +135,12 @@ impl TunerStore {
         Ok(entries.flatten().map(|entry| entry.path()).filter(|path| is_own(path)).collect())
     }
 
-    fn read(&self, path: &Path) -> Option<WorkloadRecord> {
+    fn read(&self, path: &Path) -> Option<TunerWorkloadRecord> {
         let metadata = fs::metadata(path).ok()?;
         if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
             return None;
         }
-        let known: WorkloadRecord = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        let known: TunerWorkloadRecord = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
         (known.version == VERSION && self.path(&known.workload) == path).then_some(known)
     }
 
@@ -179,12 +180,12 @@ fn file_name(workload: &TunerWorkload) -> String {
 /// The store for two sites.
 struct SitesTunerMemory {
     store: TunerStore,
-    sites: SiteNames,
+    sites: TransferEndNames,
 }
 
 impl SitesTunerMemory {
     fn workload(&self, size: MeanSizeClass) -> TunerWorkload {
-        let SiteNames { source, sink } = self.sites.clone();
+        let TransferEndNames { source, sink } = self.sites.clone();
         TunerWorkload { source, sink, size }
     }
 }
@@ -196,7 +197,7 @@ impl TunerMemory for SitesTunerMemory {
 
     fn keep(&self, size: MeanSizeClass, record: &TunerRecord) {
         // A transfer works without it.
-        let _ = self.store.keep(&WorkloadRecord::new(self.workload(size), record.clone()));
+        let _ = self.store.keep(&TunerWorkloadRecord::new(self.workload(size), record.clone()));
     }
 }
 

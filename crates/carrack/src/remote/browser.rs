@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 use carrack_engine::{
-    BrowseCall, BrowseItem, BrowseOperation, BrowseSummary, SessionError, browse, browse_here,
+    BrowseItem, BrowseSummary, PathOperationRequest, RemotePathOperation, SessionError, browse, browse_here,
 };
 use carrack_model::{escape, plain};
 
@@ -44,10 +44,10 @@ impl<'a> RemoteBrowser<'a> {
     pub fn run(
         &self,
         location: &EndLocation,
-        operation: BrowseOperation,
+        operation: RemotePathOperation,
         found: &mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
     ) -> Result<BrowseSummary, BrowseStop> {
-        let browsing = BrowseCall { operation, path: location.path.clone() };
+        let browsing = PathOperationRequest { operation, path: location.path.clone() };
         match &location.far {
             None => {
                 let done = browse_here(&browsing, found, &self.stop_control.abort);
@@ -60,7 +60,7 @@ impl<'a> RemoteBrowser<'a> {
     fn run_at(
         &self,
         end: &FarEnd,
-        browsing: &BrowseCall,
+        browsing: &PathOperationRequest,
         found: &mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
     ) -> Result<BrowseSummary, BrowseStop> {
         let abort = &self.stop_control.abort;

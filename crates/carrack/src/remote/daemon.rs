@@ -1,7 +1,7 @@
 //! The connection to a daemon: TCP, TLS on it, and the messages for failures of either.
 //!
-//! The trusted authorities come from the options and files of `DaemonArgs`; the check of the daemon's name
-//! can't be turned off.
+//! The trusted authorities come from the options and files of `DaemonConnectionArgs`; the check of the
+//! daemon's name can't be turned off.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, Error as Distrust};
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::options::DaemonArgs;
+use crate::options::DaemonConnectionArgs;
 use crate::remote::far_end::UnreachedFarEnd;
 use crate::remote::location::DaemonAddress;
 use crate::user_error::UserError;
@@ -31,7 +31,7 @@ const KEEPALIVE: Duration = Duration::from_secs(30);
 /// The wait for a silent daemon ends after `stall`, however long `--connect-timeout` is.
 pub fn connect(
     daemon: &DaemonAddress,
-    args: &DaemonArgs,
+    args: &DaemonConnectionArgs,
     stall: Duration,
     abort: &AbortHandle,
 ) -> Result<Option<PeerChannel>, UnreachedFarEnd> {
@@ -255,10 +255,10 @@ mod tests {
     }
 
     fn carrack_trust_of_nobody() -> std::sync::Arc<rustls::ClientConfig> {
-        use carrack_trust::{CertificateAuthority, ClientTrust, KeyKind};
+        use carrack_trust::{CertificateAuthority, ClientTrust, KeySignatureAlgorithm};
         let dir = tempfile::tempdir().unwrap();
         let now = std::time::SystemTime::now();
-        CertificateAuthority::init(&dir.path().join("a"), "a", KeyKind::Ed25519, now).unwrap();
+        CertificateAuthority::init(&dir.path().join("a"), "a", KeySignatureAlgorithm::Ed25519, now).unwrap();
         let cas = Some(std::fs::read(dir.path().join("a/ca.pem")).unwrap());
         client_config(&ClientTrust { cas, ..ClientTrust::default() }).unwrap()
     }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use carrack_engine::{
-    AbortHandle, PeerChannel, RetryChance, SessionAdvance, SessionError, SessionRole, TransferObserver,
+    AbortHandle, FurthestSessionPoint, PeerChannel, RetryChance, SessionError, SessionRole, TransferObserver,
     TransferOutcome, persist,
 };
 use carrack_model::limits::{RETRIES_DEFAULT, STALL_MS_DEFAULT};
-use carrack_model::{ProtectionLevel, TransferEvent, TransferNotice, TransferSummary};
+use carrack_model::{ProtectionLevel, TransferEvent, TransferSummary, UserNotice};
 
 use crate::options::FarArgs;
 use crate::remote::daemon;
@@ -139,7 +139,7 @@ pub fn in_turn<T, L>(
             TransferOutcome {
                 summary: TransferSummary::default(),
                 result: Ok(()),
-                advance: SessionAdvance::Moved,
+                advance: FurthestSessionPoint::Moved,
             }
         }
     });
@@ -154,7 +154,7 @@ struct WarningObserver;
 
 impl TransferObserver for WarningObserver {
     fn event(&self, event: &TransferEvent) {
-        if let TransferEvent::Notice(TransferNotice::Warning(text)) = event {
+        if let TransferEvent::Notice(UserNotice::Warning(text)) = event {
             warn(text);
         }
     }

@@ -33,7 +33,7 @@ impl RemoteEnds {
 
 /// The ends and the paths of one transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TransferRoute {
+pub struct TransferEndsAndPaths {
     /// The ends on other hosts.
     pub far: RemoteEnds,
     /// At the source, as typed.
@@ -44,7 +44,7 @@ pub struct TransferRoute {
 
 /// The reason why there is no route from the sources to the destination.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RouteError {
+pub enum TransferRouteError {
     /// A source or the destination is not a location.
     #[error(transparent)]
     Location(#[from] LocationError),
@@ -53,25 +53,28 @@ pub enum RouteError {
     ScatteredSources(String, String),
 }
 
-impl RouteError {
+impl TransferRouteError {
     /// Returns advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
-            RouteError::Location(error) => error.hint(),
-            RouteError::ScatteredSources(..) => "run carrack once for each host that has sources",
+            TransferRouteError::Location(error) => error.hint(),
+            TransferRouteError::ScatteredSources(..) => "run carrack once for each host that has sources",
         }
     }
 }
 
-impl From<RouteError> for UserError {
-    fn from(error: RouteError) -> UserError {
+impl From<TransferRouteError> for UserError {
+    fn from(error: TransferRouteError) -> UserError {
         UserError::new(error.to_string()).hint(error.hint())
     }
 }
 
-impl TransferRoute {
+impl TransferEndsAndPaths {
     /// Parses the arguments of a copy.
-    pub fn parse(sources: &[OsString], destination: &OsStr) -> Result<TransferRoute, RouteError> {
+    pub fn parse(
+        sources: &[OsString],
+        destination: &OsStr,
+    ) -> Result<TransferEndsAndPaths, TransferRouteError> {
         let destination = EndLocation::parse_path(destination)?;
         let sources =
             sources.iter().map(|text| EndLocation::parse_path(text)).collect::<Result<Vec<_>, _>>()?;
@@ -82,7 +85,7 @@ impl TransferRoute {
             (Some(source), Some(sink)) => RemoteEnds::Both(source, sink),
         };
         let sources = sources.into_iter().map(path_of_source).collect();
-        Ok(TransferRoute { far, sources, destination: destination.path })
+        Ok(TransferEndsAndPaths { far, sources, destination: destination.path })
     }
 }
 
@@ -94,11 +97,11 @@ fn path_of_source(location: EndLocation) -> PathBuf {
 }
 
 /// Returns the far end that all sources are on; `None` if all are local.
-fn common_end(sources: &[EndLocation]) -> Result<Option<FarEnd>, RouteError> {
+fn common_end(sources: &[EndLocation]) -> Result<Option<FarEnd>, TransferRouteError> {
     let first = sources.first().and_then(|location| location.far.as_ref());
     match sources.iter().find(|location| location.far.as_ref() != first) {
         None => Ok(first.cloned()),
-        Some(other) => Err(RouteError::ScatteredSources(place(first), place(other.far.as_ref()))),
+        Some(other) => Err(TransferRouteError::ScatteredSources(place(first), place(other.far.as_ref()))),
     }
 }
 
@@ -111,9 +114,9 @@ mod tests {
     use super::*;
     use crate::remote::location::{DaemonAddress, SshHost};
 
-    fn parse(sources: &[&str], destination: &str) -> Result<TransferRoute, RouteError> {
+    fn parse(sources: &[&str], destination: &str) -> Result<TransferEndsAndPaths, TransferRouteError> {
         let sources: Vec<OsString> = sources.iter().map(OsString::from).collect();
-        TransferRoute::parse(&sources, OsStr::new(destination))
+        TransferEndsAndPaths::parse(&sources, OsStr::new(destination))
     }
 
     fn host(name: &str) -> FarEnd {
@@ -151,7 +154,10 @@ mod tests {
             assert_eq!(route.sources[0].as_os_str(), "/data/", "{export}");
         }
         assert_eq!(parse(&["a"], "carrack://h/data/").unwrap().far, RemoteEnds::Sink(daemon));
-        assert!(matches!(parse(&["carrack://h/x", "h:x"], "c"), Err(RouteError::ScatteredSources(..))));
+        assert!(matches!(
+            parse(&["carrack://h/x", "h:x"], "c"),
+            Err(TransferRouteError::ScatteredSources(..))
+        ));
         let no_export = parse(&["a"], "carrack://h/").unwrap_err();
         assert!(no_export.hint().contains("carrack ls"), "{no_export}");
         assert!(parse(&["carrack://h"], "c").is_err());
@@ -160,7 +166,7 @@ mod tests {
     #[test]
     fn refuses_what_one_session_cannot_do() {
         for sources in [["h:a", "b"], ["b", "h:a"], ["h:a", "me@h:a"], ["g:a", "h:a"]] {
-            assert!(matches!(parse(&sources, "c"), Err(RouteError::ScatteredSources(..))));
+            assert!(matches!(parse(&sources, "c"), Err(TransferRouteError::ScatteredSources(..))));
         }
         let trouble = UserError::from(parse(&["g:a", "b"], "c").unwrap_err());
         assert!(trouble.message.contains("(g and this host)"), "{trouble}");

@@ -6,36 +6,36 @@ use std::net::{IpAddr, Ipv6Addr};
 use rustix::system::uname;
 
 use crate::remote::location::{DaemonAddress, FarEnd};
-use crate::remote::route::{RemoteEnds, TransferRoute};
+use crate::remote::route::{RemoteEnds, TransferEndsAndPaths};
 
 /// The name of a caller with an unknown address.
 const UNKNOWN: &str = "unknown";
 
 /// The names of both ends, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SiteNames {
+pub struct TransferEndNames {
     /// The end that reads.
     pub source: String,
     /// The end that writes.
     pub sink: String,
 }
 
-impl SiteNames {
+impl TransferEndNames {
     /// Returns the names for a copy of which this process is an end; `None` if both ends are elsewhere.
-    pub fn of_route(route: &TransferRoute) -> Option<SiteNames> {
+    pub fn of_route(route: &TransferEndsAndPaths) -> Option<TransferEndNames> {
         let (source, sink) = match &route.far {
             RemoteEnds::Neither => (here(), here()),
             RemoteEnds::Source(far) => (of_far(far), here()),
             RemoteEnds::Sink(far) => (here(), of_far(far)),
             RemoteEnds::Both(..) => return None,
         };
-        Some(SiteNames { source, sink })
+        Some(TransferEndNames { source, sink })
     }
 
     /// Returns the names for a session in which the caller reads from this host.
-    pub fn of_session(caller: Option<IpAddr>) -> SiteNames {
+    pub fn of_session(caller: Option<IpAddr>) -> TransferEndNames {
         let sink = caller.map_or_else(|| UNKNOWN.to_owned(), |caller| caller.to_canonical().to_string());
-        SiteNames { source: here(), sink }
+        TransferEndNames { source: here(), sink }
     }
 }
 
@@ -77,8 +77,10 @@ mod tests {
 
     use super::*;
 
-    fn sites(source: &str, sink: &str) -> Option<SiteNames> {
-        SiteNames::of_route(&TransferRoute::parse(&[OsString::from(source)], OsStr::new(sink)).unwrap())
+    fn sites(source: &str, sink: &str) -> Option<TransferEndNames> {
+        TransferEndNames::of_route(
+            &TransferEndsAndPaths::parse(&[OsString::from(source)], OsStr::new(sink)).unwrap(),
+        )
     }
 
     #[test]
@@ -93,11 +95,19 @@ mod tests {
             ("carrack://[::1]/data/a", "::1"),
             ("carrack://[::1]:99/data/a", "[::1]:99"),
         ] {
-            assert_eq!(sites("a", typed), Some(SiteNames { source: here(), sink: name.into() }), "{typed}");
-            assert_eq!(sites(typed, "a"), Some(SiteNames { source: name.into(), sink: here() }), "{typed}");
+            assert_eq!(
+                sites("a", typed),
+                Some(TransferEndNames { source: here(), sink: name.into() }),
+                "{typed}"
+            );
+            assert_eq!(
+                sites(typed, "a"),
+                Some(TransferEndNames { source: name.into(), sink: here() }),
+                "{typed}"
+            );
             assert_eq!(sites(typed, "other:a"), None, "{typed}");
         }
-        assert_eq!(sites("a", "b"), Some(SiteNames { source: here(), sink: here() }));
+        assert_eq!(sites("a", "b"), Some(TransferEndNames { source: here(), sink: here() }));
     }
 
     #[test]
@@ -106,7 +116,10 @@ mod tests {
             [(Some("10.0.0.1"), "10.0.0.1"), (Some("::ffff:10.0.0.1"), "10.0.0.1"), (None, "unknown")]
         {
             let caller = caller.map(|caller| caller.parse().unwrap());
-            assert_eq!(SiteNames::of_session(caller), SiteNames { source: here(), sink: name.into() });
+            assert_eq!(
+                TransferEndNames::of_session(caller),
+                TransferEndNames { source: here(), sink: name.into() }
+            );
         }
     }
 

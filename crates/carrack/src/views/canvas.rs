@@ -39,7 +39,7 @@ pub struct CanvasArea {
 
 /// The appearance of a box.
 #[derive(Clone, Copy, Debug)]
-pub struct BoxStyle<'a> {
+pub struct SvgBoxStyle<'a> {
     pub fill: &'a str,
     /// Opacity of the fill, 0 to 1.
     pub opacity: f64,
@@ -78,18 +78,18 @@ impl CanvasPoint {
     }
 }
 
-impl BoxStyle<'_> {
+impl SvgBoxStyle<'_> {
     /// Returns a look without a frame.
-    pub fn filled(fill: &str, opacity: f64, radius: f64) -> BoxStyle<'_> {
-        BoxStyle { fill, opacity, stroke: "none", stroke_width: 0.0, radius }
+    pub fn filled(fill: &str, opacity: f64, radius: f64) -> SvgBoxStyle<'_> {
+        SvgBoxStyle { fill, opacity, stroke: "none", stroke_width: 0.0, radius }
     }
 }
 
 impl SvgCanvas {
     /// Draws a box; `hint` is shown while the pointer is over it.
-    pub fn area(&mut self, area: CanvasArea, look: BoxStyle<'_>, hint: &str) {
+    pub fn area(&mut self, area: CanvasArea, look: SvgBoxStyle<'_>, hint: &str) {
         let CanvasArea { at: CanvasPoint { x, y }, width, height } = area;
-        let BoxStyle { fill, opacity, stroke, stroke_width, radius } = look;
+        let SvgBoxStyle { fill, opacity, stroke, stroke_width, radius } = look;
         let line = format!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"{radius}\" fill=\"{fill}\" \
              fill-opacity=\"{opacity}\" stroke=\"{stroke}\" stroke-width=\"{stroke_width}\""
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn the_picture_holds_everything_that_is_on_it() {
         let mut canvas = SvgCanvas::default();
-        let look = BoxStyle { fill: "#fff", opacity: 1.0, stroke: "#000", stroke_width: 1.0, radius: 3.0 };
+        let look = SvgBoxStyle { fill: "#fff", opacity: 1.0, stroke: "#000", stroke_width: 1.0, radius: 3.0 };
         canvas.area(
             CanvasArea { at: CanvasPoint { x: 10.0, y: 20.0 }, width: 30.0, height: 40.0 },
             look,

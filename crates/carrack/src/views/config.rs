@@ -7,12 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use carrack_model::escape;
 use serde::Serialize;
 
-use crate::options::config::{OptionRow, ValueOrigin};
+use crate::options::config::{ConfiguredOptionRow, ValueOrigin};
 use crate::views::json::write_line;
 use crate::views::table::TextTable;
 
 /// Writes a table for each command; the default, which may be a long text, is its last column.
-pub fn write_table(tables: &[(&str, Vec<OptionRow>)], out: &mut impl Write) -> io::Result<()> {
+pub fn write_table(tables: &[(&str, Vec<ConfiguredOptionRow>)], out: &mut impl Write) -> io::Result<()> {
     for (index, (command, rows)) in tables.iter().filter(|(_, rows)| !rows.is_empty()).enumerate() {
         if index > 0 {
             writeln!(out)?;
@@ -50,7 +50,7 @@ struct OptionLine<'a> {
 }
 
 /// Writes an object for each option.
-pub fn write_json(tables: &[(&str, Vec<OptionRow>)], out: &mut impl Write) -> io::Result<()> {
+pub fn write_json(tables: &[(&str, Vec<ConfiguredOptionRow>)], out: &mut impl Write) -> io::Result<()> {
     for (command, row) in tables.iter().flat_map(|(command, rows)| rows.iter().map(move |row| (command, row)))
     {
         let line = OptionLine {
@@ -81,14 +81,14 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_they_have_to_be() {
-        let buffer = OptionRow {
+        let buffer = ConfiguredOptionRow {
             option: "buffer".into(),
             values: vec!["1GiB".into()],
             origin: ValueOrigin::Environment("CARRACK_BUFFER".into()),
             default: "256MiB".into(),
             unit: Some("bytes"),
         };
-        let csv = OptionRow {
+        let csv = ConfiguredOptionRow {
             option: "csv".into(),
             values: Vec::new(),
             origin: ValueOrigin::Default,
@@ -108,7 +108,7 @@ carrack cp
 
     #[test]
     fn a_line_says_it_all() {
-        let row = OptionRow {
+        let row = ConfiguredOptionRow {
             option: "targets".into(),
             values: vec!["/a".into(), "/b".into()],
             origin: ValueOrigin::Environment("CARRACK_TARGETS".into()),

@@ -32,7 +32,7 @@ pub struct JournalReport {
     journal_bytes: u64,
     damaged_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    partials: Option<Vec<PartialReport>>,
+    partials: Option<Vec<PartialFileReport>>,
 }
 
 /// The process that has it, or had it last.
@@ -44,7 +44,7 @@ struct JournalHolder {
 
 /// A file that is not complete.
 #[derive(Debug, Serialize)]
-struct PartialReport {
+struct PartialFileReport {
     path: String,
     temporary: String,
     size: u64,
@@ -80,7 +80,7 @@ impl JournalReport {
             partial_bytes: statistics.held_bytes,
             journal_bytes: statistics.journal_bytes,
             damaged_bytes: statistics.cut_bytes,
-            partials: with_partials.then(|| partials.iter().map(PartialReport::new).collect()),
+            partials: with_partials.then(|| partials.iter().map(PartialFileReport::new).collect()),
         }
     }
 
@@ -123,13 +123,13 @@ impl JournalReport {
     }
 }
 
-impl PartialReport {
-    fn new(partial: &PartialFile) -> PartialReport {
+impl PartialFileReport {
+    fn new(partial: &PartialFile) -> PartialFileReport {
         let [path, temporary] = [&partial.name, &partial.temporary].map(|name| {
             let path = escape(&[partial.directory.as_bytes(), name].join(&b'/'));
             path.strip_prefix('/').map_or(path.clone(), str::to_owned)
         });
-        PartialReport {
+        PartialFileReport {
             path,
             temporary,
             size: partial.size,

@@ -1,26 +1,26 @@
 //! The file that `--manifest` writes: one line for each complete file, as `b3sum` prints it, in order of
 //! completion.
 //!
-//! It gets its name when the transfer has ended ([`PendingFile`]), so that an incomplete manifest never has
-//! that name.
+//! It gets its name when the transfer has ended ([`TemporaryOutputFile`]), so that an incomplete manifest
+//! never has that name.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use carrack_journal::manifest_line;
 
-use crate::views::pending_file::PendingFile;
+use crate::views::pending_file::TemporaryOutputFile;
 
 /// A manifest that is being written.
 #[derive(Debug)]
 pub struct ManifestWriter {
-    file: BufWriter<PendingFile>,
-    report: ManifestReport,
+    file: BufWriter<TemporaryOutputFile>,
+    report: ManifestLineCounts,
 }
 
 /// The counts of a manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ManifestReport {
+pub struct ManifestLineCounts {
     /// Lines.
     pub lines: u64,
     /// Lines whose file `b3sum --check` can't find, because of its name.
@@ -31,8 +31,8 @@ impl ManifestWriter {
     /// Begins the manifest that will be at `path`, in place of a regular file (for a link, the file that it
     /// leads to).
     pub fn create(path: &Path) -> io::Result<ManifestWriter> {
-        let file = BufWriter::new(PendingFile::create(path)?);
-        Ok(ManifestWriter { file, report: ManifestReport::default() })
+        let file = BufWriter::new(TemporaryOutputFile::create(path)?);
+        Ok(ManifestWriter { file, report: ManifestLineCounts::default() })
     }
 
     /// Adds a file that is complete at the destination.
@@ -45,7 +45,7 @@ impl ManifestWriter {
     }
 
     /// Gives the manifest its name, durably.
-    pub fn finish(self) -> io::Result<ManifestReport> {
+    pub fn finish(self) -> io::Result<ManifestLineCounts> {
         self.file.into_inner()?.finish()?;
         Ok(self.report)
     }
@@ -77,7 +77,7 @@ mod tests {
         manifest.add(&[1; 32], b"a/b").unwrap();
         manifest.add(&[2; 32], b"\xff").unwrap();
         assert!(!path.exists());
-        assert_eq!(manifest.finish().unwrap(), ManifestReport { lines: 2, uncheckable: 1 });
+        assert_eq!(manifest.finish().unwrap(), ManifestLineCounts { lines: 2, uncheckable: 1 });
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with(&format!("{}  a/b\n", "01".repeat(32))), "{text}");
         assert_eq!(names(directory.path()), ["sums"]);

@@ -49,7 +49,7 @@ pub fn tell_unwritten(error: &io::Error) {
 
 /// Writes reports one after the other to stdout, until a write fails; an empty line separates reports for
 /// people.
-pub struct ReportWriter {
+pub struct StdoutReportWriter {
     out: BufWriter<io::Stdout>,
     is_json: bool,
     done: u64,
@@ -58,10 +58,10 @@ pub struct ReportWriter {
     pub is_over: bool,
 }
 
-impl ReportWriter {
+impl StdoutReportWriter {
     /// Creates a writer without reports.
-    pub fn new(is_json: bool) -> ReportWriter {
-        ReportWriter { out: BufWriter::new(io::stdout()), is_json, done: 0, failed: 0, is_over: false }
+    pub fn new(is_json: bool) -> StdoutReportWriter {
+        StdoutReportWriter { out: BufWriter::new(io::stdout()), is_json, done: 0, failed: 0, is_over: false }
     }
 
     /// Writes a report at once, so that it precedes messages about the next.

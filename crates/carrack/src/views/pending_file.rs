@@ -11,27 +11,27 @@ use std::path::{Path, PathBuf};
 
 /// A file under a temporary name.
 #[derive(Debug)]
-pub struct PendingFile {
+pub struct TemporaryOutputFile {
     file: File,
     path: PathBuf,
-    temporary: TemporaryName,
+    temporary: TemporaryNameCleanup,
 }
 
 /// A name that is removed when the file is dropped.
 #[derive(Debug)]
-struct TemporaryName(PathBuf);
+struct TemporaryNameCleanup(PathBuf);
 
-impl Drop for TemporaryName {
+impl Drop for TemporaryNameCleanup {
     fn drop(&mut self) {
         // After the rename the name no longer exists; another error can't be handled.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-impl PendingFile {
+impl TemporaryOutputFile {
     /// Begins the file that will be at `path`, in place of a regular file (for a link, the file that it leads
     /// to), whose permissions it gets.
-    pub fn create(path: &Path) -> io::Result<PendingFile> {
+    pub fn create(path: &Path) -> io::Result<TemporaryOutputFile> {
         let path = match fs::canonicalize(path) {
             Ok(found) if found.is_file() => found,
             Ok(_) => return Err(io::Error::other("it exists and is not a regular file")),
@@ -42,7 +42,7 @@ impl PendingFile {
         let before = fs::metadata(&path).ok().map(|found| found.permissions());
         let mode = before.as_ref().map_or(0o666, |before| before.mode() & 0o777);
         let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-        let pending = PendingFile { file, path, temporary: TemporaryName(temporary) };
+        let pending = TemporaryOutputFile { file, path, temporary: TemporaryNameCleanup(temporary) };
         // The umask may have removed some of the permissions.
         before.map_or(Ok(()), |before| pending.file.set_permissions(before))?;
         Ok(pending)
@@ -56,7 +56,7 @@ impl PendingFile {
     }
 }
 
-impl Write for PendingFile {
+impl Write for TemporaryOutputFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)
     }
@@ -90,12 +90,12 @@ mod tests {
         fs::write(&real, "old").unwrap();
         fs::set_permissions(&real, fs::Permissions::from_mode(0o620)).unwrap();
         std::os::unix::fs::symlink("real", &link).unwrap();
-        PendingFile::create(&link).unwrap().finish().unwrap();
+        TemporaryOutputFile::create(&link).unwrap().finish().unwrap();
         assert_eq!(fs::read_to_string(&real).unwrap(), "");
         assert!(link.is_symlink());
         assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o7777, 0o620);
         for path in [directory.path(), Path::new("/dev/null"), Path::new("/nonexistent/x"), Path::new("..")] {
-            assert!(PendingFile::create(path).is_err(), "{path:?}");
+            assert!(TemporaryOutputFile::create(path).is_err(), "{path:?}");
         }
     }
 }

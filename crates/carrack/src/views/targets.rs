@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use carrack_plan::grants::{TargetView, ViewOfHolder, ViewOfWaiting};
+use carrack_plan::grants::{TargetView, ViewOfHolder, WaitingClientView};
 
 use crate::views::table::TextTable;
 
@@ -49,7 +49,7 @@ fn holder(holder: &ViewOfHolder) -> String {
     }
 }
 
-fn waiting(waiting: &ViewOfWaiting) -> String {
+fn waiting(waiting: &WaitingClientView) -> String {
     format!("{} {}ms", who(&waiting.client, &waiting.class), waiting.waits_ms)
 }
 
@@ -81,7 +81,8 @@ mod tests {
             starts_in_us: 130_000,
             ..alice.clone()
         };
-        let waiting = ViewOfWaiting { client: "bob/c\x1b".to_owned(), class: String::new(), waits_ms: 70 };
+        let waiting =
+            WaitingClientView { client: "bob/c\x1b".to_owned(), class: String::new(), waits_ms: 70 };
         let target = TargetView {
             target: "lfs01/OST0007".to_owned(),
             load: Some(0.25),

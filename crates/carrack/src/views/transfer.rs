@@ -4,7 +4,9 @@
 use std::io::{self, Write};
 
 use carrack_options::colour::TextColour;
-use carrack_register::records::{MoverRecord, MoverState, SessionState, TransferRecord, TransferTally};
+use carrack_register::transfer_records::{
+    MoverAvailability, MoverRecord, MoverSessionRecord, TransferRecord, TransferTally,
+};
 
 use crate::lifetime::show_moment;
 use crate::register::CopyRecord;
@@ -186,8 +188,8 @@ pub fn write_transfer(record: &TransferRecord, out: &mut impl Write) -> io::Resu
 }
 
 /// Returns a session of a fleet, with its tuner's settings.
-fn session_words(session: &SessionState) -> String {
-    let SessionState { source, sink, transport, readers, streams } = session;
+fn session_words(session: &MoverSessionRecord) -> String {
+    let MoverSessionRecord { source, sink, transport, readers, streams } = session;
     let over = match &**transport {
         "fabric" => "over a fabric".to_owned(),
         _ => format!("{streams} streams"),
@@ -261,9 +263,9 @@ pub fn write_movers(movers: &[MoverRecord], out: &mut impl Write) -> io::Result<
         let why = if mover.ill.is_empty() { &mover.left_out } else { &mover.ill };
         let state = match mover.state {
             _ if !why.is_empty() => "left out",
-            MoverState::Idle => "idle",
-            MoverState::Busy => "busy",
-            MoverState::Draining => "draining",
+            MoverAvailability::Idle => "idle",
+            MoverAvailability::Busy => "busy",
+            MoverAvailability::Draining => "draining",
         };
         table.row(&[
             &mover.site,
@@ -282,7 +284,7 @@ pub fn write_movers(movers: &[MoverRecord], out: &mut impl Write) -> io::Result<
 
 #[cfg(test)]
 mod tests {
-    use carrack_register::records::SkippedEntry;
+    use carrack_register::transfer_records::SkippedEntry;
 
     use super::*;
     use crate::views::output::tests::text_of;

@@ -40,7 +40,7 @@ const RANGES_SHOWN_MAX: usize = 16;
 
 /// The format of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FindingStyle {
+pub enum VerifyOutputFormat {
     /// A line with the path's bytes.
     Bytes,
     /// A line with the path escaped for a terminal.
@@ -50,16 +50,20 @@ pub enum FindingStyle {
 }
 
 /// Writes one line.
-pub fn write_finding(finding: &VerifyFinding, style: FindingStyle, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_finding(
+    finding: &VerifyFinding,
+    style: VerifyOutputFormat,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let path: &[u8] = if finding.path.is_empty() { b"." } else { &finding.path };
     let (word, more) = in_words(&finding.what);
     match style {
-        FindingStyle::Json => return write_line(&FindingLine::of(path, &finding.what), out),
-        FindingStyle::Bytes => {
+        VerifyOutputFormat::Json => return write_line(&FindingLine::of(path, &finding.what), out),
+        VerifyOutputFormat::Bytes => {
             write!(out, "{word:<10} ")?;
             out.write_all(path)?;
         }
-        FindingStyle::Terminal => write!(out, "{word:<10} {}", escape(path))?,
+        VerifyOutputFormat::Terminal => write!(out, "{word:<10} {}", escape(path))?,
     }
     let colon = if more.is_empty() { "" } else { ": " };
     writeln!(out, "{colon}{}", tame(&more))
@@ -69,10 +73,10 @@ pub fn write_finding(finding: &VerifyFinding, style: FindingStyle, out: &mut dyn
 pub fn write_summary(
     verified: &VerifyTotals,
     is_whole: bool,
-    style: FindingStyle,
+    style: VerifyOutputFormat,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    if style == FindingStyle::Json {
+    if style == VerifyOutputFormat::Json {
         let part = verified.part.map(DifferingRange::of);
         let summary = VerifySummary { event: "summary", complete: is_whole, verified: *verified, part };
         return write_line(&summary, out);
@@ -226,7 +230,7 @@ mod tests {
     use super::*;
     use crate::views::output::tests::text_of;
 
-    fn text(what: EntryDifference, style: FindingStyle) -> String {
+    fn text(what: EntryDifference, style: VerifyOutputFormat) -> String {
         text_of(|out| write_finding(&VerifyFinding { path: b"a\x1bb"[..].into(), what }, style, out))
     }
 
@@ -249,9 +253,9 @@ mod tests {
                 "differs    a\\u{1b}b: bytes 1024-2047\n",
             ),
         ] {
-            assert_eq!(text(what, FindingStyle::Terminal), line);
+            assert_eq!(text(what, VerifyOutputFormat::Terminal), line);
         }
-        let cut = text(EntryDifference::Content { ranges: many, is_cut: true }, FindingStyle::Bytes);
+        let cut = text(EntryDifference::Content { ranges: many, is_cut: true }, VerifyOutputFormat::Bytes);
         assert!(
             cut.starts_with("differs    a\x1bb: bytes 0-1023, ") && cut.ends_with(" and at least 4 more\n")
         );
@@ -262,13 +266,13 @@ mod tests {
         let ranges = vec![ByteRange::new(1_024, 2_048)];
         let line: serde_json::Value = serde_json::from_str(&text(
             EntryDifference::Content { ranges, is_cut: false },
-            FindingStyle::Json,
+            VerifyOutputFormat::Json,
         ))
         .unwrap();
         assert_eq!((&line["what"], &line["ranges"][0]["offset"]), (&"content".into(), &1_024.into()));
         assert_eq!((&line["ranges"][0]["bytes"], &line["is_cut"]), (&2_048.into(), &false.into()));
         let detail = EntryDifference::Unreadable { side: FailureSide::Sink, detail: "no".into() };
-        let line: serde_json::Value = serde_json::from_str(&text(detail, FindingStyle::Json)).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&text(detail, VerifyOutputFormat::Json)).unwrap();
         assert_eq!((&line["side"], &line["detail"]), (&"destination".into(), &"no".into()));
     }
 }

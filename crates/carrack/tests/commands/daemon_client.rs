@@ -226,7 +226,10 @@ fn a_revoked_daemon_is_not_believed() {
     world
         .site
         .authority()
-        .revoke(&carrack_trust::RevocationSelector::Name("server".into()), std::time::SystemTime::now())
+        .revoke(
+            &carrack_trust::RevokedCertificateSelector::Name("server".into()),
+            std::time::SystemTime::now(),
+        )
         .unwrap();
     let output = world.alice(&["ls", &world.url("/data")]);
     assert_exit(&output, 3);

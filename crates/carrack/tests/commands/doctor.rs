@@ -122,7 +122,7 @@ struct Neglected {
 impl Neglected {
     fn new() -> Neglected {
         let machine = Neglected { dir: tempfile::tempdir().unwrap() };
-        let tree = include_str!("../../../carrack-machine/src/doctor/trees/neglected.tree");
+        let tree = include_str!("../../../carrack-machine/src/doctor/test_machines/neglected.tree");
         tree.lines().for_each(|line| machine.add(line));
         machine
     }

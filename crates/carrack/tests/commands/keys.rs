@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use std::time::SystemTime;
 
 use carrack_trust::{
-    ClientIdentity, ClientTrust, CredentialPaths as ClientPlaces, PathOperation, ServerTrust, TokenVerifier,
-    client_config, server_config,
+    ClientCredential, ClientTrust, CredentialPaths as ClientPlaces, TlsServerCredentials,
+    TokenScopeOperation, TokenVerifier, client_config, server_config,
 };
 use serde_json::Value;
 
@@ -92,16 +92,18 @@ fn what_it_issues_makes_a_daemon_and_a_client() {
         {
             assert_eq!(world.mode(file), mode, "{file}");
         }
-        let server = ServerTrust {
+        let server = TlsServerCredentials {
             chain: world.read("dtn1.pem"),
             key: world.read("dtn1-key.pem"),
             client_cas: world.read("ca.pem"),
             crls: world.read("revoked.pem"),
-            ..ServerTrust::default()
+            ..TlsServerCredentials::default()
         };
         server_config(&server).unwrap();
-        let identity =
-            ClientIdentity::Certificate { chain: world.read("alice.pem"), key: world.read("alice-key.pem") };
+        let identity = ClientCredential::Certificate {
+            chain: world.read("alice.pem"),
+            key: world.read("alice-key.pem"),
+        };
         let client =
             ClientTrust { cas: Some(world.read("ca.pem")), crls: Vec::new(), identity: Some(identity) };
         client_config(&client).unwrap();
@@ -224,9 +226,9 @@ fn a_token_is_what_the_authority_signs() {
     keys.add_issuer("a site", "dtn1", &world.read("token.pem")).unwrap();
     let token = keys.verify(text(&output).trim_end(), SystemTime::now()).unwrap();
     assert_eq!(token.identity.name, "robot");
-    assert!(token.scope.allows(PathOperation::Read, b"/data/run7/x"));
-    assert!(token.scope.allows(PathOperation::Create, b"/out/x"));
-    assert!(!token.scope.allows(PathOperation::Read, b"/out/x"));
+    assert!(token.scope.allows(TokenScopeOperation::Read, b"/data/run7/x"));
+    assert!(token.scope.allows(TokenScopeOperation::Create, b"/out/x"));
+    assert!(!token.scope.allows(TokenScopeOperation::Read, b"/out/x"));
     // The message has its ID, not the token.
     assert!(!talk(&output).contains(text(&output).trim_end()));
 }

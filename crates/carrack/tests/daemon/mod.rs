@@ -17,11 +17,11 @@ use carrack_engine::{
     AbortHandle, ControlChannel, EndSettings, PeerChannel, SessionRole, TransferObserver, TransferOutcome,
     TransferRequest, copy_with_peer,
 };
-use carrack_model::{TransferEvent, TransferSpec};
+use carrack_model::{AgreedTransferSpec, TransferEvent};
 use carrack_transport::TlsChannel;
 use carrack_trust::{
-    CLIENT_LIFETIME, CertificateAuthority, CertificateUse, ClientIdentity, ClientTrust, KeyKind,
-    SERVER_LIFETIME, TokenContent, client_config,
+    CLIENT_LIFETIME, CertificateAuthority, CertificateUse, ClientCredential, ClientTrust, IssuedTokenContent,
+    KeySignatureAlgorithm, SERVER_LIFETIME, client_config,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -44,7 +44,7 @@ impl Site {
         let authority = CertificateAuthority::init(
             &path.join("authority"),
             "a site",
-            KeyKind::Ed25519,
+            KeySignatureAlgorithm::Ed25519,
             SystemTime::now(),
         )
         .unwrap();
@@ -119,7 +119,7 @@ allow = [{{ identity = "carol", read = true }}]
     }
 
     /// Returns the credentials of a client of this name, which are made with the first request.
-    pub fn identity(&self, name: &str) -> ClientIdentity {
+    pub fn identity(&self, name: &str) -> ClientCredential {
         let path = self.path().join(format!("{name}.pem"));
         if !path.exists() {
             let subject = name.to_owned();
@@ -134,7 +134,7 @@ allow = [{{ identity = "carol", read = true }}]
                 .unwrap();
         }
         let key = fs::read(self.path().join(format!("{name}-key.pem"))).unwrap();
-        ClientIdentity::Certificate { chain: fs::read(path).unwrap(), key }
+        ClientCredential::Certificate { chain: fs::read(path).unwrap(), key }
     }
 
     pub fn authority(&self) -> &CertificateAuthority {
@@ -142,7 +142,7 @@ allow = [{{ identity = "carol", read = true }}]
     }
 
     pub fn token(&self, subject: &str, scope: &str) -> String {
-        let grant = TokenContent {
+        let grant = IssuedTokenContent {
             subject: subject.to_owned(),
             audience: "this".to_owned(),
             scope: carrack_trust::TokenScope::parse(scope).unwrap(),
@@ -155,7 +155,7 @@ allow = [{{ identity = "carol", read = true }}]
     pub fn try_connect(
         &self,
         address: SocketAddr,
-        identity: Option<ClientIdentity>,
+        identity: Option<ClientCredential>,
     ) -> Result<TlsChannel, String> {
         let cas = Some(fs::read(self.path().join("authority/ca.pem")).unwrap());
         let config = client_config(&ClientTrust { cas, crls: Vec::new(), identity }).unwrap();
@@ -201,7 +201,7 @@ allow = [{{ identity = "carol", read = true }}]
             token: copy.token.to_owned(),
         };
         let transfer = TransferRequest {
-            spec: TransferSpec { recursive: true, ..copy.spec },
+            spec: AgreedTransferSpec { recursive: true, ..copy.spec },
             settings: EndSettings { pool_bytes: 16 << 20, ..copy.settings },
             sources: vec![copy.source.into()],
             destination: copy.destination.into(),
@@ -217,19 +217,19 @@ allow = [{{ identity = "carol", read = true }}]
 pub struct Copy<'a> {
     pub who: Option<&'a str>,
     /// Replaces the user's certificate.
-    pub identity: Option<ClientIdentity>,
+    pub identity: Option<ClientCredential>,
     pub token: &'a str,
     pub role: SessionRole,
     pub source: &'a str,
     pub destination: &'a str,
-    pub spec: TransferSpec,
+    pub spec: AgreedTransferSpec,
     pub settings: EndSettings,
     pub abort: AbortHandle,
 }
 
 impl<'a> Copy<'a> {
     pub fn new(role: SessionRole, source: &'a str, destination: &'a str) -> Copy<'a> {
-        let (spec, settings) = (TransferSpec::default(), EndSettings::default());
+        let (spec, settings) = (AgreedTransferSpec::default(), EndSettings::default());
         Copy {
             who: None,
             identity: None,

@@ -22,7 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_register::records::{TransferRecord, TransferState};
+use carrack_register::transfer_records::{TransferRecord, TransferState};
 
 use crate::common;
 use crate::common::process::{assert_exit, assert_says, wait_at_most, wait_for};

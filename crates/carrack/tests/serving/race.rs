@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_engine::{EndSettings, SessionRole};
-use carrack_model::TransferSpec;
+use carrack_model::AgreedTransferSpec;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, ResolveFlags, openat2, renameat_with};
 
 use crate::daemon::{Copy, Daemon, Site, noise, wait_until};
@@ -109,7 +109,8 @@ impl Race {
                 SessionRole::Source => (format!("{shown}/source"), "/data/in".to_owned()),
                 SessionRole::Sink => ("/data/out".to_owned(), format!("{shown}/back")),
             };
-            let spec = TransferSpec { slot_bytes: 128 << 10, streams: 2, ..TransferSpec::default() };
+            let spec =
+                AgreedTransferSpec { slot_bytes: 128 << 10, streams: 2, ..AgreedTransferSpec::default() };
             let settings = EndSettings { io_threads: 2, ..EndSettings::default() };
             let copy = Copy { who: Some("alice"), spec, settings, ..Copy::new(role, &from, &to) };
             let outcome = self.site.copy_with(self.daemon.address, copy);

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{EndSettings, SessionRole};
-use carrack_model::{ProtectionLevel, SchedulingOptions, TransferSpec};
-use carrack_trust::{ClientIdentity, RevocationSelector};
+use carrack_model::{AgreedTransferSpec, ProtectionLevel, SchedulingOptions};
+use carrack_trust::{ClientCredential, RevokedCertificateSelector};
 use rustix::process::Signal;
 
 use crate::daemon;
@@ -74,7 +74,7 @@ fn sessions_have_the_daemons_flash() {
     let site = Site::new();
     let flash = path(&site, "flash");
     fs::create_dir(&flash).unwrap();
-    if carrack_machine::SpillLog::create(flash.as_ref(), 1 << 20, 1 << 20).is_err() {
+    if carrack_machine::SpillRecordFile::create(flash.as_ref(), 1 << 20, 1 << 20).is_err() {
         return eprintln!("skipped: {flash} is on a file system that can't hold a log");
     }
     let spill = format!("[spill]\ndirectories = [\"/nowhere:64MiB\", \"{flash}:64MiB\"]");
@@ -109,7 +109,7 @@ fn what_is_not_open_is_not_there() {
     let source = file(&site, "file", 10);
     let written = site.copy(daemon.address, "bob", SessionRole::Source, &source, "/data/file");
     assert!(refusal(&written).contains("data does not let you write"), "{}", refusal(&written));
-    let spec = TransferSpec { protection: ProtectionLevel::Clear, ..TransferSpec::default() };
+    let spec = AgreedTransferSpec { protection: ProtectionLevel::Clear, ..AgreedTransferSpec::default() };
     let open = Copy { who: Some("alice"), spec, ..Copy::new(SessionRole::Source, &source, "/data/file") };
     let clear = refusal(&site.copy_with(daemon.address, open));
     assert!(clear.contains("at least private"), "{clear}");
@@ -140,7 +140,7 @@ fn strangers_do_not_get_in() {
                 token: String::new(),
             };
             let transfer = carrack_engine::TransferRequest {
-                spec: TransferSpec::default(),
+                spec: AgreedTransferSpec::default(),
                 settings: EndSettings::default(),
                 sources: vec!["/data/x".into()],
                 destination: site.path().join("x"),
@@ -155,7 +155,7 @@ fn strangers_do_not_get_in() {
         assert!(!matches!(peer_says, Ok(Ok(()))), "{peer_says:?}");
     }
     let identity = site.identity("alice");
-    site.authority().revoke(&RevocationSelector::Name("alice".into()), SystemTime::now()).unwrap();
+    site.authority().revoke(&RevokedCertificateSelector::Name("alice".into()), SystemTime::now()).unwrap();
     // The list holds once the daemon has read it.
     assert!(site.try_connect(daemon.address, Some(identity)).is_ok());
     daemon.signal(Signal::HUP);
@@ -214,7 +214,7 @@ fn a_key_of_ssh_is_enough() {
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace("[tls]", &format!("[tls]\npublic_keys = \"{key}.pub\""))).unwrap();
     let daemon = Daemon::start(&config);
-    let identity = ClientIdentity::SshKey(fs::read(&key).unwrap());
+    let identity = ClientCredential::SshKey(fs::read(&key).unwrap());
     let source = file(&site, "file", 1000);
     let push = Copy { identity: Some(identity), ..Copy::new(SessionRole::Source, &source, "/data/file") };
     assert_eq!(refusal(&site.copy_with(daemon.address, push)), "");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use carrack_engine::{EndSettings, GrantExchange, SessionRole};
 use carrack_model::SchedulingOptions;
-use carrack_plan::grants::{GrantBatch, GrantReply, GrantRequest, GrantSettings};
+use carrack_plan::grants::{GrantClientReport, GrantReply, GrantRequest, GrantSettings};
 use carrack_service::queue::name_of_user;
 use carrack_service::sharing::SocketExchange;
 use rustix::process::Signal;
@@ -94,15 +94,15 @@ impl Sharer {
     }
 }
 
-fn asking(client: &str, number: u64, class: &str, target: &str) -> GrantBatch {
+fn asking(client: &str, number: u64, class: &str, target: &str) -> GrantClientReport {
     let asks = vec![GrantRequest { target: target.to_owned(), objects: 1, bytes: 1, waits_us: 0 }];
-    GrantBatch {
+    GrantClientReport {
         client: client.into(),
         number,
         class: class.into(),
         threads: 4,
         asks,
-        ..GrantBatch::default()
+        ..GrantClientReport::default()
     }
 }
 

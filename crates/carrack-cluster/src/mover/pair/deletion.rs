@@ -14,21 +14,21 @@ use carrack_engine::{
     copy_with_peer,
 };
 use carrack_model::{
-    DeletionRules, EntryFailure, FailureKind, KeptMetadata, MetadataFidelity, SyncRules, TransferEvent,
-    TransferNotice, TransferSpec,
+    AgreedTransferSpec, DeletionRules, EntryFailure, FailureKind, KeptMetadata, MetadataFidelity, SyncRules,
+    TransferEvent, UserNotice,
 };
-use carrack_plan::fleet::{ChunkDeliveryState, FaultKind};
+use carrack_plan::fleet::{ChunkDeliveryState, MoverFaultKind};
 use tokio::time::MissedTickBehavior;
 
-use super::{GIVEN_BACK_FOR, PairFault, PairObserver, PairWork, TICK, new_run, open_source};
+use super::{GIVEN_BACK_FOR, MoverPairState, MoverSessionObserver, PairFault, TICK, new_run, open_source};
 use crate::boot_clock::since_boot;
 use crate::mover::Say;
 use crate::mover::ack_extender::AckExtender;
 use crate::mover::dial::dial;
-use crate::mover::held_chunk::HeldChunk;
+use crate::mover::held_chunk::HeldChunkDelivery;
 use crate::mover::session_name::SessionName;
-use crate::queue::{ChunkHead, QueueDelivery};
-use crate::records::{TransferRecord, TransferState};
+use crate::queue::{QueueDelivery, QueuedChunkHeader};
+use crate::transfer_records::{TransferRecord, TransferState};
 
 /// The keeper's number for the item.
 const ITEM: u64 = 0;
@@ -45,7 +45,7 @@ enum UndoneDeletion {
 
 /// The observer of the session.
 struct DeletionObserver {
-    pair: PairObserver,
+    pair: MoverSessionObserver,
     stays: Mutex<Vec<String>>,
     going: AtomicU64,
     /// Ends a dry run that has found more entries than this.
@@ -55,7 +55,7 @@ struct DeletionObserver {
 
 impl DeletionObserver {
     fn new(say: Say, most: u64, abort: &AbortHandle) -> DeletionObserver {
-        let (pair, going) = (PairObserver::new(say), AtomicU64::new(0));
+        let (pair, going) = (MoverSessionObserver::new(say), AtomicU64::new(0));
         DeletionObserver { pair, stays: Mutex::default(), going, most, abort: abort.clone() }
     }
 
@@ -77,7 +77,7 @@ impl TransferObserver for DeletionObserver {
                     self.abort.interrupt();
                 }
             }
-            TransferEvent::Notice(TransferNotice::Warning(text)) => {
+            TransferEvent::Notice(UserNotice::Warning(text)) => {
                 let mut stays = self.stays.lock().unwrap_or_else(PoisonError::into_inner);
                 if stays.len() < STAYS_MAX && !stays.contains(text) {
                     stays.push(text.clone());
@@ -88,14 +88,14 @@ impl TransferObserver for DeletionObserver {
     }
 }
 
-impl PairWork {
+impl MoverPairState {
     /// Carries out the deletion item: it is then logged and acknowledged, or left to others.
     pub(super) async fn delete(
         self: &Arc<Self>,
-        delivery: QueueDelivery<ChunkHead>,
+        delivery: QueueDelivery<QueuedChunkHeader>,
         case: ChunkDeliveryState,
     ) {
-        let mut held = HeldChunk::new(delivery, case);
+        let mut held = HeldChunkDelivery::new(delivery, case);
         let keeper = Arc::new(AckExtender::new());
         keeper.take(ITEM, held.acker.clone(), since_boot());
         match self.try_delete(&keeper, &mut held).await {
@@ -124,7 +124,7 @@ impl PairWork {
     async fn try_delete(
         self: &Arc<Self>,
         keeper: &Arc<AckExtender>,
-        held: &mut HeldChunk,
+        held: &mut HeldChunkDelivery,
     ) -> Result<(), UndoneDeletion> {
         // Without an answer from NATS the user's wish is unknown.
         let record =
@@ -166,7 +166,7 @@ impl PairWork {
             return Ok(());
         }
         let reason = "it is ill, or does not see the storage that others of its site see";
-        Err(UndoneDeletion::Fault(PairFault::at_sink(FaultKind::Passing, reason)))
+        Err(UndoneDeletion::Fault(PairFault::at_sink(MoverFaultKind::Passing, reason)))
     }
 
     /// Runs a session; returns the number of entries that a dry run would remove.
@@ -175,7 +175,7 @@ impl PairWork {
         keeper: &Arc<AckExtender>,
         deletion: &DeletionRules,
         is_dry: bool,
-        held: &mut HeldChunk,
+        held: &mut HeldChunkDelivery,
     ) -> Result<u64, UndoneDeletion> {
         open_source(&self.mover, &self.leg).await.map_err(UndoneDeletion::Fault)?;
         let transfer = self
@@ -224,7 +224,10 @@ impl PairWork {
         let outcome = match ended {
             Ok(Ok(Ok(outcome))) => outcome,
             Ok(Ok(Err(unreached))) => {
-                return Err(UndoneDeletion::Fault(PairFault::at_sink(FaultKind::Unreachable, unreached)));
+                return Err(UndoneDeletion::Fault(PairFault::at_sink(
+                    MoverFaultKind::Unreachable,
+                    unreached,
+                )));
             }
             Ok(Err(panic)) => return Err(UndoneDeletion::Fault(PairFault::passing(panic))),
             Err(undone) => {
@@ -262,7 +265,7 @@ impl PairWork {
         settings.fidelity = MetadataFidelity { kept: KeptMetadata::default(), ..settings.fidelity };
         let run = new_run()?;
         Ok(TransferRequest {
-            spec: TransferSpec { sync: Some(sync), dry_run: is_dry, ..spec },
+            spec: AgreedTransferSpec { sync: Some(sync), dry_run: is_dry, ..spec },
             settings,
             // The ID tells which temporary files and journals are the transfer's.
             identity: identity.map(|identity| TransferIdentity { run, ..identity }),

@@ -5,22 +5,22 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use carrack_engine::{Chunk, ChunkWork, FILE_COSTS_BYTES};
+use carrack_engine::{ChunkOfEntries, ChunkWorkKind, FILE_COSTS_BYTES};
 use carrack_model::ByteRange;
-use carrack_plan::fleet::{ChunkDeliveryState, ChunkDeliveryStep, ChunkRequestThreshold, ChunkStepResult};
+use carrack_plan::fleet::{ChunkDeliveryState, ChunkRequestThreshold, ChunkStepResult, QueuedChunkStep};
 use futures_util::future::join_all;
 use tokio::sync::mpsc;
 
-use super::{AGAIN, PairWork, TakenChunk};
+use super::{AGAIN, MoverPairState, TakenChunk};
 use crate::boot_clock::since_boot;
 use crate::error::BusError;
-use crate::mover::held_chunk::HeldChunk;
-use crate::queue::{ChunkAction, ChunkHead, QueueDelivery, QueuePuller};
+use crate::mover::held_chunk::HeldChunkDelivery;
+use crate::queue::{QueueDelivery, QueuePuller, QueuedChunkHeader, WorkItemAction};
 
 /// Time that a pull waits for a message.
 const PULL_WAIT: Duration = Duration::from_secs(5);
 
-impl PairWork {
+impl MoverPairState {
     /// Updates the threshold with a measurement of the session.
     pub(super) fn learn(&self, learn: impl FnOnce(&mut ChunkRequestThreshold)) {
         let mut threshold = self.threshold();
@@ -41,24 +41,24 @@ impl PairWork {
             let mut deliveries = self.pull(&chunks, some_wait, idle_bytes).await;
             some_wait = deliveries.iter().any(|delivery| delivery.behind > 0);
             // The closing chunk must be the last.
-            deliveries.sort_by_key(|delivery| delivery.head.kind == ChunkAction::Close);
+            deliveries.sort_by_key(|delivery| delivery.head.kind == WorkItemAction::Close);
             for delivery in deliveries {
                 let Some(case) = self.takes(&delivery).await else { continue };
-                if delivery.head.kind == ChunkAction::Delete {
+                if delivery.head.kind == WorkItemAction::Delete {
                     // In a session of its own; no other work of the transfer is in flight.
                     self.delete(delivery, case).await;
                     continue;
                 }
                 let Some(number) = numbers.next() else { return };
                 let (head, is_again) = (delivery.head, delivery.is_again());
-                self.is_closing.fetch_or(head.kind == ChunkAction::Close, Relaxed);
-                let held = HeldChunk::new(delivery, case);
+                self.is_closing.fetch_or(head.kind == WorkItemAction::Close, Relaxed);
+                let held = HeldChunkDelivery::new(delivery, case);
                 let table = held.table().to_vec();
                 // Sent before the session has the chunk, so that a settled chunk is always known.
                 if taken.send(TakenChunk { number, held, at: since_boot() }).is_err() {
                     return;
                 }
-                if head.kind == ChunkAction::Close {
+                if head.kind == WorkItemAction::Close {
                     self.close(head.attempt, number, &mut numbers).await;
                     return;
                 }
@@ -69,16 +69,16 @@ impl PairWork {
     }
 
     /// Returns the case of a chunk that this pair takes; `None` if it is left to others.
-    async fn takes(&self, delivery: &QueueDelivery<ChunkHead>) -> Option<ChunkDeliveryState> {
+    async fn takes(&self, delivery: &QueueDelivery<QueuedChunkHeader>) -> Option<ChunkDeliveryState> {
         let mut case = ChunkDeliveryState::new(&self.mover.id, &self.pair.sink, delivery.delivered);
         loop {
             let answer = match case.next() {
-                ChunkDeliveryStep::ReadTried => match self.queue.tried(&delivery.head).await {
+                QueuedChunkStep::ReadTried => match self.queue.tried(&delivery.head).await {
                     Ok(tried) => ChunkStepResult::Tried(tried),
                     Err(_) => ChunkStepResult::Failed,
                 },
-                ChunkDeliveryStep::TellDoubts(doubts) => self.tell_doubts(doubts).await,
-                ChunkDeliveryStep::Leave(time) => match delivery.nak(time).await {
+                QueuedChunkStep::TellDoubts(doubts) => self.tell_doubts(doubts).await,
+                QueuedChunkStep::Leave(time) => match delivery.nak(time).await {
                     Ok(()) => return None,
                     Err(_) => return Some(case.carried()),
                 },
@@ -91,10 +91,10 @@ impl PairWork {
     /// Pulls the chunks that are there at once, if some are known to wait; else the next one that comes.
     async fn pull(
         &self,
-        chunks: &QueuePuller<ChunkHead>,
+        chunks: &QueuePuller<QueuedChunkHeader>,
         some_wait: bool,
         idle_bytes: u64,
-    ) -> Vec<QueueDelivery<ChunkHead>> {
+    ) -> Vec<QueueDelivery<QueuedChunkHeader>> {
         let (began, count) = (Instant::now(), self.threshold().chunks_at_once(idle_bytes));
         let waiting = if some_wait { at_once(chunks, count).await } else { Ok(Vec::new()) };
         let pulled = match waiting {
@@ -119,19 +119,19 @@ impl PairWork {
         }
     }
 
-    fn chunk(&self, number: u64, head: &ChunkHead, is_again: bool, table: Vec<u8>) -> Chunk {
+    fn chunk(&self, number: u64, head: &QueuedChunkHeader, is_again: bool, table: Vec<u8>) -> ChunkOfEntries {
         let work = match head.kind {
-            ChunkAction::Files => ChunkWork::Files,
-            ChunkAction::Part(part) => ChunkWork::Part(ByteRange::new(part.offset, part.len)),
-            ChunkAction::Finish { .. } => ChunkWork::Finish,
-            ChunkAction::Discard { .. } => ChunkWork::Discard,
+            WorkItemAction::Files => ChunkWorkKind::Files,
+            WorkItemAction::Part(part) => ChunkWorkKind::Part(ByteRange::new(part.offset, part.len)),
+            WorkItemAction::Finish { .. } => ChunkWorkKind::Finish,
+            WorkItemAction::Discard { .. } => ChunkWorkKind::Discard,
             // A deletion is no chunk of this session.
-            ChunkAction::Delete | ChunkAction::Close => ChunkWork::Close,
+            WorkItemAction::Delete | WorkItemAction::Close => ChunkWorkKind::Close,
         };
         let source_name = self.leg.only.as_ref().map(|(name, _)| name.clone().into_bytes());
         // An earlier, failed transfer of the same source and destination has left journals.
         let is_repeated = is_again || head.attempt > 1 || self.resumes;
-        Chunk { number, work, is_repeated, table, source_name }
+        ChunkOfEntries { number, work, is_repeated, table, source_name }
     }
 
     /// Gives the session the directories, as the scan has stored them, and the end. A transfer with failures
@@ -150,8 +150,8 @@ impl PairWork {
             };
             for table in tables {
                 let Some(number) = numbers.next() else { return };
-                let work = ChunkWork::Files;
-                self.feed.give(Chunk { number, work, is_repeated: false, table, source_name: None });
+                let work = ChunkWorkKind::Files;
+                self.feed.give(ChunkOfEntries { number, work, is_repeated: false, table, source_name: None });
                 if self.feed.wants().await.is_none() {
                     return;
                 }
@@ -161,8 +161,14 @@ impl PairWork {
             Ok(record) => record.tally.entries_failed > 0,
             Err(_) => true,
         };
-        let work = if has_failures { ChunkWork::Files } else { ChunkWork::Close };
-        self.feed.give(Chunk { number, work, is_repeated: false, table: Vec::new(), source_name: None });
+        let work = if has_failures { ChunkWorkKind::Files } else { ChunkWorkKind::Close };
+        self.feed.give(ChunkOfEntries {
+            number,
+            work,
+            is_repeated: false,
+            table: Vec::new(),
+            source_name: None,
+        });
         if self.feed.wants().await.is_some() {
             self.feed.end();
         }
@@ -171,9 +177,9 @@ impl PairWork {
 
 /// Pulls up to `count` messages that are available at once.
 async fn at_once(
-    chunks: &QueuePuller<ChunkHead>,
+    chunks: &QueuePuller<QueuedChunkHeader>,
     count: u64,
-) -> Result<Vec<QueueDelivery<ChunkHead>>, BusError> {
+) -> Result<Vec<QueueDelivery<QueuedChunkHeader>>, BusError> {
     let mut deliveries = Vec::new();
     let mut failed = None;
     for pulled in join_all((0..count).map(|_| chunks.next(Duration::ZERO))).await {

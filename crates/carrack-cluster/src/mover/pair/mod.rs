@@ -5,8 +5,8 @@
 //! other keeps the books ([`books`]): it logs and acknowledges settled chunks, and reports. A separate
 //! session removes the entries that the source lacks ([`deleting`]).
 
-mod accounting;
 mod deletion;
+mod delivery_settlement;
 mod fetch;
 
 use std::path::{Path, PathBuf};
@@ -19,27 +19,29 @@ use carrack_engine::{
     TransferObserver, TransferOutcome, TransferRequest, copy_with_peer,
 };
 use carrack_model::{
-    CommandToken, EntryFailure, LimitingStage, MetadataLoss, TransferEvent, TransferId, TransferNotice,
-    TransferProgress,
+    CommandExecutionId, EntryFailure, LimitingStage, MetadataLoss, TransferEvent, TransferId,
+    TransferProgress, UserNotice,
 };
-use carrack_plan::fleet::{ChunkRequestThreshold, FaultKind, StorageWaitSide};
+use carrack_plan::fleet::{ChunkRequestThreshold, MoverFaultKind, StorageWaitSide};
 use carrack_storage::{PathBase, PathPurpose};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::MissedTickBehavior;
 
-use self::accounting::ChunkAccounting;
+use self::delivery_settlement::ChunkAccounting;
 use super::ack_extender::AckExtender;
 use super::dial::dial;
 use super::engine_settings::terms;
-use super::feed::PairFeed;
-use super::held_chunk::HeldChunk;
+use super::feed::MoverPairChunkFeed;
+use super::held_chunk::HeldChunkDelivery;
 use super::session_name::SessionName;
 use super::{MoverContext, Say};
-use crate::log::TransferLog;
-use crate::pairs::PairRecord;
-use crate::queue::TransferQueue;
-use crate::records::{MoverRecord, ResolvedTransferPaths, TransferRecord, TransferState, TransferSubmission};
+use crate::log::FleetTransferLog;
+use crate::pairs::MoverPairRecord;
+use crate::queue::TransferWorkStream;
+use crate::transfer_records::{
+    MoverRecord, ResolvedTransferPaths, TransferRecord, TransferState, TransferSubmission,
+};
 use crate::transfers::FindError;
 
 /// The delay before a request is repeated while NATS is away.
@@ -67,42 +69,42 @@ pub(super) enum PairExit {
 pub(super) struct PairFault {
     /// True for the reading mover.
     pub is_source: bool,
-    pub kind: FaultKind,
+    pub kind: MoverFaultKind,
     pub reason: String,
 }
 
 impl PairFault {
     /// Creates a fault of the mover's own storage.
     pub fn hung(reason: impl ToString) -> PairFault {
-        PairFault::at_source(FaultKind::Hung, reason)
+        PairFault::at_source(MoverFaultKind::Hung, reason)
     }
 
     fn passing(reason: impl ToString) -> PairFault {
-        PairFault::at_source(FaultKind::Passing, reason)
+        PairFault::at_source(MoverFaultKind::Passing, reason)
     }
 
     fn refused(reason: impl ToString) -> PairFault {
-        PairFault::at_source(FaultKind::Refused, reason)
+        PairFault::at_source(MoverFaultKind::Refused, reason)
     }
 
-    fn at_source(kind: FaultKind, reason: impl ToString) -> PairFault {
+    fn at_source(kind: MoverFaultKind, reason: impl ToString) -> PairFault {
         PairFault { is_source: true, kind, reason: reason.to_string() }
     }
 
-    fn at_sink(kind: FaultKind, reason: impl ToString) -> PairFault {
+    fn at_sink(kind: MoverFaultKind, reason: impl ToString) -> PairFault {
         PairFault { is_source: false, kind, reason: reason.to_string() }
     }
 
     /// Returns the fault of a session that began: the source was checked before.
     fn of(error: &SessionError) -> PairFault {
         let kind = match error {
-            error if error.is_full() => FaultKind::Full,
-            SessionError::Local { .. } => return PairFault::at_source(FaultKind::Passing, error),
+            error if error.is_full() => MoverFaultKind::Full,
+            SessionError::Local { .. } => return PairFault::at_source(MoverFaultKind::Passing, error),
             SessionError::Refused { .. } | SessionError::PeerAborted { .. } | SessionError::Version(_) => {
-                FaultKind::Refused
+                MoverFaultKind::Refused
             }
-            SessionError::PeerSilent | SessionError::Unreachable { .. } => FaultKind::Unreachable,
-            _ => FaultKind::Passing,
+            SessionError::PeerSilent | SessionError::Unreachable { .. } => MoverFaultKind::Unreachable,
+            _ => MoverFaultKind::Passing,
         };
         PairFault::at_sink(kind, error)
     }
@@ -115,7 +117,7 @@ impl From<PairFault> for PairExit {
 }
 
 /// The observer of a session.
-struct PairObserver {
+struct MoverSessionObserver {
     say: Say,
     bytes_moved: AtomicU64,
     failures: Mutex<Vec<EntryFailure>>,
@@ -123,12 +125,12 @@ struct PairObserver {
     /// The last progress, and the time of its last change.
     moved_at: Mutex<(Instant, TransferProgress)>,
     /// The transport, threads and connections in use.
-    means: Mutex<SessionMeans>,
+    means: Mutex<SessionResources>,
 }
 
 /// The resources of a session.
 #[derive(Clone, Copy, Default)]
-struct SessionMeans {
+struct SessionResources {
     transport: &'static str,
     readers: u32,
     streams: u32,
@@ -146,10 +148,10 @@ fn steps(progress: &TransferProgress) -> [u64; 6] {
     ]
 }
 
-impl PairObserver {
-    fn new(say: Say) -> PairObserver {
+impl MoverSessionObserver {
+    fn new(say: Say) -> MoverSessionObserver {
         let moved_at = Mutex::new((Instant::now(), TransferProgress::default()));
-        PairObserver {
+        MoverSessionObserver {
             say,
             bytes_moved: AtomicU64::new(0),
             failures: Mutex::default(),
@@ -159,7 +161,7 @@ impl PairObserver {
         }
     }
 
-    fn means(&self) -> MutexGuard<'_, SessionMeans> {
+    fn means(&self) -> MutexGuard<'_, SessionResources> {
         self.means.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -182,8 +184,8 @@ impl PairObserver {
         }
         let words = format!("its storage has not answered for {for_s} s");
         match progress.storage_busy {
-            (true, false) => Some(PairFault::at_source(FaultKind::Hung, words)),
-            (_, true) => Some(PairFault::at_sink(FaultKind::Hung, words)),
+            (true, false) => Some(PairFault::at_source(MoverFaultKind::Hung, words)),
+            (_, true) => Some(PairFault::at_sink(MoverFaultKind::Hung, words)),
             (false, false) => None,
         }
     }
@@ -208,7 +210,7 @@ impl PairObserver {
     }
 }
 
-impl TransferObserver for PairObserver {
+impl TransferObserver for MoverSessionObserver {
     fn event(&self, event: &TransferEvent) {
         match event {
             TransferEvent::Progress(progress) => self.progress(progress),
@@ -224,17 +226,17 @@ impl TransferObserver for PairObserver {
             TransferEvent::Failed(failure) => {
                 self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure.clone());
             }
-            TransferEvent::Notice(TransferNotice::Loss(loss)) => {
+            TransferEvent::Notice(UserNotice::Loss(loss)) => {
                 self.losses.lock().unwrap_or_else(PoisonError::into_inner).push(loss.clone());
             }
-            TransferEvent::Notice(TransferNotice::Warning(text)) => (self.say)(text.clone()),
+            TransferEvent::Notice(UserNotice::Warning(text)) => (self.say)(text.clone()),
             _ => {}
         }
     }
 }
 
 /// The reason for leaving a session before its end.
-enum EarlyExit {
+enum EarlySessionExit {
     /// Storage does not answer.
     Hangs(PairFault),
     /// The manager ended the pair, as one of its movers is left out. Other pairs have its chunks now.
@@ -242,9 +244,9 @@ enum EarlyExit {
 }
 
 /// The state that both tasks share.
-struct PairWork {
+struct MoverPairState {
     mover: Arc<MoverContext>,
-    pair: PairRecord,
+    pair: MoverPairRecord,
     /// The mover that writes.
     sink: Arc<MoverRecord>,
     leg: ResolvedTransferPaths,
@@ -255,11 +257,11 @@ struct PairWork {
     /// True if everything asked for is at the destination afterwards, failures excepted. With `--existing`
     /// and `--ignore-existing` that is unknown.
     is_provable: bool,
-    queue: TransferQueue,
-    log: TransferLog,
+    queue: TransferWorkStream,
+    log: FleetTransferLog,
     name: SessionName,
-    feed: Arc<PairFeed>,
-    observer: Arc<PairObserver>,
+    feed: Arc<MoverPairChunkFeed>,
+    observer: Arc<MoverSessionObserver>,
     /// The whole transfer, as one session with a scan would carry it out.
     whole: TransferRequest,
     /// True once the transfer's last chunk was taken: the session then ends only when that is done.
@@ -270,7 +272,7 @@ struct PairWork {
 /// A message from the task that gets chunks to the task that keeps the books.
 struct TakenChunk {
     number: u64,
-    held: HeldChunk,
+    held: HeldChunkDelivery,
     /// Time by the clock that continues while the machine sleeps.
     at: Duration,
 }
@@ -278,7 +280,7 @@ struct TakenChunk {
 /// Runs until `stop` turns true and the taken chunks are settled, or until the session breaks.
 pub(super) async fn run(
     mover: Arc<MoverContext>,
-    pair: PairRecord,
+    pair: MoverPairRecord,
     record: &TransferRecord,
     stop: watch::Receiver<bool>,
 ) -> PairExit {
@@ -291,9 +293,9 @@ pub(super) async fn run(
 
 async fn begin(
     mover: Arc<MoverContext>,
-    pair: PairRecord,
+    pair: MoverPairRecord,
     record: &TransferRecord,
-) -> Result<(PairWork, (TransferRequest, SettledChunkReceiver)), PairExit> {
+) -> Result<(MoverPairState, (TransferRequest, SettledChunkReceiver)), PairExit> {
     let Some(leg) = record.leg.clone() else {
         let reason = "where the transfer goes is not settled yet";
         return Err(PairFault::passing(reason).into());
@@ -303,17 +305,17 @@ async fn begin(
         terms(&record.submission.options).map_err(|trouble| PairFault::refused(trouble.line()))?;
     let Some(sink) = mover.movers.get(&pair.sink) else {
         let reason = format!("the mover {} is not there", pair.sink);
-        return Err(PairFault::at_sink(FaultKind::Unreachable, reason).into());
+        return Err(PairFault::at_sink(MoverFaultKind::Unreachable, reason).into());
     };
     settings.history = Some(mover.known_paths.history(&sink.host));
     settings.fabric = fabric(&mover, &sink, settings.fabric).map_err(PairFault::refused)?;
     settings.sharing = mover.sharing().await;
     settings.spill = mover.options.spill.clone();
     let is_provable = !spec.sync.as_ref().is_some_and(|sync| sync.existing || sync.ignore_existing);
-    let queue = TransferQueue::open(&mover.bus, &pair.transfer).await.map_err(PairFault::passing)?;
-    let log = TransferLog::open(&mover.bus, &pair.transfer).map_err(PairFault::passing)?;
+    let queue = TransferWorkStream::open(&mover.bus, &pair.transfer).await.map_err(PairFault::passing)?;
+    let log = FleetTransferLog::open(&mover.bus, &pair.transfer).map_err(PairFault::passing)?;
     let (settled, settling) = mpsc::unbounded_channel();
-    let feed = Arc::new(PairFeed::new(ChunkRequestThreshold::default().bytes(), settled));
+    let feed = Arc::new(MoverPairChunkFeed::new(ChunkRequestThreshold::default().bytes(), settled));
     let submission = &record.submission;
     let identity = identity(submission).map_err(PairFault::passing)?;
     let whole = TransferRequest {
@@ -326,8 +328,8 @@ async fn begin(
         feed: None,
     };
     let transfer = of_chunks(&whole, &feed);
-    let work = PairWork {
-        observer: Arc::new(PairObserver::new(Arc::clone(&mover.options.say))),
+    let work = MoverPairState {
+        observer: Arc::new(MoverSessionObserver::new(Arc::clone(&mover.options.say))),
         mover,
         name: SessionName::new(&pair.transfer),
         pair,
@@ -347,7 +349,7 @@ async fn begin(
 }
 
 /// Returns the transfer of the chunks from `feed`.
-fn of_chunks(whole: &TransferRequest, feed: &Arc<PairFeed>) -> TransferRequest {
+fn of_chunks(whole: &TransferRequest, feed: &Arc<MoverPairChunkFeed>) -> TransferRequest {
     let feed = Some(ChunkFeedHandle(Arc::clone(feed) as Arc<dyn ChunkFeed>));
     let mut transfer = TransferRequest { feed, ..whole.clone() };
     if let Some(sync) = &mut transfer.spec.sync {
@@ -399,14 +401,14 @@ async fn open_source(mover: &Arc<MoverContext>, leg: &ResolvedTransferPaths) -> 
         Ok(Ok(Ok(()))) => Ok(base),
         Ok(Ok(Err(error))) => Err(PairFault::refused(format!("{}: {error}", leg.source))),
         Ok(Err(panic)) => Err(PairFault::passing(panic)),
-        Err(_) => Err(PairFault::at_source(FaultKind::Hung, format!("{} does not open", leg.source))),
+        Err(_) => Err(PairFault::at_source(MoverFaultKind::Hung, format!("{} does not open", leg.source))),
     }
 }
 
 type SettledChunkReceiver = mpsc::UnboundedReceiver<u64>;
 
 /// The thread of a session.
-type Session = JoinHandle<Result<TransferOutcome, String>>;
+type SessionThread = JoinHandle<Result<TransferOutcome, String>>;
 
 /// Returns the ID of a transfer's journals. It depends on source and destination only, so that a resubmitted
 /// transfer resumes.
@@ -417,11 +419,11 @@ pub(crate) fn journal_id(TransferSubmission { source, destination, .. }: &Transf
     TransferId(id)
 }
 
-fn new_run() -> std::io::Result<CommandToken> {
-    carrack_transport::random().map(CommandToken)
+fn new_run() -> std::io::Result<CommandExecutionId> {
+    carrack_transport::random().map(CommandExecutionId)
 }
 
-impl PairWork {
+impl MoverPairState {
     async fn carry(
         self,
         (transfer, mut settling): (TransferRequest, SettledChunkReceiver),
@@ -430,7 +432,7 @@ impl PairWork {
         let work = Arc::new(self);
         let abort = match AbortHandle::new() {
             Ok(abort) => abort,
-            Err(error) => return PairFault::at_source(FaultKind::Passing, error).into(),
+            Err(error) => return PairFault::at_source(MoverFaultKind::Passing, error).into(),
         };
         let mut session = work.start_session(transfer, &abort);
         let (taken, mut taking) = mpsc::unbounded_channel();
@@ -453,14 +455,14 @@ impl PairWork {
         }
         let fault = match outcome {
             Ok(Ok(Ok(outcome))) => return books.over(outcome).await,
-            Ok(Ok(Err(unreached))) => PairFault::at_sink(FaultKind::Unreachable, unreached),
-            Ok(Err(panic)) => PairFault::at_source(FaultKind::Passing, panic),
-            Err(EarlyExit::Hangs(fault)) => {
+            Ok(Ok(Err(unreached))) => PairFault::at_sink(MoverFaultKind::Unreachable, unreached),
+            Ok(Err(panic)) => PairFault::at_source(MoverFaultKind::Passing, panic),
+            Err(EarlySessionExit::Hangs(fault)) => {
                 abort.interrupt();
                 work.mover.abandon(session, fault.is_source);
                 fault
             }
-            Err(EarlyExit::IsLeftOut) => {
+            Err(EarlySessionExit::IsLeftOut) => {
                 abort.interrupt();
                 work.mover.abandon(session, false);
                 books.give_back(Duration::ZERO).await;
@@ -472,7 +474,7 @@ impl PairWork {
     }
 
     /// Starts the session on a thread of its own.
-    fn start_session(self: &Arc<Self>, transfer: TransferRequest, abort: &AbortHandle) -> Session {
+    fn start_session(self: &Arc<Self>, transfer: TransferRequest, abort: &AbortHandle) -> SessionThread {
         let (work, abort) = (Arc::clone(self), abort.clone());
         tokio::task::spawn_blocking(move || {
             let peer = dial(&work.mover, &work.sink, &work.name).inspect_err(|_| work.feed.close())?;
@@ -490,10 +492,10 @@ impl PairWork {
     async fn attend(
         &self,
         books: &mut ChunkAccounting,
-        session: &mut Session,
+        session: &mut SessionThread,
         (taking, settling): (&mut mpsc::UnboundedReceiver<TakenChunk>, &mut SettledChunkReceiver),
         (mut stop, abort): (watch::Receiver<bool>, &AbortHandle),
-    ) -> Result<Result<Result<TransferOutcome, String>, JoinError>, EarlyExit> {
+    ) -> Result<Result<Result<TransferOutcome, String>, JoinError>, EarlySessionExit> {
         // The first report is sent at once: it shows that the pair works.
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -505,10 +507,10 @@ impl PairWork {
                 ended = &mut *session => return Ok(ended),
                 _ = ticks.tick() => {
                     if let Some(fault) = self.observer.hangs().filter(|_| books.holds()) {
-                        return Err(EarlyExit::Hangs(fault));
+                        return Err(EarlySessionExit::Hangs(fault));
                     }
                     if books.was_told && self.is_left_out() {
-                        return Err(EarlyExit::IsLeftOut);
+                        return Err(EarlySessionExit::IsLeftOut);
                     }
                     books.report().await;
                 }

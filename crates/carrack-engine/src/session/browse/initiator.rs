@@ -6,14 +6,14 @@ use std::time::Instant;
 use carrack_machine::SlotPool;
 use carrack_model::escape;
 use carrack_transport::ControlLink;
-use carrack_wire::message::{BrowseDone, BrowseRequest, ControlMessage, EntriesMessage};
+use carrack_wire::message::{BrowseDone, ControlMessage, EntriesMessage, PathOperationMessage};
 
 use super::message::{ENTRIES_MAX, to_browse, to_found};
-use super::operation::{BrowseCall, BrowseItem, BrowseOperation, BrowseSummary, PATIENCE};
+use super::operation::{BrowseItem, BrowseSummary, PATIENCE, PathOperationRequest, RemotePathOperation};
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
 use crate::session::handshake::{
-    ANSWER_TIMEOUT, FirstMessage, expect, explained, no_slots, receive_preamble, say, send_preamble,
+    ANSWER_TIMEOUT, FirstMessageSender, expect, explained, no_slots, receive_preamble, say, send_preamble,
 };
 use crate::settings::PeerChannel;
 
@@ -29,7 +29,7 @@ const SLOT_BYTES: u32 = carrack_model::limits::SLOT_BYTES_MIN as u32;
 /// have been passed to `found` before.
 pub fn browse(
     peer: PeerChannel,
-    browsing: &BrowseCall,
+    browsing: &PathOperationRequest,
     found: &mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
     abort: &AbortHandle,
 ) -> Result<BrowseSummary, SessionError> {
@@ -47,15 +47,15 @@ pub fn browse(
     }
 }
 
-fn ask(link: &mut ControlLink, wanted: BrowseRequest) -> Result<(), SessionError> {
+fn ask(link: &mut ControlLink, wanted: PathOperationMessage) -> Result<(), SessionError> {
     // A process that is not carrack may still have printed a reason.
     let said = send_preamble(link).and_then(|()| say(link, ControlMessage::Browse(wanted)));
-    receive_preamble(link, FirstMessage::OfResponder(ANSWER_TIMEOUT))?;
+    receive_preamble(link, FirstMessageSender::OfResponder(ANSWER_TIMEOUT))?;
     said
 }
 
 struct BrowseReceiver<'a> {
-    asked: BrowseOperation,
+    asked: RemotePathOperation,
     found: &'a mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
     /// The results up to now.
     summary: BrowseSummary,
@@ -86,9 +86,9 @@ impl BrowseReceiver<'_> {
         EntriesMessage { entries }: EntriesMessage,
     ) -> Result<ControlFlow<()>, SessionError> {
         let most = match self.asked {
-            BrowseOperation::List => ENTRIES_MAX,
-            BrowseOperation::Stat => 1 - self.summary.done_count.min(1) as usize,
-            BrowseOperation::MakeDirectory { .. } | BrowseOperation::Remove { .. } => 0,
+            RemotePathOperation::List => ENTRIES_MAX,
+            RemotePathOperation::Stat => 1 - self.summary.done_count.min(1) as usize,
+            RemotePathOperation::MakeDirectory { .. } | RemotePathOperation::Remove { .. } => 0,
         };
         if entries.len() > most {
             let count = entries.len();
@@ -106,12 +106,12 @@ impl BrowseReceiver<'_> {
     /// Ends the operation. The caller has counted the results that were sent.
     fn end(&mut self, done: BrowseDone) -> Result<(), SessionError> {
         match self.asked {
-            BrowseOperation::List => {}
-            BrowseOperation::Stat if self.summary.done_count == 0 => {
+            RemotePathOperation::List => {}
+            RemotePathOperation::Stat if self.summary.done_count == 0 => {
                 return Err(SessionError::Protocol("nothing about the path".into()));
             }
-            BrowseOperation::Stat => {}
-            BrowseOperation::MakeDirectory { .. } | BrowseOperation::Remove { .. } => {
+            RemotePathOperation::Stat => {}
+            RemotePathOperation::MakeDirectory { .. } | RemotePathOperation::Remove { .. } => {
                 self.summary.done_count = done.done;
                 self.summary.failed_count = self.summary.failed_count.max(done.failed);
             }

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use carrack_model::limits::PATH_BYTES_MAX;
 use carrack_model::{Timestamp, check_name};
 use carrack_storage::{BrowsedKind, ListedEntry};
-use carrack_wire::message::{BrowseRequest, BrowsedEntry, EntriesMessage};
+use carrack_wire::message::{BrowsedEntry, EntriesMessage, PathOperationMessage};
 
-use super::operation::{BrowseCall, BrowseItem, BrowseOperation};
+use super::operation::{BrowseItem, PathOperationRequest, RemotePathOperation};
 use crate::error::SessionError;
-use crate::session::wire_kinds::KINDS;
+use crate::session::entry_kind_codes::KINDS;
 
 /// Entries of one message: with the longest names they take a third of the largest message.
 pub(super) const ENTRIES_MAX: usize = 256;
@@ -22,14 +22,14 @@ const MODE_MAX: u32 = 0o7777;
 /// `BrowsedEntry.kind` of an export.
 const EXPORT: u32 = 7;
 
-pub(super) fn to_browse(browsing: &BrowseCall, token: &str) -> BrowseRequest {
+pub(super) fn to_browse(browsing: &PathOperationRequest, token: &str) -> PathOperationMessage {
     let (operation, deep) = match browsing.operation {
-        BrowseOperation::List => (1, false),
-        BrowseOperation::Stat => (2, false),
-        BrowseOperation::MakeDirectory { parents } => (3, parents),
-        BrowseOperation::Remove { recursive } => (4, recursive),
+        RemotePathOperation::List => (1, false),
+        RemotePathOperation::Stat => (2, false),
+        RemotePathOperation::MakeDirectory { parents } => (3, parents),
+        RemotePathOperation::Remove { recursive } => (4, recursive),
     };
-    BrowseRequest {
+    PathOperationMessage {
         software: env!("CARGO_PKG_VERSION").into(),
         operation,
         path: browsing.path.as_os_str().as_bytes().to_vec(),
@@ -38,18 +38,18 @@ pub(super) fn to_browse(browsing: &BrowseCall, token: &str) -> BrowseRequest {
     }
 }
 
-pub(super) fn to_browsing(message: &BrowseRequest) -> Result<BrowseCall, SessionError> {
+pub(super) fn to_browsing(message: &PathOperationMessage) -> Result<PathOperationRequest, SessionError> {
     let operation = match message.operation {
-        1 => BrowseOperation::List,
-        2 => BrowseOperation::Stat,
-        3 => BrowseOperation::MakeDirectory { parents: message.deep },
-        4 => BrowseOperation::Remove { recursive: message.deep },
+        1 => RemotePathOperation::List,
+        2 => RemotePathOperation::Stat,
+        3 => RemotePathOperation::MakeDirectory { parents: message.deep },
+        4 => RemotePathOperation::Remove { recursive: message.deep },
         other => return Err(SessionError::Protocol(format!("operation {other} is not known here"))),
     };
     if message.path.len() > PATH_BYTES_MAX {
         return Err(SessionError::Protocol("a path that is too long".into()));
     }
-    Ok(BrowseCall { operation, path: PathBuf::from(OsStr::from_bytes(&message.path)) })
+    Ok(PathOperationRequest { operation, path: PathBuf::from(OsStr::from_bytes(&message.path)) })
 }
 
 pub(super) fn of_entries(entries: Vec<ListedEntry>) -> EntriesMessage {
@@ -75,14 +75,14 @@ pub(super) fn of_exports(names: &[String]) -> EntriesMessage {
     EntriesMessage { entries: entries.collect() }
 }
 
-/// Decodes an entry. `asked` decides if it is valid: only the entry of [`BrowseOperation::Stat`] may lack a
-/// name.
-pub(super) fn to_found(entry: BrowsedEntry, asked: BrowseOperation) -> Result<BrowseItem, SessionError> {
-    let is_nameless = entry.name.is_empty() && asked == BrowseOperation::Stat;
+/// Decodes an entry. `asked` decides if it is valid: only the entry of [`RemotePathOperation::Stat`] may lack
+/// a name.
+pub(super) fn to_found(entry: BrowsedEntry, asked: RemotePathOperation) -> Result<BrowseItem, SessionError> {
+    let is_nameless = entry.name.is_empty() && asked == RemotePathOperation::Stat;
     if !is_nameless {
         check_name(&entry.name).map_err(|problem| SessionError::Protocol(format!("an entry: {problem}")))?;
     }
-    if entry.kind == EXPORT && asked == BrowseOperation::List {
+    if entry.kind == EXPORT && asked == RemotePathOperation::List {
         return Ok(BrowseItem::Export(entry.name.into()));
     }
     if entry.mtime_ns >= NANOSECONDS || entry.mode > MODE_MAX {
@@ -113,22 +113,27 @@ mod tests {
     #[test]
     fn what_is_asked_for_arrives() {
         for operation in [
-            BrowseOperation::List,
-            BrowseOperation::Stat,
-            BrowseOperation::MakeDirectory { parents: true },
-            BrowseOperation::MakeDirectory { parents: false },
-            BrowseOperation::Remove { recursive: true },
-            BrowseOperation::Remove { recursive: false },
+            RemotePathOperation::List,
+            RemotePathOperation::Stat,
+            RemotePathOperation::MakeDirectory { parents: true },
+            RemotePathOperation::MakeDirectory { parents: false },
+            RemotePathOperation::Remove { recursive: true },
+            RemotePathOperation::Remove { recursive: false },
         ] {
-            let browsing = BrowseCall { operation, path: OsStr::from_bytes(b"/a\xff/").into() };
+            let browsing = PathOperationRequest { operation, path: OsStr::from_bytes(b"/a\xff/").into() };
             let message = to_browse(&browsing, "t");
             assert_eq!((to_browsing(&message).unwrap(), &*message.token), (browsing, "t"));
         }
         for operation in [0, 5, u32::MAX] {
-            assert!(to_browsing(&BrowseRequest { operation, ..BrowseRequest::default() }).is_err());
+            assert!(
+                to_browsing(&PathOperationMessage { operation, ..PathOperationMessage::default() }).is_err()
+            );
         }
         let path = vec![b'a'; PATH_BYTES_MAX + 1];
-        assert!(to_browsing(&BrowseRequest { operation: 1, path, ..BrowseRequest::default() }).is_err());
+        assert!(
+            to_browsing(&PathOperationMessage { operation: 1, path, ..PathOperationMessage::default() })
+                .is_err()
+        );
     }
 
     #[test]
@@ -138,25 +143,29 @@ mod tests {
             let (name, mode) = (b"\xff\n"[..].into(), 0o7777);
             let browsed = ListedEntry { name, kind, size: u64::MAX, mtime, mode, uid: 1, gid: 2 };
             let message = of_entries(vec![browsed.clone()]).entries.remove(0);
-            assert_eq!(to_found(message, BrowseOperation::List).unwrap(), BrowseItem::Entry(browsed));
+            assert_eq!(to_found(message, RemotePathOperation::List).unwrap(), BrowseItem::Entry(browsed));
         }
         let export = of_exports(&["data".into()]).entries.remove(0);
-        assert_eq!(to_found(export, BrowseOperation::List).unwrap(), BrowseItem::Export(b"data"[..].into()));
+        assert_eq!(
+            to_found(export, RemotePathOperation::List).unwrap(),
+            BrowseItem::Export(b"data"[..].into())
+        );
     }
 
     #[test]
     fn what_is_no_name_is_refused() {
         for name in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0", &[b'x'; 256]] {
-            assert!(to_found(entry(name), BrowseOperation::List).is_err(), "{name:?}");
+            assert!(to_found(entry(name), RemotePathOperation::List).is_err(), "{name:?}");
             let export = BrowsedEntry { kind: EXPORT, ..entry(name) };
-            assert!(to_found(export, BrowseOperation::List).is_err(), "{name:?}");
+            assert!(to_found(export, RemotePathOperation::List).is_err(), "{name:?}");
         }
-        assert!(to_found(entry(b""), BrowseOperation::Stat).is_ok());
-        assert!(to_found(BrowsedEntry { mode: 0o10000, ..entry(b"a") }, BrowseOperation::List).is_err());
+        assert!(to_found(entry(b""), RemotePathOperation::Stat).is_ok());
+        assert!(to_found(BrowsedEntry { mode: 0o10000, ..entry(b"a") }, RemotePathOperation::List).is_err());
         assert!(
-            to_found(BrowsedEntry { mtime_ns: NANOSECONDS, ..entry(b"a") }, BrowseOperation::List).is_err()
+            to_found(BrowsedEntry { mtime_ns: NANOSECONDS, ..entry(b"a") }, RemotePathOperation::List)
+                .is_err()
         );
-        let future = to_found(BrowsedEntry { kind: 99, ..entry(b"a") }, BrowseOperation::List).unwrap();
+        let future = to_found(BrowsedEntry { kind: 99, ..entry(b"a") }, RemotePathOperation::List).unwrap();
         assert!(matches!(future, BrowseItem::Entry(ListedEntry { kind: BrowsedKind::Other, .. })));
     }
 

@@ -17,7 +17,7 @@ use carrack_model::plain;
 use carrack_storage::PathBase;
 
 pub use initiator::browse;
-pub use operation::{BrowseCall, BrowseItem, BrowseOperation, BrowseSummary};
+pub use operation::{BrowseItem, BrowseSummary, PathOperationRequest, RemotePathOperation};
 use perform::{BrowseOutput, beneath, perform, unfeasible};
 pub(super) use responder::answer;
 
@@ -30,7 +30,7 @@ use crate::error::SessionError;
 /// # Errors
 /// [`SessionError::Refused`] with the system's message.
 pub fn browse_here(
-    browsing: &BrowseCall,
+    browsing: &PathOperationRequest,
     found: &mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
     abort: &AbortHandle,
 ) -> Result<BrowseSummary, SessionError> {

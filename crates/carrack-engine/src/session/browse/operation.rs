@@ -11,7 +11,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// An operation on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BrowseOperation {
+pub enum RemotePathOperation {
     /// List the entries of a directory; of any other entry, describe it.
     List,
     /// Describe the entry.
@@ -30,9 +30,9 @@ pub enum BrowseOperation {
 
 /// A request for an operation on a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BrowseCall {
+pub struct PathOperationRequest {
     /// The operation.
-    pub operation: BrowseOperation,
+    pub operation: RemotePathOperation,
     /// Its path. Links are not followed.
     pub path: PathBuf,
 }

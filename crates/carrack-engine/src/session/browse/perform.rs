@@ -8,7 +8,7 @@ use carrack_model::escape;
 use carrack_storage::{ListedEntry, ListingItem, PathBase, RemovalEvent};
 use rustix::io::Errno;
 
-use super::operation::{BrowseOperation, BrowseSummary};
+use super::operation::{BrowseSummary, RemotePathOperation};
 use crate::error::SessionError;
 
 /// A report of an operation in progress.
@@ -30,18 +30,18 @@ pub(super) enum BrowseOutput {
 /// Performs an operation; `told` ends it early with `Break`.
 pub(super) fn perform(
     base: &PathBase,
-    operation: BrowseOperation,
+    operation: RemotePathOperation,
     path: &Path,
     told: &mut dyn FnMut(BrowseOutput) -> ControlFlow<()>,
 ) -> io::Result<BrowseSummary> {
     match operation {
-        BrowseOperation::List => list(base, path, told),
-        BrowseOperation::Stat => stat(base, path, told),
-        BrowseOperation::MakeDirectory { parents } => {
+        RemotePathOperation::List => list(base, path, told),
+        RemotePathOperation::Stat => stat(base, path, told),
+        RemotePathOperation::MakeDirectory { parents } => {
             base.make_directory(path, parents)?;
             Ok(BrowseSummary { done_count: 1, failed_count: 0 })
         }
-        BrowseOperation::Remove { recursive } => {
+        RemotePathOperation::Remove { recursive } => {
             let removal = base.remove(path, recursive, &mut |removing| match removing {
                 RemovalEvent::Removed(_) | RemovalEvent::Mounted(_) => told(BrowseOutput::GoesOn),
                 RemovalEvent::Failed { path, error } => told(BrowseOutput::Left { path, error }),

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use carrack_model::plain;
 use carrack_transport::ControlLink;
-use carrack_wire::message::{self, BrowseDone, BrowseRequest, ControlMessage, Heartbeat};
+use carrack_wire::message::{self, BrowseDone, ControlMessage, KeepaliveMessage, PathOperationMessage};
 
 use super::message::{ENTRIES_MAX, of_entries, of_exports, to_browsing};
-use super::operation::{BrowseOperation, BrowseSummary, PATIENCE};
+use super::operation::{BrowseSummary, PATIENCE, RemotePathOperation};
 use super::perform::{BrowseOutput, beneath, perform, unfeasible};
 use crate::error::SessionError;
-use crate::session::access_policy::{AccessAdmission, AccessKind, AccessPolicy, AccessRequest};
+use crate::session::access_policy::{AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights};
 use crate::session::handshake::say_within;
 use crate::settings::EndSettings;
 
@@ -24,7 +24,7 @@ const UNREADABLE: u32 = carrack_model::FailureKind::Unreadable as u32;
 const WRITE_ERROR: u32 = carrack_model::FailureKind::WriteError as u32;
 
 /// Returns the request to the access policy.
-fn request_of(wanted: &BrowseRequest, operation: BrowseOperation) -> AccessRequest<'_> {
+fn request_of(wanted: &PathOperationMessage, operation: RemotePathOperation) -> AccessRequest<'_> {
     AccessRequest {
         deed: deed(operation),
         paths: vec![&wanted.path],
@@ -40,13 +40,13 @@ fn request_of(wanted: &BrowseRequest, operation: BrowseOperation) -> AccessReque
 pub(in crate::session) fn answer(
     link: &mut ControlLink,
     access_policy: &dyn AccessPolicy,
-    wanted: &BrowseRequest,
+    wanted: &PathOperationMessage,
 ) -> Result<u64, SessionError> {
     let browsing = to_browsing(wanted)?;
     let mut telling =
-        BrowseSender { link, asked: &wanted.path, own: Vec::new(), patience: PATIENCE, broken: None };
+        BrowseResponder { link, asked: &wanted.path, own: Vec::new(), patience: PATIENCE, broken: None };
     let exports = match browsing.operation {
-        BrowseOperation::List if is_top(&wanted.path) => {
+        RemotePathOperation::List if is_top(&wanted.path) => {
             access_policy.exports(&request_of(wanted, browsing.operation))?
         }
         _ => None,
@@ -65,11 +65,11 @@ pub(in crate::session) fn answer(
     Ok(failed)
 }
 
-fn deed(operation: BrowseOperation) -> AccessKind {
+fn deed(operation: RemotePathOperation) -> AccessKind {
     match operation {
-        BrowseOperation::List | BrowseOperation::Stat => AccessKind::List,
-        BrowseOperation::MakeDirectory { .. } => AccessKind::MakeDirectory,
-        BrowseOperation::Remove { .. } => AccessKind::Remove,
+        RemotePathOperation::List | RemotePathOperation::Stat => AccessKind::List,
+        RemotePathOperation::MakeDirectory { .. } => AccessKind::MakeDirectory,
+        RemotePathOperation::Remove { .. } => AccessKind::Remove,
     }
 }
 
@@ -78,7 +78,7 @@ fn is_top(path: &[u8]) -> bool {
     !path.is_empty() && path.iter().all(|&byte| byte == b'/')
 }
 
-struct BrowseSender<'a> {
+struct BrowseResponder<'a> {
     link: &'a mut ControlLink,
     /// The path as the initiator wrote it.
     asked: &'a [u8],
@@ -90,7 +90,7 @@ struct BrowseSender<'a> {
     broken: Option<SessionError>,
 }
 
-impl BrowseSender<'_> {
+impl BrowseResponder<'_> {
     fn tell_exports(&mut self, names: &[String]) -> BrowseSummary {
         // An error is kept in `broken`.
         let _ = names
@@ -101,8 +101,8 @@ impl BrowseSender<'_> {
 
     fn tell_all(
         &mut self,
-        admission: AccessAdmission,
-        operation: BrowseOperation,
+        admission: AdmittedCallerRights,
+        operation: RemotePathOperation,
     ) -> Result<BrowseSummary, SessionError> {
         let path = admission.paths.first().ok_or(SessionError::Internal)?;
         self.own = path.as_os_str().as_bytes().to_vec();
@@ -118,7 +118,7 @@ impl BrowseSender<'_> {
                 self.fail(beneath(self.asked, &name), UNREADABLE, plain(&error))
             }
             BrowseOutput::Left { path, error } => self.fail(self.as_asked(&path), WRITE_ERROR, plain(&error)),
-            BrowseOutput::GoesOn => self.say(ControlMessage::Heartbeat(Heartbeat {})),
+            BrowseOutput::GoesOn => self.say(ControlMessage::Heartbeat(KeepaliveMessage {})),
         }
     }
 

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
 use carrack_transport::ControlLink;
-use carrack_wire::message::{ControlMessage, VerifyDoneMessage, VerifyRequest};
+use carrack_wire::message::{ControlMessage, VerifyDoneMessage, VerifyOpenMessage};
 
 use super::message::{of_question, to_answer};
 use super::polling::{flush, hear, sleep};
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
-use crate::examine::{ExamineAnswer, ExamineLimits, ExamineQuestion};
+use crate::examine::{ComparisonAnswer, ExamineQuestion, ExamineThreadSettings};
 use crate::session::handshake::{
-    ANSWER_TIMEOUT, FirstMessage, explained, no_slots, receive_preamble, say, send_preamble,
+    ANSWER_TIMEOUT, FirstMessageSender, explained, no_slots, receive_preamble, say, send_preamble,
 };
 use crate::settings::PeerChannel;
 
@@ -44,7 +44,7 @@ impl FarExaminer {
         peer: PeerChannel,
         path: &Path,
         is_destination: bool,
-        manners: ExamineLimits,
+        manners: ExamineThreadSettings,
         abort: &AbortHandle,
     ) -> Result<FarExaminer, SessionError> {
         let mut link = ControlLink::new(peer.channel, SLOT_BYTES)
@@ -52,7 +52,7 @@ impl FarExaminer {
         let readiness = abort.readiness_owned().map_err(SessionError::local("watching for signals"))?;
         link.interrupt_on(Some(readiness));
         let slots = no_slots()?;
-        let wanted = VerifyRequest {
+        let wanted = VerifyOpenMessage {
             software: env!("CARGO_PKG_VERSION").into(),
             path: path.as_os_str().as_bytes().to_vec(),
             token: peer.token,
@@ -62,7 +62,7 @@ impl FarExaminer {
         };
         // A process that is not carrack may still have printed a reason.
         let said = send_preamble(&mut link).and_then(|()| say(&mut link, ControlMessage::Verify(wanted)));
-        match receive_preamble(&mut link, FirstMessage::OfResponder(ANSWER_TIMEOUT)).and(said) {
+        match receive_preamble(&mut link, FirstMessageSender::OfResponder(ANSWER_TIMEOUT)).and(said) {
             Ok(()) => Ok(FarExaminer { link, slots, abort: abort.clone(), asked: VecDeque::new() }),
             Err(_) if abort.is_set() => Err(SessionError::Interrupted),
             Err(error) => Err(explained(&mut link, &slots, error)),
@@ -77,7 +77,7 @@ impl FarExaminer {
     }
 
     /// Returns the answer to the oldest question.
-    pub(crate) fn hear(&mut self) -> Result<ExamineAnswer, SessionError> {
+    pub(crate) fn hear(&mut self) -> Result<ComparisonAnswer, SessionError> {
         let question = self.asked.pop_front().ok_or(SessionError::Internal)?;
         let message = self.next().map_err(|error| self.explain(error))?;
         to_answer(message, &question)

@@ -7,20 +7,21 @@ use carrack_model::{
 };
 use carrack_storage::BrowsedKind;
 use carrack_wire::message::{
-    ControlMessage, ExaminedAttribute, ExaminedEntryMessage, ExaminedMetadata, ExaminedOwner, FailureMessage,
-    HashPiecesRequest, LookRequest, PiecesMessage, SeenMessage, WalkRequest, WalkedMessage,
+    ControlMessage, ExaminedAttribute, ExaminedEntriesMessage, ExaminedMetadata, ExaminedOwner,
+    FailureMessage, HashPiecesRequest, LookRequest, PieceDigestsMessage, VerifyEntryMessage, WalkRequest,
+    WalkedNamesMessage,
 };
 
 use crate::error::SessionError;
 use crate::examine::{
-    ACCOUNT_NAME_BYTES_MAX, ATTRIBUTE_DIGEST_BYTES, ATTRIBUTES_MAX, AttributeDigest, EntryPresence,
-    ExamineAnswer, ExamineQuestion, ExaminedEntry, NAMES_MAX, PieceRange, SeenMetadata, WalkStep,
+    ACCOUNT_NAME_BYTES_MAX, ATTRIBUTE_DIGEST_BYTES, ATTRIBUTES_MAX, AttributeDigest, ComparedEntryMetadata,
+    ComparedEntryState, ComparisonAnswer, EntryPresence, ExamineQuestion, NAMES_MAX, PieceRange, WalkStep,
 };
-use crate::session::wire_kinds::KINDS;
+use crate::session::entry_kind_codes::KINDS;
 
 const DIGEST_BYTES: usize = 32;
 
-/// `ExaminedEntry.kind` of a missing entry, and of an unreadable entry.
+/// `ComparedEntryState.kind` of a missing entry, and of an unreadable entry.
 const NOTHING: u32 = 8;
 const UNREADABLE: u32 = 9;
 
@@ -99,39 +100,39 @@ pub(super) fn to_question(message: ControlMessage) -> Result<ExamineQuestion, Se
     }
 }
 
-pub(super) fn of_answer(answer: ExamineAnswer) -> ControlMessage {
+pub(super) fn of_answer(answer: ComparisonAnswer) -> ControlMessage {
     match answer {
-        ExamineAnswer::Walked(walked) => ControlMessage::Walked(of_walked(walked)),
-        ExamineAnswer::Seen(sights) => {
-            ControlMessage::Seen(SeenMessage { sights: sights.into_iter().map(of_sight).collect() })
+        ComparisonAnswer::Walked(walked) => ControlMessage::Walked(of_walked(walked)),
+        ComparisonAnswer::Seen(sights) => ControlMessage::Seen(ExaminedEntriesMessage {
+            sights: sights.into_iter().map(of_sight).collect(),
+        }),
+        ComparisonAnswer::Pieces(Ok(values)) => {
+            ControlMessage::Pieces(PieceDigestsMessage { values: values.concat(), problem: String::new() })
         }
-        ExamineAnswer::Pieces(Ok(values)) => {
-            ControlMessage::Pieces(PiecesMessage { values: values.concat(), problem: String::new() })
-        }
-        ExamineAnswer::Pieces(Err(problem)) => {
-            ControlMessage::Pieces(PiecesMessage { values: Vec::new(), problem })
+        ComparisonAnswer::Pieces(Err(problem)) => {
+            ControlMessage::Pieces(PieceDigestsMessage { values: Vec::new(), problem })
         }
     }
 }
 
-fn of_walked(walked: WalkStep) -> WalkedMessage {
+fn of_walked(walked: WalkStep) -> WalkedNamesMessage {
     match walked {
-        WalkStep::Names { directory, names } => WalkedMessage {
+        WalkStep::Names { directory, names } => WalkedNamesMessage {
             directory: directory.as_bytes().to_vec(),
             names: names.into_iter().map(Into::into).collect(),
-            ..WalkedMessage::default()
+            ..WalkedNamesMessage::default()
         },
         WalkStep::Failed { path, detail } => {
-            WalkedMessage { failure: Some(of_failure(path, detail)), ..WalkedMessage::default() }
+            WalkedNamesMessage { failure: Some(of_failure(path, detail)), ..WalkedNamesMessage::default() }
         }
         WalkStep::Skipped { path, what } => {
-            WalkedMessage { skipped: Some(of_failure(path, what)), ..WalkedMessage::default() }
+            WalkedNamesMessage { skipped: Some(of_failure(path, what)), ..WalkedNamesMessage::default() }
         }
-        WalkStep::Over => WalkedMessage { is_over: true, ..WalkedMessage::default() },
+        WalkStep::Over => WalkedNamesMessage { is_over: true, ..WalkedNamesMessage::default() },
     }
 }
 
-fn of_sight(sight: ExaminedEntry) -> ExaminedEntryMessage {
+fn of_sight(sight: ComparedEntryState) -> VerifyEntryMessage {
     let (kind, detail) = match sight.standing {
         EntryPresence::Nothing => (NOTHING, String::new()),
         EntryPresence::Unreadable(detail) => (UNREADABLE, detail),
@@ -142,7 +143,7 @@ fn of_sight(sight: ExaminedEntry) -> ExaminedEntryMessage {
     let digest = sight.digest.map(Vec::from).unwrap_or_default();
     let special = sight.special.map(|special| special.to_bytes().to_vec()).unwrap_or_default();
     let metadata = sight.metadata.map(|metadata| of_metadata(*metadata));
-    ExaminedEntryMessage { kind, size: sight.size, stamp: sight.stamp, digest, detail, special, metadata }
+    VerifyEntryMessage { kind, size: sight.size, stamp: sight.stamp, digest, detail, special, metadata }
 }
 
 fn of_failure(path: Box<[u8]>, detail: String) -> FailureMessage {
@@ -153,7 +154,7 @@ fn of_account(account: AccountRef) -> ExaminedOwner {
     ExaminedOwner { number: account.number, name: account.name.to_vec() }
 }
 
-fn of_metadata(seen: SeenMetadata) -> ExaminedMetadata {
+fn of_metadata(seen: ComparedEntryMetadata) -> ExaminedMetadata {
     let attributes = seen.attributes.into_iter().map(|attribute| ExaminedAttribute {
         name: attribute.name.into(),
         digest: attribute.digest.to_vec(),
@@ -175,7 +176,7 @@ fn of_metadata(seen: SeenMetadata) -> ExaminedMetadata {
     }
 }
 
-fn to_metadata(message: ExaminedMetadata) -> Result<SeenMetadata, SessionError> {
+fn to_metadata(message: ExaminedMetadata) -> Result<ComparedEntryMetadata, SessionError> {
     if message.mode > 0o7777 || message.mtime_ns > 999_999_999 || message.attributes.len() > ATTRIBUTES_MAX {
         return Err(wrong("metadata out of range"));
     }
@@ -184,7 +185,7 @@ fn to_metadata(message: ExaminedMetadata) -> Result<SeenMetadata, SessionError> 
         bytes => Some(FileFlags::of_bytes(bytes).ok_or_else(|| wrong("file flags"))?),
     };
     let problem = escape(message.attributes_problem.as_bytes());
-    Ok(SeenMetadata {
+    Ok(ComparedEntryMetadata {
         metadata: Metadata {
             mode: message.mode,
             mtime: Timestamp { seconds: message.mtime_s, nanoseconds: message.mtime_ns },
@@ -221,7 +222,7 @@ fn to_attribute(
 pub(super) fn to_answer(
     message: ControlMessage,
     question: &ExamineQuestion,
-) -> Result<ExamineAnswer, SessionError> {
+) -> Result<ComparisonAnswer, SessionError> {
     match (message, question) {
         (ControlMessage::Walked(walked), ExamineQuestion::WalkOn { beneath, .. }) => {
             to_walked(walked, beneath)
@@ -231,29 +232,29 @@ pub(super) fn to_answer(
                 return Err(wrong(format!("{} sights of {} names", seen.sights.len(), names.len())));
             }
             let sights = seen.sights.into_iter().map(|sight| to_sight(sight, *digests, metadata.is_some()));
-            Ok(ExamineAnswer::Seen(sights.collect::<Result<_, _>>()?))
+            Ok(ComparisonAnswer::Seen(sights.collect::<Result<_, _>>()?))
         }
         (ControlMessage::Pieces(pieces), ExamineQuestion::Pieces(of)) => {
             if !pieces.problem.is_empty() {
-                return Ok(ExamineAnswer::Pieces(Err(escape(pieces.problem.as_bytes()))));
+                return Ok(ComparisonAnswer::Pieces(Err(escape(pieces.problem.as_bytes()))));
             }
             let (values, rest) = pieces.values.as_chunks::<DIGEST_BYTES>();
             if values.len() as u64 != of.piece_count() || !rest.is_empty() {
                 return Err(wrong("digests of other pieces than were asked for"));
             }
-            Ok(ExamineAnswer::Pieces(Ok(values.to_vec())))
+            Ok(ComparisonAnswer::Pieces(Ok(values.to_vec())))
         }
         _ => Err(wrong("an answer to another question")),
     }
 }
 
-fn to_walked(message: WalkedMessage, beneath: &RelPath) -> Result<ExamineAnswer, SessionError> {
-    Ok(ExamineAnswer::Walked(match message {
-        WalkedMessage { is_over: true, .. } => WalkStep::Over,
-        WalkedMessage { failure: Some(failure), .. } => {
+fn to_walked(message: WalkedNamesMessage, beneath: &RelPath) -> Result<ComparisonAnswer, SessionError> {
+    Ok(ComparisonAnswer::Walked(match message {
+        WalkedNamesMessage { is_over: true, .. } => WalkStep::Over,
+        WalkedNamesMessage { failure: Some(failure), .. } => {
             WalkStep::Failed { path: failure.path.into(), detail: escape(failure.detail.as_bytes()) }
         }
-        WalkedMessage { skipped: Some(skipped), .. } => {
+        WalkedNamesMessage { skipped: Some(skipped), .. } => {
             WalkStep::Skipped { path: skipped.path.into(), what: escape(skipped.detail.as_bytes()) }
         }
         message => {
@@ -272,10 +273,10 @@ fn is_beneath(path: &RelPath, directory: &RelPath) -> bool {
 }
 
 fn to_sight(
-    message: ExaminedEntryMessage,
+    message: VerifyEntryMessage,
     digests: bool,
     has_metadata: bool,
-) -> Result<ExaminedEntry, SessionError> {
+) -> Result<ComparedEntryState, SessionError> {
     let standing = match message.kind {
         NOTHING => EntryPresence::Nothing,
         UNREADABLE => EntryPresence::Unreadable(escape(message.detail.as_bytes())),
@@ -303,7 +304,7 @@ fn to_sight(
         (None, EntryPresence::Is(_)) if has_metadata => return Err(tells_no_metadata()),
         (None, _) => None,
     };
-    Ok(ExaminedEntry { standing, size: message.size, stamp: message.stamp, digest, special, metadata })
+    Ok(ComparedEntryState { standing, size: message.size, stamp: message.stamp, digest, special, metadata })
 }
 
 /// The error of an end that does not support questions about metadata.
@@ -346,10 +347,10 @@ mod tests {
     }
 
     /// The longest possible metadata.
-    fn metadata() -> SeenMetadata {
+    fn metadata() -> ComparedEntryMetadata {
         let account = AccountRef { number: u32::MAX, name: b"n"[..].repeat(ACCOUNT_NAME_BYTES_MAX).into() };
         let names = (0..ATTRIBUTES_MAX).map(|n| format!("user.{n:021}").into_bytes());
-        SeenMetadata {
+        ComparedEntryMetadata {
             metadata: Metadata { mode: 0o7777, mtime: Timestamp { seconds: -1, nanoseconds: 999_999_999 } },
             time_unit_ns: 2_000_000_000,
             names: u32::MAX,
@@ -376,30 +377,33 @@ mod tests {
         let [walk, look, _, hash, _] = questions();
         let sights =
             [(BrowsedKind::File, Some([7; 32]), None), (BrowsedKind::Pipe, None, Some(SpecialFile::Fifo))]
-                .map(|(kind, digest, special)| ExaminedEntry {
+                .map(|(kind, digest, special)| ComparedEntryState {
                     size: 7,
                     stamp: u64::MAX,
                     digest,
                     special,
-                    ..ExaminedEntry::without_facts(EntryPresence::Is(kind))
+                    ..ComparedEntryState::without_facts(EntryPresence::Is(kind))
                 });
         let answers = [
             (
-                ExamineAnswer::Walked(WalkStep::Names {
+                ComparisonAnswer::Walked(WalkStep::Names {
                     directory: path("a/b/c"),
                     names: names(&[b"", b"x"]),
                 }),
                 &walk,
             ),
-            (ExamineAnswer::Walked(WalkStep::Failed { path: b"x"[..].into(), detail: "no".into() }), &walk),
             (
-                ExamineAnswer::Walked(WalkStep::Skipped { path: b"x"[..].into(), what: "a pipe".into() }),
+                ComparisonAnswer::Walked(WalkStep::Failed { path: b"x"[..].into(), detail: "no".into() }),
                 &walk,
             ),
-            (ExamineAnswer::Walked(WalkStep::Over), &walk),
-            (ExamineAnswer::Seen(sights.into()), &look),
-            (ExamineAnswer::Pieces(Ok(vec![[9; 32]; 1_024])), &hash),
-            (ExamineAnswer::Pieces(Err("no".into())), &hash),
+            (
+                ComparisonAnswer::Walked(WalkStep::Skipped { path: b"x"[..].into(), what: "a pipe".into() }),
+                &walk,
+            ),
+            (ComparisonAnswer::Walked(WalkStep::Over), &walk),
+            (ComparisonAnswer::Seen(sights.into()), &look),
+            (ComparisonAnswer::Pieces(Ok(vec![[9; 32]; 1_024])), &hash),
+            (ComparisonAnswer::Pieces(Err("no".into())), &hash),
         ];
         for (answer, question) in answers {
             for asked in [&walk, &look, &hash] {
@@ -416,16 +420,21 @@ mod tests {
     #[test]
     fn metadata_arrive_where_they_are_asked_for() {
         let [_, look, .., with_metadata] = questions();
-        let file = ExaminedEntry {
+        let file = ComparedEntryState {
             metadata: Some(Box::new(metadata())),
-            ..ExaminedEntry::without_facts(EntryPresence::Is(BrowsedKind::File))
+            ..ComparedEntryState::without_facts(EntryPresence::Is(BrowsedKind::File))
         };
-        let seen = ExamineAnswer::Seen(vec![file, ExaminedEntry::without_facts(EntryPresence::Nothing)]);
+        let seen =
+            ComparisonAnswer::Seen(vec![file, ComparedEntryState::without_facts(EntryPresence::Nothing)]);
         assert_eq!(to_answer(of_answer(seen.clone()), &with_metadata).unwrap(), seen);
         assert!(to_answer(of_answer(seen), &look).is_err());
         // An older version leaves them out.
-        let none =
-            ExamineAnswer::Seen(vec![ExaminedEntry::without_facts(EntryPresence::Is(BrowsedKind::File)); 2]);
+        let none = ComparisonAnswer::Seen(vec![
+            ComparedEntryState::without_facts(EntryPresence::Is(
+                BrowsedKind::File
+            ));
+            2
+        ]);
         let refused = to_answer(of_answer(none.clone()), &with_metadata);
         assert!(matches!(refused, Err(SessionError::Refused { .. })), "{refused:?}");
         assert!(to_answer(of_answer(none), &look).is_ok());
@@ -447,18 +456,21 @@ mod tests {
     }
 
     fn seen(count: usize, digest: &[u8]) -> ControlMessage {
-        let sight =
-            ExaminedEntryMessage { kind: 1, digest: digest.to_vec(), ..ExaminedEntryMessage::default() };
-        ControlMessage::Seen(SeenMessage { sights: vec![sight; count] })
+        let sight = VerifyEntryMessage { kind: 1, digest: digest.to_vec(), ..VerifyEntryMessage::default() };
+        ControlMessage::Seen(ExaminedEntriesMessage { sights: vec![sight; count] })
     }
 
     fn values(count: usize) -> ControlMessage {
-        ControlMessage::Pieces(PiecesMessage { values: vec![0; count], problem: String::new() })
+        ControlMessage::Pieces(PieceDigestsMessage { values: vec![0; count], problem: String::new() })
     }
 
     fn walked(directory: &[u8], name: &[u8], count: usize) -> ControlMessage {
         let names = vec![name.to_vec(); count];
-        ControlMessage::Walked(WalkedMessage { directory: directory.into(), names, ..Default::default() })
+        ControlMessage::Walked(WalkedNamesMessage {
+            directory: directory.into(),
+            names,
+            ..Default::default()
+        })
     }
 
     #[test]
@@ -515,18 +527,18 @@ mod tests {
             digests: true,
             metadata: Some(KeptMetadata::ALL),
         };
-        let walked = ExamineAnswer::Walked(WalkStep::Names { directory: deep, names });
-        let unreadable = ExaminedEntry::without_facts(EntryPresence::Unreadable("x".repeat(200)));
+        let walked = ComparisonAnswer::Walked(WalkStep::Names { directory: deep, names });
+        let unreadable = ComparedEntryState::without_facts(EntryPresence::Unreadable("x".repeat(200)));
         // An existing entry has no reason for being unreadable.
-        let sight = ExaminedEntry {
+        let sight = ComparedEntryState {
             size: u64::MAX,
             stamp: u64::MAX,
             digest: Some([0; 32]),
             special: Some(SpecialFile::Fifo),
             metadata: Some(Box::new(metadata())),
-            ..ExaminedEntry::without_facts(EntryPresence::Is(BrowsedKind::Device))
+            ..ComparedEntryState::without_facts(EntryPresence::Is(BrowsedKind::Device))
         };
-        let [unread, seen] = [unreadable, sight].map(|sight| ExamineAnswer::Seen(vec![sight; NAMES_MAX]));
+        let [unread, seen] = [unreadable, sight].map(|sight| ComparisonAnswer::Seen(vec![sight; NAMES_MAX]));
         for message in [of_question(&look), of_answer(walked), of_answer(unread), of_answer(seen)] {
             assert!(message.to_body().len() < CONTROL_BODY_BYTES_MAX);
         }

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_transport::{ControlLink, LinkInput, TransportError};
+use carrack_transport::{ControlLink, ControlLinkInput, TransportError};
 use carrack_wire::message::ControlMessage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -22,12 +22,12 @@ pub(super) fn flush(link: &mut ControlLink) -> Result<bool, SessionError> {
 /// Returns the next message, if it has arrived.
 pub(super) fn hear(link: &mut ControlLink, slots: &SlotPool) -> Result<Option<ControlMessage>, SessionError> {
     let body = match link.receive(slots) {
-        Ok(LinkInput::Control { lane: 0, body }) => body,
-        Ok(LinkInput::Control { .. } | LinkInput::Object(_)) => {
+        Ok(ControlLinkInput::Control { lane: 0, body }) => body,
+        Ok(ControlLinkInput::Control { .. } | ControlLinkInput::Object(_)) => {
             return Err(SessionError::Protocol("what has no place in this session".into()));
         }
-        Ok(LinkInput::Pending) => return Ok(None),
-        Ok(LinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated) => {
+        Ok(ControlLinkInput::Pending) => return Ok(None),
+        Ok(ControlLinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated) => {
             return Err(SessionError::PeerGone);
         }
         Err(error) => return Err(error.into()),

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
 use carrack_transport::ControlLink;
-use carrack_wire::message::{ControlMessage, Heartbeat, VerifyRequest};
+use carrack_wire::message::{ControlMessage, KeepaliveMessage, VerifyOpenMessage};
 
 use super::message::{of_answer, to_question};
 use super::polling::{HEARTBEAT, flush, hear, sleep};
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
-use crate::examine::{ExamineLimits, ExamineRoot, ExaminerThreads, QUESTIONS_MAX};
-use crate::session::access_policy::{AccessAdmission, AccessKind, AccessPolicy, AccessRequest};
+use crate::examine::{ExamineRoot, ExamineThreadSettings, ExaminerThreads, QUESTIONS_MAX};
+use crate::session::access_policy::{AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights};
 use crate::settings::EndSettings;
 
 /// The time that an initiator may ask nothing, if the access policy sets no other.
@@ -24,7 +24,7 @@ pub(in crate::session) fn answer(
     access_policy: &dyn AccessPolicy,
     slots: &SlotPool,
     abort: &AbortHandle,
-    wanted: &VerifyRequest,
+    wanted: &VerifyOpenMessage,
 ) -> Result<(), SessionError> {
     let admission = access_policy.admit(AccessRequest {
         deed: AccessKind::Verify,
@@ -40,13 +40,17 @@ pub(in crate::session) fn answer(
 }
 
 /// Creates a bench with as many threads as its memory has slots.
-fn bench(admission: &AccessAdmission, wanted: &VerifyRequest) -> Result<ExaminerThreads, SessionError> {
+fn bench(
+    admission: &AdmittedCallerRights,
+    wanted: &VerifyOpenMessage,
+) -> Result<ExaminerThreads, SessionError> {
     let path = admission.paths.first().ok_or(SessionError::Internal)?;
     let top = ExamineRoot::open(&admission.base, path, wanted.is_destination);
     let settings = &admission.settings;
     let slots = (settings.pool_bytes / crate::examine::WHOLE_BYTES_MAX).max(1);
     let threads = settings.io_threads.min(usize::try_from(slots).unwrap_or(usize::MAX));
-    let manners = ExamineLimits { threads, past_cache: wanted.past_cache, rate: settings.scheduling.rate };
+    let manners =
+        ExamineThreadSettings { threads, past_cache: wanted.past_cache, rate: settings.scheduling.rate };
     ExaminerThreads::new(top, manners)
 }
 
@@ -74,7 +78,7 @@ impl VerifyResponder<'_> {
                 last_said = Instant::now();
             }
             if last_said.elapsed() >= HEARTBEAT && self.link.queued_count() == 0 {
-                self.link.queue_control(ControlMessage::Heartbeat(Heartbeat {}).to_body());
+                self.link.queue_control(ControlMessage::Heartbeat(KeepaliveMessage {}).to_body());
                 last_said = Instant::now();
             }
             let is_flushed = flush(self.link)?;

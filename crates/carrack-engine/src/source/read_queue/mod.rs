@@ -4,34 +4,34 @@
 //! Readers wait for work at one lock, the scan for room at another. So readers never queue behind the scan.
 //! Both locks are private to this type.
 
-mod flow;
 mod scan_backpressure;
 mod state;
+mod target_credits;
 
 use std::sync::Arc;
 
 use carrack_layout::FileSystems;
-use carrack_machine::{FifoMonitor, MonitorClosed};
+use carrack_machine::{FifoConditionLock, FifoMonitorClosed};
 use carrack_model::limits::QUEUE_ENTRIES_MAX;
 use carrack_model::{FileId, TargetId, TargetReport};
-use carrack_plan::ServedRequest;
+use carrack_plan::StorageRequestTiming;
 
-use super::large_file::LargeFile;
+use super::large_file::OpenSourceLargeFile;
 use super::sizing::SourceSizing;
-use super::work::{BundleWork, ReadWork, SinkPlace};
+use super::work::{BundleWork, ObjectSinkTarget, ReadWork};
 use crate::event_delivery::target_reports;
 use crate::settings::EndSettings;
 use crate::sharing::SessionGrantClient;
 use crate::thread_gate::ThreadGate;
-use flow::SinkFlow;
 use scan_backpressure::QueueRoom;
 use state::ReadQueueState;
 pub(super) use state::Taken;
+use target_credits::SourceFlowControl;
 
 /// The target queues of one lane with the threads that read from them.
 pub(super) struct ReadQueue {
-    state: Arc<FifoMonitor<ReadQueueState>>,
-    room: FifoMonitor<QueueRoom>,
+    state: Arc<FifoConditionLock<ReadQueueState>>,
+    room: FifoConditionLock<QueueRoom>,
     /// Lets some of the lane's I/O threads work.
     gate: ThreadGate,
     /// I/O threads that the lane begins with.
@@ -50,18 +50,18 @@ impl ReadQueue {
         share: Option<&SessionGrantClient>,
     ) -> ReadQueue {
         let pass = share.map(|share| share.pass(threads, sizing.limits.began));
-        let flow = SinkFlow::new(sizing.counts_flow, sizing.credits);
+        let flow = SourceFlowControl::new(sizing.counts_flow, sizing.credits);
         let open_files = (sizing.open_files / sizing.lane_count).max(1);
         let scheduling = settings.scheduling.of_lane(sizing.lane_count);
         let state =
             ReadQueueState::new(scheduling, sizing.limits.clone(), threads, flow, open_files, pass.clone());
-        let state = Arc::new(FifoMonitor::new(state));
+        let state = Arc::new(FifoConditionLock::new(state));
         if let Some(pass) = pass {
             pass.join(&state);
         }
         ReadQueue {
             state,
-            room: FifoMonitor::new(QueueRoom::new(QUEUE_ENTRIES_MAX / sizing.lane_count)),
+            room: FifoConditionLock::new(QueueRoom::new(QUEUE_ENTRIES_MAX / sizing.lane_count)),
             gate: ThreadGate::new(threads),
             threads_at_start: threads,
             scan_threads: settings.scan_thread_count(),
@@ -77,7 +77,7 @@ impl ReadQueue {
     // The scan.
 
     /// Waits for room for this number of entries.
-    pub(super) fn await_room(&self, entries: usize) -> Result<(), MonitorClosed> {
+    pub(super) fn await_room(&self, entries: usize) -> Result<(), FifoMonitorClosed> {
         self.room.take(|room| room.take(entries))
     }
 
@@ -111,7 +111,7 @@ impl ReadQueue {
     }
 
     /// Waits for the next work item.
-    pub(super) fn take(&self) -> Result<Taken, MonitorClosed> {
+    pub(super) fn take(&self) -> Result<Taken, FifoMonitorClosed> {
         let (target, work) = self.state.take_timed(ReadQueueState::take)?;
         // Work remains, such as a cursor that was put back: wake the next waiter.
         self.state.release(|_| ());
@@ -152,7 +152,7 @@ impl ReadQueue {
     }
 
     /// Ends the service of `target`, after this time if it is known.
-    pub(super) fn finished(&self, target: TargetId, service: Option<ServedRequest>) {
+    pub(super) fn finished(&self, target: TargetId, service: Option<StorageRequestTiming>) {
         self.state.release(|state| state.finished(target, service));
     }
 
@@ -171,7 +171,7 @@ impl ReadQueue {
 
     /// Ends a large file: an I/O thread closes it. The comm thread must not wait for that, as closing may
     /// take as long as a storage request (NFS, FUSE).
-    pub(super) fn close_file(&self, file: Arc<LargeFile>) {
+    pub(super) fn close_file(&self, file: Arc<OpenSourceLargeFile>) {
         self.state.release_many(2, |state| {
             state.return_permit();
             state.push_errand(ReadWork::Close(file));
@@ -186,7 +186,7 @@ impl ReadQueue {
     // The sink's acks.
 
     /// Ends an object, or gives up its place: there is room for the next one.
-    pub(super) fn arrived(&self, place: Option<SinkPlace>) {
+    pub(super) fn arrived(&self, place: Option<ObjectSinkTarget>) {
         if let Some(place) = place.filter(|_| self.counts_flow) {
             self.state.release(|state| state.arrived(place));
         }
@@ -200,17 +200,17 @@ impl ReadQueue {
     // Spilling.
 
     /// Returns the place of an object, if places are counted.
-    pub(super) fn counted(&self, place: Option<SinkPlace>) -> Option<SinkPlace> {
+    pub(super) fn counted(&self, place: Option<ObjectSinkTarget>) -> Option<ObjectSinkTarget> {
         place.filter(|_| self.counts_flow)
     }
 
     /// Returns true if one more object may go there.
-    pub(super) fn has_room_at_sink(&self, place: SinkPlace) -> bool {
+    pub(super) fn has_room_at_sink(&self, place: ObjectSinkTarget) -> bool {
         self.state.with(|state| state.has_room_at_sink(place))
     }
 
     /// Counts an object that returns from flash.
-    pub(super) fn departs(&self, place: SinkPlace) {
+    pub(super) fn departs(&self, place: ObjectSinkTarget) {
         self.state.with(|state| state.departs(place));
     }
 

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_layout::StorageTarget;
-use carrack_machine::{FifoMonitor, WaitAttempt};
+use carrack_machine::{FifoConditionLock, WaitAttempt};
 use carrack_model::{FileId, SchedulingOptions, TargetId};
-use carrack_plan::{FileCursor, ServedRequest, TargetQueues, TargetState, WorkArrivalPattern, policy};
+use carrack_plan::{
+    FileCursor, QueueArrivalPattern, StorageRequestTiming, TargetQueues, TargetState, policy,
+};
 
-use super::flow::SinkFlow;
+use super::target_credits::SourceFlowControl;
 use crate::settings::{EndRateLimits, depth_of_queue};
-use crate::sharing::{ShareMember, SharePass};
-use crate::source::large_file::LargeFile;
-use crate::source::work::{BundleWork, ObjectWork, ReadWork, SinkPlace};
+use crate::sharing::{LaneGrants, SharedTargetQueues};
+use crate::source::large_file::OpenSourceLargeFile;
+use crate::source::work::{BundleWork, ObjectSinkTarget, ObjectWork, ReadWork};
 
 /// Taken work, and its target in service.
 pub(in crate::source) type Taken = (Option<TargetId>, ReadWork);
@@ -23,7 +25,7 @@ pub(super) struct ReadQueueState {
     /// Work that needs little or no storage, and never waits behind a target.
     errands: VecDeque<ReadWork>,
     items: TargetQueues<ReadWork>,
-    flow: SinkFlow,
+    flow: SourceFlowControl,
     /// Known targets, each with its preferred number of requests in flight.
     known: HashMap<TargetId, u32>,
     /// Threads at work, and those at the start.
@@ -33,14 +35,14 @@ pub(super) struct ReadQueueState {
     permits_max: usize,
     scheduling: SchedulingOptions,
     /// The session's grants, if targets are shared.
-    pass: Option<SharePass>,
+    pass: Option<LaneGrants>,
     /// True if work waited only for a rate limit.
     was_held: bool,
     /// The session's start, from which the policy counts.
     began: Instant,
 }
 
-impl ShareMember for FifoMonitor<ReadQueueState> {
+impl SharedTargetQueues for FifoConditionLock<ReadQueueState> {
     fn states(&self) -> Vec<TargetState> {
         self.with(|queue| queue.items.states().to_vec())
     }
@@ -57,12 +59,12 @@ impl ReadQueueState {
         scheduling: SchedulingOptions,
         limits: EndRateLimits,
         io_threads: usize,
-        flow: SinkFlow,
+        flow: SourceFlowControl,
         open_files_max: usize,
-        pass: Option<SharePass>,
+        pass: Option<LaneGrants>,
     ) -> ReadQueueState {
         assert!(io_threads > 0 && open_files_max > 0, "a thread reads, and a large file may be open");
-        let chosen = policy(&scheduling.policy, io_threads, WorkArrivalPattern::Queued);
+        let chosen = policy(&scheduling.policy, io_threads, QueueArrivalPattern::Queued);
         let mut items = TargetQueues::new(match &pass {
             Some(pass) => pass.guard(chosen),
             None => chosen,
@@ -178,7 +180,7 @@ impl ReadQueueState {
     /// Returns true if a limit or a grant has held work back since the last call. The rate then says nothing
     /// about the number of threads.
     pub(super) fn take_hold(&mut self) -> bool {
-        let is_short = self.pass.as_ref().is_some_and(SharePass::take_shortage);
+        let is_short = self.pass.as_ref().is_some_and(LaneGrants::take_shortage);
         std::mem::take(&mut self.was_held) || is_short
     }
 
@@ -200,7 +202,7 @@ impl ReadQueueState {
                 self.permits -= 1;
                 Some(work)
             }
-            ReadWork::Bundle(..) => self.depart(target, Some(SinkPlace::Bundles(target)), work, now),
+            ReadWork::Bundle(..) => self.depart(target, Some(ObjectSinkTarget::Bundles(target)), work, now),
             ReadWork::Object(piece) => {
                 let place = self.flow.is_on().then(|| self.place_of(&piece.file, piece.extent.range.offset));
                 self.depart(target, place, ReadWork::Object(ObjectWork { place, ..piece }), now)
@@ -214,7 +216,7 @@ impl ReadQueueState {
     fn cut(
         &mut self,
         target: TargetId,
-        file: Arc<LargeFile>,
+        file: Arc<OpenSourceLargeFile>,
         mut cursor: FileCursor,
         now: Duration,
     ) -> Option<ReadWork> {
@@ -235,7 +237,7 @@ impl ReadQueueState {
     fn depart(
         &mut self,
         target: TargetId,
-        place: Option<SinkPlace>,
+        place: Option<ObjectSinkTarget>,
         work: ReadWork,
         now: Duration,
     ) -> Option<ReadWork> {
@@ -251,10 +253,10 @@ impl ReadQueueState {
         Some(work)
     }
 
-    fn place_of(&self, file: &LargeFile, offset: u64) -> SinkPlace {
+    fn place_of(&self, file: &OpenSourceLargeFile, offset: u64) -> ObjectSinkTarget {
         match file.place_at_sink(offset) {
-            Some(target) => SinkPlace::Target(target),
-            None => SinkPlace::File(file.id),
+            Some(target) => ObjectSinkTarget::Target(target),
+            None => ObjectSinkTarget::File(file.id),
         }
     }
 
@@ -271,12 +273,12 @@ impl ReadQueueState {
     }
 
     /// Returns true if one more object may go there.
-    pub(super) fn has_room_at_sink(&self, place: SinkPlace) -> bool {
+    pub(super) fn has_room_at_sink(&self, place: ObjectSinkTarget) -> bool {
         self.flow.has_room_at_sink(place)
     }
 
     /// Counts an object that returns from flash.
-    pub(super) fn departs(&mut self, place: SinkPlace) {
+    pub(super) fn departs(&mut self, place: ObjectSinkTarget) {
         self.flow.depart(place);
     }
 
@@ -286,7 +288,7 @@ impl ReadQueueState {
     }
 
     /// Ends an object: acked, or lost.
-    pub(super) fn arrived(&mut self, place: SinkPlace) {
+    pub(super) fn arrived(&mut self, place: ObjectSinkTarget) {
         for (target, work) in self.flow.arrive(place) {
             self.push_begun(target, work);
         }
@@ -307,7 +309,7 @@ impl ReadQueueState {
     }
 
     /// Ends the service of `target`, after this time if it is known.
-    pub(super) fn finished(&mut self, target: TargetId, service: Option<ServedRequest>) {
+    pub(super) fn finished(&mut self, target: TargetId, service: Option<StorageRequestTiming>) {
         self.items.finished(target, service, self.began.elapsed());
     }
 

@@ -3,20 +3,20 @@
 use carrack_model::ByteRange;
 
 use super::*;
-use crate::HashSubtree;
+use crate::Blake3Subtree;
 use crate::log::compaction;
-use crate::log::header::JournalKey;
+use crate::log::header::JournalNonce;
 
 fn example() -> Vec<u8> {
-    let ground = Ground::new();
+    let ground = TestJournalDirectory::new();
     let about = JournalSubject { sources: vec![b"src".to_vec()], ..about() };
     let file = File::options().read(true).write(true).create_new(true).open(ground.file()).unwrap();
-    let mut end = compaction::begin(file, &about, JournalKey([7; 16])).unwrap();
+    let mut end = compaction::begin(file, &about, JournalNonce([7; 16])).unwrap();
     let mut batch = RecordBatch::new();
     batch.session(&session(9, false));
     batch.small(&table("d", |w| w.regular(b"f", 3, &metadata(), 7, None)));
     batch.begin(1, &table("d", |w| w.regular(b"g", 4_096, &metadata(), 8, None)), b".g.carrack-0000002a");
-    let subtree = HashSubtree { range: ByteRange::new(1_024, 1_024), value: [0xaa; 32] };
+    let subtree = Blake3Subtree { range: ByteRange::new(1_024, 1_024), value: [0xaa; 32] };
     batch.held(1, [ByteRange::new(1_024, 1_024)], &[subtree]);
     batch.done(1);
     batch.dropped(2);
@@ -43,7 +43,7 @@ fn the_example_of_the_format_document() {
 
 #[test]
 fn the_example_is_read_as_it_was_written() {
-    let ground = Ground::with(&example());
+    let ground = TestJournalDirectory::with(&example());
     let (_, recovered) = ground.open(&session(9, false)).unwrap();
     let directory = RelPath::new(b"d").unwrap();
     let key = |name, size, identity| EntryKey { name, size, mtime: metadata().mtime, identity, target: None };

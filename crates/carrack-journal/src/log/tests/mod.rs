@@ -9,8 +9,8 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use carrack_model::{CommandToken, Metadata, RelPath, Timestamp, TransferId};
-use carrack_wire::TableWriter;
+use carrack_model::{CommandExecutionId, Metadata, RelPath, Timestamp, TransferId};
+use carrack_wire::EntryTableWriter;
 use tempfile::TempDir;
 
 use super::*;
@@ -29,9 +29,9 @@ fn about() -> JournalSubject {
     }
 }
 
-fn session(boot: u8, soft: bool) -> SessionInfo {
-    SessionInfo {
-        run: CommandToken([3; 16]),
+fn session(boot: u8, soft: bool) -> JournalWriterProcess {
+    JournalWriterProcess {
+        run: CommandExecutionId([3; 16]),
         boot: [boot; 16],
         host: "sink".into(),
         pid: 4_321,
@@ -45,20 +45,20 @@ fn metadata() -> Metadata {
 }
 
 /// A directory for journals.
-struct Ground {
+struct TestJournalDirectory {
     place: TempDir,
     directory: OwnedFd,
 }
 
-impl Ground {
-    fn new() -> Ground {
+impl TestJournalDirectory {
+    fn new() -> TestJournalDirectory {
         let place = tempfile::tempdir().unwrap();
         let directory = File::open(place.path()).unwrap().into();
-        Ground { place, directory }
+        TestJournalDirectory { place, directory }
     }
 
-    fn with(bytes: &[u8]) -> Ground {
-        let ground = Ground::new();
+    fn with(bytes: &[u8]) -> TestJournalDirectory {
+        let ground = TestJournalDirectory::new();
         fs::write(ground.file(), bytes).unwrap();
         ground
     }
@@ -71,11 +71,11 @@ impl Ground {
         fs::read(self.file()).unwrap()
     }
 
-    fn create(&self, session: &SessionInfo) -> Journal {
+    fn create(&self, session: &JournalWriterProcess) -> Journal {
         Journal::create(self.directory.as_fd(), &about(), session).unwrap()
     }
 
-    fn open(&self, session: &SessionInfo) -> Result<(Journal, RecoveredJournal), JournalError> {
+    fn open(&self, session: &JournalWriterProcess) -> Result<(Journal, RecoveredJournal), JournalError> {
         Journal::open(self.directory.as_fd(), ID, session)
     }
 
@@ -84,9 +84,9 @@ impl Ground {
     }
 }
 
-fn table(directory: &str, write: impl FnOnce(&mut TableWriter<'_>)) -> Vec<u8> {
+fn table(directory: &str, write: impl FnOnce(&mut EntryTableWriter<'_>)) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = TableWriter::new(&mut table);
+    let mut writer = EntryTableWriter::new(&mut table);
     writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
     write(&mut writer);
     table

@@ -8,7 +8,7 @@ use proptest::sample::Index;
 
 use super::*;
 use crate::log::journal::OpenedJournal;
-use crate::{HashSubtree, subtree_ranges};
+use crate::{Blake3Subtree, subtree_ranges};
 
 /// Bytes of each large file.
 const LARGE_BYTES: u64 = 20_000;
@@ -17,27 +17,27 @@ const BOOT: u8 = 9;
 
 /// One of the files of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Play {
+struct JournalTestFile {
     directory: u8,
     name: u8,
     version: u8,
 }
 
 #[derive(Clone, Debug)]
-enum Op {
+enum TestJournalOperation {
     Session {
         soft: bool,
         boot: u8,
     },
-    Small(Vec<Play>),
-    Begin(Play),
+    Small(Vec<JournalTestFile>),
+    Begin(JournalTestFile),
     /// A range of an unfinished file, in units of 1,024 bytes.
     Held(Index, u64, u64, bool),
     Done(Index),
     Dropped(Index),
 }
 
-impl Play {
+impl JournalTestFile {
     fn directory(self) -> RelPath {
         RelPath::new([&b""[..], b"d", b"d/e"][usize::from(self.directory)]).unwrap()
     }
@@ -59,7 +59,7 @@ impl Play {
         }
     }
 
-    fn write(self, writer: &mut TableWriter<'_>) {
+    fn write(self, writer: &mut EntryTableWriter<'_>) {
         let name = self.name();
         let key = self.key(&name);
         let metadata = Metadata { mtime: key.mtime, ..metadata() };
@@ -69,74 +69,78 @@ impl Play {
         }
     }
 
-    fn all() -> impl Iterator<Item = Play> {
+    fn all() -> impl Iterator<Item = JournalTestFile> {
         let plays = (0..3).flat_map(|directory| (0..3).map(move |name| (directory, name)));
-        plays.flat_map(|(directory, name)| (0..4).map(move |version| Play { directory, name, version }))
+        plays.flat_map(|(directory, name)| {
+            (0..4).map(move |version| JournalTestFile { directory, name, version })
+        })
     }
 }
 
 /// The visible state of a journal.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Seen {
-    done: Vec<Play>,
-    partials: BTreeMap<u64, (Play, RangeSet, Vec<ByteRange>)>,
+struct TestJournalState {
+    done: Vec<JournalTestFile>,
+    partials: BTreeMap<u64, (JournalTestFile, RangeSet, Vec<ByteRange>)>,
 }
 
 /// A record in the model.
 #[derive(Clone, Debug)]
-enum Told {
+enum ModelJournalRecord {
     Session { counts: bool },
-    Small(Vec<Play>),
-    Begin(u64, Play),
+    Small(Vec<JournalTestFile>),
+    Begin(u64, JournalTestFile),
     Held(u64, ByteRange, bool),
     Done(u64),
     Dropped(u64),
 }
 
 /// The state that a reader in boot [`BOOT`] sees, by the rules alone.
-fn model(told: &[Told]) -> Seen {
+fn model(told: &[ModelJournalRecord]) -> TestJournalState {
     let mut counts = true;
     let mut last_word = BTreeMap::new();
-    let mut live: BTreeMap<u64, (Play, RangeSet, RangeSet)> = BTreeMap::new();
-    let mut complete = |play: Play| {
+    let mut live: BTreeMap<u64, (JournalTestFile, RangeSet, RangeSet)> = BTreeMap::new();
+    let mut complete = |play: JournalTestFile| {
         last_word.insert((play.directory, play.name), play);
     };
     for record in told {
         match record {
-            Told::Session { counts: now } => counts = *now,
-            Told::Small(plays) if counts => plays.iter().for_each(|&play| complete(play)),
-            Told::Begin(number, play) => {
+            ModelJournalRecord::Session { counts: now } => counts = *now,
+            ModelJournalRecord::Small(plays) if counts => plays.iter().for_each(|&play| complete(play)),
+            ModelJournalRecord::Begin(number, play) => {
                 live.insert(*number, (*play, RangeSet::new(), RangeSet::new()));
             }
-            Told::Held(number, range, is_hashed) if counts => {
+            ModelJournalRecord::Held(number, range, is_hashed) if counts => {
                 let Some((_, held, hashed)) = live.get_mut(number) else { continue };
                 held.cover(*range);
                 if *is_hashed {
                     hashed.cover(*range);
                 }
             }
-            Told::Done(number) if counts => {
+            ModelJournalRecord::Done(number) if counts => {
                 live.remove(number).into_iter().for_each(|(play, ..)| complete(play));
             }
-            Told::Dropped(number) => drop(live.remove(number)),
+            ModelJournalRecord::Dropped(number) => drop(live.remove(number)),
             _ => {}
         }
     }
     let partials = live
         .into_iter()
         .map(|(number, (play, held, hashed))| (number, (play, held, hashed.iter().collect())));
-    Seen { done: last_word.into_values().collect(), partials: partials.collect() }
+    TestJournalState { done: last_word.into_values().collect(), partials: partials.collect() }
 }
 
 /// The file of a partial one.
-fn play_of(partial: &PartialFile) -> Play {
-    let same = |play: &Play| play.directory() == partial.directory && play.key(&play.name()) == partial.key();
-    Play::all().find(same).unwrap()
+fn play_of(partial: &PartialFile) -> JournalTestFile {
+    let same = |play: &JournalTestFile| {
+        play.directory() == partial.directory && play.key(&play.name()) == partial.key()
+    };
+    JournalTestFile::all().find(same).unwrap()
 }
 
 /// The state of the journal.
-fn seen(recovered: &RecoveredJournal) -> Seen {
-    let is_done = |play: &Play| {
+fn seen(recovered: &RecoveredJournal) -> TestJournalState {
+    let is_done = |play: &JournalTestFile| {
         let name = play.name();
         recovered.is_done(&play.directory(), &play.key(&name)).unwrap()
     };
@@ -149,7 +153,7 @@ fn seen(recovered: &RecoveredJournal) -> Seen {
         }
         (partial.number, (play, partial.held.clone(), hashed.iter().collect()))
     });
-    Seen { done: Play::all().filter(is_done).collect(), partials: partials.collect() }
+    TestJournalState { done: JournalTestFile::all().filter(is_done).collect(), partials: partials.collect() }
 }
 
 fn temporary(number: u64) -> String {
@@ -157,30 +161,31 @@ fn temporary(number: u64) -> String {
 }
 
 /// A journal with all of its records.
-struct Telling {
-    ground: Ground,
+struct RecordedTestJournal {
+    ground: TestJournalDirectory,
     journal: Option<Journal>,
-    told: Vec<Told>,
+    told: Vec<ModelJournalRecord>,
     /// End of each record.
     ends: Vec<u64>,
     begun: Vec<u64>,
 }
 
-impl Telling {
-    fn new() -> Telling {
-        let ground = Ground::new();
+impl RecordedTestJournal {
+    fn new() -> RecordedTestJournal {
+        let ground = TestJournalDirectory::new();
         let journal = Some(ground.create(&session(BOOT, false)));
-        let mut telling = Telling { ground, journal, told: Vec::new(), ends: Vec::new(), begun: Vec::new() };
-        telling.tell(Told::Session { counts: true });
+        let mut telling =
+            RecordedTestJournal { ground, journal, told: Vec::new(), ends: Vec::new(), begun: Vec::new() };
+        telling.tell(ModelJournalRecord::Session { counts: true });
         telling
     }
 
-    fn tell(&mut self, told: Told) {
+    fn tell(&mut self, told: ModelJournalRecord) {
         self.told.push(told);
         self.ends.push(self.ground.bytes().len() as u64);
     }
 
-    fn append(&mut self, told: Told, write: impl FnOnce(&mut RecordBatch)) {
+    fn append(&mut self, told: ModelJournalRecord, write: impl FnOnce(&mut RecordBatch)) {
         let mut batch = RecordBatch::new();
         write(&mut batch);
         self.journal.as_ref().unwrap().append(&batch, false).unwrap();
@@ -191,56 +196,60 @@ impl Telling {
         (!self.begun.is_empty()).then(|| *index.get(&self.begun))
     }
 
-    fn op(&mut self, op: &Op) {
+    fn op(&mut self, op: &TestJournalOperation) {
         match op {
-            Op::Session { soft, boot } => {
+            TestJournalOperation::Session { soft, boot } => {
                 self.journal = None;
                 // Opened as by a reader in the model's boot, independent of the session's own boot.
                 self.journal = Some(self.ground.open(&session(*boot, *soft)).unwrap().0);
-                self.tell(Told::Session { counts: !soft || *boot == BOOT });
+                self.tell(ModelJournalRecord::Session { counts: !soft || *boot == BOOT });
             }
-            Op::Small(plays) => self.append(Told::Small(plays.clone()), |batch| {
-                let mut table = Vec::new();
-                for play in plays {
-                    TableWriter::new(&mut table).section(&play.directory(), None);
-                    play.write(&mut TableWriter::new(&mut table));
-                }
-                batch.small(&table);
-            }),
-            Op::Begin(play) => {
+            TestJournalOperation::Small(plays) => {
+                self.append(ModelJournalRecord::Small(plays.clone()), |batch| {
+                    let mut table = Vec::new();
+                    for play in plays {
+                        EntryTableWriter::new(&mut table).section(&play.directory(), None);
+                        play.write(&mut EntryTableWriter::new(&mut table));
+                    }
+                    batch.small(&table);
+                })
+            }
+            TestJournalOperation::Begin(play) => {
                 let number = self.journal.as_ref().unwrap().next_number();
                 // Compaction forgets ended files and their numbers.
                 assert!(!model(&self.told).partials.contains_key(&number));
                 self.begun.push(number);
                 let table = table(&play.directory().to_string().replace('.', ""), |w| play.write(w));
-                self.append(Told::Begin(number, *play), |batch| {
+                self.append(ModelJournalRecord::Begin(number, *play), |batch| {
                     batch.begin(number, &table, temporary(number).as_bytes());
                 });
             }
-            &Op::Held(index, start, count, is_hashed) => {
+            &TestJournalOperation::Held(index, start, count, is_hashed) => {
                 let Some(number) = self.number(index) else { return };
                 let (start, end) = (start * 1_024, ((start + count) * 1_024).min(LARGE_BYTES));
                 let range = ByteRange::new(start, end - start);
-                let subtrees: Vec<HashSubtree> = subtree_ranges(range, LARGE_BYTES)
+                let subtrees: Vec<Blake3Subtree> = subtree_ranges(range, LARGE_BYTES)
                     .unwrap()
-                    .map(|range| HashSubtree { range, value: [5; 32] })
+                    .map(|range| Blake3Subtree { range, value: [5; 32] })
                     .collect();
                 let subtrees = if is_hashed { &subtrees[..] } else { &[] };
                 // Only ranges overlap: a subtree may be repeated, but parts of it are never sent.
-                self.append(Told::Held(number, range, false), |batch| batch.held(number, [range], &[]));
+                self.append(ModelJournalRecord::Held(number, range, false), |batch| {
+                    batch.held(number, [range], &[])
+                });
                 if is_hashed && self.is_new(number, range) {
-                    self.append(Told::Held(number, range, true), |batch| {
+                    self.append(ModelJournalRecord::Held(number, range, true), |batch| {
                         batch.held(number, [range], subtrees)
                     });
                 }
             }
-            &Op::Done(index) => {
+            &TestJournalOperation::Done(index) => {
                 let Some(number) = self.number(index) else { return };
-                self.append(Told::Done(number), |batch| batch.done(number));
+                self.append(ModelJournalRecord::Done(number), |batch| batch.done(number));
             }
-            &Op::Dropped(index) => {
+            &TestJournalOperation::Dropped(index) => {
                 let Some(number) = self.number(index) else { return };
-                self.append(Told::Dropped(number), |batch| batch.dropped(number));
+                self.append(ModelJournalRecord::Dropped(number), |batch| batch.dropped(number));
             }
         }
     }
@@ -249,7 +258,7 @@ impl Telling {
     fn is_new(&self, number: u64, range: ByteRange) -> bool {
         let mut hashed = RangeSet::new();
         for told in &self.told {
-            if let Told::Held(n, range, true) = told
+            if let ModelJournalRecord::Held(n, range, true) = told
                 && *n == number
             {
                 hashed.cover(*range);
@@ -260,7 +269,7 @@ impl Telling {
 
     /// A journal of these bytes has the state of the first `count` records, and accepts further ones.
     fn check(&self, bytes: &[u8], count: usize) {
-        let ground = Ground::with(bytes);
+        let ground = TestJournalDirectory::with(bytes);
         let expected = model(&self.told[..count]);
         let (journal, recovered) = ground.open(&session(BOOT, false)).unwrap();
         assert_eq!(seen(&recovered), expected);
@@ -269,7 +278,8 @@ impl Telling {
         assert_eq!((statistics.records, statistics.journal_bytes), (count as u64, end));
         assert_eq!(statistics.cut_bytes, bytes.len() as u64 - end);
         let number = journal.next_number();
-        let begun = |told: &Told| matches!(told, Told::Begin(n, _) if *n >= number);
+        let begun =
+            |told: &ModelJournalRecord| matches!(told, ModelJournalRecord::Begin(n, _) if *n >= number);
         assert!(!self.told[..count].iter().any(begun));
         drop(journal);
         let (_, again) = ground.open(&session(BOOT, false)).unwrap();
@@ -282,29 +292,37 @@ impl Telling {
     }
 }
 
-fn play() -> impl Strategy<Value = Play> {
-    (0u8..3, 0u8..3, 0u8..4).prop_map(|(directory, name, version)| Play { directory, name, version })
+fn play() -> impl Strategy<Value = JournalTestFile> {
+    (0u8..3, 0u8..3, 0u8..4).prop_map(|(directory, name, version)| JournalTestFile {
+        directory,
+        name,
+        version,
+    })
 }
 
-fn op() -> impl Strategy<Value = Op> {
-    let large =
-        (0u8..3, 0u8..3, 0u8..3).prop_map(|(directory, name, version)| Play { directory, name, version });
+fn op() -> impl Strategy<Value = TestJournalOperation> {
+    let large = (0u8..3, 0u8..3, 0u8..3).prop_map(|(directory, name, version)| JournalTestFile {
+        directory,
+        name,
+        version,
+    });
     let boot = prop_oneof![Just(BOOT), Just(8)];
     prop_oneof![
-        1 => (any::<bool>(), boot).prop_map(|(soft, boot)| Op::Session { soft, boot }),
-        3 => prop::collection::vec(play(), 0..4).prop_map(Op::Small),
-        3 => large.prop_map(Op::Begin),
-        6 => (any::<Index>(), 0u64..19, 1u64..6, any::<bool>()).prop_map(|(i, s, c, h)| Op::Held(i, s, c, h)),
-        2 => any::<Index>().prop_map(Op::Done),
-        1 => any::<Index>().prop_map(Op::Dropped),
+        1 => (any::<bool>(), boot).prop_map(|(soft, boot)| TestJournalOperation::Session { soft, boot }),
+        3 => prop::collection::vec(play(), 0..4).prop_map(TestJournalOperation::Small),
+        3 => large.prop_map(TestJournalOperation::Begin),
+        6 => (any::<Index>(), 0u64..19, 1u64..6, any::<bool>()).prop_map(|(i, s, c, h)| TestJournalOperation::Held(i, s, c, h)),
+        2 => any::<Index>().prop_map(TestJournalOperation::Done),
+        1 => any::<Index>().prop_map(TestJournalOperation::Dropped),
     ]
 }
 
 /// Compares a follower with the model; it has no subtrees.
-fn assert_followed(follower: &JournalFollower, told: &[Told]) {
+fn assert_followed(follower: &JournalFollower, told: &[ModelJournalRecord]) {
     let expected = model(told);
-    let is_done = |play: &Play| follower.is_done(&play.directory(), &play.key(&play.name())).unwrap();
-    assert_eq!(Play::all().filter(is_done).collect::<Vec<_>>(), expected.done);
+    let is_done =
+        |play: &JournalTestFile| follower.is_done(&play.directory(), &play.key(&play.name())).unwrap();
+    assert_eq!(JournalTestFile::all().filter(is_done).collect::<Vec<_>>(), expected.done);
     let found = follower.partials().map(|partial| (partial.number, (play_of(partial), partial.held.clone())));
     let known = expected.partials.into_iter().map(|(number, (play, held, _))| (number, (play, held)));
     assert_eq!(found.collect::<BTreeMap<_, _>>(), known.collect::<BTreeMap<_, _>>());
@@ -324,7 +342,7 @@ proptest! {
         recent in 1usize..4,
         torn in 0usize..20,
     ) {
-        let mut telling = Telling::new();
+        let mut telling = RecordedTestJournal::new();
         let mut follower = JournalFollower::new(ID, [BOOT; 16]).with_recent(recent);
         for (op, looks) in &ops {
             telling.op(op);
@@ -343,9 +361,9 @@ proptest! {
         // Another journal in its place, as after a compaction.
         fs::remove_file(telling.ground.file()).unwrap();
         prop_assert!(matches!(follower.catch_up(telling.ground.directory.as_fd()), Err(JournalError::Missing)));
-        let mut other = Telling { ground: telling.ground, ..Telling::new() };
+        let mut other = RecordedTestJournal { ground: telling.ground, ..RecordedTestJournal::new() };
         other.journal = Some(other.ground.create(&session(BOOT, false)));
-        other.op(&Op::Small(vec![Play { directory: 0, name: 0, version: 0 }]));
+        other.op(&TestJournalOperation::Small(vec![JournalTestFile { directory: 0, name: 0, version: 0 }]));
         follower.catch_up(other.ground.directory.as_fd()).unwrap();
         assert_followed(&follower, &other.told);
     }
@@ -356,7 +374,7 @@ proptest! {
         cuts in prop::collection::vec(any::<Index>(), 6),
         flip in 1u8..=255,
     ) {
-        let mut telling = Telling::new();
+        let mut telling = RecordedTestJournal::new();
         ops.iter().for_each(|op| telling.op(op));
         telling.journal = None;
         let bytes = telling.ground.bytes();
@@ -367,8 +385,8 @@ proptest! {
             let mut damaged = bytes.clone();
             damaged[at] ^= flip;
             if (at as u64) < telling.header_bytes() {
-                prop_assert!(Ground::with(&bytes[..at]).open(&session(BOOT, false)).is_err());
-                prop_assert!(Ground::with(&damaged).open(&session(BOOT, false)).is_err());
+                prop_assert!(TestJournalDirectory::with(&bytes[..at]).open(&session(BOOT, false)).is_err());
+                prop_assert!(TestJournalDirectory::with(&damaged).open(&session(BOOT, false)).is_err());
             } else {
                 telling.check(&bytes[..at], whole);
                 telling.check(&damaged, whole);
@@ -378,8 +396,8 @@ proptest! {
 
     #[test]
     fn a_compaction_cannot_be_seen(ops in prop::collection::vec(op(), 0..40), more in prop::collection::vec(op(), 0..10)) {
-        let mut telling = Telling::new();
-        let is_soft_here = |op: &Op| matches!(op, Op::Session { soft: true, boot: BOOT });
+        let mut telling = RecordedTestJournal::new();
+        let is_soft_here = |op: &TestJournalOperation| matches!(op, TestJournalOperation::Session { soft: true, boot: BOOT });
         ops.iter().filter(|op| !is_soft_here(op)).for_each(|op| telling.op(op));
         telling.journal = None;
         let before = telling.ground.bytes();
@@ -397,7 +415,7 @@ proptest! {
         prop_assert_eq!(seen(&recovered), expected);
         // The journal accepts records as before.
         telling.journal = Some(journal);
-        telling.told.push(Told::Session { counts: true });
+        telling.told.push(ModelJournalRecord::Session { counts: true });
         more.iter().for_each(|op| telling.op(op));
         telling.journal = None;
         let (_, recovered) = telling.ground.open(&here).unwrap();
@@ -408,10 +426,10 @@ proptest! {
 /// Many dropped files and joined ranges: opening compacts the journal without a visible change.
 #[test]
 fn a_journal_that_is_mostly_of_the_past_is_shortened_when_it_is_opened() {
-    let ground = Ground::new();
+    let ground = TestJournalDirectory::new();
     let journal = ground.create(&session(BOOT, false));
     let mut batch = RecordBatch::new();
-    let play = Play { directory: 1, name: 0, version: 0 };
+    let play = JournalTestFile { directory: 1, name: 0, version: 0 };
     let table = table("d", |w| play.write(w));
     batch.small(&table);
     let number = journal.next_number();

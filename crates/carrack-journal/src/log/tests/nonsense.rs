@@ -77,7 +77,7 @@ proptest! {
     #[test]
     fn what_was_recovered_once_is_recovered_again(records in prop::collection::vec(record(), 0..30)) {
         let borrowed: Vec<(u8, &[u8])> = records.iter().map(|(kind, body)| (*kind, &body[..])).collect();
-        let ground = Ground::with(&journal_of(&about(), &borrowed).unwrap());
+        let ground = TestJournalDirectory::with(&journal_of(&about(), &borrowed).unwrap());
         let here = session(0, false);
         let (_, first) = ground.open(&here).unwrap();
         for partial in first.partials() {

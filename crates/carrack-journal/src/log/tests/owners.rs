@@ -4,12 +4,12 @@ use std::os::unix::fs::FileExt;
 
 use super::*;
 use crate::log::appender::JournalAppender;
-use crate::log::header::JournalKey;
+use crate::log::header::JournalNonce;
 use crate::log::journal::OpenedJournal;
 
 #[test]
 fn one_process_at_a_time_and_the_other_one_learns_who() {
-    let ground = Ground::new();
+    let ground = TestJournalDirectory::new();
     let journal = ground.create(&session(1, false));
     let Err(JournalError::Busy(Some(holder))) = ground.open(&session(2, false)) else { panic!("not busy") };
     assert_eq!(*holder, session(1, false));
@@ -31,7 +31,7 @@ fn one_process_at_a_time_and_the_other_one_learns_who() {
 
 #[test]
 fn what_another_process_left_half_made_is_no_journal() {
-    let ground = Ground::new();
+    let ground = TestJournalDirectory::new();
     let half = ground.place.path().join(format!("{}.new", file_name(ID)));
     fs::write(&half, [0xff; 10_000]).unwrap();
     assert_eq!(peek(ground.directory.as_fd(), ID).unwrap(), None);
@@ -43,7 +43,7 @@ fn what_another_process_left_half_made_is_no_journal() {
 
 #[test]
 fn a_journal_that_cannot_be_shortened_goes_on_as_it_is() {
-    let ground = Ground::new();
+    let ground = TestJournalDirectory::new();
     drop(ground.create(&session(1, false)));
     let before = ground.bytes();
     fs::create_dir(ground.place.path().join(format!("{}.new", file_name(ID)))).unwrap();
@@ -59,7 +59,7 @@ fn a_journal_that_cannot_be_shortened_goes_on_as_it_is() {
 
 #[test]
 fn who_takes_a_journal_to_remove_it_writes_nothing() {
-    let ground = Ground::new();
+    let ground = TestJournalDirectory::new();
     drop(ground.create(&session(1, false)));
     let before = ground.bytes();
     let (journal, contents) = Journal::seize(ground.directory.as_fd(), ID, [1; 16]).unwrap();
@@ -75,11 +75,11 @@ fn who_takes_a_journal_to_remove_it_writes_nothing() {
 
 #[test]
 fn nothing_is_written_after_an_error() {
-    let ground = Ground::new();
+    let ground = TestJournalDirectory::new();
     drop(ground.create(&session(1, false)));
     let before = ground.bytes();
     let unwritable = File::open(ground.file()).unwrap();
-    let mut end = JournalAppender::new(unwritable, JournalKey([0; 16]), before.len() as u64);
+    let mut end = JournalAppender::new(unwritable, JournalNonce([0; 16]), before.len() as u64);
     let mut batch = RecordBatch::new();
     batch.done(1);
     assert!(matches!(end.append(&batch, true), Err(JournalError::Failed { .. })));
@@ -89,25 +89,25 @@ fn nothing_is_written_after_an_error() {
 
 #[test]
 fn what_is_no_journal_is_refused_with_the_reason() {
-    let ground = Ground::new();
+    let ground = TestJournalDirectory::new();
     drop(ground.create(&session(1, false)));
     let good = ground.bytes();
     let with = |offset: usize, bytes: &[u8]| {
         let mut changed = good.clone();
         changed[offset..offset + bytes.len()].copy_from_slice(bytes);
-        Ground::with(&changed)
+        TestJournalDirectory::with(&changed)
     };
-    let look = |ground: &Ground| peek(ground.directory.as_fd(), ID).unwrap_err();
+    let look = |ground: &TestJournalDirectory| peek(ground.directory.as_fd(), ID).unwrap_err();
     assert!(matches!(look(&with(8, &[2, 0])), JournalError::Newer(2)));
     assert!(matches!(look(&with(0, b"C")), JournalError::NotAJournal));
     assert!(matches!(look(&with(12, &[0xff; 4])), JournalError::DamagedHeader));
     assert!(matches!(look(&with(12, &[0; 4])), JournalError::DamagedHeader));
     assert!(matches!(look(&with(60, &[0xff; 4])), JournalError::DamagedHeader));
-    assert!(matches!(look(&Ground::with(b"")), JournalError::NotAJournal));
-    let ground = Ground::new();
+    assert!(matches!(look(&TestJournalDirectory::with(b"")), JournalError::NotAJournal));
+    let ground = TestJournalDirectory::new();
     fs::create_dir(ground.file()).unwrap();
     assert!(matches!(look(&ground), JournalError::NotAJournal));
-    let ground = Ground::new();
+    let ground = TestJournalDirectory::new();
     std::os::unix::fs::symlink("/etc/passwd", ground.file()).unwrap();
     assert!(matches!(look(&ground), JournalError::NotAJournal));
     let newer = look(&with(8, &[2, 0]));
@@ -121,7 +121,7 @@ fn records_of_another_journal_or_place_do_not_count() {
     batch.small(&table("", |w| w.regular(b"a", 1, &metadata(), 1, None)));
     let tails: Vec<Vec<u8>> = (0..2)
         .map(|_| {
-            let ground = Ground::new();
+            let ground = TestJournalDirectory::new();
             let journal = ground.create(&session(1, false));
             let start = ground.bytes().len();
             journal.append(&batch, true).unwrap();
@@ -129,7 +129,7 @@ fn records_of_another_journal_or_place_do_not_count() {
             ground.bytes().split_off(start)
         })
         .collect();
-    let ground = Ground::new();
+    let ground = TestJournalDirectory::new();
     drop(ground.create(&session(1, false)));
     let start = ground.bytes().len() as u64;
     let file = File::options().write(true).open(ground.file()).unwrap();
@@ -156,7 +156,7 @@ fn a_journal_of_somebody_else_is_not_believed() {
         println!("skipped: only root can give files away");
         return;
     }
-    let ground = Ground::new();
+    let ground = TestJournalDirectory::new();
     drop(ground.create(&session(1, false)));
     std::os::unix::fs::chown(ground.file(), Some(4_242), None).unwrap();
     let refused = [
@@ -175,7 +175,7 @@ fn a_journal_of_somebody_else_is_not_believed() {
 
 #[test]
 fn a_damaged_journal_makes_way_for_the_next_one() {
-    let ground = Ground::with(b"");
+    let ground = TestJournalDirectory::with(b"");
     assert!(peek(ground.directory.as_fd(), ID).unwrap_err().is_damage());
     set_aside(ground.directory.as_fd(), ID).unwrap();
     assert_eq!(peek(ground.directory.as_fd(), ID).unwrap(), None);
@@ -187,7 +187,7 @@ fn a_damaged_journal_makes_way_for_the_next_one() {
 
 #[test]
 fn what_somebody_else_has_begun_is_not_believed() {
-    let ground = Ground::new();
+    let ground = TestJournalDirectory::new();
     drop(ground.create(&session(1, false)));
     if std::os::unix::fs::chown(ground.file(), Some(4_242), None).is_err() {
         return println!("skipped: only root gives files away");
@@ -203,7 +203,7 @@ fn what_somebody_else_has_begun_is_not_believed() {
 
 #[test]
 fn modes_are_remembered_until_they_are_restored() {
-    let ground = Ground::new();
+    let ground = TestJournalDirectory::new();
     let path = |text: &str| RelPath::new(text.as_bytes()).unwrap();
     let journal = ground.create(&session(1, true));
     let mut batch = RecordBatch::new();

@@ -1,14 +1,14 @@
 //! The tuner compared with simpler controllers: the tables of `docs/design/tuner.md`.
 //! `cargo test -p carrack-plan table -- --nocapture` prints them.
 
-use super::baseline_rules::{Rival, Rule};
+use super::baseline_rules::{BaselineKnobRule, BaselineTunerRule};
 use super::*;
 
 const RUNS: u64 = 20;
 
 /// Means over some seeds.
 #[derive(Default)]
-struct Cell {
+struct TestComparisonCell {
     /// Parts of the best fixed value, until 20 s and from there to 60 s.
     first: f64,
     later: f64,
@@ -16,10 +16,14 @@ struct Cell {
     changes: f64,
 }
 
-fn cell<C: Controller>(condition: &Condition, noise: f64, make: impl Fn(&Condition) -> C) -> Cell {
-    let mut cell = Cell::default();
+fn cell<C: TestedKnobController>(
+    condition: &SimulatedKnobThroughput,
+    noise: f64,
+    make: impl Fn(&SimulatedKnobThroughput) -> C,
+) -> TestComparisonCell {
+    let mut cell = TestComparisonCell::default();
     for seed in 0..RUNS {
-        let mut session = Session::new(make(condition), noise, seed);
+        let mut session = SimulatedSession::new(make(condition), noise, seed);
         condition.run(&mut session, 60.0);
         cell.first += session.mean(0.0, 20.0) / condition.best() / RUNS as f64;
         cell.later += session.mean(20.0, 60.0) / condition.best() / RUNS as f64;
@@ -37,10 +41,15 @@ fn table() {
         let mut better = 0;
         for condition in conditions() {
             let ours = cell(&condition, noise, |it| SessionTuner::new(it.setup()));
-            let rival = |rule| cell(&condition, noise, |it| RivalOf(it.knob, Rival::new(rule, it.range)));
-            let (additive, paper) = (rival(Rule::OneMore), rival(Rule::RiseAndLevel));
+            let rival = |rule| {
+                cell(&condition, noise, |it| {
+                    TestBaselineController(it.knob, BaselineKnobRule::new(rule, it.range))
+                })
+            };
+            let (additive, paper) =
+                (rival(BaselineTunerRule::OneMore), rival(BaselineTunerRule::RiseAndLevel));
             print!("| {} ", condition.name);
-            for Cell { first, later, changes } in [&ours, &additive, &paper] {
+            for TestComparisonCell { first, later, changes } in [&ours, &additive, &paper] {
                 print!("| {:.0} % | {:.0} % | {changes:.0} ", 100.0 * first, 100.0 * later);
             }
             println!("|");

@@ -20,15 +20,20 @@ use models::*;
 use super::*;
 
 /// Runs a session of this condition with its tuner for some seconds.
-fn tuned(condition: &Condition, noise: f64, seed: u64, seconds: f64) -> Session<SessionTuner> {
-    let mut session = Session::new(SessionTuner::new(condition.setup()), noise, seed);
+fn tuned(
+    condition: &SimulatedKnobThroughput,
+    noise: f64,
+    seed: u64,
+    seconds: f64,
+) -> SimulatedSession<SessionTuner> {
+    let mut session = SimulatedSession::new(SessionTuner::new(condition.setup()), noise, seed);
     condition.run(&mut session, seconds);
     session
 }
 
 /// A random condition: curve, round trip, limit and start.
-fn any_condition(seed: u64, knob: TunerKnob) -> Condition {
-    let mut chance = Chance(seed.wrapping_mul(77));
+fn any_condition(seed: u64, knob: TunerKnob) -> SimulatedKnobThroughput {
+    let mut chance = TestRandomGenerator(seed.wrapping_mul(77));
     chance.next();
     let most = if chance.next() < 0.5 { 16 } else { 64 };
     let start = 1 + (chance.next() * f64::from(most.min(16))) as u32;
@@ -36,7 +41,7 @@ fn any_condition(seed: u64, knob: TunerKnob) -> Condition {
     let range = range(1, most, start);
     let (name, curve) = any_curve(&mut chance, most);
     let round_trip = [0.0, 0.0, 0.01, 0.05, 0.1][(chance.next() * 5.0) as usize];
-    Condition { round_trip, ..Condition::new(name, knob, range, curve) }
+    SimulatedKnobThroughput { round_trip, ..SimulatedKnobThroughput::new(name, knob, range, curve) }
 }
 
 /// Returns the quantile of the values.

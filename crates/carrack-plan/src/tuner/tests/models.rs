@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::super::*;
-use super::baseline_rules::Rival;
+use super::baseline_rules::BaselineKnobRule;
 
 /// Interval between samples.
 pub const SAMPLE: Duration = Duration::from_millis(250);
@@ -13,12 +13,12 @@ pub const SAMPLE: Duration = Duration::from_millis(250);
 pub const UNIT: f64 = 1e8;
 
 /// A controller of knobs.
-pub trait Controller {
+pub trait TestedKnobController {
     fn value(&self, knob: TunerKnob) -> u32;
     fn observe(&mut self, sample: &SessionSample) -> Option<TunerDecision>;
 }
 
-impl Controller for SessionTuner {
+impl TestedKnobController for SessionTuner {
     fn value(&self, knob: TunerKnob) -> u32 {
         SessionTuner::value(self, knob)
     }
@@ -29,9 +29,9 @@ impl Controller for SessionTuner {
 }
 
 /// Turns one knob by a simpler rule.
-pub struct RivalOf(pub TunerKnob, pub Rival);
+pub struct TestBaselineController(pub TunerKnob, pub BaselineKnobRule);
 
-impl Controller for RivalOf {
+impl TestedKnobController for TestBaselineController {
     fn value(&self, knob: TunerKnob) -> u32 {
         if knob == self.0 { self.1.value() } else { 4 }
     }
@@ -44,7 +44,7 @@ impl Controller for RivalOf {
 
 /// The result of one interval.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Flow {
+pub struct SimulatedThroughput {
     /// In [`UNIT`]s per second.
     pub rate: f64,
     /// The retransmitted part.
@@ -57,9 +57,9 @@ pub struct Flow {
 
 /// Random numbers (Knuth's MMIX generator).
 #[derive(Clone)]
-pub struct Chance(pub u64);
+pub struct TestRandomGenerator(pub u64);
 
-impl Chance {
+impl TestRandomGenerator {
     /// From 0 to 1.
     pub fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -73,7 +73,7 @@ impl Chance {
 }
 
 /// One transfer: its controller, and its results.
-pub struct Session<C> {
+pub struct SimulatedSession<C> {
     pub controller: C,
     pub noise: f64,
     /// Correlation of the deviations of a sample and the next one.
@@ -84,7 +84,7 @@ pub struct Session<C> {
     /// Capacity of the outbox, and of the sink's queue.
     pub queue_bytes: u64,
     pub object_bytes: u64,
-    chance: Chance,
+    chance: TestRandomGenerator,
     sample: SessionSample,
     bytes: f64,
     sent: f64,
@@ -97,10 +97,10 @@ pub struct Session<C> {
     pub trace: Vec<(f64, [u32; 3], f64)>,
 }
 
-impl<C: Controller> Session<C> {
-    pub fn new(controller: C, noise: f64, seed: u64) -> Session<C> {
+impl<C: TestedKnobController> SimulatedSession<C> {
+    pub fn new(controller: C, noise: f64, seed: u64) -> SimulatedSession<C> {
         let last = TunerKnob::ALL.map(|knob| controller.value(knob));
-        Session {
+        SimulatedSession {
             controller,
             noise,
             correlation: 0.0,
@@ -108,7 +108,7 @@ impl<C: Controller> Session<C> {
             answers_every: 1,
             queue_bytes: 64 << 20,
             object_bytes: 1 << 20,
-            chance: Chance(seed.wrapping_mul(2).wrapping_add(1)),
+            chance: TestRandomGenerator(seed.wrapping_mul(2).wrapping_add(1)),
             sample: SessionSample { work: 100, ..SessionSample::default() },
             bytes: 0.0,
             sent: 0.0,
@@ -125,7 +125,7 @@ impl<C: Controller> Session<C> {
     }
 
     /// Reports the flow so far to the controller.
-    pub fn tell(&mut self, now: f64, flow: Flow) {
+    pub fn tell(&mut self, now: f64, flow: SimulatedThroughput) {
         let fresh = (1.0 - self.correlation * self.correlation).sqrt() * self.chance.normal();
         self.deviation = self.correlation * self.deviation + fresh;
         let noise = (1.0 + self.noise * self.deviation).max(0.0);
@@ -175,15 +175,15 @@ impl<C: Controller> Session<C> {
 
 /// Streams whose windows grow: new ones bring less at first.
 #[derive(Clone, Debug)]
-pub struct Ramp {
+pub struct StreamRampModel {
     round_trip: f64,
     /// Seconds since each stream began.
     ages: Vec<f64>,
 }
 
-impl Ramp {
-    pub fn new(round_trip: f64) -> Ramp {
-        Ramp { round_trip, ages: Vec::new() }
+impl StreamRampModel {
+    pub fn new(round_trip: f64) -> StreamRampModel {
+        StreamRampModel { round_trip, ages: Vec::new() }
     }
 
     /// Returns the equivalent number of full streams after this time: a window doubles each round trip, nine
@@ -199,7 +199,7 @@ impl Ramp {
 }
 
 /// One knob, and throughput as a function of it.
-pub struct Condition {
+pub struct SimulatedKnobThroughput {
     pub name: &'static str,
     pub knob: TunerKnob,
     pub range: KnobRange,
@@ -213,14 +213,14 @@ pub struct Condition {
     pub cpu: Box<dyn Fn(f64) -> f64>,
 }
 
-impl Condition {
+impl SimulatedKnobThroughput {
     pub fn new(
         name: &'static str,
         knob: TunerKnob,
         range: KnobRange,
         curve: impl Fn(f64) -> f64 + 'static,
-    ) -> Condition {
-        Condition {
+    ) -> SimulatedKnobThroughput {
+        SimulatedKnobThroughput {
             name,
             knob,
             range,
@@ -244,19 +244,20 @@ impl Condition {
     }
 
     /// Runs a session until this second.
-    pub fn run<C: Controller>(&self, session: &mut Session<C>, until: f64) {
+    pub fn run<C: TestedKnobController>(&self, session: &mut SimulatedSession<C>, until: f64) {
         self.run_as(session, until, |value, _| (self.curve)(value));
     }
 
     /// The same, with a curve that changes: of the value and the time in seconds.
-    pub fn run_as<C: Controller>(
+    pub fn run_as<C: TestedKnobController>(
         &self,
-        session: &mut Session<C>,
+        session: &mut SimulatedSession<C>,
         until: f64,
         curve: impl Fn(f64, f64) -> f64,
     ) {
         let span = SAMPLE.as_secs_f64();
-        let mut ramp = Ramp::new(if self.knob == TunerKnob::Streams { self.round_trip } else { 0.0 });
+        let mut ramp =
+            StreamRampModel::new(if self.knob == TunerKnob::Streams { self.round_trip } else { 0.0 });
         let mut now = 0.0;
         while now < until {
             now += span;
@@ -265,7 +266,7 @@ impl Condition {
             let outbox = if self.knob == TunerKnob::Readers { 0.0 } else { 1.0 };
             let sink_queue = if self.knob == TunerKnob::Writers { 1.0 } else { 0.0 };
             let (loss, cpu) = ((self.loss)(f64::from(value)), (self.cpu)(f64::from(value)));
-            session.tell(now, Flow { rate, loss, cpu, outbox, sink_queue });
+            session.tell(now, SimulatedThroughput { rate, loss, cpu, outbox, sink_queue });
         }
     }
 }
@@ -286,53 +287,57 @@ fn target(requests: f64) -> f64 {
 }
 
 /// The conditions of the issue, with the session's defaults.
-pub fn conditions() -> Vec<Condition> {
+pub fn conditions() -> Vec<SimulatedKnobThroughput> {
     let threads = KnobRange::new(1, 64, 4);
     let (near, far) = (KnobRange::doubling(2, 4, 2), KnobRange::doubling(8, 16, 8));
     let pipe = |name, round_trip, link: f64| {
         let each = window_per_round_trip(round_trip);
-        Condition {
+        SimulatedKnobThroughput {
             round_trip,
-            ..Condition::new(name, TunerKnob::Streams, far, move |n| (n * each).min(link))
+            ..SimulatedKnobThroughput::new(name, TunerKnob::Streams, far, move |n| (n * each).min(link))
         }
     };
     // Mathis and others 1997: 1.22 segments of 1,448 bytes for each round trip and square root of the loss.
     let mathis = 1_448.0 * 1.22 / (0.02 * 0.0001f64.sqrt()) / UNIT;
     vec![
-        Condition::new("fast disk", TunerKnob::Readers, threads, |_| 20.0),
-        Condition::new("slow disk, 8 targets", TunerKnob::Readers, threads, |n| 8.0 * target(n / 8.0)),
+        SimulatedKnobThroughput::new("fast disk", TunerKnob::Readers, threads, |_| 20.0),
+        SimulatedKnobThroughput::new("slow disk, 8 targets", TunerKnob::Readers, threads, |n| {
+            8.0 * target(n / 8.0)
+        }),
         pipe("long fat pipe, 50 ms", 0.05, 12.5),
         pipe("long fat pipe, 100 ms", 0.1, 12.5),
-        Condition {
+        SimulatedKnobThroughput {
             round_trip: 0.02,
             loss: Box::new(|_| 0.0001),
-            ..Condition::new("lossy pipe, 20 ms", TunerKnob::Streams, far, move |n| (n * mathis).min(1.25))
+            ..SimulatedKnobThroughput::new("lossy pipe, 20 ms", TunerKnob::Streams, far, move |n| {
+                (n * mathis).min(1.25)
+            })
         },
-        Condition {
+        SimulatedKnobThroughput {
             cpu: Box::new(|n| (n / 8.0).min(1.0)),
-            ..Condition::new("CPU-bound, 8 cores", TunerKnob::Readers, threads, |n| {
+            ..SimulatedKnobThroughput::new("CPU-bound, 8 cores", TunerKnob::Readers, threads, |n| {
                 n.min(8.0) - 0.15 * (n - 8.0).max(0.0)
             })
         },
         // 64 KiB files: 4 ms for each, and a metadata server that serves 6,000 a second and suffers beyond.
-        Condition::new("small files", TunerKnob::Writers, threads, |n| {
+        SimulatedKnobThroughput::new("small files", TunerKnob::Writers, threads, |n| {
             let files = (n / 0.004).min(6_000.0 - 30.0 * (n - 24.0).max(0.0));
             files * 65_536.0 / UNIT
         }),
-        Condition::new("one stream is enough", TunerKnob::Streams, near, |_| 12.5),
+        SimulatedKnobThroughput::new("one stream is enough", TunerKnob::Streams, near, |_| 12.5),
     ]
 }
 
 /// Several sessions on one path, which share it in proportion to their streams.
-pub fn share_a_path<C: Controller>(
-    sessions: &mut [(f64, Session<C>)],
+pub fn share_a_path<C: TestedKnobController>(
+    sessions: &mut [(f64, SimulatedSession<C>)],
     each: f64,
     link: f64,
     round_trip: f64,
     until: f64,
 ) {
     let span = SAMPLE.as_secs_f64();
-    let mut ramps = vec![Ramp::new(round_trip); sessions.len()];
+    let mut ramps = vec![StreamRampModel::new(round_trip); sessions.len()];
     let mut now = 0.0;
     while now < until {
         now += span;
@@ -351,14 +356,22 @@ pub fn share_a_path<C: Controller>(
         let part = each.min(link / all);
         for ((begin, session), worth) in sessions.iter_mut().zip(worth) {
             if now > *begin {
-                session.tell(now, Flow { rate: worth * part, outbox: 1.0, cpu: 0.2, ..Flow::default() });
+                session.tell(
+                    now,
+                    SimulatedThroughput {
+                        rate: worth * part,
+                        outbox: 1.0,
+                        cpu: 0.2,
+                        ..SimulatedThroughput::default()
+                    },
+                );
             }
         }
     }
 }
 
 /// Reading, sending and writing, each with its curve, and the queues between them.
-pub struct Pipeline {
+pub struct SimulatedPipeline {
     /// Units per second for a value and a time: readers, streams, writers.
     pub stages: [Box<dyn Fn(f64, f64) -> f64>; 3],
     /// Capacity of each queue, in units.
@@ -367,7 +380,7 @@ pub struct Pipeline {
     pub jitter: f64,
 }
 
-impl Pipeline {
+impl SimulatedPipeline {
     /// Returns the throughput of the best settings at a time, up to a maximum of each.
     pub fn best(&self, most: u32, at: f64) -> f64 {
         let stage =
@@ -375,7 +388,7 @@ impl Pipeline {
         self.stages.iter().map(|curve| stage(curve.as_ref())).fold(f64::INFINITY, f64::min)
     }
 
-    pub fn run<C: Controller>(&self, session: &mut Session<C>, until: f64) {
+    pub fn run<C: TestedKnobController>(&self, session: &mut SimulatedSession<C>, until: f64) {
         const STEPS: u32 = 25;
         session.queue_bytes = (self.room * UNIT) as u64;
         let step = SAMPLE.as_secs_f64() / f64::from(STEPS);
@@ -400,13 +413,16 @@ impl Pipeline {
             }
             let rate = written / SAMPLE.as_secs_f64();
             let (outbox, sink_queue) = (outbox / self.room, queue / self.room);
-            session.tell(now, Flow { rate, outbox, sink_queue, cpu: 0.3, ..Flow::default() });
+            session.tell(
+                now,
+                SimulatedThroughput { rate, outbox, sink_queue, cpu: 0.3, ..SimulatedThroughput::default() },
+            );
         }
     }
 }
 
 /// A random concave curve: rising then level, or rising then falling.
-pub fn any_curve(chance: &mut Chance, most: u32) -> (&'static str, Box<dyn Fn(f64) -> f64>) {
+pub fn any_curve(chance: &mut TestRandomGenerator, most: u32) -> (&'static str, Box<dyn Fn(f64) -> f64>) {
     let most = f64::from(most);
     // From one to `most`, small ones as likely as large ones.
     let knee = most.powf(chance.next());

@@ -80,7 +80,7 @@ fn what_lasts_is_the_least_of_the_stages() {
 
 #[test]
 fn noise_that_lasts_counts_for_more() {
-    let mut chance = Chance(1);
+    let mut chance = TestRandomGenerator(1);
     let (mut fresh, mut lasting, mut deviation) = (SampleNoise::default(), SampleNoise::default(), 0.0);
     let mut means = [0.0; 2];
     for _ in 0..2_000 {

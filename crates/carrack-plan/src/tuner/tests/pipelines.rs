@@ -2,24 +2,24 @@
 
 use super::*;
 
-type Stage = Box<dyn Fn(f64, f64) -> f64>;
+type TestStageRateCurve = Box<dyn Fn(f64, f64) -> f64>;
 
 /// Each thread brings `each`, and all together at most `most`.
-fn knee(each: f64, most: f64) -> Stage {
+fn knee(each: f64, most: f64) -> TestStageRateCurve {
     Box::new(move |n, _| (n * each).min(most))
 }
 
 /// The same, with another maximum from 30 s on.
-fn changing(each: f64, most: f64, then: f64) -> Stage {
+fn changing(each: f64, most: f64, then: f64) -> TestStageRateCurve {
     Box::new(move |n, at| (n * each).min(if at < 30.0 { most } else { then }))
 }
 
 /// Falls beyond its peak.
-fn peak(each: f64, at: f64) -> Stage {
+fn peak(each: f64, at: f64) -> TestStageRateCurve {
     Box::new(move |n, _| each * (n.min(at) - 0.1 * (n - at).max(0.0)))
 }
 
-fn pipelines() -> Vec<(&'static str, [Stage; 3])> {
+fn pipelines() -> Vec<(&'static str, [TestStageRateCurve; 3])> {
     vec![
         ("reading is slow", [knee(0.5, 8.0), knee(3.0, 12.0), knee(2.0, 14.0)]),
         ("the network is slow", [knee(1.0, 14.0), knee(0.6, 10.0), knee(2.0, 14.0)]),
@@ -42,10 +42,10 @@ fn setup() -> TunerSetup {
 #[test]
 fn finds_the_bottleneck_and_follows_it() {
     for (name, stages) in pipelines() {
-        let pipeline = Pipeline { stages, room: 1.3, jitter: 0.0 };
+        let pipeline = SimulatedPipeline { stages, room: 1.3, jitter: 0.0 };
         for (noise, typical, least) in [(0.0, 0.93, 0.93), (0.05, 0.93, 0.7)] {
             let run = |seed| {
-                let mut session = Session::new(SessionTuner::new(setup()), noise, seed);
+                let mut session = SimulatedSession::new(SessionTuner::new(setup()), noise, seed);
                 pipeline.run(&mut session, 90.0);
                 let before = session.mean(20.0, 30.0) / pipeline.best(32, 25.0);
                 before.min(session.mean(40.0, 90.0) / pipeline.best(32, 60.0))
@@ -61,8 +61,11 @@ fn finds_the_bottleneck_and_follows_it() {
 #[test]
 fn what_is_not_the_bottleneck_is_released() {
     // Begins with many more readers than the path takes.
-    let pipeline =
-        Pipeline { stages: [knee(1.0, 20.0), knee(0.6, 5.0), knee(2.0, 20.0)], room: 1.3, jitter: 0.0 };
+    let pipeline = SimulatedPipeline {
+        stages: [knee(1.0, 20.0), knee(0.6, 5.0), knee(2.0, 20.0)],
+        room: 1.3,
+        jitter: 0.0,
+    };
     let ranges = PerKnob::from_fn(|_| KnobRange::new(1, 32, 4));
     let setup = TunerSetup { ranges, round_trip: Duration::ZERO };
     let values = PerKnob { readers: 32, streams: 10, writers: 4 };
@@ -72,7 +75,7 @@ fn what_is_not_the_bottleneck_is_released() {
         bytes_per_s: 500_000_000,
         ..SessionTuner::new(setup).record(0)
     };
-    let mut session = Session::new(SessionTuner::from_history(setup, &record), 0.0, 0);
+    let mut session = SimulatedSession::new(SessionTuner::from_history(setup, &record), 0.0, 0);
     pipeline.run(&mut session, 300.0);
     let [readers, streams, _] = session.values();
     assert!(readers <= 8 && streams <= 12, "{:?}", session.values());
@@ -85,9 +88,9 @@ fn stages_that_stray_from_their_curves_are_tuned() {
     for (jitter, typical, rare) in [(0.1, 0.97, 0.94), (0.3, 0.95, 0.85)] {
         let mut parts = Vec::new();
         for (_, stages) in pipelines() {
-            let pipeline = Pipeline { stages, room: 1.3, jitter };
+            let pipeline = SimulatedPipeline { stages, room: 1.3, jitter };
             for seed in 0..5 {
-                let mut session = Session::new(SessionTuner::new(setup()), 0.0, seed);
+                let mut session = SimulatedSession::new(SessionTuner::new(setup()), 0.0, seed);
                 pipeline.run(&mut session, 90.0);
                 parts.push(session.mean(40.0, 90.0) / pipeline.best(32, 60.0));
             }
@@ -100,12 +103,13 @@ fn stages_that_stray_from_their_curves_are_tuned() {
 
 #[test]
 fn a_rest_that_a_queue_bridges_is_no_other_curve() {
-    let reading: Stage = Box::new(|n, at| if (40.0..42.0).contains(&at) { 0.0 } else { n });
-    let pipeline = Pipeline { stages: [reading, knee(0.5, 2.0), knee(2.0, 20.0)], room: 5.0, jitter: 0.0 };
-    let mut session = Session::new(SessionTuner::new(setup()), 0.02, 0);
+    let reading: TestStageRateCurve = Box::new(|n, at| if (40.0..42.0).contains(&at) { 0.0 } else { n });
+    let pipeline =
+        SimulatedPipeline { stages: [reading, knee(0.5, 2.0), knee(2.0, 20.0)], room: 5.0, jitter: 0.0 };
+    let mut session = SimulatedSession::new(SessionTuner::new(setup()), 0.02, 0);
     pipeline.run(&mut session, 60.0);
     let moved = |it: &&TunerDecision| {
-        matches!(it.cause, SearchCause::Moved { .. }) && it.at > Duration::from_secs(40)
+        matches!(it.cause, TunerSearchCause::Moved { .. }) && it.at > Duration::from_secs(40)
     };
     assert_eq!(session.decisions.iter().find(moved), None);
     assert!(session.mean(40.0, 45.0) > 1.9, "the queue has bridged it");

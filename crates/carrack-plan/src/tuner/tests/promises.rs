@@ -104,7 +104,7 @@ fn a_slow_scan_is_no_slow_start() {
     assert_eq!(grown, []);
     let decisions: Vec<TunerDecision> =
         (0..20).flat_map(|_| tell(&mut tuner, &mut now, 100_000_000, |_| ())).collect();
-    assert!(decisions.iter().all(|it| it.cause == SearchCause::Start), "{decisions:?}");
+    assert!(decisions.iter().all(|it| it.cause == TunerSearchCause::Start), "{decisions:?}");
 }
 
 #[test]
@@ -120,7 +120,8 @@ fn a_stall_is_no_reason_to_try_anything() {
 
 #[test]
 fn a_decision_is_a_line_for_people() {
-    let condition = Condition::new("", TunerKnob::Readers, KnobRange::new(1, 8, 4), |n| 5.0 + n.min(8.0));
+    let condition =
+        SimulatedKnobThroughput::new("", TunerKnob::Readers, KnobRange::new(1, 8, 4), |n| 5.0 + n.min(8.0));
     let session = tuned(&condition, 0.0, 0, 30.0);
     let lines: Vec<String> = session.decisions.iter().take(2).map(ToString::to_string).collect();
     assert_eq!(
@@ -134,7 +135,8 @@ fn a_decision_is_a_line_for_people() {
 
 #[test]
 fn a_later_session_begins_where_this_one_ended() {
-    let condition = Condition::new("", TunerKnob::Readers, KnobRange::new(1, 64, 4), |n| n.min(20.0));
+    let condition =
+        SimulatedKnobThroughput::new("", TunerKnob::Readers, KnobRange::new(1, 64, 4), |n| n.min(20.0));
     let first = tuned(&condition, 0.02, 0, 40.0);
     let record = first.controller.record(1_700_000_000);
     let text = serde_json::to_string(&record).expect("a record is numbers");
@@ -143,13 +145,14 @@ fn a_later_session_begins_where_this_one_ended() {
     assert!((19..=32).contains(&record.values.readers) && record.is_settled, "{:?}", record.values);
     assert!(record.level_from(TunerKnob::Readers).is_some_and(|value| (19..=32).contains(&value)));
 
-    let mut later = Session::new(SessionTuner::from_history(condition.setup(), &record), 0.02, 1);
+    let mut later = SimulatedSession::new(SessionTuner::from_history(condition.setup(), &record), 0.02, 1);
     condition.run(&mut later, 20.0);
     assert!(later.mean(0.0, 20.0) > 0.95 * condition.best(), "{}", later.mean(0.0, 20.0));
 
     // Under another curve the history does not count.
-    let other = Condition::new("", TunerKnob::Readers, KnobRange::new(1, 64, 4), |n| 0.5 * n.min(60.0));
-    let mut later = Session::new(SessionTuner::from_history(other.setup(), &record), 0.02, 1);
+    let other =
+        SimulatedKnobThroughput::new("", TunerKnob::Readers, KnobRange::new(1, 64, 4), |n| 0.5 * n.min(60.0));
+    let mut later = SimulatedSession::new(SessionTuner::from_history(other.setup(), &record), 0.02, 1);
     other.run(&mut later, 60.0);
     assert!(later.mean(20.0, 60.0) > 0.95 * other.best(), "{}", later.mean(20.0, 60.0));
 }

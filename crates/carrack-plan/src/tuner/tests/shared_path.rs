@@ -18,7 +18,7 @@ fn unfairness(
     let setup = TunerSetup { ranges, round_trip: Duration::from_secs_f64(round_trip) };
     let session = |index: u32| {
         let begin = gap * f64::from(index);
-        (begin, Session::new(SessionTuner::new(setup), noise, seed * 10 + u64::from(index)))
+        (begin, SimulatedSession::new(SessionTuner::new(setup), noise, seed * 10 + u64::from(index)))
     };
     let mut sessions: Vec<_> = (0..count).map(session).collect();
     share_a_path(&mut sessions, each, link, round_trip, 600.0);

@@ -74,8 +74,8 @@ fn never_oscillates() {
 
 /// Returns how often in five minutes the kept value changes at the knee of a curve, after the first rest.
 fn moves(noise: f64, correlation: f64, seed: u64) -> f64 {
-    let knee = Condition::new("", TunerKnob::Readers, KnobRange::new(1, 64, 4), |n| n.min(8.0));
-    let mut session = Session::new(SessionTuner::new(knee.setup()), noise, seed);
+    let knee = SimulatedKnobThroughput::new("", TunerKnob::Readers, KnobRange::new(1, 64, 4), |n| n.min(8.0));
+    let mut session = SimulatedSession::new(SessionTuner::new(knee.setup()), noise, seed);
     session.correlation = correlation;
     knee.run(&mut session, 300.0);
     let kept = session.decisions.iter().filter(|decision| decision.action == KnobMove::Settle);
@@ -101,7 +101,7 @@ fn answers_may_come_in_bursts() {
     // Twice a second it makes little difference.
     let part = |seed| {
         let condition = any_condition(seed, TunerKnob::Readers);
-        let mut session = Session::new(SessionTuner::new(condition.setup()), 0.05, seed);
+        let mut session = SimulatedSession::new(SessionTuner::new(condition.setup()), 0.05, seed);
         session.answers_every = 2;
         condition.run(&mut session, 60.0);
         session.mean(20.0, 60.0) / condition.best()
@@ -114,7 +114,8 @@ fn answers_may_come_in_bursts() {
 fn releases_what_brings_nothing() {
     // Level at once: from 16 it goes down, and from 4 not far up.
     for start in [4, 16] {
-        let condition = Condition::new("", TunerKnob::Readers, KnobRange::new(1, 64, start), |_| 10.0);
+        let condition =
+            SimulatedKnobThroughput::new("", TunerKnob::Readers, KnobRange::new(1, 64, start), |_| 10.0);
         let session = tuned(&condition, 0.0, 0, 50.0);
         assert_eq!(session.values()[0], 1, "from {start}");
     }
@@ -122,8 +123,9 @@ fn releases_what_brings_nothing() {
 
 #[test]
 fn a_full_cpu_has_fewer_tried_first() {
-    let mut condition =
-        Condition::new("", TunerKnob::Readers, KnobRange::new(1, 64, 8), |n| 4.0 - 0.05 * (n - 4.0).abs());
+    let mut condition = SimulatedKnobThroughput::new("", TunerKnob::Readers, KnobRange::new(1, 64, 8), |n| {
+        4.0 - 0.05 * (n - 4.0).abs()
+    });
     condition.cpu = Box::new(|_| 1.0);
     let session = tuned(&condition, 0.0, 0, 60.0);
     assert_eq!((session.decisions[0].from, session.decisions[0].to), (8, 4), "{}", session.decisions[0]);
@@ -133,9 +135,10 @@ fn a_full_cpu_has_fewer_tried_first() {
 fn a_loss_that_grows_with_the_streams_is_paid_for() {
     // Beyond 8 streams throughput still rises a bit, and so do retransmissions.
     let run = |is_lossy: bool| {
-        let mut condition = Condition::new("", TunerKnob::Streams, KnobRange::doubling(1, 32, 4), |n| {
-            n.min(8.0) + 0.25 * (n - 8.0).max(0.0)
-        });
+        let mut condition =
+            SimulatedKnobThroughput::new("", TunerKnob::Streams, KnobRange::doubling(1, 32, 4), |n| {
+                n.min(8.0) + 0.25 * (n - 8.0).max(0.0)
+            });
         condition.loss = Box::new(move |n| if is_lossy { 0.01 * (n - 8.0).max(0.0) } else { 0.0 });
         tuned(&condition, 0.0, 0, 60.0).values()[1]
     };
@@ -157,7 +160,7 @@ fn objects_that_take_seconds_are_counted_by_the_round() {
     for seed in 0..RUNS {
         let mut tuner = SessionTuner::new(TunerSetup { ranges, round_trip: Duration::ZERO });
         let mut sample = SessionSample { work: 1_000, ..SessionSample::default() };
-        let (mut ends, mut now, mut done_late, mut chance) = (Vec::new(), 0.0, 0, Chance(seed));
+        let (mut ends, mut now, mut done_late, mut chance) = (Vec::new(), 0.0, 0, TestRandomGenerator(seed));
         while now < 600.0 {
             now += SAMPLE.as_secs_f64();
             let readers = tuner.value(TunerKnob::Readers);

@@ -37,14 +37,14 @@ const ALIKE: f64 = 0.7;
 
 /// A line in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigLine {
+pub struct ConfigLineLocation {
     /// The file.
     pub path: PathBuf,
     /// From 1 on.
     pub line: usize,
 }
 
-impl fmt::Display for ConfigLine {
+impl fmt::Display for ConfigLineLocation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}:{}", escape(self.path.as_os_str().as_bytes()), self.line)
     }
@@ -58,14 +58,14 @@ pub struct ConfigEntry {
     /// One, but for options that may be given several times.
     pub values: Vec<OsString>,
     /// The line that sets it.
-    pub place: ConfigLine,
+    pub place: ConfigLineLocation,
 }
 
 /// The contents of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ConfigFile {
     /// The profile that holds where no profile is named.
-    pub default_profile: Option<(String, ConfigLine)>,
+    pub default_profile: Option<(String, ConfigLineLocation)>,
     /// For every command that has the option.
     pub all: Vec<ConfigEntry>,
     /// For one command.
@@ -130,7 +130,7 @@ impl ConfigFile {
 }
 
 /// A name in the text, and its position.
-type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
+type ConfigFileKey<'a> = Spanned<std::borrow::Cow<'a, str>>;
 
 struct ConfigReader<'a> {
     text: &'a str,
@@ -141,7 +141,7 @@ struct ConfigReader<'a> {
 impl ConfigReader<'_> {
     fn take(
         &self,
-        key: &Key<'_>,
+        key: &ConfigFileKey<'_>,
         value: &Spanned<DeValue<'_>>,
         file: &mut ConfigFile,
     ) -> Result<(), UserError> {
@@ -178,7 +178,7 @@ impl ConfigReader<'_> {
 
     fn entry(
         &self,
-        key: &Key<'_>,
+        key: &ConfigFileKey<'_>,
         value: &Spanned<DeValue<'_>>,
         names: &[&str],
     ) -> Result<ConfigEntry, UserError> {
@@ -198,7 +198,12 @@ impl ConfigReader<'_> {
         Ok(ConfigEntry { option: option.to_owned(), values, place })
     }
 
-    fn unknown<'n>(&self, kind: &str, key: &Key<'_>, names: impl Iterator<Item = &'n str>) -> UserError {
+    fn unknown<'n>(
+        &self,
+        kind: &str,
+        key: &ConfigFileKey<'_>,
+        names: impl Iterator<Item = &'n str>,
+    ) -> UserError {
         let (name, place) = (key.get_ref().as_ref(), self.place(&key.span()));
         let trouble = UserError::new(format!("{place}: there is no {kind} {name} here")).tamed();
         match nearest(name, names) {
@@ -207,9 +212,12 @@ impl ConfigReader<'_> {
         }
     }
 
-    fn place(&self, span: &Range<usize>) -> ConfigLine {
+    fn place(&self, span: &Range<usize>) -> ConfigLineLocation {
         let before = self.text.as_bytes().iter().take(span.start);
-        ConfigLine { path: self.path.to_owned(), line: 1 + before.filter(|&&byte| byte == b'\n').count() }
+        ConfigLineLocation {
+            path: self.path.to_owned(),
+            line: 1 + before.filter(|&&byte| byte == b'\n').count(),
+        }
     }
 }
 

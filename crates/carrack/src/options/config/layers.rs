@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Command;
 
 use super::command_line_defaults::{ConfigChoice, NO_CONFIG, PROFILE, is_flag, is_for_all, options};
-use super::file::{ConfigEntry, ConfigFile, ConfigLine, nearest};
+use super::file::{ConfigEntry, ConfigFile, ConfigLineLocation, nearest};
 use crate::register::home_directory;
 use crate::user_error::UserError;
 
@@ -30,9 +30,9 @@ pub enum ValueOrigin {
     /// A variable of the environment.
     Environment(String),
     /// A profile, and its line.
-    Profile(String, ConfigLine),
+    Profile(String, ConfigLineLocation),
     /// A line of a file.
-    File(ConfigLine),
+    File(ConfigLineLocation),
     /// The default.
     Default,
 }
@@ -176,7 +176,7 @@ pub fn variable(option: &str) -> String {
 /// Returns the first profile of this name in the files, or the built-in one.
 fn profile(
     name: String,
-    asked_in: Option<&ConfigLine>,
+    asked_in: Option<&ConfigLineLocation>,
     files: &[ConfigFile],
     carrack: &Command,
 ) -> Result<(String, Vec<ConfigEntry>), UserError> {

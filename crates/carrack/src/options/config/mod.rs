@@ -17,4 +17,4 @@ pub use command_line_defaults::{
     COMMANDS, CommandLineError, ConfigChoice, command, command_with_open_flags, parse,
 };
 pub use layers::{ConfigSources, ValueOrigin, system_file, user_file};
-pub use rows::{OptionRow, rows};
+pub use rows::{ConfiguredOptionRow, rows};

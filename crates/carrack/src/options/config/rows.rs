@@ -12,7 +12,7 @@ use super::layers::{ConfigLayers, ConfigSources, OptionSetting, ValueOrigin};
 
 /// An option and its value.
 #[derive(Debug, PartialEq, Eq)]
-pub struct OptionRow {
+pub struct ConfiguredOptionRow {
     /// Its name, without the dashes.
     pub option: String,
     /// Its values; empty if it has none.
@@ -25,7 +25,7 @@ pub struct OptionRow {
     pub unit: Option<&'static str>,
 }
 
-impl OptionRow {
+impl ConfiguredOptionRow {
     /// Returns true if a source other than the default sets the option.
     pub fn is_set(&self) -> bool {
         self.origin != ValueOrigin::Default
@@ -42,7 +42,7 @@ pub fn rows(
     words: &[OsString],
     asked: &ConfigChoice,
     sources: &ConfigSources,
-) -> Result<Vec<OptionRow>, CommandLineError> {
+) -> Result<Vec<ConfiguredOptionRow>, CommandLineError> {
     let Some(plain) = configurable(carrack, name) else { return Ok(Vec::new()) };
     // Only options are of interest: no argument is required.
     let command = plain.clone().mut_args(|arg| arg.required(false));
@@ -60,7 +60,7 @@ pub fn rows(
     Ok(options(plain).map(|(option, arg)| row(option, arg, &settled, &settings)).collect())
 }
 
-fn row(option: &str, arg: &Arg, settled: &ArgMatches, settings: &[OptionSetting]) -> OptionRow {
+fn row(option: &str, arg: &Arg, settled: &ArgMatches, settings: &[OptionSetting]) -> ConfiguredOptionRow {
     let id = arg.get_id().as_str();
     let origin = match settled.value_source(id) {
         Some(ValueSource::CommandLine) => ValueOrigin::CommandLine,
@@ -73,7 +73,7 @@ fn row(option: &str, arg: &Arg, settled: &ArgMatches, settings: &[OptionSetting]
         }
     };
     let values = settled.get_raw(id).into_iter().flatten().map(OsStr::to_owned).collect();
-    OptionRow { option: option.to_owned(), values, origin, default: default(arg), unit: unit(arg) }
+    ConfiguredOptionRow { option: option.to_owned(), values, origin, default: default(arg), unit: unit(arg) }
 }
 
 /// Returns clap's default, or the default that the help names.

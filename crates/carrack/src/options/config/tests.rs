@@ -41,7 +41,7 @@ impl ConfigFixture {
         *self.parse(words).unwrap().get_one::<bool>(flag).unwrap()
     }
 
-    fn rows(&self, command: &str, words: &str) -> Result<Vec<OptionRow>, String> {
+    fn rows(&self, command: &str, words: &str) -> Result<Vec<ConfiguredOptionRow>, String> {
         let words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
         let rows = rows(&command_with_open_flags(), command, &words, &ConfigChoice::default(), &self.sources);
         rows.map_err(|problem| self.told(problem))

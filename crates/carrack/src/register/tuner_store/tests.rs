@@ -39,8 +39,8 @@ fn record(at_s: u64) -> TunerRecord {
     }
 }
 
-fn known(source: &str, sink: &str, size: MeanSizeClass) -> WorkloadRecord {
-    WorkloadRecord::new(workload(source, sink, size), record(NOW_S as u64))
+fn known(source: &str, sink: &str, size: MeanSizeClass) -> TunerWorkloadRecord {
+    TunerWorkloadRecord::new(workload(source, sink, size), record(NOW_S as u64))
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn what_is_kept_is_recalled() {
     store.keep(&one).unwrap();
     assert_eq!(store.recall(&one.workload, NOW_S), Some(one.record.clone()));
     let later =
-        WorkloadRecord { record: TunerRecord { bytes_per_s: 7, ..one.record.clone() }, ..one.clone() };
+        TunerWorkloadRecord { record: TunerRecord { bytes_per_s: 7, ..one.record.clone() }, ..one.clone() };
     store.keep(&later).unwrap();
     assert_eq!(store.list().unwrap(), std::slice::from_ref(&later));
     store.forget(&one.workload).unwrap();
@@ -175,7 +175,7 @@ fn what_is_too_long_is_not_kept() {
 fn sessions_between_the_same_sites_share_a_history() {
     let (_home, store) = store();
     let [first, second, back] = [("a", "b"), ("a", "b"), ("b", "a")].map(|(source, sink)| {
-        store.clone().history(SiteNames { source: source.into(), sink: sink.into() }).0
+        store.clone().history(TransferEndNames { source: source.into(), sink: sink.into() }).0
     });
     let record = record(now_s() as u64);
     first.keep(MeanSizeClass::Large, &record);
@@ -189,7 +189,7 @@ fn where_nothing_can_be_written_nothing_happens() {
     let nowhere = TunerStore::at("/dev/null/state/tuner".into());
     let one = known("a", "b", MeanSizeClass::Large);
     assert!(nowhere.keep(&one).is_err() && nowhere.list().is_err());
-    let history = nowhere.history(SiteNames { source: "a".into(), sink: "b".into() });
+    let history = nowhere.history(TransferEndNames { source: "a".into(), sink: "b".into() });
     history.0.keep(MeanSizeClass::Large, &one.record);
     assert_eq!(history.0.recall(MeanSizeClass::Large), None);
 }

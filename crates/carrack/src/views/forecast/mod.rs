@@ -17,7 +17,7 @@ mod svg;
 
 use std::io::{self, Write};
 
-use carrack_plan::forecast::{BacktestError, ForecastHorizon, ForecastMethod, LoadForecast, STEP_S};
+use carrack_plan::forecast::{BacktestAccuracy, ForecastHorizon, ForecastMethod, LoadForecast, STEP_S};
 use carrack_sharing::health::StorageHistory;
 use serde::Serialize;
 
@@ -40,7 +40,7 @@ pub enum LoadUnit {
 }
 
 /// The measured and the expected load.
-pub struct ForecastReport {
+pub struct LoadForecastReport {
     /// The target's or the file system's name.
     pub name: String,
     /// The measurements.
@@ -75,7 +75,7 @@ impl LoadUnit {
     }
 }
 
-impl ForecastReport {
+impl LoadForecastReport {
     /// Returns the 24 hours from the present one on.
     pub fn hours(&self) -> Vec<ForecastHour> {
         let first_s = self.now_s.div_euclid(3600) * 3600;
@@ -169,7 +169,7 @@ impl ForecastReport {
             unit: (self.unit == LoadUnit::BytesPerSecond).then_some("bytes_per_s"),
             capacity: storage.capacity,
             history: HistoryJson { days: self.days(), coverage: storage.history.coverage() },
-            methods: MethodsJson { hour: forecast.near.name(), day: forecast.far.name() },
+            methods: ForecastMethodsJson { hour: forecast.near.name(), day: forecast.far.name() },
             errors: &forecast.backtests,
             hours: self.hours(),
             steps: StepsJson { start: forecast.start_s, step_s: STEP_S, loads: &forecast.expected },
@@ -184,8 +184,8 @@ struct ForecastJson<'a> {
     unit: Option<&'static str>,
     capacity: Option<f64>,
     history: HistoryJson,
-    methods: MethodsJson,
-    errors: &'a [BacktestError],
+    methods: ForecastMethodsJson,
+    errors: &'a [BacktestAccuracy],
     hours: Vec<ForecastHour>,
     steps: StepsJson<'a>,
 }
@@ -197,7 +197,7 @@ struct HistoryJson {
 }
 
 #[derive(Serialize)]
-struct MethodsJson {
+struct ForecastMethodsJson {
     hour: &'static str,
     day: &'static str,
 }
@@ -219,7 +219,7 @@ mod tests {
     pub(super) const NOW_S: i64 = 1_767_484_800 + 10 * 3600 + 1000;
 
     /// Returns a week of waves, and its forecast.
-    pub(super) fn waves() -> ForecastReport {
+    pub(super) fn waves() -> LoadForecastReport {
         let mut history = LoadHistory::default();
         let begin_s = (NOW_S - 8 * 86_400).div_euclid(STEP_S) * STEP_S;
         for at_s in (begin_s..=NOW_S).step_by(STEP_S as usize) {
@@ -229,7 +229,7 @@ mod tests {
         }
         let forecast = history.forecast(NOW_S, 86_400).unwrap();
         let storage = StorageHistory { targets: 3, history, capacity: Some(250e6) };
-        ForecastReport {
+        LoadForecastReport {
             name: "lfs01".into(),
             storage,
             forecast,

@@ -3,10 +3,10 @@
 
 use carrack_plan::forecast::{ForecastHorizon, STEP_S};
 
-use super::ForecastReport;
+use super::LoadForecastReport;
 use crate::lifetime::show_moment;
 use crate::views::canvas::{
-    BLUE, BoxStyle, CanvasArea, CanvasPoint, GRID, INK, MIDDLE, ORANGE, SvgCanvas, TEXT, TITLE,
+    BLUE, CanvasArea, CanvasPoint, GRID, INK, MIDDLE, ORANGE, SvgBoxStyle, SvgCanvas, TEXT, TITLE,
 };
 
 const MARGIN: f64 = 20.0;
@@ -25,7 +25,7 @@ const MEASURED: &str = BLUE;
 const EXPECTED: &str = ORANGE;
 const BAND_OPACITY: f64 = 0.25;
 
-impl ForecastReport {
+impl LoadForecastReport {
     /// Returns the picture.
     pub fn picture(&self) -> String {
         let mut drawing = ForecastDrawing::new(self);
@@ -38,7 +38,7 @@ impl ForecastReport {
 }
 
 struct ForecastDrawing<'a> {
-    report: &'a ForecastReport,
+    report: &'a LoadForecastReport,
     canvas: SvgCanvas,
     start_s: i64,
     end_s: i64,
@@ -49,7 +49,7 @@ struct ForecastDrawing<'a> {
 }
 
 impl<'a> ForecastDrawing<'a> {
-    fn new(report: &'a ForecastReport) -> ForecastDrawing<'a> {
+    fn new(report: &'a LoadForecastReport) -> ForecastDrawing<'a> {
         let start_s = report.now_s - PAST_S;
         let band = report.forecast.error(ForecastHorizon::Day).map_or(0.0, |error| error.rmse);
         let measured = report.storage.history.measured().filter(|sample| sample.at_s >= start_s);
@@ -89,7 +89,7 @@ impl<'a> ForecastDrawing<'a> {
             ),
         ] {
             let area = CanvasArea { at: below.moved(x, -9.0), width: 10.0, height: 10.0 };
-            self.canvas.area(area, BoxStyle::filled(colour, 1.0, 0.0), "");
+            self.canvas.area(area, SvgBoxStyle::filled(colour, 1.0, 0.0), "");
             self.canvas.words(below.moved(x + 16.0, 0.0), TEXT, &words);
         }
     }

@@ -24,7 +24,7 @@ pub fn runs(placement: &PathLayout) -> impl Iterator<Item = MergedExtent<'_>> {
         placement.targets.iter().map(|target| (target.id, &*target.label)).collect();
     let extents = match &placement.what {
         PathKind::File { size, is_released: false, layout } => {
-            Some(MergedExtents { layout: &**layout, at: 0, size: *size })
+            Some(LayoutExtentIterator { layout: &**layout, at: 0, size: *size })
         }
         _ => None,
     };
@@ -34,13 +34,13 @@ pub fn runs(placement: &PathLayout) -> impl Iterator<Item = MergedExtent<'_>> {
     })
 }
 
-struct MergedExtents<'a> {
+struct LayoutExtentIterator<'a> {
     layout: &'a dyn Layout,
     at: u64,
     size: u64,
 }
 
-impl Iterator for MergedExtents<'_> {
+impl Iterator for LayoutExtentIterator<'_> {
     type Item = (u64, u64, TargetId);
 
     fn next(&mut self) -> Option<(u64, u64, TargetId)> {
@@ -87,7 +87,7 @@ mod tests {
         let first = StripedLayout::new(vec![TargetId(3)], 10).unwrap();
         let rest = StripedLayout::new(vec![TargetId(2), TargetId(3)], 10).unwrap();
         let layout = CompositeLayout::new(vec![(30, first), (u64::MAX, rest)]).unwrap();
-        let runs: Vec<_> = MergedExtents { layout: &layout, at: 0, size: 55 }.collect();
+        let runs: Vec<_> = LayoutExtentIterator { layout: &layout, at: 0, size: 55 }.collect();
         assert_eq!(runs, [(0, 40, TargetId(3)), (40, 10, TargetId(2)), (50, 5, TargetId(3))]);
     }
 }

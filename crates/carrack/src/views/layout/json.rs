@@ -62,13 +62,13 @@ struct LayoutLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    extents: Option<ExtentStream<'a>>,
+    extents: Option<LayoutExtentsJson<'a>>,
 }
 
 /// A file's extents, which are computed while they are written.
-struct ExtentStream<'a>(&'a PathLayout);
+struct LayoutExtentsJson<'a>(&'a PathLayout);
 
-impl Serialize for ExtentStream<'_> {
+impl Serialize for LayoutExtentsJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(extents::runs(self.0))
     }
@@ -108,7 +108,7 @@ impl<'a> LayoutLine<'a> {
             targets: targets.collect(),
             imbalance: placement.imbalance(),
             problem: placement.problem.as_deref(),
-            extents: with_extents.then_some(ExtentStream(placement)),
+            extents: with_extents.then_some(LayoutExtentsJson(placement)),
         }
     }
 }

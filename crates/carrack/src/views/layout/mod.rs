@@ -56,7 +56,7 @@ enum PathKind {
         size: u64,
         file_count: u64,
         released_count: u64,
-        failures: TreeFailures,
+        failures: TreeLookupFailures,
     },
 }
 
@@ -70,7 +70,7 @@ struct TargetBytes {
 
 /// Entries of a tree whose look-up failed.
 #[derive(Debug, Default)]
-pub struct TreeFailures {
+pub struct TreeLookupFailures {
     /// The first failures.
     pub first: Vec<EntryFailure>,
     /// The number of all failures.
@@ -79,7 +79,7 @@ pub struct TreeFailures {
 
 impl PathLayout {
     /// Returns the failures in a tree; `None` for other paths.
-    pub fn failures(&self) -> Option<&TreeFailures> {
+    pub fn failures(&self) -> Option<&TreeLookupFailures> {
         match &self.what {
             PathKind::Tree { failures, .. } => Some(failures),
             PathKind::File { .. } | PathKind::Directory { .. } => None,
@@ -177,7 +177,7 @@ mod samples {
                 size: 4 << 20,
                 file_count: 3,
                 released_count: 1,
-                failures: TreeFailures::default(),
+                failures: TreeLookupFailures::default(),
             },
             geometry: None,
             targets: targets.into(),

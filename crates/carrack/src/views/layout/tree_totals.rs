@@ -12,10 +12,10 @@ use std::thread::available_parallelism;
 
 use carrack_layout::{FileSystems, MountedFileSystem};
 use carrack_model::{DirectorySection, Entry, EntryFailure, EntryKind, FailureKind, RelPath, TargetId};
-use carrack_storage::{RootDirectory, ScanResult, ScanRoot, ScanRootScope, SourceScan};
+use carrack_storage::{RootDirectory, ScanRoot, ScanRootScope, ScannedItem, SourceScan};
 
 use super::look::{self, default_geometry};
-use super::{PathKind, PathLayout, TargetBytes, TreeFailures};
+use super::{PathKind, PathLayout, TargetBytes, TreeLookupFailures};
 use crate::views::quantity::count;
 
 /// Threads for each core: they mostly wait for metadata servers.
@@ -35,7 +35,7 @@ pub(super) fn sum(
     file_systems: &FileSystems,
 ) -> PathLayout {
     let geometry = default_geometry(path, file_system);
-    let summer = TreeSummer { root: Arc::new(root), file_systems, sums: Mutex::default() };
+    let summer = TreeLayoutSummer { root: Arc::new(root), file_systems, sums: Mutex::default() };
     let scan = SourceScan {
         roots: vec![ScanRoot {
             root: summer.root.clone(),
@@ -74,7 +74,7 @@ pub(super) fn target_bytes(file_systems: &FileSystems, id: TargetId, bytes: u64)
     TargetBytes { id, label, bytes }
 }
 
-struct TreeSummer<'a> {
+struct TreeLayoutSummer<'a> {
     root: Arc<RootDirectory>,
     file_systems: &'a FileSystems,
     sums: Mutex<TreeSums>,
@@ -88,15 +88,15 @@ struct TreeSums {
     bytes: HashMap<TargetId, u64>,
     problem_count: u64,
     first_problem: Option<String>,
-    failures: TreeFailures,
+    failures: TreeLookupFailures,
 }
 
-impl TreeSummer<'_> {
-    fn found(&self, found: ScanResult) {
+impl TreeLayoutSummer<'_> {
+    fn found(&self, found: ScannedItem) {
         let sums = match found {
-            ScanResult::Section(section, device) => self.section(&section, device),
-            ScanResult::Failed(failure) => TreeSums::of_failure(failure),
-            ScanResult::Skipped { .. } => return,
+            ScannedItem::Section(section, device) => self.section(&section, device),
+            ScannedItem::Failed(failure) => TreeSums::of_failure(failure),
+            ScannedItem::Skipped { .. } => return,
         };
         self.sums.lock().unwrap_or_else(PoisonError::into_inner).add(sums);
     }
@@ -172,7 +172,7 @@ impl TreeSummer<'_> {
 
 impl TreeSums {
     fn of_failure(failure: EntryFailure) -> TreeSums {
-        TreeSums { failures: TreeFailures { first: vec![failure], count: 1 }, ..TreeSums::default() }
+        TreeSums { failures: TreeLookupFailures { first: vec![failure], count: 1 }, ..TreeSums::default() }
     }
 
     fn count(&mut self, size: u64) {

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use carrack_model::{
-    EntryFailure, FailureSide, FileReport, LaneReport, SourceReport, TargetReport, TransferEvent,
-    TransferNotice, TransferProgress, escape,
+    EntryFailure, FailureSide, LaneReport, LargeFileProgress, SourceReport, TargetReport, TransferEvent,
+    TransferProgress, UserNotice, escape,
 };
 
 use crate::user_error::tame;
@@ -67,7 +67,7 @@ pub struct EndTargets {
 
 /// The present state of a transfer.
 #[derive(Clone, Debug, Default)]
-pub struct LiveTransfer {
+pub struct LiveViewTransfer {
     /// The command, the sources and the destination, for people.
     pub title: String,
     pub elapsed: Duration,
@@ -81,17 +81,17 @@ pub struct LiveTransfer {
     pub ends: Vec<EndTargets>,
     pub lanes: Vec<RatedReport<LaneReport>>,
     /// The files in transfer that began first.
-    pub files: Vec<FileReport>,
+    pub files: Vec<LargeFileProgress>,
     /// The messages, the latest last.
     pub messages: VecDeque<String>,
     /// True if the user asked for the end.
     pub is_ending: bool,
 }
 
-impl LiveTransfer {
+impl LiveViewTransfer {
     /// Creates the state of a transfer that begins.
-    pub fn new(title: String) -> LiveTransfer {
-        LiveTransfer { title, ..LiveTransfer::default() }
+    pub fn new(title: String) -> LiveViewTransfer {
+        LiveViewTransfer { title, ..LiveViewTransfer::default() }
     }
 
     /// Updates the state from an event.
@@ -107,19 +107,17 @@ impl LiveTransfer {
             TransferEvent::Targets { side, targets } => self.targets(*side, targets, at_s),
             TransferEvent::Source(report) => self.source(report, at_s),
             TransferEvent::Failed(failure) => self.say(failed(failure)),
-            TransferEvent::Notice(TransferNotice::Warning(text)) => {
-                self.say(format!("warning: {}", tame(text)))
-            }
-            TransferEvent::Notice(TransferNotice::Loss(loss)) => {
+            TransferEvent::Notice(UserNotice::Warning(text)) => self.say(format!("warning: {}", tame(text))),
+            TransferEvent::Notice(UserNotice::Loss(loss)) => {
                 self.say(format!("warning: {}", tame(&loss.to_string())))
             }
-            TransferEvent::Notice(TransferNotice::Text(text) | TransferNotice::Decision(text)) => {
+            TransferEvent::Notice(UserNotice::Text(text) | UserNotice::Decision(text)) => {
                 self.say(tame(text))
             }
-            TransferEvent::Notice(TransferNotice::Skipped { path, reason }) => {
+            TransferEvent::Notice(UserNotice::Skipped { path, reason }) => {
                 self.say(format!("left out: {}: {}", escape(path), tame(reason)));
             }
-            TransferEvent::Notice(TransferNotice::Detail(_))
+            TransferEvent::Notice(UserNotice::Detail(_))
             | TransferEvent::Placed(_)
             | TransferEvent::WouldCopy { .. }
             | TransferEvent::WouldDelete { .. }
@@ -181,8 +179,8 @@ pub mod tests {
     use super::*;
 
     /// Returns the state after three seconds of a transfer between sites.
-    pub fn busy() -> LiveTransfer {
-        let mut watch = LiveTransfer::new("carrack cp  tree → host:data".into());
+    pub fn busy() -> LiveViewTransfer {
+        let mut watch = LiveViewTransfer::new("carrack cp  tree → host:data".into());
         let connected = TransferEvent::Connected {
             streams: 8,
             lanes: 2,
@@ -239,7 +237,7 @@ pub mod tests {
             readers: 4,
             ..LaneReport::default()
         };
-        let open = (0..10).map(|number: u64| FileReport {
+        let open = (0..10).map(|number: u64| LargeFileProgress {
             path: format!("tree/run{number}/big\x07.dat").into_bytes().into(),
             bytes: 4 << 30,
             bytes_done: 1 << 30,
@@ -275,10 +273,7 @@ pub mod tests {
         let mut watch = busy();
         for second in 4..500 {
             watch.update(&progress(second), Duration::from_secs(second));
-            watch.update(
-                &TransferEvent::Notice(TransferNotice::Text("t".into())),
-                Duration::from_secs(second),
-            );
+            watch.update(&TransferEvent::Notice(UserNotice::Text("t".into())), Duration::from_secs(second));
         }
         assert_eq!((watch.written.past.len(), watch.messages.len()), (PAST_MAX, MESSAGES_MAX));
     }

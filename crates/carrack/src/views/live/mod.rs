@@ -17,15 +17,15 @@ use std::time::Duration;
 use carrack_model::{TransferEvent, escape};
 use carrack_options::colour;
 
-use crate::views::report::{FinishedTransfer, TalkView, TalkVolume, TransferView};
+use crate::views::report::{FinishedTransfer, StderrTextView, TalkVolume, TransferEventView};
 use held_output::HeldOutput;
-use live_state::LiveTransfer;
+use live_state::LiveViewTransfer;
 pub use screen::restore;
 
 /// The state that the threads of the view share.
 #[derive(Default)]
 struct LiveViewState {
-    watch: LiveTransfer,
+    watch: LiveViewTransfer,
     is_over: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct LiveView {
     shared: Arc<Mutex<LiveViewState>>,
     /// The drawing thread, from the first data on: before that, ssh may ask questions.
     drawing: Option<JoinHandle<()>>,
-    talk: TalkView<HeldOutput<io::Stderr>>,
+    talk: StderrTextView<HeldOutput<io::Stderr>>,
 }
 
 impl LiveView {
@@ -42,11 +42,11 @@ impl LiveView {
     pub fn new(command: &str, sources: &[OsString], destination: &OsStr, volume: TalkVolume) -> LiveView {
         let sources: Vec<String> = sources.iter().map(|source| escape(source.as_bytes())).collect();
         let title = format!("carrack {command}  {} → {}", sources.join(" "), escape(destination.as_bytes()));
-        let shared = LiveViewState { watch: LiveTransfer::new(title), is_over: false };
+        let shared = LiveViewState { watch: LiveViewTransfer::new(title), is_over: false };
         LiveView {
             shared: Arc::new(Mutex::new(shared)),
             drawing: None,
-            talk: TalkView::new(HeldOutput::new(io::stderr()), volume, None)
+            talk: StderrTextView::new(HeldOutput::new(io::stderr()), volume, None)
                 .in_colour(colour::is_wanted(&io::stderr())),
         }
     }
@@ -59,7 +59,7 @@ impl LiveView {
     }
 }
 
-impl TransferView for LiveView {
+impl TransferEventView for LiveView {
     fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
         lock(&self.shared).watch.update(event, elapsed);
         if self.drawing.is_none()

@@ -1,10 +1,11 @@
-//! The live view on a terminal of any size. Pure: a [`LiveTransfer`] becomes cells of a buffer.
+//! The live view on a terminal of any size. Pure: a [`LiveViewTransfer`] becomes cells of a buffer.
 //!
 //! The most important parts come first; parts without room are left out. Shades and marks repeat the meaning
 //! of colours.
 
 use carrack_model::{
-    FailureSide, FileReport, LaneReport, LimitingStage, StageFill, TargetReport, TransferProgress, escape,
+    FailureSide, LaneReport, LargeFileProgress, LimitingStage, StageFill, TargetReport, TransferProgress,
+    escape,
 };
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -12,7 +13,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
-use super::live_state::{EndTargets, LiveTransfer, RateGauge, RatedReport};
+use super::live_state::{EndTargets, LiveViewTransfer, RateGauge, RatedReport};
 use crate::size;
 use crate::views::quantity::{clock, grouped, rate};
 use crate::views::report::progress_text;
@@ -31,7 +32,7 @@ const NAME_ROWS_MAX: usize = 3;
 /// Rows of the stages and the queues between them.
 const STAGE_ROWS: usize = 8;
 
-impl Widget for &LiveTransfer {
+impl Widget for &LiveViewTransfer {
     fn render(self, area: Rect, buffer: &mut Buffer) {
         let (width, height) = (usize::from(area.width), usize::from(area.height));
         let foot = usize::from(height > 4);
@@ -51,7 +52,7 @@ impl Widget for &LiveTransfer {
     }
 }
 
-impl LiveTransfer {
+impl LiveViewTransfer {
     fn head(&self, width: usize) -> Vec<Line<'static>> {
         let time = clock(self.elapsed.as_secs());
         let title = cut(&self.title, width.saturating_sub(time.len() + 2));
@@ -207,7 +208,7 @@ fn lane_row(number: usize, lane: &RatedReport<LaneReport>) -> Line<'static> {
     ))
 }
 
-fn file_row(file: &FileReport, width: usize) -> Line<'static> {
+fn file_row(file: &LargeFileProgress, width: usize) -> Line<'static> {
     let percent = (file.bytes_done.saturating_mul(100)).checked_div(file.bytes).unwrap_or(0);
     let time = clock(file.open_ms / 1_000);
     let size = size::show(file.bytes);
@@ -269,7 +270,7 @@ mod tests {
     use super::super::live_state::tests::busy;
     use super::*;
 
-    fn shown(watch: &LiveTransfer, width: u16, height: u16) -> Vec<String> {
+    fn shown(watch: &LiveViewTransfer, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| frame.render_widget(watch, frame.area())).unwrap();
         let buffer = terminal.backend().buffer();
@@ -329,7 +330,7 @@ mod tests {
     #[test]
     fn no_size_is_too_small() {
         for (width, height) in [(1, 1), (2, 3), (10, 5), (300, 2)] {
-            for watch in [busy(), LiveTransfer::default()] {
+            for watch in [busy(), LiveViewTransfer::default()] {
                 assert_eq!(shown(&watch, width, height).len(), usize::from(height));
             }
         }

@@ -3,12 +3,12 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use carrack_model::{FailureSide, FileReport};
+use carrack_model::{FailureSide, LargeFileProgress};
 
 use super::PageHeadline;
-use super::markup::{HtmlText, path, words};
+use super::markup::{HtmlMarkupBuilder, path, words};
 use super::plots;
-use super::record::{EndSeries, FirstItems, PageRecord};
+use super::record::{EndSeries, FirstItems, HtmlReportData};
 use crate::exit::ExitStatus;
 use crate::lifetime::show_moment;
 use crate::size;
@@ -24,14 +24,14 @@ pub struct HtmlPage<'a> {
     pub headline: &'a PageHeadline,
     /// Seconds since 1970.
     pub started_s: i64,
-    pub record: &'a PageRecord,
+    pub record: &'a HtmlReportData,
     pub ending: &'a FinishedTransfer,
 }
 
 impl HtmlPage<'_> {
     /// Returns the page.
     pub fn text(&self) -> String {
-        let mut page = HtmlText::default();
+        let mut page = HtmlMarkupBuilder::default();
         page.raw("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
         page.raw("<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n");
         page.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
@@ -54,7 +54,7 @@ impl HtmlPage<'_> {
         self.ending.elapsed.as_secs_f64().max(0.001)
     }
 
-    fn head(&self, page: &mut HtmlText, title: &str) {
+    fn head(&self, page: &mut HtmlMarkupBuilder, title: &str) {
         let PageHeadline { sources, destination, .. } = self.headline;
         page.raw(&format!("<h1 class=\"{}\">{title}</h1>\n<p>", class_of(self.ending.exit)));
         for source in sources {
@@ -75,7 +75,7 @@ impl HtmlPage<'_> {
     }
 
     /// Writes the most important numbers.
-    fn figures(&self, page: &mut HtmlText) {
+    fn figures(&self, page: &mut HtmlMarkupBuilder) {
         let (ending, summary) = (self.ending, &self.ending.summary);
         let connection = ending.tally.connection;
         let protection =
@@ -110,7 +110,7 @@ impl HtmlPage<'_> {
         page.raw("</dl>\n");
     }
 
-    fn over_time(&self, page: &mut HtmlText) {
+    fn over_time(&self, page: &mut HtmlMarkupBuilder) {
         page.heading("Rates over time");
         page.raw(&plots::rates(self.record, self.end_s()));
         if self.record.progress.bytes_read == 0 && self.ending.summary.bytes_done > 0 {
@@ -120,7 +120,7 @@ impl HtmlPage<'_> {
         }
     }
 
-    fn targets(&self, page: &mut HtmlText, targets: &EndSeries) {
+    fn targets(&self, page: &mut HtmlMarkupBuilder, targets: &EndSeries) {
         let end = if targets.side == FailureSide::Source { "source" } else { "destination" };
         page.heading(&format!("Storage targets at the {end}"));
         let rows: Vec<_> =
@@ -144,7 +144,7 @@ impl HtmlPage<'_> {
         page.rest(targets.rest as u64, "targets");
     }
 
-    fn lanes(&self, page: &mut HtmlText) {
+    fn lanes(&self, page: &mut HtmlMarkupBuilder) {
         page.heading("Lanes of the source");
         if self.record.lanes.is_empty() {
             return page.paragraph(UNTOLD);
@@ -166,7 +166,7 @@ impl HtmlPage<'_> {
         });
     }
 
-    fn files(&self, page: &mut HtmlText) {
+    fn files(&self, page: &mut HtmlMarkupBuilder) {
         page.heading("Sizes of the files");
         let Some(source) = &self.record.source else { return page.paragraph(UNTOLD) };
         let found: u64 = source.size_counts.iter().sum();
@@ -182,7 +182,7 @@ impl HtmlPage<'_> {
         }
         page.heading("Files that took longest");
         page.paragraph("Large ones only: small files travel many at a time, and nobody takes their time.");
-        let files: Vec<&FileReport> = source.slowest.iter().chain(&source.open).collect();
+        let files: Vec<&LargeFileProgress> = source.slowest.iter().chain(&source.open).collect();
         page.table(&["file", "time", "sent", "rate", ""], |page| {
             for (nth, file) in files.iter().enumerate() {
                 let seconds = file.open_ms as f64 / 1_000.0;
@@ -198,8 +198,8 @@ impl HtmlPage<'_> {
         });
     }
 
-    fn lists(&self, page: &mut HtmlText) {
-        let PageRecord { failures, warnings, decisions, .. } = self.record;
+    fn lists(&self, page: &mut HtmlMarkupBuilder) {
+        let HtmlReportData { failures, warnings, decisions, .. } = self.record;
         if failures.count > 0 {
             page.heading(&format!("Failures: {}", grouped(failures.count)));
             page.table(&["at", "path", "kind", "detail"], |page| {
@@ -223,7 +223,7 @@ impl HtmlPage<'_> {
 const UNTOLD: &str =
     "Not known: the source's end does not tell, or both ends were far and this one only in control.";
 
-fn said(page: &mut HtmlText, heading: &str, texts: &FirstItems<String>) {
+fn said(page: &mut HtmlMarkupBuilder, heading: &str, texts: &FirstItems<String>) {
     if texts.count == 0 {
         return;
     }
@@ -266,7 +266,7 @@ mod tests {
 
     use carrack_model::{
         EntryFailure, FailureKind, LaneReport, LimitingStage, SourceReport, TargetReport, TransferEvent,
-        TransferNotice, TransferProgress, TransferSummary,
+        TransferProgress, TransferSummary, UserNotice,
     };
 
     use super::*;
@@ -281,15 +281,15 @@ mod tests {
         }
     }
 
-    fn text(record: &PageRecord, ending: &FinishedTransfer) -> String {
+    fn text(record: &HtmlReportData, ending: &FinishedTransfer) -> String {
         HtmlPage { headline: &headline(), started_s: 1_700_000_000, record, ending }.text()
     }
 
-    fn hostile() -> PageRecord {
-        let mut record = PageRecord::default();
+    fn hostile() -> HtmlReportData {
+        let mut record = HtmlReportData::default();
         let path: Box<[u8]> = b"<script>alert(1)</script>\xfe".as_slice().into();
         let failure = EntryFailure { path: path.clone(), kind: FailureKind::Missing, detail: "<b>&".into() };
-        let file = FileReport { path, bytes: 4 << 20, bytes_done: 2 << 20, open_ms: 2_000 };
+        let file = LargeFileProgress { path, bytes: 4 << 20, bytes_done: 2 << 20, open_ms: 2_000 };
         let lane = LaneReport { bytes_sent: 5 << 20, objects_sent: 5, readers: 3, ..LaneReport::default() };
         let source = SourceReport {
             lanes: vec![lane],
@@ -309,8 +309,8 @@ mod tests {
             TransferEvent::Targets { side: FailureSide::Sink, targets: vec![target] },
             TransferEvent::Source(source),
             TransferEvent::Failed(failure),
-            TransferEvent::Notice(TransferNotice::Warning("<w>\x1b".into())),
-            TransferEvent::Notice(TransferNotice::Decision("readers 2 → 4".into())),
+            TransferEvent::Notice(UserNotice::Warning("<w>\x1b".into())),
+            TransferEvent::Notice(UserNotice::Decision("readers 2 → 4".into())),
         ]
         .iter()
         .enumerate()
@@ -361,7 +361,7 @@ mod tests {
     fn a_transfer_that_told_nothing_has_a_page() {
         let mut ending = ending(TransferSummary::default());
         (ending.exit, ending.elapsed) = (ExitStatus::Nothing, Duration::ZERO);
-        let page = text(&PageRecord::default(), &ending);
+        let page = text(&HtmlReportData::default(), &ending);
         assert!(page.contains("nothing was copied") && page.contains(UNTOLD), "{page}");
         assert!(page.ends_with("</html>\n"));
     }

@@ -10,9 +10,9 @@ use crate::views::quantity::grouped;
 
 /// Markup that is being written.
 #[derive(Default)]
-pub struct HtmlText(pub String);
+pub struct HtmlMarkupBuilder(pub String);
 
-impl HtmlText {
+impl HtmlMarkupBuilder {
     /// Adds markup unescaped.
     pub fn raw(&mut self, markup: &str) {
         self.0.push_str(markup);
@@ -35,7 +35,7 @@ impl HtmlText {
     }
 
     /// Adds a table with these headings.
-    pub fn table(&mut self, columns: &[&str], rows: impl FnOnce(&mut HtmlText)) {
+    pub fn table(&mut self, columns: &[&str], rows: impl FnOnce(&mut HtmlMarkupBuilder)) {
         self.raw("<table>\n<tr>");
         columns.iter().for_each(|column| self.raw(&format!("<th>{column}</th>")));
         self.raw("</tr>\n");

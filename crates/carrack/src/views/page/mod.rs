@@ -17,9 +17,9 @@ use carrack_model::{TransferEvent, escape};
 
 use crate::lifetime::now_s;
 use crate::user_error::UserError;
-use crate::views::pending_file::PendingFile;
-use crate::views::report::{FinishedTransfer, TransferView};
-use record::PageRecord;
+use crate::views::pending_file::TemporaryOutputFile;
+use crate::views::report::{FinishedTransfer, TransferEventView};
+use record::HtmlReportData;
 
 /// The command, its sources and its destination.
 #[derive(Clone, Debug)]
@@ -31,32 +31,32 @@ pub struct PageHeadline {
 }
 
 /// Gathers events, and writes the page at the end.
-pub struct PageView {
-    file: Option<PendingFile>,
+pub struct HtmlReportView {
+    file: Option<TemporaryOutputFile>,
     path: PathBuf,
     headline: PageHeadline,
     /// Seconds since 1970.
     started_s: i64,
-    record: PageRecord,
+    record: HtmlReportData,
 }
 
-impl PageView {
+impl HtmlReportView {
     /// Creates the page that will be at `path`.
     ///
     /// # Errors
     /// If nothing can be written there: an error before the transfer, not after it.
-    pub fn new(path: &Path, headline: PageHeadline) -> io::Result<PageView> {
-        Ok(PageView {
-            file: Some(PendingFile::create(path)?),
+    pub fn new(path: &Path, headline: PageHeadline) -> io::Result<HtmlReportView> {
+        Ok(HtmlReportView {
+            file: Some(TemporaryOutputFile::create(path)?),
             path: path.to_owned(),
             headline,
             started_s: now_s(),
-            record: PageRecord::default(),
+            record: HtmlReportData::default(),
         })
     }
 }
 
-impl TransferView for PageView {
+impl TransferEventView for HtmlReportView {
     fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
         self.record.add(event, elapsed.as_secs_f64());
         Ok(())

@@ -6,9 +6,9 @@
 use carrack_model::LimitingStage;
 
 use super::bins::{TimeBin, TimeBins};
-use super::record::PageRecord;
+use super::record::HtmlReportData;
 use crate::size;
-use crate::views::canvas::{self, BoxStyle, CanvasArea, CanvasPoint, SvgCanvas, TextFont};
+use crate::views::canvas::{self, CanvasArea, CanvasPoint, SvgBoxStyle, SvgCanvas, TextFont};
 use crate::views::quantity::{clock, rate};
 
 const INK: &str = "var(--ink)";
@@ -42,7 +42,7 @@ pub fn colour_of(limiter: LimitingStage) -> &'static str {
 }
 
 /// Plots the rates of reading, sending and writing until `end_s`, and below them the limiting stage.
-pub fn rates(record: &PageRecord, end_s: f64) -> String {
+pub fn rates(record: &HtmlReportData, end_s: f64) -> String {
     // Later stages are drawn over earlier ones with thinner lines, so that equal curves all stay visible.
     let curves = [
         ("read", "var(--read)", 4.5, &record.read.bins),
@@ -105,7 +105,7 @@ impl TimePlot {
     }
 
     /// Draws a strip: in each column the stage that limited for most of the time.
-    fn limits(&mut self, record: &PageRecord) {
+    fn limits(&mut self, record: &HtmlReportData) {
         let at = CanvasPoint { x: LEFT, y: 30.0 + HEIGHT + 28.0 };
         self.canvas.words(CanvasPoint { x: 4.0, y: at.y + 11.0 }, TEXT, "limited by");
         let columns: Vec<(LimitingStage, Vec<TimeBin>)> = record
@@ -157,7 +157,7 @@ fn cells(canvas: &mut SvgCanvas, at: CanvasPoint, height: f64, look: impl Fn(usi
         if opacity > 0.0 {
             canvas.area(
                 CanvasArea { at, width: width * run.len() as f64, height },
-                BoxStyle::filled(fill, opacity, 0.0),
+                SvgBoxStyle::filled(fill, opacity, 0.0),
                 "",
             );
         }
@@ -178,7 +178,7 @@ pub fn sizes(counts: &[u64]) -> String {
         let hint = format!("{}: {count} files", class_name(first + nth));
         canvas.area(
             CanvasArea { at, width: step - 4.0, height: height.max(0.5) },
-            BoxStyle::filled(HEAT, 1.0, 2.0),
+            SvgBoxStyle::filled(HEAT, 1.0, 2.0),
             &hint,
         );
         let middle = CanvasPoint { x: at.x + step / 2.0 - 2.0, y: bottom + 16.0 };
@@ -236,7 +236,7 @@ fn times(canvas: &mut SvgCanvas, end_s: f64, top: f64, height: f64) {
 
 fn key(canvas: &mut SvgCanvas, at: CanvasPoint, words: &str, colour: &str) {
     let area = CanvasArea { at: at.moved(0.0, -10.0), width: 11.0, height: 11.0 };
-    canvas.area(area, BoxStyle::filled(colour, 1.0, 2.0), "");
+    canvas.area(area, SvgBoxStyle::filled(colour, 1.0, 2.0), "");
     canvas.words(at.moved(17.0, 0.0), TEXT, words);
 }
 
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn nothing_is_no_reason_to_fail() {
-        assert!(rates(&PageRecord::default(), 1.0).starts_with("<svg "));
+        assert!(rates(&HtmlReportData::default(), 1.0).starts_with("<svg "));
         assert!(sizes(&[]).starts_with("<svg ") && heat(&[], 1.0, "none").starts_with("<svg "));
     }
 }

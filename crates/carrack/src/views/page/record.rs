@@ -2,7 +2,7 @@
 
 use carrack_model::{
     EntryFailure, FailureSide, LaneReport, LimitingStage, SourceReport, TargetReport, TransferEvent,
-    TransferNotice, TransferProgress,
+    TransferProgress, UserNotice,
 };
 
 use super::bins::{CounterSeries, TimeBins};
@@ -67,7 +67,7 @@ pub struct LaneSeries {
 
 /// The data of a transfer so far.
 #[derive(Debug, Default)]
-pub struct PageRecord {
+pub struct HtmlReportData {
     pub read: CounterSeries,
     pub sent: CounterSeries,
     pub written: CounterSeries,
@@ -87,7 +87,7 @@ pub struct PageRecord {
     last_s: f64,
 }
 
-impl PageRecord {
+impl HtmlReportData {
     /// Adds an event.
     pub fn add(&mut self, event: &TransferEvent, at_s: f64) {
         match event {
@@ -96,11 +96,9 @@ impl PageRecord {
             TransferEvent::Targets { side, targets } => self.targets(*side, targets, at_s),
             TransferEvent::Source(report) => self.source(report, at_s),
             TransferEvent::Failed(failure) => self.failures.add(at_s, || failure.clone()),
-            TransferEvent::Notice(TransferNotice::Warning(text)) => self.warnings.add(at_s, || text.clone()),
-            TransferEvent::Notice(TransferNotice::Loss(loss)) => self.warnings.add(at_s, || loss.to_string()),
-            TransferEvent::Notice(TransferNotice::Decision(text)) => {
-                self.decisions.add(at_s, || text.clone())
-            }
+            TransferEvent::Notice(UserNotice::Warning(text)) => self.warnings.add(at_s, || text.clone()),
+            TransferEvent::Notice(UserNotice::Loss(loss)) => self.warnings.add(at_s, || loss.to_string()),
+            TransferEvent::Notice(UserNotice::Decision(text)) => self.decisions.add(at_s, || text.clone()),
             TransferEvent::Notice(_)
             | TransferEvent::Placed(_)
             | TransferEvent::WouldCopy { .. }
@@ -178,7 +176,7 @@ mod tests {
 
     #[test]
     fn lists_are_cut_and_counted() {
-        let mut record = PageRecord::default();
+        let mut record = HtmlReportData::default();
         let failure = EntryFailure { path: b"a"[..].into(), kind: FailureKind::Missing, detail: "x".into() };
         let event = TransferEvent::Failed(failure);
         (0..LISTED_MAX + 7).for_each(|_| record.add(&event, 1.0));
@@ -195,7 +193,7 @@ mod tests {
 
     #[test]
     fn sessions_add_up() {
-        let mut record = PageRecord::default();
+        let mut record = HtmlReportData::default();
         let connected = TransferEvent::Connected {
             streams: 1,
             lanes: 1,

@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use carrack_model::{TransferEvent, escape};
 
-use super::{FinishedTransfer, TransferView};
+use super::{FinishedTransfer, TransferEventView};
 
 /// Writes the list.
-pub struct ListView<W: Write + Send> {
+pub struct DryRunListView<W: Write + Send> {
     out: BufWriter<W>,
     is_escaped: bool,
 }
 
-impl<W: Write + Send> ListView<W> {
+impl<W: Write + Send> DryRunListView<W> {
     /// Creates a view; `is_escaped` for a terminal.
-    pub fn new(out: W, is_escaped: bool) -> ListView<W> {
-        ListView { out: BufWriter::new(out), is_escaped }
+    pub fn new(out: W, is_escaped: bool) -> DryRunListView<W> {
+        DryRunListView { out: BufWriter::new(out), is_escaped }
     }
 }
 
-impl<W: Write + Send> TransferView for ListView<W> {
+impl<W: Write + Send> TransferEventView for DryRunListView<W> {
     fn event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
         let path = match event {
             TransferEvent::WouldCopy { path, .. } => path,
@@ -52,7 +52,7 @@ mod tests {
 
     fn listed(is_escaped: bool) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut view = ListView::new(&mut out, is_escaped);
+        let mut view = DryRunListView::new(&mut out, is_escaped);
         view.event(&TransferEvent::WouldCopy { path: b"a/\x1b\xff"[..].into(), size: 1 }, Duration::ZERO)
             .unwrap();
         view.event(&TransferEvent::WouldDelete { path: b"d"[..].into() }, Duration::ZERO).unwrap();

@@ -31,12 +31,12 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use carrack_model::{
-    EntryFailure, FailureSide, FileReport, LaneReport, ProtectionLevel, SealCipher, SourceReport,
-    TargetReport, TransferEvent, TransferNotice, TransferProgress,
+    EntryFailure, FailureSide, LaneReport, LargeFileProgress, ProtectionLevel, SealCipher, SourceReport,
+    TargetReport, TransferEvent, TransferProgress, UserNotice,
 };
 use serde::Serialize;
 
-use super::{FinishedTransfer, TransferView};
+use super::{FinishedTransfer, TransferEventView};
 use crate::exit::{ExitReason, ExitStatus};
 use crate::user_error::UserError;
 use crate::views::json::{JsonPath, hex, write_line};
@@ -53,18 +53,18 @@ impl<W: Write + Send> JsonView<W> {
         JsonView { out }
     }
 
-    fn write(&mut self, body: JsonBody<'_>, elapsed: Duration) -> io::Result<()> {
+    fn write(&mut self, body: JsonEventBody<'_>, elapsed: Duration) -> io::Result<()> {
         write_line(&JsonLine { seconds: round_ms(elapsed), body }, &mut self.out)
     }
 }
 
-impl<W: Write + Send> TransferView for JsonView<W> {
+impl<W: Write + Send> TransferEventView for JsonView<W> {
     fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
-        self.write(JsonBody::of(event), elapsed)
+        self.write(JsonEventBody::of(event), elapsed)
     }
 
     fn end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
-        self.write(JsonBody::Summary(Box::new(SummaryLine::of(ending))), ending.elapsed)?;
+        self.write(JsonEventBody::Summary(Box::new(SummaryLine::of(ending))), ending.elapsed)?;
         self.out.flush()
     }
 }
@@ -76,13 +76,13 @@ fn round_ms(elapsed: Duration) -> f64 {
 #[derive(Serialize)]
 struct JsonLine<'a> {
     #[serde(flatten)]
-    body: JsonBody<'a>,
+    body: JsonEventBody<'a>,
     seconds: f64,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-enum JsonBody<'a> {
+enum JsonEventBody<'a> {
     Placed {
         #[serde(flatten)]
         path: JsonPath<'a>,
@@ -138,15 +138,15 @@ enum JsonBody<'a> {
     Summary(Box<SummaryLine<'a>>),
 }
 
-impl<'a> JsonBody<'a> {
-    fn of(event: &'a TransferEvent) -> JsonBody<'a> {
+impl<'a> JsonEventBody<'a> {
+    fn of(event: &'a TransferEvent) -> JsonEventBody<'a> {
         match event {
-            TransferEvent::Placed(arrival) => JsonBody::Placed {
+            TransferEvent::Placed(arrival) => JsonEventBody::Placed {
                 path: JsonPath::of(arrival.name.as_deref().unwrap_or_default()),
                 nesting: arrival.nesting.name(),
             },
             TransferEvent::Connected { streams, lanes, transport, protection, cipher } => {
-                JsonBody::Connected {
+                JsonEventBody::Connected {
                     streams: *streams,
                     lanes: *lanes,
                     transport,
@@ -154,28 +154,30 @@ impl<'a> JsonBody<'a> {
                     cipher: cipher.map(SealCipher::name),
                 }
             }
-            TransferEvent::Progress(progress) => JsonBody::Progress(progress),
-            TransferEvent::WouldDelete { path } => JsonBody::WouldDelete { path: JsonPath::of(path) },
+            TransferEvent::Progress(progress) => JsonEventBody::Progress(progress),
+            TransferEvent::WouldDelete { path } => JsonEventBody::WouldDelete { path: JsonPath::of(path) },
             TransferEvent::WouldCopy { path, size } => {
-                JsonBody::WouldCopy { path: JsonPath::of(path), size_bytes: *size }
+                JsonEventBody::WouldCopy { path: JsonPath::of(path), size_bytes: *size }
             }
             TransferEvent::FileDigest { path, size, digest } => {
-                JsonBody::FileDigest { path: JsonPath::of(path), size_bytes: *size, blake3: hex(digest) }
+                JsonEventBody::FileDigest { path: JsonPath::of(path), size_bytes: *size, blake3: hex(digest) }
             }
-            TransferEvent::Targets { side, targets } => JsonBody::Targets { side: side_name(*side), targets },
-            TransferEvent::Failed(failure) => JsonBody::Failed(FailedLine::of(failure)),
-            TransferEvent::Notice(TransferNotice::Skipped { path, reason }) => {
-                JsonBody::Skipped { path: JsonPath::of(path), reason }
+            TransferEvent::Targets { side, targets } => {
+                JsonEventBody::Targets { side: side_name(*side), targets }
             }
-            TransferEvent::Notice(TransferNotice::Text(text) | TransferNotice::Detail(text)) => {
-                JsonBody::Notice { text }
+            TransferEvent::Failed(failure) => JsonEventBody::Failed(FailedLine::of(failure)),
+            TransferEvent::Notice(UserNotice::Skipped { path, reason }) => {
+                JsonEventBody::Skipped { path: JsonPath::of(path), reason }
             }
-            TransferEvent::Notice(TransferNotice::Warning(text)) => JsonBody::Warning { text },
-            TransferEvent::Notice(TransferNotice::Decision(text)) => JsonBody::Decision { text },
-            TransferEvent::Notice(TransferNotice::Loss(loss)) => {
-                JsonBody::Loss { text: loss.to_string(), count: loss.count }
+            TransferEvent::Notice(UserNotice::Text(text) | UserNotice::Detail(text)) => {
+                JsonEventBody::Notice { text }
             }
-            TransferEvent::Source(report) => JsonBody::Source(SourceLine::of(report)),
+            TransferEvent::Notice(UserNotice::Warning(text)) => JsonEventBody::Warning { text },
+            TransferEvent::Notice(UserNotice::Decision(text)) => JsonEventBody::Decision { text },
+            TransferEvent::Notice(UserNotice::Loss(loss)) => {
+                JsonEventBody::Loss { text: loss.to_string(), count: loss.count }
+            }
+            TransferEvent::Source(report) => JsonEventBody::Source(SourceLine::of(report)),
         }
     }
 }
@@ -213,8 +215,8 @@ struct FileLine<'a> {
 }
 
 impl<'a> FileLine<'a> {
-    fn of(file: &'a FileReport) -> FileLine<'a> {
-        let FileReport { path, bytes, bytes_done, open_ms } = file;
+    fn of(file: &'a LargeFileProgress) -> FileLine<'a> {
+        let LargeFileProgress { path, bytes, bytes_done, open_ms } = file;
         FileLine { path: JsonPath::of(path), bytes: *bytes, bytes_done: *bytes_done, open_ms: *open_ms }
     }
 }
@@ -360,7 +362,7 @@ fn outcome_name(exit: ExitStatus) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::{FailureKind, LimitingStage, LossKind, MetadataLoss, TransferSummary};
+    use carrack_model::{FailureKind, LimitingStage, MetadataLoss, MetadataLossKind, TransferSummary};
 
     use super::*;
     use crate::views::report::summary::tests::ending;
@@ -414,26 +416,26 @@ mod tests {
                 ),
             ),
             (
-                TransferEvent::Notice(TransferNotice::Skipped {
+                TransferEvent::Notice(UserNotice::Skipped {
                     path: b"s"[..].into(),
                     reason: "a socket".into(),
                 }),
                 r#"{"event":"skipped","path":"s","reason":"a socket","seconds":1.5}"#,
             ),
             (
-                TransferEvent::Notice(TransferNotice::Text("t".into())),
+                TransferEvent::Notice(UserNotice::Text("t".into())),
                 r#"{"event":"notice","text":"t","seconds":1.5}"#,
             ),
             (
-                TransferEvent::Notice(TransferNotice::Loss(MetadataLoss {
-                    lost: LossKind::Several("ACLs".into()),
+                TransferEvent::Notice(UserNotice::Loss(MetadataLoss {
+                    lost: MetadataLossKind::Several("ACLs".into()),
                     reason: "r".into(),
                     count: 2,
                 })),
                 r#"{"event":"loss","text":"2 ACLs not kept: r","count":2,"seconds":1.5}"#,
             ),
             (
-                TransferEvent::Notice(TransferNotice::Warning("w".into())),
+                TransferEvent::Notice(UserNotice::Warning("w".into())),
                 r#"{"event":"warning","text":"w","seconds":1.5}"#,
             ),
         ] {

@@ -20,17 +20,17 @@ use std::time::{Duration, Instant};
 
 use carrack_engine::{AbortHandle, TransferObserver};
 use carrack_model::{
-    DestinationName, EntryFailure, MetadataLoss, ObjectChecksum, RepeatEffect, TransferEvent, TransferNotice,
-    TransferSummary, escape, plain,
+    EntryFailure, MetadataLoss, ObjectChecksumAlgorithm, RepeatEffect, ResolvedDestination, TransferEvent,
+    TransferSummary, UserNotice, escape, plain,
 };
 
 use crate::exit::{ExitReason, ExitStatus};
 use crate::user_error::UserError;
-use crate::views::manifest::{ManifestReport, ManifestWriter};
-pub use dry_run_list::ListView;
+use crate::views::manifest::{ManifestLineCounts, ManifestWriter};
+pub use dry_run_list::DryRunListView;
 pub use json::JsonView;
 pub use progress::{ProgressLine, SmoothedRate, text as progress_text};
-pub use talk::{TalkView, TalkVolume};
+pub use talk::{StderrTextView, TalkVolume};
 use tally::EventTally;
 
 /// Counters of the other end come by a clock of its own, so that between two readings there may be none, and
@@ -38,7 +38,7 @@ use tally::EventTally;
 pub const STILL_S: f64 = 0.8;
 
 /// A view of a transfer's events.
-pub trait TransferView: Send {
+pub trait TransferEventView: Send {
     /// Shows an event, `elapsed` after the start.
     fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()>;
     /// Shows the end.
@@ -69,9 +69,9 @@ pub struct FinishedTransfer {
     /// True for a dry run.
     pub dry_run: bool,
     /// The checksum that travelled with the objects.
-    pub checksum: ObjectChecksum,
+    pub checksum: ObjectChecksumAlgorithm,
     /// The counts of the manifest, if one was asked for and written.
-    pub manifest: Option<ManifestReport>,
+    pub manifest: Option<ManifestLineCounts>,
 }
 
 /// The end of a transfer, as the engine and the start of the session know it.
@@ -105,7 +105,7 @@ pub struct TransferReporter {
     /// True if an earlier run of the same command has made the destination.
     has_made_it: bool,
     dry_run: bool,
-    checksum: ObjectChecksum,
+    checksum: ObjectChecksumAlgorithm,
     /// True if metadata that could not be kept are a failure.
     is_strict: bool,
     /// Ends a dry run whose list has no reader any more.
@@ -113,7 +113,7 @@ pub struct TransferReporter {
 }
 
 struct ReporterState {
-    views: Vec<Box<dyn TransferView>>,
+    views: Vec<Box<dyn TransferEventView>>,
     tally: EventTally,
     manifest: Option<ManifestWriter>,
     /// Failures other than those of entries: each is reported once, at the end.
@@ -125,10 +125,10 @@ struct ReporterState {
 impl TransferReporter {
     /// Creates the reporter of a transfer that starts now. The end is shown by the views in their order.
     pub fn new(
-        views: Vec<Box<dyn TransferView>>,
+        views: Vec<Box<dyn TransferEventView>>,
         manifest: Option<ManifestWriter>,
         dry_run: bool,
-        checksum: ObjectChecksum,
+        checksum: ObjectChecksumAlgorithm,
         abort: AbortHandle,
     ) -> TransferReporter {
         let state = ReporterState {
@@ -222,7 +222,7 @@ impl TransferReporter {
 }
 
 /// Returns the path that the source becomes, or the directory that the sources go into.
-fn arrived(destination: &[u8], arrival: &DestinationName) -> Vec<u8> {
+fn arrived(destination: &[u8], arrival: &ResolvedDestination) -> Vec<u8> {
     let Some(name) = &arrival.name else {
         // The slash of a host's root stays: without it the path would be a home directory, which ends with a
         // colon.
@@ -234,7 +234,7 @@ fn arrived(destination: &[u8], arrival: &DestinationName) -> Vec<u8> {
 }
 
 /// Shows the end. A view that can't be written changes the end for the later views.
-fn tell_end(views: &mut [Box<dyn TransferView>], ending: &mut FinishedTransfer) {
+fn tell_end(views: &mut [Box<dyn TransferEventView>], ending: &mut FinishedTransfer) {
     for view in views {
         if let Err(error) = view.end(ending) {
             ending.troubles.push(view.lost(&error));
@@ -254,7 +254,7 @@ impl TransferObserver for TransferReporter {
             self.abort.interrupt();
         }
         if let (
-            TransferEvent::Placed(arrival @ DestinationName { nesting: RepeatEffect::Inside, .. }),
+            TransferEvent::Placed(arrival @ ResolvedDestination { nesting: RepeatEffect::Inside, .. }),
             true,
         ) = (event, self.has_made_it)
         {
@@ -262,7 +262,7 @@ impl TransferObserver for TransferReporter {
             let text = format!(
                 "this command made {made} before, and copies to {now} this time; with -T it goes to {made} each time"
             );
-            state.show(&TransferEvent::Notice(TransferNotice::Warning(text)), self.started.elapsed());
+            state.show(&TransferEvent::Notice(UserNotice::Warning(text)), self.started.elapsed());
         }
     }
 }
@@ -274,16 +274,12 @@ fn without_numbers(event: &TransferEvent) -> Cow<'_, TransferEvent> {
             TransferEvent::Failed(EntryFailure { detail: plain(&failure.detail), ..failure.clone() })
         }
         TransferEvent::Notice(notice) => TransferEvent::Notice(match notice.clone() {
-            TransferNotice::Text(text) => TransferNotice::Text(plain(&text)),
-            TransferNotice::Detail(text) => TransferNotice::Detail(plain(&text)),
-            TransferNotice::Warning(text) => TransferNotice::Warning(plain(&text)),
-            TransferNotice::Decision(text) => TransferNotice::Decision(plain(&text)),
-            TransferNotice::Loss(loss) => {
-                TransferNotice::Loss(MetadataLoss { reason: plain(&loss.reason), ..loss })
-            }
-            TransferNotice::Skipped { path, reason } => {
-                TransferNotice::Skipped { path, reason: plain(&reason) }
-            }
+            UserNotice::Text(text) => UserNotice::Text(plain(&text)),
+            UserNotice::Detail(text) => UserNotice::Detail(plain(&text)),
+            UserNotice::Warning(text) => UserNotice::Warning(plain(&text)),
+            UserNotice::Decision(text) => UserNotice::Decision(plain(&text)),
+            UserNotice::Loss(loss) => UserNotice::Loss(MetadataLoss { reason: plain(&loss.reason), ..loss }),
+            UserNotice::Skipped { path, reason } => UserNotice::Skipped { path, reason: plain(&reason) },
         }),
         _ => return Cow::Borrowed(event),
     })
@@ -322,7 +318,7 @@ impl ReporterState {
 
     /// Finishes the manifest. A transfer that ended early and completed nothing leaves an older manifest
     /// alone.
-    fn finish_manifest(&mut self, end: ExitReason) -> Option<ManifestReport> {
+    fn finish_manifest(&mut self, end: ExitReason) -> Option<ManifestLineCounts> {
         let manifest =
             self.manifest.take().filter(|manifest| end == ExitReason::Reached || manifest.lines() > 0)?;
         manifest.finish().map_err(|error| self.lose_manifest(&error)).ok()
@@ -333,7 +329,7 @@ impl ReporterState {
 mod tests {
     use std::sync::Arc;
 
-    use carrack_model::{LossKind, MetadataLoss};
+    use carrack_model::{MetadataLoss, MetadataLossKind};
 
     use super::*;
 
@@ -343,7 +339,7 @@ mod tests {
         patience: usize,
     }
 
-    impl TransferView for CountingView {
+    impl TransferEventView for CountingView {
         fn event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
             let mut seen = self.seen.lock().unwrap();
             if seen.len() == self.patience {
@@ -370,7 +366,16 @@ mod tests {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let view = CountingView { seen: seen.clone(), patience };
         let abort = AbortHandle::new().unwrap();
-        (TransferReporter::new(vec![Box::new(view)], manifest, false, ObjectChecksum::Blake3, abort), seen)
+        (
+            TransferReporter::new(
+                vec![Box::new(view)],
+                manifest,
+                false,
+                ObjectChecksumAlgorithm::Blake3,
+                abort,
+            ),
+            seen,
+        )
     }
 
     fn ended(end: ExitReason, files_done: u64) -> SessionConclusion {
@@ -388,8 +393,8 @@ mod tests {
         {
             let (reporter, seen) = reporter(9, None);
             let reporter = reporter.strict(is_strict);
-            let lost = LossKind::Part("the mode".into());
-            reporter.event(&TransferEvent::Notice(TransferNotice::Loss(MetadataLoss {
+            let lost = MetadataLossKind::Part("the mode".into());
+            reporter.event(&TransferEvent::Notice(UserNotice::Loss(MetadataLoss {
                 lost,
                 reason: "so".into(),
                 count: 2,
@@ -405,7 +410,8 @@ mod tests {
             let (reporter, seen) = reporter(9, None);
             let reporter = reporter.going_to(OsStr::new("h:b"), has_made);
             let name = Some(b"a"[..].into());
-            reporter.event(&TransferEvent::Placed(DestinationName { name, nesting: RepeatEffect::Inside }));
+            reporter
+                .event(&TransferEvent::Placed(ResolvedDestination { name, nesting: RepeatEffect::Inside }));
             let seen = seen.lock().unwrap();
             assert_eq!(seen.len(), events, "{seen:?}");
             assert!(
@@ -417,12 +423,12 @@ mod tests {
 
     #[test]
     fn a_name_within_the_destination_is_added_as_it_would_be_typed() {
-        let within = DestinationName { name: Some(b"a"[..].into()), nesting: RepeatEffect::Never };
+        let within = ResolvedDestination { name: Some(b"a"[..].into()), nesting: RepeatEffect::Never };
         for (typed, shown) in [("b", "b/a"), ("b/", "b/a"), ("h:", "h:a"), ("/", "/a")] {
             assert_eq!(arrived(typed.as_bytes(), &within), shown.as_bytes());
         }
         for (typed, shown) in [("b/", "b"), ("/", "/"), ("h:/", "h:/"), ("h:", "h:")] {
-            assert_eq!(arrived(typed.as_bytes(), &DestinationName::default()), shown.as_bytes());
+            assert_eq!(arrived(typed.as_bytes(), &ResolvedDestination::default()), shown.as_bytes());
         }
     }
 

@@ -2,7 +2,7 @@
 //! protection of the data.
 
 use carrack_model::limits::FAILURES_LISTED_MAX;
-use carrack_model::{ObjectChecksum, ProtectionLevel, RepeatEffect, TransferSummary, escape};
+use carrack_model::{ObjectChecksumAlgorithm, ProtectionLevel, RepeatEffect, TransferSummary, escape};
 
 use super::FinishedTransfer;
 use crate::exit::{ExitReason, ExitStatus};
@@ -159,8 +159,10 @@ fn protection_line(ending: &FinishedTransfer) -> Option<String> {
     let seal = connection.cipher.map(|cipher| format!(", sealed with {cipher}")).unwrap_or_default();
     let check = match ending.checksum {
         // A seal is a check, and so is the protection of ssh and TLS.
-        ObjectChecksum::None if connection.protection > Some(ProtectionLevel::Clear) => String::new(),
-        ObjectChecksum::None => ", not checked".into(),
+        ObjectChecksumAlgorithm::None if connection.protection > Some(ProtectionLevel::Clear) => {
+            String::new()
+        }
+        ObjectChecksumAlgorithm::None => ", not checked".into(),
         checksum => format!(", checked with {checksum}"),
     };
     Some(format!("carrack: data travelled {level} {way}{seal}{check}"))
@@ -188,12 +190,12 @@ fn manifest_line(ending: &FinishedTransfer) -> Option<String> {
 pub mod tests {
     use std::time::Duration;
 
-    use carrack_model::{DestinationName, EntryFailure, FailureKind, TransferEvent};
+    use carrack_model::{EntryFailure, FailureKind, ResolvedDestination, TransferEvent};
 
     use carrack_model::SealCipher;
 
     use super::*;
-    use crate::views::manifest::ManifestReport;
+    use crate::views::manifest::ManifestLineCounts;
     use crate::views::report::tally::{ConnectionFacts, EventTally};
 
     fn connection(transport: &'static str, protection: Option<ProtectionLevel>) -> ConnectionFacts {
@@ -214,7 +216,7 @@ pub mod tests {
             elapsed: Duration::from_secs(2),
             destination: None,
             dry_run: false,
-            checksum: ObjectChecksum::Xxh3,
+            checksum: ObjectChecksumAlgorithm::Xxh3,
             manifest: None,
         }
     }
@@ -245,7 +247,7 @@ pub mod tests {
         let mut ending = ending(tree());
         ending.tally.connection = Some(connection("local", None));
         assert_eq!(lines(&ending).len(), 1);
-        ending.checksum = ObjectChecksum::None;
+        ending.checksum = ObjectChecksumAlgorithm::None;
         for (transport, protection, cipher, words) in [
             ("ssh pipe", ProtectionLevel::Private, None, "private through ssh"),
             ("tls", ProtectionLevel::Private, None, "private with the control channel, over TLS"),
@@ -294,7 +296,7 @@ pub mod tests {
     fn an_early_end_is_named_and_so_is_a_partial_manifest() {
         let mut ending = ending(tree());
         (ending.exit, ending.end) = (ExitStatus::Interrupted, ExitReason::Interrupted);
-        ending.manifest = Some(ManifestReport { lines: 9, uncheckable: 1 });
+        ending.manifest = Some(ManifestLineCounts { lines: 9, uncheckable: 1 });
         let lines = lines(&ending);
         assert!(lines[0].starts_with("carrack: interrupted: copied 85,123 files"), "{lines:?}");
         assert_eq!(
@@ -308,7 +310,7 @@ pub mod tests {
     fn the_destination_is_named_and_so_is_another_one_next_time() {
         let mut ending = ending(tree());
         ending.tally.connection = Some(connection("local", None));
-        ending.tally.arrival = Some(DestinationName { name: None, nesting: RepeatEffect::NextTime });
+        ending.tally.arrival = Some(ResolvedDestination { name: None, nesting: RepeatEffect::NextTime });
         ending.destination = Some(b"copy".to_vec());
         assert_eq!(
             lines(&ending),

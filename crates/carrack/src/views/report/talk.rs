@@ -9,11 +9,11 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use carrack_model::limits::FAILURES_LISTED_MAX;
-use carrack_model::{EntryFailure, TransferEvent, TransferNotice, escape};
+use carrack_model::{EntryFailure, TransferEvent, UserNotice, escape};
 use carrack_options::colour::{TextColour, paint};
 
 use super::progress::ProgressLine;
-use super::{FinishedTransfer, TransferView, summary, targets};
+use super::{FinishedTransfer, TransferEventView, summary, targets};
 use crate::exit::ExitStatus;
 use crate::user_error::tame;
 
@@ -31,7 +31,7 @@ pub enum TalkVolume {
 }
 
 /// Writes to stderr.
-pub struct TalkView<W: Write + Send> {
+pub struct StderrTextView<W: Write + Send> {
     out: W,
     volume: TalkVolume,
     bar: Option<ProgressLine>,
@@ -40,16 +40,16 @@ pub struct TalkView<W: Write + Send> {
     in_colour: bool,
 }
 
-impl<W: Write + Send> TalkView<W> {
+impl<W: Write + Send> StderrTextView<W> {
     /// Creates a view: with a bar on a terminal, without elsewhere.
-    pub fn new(out: W, volume: TalkVolume, bar: Option<ProgressLine>) -> TalkView<W> {
-        TalkView { out, volume, bar, failures_listed: 0, in_colour: false }
+    pub fn new(out: W, volume: TalkVolume, bar: Option<ProgressLine>) -> StderrTextView<W> {
+        StderrTextView { out, volume, bar, failures_listed: 0, in_colour: false }
     }
 
     /// Returns the view with the first words of errors and warnings in colour, if a terminal wants it.
     #[must_use]
-    pub fn in_colour(self, in_colour: bool) -> TalkView<W> {
-        TalkView { in_colour, ..self }
+    pub fn in_colour(self, in_colour: bool) -> StderrTextView<W> {
+        StderrTextView { in_colour, ..self }
     }
 
     /// Returns the writer.
@@ -71,21 +71,19 @@ impl<W: Write + Send> TalkView<W> {
         let is_watched = self.bar.is_some() || self.volume >= TalkVolume::Verbose;
         match event {
             TransferEvent::Failed(failure) => self.failure_words(failure),
-            TransferEvent::Notice(TransferNotice::Warning(text)) if self.volume >= TalkVolume::Normal => {
+            TransferEvent::Notice(UserNotice::Warning(text)) if self.volume >= TalkVolume::Normal => {
                 Some(format!("carrack: warning: {}", tame(text)))
             }
-            TransferEvent::Notice(TransferNotice::Loss(loss)) if self.volume >= TalkVolume::Normal => {
+            TransferEvent::Notice(UserNotice::Loss(loss)) if self.volume >= TalkVolume::Normal => {
                 Some(format!("carrack: warning: {}", tame(&loss.to_string())))
             }
-            TransferEvent::Notice(TransferNotice::Skipped { path, reason }) if is_watched => {
+            TransferEvent::Notice(UserNotice::Skipped { path, reason }) if is_watched => {
                 Some(format!("carrack: left out: {}: {}", escape(path), tame(reason)))
             }
-            TransferEvent::Notice(TransferNotice::Text(text) | TransferNotice::Decision(text))
-                if is_watched =>
-            {
+            TransferEvent::Notice(UserNotice::Text(text) | UserNotice::Decision(text)) if is_watched => {
                 Some(format!("carrack: {}", tame(text)))
             }
-            TransferEvent::Notice(TransferNotice::Detail(text)) if self.volume >= TalkVolume::Verbose => {
+            TransferEvent::Notice(UserNotice::Detail(text)) if self.volume >= TalkVolume::Verbose => {
                 Some(format!("carrack: {}", tame(text)))
             }
             TransferEvent::Connected { streams, lanes, transport, .. }
@@ -114,7 +112,7 @@ impl<W: Write + Send> TalkView<W> {
     }
 }
 
-impl<W: Write + Send> TransferView for TalkView<W> {
+impl<W: Write + Send> TransferEventView for StderrTextView<W> {
     fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
         if let (TransferEvent::Progress(progress), Some(bar)) = (event, &mut self.bar) {
             bar.show(progress, elapsed);
@@ -184,7 +182,7 @@ mod tests {
 
     fn told(volume: TalkVolume, events: &[TransferEvent], ending: Option<&FinishedTransfer>) -> Vec<String> {
         let mut out = Vec::new();
-        let mut view = TalkView::new(&mut out, volume, None);
+        let mut view = StderrTextView::new(&mut out, volume, None);
         events.iter().for_each(|event| view.event(event, Duration::ZERO).unwrap());
         ending.iter().for_each(|ending| view.end(ending).unwrap());
         String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
@@ -209,12 +207,9 @@ mod tests {
                 cipher: None,
             },
             TransferEvent::Progress(TransferProgress::default()),
-            TransferEvent::Notice(TransferNotice::Skipped {
-                path: b"s"[..].into(),
-                reason: "a socket".into(),
-            }),
-            TransferEvent::Notice(TransferNotice::Text("text".into())),
-            TransferEvent::Notice(TransferNotice::Warning("slow".into())),
+            TransferEvent::Notice(UserNotice::Skipped { path: b"s"[..].into(), reason: "a socket".into() }),
+            TransferEvent::Notice(UserNotice::Text("text".into())),
+            TransferEvent::Notice(UserNotice::Warning("slow".into())),
             failure(),
         ];
         let failed = "carrack: failed: a\\u{1b}[2J: no\\n";

@@ -1,8 +1,8 @@
 //! Sums of a transfer's events, besides the engine's own counts.
 
 use carrack_model::{
-    DestinationName, FailureKind, FailureSide, ProtectionLevel, SealCipher, TargetReport, TransferEvent,
-    TransferNotice,
+    FailureKind, FailureSide, ProtectionLevel, ResolvedDestination, SealCipher, TargetReport, TransferEvent,
+    UserNotice,
 };
 
 /// The connection of a session.
@@ -22,7 +22,7 @@ pub struct ConnectionFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventTally {
     /// The place of the sources at the destination.
-    pub arrival: Option<DestinationName>,
+    pub arrival: Option<ResolvedDestination>,
     /// The last connection that was announced.
     pub connection: Option<ConnectionFacts>,
     /// Entries that a dry run would copy.
@@ -68,9 +68,7 @@ impl EventTally {
                 self.targets.retain(|(known, _)| known != side);
                 self.targets.push((*side, targets.clone()));
             }
-            TransferEvent::Notice(TransferNotice::Loss(loss)) => {
-                self.lost = self.lost.saturating_add(loss.count)
-            }
+            TransferEvent::Notice(UserNotice::Loss(loss)) => self.lost = self.lost.saturating_add(loss.count),
             TransferEvent::Source(_) | TransferEvent::FileDigest { .. } | TransferEvent::Notice(_) => {}
         }
     }

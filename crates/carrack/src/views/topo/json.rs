@@ -21,13 +21,13 @@
 use std::io::{self, Write};
 
 use carrack_machine::{
-    CostOrigin, CpuCore, CpuSet, CpuSocket, DeviceKind, LanePlacement, NodeSet, NumaNode, ThreadSeat,
+    CostOrigin, CpuCore, CpuSet, CpuSocket, LanePlacement, MachineDeviceKind, NodeSet, NumaNode, ThreadSeat,
     Topology, TopologyDevice, TopologyOrigin,
 };
 use serde::Serialize;
 
 use super::TopologyReport;
-use super::measured::MemoryWay;
+use super::measured::NodePairMemorySpeed;
 use crate::views::json::write_line;
 
 impl TopologyReport {
@@ -46,7 +46,7 @@ struct TopologyJson<'a> {
     cores: Vec<CoreJson<'a>>,
     devices: Vec<DeviceJson<'a>>,
     distances: Option<&'a [Vec<u32>]>,
-    costs: CostsJson,
+    costs: MemoryCostsJson,
     measured: Option<MeasuredJson<'a>>,
     placement: PlacementJson<'a>,
 }
@@ -71,14 +71,14 @@ struct CoreJson<'a> {
 #[derive(Serialize)]
 struct DeviceJson<'a> {
     name: &'a str,
-    kind: DeviceKind,
+    kind: MachineDeviceKind,
     nodes: Vec<u32>,
     pci: Option<&'a str>,
     controller: Option<&'a str>,
 }
 
 #[derive(Serialize)]
-struct CostsJson {
+struct MemoryCostsJson {
     origin: CostOrigin,
     memory: Vec<Vec<f64>>,
 }
@@ -87,7 +87,7 @@ struct CostsJson {
 struct MeasuredJson<'a> {
     mb_per_s: &'a [Vec<f64>],
     latency_ns: &'a [Vec<f64>],
-    ways: Vec<MemoryWay>,
+    ways: Vec<NodePairMemorySpeed>,
 }
 
 #[derive(Serialize)]
@@ -127,7 +127,7 @@ impl<'a> TopologyJson<'a> {
             cores: topology.cores.iter().map(|core| CoreJson::of(core, topology)).collect(),
             devices: topology.devices.iter().map(|device| DeviceJson::of(device, topology)).collect(),
             distances: (!topology.distances.is_empty()).then_some(&topology.distances),
-            costs: CostsJson { origin: costs.origin(), memory: memory.collect() },
+            costs: MemoryCostsJson { origin: costs.origin(), memory: memory.collect() },
             measured: measured.as_ref().map(|measured| MeasuredJson {
                 mb_per_s: &measured.mb_per_s,
                 latency_ns: &measured.latency_ns,
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
     use crate::views::output::tests::text_of;
-    use crate::views::topo::{MeasuredMemory, test_reports};
+    use crate::views::topo::{MeasuredMemorySpeeds, test_reports};
 
     fn object(report: &TopologyReport) -> Value {
         serde_json::from_str(&text_of(|out| report.write_json(out))).unwrap()
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn what_was_measured_is_there() {
         let mut report = test_reports::small();
-        let mut measured = MeasuredMemory::empty(3);
+        let mut measured = MeasuredMemorySpeeds::empty(3);
         measured.mb_per_s[0] = vec![3_000.0, 2_000.0, 2_000.0];
         measured.latency_ns[0] = vec![80.0, 120.0, 120.0];
         report.measured = Some(measured);

@@ -9,7 +9,7 @@ use crate::user_error::UserError;
 /// Rows are positions of nodes whose cores read, columns positions of nodes whose memory is read; rows of
 /// nodes without cores are empty.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MeasuredMemory {
+pub struct MeasuredMemorySpeeds {
     /// Sequential reading by one thread, in MB/s (10^6 bytes).
     pub mb_per_s: Vec<Vec<f64>>,
     /// Time of a read that depends on the read before, in ns.
@@ -18,7 +18,7 @@ pub struct MeasuredMemory {
 
 /// Ways of one kind: the number of pairs of nodes, and their means; with its fields as `--json` has them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct MemoryWay {
+pub struct NodePairMemorySpeed {
     /// Its name: `local`, `same socket` or `other socket`.
     #[serde(rename = "way")]
     pub name: &'static str,
@@ -30,9 +30,9 @@ pub struct MemoryWay {
     pub latency_ns: f64,
 }
 
-impl MeasuredMemory {
+impl MeasuredMemorySpeeds {
     /// Measures this machine, which takes some tenths of a second for each pair of nodes.
-    pub fn here(topology: &Topology) -> Result<MeasuredMemory, UserError> {
+    pub fn here(topology: &Topology) -> Result<MeasuredMemorySpeeds, UserError> {
         let readers: Vec<usize> =
             (0..topology.nodes.len()).filter(|&node| topology.has_cores(node)).collect();
         let cpu_sets = readers.iter().map(|&node| {
@@ -43,7 +43,7 @@ impl MeasuredMemory {
         let nodes: Vec<u32> = topology.nodes.iter().map(|node| node.id).collect();
         let matrix = measure_memory(&cpu_sets, &nodes)
             .map_err(|error| UserError::new(format!("measuring: {error}")))?;
-        let mut measured = MeasuredMemory::empty(nodes.len());
+        let mut measured = MeasuredMemorySpeeds::empty(nodes.len());
         for (row, &node) in readers.iter().enumerate() {
             measured.mb_per_s[node].clone_from(&matrix.read_mb_per_s[row]);
             measured.latency_ns[node].clone_from(&matrix.latency_ns[row]);
@@ -52,12 +52,12 @@ impl MeasuredMemory {
     }
 
     /// Creates empty measurements of this number of nodes.
-    pub fn empty(nodes: usize) -> MeasuredMemory {
-        MeasuredMemory { mb_per_s: vec![Vec::new(); nodes], latency_ns: vec![Vec::new(); nodes] }
+    pub fn empty(nodes: usize) -> MeasuredMemorySpeeds {
+        MeasuredMemorySpeeds { mb_per_s: vec![Vec::new(); nodes], latency_ns: vec![Vec::new(); nodes] }
     }
 
     /// Returns the table of N5; kinds that the machine does not have are left out.
-    pub fn ways(&self, topology: &Topology) -> Vec<MemoryWay> {
+    pub fn ways(&self, topology: &Topology) -> Vec<NodePairMemorySpeed> {
         let ways = [
             self.way("local", |from, to| from == to),
             self.way("same socket", |from, to| from != to && topology.same_socket(from, to)),
@@ -66,7 +66,11 @@ impl MeasuredMemory {
         ways.into_iter().flatten().collect()
     }
 
-    fn way(&self, name: &'static str, is_meant: impl Fn(usize, usize) -> bool) -> Option<MemoryWay> {
+    fn way(
+        &self,
+        name: &'static str,
+        is_meant: impl Fn(usize, usize) -> bool,
+    ) -> Option<NodePairMemorySpeed> {
         let pairs =
             self.mb_per_s.iter().zip(&self.latency_ns).enumerate().flat_map(|(from, (rates, latencies))| {
                 let pairs = rates.iter().zip(latencies).enumerate();
@@ -77,7 +81,7 @@ impl MeasuredMemory {
             .map(|(_, _, rate, latency)| (rate, latency))
             .collect();
         let count = meant.len() as f64;
-        (!meant.is_empty()).then(|| MemoryWay {
+        (!meant.is_empty()).then(|| NodePairMemorySpeed {
             name,
             pairs: meant.len(),
             mb_per_s: meant.iter().map(|(rate, _)| rate).sum::<f64>() / count,
@@ -94,7 +98,7 @@ mod tests {
     #[test]
     fn ways_are_summed_up_by_kind() {
         let topology = test_reports::small().topology;
-        let mut measured = MeasuredMemory::empty(3);
+        let mut measured = MeasuredMemorySpeeds::empty(3);
         assert_eq!(measured.ways(&topology), []);
         measured.mb_per_s[0] = vec![3_000.0, 2_000.0, 1_000.0];
         measured.latency_ns[0] = vec![80.0, 120.0, 140.0];
@@ -117,7 +121,7 @@ mod tests {
     #[test]
     fn this_machine_is_measured() {
         let topology = Topology::this_machine();
-        match MeasuredMemory::here(&topology) {
+        match MeasuredMemorySpeeds::here(&topology) {
             Ok(measured) => assert!(measured.ways(&topology)[0].mb_per_s > 0.0),
             // A container may have too little memory to measure.
             Err(trouble) => assert!(trouble.message.starts_with("measuring: ")),

@@ -1,11 +1,11 @@
 //! The report of `carrack topo`: a machine, and a placement on it.
 //!
 //! `tree.rs` writes it for people, `json.rs` for programs, `svg.rs` draws it, `measured.rs` measures memory
-//! (N5), `occupants.rs` finds the threads of each core.
+//! (N5), `core_threads.rs` finds the threads of each core.
 
+mod core_threads;
 mod json;
 mod measured;
-mod occupants;
 mod svg;
 #[cfg(test)]
 mod test_reports;
@@ -13,10 +13,10 @@ mod tree;
 
 use std::fs;
 
-use carrack_machine::{MemoryCosts, Placement, Topology, TopologyOrigin};
+use carrack_machine::{EndThreadPlacement, NumaMemoryCosts, Topology, TopologyOrigin};
 
 use crate::views::quantity::count;
-pub use measured::MeasuredMemory;
+pub use measured::MeasuredMemorySpeeds;
 
 /// A machine and a placement.
 #[derive(Debug)]
@@ -24,11 +24,11 @@ pub struct TopologyReport {
     /// The machine.
     pub topology: Topology,
     /// The placement of threads and buffers.
-    pub placement: Placement,
+    pub placement: EndThreadPlacement,
     /// The costs that the placement is based on.
-    pub costs: MemoryCosts,
+    pub costs: NumaMemoryCosts,
     /// The measurements, if there were any.
-    pub measured: Option<MeasuredMemory>,
+    pub measured: Option<MeasuredMemorySpeeds>,
 }
 
 impl TopologyReport {

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use carrack_machine::{LanePlacement, TopologyDevice};
 
 use super::TopologyReport;
-use super::occupants::{self, CoreOccupant, ThreadRole};
+use super::core_threads::{self, CoreOccupant, ThreadRole};
 use super::tree::kind_name;
 use crate::size;
 use crate::views::canvas::{
-    BoxStyle, CanvasArea, CanvasPoint, INK, SvgCanvas, TEXT, TextAnchor, TextFont, width_of,
+    CanvasArea, CanvasPoint, INK, SvgBoxStyle, SvgCanvas, TEXT, TextAnchor, TextFont, width_of,
 };
 
 const MARGIN: f64 = 20.0;
@@ -43,7 +43,7 @@ impl TopologyReport {
     pub fn picture(&self) -> String {
         let mut drawing = TopologyDrawing {
             report: self,
-            occupants: occupants::by_core(&self.topology, &self.placement),
+            occupants: core_threads::by_core(&self.topology, &self.placement),
             canvas: SvgCanvas::default(),
         };
         drawing.all();
@@ -58,7 +58,7 @@ struct TopologyDrawing<'a> {
 }
 
 /// A node's share of a socket: one with its memory, or cores whose memory lies elsewhere.
-struct NodeTile {
+struct NumaNodeTile {
     node: usize,
     has_memory: bool,
     cores: Vec<usize>,
@@ -81,7 +81,7 @@ impl TopologyDrawing<'_> {
 
     /// Draws the sockets in a grid; returns the point below.
     fn sockets(&mut self, at: CanvasPoint) -> CanvasPoint {
-        let sockets: Vec<Vec<NodeTile>> =
+        let sockets: Vec<Vec<NumaNodeTile>> =
             (0..self.report.topology.sockets.len()).map(|socket| self.tiles(socket)).collect();
         let sizes: Vec<(f64, f64)> = sockets.iter().map(|tiles| socket_size(tiles)).collect();
         let columns = columns_for(sockets.len());
@@ -94,7 +94,7 @@ impl TopologyDrawing<'_> {
         at.moved(0.0, sockets.len().div_ceil(columns) as f64 * (height + GAP * 2.0))
     }
 
-    fn tiles(&self, socket: usize) -> Vec<NodeTile> {
+    fn tiles(&self, socket: usize) -> Vec<NumaNodeTile> {
         let topology = &self.report.topology;
         let tiles = (0..topology.nodes.len()).map(|node| {
             let cores = topology.cores.iter().enumerate();
@@ -105,14 +105,14 @@ impl TopologyDrawing<'_> {
         tiles.filter(|tile| tile.has_memory || !tile.cores.is_empty()).collect()
     }
 
-    fn tile(&self, node: usize, has_memory: bool, cores: Vec<usize>) -> NodeTile {
+    fn tile(&self, node: usize, has_memory: bool, cores: Vec<usize>) -> NumaNodeTile {
         let rows = cores.len().div_ceil(CORES_PER_ROW) as f64;
         let columns = cores.len().clamp(4, CORES_PER_ROW) as f64;
         let devices = if has_memory { self.devices_of(node) } else { Vec::new() };
         let chips = devices.iter().map(|device| chip_width(device)).fold(0.0, f64::max);
         let head = width_of(&self.node_text(node), TEXT.size);
         let memory = if has_memory { MEMORY_HEIGHT + GAP } else { 0.0 };
-        NodeTile {
+        NumaNodeTile {
             node,
             has_memory,
             cores,
@@ -137,7 +137,7 @@ impl TopologyDrawing<'_> {
         self.report.topology.devices.iter().filter(|device| device.nodes == [node]).collect()
     }
 
-    fn socket(&mut self, position: usize, tiles: &[NodeTile], area: CanvasArea) {
+    fn socket(&mut self, position: usize, tiles: &[NumaNodeTile], area: CanvasArea) {
         self.canvas.area(area, panel(PANEL), "");
         let name = format!("socket {}", self.report.topology.sockets[position].id);
         self.canvas.words(area.at.moved(GAP, 16.0), TextFont { is_bold: true, ..TEXT }, &name);
@@ -155,7 +155,7 @@ impl TopologyDrawing<'_> {
         }
     }
 
-    fn node(&mut self, tile: &NodeTile, area: CanvasArea) {
+    fn node(&mut self, tile: &NumaNodeTile, area: CanvasArea) {
         self.canvas.area(area, panel(PAPER), "");
         let text = if tile.has_memory {
             self.node_text(tile.node)
@@ -183,7 +183,7 @@ impl TopologyDrawing<'_> {
 
     /// Draws the node's memory; each lane whose buffer lies there has a part.
     fn memory(&mut self, node: usize, area: CanvasArea) {
-        let lanes = occupants::lanes_on(&self.report.placement, self.report.topology.nodes[node].id);
+        let lanes = core_threads::lanes_on(&self.report.placement, self.report.topology.nodes[node].id);
         if lanes.is_empty() {
             self.canvas.area(area, frame(PAPER, 1.0, PALE), "no buffer");
             self.canvas.words(area.at.moved(5.0, 12.5), TextFont { colour: PALE, ..SMALL }, "memory");
@@ -233,7 +233,7 @@ impl TopologyDrawing<'_> {
         };
         let area = CanvasArea { at, width: chip_width(device), height: CHIP_HEIGHT };
         let place = device.pci.as_deref().unwrap_or("place on the PCI bus not known");
-        self.canvas.area(area, BoxStyle { stroke_width, radius: 9.0, ..frame(PAPER, 1.0, stroke) }, place);
+        self.canvas.area(area, SvgBoxStyle { stroke_width, radius: 9.0, ..frame(PAPER, 1.0, stroke) }, place);
         self.canvas.words(at.moved(8.0, 14.0), TextFont { size: 10.5, ..TEXT }, &chip_text(device));
     }
 
@@ -288,12 +288,12 @@ impl TopologyDrawing<'_> {
     }
 }
 
-fn panel(fill: &str) -> BoxStyle<'_> {
-    BoxStyle { fill, opacity: 1.0, stroke: "#c4c7cc", stroke_width: 1.0, radius: 6.0 }
+fn panel(fill: &str) -> SvgBoxStyle<'_> {
+    SvgBoxStyle { fill, opacity: 1.0, stroke: "#c4c7cc", stroke_width: 1.0, radius: 6.0 }
 }
 
-fn frame<'a>(fill: &'a str, opacity: f64, stroke: &'a str) -> BoxStyle<'a> {
-    BoxStyle { fill, opacity, stroke, stroke_width: 1.0, radius: 3.0 }
+fn frame<'a>(fill: &'a str, opacity: f64, stroke: &'a str) -> SvgBoxStyle<'a> {
+    SvgBoxStyle { fill, opacity, stroke, stroke_width: 1.0, radius: 3.0 }
 }
 
 fn colour_of(lane: usize) -> &'static str {
@@ -302,14 +302,14 @@ fn colour_of(lane: usize) -> &'static str {
 
 /// Returns a core's box and the colour of its words. If lanes share the core, the first fills it, the second
 /// is its frame.
-fn look_of(occupants: &[CoreOccupant<'_>]) -> (BoxStyle<'static>, &'static str) {
+fn look_of(occupants: &[CoreOccupant<'_>]) -> (SvgBoxStyle<'static>, &'static str) {
     let lanes: BTreeSet<usize> = occupants.iter().map(|who| who.lane).collect();
     let mut lanes = lanes.into_iter();
     let Some(first) = lanes.next() else { return (frame(PAPER, 1.0, PALE), PALE) };
     let has_control = occupants.iter().any(|who| who.role != ThreadRole::Io);
     let (opacity, ink) = if has_control { (1.0, PAPER) } else { (IO_OPACITY, INK) };
     let look = frame(colour_of(first), opacity, lanes.next().map_or(colour_of(first), colour_of));
-    (BoxStyle { stroke_width: 1.5, ..look }, ink)
+    (SvgBoxStyle { stroke_width: 1.5, ..look }, ink)
 }
 
 /// Returns "C", "M", "CM", "3" or "C+3".
@@ -345,7 +345,7 @@ fn largest(sizes: &[(f64, f64)]) -> (f64, f64) {
     sizes.iter().fold((0.0, 0.0), |(width, height), size| (f64::max(width, size.0), f64::max(height, size.1)))
 }
 
-fn socket_size(tiles: &[NodeTile]) -> (f64, f64) {
+fn socket_size(tiles: &[NumaNodeTile]) -> (f64, f64) {
     let sizes: Vec<(f64, f64)> = tiles.iter().map(|tile| (tile.width, tile.height)).collect();
     let (width, height) = largest(&sizes);
     let columns = columns_for(tiles.len());

@@ -1,6 +1,6 @@
 //! Reports for the tests.
 
-use carrack_machine::{MemoryCosts, PlacementRequest, Topology, place};
+use carrack_machine::{NumaMemoryCosts, ThreadPlacementRequest, Topology, place};
 
 use super::TopologyReport;
 
@@ -31,7 +31,7 @@ pub fn small() -> TopologyReport {
     let topology = Topology::from_xml(SMALL, "small.xml").unwrap();
     let nic = Some("eth0".to_owned());
     let disks = vec!["<d&\tk>".to_owned()];
-    let request = PlacementRequest { io_threads: 8, nic, disks, ..PlacementRequest::default() };
+    let request = ThreadPlacementRequest { io_threads: 8, nic, disks, ..ThreadPlacementRequest::default() };
     with(topology, &request)
 }
 
@@ -40,16 +40,16 @@ pub fn free() -> TopologyReport {
     let topology = Topology::from_xml(SMALL, "small.xml").unwrap();
     with(
         topology,
-        &PlacementRequest {
+        &ThreadPlacementRequest {
             io_threads: 3,
             scheme: carrack_machine::PlacementScheme::Off,
-            ..PlacementRequest::default()
+            ..ThreadPlacementRequest::default()
         },
     )
 }
 
-fn with(topology: Topology, request: &PlacementRequest) -> TopologyReport {
+fn with(topology: Topology, request: &ThreadPlacementRequest) -> TopologyReport {
     let placement = place(&topology, request);
-    let costs = MemoryCosts::from_distances(&topology);
+    let costs = NumaMemoryCosts::from_distances(&topology);
     TopologyReport { topology, placement, costs, measured: None }
 }

@@ -7,11 +7,11 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::iter;
 
-use carrack_machine::{CostOrigin, CpuCore, CpuSet, DeviceKind, LanePlacement, TopologyDevice};
+use carrack_machine::{CostOrigin, CpuCore, CpuSet, LanePlacement, MachineDeviceKind, TopologyDevice};
 use carrack_model::escape;
 
 use super::TopologyReport;
-use super::occupants::{self, CoreOccupant, ThreadRole};
+use super::core_threads::{self, CoreOccupant, ThreadRole};
 use crate::size;
 use crate::views::quantity::count;
 use crate::views::table::TextTable;
@@ -42,7 +42,7 @@ impl TopologyReport {
     }
 
     fn machine(&self) -> Vec<TextTreeNode> {
-        let occupants = occupants::by_core(&self.topology, &self.placement);
+        let occupants = core_threads::by_core(&self.topology, &self.placement);
         let sockets = self.topology.sockets.iter().enumerate().map(|(position, socket)| TextTreeNode {
             text: format!("socket {}", socket.id),
             twigs: self.nodes_of(position, &occupants),
@@ -74,7 +74,7 @@ impl TopologyReport {
             bytes => format!("  {}", size::show(bytes)),
         };
         let without = if self.topology.has_cores(position) { "" } else { "  no cores" };
-        let lanes = occupants::lanes_on(&self.placement, node.id);
+        let lanes = core_threads::lanes_on(&self.placement, node.id);
         let lanes: Vec<String> = lanes.iter().map(|lane| format!("  buffer of lane {lane}")).collect();
         format!("node {}{memory}{without}{}", node.id, lanes.concat())
     }
@@ -191,7 +191,7 @@ impl TopologyReport {
 fn by_role(lane: usize, placement: &LanePlacement) -> Vec<(ThreadRole, Vec<CoreOccupant<'_>>)> {
     let roles = [ThreadRole::Comm, ThreadRole::Master, ThreadRole::Io];
     let roles = roles.map(|role| {
-        let occupants = occupants::of_lane(lane, placement);
+        let occupants = core_threads::of_lane(lane, placement);
         (role, occupants.filter(|occupant| occupant.role == role).collect())
     });
     roles.into()
@@ -232,11 +232,11 @@ fn speed_text(core: &CpuCore) -> String {
     }
 }
 
-pub(super) fn kind_name(kind: DeviceKind) -> &'static str {
+pub(super) fn kind_name(kind: MachineDeviceKind) -> &'static str {
     match kind {
-        DeviceKind::Nic => "NIC",
-        DeviceKind::Disk => "disk",
-        DeviceKind::Rdma => "RDMA",
+        MachineDeviceKind::Nic => "NIC",
+        MachineDeviceKind::Disk => "disk",
+        MachineDeviceKind::Rdma => "RDMA",
     }
 }
 
@@ -258,7 +258,7 @@ fn write_branches(out: &mut dyn Write, branches: &[TextTreeNode], indent: &str) 
 mod tests {
     use super::*;
     use crate::views::output::tests::text_of;
-    use crate::views::topo::{MeasuredMemory, test_reports};
+    use crate::views::topo::{MeasuredMemorySpeeds, test_reports};
 
     fn text(report: &TopologyReport) -> String {
         text_of(|out| report.write_tree(out))
@@ -298,7 +298,7 @@ small.xml: 2 sockets, 3 NUMA nodes, 4 cores, 6 CPUs
     #[test]
     fn what_was_measured_is_shown() {
         let mut report = test_reports::small();
-        let mut measured = MeasuredMemory::empty(3);
+        let mut measured = MeasuredMemorySpeeds::empty(3);
         measured.mb_per_s[0] = vec![3160.43, 2131.24, 2000.0];
         measured.latency_ns[0] = vec![81.25, 130.0, 140.0];
         report.measured = Some(measured);

@@ -33,7 +33,7 @@ use carrack_plan::tuner::{KnobCurvePoint, MeanSizeClass, PerKnob, TunerKnob, Tun
 use serde::Serialize;
 
 use crate::lifetime::show_moment;
-use crate::register::tuner_store::WorkloadRecord;
+use crate::register::tuner_store::TunerWorkloadRecord;
 use crate::user_error::tame;
 use crate::views::json::write_lines;
 use crate::views::table::TextTable;
@@ -46,7 +46,7 @@ outdated: seen before something else had changed.
 /// The records, workload by workload.
 pub struct TuneReport {
     /// Not empty.
-    pub known: Vec<WorkloadRecord>,
+    pub known: Vec<TunerWorkloadRecord>,
     /// True if people see each value that was measured, and not only the best.
     pub with_curves: bool,
 }
@@ -74,7 +74,7 @@ impl TuneReport {
         let headings =
             ["<SOURCE", "<SINK", "<FILES", "<FOUND", "<SETTLED", ">READERS", ">STREAMS", ">WRITERS", ">MB/s"];
         let mut table = TextTable::headed(&headings);
-        for WorkloadRecord { workload, record, .. } in &self.known {
+        for TunerWorkloadRecord { workload, record, .. } in &self.known {
             let [readers, streams, writers] = TunerKnob::ALL.map(|knob| record.values[knob]);
             table.row(&[
                 &workload.source,
@@ -92,7 +92,7 @@ impl TuneReport {
     }
 }
 
-fn write_curves(known: &WorkloadRecord, out: &mut dyn Write) -> io::Result<()> {
+fn write_curves(known: &TunerWorkloadRecord, out: &mut dyn Write) -> io::Result<()> {
     let (workload, record) = (&known.workload, &known.record);
     let size = match workload.size {
         MeanSizeClass::Small => "files below 1 MiB on the average",
@@ -166,7 +166,7 @@ fn is_present(record: &TunerRecord, knob: TunerKnob, point: &KnobCurvePoint) -> 
 }
 
 #[derive(Serialize)]
-struct WorkloadJson<'a> {
+struct TunerWorkloadJson<'a> {
     source: &'a str,
     sink: &'a str,
     size: &'static str,
@@ -174,11 +174,11 @@ struct WorkloadJson<'a> {
     settled: bool,
     bytes_per_s: u64,
     values: PerKnob<u32>,
-    curves: PerKnob<Vec<PointJson>>,
+    curves: PerKnob<Vec<KnobCurvePointJson>>,
 }
 
 #[derive(Serialize)]
-struct PointJson {
+struct KnobCurvePointJson {
     value: u32,
     present: bool,
     current: bool,
@@ -191,9 +191,9 @@ struct PointJson {
     samples: u32,
 }
 
-fn whole(known: &WorkloadRecord) -> WorkloadJson<'_> {
+fn whole(known: &TunerWorkloadRecord) -> TunerWorkloadJson<'_> {
     let (workload, record) = (&known.workload, &known.record);
-    WorkloadJson {
+    TunerWorkloadJson {
         source: &workload.source,
         sink: &workload.sink,
         size: size_name(workload.size),
@@ -208,8 +208,8 @@ fn whole(known: &WorkloadRecord) -> WorkloadJson<'_> {
     }
 }
 
-fn point_json(point: &KnobCurvePoint, present: bool) -> PointJson {
-    PointJson {
+fn point_json(point: &KnobCurvePoint, present: bool) -> KnobCurvePointJson {
+    KnobCurvePointJson {
         value: point.value,
         present,
         current: point.is_current,
@@ -242,7 +242,7 @@ mod tests {
     }
 
     /// Returns a record between `a` and `b`: readers were tried, streams were seen, writers are the user's.
-    pub(super) fn found(size: MeanSizeClass) -> WorkloadRecord {
+    pub(super) fn found(size: MeanSizeClass) -> TunerWorkloadRecord {
         let readers = vec![
             point(4, 50.0, 9, false),
             point(8, 100.0, 12, true),
@@ -259,7 +259,7 @@ mod tests {
             session: Duration::from_secs(9),
             curves,
         };
-        WorkloadRecord::new(TunerWorkload { source: "a\u{1b}".into(), sink: "b<c".into(), size }, record)
+        TunerWorkloadRecord::new(TunerWorkload { source: "a\u{1b}".into(), sink: "b<c".into(), size }, record)
     }
 
     #[test]
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(deviation(&point(1, 1.0, 2, true)), Some(2e6));
     }
 
-    fn table(known: Vec<WorkloadRecord>, with_curves: bool) -> String {
+    fn table(known: Vec<TunerWorkloadRecord>, with_curves: bool) -> String {
         text_of(|out| TuneReport { known, with_curves }.write_table(out))
     }
 

@@ -5,9 +5,9 @@
 use carrack_plan::tuner::{KnobCurvePoint, TunerKnob};
 
 use super::{TuneReport, brings, deviation, found, is_present, megabytes, size_name};
-use crate::register::tuner_store::WorkloadRecord;
+use crate::register::tuner_store::TunerWorkloadRecord;
 use crate::views::canvas::{
-    BLUE, BoxStyle, CanvasArea, CanvasPoint, GRID, MIDDLE, ORANGE, SvgCanvas, TEXT, TITLE, TextFont,
+    BLUE, CanvasArea, CanvasPoint, GRID, MIDDLE, ORANGE, SvgBoxStyle, SvgCanvas, TEXT, TITLE, TextFont,
 };
 
 const MARGIN: f64 = 20.0;
@@ -49,7 +49,7 @@ impl TuneReport {
     }
 }
 
-fn draw_row(canvas: &mut SvgCanvas, known: &WorkloadRecord, top: f64) {
+fn draw_row(canvas: &mut SvgCanvas, known: &TunerWorkloadRecord, top: f64) {
     let (workload, record) = (&known.workload, &known.record);
     let title = format!(
         "{} → {}, {} files: {} MB/s, found {}",
@@ -63,7 +63,7 @@ fn draw_row(canvas: &mut SvgCanvas, known: &WorkloadRecord, top: f64) {
     let most = most(known);
     for (number, knob) in TunerKnob::ALL.into_iter().enumerate() {
         let x = MARGIN + LABELS + number as f64 * (WIDTH + GAP);
-        let mut panel = CurvePanel::new(canvas, known, knob, CanvasPoint { x, y: top + HEAD }, most);
+        let mut panel = KnobCurvePanel::new(canvas, known, knob, CanvasPoint { x, y: top + HEAD }, most);
         panel.grid(number == 0);
         panel.curve();
         panel.numbers();
@@ -71,7 +71,7 @@ fn draw_row(canvas: &mut SvgCanvas, known: &WorkloadRecord, top: f64) {
 }
 
 /// Returns the rate at the upper edge: the highest point, plus the deviation of its samples.
-fn most(known: &WorkloadRecord) -> f64 {
+fn most(known: &TunerWorkloadRecord) -> f64 {
     let points = TunerKnob::ALL.into_iter().flat_map(|knob| &known.record.curves[knob]);
     let upper = points.map(|point| point.bytes_per_s() + deviation(point).unwrap_or(0.0));
     let most = upper.fold(0.0, f64::max);
@@ -79,9 +79,9 @@ fn most(known: &WorkloadRecord) -> f64 {
 }
 
 /// The curve of one setting.
-struct CurvePanel<'a> {
+struct KnobCurvePanel<'a> {
     canvas: &'a mut SvgCanvas,
-    known: &'a WorkloadRecord,
+    known: &'a TunerWorkloadRecord,
     knob: TunerKnob,
     at: CanvasPoint,
     /// The rate at the upper edge.
@@ -91,19 +91,19 @@ struct CurvePanel<'a> {
     largest: f64,
 }
 
-impl<'a> CurvePanel<'a> {
+impl<'a> KnobCurvePanel<'a> {
     fn new(
         canvas: &'a mut SvgCanvas,
-        known: &'a WorkloadRecord,
+        known: &'a TunerWorkloadRecord,
         knob: TunerKnob,
         at: CanvasPoint,
         most: f64,
-    ) -> CurvePanel<'a> {
+    ) -> KnobCurvePanel<'a> {
         let present = known.record.values[knob];
         let values = known.record.curves[knob].iter().map(|point| point.value);
         let (least, largest) =
             values.fold((present, present), |(least, largest), value| (least.min(value), largest.max(value)));
-        CurvePanel { canvas, known, knob, at, most, least: doublings(least), largest: doublings(largest) }
+        KnobCurvePanel { canvas, known, knob, at, most, least: doublings(least), largest: doublings(largest) }
     }
 
     fn points(&self) -> &'a [KnobCurvePoint] {
@@ -198,7 +198,7 @@ fn hint(knob: TunerKnob, point: &KnobCurvePoint) -> String {
 
 fn dot(canvas: &mut SvgCanvas, at: CanvasPoint, radius: f64, colour: &str, hint: &str) {
     let area = CanvasArea { at: at.moved(-radius, -radius), width: 2.0 * radius, height: 2.0 * radius };
-    canvas.area(area, BoxStyle::filled(colour, 1.0, radius), hint);
+    canvas.area(area, SvgBoxStyle::filled(colour, 1.0, radius), hint);
 }
 
 fn legend(canvas: &mut SvgCanvas, top: f64) {
@@ -221,7 +221,7 @@ mod tests {
     use super::super::tests::found;
     use super::*;
 
-    fn picture(known: Vec<WorkloadRecord>) -> String {
+    fn picture(known: Vec<TunerWorkloadRecord>) -> String {
         TuneReport { known, with_curves: true }.picture()
     }
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use carrack_register::records::{SITE_MARK, TransferRecord, TransferState};
+use carrack_register::transfer_records::{SITE_MARK, TransferRecord, TransferState};
 use rustix::fs::{FileType, IFlags, XattrFlags, lgetxattr, lsetxattr};
 
 use super::census::differences;

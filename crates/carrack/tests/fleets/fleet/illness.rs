@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use carrack_register::records::{MoverRecord, TransferRecord, TransferState};
+use carrack_register::transfer_records::{MoverRecord, TransferRecord, TransferState};
 
 use super::data::{Planted, plant_tree};
 use super::old_mover::OldMover;

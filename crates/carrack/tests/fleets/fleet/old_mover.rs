@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use carrack_cluster::bus::{BusOptions, NatsBus};
 use carrack_cluster::mover_requests::{MoverReply, MoverRequest, PathReply, serve_asks};
 use carrack_cluster::registry::MoverRegistration;
-use carrack_register::records::MoverRecord;
+use carrack_register::transfer_records::MoverRecord;
 use futures_util::FutureExt;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 

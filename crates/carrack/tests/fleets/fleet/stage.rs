@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use carrack_register::records::{MoverRecord, TransferRecord};
+use carrack_register::transfer_records::{MoverRecord, TransferRecord};
 use tempfile::TempDir;
 
 use super::network::{Host, Network};

@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime};
 use carrack_engine::{EndSettings, SessionRole};
 use carrack_model::SchedulingOptions;
 use carrack_trust::{
-    CLIENT_LIFETIME, CertificateUse, ClientIdentity, ClientTrust, RevocationSelector, TokenContent,
-    TokenScope, TokenSigner, client_config,
+    CLIENT_LIFETIME, CertificateUse, ClientCredential, ClientTrust, IssuedTokenContent,
+    RevokedCertificateSelector, TokenScope, TokenSigner, client_config,
 };
 use rustls::ClientConfig;
 
@@ -61,7 +61,7 @@ impl Arena {
         self.config_with(Some(self.site.identity(who)))
     }
 
-    pub fn config_with(&self, identity: Option<ClientIdentity>) -> Arc<ClientConfig> {
+    pub fn config_with(&self, identity: Option<ClientCredential>) -> Arc<ClientConfig> {
         let cas = Some(fs::read(self.site.path().join("authority/ca.pem")).expect("a CA"));
         client_config(&ClientTrust { cas, crls: Vec::new(), identity }).expect("a configuration")
     }
@@ -159,7 +159,7 @@ pub fn mint(
     now: SystemTime,
 ) -> (String, String) {
     let scope = TokenScope::parse(scope).expect("a scope");
-    let grant = TokenContent { subject: "mallory".into(), audience: audience.into(), scope, lifetime };
+    let grant = IssuedTokenContent { subject: "mallory".into(), audience: audience.into(), scope, lifetime };
     signer.mint(&grant, now).expect("a token")
 }
 
@@ -197,7 +197,7 @@ fn issue_unusual(site: &Site) {
     issue("expired", DAY, now - 3 * DAY);
     issue("early", CLIENT_LIFETIME / 2, now + 3 * DAY);
     issue("taken-back", CLIENT_LIFETIME, now);
-    site.authority().revoke(&RevocationSelector::Name("taken-back".into()), now).expect("a list");
+    site.authority().revoke(&RevokedCertificateSelector::Name("taken-back".into()), now).expect("a list");
     // The identities are made now, so that threads need not make them at the same time.
     for name in ["alice", "mallory", "stranger"] {
         site.identity(name);

@@ -6,15 +6,16 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carrack_model::{FileId, Metadata, ObjectChecksum, ObjectId, RelPath, TransferSpec};
+use carrack_model::{AgreedTransferSpec, FileId, Metadata, ObjectChecksumAlgorithm, ObjectId, RelPath};
 use carrack_transport::seal::{EXPORTER_LABEL, SessionKeys};
 use carrack_wire::auth::{PROOF_BYTES, SessionKey};
 use carrack_wire::message::{
-    self, ControlMessage, DialFailed, HelloMessage, LeaveMessage, PlaceMessage, SinkState, WelcomeMessage,
+    self, ControlMessage, DestinationRootMessage, DestinationStateMessage, DialFailureMessage, HelloMessage,
+    TransferCompleteMessage, WelcomeMessage,
 };
 use carrack_wire::to_json;
 use carrack_wire::{
-    FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, TableWriter, agreed_terms,
+    EntryTableWriter, FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, agreed_terms,
 };
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -205,7 +206,7 @@ impl Client {
                 Ok(ControlMessage::Finished(counters)) => {
                     finished = Some(End::Finished(counters.entries_failed));
                     // A source sends this too: otherwise the daemon waits for it.
-                    self.say(ControlMessage::Leave(LeaveMessage {}));
+                    self.say(ControlMessage::Leave(TransferCompleteMessage {}));
                 }
                 Ok(_) => {}
                 Err(End::Closed) => return finished.unwrap_or(End::Closed),
@@ -227,7 +228,7 @@ impl Client {
     }
 
     /// Returns the keys for the proofs of this session's data connections.
-    pub fn keys(&self, spec: &TransferSpec, lanes: u32) -> SessionKeys {
+    pub fn keys(&self, spec: &AgreedTransferSpec, lanes: u32) -> SessionKeys {
         let exporter = self.tls.conn.export_keying_material([0; 32], EXPORTER_LABEL, None);
         let terms = agreed_terms(spec, lanes);
         SessionKeys::derive(&SessionKey::new(SESSION_KEY), Some(&exporter.expect("TLS stands")), &terms)
@@ -240,16 +241,16 @@ pub fn source(arena: &Arena) -> Result<Client, End> {
     source_with(arena, &spec())
 }
 
-pub fn source_with(arena: &Arena, spec: &TransferSpec) -> Result<Client, End> {
+pub fn source_with(arena: &Arena, spec: &AgreedTransferSpec) -> Result<Client, End> {
     let (mut client, _) = calling_source(arena, spec, b"/data/in", 0)?;
-    client.say(ControlMessage::DialFailed(DialFailed { problem: "a test".into() }));
+    client.say(ControlMessage::DialFailed(DialFailureMessage { problem: "a test".into() }));
     Ok(client)
 }
 
 /// Returns the same, before the choice of data connections.
 pub fn calling_source(
     arena: &Arena,
-    spec: &TransferSpec,
+    spec: &AgreedTransferSpec,
     destination: &[u8],
     root: u32,
 ) -> Result<(Client, WelcomeMessage), End> {
@@ -257,7 +258,7 @@ pub fn calling_source(
     client
         .say(ControlMessage::Hello(HelloMessage { destination: Some(destination.to_vec()), ..hello(spec) }));
     let ControlMessage::Welcome(welcome) = client.message()? else { panic!("no welcome") };
-    client.say(ControlMessage::Place(PlaceMessage { root, ..PlaceMessage::default() }));
+    client.say(ControlMessage::Place(DestinationRootMessage { root, ..DestinationRootMessage::default() }));
     Ok((client, welcome))
 }
 
@@ -266,21 +267,21 @@ pub fn sink(arena: &Arena, sources: &[&[u8]], credits: u32) -> Result<Client, En
     let mut client = Client::greeted(arena, "mallory")?;
     client.say(ControlMessage::Hello(reading(sources, credits)));
     let ControlMessage::Welcome(_) = client.message()? else { panic!("no welcome") };
-    client.say(ControlMessage::DialFailed(DialFailed { problem: "a test".into() }));
+    client.say(ControlMessage::DialFailed(DialFailureMessage { problem: "a test".into() }));
     Ok(client)
 }
 
-pub fn spec() -> TransferSpec {
-    TransferSpec {
+pub fn spec() -> AgreedTransferSpec {
+    AgreedTransferSpec {
         recursive: true,
-        checksum: ObjectChecksum::None,
+        checksum: ObjectChecksumAlgorithm::None,
         slot_bytes: 128 << 10,
         streams: 2,
-        ..TransferSpec::default()
+        ..AgreedTransferSpec::default()
     }
 }
 
-pub fn hello(spec: &TransferSpec) -> HelloMessage {
+pub fn hello(spec: &AgreedTransferSpec) -> HelloMessage {
     HelloMessage {
         software: "a test".into(),
         session_key: SESSION_KEY.to_vec(),
@@ -295,12 +296,12 @@ pub fn writing(destination: &[u8]) -> HelloMessage {
 }
 
 pub fn reading(sources: &[&[u8]], credits: u32) -> HelloMessage {
-    let sink = SinkState {
+    let sink = DestinationStateMessage {
         destination: 1,
         name: b"dst".to_vec(),
         host: b"another".to_vec(),
         credits,
-        ..SinkState::default()
+        ..DestinationStateMessage::default()
     };
     let sources = sources.iter().map(|path| path.to_vec()).collect();
     HelloMessage { sources, sink: Some(sink), ..hello(&spec()) }
@@ -325,7 +326,7 @@ pub fn finish() -> ControlMessage {
 /// Returns a table of regular files in one directory.
 pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = TableWriter::new(&mut table);
+    let mut writer = EntryTableWriter::new(&mut table);
     writer.section(&RelPath::new(directory.as_bytes()).expect("a path"), None);
     files.iter().for_each(|(name, size)| writer.regular(name, *size, &METADATA, 0, None));
     table
@@ -344,7 +345,7 @@ pub fn table_in(directory: &[u8], files: &[(&[u8], u64)]) -> Vec<u8> {
 /// Returns a table of one symbolic link.
 pub fn link_table(name: &str, target: &[u8]) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = TableWriter::new(&mut table);
+    let mut writer = EntryTableWriter::new(&mut table);
     writer.section(&RelPath::new(b"").expect("a path"), None);
     writer.symlink(name.as_bytes(), target, &METADATA, 0);
     table

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use carrack_model::{ProtectionLevel, TransferSpec};
-use carrack_trust::{ClientIdentity, TokenSigner};
+use carrack_model::{AgreedTransferSpec, ProtectionLevel};
+use carrack_trust::{ClientCredential, TokenSigner};
 use carrack_wire::message::{ControlMessage, HelloMessage};
 use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
@@ -184,7 +184,7 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 /// Requests mallory's rights with an invalid certificate.
-fn shown(arena: &Arena, identity: ClientIdentity) -> End {
+fn shown(arena: &Arena, identity: ClientCredential) -> End {
     ask_with(arena, ClientConfig::clone(&arena.config_with(Some(identity))), writing(b"/data/in"))
 }
 
@@ -220,7 +220,7 @@ fn ask_with(arena: &Arena, config: ClientConfig, hello: HelloMessage) -> End {
 }
 
 fn protected(arena: &Arena, protection: ProtectionLevel) -> End {
-    let spec = TransferSpec { protection, ..spec() };
+    let spec = AgreedTransferSpec { protection, ..spec() };
     ask(arena, "mallory", HelloMessage { destination: Some(b"/data/in".to_vec()), ..hello(&spec) })
 }
 

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use carrack_model::TransferSpec;
+use carrack_model::AgreedTransferSpec;
 use carrack_transport::seal::SessionKeys;
 use carrack_wire::auth::{DialerResponse, ListenerNonce, RESPONSE_BYTES, SessionKey, StreamIndex};
-use carrack_wire::message::{ControlMessage, DialFailed};
+use carrack_wire::message::{ControlMessage, DialFailureMessage};
 
 use super::Attack;
 use super::arena::Arena;
@@ -49,7 +49,7 @@ pub const ATTACKS: &[Attack] = &[
     }),
     ("a data connection with keys of other terms", "closed", |arena| {
         in_a_session(arena, |session| {
-            let keys = session.client.keys(&TransferSpec { streams: 3, ..spec() }, 1);
+            let keys = session.client.keys(&AgreedTransferSpec { streams: 3, ..spec() }, 1);
             response(keys.auth(), &session.nonce, PLACE)
         })
     }),
@@ -203,7 +203,7 @@ fn many_strangers(arena: &Arena) -> End {
             })
             .collect();
         let end = end_of(&strangers[0]);
-        session.client.say(ControlMessage::DialFailed(DialFailed::default()));
+        session.client.say(ControlMessage::DialFailed(DialFailureMessage::default()));
         assert_eq!(session.client.finish(), End::Finished(0));
         Ok(end)
     };

@@ -4,10 +4,11 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use carrack_model::{ProtectionLevel, TransferSpec};
+use carrack_model::{AgreedTransferSpec, ProtectionLevel};
 use carrack_wire::auth::RESPONSE_BYTES;
 use carrack_wire::message::{
-    ControlMessage, DialFailed, HelloMessage, LaneBounds, ListenAddresses, PlaceMessage, WelcomeMessage,
+    ControlMessage, DestinationRootMessage, DialFailureMessage, HelloMessage, LaneCountProposal,
+    ListenAddresses, WelcomeMessage,
 };
 use carrack_wire::to_json;
 use carrack_wire::{FrameHeader, HEADER_BYTES, Preamble};
@@ -91,7 +92,10 @@ pub const ATTACKS: &[Attack] = &[
     }),
     ("a place before the hello", "refused: the peer broke the protocol: no hello", |arena| {
         first(arena, |client| {
-            client.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }))
+            client.say(ControlMessage::Place(DestinationRootMessage {
+                root: 0,
+                ..DestinationRootMessage::default()
+            }))
         })
     }),
     ("a hello twice", "refused: the peer broke the protocol: no place", |arena| {
@@ -165,8 +169,8 @@ pub const ATTACKS: &[Attack] = &[
     ("10,000 threads", "it lasts", |arena| greedy(arena, r#"{"pool_bytes":1048576,"io_threads":10000}"#)),
     ("64 streams, 8 lanes and the largest slots", "it lasts", |arena| {
         let settings = r#"{"pool_bytes":1099511627776,"lanes":8,"io_threads":64}"#.into();
-        let spec = to_json(&TransferSpec { streams: 64, slot_bytes: 64 << 20, ..spec() });
-        let lanes = Some(LaneBounds { wanted: u32::MAX, most: u32::MAX });
+        let spec = to_json(&AgreedTransferSpec { streams: 64, slot_bytes: 64 << 20, ..spec() });
+        let lanes = Some(LaneCountProposal { wanted: u32::MAX, most: u32::MAX });
         modest(arena, HelloMessage { spec, settings, lanes, ..writing(b"/data/in") })
     }),
     ("ports and targets of the daemon's host", "it lasts", |arena| {
@@ -249,7 +253,7 @@ pub const ATTACKS: &[Attack] = &[
         "a third party that would have less protection",
         "refused: the other end does not let data travel clear",
         |arena| {
-            let spec = to_json(&TransferSpec { protection: ProtectionLevel::Clear, ..spec() });
+            let spec = to_json(&AgreedTransferSpec { protection: ProtectionLevel::Clear, ..spec() });
             ask(arena, "mallory", HelloMessage { third_party: true, spec, ..writing(b"/data/in") })
         },
     ),
@@ -271,7 +275,7 @@ pub const ATTACKS: &[Attack] = &[
 pub fn write_into(arena: &Arena, destination: &[u8], root: u32) -> End {
     let attack = || {
         let (mut client, _) = calling_source(arena, &spec(), destination, root)?;
-        client.say(ControlMessage::DialFailed(DialFailed::default()));
+        client.say(ControlMessage::DialFailed(DialFailureMessage::default()));
         client.frame(&bundle(1, b"evil", &table("", &[(b"secret", 4)])));
         client.answer()?;
         Ok(client.finish())
@@ -308,7 +312,7 @@ fn header(arena: &Arena, change: fn(&mut [u8; HEADER_BYTES])) -> End {
     first(arena, |client| client.raw(&[&raw[..], &body].concat()))
 }
 
-fn with_spec(arena: &Arena, change: fn(&mut TransferSpec)) -> End {
+fn with_spec(arena: &Arena, change: fn(&mut AgreedTransferSpec)) -> End {
     let mut spec = spec();
     change(&mut spec);
     ask(arena, "mallory", HelloMessage { spec: to_json(&spec), ..writing(b"/data/in") })
@@ -330,8 +334,11 @@ fn modest(arena: &Arena, hello: HelloMessage) -> End {
         client.say(ControlMessage::Hello(hello));
         let ControlMessage::Welcome(welcome) = client.message()? else { panic!("no welcome") };
         assert!(welcome.lanes <= 8);
-        client.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }));
-        client.say(ControlMessage::DialFailed(DialFailed::default()));
+        client.say(ControlMessage::Place(DestinationRootMessage {
+            root: 0,
+            ..DestinationRootMessage::default()
+        }));
+        client.say(ControlMessage::DialFailed(DialFailureMessage::default()));
         std::thread::sleep(Duration::from_millis(100));
         let threads = arena.most_threads_of_a_session();
         assert!(threads < 100, "{threads} threads in one process");
@@ -345,8 +352,9 @@ fn third_party(arena: &Arena, asked: &[u8]) -> Result<Client, End> {
     let hello = HelloMessage { third_party: true, sources: vec![asked.to_vec()], ..writing(b"/data/in") };
     client.say(ControlMessage::Hello(hello));
     let ControlMessage::Welcome(_) = client.message()? else { panic!("no welcome") };
-    client.say(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() }));
-    client.say(ControlMessage::DialFailed(DialFailed::default()));
+    client
+        .say(ControlMessage::Place(DestinationRootMessage { root: 0, ..DestinationRootMessage::default() }));
+    client.say(ControlMessage::DialFailed(DialFailureMessage::default()));
     Ok(client)
 }
 
@@ -410,8 +418,8 @@ fn gone_at_every_step(arena: &Arena) -> End {
     };
     let pieces = [
         frame(ControlMessage::Hello(writing(b"/data/in"))),
-        frame(ControlMessage::Place(PlaceMessage { root: 0, ..PlaceMessage::default() })),
-        frame(ControlMessage::DialFailed(DialFailed::default())),
+        frame(ControlMessage::Place(DestinationRootMessage { root: 0, ..DestinationRootMessage::default() })),
+        frame(ControlMessage::DialFailed(DialFailureMessage::default())),
         frame(open(1, table("", &[(b"never", 200_000)]))),
         [&object(1, 1, 0, &[]).0.encode()[..], &[7; 100]].concat(),
     ];

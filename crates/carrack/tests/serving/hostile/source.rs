@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use carrack_model::{ObjectChecksum, RelPath, TransferSpec};
+use carrack_model::{AgreedTransferSpec, ObjectChecksumAlgorithm, RelPath};
 use carrack_wire::message::{ControlMessage, FileReference, ObjectsDone};
-use carrack_wire::{FrameHeader, TableWriter};
+use carrack_wire::{EntryTableWriter, FrameHeader};
 
 use super::Attack;
 use super::arena::Arena;
@@ -99,7 +99,7 @@ pub const ATTACKS: &[Attack] = &[
     }),
     ("a link and a file through it in one bundle", "finished, 2 failed", |arena| {
         let mut way = link_table("way2", b"../../outside");
-        let mut writer = TableWriter::new(&mut way);
+        let mut writer = EntryTableWriter::new(&mut way);
         writer.section(&RelPath::new(b"way2").expect("a path"), Some(&METADATA));
         writer.regular(b"new", 3, &METADATA, 0, None);
         answered(arena, &[bundle(1, b"abc", &way)])
@@ -341,7 +341,7 @@ pub const ATTACKS: &[Attack] = &[
         },
     ),
     ("a check that does not fit", "finished, 0 failed", |arena| {
-        let spec = TransferSpec { checksum: ObjectChecksum::Xxh3, ..spec() };
+        let spec = AgreedTransferSpec { checksum: ObjectChecksumAlgorithm::Xxh3, ..spec() };
         let attack = || {
             let mut source = source_with(arena, &spec)?;
             source.frame(&bundle(1, b"damaged", &table("", &[(b"damaged", 7)])));

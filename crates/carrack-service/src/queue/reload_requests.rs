@@ -1,0 +1,73 @@
+//! Requests to the process of the queue and the meta-server from outside: to end, or to read its
+//! configuration again.
+
+use std::io::{self, Read};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{Receiver, channel};
+
+use super::service::{QueueLifetime, QueueServiceError, system};
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum QueueProcessRequest {
+    /// End.
+    End,
+    /// Read the configuration again.
+    ReadAgain,
+}
+
+/// Signals, and the bytes of standard input if the daemon controls this process by it.
+pub(super) struct ServiceProcessSignals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    /// An item for each byte; closed at the end of standard input.
+    stop_control: Option<Receiver<()>>,
+}
+
+impl ServiceProcessSignals {
+    pub fn hear(ends: QueueLifetime) -> Result<ServiceProcessSignals, QueueServiceError> {
+        Ok(ServiceProcessSignals {
+            terminate: caught(SignalKind::terminate())?,
+            interrupt: caught(SignalKind::interrupt())?,
+            hangup: caught(SignalKind::hangup())?,
+            stop_control: (ends == QueueLifetime::Stdin).then(hear_stdin).transpose()?,
+        })
+    }
+
+    /// Waits for the next request.
+    pub async fn next(&mut self) -> QueueProcessRequest {
+        let of_reins = async {
+            match &mut self.stop_control {
+                Some(stop_control) => stop_control.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.terminate.recv() => QueueProcessRequest::End,
+            _ = self.interrupt.recv() => QueueProcessRequest::End,
+            _ = self.hangup.recv() => QueueProcessRequest::ReadAgain,
+            word = of_reins => if word.is_some() { QueueProcessRequest::ReadAgain } else { QueueProcessRequest::End },
+        }
+    }
+}
+
+fn caught(kind: SignalKind) -> Result<Signal, QueueServiceError> {
+    signal(kind).map_err(system("watching for signals"))
+}
+
+fn hear_stdin() -> Result<Receiver<()>, QueueServiceError> {
+    // One pending request is enough.
+    let (told, hears) = channel(1);
+    // The thread is not joined: the process ends with or without it.
+    std::thread::Builder::new()
+        .name("carrack-reins".into())
+        .spawn(move || {
+            while matches!(io::stdin().read(&mut [0; 64]), Ok(1..)) {
+                let _ = told.try_send(());
+            }
+        })
+        .map_err(system("starting a thread"))?;
+    Ok(hears)
+}
