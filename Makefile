@@ -89,7 +89,7 @@ format: ## Format all Rust code
 	$(CARGO) fmt --manifest-path bench/micro/Cargo.toml
 	$(CARGO) fmt --manifest-path testbed/simulation/Cargo.toml
 
-check-scripts: ## Check the shell and Python scripts, the language, the pages' links, and the names in ARCHITECTURE.md
+check-scripts: ## Check the shell and Python scripts, the language, the pages' links, and the names in ARCHITECTURE.md, docs/design and READMEs
 	@scripts/setup lint
 	@scripts/check-scripts
 	@scripts/check-names
