@@ -64,7 +64,7 @@ simulate: ## Run whole transfers under a simulated scheduler, clock, storage and
 	@scripts/setup build
 	SEEDS=$(SEEDS) testbed/simulation/run --check
 
-environments: build-testbed ## Copy in every environment that can be made here (root); ENVIRONMENTS='--all --page' for all of them and docs/environments.md
+environments: build-testbed ## Copy in every environment that can be made here (root); ENVIRONMENTS='--all --page' for all of them and docs/design/environments.md
 	@scripts/setup environments
 	testbed/environments --carrack $(TARGET_DIR)/release/carrack $(ENVIRONMENTS)
 
