@@ -7,7 +7,7 @@ use std::hint::black_box;
 use carrack_model::limits::{BUNDLE_ENTRIES_MAX, SLOT_BYTES_DEFAULT};
 use carrack_model::{FileId, Metadata, ObjectId, RelPath, Timestamp};
 use carrack_wire::message::{ControlMessage, CountersMessage, ObjectsDone, OpenFileMessage};
-use carrack_wire::{FrameHeader, FrameKind, EntryTableReader, EntryTableWriter};
+use carrack_wire::{EntryTableReader, EntryTableWriter, FrameHeader, FrameKind};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 const SLOT_BYTES: u32 = SLOT_BYTES_DEFAULT as u32;

@@ -7,8 +7,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use carrack_model::limits::{BUNDLE_ENTRIES_MAX, SLOT_BYTES_DEFAULT};
-use carrack_model::{SourceAndSinkDirectory, DirectorySection, Entry, EntryKind, FileId, Metadata, RelPath, TargetId};
-use carrack_plan::{BundleLimits, Bundler, FileCursor, Layout, BundleOrLargeFile, SingleTarget, StripedLayout};
+use carrack_model::{
+    DirectorySection, Entry, EntryKind, FileId, Metadata, RelPath, SourceAndSinkDirectory, TargetId,
+};
+use carrack_plan::{
+    BundleLimits, BundleOrLargeFile, Bundler, FileCursor, Layout, SingleTarget, StripedLayout,
+};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 const FILE_BYTES: u64 = 1 << 40;

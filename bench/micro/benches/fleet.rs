@@ -7,8 +7,8 @@
 use std::hint::black_box;
 
 use carrack_plan::fleet::{
-    FleetMover, FleetPair, TransferPairDemand, MoverPairLimits, RankRules, TransferCandidate, TransferRanking,
-    WaitingTransfer, assign, intake, shares,
+    FleetMover, FleetPair, MoverPairLimits, RankRules, TransferCandidate, TransferPairDemand,
+    TransferRanking, WaitingTransfer, assign, intake, shares,
 };
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::hint::black_box;
 use std::os::fd::AsFd;
 
-use carrack_journal::{EntryKey, Journal, JournalSubject, RecordBatch, JournalWriterProcess};
+use carrack_journal::{EntryKey, Journal, JournalSubject, JournalWriterProcess, RecordBatch};
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
 use carrack_model::{CommandExecutionId, Metadata, RelPath, Timestamp, TransferId};
 use carrack_wire::EntryTableWriter;

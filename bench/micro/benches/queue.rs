@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use carrack_model::TargetId;
 use carrack_plan::{
-    AdaptivePolicy, RoundRobinPolicy, SchedulingPolicy, StorageRequestTiming, TargetQueues, ThresholdPolicy,
-    QueueArrivalPattern,
+    AdaptivePolicy, QueueArrivalPattern, RoundRobinPolicy, SchedulingPolicy, StorageRequestTiming,
+    TargetQueues, ThresholdPolicy,
 };
 use criterion::measurement::WallTime;
 use criterion::{

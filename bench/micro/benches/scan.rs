@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use carrack_model::RelPath;
-use carrack_storage::{RootDirectory, ScannedItem, ScanRoot, ScanRootScope, SourceScan};
+use carrack_storage::{RootDirectory, ScanRoot, ScanRootScope, ScannedItem, SourceScan};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use tempfile::TempDir;
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use carrack_engine::{EndSettings, JournalSettings, TransferIdentity, TransferRequest};
 use carrack_model::{
-    CommandExecutionId, DeletionRules, DialingEnd, Durability, MetadataFidelity, ObjectChecksumAlgorithm, ProtectionLevel,
-    SchedulingOptions, SinkIoMethod, SourceReadMethod, SyncRules, TransferId, AgreedTransferSpec, WriteVerification,
+    AgreedTransferSpec, CommandExecutionId, DeletionRules, DialingEnd, Durability, MetadataFidelity,
+    ObjectChecksumAlgorithm, ProtectionLevel, SchedulingOptions, SinkIoMethod, SourceReadMethod, SyncRules,
+    TransferId, WriteVerification,
 };
 
 use crate::chance::SeedChance;
@@ -229,7 +230,12 @@ fn transfer(chance: &mut SeedChance, way: SessionWay) -> TransferRequest {
         checksum,
         slot_bytes: SLOT_BYTES as u32 * chance.pick(&[1, 1, 2]),
         streams: chance.pick(&[0, 1, 2, 3]),
-        dial_from: chance.pick(&[DialingEnd::Either, DialingEnd::Either, DialingEnd::Source, DialingEnd::Sink]),
+        dial_from: chance.pick(&[
+            DialingEnd::Either,
+            DialingEnd::Either,
+            DialingEnd::Source,
+            DialingEnd::Sink,
+        ]),
         protection,
         sync,
         ..AgreedTransferSpec::default()
@@ -238,8 +244,17 @@ fn transfer(chance: &mut SeedChance, way: SessionWay) -> TransferRequest {
         pool_bytes: u64::from(spec.slot_bytes) * chance.pick(&[4, 4, 5, 8, 16]),
         io_threads: chance.pick(&[0, 1, 2, 3, 4]),
         scan_threads: chance.pick(&[0, 1, 2]),
-        source_io: chance.pick(&[SourceReadMethod::Auto, SourceReadMethod::Buffered, SourceReadMethod::Direct]),
-        sink_io: chance.pick(&[SinkIoMethod::Auto, SinkIoMethod::Buffered, SinkIoMethod::Direct, SinkIoMethod::Writeback]),
+        source_io: chance.pick(&[
+            SourceReadMethod::Auto,
+            SourceReadMethod::Buffered,
+            SourceReadMethod::Direct,
+        ]),
+        sink_io: chance.pick(&[
+            SinkIoMethod::Auto,
+            SinkIoMethod::Buffered,
+            SinkIoMethod::Direct,
+            SinkIoMethod::Writeback,
+        ]),
         lanes: chance.pick(&[0, 1, 1, 2]),
         scheduling: SchedulingOptions {
             rate: if chance.one_in(8) { 5_000_000 } else { 0 },

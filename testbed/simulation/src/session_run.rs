@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use carrack_engine::{
-    AbortHandle, ControlChannel, ProcessOwnerAccessPolicy, PeerChannel, SessionRole, TransferObserver,
+    AbortHandle, ControlChannel, PeerChannel, ProcessOwnerAccessPolicy, SessionRole, TransferObserver,
     TransferOutcome, TransferRequest, copy_local, copy_with_peer, serve,
 };
 use carrack_model::{CommandExecutionId, Durability, ProtectionLevel, TransferEvent, UserNotice};
