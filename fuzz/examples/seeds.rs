@@ -18,7 +18,7 @@ use carrack_model::{ObjectChecksumAlgorithm, FileId, Metadata, ObjectId, RelPath
 use carrack_trust::{ClientCredential, ClientTrust, IssuedTokenContent, TokenScope, TokenSigner, client_config};
 use carrack_wire::auth::{ListenerNonce, DialerResponse, SessionKey, StreamIndex};
 use carrack_wire::message::*;
-use carrack_wire::{FrameHeader, FrameKind, Preamble, EntryTableWriter, to_json};
+use carrack_wire::{FrameHeader, FrameKind, Preamble, EntryTableEncoder, to_json};
 
 fn main() {
     write("frame_header", "control", &[&[20], &FrameHeader::control(9).encode()]);
@@ -280,7 +280,7 @@ fn path(path: &[u8]) -> RelPath {
 /// A directory with a file of `size` bytes and a link.
 fn table(directory: &[u8], size: u64) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = EntryTableWriter::new(&mut table);
+    let mut writer = EntryTableEncoder::new(&mut table);
     writer.section(&path(directory), Some(&metadata(0o755)));
     writer.regular(b"f", size, &metadata(0o644), 7, None);
     writer.symlink(b"l", b"../f", &metadata(0o777), 8);
@@ -290,7 +290,7 @@ fn table(directory: &[u8], size: u64) -> Vec<u8> {
 /// Two directories, a file with its digest in each.
 fn digest_table(content: &[u8]) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = EntryTableWriter::new(&mut table);
+    let mut writer = EntryTableEncoder::new(&mut table);
     for (directory, content) in [(&b"a"[..], content), (b"b", b"")] {
         writer.section(&path(directory), None);
         let digest = blake3::hash(content);
@@ -301,7 +301,7 @@ fn digest_table(content: &[u8]) -> Vec<u8> {
 
 fn open_table(name: &[u8], size: u64) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = EntryTableWriter::new(&mut table);
+    let mut writer = EntryTableEncoder::new(&mut table);
     writer.section(&path(b"d"), None);
     writer.regular(name, size, &metadata(0o640), 0, None);
     table
@@ -333,13 +333,13 @@ fn bundle_header(object: u64, body_len: usize, table_len: usize, check: [u8; 32]
     }
 }
 
-fn sink_state() -> DestinationStateMessage {
-    DestinationStateMessage {
+fn sink_state() -> SinkHandshakeFacts {
+    SinkHandshakeFacts {
         destination: 1,
         name: b"dst".to_vec(),
         ancestors: vec![1, 2, 3, 4],
         credits: 8,
-        ..DestinationStateMessage::default()
+        ..SinkHandshakeFacts::default()
     }
 }
 
@@ -440,7 +440,7 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
             }),
         ),
         ("commit_file", ControlMessage::CommitFile(file)),
-        ("offer", ControlMessage::Offer(OfferMessage { id: 1, table: open_table(b"large", 1 << 30) })),
+        ("offer", ControlMessage::Offer(OfferedEntriesMessage { id: 1, table: open_table(b"large", 1 << 30) })),
         (
             "wanted",
             ControlMessage::Wanted(WantedMessage {
@@ -472,7 +472,7 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
         ("abandon_file", ControlMessage::AbandonFile(file)),
         (
             "objects_done",
-            ControlMessage::ObjectsDone(ObjectsDone {
+            ControlMessage::ObjectsDone(ObjectAcksMessage {
                 written: vec![1, 2, 300],
                 corrupt: vec![4],
                 set_aside: vec![],
@@ -657,7 +657,7 @@ fn sessions() {
     let browse = PathOperationMessage { operation: 1, path: b"/data".to_vec(), ..PathOperationMessage::default() };
     write("first_words", "browse", &[preamble, &control(ControlMessage::Browse(browse))]);
     let entry = BrowsedEntry { name: b"name".to_vec(), kind: 1, mode: 0o644, ..BrowsedEntry::default() };
-    let entries = control(ControlMessage::Entries(EntriesMessage { entries: vec![entry; 3] }));
+    let entries = control(ControlMessage::Entries(BrowsedEntriesMessage { entries: vec![entry; 3] }));
     let done = control(ControlMessage::BrowseDone(BrowseDone { done: 3, failed: 0 }));
     write("browse_answers", "list", &[&[0], &entries, &ping, &done]);
     write("browse_answers", "refused", &[&[3], &refusal]);
@@ -741,10 +741,10 @@ fn sessions() {
     let start =
         [preamble, &control(ControlMessage::Welcome(WelcomeMessage { place: None, ..welcome() })), &dial_failed].concat();
     let done = |id| {
-        control(ControlMessage::ObjectsDone(ObjectsDone { written: vec![id], corrupt: vec![], set_aside: vec![] }))
+        control(ControlMessage::ObjectsDone(ObjectAcksMessage { written: vec![id], corrupt: vec![], set_aside: vec![] }))
     };
     let corrupt =
-        control(ControlMessage::ObjectsDone(ObjectsDone { written: vec![], corrupt: vec![1], set_aside: vec![] }));
+        control(ControlMessage::ObjectsDone(ObjectAcksMessage { written: vec![], corrupt: vec![1], set_aside: vec![] }));
     let all: Vec<u8> = (1..=4).flat_map(done).collect();
     let ended =
         [control(ControlMessage::FileDone(FileReference { id: 1 })), control(ControlMessage::Finished(counters()))].concat();

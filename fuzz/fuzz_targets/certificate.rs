@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use carrack_fuzz::site::Site;
 use carrack_trust::{
-    AlternativeName, Certificate, CertificateFingerprint, ProvingCredential, ProvedIdentity, IdentityError, AuthorizedKeys, check_identity_name,
+    SubjectAlternativeName, Certificate, CertificateFingerprint, ProvingCredential, ProvedIdentity, IdentityError, AuthorizedKeys, check_identity_name,
 };
 use libfuzzer_sys::fuzz_target;
 use rustls::pki_types::CertificateDer;
@@ -29,10 +29,10 @@ fuzz_target!(|data: &[u8]| {
         .names
         .iter()
         .filter_map(|name| match name {
-            AlternativeName::Uri(name) | AlternativeName::Dns(name) | AlternativeName::Email(name) => {
+            SubjectAlternativeName::Uri(name) | SubjectAlternativeName::Dns(name) | SubjectAlternativeName::Email(name) => {
                 Some(&name[..])
             }
-            AlternativeName::Ip(_) | AlternativeName::Other => None,
+            SubjectAlternativeName::Ip(_) | SubjectAlternativeName::Other => None,
         })
         .chain(certificate.common_names.iter().map(String::as_str))
         .collect();

@@ -4,7 +4,7 @@
 
 use carrack_fuzz::{Input, is_within};
 use carrack_model::{EntryKind, RelPath, check_name};
-use carrack_wire::{EntryTableItem, EntryTableReader, EntryTableRecord, EntryTableWriter, decode_section};
+use carrack_wire::{EntryTableItem, EntryTableDecoder, EntryTableRecord, EntryTableEncoder, decode_section};
 use libfuzzer_sys::fuzz_target;
 
 /// Bytes of the fixed part of a record.
@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
 
 /// All records up to the first that is refused.
 fn walk(table: &[u8]) -> Vec<EntryTableRecord<'_>> {
-    let mut reader = EntryTableReader::new(table);
+    let mut reader = EntryTableDecoder::new(table);
     let mut records = Vec::new();
     while let Some(record) = reader.next() {
         let Ok(record) = record else {
@@ -81,13 +81,13 @@ fn write_again(records: &[EntryTableRecord<'_>]) {
     for record in records {
         match record {
             EntryTableRecord::Section { path, metadata, extras } => {
-                let mut writer = EntryTableWriter::new(&mut table).with(extras.as_deref());
+                let mut writer = EntryTableEncoder::new(&mut table).with(extras.as_deref());
                 writer.section(path, metadata.as_ref());
             }
-            EntryTableRecord::Entry(entry) => EntryTableWriter::new(&mut table).entry(entry),
+            EntryTableRecord::Entry(entry) => EntryTableEncoder::new(&mut table).entry(entry),
         }
     }
-    let again: Result<Vec<_>, _> = EntryTableReader::new(&table).collect();
+    let again: Result<Vec<_>, _> = EntryTableDecoder::new(&table).collect();
     let again = again.expect("a table of this writer");
     assert_eq!(again.len(), records.len());
     for pair in again.iter().zip(records) {

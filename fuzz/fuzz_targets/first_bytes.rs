@@ -1,7 +1,7 @@
 //! What a daemon makes of a connection by its first bytes. Input: how many bytes have come beyond those (1 byte), then the bytes.
 #![no_main]
 
-use carrack_service::fuzzing::{ConnectionJudgement, judged};
+use carrack_service::fuzzing::{ConnectionRoutingDecision, judged};
 use libfuzzer_sys::fuzz_target;
 
 /// The parent looks at no more.
@@ -16,22 +16,22 @@ fuzz_target!(|data: &[u8]| {
     let there = start.len() + usize::from(more) * usize::from(start.len() == LOOKED_AT);
     let judgement = judged(start, there);
     match judgement {
-        ConnectionJudgement::Control => {
+        ConnectionRoutingDecision::Control => {
             let length = usize::from(u16::from_be_bytes([start[3], start[4]]));
             assert!(start[..2] == [0x16, 3] && (1..=1 << 14).contains(&length) && there >= 5 + length);
         }
-        ConnectionJudgement::Data(nonce) => {
+        ConnectionRoutingDecision::Data(nonce) => {
             assert!(start.len() == LOOKED_AT && start[..10] == *b"carrackd\x03\x00");
             assert_eq!(nonce.as_bytes()[..], start[20..]);
         }
-        ConnectionJudgement::Waits => {
+        ConnectionRoutingDecision::Waits => {
             assert!(start[0] == 0x16 || b"carrackd".starts_with(&start[..start.len().min(8)]))
         }
-        ConnectionJudgement::Closed => {}
+        ConnectionRoutingDecision::Closed => {}
     }
     // More bytes never take back what was told from fewer; only one that waits becomes something.
     for count in 1..start.len() {
         let before = judged(&start[..count], count);
-        assert!(before == ConnectionJudgement::Waits || before == judgement, "{before:?}, then {judgement:?}");
+        assert!(before == ConnectionRoutingDecision::Waits || before == judgement, "{before:?}, then {judgement:?}");
     }
 });

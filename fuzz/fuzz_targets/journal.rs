@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use carrack_fuzz::Input;
-use carrack_journal::{JournalSubject, Journal, RecoveredJournal, JournalWriterProcess, file_name, fuzzing, inspect};
-use carrack_model::{CommandExecutionId, Timestamp, TransferId, check_name};
+use carrack_journal::{JournalSubject, Journal, RecoveredJournal, JournalWriterIdentity, file_name, fuzzing, inspect};
+use carrack_model::{TransferExecutionId, Timestamp, TransferId, check_name};
 use libfuzzer_sys::fuzz_target;
 
 const ID: TransferId = TransferId([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
@@ -36,9 +36,9 @@ fn about() -> JournalSubject {
     }
 }
 
-fn session() -> JournalWriterProcess {
-    let run = CommandExecutionId([1; 16]);
-    JournalWriterProcess { run, boot: [9; 16], host: "h".into(), pid: 1, pid_start: 1, soft: false }
+fn session() -> JournalWriterIdentity {
+    let run = TransferExecutionId([1; 16]);
+    JournalWriterIdentity { run, boot: [9; 16], host: "h".into(), pid: 1, pid_start: 1, soft: false }
 }
 
 fn sealed(input: &mut Input<'_>) -> Vec<u8> {

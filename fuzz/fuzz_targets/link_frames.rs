@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use carrack_fuzz::Input;
 use carrack_machine::{Slot, SlotPool};
-use carrack_transport::{ControlLink, ControlLinkInput, TransportError};
+use carrack_transport::{SessionControlLink, ControlLinkInput, TransportError};
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES};
 use libfuzzer_sys::fuzz_target;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -71,7 +71,7 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     /// Receives until the link wants more bytes; false when it is done.
-    fn receive(&mut self, link: &mut ControlLink) -> bool {
+    fn receive(&mut self, link: &mut SessionControlLink) -> bool {
         loop {
             match link.receive(&POOL) {
                 Ok(ControlLinkInput::Control { lane, body }) => {
@@ -121,7 +121,7 @@ fuzz_target!(|data: &[u8]| {
 
     let (receiving, sending) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
     let nowhere = NOWHERE.try_clone().expect("a descriptor");
-    let mut link = ControlLink::over_pipes(receiving, nowhere, SLOT_BYTES).expect("a link");
+    let mut link = SessionControlLink::over_pipes(receiving, nowhere, SLOT_BYTES).expect("a link");
     let mut rest = stream;
     let mut goes_on = true;
     while goes_on && !rest.is_empty() {

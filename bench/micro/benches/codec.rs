@@ -6,8 +6,8 @@ use std::hint::black_box;
 
 use carrack_model::limits::{BUNDLE_ENTRIES_MAX, SLOT_BYTES_DEFAULT};
 use carrack_model::{FileId, Metadata, ObjectId, RelPath, Timestamp};
-use carrack_wire::message::{ControlMessage, CountersMessage, ObjectsDone, OpenFileMessage};
-use carrack_wire::{EntryTableReader, EntryTableWriter, FrameHeader, FrameKind};
+use carrack_wire::message::{ControlMessage, CountersMessage, ObjectAcksMessage, OpenFileMessage};
+use carrack_wire::{EntryTableDecoder, EntryTableEncoder, FrameHeader, FrameKind};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 const SLOT_BYTES: u32 = SLOT_BYTES_DEFAULT as u32;
@@ -63,7 +63,7 @@ fn table(criterion: &mut Criterion) {
 
 fn encode_table(digest: Option<&[u8; 32]>, out: &mut Vec<u8>) {
     let path = RelPath::new(b"linux-6.1/drivers/net/ethernet").expect("the path is a plain one");
-    let mut writer = EntryTableWriter::new(out);
+    let mut writer = EntryTableEncoder::new(out);
     for _ in 0..8 {
         writer.section(&path, Some(&METADATA));
         for _ in 0..BUNDLE_ENTRIES_MAX / 8 {
@@ -74,12 +74,12 @@ fn encode_table(digest: Option<&[u8; 32]>, out: &mut Vec<u8>) {
 
 /// Decodes all records; a bad one doesn't count.
 fn count_records(table: &[u8]) -> usize {
-    EntryTableReader::new(table).map(black_box).filter(Result::is_ok).count()
+    EntryTableDecoder::new(table).map(black_box).filter(Result::is_ok).count()
 }
 
 fn message(criterion: &mut Criterion) {
     let mut table = Vec::new();
-    let mut writer = EntryTableWriter::new(&mut table);
+    let mut writer = EntryTableEncoder::new(&mut table);
     writer.section(&RelPath::new(b"a/directory").expect("the path is a plain one"), None);
     writer.regular(b"a_large_file.bin", 1 << 40, &METADATA, 1_234_567, None);
     let answered = (1_000_000..1_000_000 + ANSWERED).collect();
@@ -90,7 +90,7 @@ fn message(criterion: &mut Criterion) {
         ),
         (
             "ObjectsDone of 16",
-            ControlMessage::ObjectsDone(ObjectsDone {
+            ControlMessage::ObjectsDone(ObjectAcksMessage {
                 written: answered,
                 corrupt: vec![],
                 set_aside: vec![],

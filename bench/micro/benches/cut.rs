@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use carrack_model::limits::{BUNDLE_ENTRIES_MAX, SLOT_BYTES_DEFAULT};
 use carrack_model::{
-    DirectorySection, Entry, EntryKind, FileId, Metadata, RelPath, SourceAndSinkDirectory, TargetId,
+    CopiedDirectoryPaths, DirectorySection, Entry, EntryKind, FileId, Metadata, RelPath, TargetId,
 };
 use carrack_plan::{
     BundleLimits, BundleOrLargeFile, Bundler, FileCursor, Layout, SingleTarget, StripedLayout,
@@ -70,7 +70,7 @@ fn section(number: usize) -> DirectorySection {
         .expect("the path is a plain one");
     let entries = (0..ENTRIES_PER_DIRECTORY).map(|index| entry(number * ENTRIES_PER_DIRECTORY + index));
     DirectorySection {
-        directory: Arc::new(SourceAndSinkDirectory { root_index: 0, source: path.clone(), sink: path }),
+        directory: Arc::new(CopiedDirectoryPaths { root_index: 0, source: path.clone(), sink: path }),
         metadata: Some(Metadata { mode: 0o755, ..Metadata::default() }),
         extras: None,
         entries: entries.collect(),

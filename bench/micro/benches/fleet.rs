@@ -7,7 +7,7 @@
 use std::hint::black_box;
 
 use carrack_plan::fleet::{
-    FleetMover, FleetPair, MoverPairLimits, RankRules, TransferCandidate, TransferPairDemand,
+    AssignedMoverPair, FleetMover, MoverPairLimits, RankRules, TransferCandidate, TransferPairDemand,
     TransferRanking, WaitingTransfer, assign, intake, shares,
 };
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
@@ -81,7 +81,7 @@ fn deal(criterion: &mut Criterion) {
     for movers_each in [2, 20, 60] {
         let (movers, claims) = fleet(movers_each);
         let limits = MoverPairLimits::default();
-        let deal = |claims: &[TransferPairDemand], present: &[FleetPair]| {
+        let deal = |claims: &[TransferPairDemand], present: &[AssignedMoverPair]| {
             let shares = shares(&movers, claims, &limits);
             assign(&movers, claims, &shares, present)
         };

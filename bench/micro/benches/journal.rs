@@ -5,10 +5,10 @@ use std::fs::File;
 use std::hint::black_box;
 use std::os::fd::AsFd;
 
-use carrack_journal::{EntryKey, Journal, JournalSubject, JournalWriterProcess, RecordBatch};
+use carrack_journal::{EntryKey, Journal, JournalSubject, JournalWriterIdentity, RecordBatch};
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
-use carrack_model::{CommandExecutionId, Metadata, RelPath, Timestamp, TransferId};
-use carrack_wire::EntryTableWriter;
+use carrack_model::{Metadata, RelPath, Timestamp, TransferExecutionId, TransferId};
+use carrack_wire::EntryTableEncoder;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tempfile::TempDir;
 
@@ -25,9 +25,9 @@ fn place() -> TempDir {
     tempfile::tempdir_in("/var/tmp").expect("a directory in /var/tmp")
 }
 
-fn session() -> JournalWriterProcess {
-    let run = CommandExecutionId([1; 16]);
-    JournalWriterProcess { run, boot: [2; 16], host: "bench".into(), pid: 1, pid_start: 1, soft: false }
+fn session() -> JournalWriterIdentity {
+    let run = TransferExecutionId([1; 16]);
+    JournalWriterIdentity { run, boot: [2; 16], host: "bench".into(), pid: 1, pid_start: 1, soft: false }
 }
 
 fn create(place: &TempDir) -> Journal {
@@ -61,7 +61,7 @@ fn name(file: u64) -> String {
 /// Returns the table of a bundle that begins with `file`.
 fn table(file: u64) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = EntryTableWriter::new(&mut table);
+    let mut writer = EntryTableEncoder::new(&mut table);
     for file in file..file + BUNDLE_ENTRIES_MAX as u64 {
         if file.is_multiple_of(DIRECTORY_FILES) {
             writer.section(&directory(file), None);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use carrack_model::TargetId;
 use carrack_plan::{
-    AdaptivePolicy, QueueArrivalPattern, RoundRobinPolicy, SchedulingPolicy, StorageRequestTiming,
+    AdaptivePolicy, IoQueueArrivalPattern, RoundRobinPolicy, SchedulingPolicy, StorageRequestTiming,
     TargetQueues, ThresholdPolicy,
 };
 use criterion::measurement::WallTime;
@@ -35,7 +35,7 @@ fn queue(criterion: &mut Criterion) {
     measure(criterion, "threshold", || {
         Box::new(ThresholdPolicy::new(Duration::from_secs(1), Duration::from_millis(100), 30))
     });
-    measure(criterion, "adaptive", || Box::new(AdaptivePolicy::new(8, QueueArrivalPattern::Queued, false)));
+    measure(criterion, "adaptive", || Box::new(AdaptivePolicy::new(8, IoQueueArrivalPattern::Queued, false)));
 }
 
 type Make = fn() -> Box<dyn SchedulingPolicy>;

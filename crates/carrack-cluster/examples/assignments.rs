@@ -21,9 +21,7 @@ use carrack_cluster::error::BusError;
 use carrack_cluster::log::{FleetTransferLog, LoggedChunkResult, TransferLogEntry};
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover_requests::{MoverReply, MoverRequest, PathReply, serve_asks};
-use carrack_cluster::queue::{
-    ACK_WAIT, QueueDelivery, QueuedChunkHeader, TransferWorkStream, WorkItemAction,
-};
+use carrack_cluster::queue::{ACK_WAIT, QueueDelivery, TransferWorkStream, WorkItemHeader, WorkItemKind};
 use carrack_cluster::registry::{MoverRegistration, MoverTable};
 use carrack_cluster::reports::{MoverPairReport, report};
 use carrack_cluster::transfers::{TransferStore, new_id};
@@ -135,7 +133,7 @@ async fn assign(buses: &[NatsBus], arguments: &Arguments) -> Result<(), BusError
 async fn publish(queue: &TransferWorkStream, attempt: u32, arguments: &Arguments) -> Result<(), BusError> {
     let mut publisher = queue.publisher();
     for number in 0..arguments.chunks {
-        let head = QueuedChunkHeader::new(attempt, number, WorkItemAction::Files, 1, 1 << 30);
+        let head = WorkItemHeader::new(attempt, number, WorkItemKind::Files, 1, 1 << 30);
         publisher.publish_chunk(&head, vec![0; arguments.table_bytes]).await?;
     }
     publisher.flush().await
@@ -222,10 +220,10 @@ async fn pull(
     }
 }
 
-fn entry(mover: &str, delivery: &QueueDelivery<QueuedChunkHeader>) -> TransferLogEntry {
+fn entry(mover: &str, delivery: &QueueDelivery<WorkItemHeader>) -> TransferLogEntry {
     let (head, by) = (&delivery.head, mover.to_owned());
     match head.kind {
-        WorkItemAction::Close => {
+        WorkItemKind::Close => {
             TransferLogEntry::Closed { attempt: head.attempt, by, failures: Vec::new(), failed_entries: 0 }
         }
         _ => TransferLogEntry::ChunkDone(LoggedChunkResult {

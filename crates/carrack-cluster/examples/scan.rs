@@ -15,7 +15,7 @@ use carrack_cluster::bus::{BusOptions, NatsBus};
 use carrack_cluster::mover::cutting::{ScannedItemCallback, cut_and_publish};
 use carrack_cluster::queue::{ACK_WAIT, TransferWorkStream};
 use carrack_cluster::transfers::new_id;
-use carrack_model::{DirectorySection, Entry, EntryKind, Metadata, RelPath, SourceAndSinkDirectory};
+use carrack_model::{CopiedDirectoryPaths, DirectorySection, Entry, EntryKind, Metadata, RelPath};
 use carrack_plan::fleet::ChunkLimits;
 use carrack_storage::ScannedItem;
 
@@ -37,7 +37,7 @@ fn section(directory: u64, files: u64) -> DirectorySection {
         extras: None,
     };
     DirectorySection {
-        directory: Arc::new(SourceAndSinkDirectory { root_index: 0, source: path.clone(), sink: path }),
+        directory: Arc::new(CopiedDirectoryPaths { root_index: 0, source: path.clone(), sink: path }),
         metadata: Some(Metadata { mode: 0o755, ..Metadata::default() }),
         extras: None,
         entries: (directory * FILES_A_DIRECTORY..).take(files as usize).map(entry).collect(),

@@ -14,7 +14,7 @@ use crate::mover::journal_id;
 use crate::mover_requests::{MoverReply, MoverRequest, MoverRequestError, ask};
 use crate::registry::{MoverTable, able};
 use crate::transfer_records::{MoverRecord, ResolvedTransferPaths, TransferRecord, TransferState, now_ms};
-use crate::transfers::{FindError, TransferLeftoverSummary, TransferStore};
+use crate::transfers::{FindError, TransferCleanupFacts, TransferStore};
 
 /// Timeout of a removal. After a minute a mover may not answer any more (`docs/examples/nats`).
 const CLEAR_WITHIN: Duration = Duration::from_secs(50);
@@ -73,7 +73,7 @@ pub async fn clear_leftovers(
 pub(crate) async fn clear_known(
     bus: &NatsBus,
     transfers: &TransferStore,
-    known: &HashMap<String, Option<TransferLeftoverSummary>>,
+    known: &HashMap<String, Option<TransferCleanupFacts>>,
     older: Duration,
 ) -> Result<Vec<ClearedLeftovers>, BusError> {
     if known.values().any(Option::is_none) {

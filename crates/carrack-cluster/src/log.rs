@@ -447,7 +447,7 @@ impl FleetTransferLog {
             TailStart::Message(1),
         )
         .await?;
-        let follower = LogFollower { tail, is_current: false, ready: VecDeque::new() };
+        let follower = TransferLogFollower { tail, is_current: false, ready: VecDeque::new() };
         Ok(stream::unfold(follower, |mut follower| async move {
             let logged = follower.next().await;
             Some((logged, follower))
@@ -473,13 +473,13 @@ pub(crate) fn read_entry(body: &[u8]) -> TransferLogEntry {
     read_record("a log", body).unwrap_or(TransferLogEntry::Unknown)
 }
 
-struct LogFollower {
+struct TransferLogFollower {
     tail: NatsStreamFollower,
     is_current: bool,
     ready: VecDeque<LogFollowEvent>,
 }
 
-impl LogFollower {
+impl TransferLogFollower {
     async fn next(&mut self) -> LogFollowEvent {
         loop {
             if let Some(logged) = self.ready.pop_front() {

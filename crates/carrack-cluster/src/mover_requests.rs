@@ -44,7 +44,7 @@ pub enum MoverRequest {
         /// Absolute path.
         directory: String,
         /// Files beneath it.
-        files: Vec<ExistenceCheckedFile>,
+        files: Vec<CompletionProofFile>,
     },
     /// Remove the leftovers of a transfer's sessions from this directory: journals, and the temporary files
     /// that they name.
@@ -65,7 +65,7 @@ pub enum MoverRequest {
 
 /// A file that should exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExistenceCheckedFile {
+pub struct CompletionProofFile {
     /// Its path, percent-encoded, as names need not be UTF-8.
     pub path: String,
     /// Its size at the scan.

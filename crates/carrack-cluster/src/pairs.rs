@@ -1,6 +1,6 @@
 //! Pairs of movers: the managers store the desired ones, and the movers follow.
 
-use carrack_plan::fleet::FleetPair;
+use carrack_plan::fleet::AssignedMoverPair;
 use futures_util::future::try_join_all;
 use futures_util::{Stream, stream};
 use serde::{Deserialize, Serialize};
@@ -26,16 +26,16 @@ pub struct MoverPairRecord {
     pub sink: String,
 }
 
-impl From<MoverPairRecord> for FleetPair {
-    fn from(pair: MoverPairRecord) -> FleetPair {
+impl From<MoverPairRecord> for AssignedMoverPair {
+    fn from(pair: MoverPairRecord) -> AssignedMoverPair {
         let MoverPairRecord { transfer, number, source, sink, .. } = pair;
-        FleetPair { transfer, number, source, sink }
+        AssignedMoverPair { transfer, number, source, sink }
     }
 }
 
-impl From<FleetPair> for MoverPairRecord {
-    fn from(pair: FleetPair) -> MoverPairRecord {
-        let FleetPair { transfer, number, source, sink } = pair;
+impl From<AssignedMoverPair> for MoverPairRecord {
+    fn from(pair: AssignedMoverPair) -> MoverPairRecord {
+        let AssignedMoverPair { transfer, number, source, sink } = pair;
         MoverPairRecord { version: RECORD_VERSION, transfer, number, source, sink }
     }
 }
@@ -111,17 +111,17 @@ impl PairFilter<'_> {
 
 /// The bucket of pairs.
 #[derive(Clone)]
-pub struct MoverPairStore {
+pub struct PairAssignmentStore {
     bucket: RecordBucket<MoverPairRecord>,
 }
 
-impl MoverPairStore {
+impl PairAssignmentStore {
     /// Opens the bucket.
     ///
     /// # Errors
     /// If NATS does not answer, or refuses.
-    pub async fn open(bus: &NatsBus) -> Result<MoverPairStore, BusError> {
-        Ok(MoverPairStore { bucket: RecordBucket::open(bus, NatsBucketName::Pairs).await? })
+    pub async fn open(bus: &NatsBus) -> Result<PairAssignmentStore, BusError> {
+        Ok(PairAssignmentStore { bucket: RecordBucket::open(bus, NatsBucketName::Pairs).await? })
     }
 
     /// Stores a desired pair.

@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use crate::mover::Say;
+use crate::mover::UserMessageCallback;
 
 /// Number of attempts; each may wait for several missing answers.
 const TRIES: u32 = 5;
@@ -13,7 +13,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Begins, and repeats that after errors that may pass.
 pub(crate) async fn patiently<T, E: Display, F: Future<Output = Result<T, E>>>(
-    say: &Say,
+    say: &UserMessageCallback,
     may_pass: impl Fn(&E) -> bool,
     begin: impl Fn() -> F,
 ) -> Result<T, E> {
@@ -36,7 +36,7 @@ mod tests {
 
     async fn begun(is_away: impl Fn(u32) -> bool) -> (Result<u32, &'static str>, u32) {
         let tried = Cell::new(0);
-        let say: Say = Arc::new(|_| {});
+        let say: UserMessageCallback = Arc::new(|_| {});
         let begun = patiently(
             &say,
             |error| *error == "away",
@@ -52,7 +52,7 @@ mod tests {
     fn a_while_is_waited_and_no_longer() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         assert_eq!(runtime.block_on(begun(|tried| tried < 3)), (Ok(3), 3));
-        let say: Say = Arc::new(|_| {});
+        let say: UserMessageCallback = Arc::new(|_| {});
         let refused = patiently(&say, |error| *error == "away", || async { Err::<(), _>("refused") });
         assert_eq!(runtime.block_on(refused), Err("refused"));
         assert_eq!(runtime.block_on(begun(|_| true)), (Err("away"), TRIES));

@@ -72,23 +72,23 @@ impl FleetWorkKind {
 
 /// The names, and the subjects of JetStream's API.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SubjectNames {
+pub struct NatsSubjectNames {
     prefix: String,
     domain: Option<String>,
 }
 
-impl SubjectNames {
+impl NatsSubjectNames {
     /// Creates the names under `prefix`, in the JetStream domain `domain`; by default in that of the server.
     ///
     /// # Errors
     /// If one of them can't be a part of a subject.
-    pub fn new(prefix: &str, domain: Option<&str>) -> Result<SubjectNames, BusError> {
+    pub fn new(prefix: &str, domain: Option<&str>) -> Result<NatsSubjectNames, BusError> {
         for name in [Some(prefix), domain].into_iter().flatten() {
             if !is_name(name) {
                 return Err(BusError::BadName(name.to_owned()));
             }
         }
-        Ok(SubjectNames { prefix: prefix.to_owned(), domain: domain.map(str::to_owned) })
+        Ok(NatsSubjectNames { prefix: prefix.to_owned(), domain: domain.map(str::to_owned) })
     }
 
     /// Returns the prefix of JetStream's requests.
@@ -127,7 +127,7 @@ impl SubjectNames {
         format!("{}_work", self.prefix)
     }
 
-    /// Returns the subjects of [`SubjectNames::work`], or of one transfer's work.
+    /// Returns the subjects of [`NatsSubjectNames::work`], or of one transfer's work.
     pub fn work_of(&self, transfer: Option<&str>) -> String {
         match transfer {
             Some(transfer) => format!("{}.work.{transfer}.>", self.prefix),
@@ -203,14 +203,14 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_document() {
-        let names = SubjectNames::new(PREFIX, None).unwrap();
+        let names = NatsSubjectNames::new(PREFIX, None).unwrap();
         assert_eq!(names.bucket(NatsBucketName::Movers), "carrack_movers");
         assert_eq!(names.key_to_write(NatsBucketName::Pairs, "m.t.0"), "$KV.carrack_pairs.m.t.0");
         assert_eq!(names.chunks("t"), "carrack.work.t.chunk.0");
         assert_eq!(names.large("t", 1, 9), "carrack.work.t.large.1.9");
         assert_eq!(names.grants("alcf"), "carrack.grants.alcf");
         assert_eq!(names.targets("alcf"), "carrack.targets.alcf");
-        let far = SubjectNames::new("dtn", Some("alcf")).unwrap();
+        let far = NatsSubjectNames::new("dtn", Some("alcf")).unwrap();
         assert_eq!(far.key_to_write(NatsBucketName::Leases, "t"), "$JS.alcf.API.$KV.dtn_leases.t");
         assert_eq!((far.api().as_str(), far.log_of("t").as_str()), ("$JS.alcf.API", "dtn.log.t"));
     }
@@ -218,8 +218,8 @@ mod tests {
     #[test]
     fn a_name_that_would_be_more_than_one_token_is_refused() {
         for bad in ["", "a.b", "a b", "*", ">", "a\n"] {
-            assert!(SubjectNames::new(bad, None).is_err(), "{bad:?}");
-            assert!(SubjectNames::new(PREFIX, Some(bad)).is_err(), "{bad:?}");
+            assert!(NatsSubjectNames::new(bad, None).is_err(), "{bad:?}");
+            assert!(NatsSubjectNames::new(PREFIX, Some(bad)).is_err(), "{bad:?}");
         }
     }
 }

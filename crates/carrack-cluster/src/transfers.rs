@@ -58,7 +58,7 @@ pub enum FindError {
 
 /// A change of the records.
 #[derive(Debug)]
-pub enum TransferRecordChange {
+pub enum TransferRecordWatchEvent {
     /// All records, in no order: at first and after each interruption. Earlier ones that are not among these
     /// are gone.
     All(Vec<TransferRecord>),
@@ -76,7 +76,7 @@ struct SubmissionOrder {
 }
 
 /// A summary of a transfer for surveys.
-pub(crate) struct TransferLeftoverSummary {
+pub(crate) struct TransferCleanupFacts {
     pub submitted_ms: u64,
     /// Time of its end.
     pub ended_ms: Option<u64>,
@@ -86,9 +86,9 @@ pub(crate) struct TransferLeftoverSummary {
     pub has_leftovers: bool,
 }
 
-impl TransferLeftoverSummary {
-    fn of(record: &TransferRecord) -> TransferLeftoverSummary {
-        TransferLeftoverSummary {
+impl TransferCleanupFacts {
+    fn of(record: &TransferRecord) -> TransferCleanupFacts {
+        TransferCleanupFacts {
             submitted_ms: record.submitted_ms,
             ended_ms: record.ended_ms.filter(|_| record.state.is_over()),
             journals: journal_id(&record.submission),
@@ -233,7 +233,7 @@ impl TransferStore {
     }
 
     /// Returns summaries of all transfers, and `None` for records of a later version.
-    pub(crate) async fn survey(&self) -> Result<HashMap<String, Option<TransferLeftoverSummary>>, BusError> {
+    pub(crate) async fn survey(&self) -> Result<HashMap<String, Option<TransferCleanupFacts>>, BusError> {
         let mut found = HashMap::new();
         let mut entries = self.bucket.entries(1);
         while let Some(page) = entries.next().await? {
@@ -241,7 +241,7 @@ impl TransferStore {
             let briefs = page
                 .entries
                 .into_iter()
-                .map(|entry| (entry.key, Some(TransferLeftoverSummary::of(&entry.value))));
+                .map(|entry| (entry.key, Some(TransferCleanupFacts::of(&entry.value))));
             found.extend(briefs);
         }
         Ok(found)
@@ -288,7 +288,7 @@ impl TransferStore {
     pub async fn watch(
         &self,
         id: Option<&str>,
-    ) -> Result<impl Stream<Item = TransferRecordChange> + Send + use<>, BusError> {
+    ) -> Result<impl Stream<Item = TransferRecordWatchEvent> + Send + use<>, BusError> {
         if let Some(id) = id {
             check_id(id)?;
         }
@@ -300,7 +300,7 @@ impl TransferStore {
     pub(crate) async fn watch_wanted(
         &self,
         wanted: fn(&TransferRecord) -> bool,
-    ) -> Result<impl Stream<Item = TransferRecordChange> + Send + use<>, BusError> {
+    ) -> Result<impl Stream<Item = TransferRecordWatchEvent> + Send + use<>, BusError> {
         Ok(changes(self.bucket.watch(">").await?.only(wanted)))
     }
 
@@ -356,14 +356,14 @@ impl TransferStore {
     }
 }
 
-fn changes(watch: BucketWatch<TransferRecord>) -> impl Stream<Item = TransferRecordChange> + Send {
+fn changes(watch: BucketWatch<TransferRecord>) -> impl Stream<Item = TransferRecordWatchEvent> + Send {
     stream::unfold(watch, |mut watch| async move {
         let change = match watch.next().await {
             BucketKeyChange::All(all) => {
-                TransferRecordChange::All(all.into_iter().map(|entry| entry.value).collect())
+                TransferRecordWatchEvent::All(all.into_iter().map(|entry| entry.value).collect())
             }
-            BucketKeyChange::Put(entry) => TransferRecordChange::Put(Box::new(entry.value)),
-            BucketKeyChange::Gone(id) => TransferRecordChange::Gone(id),
+            BucketKeyChange::Put(entry) => TransferRecordWatchEvent::Put(Box::new(entry.value)),
+            BucketKeyChange::Gone(id) => TransferRecordWatchEvent::Gone(id),
         };
         Some((change, watch))
     })

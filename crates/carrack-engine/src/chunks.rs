@@ -9,7 +9,7 @@ use carrack_model::ByteRange;
 pub const FILE_COSTS_BYTES: u64 = 64 << 10;
 
 /// The origin of a source's work. The data path calls it; an implementation may wait for a network.
-pub trait ChunkFeed: Send + Sync {
+pub trait SourceChunkFeed: Send + Sync {
     /// Waits for the next chunk and returns it; `None` after the last one, and the session ends well when all
     /// is done. One thread calls it. `idle_bytes` is what idle readers could read at once beyond the
     /// threshold: small chunks are then fetched several in one request.
@@ -22,7 +22,7 @@ pub trait ChunkFeed: Send + Sync {
     /// Called on the comm thread: must not wait.
     fn settled(&self, number: u64);
 
-    /// Notes the end of the session: [`ChunkFeed::next`] must not wait any more.
+    /// Notes the end of the session: [`SourceChunkFeed::next`] must not wait any more.
     fn close(&self);
 }
 
@@ -59,7 +59,7 @@ pub enum ChunkWorkKind {
 
 /// The feed of a transfer.
 #[derive(Clone)]
-pub struct ChunkFeedHandle(pub Arc<dyn ChunkFeed>);
+pub struct ChunkFeedHandle(pub Arc<dyn SourceChunkFeed>);
 
 impl fmt::Debug for ChunkFeedHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

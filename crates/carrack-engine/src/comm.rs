@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
 use carrack_transport::fabric::FabricProgressEngine;
-use carrack_transport::{ControlLink, ControlLinkInput, IncomingObject, TransportError};
+use carrack_transport::{ControlLinkInput, IncomingObject, SessionControlLink, TransportError};
 use carrack_wire::message::{ControlMessage, CountersMessage, KeepaliveMessage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
-use crate::first_error::SessionFault;
+use crate::first_error::FirstSessionError;
 use crate::suspension_detector::SuspensionDetector;
 
 /// The longest interval of heartbeats. An idle end also sends at least four in the time after which it would
@@ -33,7 +33,7 @@ const MESSAGES_A_TURN: usize = 64;
 /// The part of an end that its comm thread calls.
 pub(crate) trait CommHandler {
     /// Handles the mailbox, timers and queues. Returns the time by which it must be called again.
-    fn look_around(&mut self, link: &mut ControlLink, now: Instant) -> Result<Instant, SessionError>;
+    fn look_around(&mut self, link: &mut SessionControlLink, now: Instant) -> Result<Instant, SessionError>;
 
     /// Handles a control message.
     fn control(&mut self, message: ControlMessage) -> Result<(), SessionError>;
@@ -69,13 +69,13 @@ pub(crate) trait CommHandler {
 
 /// The state of the loop, apart from its side.
 pub(crate) struct CommLoop<'a> {
-    pub(crate) link: ControlLink,
+    pub(crate) link: SessionControlLink,
     /// Dropped before the other end learns of the session's end, so that it can't read this end's memory any
     /// more.
     pub(crate) hub: Option<Box<dyn FabricProgressEngine>>,
     pub(crate) pool: &'a SlotPool,
     pub(crate) abort: &'a AbortHandle,
-    pub(crate) fault: &'a SessionFault,
+    pub(crate) fault: &'a FirstSessionError,
     /// The silence after which the other end counts as dead.
     pub(crate) stall: Duration,
 }

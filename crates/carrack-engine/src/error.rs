@@ -8,7 +8,7 @@ use carrack_machine::{PoolError, SpillLogCreationError};
 use carrack_model::plain;
 use carrack_transport::{TlsHandshakeError, TransportError};
 use carrack_wire::message::{MessageError, RefuseMessage};
-use carrack_wire::{ArrivalLedgerError, EntryTableError, PreambleError};
+use carrack_wire::{ArrivalLedgerError, EntryTableDecodeError, PreambleError};
 
 use crate::role::SessionRole;
 
@@ -450,8 +450,8 @@ impl From<ArrivalLedgerError> for SessionError {
     }
 }
 
-impl From<EntryTableError> for SessionError {
-    fn from(error: EntryTableError) -> Self {
+impl From<EntryTableDecodeError> for SessionError {
+    fn from(error: EntryTableDecodeError) -> Self {
         SessionError::Protocol(plain(&error))
     }
 }

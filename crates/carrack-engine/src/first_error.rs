@@ -17,7 +17,7 @@ pub(crate) trait SessionErrorListener: Sync {
 
 /// Holds the first error of a session; later errors are consequences, also after it was taken.
 #[derive(Default)]
-pub(crate) struct SessionFault {
+pub(crate) struct FirstSessionError {
     state: Mutex<SessionFaultState>,
     has_ended: AtomicBool,
 }
@@ -28,7 +28,7 @@ struct SessionFaultState {
     error: Option<SessionError>,
 }
 
-impl SessionFault {
+impl FirstSessionError {
     fn state(&self) -> MutexGuard<'_, SessionFaultState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,7 +87,7 @@ impl SessionFault {
 }
 
 pub(crate) struct PanicWatch<'a> {
-    fault: &'a SessionFault,
+    fault: &'a FirstSessionError,
     stop: &'a dyn SessionErrorListener,
 }
 
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_first_error_stays_the_first_when_taken() {
-        let fault = SessionFault::default();
+        let fault = FirstSessionError::default();
         fault.raise(SessionError::Interrupted, &TestSessionErrorListener);
         assert!(fault.take().is_some_and(|error| error.is_interrupted()));
         fault.raise(SessionError::PeerGone, &TestSessionErrorListener);

@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::{DescriptorBudget, LaneCrew, SlotPool, ThreadDuty};
 use carrack_model::limits::OPEN_FILES_MAX;
-use carrack_transport::ControlLink;
+use carrack_transport::SessionControlLink;
 use carrack_transport::fabric::FabricProgressEngine;
 use carrack_wire::message::ControlMessage;
 
 use crate::abort::AbortHandle;
 use crate::comm::{CommHandler, CommLoop, LAST_WORDS};
 use crate::error::{STARTING_A_THREAD, SessionError};
-use crate::first_error::{SessionErrorListener, SessionFault};
+use crate::first_error::{FirstSessionError, SessionErrorListener};
 
 /// The resources of a lane in an established session.
 pub(crate) struct EstablishedLaneResources<E> {
     /// Its link for control messages to the same lane at the other end.
-    pub(crate) link: ControlLink,
+    pub(crate) link: SessionControlLink,
     /// Data endpoints; without any the link carries the objects.
     pub(crate) endpoints: Vec<E>,
     /// The progress engine of the endpoints, if the kernel does not move the objects.
@@ -51,32 +51,32 @@ pub(crate) fn deal<T>(connections: impl IntoIterator<Item = T>, lane_count: usiz
 }
 
 /// The transport of a lane's objects.
-pub(crate) struct LaneTransportEndpoints<E> {
+pub(crate) struct LaneDataTransport<E> {
     /// Empty if the lane's link carries the objects.
     pub(crate) endpoints: Vec<E>,
     /// The progress engine of the endpoints, if the kernel does not move the objects.
     pub(crate) hub: Option<Box<dyn FabricProgressEngine>>,
 }
 
-impl<E> LaneTransportEndpoints<E> {
+impl<E> LaneDataTransport<E> {
     /// Distributes these connections.
     pub(crate) fn deal(
         connections: impl IntoIterator<Item = E>,
         lane_count: usize,
-    ) -> Vec<LaneTransportEndpoints<E>> {
+    ) -> Vec<LaneDataTransport<E>> {
         let dealt = deal(connections, lane_count).into_iter();
-        dealt.map(|endpoints| LaneTransportEndpoints { endpoints, hub: None }).collect()
+        dealt.map(|endpoints| LaneDataTransport { endpoints, hub: None }).collect()
     }
 }
 
 /// A lane as its comm thread sees it.
 pub(crate) struct LaneComm<'a, S> {
-    pub(crate) link: ControlLink,
+    pub(crate) link: SessionControlLink,
     pub(crate) hub: Option<Box<dyn FabricProgressEngine>>,
     pub(crate) side: S,
     pub(crate) pool: &'a SlotPool,
     pub(crate) crew: &'a LaneCrew,
-    pub(crate) fault: &'a SessionFault,
+    pub(crate) fault: &'a FirstSessionError,
     pub(crate) stop: &'a dyn SessionErrorListener,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn run_comms<S: CommHandler + Send>(
     stall: Duration,
     abort: &AbortHandle,
 ) -> (Option<S>, Result<(), SessionError>) {
-    let stops: Vec<(&SessionFault, &dyn SessionErrorListener)> =
+    let stops: Vec<(&FirstSessionError, &dyn SessionErrorListener)> =
         lanes.iter().map(|lane| (lane.fault, lane.stop)).collect();
     let stops = &stops[..];
     if lanes.is_empty() {
@@ -116,7 +116,7 @@ pub(crate) fn run_comms<S: CommHandler + Send>(
 /// Runs the comm thread of a lane. A lane that fails ends the others by `stops`.
 fn run_comm<S: CommHandler>(
     lane: LaneComm<'_, S>,
-    stops: &[(&SessionFault, &dyn SessionErrorListener)],
+    stops: &[(&FirstSessionError, &dyn SessionErrorListener)],
     stall: Duration,
     abort: &AbortHandle,
 ) -> (S, Result<(), SessionError>) {

@@ -40,19 +40,19 @@ mod wire_layout;
 pub use abort::AbortHandle;
 pub use carrack_storage::{BrowsedKind, ListedEntry};
 pub use carrack_transport::{ControlChannel, ListenPoint, TlsHandshakeError};
-pub use chunks::{ChunkFeed, ChunkFeedHandle, ChunkOfEntries, ChunkWorkKind, FILE_COSTS_BYTES};
+pub use chunks::{ChunkFeedHandle, ChunkOfEntries, ChunkWorkKind, FILE_COSTS_BYTES, SourceChunkFeed};
 pub use error::{RetryChance, SessionError};
 pub use event_delivery::TransferObserver;
 pub use grant_exchange::{GrantExchange, GrantExchangeHandle};
 pub use leftovers::{LeftoverError, clear_shared_leftovers, remove_temporaries};
 pub use role::SessionRole;
 pub use session::{
-    AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights, BrowseItem, BrowseSummary,
-    FurthestSessionPoint, PathOperationRequest, ProcessOwnerAccessPolicy, RemotePathOperation,
+    AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights, BrowseItem, FurthestSessionPoint,
+    PathOperationRequest, ProcessOwnerAccessPolicy, RemotePathOperation, RemotePathOperationCounts,
     TransferOutcome, beats_tcp, browse, browse_here, check_protection, copy_between, copy_local,
     copy_with_peer, serve, shared_journals,
 };
-pub use session_retries::{DataConnectionMode, SessionTransport, persist};
+pub use session_retries::{DataPathFallback, SessionTransport, persist};
 pub use settings::{
     EndSettings, FabricWanted, JournalSettings, PeerChannel, PoolReduction, ThirdPartyEndChannels,
     TransferIdentity, TransferRequest,

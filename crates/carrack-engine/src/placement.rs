@@ -11,22 +11,22 @@ use std::thread::{self, Scope};
 
 use carrack_layout::disks_of;
 use carrack_machine::{
-    BindingLevel, CgroupTree, CoreZone, EndThreadBindings, EndThreadPlacement, FifoConditionLock, LaneCrew,
-    LaneMoveDecision, LanePlacement, MachineLoads, NodeSet, PlacementScheme, SlotPool, ThreadMoveResult,
-    ThreadPlacementRequest, Topology, ZoneProtection, follow_flows, lanes_wanted, nic, place, repair_zones,
-    watch_crew,
+    BindingLevel, CgroupTree, CoreIsolationMode, EndThreadBindings, EndThreadPlacement, FifoConditionLock,
+    LaneCrew, LaneMoveDecision, LanePlacement, MachineLoads, NodeSet, PlacementScheme, ProtectedCoresGuard,
+    SlotPool, ThreadMoveResult, ThreadPlacementRequest, Topology, follow_flows, lanes_wanted, nic, place,
+    repair_zones, watch_crew,
 };
 use carrack_model::{AgreedTransferSpec, FailureSide};
-use carrack_transport::{ControlLink, DataConnection};
+use carrack_transport::{DataConnection, SessionControlLink};
 
 use crate::error::SessionError;
-use crate::lanes::{EstablishedLaneResources, LaneTransportEndpoints, deal};
+use crate::lanes::{EstablishedLaneResources, LaneDataTransport, deal};
 use crate::settings::EndSettings;
 
 /// The machine, as far as the placement needs it.
 pub(crate) struct HostPlacementInput {
     scheme: PlacementScheme,
-    zone: ZoneProtection,
+    zone: CoreIsolationMode,
     /// The reason for small buffers, if they are.
     pool_reason: Option<String>,
     /// `None` if nothing is placed.
@@ -78,7 +78,10 @@ impl HostPlacementInput {
         let reasons = self.pool_reason.iter().cloned().chain(reasons);
         let words = reasons.chain(zone.as_ref().map(|zone| zone.note().to_string())).collect();
         let news = Mutex::new(ThreadPlacementNotices { words, has_told_steps: false });
-        let plan = self.topology.filter(|_| is_bound).map(|topology| PlacementPlan { topology, request });
+        let plan = self
+            .topology
+            .filter(|_| is_bound)
+            .map(|topology| PlacementComputationInput { topology, request });
         let flows = if plan.is_some() { flows_of(demand)? } else { Vec::new() };
         let (crew, stop) = (EndThreadBindings::new(placement), FifoConditionLock::new(()));
         Ok(PlacedLanes { side: demand.side, crew, plan, flows, zone, news, stop })
@@ -100,14 +103,14 @@ impl HostPlacementInput {
         }
     }
 
-    fn zone(&self, placement: &EndThreadPlacement) -> Result<Option<CoreZone>, SessionError> {
+    fn zone(&self, placement: &EndThreadPlacement) -> Result<Option<ProtectedCoresGuard>, SessionError> {
         let kind = self.zone;
-        if kind == ZoneProtection::Off {
+        if kind == CoreIsolationMode::Off {
             return Ok(None);
         }
         let cpus = placement.lanes.iter().fold(Default::default(), |cpus, lane| lane.cpus().union(&cpus));
         let mems = placement.lanes.iter().fold(NodeSet::new(), |mems, lane| mems.union(&lane.memory));
-        let zone = CoreZone::open(kind, &cpus, &mems);
+        let zone = ProtectedCoresGuard::open(kind, &cpus, &mems);
         zone.map(Some).map_err(|error| SessionError::refused(format!("--zone: {error}"), ""))
     }
 }
@@ -117,21 +120,21 @@ pub(crate) struct PlacedLanes {
     side: FailureSide,
     crew: EndThreadBindings,
     /// The input of the placement, if threads are bound.
-    plan: Option<PlacementPlan>,
+    plan: Option<PlacementComputationInput>,
     /// Each lane's data connections, if threads are bound.
     flows: Vec<Vec<TcpStream>>,
-    zone: Option<CoreZone>,
+    zone: Option<ProtectedCoresGuard>,
     news: Mutex<ThreadPlacementNotices>,
     /// Closed when the lanes are not watched any more.
     stop: FifoConditionLock<()>,
 }
 
-struct PlacementPlan {
+struct PlacementComputationInput {
     topology: Topology,
     request: ThreadPlacementRequest,
 }
 
-impl PlacementPlan {
+impl PlacementComputationInput {
     /// Computes the placement for the present load.
     fn placed(&self, loads: &MachineLoads) -> EndThreadPlacement {
         place(
@@ -180,16 +183,16 @@ impl PlacedLanes {
     /// Combines each lane with its resources.
     pub(crate) fn starts<E>(
         &self,
-        links: Vec<ControlLink>,
+        links: Vec<SessionControlLink>,
         pools: Vec<SlotPool>,
-        transports: Vec<LaneTransportEndpoints<E>>,
+        transports: Vec<LaneDataTransport<E>>,
     ) -> Vec<EstablishedLaneResources<E>> {
         assert!(
             links.len() == pools.len() && links.len() == transports.len(),
             "each lane has all that it needs"
         );
         let lanes = links.into_iter().zip(pools).zip(transports).enumerate();
-        let starts = lanes.map(|(index, ((link, pool), LaneTransportEndpoints { endpoints, hub }))| {
+        let starts = lanes.map(|(index, ((link, pool), LaneDataTransport { endpoints, hub }))| {
             EstablishedLaneResources { link, endpoints, hub, pool, crew: self.lane(index) }
         });
         starts.collect()
@@ -220,7 +223,7 @@ impl PlacedLanes {
         WatchGuard(&self.stop)
     }
 
-    fn watch_by(&self, plan: &PlacementPlan) {
+    fn watch_by(&self, plan: &PlacementComputationInput) {
         let watched =
             watch_crew(&self.crew, &self.stop, &|loads| self.replan(plan, loads), &|decision, moved| {
                 self.tell_decision(decision, moved)
@@ -230,10 +233,10 @@ impl PlacedLanes {
         }
     }
 
-    fn replan(&self, plan: &PlacementPlan, loads: &MachineLoads) -> EndThreadPlacement {
+    fn replan(&self, plan: &PlacementComputationInput, loads: &MachineLoads) -> EndThreadPlacement {
         self.follow_flows(plan);
         // No other process runs in a hard zone, and the lanes can't leave it.
-        let is_alone = self.zone.as_ref().is_some_and(CoreZone::is_hard);
+        let is_alone = self.zone.as_ref().is_some_and(ProtectedCoresGuard::is_hard);
         if is_alone { self.crew.placement() } else { plan.placed(loads) }
     }
 
@@ -242,7 +245,7 @@ impl PlacedLanes {
         self.tell(format!("{decision}{how}"));
     }
 
-    fn follow_flows(&self, plan: &PlacementPlan) {
+    fn follow_flows(&self, plan: &PlacementComputationInput) {
         let arriving: Vec<Vec<u32>> =
             self.flows.iter().map(|streams| streams.iter().filter_map(nic::incoming_cpu).collect()).collect();
         follow_flows(&self.crew, &plan.topology, &arriving).into_iter().for_each(|word| self.tell(word));
@@ -300,7 +303,12 @@ mod tests {
 
     fn host(scheme: PlacementScheme) -> HostPlacementInput {
         let topology = Topology::from_xml(PAPERS, "mts-2x2x6.xml").unwrap();
-        HostPlacementInput { scheme, zone: ZoneProtection::Off, topology: Some(topology), pool_reason: None }
+        HostPlacementInput {
+            scheme,
+            zone: CoreIsolationMode::Off,
+            topology: Some(topology),
+            pool_reason: None,
+        }
     }
 
     fn demand(lane_count: usize) -> LanePlacementDemand<'static> {

@@ -35,12 +35,12 @@ pub struct SessionTransport {
     /// True to use no fabric.
     pub over_tcp: bool,
     /// The connections for objects.
-    pub data: DataConnectionMode,
+    pub data: DataPathFallback,
 }
 
 /// The connections for objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DataConnectionMode {
+pub enum DataPathFallback {
     /// Data connections.
     #[default]
     Usual,
@@ -82,7 +82,7 @@ pub fn persist(
         run.note(&outcome);
         // A crawl with small segments is no better than a stall with large ones.
         let most = outcome.summary.bytes_done / began.elapsed().as_secs().max(1);
-        let crawled = run.way.data == DataConnectionMode::Cautious
+        let crawled = run.way.data == DataPathFallback::Cautious
             && began.elapsed() > CRAWL_MIN
             && most < CRAWL_BYTES_PER_S;
         let advance =
@@ -194,15 +194,15 @@ impl SessionRetries {
         }
         self.broken_data_count = 0;
         match self.way.data {
-            DataConnectionMode::Usual => {
-                self.way.data = DataConnectionMode::Cautious;
+            DataPathFallback::Usual => {
+                self.way.data = DataPathFallback::Cautious;
                 "large packets may be lost on the way: trying fewer data connections with small segments"
             }
-            DataConnectionMode::Cautious => {
-                self.way.data = DataConnectionMode::Control;
+            DataPathFallback::Cautious => {
+                self.way.data = DataPathFallback::Control;
                 "the data connections don't work: trying through the control channel, which is slower,"
             }
-            DataConnectionMode::Control => "trying again",
+            DataPathFallback::Control => "trying again",
         }
     }
 
@@ -427,7 +427,7 @@ mod tests {
             sessions.pop().unwrap()
         });
         assert!(outcome.result.is_ok());
-        use DataConnectionMode::{Cautious, Control, Usual};
+        use DataPathFallback::{Cautious, Control, Usual};
         assert_eq!(ways, [Usual, Usual, Cautious, Cautious, Control, Control]);
         let told = told.0.lock().unwrap();
         assert!(

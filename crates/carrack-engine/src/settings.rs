@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_layout::{FileSystems, MountedFileSystem, StorageTarget, TargetAttachmentKind};
-use carrack_machine::{DescriptorBudget, MemoryLimit, PlacementScheme, ZoneProtection};
+use carrack_machine::{CoreIsolationMode, DescriptorBudget, MemoryLimit, PlacementScheme};
 use carrack_model::limits::{
     CLASS_BYTES_MAX, GROUP_BYTES, GROUP_MS, IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN,
     SPILL_DIRECTORIES_MAX, STALL_MS_DEFAULT, STALL_MS_MIN,
 };
 use carrack_model::{
-    AgreedTransferSpec, CommandExecutionId, Durability, MetadataFidelity, PolicyChoice, ScanSelection,
-    SchedulingOptions, SinkIoMethod, SourceReadMethod, TransferEvent, TransferId, UserNotice,
-    WriteVerification, json_bytes,
+    AgreedTransferSpec, Durability, MetadataFidelity, ScanSelection, SchedulingOptions,
+    SchedulingPolicyChoice, SinkIoMethod, SourceReadMethod, TransferEvent, TransferExecutionId, TransferId,
+    UserNotice, WriteVerification, json_bytes,
 };
 use carrack_plan::{RateCaps, RateLimits, ScheduledRateLimits};
 use carrack_storage::{PathBase, PathPurpose, ScanFilter};
@@ -76,7 +76,7 @@ pub struct EndSettings {
     /// The placement of threads and buffers (N1 to N3).
     pub placement: PlacementScheme,
     /// The way in which the cores of the transfer are kept (M3).
-    pub zone: ZoneProtection,
+    pub zone: CoreIsolationMode,
     /// The records of a sink, and their times.
     pub journal: JournalSettings,
     /// The check by which the sink verifies that an object was stored.
@@ -172,7 +172,7 @@ impl Default for EndSettings {
             recall: false,
             lanes: 0,
             placement: PlacementScheme::Auto,
-            zone: ZoneProtection::Off,
+            zone: CoreIsolationMode::Off,
             journal: JournalSettings::default(),
             verify: WriteVerification::Object,
             stall: Duration::from_millis(STALL_MS_DEFAULT.into()),
@@ -249,7 +249,7 @@ pub struct TransferIdentity {
     /// The same for the same sources and destination.
     pub id: TransferId,
     /// The token of this run of the command.
-    pub run: CommandExecutionId,
+    pub run: TransferExecutionId,
     /// The sources as typed, for people.
     pub sources: Vec<Vec<u8>>,
     /// The destination as typed, for people.
@@ -278,7 +278,7 @@ impl TransferIdentity {
         };
         Ok(TransferIdentity {
             id: TransferId(id),
-            run: CommandExecutionId(run),
+            run: TransferExecutionId(run),
             sources: message.sources.clone(),
             destination: message.destination.clone(),
             is_shared: message.shared,
@@ -470,8 +470,10 @@ impl EndSettings {
     fn check(&self) -> Result<(), &'static str> {
         let longest = Duration::from_millis(u32::MAX.into());
         let (window, threshold) = match self.scheduling.policy {
-            PolicyChoice::Threshold { window, threshold, .. } => (window, threshold),
-            PolicyChoice::RoundRobin | PolicyChoice::Adaptive { .. } => Default::default(),
+            SchedulingPolicyChoice::Threshold { window, threshold, .. } => (window, threshold),
+            SchedulingPolicyChoice::RoundRobin | SchedulingPolicyChoice::Adaptive { .. } => {
+                Default::default()
+            }
         };
         let mut accounts = [&self.fidelity.user, &self.fidelity.group].into_iter().flatten();
         let has_long_name = accounts.any(|account| account.name.len() > ACCOUNT_NAME_BYTES_MAX);
@@ -558,7 +560,7 @@ pub(crate) fn depth_of_queue(target: &StorageTarget, in_flight_max: u32) -> u32 
 #[cfg(test)]
 mod tests {
     use carrack_model::{
-        AccountRef, FileOwnerMap, KeptMetadata, LinkPolicy, ModeChange, NO_NUMBER, Timestamp,
+        FileOwnerMap, KeptMetadata, LinkPolicy, ModeChange, NO_NUMBER, Timestamp, UserOrGroup,
     };
 
     use std::time::UNIX_EPOCH;
@@ -612,7 +614,7 @@ mod tests {
             recall: true,
             lanes: 2,
             placement: PlacementScheme::Mmb,
-            zone: ZoneProtection::Soft,
+            zone: CoreIsolationMode::Soft,
             journal: JournalSettings {
                 is_on: false,
                 directory: Some("/journals".into()),
@@ -633,8 +635,8 @@ mod tests {
             fidelity: MetadataFidelity {
                 kept: KeptMetadata { groups: false, ..KeptMetadata::ALL },
                 numeric_ids: true,
-                user: Some(AccountRef { number: 7, name: b""[..].into() }),
-                group: Some(AccountRef { number: NO_NUMBER, name: b"data"[..].into() }),
+                user: Some(UserOrGroup { number: 7, name: b""[..].into() }),
+                group: Some(UserOrGroup { number: NO_NUMBER, name: b"data"[..].into() }),
                 user_map: FileOwnerMap::parse("a*:7").unwrap(),
                 group_map: FileOwnerMap::parse("0-9:x,:y").unwrap(),
                 perms: true,
@@ -668,10 +670,11 @@ mod tests {
     #[test]
     fn what_no_end_can_work_with_is_refused() {
         let default = EndSettings::default;
-        let long = AccountRef { number: 7, name: vec![b'a'; 256].into() };
+        let long = UserOrGroup { number: 7, name: vec![b'a'; 256].into() };
         let directory = crate::SpillDirectory { directory: "/nvme".into(), bytes: 1 };
         let patterns = vec!["{a".to_owned()];
-        let endless = PolicyChoice::Threshold { window: Duration::MAX, threshold: Duration::ZERO, skips: 0 };
+        let endless =
+            SchedulingPolicyChoice::Threshold { window: Duration::MAX, threshold: Duration::ZERO, skips: 0 };
         for bad in [
             EndSettings { ports: Some(0..=7), ..default() },
             EndSettings { lanes: LANES_MAX + 1, ..default() },

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use carrack_layout::StorageTarget;
 use carrack_model::{TargetId, TransferProgress, UserNotice};
 use carrack_plan::grants::{
-    GrantClient, GrantClientReport, GrantClientSettings, GrantGate, GrantReply, GrantedPolicy,
+    GrantClient, GrantClientReport, GrantClientSettings, GrantGate, GrantGatedPolicy, GrantReply,
 };
 use carrack_plan::{SchedulingPolicy, StorageRequestTiming, TargetState};
 use carrack_wire::auth::SessionKey;
@@ -27,7 +27,7 @@ use crate::settings::EndSettings;
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Queues of targets whose state the client reads, and which it wakes.
-pub(crate) trait SharedTargetQueues: Send + Sync {
+pub(crate) trait GrantClientTargetQueues: Send + Sync {
     /// Returns the states of its targets.
     fn states(&self) -> Vec<TargetState>;
 
@@ -37,25 +37,25 @@ pub(crate) trait SharedTargetQueues: Send + Sync {
 
 /// The client of one session. Dropping it returns all grants.
 pub(crate) struct SessionGrantClient {
-    inner: Arc<ShareInner>,
+    inner: Arc<GrantClientSharedState>,
     speaker: Option<JoinHandle<()>>,
 }
 
-struct ShareInner {
+struct GrantClientSharedState {
     exchange: Arc<dyn GrantExchange>,
     began: Instant,
     /// The time by which the transfer should be complete, counted from `began`.
     deadline: Option<Duration>,
-    asking: Mutex<ShareState>,
+    asking: Mutex<SessionGrantClientState>,
     is_over: AtomicBool,
 }
 
-struct ShareState {
+struct SessionGrantClientState {
     client: GrantClient,
     threads: usize,
     /// The client's number of each target, by the target's name.
     ids: HashMap<Arc<str>, TargetId>,
-    members: Vec<(Weak<dyn SharedTargetQueues>, LaneGrants)>,
+    members: Vec<(Weak<dyn GrantClientTargetQueues>, LaneTargetGrants)>,
     /// Targets on which work was begun since the last look.
     touched: HashSet<TargetId>,
     news: Vec<UserNotice>,
@@ -63,8 +63,8 @@ struct ShareState {
 
 /// The grants for one lane's queues: the targets of one end, each with the client's number.
 #[derive(Clone)]
-pub(crate) struct LaneGrants {
-    inner: Arc<ShareInner>,
+pub(crate) struct LaneTargetGrants {
+    inner: Arc<GrantClientSharedState>,
     ids: Arc<Mutex<HashMap<TargetId, TargetId>>>,
     /// The start of the queues' time, counted from the client's.
     began: Duration,
@@ -86,12 +86,12 @@ impl SessionGrantClient {
         let session = key.map(SessionKey::session_name).unwrap_or_default();
         let client = GrantClient::new(&unique_name(), &settings.class, GrantClientSettings::default());
         let client = client.of_session(&session);
-        let inner = Arc::new(ShareInner {
+        let inner = Arc::new(GrantClientSharedState {
             exchange: Arc::clone(&sharing.0),
             began: Instant::now(),
             // A deadline in the past: there is no time left.
             deadline: settings.deadline.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default()),
-            asking: Mutex::new(ShareState {
+            asking: Mutex::new(SessionGrantClientState {
                 client,
                 threads: 0,
                 ids: HashMap::new(),
@@ -109,9 +109,9 @@ impl SessionGrantClient {
 
     /// Creates the grants of a lane with this number of I/O threads, whose queues count their time from
     /// `began`.
-    pub(crate) fn pass(&self, threads: usize, began: Instant) -> LaneGrants {
+    pub(crate) fn pass(&self, threads: usize, began: Instant) -> LaneTargetGrants {
         self.inner.asking().change_threads(0, threads);
-        LaneGrants {
+        LaneTargetGrants {
             threads: Arc::new(AtomicUsize::new(threads)),
             was_short: Arc::default(),
             inner: Arc::clone(&self.inner),
@@ -145,8 +145,8 @@ impl Drop for SessionGrantClient {
     }
 }
 
-impl ShareInner {
-    fn asking(&self) -> MutexGuard<'_, ShareState> {
+impl GrantClientSharedState {
+    fn asking(&self) -> MutexGuard<'_, SessionGrantClientState> {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -172,9 +172,9 @@ impl ShareInner {
 
     /// Returns the members, and the states of the targets over all of them. Queues are locked before the
     /// client, never after.
-    fn look(&self) -> (Vec<Arc<dyn SharedTargetQueues>>, Vec<TargetState>) {
+    fn look(&self) -> (Vec<Arc<dyn GrantClientTargetQueues>>, Vec<TargetState>) {
         let touched;
-        let members: Vec<(Arc<dyn SharedTargetQueues>, LaneGrants)> = {
+        let members: Vec<(Arc<dyn GrantClientTargetQueues>, LaneTargetGrants)> = {
             let mut asking = self.asking();
             touched = std::mem::take(&mut asking.touched);
             asking.members.retain(|(member, _)| member.strong_count() > 0);
@@ -208,7 +208,7 @@ impl ShareInner {
     }
 }
 
-impl ShareState {
+impl SessionGrantClientState {
     /// Sets the number of threads of a lane.
     fn change_threads(&mut self, before: usize, now: usize) {
         self.threads = (self.threads + now).saturating_sub(before);
@@ -245,10 +245,10 @@ impl ShareState {
     }
 }
 
-impl LaneGrants {
+impl LaneTargetGrants {
     /// Restricts the policy to granted targets.
     pub(crate) fn guard(&self, policy: Box<dyn SchedulingPolicy>) -> Box<dyn SchedulingPolicy> {
-        Box::new(GrantedPolicy::new(policy, self.clone()))
+        Box::new(GrantGatedPolicy::new(policy, self.clone()))
     }
 
     /// Sets the number of the lane's I/O threads that are at work.
@@ -265,7 +265,7 @@ impl LaneGrants {
     }
 
     /// Registers queues, for which the client asks for targets and which it wakes.
-    pub(crate) fn join<M: SharedTargetQueues + 'static>(self, member: &Arc<M>) {
+    pub(crate) fn join<M: GrantClientTargetQueues + 'static>(self, member: &Arc<M>) {
         let (inner, member): (_, Weak<M>) = (Arc::clone(&self.inner), Arc::downgrade(member));
         inner.asking().members.push((member, self));
     }
@@ -287,7 +287,7 @@ impl LaneGrants {
     }
 }
 
-impl GrantGate for LaneGrants {
+impl GrantGate for LaneTargetGrants {
     fn may_start(&self, target: TargetId, in_service: u32, now: Duration) -> bool {
         let Some(target) = self.own(target) else { return true };
         let may_start = self.inner.asking().client.may_start(target, in_service, now + self.began);

@@ -4,15 +4,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use carrack_plan::tuner::{MeanSizeClass, TunerRecord};
+use carrack_plan::tuner::{MeanSizeClass, SessionTuningResult};
 
 /// Stores the records of sessions between the same two ends.
 pub trait TunerMemory: Send + Sync {
     /// Returns the last record of files of this size.
-    fn recall(&self, size: MeanSizeClass) -> Option<TunerRecord>;
+    fn recall(&self, size: MeanSizeClass) -> Option<SessionTuningResult>;
 
     /// Replaces the record of files of this size. A transfer does not depend on it.
-    fn keep(&self, size: MeanSizeClass, record: &TunerRecord);
+    fn keep(&self, size: MeanSizeClass, record: &SessionTuningResult);
 }
 
 /// The record from which a source begins, and where it stores its result.

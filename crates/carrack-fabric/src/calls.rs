@@ -4,14 +4,18 @@ use std::ffi::c_int;
 
 use carrack_machine::Slot;
 
-use crate::core::EndpointCore;
+use crate::core::FabricEndpointResources;
 use crate::error::{EAGAIN, FabricError, FabricErrorScope};
 use crate::event::FabricPostRefusal;
 use crate::ffi;
 use crate::pending_operations::FabricOperationKind;
 
 #[allow(unsafe_code)]
-pub(crate) fn post_it(core: &EndpointCore, kind: FabricOperationKind, post: &ffi::RawFabricPost) -> c_int {
+pub(crate) fn post_it(
+    core: &FabricEndpointResources,
+    kind: FabricOperationKind,
+    post: &ffi::RawFabricPost,
+) -> c_int {
     let call = match kind {
         FabricOperationKind::Send => ffi::cf_send,
         FabricOperationKind::Receive => ffi::cf_receive,
@@ -36,7 +40,7 @@ pub(crate) fn refusal(kind: FabricOperationKind, rc: c_int, slot: Slot) -> Fabri
 
 #[allow(unsafe_code)]
 pub(crate) fn read_queue(
-    core: &EndpointCore,
+    core: &FabricEndpointResources,
     batch: &mut [ffi::RawCompletion],
 ) -> Result<usize, FabricError> {
     // SAFETY: the call writes at most `batch.len()` completions.

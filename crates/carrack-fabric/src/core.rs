@@ -17,7 +17,7 @@ use crate::offer::FabricInfoEntry;
 use crate::retained_shm_endpoints::ShmEndpointsLock;
 
 /// Fabric, domain, address vector, completion queue and endpoint. Closed when the last user is dropped.
-pub(crate) struct EndpointCore {
+pub(crate) struct FabricEndpointResources {
     raw: NonNull<ffi::RawFabricEndpoint>,
     /// Memory that is freed only after the objects are closed.
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
@@ -30,15 +30,18 @@ pub(crate) struct EndpointCore {
 // SAFETY: the domain is opened with FI_THREAD_SAFE (shim.c), so that any thread may call for any of its
 // objects.
 #[allow(unsafe_code)]
-unsafe impl Send for EndpointCore {}
+unsafe impl Send for FabricEndpointResources {}
 // SAFETY: see `Send`.
 #[allow(unsafe_code)]
-unsafe impl Sync for EndpointCore {}
+unsafe impl Sync for FabricEndpointResources {}
 
-impl EndpointCore {
+impl FabricEndpointResources {
     /// Opens all objects. The queue has room for `completions`.
     #[allow(unsafe_code)]
-    pub(crate) fn open(offer: &FabricInfoEntry, completions: usize) -> Result<EndpointCore, FabricError> {
+    pub(crate) fn open(
+        offer: &FabricInfoEntry,
+        completions: usize,
+    ) -> Result<FabricEndpointResources, FabricError> {
         let (mut raw, mut what) = (ptr::null_mut(), ptr::null());
         // SAFETY: an entry of the library's list. The call writes both outputs before it returns.
         let rc = unsafe { ffi::cf_open(offer.info(), completions as u64, &mut raw, &mut what) };
@@ -49,7 +52,7 @@ impl EndpointCore {
         let key_mask =
             if description.key_bytes >= 8 { u64::MAX } else { (1 << (8 * description.key_bytes)) - 1 };
         let has_neighbours = description.provider.contains("shm");
-        Ok(EndpointCore {
+        Ok(FabricEndpointResources {
             raw,
             kept: Mutex::default(),
             by_address: description.by_address,
@@ -103,7 +106,7 @@ impl EndpointCore {
     }
 }
 
-impl Drop for EndpointCore {
+impl Drop for FabricEndpointResources {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         let mut what = ptr::null();
@@ -175,11 +178,11 @@ struct RegisteredMemory {
     base: usize,
     len: usize,
     key: u64,
-    core: Arc<EndpointCore>,
+    core: Arc<FabricEndpointResources>,
     pool: SlotPool,
 }
 
-// SAFETY: as for `EndpointCore`; its values never change.
+// SAFETY: as for `FabricEndpointResources`; its values never change.
 #[allow(unsafe_code)]
 unsafe impl Send for RegisteredMemory {}
 // SAFETY: see `Send`.
@@ -188,7 +191,7 @@ unsafe impl Sync for RegisteredMemory {}
 
 impl RegisteredMemory {
     fn new(
-        core: &Arc<EndpointCore>,
+        core: &Arc<FabricEndpointResources>,
         pool: &SlotPool,
         purpose: RegistrationPurpose,
     ) -> Result<RegisteredMemory, FabricError> {
@@ -209,7 +212,7 @@ impl Drop for RegisteredMemory {
     fn drop(&mut self) {
         self.core.keep(self.pool.clone());
         // SAFETY: registered once and closed once; operations on the region hold it. If this fails, the
-        // domain can't be closed either, and `EndpointCore` leaks both.
+        // domain can't be closed either, and `FabricEndpointResources` leaks both.
         let _ = unsafe { ffi::cf_deregister(self.raw.as_ptr()) };
     }
 }
@@ -223,7 +226,7 @@ pub struct RegisteredPool {
 
 impl RegisteredPool {
     pub(crate) fn new(
-        core: &Arc<EndpointCore>,
+        core: &Arc<FabricEndpointResources>,
         pool: &SlotPool,
         sharing: FabricMemoryAccess,
     ) -> Result<RegisteredPool, FabricError> {
@@ -237,7 +240,7 @@ impl RegisteredPool {
 
     /// A region for messages only.
     pub(crate) fn of_messages(
-        core: &Arc<EndpointCore>,
+        core: &Arc<FabricEndpointResources>,
         pool: &SlotPool,
     ) -> Result<RegisteredPool, FabricError> {
         Ok(RegisteredPool {
@@ -262,7 +265,7 @@ impl RegisteredPool {
         (offset + bytes.len() <= self.registered.len).then_some(offset)
     }
 
-    pub(crate) fn belongs_to(&self, core: &Arc<EndpointCore>) -> bool {
+    pub(crate) fn belongs_to(&self, core: &Arc<FabricEndpointResources>) -> bool {
         Arc::ptr_eq(&self.registered.core, core)
     }
 
@@ -273,16 +276,19 @@ impl RegisteredPool {
 
 /// Memory that peers may write to until the endpoint is closed. Callers get copies only, never a reference. A
 /// provider may still write after the window is dropped, if a peer began the write before.
-pub struct WritableWindow {
+pub struct RdmaWritableMemory {
     registered: RegisteredMemory,
 }
 
-impl WritableWindow {
-    pub(crate) fn new(core: &Arc<EndpointCore>, bytes: usize) -> Result<WritableWindow, FabricError> {
+impl RdmaWritableMemory {
+    pub(crate) fn new(
+        core: &Arc<FabricEndpointResources>,
+        bytes: usize,
+    ) -> Result<RdmaWritableMemory, FabricError> {
         let bytes = bytes.next_multiple_of(4096);
         let pool = SlotPool::new(bytes as u64, bytes)
             .map_err(|error| FabricError::ours("a window", error.to_string(), FabricErrorScope::Endpoint))?;
-        Ok(WritableWindow {
+        Ok(RdmaWritableMemory {
             registered: RegisteredMemory::new(core, &pool, RegistrationPurpose::PeersWrite)?,
         })
     }
@@ -342,7 +348,7 @@ mod tests {
             Ok(offers) => offers,
             Err(error) => return eprintln!("skipped: {error}"),
         };
-        let core = EndpointCore::open(&offers[0], 16).expect("a domain");
+        let core = FabricEndpointResources::open(&offers[0], 16).expect("a domain");
         let pool = SlotPool::new(8192, 4096).expect("a pool");
         let (first, key) =
             core.register_as(pool.memory(), RegistrationPurpose::OwnRma, 7).expect("registered");

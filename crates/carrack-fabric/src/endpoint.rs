@@ -12,14 +12,16 @@ use std::time::{Duration, Instant};
 use carrack_machine::{Slot, SlotPool};
 
 use crate::calls::{post_it, read_queue, refusal};
-use crate::core::{EndpointCore, FabricMemoryAccess, RegisteredPool, RemoteMemory, WritableWindow};
+use crate::core::{
+    FabricEndpointResources, FabricMemoryAccess, RdmaWritableMemory, RegisteredPool, RemoteMemory,
+};
 use crate::error::{FabricError, FabricErrorScope};
 use crate::event::{EndpointEvent, EndpointOperationLimits, FabricPostRefusal, RmaTransfer};
 use crate::ffi;
 use crate::name;
 use crate::offer::{FabricInfoEntry, FabricInterfaceProperties};
 use crate::pending_operations::{FabricOperationKind, FabricOperationTable, PendingOperation};
-use crate::retained_shm_endpoints::{EndpointNameOwner, ShmEndpointsLock};
+use crate::retained_shm_endpoints::{ShmEndpointsLock, ShmNameHolder};
 
 /// Another endpoint, as known to this endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +45,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A fabric endpoint.
 pub struct FabricEndpoint {
-    core: Arc<EndpointCore>,
+    core: Arc<FabricEndpointResources>,
     id: u64,
     description: FabricInterfaceProperties,
     limits: EndpointOperationLimits,
@@ -54,7 +56,7 @@ pub struct FabricEndpoint {
     /// Slots for receives that could not be posted yet.
     unposted: Vec<Slot>,
     /// Endpoints kept open while this endpoint knows them. After `core`, which may use them when it closes.
-    neighbours: Vec<Arc<EndpointCore>>,
+    neighbours: Vec<Arc<FabricEndpointResources>>,
 }
 
 impl FabricEndpoint {
@@ -69,7 +71,10 @@ impl FabricEndpoint {
             return Err(FabricError::ours(description.provider, words, FabricErrorScope::Library));
         }
         let limits = limits.within(&description);
-        let core = Arc::new(EndpointCore::open(offer, limits.operations + limits.receives + limits.notices)?);
+        let core = Arc::new(FabricEndpointResources::open(
+            offer,
+            limits.operations + limits.receives + limits.notices,
+        )?);
         let messages = limits.message_pool()?;
         let message_region = RegisteredPool::of_messages(&core, &messages)?;
         let unposted = (0..limits.receives).filter_map(|_| messages.try_lease()).collect();
@@ -124,9 +129,9 @@ impl FabricEndpoint {
         }
         let neighbours = ShmEndpointsLock::lock();
         match neighbours.find(name) {
-            EndpointNameOwner::Elsewhere => self.insert_peer(name),
-            EndpointNameOwner::Closing => Err(refused_name("it is being closed")),
-            EndpointNameOwner::Here(core) => {
+            ShmNameHolder::Elsewhere => self.insert_peer(name),
+            ShmNameHolder::Closing => Err(refused_name("it is being closed")),
+            ShmNameHolder::Here(core) => {
                 // Released only when this endpoint is dropped, after the lock is free again.
                 self.neighbours.push(core);
                 self.insert_peer(name)
@@ -156,8 +161,8 @@ impl FabricEndpoint {
     }
 
     /// Opens memory that peers may write to, rounded up to whole pages.
-    pub fn open_window(&self, bytes: usize) -> Result<WritableWindow, FabricError> {
-        WritableWindow::new(&self.core, bytes)
+    pub fn open_window(&self, bytes: usize) -> Result<RdmaWritableMemory, FabricError> {
+        RdmaWritableMemory::new(&self.core, bytes)
     }
 
     /// Sends a copy of a message of at most `message_bytes`. Returns false while the limit of operations is
@@ -368,7 +373,7 @@ impl FabricEndpoint {
         Some(self.operations.as_ref()?.oldest()?.elapsed())
     }
 
-    pub(crate) fn core(&self) -> &EndpointCore {
+    pub(crate) fn core(&self) -> &FabricEndpointResources {
         &self.core
     }
 }

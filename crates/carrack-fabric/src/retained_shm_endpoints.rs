@@ -6,20 +6,20 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::core::EndpointCore;
+use crate::core::FabricEndpointResources;
 
 /// Open endpoints by name.
-static OPEN: Mutex<Vec<(Vec<u8>, Weak<EndpointCore>)>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<(Vec<u8>, Weak<FabricEndpointResources>)>> = Mutex::new(Vec::new());
 
 /// A lock under which no endpoint of shm is closed.
 pub(crate) struct ShmEndpointsLock {
-    open: MutexGuard<'static, Vec<(Vec<u8>, Weak<EndpointCore>)>>,
+    open: MutexGuard<'static, Vec<(Vec<u8>, Weak<FabricEndpointResources>)>>,
 }
 
 /// The owner of an endpoint's name.
-pub(crate) enum EndpointNameOwner {
+pub(crate) enum ShmNameHolder {
     /// An open endpoint of this process.
-    Here(Arc<EndpointCore>),
+    Here(Arc<FabricEndpointResources>),
     /// An endpoint of this process that is being closed.
     Closing,
     /// No endpoint of this process.
@@ -31,20 +31,20 @@ impl ShmEndpointsLock {
         ShmEndpointsLock { open: OPEN.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    pub(crate) fn add(&mut self, name: Vec<u8>, core: &Arc<EndpointCore>) {
+    pub(crate) fn add(&mut self, name: Vec<u8>, core: &Arc<FabricEndpointResources>) {
         self.open.push((name, Arc::downgrade(core)));
     }
 
-    pub(crate) fn find(&self, name: &[u8]) -> EndpointNameOwner {
+    pub(crate) fn find(&self, name: &[u8]) -> ShmNameHolder {
         match self.open.iter().find(|(known, _)| known == name).map(|(_, core)| core.upgrade()) {
-            Some(Some(core)) => EndpointNameOwner::Here(core),
-            Some(None) => EndpointNameOwner::Closing,
-            None => EndpointNameOwner::Elsewhere,
+            Some(Some(core)) => ShmNameHolder::Here(core),
+            Some(None) => ShmNameHolder::Closing,
+            None => ShmNameHolder::Elsewhere,
         }
     }
 
     /// Removes a closed endpoint.
-    pub(crate) fn forget(&mut self, core: *const EndpointCore) {
+    pub(crate) fn forget(&mut self, core: *const FabricEndpointResources) {
         self.open.retain(|(_, known)| !std::ptr::eq(known.as_ptr(), core));
     }
 }

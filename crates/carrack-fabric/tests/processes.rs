@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use carrack_fabric::{
     EndpointEvent, EndpointOperationLimits, FabricEndpoint, FabricError, FabricInfoEntry, FabricMemoryAccess,
-    FabricPeer, FabricPostRefusal, RemoteMemory, RmaTransfer, WritableWindow,
+    FabricPeer, FabricPostRefusal, RdmaWritableMemory, RemoteMemory, RmaTransfer,
 };
 use common::{is_untouched, leased, offer, paint, pattern, pool, with_each_provider};
 
@@ -64,7 +64,7 @@ fn the_peer_process() {
 }
 
 /// Each message with the sum of the bytes in the window.
-fn answer(endpoint: &mut FabricEndpoint, parent: FabricPeer, window: &WritableWindow) {
+fn answer(endpoint: &mut FabricEndpoint, parent: FabricPeer, window: &RdmaWritableMemory) {
     let (mut events, mut seen) = (Vec::new(), vec![0; BYTES]);
     let _ = endpoint.poll(&mut events);
     for event in events {

@@ -24,7 +24,7 @@ pub use hash_subtree::{
 pub use log::fuzzing;
 pub use log::{
     EntryKey, Journal, JournalContents, JournalError, JournalFollower, JournalStatistics, JournalSubject,
-    JournalWriterProcess, PartialFile, RecordBatch, RecoveredJournal, boot_id, file_name, id_of_file_name,
+    JournalWriterIdentity, PartialFile, RecordBatch, RecoveredJournal, boot_id, file_name, id_of_file_name,
     inspect, peek, set_aside,
 };
 pub use manifest::{ManifestLine, ManifestProblem, manifest_line, read_manifest_line};

@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::file_ref::LayoutQueryFile;
-use super::provider::{LayoutFileToCreate, LayoutProvider, NoLayout};
+use super::provider::{LayoutFileToCreate, LayoutProvider, MissingLayoutReason};
 use super::target_registry::FileSystemTargets;
 use super::{RequestedLayout, StripeGeometry, StripeOutcome};
 use crate::StorageTarget;
@@ -142,8 +142,8 @@ impl MountedFileSystem {
                 is_released: found.is_released,
                 problem: found.problem,
             },
-            Err(NoLayout::Default) => self.whole(None),
-            Err(NoLayout::Problem(problem)) => self.whole(Some(problem)),
+            Err(MissingLayoutReason::Default) => self.whole(None),
+            Err(MissingLayoutReason::Problem(problem)) => self.whole(Some(problem)),
         }
     }
 

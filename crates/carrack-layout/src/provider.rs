@@ -21,7 +21,7 @@ pub(super) trait LayoutProvider: Send + Sync + fmt::Debug {
         file: &LayoutQueryFile<'_>,
         size: u64,
         pieces: &FileSystemTargets,
-    ) -> Result<FoundLayout, NoLayout>;
+    ) -> Result<FoundLayout, MissingLayoutReason>;
 
     /// Creates a file with the requested striping, or with the default if that is refused.
     fn create(
@@ -44,16 +44,16 @@ pub(super) struct FoundLayout {
 
 /// The reason for a missing layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NoLayout {
+pub(super) enum MissingLayoutReason {
     /// The file has no layout of its own, as usual.
     Default,
     /// The layout could not be read.
     Problem(String),
 }
 
-impl NoLayout {
-    pub(super) fn problem(what: &str, why: impl fmt::Display) -> NoLayout {
-        NoLayout::Problem(format!("{what}: {why}"))
+impl MissingLayoutReason {
+    pub(super) fn problem(what: &str, why: impl fmt::Display) -> MissingLayoutReason {
+        MissingLayoutReason::Problem(format!("{what}: {why}"))
     }
 }
 

@@ -16,7 +16,7 @@ pub struct FifoMonitorClosed;
 
 /// Result of a waiter's attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitAttempt<R> {
+pub enum ConditionWaitAttempt<R> {
     /// The attempt succeeded.
     Done(R),
     /// The attempt fails until the state changes.
@@ -113,13 +113,13 @@ impl<S> FifoConditionLock<S> {
 
     /// Waits for its turn, and until `take` succeeds.
     pub fn take<R>(&self, mut take: impl FnMut(&mut S) -> Option<R>) -> Result<R, FifoMonitorClosed> {
-        self.take_timed(|state| take(state).map_or(WaitAttempt::NotYet, WaitAttempt::Done))
+        self.take_timed(|state| take(state).map_or(ConditionWaitAttempt::NotYet, ConditionWaitAttempt::Done))
     }
 
     /// Same as [`FifoConditionLock::take`], for attempts that may succeed after a time.
     pub fn take_timed<R>(
         &self,
-        mut take: impl FnMut(&mut S) -> WaitAttempt<R>,
+        mut take: impl FnMut(&mut S) -> ConditionWaitAttempt<R>,
     ) -> Result<R, FifoMonitorClosed> {
         let mut inner = self.lock();
         if inner.closed {
@@ -128,9 +128,9 @@ impl<S> FifoConditionLock<S> {
         let mut until = None;
         if inner.waiters.is_empty() {
             match take(&mut inner.state) {
-                WaitAttempt::Done(result) => return Ok(result),
-                WaitAttempt::NotYet => {}
-                WaitAttempt::Until(time) => until = Some(time),
+                ConditionWaitAttempt::Done(result) => return Ok(result),
+                ConditionWaitAttempt::NotYet => {}
+                ConditionWaitAttempt::Until(time) => until = Some(time),
             }
         }
         // A queued thread has not tried yet: the chain of wake-ups must reach it.
@@ -145,7 +145,7 @@ impl<S> FifoConditionLock<S> {
         mut inner: MutexGuard<'a, ConditionLockState<S>>,
         waiter: &Arc<FifoMonitorWaiter>,
         mut until: Option<Instant>,
-        mut take: impl FnMut(&mut S) -> WaitAttempt<R>,
+        mut take: impl FnMut(&mut S) -> ConditionWaitAttempt<R>,
     ) -> Result<R, FifoMonitorClosed> {
         loop {
             let is_front = inner.waiters.front().is_some_and(|front| Arc::ptr_eq(front, waiter));
@@ -163,14 +163,14 @@ impl<S> FifoConditionLock<S> {
                 continue;
             }
             match take(&mut inner.state) {
-                WaitAttempt::Done(result) => {
+                ConditionWaitAttempt::Done(result) => {
                     inner.waiters.pop_front();
                     inner.wakes = inner.wakes.saturating_sub(1).max(usize::from(inner.is_timed));
                     inner.wake_front();
                     return Ok(result);
                 }
-                WaitAttempt::NotYet => inner.wakes = 0,
-                WaitAttempt::Until(time) => {
+                ConditionWaitAttempt::NotYet => inner.wakes = 0,
+                ConditionWaitAttempt::Until(time) => {
                     inner.wakes = 0;
                     until = Some(time);
                 }
@@ -283,10 +283,10 @@ mod tests {
                     monitor.take_timed(|taken| {
                         let time = begin + STEP * (*taken + 1);
                         if Instant::now() < time {
-                            return WaitAttempt::Until(time);
+                            return ConditionWaitAttempt::Until(time);
                         }
                         *taken += 1;
-                        WaitAttempt::Done(())
+                        ConditionWaitAttempt::Done(())
                     })
                 })
             })
@@ -305,9 +305,9 @@ mod tests {
             thread::spawn(move || {
                 done.send(monitor_i.take_timed(|_| {
                     if Instant::now() < ready_at {
-                        WaitAttempt::Until(ready_at)
+                        ConditionWaitAttempt::Until(ready_at)
                     } else {
-                        WaitAttempt::Done(())
+                        ConditionWaitAttempt::Done(())
                     }
                 }))
                 .unwrap();

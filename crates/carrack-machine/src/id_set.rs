@@ -13,14 +13,14 @@ const ID_MAX: u32 = 65_535;
 
 /// Marks a set of logical CPUs by the kernel's numbers (hwloc: PUs, by OS index).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CpuSetMarker;
+pub struct CpuIdTypeMarker;
 
 /// Marks a set of NUMA nodes by the kernel's numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NumaIdMarker;
 
 /// Logical CPUs.
-pub type CpuSet = IdSet<CpuSetMarker>;
+pub type CpuSet = IdSet<CpuIdTypeMarker>;
 
 /// NUMA nodes.
 pub type NodeSet = IdSet<NumaIdMarker>;

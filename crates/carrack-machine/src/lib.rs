@@ -32,8 +32,8 @@ pub use comm_placement::follow_flows;
 pub use cpu_use::CpuUse;
 pub use descriptors::{DescriptorBudget, raise_descriptors};
 pub use disk_locality::{deal, node_of_directory};
-pub use fifo_monitor::{FifoConditionLock, FifoMonitorClosed, WaitAttempt};
-pub use id_set::{BadIdList, CpuSet, CpuSetMarker, IdSet, NodeSet, NumaIdMarker};
+pub use fifo_monitor::{ConditionWaitAttempt, FifoConditionLock, FifoMonitorClosed};
+pub use id_set::{BadIdList, CpuIdTypeMarker, CpuSet, IdSet, NodeSet, NumaIdMarker};
 pub use measure::{MemoryMatrix, MemoryMeasureError, measure_memory};
 pub use memory_limit::{MemoryLimit, keep_heaps_few};
 pub use placement::{
@@ -43,7 +43,7 @@ pub use placement::{
 pub use pool::{PoolError, Slot, SlotPool};
 pub use region::{MemoryBinding, PageKind, PoolBacking};
 pub use resource_limits::{Resource, resource_limit};
-pub use spill_log::{ReservedSpillSpace, SpillLogCreationError, SpillRecordFile};
+pub use spill_log::{ReservedSpillSpace, SpillDataFile, SpillLogCreationError};
 pub use sys_files::SysFiles;
 pub use thread_binding::{
     BindingLevel, EndThreadBindings, LaneCrew, SeatedThread, ThreadBindingGuard, ThreadDuty, ThreadMoveError,
@@ -58,5 +58,6 @@ pub use watch::{
     watch_crew,
 };
 pub use zone::{
-    CgroupTree, CoreZone, CoreZoneError, StaleZoneGroup, ZoneProtection, repair_zones, stale_zones,
+    CgroupTree, CoreIsolationMode, CoreZoneError, ProtectedCoresGuard, StaleZoneCgroup, repair_zones,
+    stale_zones,
 };

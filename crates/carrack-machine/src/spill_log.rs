@@ -36,28 +36,28 @@ pub enum SpillLogCreationError {
 
 /// The log. Its blocks are allocated at the start, so that no write fails for lack of space.
 #[derive(Debug)]
-pub struct SpillRecordFile {
+pub struct SpillDataFile {
     file: OwnedFd,
     record_bytes: usize,
     record_count: usize,
-    free: Mutex<FreeBitmap>,
+    free: Mutex<FreeSpillRecordBitmap>,
 }
 
 /// Space for a slot's bytes, for its holder only.
 #[derive(Debug)]
 pub struct ReservedSpillSpace {
-    log: Arc<SpillRecordFile>,
+    log: Arc<SpillDataFile>,
     index: usize,
 }
 
 /// The free records, one bit each.
 #[derive(Debug)]
-struct FreeBitmap {
+struct FreeSpillRecordBitmap {
     words: Vec<u64>,
     free_count: usize,
 }
 
-impl SpillRecordFile {
+impl SpillDataFile {
     /// Creates a log of `bytes` in `directory`, with records of `record_bytes` (a multiple of 4,096).
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl SpillRecordFile {
         directory: &Path,
         bytes: u64,
         record_bytes: usize,
-    ) -> Result<Arc<SpillRecordFile>, SpillLogCreationError> {
+    ) -> Result<Arc<SpillDataFile>, SpillLogCreationError> {
         let record_count = usize::try_from(bytes).unwrap_or(usize::MAX) / record_bytes.max(1);
         if record_count == 0 || !record_bytes.is_multiple_of(ALIGNMENT) {
             return Err(SpillLogCreationError::TooSmall(bytes, record_bytes));
@@ -77,8 +77,8 @@ impl SpillRecordFile {
         let len = record_count as u64 * record_bytes as u64;
         fallocate(&file, FallocateFlags::empty(), 0, len)
             .map_err(|errno| no_file(directory, "its space", errno))?;
-        let free = Mutex::new(FreeBitmap::new(record_count));
-        Ok(Arc::new(SpillRecordFile { file, record_bytes, record_count, free }))
+        let free = Mutex::new(FreeSpillRecordBitmap::new(record_count));
+        Ok(Arc::new(SpillDataFile { file, record_bytes, record_count, free }))
     }
 
     /// Number of records.
@@ -98,7 +98,7 @@ impl SpillRecordFile {
     }
 
     /// Bits change independently: after a panic the bitmap is still valid.
-    fn bitmap(&self) -> MutexGuard<'_, FreeBitmap> {
+    fn bitmap(&self) -> MutexGuard<'_, FreeSpillRecordBitmap> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -163,13 +163,13 @@ impl Drop for ReservedSpillSpace {
     }
 }
 
-impl FreeBitmap {
-    fn new(count: usize) -> FreeBitmap {
+impl FreeSpillRecordBitmap {
+    fn new(count: usize) -> FreeSpillRecordBitmap {
         let mut words = vec![u64::MAX; count.div_ceil(64)];
         if let (Some(last), used @ 1..) = (words.last_mut(), count % 64) {
             *last = (1 << used) - 1;
         }
-        FreeBitmap { words, free_count: count }
+        FreeSpillRecordBitmap { words, free_count: count }
     }
 
     /// Takes the first free record, so that few records are reused often.
@@ -193,8 +193,8 @@ mod tests {
     use crate::SlotPool;
 
     /// A log on a disk, as file systems in memory may lack direct I/O. `None` on machines without a disk.
-    fn log(records: u64) -> Option<Arc<SpillRecordFile>> {
-        let log = SpillRecordFile::create(Path::new("/var/tmp"), records << 16, 64 << 10);
+    fn log(records: u64) -> Option<Arc<SpillDataFile>> {
+        let log = SpillDataFile::create(Path::new("/var/tmp"), records << 16, 64 << 10);
         log.inspect_err(|error| println!("skipped: {error}")).ok()
     }
 
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn every_record_is_held_once() {
         for count in [1, 63, 64, 65, 130] {
-            let mut bitmap = FreeBitmap::new(count);
+            let mut bitmap = FreeSpillRecordBitmap::new(count);
             let taken: Vec<usize> = std::iter::from_fn(|| bitmap.take()).collect();
             assert_eq!(taken, (0..count).collect::<Vec<_>>());
             bitmap.put_back(count / 2);
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_said_at_once() {
         fn error(directory: &str, bytes: u64) -> String {
-            SpillRecordFile::create(Path::new(directory), bytes, 64 << 10).unwrap_err().to_string()
+            SpillDataFile::create(Path::new(directory), bytes, 64 << 10).unwrap_err().to_string()
         }
         assert!(error("/var/tmp", 4_096).contains("no room"));
         assert!(error("/nowhere", 1 << 20).contains("No such file"));

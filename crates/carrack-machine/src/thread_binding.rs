@@ -98,10 +98,10 @@ pub enum ThreadMoveError {
 /// The threads and pools of one end. Clones share them.
 #[derive(Clone)]
 pub struct EndThreadBindings {
-    shared: Arc<CrewState>,
+    shared: Arc<EndThreadBindingsState>,
 }
 
-struct CrewState {
+struct EndThreadBindingsState {
     scheme: PlacementScheme,
     reasons: Vec<String>,
     /// CPUs of threads without a seat; `None` if no seat is bound to CPUs.
@@ -115,7 +115,7 @@ struct LaneBindingState {
     place: LanePlacement,
     threads: Vec<BoundThread>,
     pools: Vec<WeakPool>,
-    taken: SeatingCounts,
+    taken: ThreadBindingCounts,
 }
 
 struct BoundThread {
@@ -127,7 +127,7 @@ struct BoundThread {
 /// Number of threads that got their seats, and number of lower results, moves included, with the first
 /// reason.
 #[derive(Default)]
-struct SeatingCounts {
+struct ThreadBindingCounts {
     seat: usize,
     lane: Option<(usize, String)>,
     unbound: Option<(usize, String)>,
@@ -143,7 +143,13 @@ impl EndThreadBindings {
         let EndThreadPlacement { scheme, lanes, reasons } = placement;
         let lanes = lanes.into_iter().map(|place| Mutex::new(LaneBindingState::new(place))).collect();
         EndThreadBindings {
-            shared: Arc::new(CrewState { scheme, reasons, home: home.ok().flatten(), trouble, lanes }),
+            shared: Arc::new(EndThreadBindingsState {
+                scheme,
+                reasons,
+                home: home.ok().flatten(),
+                trouble,
+                lanes,
+            }),
         }
     }
 
@@ -233,7 +239,7 @@ impl LaneCrew {
             let tid = this_thread();
             let before = cpus_of(tid).ok();
             lane.sit(tid, duty, home);
-            Some(SeatRelease { lane: self.clone(), tid, before })
+            Some(ThreadSeatRelease { lane: self.clone(), tid, before })
         });
         ThreadBindingGuard { place: seated, by_one_thread: PhantomData }
     }
@@ -256,11 +262,11 @@ impl LaneCrew {
 /// A bound thread. Dropping it restores the thread's previous CPUs.
 #[must_use = "the seat is given back as this is dropped"]
 pub struct ThreadBindingGuard {
-    place: Option<SeatRelease>,
+    place: Option<ThreadSeatRelease>,
     by_one_thread: PhantomData<*const ()>,
 }
 
-struct SeatRelease {
+struct ThreadSeatRelease {
     lane: LaneCrew,
     tid: i32,
     before: Option<CpuSet>,
@@ -268,7 +274,7 @@ struct SeatRelease {
 
 impl Drop for ThreadBindingGuard {
     fn drop(&mut self) {
-        let Some(SeatRelease { lane, tid, before }) = self.place.take() else { return };
+        let Some(ThreadSeatRelease { lane, tid, before }) = self.place.take() else { return };
         if let Some(mut lane) = lane.crew.lock(lane.lane) {
             lane.threads.retain(|thread| thread.tid != tid);
         }
@@ -281,7 +287,12 @@ impl Drop for ThreadBindingGuard {
 
 impl LaneBindingState {
     fn new(place: LanePlacement) -> LaneBindingState {
-        LaneBindingState { place, threads: Vec::new(), pools: Vec::new(), taken: SeatingCounts::default() }
+        LaneBindingState {
+            place,
+            threads: Vec::new(),
+            pools: Vec::new(),
+            taken: ThreadBindingCounts::default(),
+        }
     }
 
     fn sit(&mut self, tid: i32, duty: ThreadDuty, home: &CpuSet) {

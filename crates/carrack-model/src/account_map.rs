@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AccountRef, NO_NUMBER};
+use crate::{NO_NUMBER, UserOrGroup};
 
 /// Limit of the rules' text, which travels in one message.
 const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -27,7 +27,7 @@ pub struct FileOwnerRule {
     /// The accounts that the rule applies to.
     pub whose: MappedAccounts,
     /// The replacement, by name or number.
-    pub becomes: AccountRef,
+    pub becomes: UserOrGroup,
 }
 
 /// Rules, of which the first match applies. An account without a match stays as it is.
@@ -117,11 +117,11 @@ fn number_of(text: &str) -> Option<u32> {
 
 /// Parses a user or group: a number if the text is one, even if it is also the name of an account. `None` for
 /// an empty text.
-pub fn account(text: &str) -> Option<AccountRef> {
+pub fn account(text: &str) -> Option<UserOrGroup> {
     match number_of(text) {
         _ if text.is_empty() => None,
-        Some(number) => Some(AccountRef { number, name: Arc::default() }),
-        None => Some(AccountRef { number: NO_NUMBER, name: text.as_bytes().into() }),
+        Some(number) => Some(UserOrGroup { number, name: Arc::default() }),
+        None => Some(UserOrGroup { number: NO_NUMBER, name: text.as_bytes().into() }),
     }
 }
 
@@ -132,16 +132,16 @@ mod tests {
     #[test]
     fn rules_are_read_as_rsync_writes_them() {
         let map = FileOwnerMap::parse("7:8,100-199:guest,al*:bob,:nobody").unwrap();
-        fn named(name: &str) -> AccountRef {
-            AccountRef { number: NO_NUMBER, name: name.as_bytes().into() }
+        fn named(name: &str) -> UserOrGroup {
+            UserOrGroup { number: NO_NUMBER, name: name.as_bytes().into() }
         }
-        fn rule(whose: MappedAccounts, becomes: AccountRef) -> FileOwnerRule {
+        fn rule(whose: MappedAccounts, becomes: UserOrGroup) -> FileOwnerRule {
             FileOwnerRule { whose, becomes }
         }
         assert_eq!(
             map.rules(),
             [
-                rule(MappedAccounts::Numbers(7..=7), AccountRef { number: 8, name: Arc::default() }),
+                rule(MappedAccounts::Numbers(7..=7), UserOrGroup { number: 8, name: Arc::default() }),
                 rule(MappedAccounts::Numbers(100..=199), named("guest")),
                 rule(MappedAccounts::Named("al*".to_owned()), named("bob")),
                 rule(MappedAccounts::Nameless, named("nobody")),

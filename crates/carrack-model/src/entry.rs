@@ -25,7 +25,7 @@ pub struct Metadata {
     pub mtime: Timestamp,
 }
 
-/// Kind of an entry. Directories are no entries but sections of entries, see [`SourceAndSinkDirectory`].
+/// Kind of an entry. Directories are no entries but sections of entries, see [`CopiedDirectoryPaths`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// A regular file of `size` bytes.
@@ -78,7 +78,7 @@ impl Entry {
 ///
 /// The two paths differ when several sources, or one source under another name, become one tree.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SourceAndSinkDirectory {
+pub struct CopiedDirectoryPaths {
     /// Index of its source among the transfer's sources, from 0.
     pub root_index: u32,
     /// Path relative to that source.
@@ -93,7 +93,7 @@ pub struct SourceAndSinkDirectory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectorySection {
     /// The entries' directory.
-    pub directory: Arc<SourceAndSinkDirectory>,
+    pub directory: Arc<CopiedDirectoryPaths>,
     /// The directory's own metadata, set when its contents are complete; `None` if they are not kept or an
     /// earlier section had them.
     pub metadata: Option<Metadata>,

@@ -42,7 +42,7 @@ const ALL_ACLS: u8 = 2;
 /// A user or a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AccountRef {
+pub struct UserOrGroup {
     /// Number at the source, or [`NO_NUMBER`].
     pub number: u32,
     /// Name at the source; empty if the account has none, or if only the number counts.
@@ -99,9 +99,9 @@ pub struct HardLinkTarget {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ExtraMetadata {
     /// Owner, if it is kept.
-    pub user: Option<AccountRef>,
+    pub user: Option<UserOrGroup>,
     /// Group, if it is kept.
-    pub group: Option<AccountRef>,
+    pub group: Option<UserOrGroup>,
     /// Attributes and ACLs, if they are kept.
     pub attributes: Vec<ExtendedAttribute>,
     /// The kinds of which `attributes` is complete.
@@ -190,7 +190,7 @@ impl ExtraMetadata {
             let (number, after) = rest.split_first_chunk::<4>()?;
             let (name, after) = split_name(after)?;
             rest = after;
-            *account = Some(AccountRef { number: u32::from_le_bytes(*number), name: name.into() });
+            *account = Some(UserOrGroup { number: u32::from_le_bytes(*number), name: name.into() });
         }
         (which <= HAS_USER | HAS_GROUP && rest.is_empty()).then_some(())
     }
@@ -328,9 +328,9 @@ pub struct MetadataFidelity {
     /// Owners keep their numbers, even under other names at the sink.
     pub numeric_ids: bool,
     /// Owner of everything at the sink, in place of the original one.
-    pub user: Option<AccountRef>,
+    pub user: Option<UserOrGroup>,
     /// Group of everything at the sink, in place of the original one.
-    pub group: Option<AccountRef>,
+    pub group: Option<UserOrGroup>,
     /// Map of owners from the source to the sink.
     pub user_map: FileOwnerMap,
     /// Map of groups from the source to the sink.
@@ -355,8 +355,8 @@ mod tests {
             ExtendedAttribute { name: name.into(), value: value.into() }
         }
         ExtraMetadata {
-            user: Some(AccountRef { number: 7, name: b"alice"[..].into() }),
-            group: Some(AccountRef { number: NO_NUMBER, name: b"data"[..].into() }),
+            user: Some(UserOrGroup { number: 7, name: b"alice"[..].into() }),
+            group: Some(UserOrGroup { number: NO_NUMBER, name: b"data"[..].into() }),
             attributes: vec![attribute(b"user.a", b""), attribute(b"user.b", &[0; VALUE_BYTES_MAX])],
             all_told: CompleteAttributeKinds { attributes: false, acls: true },
             flags: Some(FileFlags::new(crate::IMMUTABLE | crate::NO_DUMP, crate::NO_DUMP)),

@@ -1,14 +1,14 @@
 //! The options for kept metadata, and their translation to a [`MetadataFidelity`].
 
-use crate::{AccountRef, FileOwnerMap, KeptMetadata, MetadataFidelity, ModeChange, account};
+use crate::{FileOwnerMap, KeptMetadata, MetadataFidelity, ModeChange, UserOrGroup, account};
 
 /// The owner of everything: `--chown`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChownOption {
     /// The user, if one is given.
-    pub user: Option<AccountRef>,
+    pub user: Option<UserOrGroup>,
     /// The group, if one is given.
-    pub group: Option<AccountRef>,
+    pub group: Option<UserOrGroup>,
 }
 
 impl ChownOption {
@@ -108,11 +108,11 @@ mod tests {
 
     #[test]
     fn accounts_are_names_or_numbers() {
-        fn named(name: &str) -> Option<AccountRef> {
-            Some(AccountRef { number: NO_NUMBER, name: name.as_bytes().into() })
+        fn named(name: &str) -> Option<UserOrGroup> {
+            Some(UserOrGroup { number: NO_NUMBER, name: name.as_bytes().into() })
         }
-        fn numbered(number: u32) -> Option<AccountRef> {
-            Some(AccountRef { number, name: Arc::default() })
+        fn numbered(number: u32) -> Option<UserOrGroup> {
+            Some(UserOrGroup { number, name: Arc::default() })
         }
         for (text, user, group) in [
             ("alice", named("alice"), None),

@@ -38,7 +38,7 @@ pub struct TransferId(pub [u8; 16]);
 
 /// One run of a command: random, and the same in all of its sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CommandExecutionId(pub [u8; 16]);
+pub struct TransferExecutionId(pub [u8; 16]);
 
 /// The text is not 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,7 +31,7 @@ mod special;
 pub use account_map::{BadAccountMap, FileOwnerMap, FileOwnerRule, MappedAccounts, account};
 pub use checksum::ObjectChecksumAlgorithm;
 pub use durability::{Durability, WriteVerification};
-pub use entry::{DirectorySection, Entry, EntryKind, Metadata, SourceAndSinkDirectory, Timestamp};
+pub use entry::{CopiedDirectoryPaths, DirectorySection, Entry, EntryKind, Metadata, Timestamp};
 pub use error::{EntryFailure, FailureKind, FailureScope, FailureSide, RetryAdvice};
 pub use error_text::plain;
 pub use event::{
@@ -40,20 +40,20 @@ pub use event::{
     size_class,
 };
 pub use extras::{
-    AccountRef, CompleteAttributeKinds, ExtendedAttribute, ExtraMetadata, ExtraMetadataError, HardLinkTarget,
-    KeptMetadata, MetadataFidelity, NO_NUMBER,
+    CompleteAttributeKinds, ExtendedAttribute, ExtraMetadata, ExtraMetadataError, HardLinkTarget,
+    KeptMetadata, MetadataFidelity, NO_NUMBER, UserOrGroup,
 };
 pub use fidelity_options::{ChownOption, FidelityOptions};
 pub use file_flags::{APPEND_ONLY, FileFlags, IMMUTABLE, NO_DUMP};
-pub use ids::{CommandExecutionId, FileId, NotATransferId, ObjectId, TargetId, TransferId};
+pub use ids::{FileId, NotATransferId, ObjectId, TargetId, TransferExecutionId, TransferId};
 pub use loss::{MetadataLoss, MetadataLossKind};
 pub use mode_change::{BadModeChange, ModeChange};
-pub use partial_range::RequestedFileRange;
+pub use partial_range::PartialCopyRange;
 pub use path::{PathProblem, RelPath, check_name, escape};
 pub use protection::{ProtectionLevel, SealCipher};
 pub use quantity::{parse_duration, parse_moment, parse_past_moment, parse_size};
 pub use range::{ByteRange, RangeSet};
-pub use scheduling_policy::{PolicyChoice, SchedulingOptions, UnknownSchedulingPolicy};
+pub use scheduling_policy::{SchedulingOptions, SchedulingPolicyChoice, UnknownSchedulingPolicy};
 pub use selection::{LinkPolicy, ScanSelection, SelectedPaths};
 pub use spec::{
     AgreedTransferSpec, DeletionBackup, DeletionRules, DialingEnd, ModifyWindow, SinkIoMethod,

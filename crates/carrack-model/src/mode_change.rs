@@ -29,13 +29,13 @@ pub enum BadModeChange {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ModeClause {
-    entries: ModeClauseScope,
+    entries: ModeClauseEntryKinds,
     change: ModeClauseChange,
 }
 
 /// The entries that a clause applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ModeClauseScope {
+enum ModeClauseEntryKinds {
     All,
     Directories,
     Others,
@@ -122,12 +122,12 @@ impl ModeChange {
     }
 }
 
-impl ModeClauseScope {
+impl ModeClauseEntryKinds {
     fn include(self, is_directory: bool) -> bool {
         match self {
-            ModeClauseScope::All => true,
-            ModeClauseScope::Directories => is_directory,
-            ModeClauseScope::Others => !is_directory,
+            ModeClauseEntryKinds::All => true,
+            ModeClauseEntryKinds::Directories => is_directory,
+            ModeClauseEntryKinds::Others => !is_directory,
         }
     }
 }
@@ -165,9 +165,9 @@ fn special_of(classes: u32) -> u32 {
 
 fn clause_of(text: &str) -> Option<ModeClause> {
     let (entries, text) = match text.as_bytes().first()? {
-        b'D' => (ModeClauseScope::Directories, &text[1..]),
-        b'F' => (ModeClauseScope::Others, &text[1..]),
-        _ => (ModeClauseScope::All, text),
+        b'D' => (ModeClauseEntryKinds::Directories, &text[1..]),
+        b'F' => (ModeClauseEntryKinds::Others, &text[1..]),
+        _ => (ModeClauseEntryKinds::All, text),
     };
     let change = if text.starts_with(|first: char| first.is_ascii_digit()) {
         let is_octal = text.len() <= 5 && text.bytes().all(|digit| matches!(digit, b'0'..=b'7'));

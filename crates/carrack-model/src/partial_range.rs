@@ -7,14 +7,14 @@ use crate::ByteRange;
 /// A range of a file, at the same offset at the source and at the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RequestedFileRange {
+pub struct PartialCopyRange {
     /// The first byte.
     pub offset: u64,
     /// Length limit in bytes, at least 1; `None` for everything up to the end of the file.
     pub length: Option<u64>,
 }
 
-impl RequestedFileRange {
+impl PartialCopyRange {
     /// End of the range in a file of `size` bytes.
     pub fn end_in(self, size: u64) -> u64 {
         self.length.map_or(size, |length| self.offset.saturating_add(length).min(size))
@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn a_part_ends_with_its_file() {
         fn range(offset: u64, length: Option<u64>, file_size: u64) -> Option<ByteRange> {
-            RequestedFileRange { offset, length }.range_in(file_size)
+            PartialCopyRange { offset, length }.range_in(file_size)
         }
         assert_eq!(range(0, None, 10), Some(ByteRange::new(0, 10)));
         assert_eq!(range(3, Some(4), 10), Some(ByteRange::new(3, 4)));

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// A scheduling policy by name, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PolicyChoice {
+pub enum SchedulingPolicyChoice {
     /// Round-robin over the targets, except those with requests in flight (L2).
     RoundRobin,
     /// The LADS paper's congestion-aware algorithm (L7).
@@ -27,9 +27,9 @@ pub enum PolicyChoice {
     },
 }
 
-impl Default for PolicyChoice {
-    fn default() -> PolicyChoice {
-        PolicyChoice::Adaptive { nice: false }
+impl Default for SchedulingPolicyChoice {
+    fn default() -> SchedulingPolicyChoice {
+        SchedulingPolicyChoice::Adaptive { nice: false }
     }
 }
 
@@ -38,7 +38,7 @@ impl Default for PolicyChoice {
 #[serde(deny_unknown_fields)]
 pub struct SchedulingOptions {
     /// The policy that picks the next target.
-    pub policy: PolicyChoice,
+    pub policy: SchedulingPolicyChoice,
     /// Bytes per second of all targets together; 0 for no limit.
     pub rate: u64,
     /// Bytes per second of each target; 0 for no limit.
@@ -53,7 +53,7 @@ impl SchedulingOptions {
         self.rate > 0
             || self.target_rate > 0
             || self.in_flight_max > 0
-            || self.policy == PolicyChoice::Adaptive { nice: true }
+            || self.policy == SchedulingPolicyChoice::Adaptive { nice: true }
     }
 
     /// The scheduling of one of `lanes` lanes: the rates are shared with the others, and the requests in
@@ -69,37 +69,39 @@ impl SchedulingOptions {
 #[error("not a policy; there are round-robin, threshold:W,T,M (two times in ms and a count) and adaptive")]
 pub struct UnknownSchedulingPolicy;
 
-impl FromStr for PolicyChoice {
+impl FromStr for SchedulingPolicyChoice {
     type Err = UnknownSchedulingPolicy;
 
-    fn from_str(text: &str) -> Result<PolicyChoice, UnknownSchedulingPolicy> {
+    fn from_str(text: &str) -> Result<SchedulingPolicyChoice, UnknownSchedulingPolicy> {
         match text {
-            "round-robin" => return Ok(PolicyChoice::RoundRobin),
-            "adaptive" => return Ok(PolicyChoice::default()),
+            "round-robin" => return Ok(SchedulingPolicyChoice::RoundRobin),
+            "adaptive" => return Ok(SchedulingPolicyChoice::default()),
             _ => {}
         }
         let numbers = text.strip_prefix("threshold:").ok_or(UnknownSchedulingPolicy)?;
         let numbers = numbers.split(',').map(str::parse).collect::<Result<Vec<u32>, _>>();
         match *numbers.map_err(|_| UnknownSchedulingPolicy)? {
-            [window, threshold, skips] if window > 0 && threshold > 0 => Ok(PolicyChoice::Threshold {
-                window: Duration::from_millis(window.into()),
-                threshold: Duration::from_millis(threshold.into()),
-                skips,
-            }),
+            [window, threshold, skips] if window > 0 && threshold > 0 => {
+                Ok(SchedulingPolicyChoice::Threshold {
+                    window: Duration::from_millis(window.into()),
+                    threshold: Duration::from_millis(threshold.into()),
+                    skips,
+                })
+            }
             _ => Err(UnknownSchedulingPolicy),
         }
     }
 }
 
-impl fmt::Display for PolicyChoice {
+impl fmt::Display for SchedulingPolicyChoice {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PolicyChoice::RoundRobin => out.write_str("round-robin"),
-            PolicyChoice::Threshold { window, threshold, skips } => {
+            SchedulingPolicyChoice::RoundRobin => out.write_str("round-robin"),
+            SchedulingPolicyChoice::Threshold { window, threshold, skips } => {
                 write!(out, "threshold:{},{},{skips}", window.as_millis(), threshold.as_millis())
             }
             // `nice` is an option of its own.
-            PolicyChoice::Adaptive { .. } => out.write_str("adaptive"),
+            SchedulingPolicyChoice::Adaptive { .. } => out.write_str("adaptive"),
         }
     }
 }
@@ -120,7 +122,7 @@ mod tests {
     #[test]
     fn policies_are_read_as_they_are_written() {
         for text in ["round-robin", "adaptive", "threshold:1000,80,30"] {
-            assert_eq!(text.parse::<PolicyChoice>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<SchedulingPolicyChoice>().unwrap().to_string(), text);
         }
         for text in [
             "",
@@ -131,7 +133,7 @@ mod tests {
             "threshold:1,2,3,4",
             "threshold:-1,2,3",
         ] {
-            assert!(text.parse::<PolicyChoice>().is_err(), "{text}");
+            assert!(text.parse::<SchedulingPolicyChoice>().is_err(), "{text}");
         }
     }
 }

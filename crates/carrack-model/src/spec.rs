@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{SLOT_BYTES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN, STREAMS_MAX};
-use crate::{ObjectChecksumAlgorithm, ProtectionLevel, RequestedFileRange, SealCipher};
+use crate::{ObjectChecksumAlgorithm, PartialCopyRange, ProtectionLevel, SealCipher};
 
 /// The end that dials the data connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,7 +156,7 @@ pub struct AgreedTransferSpec {
     /// Sync mode; `None` for a plain copy.
     pub sync: Option<SyncRules>,
     /// Range of the only source, a regular file; `None` for the whole file.
-    pub part: Option<RequestedFileRange>,
+    pub part: Option<PartialCopyRange>,
 }
 
 impl Default for AgreedTransferSpec {

@@ -8,7 +8,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{AdditionalProperties, ArrayBuilder, ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::option_support::{SubmissionExecutor, is_refused_everywhere};
+use crate::option_support::{SubmissionExecutorKind, is_refused_everywhere};
 use crate::parsed_options::{definitions, is_switch};
 use crate::submitted_options::{OF_FILES, TransferOptions};
 
@@ -43,7 +43,8 @@ fn of_type(kind: SchemaType) -> ObjectBuilder {
 
 fn of_option(name: &str, arg: &Arg) -> Schema {
     let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
-    let refused = [(SubmissionExecutor::Queue, "a machine's queue"), (SubmissionExecutor::Fleet, "a fleet")];
+    let refused =
+        [(SubmissionExecutorKind::Queue, "a machine's queue"), (SubmissionExecutorKind::Fleet, "a fleet")];
     let refused = refused
         .into_iter()
         .find_map(|(way, whose)| Some(format!("Not for {whose}: {}.", way.refusal(name)?)));

@@ -13,7 +13,7 @@ const HEADING: &str = "Durability and resume";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Args)]
-pub struct JournalArgs {
+pub struct JournalDurabilityArgs {
     /// Time at which written data is made durable, and recorded: each object before it counts, groups of
     /// objects, or all at the end
     ///
@@ -42,8 +42,8 @@ pub struct JournalArgs {
     /// Check of written data: of each object before it is written, or also by reading it again
     ///
     /// `readback` reads from the storage, past the page cache.
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = VerifyName::Object, help_heading = HEADING)]
-    verify: VerifyName,
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = VerifyOptionValue::Object, help_heading = HEADING)]
+    verify: VerifyOptionValue,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -57,14 +57,14 @@ enum DurabilityName {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum VerifyName {
+enum VerifyOptionValue {
     /// The check of each object
     Object,
     /// A second read from the storage; damaged data is sent again
     Readback,
 }
 
-impl JournalArgs {
+impl JournalDurabilityArgs {
     /// Returns the journal's settings.
     pub fn journal(&self) -> JournalSettings {
         JournalSettings {
@@ -83,8 +83,8 @@ impl JournalArgs {
     /// Returns the sink's check of written data.
     pub fn verify(&self) -> WriteVerification {
         match self.verify {
-            VerifyName::Object => WriteVerification::Object,
-            VerifyName::Readback => WriteVerification::Readback,
+            VerifyOptionValue::Object => WriteVerification::Object,
+            VerifyOptionValue::Readback => WriteVerification::Readback,
         }
     }
 }

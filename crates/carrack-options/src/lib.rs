@@ -3,8 +3,8 @@
 //! `carrack cp` and `carrack sync` take them from the command line ([`TransferArgs`], [`SyncOptions`]). A
 //! submitted transfer has those that differ from their defaults as a value of its record
 //! ([`TransferOptions`]); one table lists the options that a submitted transfer can't have
-//! ([`SubmissionExecutor`]). Names, units, ranges, defaults and help are those of clap's definitions, from
-//! which the API's schema is made, too.
+//! ([`SubmissionExecutorKind`]). Names, units, ranges, defaults and help are those of clap's definitions,
+//! from which the API's schema is made, too.
 
 #[cfg(feature = "openapi")]
 mod api_schema;
@@ -35,11 +35,11 @@ pub use fidelity::FidelityArgs;
 pub use fleet::{FLEET, FleetDistributionArgs};
 pub use machine::PlacementSchemeName;
 pub use modify_window::{ModifyWindowOption, parse_window};
-pub use option_support::{REFUSED, RefusedOption, SubmissionExecutor};
+pub use option_support::{REFUSED, RefusedOption, SubmissionExecutorKind};
 pub use parsed_options::SubmittedValues;
 pub use ports::PortRange;
 pub use samples::samples;
-pub use sharing::MetaServerChoice;
+pub use sharing::MetaSchedulerChoice;
 pub use submitted_options::{SubmittedArgs, TransferOptions};
 pub use sync::{SYNC, SyncOptions};
 pub use transfer_args::{CONNECTION, DATA, TransferArgs};

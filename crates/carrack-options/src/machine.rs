@@ -2,7 +2,7 @@
 //! buffers, and their cores.
 
 use carrack_engine::EndSettings;
-use carrack_machine::{PlacementScheme, ZoneProtection};
+use carrack_machine::{CoreIsolationMode, PlacementScheme};
 use carrack_model::limits::LANES_MAX;
 use clap::{Args, ValueEnum};
 
@@ -24,9 +24,9 @@ pub struct MachineUseArgs {
     placement: PlacementSchemeName,
 
     /// Keep the cores that threads are bound to for the transfer
-    #[arg(long, value_enum, value_name = "KIND", default_value_t = ZoneProtectionName::Off, num_args = 0..=1,
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = CoreReservationModeName::Off, num_args = 0..=1,
           default_missing_value = "auto", require_equals = true, help_heading = MACHINE)]
-    zone: ZoneProtectionName,
+    zone: CoreReservationModeName,
 }
 
 /// A placement's name on the command line.
@@ -46,7 +46,7 @@ pub enum PlacementSchemeName {
 
 /// A zone's kind on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ZoneProtectionName {
+enum CoreReservationModeName {
     /// Not at all
     Off,
     /// Our threads stay on them
@@ -69,13 +69,13 @@ impl From<PlacementSchemeName> for PlacementScheme {
     }
 }
 
-impl From<ZoneProtectionName> for ZoneProtection {
-    fn from(name: ZoneProtectionName) -> ZoneProtection {
+impl From<CoreReservationModeName> for CoreIsolationMode {
+    fn from(name: CoreReservationModeName) -> CoreIsolationMode {
         match name {
-            ZoneProtectionName::Off => ZoneProtection::Off,
-            ZoneProtectionName::Soft => ZoneProtection::Soft,
-            ZoneProtectionName::Hard => ZoneProtection::Hard,
-            ZoneProtectionName::Auto => ZoneProtection::Auto,
+            CoreReservationModeName::Off => CoreIsolationMode::Off,
+            CoreReservationModeName::Soft => CoreIsolationMode::Soft,
+            CoreReservationModeName::Hard => CoreIsolationMode::Hard,
+            CoreReservationModeName::Auto => CoreIsolationMode::Auto,
         }
     }
 }
@@ -112,8 +112,8 @@ mod tests {
     fn what_is_typed_is_set() {
         assert_eq!(settings(&[]), Some(EndSettings::default()));
         let all = settings(&["--lanes", "2", "--placement", "mmb", "--zone=hard"]).unwrap();
-        assert_eq!((all.lanes, all.placement, all.zone), (2, PlacementScheme::Mmb, ZoneProtection::Hard));
-        assert_eq!(settings(&["--zone"]).unwrap().zone, ZoneProtection::Auto);
+        assert_eq!((all.lanes, all.placement, all.zone), (2, PlacementScheme::Mmb, CoreIsolationMode::Hard));
+        assert_eq!(settings(&["--zone"]).unwrap().zone, CoreIsolationMode::Auto);
         assert!(settings(&["--lanes", "9"]).is_none());
         assert!(settings(&["--placement", "best"]).is_none());
     }

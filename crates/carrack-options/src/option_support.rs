@@ -4,7 +4,7 @@ use crate::user_error::UserError;
 
 /// The way in which a submitted transfer is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SubmissionExecutor {
+pub enum SubmissionExecutorKind {
     /// The queue of one machine.
     Queue,
     /// A fleet's movers.
@@ -78,13 +78,13 @@ pub const REFUSED: &[RefusedOption] = &[
     in_fleet("delete-before", DELETION_FIRST),
 ];
 
-impl SubmissionExecutor {
+impl SubmissionExecutorKind {
     /// Returns the reason why an option is refused; `None` if it is carried out.
     pub fn refusal(self, name: &str) -> Option<&'static str> {
         let refused = REFUSED.iter().find(|refused| refused.name == name)?;
         match self {
-            SubmissionExecutor::Queue => refused.queue,
-            SubmissionExecutor::Fleet => refused.fleet,
+            SubmissionExecutorKind::Queue => refused.queue,
+            SubmissionExecutorKind::Fleet => refused.fleet,
         }
     }
 
@@ -94,8 +94,8 @@ impl SubmissionExecutor {
     /// If the option is refused.
     pub(crate) fn check(self, name: &str) -> Result<(), UserError> {
         let whose = match self {
-            SubmissionExecutor::Queue => "a machine's queue",
-            SubmissionExecutor::Fleet => "a fleet",
+            SubmissionExecutorKind::Queue => "a machine's queue",
+            SubmissionExecutorKind::Fleet => "a fleet",
         };
         match self.refusal(name) {
             None => Ok(()),
@@ -106,5 +106,7 @@ impl SubmissionExecutor {
 
 /// Returns true if no submitted transfer can have it.
 pub(crate) fn is_refused_everywhere(name: &str) -> bool {
-    [SubmissionExecutor::Queue, SubmissionExecutor::Fleet].into_iter().all(|way| way.refusal(name).is_some())
+    [SubmissionExecutorKind::Queue, SubmissionExecutorKind::Fleet]
+        .into_iter()
+        .all(|way| way.refusal(name).is_some())
 }

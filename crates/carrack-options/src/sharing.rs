@@ -33,7 +33,7 @@ pub struct SharingArgs {
     /// auto is the daemon of this machine, if it shares targets. Another host uses its own daemon: `off`
     /// counts there too, a socket does not.
     #[arg(long, value_name = "WHO", default_value = "auto", value_hint = ValueHint::FilePath, help_heading = SHARING)]
-    sharing: MetaServerChoice,
+    sharing: MetaSchedulerChoice,
 }
 
 impl SharingArgs {
@@ -48,14 +48,14 @@ impl SharingArgs {
     }
 
     /// Returns the meta-server for this end.
-    pub fn sharer(&self) -> &MetaServerChoice {
+    pub fn sharer(&self) -> &MetaSchedulerChoice {
         &self.sharing
     }
 }
 
 /// The choice of a meta-server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MetaServerChoice {
+pub enum MetaSchedulerChoice {
     /// The daemon of this machine, if it shares targets.
     Auto,
     /// None.
@@ -64,14 +64,14 @@ pub enum MetaServerChoice {
     Socket(PathBuf),
 }
 
-impl FromStr for MetaServerChoice {
+impl FromStr for MetaSchedulerChoice {
     type Err = Infallible;
 
-    fn from_str(text: &str) -> Result<MetaServerChoice, Infallible> {
+    fn from_str(text: &str) -> Result<MetaSchedulerChoice, Infallible> {
         Ok(match text {
-            "auto" => MetaServerChoice::Auto,
-            "off" => MetaServerChoice::Off,
-            path => MetaServerChoice::Socket(path.strip_prefix("unix:").unwrap_or(path).into()),
+            "auto" => MetaSchedulerChoice::Auto,
+            "off" => MetaSchedulerChoice::Off,
+            path => MetaSchedulerChoice::Socket(path.strip_prefix("unix:").unwrap_or(path).into()),
         })
     }
 }
@@ -107,7 +107,7 @@ mod tests {
         TestSharingCommandLine::try_parse_from([&["cp"], words].concat()).map(|cp| cp.args)
     }
 
-    fn sharer(words: &[&str]) -> MetaServerChoice {
+    fn sharer(words: &[&str]) -> MetaSchedulerChoice {
         parse(words).unwrap().sharing
     }
 
@@ -115,10 +115,10 @@ mod tests {
     fn who_is_asked_is_a_word_or_a_socket() {
         assert_eq!(
             (sharer(&[]), sharer(&["--sharing", "off"])),
-            (MetaServerChoice::Auto, MetaServerChoice::Off)
+            (MetaSchedulerChoice::Auto, MetaSchedulerChoice::Off)
         );
         for path in ["/x/y.sock", "unix:/x/y.sock"] {
-            assert_eq!(sharer(&["--sharing", path]), MetaServerChoice::Socket("/x/y.sock".into()));
+            assert_eq!(sharer(&["--sharing", path]), MetaSchedulerChoice::Socket("/x/y.sock".into()));
         }
     }
 

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use carrack_model::{PolicyChoice, SchedulingOptions, SinkIoMethod, SourceReadMethod, StripeChoice};
+use carrack_model::{
+    SchedulingOptions, SchedulingPolicyChoice, SinkIoMethod, SourceReadMethod, StripeChoice,
+};
 use carrack_plan::{RateTimetable, ScheduledRateLimits};
 use clap::{Args, ValueEnum, ValueHint};
 
@@ -29,8 +31,8 @@ pub struct StorageIoArgs {
     /// `adaptive` learns the normal service time of each target, and avoids targets that take longer while
     /// others have work. `round-robin` serves each in turn. `threshold:W,T,M` is the algorithm of the LADS
     /// paper: a target whose mean service time over the last W ms is above T ms is skipped the next M times.
-    #[arg(long, value_name = "POLICY", default_value_t = PolicyChoice::default(), help_heading = STORAGE)]
-    policy: PolicyChoice,
+    #[arg(long, value_name = "POLICY", default_value_t = SchedulingPolicyChoice::default(), help_heading = STORAGE)]
+    policy: SchedulingPolicyChoice,
 
     /// Back off as soon as others use a storage target
     #[arg(long, help_heading = STORAGE)]
@@ -116,7 +118,7 @@ impl StorageIoArgs {
     /// Returns the scheduling of targets.
     pub fn scheduling(&self) -> Result<SchedulingOptions, UserError> {
         let policy = match (self.policy, self.nice) {
-            (PolicyChoice::Adaptive { .. }, nice) => PolicyChoice::Adaptive { nice },
+            (SchedulingPolicyChoice::Adaptive { .. }, nice) => SchedulingPolicyChoice::Adaptive { nice },
             (policy, false) => policy,
             (policy, true) => {
                 return Err(UserError::new(format!("--nice needs --policy adaptive, not {policy}"))

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::local_time;
-use crate::option_support::{SubmissionExecutor, is_refused_everywhere};
+use crate::option_support::{SubmissionExecutorKind, is_refused_everywhere};
 use crate::parsed_options::{SubmittedValues, definition, definitions, is_switch};
 use crate::selection::{PatternArgs, listed};
 use crate::sync::{OF_DELETION, SYNC};
@@ -139,7 +139,7 @@ impl TransferOptions {
     ///
     /// # Errors
     /// The first option that can't, with an alternative.
-    pub fn check(&self, way: SubmissionExecutor) -> Result<(), UserError> {
+    pub fn check(&self, way: SubmissionExecutorKind) -> Result<(), UserError> {
         self.words()?.iter().filter_map(|word| name_of_word(word)).try_for_each(|name| way.check(name))
     }
 
@@ -320,7 +320,7 @@ impl SubmittedArgs {
     ///
     /// # Errors
     /// If no submitted transfer can have one of the typed ones, or a file of patterns can't be read.
-    pub fn options(&self, way: SubmissionExecutor) -> Result<TransferOptions, UserError> {
+    pub fn options(&self, way: SubmissionExecutorKind) -> Result<TransferOptions, UserError> {
         let is_sync = self.asked.iter().any(|asked| asked.is_typed && asked.is_of_sync());
         let deletes =
             is_sync && self.asked.iter().any(|asked| ["delete", "delete-before"].contains(&asked.name));
@@ -456,7 +456,7 @@ mod tests {
         let line = TestSubmitCommandLine::try_parse_from(["submit"].iter().chain(words))
             .map_err(|error| error.to_string())?;
         line.submitted
-            .options(SubmissionExecutor::Queue)
+            .options(SubmissionExecutorKind::Queue)
             .map(|options| options.0.into())
             .map_err(|trouble| trouble.message)
     }
@@ -498,7 +498,7 @@ mod tests {
     fn asked_over_defaults(
         defaults: &[(&str, &'static str)],
         words: &[&str],
-        way: SubmissionExecutor,
+        way: SubmissionExecutorKind,
     ) -> TransferOptions {
         use clap::CommandFactory;
         let command = defaults.iter().fold(TestSubmitCommandLine::command(), |command, &(name, value)| {
@@ -517,15 +517,21 @@ mod tests {
         let defaults =
             [("lanes", "2"), ("streams", "4"), ("max_delete", "7"), ("update", "true"), ("trash", "true")];
         assert_eq!(
-            asked_over_defaults(&defaults, &[], SubmissionExecutor::Queue),
+            asked_over_defaults(&defaults, &[], SubmissionExecutorKind::Queue),
             json(r#"{"lanes":2,"streams":4}"#)
         );
-        assert_eq!(asked_over_defaults(&defaults, &[], SubmissionExecutor::Fleet), json(r#"{"streams":4}"#));
+        assert_eq!(
+            asked_over_defaults(&defaults, &[], SubmissionExecutorKind::Fleet),
+            json(r#"{"streams":4}"#)
+        );
         let sync = json(r#"{"lanes":2,"streams":4,"sync":true,"update":true}"#);
-        assert_eq!(asked_over_defaults(&defaults, &["--sync"], SubmissionExecutor::Queue), sync);
+        assert_eq!(asked_over_defaults(&defaults, &["--sync"], SubmissionExecutorKind::Queue), sync);
         let with_deletion =
             json(r#"{"delete":true,"lanes":2,"max_delete":7,"streams":4,"trash":true,"update":true}"#);
-        assert_eq!(asked_over_defaults(&defaults, &["--delete"], SubmissionExecutor::Queue), with_deletion);
+        assert_eq!(
+            asked_over_defaults(&defaults, &["--delete"], SubmissionExecutorKind::Queue),
+            with_deletion
+        );
     }
 
     #[test]
@@ -543,7 +549,7 @@ mod tests {
 
     #[test]
     fn patterns_from_a_pipe_are_read_once_whoever_is_asked() {
-        for way in [SubmissionExecutor::Queue, SubmissionExecutor::Fleet] {
+        for way in [SubmissionExecutorKind::Queue, SubmissionExecutorKind::Fleet] {
             let (reader, mut writer) = std::io::pipe().unwrap();
             writer.write_all(b"build/\n").unwrap();
             drop(writer);

@@ -11,20 +11,20 @@ use std::time::Duration;
 use carrack_engine::EndSettings;
 use carrack_model::limits::{IO_THREADS_MAX, RETRIES_DEFAULT, STREAMS_MAX};
 use carrack_model::{
-    AgreedTransferSpec, DialingEnd, MetadataFidelity, ObjectChecksumAlgorithm, ProtectionLevel,
-    RequestedFileRange, SealCipher,
+    AgreedTransferSpec, DialingEnd, MetadataFidelity, ObjectChecksumAlgorithm, PartialCopyRange,
+    ProtectionLevel, SealCipher,
 };
 use clap::{Args, ValueEnum};
 
 use crate::fabric::FabricTransportArgs;
 use crate::fidelity::FidelityArgs;
-use crate::journal::JournalArgs;
+use crate::journal::JournalDurabilityArgs;
 use crate::lifetime;
 use crate::local_time;
 use crate::machine::MachineUseArgs;
 use crate::ports::PortRange;
 use crate::selection::SelectArgs;
-use crate::sharing::{MetaServerChoice, SharingArgs};
+use crate::sharing::{MetaSchedulerChoice, SharingArgs};
 use crate::size;
 use crate::spill::SpillDirectoryArgs;
 use crate::storage::StorageIoArgs;
@@ -163,7 +163,7 @@ pub struct TransferArgs {
     tune: TuneOptionValue,
 
     #[command(flatten)]
-    journal: JournalArgs,
+    journal: JournalDurabilityArgs,
 
     #[command(flatten)]
     storage: StorageIoArgs,
@@ -289,7 +289,7 @@ impl TransferArgs {
     }
 
     /// Returns the choice of a meta-server.
-    pub fn sharer(&self) -> &MetaServerChoice {
+    pub fn sharer(&self) -> &MetaSchedulerChoice {
         self.sharing.sharer()
     }
 
@@ -305,9 +305,9 @@ impl TransferArgs {
     }
 
     /// Returns the range of the file to copy, if it is a part.
-    pub fn part(&self) -> Option<RequestedFileRange> {
+    pub fn part(&self) -> Option<PartialCopyRange> {
         let is_asked = self.offset.is_some() || self.length.is_some();
-        is_asked.then(|| RequestedFileRange { offset: self.offset.unwrap_or(0), length: self.length })
+        is_asked.then(|| PartialCopyRange { offset: self.offset.unwrap_or(0), length: self.length })
     }
 
     /// Checks that the other options are possible for a part of a file.

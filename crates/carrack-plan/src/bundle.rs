@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::Arc;
 
 use carrack_model::limits::SLOT_BYTES_MIN;
-use carrack_model::{DirectorySection, Entry, EntryKind, ExtraMetadata, Metadata, SourceAndSinkDirectory};
+use carrack_model::{CopiedDirectoryPaths, DirectorySection, Entry, EntryKind, ExtraMetadata, Metadata};
 
 /// Fixed part of a section in a bundle's table: flags, lengths and counts, and the directory's metadata.
 const SECTION_FIXED_BYTES: usize = 32;
@@ -101,14 +101,14 @@ pub enum BundleOrLargeFile {
     /// A file that travels alone; it is not empty.
     Large {
         /// Directory of the file.
-        directory: Arc<SourceAndSinkDirectory>,
+        directory: Arc<CopiedDirectoryPaths>,
         /// The file.
         entry: Entry,
     },
 }
 
 /// Upper bound in bytes of a section's header in a bundle's table.
-pub fn section_table_bytes(directory: &SourceAndSinkDirectory) -> usize {
+pub fn section_table_bytes(directory: &CopiedDirectoryPaths) -> usize {
     SECTION_FIXED_BYTES + directory.sink.as_bytes().len()
 }
 
@@ -180,7 +180,7 @@ impl Bundler {
     }
 
     /// A file is large if the limit says so, or if a slot can't hold it and its table together.
-    fn is_large(&self, directory: &SourceAndSinkDirectory, entry: &Entry) -> bool {
+    fn is_large(&self, directory: &CopiedDirectoryPaths, entry: &Entry) -> bool {
         let size = entry.size();
         let table_bytes = section_table_bytes(directory) + entry_table_bytes(entry);
         size >= self.limits.object_bytes || size > 0 && !self.fits(table_bytes, size)
@@ -188,7 +188,7 @@ impl Bundler {
 
     fn place(
         &mut self,
-        directory: &Arc<SourceAndSinkDirectory>,
+        directory: &Arc<CopiedDirectoryPaths>,
         entry: Entry,
         out: &mut Vec<BundleOrLargeFile>,
     ) {
@@ -211,7 +211,7 @@ impl Bundler {
     /// Starts a section, in a new bundle if the present bundle has no room for it.
     fn open(
         &mut self,
-        directory: &Arc<SourceAndSinkDirectory>,
+        directory: &Arc<CopiedDirectoryPaths>,
         metadata: Option<Metadata>,
         extras: Option<Box<ExtraMetadata>>,
         out: &mut Vec<BundleOrLargeFile>,
@@ -273,9 +273,9 @@ mod tests {
     const LIMITS: BundleLimits =
         BundleLimits { object_bytes: 64 << 10, slot_bytes: SLOT_BYTES_MIN, entries_max: 512 };
 
-    fn directory(path: &[u8]) -> Arc<SourceAndSinkDirectory> {
+    fn directory(path: &[u8]) -> Arc<CopiedDirectoryPaths> {
         let path = RelPath::new(path).unwrap();
-        Arc::new(SourceAndSinkDirectory { root_index: 0, source: path.clone(), sink: path })
+        Arc::new(CopiedDirectoryPaths { root_index: 0, source: path.clone(), sink: path })
     }
 
     fn entry(name: &[u8], kind: EntryKind) -> Entry {

@@ -30,7 +30,7 @@ pub use cut::{FileCursor, ObjectExtent};
 pub use layout::{BlockMapLayout, CompositeLayout, Extent, Layout, SingleTarget, StripedLayout};
 pub use pace::{RateCaps, RateLimits, RatePacer};
 pub use policy::{
-    AdaptivePolicy, QueueArrivalPattern, RoundRobinPolicy, SchedulingPolicy, StorageRequestTiming,
+    AdaptivePolicy, IoQueueArrivalPattern, RoundRobinPolicy, SchedulingPolicy, StorageRequestTiming,
     TargetCongestion, TargetState, ThresholdPolicy, policy,
 };
 pub use spill::{SpillGate, SpillVerdict, SpillWindowSample};

@@ -7,8 +7,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use carrack_model::{PolicyChoice, TargetId};
-use carrack_plan::{QueueArrivalPattern, StorageRequestTiming, TargetQueues, policy};
+use carrack_model::{SchedulingPolicyChoice, TargetId};
+use carrack_plan::{IoQueueArrivalPattern, StorageRequestTiming, TargetQueues, policy};
 
 const MIB: u64 = 1 << 20;
 const NORMAL: Duration = Duration::from_millis(64);
@@ -67,12 +67,16 @@ impl Experiment {
         }
     }
 
-    fn feed(&self) -> QueueArrivalPattern {
-        if self.window == usize::MAX { QueueArrivalPattern::Queued } else { QueueArrivalPattern::Arriving }
+    fn feed(&self) -> IoQueueArrivalPattern {
+        if self.window == usize::MAX {
+            IoQueueArrivalPattern::Queued
+        } else {
+            IoQueueArrivalPattern::Arriving
+        }
     }
 
     /// How long it takes to serve everything.
-    fn run(&self, choice: PolicyChoice) -> Duration {
+    fn run(&self, choice: SchedulingPolicyChoice) -> Duration {
         let mut queues = TargetQueues::new(policy(&choice, self.threads, self.feed()));
         (0..self.targets).for_each(|target| queues.set_depth(TargetId(target), 8));
         // What has not come yet, in the order in which it comes.
@@ -112,15 +116,15 @@ impl Experiment {
         }
     }
 
-    fn ratio(&self, ours: PolicyChoice, other: PolicyChoice) -> f64 {
+    fn ratio(&self, ours: SchedulingPolicyChoice, other: SchedulingPolicyChoice) -> f64 {
         self.run(ours).as_secs_f64() / self.run(other).as_secs_f64()
     }
 }
 
-const ADAPTIVE: PolicyChoice = PolicyChoice::Adaptive { nice: false };
+const ADAPTIVE: SchedulingPolicyChoice = SchedulingPolicyChoice::Adaptive { nice: false };
 
-fn threshold(window_ms: u64, threshold_ms: u64, skips: u32) -> PolicyChoice {
-    PolicyChoice::Threshold {
+fn threshold(window_ms: u64, threshold_ms: u64, skips: u32) -> SchedulingPolicyChoice {
+    SchedulingPolicyChoice::Threshold {
         window: Duration::from_millis(window_ms),
         threshold: Duration::from_millis(threshold_ms),
         skips,
@@ -147,7 +151,7 @@ fn adaptive_avoids_congested_targets_as_well_as_the_best_threshold() {
         for step_s in [3, 5, 10] {
             let step = Duration::from_secs(step_s);
             let experiment = Experiment { objects_each, step, ..Experiment::paper() };
-            round_robin += experiment.run(PolicyChoice::RoundRobin);
+            round_robin += experiment.run(SchedulingPolicyChoice::RoundRobin);
             best += best_threshold(&experiment);
             adaptive += experiment.run(ADAPTIVE);
         }
@@ -160,7 +164,7 @@ fn adaptive_avoids_congested_targets_as_well_as_the_best_threshold() {
 #[test]
 fn a_window_of_objects_does_not_defeat_it() {
     let experiment = Experiment { window: 256, ..Experiment::paper() };
-    let ratio = experiment.ratio(ADAPTIVE, PolicyChoice::RoundRobin);
+    let ratio = experiment.ratio(ADAPTIVE, SchedulingPolicyChoice::RoundRobin);
     assert!(ratio < 0.75, "{ratio}");
 }
 
@@ -168,7 +172,7 @@ fn a_window_of_objects_does_not_defeat_it() {
 fn without_congestion_it_costs_nothing() {
     for (targets, threads) in [(32, 8), (32, 32), (4, 8), (1, 8), (8, 1)] {
         let calm = Experiment { congested: 0, targets, threads, ..Experiment::paper() };
-        let ratio = calm.ratio(ADAPTIVE, PolicyChoice::RoundRobin);
+        let ratio = calm.ratio(ADAPTIVE, SchedulingPolicyChoice::RoundRobin);
         assert!(ratio < 1.03, "{targets} targets, {threads} threads: {ratio}");
     }
 }
@@ -189,7 +193,7 @@ fn more_threads_bring_more_up_to_the_number_of_targets() {
 #[test]
 fn everything_congested_is_nothing_congested() {
     let all = Experiment { congested: 32, objects_each: 4, ..Experiment::paper() };
-    let ratio = all.ratio(ADAPTIVE, PolicyChoice::RoundRobin);
+    let ratio = all.ratio(ADAPTIVE, SchedulingPolicyChoice::RoundRobin);
     assert!(ratio < 1.03, "{ratio}");
 }
 
@@ -197,7 +201,7 @@ fn everything_congested_is_nothing_congested() {
 fn what_is_always_congested_is_served_too() {
     // The congested ones never change, and the transfer ends.
     let stuck = Experiment { step: Duration::from_secs(10_000), objects_each: 16, ..Experiment::paper() };
-    for choice in [ADAPTIVE, PolicyChoice::Adaptive { nice: true }, threshold(2_000, 200, 30)] {
+    for choice in [ADAPTIVE, SchedulingPolicyChoice::Adaptive { nice: true }, threshold(2_000, 200, 30)] {
         let time = stuck.run(choice);
         // One thread at each of the four, from the start.
         let floor = NORMAL * SLOWDOWN * 16;
@@ -208,8 +212,11 @@ fn what_is_always_congested_is_served_too() {
 #[test]
 fn nice_leaves_a_shared_target_to_others() {
     // One target, and somebody else who doubles every service time: of the time, at most a fifth is ours.
-    let mut queues =
-        TargetQueues::new(policy(&PolicyChoice::Adaptive { nice: true }, 8, QueueArrivalPattern::Queued));
+    let mut queues = TargetQueues::new(policy(
+        &SchedulingPolicyChoice::Adaptive { nice: true },
+        8,
+        IoQueueArrivalPattern::Queued,
+    ));
     queues.set_depth(TargetId(0), 8);
     (0..200).for_each(|_| queues.push(TargetId(0), MIB, ()));
     let mut now = Duration::ZERO;

@@ -1,19 +1,19 @@
 //! The messages of grants as JSON: how large they are, and that what another version wrote is read.
 
-use carrack_plan::grants::{GrantClientReport, GrantReply, GrantRequest, HeldGrant, TargetGrant};
+use carrack_plan::grants::{GrantClientReport, GrantReply, GrantRequest, GrantUseReport, TargetGrant};
 
 #[test]
 fn a_batch_for_many_targets_is_small() {
     let target = |index: u64| format!("scratch-OST{index:04x}");
     let ask = |index| GrantRequest { target: target(index), objects: 64, bytes: 64 << 20, waits_us: 123_456 };
-    let held = |index| HeldGrant {
+    let held = |index| GrantUseReport {
         id: 123_456 + index,
         target: target(index),
         ends_in_us: 456_789,
         objects: 32,
         bytes: 32 << 20,
         busy_us: 345_678,
-        ..HeldGrant::default()
+        ..GrantUseReport::default()
     };
     let batch = GrantClientReport {
         client: "dtn07-4711-3-source".into(),

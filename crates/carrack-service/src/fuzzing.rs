@@ -8,12 +8,12 @@ use carrack_wire::auth::ListenerNonce;
 
 use crate::parent::{ConnectionKind, kind_of};
 use crate::session_messages::{
-    ChildSessionSetup, SessionConnectionFacts, SessionInbox, SessionProcessMessage, frame, receive,
+    SessionConnectionFacts, SessionInbox, SessionProcessMessage, SessionProcessSetup, frame, receive,
 };
 
 /// The parent's decision about a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionJudgement {
+pub enum ConnectionRoutingDecision {
     /// It waits for more bytes.
     Waits,
     /// It gets a process.
@@ -25,12 +25,12 @@ pub enum ConnectionJudgement {
 }
 
 /// Returns the decision about a connection with these first bytes, of `there` bytes received in all.
-pub fn judged(start: &[u8], there: usize) -> ConnectionJudgement {
+pub fn judged(start: &[u8], there: usize) -> ConnectionRoutingDecision {
     match kind_of(start, there) {
-        ConnectionKind::Unknown => ConnectionJudgement::Waits,
-        ConnectionKind::Control => ConnectionJudgement::Control,
-        ConnectionKind::Data(nonce) => ConnectionJudgement::Data(nonce),
-        ConnectionKind::Foreign | ConnectionKind::Gone => ConnectionJudgement::Closed,
+        ConnectionKind::Unknown => ConnectionRoutingDecision::Waits,
+        ConnectionKind::Control => ConnectionRoutingDecision::Control,
+        ConnectionKind::Data(nonce) => ConnectionRoutingDecision::Data(nonce),
+        ConnectionKind::Foreign | ConnectionKind::Gone => ConnectionRoutingDecision::Closed,
     }
 }
 
@@ -72,7 +72,7 @@ pub fn is_to_parent(body: &[u8]) -> bool {
 /// # Errors
 /// The error for which the process ends.
 pub fn heard_by_session(socket: &mut UnixStream) -> io::Result<(String, u64)> {
-    let charge: ChildSessionSetup = receive(socket)?;
+    let charge: SessionProcessSetup = receive(socket)?;
     let errand: SessionConnectionFacts = receive(socket)?;
     Ok((charge.config, errand.session))
 }

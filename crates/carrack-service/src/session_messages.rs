@@ -1,7 +1,7 @@
 //! Messages between the parent and a session's process: frames of JSON over a pair of Unix stream sockets.
 //!
 //! A frame is a length (u32, big endian), followed by this number of bytes. The parent sends the
-//! [`ChildSessionSetup`] that all sessions have in common, then the [`SessionConnectionFacts`]; the session
+//! [`SessionProcessSetup`] that all sessions have in common, then the [`SessionConnectionFacts`]; the session
 //! reports its client, asks for admission, and reports its end. An admission is followed by one byte that
 //! carries the socket for data connections (SCM_RIGHTS). The parent never waits for a session: its frames are
 //! queued, and frames of a session may arrive in pieces and are bounded.
@@ -40,7 +40,7 @@ const TEXT_BYTES_MAX: usize = 2 << 10;
 
 /// The data that all sessions have in common until the configuration changes.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct ChildSessionSetup {
+pub struct SessionProcessSetup {
     /// The configuration's text, which the parent has checked.
     pub config: String,
     /// The files that it names.
@@ -200,7 +200,7 @@ pub fn send_descriptor(socket: impl AsFd, descriptor: impl AsFd) -> io::Result<(
 
 /// Frames that a session has not read yet.
 #[derive(Debug, Default)]
-pub struct SessionProcessOutbox {
+pub struct UnreadSessionFrames {
     waiting: VecDeque<SessionProcessOutboxItem>,
     /// Bytes of the first frame that were sent.
     taken: usize,
@@ -212,7 +212,7 @@ enum SessionProcessOutboxItem {
     Descriptor(OwnedFd),
 }
 
-impl SessionProcessOutbox {
+impl UnreadSessionFrames {
     /// Adds a frame.
     pub fn bytes(&mut self, bytes: Arc<[u8]>) {
         self.waiting.push_back(SessionProcessOutboxItem::Bytes(bytes));
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn what_is_queued_arrives_in_order_whatever_the_socket_takes() {
         let (parent, mut session) = pair();
-        let mut outbox = SessionProcessOutbox::default();
+        let mut outbox = UnreadSessionFrames::default();
         let long = "x".repeat(3 << 20);
         outbox.bytes(frame(&long).unwrap());
         outbox.bytes(frame(&SessionAdmissionAnswer::Admitted { nonce: [7; 32], rate: 3 }).unwrap());

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_model::limits::CLASS_BYTES_MAX;
 use carrack_plan::grants::{
-    GrantClientReport, GrantReply, GrantRequest, GrantServer, HeldGrant, MovedBytes, TargetComputeLoad,
-    TargetView,
+    GrantClientReport, GrantReply, GrantRequest, GrantServer, GrantUseReport, MovedBytes, SharedTargetStatus,
+    TargetComputeLoad,
 };
 
 use super::health::{LoadMonitorSettings, LoadMonitorThread};
@@ -111,7 +111,7 @@ impl MetaSchedulerServer {
 
     /// Known targets by name: the target `name`, or the targets of the file system `name`, or all if it is
     /// empty. Clients are `CALLER/NAME`.
-    pub fn targets(&self, name: &str) -> Vec<TargetView> {
+    pub fn targets(&self, name: &str) -> Vec<SharedTargetStatus> {
         let mut targets = self.server().targets(self.now());
         targets.retain(|target| is_of(&target.target, name));
         targets
@@ -184,7 +184,7 @@ fn check(batch: &GrantClientReport) -> Result<(), BatchRefusal> {
         name(&batch.class, "a class's name", CLASS_BYTES_MAX)?;
     }
     let asked = batch.asks.iter().map(|GrantRequest { target, .. }| target);
-    let held = batch.held.iter().chain(&batch.returns).map(|HeldGrant { target, .. }| target);
+    let held = batch.held.iter().chain(&batch.returns).map(|GrantUseReport { target, .. }| target);
     let moved = batch.moved.iter().map(|MovedBytes { target, .. }| target);
     asked.chain(held).chain(moved).try_for_each(|target| name(target, "a target's name", TARGET_BYTES_MAX))
 }
@@ -231,7 +231,12 @@ mod tests {
         let mut held = Vec::new();
         for grant in &answer.grants {
             let (id, ends_in_us) = (grant.id, grant.ends_in_us);
-            held.push(HeldGrant { id, target: grant.target.clone(), ends_in_us, ..HeldGrant::default() });
+            held.push(GrantUseReport {
+                id,
+                target: grant.target.clone(),
+                ends_in_us,
+                ..GrantUseReport::default()
+            });
         }
         GrantClientReport { epoch: answer.epoch, held, ..batch }
     }
@@ -286,7 +291,7 @@ mod tests {
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let long = "x".repeat(TARGET_BYTES_MAX + 1);
         fn held_and_returned(target: &str) -> (GrantClientReport, GrantClientReport) {
-            let held = vec![HeldGrant { target: target.to_owned(), ..HeldGrant::default() }];
+            let held = vec![GrantUseReport { target: target.to_owned(), ..GrantUseReport::default() }];
             (
                 GrantClientReport { held: held.clone(), ..asking("a", 1, &[]) },
                 GrantClientReport { returns: held, ..asking("a", 1, &[]) },

@@ -12,8 +12,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 
 use carrack_model::{
-    AccountRef, CompleteAttributeKinds, ExtendedAttribute, ExtraMetadata, FileFlags, FileOwnerMap,
-    KeptMetadata, Metadata, MetadataFidelity, NO_DUMP, NO_NUMBER, SpecialFile, Timestamp, escape,
+    CompleteAttributeKinds, ExtendedAttribute, ExtraMetadata, FileFlags, FileOwnerMap, KeptMetadata,
+    Metadata, MetadataFidelity, NO_DUMP, NO_NUMBER, SpecialFile, Timestamp, UserOrGroup, escape,
 };
 use nix::unistd::{Group, User};
 use rustix::fs::{
@@ -28,7 +28,7 @@ use crate::link_time_support::LinkTimeSupport;
 use crate::modes::{ACCESS_ACL, AclBits, RequestedOwner, SET_GROUP_ID, SET_IDS, SET_USER_ID};
 use crate::small_file_placement::times;
 use crate::status::is_regular;
-use crate::{LossCounter, ModePolicy, ScratchNames, SinkError};
+use crate::{MetadataLossCounter, ModePolicy, ScratchNames, SinkError};
 
 /// Bound of the cache of account numbers.
 const NUMBERS_MAX: usize = 10_000;
@@ -58,7 +58,7 @@ pub struct MetadataToSet<'a> {
     /// The extras, if they are kept, and the keeper that sets them.
     pub extras: Option<(&'a ExtraMetadata, &'a AttributeWriter)>,
     /// Counts a mode or time that the file system refuses; without it, that is an error.
-    pub losses: Option<&'a LossCounter>,
+    pub losses: Option<&'a MetadataLossCounter>,
     /// Says if the mode is exact, and which times are set.
     pub policy: ModePolicy,
     /// Set-ID bits of the mode that stay under any owner.
@@ -271,7 +271,7 @@ impl MetadataToSet<'_> {
 
 /// Counts a refusal if losses are counted; any other failure is an error.
 pub(crate) fn kept(
-    losses: Option<&LossCounter>,
+    losses: Option<&MetadataLossCounter>,
     what: &str,
     action: &'static str,
     set: Result<(), Errno>,
@@ -311,7 +311,7 @@ pub struct AttributeWriter {
     groups: AccountNumbersByName,
     /// The owner and group that entries show after they were set to the key.
     shown: Mutex<HashMap<RequestedOwner, RequestedOwner>>,
-    losses: LossCounter,
+    losses: MetadataLossCounter,
 }
 
 impl AttributeWriter {
@@ -327,7 +327,7 @@ impl AttributeWriter {
             users: Mutex::default(),
             groups: Mutex::default(),
             shown: Mutex::default(),
-            losses: LossCounter::default(),
+            losses: MetadataLossCounter::default(),
         }
     }
 
@@ -350,7 +350,7 @@ impl AttributeWriter {
     }
 
     /// The metadata that could not be set.
-    pub fn losses(&self) -> &LossCounter {
+    pub fn losses(&self) -> &MetadataLossCounter {
         &self.losses
     }
 
@@ -376,11 +376,11 @@ impl AttributeWriter {
         extras.flags.filter(|_| self.kept.file_flags)
     }
 
-    fn user_of<'e>(&self, extras: &'e ExtraMetadata) -> Option<&'e AccountRef> {
+    fn user_of<'e>(&self, extras: &'e ExtraMetadata) -> Option<&'e UserOrGroup> {
         extras.user.as_ref().filter(|_| self.kept.users)
     }
 
-    fn group_of<'e>(&self, extras: &'e ExtraMetadata) -> Option<&'e AccountRef> {
+    fn group_of<'e>(&self, extras: &'e ExtraMetadata) -> Option<&'e UserOrGroup> {
         extras.group.as_ref().filter(|_| self.kept.groups)
     }
 
@@ -642,7 +642,7 @@ impl AttributeWriter {
     /// Looks up an account, and counts an unknown one.
     fn number(
         &self,
-        account: &AccountRef,
+        account: &UserOrGroup,
         what: &str,
         known: &AccountNumbersByName,
         look_up: fn(&str) -> Option<u32>,
@@ -738,7 +738,7 @@ fn is_capability(attribute: &ExtendedAttribute) -> bool {
 /// Returns true if `number` is the source's account. False if this host does not know the source's name, and
 /// has given the number to another account.
 fn is_same_account(
-    account: &AccountRef,
+    account: &UserOrGroup,
     number: u32,
     (known, look_up): (&AccountNumbersByName, fn(&str) -> Option<u32>),
     is_named: impl Fn() -> bool,
@@ -757,7 +757,7 @@ fn stale<'a>(present: &'a [u8], extras: &'a ExtraMetadata) -> impl Iterator<Item
 
 /// The number of an account: by its name if this host knows it, else the source's number.
 fn numbered(
-    account: &AccountRef,
+    account: &UserOrGroup,
     known: &AccountNumbersByName,
     look_up: fn(&str) -> Option<u32>,
 ) -> Option<u32> {
@@ -786,12 +786,12 @@ pub fn unknown_account(fidelity: &MetadataFidelity) -> Option<String> {
     user.or_else(|| unknown_of(groups, group_number).map(|name| format!("group '{name}'")))
 }
 
-fn replacements(map: &FileOwnerMap) -> impl Iterator<Item = AccountRef> {
+fn replacements(map: &FileOwnerMap) -> impl Iterator<Item = UserOrGroup> {
     map.rules().iter().map(|rule| rule.becomes.clone())
 }
 
 fn unknown_of(
-    mut accounts: impl Iterator<Item = AccountRef>,
+    mut accounts: impl Iterator<Item = UserOrGroup>,
     look_up: fn(&str) -> Option<u32>,
 ) -> Option<String> {
     let unknown = accounts.find(|account| {
@@ -821,11 +821,11 @@ mod tests {
 
     const MODE: u32 = 0o6755;
 
-    fn numbered(number: u32) -> AccountRef {
-        AccountRef { number, name: b""[..].into() }
+    fn numbered(number: u32) -> UserOrGroup {
+        UserOrGroup { number, name: b""[..].into() }
     }
 
-    fn extras(user: AccountRef, group: AccountRef) -> ExtraMetadata {
+    fn extras(user: UserOrGroup, group: UserOrGroup) -> ExtraMetadata {
         ExtraMetadata { user: Some(user), group: Some(group), ..ExtraMetadata::default() }
     }
 
@@ -858,8 +858,8 @@ mod tests {
         assert_eq!(AttributeWriter::new(true).set_ids(None, here, MODE), 0);
         assert_eq!(AttributeWriter::new(true).set_ids(Some(&told), here, 0o755), 0);
         // An unknown name whose number belongs to another account of this host.
-        let root = AccountRef { number: 0, name: b"no-such-account"[..].into() };
-        let other = AccountRef { number: 54_322, ..root.clone() };
+        let root = UserOrGroup { number: 0, name: b"no-such-account"[..].into() };
+        let other = UserOrGroup { number: 54_322, ..root.clone() };
         assert_eq!(ids(&all, &extras(root, other), (0, 54_322)), 0o2000);
     }
 

@@ -33,7 +33,7 @@ pub struct ChangedDirectoryModes {
 
 /// Selects the directories whose modes are restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RestoredModeSelection {
+pub enum RestoredDirectorySelection {
     /// The directories that their owner can search under the original mode.
     Open,
     /// All that are left.
@@ -84,14 +84,14 @@ impl ChangedDirectoryModes {
 
     /// Restores the modes of directories that nothing else has changed since. Returns the paths where this
     /// failed.
-    pub fn restore(&self, which: RestoredModeSelection) -> Vec<(RelPath, Errno)> {
+    pub fn restore(&self, which: RestoredDirectorySelection) -> Vec<(RelPath, Errno)> {
         let mut changed = self.changed();
         let mut failed = Vec::new();
         // Children come before their parents.
         let paths: Vec<RelPath> = changed.keys().rev().cloned().collect();
         for path in paths {
             let mode = changed[&path];
-            if which == RestoredModeSelection::Open && mode & OWNER_SEARCH == 0 {
+            if which == RestoredDirectorySelection::Open && mode & OWNER_SEARCH == 0 {
                 continue;
             }
             changed.remove(&path);
@@ -253,7 +253,7 @@ mod tests {
         }
         assert_eq!(*recorded.borrow(), [(rel("a"), 0o1555), (rel("a/b"), 0o2511)]);
         assert_eq!((mode_of(&dir, "a"), mode_of(&dir, "a/b")), (0o1755, 0o2711));
-        assert!(access.restore(RestoredModeSelection::Open).is_empty() && access.is_empty());
+        assert!(access.restore(RestoredDirectorySelection::Open).is_empty() && access.is_empty());
         assert_eq!((mode_of(&dir, "a"), mode_of(&dir, "a/b")), (0o1555, 0o2511));
         set(&dir, "a", 0o755);
     }
@@ -276,10 +276,10 @@ mod tests {
             access.adopt(&rel(path), mode);
         }
         set(&dir, "a", 0o700);
-        assert!(access.restore(RestoredModeSelection::Open).is_empty());
+        assert!(access.restore(RestoredDirectorySelection::Open).is_empty());
         assert_eq!((mode_of(&dir, "a"), mode_of(&dir, "a/b")), (0o700, 0o555));
         set(&dir, "a", 0o750);
-        assert!(access.restore(RestoredModeSelection::All).is_empty() && access.is_empty());
+        assert!(access.restore(RestoredDirectorySelection::All).is_empty() && access.is_empty());
         assert_eq!(mode_of(&dir, "a"), 0o750, "another process has changed the mode since");
     }
 }

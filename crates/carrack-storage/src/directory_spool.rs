@@ -27,8 +27,8 @@ use crate::modes::{SET_GROUP_ID, SET_IDS, is_provisional, mode_of_new_directory_
 use crate::small_file_placement::users_umask;
 use crate::status::{is_regular, mtime_of};
 use crate::{
-    AttributeWriter, DestinationTimePrecision, LossCounter, MetadataToSet, RootDirectory, ScratchNames,
-    SinkError,
+    AttributeWriter, DestinationTimePrecision, MetadataLossCounter, MetadataToSet, RootDirectory,
+    ScratchNames, SinkError,
 };
 
 /// Bytes of the records in memory: about 50,000 directories.
@@ -47,7 +47,7 @@ const IS_FILE: u32 = 0o100_000;
 
 /// Directories that wait for their metadata, see the module's comment.
 #[derive(Debug)]
-pub struct DirectorySpool {
+pub struct DirectoryMetadataSpool {
     root: Arc<RootDirectory>,
     keeper: Arc<AttributeWriter>,
     records: Vec<u8>,
@@ -62,10 +62,10 @@ struct SpilledRecords {
     ends: Vec<u64>,
 }
 
-impl DirectorySpool {
+impl DirectoryMetadataSpool {
     /// Collects directories beneath `root`; `keeper` sets owners and attributes.
-    pub fn new(root: Arc<RootDirectory>, keeper: Arc<AttributeWriter>) -> DirectorySpool {
-        DirectorySpool { root, keeper, records: Vec::new(), spilled: None }
+    pub fn new(root: Arc<RootDirectory>, keeper: Arc<AttributeWriter>) -> DirectoryMetadataSpool {
+        DirectoryMetadataSpool { root, keeper, records: Vec::new(), spilled: None }
     }
 
     /// Records that the directory `path` gets `metadata` and, if they are kept, `extras` at the end.
@@ -89,7 +89,7 @@ impl DirectorySpool {
     /// Records that the file `path`, last changed at `mtime`, gets file flags that prevent any later change.
     ///
     /// # Errors
-    /// As [`DirectorySpool::note`].
+    /// As [`DirectoryMetadataSpool::note`].
     pub fn note_file(&mut self, path: &RelPath, mtime: Timestamp, flags: FileFlags) -> Result<(), SinkError> {
         let extras = ExtraMetadata { flags: Some(flags), ..ExtraMetadata::default() };
         self.note(path, &Metadata { mode: IS_FILE, mtime }, Some(&extras))
@@ -147,7 +147,11 @@ impl DirectorySpool {
     }
 
     /// Calls `visit` for every record, in reverse order.
-    fn for_each(&self, newest: &[u8], mut visit: impl FnMut(&RelPath, &DirectoryRecord)) -> io::Result<()> {
+    fn for_each(
+        &self,
+        newest: &[u8],
+        mut visit: impl FnMut(&RelPath, &SpooledEntryMetadata),
+    ) -> io::Result<()> {
         for_each_record(newest, &mut visit)?;
         let Some(SpilledRecords { file, ends }) = &self.spilled else { return Ok(()) };
         let mut block = Vec::new();
@@ -161,7 +165,7 @@ impl DirectorySpool {
     }
 }
 
-/// The state of one [`DirectorySpool::finish`].
+/// The state of one [`DirectoryMetadataSpool::finish`].
 struct MetadataFinisher<'a, F> {
     root: &'a RootDirectory,
     keeper: &'a AttributeWriter,
@@ -173,7 +177,7 @@ struct MetadataFinisher<'a, F> {
 }
 
 impl<F: FnMut(EntryFailure)> MetadataFinisher<'_, F> {
-    fn apply(&mut self, path: &RelPath, record: &DirectoryRecord) {
+    fn apply(&mut self, path: &RelPath, record: &SpooledEntryMetadata) {
         let (root, keeper) = (self.root, self.keeper);
         if record.metadata.mode & IS_FILE != 0 {
             return fasten_file(root, keeper, self.times, path, record);
@@ -196,7 +200,7 @@ impl<F: FnMut(EntryFailure)> MetadataFinisher<'_, F> {
 }
 
 /// The metadata of one directory or file.
-struct DirectoryRecord {
+struct SpooledEntryMetadata {
     metadata: Metadata,
     extras: Option<ExtraMetadata>,
 }
@@ -225,7 +229,10 @@ fn append_record(records: &mut Vec<u8>, path: &RelPath, metadata: &Metadata, ext
     records.extend_from_slice(&path_bytes.to_le_bytes());
 }
 
-fn for_each_record(records: &[u8], visit: &mut impl FnMut(&RelPath, &DirectoryRecord)) -> io::Result<()> {
+fn for_each_record(
+    records: &[u8],
+    visit: &mut impl FnMut(&RelPath, &SpooledEntryMetadata),
+) -> io::Result<()> {
     let mut rest = records;
     while !rest.is_empty() {
         let (before, path, record) = last_record(rest)
@@ -237,7 +244,7 @@ fn for_each_record(records: &[u8], visit: &mut impl FnMut(&RelPath, &DirectoryRe
 }
 
 /// Splits off the last record; returns the bytes before it first.
-fn last_record(records: &[u8]) -> Option<(&[u8], RelPath, DirectoryRecord)> {
+fn last_record(records: &[u8]) -> Option<(&[u8], RelPath, SpooledEntryMetadata)> {
     let (rest, path_bytes) = records.split_last_chunk::<2>()?;
     let (rest, extras_bytes) = rest.split_last_chunk::<4>()?;
     let (rest, nanoseconds) = rest.split_last_chunk::<4>()?;
@@ -250,7 +257,7 @@ fn last_record(records: &[u8]) -> Option<(&[u8], RelPath, DirectoryRecord)> {
     let seconds = i64::from_le_bytes(*seconds);
     let mtime = Timestamp { seconds, nanoseconds: u32::from_le_bytes(*nanoseconds) };
     let metadata = Metadata { mode: u32::from_le_bytes(*mode), mtime };
-    Some((before, RelPath::new(path).ok()?, DirectoryRecord { metadata, extras: extras_of(extras)? }))
+    Some((before, RelPath::new(path).ok()?, SpooledEntryMetadata { metadata, extras: extras_of(extras)? }))
 }
 
 /// Decodes extras: an inner none stands for no extras, an outer none for damaged ones.
@@ -270,7 +277,7 @@ fn set_metadata(
     root: &RootDirectory,
     keeper: &AttributeWriter,
     path: &RelPath,
-    record: &DirectoryRecord,
+    record: &SpooledEntryMetadata,
 ) -> Result<(), SinkError> {
     let (handle, unreadable) = open_to_finish(root, path)?;
     let stat = fstat(&handle).map_err(|errno| SinkError::metadata("looking at its mode", errno))?;
@@ -308,7 +315,7 @@ fn set_metadata(
 }
 
 /// Sets the mode of the destination if it was made for the entries in it and no record gave it one.
-fn settle_root(root: &RootDirectory, losses: &LossCounter) -> Result<(), SinkError> {
+fn settle_root(root: &RootDirectory, losses: &MetadataLossCounter) -> Result<(), SinkError> {
     if !fstat(root).is_ok_and(|stat| is_provisional(stat.st_mode)) {
         return Ok(());
     }
@@ -328,7 +335,7 @@ fn open_to_finish(root: &RootDirectory, path: &RelPath) -> Result<(OwnedFd, Opti
     Ok((opened.0, Some(opened.1)))
 }
 
-fn flags_of(keeper: &AttributeWriter, record: &DirectoryRecord) -> Option<FileFlags> {
+fn flags_of(keeper: &AttributeWriter, record: &SpooledEntryMetadata) -> Option<FileFlags> {
     record.extras.as_ref().and_then(|extras| keeper.flags_of(extras))
 }
 
@@ -338,7 +345,7 @@ fn fasten_file(
     keeper: &AttributeWriter,
     times: &DestinationTimePrecision,
     path: &RelPath,
-    record: &DirectoryRecord,
+    record: &SpooledEntryMetadata,
 ) {
     let (Some((parent, name)), Some(flags)) = (path.split_last(), flags_of(keeper, record)) else { return };
     let Ok(held) = root.open_directory(&parent) else { return };
@@ -426,7 +433,7 @@ mod tests {
         let (dir, root) = fixture();
         root.make_directory(&rel("a/b/c")).unwrap();
         // Parents come last, as parallel threads may record them, and would make their children unreachable.
-        let mut spool = DirectorySpool::new(Arc::clone(&root), keeper());
+        let mut spool = DirectoryMetadataSpool::new(Arc::clone(&root), keeper());
         let noted = [("a/b/c", 0o1777, 3), ("a/b", 0o000, 2), ("a", 0o600, 1), ("", 0o755, 0)];
         for (path, mode, seconds) in noted {
             spool.note(&rel(path), &metadata(mode, seconds), None).unwrap();
@@ -472,7 +479,7 @@ mod tests {
         root.make_directory(&rel("killed")).unwrap();
         let root = Arc::new(RootDirectory::open(dir.path()).unwrap());
         root.make_directory(&rel("killed/new")).unwrap();
-        let mut spool = DirectorySpool::new(Arc::clone(&root), umask_keeper(|_| {}));
+        let mut spool = DirectoryMetadataSpool::new(Arc::clone(&root), umask_keeper(|_| {}));
         for path in ["", "old", "private", "shared", "shared/new", "killed", "killed/new"] {
             spool.note(&rel(path), &metadata(0o6777, 5), None).unwrap();
         }
@@ -498,7 +505,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new");
         crate::PathBase::Anywhere.make_destination(&path).unwrap();
-        let spool = DirectorySpool::new(Arc::new(RootDirectory::open(&path).unwrap()), umask_keeper(|_| {}));
+        let spool =
+            DirectoryMetadataSpool::new(Arc::new(RootDirectory::open(&path).unwrap()), umask_keeper(|_| {}));
         assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), 0);
         assert_eq!(mode_of(&dir, "new"), 0o777 & !users_umask());
     }
@@ -520,7 +528,7 @@ mod tests {
         ] {
             let (dir, root) = fixture();
             root.make_directory(&rel("d")).unwrap();
-            let mut spool = DirectorySpool::new(root, umask_keeper(options));
+            let mut spool = DirectoryMetadataSpool::new(root, umask_keeper(options));
             // The group is not kept, so the bit is cleared.
             spool.note(&rel("d"), &metadata(0o2755, 5), None).unwrap();
             assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), 1);
@@ -537,7 +545,7 @@ mod tests {
         let before = fs::metadata(outside.path()).unwrap();
         symlink(outside.path(), dir.path().join("link")).unwrap();
         fs::create_dir(dir.path().join("good")).unwrap();
-        let mut spool = DirectorySpool::new(root, keeper());
+        let mut spool = DirectoryMetadataSpool::new(root, keeper());
         for path in ["link", "good", "gone"] {
             spool.note(&rel(path), &metadata(0o777, 5), None).unwrap();
         }
@@ -553,7 +561,7 @@ mod tests {
     #[test]
     fn many_records_spill_and_come_back_last_first() {
         let (dir, root) = fixture();
-        let mut spool = DirectorySpool::new(root, keeper());
+        let mut spool = DirectoryMetadataSpool::new(root, keeper());
         let long = vec![vec![b'x'; 250]; 40].join(&b'/');
         let path_of: Vec<_> =
             (0..1_000u32).map(|n| rel([format!("{n}/").as_bytes(), &long].concat())).collect();
@@ -580,7 +588,7 @@ mod tests {
         let (dir, root) = fixture();
         let path = rel("d");
         root.make_directory(&path).unwrap();
-        let mut spool = DirectorySpool::new(root, keeper());
+        let mut spool = DirectoryMetadataSpool::new(root, keeper());
         let mut count = 0;
         while spool.spilled.is_none() {
             spool.note(&path, &metadata(0o711, 7), None).unwrap();
@@ -600,8 +608,8 @@ mod tests {
 
     #[test]
     fn owners_and_attributes_come_back() {
-        fn account(name: &[u8]) -> Option<carrack_model::AccountRef> {
-            Some(carrack_model::AccountRef { number: 1, name: name.into() })
+        fn account(name: &[u8]) -> Option<carrack_model::UserOrGroup> {
+            Some(carrack_model::UserOrGroup { number: 1, name: name.into() })
         }
         let value = vec![b'v'; 60_000].into();
         let attributes = vec![carrack_model::ExtendedAttribute { name: b"user.a"[..].into(), value }];

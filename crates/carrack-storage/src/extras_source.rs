@@ -11,8 +11,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use carrack_model::{
-    AccountRef, CompleteAttributeKinds, ExtendedAttribute, ExtraMetadata, FileFlags, HardLinkTarget,
-    MetadataFidelity, RelPath, SpecialFile,
+    CompleteAttributeKinds, ExtendedAttribute, ExtraMetadata, FileFlags, HardLinkTarget, MetadataFidelity,
+    RelPath, SpecialFile, UserOrGroup,
 };
 use nix::unistd::{Gid, Group, Uid, User};
 use rustix::fs::{
@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use crate::file_flags::flags_of;
 use crate::modes::{ACCESS_ACL, AclBits};
 use crate::source_owner_maps::OwnerMappingRules;
-use crate::{FileIdentity, LossCounter};
+use crate::{FileIdentity, MetadataLossCounter};
 
 /// The longest list of names (`XATTR_LIST_MAX`), and the longest value (`XATTR_SIZE_MAX`).
 const XATTR_BYTES_MAX: usize = 64 << 10;
@@ -48,8 +48,8 @@ pub struct ExtraMetadataReader {
     group_rules: OwnerMappingRules,
     users: AccountNames,
     groups: AccountNames,
-    losses: LossCounter,
-    links: Mutex<HashMap<FileIdentity, UnmetLinks>>,
+    losses: MetadataLossCounter,
+    links: Mutex<HashMap<FileIdentity, UnscannedHardLinks>>,
     /// True if the file system of the first directory does not list its ACLs.
     hides_acls: OnceLock<bool>,
 }
@@ -61,7 +61,7 @@ struct AccountNames(Mutex<HashMap<u32, Arc<[u8]>>>);
 /// A file with hard links that the scan has not all met: about 150 bytes and its path. Files with one name
 /// cost nothing.
 #[derive(Debug)]
-struct UnmetLinks {
+struct UnscannedHardLinks {
     path: RelPath,
     size: u64,
     names_left: u32,
@@ -86,14 +86,14 @@ impl ExtraMetadataReader {
             is_root: rustix::process::geteuid().is_root(),
             users: AccountNames::default(),
             groups: AccountNames::default(),
-            losses: LossCounter::default(),
+            losses: MetadataLossCounter::default(),
             links: Mutex::default(),
             hides_acls: OnceLock::new(),
         })
     }
 
     /// The extras that could not be read.
-    pub fn losses(&self) -> &LossCounter {
+    pub fn losses(&self) -> &MetadataLossCounter {
         &self.losses
     }
 
@@ -179,7 +179,7 @@ impl ExtraMetadataReader {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         match links.entry(file) {
             Entry::Vacant(vacant) => {
-                vacant.insert(UnmetLinks { path, size, names_left: names.saturating_sub(1) });
+                vacant.insert(UnscannedHardLinks { path, size, names_left: names.saturating_sub(1) });
                 None
             }
             Entry::Occupied(mut occupied) => {
@@ -198,11 +198,11 @@ impl ExtraMetadataReader {
     /// The requested account, or that of the number. Number 0 is root on every host and gets no name.
     fn account(
         &self,
-        requested: &Option<AccountRef>,
+        requested: &Option<UserOrGroup>,
         number: u32,
         (rules, names): (&OwnerMappingRules, &AccountNames),
         look_up: fn(u32) -> Option<String>,
-    ) -> AccountRef {
+    ) -> UserOrGroup {
         if let Some(account) = requested {
             return account.clone();
         }
@@ -211,7 +211,7 @@ impl ExtraMetadataReader {
         }
         let is_number = self.fidelity.numeric_ids || number == 0;
         let name = if is_number { Arc::default() } else { names.of(number, look_up) };
-        AccountRef { number, name }
+        UserOrGroup { number, name }
     }
 
     /// Reads the requested attributes. If one is unreadable or too large, the others are not marked as

@@ -49,7 +49,7 @@ struct NameFolding {
 
 /// A directory that treats different names as equal.
 #[derive(Clone, Copy, Debug)]
-pub struct FoldingDirectory {
+pub struct CaseFoldingDirectory {
     folding: NameFolding,
     /// Set if the directory's own flag says so. Otherwise its whole file system folds names, and inode
     /// numbers may depend on names there.
@@ -64,7 +64,7 @@ pub struct FoldedNames {
     magic: Option<u32>,
     file_systems: Mutex<HashMap<u64, Option<NameFolding>>>,
     /// The directory of the last call, as files of one directory come in sequence.
-    last: Mutex<Option<(RelPath, Option<FoldingDirectory>)>>,
+    last: Mutex<Option<(RelPath, Option<CaseFoldingDirectory>)>>,
     claims: Mutex<HashMap<u64, u64>>,
     hasher: RandomState,
 }
@@ -79,7 +79,7 @@ impl FoldedNames {
     }
 
     /// The folding of a directory, known as `path`, at its first use; none if it distinguishes all names.
-    pub fn of(&self, directory: BorrowedFd<'_>, path: &RelPath) -> Option<FoldingDirectory> {
+    pub fn of(&self, directory: BorrowedFd<'_>, path: &RelPath) -> Option<CaseFoldingDirectory> {
         if self.magic.is_some_and(|magic| EXACT.contains(&magic)) {
             return None;
         }
@@ -90,10 +90,10 @@ impl FoldedNames {
         *self.last() = Some((path.clone(), known));
         known
     }
-    fn last(&self) -> MutexGuard<'_, Option<(RelPath, Option<FoldingDirectory>)>> {
+    fn last(&self) -> MutexGuard<'_, Option<(RelPath, Option<CaseFoldingDirectory>)>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    fn look(&self, directory: BorrowedFd<'_>) -> Option<FoldingDirectory> {
+    fn look(&self, directory: BorrowedFd<'_>) -> Option<CaseFoldingDirectory> {
         let magic = self.magic.or_else(|| magic_of(directory).ok())?;
         if EXACT.contains(&magic) {
             return None;
@@ -101,12 +101,12 @@ impl FoldedNames {
         if FLAGGED.contains(&magic) {
             let flags = ioctl_getflags(directory).ok()?;
             let folding = NameFolding { case: true, composition: true };
-            return (flags.bits() & CASEFOLD != 0).then_some(FoldingDirectory {
+            return (flags.bits() & CASEFOLD != 0).then_some(CaseFoldingDirectory {
                 folding,
                 identity: Some(FileIdentity::of_open(directory).ok()?),
             });
         }
-        self.probed(directory, magic).map(|folding| FoldingDirectory { folding, identity: None })
+        self.probed(directory, magic).map(|folding| CaseFoldingDirectory { folding, identity: None })
     }
 
     fn probed(&self, directory: BorrowedFd<'_>, magic: u32) -> Option<NameFolding> {
@@ -133,7 +133,7 @@ impl FoldedNames {
     /// [`SinkError::SameName`] if another path has it.
     pub fn claim(
         &self,
-        directory: &FoldingDirectory,
+        directory: &CaseFoldingDirectory,
         held: BorrowedFd<'_>,
         path: &RelPath,
         name: &[u8],
@@ -155,7 +155,7 @@ impl FoldedNames {
     ///
     /// # Errors
     /// As [`FoldedNames::claim`].
-    pub fn claim_directory(&self, directory: &FoldingDirectory, path: &RelPath) -> Result<(), SinkError> {
+    pub fn claim_directory(&self, directory: &CaseFoldingDirectory, path: &RelPath) -> Result<(), SinkError> {
         let place = match directory.identity {
             Some(identity) => self.hasher.hash_one(identity),
             None => self.hasher.hash_one(directory.folding.fold(path.as_bytes())),
@@ -168,7 +168,7 @@ impl FoldedNames {
 
     /// Returns true if an entry of this run has, or may have, a name that equals `name` in a directory known
     /// as `path`.
-    pub fn is_taken(&self, directory: &FoldingDirectory, path: &RelPath, name: &[u8]) -> bool {
+    pub fn is_taken(&self, directory: &CaseFoldingDirectory, path: &RelPath, name: &[u8]) -> bool {
         let beneath = path.join(name).map(|inner| directory.folding.fold(inner.as_bytes()));
         let places = match directory.identity {
             Some(identity) => [Some(self.hasher.hash_one((identity, directory.folding.fold(name)))), None],
@@ -276,8 +276,8 @@ mod tests {
         assert_eq!(BOTH.fold(b"A\xff"), b"a\xff");
     }
 
-    fn claimed(directory: &FoldingDirectory) {
-        fn claim(claimed: (&FoldedNames, &FoldingDirectory, &File), path: &RelPath, name: &str) -> bool {
+    fn claimed(directory: &CaseFoldingDirectory) {
+        fn claim(claimed: (&FoldedNames, &CaseFoldingDirectory, &File), path: &RelPath, name: &str) -> bool {
             let (names, directory, held) = claimed;
             match names.claim(directory, held.as_fd(), path, name.as_bytes()) {
                 Ok(()) => true,
@@ -304,8 +304,8 @@ mod tests {
     #[test]
     fn a_place_is_claimed_once() {
         let identity = FileIdentity { dev: 1, ino: 2 };
-        claimed(&FoldingDirectory { folding: BOTH, identity: None });
-        claimed(&FoldingDirectory { folding: BOTH, identity: Some(identity) });
+        claimed(&CaseFoldingDirectory { folding: BOTH, identity: None });
+        claimed(&CaseFoldingDirectory { folding: BOTH, identity: Some(identity) });
     }
 
     #[test]

@@ -40,22 +40,22 @@ mod writeback_wait;
 pub use attribute_writer::{AttributeWriter, MetadataToSet, unknown_account};
 pub use base::{EntryPlace, PathBase, PathPurpose, PathStatResult};
 pub use browse::{
-    BrowsedKind, EntryStatResult, ListedEntry, ListingItem, RemovalCount, RemovalEvent, RemovalExclusion,
-    RemovalStep, TreeRemovalResult, count_in, glance, link_text, remove_in,
+    BrowsedKind, EntryStatResult, ListedEntry, ListingItem, RemovalEvent, RemovalExclusion,
+    RemovalPreviewCount, RemovalStep, TreeRemovalResult, count_in, glance, link_text, remove_in,
 };
-pub use directory_access::{ChangedDirectoryModes, RestoredModeSelection};
-pub use directory_spool::DirectorySpool;
+pub use directory_access::{ChangedDirectoryModes, RestoredDirectorySelection};
+pub use directory_spool::DirectoryMetadataSpool;
 pub use durable::{
     CommitCare, FsyncBeforeCommit, FsyncMethod, device_of, holds, keep_times, read_back, sync_data,
     sync_directories, sync_directory, sync_file, sync_file_system, sync_whole,
 };
 pub use existing_entry::{ExistingEntry, FileTimes, digest_of, dress_file, file_times, look_at};
 pub use extras_source::ExtraMetadataReader;
-pub use folded_names::{FoldedNames, FoldingDirectory};
-pub use link_spool::{HardLinkContext, LinkCreationCounts, LinkSpool};
-pub use losses::LossCounter;
+pub use folded_names::{CaseFoldingDirectory, FoldedNames};
+pub use link_spool::{HardLinkCreationContext, LinkCreationCounts, LinkSpool};
+pub use losses::MetadataLossCounter;
 pub use modes::{ModePolicy, narrow_directory};
-pub use root::{LocatedName, RootDirectory};
+pub use root::{DirectoryRelativeName, RootDirectory};
 pub use scan::{
     AbsenceProofFailure, BadPattern, ScanFilter, ScanListingProof, ScanRoot, ScanRootScope, ScannedItem,
     SourceScan,
@@ -64,9 +64,9 @@ pub use sink_error::SinkError;
 pub use small_file_placement::{SmallContent, clear_umask, place_small, place_symlink, users_umask};
 pub use source_error::SourceError;
 pub use source_file::{ScannedFileState, SmallFile, SourceFile, read_small};
-pub use source_pattern::NamePattern;
+pub use source_pattern::SourceNameWildcard;
 pub use special::{dress_special, place_special};
 pub use status::{FileIdentity, FileStamp, MountIdentity};
 pub use stored_times::{DestinationTimePrecision, are_within, may_be_stored, time_unit_of};
 pub use temporary_names::ScratchNames;
-pub use uncommitted_file::{NewLargeFileSpec, UncommittedFile, WriteIo, can_resume};
+pub use uncommitted_file::{NewLargeFileSpec, UncommittedFile, WriteIoMethod, can_resume};

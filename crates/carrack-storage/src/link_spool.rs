@@ -23,7 +23,9 @@ use crate::durable::settle_size;
 use crate::extras_source::{grown, reason};
 use crate::small_file_placement::{both_times, create_flags};
 use crate::status::{is_regular, mtime_of, size_of};
-use crate::{DestinationTimePrecision, LossCounter, RootDirectory, ScratchNames, SinkError, sync_whole};
+use crate::{
+    DestinationTimePrecision, MetadataLossCounter, RootDirectory, ScratchNames, SinkError, sync_whole,
+};
 
 /// Bytes of the records in memory: about 40,000 names.
 const SPOOL_BYTES_MAX: usize = 4 << 20;
@@ -45,13 +47,13 @@ pub struct LinkSpool {
 
 /// The means of making names.
 #[derive(Clone, Copy)]
-pub struct HardLinkContext<'a> {
+pub struct HardLinkCreationContext<'a> {
     /// Temporary names.
     pub scratch: &'a ScratchNames,
     /// The precision in which the destination stores the time that identifies a first name.
     pub times: &'a DestinationTimePrecision,
     /// Counts names that became copies.
-    pub losses: &'a LossCounter,
+    pub losses: &'a MetadataLossCounter,
     /// Returns true if an operation that a directory's mode denied is worth another try.
     pub grant: &'a dyn Fn(&RelPath) -> bool,
     /// Set if a copy is made durable before its commit.
@@ -132,7 +134,7 @@ impl LinkSpool {
     /// `make_way` is called with the directory that holds it, and returns true if it is gone.
     pub fn finish(
         self,
-        ways: &HardLinkContext<'_>,
+        ways: &HardLinkCreationContext<'_>,
         make_way: impl FnMut(BorrowedFd<'_>, &RelPath, &[u8]) -> bool,
         failed: impl FnMut(EntryFailure),
     ) -> LinkCreationCounts {
@@ -156,7 +158,7 @@ impl LinkSpool {
 struct LinkMaker<'a, M, F> {
     root: &'a RootDirectory,
     checks_times: bool,
-    ways: &'a HardLinkContext<'a>,
+    ways: &'a HardLinkCreationContext<'a>,
     make_way: M,
     failed: F,
     counts: LinkCreationCounts,
@@ -332,7 +334,7 @@ fn has_no_links(errno: Errno) -> bool {
 fn copy(
     (from, first, found): (BorrowedFd<'_>, &[u8], &Stat),
     (into, name): (BorrowedFd<'_>, &[u8]),
-    ways: &HardLinkContext<'_>,
+    ways: &HardLinkCreationContext<'_>,
 ) -> Result<bool, SinkError> {
     if look(into, name).is_ok_and(|own| is_copy(&own, found, into, ways.times)) {
         return Ok(false);
@@ -424,9 +426,9 @@ mod tests {
         (dir, root, HardLinkTarget { path: rel("a/first"), size: 7 }, mtime)
     }
 
-    fn means() -> (ScratchNames, DestinationTimePrecision, LossCounter) {
+    fn means() -> (ScratchNames, DestinationTimePrecision, MetadataLossCounter) {
         let times = DestinationTimePrecision::new(carrack_model::ModifyWindow::Stored, None);
-        (ScratchNames::new(None).unwrap(), times, LossCounter::default())
+        (ScratchNames::new(None).unwrap(), times, MetadataLossCounter::default())
     }
 
     fn made(made: u64) -> LinkCreationCounts {
@@ -437,7 +439,7 @@ mod tests {
     fn a_name_that_can_be_no_link_is_a_copy_with_the_same_metadata() {
         let (dir, root, _, _) = fixture();
         let (scratch, times, losses) = means();
-        let ways = HardLinkContext {
+        let ways = HardLinkCreationContext {
             scratch: &scratch,
             times: &times,
             losses: &losses,
@@ -464,7 +466,7 @@ mod tests {
     fn names_are_made_across_directories_over_what_stands_there_and_again() {
         let (dir, root, same_as, mtime) = fixture();
         let (scratch, times, losses) = means();
-        let ways = HardLinkContext {
+        let ways = HardLinkCreationContext {
             scratch: &scratch,
             times: &times,
             losses: &losses,
@@ -490,7 +492,7 @@ mod tests {
     fn what_is_not_what_the_source_said_is_not_linked_to() {
         let (dir, root, same_as, mtime) = fixture();
         let (scratch, times, losses) = means();
-        let ways = HardLinkContext {
+        let ways = HardLinkCreationContext {
             scratch: &scratch,
             times: &times,
             losses: &losses,
@@ -514,7 +516,7 @@ mod tests {
     fn many_names_spill_and_are_made_all_the_same() {
         let (dir, root, same_as, mtime) = fixture();
         let (scratch, times, losses) = means();
-        let ways = HardLinkContext {
+        let ways = HardLinkCreationContext {
             scratch: &scratch,
             times: &times,
             losses: &losses,

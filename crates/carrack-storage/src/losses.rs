@@ -25,7 +25,7 @@ const KINDS_MAX: usize = 64;
 
 /// Counts losses. Any number of threads may count.
 #[derive(Debug, Default)]
-pub struct LossCounter {
+pub struct MetadataLossCounter {
     counts: Mutex<BTreeMap<(MetadataLossKind, String), u64>>,
     /// True for each mode that entries show after it was set; there are at most 4,096 modes.
     shown_modes: Mutex<BTreeMap<u32, bool>>,
@@ -52,7 +52,7 @@ enum TimeSettingMethod {
     Both = 2,
 }
 
-impl LossCounter {
+impl MetadataLossCounter {
     /// Counts one more entry whose `what` could not be kept, with the `reason`.
     pub fn count(&self, what: &str, reason: &str) {
         self.count_many(what, reason, 1);
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn losses_are_told_once_with_their_count() {
-        let losses = LossCounter::default();
+        let losses = MetadataLossCounter::default();
         losses.count("the owner", "not permitted");
         losses.count("the owner", "not permitted");
         losses.count("the mode", "not supported");
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn there_is_a_bound_to_the_kinds() {
-        let losses = LossCounter::default();
+        let losses = MetadataLossCounter::default();
         (0..1_000).for_each(|number| losses.count(&number.to_string(), "so"));
         assert_eq!(losses.take_lines().len(), KINDS_MAX + 1);
     }
@@ -265,7 +265,7 @@ mod tests {
     /// Sets a time on a file system that stores the result of `stores`, and ignores a time alone if
     /// `is_alone_ignored`.
     fn set(
-        losses: &LossCounter,
+        losses: &MetadataLossCounter,
         told: Timestamp,
         is_alone_ignored: bool,
         stores: impl Fn(i64, u32) -> (i64, u32),
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn one_fraction_shows_a_coarse_file_system_and_a_time_without_room_is_a_loss() {
-        let losses = LossCounter::default();
+        let losses = MetadataLossCounter::default();
         let time = at(1_600_000_000, 5);
         assert!(losses.reads_back(time, false));
         set(&losses, time, false, |seconds, _| (seconds, 0));
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_time_that_is_ignored_alone_is_set_together_with_the_other() {
-        let (losses, time) = (LossCounter::default(), at(1_600_000_000, 0));
+        let (losses, time) = (MetadataLossCounter::default(), at(1_600_000_000, 0));
         assert_eq!(set(&losses, time, true, |seconds, fraction| (seconds, fraction)), time);
         assert!(!losses.has_lost_times() && !losses.reads_back(time, true));
         // A thread that started before the handling was known.
@@ -317,7 +317,7 @@ mod tests {
         losses.note_time(time, &found((1_900_000_000, 0)), set_both);
         assert!(is_set.get() && !losses.has_lost_times());
         // A file system that ignores both.
-        let losses = LossCounter::default();
+        let losses = MetadataLossCounter::default();
         set(&losses, time, true, |_, _| (1_900_000_000, 0));
         assert!(losses.has_lost_times());
         assert_eq!(losses.take_lines(), ["the time of 1 entry not kept: the file system ignores it"]);
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_time_that_was_right_before_tells_nothing() {
-        let (losses, time) = (LossCounter::default(), at(1_600_000_000, 5));
+        let (losses, time) = (MetadataLossCounter::default(), at(1_600_000_000, 5));
         for before in [time, at(1_600_000_000, 0)] {
             losses.set_time(time, Some(before), |_| Ok(()), || panic!("it was read back")).unwrap();
         }

@@ -292,10 +292,10 @@ pub(crate) fn settle_provisional(directory: impl AsFd) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::temporary_names::PlacingMethod;
+    use crate::temporary_names::FinalNameMethod;
     use crate::{
-        AttributeWriter, CommitCare, MetadataToSet, NewLargeFileSpec, ScratchNames, UncommittedFile, WriteIo,
-        clear_umask, place_small, place_special, place_symlink,
+        AttributeWriter, CommitCare, MetadataToSet, NewLargeFileSpec, ScratchNames, UncommittedFile,
+        WriteIoMethod, clear_umask, place_small, place_special, place_symlink,
     };
     use carrack_layout::{FileSystems, RequestedLayout};
     use carrack_model::{FailureKind, KeptMetadata, Metadata, SpecialFile};
@@ -344,7 +344,7 @@ mod tests {
         let (path, held) = (dir.join(name), File::open(dir).unwrap());
         let metadata = Metadata { mode, ..Metadata::default() };
         let dress = MetadataToSet { policy, ..MetadataToSet::from(&metadata) };
-        for way in [PlacingMethod::LinkDescriptor, PlacingMethod::LinkProc, PlacingMethod::Rename] {
+        for way in [FinalNameMethod::LinkDescriptor, FinalNameMethod::LinkProc, FinalNameMethod::Rename] {
             let scratch = ScratchNames::new(None).unwrap();
             scratch.remember(way);
             before(&path);
@@ -360,7 +360,7 @@ mod tests {
             size: 3,
             file_system: &file_system,
             stripe: &RequestedLayout::Default,
-            io: WriteIo::Cached,
+            io: WriteIoMethod::Cached,
             part_offset: None,
         };
         let directory = File::open(dir).unwrap().into();
@@ -511,7 +511,7 @@ mod tests {
         )
         .unwrap();
         let path = dir.path().join("pipe");
-        for way in [PlacingMethod::LinkDescriptor, PlacingMethod::LinkProc, PlacingMethod::Rename] {
+        for way in [FinalNameMethod::LinkDescriptor, FinalNameMethod::LinkProc, FinalNameMethod::Rename] {
             let scratch = ScratchNames::new(None).unwrap();
             scratch.remember(way);
             for policy in [NEW, ModePolicy::default()] {

@@ -37,7 +37,7 @@ enum PathLinkResolution {
 /// A name and its directory, by which a file is opened. If links are followed within a base, these are the
 /// link's target.
 #[derive(Debug)]
-pub struct LocatedName<'a> {
+pub struct DirectoryRelativeName<'a> {
     directory: LocatedDirectory<'a>,
     name: Cow<'a, [u8]>,
     /// Set if the open call follows a link of that name.
@@ -50,9 +50,9 @@ enum LocatedDirectory<'a> {
     Reached(OwnedFd),
 }
 
-impl<'a> LocatedName<'a> {
-    fn given(directory: BorrowedFd<'a>, name: &'a [u8], follow: bool) -> LocatedName<'a> {
-        LocatedName { directory: LocatedDirectory::Given(directory), name: name.into(), follow }
+impl<'a> DirectoryRelativeName<'a> {
+    fn given(directory: BorrowedFd<'a>, name: &'a [u8], follow: bool) -> DirectoryRelativeName<'a> {
+        DirectoryRelativeName { directory: LocatedDirectory::Given(directory), name: name.into(), follow }
     }
 
     /// The name.
@@ -66,7 +66,7 @@ impl<'a> LocatedName<'a> {
     }
 }
 
-impl AsFd for LocatedName<'_> {
+impl AsFd for DirectoryRelativeName<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.directory {
             LocatedDirectory::Given(directory) => *directory,
@@ -201,17 +201,17 @@ impl RootDirectory {
         directory: BorrowedFd<'a>,
         path: &RelPath,
         name: &'a [u8],
-    ) -> Result<LocatedName<'a>, Errno> {
+    ) -> Result<DirectoryRelativeName<'a>, Errno> {
         let PathLinkResolution::FollowedWithin(confines) = &self.links else {
-            return Ok(LocatedName::given(directory, name, self.follows_links()));
+            return Ok(DirectoryRelativeName::given(directory, name, self.follows_links()));
         };
         if readlinkat_raw(directory, name, &mut [0_u8; 1][..]).is_err() {
-            return Ok(LocatedName::given(directory, name, false));
+            return Ok(DirectoryRelativeName::given(directory, name, false));
         }
         let path = path.join(name).map_err(|_| Errno::NAMETOOLONG)?;
         let ResolvedPath { holder, name, .. } = confines.follow(self.as_fd(), &path)?;
         let name = name.map_or(Cow::Borrowed(&b"."[..]), |name| Cow::Owned(name.into()));
-        Ok(LocatedName { directory: LocatedDirectory::Reached(holder), name, follow: false })
+        Ok(DirectoryRelativeName { directory: LocatedDirectory::Reached(holder), name, follow: false })
     }
 
     /// The identities of the root and of every directory above it, up to `/`. A root beneath a base reports
@@ -295,7 +295,7 @@ impl RootDirectory {
     }
 
     /// As [`RootDirectory::enter_directory`], but creates missing directories, with a mode for their owner
-    /// alone, which marks that their final mode is set at the end (see [`crate::DirectorySpool`]).
+    /// alone, which marks that their final mode is set at the end (see [`crate::DirectoryMetadataSpool`]).
     ///
     /// Several threads may create the same directory at once.
     ///

@@ -20,7 +20,7 @@ use crate::attribute_writer::{FOLLOWS_LINKS, MODE, TIME, kept};
 use crate::durable::settle_size;
 use crate::link_time_support::LinkTimeSupport;
 use crate::modes::{RequestedOwner, SET_IDS, mode_to_create, take_over};
-use crate::temporary_names::PlacingMethod;
+use crate::temporary_names::FinalNameMethod;
 use crate::{CommitCare, FsyncBeforeCommit, MetadataToSet, ScratchNames, SinkError, holds, sync_whole};
 
 /// Set-user-ID, set-group-ID and sticky bit, which the kernel may clear at the creation or at a write.
@@ -85,14 +85,14 @@ pub fn place_small<'a>(
         is_new,
         care,
     };
-    if scratch.placing() != PlacingMethod::Rename
+    if scratch.placing() != FinalNameMethod::Rename
         && let Some(placed) = place_by_link(directory, &new, scratch)
     {
         return placed;
     }
     let placed = place_by_rename(directory, &new, scratch);
     if matches!(placed, Ok(()) | Err(SinkError::Metadata { .. })) {
-        scratch.remember(PlacingMethod::Rename);
+        scratch.remember(FinalNameMethod::Rename);
     }
     placed
 }
@@ -242,7 +242,7 @@ fn link_over(
 }
 
 fn link(file: &OwnedFd, directory: BorrowedFd<'_>, name: &[u8], scratch: &ScratchNames) -> Result<(), Errno> {
-    if scratch.placing() == PlacingMethod::LinkDescriptor {
+    if scratch.placing() == FinalNameMethod::LinkDescriptor {
         match linkat(file, c"", directory, name, AtFlags::EMPTY_PATH) {
             Err(Errno::NOENT | Errno::PERM | Errno::ACCESS | Errno::INVAL) => {}
             answer => return answer,
@@ -251,7 +251,7 @@ fn link(file: &OwnedFd, directory: BorrowedFd<'_>, name: &[u8], scratch: &Scratc
     let descriptors = scratch.descriptors().ok_or(Errno::NOENT)?;
     let linked = linkat(descriptors, DecInt::from_fd(file), directory, name, AtFlags::SYMLINK_FOLLOW);
     if matches!(linked, Ok(()) | Err(Errno::EXIST)) {
-        scratch.remember(PlacingMethod::LinkProc);
+        scratch.remember(FinalNameMethod::LinkProc);
     }
     linked
 }
@@ -464,10 +464,10 @@ mod tests {
 
     const METADATA: Metadata =
         Metadata { mode: 0o640, mtime: Timestamp { seconds: 1_234_567_890, nanoseconds: 123_456_789 } };
-    const WAYS: [PlacingMethod; 3] =
-        [PlacingMethod::LinkDescriptor, PlacingMethod::LinkProc, PlacingMethod::Rename];
+    const WAYS: [FinalNameMethod; 3] =
+        [FinalNameMethod::LinkDescriptor, FinalNameMethod::LinkProc, FinalNameMethod::Rename];
 
-    fn names(placing: PlacingMethod) -> ScratchNames {
+    fn names(placing: FinalNameMethod) -> ScratchNames {
         clear_umask();
         let scratch = ScratchNames::new(None).unwrap();
         scratch.remember(placing);
@@ -519,7 +519,7 @@ mod tests {
         holes.iter().for_each(|hole| content[hole.offset as usize..hole.end().unwrap() as usize].fill(0));
         let mut lying = content.clone();
         lying[8_192] = 1;
-        fn place(dir: &Path, way: PlacingMethod, name: &str, content: SmallContent<'_>) -> u64 {
+        fn place(dir: &Path, way: FinalNameMethod, name: &str, content: SmallContent<'_>) -> u64 {
             let care = CommitCare { readback: true, ..CommitCare::default() };
             let held = File::open(dir).unwrap();
             place_small(held.as_fd(), name.as_bytes(), content, &METADATA, care, &names(way)).unwrap();
@@ -616,17 +616,17 @@ mod tests {
         // /proc supports neither nameless files nor ordinary ones, so the failure shows no property of a file
         // system.
         let handle = File::open("/proc/self").unwrap();
-        let scratch = names(PlacingMethod::LinkDescriptor);
+        let scratch = names(FinalNameMethod::LinkDescriptor);
         let error =
             place_small(handle.as_fd(), b"f", b"x", &METADATA, CommitCare::default(), &scratch).unwrap_err();
         assert_eq!(error.kind(), FailureKind::WriteError);
-        assert_eq!(scratch.placing(), PlacingMethod::LinkDescriptor);
+        assert_eq!(scratch.placing(), FinalNameMethod::LinkDescriptor);
     }
 
     #[test]
     fn links_are_placed_with_their_time_and_replace_atomically() {
         let dir = tempfile::tempdir().unwrap();
-        let (handle, scratch) = (File::open(dir.path()).unwrap(), names(PlacingMethod::LinkDescriptor));
+        let (handle, scratch) = (File::open(dir.path()).unwrap(), names(FinalNameMethod::LinkDescriptor));
         fs::write(dir.path().join("old"), b"x").unwrap();
         for (name, target) in [("new", &b"../somewhere\xff"[..]), ("old", b"a"), ("old", b"b")] {
             place_symlink(handle.as_fd(), name.as_bytes(), target, &METADATA, &scratch).unwrap();

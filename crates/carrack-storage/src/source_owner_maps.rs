@@ -4,12 +4,12 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use carrack_model::{AccountRef, FileOwnerMap, MappedAccounts};
+use carrack_model::{FileOwnerMap, MappedAccounts, UserOrGroup};
 use globset::{Glob, GlobMatcher};
 
 /// The rules in the order of their precedence.
 #[derive(Debug, Default)]
-pub(crate) struct OwnerMappingRules(Vec<(OwnerTest, AccountRef)>);
+pub(crate) struct OwnerMappingRules(Vec<(OwnerTest, UserOrGroup)>);
 
 #[derive(Debug)]
 enum OwnerTest {
@@ -26,7 +26,7 @@ impl OwnerMappingRules {
 
     /// Returns the account by which the first matching rule replaces an owner. `name` is called only by rules
     /// on names.
-    pub(crate) fn of(&self, number: u32, name: impl Fn() -> Arc<[u8]>) -> Option<AccountRef> {
+    pub(crate) fn of(&self, number: u32, name: impl Fn() -> Arc<[u8]>) -> Option<UserOrGroup> {
         self.0.iter().find(|(test, _)| test.matches(number, &name)).map(|(_, account)| account.clone())
     }
 }

@@ -20,24 +20,24 @@ const MATCHES_MAX: usize = 1 << 20;
 
 /// One name with wildcards.
 #[derive(Clone, Debug)]
-pub struct NamePattern(GlobMatcher);
+pub struct SourceNameWildcard(GlobMatcher);
 
-impl PartialEq for NamePattern {
-    fn eq(&self, other: &NamePattern) -> bool {
+impl PartialEq for SourceNameWildcard {
+    fn eq(&self, other: &SourceNameWildcard) -> bool {
         self.0.glob() == other.0.glob()
     }
 }
 
-impl Eq for NamePattern {}
+impl Eq for SourceNameWildcard {}
 
-impl NamePattern {
+impl SourceNameWildcard {
     /// Compiles a pattern; none for a name without wildcards, or with brackets that form no set.
-    pub fn new(name: &[u8]) -> Option<NamePattern> {
+    pub fn new(name: &[u8]) -> Option<SourceNameWildcard> {
         let text = std::str::from_utf8(name).ok().filter(|text| text.contains(['*', '?', '[']))?;
         // Only the user's own shell expands braces.
         let text = text.replace('{', "[{]").replace('}', "[}]");
         let glob = GlobBuilder::new(&text).literal_separator(true).backslash_escape(true).build().ok()?;
-        Some(NamePattern(glob.compile_matcher()))
+        Some(SourceNameWildcard(glob.compile_matcher()))
     }
 
     /// Returns true if the pattern matches `name`.
@@ -82,7 +82,7 @@ impl PathBase {
     }
 
     /// The matching names in these directories.
-    fn matching(&self, directories: &[PathBuf], pattern: &NamePattern) -> io::Result<Vec<PathBuf>> {
+    fn matching(&self, directories: &[PathBuf], pattern: &SourceNameWildcard) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for directory in directories {
             let shown = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
@@ -109,8 +109,8 @@ impl PathBase {
     }
 }
 
-fn pattern_of(name: &OsStr) -> Option<NamePattern> {
-    NamePattern::new(name.as_bytes())
+fn pattern_of(name: &OsStr) -> Option<SourceNameWildcard> {
+    SourceNameWildcard::new(name.as_bytes())
 }
 
 fn is_no_directory(error: &io::Error) -> bool {
@@ -127,13 +127,13 @@ mod tests {
     #[test]
     fn names_match_as_in_a_shell() {
         fn matches(pattern: &str, name: &str) -> bool {
-            NamePattern::new(pattern.as_bytes()).unwrap().matches(name.as_bytes())
+            SourceNameWildcard::new(pattern.as_bytes()).unwrap().matches(name.as_bytes())
         }
         assert!(matches("*.dat", "a.dat") && matches("?[0-9]*", "x7yz") && matches("[!a]", "b"));
         assert!(!matches("*", ".bashrc") && matches(".*", ".bashrc") && !matches("[!a]b", "ab"));
         assert!(matches("*{x}", "a{x}") && !matches("*{x}", "ax") && matches("a\\*?", "a*b"));
         for plain in ["name", "a[b", ""] {
-            assert_eq!(NamePattern::new(plain.as_bytes()), None, "{plain}");
+            assert_eq!(SourceNameWildcard::new(plain.as_bytes()), None, "{plain}");
         }
     }
 

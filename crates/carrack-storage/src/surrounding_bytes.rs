@@ -197,7 +197,7 @@ fn link_in_place(directory: BorrowedFd<'_>, from: &[u8], name: &[u8]) -> Result<
 }
 
 /// The new version of a file into which the part was written.
-pub(crate) struct PartialFileVersion<'a> {
+pub(crate) struct SurroundingBytesCopier<'a> {
     pub(crate) file: BorrowedFd<'a>,
     pub(crate) part: ByteRange,
     /// Set if only the part was ever written to the file.
@@ -205,7 +205,7 @@ pub(crate) struct PartialFileVersion<'a> {
     pub(crate) goes_on: &'a dyn Fn() -> bool,
 }
 
-impl PartialFileVersion<'_> {
+impl SurroundingBytesCopier<'_> {
     /// Copies all bytes but those of the part; returns false if the old file was changed meanwhile.
     pub(crate) fn take_from(&mut self, replaced: &ReplacedFile) -> Result<bool, SinkError> {
         let part_end = self.part.offset + self.part.len;
@@ -361,7 +361,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        MetadataToSet, ModePolicy, NewLargeFileSpec, ScratchNames, UncommittedFile, WriteIo, clear_umask,
+        MetadataToSet, ModePolicy, NewLargeFileSpec, ScratchNames, UncommittedFile, WriteIoMethod,
+        clear_umask,
     };
     use carrack_layout::{FileSystems, RequestedLayout};
 
@@ -382,7 +383,7 @@ mod tests {
             size: offset + part.len() as u64,
             file_system: &file_system,
             stripe: &RequestedLayout::Default,
-            io: WriteIo::Cached,
+            io: WriteIoMethod::Cached,
             part_offset: Some(offset),
         };
         let name = path.file_name().unwrap().as_bytes();
@@ -511,8 +512,12 @@ mod tests {
         let growing = grown(&path, 200_001, &part);
         // The session ended after it had copied a part of the old file.
         let all = ByteRange::new(200_001, 100_000);
-        let mut kept =
-            PartialFileVersion { file: growing.descriptor(), part: all, is_blank: true, goes_on: &|| true };
+        let mut kept = SurroundingBytesCopier {
+            file: growing.descriptor(),
+            part: all,
+            is_blank: true,
+            goes_on: &|| true,
+        };
         let held = File::open(directory.path()).unwrap();
         let replaced = ReplacedFile::hold(held.as_fd(), b"f", &|| true).unwrap();
         assert!(kept.take_from(&replaced).unwrap());
@@ -528,7 +533,7 @@ mod tests {
             size: 300_001,
             file_system: &file_system,
             stripe: &RequestedLayout::Default,
-            io: WriteIo::Cached,
+            io: WriteIoMethod::Cached,
             part_offset: Some(200_001),
         };
         let growing = UncommittedFile::resume(held.into(), b"f", &temporary, 300_001, spec).unwrap().unwrap();

@@ -31,7 +31,7 @@ const ATTEMPTS_MAX: usize = 16;
 /// The method by which a complete small file gets its name, the fastest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(crate) enum PlacingMethod {
+pub(crate) enum FinalNameMethod {
     /// The file has no name while it is written, and is linked by its descriptor. This needs
     /// `CAP_DAC_READ_SEARCH`; since Linux 6.10 the opener of the file may link it, too.
     LinkDescriptor = 0,
@@ -68,7 +68,7 @@ impl ScratchNames {
         Ok(ScratchNames {
             tag: tag.unwrap_or(u16::from_ne_bytes([a, b])),
             next: AtomicU32::new(u32::from_ne_bytes(next)),
-            placing: AtomicU8::new(PlacingMethod::LinkDescriptor as u8),
+            placing: AtomicU8::new(FinalNameMethod::LinkDescriptor as u8),
             replaces: KeptMetadata::default(),
             descriptors: OnceLock::new(),
         })
@@ -163,16 +163,16 @@ impl ScratchNames {
         self.descriptors.get_or_init(|| openat(CWD, c"/proc/self/fd", PASSAGE, Mode::empty()).ok()).as_ref()
     }
 
-    pub(crate) fn placing(&self) -> PlacingMethod {
+    pub(crate) fn placing(&self) -> FinalNameMethod {
         match self.placing.load(Ordering::Relaxed) {
-            0 => PlacingMethod::LinkDescriptor,
-            1 => PlacingMethod::LinkProc,
-            _ => PlacingMethod::Rename,
+            0 => FinalNameMethod::LinkDescriptor,
+            1 => FinalNameMethod::LinkProc,
+            _ => FinalNameMethod::Rename,
         }
     }
 
     /// Remembers that the faster methods failed and this one works.
-    pub(crate) fn remember(&self, placing: PlacingMethod) {
+    pub(crate) fn remember(&self, placing: FinalNameMethod) {
         self.placing.fetch_max(placing as u8, Ordering::Relaxed);
     }
 }
@@ -351,8 +351,8 @@ mod tests {
     #[test]
     fn learns_downwards_only() {
         let names = ScratchNames::new(None).unwrap();
-        names.remember(PlacingMethod::Rename);
-        names.remember(PlacingMethod::LinkProc);
-        assert_eq!(names.placing(), PlacingMethod::Rename);
+        names.remember(FinalNameMethod::Rename);
+        names.remember(FinalNameMethod::LinkProc);
+        assert_eq!(names.placing(), FinalNameMethod::Rename);
     }
 }

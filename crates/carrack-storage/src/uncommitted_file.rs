@@ -19,7 +19,7 @@ use crate::extras_source::reason;
 use crate::modes::{mode_of_new, take_over};
 use crate::small_file_placement::{create_flags, times};
 use crate::source_file::direct_fits;
-use crate::surrounding_bytes::{PartialFileVersion, ReplacedFile, now};
+use crate::surrounding_bytes::{ReplacedFile, SurroundingBytesCopier, now};
 use crate::temporary_names::ScratchName;
 use crate::writeback_wait::write_back;
 use crate::{MetadataToSet, ScratchNames, SinkError};
@@ -41,9 +41,9 @@ pub struct UncommittedFile {
     /// True while pages leave the page cache as soon as they are on the storage. Cleared at the first write
     /// that the file system refuses to do so.
     leaves_cache: AtomicBool,
-    /// The same file opened with `O_DIRECT`, for [`WriteIo::Direct`].
+    /// The same file opened with `O_DIRECT`, for [`WriteIoMethod::Direct`].
     direct: Option<OwnedFd>,
-    io: WriteIo,
+    io: WriteIoMethod,
     /// The first written offset of a partial transfer.
     part_offset: Option<u64>,
     /// Set if an earlier session may have copied bytes outside the part into it.
@@ -52,7 +52,7 @@ pub struct UncommittedFile {
 
 /// The I/O method of a large file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WriteIo {
+pub enum WriteIoMethod {
     /// Through the page cache; the kernel writes soon.
     #[default]
     Cached,
@@ -62,13 +62,13 @@ pub enum WriteIo {
     Writeback,
 }
 
-impl WriteIo {
+impl WriteIoMethod {
     /// A description for reports.
     pub fn name(self) -> &'static str {
         match self {
-            WriteIo::Cached => "through the page cache",
-            WriteIo::Direct => "past the page cache (O_DIRECT)",
-            WriteIo::Writeback => "through the page cache, each object waited for (sync_file_range)",
+            WriteIoMethod::Cached => "through the page cache",
+            WriteIoMethod::Direct => "past the page cache (O_DIRECT)",
+            WriteIoMethod::Writeback => "through the page cache, each object waited for (sync_file_range)",
         }
     }
 }
@@ -83,7 +83,7 @@ pub struct NewLargeFileSpec<'a> {
     /// The requested striping.
     pub stripe: &'a RequestedLayout,
     /// The requested I/O method, which the storage may not support.
-    pub io: WriteIo,
+    pub io: WriteIoMethod,
     /// The first offset of a partial transfer, which ends at `size`. The file's other bytes are kept
     /// ([`UncommittedFile::commit_part`]).
     pub part_offset: Option<u64>,
@@ -182,9 +182,9 @@ impl UncommittedFile {
         temporary: ScratchName,
         spec: NewLargeFileSpec<'_>,
     ) -> UncommittedFile {
-        let direct = (spec.io == WriteIo::Direct).then(|| open_direct(file.as_fd())).flatten();
+        let direct = (spec.io == WriteIoMethod::Direct).then(|| open_direct(file.as_fd())).flatten();
         let io = match spec.io {
-            WriteIo::Direct if direct.is_none() => WriteIo::Writeback,
+            WriteIoMethod::Direct if direct.is_none() => WriteIoMethod::Writeback,
             io => io,
         };
         UncommittedFile {
@@ -220,7 +220,7 @@ impl UncommittedFile {
     }
 
     /// The I/O method in use.
-    pub fn io(&self) -> WriteIo {
+    pub fn io(&self) -> WriteIoMethod {
         self.io
     }
 
@@ -253,7 +253,7 @@ impl UncommittedFile {
                 Err(errno) => return Err(SinkError::writing("writing", errno)),
             }
         }
-        if self.io == WriteIo::Writeback {
+        if self.io == WriteIoMethod::Writeback {
             write_back(self.file.as_fd(), offset, buffer.len() as u64)
                 .map_err(|errno| SinkError::writing("writing back", errno))?;
         }
@@ -261,7 +261,7 @@ impl UncommittedFile {
     }
 
     fn write_once(&self, buffer: &[u8], offset: u64) -> Result<usize, Errno> {
-        if self.io == WriteIo::Cached && self.leaves_cache.load(Relaxed) {
+        if self.io == WriteIoMethod::Cached && self.leaves_cache.load(Relaxed) {
             match pwritev2(&self.file, &[IoSlice::new(buffer)], offset, RWF_DONTCACHE) {
                 // Refused by the file system, or by a kernel without the flag or the call.
                 Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
@@ -329,7 +329,7 @@ impl UncommittedFile {
         let (file, dress) = (self.file.as_fd(), dress.into());
         let offset = self.part_offset.unwrap_or(0);
         let part = ByteRange::new(offset, self.size - offset);
-        let mut kept = PartialFileVersion { file, part, is_blank: !self.is_resumed, goes_on };
+        let mut kept = SurroundingBytesCopier { file, part, is_blank: !self.is_resumed, goes_on };
         for _ in 0..PART_TRIES {
             let replaced = ReplacedFile::hold(self.directory.as_fd(), &self.name, goes_on)?;
             if !kept.take_from(&replaced)? {
@@ -449,14 +449,14 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     fn create(dir: &tempfile::TempDir, name: &[u8], size: u64) -> Result<UncommittedFile, SinkError> {
-        create_for(dir, name, size, WriteIo::Cached)
+        create_for(dir, name, size, WriteIoMethod::Cached)
     }
 
     fn create_for(
         dir: &tempfile::TempDir,
         name: &[u8],
         size: u64,
-        io: WriteIo,
+        io: WriteIoMethod,
     ) -> Result<UncommittedFile, SinkError> {
         let scratch = ScratchNames::new(None).unwrap();
         let directory = File::open(dir.path()).unwrap();
@@ -518,10 +518,10 @@ mod tests {
         let content: Vec<u8> = (0..5 * 4_096 + 100).map(|i| (i % 251) as u8).collect();
         let pages = content.as_ptr().align_offset(4_096);
         let content = &content[pages..];
-        for io in [WriteIo::Cached, WriteIo::Direct, WriteIo::Writeback] {
+        for io in [WriteIoMethod::Cached, WriteIoMethod::Direct, WriteIoMethod::Writeback] {
             let file = create_for(&dir, b"f", content.len() as u64, io).unwrap();
             println!("{io:?} became {:?}", file.io());
-            assert!(file.io() == io || io == WriteIo::Direct && file.io() == WriteIo::Writeback);
+            assert!(file.io() == io || io == WriteIoMethod::Direct && file.io() == WriteIoMethod::Writeback);
             // Out of order, aligned and not.
             file.write_at(&content[8_192..], 8_192).unwrap();
             file.write_at(&content[..5_000], 0).unwrap();

@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 use carrack_layout::{FileSystems, RequestedLayout};
 use carrack_model::{Metadata, ModifyWindow, RelPath, SourceReadMethod, Timestamp};
 use carrack_storage::{
-    AttributeWriter, CommitCare, DestinationTimePrecision, DirectorySpool, EntryPlace, FileIdentity,
+    AttributeWriter, CommitCare, DestinationTimePrecision, DirectoryMetadataSpool, EntryPlace, FileIdentity,
     ListingItem, NewLargeFileSpec, PathBase, PathPurpose, RootDirectory, ScratchNames, SourceFile,
-    UncommittedFile, WriteIo, place_small, place_symlink,
+    UncommittedFile, WriteIoMethod, place_small, place_symlink,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -216,7 +216,7 @@ impl Tools {
             size: 9_000,
             file_system: &file_system,
             stripe: &RequestedLayout::Default,
-            io: WriteIo::Cached,
+            io: WriteIoMethod::Cached,
             part_offset: None,
         };
         let (growing, _) = UncommittedFile::create(directory, name, spec, &self.scratch)?;
@@ -280,7 +280,8 @@ impl Tools {
         }
         counts.note(0, &self.base.make_directory(Path::new(&format!("{sub}/y/{}", round % 8)), true));
         counts.note(0, &self.base.make_destination(Path::new(&format!("{sub}/z"))));
-        let mut spool = DirectorySpool::new(Arc::clone(&self.root), Arc::new(AttributeWriter::new(true)));
+        let mut spool =
+            DirectoryMetadataSpool::new(Arc::clone(&self.root), Arc::new(AttributeWriter::new(true)));
         [top, &sub]
             .iter()
             .for_each(|path| spool.note(&rel(path), &Metadata { mode: 0o777, ..METADATA }, None).unwrap());

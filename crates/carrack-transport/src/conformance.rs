@@ -17,11 +17,11 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::endpoint_interface::{
     EndpointWaitLimit, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult,
-    SendEndpoint, SenderReadiness, SendfileSourceFile,
+    SenderReadiness, SendfileSourceFile, TransportSendEndpoint,
 };
 
 /// Both ends of one connection.
-pub type TestEndpointPair = (Box<dyn SendEndpoint>, Box<dyn ReceiveEndpoint>);
+pub type TestEndpointPair = (Box<dyn TransportSendEndpoint>, Box<dyn ReceiveEndpoint>);
 
 const SLOT_BYTES: usize = 64 << 10;
 
@@ -65,7 +65,7 @@ fn object(slot: Slot, id: u64, len: usize) -> OutgoingObject {
 
 /// Posts an object and drives it until it has left. The receiver must live until then: a closed receiver is
 /// an error.
-fn send(sender: &mut dyn SendEndpoint, mut outgoing: OutgoingObject) {
+fn send(sender: &mut dyn TransportSendEndpoint, mut outgoing: OutgoingObject) {
     loop {
         match sender.post(outgoing) {
             Ok(()) => break,

@@ -90,7 +90,7 @@ impl ControlChannel {
 }
 
 /// One end of the control link.
-pub struct ControlLink {
+pub struct SessionControlLink {
     channel: ControlChannel,
     reader: FrameReader,
     queue: VecDeque<FrameWriter>,
@@ -98,13 +98,13 @@ pub struct ControlLink {
     interrupt: Option<OwnedFd>,
 }
 
-impl ControlLink {
+impl SessionControlLink {
     /// A link over a channel, whose descriptors become non-blocking. Objects may have `slot_bytes` at most.
-    pub fn new(channel: ControlChannel, slot_bytes: u32) -> io::Result<ControlLink> {
+    pub fn new(channel: ControlChannel, slot_bytes: u32) -> io::Result<SessionControlLink> {
         for fd in [channel.input(), channel.output()] {
             fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
         }
-        Ok(ControlLink {
+        Ok(SessionControlLink {
             channel,
             reader: FrameReader::new(slot_bytes),
             queue: VecDeque::new(),
@@ -113,8 +113,8 @@ impl ControlLink {
     }
 
     /// A link over two pipes or both ends of one socket.
-    pub fn over_pipes(input: OwnedFd, output: OwnedFd, slot_bytes: u32) -> io::Result<ControlLink> {
-        ControlLink::new(ControlChannel::Pipes { input, output }, slot_bytes)
+    pub fn over_pipes(input: OwnedFd, output: OwnedFd, slot_bytes: u32) -> io::Result<SessionControlLink> {
+        SessionControlLink::new(ControlChannel::Pipes { input, output }, slot_bytes)
     }
 
     /// The secret that only the two ends of this link have; `None` for a link other than one TLS connection.

@@ -41,7 +41,7 @@ pub enum ObjectPayload {
     /// At the start of a slot.
     Slot(Slot),
     /// Still in its file, at `header.offset`. Only for endpoints that [send
-    /// extents](SendEndpoint::sends_extents).
+    /// extents](TransportSendEndpoint::sends_extents).
     Extent(Arc<dyn SendfileSourceFile>),
 }
 
@@ -128,7 +128,7 @@ pub enum TransportError {
 }
 
 /// The source's end.
-pub trait SendEndpoint: Send {
+pub trait TransportSendEndpoint: Send {
     /// Returns true if the endpoint seals objects. Sealing takes CPU time: not for the comm thread.
     fn seals(&self) -> bool {
         false

@@ -2,7 +2,8 @@
 //!
 //! A session has several *endpoints* at each end. An endpoint moves one object at a time, in order. An I/O
 //! thread drives it and may wait in it for a short time, or the comm thread drives it and never waits.
-//! [`SendEndpoint`] and [`ReceiveEndpoint`] are common to all transports, and [`conformance`] checks them.
+//! [`TransportSendEndpoint`] and [`ReceiveEndpoint`] are common to all transports, and [`conformance`] checks
+//! them.
 //!
 //! This crate doesn't know file names.
 
@@ -21,10 +22,10 @@ mod tcp;
 mod tls;
 mod unproved_peer_counts;
 
-pub use control_link::{ControlChannel, ControlLink, ControlLinkInput};
+pub use control_link::{ControlChannel, ControlLinkInput, SessionControlLink};
 pub use endpoint_interface::{
     EndpointWaitLimit, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult,
-    SendEndpoint, SenderReadiness, SendfileSourceFile, TransportError,
+    SenderReadiness, SendfileSourceFile, TransportError, TransportSendEndpoint,
 };
 pub use gauge::{TcpPathState, TcpStateReader};
 pub use loopback::loopback_pair;

@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::endpoint_interface::{
     EndpointWaitLimit, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult,
-    SendEndpoint, SenderReadiness, TransportError,
+    SenderReadiness, TransportError, TransportSendEndpoint,
 };
 use crate::seal::{SealTag, TAG_BYTES};
 
@@ -133,7 +133,7 @@ impl LoopbackSender {
     }
 }
 
-impl SendEndpoint for LoopbackSender {
+impl TransportSendEndpoint for LoopbackSender {
     fn post(&mut self, outgoing: OutgoingObject) -> Result<(), OutgoingObject> {
         self.post_tagged(outgoing, NO_TAG)
     }

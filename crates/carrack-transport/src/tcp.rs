@@ -16,8 +16,8 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::endpoint_interface::{
-    EndpointWaitLimit, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint,
-    SenderReadiness, TransportError,
+    EndpointWaitLimit, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult, SenderReadiness,
+    TransportError, TransportSendEndpoint,
 };
 use crate::framing::{FrameReadResult, FrameReader, FrameWriter, ReceivedFrame};
 use crate::gauge::TcpStateReader;
@@ -127,7 +127,7 @@ impl TcpSender {
     }
 }
 
-impl SendEndpoint for TcpSender {
+impl TransportSendEndpoint for TcpSender {
     fn seals(&self) -> bool {
         self.seal.is_some()
     }

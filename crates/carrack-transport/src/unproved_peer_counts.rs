@@ -27,7 +27,7 @@ pub struct PeerConnectionCounts {
 /// The connections of each address and prefix, in the order in which they are closed to make room.
 #[derive(Debug)]
 pub struct ConnectionEvictionOrder<K> {
-    prefixes: PeerConnectionRanking<IpAddr, PeerConnectionRanking<IpAddr, BTreeSet<K>>>,
+    prefixes: PeersByConnectionCount<IpAddr, PeersByConnectionCount<IpAddr, BTreeSet<K>>>,
 }
 
 impl PeerAddressPrefix {
@@ -53,7 +53,7 @@ impl PeerAddressPrefix {
 
 impl<K: Copy + Ord> Default for ConnectionEvictionOrder<K> {
     fn default() -> Self {
-        ConnectionEvictionOrder { prefixes: PeerConnectionRanking::default() }
+        ConnectionEvictionOrder { prefixes: PeersByConnectionCount::default() }
     }
 }
 
@@ -96,11 +96,11 @@ impl<K: Copy + Ord> ConnectionEvictionOrder<K> {
 }
 
 /// A collection with a weight. No member of a ranking weighs 0.
-trait CountedConnections: Default {
+trait WeightedConnectionSet: Default {
     fn weight(&self) -> usize;
 }
 
-impl<K> CountedConnections for BTreeSet<K> {
+impl<K> WeightedConnectionSet for BTreeSet<K> {
     fn weight(&self) -> usize {
         self.len()
     }
@@ -108,19 +108,19 @@ impl<K> CountedConnections for BTreeSet<K> {
 
 /// Members by name and by weight.
 #[derive(Debug)]
-struct PeerConnectionRanking<N, M> {
+struct PeersByConnectionCount<N, M> {
     members: HashMap<N, M>,
     by_weight: BTreeSet<(usize, N)>,
     weight: usize,
 }
 
-impl<N, M> Default for PeerConnectionRanking<N, M> {
+impl<N, M> Default for PeersByConnectionCount<N, M> {
     fn default() -> Self {
-        PeerConnectionRanking { members: HashMap::new(), by_weight: BTreeSet::new(), weight: 0 }
+        PeersByConnectionCount { members: HashMap::new(), by_weight: BTreeSet::new(), weight: 0 }
     }
 }
 
-impl<N: Copy + Ord + Hash, M: CountedConnections> PeerConnectionRanking<N, M> {
+impl<N: Copy + Ord + Hash, M: WeightedConnectionSet> PeersByConnectionCount<N, M> {
     fn change<T>(&mut self, name: N, change: impl FnOnce(&mut M) -> T) -> T {
         let member = self.members.entry(name).or_default();
         let before = member.weight();
@@ -141,7 +141,7 @@ impl<N: Copy + Ord + Hash, M: CountedConnections> PeerConnectionRanking<N, M> {
     }
 }
 
-impl<N: Copy + Ord + Hash, M: CountedConnections> CountedConnections for PeerConnectionRanking<N, M> {
+impl<N: Copy + Ord + Hash, M: WeightedConnectionSet> WeightedConnectionSet for PeersByConnectionCount<N, M> {
     fn weight(&self) -> usize {
         self.weight
     }

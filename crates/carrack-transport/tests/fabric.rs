@@ -13,12 +13,12 @@ use carrack_machine::{NodeSet, SlotPool};
 use carrack_model::{ProtectionLevel, SealCipher};
 use carrack_transport::conformance::{TestEndpointPair, run};
 use carrack_transport::fabric::{
-    FabricProgressEngine, FabricRequirements, FabricStreamConnection, UnconnectedFabricLane, usable_offers,
+    FabricProgressEngine, FabricRequirements, FabricStreamTcpConnection, UnconnectedFabricLane, usable_offers,
 };
 use carrack_transport::seal::{ConnectionCipherState, TrafficSecret};
 use carrack_transport::{
-    EndpointWaitLimit, OutgoingObject, ReceiveEndpoint, ReceiveResult, SendEndpoint, SenderReadiness,
-    TransportError,
+    EndpointWaitLimit, OutgoingObject, ReceiveEndpoint, ReceiveResult, SenderReadiness, TransportError,
+    TransportSendEndpoint,
 };
 use rustix::event::{PollFd, Timespec, poll};
 
@@ -77,7 +77,7 @@ struct Driven<E: ?Sized> {
     _turning: Turning,
 }
 
-impl SendEndpoint for Driven<dyn SendEndpoint> {
+impl TransportSendEndpoint for Driven<dyn TransportSendEndpoint> {
     fn post(&mut self, outgoing: OutgoingObject) -> Result<(), OutgoingObject> {
         self.end.post(outgoing)
     }
@@ -120,7 +120,7 @@ fn connected(provider: &str, protection: ProtectionLevel) -> TestEndpointPair {
     let (one, other) = UnixStream::pair().expect("two sockets");
     let aside = |socket: UnixStream| {
         let seal = ConnectionCipherState::new(TrafficSecret::new([3; 32]), protection, SealCipher::Aes256Gcm);
-        vec![FabricStreamConnection { socket: socket.into(), seal }]
+        vec![FabricStreamTcpConnection { socket: socket.into(), seal }]
     };
     let (source, mut senders) = near.into_source(&far_name, aside(one), STALL).expect("a hub");
     let (sink, mut receivers) = far.into_sink(&near_name, aside(other), STALL).expect("a hub");

@@ -26,7 +26,7 @@ pub struct CertificateFingerprint(pub [u8; 32]);
 
 /// A name that a certificate is valid for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AlternativeName {
+pub enum SubjectAlternativeName {
     /// A URI, such as a SPIFFE ID.
     Uri(String),
     /// A host name.
@@ -41,7 +41,7 @@ pub enum AlternativeName {
 
 /// The permitted uses of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PermittedUses {
+pub struct CertificateKeyUsage {
     /// Signing other certificates.
     pub authority: bool,
     /// TLS server.
@@ -60,9 +60,9 @@ pub struct Certificate {
     /// The subject's common names; more than one is unusual.
     pub common_names: Vec<String>,
     /// The names that the certificate is valid for.
-    pub names: Vec<AlternativeName>,
+    pub names: Vec<SubjectAlternativeName>,
     /// The permitted uses.
-    pub uses: PermittedUses,
+    pub uses: CertificateKeyUsage,
     /// Valid from, seconds since 1970.
     pub not_before_s: i64,
     /// Valid until, seconds since 1970.
@@ -146,19 +146,19 @@ impl fmt::Debug for CertificateFingerprint {
     }
 }
 
-impl fmt::Display for AlternativeName {
+impl fmt::Display for SubjectAlternativeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AlternativeName::Uri(uri) => write!(f, "URI:{uri}"),
-            AlternativeName::Dns(name) => write!(f, "DNS:{name}"),
-            AlternativeName::Ip(address) => write!(f, "IP:{address}"),
-            AlternativeName::Email(address) => write!(f, "email:{address}"),
-            AlternativeName::Other => f.write_str("another kind of name"),
+            SubjectAlternativeName::Uri(uri) => write!(f, "URI:{uri}"),
+            SubjectAlternativeName::Dns(name) => write!(f, "DNS:{name}"),
+            SubjectAlternativeName::Ip(address) => write!(f, "IP:{address}"),
+            SubjectAlternativeName::Email(address) => write!(f, "email:{address}"),
+            SubjectAlternativeName::Other => f.write_str("another kind of name"),
         }
     }
 }
 
-impl fmt::Display for PermittedUses {
+impl fmt::Display for CertificateKeyUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = [(self.authority, "authority"), (self.server, "server"), (self.client, "client")];
         let words: Vec<_> = all.into_iter().filter_map(|(is_so, word)| is_so.then_some(word)).collect();
@@ -171,18 +171,20 @@ fn common_names(subject: &X509Name<'_>) -> Vec<String> {
     subject.iter_common_name().filter_map(|name| name.as_str().ok()).map(str::to_owned).collect()
 }
 
-fn names(x509: &X509Certificate<'_>) -> Result<Vec<AlternativeName>, CertificateError> {
+fn names(x509: &X509Certificate<'_>) -> Result<Vec<SubjectAlternativeName>, CertificateError> {
     let extension = x509.subject_alternative_name().map_err(|_| CertificateError::Extensions)?;
     Ok(extension.map_or(Vec::new(), |names| names.value.general_names.iter().map(name).collect()))
 }
 
-fn name(name: &GeneralName<'_>) -> AlternativeName {
+fn name(name: &GeneralName<'_>) -> SubjectAlternativeName {
     match name {
-        GeneralName::URI(uri) => AlternativeName::Uri((*uri).to_owned()),
-        GeneralName::DNSName(name) => AlternativeName::Dns((*name).to_owned()),
-        GeneralName::RFC822Name(address) => AlternativeName::Email((*address).to_owned()),
-        GeneralName::IPAddress(bytes) => address(bytes).map_or(AlternativeName::Other, AlternativeName::Ip),
-        _ => AlternativeName::Other,
+        GeneralName::URI(uri) => SubjectAlternativeName::Uri((*uri).to_owned()),
+        GeneralName::DNSName(name) => SubjectAlternativeName::Dns((*name).to_owned()),
+        GeneralName::RFC822Name(address) => SubjectAlternativeName::Email((*address).to_owned()),
+        GeneralName::IPAddress(bytes) => {
+            address(bytes).map_or(SubjectAlternativeName::Other, SubjectAlternativeName::Ip)
+        }
+        _ => SubjectAlternativeName::Other,
     }
 }
 
@@ -192,13 +194,13 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 }
 
 /// A certificate without extended key usage may be used as server and as client (RFC 5280, 4.2.1.12).
-fn uses(x509: &X509Certificate<'_>) -> Result<PermittedUses, CertificateError> {
+fn uses(x509: &X509Certificate<'_>) -> Result<CertificateKeyUsage, CertificateError> {
     let basic = x509.basic_constraints().map_err(|_| CertificateError::Extensions)?;
     let extended = x509.extended_key_usage().map_err(|_| CertificateError::Extensions)?;
     let authority = basic.is_some_and(|basic| basic.value.ca);
     let (server, client) =
         extended.map_or((!authority, !authority), |uses| (uses.value.server_auth, uses.value.client_auth));
-    Ok(PermittedUses { authority, server, client })
+    Ok(CertificateKeyUsage { authority, server, client })
 }
 
 /// Removes the zero that keeps a DER number from being negative.

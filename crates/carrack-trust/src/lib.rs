@@ -22,7 +22,7 @@ pub use authority::{
     RevokedCertificateSelector, SERVER_LIFETIME,
 };
 pub use certificate::{
-    AlternativeName, Certificate, CertificateError, CertificateFingerprint, PermittedUses,
+    Certificate, CertificateError, CertificateFingerprint, CertificateKeyUsage, SubjectAlternativeName,
 };
 pub use credential_paths::{CredentialPaths, CredentialPathsError, read_secret};
 pub use name::{IdentityNameError, MAX_NAME_BYTES, check_identity_name};
@@ -35,7 +35,7 @@ pub use tls::{
     client_config_at, handshake_hint, server_config, server_config_at, speaks_carrack,
 };
 pub use token::{
-    IssuedTokenContent, LEEWAY, MAX_ISSUER_KEYS, MAX_LIFETIME, MAX_PERMISSIONS, MAX_TOKEN_BYTES, MintError,
-    TokenError, TokenKeysError, TokenScope, TokenScopeError, TokenScopeOperation, TokenSigner, TokenVerifier,
-    TransferApiRight, ValidToken,
+    BadTokenScope, IssuedTokenContent, LEEWAY, MAX_ISSUER_KEYS, MAX_LIFETIME, MAX_PERMISSIONS,
+    MAX_TOKEN_BYTES, MintError, TokenError, TokenKeysError, TokenScope, TokenScopeOperation, TokenSigner,
+    TokenVerifier, TransferApiRight, ValidToken,
 };

@@ -8,7 +8,7 @@ use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::certificate::{AlternativeName, Certificate, CertificateError};
+use crate::certificate::{Certificate, CertificateError, SubjectAlternativeName};
 use crate::name::{IdentityNameError, check_identity_name};
 use crate::public_keys::AuthorizedKeys;
 
@@ -112,16 +112,16 @@ fn name_in(certificate: &Certificate) -> Option<&str> {
         .or_else(|| common_name(certificate))
 }
 
-fn uri(name: &AlternativeName) -> Option<&str> {
-    if let AlternativeName::Uri(uri) = name { Some(uri) } else { None }
+fn uri(name: &SubjectAlternativeName) -> Option<&str> {
+    if let SubjectAlternativeName::Uri(uri) = name { Some(uri) } else { None }
 }
 
-fn dns(name: &AlternativeName) -> Option<&str> {
-    if let AlternativeName::Dns(name) = name { Some(name) } else { None }
+fn dns(name: &SubjectAlternativeName) -> Option<&str> {
+    if let SubjectAlternativeName::Dns(name) = name { Some(name) } else { None }
 }
 
-fn email(name: &AlternativeName) -> Option<&str> {
-    if let AlternativeName::Email(address) = name { Some(address) } else { None }
+fn email(name: &SubjectAlternativeName) -> Option<&str> {
+    if let SubjectAlternativeName::Email(address) = name { Some(address) } else { None }
 }
 
 /// Of two common names, neither takes precedence.

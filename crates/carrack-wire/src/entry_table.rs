@@ -6,8 +6,8 @@
 
 use carrack_model::limits::{RANGES_MAX, SYMLINK_BYTES_MAX};
 use carrack_model::{
-    ByteRange, DirectorySection, Entry, EntryKind, ExtraMetadata, Metadata, PathProblem, RangeSet, RelPath,
-    SourceAndSinkDirectory, SpecialFile, Timestamp, check_name,
+    ByteRange, CopiedDirectoryPaths, DirectorySection, Entry, EntryKind, ExtraMetadata, Metadata,
+    PathProblem, RangeSet, RelPath, SpecialFile, Timestamp, check_name,
 };
 use zerocopy::byteorder::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -49,7 +49,7 @@ const HOLE_BYTES: usize = 8;
 
 /// Reasons why bytes are not an entry table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EntryTableError {
+pub enum EntryTableDecodeError {
     /// A record or extra exceeds the table.
     #[error("an entry table ends within a record")]
     Truncated,
@@ -71,14 +71,14 @@ pub enum EntryTableError {
     BadValue,
 }
 
-impl From<PathProblem> for EntryTableError {
+impl From<PathProblem> for EntryTableDecodeError {
     fn from(problem: PathProblem) -> Self {
-        EntryTableError::BadName(problem)
+        EntryTableDecodeError::BadName(problem)
     }
 }
 
 /// Appends records to a buffer.
-pub struct EntryTableWriter<'a> {
+pub struct EntryTableEncoder<'a> {
     out: &'a mut Vec<u8>,
     /// Owner and attributes of the records that follow.
     extras: Option<&'a ExtraMetadata>,
@@ -91,20 +91,20 @@ pub fn holes_table_bytes(holes: &RangeSet) -> usize {
     if holes.is_empty() { 0 } else { EXTRA_BYTES + holes.run_count() * HOLE_BYTES }
 }
 
-impl<'a> EntryTableWriter<'a> {
+impl<'a> EntryTableEncoder<'a> {
     /// Appends to `out`.
-    pub fn new(out: &'a mut Vec<u8>) -> EntryTableWriter<'a> {
-        EntryTableWriter { out, extras: None, holes: None }
+    pub fn new(out: &'a mut Vec<u8>) -> EntryTableEncoder<'a> {
+        EntryTableEncoder { out, extras: None, holes: None }
     }
 
     /// Adds `extras` to each record that follows.
-    pub fn with(self, extras: Option<&'a ExtraMetadata>) -> EntryTableWriter<'a> {
-        EntryTableWriter { extras, ..self }
+    pub fn with(self, extras: Option<&'a ExtraMetadata>) -> EntryTableEncoder<'a> {
+        EntryTableEncoder { extras, ..self }
     }
 
     /// Adds `holes` to each regular file that follows; its contents have zeros there.
-    pub fn with_holes(self, holes: &'a RangeSet) -> EntryTableWriter<'a> {
-        EntryTableWriter { holes: Some(holes).filter(|holes| !holes.is_empty()), ..self }
+    pub fn with_holes(self, holes: &'a RangeSet) -> EntryTableEncoder<'a> {
+        EntryTableEncoder { holes: Some(holes).filter(|holes| !holes.is_empty()), ..self }
     }
 
     /// Begins the entries of a directory.
@@ -158,7 +158,7 @@ impl<'a> EntryTableWriter<'a> {
     /// Adds an entry of another table.
     pub fn entry(&mut self, entry: &EntryTableItem<'_>) {
         let mut writer =
-            EntryTableWriter::new(self.out).with(entry.extras.as_deref()).with_holes(&entry.holes);
+            EntryTableEncoder::new(self.out).with(entry.extras.as_deref()).with_holes(&entry.holes);
         match (entry.symlink_target, &entry.special) {
             (Some(target), _) => writer.symlink(entry.name, target, &entry.metadata, entry.identity),
             (None, Some(special)) => writer.special(entry.name, special, &entry.metadata, entry.identity),
@@ -239,10 +239,10 @@ fn holes_to_bytes(holes: &RangeSet) -> Vec<u8> {
 }
 
 /// Decodes holes that rise, don't touch and lie within `size` bytes.
-fn holes_from_bytes(bytes: &[u8], size: u64) -> Result<RangeSet, EntryTableError> {
+fn holes_from_bytes(bytes: &[u8], size: u64) -> Result<RangeSet, EntryTableDecodeError> {
     let (holes, rest) = bytes.as_chunks::<HOLE_BYTES>();
     if holes.len() > RANGES_MAX {
-        return Err(EntryTableError::BadValue);
+        return Err(EntryTableDecodeError::BadValue);
     }
     let mut found = RangeSet::new();
     let mut from = 0;
@@ -253,10 +253,10 @@ fn holes_from_bytes(bytes: &[u8], size: u64) -> Result<RangeSet, EntryTableError
         let range = ByteRange::new(offset, len);
         let is_rising = found.is_empty() || offset > from;
         let end = range.end().filter(|&end| is_rising && len > 0 && end <= size);
-        from = end.ok_or(EntryTableError::BadValue)?;
+        from = end.ok_or(EntryTableDecodeError::BadValue)?;
         found.cover(range);
     }
-    if rest.is_empty() { Ok(found) } else { Err(EntryTableError::BadValue) }
+    if rest.is_empty() { Ok(found) } else { Err(EntryTableDecodeError::BadValue) }
 }
 
 /// One record of a table.
@@ -322,28 +322,29 @@ impl EntryTableItem<'_> {
 }
 
 /// Iterates over the records of a table.
-pub struct EntryTableReader<'a> {
+pub struct EntryTableDecoder<'a> {
     rest: &'a [u8],
     in_section: bool,
 }
 
-impl<'a> EntryTableReader<'a> {
+impl<'a> EntryTableDecoder<'a> {
     /// Reads `table` from its start.
-    pub fn new(table: &'a [u8]) -> EntryTableReader<'a> {
-        EntryTableReader { rest: table, in_section: false }
+    pub fn new(table: &'a [u8]) -> EntryTableDecoder<'a> {
+        EntryTableDecoder { rest: table, in_section: false }
     }
 
-    fn read(&mut self) -> Result<EntryTableRecord<'a>, EntryTableError> {
-        let (raw, _) = RawEntryRecord::ref_from_prefix(self.rest).map_err(|_| EntryTableError::Truncated)?;
+    fn read(&mut self) -> Result<EntryTableRecord<'a>, EntryTableDecodeError> {
+        let (raw, _) =
+            RawEntryRecord::ref_from_prefix(self.rest).map_err(|_| EntryTableDecodeError::Truncated)?;
         let record_len = raw.record_len.get() as usize;
         if record_len < RECORD_BYTES || record_len > self.rest.len() {
-            return Err(EntryTableError::Truncated);
+            return Err(EntryTableDecodeError::Truncated);
         }
         let (record, rest) = self.rest.split_at(record_len);
         self.rest = rest;
         let body = &record[RECORD_BYTES..];
         let (name, extras) =
-            body.split_at_checked(usize::from(raw.name_len.get())).ok_or(EntryTableError::Truncated)?;
+            body.split_at_checked(usize::from(raw.name_len.get())).ok_or(EntryTableDecodeError::Truncated)?;
         self.interpret(raw, name, extras)
     }
 
@@ -352,26 +353,28 @@ impl<'a> EntryTableReader<'a> {
         raw: &RawEntryRecord,
         name: &'a [u8],
         extras: &'a [u8],
-    ) -> Result<EntryTableRecord<'a>, EntryTableError> {
+    ) -> Result<EntryTableRecord<'a>, EntryTableDecodeError> {
         let metadata = raw.metadata()?;
         match raw.kind {
             KIND_SECTION => {
                 self.in_section = true;
-                let extras = RecordExtras::read(extras)?.more;
+                let extras = EntryTableRecordExtras::read(extras)?.more;
                 let metadata = (raw.flags & FLAG_METADATA != 0).then_some(metadata);
                 Ok(EntryTableRecord::Section { path: RelPath::new(name)?, metadata, extras })
             }
-            KIND_REGULAR | KIND_SYMLINK | KIND_SPECIAL if !self.in_section => Err(EntryTableError::NoSection),
+            KIND_REGULAR | KIND_SYMLINK | KIND_SPECIAL if !self.in_section => {
+                Err(EntryTableDecodeError::NoSection)
+            }
             KIND_REGULAR | KIND_SYMLINK | KIND_SPECIAL => {
                 raw.entry(name, metadata, extras).map(EntryTableRecord::Entry)
             }
-            other => Err(EntryTableError::UnknownKind(other)),
+            other => Err(EntryTableDecodeError::UnknownKind(other)),
         }
     }
 }
 
-impl<'a> Iterator for EntryTableReader<'a> {
-    type Item = Result<EntryTableRecord<'a>, EntryTableError>;
+impl<'a> Iterator for EntryTableDecoder<'a> {
+    type Item = Result<EntryTableRecord<'a>, EntryTableDecodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -386,10 +389,10 @@ impl<'a> Iterator for EntryTableReader<'a> {
 }
 
 impl RawEntryRecord {
-    fn metadata(&self) -> Result<Metadata, EntryTableError> {
+    fn metadata(&self) -> Result<Metadata, EntryTableDecodeError> {
         let nanoseconds = self.mtime_ns.get();
         if nanoseconds > 999_999_999 || self.mode.get() > 0o7777 {
-            return Err(EntryTableError::BadValue);
+            return Err(EntryTableDecodeError::BadValue);
         }
         let mtime = Timestamp { seconds: self.mtime_s.get(), nanoseconds };
         Ok(Metadata { mode: self.mode.get(), mtime })
@@ -400,13 +403,13 @@ impl RawEntryRecord {
         name: &'a [u8],
         metadata: Metadata,
         extras: &'a [u8],
-    ) -> Result<EntryTableItem<'a>, EntryTableError> {
+    ) -> Result<EntryTableItem<'a>, EntryTableDecodeError> {
         check_name(name)?;
-        let extras = RecordExtras::read(extras)?;
+        let extras = EntryTableRecordExtras::read(extras)?;
         let says_what_it_is = (self.kind == KIND_SYMLINK) == extras.symlink_target.is_some()
             && (self.kind == KIND_SPECIAL) == extras.special.is_some();
         if !says_what_it_is || self.kind != KIND_REGULAR && self.size.get() != 0 {
-            return Err(EntryTableError::BadValue);
+            return Err(EntryTableDecodeError::BadValue);
         }
         Ok(EntryTableItem {
             name,
@@ -426,7 +429,7 @@ impl RawEntryRecord {
 }
 
 #[derive(Default)]
-struct RecordExtras<'a> {
+struct EntryTableRecordExtras<'a> {
     symlink_target: Option<&'a [u8]>,
     special: Option<SpecialFile>,
     digest: Option<&'a [u8; 32]>,
@@ -435,13 +438,13 @@ struct RecordExtras<'a> {
     more: Option<Box<ExtraMetadata>>,
 }
 
-impl<'a> RecordExtras<'a> {
-    fn read(mut rest: &'a [u8]) -> Result<RecordExtras<'a>, EntryTableError> {
-        let mut extras = RecordExtras::default();
+impl<'a> EntryTableRecordExtras<'a> {
+    fn read(mut rest: &'a [u8]) -> Result<EntryTableRecordExtras<'a>, EntryTableDecodeError> {
+        let mut extras = EntryTableRecordExtras::default();
         while !rest.is_empty() {
-            let (head, after) = U32::ref_from_prefix(rest).map_err(|_| EntryTableError::Truncated)?;
+            let (head, after) = U32::ref_from_prefix(rest).map_err(|_| EntryTableDecodeError::Truncated)?;
             let (tag, len) = (head.get() as u8, (head.get() >> 8) as usize);
-            let (value, after) = after.split_at_checked(len).ok_or(EntryTableError::Truncated)?;
+            let (value, after) = after.split_at_checked(len).ok_or(EntryTableDecodeError::Truncated)?;
             extras.keep(tag, value)?;
             rest = after;
         }
@@ -449,27 +452,30 @@ impl<'a> RecordExtras<'a> {
         Ok(extras)
     }
 
-    fn keep(&mut self, tag: u8, value: &'a [u8]) -> Result<(), EntryTableError> {
+    fn keep(&mut self, tag: u8, value: &'a [u8]) -> Result<(), EntryTableDecodeError> {
         match tag {
             EXTRA_SYMLINK_TARGET => {
                 if value.is_empty() || value.len() > SYMLINK_BYTES_MAX || value.contains(&0) {
-                    return Err(EntryTableError::BadValue);
+                    return Err(EntryTableDecodeError::BadValue);
                 }
                 self.symlink_target = Some(value);
             }
             EXTRA_SPECIAL => {
-                self.special = Some(SpecialFile::from_bytes(value).ok_or(EntryTableError::BadValue)?);
+                self.special = Some(SpecialFile::from_bytes(value).ok_or(EntryTableDecodeError::BadValue)?);
             }
             EXTRA_HOLES => self.holes = value,
-            EXTRA_BLAKE3 => self.digest = Some(value.try_into().map_err(|_| EntryTableError::BadValue)?),
+            EXTRA_BLAKE3 => {
+                self.digest = Some(value.try_into().map_err(|_| EntryTableDecodeError::BadValue)?)
+            }
             EXTRA_IDENTITY => {
-                self.identity = u64::from_le_bytes(value.try_into().map_err(|_| EntryTableError::BadValue)?);
+                self.identity =
+                    u64::from_le_bytes(value.try_into().map_err(|_| EntryTableDecodeError::BadValue)?);
             }
             tag if ExtraMetadata::knows(tag) => {
                 let more = self.more.get_or_insert_default();
-                more.keep(tag, value).map_err(|_| EntryTableError::BadValue)?;
+                more.keep(tag, value).map_err(|_| EntryTableDecodeError::BadValue)?;
             }
-            tag if tag >= EXTRA_CRITICAL => return Err(EntryTableError::UnknownExtra(tag)),
+            tag if tag >= EXTRA_CRITICAL => return Err(EntryTableDecodeError::UnknownExtra(tag)),
             _ => {}
         }
         Ok(())
@@ -477,19 +483,19 @@ impl<'a> RecordExtras<'a> {
 }
 
 /// Decodes a whole table of one section into owned values, as an open-file message carries it.
-pub fn decode_section(table: &[u8]) -> Result<DirectorySection, EntryTableError> {
-    let mut reader = EntryTableReader::new(table);
+pub fn decode_section(table: &[u8]) -> Result<DirectorySection, EntryTableDecodeError> {
+    let mut reader = EntryTableDecoder::new(table);
     let Some(EntryTableRecord::Section { path, metadata, extras }) = reader.next().transpose()? else {
-        return Err(EntryTableError::NoSection);
+        return Err(EntryTableDecodeError::NoSection);
     };
     let mut entries = Vec::new();
     for record in reader {
         match record? {
             EntryTableRecord::Entry(entry) => entries.push(entry.to_entry()),
-            EntryTableRecord::Section { .. } => return Err(EntryTableError::BadValue),
+            EntryTableRecord::Section { .. } => return Err(EntryTableDecodeError::BadValue),
         }
     }
-    let directory = SourceAndSinkDirectory { root_index: 0, source: RelPath::root(), sink: path };
+    let directory = CopiedDirectoryPaths { root_index: 0, source: RelPath::root(), sink: path };
     Ok(DirectorySection { directory: directory.into(), metadata, extras, entries })
 }
 

@@ -17,8 +17,8 @@ mod verify_message;
 
 pub use arrival_ledger::{ArrivalLedger, ArrivalLedgerError, ArrivedObjectAction};
 pub use entry_table::{
-    EntryTableError, EntryTableItem, EntryTableReader, EntryTableRecord, EntryTableWriter, decode_section,
-    holes_table_bytes,
+    EntryTableDecodeError, EntryTableDecoder, EntryTableEncoder, EntryTableItem, EntryTableRecord,
+    decode_section, holes_table_bytes,
 };
 pub use frame::{FRAME_VERSION, FrameError, FrameHeader, FrameKind, HEADER_BYTES};
 pub use preamble::{PREAMBLE_BYTES, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, PreambleError};

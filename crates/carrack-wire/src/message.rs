@@ -28,7 +28,7 @@ pub enum MessageError {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct ControlEnvelope {
+struct SessionControlEnvelope {
     #[prost(
         oneof = "ControlMessage",
         tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48"
@@ -70,7 +70,7 @@ pub enum ControlMessage {
     AbandonFile(FileReference),
     /// Sink → source: objects written (LADS: BLOCK_DONE) or spilled; each returns its credit once.
     #[prost(message, tag = "10")]
-    ObjectsDone(ObjectsDone),
+    ObjectsDone(ObjectAcksMessage),
     /// Sink → source: the file is complete under its name.
     #[prost(message, tag = "11")]
     FileDone(FileReference),
@@ -115,13 +115,13 @@ pub enum ControlMessage {
     Browse(PathOperationMessage),
     /// Responder → initiator: part of the entries that `PathOperationMessage` requested.
     #[prost(message, tag = "25")]
-    Entries(EntriesMessage),
+    Entries(BrowsedEntriesMessage),
     /// Responder → initiator: the last entry was sent.
     #[prost(message, tag = "26")]
     BrowseDone(BrowseDone),
     /// Source → sink with a journal: entries found by the scan, of which the sink picks the wanted ones.
     #[prost(message, tag = "27")]
-    Offer(OfferMessage),
+    Offer(OfferedEntriesMessage),
     /// Sink → source: the answer to an offer.
     #[prost(message, tag = "28")]
     Wanted(WantedMessage),
@@ -192,12 +192,13 @@ pub enum ControlMessage {
 impl ControlMessage {
     /// Encodes the body of a control frame.
     pub fn to_body(self) -> Vec<u8> {
-        ControlEnvelope { body: Some(self) }.encode_to_vec()
+        SessionControlEnvelope { body: Some(self) }.encode_to_vec()
     }
 
     /// Decodes the body of a control frame.
     pub fn from_body(body: &[u8]) -> Result<ControlMessage, MessageError> {
-        let envelope = ControlEnvelope::decode(body).map_err(|e| MessageError::Malformed(e.to_string()))?;
+        let envelope =
+            SessionControlEnvelope::decode(body).map_err(|e| MessageError::Malformed(e.to_string()))?;
         envelope.body.ok_or(MessageError::Unknown)
     }
 }
@@ -223,7 +224,7 @@ pub struct HelloMessage {
     pub sources: Vec<Vec<u8>>,
     /// State of the sink, if the initiator is the sink.
     #[prost(message, optional, tag = "6")]
-    pub sink: Option<DestinationStateMessage>,
+    pub sink: Option<SinkHandshakeFacts>,
     /// Addresses, if the initiator listens for data connections.
     #[prost(message, optional, tag = "7")]
     pub listening: Option<ListenAddresses>,
@@ -356,7 +357,7 @@ pub struct WelcomeMessage {
     pub software: String,
     /// State of the sink, if the responder is the sink.
     #[prost(message, optional, tag = "2")]
-    pub sink: Option<DestinationStateMessage>,
+    pub sink: Option<SinkHandshakeFacts>,
     /// Root of the tree, if the responder is the source.
     #[prost(message, optional, tag = "3")]
     pub place: Option<DestinationRootMessage>,
@@ -377,7 +378,7 @@ pub struct WelcomeMessage {
 
 /// State of the sink that the source needs.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct DestinationStateMessage {
+pub struct SinkHandshakeFacts {
     /// Entry at the destination: 0 none, 1 a directory, 2 other.
     #[prost(uint32, tag = "1")]
     pub destination: u32,
@@ -518,7 +519,7 @@ pub struct ChunkNumberMessage {
 
 /// Entries found by the scan.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct OfferMessage {
+pub struct OfferedEntriesMessage {
     /// Offer ID, counted from 1.
     #[prost(uint64, tag = "1")]
     pub id: u64,
@@ -630,7 +631,7 @@ pub struct TargetReportMessage {
 
 /// Objects whose processing has ended.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct ObjectsDone {
+pub struct ObjectAcksMessage {
     /// Written, or dropped with their file.
     #[prost(uint64, repeated, tag = "1")]
     pub written: Vec<u64>,
@@ -922,7 +923,7 @@ pub struct PathOperationMessage {
 
 /// Some entries, in the order of the file system.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct EntriesMessage {
+pub struct BrowsedEntriesMessage {
     /// 256 at most.
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<BrowsedEntry>,
@@ -984,7 +985,7 @@ mod tests {
 
     #[test]
     fn the_example_of_the_format_document() {
-        let message = ControlMessage::ObjectsDone(ObjectsDone {
+        let message = ControlMessage::ObjectsDone(ObjectAcksMessage {
             written: vec![1, 2, 300],
             corrupt: vec![],
             set_aside: vec![],

@@ -1,7 +1,7 @@
 //! Writing and reading tables, and the refusal of malformed ones.
 
 use super::*;
-use carrack_model::{AccountRef, DeviceNumber, ExtendedAttribute};
+use carrack_model::{DeviceNumber, ExtendedAttribute, UserOrGroup};
 use proptest::prelude::*;
 
 fn metadata() -> Metadata {
@@ -10,7 +10,7 @@ fn metadata() -> Metadata {
 
 fn example() -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = EntryTableWriter::new(&mut table);
+    let mut writer = EntryTableEncoder::new(&mut table);
     writer.section(&RelPath::new(b"a/b").unwrap(), Some(&Metadata { mode: 0o755, ..metadata() }));
     writer.regular(b"f", 3, &metadata(), 7, None);
     writer.symlink(b"l", b"f", &metadata(), 0);
@@ -38,7 +38,7 @@ fn the_example_of_the_format_document() {
 #[test]
 fn reads_what_it_wrote() {
     let table = example();
-    let records: Vec<_> = EntryTableReader::new(&table).map(Result::unwrap).collect();
+    let records: Vec<_> = EntryTableDecoder::new(&table).map(Result::unwrap).collect();
     assert!(matches!(&records[0], EntryTableRecord::Section { path, metadata: Some(m), .. }
         if path.as_bytes() == b"a/b" && m.mode == 0o755));
     assert!(
@@ -51,7 +51,7 @@ fn reads_what_it_wrote() {
 
 #[test]
 fn owners_and_attributes_stand_with_their_entry() {
-    let account = |number, name: &[u8]| Some(AccountRef { number, name: name.into() });
+    let account = |number, name: &[u8]| Some(UserOrGroup { number, name: name.into() });
     let attribute = ExtendedAttribute { name: b"user.a"[..].into(), value: b"v"[..].into() };
     let extras = ExtraMetadata {
         user: account(1, b"u"),
@@ -61,10 +61,10 @@ fn owners_and_attributes_stand_with_their_entry() {
     };
     let mut table = Vec::new();
     let root = RelPath::root();
-    EntryTableWriter::new(&mut table).with(Some(&extras)).section(&root, Some(&metadata()));
-    EntryTableWriter::new(&mut table).with(Some(&extras)).symlink(b"l", b"t", &metadata(), 3);
-    EntryTableWriter::new(&mut table).regular(b"f", 0, &metadata(), 0, None);
-    let records: Vec<_> = EntryTableReader::new(&table).map(Result::unwrap).collect();
+    EntryTableEncoder::new(&mut table).with(Some(&extras)).section(&root, Some(&metadata()));
+    EntryTableEncoder::new(&mut table).with(Some(&extras)).symlink(b"l", b"t", &metadata(), 3);
+    EntryTableEncoder::new(&mut table).regular(b"f", 0, &metadata(), 0, None);
+    let records: Vec<_> = EntryTableDecoder::new(&table).map(Result::unwrap).collect();
     let found: Vec<_> = records
         .iter()
         .map(|record| match record {
@@ -75,10 +75,10 @@ fn owners_and_attributes_stand_with_their_entry() {
     assert_eq!(found, [Some(&extras), Some(&extras), None]);
     let EntryTableRecord::Entry(link) = &records[1] else { panic!() };
     let mut again = Vec::new();
-    let mut writer = EntryTableWriter::new(&mut again);
+    let mut writer = EntryTableEncoder::new(&mut again);
     writer.section(&root, None);
     writer.entry(link);
-    assert_eq!(EntryTableReader::new(&again).nth(1), Some(Ok(EntryTableRecord::Entry(link.clone()))));
+    assert_eq!(EntryTableDecoder::new(&again).nth(1), Some(Ok(EntryTableRecord::Entry(link.clone()))));
 }
 
 #[test]
@@ -91,14 +91,16 @@ fn special_files_say_what_they_are() {
         SpecialFile::Socket,
     ] {
         let mut table = Vec::new();
-        let mut writer = EntryTableWriter::new(&mut table);
+        let mut writer = EntryTableEncoder::new(&mut table);
         writer.section(&RelPath::root(), None);
         writer.special(b"s", &special, &metadata(), 7);
-        let Some(Ok(EntryTableRecord::Entry(entry))) = EntryTableReader::new(&table).nth(1) else { panic!() };
+        let Some(Ok(EntryTableRecord::Entry(entry))) = EntryTableDecoder::new(&table).nth(1) else {
+            panic!()
+        };
         assert_eq!((entry.special, entry.size, entry.is_regular()), (Some(special), 0, false));
         assert_eq!(entry.to_entry().kind, EntryKind::Special(special));
         let mut again = Vec::new();
-        let mut writer = EntryTableWriter::new(&mut again);
+        let mut writer = EntryTableEncoder::new(&mut again);
         writer.section(&RelPath::root(), None);
         writer.entry(&entry);
         assert_eq!(again, table);
@@ -118,12 +120,12 @@ fn refuses_special_files_that_are_none() {
         (KIND_SYMLINK, 0, &[(EXTRA_SPECIAL, &fifo), (EXTRA_SYMLINK_TARGET, b"t")]),
     ] {
         let mut table = Vec::new();
-        let mut writer = EntryTableWriter::new(&mut table);
+        let mut writer = EntryTableEncoder::new(&mut table);
         writer.section(&RelPath::root(), None);
         writer.record(kind, 0, b"s", &metadata(), size, extras);
         assert_eq!(
-            EntryTableReader::new(&table).nth(1),
-            Some(Err(EntryTableError::BadValue)),
+            EntryTableDecoder::new(&table).nth(1),
+            Some(Err(EntryTableDecodeError::BadValue)),
             "{kind} {extras:?}"
         );
     }
@@ -133,38 +135,38 @@ fn refuses_special_files_that_are_none() {
 fn refuses_names_that_could_leave_the_destination() {
     for name in [&b".."[..], b".", b"", b"a/b", b"a\0"] {
         let mut table = Vec::new();
-        let mut writer = EntryTableWriter::new(&mut table);
+        let mut writer = EntryTableEncoder::new(&mut table);
         writer.section(&RelPath::root(), None);
         writer.regular(name, 0, &metadata(), 0, None);
-        let last = EntryTableReader::new(&table).last().unwrap();
-        assert!(matches!(last, Err(EntryTableError::BadName(_))), "{name:?}");
+        let last = EntryTableDecoder::new(&table).last().unwrap();
+        assert!(matches!(last, Err(EntryTableDecodeError::BadName(_))), "{name:?}");
     }
 }
 
 #[test]
 fn refuses_entries_without_a_directory_and_links_without_target() {
     let mut table = Vec::new();
-    EntryTableWriter::new(&mut table).regular(b"f", 0, &metadata(), 0, None);
-    assert_eq!(EntryTableReader::new(&table).next(), Some(Err(EntryTableError::NoSection)));
+    EntryTableEncoder::new(&mut table).regular(b"f", 0, &metadata(), 0, None);
+    assert_eq!(EntryTableDecoder::new(&table).next(), Some(Err(EntryTableDecodeError::NoSection)));
     let mut table = Vec::new();
-    let mut writer = EntryTableWriter::new(&mut table);
+    let mut writer = EntryTableEncoder::new(&mut table);
     writer.section(&RelPath::root(), None);
     writer.record(KIND_SYMLINK, 0, b"l", &metadata(), 0, &[]);
     writer.record(KIND_REGULAR, 0, b"f", &metadata(), 0, &[(200, b"?")]);
-    assert_eq!(EntryTableReader::new(&table).nth(1), Some(Err(EntryTableError::BadValue)));
+    assert_eq!(EntryTableDecoder::new(&table).nth(1), Some(Err(EntryTableDecodeError::BadValue)));
 }
 
 #[test]
 fn skips_attributes_it_does_not_know_unless_critical() {
     for (tag, fine) in [(50, true), (200, false)] {
         let mut table = Vec::new();
-        EntryTableWriter::new(&mut table).record(KIND_SECTION, 0, b"d", &metadata(), 0, &[(tag, b"x")]);
-        assert_eq!(EntryTableReader::new(&table).all(|r| r.is_ok()), fine);
+        EntryTableEncoder::new(&mut table).record(KIND_SECTION, 0, b"d", &metadata(), 0, &[(tag, b"x")]);
+        assert_eq!(EntryTableDecoder::new(&table).all(|r| r.is_ok()), fine);
         let mut table = Vec::new();
-        let mut writer = EntryTableWriter::new(&mut table);
+        let mut writer = EntryTableEncoder::new(&mut table);
         writer.section(&RelPath::root(), None);
         writer.record(KIND_REGULAR, 0, b"f", &metadata(), 0, &[(tag, b"xyz")]);
-        assert_eq!(EntryTableReader::new(&table).all(|r| r.is_ok()), fine);
+        assert_eq!(EntryTableDecoder::new(&table).all(|r| r.is_ok()), fine);
     }
 }
 
@@ -173,12 +175,12 @@ fn with_holes(holes: &[(u64, u64)]) -> Vec<u8> {
     let mut set = RangeSet::new();
     holes.iter().for_each(|&(offset, len)| assert!(set.insert(ByteRange::new(offset, len))));
     let mut table = Vec::new();
-    EntryTableWriter::new(&mut table).section(&RelPath::root(), None);
+    EntryTableEncoder::new(&mut table).section(&RelPath::root(), None);
     let without = table.len();
-    EntryTableWriter::new(&mut table).regular(b"f", 100, &metadata(), 0, None);
+    EntryTableEncoder::new(&mut table).regular(b"f", 100, &metadata(), 0, None);
     let plain = table.len() - without;
     table.truncate(without);
-    EntryTableWriter::new(&mut table).with_holes(&set).regular(b"f", 100, &metadata(), 0, None);
+    EntryTableEncoder::new(&mut table).with_holes(&set).regular(b"f", 100, &metadata(), 0, None);
     assert_eq!(table.len(), without + plain + holes_table_bytes(&set));
     table
 }
@@ -187,14 +189,14 @@ fn with_holes(holes: &[(u64, u64)]) -> Vec<u8> {
 fn holes_are_told_with_a_file_and_copied_from_table_to_table() {
     for holes in [&[][..], &[(0, 100)], &[(0, 1), (2, 3), (90, 10)]] {
         let table = with_holes(holes);
-        let EntryTableRecord::Entry(entry) = EntryTableReader::new(&table).nth(1).unwrap().unwrap() else {
+        let EntryTableRecord::Entry(entry) = EntryTableDecoder::new(&table).nth(1).unwrap().unwrap() else {
             panic!()
         };
         let found: Vec<_> = entry.holes.iter().map(|hole| (hole.offset, hole.len)).collect();
         assert_eq!(found, holes);
         let mut again = Vec::new();
-        EntryTableWriter::new(&mut again).section(&RelPath::root(), None);
-        EntryTableWriter::new(&mut again).entry(&entry);
+        EntryTableEncoder::new(&mut again).section(&RelPath::root(), None);
+        EntryTableEncoder::new(&mut again).entry(&entry);
         assert_eq!(again, table);
     }
 }
@@ -207,7 +209,7 @@ fn holes_that_are_none_are_refused() {
         let mut table = good.clone();
         table.truncate(start);
         numbers.iter().for_each(|number| table.extend_from_slice(&number.to_le_bytes()));
-        EntryTableReader::new(&table).nth(1).unwrap().map(drop)
+        EntryTableDecoder::new(&table).nth(1).unwrap().map(drop)
     };
     assert_eq!(put([10, 10, 50, 50]), Ok(()));
     for numbers in [
@@ -219,7 +221,7 @@ fn holes_that_are_none_are_refused() {
         [10, 10, 50, u32::MAX],
         [0, 10, 0, 10],
     ] {
-        assert_eq!(put(numbers), Err(EntryTableError::BadValue), "{numbers:?}");
+        assert_eq!(put(numbers), Err(EntryTableDecodeError::BadValue), "{numbers:?}");
     }
 }
 
@@ -229,7 +231,7 @@ proptest! {
         let mut table = example();
         if flip < table.len() { table[flip] = to; }
         table.truncate(cut);
-        let count = EntryTableReader::new(&table).count();
+        let count = EntryTableDecoder::new(&table).count();
         prop_assert!(count <= 4);
     }
 
@@ -240,10 +242,10 @@ proptest! {
         prop_assume!(check_name(name.as_bytes()).is_ok());
         let metadata = Metadata { mode, mtime: Timestamp { seconds, nanoseconds: ns } };
         let mut table = Vec::new();
-        let mut writer = EntryTableWriter::new(&mut table);
+        let mut writer = EntryTableEncoder::new(&mut table);
         writer.section(&RelPath::root(), None);
         writer.regular(name.as_bytes(), size, &metadata, identity, digest.as_ref());
-        let read = EntryTableReader::new(&table).nth(1);
+        let read = EntryTableDecoder::new(&table).nth(1);
         let expected = EntryTableItem {
             name: name.as_bytes(), metadata, size, symlink_target: None, special: None, digest: digest.as_ref(), identity,
             extras: None, holes: RangeSet::new(),

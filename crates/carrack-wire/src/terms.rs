@@ -42,7 +42,7 @@ pub fn agreed_terms(spec: &AgreedTransferSpec, lanes: u32) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use carrack_model::{
-        DeletionBackup, DeletionRules, DialingEnd, ModifyWindow, ProtectionLevel, RequestedFileRange,
+        DeletionBackup, DeletionRules, DialingEnd, ModifyWindow, PartialCopyRange, ProtectionLevel,
         SealCipher, StripeChoice, SyncRules,
     };
 
@@ -93,7 +93,7 @@ mod tests {
             specs.push(AgreedTransferSpec { sync, ..spec.clone() });
         }
         for length in [None, Some(1), Some(u64::MAX)] {
-            let part = Some(RequestedFileRange { offset: 7, length });
+            let part = Some(PartialCopyRange { offset: 7, length });
             specs.push(AgreedTransferSpec { recursive: false, part, ..spec.clone() });
         }
         for protection in [ProtectionLevel::Clear, ProtectionLevel::Safe, ProtectionLevel::Private] {

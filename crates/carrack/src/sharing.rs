@@ -4,18 +4,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use carrack_engine::GrantExchangeHandle;
-use carrack_options::MetaServerChoice;
+use carrack_options::MetaSchedulerChoice;
 use carrack_service::DEFAULT_SHARING_SOCKET;
-use carrack_service::sharing::SocketExchange;
+use carrack_service::sharing::GrantServerSocket;
 
 /// Returns the exchange with the meta-scheduler; `None` where the machine's daemons share no storage targets.
 /// A named socket is used even if nothing answers there: its daemon may start later, and until then the
 /// transfer reports that there is no answer.
-pub fn sharing(sharer: &MetaServerChoice) -> Option<GrantExchangeHandle> {
+pub fn sharing(sharer: &MetaSchedulerChoice) -> Option<GrantExchangeHandle> {
     let exchange = match sharer {
-        MetaServerChoice::Off => return None,
-        MetaServerChoice::Socket(path) => SocketExchange::new(path),
-        MetaServerChoice::Auto => of_this_machine()?,
+        MetaSchedulerChoice::Off => return None,
+        MetaSchedulerChoice::Socket(path) => GrantServerSocket::new(path),
+        MetaSchedulerChoice::Auto => of_this_machine()?,
     };
     Some(GrantExchangeHandle(Arc::new(exchange)))
 }
@@ -26,8 +26,10 @@ pub fn sockets_of_this_machine() -> impl Iterator<Item = PathBuf> {
     std::iter::once(PathBuf::from(DEFAULT_SHARING_SOCKET)).chain(own).filter(|path| path.exists())
 }
 
-fn of_this_machine() -> Option<SocketExchange> {
-    sockets_of_this_machine().map(|path| SocketExchange::new(&path)).find(|exchange| exchange.probe().is_ok())
+fn of_this_machine() -> Option<GrantServerSocket> {
+    sockets_of_this_machine()
+        .map(|path| GrantServerSocket::new(&path))
+        .find(|exchange| exchange.probe().is_ok())
 }
 
 #[cfg(test)]
@@ -36,7 +38,7 @@ mod tests {
 
     #[test]
     fn who_is_named_is_asked_whether_there_or_not() {
-        assert!(sharing(&MetaServerChoice::Off).is_none());
-        assert!(sharing(&MetaServerChoice::Socket("/nobody/there".into())).is_some());
+        assert!(sharing(&MetaSchedulerChoice::Off).is_none());
+        assert!(sharing(&MetaSchedulerChoice::Socket("/nobody/there".into())).is_some());
     }
 }

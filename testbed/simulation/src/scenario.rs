@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use carrack_engine::{EndSettings, JournalSettings, TransferIdentity, TransferRequest};
 use carrack_model::{
-    AgreedTransferSpec, CommandExecutionId, DeletionRules, DialingEnd, Durability, MetadataFidelity,
-    ObjectChecksumAlgorithm, ProtectionLevel, SchedulingOptions, SinkIoMethod, SourceReadMethod, SyncRules,
+    AgreedTransferSpec, DeletionRules, DialingEnd, Durability, MetadataFidelity, ObjectChecksumAlgorithm,
+    ProtectionLevel, SchedulingOptions, SinkIoMethod, SourceReadMethod, SyncRules, TransferExecutionId,
     TransferId, WriteVerification,
 };
 
@@ -292,7 +292,7 @@ fn transfer(chance: &mut SeedChance, way: SessionWay) -> TransferRequest {
         destination: "/there/copy".into(),
         identity: Some(TransferIdentity {
             id: TransferId([7; 16]),
-            run: CommandExecutionId([0; 16]),
+            run: TransferExecutionId([0; 16]),
             sources: vec![b"/source/tree".to_vec()],
             destination: b"/there/copy".to_vec(),
             is_shared: false,

@@ -9,7 +9,7 @@ use carrack_engine::{
     AbortHandle, ControlChannel, PeerChannel, ProcessOwnerAccessPolicy, SessionRole, TransferObserver,
     TransferOutcome, TransferRequest, copy_local, copy_with_peer, serve,
 };
-use carrack_model::{CommandExecutionId, Durability, ProtectionLevel, TransferEvent, UserNotice};
+use carrack_model::{Durability, ProtectionLevel, TransferEvent, TransferExecutionId, UserNotice};
 
 use crate::descriptors::{DescriptorKind, OpenDescription};
 use crate::expectation::{ExpectedTree, TreeEntry};
@@ -257,7 +257,7 @@ fn session(scenario: &SeedScenario, faults: FaultPlan, run: u8) -> SessionEnd {
     world.tell(|| format!("session {run}"));
     let mut transfer = scenario.transfer.clone();
     if let Some(identity) = &mut transfer.identity {
-        identity.run = CommandExecutionId([run; 16]);
+        identity.run = TransferExecutionId([run; 16]);
     }
     let ended = SessionEnd { initiator: Arc::default(), responder: Arc::default() };
     let role = if scenario.way == SessionWay::Push { SessionRole::Source } else { SessionRole::Sink };

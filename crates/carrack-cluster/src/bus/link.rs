@@ -10,7 +10,7 @@ use tokio::sync::watch;
 const REFUSAL_COUNTS: Duration = Duration::from_secs(10);
 
 /// Updated by async-nats' events.
-pub(super) struct ConnectionWatch {
+pub(super) struct NatsConnectionMonitor {
     state: Mutex<NatsConnectionState>,
     /// Number of connections made: a watcher reads its keys again when it grows.
     times_connected: watch::Sender<u64>,
@@ -22,9 +22,9 @@ struct NatsConnectionState {
     refused: Option<(Instant, String)>,
 }
 
-impl ConnectionWatch {
-    pub(super) fn new() -> ConnectionWatch {
-        ConnectionWatch { state: Mutex::default(), times_connected: watch::Sender::new(0) }
+impl NatsConnectionMonitor {
+    pub(super) fn new() -> NatsConnectionMonitor {
+        NatsConnectionMonitor { state: Mutex::default(), times_connected: watch::Sender::new(0) }
     }
 
     pub(super) fn hear(&self, event: &Event) {

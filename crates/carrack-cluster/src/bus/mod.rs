@@ -24,9 +24,9 @@ pub use options::{BusOptions, NatsLogin, NatsTls};
 pub use prepare::{BusPreparationResult, LEASE};
 
 use crate::error::BusError;
-use crate::subjects::SubjectNames;
+use crate::subjects::NatsSubjectNames;
 use connect_failure::no_connection;
-use link::ConnectionWatch;
+use link::NatsConnectionMonitor;
 use options::ANSWER_WITHIN;
 
 /// The connection. Clones share it.
@@ -38,8 +38,8 @@ pub struct NatsBus {
 struct NatsBusState {
     client: Client,
     context: Context,
-    names: SubjectNames,
-    link: Arc<ConnectionWatch>,
+    names: NatsSubjectNames,
+    link: Arc<NatsConnectionMonitor>,
 }
 
 /// The oldest server with limit markers, by which watchers see that a lease has ended.
@@ -59,8 +59,8 @@ impl NatsBus {
     /// If none of the servers can be reached within five seconds, or if the server rejects the login, is
     /// older than 2.11, or has no JetStream.
     pub async fn connect(options: &BusOptions) -> Result<NatsBus, BusError> {
-        let names = SubjectNames::new(&options.prefix, options.domain.as_deref())?;
-        let link = Arc::new(ConnectionWatch::new());
+        let names = NatsSubjectNames::new(&options.prefix, options.domain.as_deref())?;
+        let link = Arc::new(NatsConnectionMonitor::new());
         let hearing = Arc::clone(&link);
         let client = options
             .to_connect()?
@@ -86,7 +86,7 @@ impl NatsBus {
     }
 
     /// Returns the names of the fleet's subjects, streams and buckets.
-    pub fn names(&self) -> &SubjectNames {
+    pub fn names(&self) -> &NatsSubjectNames {
         &self.inner.names
     }
 

@@ -13,7 +13,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
 use super::FleetManager;
-use super::eligible_movers::{TransferEnd, end, ids};
+use super::eligible_movers::{TransferEndRole, end, ids};
 use super::wait_reasons::nobody;
 use crate::mover::journal_id;
 use crate::mover_requests::{MoverReply, MoverRequest, MoverRequestError, PathReply, ask};
@@ -123,7 +123,7 @@ async fn look_everywhere(
     record: &TransferRecord,
 ) -> Result<PathReply, DestinationResolutionFailure> {
     let source = &record.submission.source;
-    let reaching = movers_at(manager, &record.id, TransferEnd::Sink, source, &source.path)?.reaching;
+    let reaching = movers_at(manager, &record.id, TransferEndRole::Sink, source, &source.path)?.reaching;
     let looks =
         reaching.iter().map(|mover| look_at(manager, mover, &source.path).map(move |looked| (mover, looked)));
     let mut looks: FuturesUnordered<_> = looks.collect();
@@ -159,7 +159,7 @@ async fn look_everywhere(
         let kind = MoverFaultKind::Refused;
         manager.fault(&MoverFault { transfer, mover, other: String::new(), kind, reason });
     }
-    match movers_at(manager, &record.id, TransferEnd::Sink, source, &source.path)?.able() {
+    match movers_at(manager, &record.id, TransferEndRole::Sink, source, &source.path)?.able() {
         Err(DestinationResolutionFailure::AtOdds(why)) => see_the_same(manager, record, why).await?,
         able => drop(able?),
     }
@@ -174,7 +174,7 @@ async fn see_the_same(
     why: String,
 ) -> Result<(), DestinationResolutionFailure> {
     let source = &record.submission.source;
-    let able = movers_at(manager, &record.id, TransferEnd::Source, source, &source.path)?;
+    let able = movers_at(manager, &record.id, TransferEndRole::Source, source, &source.path)?;
     let able = able.able()?;
     let question = MoverRequest::Names { path: source.path.clone() };
     let answers = join_all(able.iter().map(|mover| ask(&manager.bus, mover, &question, LOOK_WITHIN))).await;
@@ -218,7 +218,7 @@ impl ReachingMovers {
 fn movers_at(
     manager: &FleetManager,
     transfer: &str,
-    which: TransferEnd,
+    which: TransferEndRole,
     location: &SiteLocation,
     path: &str,
 ) -> Result<ReachingMovers, DestinationResolutionFailure> {
@@ -240,7 +240,7 @@ async fn look(
     path: &str,
 ) -> Result<PathReply, DestinationResolutionFailure> {
     let mut reason = None;
-    for mover in movers_at(manager, transfer, TransferEnd::Sink, location, path)?.able()? {
+    for mover in movers_at(manager, transfer, TransferEndRole::Sink, location, path)?.able()? {
         match look_at(manager, &mover, path).await {
             Ok(looked) => return Ok(looked),
             Err(why) => reason = Some(why),
@@ -273,7 +273,7 @@ async fn make(
 ) -> Result<(), DestinationResolutionFailure> {
     let path = trimmed(&sink.path);
     let mut reason = format!("nobody makes {sink}");
-    for mover in movers_at(manager, transfer, TransferEnd::Sink, sink, &path)?.able()? {
+    for mover in movers_at(manager, transfer, TransferEndRole::Sink, sink, &path)?.able()? {
         match ask(&manager.bus, &mover, &MoverRequest::Make { path: path.clone() }, LOOK_WITHIN).await {
             Ok(MoverReply::Made) => return Ok(()),
             Ok(MoverReply::Failed(why)) => reason = format!("{mover}: {why}"),

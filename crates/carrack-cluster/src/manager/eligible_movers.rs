@@ -30,7 +30,7 @@ pub(super) fn ids(movers: &[Arc<MoverRecord>], indexes: &[usize]) -> Vec<String>
 
 /// One end of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TransferEnd {
+pub(super) enum TransferEndRole {
     /// Movers whose marks differ are not trusted.
     Sink,
     /// The equality of the source was checked when the leg was determined.
@@ -43,7 +43,7 @@ pub(super) fn end(
     health: &MoverHealth,
     now: Duration,
     transfer: &str,
-    (which, site, path): (TransferEnd, &str, &str),
+    (which, site, path): (TransferEndRole, &str, &str),
 ) -> SiteMovers {
     let reaching: Vec<usize> = (0..movers.len()).filter(|&index| movers[index].reaches(site, path)).collect();
     let sights = reaching.iter().map(|&index| {
@@ -59,7 +59,8 @@ pub(super) fn end(
     for ((&index, sight), is_believed) in reaching.iter().zip(&sights).zip(is_believed) {
         let mover = &movers[index];
         let is_believed = is_believed
-            || which == TransferEnd::Source && at_odds.iter().any(|directory| directory == sight.directory);
+            || which == TransferEndRole::Source
+                && at_odds.iter().any(|directory| directory == sight.directory);
         if !is_believed {
             end.odd.insert(mover.id.clone(), odd(sight.directory));
         } else if !mover.ill.is_empty() {
@@ -146,18 +147,20 @@ mod tests {
         let movers = [mover("a", "x"), mover("b", "y")];
         let now = Duration::ZERO;
         let mut health = MoverHealth::new();
-        let both = end(&movers, &health, now, "t", (TransferEnd::Sink, "s", "/d/e"));
+        let both = end(&movers, &health, now, "t", (TransferEndRole::Sink, "s", "/d/e"));
         assert!(both.able.is_empty() && both.at_odds.contains("a and b") && both.odd.len() == 2);
         let (transfer, mover, other) = ("t".into(), "b".into(), String::new());
         health.fault(
             now,
             &MoverFault { transfer, mover, other, kind: MoverFaultKind::Refused, reason: String::new() },
         );
-        let one = end(&movers, &health, now, "t", (TransferEnd::Sink, "s", "/d/e"));
+        let one = end(&movers, &health, now, "t", (TransferEndRole::Sink, "s", "/d/e"));
         assert_eq!((one.able, one.reaching), (vec![0], vec![0, 1]));
         assert!(one.at_odds.is_empty() && one.odd.contains_key("b"));
-        assert!(end(&movers, &health, now, "t", (TransferEnd::Sink, "s", "/elsewhere")).reaching.is_empty());
-        let source = end(&movers, &MoverHealth::new(), now, "t", (TransferEnd::Source, "s", "/d/e"));
+        assert!(
+            end(&movers, &health, now, "t", (TransferEndRole::Sink, "s", "/elsewhere")).reaching.is_empty()
+        );
+        let source = end(&movers, &MoverHealth::new(), now, "t", (TransferEndRole::Source, "s", "/d/e"));
         assert_eq!((source.able, source.at_odds.as_str()), (vec![0, 1], ""));
     }
 

@@ -34,7 +34,7 @@ const REASONS_AT_ONCE: usize = 20;
 
 /// The result of a look.
 #[derive(Default)]
-struct UnmanagedTransfers {
+struct WaitingTransferIntake {
     /// Transfers to take, in this order.
     take: Vec<String>,
     /// Transfers that wait for movers, with the reason.
@@ -50,7 +50,7 @@ impl FleetManager {
         stop: &watch::Receiver<bool>,
         looks: bool,
     ) {
-        let UnmanagedTransfers { take, reasons } = if looks { self.free() } else { self.in_line() };
+        let WaitingTransferIntake { take, reasons } = if looks { self.free() } else { self.in_line() };
         for (id, reason) in reasons {
             let updated = self.transfers.update(&id, |record| {
                 if record.state == TransferState::Queued && record.manager.is_empty() {
@@ -97,11 +97,11 @@ impl FleetManager {
     }
 
     /// Returns transfers of the line, as many as there is room for.
-    fn in_line(&self) -> UnmanagedTransfers {
+    fn in_line(&self) -> WaitingTransferIntake {
         let (movers, leased) = (self.movers.all(), self.leased());
         let mut known = self.known();
         let room = room((places(&movers), leased.len()), &known.owned_transfers());
-        let mut free = UnmanagedTransfers::default();
+        let mut free = WaitingTransferIntake::default();
         while free.take.len() < room
             && let Some(id) = known.line.pop_front()
         {
@@ -120,11 +120,11 @@ impl FleetManager {
         leases.filter(|id| id.len() == 16 && is_prefix(id)).collect()
     }
 
-    fn free(&self) -> UnmanagedTransfers {
+    fn free(&self) -> WaitingTransferIntake {
         let (movers, leased) = (self.movers.all(), self.leased());
         let mut known = self.known();
         let now_ms = now_ms();
-        let mut free = UnmanagedTransfers::default();
+        let mut free = WaitingTransferIntake::default();
         let mut candidates = Vec::new();
         for record in known.records.all().filter(|record| record.is_due(now_ms)) {
             if known.owned.contains_key(&record.id) || leased.contains(&record.id) {

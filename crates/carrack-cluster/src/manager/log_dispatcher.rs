@@ -27,23 +27,23 @@ const WAITING_MAX: usize = 16 * 1024;
 type Subscribers = Mutex<HashMap<String, mpsc::Sender<LogFollowEvent>>>;
 
 /// The consumer and the subscribers. Ends with its owner.
-pub(super) struct TransferLogDispatcher {
+pub(super) struct TransferLogSubscriptions {
     subscribers: Arc<Subscribers>,
     task: JoinHandle<()>,
 }
 
-impl Drop for TransferLogDispatcher {
+impl Drop for TransferLogSubscriptions {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl TransferLogDispatcher {
+impl TransferLogSubscriptions {
     /// Follows the stream from its present end.
     ///
     /// # Errors
     /// If NATS refuses, or does not answer. Later interruptions are waited out.
-    pub async fn start(bus: &NatsBus) -> Result<TransferLogDispatcher, BusError> {
+    pub async fn start(bus: &NatsBus) -> Result<TransferLogSubscriptions, BusError> {
         let (stream, prefix) = (bus.names().log(), bus.names().log_of(""));
         let found = bus.context().get_stream(&stream).await;
         let found = found.map_err(|error| bus.away(&stream, &error))?;
@@ -58,7 +58,7 @@ impl TransferLogDispatcher {
                 }
             }
         });
-        Ok(TransferLogDispatcher { subscribers, task })
+        Ok(TransferLogSubscriptions { subscribers, task })
     }
 
     /// Subscribes to the entries that are appended to the log of this transfer from now on.
@@ -123,8 +123,8 @@ mod tests {
     use super::*;
     use crate::log::TransferLogEntry;
 
-    fn dispatcher() -> TransferLogDispatcher {
-        TransferLogDispatcher { subscribers: Arc::default(), task: tokio::spawn(async {}) }
+    fn dispatcher() -> TransferLogSubscriptions {
+        TransferLogSubscriptions { subscribers: Arc::default(), task: tokio::spawn(async {}) }
     }
 
     fn note(transfer: &str, seq: u64) -> StreamMessage {

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_plan::fleet::{
-    FleetPair, MoverHealth, MoverPairChanges, MoverPairLimits, OrphanedMoverPairs, RankRules,
+    AssignedMoverPair, MoverHealth, MoverPairChanges, MoverPairLimits, OrphanedMoverPairs, RankRules,
     TransferRanking, assign, shares,
 };
 use carrack_sharing::SiteSharing;
@@ -38,8 +38,8 @@ use tokio::time::MissedTickBehavior;
 
 use crate::bus::{BusOptions, BusPreparationResult, NatsBus};
 use crate::error::BusError;
-use crate::mover::Say;
-use crate::pairs::{MoverPairKey, MoverPairRecord, MoverPairStore, PairFilter, PairRecordChange};
+use crate::mover::UserMessageCallback;
+use crate::pairs::{MoverPairKey, MoverPairRecord, PairAssignmentStore, PairFilter, PairRecordChange};
 use crate::registry::MoverTable;
 use crate::sharing::site;
 use crate::startup_retry::patiently;
@@ -50,9 +50,9 @@ use crate::transfer_records::{TransferRecord, TransferState};
 use crate::transfers::{FindError, TransferStore};
 use crate::unique_ids;
 use eligible_movers::odd_of_all;
-use log_dispatcher::TransferLogDispatcher;
+use log_dispatcher::TransferLogSubscriptions;
 use obsolete_records::ObsoleteRecordSweeper;
-use open_transfers::OpenTransfers;
+use open_transfers::ManagerOpenTransfers;
 use pair_counts::FastestPairCountCache;
 use planning_input::MoverPairClaims;
 pub(crate) use wait_reasons::TURN;
@@ -92,7 +92,7 @@ pub struct ManagerOptions {
     /// Sites whose storage targets it shares if no other manager does (L10), each once.
     pub shares: Vec<SiteSharing>,
     /// Receives messages for the operator.
-    pub say: Say,
+    pub say: UserMessageCallback,
 }
 
 /// The state that a manager's tasks share.
@@ -100,10 +100,10 @@ struct FleetManager {
     id: String,
     bus: NatsBus,
     transfers: TransferStore,
-    pairs: MoverPairStore,
+    pairs: PairAssignmentStore,
     movers: MoverTable,
     leases: TransferLeaseTable,
-    logs: TransferLogDispatcher,
+    logs: TransferLogSubscriptions,
     paths: FastestPairCountCache,
     options: ManagerOptions,
     known: Mutex<ManagerFleetState>,
@@ -120,7 +120,7 @@ struct FleetManager {
 #[derive(Default)]
 struct ManagerFleetState {
     /// Transfers that are not over.
-    records: OpenTransfers,
+    records: ManagerOpenTransfers,
     pairs: HashMap<MoverPairKey, MoverPairRecord>,
     /// Transfers that it owns.
     owned: HashMap<String, ManagedTransfer>,
@@ -298,10 +298,10 @@ impl FleetManager {
         let manager = FleetManager {
             id: format!("{MANAGER}{}", &unique_ids::new_id()[..8]),
             transfers: TransferStore::open(bus).await?,
-            pairs: MoverPairStore::open(bus).await?,
+            pairs: PairAssignmentStore::open(bus).await?,
             movers: MoverTable::follow(bus).await?,
             leases: TransferLeaseTable::follow(bus).await?,
-            logs: TransferLogDispatcher::start(bus).await?,
+            logs: TransferLogSubscriptions::start(bus).await?,
             paths: FastestPairCountCache::default(),
             known: Mutex::default(),
             health: Mutex::default(),
@@ -360,7 +360,7 @@ impl FleetManager {
             claims.odd.extend(odd_of_all(&movers));
             // Pairs of finished transfers occupy no place.
             let present = known.pairs.values().filter(|pair| known.records.has(&pair.transfer));
-            (fleet, claims, present.cloned().map(FleetPair::from).collect::<Vec<_>>())
+            (fleet, claims, present.cloned().map(AssignedMoverPair::from).collect::<Vec<_>>())
         };
         self.tell_odd(odd);
         let shares = shares(&fleet, &claims, &self.options.limits);

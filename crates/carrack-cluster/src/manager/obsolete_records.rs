@@ -11,10 +11,10 @@ use crate::destination_leftovers::{ClearedLeftovers, clear_known};
 use crate::error::BusError;
 use crate::log::FleetTransferLog;
 use crate::manager::ManagerOptions;
-use crate::pairs::{MoverPairStore, PairFilter};
+use crate::pairs::{PairAssignmentStore, PairFilter};
 use crate::queue::TransferWorkStream;
 use crate::transfer_records::now_ms;
-use crate::transfers::{TransferLeftoverSummary, TransferStore};
+use crate::transfers::{TransferCleanupFacts, TransferStore};
 use crate::unique_ids::is_prefix;
 
 /// Interval of sweeps for a long history; a tenth of the retention for a short one.
@@ -36,7 +36,7 @@ struct SweepResult {
 pub(super) struct ObsoleteRecordSweeper {
     bus: NatsBus,
     transfers: TransferStore,
-    pairs: MoverPairStore,
+    pairs: PairAssignmentStore,
     keep_history: Duration,
     keep_leftovers: Duration,
     /// Obsolete IDs of the last sweep. A replica of a bucket may lag, so that data must be obsolete twice.
@@ -47,7 +47,7 @@ impl ObsoleteRecordSweeper {
     pub fn new(
         bus: &NatsBus,
         transfers: &TransferStore,
-        pairs: &MoverPairStore,
+        pairs: &PairAssignmentStore,
         options: &ManagerOptions,
     ) -> ObsoleteRecordSweeper {
         let (bus, transfers, pairs) = (bus.clone(), transfers.clone(), pairs.clone());
@@ -124,7 +124,7 @@ impl ObsoleteRecordSweeper {
     /// existed, or lost.
     async fn give_places(
         &self,
-        known: &HashMap<String, Option<TransferLeftoverSummary>>,
+        known: &HashMap<String, Option<TransferCleanupFacts>>,
         placed: &HashSet<String>,
     ) -> Result<(), BusError> {
         let lacking = known.iter().filter(|(id, _)| !placed.contains(*id));
@@ -184,7 +184,7 @@ impl ObsoleteRecordSweeper {
 }
 
 /// Returns true if a transfer ended more than `time` ago.
-fn is_over_for(brief: &Option<TransferLeftoverSummary>, time: Duration) -> bool {
+fn is_over_for(brief: &Option<TransferCleanupFacts>, time: Duration) -> bool {
     let ended_ms = brief.as_ref().and_then(|brief| brief.ended_ms);
     ended_ms.is_some_and(|ended_ms| Duration::from_millis(now_ms().saturating_sub(ended_ms)) > time)
 }

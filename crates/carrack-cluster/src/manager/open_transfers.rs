@@ -5,24 +5,24 @@ use std::collections::HashMap;
 
 use super::is_open;
 use crate::transfer_records::{TransferRecord, TransferState};
-use crate::transfers::TransferRecordChange;
+use crate::transfers::TransferRecordWatchEvent;
 
 /// All of them, by ID. Each is in one of the two maps.
 #[derive(Default)]
-pub(super) struct OpenTransfers {
+pub(super) struct ManagerOpenTransfers {
     begun: HashMap<String, Box<TransferRecord>>,
     waiting: HashMap<String, Box<TransferRecord>>,
 }
 
-impl OpenTransfers {
-    pub fn follow(&mut self, change: TransferRecordChange) {
+impl ManagerOpenTransfers {
+    pub fn follow(&mut self, change: TransferRecordWatchEvent) {
         match change {
-            TransferRecordChange::All(all) => {
-                *self = OpenTransfers::default();
+            TransferRecordWatchEvent::All(all) => {
+                *self = ManagerOpenTransfers::default();
                 all.into_iter().for_each(|record| self.put(Box::new(record)));
             }
-            TransferRecordChange::Put(record) => self.put(record),
-            TransferRecordChange::Gone(id) => self.remove(&id),
+            TransferRecordWatchEvent::Put(record) => self.put(record),
+            TransferRecordWatchEvent::Gone(id) => self.remove(&id),
         }
     }
 
@@ -72,19 +72,19 @@ mod tests {
         TransferRecord::queued(id.to_owned(), "u", submission, 1)
     }
 
-    fn begun(open: &OpenTransfers) -> Vec<String> {
+    fn begun(open: &ManagerOpenTransfers) -> Vec<String> {
         open.begun().map(|record| record.id.clone()).collect()
     }
 
     #[test]
     fn each_is_in_one_place_and_leaves_when_it_is_over() {
-        let mut open = OpenTransfers::default();
-        open.follow(TransferRecordChange::All(vec![record("1"), record("2")]));
+        let mut open = ManagerOpenTransfers::default();
+        open.follow(TransferRecordWatchEvent::All(vec![record("1"), record("2")]));
         assert_eq!((open.all().count(), begun(&open)), (2, Vec::<String>::new()));
         let leg = Some(ResolvedTransferPaths { source: "/x".into(), sink: "/y".into(), only: None });
-        open.follow(TransferRecordChange::Put(Box::new(TransferRecord { leg, ..record("1") })));
+        open.follow(TransferRecordWatchEvent::Put(Box::new(TransferRecord { leg, ..record("1") })));
         assert_eq!((open.all().count(), begun(&open)), (2, vec!["1".to_owned()]));
-        open.follow(TransferRecordChange::Put(Box::new(TransferRecord {
+        open.follow(TransferRecordWatchEvent::Put(Box::new(TransferRecord {
             state: TransferState::Cancelled,
             ..record("2")
         })));
@@ -92,15 +92,15 @@ mod tests {
         assert!(open.has("2") && begun(&open).len() == 2);
         for id in ["1", "2"] {
             let (state, ended_ms) = (TransferState::Cancelled, Some(7));
-            open.follow(TransferRecordChange::Put(Box::new(TransferRecord {
+            open.follow(TransferRecordWatchEvent::Put(Box::new(TransferRecord {
                 state,
                 ended_ms,
                 ..record(id)
             })));
         }
         assert_eq!((open.has("1"), open.all().count()), (false, 0));
-        open.follow(TransferRecordChange::Put(Box::new(record("3"))));
-        open.follow(TransferRecordChange::Gone("3".to_owned()));
+        open.follow(TransferRecordWatchEvent::Put(Box::new(record("3"))));
+        open.follow(TransferRecordWatchEvent::Gone("3".to_owned()));
         assert_eq!(open.all().count(), 0);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use carrack_plan::fleet::{FleetMover, MoverHealth, TransferPairDemand};
 
 use super::ManagerFleetState;
-use super::eligible_movers::{TransferEnd, end};
+use super::eligible_movers::{TransferEndRole, end};
 use super::free_transfers::waiting;
 use crate::transfer_records::{MoverAvailability, MoverRecord, TransferRecord, now_ms};
 
@@ -50,9 +50,11 @@ pub(super) fn claims(
         let Some(leg) = record.leg.as_ref().filter(|_| wanted > 0 || is_mine) else { continue };
         let submission = &record.submission;
         let (source_site, sink_site) = (&submission.source.site, &submission.destination.site);
-        let ends =
-            [(TransferEnd::Source, source_site, &leg.source), (TransferEnd::Sink, sink_site, &leg.sink)]
-                .map(|(which, site, path)| end(movers, health, now, &record.id, (which, site, path)));
+        let ends = [
+            (TransferEndRole::Source, source_site, &leg.source),
+            (TransferEndRole::Sink, sink_site, &leg.sink),
+        ]
+        .map(|(which, site, path)| end(movers, health, now, &record.id, (which, site, path)));
         for end in &ends {
             all.odd.extend(end.odd.clone());
             if let Some(why) = [&end.at_odds, &end.ill].into_iter().find(|why| !why.is_empty()) {

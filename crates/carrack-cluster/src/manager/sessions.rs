@@ -7,9 +7,9 @@ use crate::transfer_records::{MoverSessionRecord, SESSIONS_KEPT};
 
 /// The last report of each pair of one transfer.
 #[derive(Default)]
-pub(super) struct SessionReports(BTreeMap<(String, u32), MoverSessionRecord>);
+pub(super) struct LatestMoverPairReports(BTreeMap<(String, u32), MoverSessionRecord>);
 
-impl SessionReports {
+impl LatestMoverPairReports {
     /// Records a pair's report; a pair without a connection has none of these values.
     pub fn report(&mut self, report: &MoverPairReport) {
         if report.transport.is_empty() {
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn sessions_are_listed_while_they_report_and_once_connected() {
-        let mut sessions = SessionReports::default();
+        let mut sessions = LatestMoverPairReports::default();
         sessions.report(&MoverPairReport::new("m1", 0));
         assert_eq!(sessions.at_work(|_| true), []);
         sessions.report(&connected(0));

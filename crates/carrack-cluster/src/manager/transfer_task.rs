@@ -18,19 +18,19 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::FleetManager;
 use super::destination_resolution::{DestinationResolutionFailure, note_leg, settle};
-use super::eligible_movers::{TransferEnd, end, ids};
+use super::eligible_movers::{TransferEndRole, end, ids};
 use super::log_dispatcher::LogSubscription;
-use super::sessions::SessionReports;
+use super::sessions::LatestMoverPairReports;
 use super::transfer_results::TransferLogTotals;
 use crate::curves::{PairCountCurveStore, PairCountRate, PairCurveRecord};
 use crate::error::BusError;
 use crate::log::{FleetTransferLog, LogFollowEvent, LoggedChunkResult, TransferLogEntry};
 use crate::pairs::MoverPairKey;
-use crate::queue::{ACK_WAIT, QueuedChunkHeader, ScanOrderHead, TransferWorkStream, WorkItemAction};
+use crate::queue::{ACK_WAIT, ScanWorkHeader, TransferWorkStream, WorkItemHeader, WorkItemKind};
 use crate::reports::{MoverPairReport, subscribe_reports};
 use crate::transfer_lease::{LeaseRenewError, RENEW_EVERY, TransferManagerLease};
 use crate::transfer_records::{RECORD_VERSION, TransferRecord, TransferState, now_ms};
-use crate::transfers::{FindError, ReadTransfer, TransferRecordChange};
+use crate::transfers::{FindError, ReadTransfer, TransferRecordWatchEvent};
 
 /// Delay before a decision after a log entry, so that entries that arrive together cause one decision.
 const SOON: Duration = Duration::from_millis(5);
@@ -39,7 +39,7 @@ const SOON: Duration = Duration::from_millis(5);
 const NOTHING_DELETED: &str = "nothing was deleted, as something failed";
 
 /// The reason why the work for a transfer ends here.
-enum TransferManagementExit {
+enum ManagedTransferExitReason {
     /// Another manager has the lease.
     Lost,
     /// No work is left for it.
@@ -51,7 +51,7 @@ enum TransferManagementExit {
 }
 
 type TransferLogEvents = Pin<Box<dyn Stream<Item = LogFollowEvent> + Send>>;
-type Reports = Pin<Box<dyn Stream<Item = MoverPairReport> + Send>>;
+type MoverPairReportStream = Pin<Box<dyn Stream<Item = MoverPairReport> + Send>>;
 
 pub(super) struct TransferManagementTask {
     pub(super) manager: Arc<FleetManager>,
@@ -59,7 +59,7 @@ pub(super) struct TransferManagementTask {
     wanted: Arc<AtomicU32>,
     pub(super) coordinator: TransferCoordinator,
     pub(super) stragglers: PairStragglerDetector,
-    sessions: SessionReports,
+    sessions: LatestMoverPairReports,
     began: Instant,
     /// The record as last read or written.
     record: Option<ReadTransfer>,
@@ -67,14 +67,14 @@ pub(super) struct TransferManagementTask {
     is_first: bool,
     /// The log of a transfer that no manager has begun before, from its beginning.
     new_log: Option<LogSubscription>,
-    work: Option<TransferQueueAndLog>,
+    work: Option<FleetTransferStreams>,
 }
 
 /// The queue and log of a running transfer, and the results from them.
-struct TransferQueueAndLog {
+struct FleetTransferStreams {
     queue: TransferWorkStream,
     entries: TransferLogEvents,
-    reports: Reports,
+    reports: MoverPairReportStream,
     account: TransferLogTotals,
 }
 
@@ -93,7 +93,7 @@ pub(super) async fn run(
         wanted,
         coordinator: TransferCoordinator::new(Duration::ZERO),
         stragglers: PairStragglerDetector::new(),
-        sessions: SessionReports::default(),
+        sessions: LatestMoverPairReports::default(),
         began: Instant::now(),
         record: None,
         is_first: false,
@@ -101,8 +101,10 @@ pub(super) async fn run(
         work: None,
     };
     match owning.carry(&mut lease, stop).await {
-        TransferManagementExit::Lost => manager.say(format!("transfer {id}: another manager's now")),
-        TransferManagementExit::Over | TransferManagementExit::Told | TransferManagementExit::Behind => {
+        ManagedTransferExitReason::Lost => manager.say(format!("transfer {id}: another manager's now")),
+        ManagedTransferExitReason::Over
+        | ManagedTransferExitReason::Told
+        | ManagedTransferExitReason::Behind => {
             // If the release fails, the lease expires.
             let _ = lease.release().await;
         }
@@ -155,14 +157,14 @@ impl TransferManagementTask {
         &mut self,
         lease: &mut TransferManagerLease,
         mut stop: watch::Receiver<bool>,
-    ) -> TransferManagementExit {
+    ) -> ManagedTransferExitReason {
         // The lease was acquired a moment ago: the first renewal is due after one period.
         let mut renewals = tokio::time::interval_at(Instant::now() + RENEW_EVERY, RENEW_EVERY);
         renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let step = self.next(lease);
             match step {
-                CoordinatorStep::Release => return TransferManagementExit::Over,
+                CoordinatorStep::Release => return ManagedTransferExitReason::Over,
                 CoordinatorStep::Wait(until) => {
                     let until = self.began + until;
                     let (entries, reports) = match &mut self.work {
@@ -172,26 +174,26 @@ impl TransferManagementTask {
                     tokio::select! {
                         logged = next_of(entries) => match logged {
                             Some(logged) => self.logged(logged),
-                            None => return TransferManagementExit::Behind,
+                            None => return ManagedTransferExitReason::Behind,
                         },
                         Some(report) = next_of(reports) => self.reported(&report),
                         () = tokio::time::sleep_until(until) => {}
                         _ = renewals.tick() => if is_lost(lease).await {
-                            return TransferManagementExit::Lost;
+                            return ManagedTransferExitReason::Lost;
                         },
                         changed = stop.changed() => if changed.is_err() || *stop.borrow() {
-                            return TransferManagementExit::Told;
+                            return ManagedTransferExitReason::Told;
                         },
                     }
                 }
                 step => {
                     let Some(answer) = self.with_lease(&step, lease, &mut renewals).await else {
-                        return TransferManagementExit::Lost;
+                        return ManagedTransferExitReason::Lost;
                     };
                     let now = self.now();
                     self.coordinator.answer(now, &step, answer);
                     if *stop.borrow() {
-                        return TransferManagementExit::Told;
+                        return ManagedTransferExitReason::Told;
                     }
                 }
             }
@@ -315,14 +317,14 @@ impl TransferManagementTask {
             CoordinatorStep::Open => self.open().await,
             CoordinatorStep::OrderScan { again } => self.order_scan(*again).await,
             CoordinatorStep::FinishFiles(files) => {
-                self.ask(files, |file| WorkItemAction::Finish { file }).await
+                self.ask(files, |file| WorkItemKind::Finish { file }).await
             }
             CoordinatorStep::DiscardFiles(files) => {
-                self.ask(files, |file| WorkItemAction::Discard { file }).await
+                self.ask(files, |file| WorkItemKind::Discard { file }).await
             }
             CoordinatorStep::CheckQueue => self.is_idle().await.map(CoordinatorStepResult::Idle),
-            CoordinatorStep::PublishDelete => self.publish_last(WorkItemAction::Delete).await,
-            CoordinatorStep::PublishClose => self.publish_last(WorkItemAction::Close).await,
+            CoordinatorStep::PublishDelete => self.publish_last(WorkItemKind::Delete).await,
+            CoordinatorStep::PublishClose => self.publish_last(WorkItemKind::Close).await,
             CoordinatorStep::WriteProgress(reason) => self.write_progress(reason).await,
             CoordinatorStep::TrimQueue => self.trim().await,
             CoordinatorStep::KeepCurve => self.keep_curve().await,
@@ -367,7 +369,7 @@ impl TransferManagementTask {
         self.record.as_ref().ok_or_else(|| BusError::Missing(format!("transfer {}", self.id)))
     }
 
-    fn work(&mut self) -> Result<&mut TransferQueueAndLog, BusError> {
+    fn work(&mut self) -> Result<&mut FleetTransferStreams, BusError> {
         self.work.as_mut().ok_or_else(|| BusError::Missing(format!("the work of transfer {}", self.id)))
     }
 
@@ -397,7 +399,7 @@ impl TransferManagementTask {
         self.new_log = self.is_first.then_some(new_log);
         if let (Some(read), true) = (&self.record, matches!(answer, CoordinatorStepResult::Done)) {
             // Followed before the watch reports it, as pairs are dealt by the followed records.
-            manager.known().records.follow(TransferRecordChange::Put(Box::new(read.record.clone())));
+            manager.known().records.follow(TransferRecordWatchEvent::Put(Box::new(read.record.clone())));
         }
         Ok(answer)
     }
@@ -438,17 +440,17 @@ impl TransferManagementTask {
             Some(new_log) => Box::pin(stream::iter([LogFollowEvent::Current]).chain(new_log)),
             None => Box::pin(log.replay_and_follow().await?),
         };
-        let reports: Reports = Box::pin(subscribe_reports(&manager.bus, &self.id).await?);
+        let reports: MoverPairReportStream = Box::pin(subscribe_reports(&manager.bus, &self.id).await?);
         self.stragglers = PairStragglerDetector::new();
         self.work =
-            Some(TransferQueueAndLog { queue, entries, reports, account: TransferLogTotals::default() });
+            Some(FleetTransferStreams { queue, entries, reports, account: TransferLogTotals::default() });
         Ok(CoordinatorStepResult::Opened(Box::new(tuner)))
     }
 
     async fn order_scan(&mut self, again: bool) -> Result<CoordinatorStepResult, BusError> {
         let queue = &self.work()?.queue;
         if !again || queue.pending_scans().await?.left() == 0 {
-            queue.publish_scan(&ScanOrderHead { version: RECORD_VERSION, attempt: 1 }).await?;
+            queue.publish_scan(&ScanWorkHeader { version: RECORD_VERSION, attempt: 1 }).await?;
         }
         Ok(CoordinatorStepResult::Done)
     }
@@ -456,7 +458,7 @@ impl TransferManagementTask {
     async fn ask(
         &mut self,
         files: &[LargeFileNumber],
-        kind: impl Fn(u64) -> WorkItemAction,
+        kind: impl Fn(u64) -> WorkItemKind,
     ) -> Result<CoordinatorStepResult, BusError> {
         let attempt = self.coordinator.counting().unwrap_or(1);
         let queue = &self.work()?.queue;
@@ -465,9 +467,7 @@ impl TransferManagementTask {
             let Some(table) = queue.read_large(attempt, *file).await? else {
                 return Err(BusError::Missing(format!("the entry of large file {file}")));
             };
-            publisher
-                .publish_chunk(&QueuedChunkHeader::new(attempt, *file, kind(*file), 1, 0), table)
-                .await?;
+            publisher.publish_chunk(&WorkItemHeader::new(attempt, *file, kind(*file), 1, 0), table).await?;
         }
         publisher.flush().await?;
         Ok(CoordinatorStepResult::Done)
@@ -479,8 +479,8 @@ impl TransferManagementTask {
         Ok(queue.pending_chunks().await?.left() == 0 && queue.pending_scans().await?.left() == 0)
     }
 
-    async fn publish_last(&mut self, kind: WorkItemAction) -> Result<CoordinatorStepResult, BusError> {
-        let head = QueuedChunkHeader::new(self.coordinator.counting().unwrap_or(1), 0, kind, 0, 0);
+    async fn publish_last(&mut self, kind: WorkItemKind) -> Result<CoordinatorStepResult, BusError> {
+        let head = WorkItemHeader::new(self.coordinator.counting().unwrap_or(1), 0, kind, 0, 0);
         let mut publisher = self.work()?.queue.publisher();
         publisher.publish_chunk(&head, Vec::new()).await?;
         publisher.flush().await?;
@@ -501,7 +501,7 @@ impl TransferManagementTask {
         let manager = self.manager.id.clone();
         let waits_for =
             if reason.is_empty() { self.manager.known().waits_for(&self.id) } else { reason.to_owned() };
-        let Some(TransferQueueAndLog { account, .. }) = &self.work else {
+        let Some(FleetTransferStreams { account, .. }) = &self.work else {
             return Ok(CoordinatorStepResult::Failed);
         };
         let updated = self.manager.transfers.update_from(self.read_record()?, |record| {
@@ -581,7 +581,7 @@ impl TransferManagementTask {
                 self.manager
                     .known()
                     .records
-                    .follow(TransferRecordChange::Put(Box::new(written.record.clone())));
+                    .follow(TransferRecordWatchEvent::Put(Box::new(written.record.clone())));
                 self.manager.changed.notify_one();
                 self.record = Some(written);
             }
@@ -608,8 +608,8 @@ fn verdict(manager: &FleetManager, record: Option<&TransferRecord>) -> TransferH
     let (movers, now) = (manager.movers.lately(), manager.now());
     let submission = &record.submission;
     let ends = [
-        (TransferEnd::Source, &submission.source.site, &leg.source),
-        (TransferEnd::Sink, &submission.destination.site, &leg.sink),
+        (TransferEndRole::Source, &submission.source.site, &leg.source),
+        (TransferEndRole::Sink, &submission.destination.site, &leg.sink),
     ];
     let health = manager.health();
     let usable = ends.map(|(which, site, path)| {

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use carrack_model::{EntryFailure, FailureKind};
 use carrack_storage::{PathBase, PathPurpose};
-use carrack_wire::{EntryTableReader, EntryTableRecord};
+use carrack_wire::{EntryTableDecoder, EntryTableRecord};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 use super::MoverContext;
 use super::held_chunk::HeldChunkDelivery;
-use crate::mover_requests::{ExistenceCheckedFile, MoverReply, MoverRequest, ask};
+use crate::mover_requests::{CompletionProofFile, MoverReply, MoverRequest, ask};
 
 /// Timeout of an answer: a check of a thousand files on a parallel file system takes its time.
 const LOOKED_WITHIN: Duration = Duration::from_secs(15);
@@ -58,7 +58,7 @@ impl MoverContext {
         &self,
         witness: &str,
         directory: &str,
-        files: &[ExistenceCheckedFile],
+        files: &[CompletionProofFile],
     ) -> Option<Vec<EntryFailure>> {
         let mut failures = Vec::new();
         for files in files.chunks(FILES_AT_ONCE) {
@@ -79,13 +79,13 @@ impl MoverContext {
 }
 
 /// Returns the regular files that got their names by a chunk, without failed ones.
-fn expected(held: &HeldChunkDelivery) -> Vec<ExistenceCheckedFile> {
+fn expected(held: &HeldChunkDelivery) -> Vec<CompletionProofFile> {
     if !held.names_files() {
         return Vec::new();
     }
     let mut directory = Vec::new();
     let mut files = Vec::new();
-    for record in EntryTableReader::new(held.table()).flatten() {
+    for record in EntryTableDecoder::new(held.table()).flatten() {
         match record {
             EntryTableRecord::Section { path, .. } => {
                 directory.clear();
@@ -101,7 +101,7 @@ fn expected(held: &HeldChunkDelivery) -> Vec<ExistenceCheckedFile> {
                 let path = [&directory[..], entry.name].concat();
                 if !held.has_failed(&path) {
                     let path = percent_encode(&path, NON_ALPHANUMERIC).to_string();
-                    files.push(ExistenceCheckedFile {
+                    files.push(CompletionProofFile {
                         path,
                         size: entry.size,
                         mtime_s: entry.metadata.mtime.seconds,
@@ -115,11 +115,11 @@ fn expected(held: &HeldChunkDelivery) -> Vec<ExistenceCheckedFile> {
 
 /// Returns the files that a mover does not see. A file may have changed since the scan, but is not older
 /// then.
-pub(super) fn prove(base: &PathBase, directory: &Path, files: &[ExistenceCheckedFile]) -> Vec<String> {
+pub(super) fn prove(base: &PathBase, directory: &Path, files: &[CompletionProofFile]) -> Vec<String> {
     files.iter().filter(|file| !is_seen(base, directory, file)).map(|file| file.path.clone()).collect()
 }
 
-fn is_seen(base: &PathBase, directory: &Path, file: &ExistenceCheckedFile) -> bool {
+fn is_seen(base: &PathBase, directory: &Path, file: &CompletionProofFile) -> bool {
     let path: Vec<u8> = percent_decode_str(&file.path).collect();
     let looked = base.look(&directory.join(OsStr::from_bytes(&path)), PathPurpose::Browse);
     looked.is_ok_and(|looked| {
@@ -142,7 +142,7 @@ mod tests {
         let now_s = i64::MAX;
         let files = [("a%20b", 5, now_s), ("a%20b", 6, now_s), ("a%20b", 6, 0), ("c", 0, 0), ("d", 0, 0)];
         let files =
-            files.map(|(path, size, mtime_s)| ExistenceCheckedFile { path: path.into(), size, mtime_s });
+            files.map(|(path, size, mtime_s)| CompletionProofFile { path: path.into(), size, mtime_s });
         let unseen = prove(&PathBase::Anywhere, dir.path(), &files);
         assert_eq!(unseen, ["a%20b", "c", "d"]);
     }

@@ -7,22 +7,24 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use carrack_model::{DirectorySection, EntryFailure, escape};
-use carrack_plan::fleet::{ChunkCutter, ChunkEntries as Cut, ChunkLimits, CutChunk, CutTotals as Counts};
+use carrack_plan::fleet::{
+    ChunkEntries as Cut, ChunkLimits, CutTotals as Counts, FleetChunkBuilder, TransferWorkChunk,
+};
 use carrack_storage::ScannedItem;
-use carrack_wire::EntryTableWriter;
+use carrack_wire::EntryTableEncoder;
 use tokio::sync::mpsc;
 
 use super::held_chunk::{failure_of, may_be_the_movers};
 use crate::error::BusError;
-use crate::queue::{FilePartRange, ItemPublisher, QueuedChunkHeader, TransferWorkStream, WorkItemAction};
+use crate::queue::{FilePartRange, ItemPublisher, TransferWorkStream, WorkItemHeader, WorkItemKind};
 use crate::transfer_records::{EntryCopyFailure, FAILURES_KEPT, SITE_MARK, SkippedEntry};
 
 /// Messages that are cut and not published yet: the scan waits for NATS.
 const AHEAD: usize = 32;
 
 /// A message to publish.
-enum ScanWorkMessage {
-    Chunk { number: u64, kind: WorkItemAction, entries: u64, bytes: u64, table: Vec<u8> },
+enum UnpublishedWorkItem {
+    Chunk { number: u64, kind: WorkItemKind, entries: u64, bytes: u64, table: Vec<u8> },
     Large { file: u64, table: Vec<u8> },
     Dirs { number: u64, table: Vec<u8> },
 }
@@ -76,20 +78,24 @@ pub async fn cut_and_publish(
     (walked, published)
 }
 
-async fn publish(publisher: &mut ItemPublisher, attempt: u32, item: ScanWorkMessage) -> Result<(), BusError> {
+async fn publish(
+    publisher: &mut ItemPublisher,
+    attempt: u32,
+    item: UnpublishedWorkItem,
+) -> Result<(), BusError> {
     match item {
-        ScanWorkMessage::Chunk { number, kind, entries, bytes, table } => {
-            let head = QueuedChunkHeader::new(attempt, number, kind, entries, bytes);
+        UnpublishedWorkItem::Chunk { number, kind, entries, bytes, table } => {
+            let head = WorkItemHeader::new(attempt, number, kind, entries, bytes);
             publisher.publish_chunk(&head, table).await
         }
-        ScanWorkMessage::Large { file, table } => publisher.publish_large(attempt, file, table).await,
-        ScanWorkMessage::Dirs { number, table } => publisher.publish_dirs(attempt, number, table).await,
+        UnpublishedWorkItem::Large { file, table } => publisher.publish_large(attempt, file, table).await,
+        UnpublishedWorkItem::Dirs { number, table } => publisher.publish_dirs(attempt, number, table).await,
     }
 }
 
 struct ScanChunkCutter<'a> {
     limits: ChunkLimits,
-    items: mpsc::Sender<ScanWorkMessage>,
+    items: mpsc::Sender<UnpublishedWorkItem>,
     /// True once the receiver of chunks is gone.
     is_over: &'a AtomicBool,
 }
@@ -97,7 +103,7 @@ struct ScanChunkCutter<'a> {
 impl ScanChunkCutter<'_> {
     /// Runs the walk; when this returns, everything is cut and sent to the publisher.
     fn run(&self, walk: impl FnOnce(&ScannedItemCallback<'_>) -> io::Result<()>) -> io::Result<ScanReport> {
-        let state = Mutex::new((ChunkCutter::new(self.limits), ScanReport::default()));
+        let state = Mutex::new((FleetChunkBuilder::new(self.limits), ScanReport::default()));
         walk(&|found| {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             let (cutter, report) = &mut *state;
@@ -115,13 +121,18 @@ impl ScanChunkCutter<'_> {
         Ok(report)
     }
 
-    fn section(&self, cutter: &mut ChunkCutter, report: &mut ScanReport, mut section: DirectorySection) {
+    fn section(
+        &self,
+        cutter: &mut FleetChunkBuilder,
+        report: &mut ScanReport,
+        mut section: DirectorySection,
+    ) {
         section.entries.retain(|entry| *entry.name != *SITE_MARK.as_bytes());
         cutter.add(section);
         self.give(cutter, report);
     }
 
-    fn give(&self, cutter: &mut ChunkCutter, report: &mut ScanReport) {
+    fn give(&self, cutter: &mut FleetChunkBuilder, report: &mut ScanReport) {
         while let Some(chunk) = cutter.next_chunk() {
             for item in items_of(chunk, report) {
                 // Without a receiver, `is_over` ends the scan.
@@ -157,14 +168,14 @@ impl ScanReport {
 
 /// Returns the messages of a chunk. A large file's first part comes with the file's entry, by which it is
 /// finished.
-fn items_of(chunk: CutChunk, report: &mut ScanReport) -> Vec<ScanWorkMessage> {
-    let CutChunk { number, kind, entries, bytes } = chunk;
+fn items_of(chunk: TransferWorkChunk, report: &mut ScanReport) -> Vec<UnpublishedWorkItem> {
+    let TransferWorkChunk { number, kind, entries, bytes } = chunk;
     let entries = entries as u64;
     match kind {
         Cut::Files { sections } => {
-            vec![ScanWorkMessage::Chunk {
+            vec![UnpublishedWorkItem::Chunk {
                 number,
-                kind: WorkItemAction::Files,
+                kind: WorkItemKind::Files,
                 entries,
                 bytes,
                 table: table_of(&sections),
@@ -172,14 +183,14 @@ fn items_of(chunk: CutChunk, report: &mut ScanReport) -> Vec<ScanWorkMessage> {
         }
         Cut::End { sections } => {
             report.end_messages += 1;
-            vec![ScanWorkMessage::Dirs { number, table: table_of(&sections) }]
+            vec![UnpublishedWorkItem::Dirs { number, table: table_of(&sections) }]
         }
         Cut::Part { file, directory, entry, range, index, count } => {
             let mut alone =
                 [DirectorySection { directory, metadata: None, extras: None, entries: vec![entry] }];
             // Only the first part carries attributes: the file gets them once.
             let large =
-                (index == 0).then(|| ScanWorkMessage::Large { file: file.0, table: table_of(&alone) });
+                (index == 0).then(|| UnpublishedWorkItem::Large { file: file.0, table: table_of(&alone) });
             alone[0].entries[0].extras = None;
             let table = table_of(&alone);
             let part = FilePartRange {
@@ -190,7 +201,7 @@ fn items_of(chunk: CutChunk, report: &mut ScanReport) -> Vec<ScanWorkMessage> {
                 len: range.len,
             };
             let chunk =
-                ScanWorkMessage::Chunk { number, kind: WorkItemAction::Part(part), entries, bytes, table };
+                UnpublishedWorkItem::Chunk { number, kind: WorkItemKind::Part(part), entries, bytes, table };
             large.into_iter().chain([chunk]).collect()
         }
     }
@@ -199,10 +210,10 @@ fn items_of(chunk: CutChunk, report: &mut ScanReport) -> Vec<ScanWorkMessage> {
 fn table_of(sections: &[DirectorySection]) -> Vec<u8> {
     let mut table = Vec::new();
     for section in sections {
-        let mut writer = EntryTableWriter::new(&mut table).with(section.extras.as_deref());
+        let mut writer = EntryTableEncoder::new(&mut table).with(section.extras.as_deref());
         writer.section(&section.directory.sink, section.metadata.as_ref());
         for entry in &section.entries {
-            EntryTableWriter::new(&mut table).with(entry.extras.as_deref()).whole(entry);
+            EntryTableEncoder::new(&mut table).with(entry.extras.as_deref()).whole(entry);
         }
     }
     table

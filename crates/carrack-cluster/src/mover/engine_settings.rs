@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use carrack_engine::EndSettings;
 use carrack_model::{AgreedTransferSpec, Durability, ObjectChecksumAlgorithm};
-use carrack_options::{SubmissionExecutor, UserError};
+use carrack_options::{SubmissionExecutorKind, UserError};
 
 use crate::transfer_records::{TransferOptions, is_name};
 
@@ -18,7 +18,7 @@ const STALL: Duration = Duration::from_secs(20);
 /// # Errors
 /// An option that a fleet does not have, or a value that it can't have there.
 pub fn terms(options: &TransferOptions) -> Result<(AgreedTransferSpec, EndSettings), UserError> {
-    options.check(SubmissionExecutor::Fleet)?;
+    options.check(SubmissionExecutorKind::Fleet)?;
     let values = options.values()?;
     let (spec, settings) = (values.spec()?, values.settings()?);
     let checksum = match values.transfer().checksum() {
@@ -61,7 +61,7 @@ mod tests {
     use std::time::{SystemTime, UNIX_EPOCH};
 
     use carrack_model::{
-        KeptMetadata, MetadataFidelity, PolicyChoice, ProtectionLevel, RelPath, SchedulingOptions,
+        KeptMetadata, MetadataFidelity, ProtectionLevel, RelPath, SchedulingOptions, SchedulingPolicyChoice,
         SinkIoMethod, SourceReadMethod,
     };
     use carrack_storage::ScanFilter;
@@ -96,7 +96,7 @@ mod tests {
             "--class=urgent",
         ]);
         let (_, settings) = terms(&options).unwrap();
-        let policy = PolicyChoice::Adaptive { nice: true };
+        let policy = SchedulingPolicyChoice::Adaptive { nice: true };
         assert_eq!(
             settings.scheduling,
             SchedulingOptions { policy, rate: 9, target_rate: 7, in_flight_max: 3 }
@@ -165,12 +165,12 @@ mod tests {
             others.pop();
             let Ok(asked) = TransferOptions::of_words(&words) else {
                 assert!(
-                    SubmissionExecutor::Fleet.refusal(name).is_some(),
+                    SubmissionExecutorKind::Fleet.refusal(name).is_some(),
                     "{own} is refused everywhere, and not said to be"
                 );
                 continue;
             };
-            match (terms(&asked), SubmissionExecutor::Fleet.refusal(name)) {
+            match (terms(&asked), SubmissionExecutorKind::Fleet.refusal(name)) {
                 (Err(trouble), Some(_)) => {
                     assert!(trouble.hint.is_some_and(|hint| !hint.is_empty()), "{own}")
                 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use carrack_engine::{ChunkFeed, ChunkOfEntries};
+use carrack_engine::{ChunkOfEntries, SourceChunkFeed};
 use tokio::sync::{Notify, mpsc};
 
 /// One session's feed.
@@ -88,7 +88,7 @@ impl MoverPairChunkFeed {
     }
 }
 
-impl ChunkFeed for MoverPairChunkFeed {
+impl SourceChunkFeed for MoverPairChunkFeed {
     fn next(&self, idle_bytes: u64) -> Option<ChunkOfEntries> {
         let mut state = self.state();
         state.wanted_for = Some(idle_bytes);

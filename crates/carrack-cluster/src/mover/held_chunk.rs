@@ -1,16 +1,16 @@
 //! A chunk in the hands of this mover, from its delivery to its settlement.
 
 use carrack_model::{EntryFailure, FailureKind, escape};
-use carrack_plan::fleet::{ChunkDeliveryState, MoverDoubt};
-use carrack_wire::{EntryTableReader, EntryTableRecord};
+use carrack_plan::fleet::{ChunkDeliveryState, MoverBlamedChunkFailure};
+use carrack_wire::{EntryTableDecoder, EntryTableRecord};
 
 use crate::log::{DeletionDone, LoggedChunkResult, TransferLogEntry};
-use crate::queue::{DeliveryAcker, QueueDelivery, QueuedChunkHeader, WorkItemAction};
+use crate::queue::{DeliveryAcker, QueueDelivery, WorkItemHeader, WorkItemKind};
 use crate::transfer_records::{EntryCopyFailure, FAILURES_KEPT};
 
 /// A delivery, with its results so far.
 pub(super) struct HeldChunkDelivery {
-    pub head: QueuedChunkHeader,
+    pub head: WorkItemHeader,
     pub acker: DeliveryAcker,
     /// The work of the delivery.
     pub case: ChunkDeliveryState,
@@ -27,7 +27,7 @@ pub(super) struct HeldChunkDelivery {
 }
 
 impl HeldChunkDelivery {
-    pub fn new(delivery: QueueDelivery<QueuedChunkHeader>, case: ChunkDeliveryState) -> HeldChunkDelivery {
+    pub fn new(delivery: QueueDelivery<WorkItemHeader>, case: ChunkDeliveryState) -> HeldChunkDelivery {
         let acker = delivery.acker();
         let QueueDelivery { head, body, delivered, .. } = delivery;
         HeldChunkDelivery {
@@ -76,17 +76,19 @@ impl HeldChunkDelivery {
     }
 
     /// Returns the failures that another mover may not have.
-    pub fn doubts(&self) -> Vec<MoverDoubt> {
+    pub fn doubts(&self) -> Vec<MoverBlamedChunkFailure> {
         let [sink, source] = &self.doubts;
         [(true, source), (false, sink)]
             .into_iter()
-            .filter_map(|(is_source, reason)| Some(MoverDoubt { is_source, reason: reason.clone()? }))
+            .filter_map(|(is_source, reason)| {
+                Some(MoverBlamedChunkFailure { is_source, reason: reason.clone()? })
+            })
             .collect()
     }
 
     /// Returns true if files get their names by this chunk.
     pub fn names_files(&self) -> bool {
-        matches!(self.head.kind, WorkItemAction::Files | WorkItemAction::Finish { .. })
+        matches!(self.head.kind, WorkItemKind::Files | WorkItemKind::Finish { .. })
     }
 
     /// Returns true if the entry at a path beneath the transfer's root has failed.
@@ -99,7 +101,7 @@ impl HeldChunkDelivery {
 
     /// Returns true if the log gets the sent bytes of this work.
     pub fn moves(&self) -> bool {
-        matches!(self.head.kind, WorkItemAction::Files | WorkItemAction::Part(_))
+        matches!(self.head.kind, WorkItemKind::Files | WorkItemKind::Part(_))
     }
 
     /// Returns the log entry. `moved_bytes` of the session's bytes were sent for this work, approximately.
@@ -114,9 +116,9 @@ impl HeldChunkDelivery {
         let mut failures = std::mem::take(&mut self.failures);
         let failed_entries = self.failed_entries;
         match self.head.kind {
-            WorkItemAction::Files | WorkItemAction::Part(_) => {
+            WorkItemKind::Files | WorkItemKind::Part(_) => {
                 let part = match self.head.kind {
-                    WorkItemAction::Part(part) => Some(part),
+                    WorkItemKind::Part(part) => Some(part),
                     _ => None,
                 };
                 let files = if part.is_some() { 0 } else { self.head.entries.saturating_sub(failed_entries) };
@@ -137,11 +139,11 @@ impl HeldChunkDelivery {
                     failed_entries,
                 })
             }
-            WorkItemAction::Finish { file } => {
+            WorkItemKind::Finish { file } => {
                 TransferLogEntry::FileFinished { attempt, file, by, failure: failures.pop() }
             }
-            WorkItemAction::Discard { file } => TransferLogEntry::FileDiscarded { attempt, file, by },
-            WorkItemAction::Delete => TransferLogEntry::Deleted(DeletionDone {
+            WorkItemKind::Discard { file } => TransferLogEntry::FileDiscarded { attempt, file, by },
+            WorkItemKind::Delete => TransferLogEntry::Deleted(DeletionDone {
                 attempt,
                 by,
                 sink: sink.to_owned(),
@@ -151,18 +153,18 @@ impl HeldChunkDelivery {
                 failures,
                 failed_entries,
             }),
-            WorkItemAction::Close => TransferLogEntry::Closed { attempt, by, failures, failed_entries },
+            WorkItemKind::Close => TransferLogEntry::Closed { attempt, by, failures, failed_entries },
         }
     }
 
     /// Returns the bytes of the files that have not failed; 0 for a failed part.
     fn bytes_without(&self, failures: &[EntryCopyFailure]) -> u64 {
-        if matches!(self.head.kind, WorkItemAction::Part(_)) {
+        if matches!(self.head.kind, WorkItemKind::Part(_)) {
             return 0;
         }
         let mut directory = String::new();
         let mut bytes = 0;
-        for record in EntryTableReader::new(&self.table).flatten() {
+        for record in EntryTableDecoder::new(&self.table).flatten() {
             match record {
                 EntryTableRecord::Section { path, .. } => directory = escape(path.as_bytes()),
                 EntryTableRecord::Entry(entry) => {
@@ -181,7 +183,7 @@ impl HeldChunkDelivery {
 /// reports longer paths than the table has. Returns `None` without a match.
 fn known_of(table: &[u8], path: &[u8]) -> Option<usize> {
     let mut directory = Vec::new();
-    let known = EntryTableReader::new(table).flatten().filter_map(|record| match record {
+    let known = EntryTableDecoder::new(table).flatten().filter_map(|record| match record {
         EntryTableRecord::Section { path: section, .. } => {
             directory = section.as_bytes().to_vec();
             suffix_len(path, &directory)
@@ -220,13 +222,13 @@ pub(super) fn failure_of(failure: &EntryFailure) -> EntryCopyFailure {
 #[cfg(test)]
 mod tests {
     use carrack_model::{Metadata, RelPath};
-    use carrack_wire::EntryTableWriter;
+    use carrack_wire::EntryTableEncoder;
 
     use super::*;
 
     fn table_of(directory: &str, name: &str) -> Vec<u8> {
         let mut table = Vec::new();
-        let mut writer = EntryTableWriter::new(&mut table);
+        let mut writer = EntryTableEncoder::new(&mut table);
         writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
         writer.symlink(name.as_bytes(), b"x", &Metadata::default(), 1);
         table

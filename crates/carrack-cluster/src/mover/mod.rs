@@ -45,7 +45,7 @@ use crate::log::{FleetTransferLog, TransferLogEntry};
 use crate::pairs::MoverPairKey;
 use crate::queue::TransferWorkStream;
 use crate::registry::{MoverRegistration, MoverTable};
-use crate::sharing::NatsExchange;
+use crate::sharing::NatsGrantExchange;
 use crate::startup_retry::patiently;
 use crate::transfer_records::{MoverAvailability, MoverRecord, RECORD_VERSION, is_name};
 use crate::transfers::TransferStore;
@@ -59,7 +59,7 @@ pub use engine_settings::terms;
 pub(crate) use pair::journal_id;
 
 /// Receives messages for people.
-pub type Say = Arc<dyn Fn(String) + Send + Sync>;
+pub type UserMessageCallback = Arc<dyn Fn(String) + Send + Sync>;
 
 /// The options of a mover.
 #[derive(Clone)]
@@ -93,7 +93,7 @@ pub struct MoverOptions {
     /// peer.
     pub allows_fabric: bool,
     /// Receives messages for the operator.
-    pub say: Say,
+    pub say: UserMessageCallback,
 }
 
 /// The reason why a mover could not begin.
@@ -258,7 +258,7 @@ impl MoverContext {
         match &*found {
             Some((at, sharing)) if at.elapsed() < META_SERVER_KNOWN_FOR => sharing.clone(),
             _ => {
-                let sharing = NatsExchange::find(&self.bus, &self.options.site).await;
+                let sharing = NatsGrantExchange::find(&self.bus, &self.options.site).await;
                 let sharing = sharing.map(|way| GrantExchangeHandle(Arc::new(way)));
                 *found = Some((Instant::now(), sharing.clone()));
                 sharing

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_plan::fleet::{FleetPair, MoverPairAction, MoverPairId, MoverPairReconciler};
+use carrack_plan::fleet::{AssignedMoverPair, MoverPairId, MoverPairReconciler, MoverReconcilerAction};
 use futures_util::StreamExt;
 use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinSet;
 
-use super::pair::PairExit;
+use super::pair::MoverPairOutcome;
 use super::{AGAIN_AFTER, MoverContext, MoverError, clock_skew, look, pair, scan, site_mark};
 use crate::mover_requests::serve_asks;
-use crate::pairs::{MoverPairKey, MoverPairRecord, MoverPairStore, PairFilter, PairRecordChange};
+use crate::pairs::{MoverPairKey, MoverPairRecord, PairAssignmentStore, PairFilter, PairRecordChange};
 use crate::transfer_records::{MoverAvailability, TransferRecord};
 
 /// Time limit for the pairs in which it writes to end when it drains; later they are cut off.
@@ -22,7 +22,7 @@ const OTHERS_LEAVE_WITHIN: Duration = Duration::from_secs(120);
 type Stop = watch::Sender<bool>;
 
 /// A transfer's record, read once for the tasks that share it.
-type TransferRecordCell = Arc<OnceCell<TransferRecord>>;
+type CachedTransferRecord = Arc<OnceCell<TransferRecord>>;
 
 /// The result of a task: a pair's ID, or `None` for a transfer's scans.
 type FinishedTask = Option<MoverPairId>;
@@ -44,7 +44,7 @@ pub(super) async fn run(
     let _asks = serve_asks(&mover.bus, &mover.id, move |ask| look::answer(Arc::clone(&asked), ask)).await?;
     let marks = tokio::spawn(site_mark::watch(Arc::clone(&mover)));
     let clock = tokio::spawn(clock_skew::watch(Arc::clone(&mover)));
-    let pairs = MoverPairStore::open(&mover.bus).await?;
+    let pairs = PairAssignmentStore::open(&mover.bus).await?;
     let mut changes = Box::pin(pairs.watch(PairFilter::Mover(&mover.id)).await?);
     let mut running = MoverTasks::default();
     loop {
@@ -79,7 +79,9 @@ pub(super) async fn run(
 impl MoverTasks {
     fn follow(&mut self, mover: &Arc<MoverContext>, change: PairRecordChange) {
         let acts = match change {
-            PairRecordChange::All(all) => self.set.all(all.into_iter().map(FleetPair::from).collect()),
+            PairRecordChange::All(all) => {
+                self.set.all(all.into_iter().map(AssignedMoverPair::from).collect())
+            }
             PairRecordChange::Put(pair) => self.set.put(pair.into()),
             PairRecordChange::Gone(key) => self.set.gone(&(key.transfer, key.number)),
         };
@@ -93,26 +95,28 @@ impl MoverTasks {
         self.carry_out(mover, acts);
     }
 
-    fn carry_out(&mut self, mover: &Arc<MoverContext>, acts: Vec<MoverPairAction>) {
+    fn carry_out(&mut self, mover: &Arc<MoverContext>, acts: Vec<MoverReconcilerAction>) {
         // Tasks that begin together read their transfer's record once.
-        let mut records: HashMap<String, TransferRecordCell> = HashMap::new();
+        let mut records: HashMap<String, CachedTransferRecord> = HashMap::new();
         for act in acts {
             match act {
-                MoverPairAction::Begin(pair) => {
+                MoverReconcilerAction::Begin(pair) => {
                     let record = Arc::clone(records.entry(pair.transfer.clone()).or_default());
                     self.begin(mover, pair, record);
                 }
-                MoverPairAction::BeginScans(transfer) => {
+                MoverReconcilerAction::BeginScans(transfer) => {
                     let record = Arc::clone(records.entry(transfer.clone()).or_default());
                     self.begin_scans(mover, transfer, record);
                 }
-                MoverPairAction::Stop(id) => tell_to_end(self.pairs.get(&id)),
-                MoverPairAction::StopScans(transfer) => tell_to_end(self.scans.remove(&transfer).as_ref()),
+                MoverReconcilerAction::Stop(id) => tell_to_end(self.pairs.get(&id)),
+                MoverReconcilerAction::StopScans(transfer) => {
+                    tell_to_end(self.scans.remove(&transfer).as_ref())
+                }
             }
         }
     }
 
-    fn begin(&mut self, mover: &Arc<MoverContext>, pair: FleetPair, record: TransferRecordCell) {
+    fn begin(&mut self, mover: &Arc<MoverContext>, pair: AssignedMoverPair, record: CachedTransferRecord) {
         let id = (pair.transfer.clone(), pair.number);
         let (stop, stopped) = watch::channel(false);
         self.pairs.insert(id.clone(), stop);
@@ -123,7 +127,7 @@ impl MoverTasks {
         });
     }
 
-    fn begin_scans(&mut self, mover: &Arc<MoverContext>, transfer: String, record: TransferRecordCell) {
+    fn begin_scans(&mut self, mover: &Arc<MoverContext>, transfer: String, record: CachedTransferRecord) {
         let (stop, stopped) = watch::channel(false);
         self.scans.insert(transfer.clone(), stop);
         let mover = Arc::clone(mover);
@@ -171,7 +175,7 @@ async fn settled_record<'a>(
 async fn keep(
     mover: Arc<MoverContext>,
     pair: MoverPairRecord,
-    record: TransferRecordCell,
+    record: CachedTransferRecord,
     mut stop: watch::Receiver<bool>,
 ) {
     let Some(record) = settled_record(&mover, &pair.transfer, &record, stop.clone()).await else { return };
@@ -182,8 +186,8 @@ async fn keep(
         mover.rests(&MoverPairKey::of(&pair));
         let reason = match end {
             // The transfer is closed, or has no work left: the manager decides what follows.
-            PairExit::Well => None,
-            PairExit::Failed(fault) => {
+            MoverPairOutcome::Well => None,
+            MoverPairOutcome::Failed(fault) => {
                 mover.tell_fault(&pair.transfer, &pair.sink, &fault).await;
                 Some(fault.reason)
             }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_engine::{TunerHistory, TunerMemory};
-use carrack_plan::tuner::{MeanSizeClass, TunerRecord};
+use carrack_plan::tuner::{MeanSizeClass, SessionTuningResult};
 
 /// Upper bound of records (hosts with three size classes each); beyond it all are dropped.
 const RECORDS_MAX: usize = 3_000;
@@ -17,16 +17,16 @@ const FABRIC_REST: Duration = Duration::from_secs(600);
 
 /// The results known to one mover.
 #[derive(Clone, Default)]
-pub(super) struct PathMemory(Arc<Mutex<EarlierSessionResults>>);
+pub(super) struct PathMemory(Arc<Mutex<PeerHostHistory>>);
 
 #[derive(Default)]
-struct EarlierSessionResults {
-    tuners: HashMap<(String, MeanSizeClass), TunerRecord>,
+struct PeerHostHistory {
+    tuners: HashMap<(String, MeanSizeClass), SessionTuningResult>,
     broken_fabrics: HashMap<String, Instant>,
 }
 
 impl PathMemory {
-    fn known(&self) -> MutexGuard<'_, EarlierSessionResults> {
+    fn known(&self) -> MutexGuard<'_, PeerHostHistory> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -54,11 +54,11 @@ struct HostTunerMemory {
 }
 
 impl TunerMemory for HostTunerMemory {
-    fn recall(&self, size: MeanSizeClass) -> Option<TunerRecord> {
+    fn recall(&self, size: MeanSizeClass) -> Option<SessionTuningResult> {
         self.paths.known().tuners.get(&(self.host.clone(), size)).cloned()
     }
 
-    fn keep(&self, size: MeanSizeClass, record: &TunerRecord) {
+    fn keep(&self, size: MeanSizeClass, record: &SessionTuningResult) {
         let mut known = self.paths.known();
         if known.tuners.len() >= RECORDS_MAX {
             known.tuners.clear();

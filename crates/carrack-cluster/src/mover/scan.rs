@@ -22,7 +22,7 @@ use super::engine_settings::terms;
 use super::pair::PairFault;
 use crate::error::BusError;
 use crate::log::{FleetTransferLog, TransferLogEntry};
-use crate::queue::{DeliveryAcker, QueueDelivery, ScanOrderHead, TransferWorkStream};
+use crate::queue::{DeliveryAcker, QueueDelivery, ScanWorkHeader, TransferWorkStream};
 use crate::transfer_records::{ResolvedTransferPaths, TransferOptions, TransferRecord};
 
 /// The time limit of a request for a scan.
@@ -69,7 +69,7 @@ async fn scan(
     record: &TransferRecord,
     leg: &ResolvedTransferPaths,
     queue: &TransferWorkStream,
-    delivery: QueueDelivery<ScanOrderHead>,
+    delivery: QueueDelivery<ScanWorkHeader>,
 ) -> Result<(), BusError> {
     let mut tried = queue.scan_tried().await?;
     let sources = mover.movers.able_lately(&record.submission.source.site, &leg.source);
@@ -219,7 +219,7 @@ fn doubt(scanned: &io::Result<ScanReport>) -> Option<PairFault> {
 async fn give_to_others(
     mover: &MoverContext,
     queue: &TransferWorkStream,
-    delivery: &QueueDelivery<ScanOrderHead>,
+    delivery: &QueueDelivery<ScanWorkHeader>,
     tried: &FailedMovers,
     fault: &PairFault,
 ) -> Result<(), BusError> {

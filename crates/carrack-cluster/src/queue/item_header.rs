@@ -8,7 +8,7 @@ use crate::transfer_records::RECORD_VERSION;
 
 /// An order to scan the leg's tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ScanOrderHead {
+pub struct ScanWorkHeader {
     /// [`RECORD_VERSION`].
     pub version: u32,
     /// The attempt, from 1. Results of an earlier attempt don't count once there is a later one.
@@ -17,7 +17,7 @@ pub struct ScanOrderHead {
 
 /// A chunk, or another work item for movers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueuedChunkHeader {
+pub struct WorkItemHeader {
     /// [`RECORD_VERSION`].
     pub version: u32,
     /// The scan attempt that cut it.
@@ -26,42 +26,36 @@ pub struct QueuedChunkHeader {
     /// for `Delete` and `Close` 0.
     pub number: u64,
     /// The work.
-    pub kind: WorkItemAction,
+    pub kind: WorkItemKind,
     /// Entries in the body.
     pub entries: u64,
     /// Bytes to move.
     pub bytes: u64,
 }
 
-impl QueuedChunkHeader {
+impl WorkItemHeader {
     /// Creates a head of this version.
-    pub fn new(
-        attempt: u32,
-        number: u64,
-        kind: WorkItemAction,
-        entries: u64,
-        bytes: u64,
-    ) -> QueuedChunkHeader {
-        QueuedChunkHeader { version: RECORD_VERSION, attempt, number, kind, entries, bytes }
+    pub fn new(attempt: u32, number: u64, kind: WorkItemKind, entries: u64, bytes: u64) -> WorkItemHeader {
+        WorkItemHeader { version: RECORD_VERSION, attempt, number, kind, entries, bytes }
     }
 }
 
-impl QueuedChunkHeader {
+impl WorkItemHeader {
     /// Returns the item's name among those of its transfer.
     pub(super) fn item(&self) -> String {
         format!("{}-{}-{}", self.attempt, self.kind.word(), self.number)
     }
 }
 
-impl WorkItemAction {
+impl WorkItemKind {
     /// Returns the word for IDs and subjects.
     pub(super) fn word(self) -> &'static str {
         match self {
-            WorkItemAction::Files | WorkItemAction::Part(_) => "chunk",
-            WorkItemAction::Finish { .. } => "finish",
-            WorkItemAction::Discard { .. } => "discard",
-            WorkItemAction::Delete => "delete",
-            WorkItemAction::Close => "close",
+            WorkItemKind::Files | WorkItemKind::Part(_) => "chunk",
+            WorkItemKind::Finish { .. } => "finish",
+            WorkItemKind::Discard { .. } => "discard",
+            WorkItemKind::Delete => "delete",
+            WorkItemKind::Close => "close",
         }
     }
 }
@@ -78,7 +72,7 @@ pub(super) struct FailedMoversRecord {
 /// The work on an item's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum WorkItemAction {
+pub enum WorkItemKind {
     /// Move whole files and links.
     Files,
     /// Move a part of one large file.
@@ -118,5 +112,5 @@ pub struct FilePartRange {
 /// A description in an item's header.
 pub trait QueueItemHeader: Serialize + serde::de::DeserializeOwned + Send + Sync + 'static {}
 
-impl QueueItemHeader for ScanOrderHead {}
-impl QueueItemHeader for QueuedChunkHeader {}
+impl QueueItemHeader for ScanWorkHeader {}
+impl QueueItemHeader for WorkItemHeader {}

@@ -18,7 +18,7 @@ use futures_util::future::{join_all, try_join_all};
 
 pub use delivery::{DeliveryAcker, QueueDelivery, QueuePuller};
 use item_header::FailedMoversRecord;
-pub use item_header::{FilePartRange, QueueItemHeader, QueuedChunkHeader, ScanOrderHead, WorkItemAction};
+pub use item_header::{FilePartRange, QueueItemHeader, ScanWorkHeader, WorkItemHeader, WorkItemKind};
 pub use publisher::ItemPublisher;
 
 use crate::bus::NatsBus;
@@ -129,7 +129,7 @@ impl TransferWorkStream {
     ///
     /// # Errors
     /// If NATS does not take it.
-    pub async fn publish_scan(&self, head: &ScanOrderHead) -> Result<(), BusError> {
+    pub async fn publish_scan(&self, head: &ScanWorkHeader) -> Result<(), BusError> {
         self.publisher().publish_scan(head).await
     }
 
@@ -139,12 +139,12 @@ impl TransferWorkStream {
     }
 
     /// Returns the source of scans.
-    pub fn scans(&self) -> QueuePuller<ScanOrderHead> {
+    pub fn scans(&self) -> QueuePuller<ScanWorkHeader> {
         QueuePuller::new(&self.bus, self.scan_consumer())
     }
 
     /// Returns the source of chunks.
-    pub fn chunks(&self) -> QueuePuller<QueuedChunkHeader> {
+    pub fn chunks(&self) -> QueuePuller<WorkItemHeader> {
         QueuePuller::new(&self.bus, self.chunk_consumer())
     }
 
@@ -202,7 +202,7 @@ impl TransferWorkStream {
     ///
     /// # Errors
     /// If NATS does not answer.
-    pub async fn tried(&self, head: &QueuedChunkHeader) -> Result<FailedMovers, BusError> {
+    pub async fn tried(&self, head: &WorkItemHeader) -> Result<FailedMovers, BusError> {
         self.tried_at(&head.item()).await
     }
 
@@ -218,7 +218,7 @@ impl TransferWorkStream {
     ///
     /// # Errors
     /// If NATS does not take it.
-    pub async fn note_tried(&self, head: &QueuedChunkHeader, tried: &FailedMovers) -> Result<(), BusError> {
+    pub async fn note_tried(&self, head: &WorkItemHeader, tried: &FailedMovers) -> Result<(), BusError> {
         self.note_tried_at(&head.item(), tried).await
     }
 

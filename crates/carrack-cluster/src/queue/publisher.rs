@@ -7,7 +7,7 @@ use async_nats::HeaderMap;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use super::{ATTEMPT, QueuedChunkHeader, ScanOrderHead};
+use super::{ATTEMPT, ScanWorkHeader, WorkItemHeader};
 use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::store::write_record;
@@ -50,7 +50,7 @@ impl ItemPublisher {
     ///
     /// # Errors
     /// If NATS does not take it, or any item before it.
-    pub async fn publish_scan(&mut self, head: &ScanOrderHead) -> Result<(), BusError> {
+    pub async fn publish_scan(&mut self, head: &ScanWorkHeader) -> Result<(), BusError> {
         let subject = self.bus.names().work_kind(&self.transfer, FleetWorkKind::Scan);
         let id = format!("{}-{}-scan", self.transfer, head.attempt);
         self.publish(subject, id, Some(write_head(head)?), head.attempt, Vec::new()).await?;
@@ -61,7 +61,7 @@ impl ItemPublisher {
     ///
     /// # Errors
     /// If the table is too large, or NATS has not taken an earlier item.
-    pub async fn publish_chunk(&mut self, head: &QueuedChunkHeader, table: Vec<u8>) -> Result<(), BusError> {
+    pub async fn publish_chunk(&mut self, head: &WorkItemHeader, table: Vec<u8>) -> Result<(), BusError> {
         let subject = self.bus.names().chunks(&self.transfer);
         let id = format!("{}-{}-{}-{}", self.transfer, head.attempt, head.kind.word(), head.number);
         self.publish(subject, id, Some(write_head(head)?), head.attempt, table).await

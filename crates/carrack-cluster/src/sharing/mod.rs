@@ -5,5 +5,5 @@ mod nats_exchange;
 pub(crate) mod site;
 mod site_targets;
 
-pub(crate) use nats_exchange::NatsExchange;
+pub(crate) use nats_exchange::NatsGrantExchange;
 pub use site_targets::{SiteTargetsRequestError, site_targets};

@@ -17,17 +17,17 @@ use crate::transfer_records::RECORD_VERSION;
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
 /// An exchange over NATS. Created by a task, used by a session's thread.
-pub(crate) struct NatsExchange {
+pub(crate) struct NatsGrantExchange {
     bus: NatsBus,
     subject: String,
     runtime: Handle,
 }
 
-impl NatsExchange {
+impl NatsGrantExchange {
     /// Finds the meta-server of `site`; `None` if no manager shares its targets, or NATS does not answer.
-    pub(crate) async fn find(bus: &NatsBus, site: &str) -> Option<NatsExchange> {
+    pub(crate) async fn find(bus: &NatsBus, site: &str) -> Option<NatsGrantExchange> {
         let (subject, runtime) = (bus.names().grants(site), Handle::current());
-        let way = NatsExchange { bus: bus.clone(), subject, runtime };
+        let way = NatsGrantExchange { bus: bus.clone(), subject, runtime };
         // An empty batch is refused by any meta-server, which proves its presence.
         way.ask(&GrantClientReport::default()).await.is_ok().then_some(way)
     }
@@ -43,7 +43,7 @@ impl NatsExchange {
     }
 }
 
-impl GrantExchange for NatsExchange {
+impl GrantExchange for NatsGrantExchange {
     fn exchange(&self, batch: &GrantClientReport) -> io::Result<GrantReply> {
         match self.runtime.block_on(self.ask(batch))? {
             MetaSchedulerReply::Granted(answer) => Ok(answer),

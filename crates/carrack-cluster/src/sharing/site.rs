@@ -20,7 +20,7 @@ use carrack_plan::grants::{GrantClientReport, GrantReply};
 use super::site_targets::shown;
 use crate::bus::NatsBus;
 use crate::error::BusError;
-use crate::mover::Say;
+use crate::mover::UserMessageCallback;
 use crate::mover_requests::VersionedMessage;
 use crate::store::{read_record, write_record};
 use crate::transfer_lease::{LeaseRenewError, RENEW_EVERY, TransferManagerLease};
@@ -51,7 +51,7 @@ pub(crate) async fn run(
     bus: NatsBus,
     share: SiteSharing,
     manager: String,
-    say: Say,
+    say: UserMessageCallback,
     mut stop: watch::Receiver<bool>,
 ) {
     let site = &share.site;
@@ -86,7 +86,7 @@ async fn serve(
     bus: &NatsBus,
     share: &SiteSharing,
     mut lease: TransferManagerLease,
-    say: &Say,
+    say: &UserMessageCallback,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), BusError> {
     let subscribed = bus.client().subscribe(bus.names().grants(&share.site)).await;
@@ -111,7 +111,11 @@ async fn serve(
     }
 }
 
-fn measure(share: &SiteSharing, server: &Arc<MetaSchedulerServer>, say: &Say) -> Option<LoadMonitorThread> {
+fn measure(
+    share: &SiteSharing,
+    server: &Arc<MetaSchedulerServer>,
+    say: &UserMessageCallback,
+) -> Option<LoadMonitorThread> {
     let settings = share.health.clone()?;
     let of_site = format!("sharing {}: ", share.site);
     say(format!("{of_site}computation's load is measured by {}", settings.prometheus));

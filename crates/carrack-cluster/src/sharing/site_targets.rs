@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_nats::RequestErrorKind;
 use carrack_model::plain;
-use carrack_plan::grants::TargetView;
+use carrack_plan::grants::SharedTargetStatus;
 use serde::{Deserialize, Serialize};
 
 use crate::bus::NatsBus;
@@ -44,7 +44,7 @@ pub(super) enum TargetsPage {
     /// A page.
     Page {
         /// The targets, by name.
-        targets: Vec<TargetView>,
+        targets: Vec<SharedTargetStatus>,
         /// True if there are more.
         goes_on: bool,
     },
@@ -124,11 +124,11 @@ pub async fn site_targets(
     bus: &NatsBus,
     site: &str,
     fs: &str,
-) -> Result<Vec<TargetView>, SiteTargetsRequestError> {
+) -> Result<Vec<SharedTargetStatus>, SiteTargetsRequestError> {
     if !is_name(site) {
         return Err(BusError::BadName(site.to_owned()).into());
     }
-    let mut all: Vec<TargetView> = Vec::new();
+    let mut all: Vec<SharedTargetStatus> = Vec::new();
     for _ in 0..PAGES_MAX {
         let after = all.last().map(|target| target.target.clone()).unwrap_or_default();
         match ask(bus, site, SiteTargetsRequest { fs: fs.to_owned(), after: after.clone() }).await? {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn page(server: &MetaSchedulerServer, fs: &str, after: &str) -> (Vec<TargetView>, bool) {
+    fn page(server: &MetaSchedulerServer, fs: &str, after: &str) -> (Vec<SharedTargetStatus>, bool) {
         match shown(server, &question(fs, after)) {
             TargetsPage::Page { targets, goes_on } => (targets, goes_on),
             TargetsPage::Refused(reason) => panic!("{reason}"),

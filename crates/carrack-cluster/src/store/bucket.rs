@@ -35,7 +35,7 @@ const EVERYTHING: &str = ">";
 
 /// A key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BucketEntry<T> {
+pub(crate) struct KvBucketEntry<T> {
     pub key: String,
     pub value: T,
     pub revision: u64,
@@ -120,11 +120,11 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
         Ok(kept.map(|message| (message.sequence, (message.time.unix_timestamp_nanos() / 1_000_000) as i64)))
     }
 
-    pub(crate) async fn get(&self, key: &str) -> Result<Option<BucketEntry<T>>, BusError> {
+    pub(crate) async fn get(&self, key: &str) -> Result<Option<KvBucketEntry<T>>, BusError> {
         match self.last(key).await? {
             Some(message) if !is_mark(&message.headers) => {
                 let value = read_record(&self.place(key), &message.payload)?;
-                Ok(Some(BucketEntry { key: key.to_owned(), value, revision: message.sequence }))
+                Ok(Some(KvBucketEntry { key: key.to_owned(), value, revision: message.sequence }))
             }
             _ => Ok(None),
         }
@@ -132,7 +132,7 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
 
     /// Returns all entries whose keys match `filter`, in the order of their last change, without unreadable
     /// ones. Makes no consumer.
-    pub(crate) async fn all(&self, filter: &str) -> Result<Vec<BucketEntry<T>>, BusError> {
+    pub(crate) async fn all(&self, filter: &str) -> Result<Vec<KvBucketEntry<T>>, BusError> {
         let names = self.bus.names();
         let stream = names.bucket_stream(self.name);
         let messages = JetStreamPageReader::new(&self.bus, stream, self.subjects(filter)).all().await?;
@@ -143,7 +143,7 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
     pub(crate) async fn some(
         &self,
         keys: impl Iterator<Item = &str>,
-    ) -> Result<Vec<BucketEntry<T>>, BusError> {
+    ) -> Result<Vec<KvBucketEntry<T>>, BusError> {
         let names = self.bus.names();
         let subjects: Vec<String> = keys.map(|key| names.key(self.name, key)).collect();
         let messages = last_of_each(&self.bus, &names.bucket_stream(self.name), &subjects).await?;
@@ -156,7 +156,7 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
         &self,
         before: Option<u64>,
         most: usize,
-    ) -> Result<Vec<BucketEntry<T>>, BusError> {
+    ) -> Result<Vec<KvBucketEntry<T>>, BusError> {
         let names = self.bus.names();
         let (stream, filter) = (names.bucket_stream(self.name), self.subjects(EVERYTHING));
         let messages = backwards::latest(&self.bus, &stream, &filter, before, most, |message| {
@@ -209,13 +209,13 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
         self.bus.store(&self.place(key), subject, headers, body).await.map(|ack| ack.sequence)
     }
 
-    fn entry_of(&self, message: &StreamMessage) -> Option<BucketEntry<T>> {
+    fn entry_of(&self, message: &StreamMessage) -> Option<KvBucketEntry<T>> {
         if is_mark(&message.headers) {
             return None;
         }
         let key = self.key_of(message)?;
         let value = read_record(key, &message.payload).ok()?;
-        Some(BucketEntry { key: key.to_owned(), value, revision: message.sequence })
+        Some(KvBucketEntry { key: key.to_owned(), value, revision: message.sequence })
     }
 
     /// Returns the stream's subjects for a filter of keys. The stream has nothing but keys, and only this
@@ -249,7 +249,7 @@ pub(crate) struct BucketReader<'a, T> {
 
 /// Some entries.
 pub(crate) struct BucketPage<T> {
-    pub entries: Vec<BucketEntry<T>>,
+    pub entries: Vec<KvBucketEntry<T>>,
     /// Keys with an unreadable value.
     pub unreadable: Vec<String>,
     /// Last revision that was read.

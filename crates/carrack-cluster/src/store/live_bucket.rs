@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{BucketEntry, BucketKeyChange, BucketWatch, RecordBucket};
+use super::{BucketKeyChange, BucketWatch, KvBucketEntry, RecordBucket};
 use crate::bus::NatsBus;
 use crate::error::BusError;
 
@@ -21,12 +21,12 @@ const LATELY: Duration = Duration::from_secs(60);
 
 /// The map. Ends with its last owner.
 pub(crate) struct MirroredKvBucket<T> {
-    entries: Arc<RwLock<CachedBucketMap<T>>>,
+    entries: Arc<RwLock<MirroredBucketEntries<T>>>,
     changes: watch::Receiver<u64>,
     task: JoinHandle<()>,
 }
 
-struct CachedBucketMap<T> {
+struct MirroredBucketEntries<T> {
     there: BTreeMap<String, CachedBucketEntry<T>>,
     /// Removed entries, with the time of removal.
     gone: BTreeMap<String, CachedBucketEntry<T>>,
@@ -38,8 +38,8 @@ struct CachedBucketEntry<T> {
     at: Instant,
 }
 
-impl<T> CachedBucketMap<T> {
-    fn put(&mut self, entry: BucketEntry<T>) {
+impl<T> MirroredBucketEntries<T> {
+    fn put(&mut self, entry: KvBucketEntry<T>) {
         self.gone.remove(&entry.key);
         self.there.insert(entry.key, CachedBucketEntry { value: Arc::new(entry.value), at: Instant::now() });
     }
@@ -64,7 +64,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> MirroredKvBucket<T
         lasts: Duration,
     ) -> Result<MirroredKvBucket<T>, BusError> {
         let mut watch = bucket.watch(">").await?;
-        let entries = CachedBucketMap { there: BTreeMap::new(), gone: BTreeMap::new() };
+        let entries = MirroredBucketEntries { there: BTreeMap::new(), gone: BTreeMap::new() };
         let entries = Arc::new(RwLock::new(entries));
         let (sender, changes) = watch::channel(0);
         let keeper =
@@ -99,7 +99,7 @@ impl<T> MirroredKvBucket<T> {
         self.changes.clone()
     }
 
-    fn read<R>(&self, look: impl FnOnce(&CachedBucketMap<T>) -> R) -> R {
+    fn read<R>(&self, look: impl FnOnce(&MirroredBucketEntries<T>) -> R) -> R {
         look(&self.entries.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -112,7 +112,7 @@ impl<T> Drop for MirroredKvBucket<T> {
 
 struct LiveBucketUpdater<T> {
     bus: NatsBus,
-    entries: Arc<RwLock<CachedBucketMap<T>>>,
+    entries: Arc<RwLock<MirroredBucketEntries<T>>>,
     sender: watch::Sender<u64>,
     lasts: Duration,
 }
@@ -156,7 +156,7 @@ impl<T: DeserializeOwned> LiveBucketUpdater<T> {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut CachedBucketMap<T>)) {
+    fn change(&self, change: impl FnOnce(&mut MirroredBucketEntries<T>)) {
         change(&mut self.entries.write().unwrap_or_else(PoisonError::into_inner));
         self.sender.send_modify(|times| *times += 1);
     }

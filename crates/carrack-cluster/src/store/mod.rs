@@ -7,7 +7,7 @@ mod stream_follower;
 mod stream_pages;
 mod watch;
 
-pub(crate) use bucket::{BucketEntry, RecordBucket};
+pub(crate) use bucket::{KvBucketEntry, RecordBucket};
 pub(crate) use live_bucket::MirroredKvBucket;
 pub(crate) use stream_follower::{NatsStreamFollower, StreamMessage, TailEvent, TailStart};
 pub(crate) use stream_pages::{JetStreamPageReader, last_of_each};
@@ -22,10 +22,10 @@ use crate::transfer_records::DELETION_VERSION;
 /// Parses a record, unless it is of a later version.
 pub(crate) fn read_record<T: DeserializeOwned>(place: &str, bytes: &[u8]) -> Result<T, BusError> {
     #[derive(Deserialize)]
-    struct RecordFormatVersion {
+    struct NatsRecordVersion {
         version: u32,
     }
-    let RecordFormatVersion { version } =
+    let NatsRecordVersion { version } =
         serde_json::from_slice(bytes).map_err(|error| unreadable(place, error))?;
     if version > DELETION_VERSION {
         let reason = format!("it is of version {version}, and this carrack knows {DELETION_VERSION}");

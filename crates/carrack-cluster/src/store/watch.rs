@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::bucket::is_mark;
 use super::stream_follower::StreamMessage;
-use super::{BucketEntry, NatsStreamFollower, TailEvent, read_record};
+use super::{KvBucketEntry, NatsStreamFollower, TailEvent, read_record};
 
 /// Timeout of the first entries: an entry that expires while they are on their way is never sent.
 const FIRST_ENTRIES_WITHIN: Duration = Duration::from_secs(2);
@@ -17,9 +17,9 @@ const FIRST_ENTRIES_WITHIN: Duration = Duration::from_secs(2);
 pub(crate) enum BucketKeyChange<T> {
     /// All entries: at the start, and after every interruption. Earlier entries that are not among these are
     /// gone.
-    All(Vec<BucketEntry<T>>),
+    All(Vec<KvBucketEntry<T>>),
     /// A key has this value now.
-    Put(BucketEntry<T>),
+    Put(KvBucketEntry<T>),
     /// A key has no value, or an unreadable or unwanted one.
     Gone(String),
 }
@@ -48,9 +48,9 @@ impl<T: DeserializeOwned> BucketWatch<T> {
         }
     }
 
-    async fn first(&mut self, mut pending: u64) -> Vec<BucketEntry<T>> {
+    async fn first(&mut self, mut pending: u64) -> Vec<KvBucketEntry<T>> {
         // Boxed, as a growing map has twice the room that it needs.
-        let mut entries: HashMap<String, Box<BucketEntry<T>>> = HashMap::new();
+        let mut entries: HashMap<String, Box<KvBucketEntry<T>>> = HashMap::new();
         while pending > 0 {
             match tokio::time::timeout(FIRST_ENTRIES_WITHIN, self.tail.next()).await {
                 Err(_) => break,
@@ -81,7 +81,7 @@ impl<T: DeserializeOwned> BucketWatch<T> {
         }
         match read_record(&key, &message.body) {
             Ok(value) if (self.keeps)(&value) => {
-                BucketKeyChange::Put(BucketEntry { key, value, revision: message.seq })
+                BucketKeyChange::Put(KvBucketEntry { key, value, revision: message.seq })
             }
             _ => BucketKeyChange::Gone(key),
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use carrack_cluster::error::BusError;
 use carrack_cluster::log::{FleetTransferLog, LogFollowEvent, LoggedChunkResult, TransferLogEntry};
 use carrack_cluster::queue::{
-    ACK_WAIT, FilePartRange, QueuedChunkHeader, ScanOrderHead, TransferWorkStream, WorkItemAction,
+    ACK_WAIT, FilePartRange, ScanWorkHeader, TransferWorkStream, WorkItemHeader, WorkItemKind,
 };
 use carrack_register::transfer_records::RECORD_VERSION;
 use futures_util::StreamExt;
@@ -14,8 +14,8 @@ use crate::support::{PATIENCE, nats};
 
 const AT_ONCE: Duration = Duration::ZERO;
 
-fn files(number: u64) -> QueuedChunkHeader {
-    QueuedChunkHeader::new(1, number, WorkItemAction::Files, 3, 300)
+fn files(number: u64) -> WorkItemHeader {
+    WorkItemHeader::new(1, number, WorkItemKind::Files, 3, 300)
 }
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn items_are_pulled_one_by_one_and_come_back_until_they_are_acknowledged()
     let short = Duration::from_secs(2);
     queue.prepare(short).await.unwrap();
     queue.prepare(short).await.unwrap();
-    let scan = ScanOrderHead { version: RECORD_VERSION, attempt: 1 };
+    let scan = ScanWorkHeader { version: RECORD_VERSION, attempt: 1 };
     queue.publish_scan(&scan).await.unwrap();
     queue.publish_scan(&scan).await.unwrap();
     let pulled = queue.scans().next(PATIENCE).await.unwrap().unwrap();
@@ -37,7 +37,7 @@ async fn items_are_pulled_one_by_one_and_come_back_until_they_are_acknowledged()
 
     let mut publisher = queue.publisher();
     let part = FilePartRange { file: 1, index: 0, count: 2, offset: 0, len: 5 };
-    let heads = [files(0), QueuedChunkHeader::new(1, 1, WorkItemAction::Part(part), 1, 5), files(2)];
+    let heads = [files(0), WorkItemHeader::new(1, 1, WorkItemKind::Part(part), 1, 5), files(2)];
     for head in &heads {
         publisher.publish_chunk(head, vec![head.number as u8; 1000]).await.unwrap();
     }

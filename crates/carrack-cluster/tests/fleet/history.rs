@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use carrack_cluster::bus::NatsBus;
 use carrack_cluster::log::{FleetTransferLog, TransferLogEntry};
-use carrack_cluster::pairs::{MoverPairRecord, MoverPairStore, PairFilter};
-use carrack_cluster::queue::{ScanOrderHead, TransferWorkStream};
+use carrack_cluster::pairs::{MoverPairRecord, PairAssignmentStore, PairFilter};
+use carrack_cluster::queue::{ScanWorkHeader, TransferWorkStream};
 use carrack_cluster::transfers::TransferStore;
 use carrack_register::transfer_operations::{TransferOperationError, TransferOperations};
 use carrack_register::transfer_records::{RECORD_VERSION, TransferOptions, TransferState, now_ms};
@@ -20,7 +20,7 @@ use crate::whole::Fleet;
 async fn leave_work(bus: &NatsBus, id: &str) {
     let queue = TransferWorkStream::open(bus, id).await.unwrap();
     queue.prepare(Duration::from_secs(30)).await.unwrap();
-    queue.publish_scan(&ScanOrderHead { version: RECORD_VERSION, attempt: 1 }).await.unwrap();
+    queue.publish_scan(&ScanWorkHeader { version: RECORD_VERSION, attempt: 1 }).await.unwrap();
     let mut publisher = queue.publisher();
     publisher.publish_large(1, 0, b"large".to_vec()).await.unwrap();
     publisher.flush().await.unwrap();
@@ -28,7 +28,7 @@ async fn leave_work(bus: &NatsBus, id: &str) {
     FleetTransferLog::open(bus, id).unwrap().append(&note).await.unwrap();
     let (source, sink) = ("m1".to_owned(), "m2".to_owned());
     let pair = MoverPairRecord { version: RECORD_VERSION, transfer: id.into(), number: 0, source, sink };
-    MoverPairStore::open(bus).await.unwrap().put(&pair).await.unwrap();
+    PairAssignmentStore::open(bus).await.unwrap().put(&pair).await.unwrap();
 }
 
 /// Messages of a transfer, its queues and its pairs.
@@ -44,7 +44,7 @@ async fn left(bus: &NatsBus, url: &str, id: &str) -> (u64, usize, usize) {
     }
     let work = context.get_stream("carrack_work").await.unwrap();
     let consumers: Vec<String> = work.consumer_names().try_collect().await.unwrap();
-    let pairs = MoverPairStore::open(bus).await.unwrap().list(PairFilter::Transfer(id)).await.unwrap();
+    let pairs = PairAssignmentStore::open(bus).await.unwrap().list(PairFilter::Transfer(id)).await.unwrap();
     (messages, consumers.iter().filter(|name| name.starts_with(id)).count(), pairs.len())
 }
 

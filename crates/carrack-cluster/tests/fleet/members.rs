@@ -8,11 +8,13 @@ use carrack_cluster::error::BusError;
 use carrack_cluster::mover_requests::{
     MoverReply, MoverRequest, MoverRequestError, PathReply, ask, serve_asks,
 };
-use carrack_cluster::pairs::{MoverPairKey, MoverPairRecord, MoverPairStore, PairFilter, PairRecordChange};
+use carrack_cluster::pairs::{
+    MoverPairKey, MoverPairRecord, PairAssignmentStore, PairFilter, PairRecordChange,
+};
 use carrack_cluster::registry::{MoverRegistration, MoverTable};
 use carrack_cluster::reports::{MoverPairReport, report, reports};
 use carrack_cluster::transfer_lease::{LeaseRenewError, TransferLeaseTable, TransferManagerLease};
-use carrack_cluster::transfers::{FindError, TransferRecordChange, TransferStore, new_id};
+use carrack_cluster::transfers::{FindError, TransferRecordWatchEvent, TransferStore, new_id};
 use carrack_register::transfer_records::{MoverAvailability, RECORD_VERSION, TransferState};
 use futures_util::StreamExt;
 
@@ -111,7 +113,7 @@ async fn transfers_are_made_once_and_changed_by_turns() {
     assert!(matches!(transfers.find("*").await, Err(FindError::Unknown(_))));
 
     let mut watch = std::pin::pin!(transfers.watch(Some(old)).await.unwrap());
-    let Some(TransferRecordChange::All(first)) = watch.next().await else { panic!("not all at first") };
+    let Some(TransferRecordWatchEvent::All(first)) = watch.next().await else { panic!("not all at first") };
     assert_eq!(ids(first), [old]);
     // Two at the same time: none of the changes is lost.
     let count = |times: u64| {
@@ -126,7 +128,9 @@ async fn transfers_are_made_once_and_changed_by_turns() {
     assert_eq!(transfers.get(old).await.unwrap().tally.files_done, 40);
     let mut seen = 0;
     while seen < 40 {
-        let Some(TransferRecordChange::Put(record)) = watch.next().await else { panic!("another change") };
+        let Some(TransferRecordWatchEvent::Put(record)) = watch.next().await else {
+            panic!("another change")
+        };
         assert!(record.tally.files_done > seen, "in order");
         seen = record.tally.files_done;
     }
@@ -137,7 +141,10 @@ async fn transfers_are_made_once_and_changed_by_turns() {
     assert_eq!(looks.next().await.unwrap().unwrap().state, TransferState::Done);
     assert!(looks.next().await.is_none());
     transfers.forget(old).await.unwrap();
-    assert!(matches!(watch.next().await, Some(TransferRecordChange::Put(_) | TransferRecordChange::Gone(_))));
+    assert!(matches!(
+        watch.next().await,
+        Some(TransferRecordWatchEvent::Put(_) | TransferRecordWatchEvent::Gone(_))
+    ));
     assert!(matches!(transfers.get(old).await, Err(FindError::Unknown(_))));
     transfers.create(&transfer(old, 3)).await.unwrap();
     assert_ne!(new_id(), new_id());
@@ -204,7 +211,7 @@ async fn each_transfer_is_listed_once_and_the_latest_first_whatever_changes_mean
 async fn pairs_are_seen_by_their_mover_and_their_transfer() {
     let Some(nats) = nats(1) else { return };
     let (bus, far) = (nats.bus().await, nats.bus().await);
-    let pairs = MoverPairStore::open(&bus).await.unwrap();
+    let pairs = PairAssignmentStore::open(&bus).await.unwrap();
     let pair = |source: &str, transfer: &str, number| MoverPairRecord {
         version: RECORD_VERSION,
         transfer: transfer.into(),
@@ -213,7 +220,7 @@ async fn pairs_are_seen_by_their_mover_and_their_transfer() {
         sink: "s".into(),
     };
     pairs.put(&pair("m1", "t1", 0)).await.unwrap();
-    let far_pairs = MoverPairStore::open(&far).await.unwrap();
+    let far_pairs = PairAssignmentStore::open(&far).await.unwrap();
     let mut watch = std::pin::pin!(far_pairs.watch(PairFilter::Mover("m1")).await.unwrap());
     assert_eq!(watch.next().await, Some(PairRecordChange::All(vec![pair("m1", "t1", 0)])));
     pairs.put(&pair("m2", "t1", 1)).await.unwrap();

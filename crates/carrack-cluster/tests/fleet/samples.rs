@@ -10,8 +10,8 @@ use carrack_cluster::error::BusError;
 use carrack_cluster::log::{FleetTransferLog, LogFollowEvent, TransferLogEntry};
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover_requests::{MoverReply, MoverRequest, PathReply, ask, serve_asks};
-use carrack_cluster::pairs::{MoverPairStore, PairFilter};
-use carrack_cluster::queue::{QueuedChunkHeader, ScanOrderHead, TransferWorkStream, WorkItemAction};
+use carrack_cluster::pairs::{PairAssignmentStore, PairFilter};
+use carrack_cluster::queue::{ScanWorkHeader, TransferWorkStream, WorkItemHeader, WorkItemKind};
 use carrack_cluster::registry::{MoverRegistration, MoverTable};
 use carrack_cluster::reports::{MoverPairReport, report, reports};
 use carrack_cluster::sharing::{SiteTargetsRequestError, site_targets};
@@ -108,7 +108,7 @@ async fn each_role_can_do_its_work_and_no_more() {
         async { MoverRegistration::start(&user, crate::support::mover("fake", "a")).await.map(drop) };
     let works = async {
         let mut publisher = TransferWorkStream::open(&user, ID).await?.publisher();
-        publisher.publish_scan(&ScanOrderHead { version: RECORD_VERSION, attempt: 9 }).await
+        publisher.publish_scan(&ScanWorkHeader { version: RECORD_VERSION, attempt: 9 }).await
     };
     let logs = async {
         let note = TransferLogEntry::Note { by: "user".into(), text: String::new() };
@@ -214,17 +214,17 @@ async fn everybody_works(mover_bus: &NatsBus, manager: &NatsBus, user: &NatsBus,
 
     let managed = TransferWorkStream::open(manager, ID).await.unwrap();
     managed.prepare(Duration::from_secs(30)).await.unwrap();
-    managed.publish_scan(&ScanOrderHead { version: RECORD_VERSION, attempt: 1 }).await.unwrap();
+    managed.publish_scan(&ScanWorkHeader { version: RECORD_VERSION, attempt: 1 }).await.unwrap();
     let queue = TransferWorkStream::open(mover_bus, ID).await.unwrap();
     let scan = queue.scans().next(PATIENCE).await.unwrap().unwrap();
     let mut publisher = queue.publisher();
-    let head = QueuedChunkHeader::new(1, 0, WorkItemAction::Files, 1, 1);
+    let head = WorkItemHeader::new(1, 0, WorkItemKind::Files, 1, 1);
     publisher.publish_chunk(&head, b"table".to_vec()).await.unwrap();
     publisher.publish_dirs(1, 0, b"dirs".to_vec()).await.unwrap();
     publisher.publish_large(1, 0, b"large".to_vec()).await.unwrap();
     publisher.flush().await.unwrap();
     scan.ack().await.unwrap();
-    let pairs = MoverPairStore::open(manager).await.unwrap();
+    let pairs = PairAssignmentStore::open(manager).await.unwrap();
     let pair = carrack_cluster::pairs::MoverPairRecord {
         version: RECORD_VERSION,
         transfer: ID.into(),
@@ -233,7 +233,7 @@ async fn everybody_works(mover_bus: &NatsBus, manager: &NatsBus, user: &NatsBus,
         sink: "m2".into(),
     };
     pairs.put(&pair).await.unwrap();
-    let mover_pairs = MoverPairStore::open(mover_bus).await.unwrap();
+    let mover_pairs = PairAssignmentStore::open(mover_bus).await.unwrap();
     let mut watch = std::pin::pin!(mover_pairs.watch(PairFilter::Mover("m1")).await.unwrap());
     assert!(watch.next().await.is_some());
     let mut heard = reports(observer, ID).await.unwrap();
@@ -334,7 +334,7 @@ async fn a_mover_of_another_site_works_over_the_leaf_link_and_goes_on_when_it_wa
     queue.prepare(Duration::from_secs(3)).await.unwrap();
     let mut publisher = queue.publisher();
     for number in 0..2 {
-        let head = QueuedChunkHeader::new(1, number, WorkItemAction::Files, 1, 1);
+        let head = WorkItemHeader::new(1, number, WorkItemKind::Files, 1, 1);
         publisher.publish_chunk(&head, Vec::new()).await.unwrap();
     }
     publisher.flush().await.unwrap();

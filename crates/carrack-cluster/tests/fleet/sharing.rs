@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use carrack_cluster::bus::NatsBus;
 use carrack_cluster::sharing::{SiteTargetsRequestError, site_targets};
-use carrack_plan::grants::{GrantClientClass, TargetView};
+use carrack_plan::grants::{GrantClientClass, SharedTargetStatus};
 use carrack_register::transfer_records::TransferOptions;
 use carrack_sharing::{SharingSettings, SiteSharing};
 use futures_util::StreamExt;
@@ -126,7 +126,7 @@ fn a_transfer_has_its_class_and_everybody_can_see_that() {
         .with("bwlimit", 6_000_000)
         .with("chunk-size", 8 << 20);
     let id = fleet.submit("a/set", "b/set", urgent).id;
-    let holder = |targets: &[TargetView]| {
+    let holder = |targets: &[SharedTargetStatus]| {
         let holders =
             targets.iter().find_map(|target| Some((target.target.clone(), target.holders.first()?.clone())));
         holders.map(|(target, holder)| (target, holder.client, holder.class))

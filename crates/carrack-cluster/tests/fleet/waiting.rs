@@ -3,7 +3,7 @@
 use std::fs;
 
 use carrack_cluster::curves::{PairCountCurveStore, PairCountRate, PairCurveRecord};
-use carrack_cluster::pairs::{MoverPairStore, PairFilter};
+use carrack_cluster::pairs::{PairAssignmentStore, PairFilter};
 use carrack_register::transfer_operations::{TransferControlOrder, TransferOperations};
 use carrack_register::transfer_records::{
     TransferOptions, TransferRecord, TransferState, TransferSubmission, now_ms,
@@ -137,7 +137,7 @@ fn what_is_urgent_goes_before_a_backlog_and_nothing_is_left_of_either() {
     let before = backlog.iter().filter(|id| ended(id) < urgent_ended).count();
     assert!(before <= 4, "{before} of {} had ended before it", backlog.len());
     let left = fleet.runtime.block_on(async {
-        let pairs = MoverPairStore::open(&fleet.nats.bus().await).await.unwrap();
+        let pairs = PairAssignmentStore::open(&fleet.nats.bus().await).await.unwrap();
         pairs.list(PairFilter::Everybody).await.unwrap()
     });
     assert_eq!(left, []);

@@ -16,7 +16,7 @@ use carrack_cluster::bus::{BusOptions, NatsBus};
 use carrack_cluster::client::FleetUserClient;
 use carrack_cluster::destination_leftovers::{LEFTOVERS_KEPT, LEFTOVERS_KEPT_MIN, clear_leftovers};
 use carrack_cluster::manager::{self, ManagerOptions};
-use carrack_cluster::mover::{self, MoverOptions, Say};
+use carrack_cluster::mover::{self, MoverOptions, UserMessageCallback};
 use carrack_cluster::transfers::TransferStore;
 use carrack_engine::SpillSettings;
 use carrack_model::ProtectionLevel;
@@ -70,7 +70,7 @@ impl Drop for Member {
     }
 }
 
-fn say(who: &'static str) -> Say {
+fn say(who: &'static str) -> UserMessageCallback {
     Arc::new(move |text| eprintln!("{who}: {text}"))
 }
 

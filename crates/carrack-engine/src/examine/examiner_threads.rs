@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::examine_root::ExamineRoot;
 use super::question::{ComparisonAnswer, ExamineQuestion};
-use super::task::ComparisonQuestionTask;
+use super::task::ExaminerQuestionTask;
 use super::tools::{ExamineThreadSettings, ExamineTools};
 use crate::error::{STARTING_A_THREAD, SessionError};
 
@@ -49,7 +49,7 @@ struct ExaminerQueue {
 
 /// A question without an answer.
 struct UnansweredExamineTask {
-    task: Arc<ComparisonQuestionTask>,
+    task: Arc<ExaminerQuestionTask>,
     next_unit: usize,
     units_left: usize,
 }
@@ -88,7 +88,7 @@ impl ExaminerThreads {
 
     /// Adds a question.
     pub(crate) fn ask(&self, question: ExamineQuestion) {
-        let task = Arc::new(ComparisonQuestionTask::new(question));
+        let task = Arc::new(ExaminerQuestionTask::new(question));
         let units_left = task.unit_count();
         self.shared.lock().tasks.push_back(UnansweredExamineTask { task, next_unit: 0, units_left });
         self.shared.work.notify_all();
@@ -157,7 +157,7 @@ impl ExaminerShared {
     }
 
     /// Waits for work. Returns `None` when the bench was dropped.
-    fn next_unit(&self) -> Option<(Arc<ComparisonQuestionTask>, usize)> {
+    fn next_unit(&self) -> Option<(Arc<ExaminerQuestionTask>, usize)> {
         let mut queue = self.lock();
         while !queue.is_closed {
             if let Some(taken) = queue.take_unit() {
@@ -168,7 +168,7 @@ impl ExaminerShared {
         None
     }
 
-    fn done(&self, task: &Arc<ComparisonQuestionTask>) {
+    fn done(&self, task: &Arc<ExaminerQuestionTask>) {
         let mut queue = self.lock();
         queue.is_walking &= !task.is_walk();
         let Some(open) = queue.tasks.iter_mut().find(|open| Arc::ptr_eq(&open.task, task)) else { return };
@@ -184,7 +184,7 @@ impl ExaminerShared {
 }
 
 impl ExaminerQueue {
-    fn take_unit(&mut self) -> Option<(Arc<ComparisonQuestionTask>, usize)> {
+    fn take_unit(&mut self) -> Option<(Arc<ExaminerQuestionTask>, usize)> {
         let is_walking = self.is_walking;
         let open = self
             .tasks

@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use carrack_model::{AccountRef, ExtendedAttribute, FileFlags, Metadata};
+use carrack_model::{ExtendedAttribute, FileFlags, Metadata, UserOrGroup};
 use carrack_storage::{EntryStatResult, ExtraMetadataReader, FileStamp, time_unit_of};
 
 /// The longest name of a user or group that is sent. Accounts with longer names are compared by number.
@@ -34,9 +34,9 @@ pub(crate) struct ComparedEntryMetadata {
     /// Bytes allocated on the storage.
     pub(crate) allocated_bytes: u64,
     /// Its owner, if owners were requested.
-    pub(crate) user: Option<AccountRef>,
+    pub(crate) user: Option<UserOrGroup>,
     /// Its group, if groups were requested.
-    pub(crate) group: Option<AccountRef>,
+    pub(crate) group: Option<UserOrGroup>,
     /// Its attributes and ACLs, if they were requested, in the order of their names.
     pub(crate) attributes: Vec<AttributeDigest>,
     /// The reason why not all of these can be read.
@@ -81,11 +81,11 @@ impl ComparedEntryMetadata {
 }
 
 /// Leaves out a long name, as both ends do; they compare the number.
-fn told(account: AccountRef) -> AccountRef {
+fn told(account: UserOrGroup) -> UserOrGroup {
     if account.name.len() <= ACCOUNT_NAME_BYTES_MAX {
         return account;
     }
-    AccountRef { name: b""[..].into(), ..account }
+    UserOrGroup { name: b""[..].into(), ..account }
 }
 
 /// Returns a number for the file on its host.

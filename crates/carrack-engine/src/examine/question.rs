@@ -33,12 +33,12 @@ pub(crate) enum ExamineQuestion {
     /// The entries with these names in a directory; an empty name means the directory's own path.
     Look { directory: RelPath, names: Vec<Box<[u8]>>, digests: bool, metadata: Option<KeptMetadata> },
     /// The digests of pieces of a file.
-    Pieces(PieceRange),
+    Pieces(PieceDigestRequest),
 }
 
 /// A range of a file, cut into pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PieceRange {
+pub(crate) struct PieceDigestRequest {
     pub(crate) directory: RelPath,
     pub(crate) name: Box<[u8]>,
     pub(crate) file_size: u64,
@@ -52,7 +52,7 @@ pub(crate) struct PieceRange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ComparisonAnswer {
     Walked(WalkStep),
-    Seen(Vec<ComparedEntryState>),
+    Seen(Vec<ExaminedEntryState>),
     /// The pieces' chaining values or, of a part, their digests; or the reason why the file can't be read.
     Pieces(Result<Vec<[u8; 32]>, String>),
 }
@@ -72,7 +72,7 @@ pub(crate) enum WalkStep {
 
 /// The state of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ComparedEntryState {
+pub(crate) struct ExaminedEntryState {
     pub(crate) standing: EntryPresence,
     /// Bytes of a file.
     pub(crate) size: u64,
@@ -96,13 +96,13 @@ pub(crate) enum EntryPresence {
     Unreadable(String),
 }
 
-impl ComparedEntryState {
-    pub(crate) fn without_facts(standing: EntryPresence) -> ComparedEntryState {
-        ComparedEntryState { standing, size: 0, stamp: 0, digest: None, special: None, metadata: None }
+impl ExaminedEntryState {
+    pub(crate) fn without_facts(standing: EntryPresence) -> ExaminedEntryState {
+        ExaminedEntryState { standing, size: 0, stamp: 0, digest: None, special: None, metadata: None }
     }
 }
 
-impl PieceRange {
+impl PieceDigestRequest {
     /// The number of its pieces.
     pub(crate) fn piece_count(&self) -> u64 {
         self.range.len.div_ceil(u64::from(self.piece_bytes))
@@ -134,10 +134,10 @@ impl PieceRange {
 mod tests {
     use super::*;
 
-    fn pieces(file_size: u64, offset: u64, len: u64, piece_bytes: u32) -> PieceRange {
+    fn pieces(file_size: u64, offset: u64, len: u64, piece_bytes: u32) -> PieceDigestRequest {
         let (directory, name) = (RelPath::root(), b"f"[..].into());
         let range = ByteRange::new(offset, len);
-        PieceRange { directory, name, file_size, range, piece_bytes, by_itself: false }
+        PieceDigestRequest { directory, name, file_size, range, piece_bytes, by_itself: false }
     }
 
     #[test]
@@ -170,7 +170,7 @@ mod tests {
             assert!(!unsound.is_sound(), "{unsound:?}");
         }
         for sound in [pieces(2 * MIB, 7, 1_000, 1_024), pieces(2 * MIB, 1_025, MIB, 1_024)] {
-            let of_part = PieceRange { by_itself: true, ..sound };
+            let of_part = PieceDigestRequest { by_itself: true, ..sound };
             assert!(of_part.is_sound(), "{of_part:?}");
         }
         for unsound in [
@@ -179,7 +179,7 @@ mod tests {
             pieces(2 * MIB, 7, MIB + 1, 1_024),
             pieces(u64::MAX, 7, u64::MAX, 1 << 20),
         ] {
-            let of_part = PieceRange { by_itself: true, ..unsound };
+            let of_part = PieceDigestRequest { by_itself: true, ..unsound };
             assert!(!of_part.is_sound(), "{of_part:?}");
         }
     }

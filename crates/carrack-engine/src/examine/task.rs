@@ -12,8 +12,8 @@ use carrack_storage::{BrowsedKind, FileStamp, SourceError, SourceFile, glance, l
 use super::examine_root::{ExaminedPlace, standing_of};
 use super::metadata::ComparedEntryMetadata;
 use super::question::{
-    ComparedEntryState, ComparisonAnswer, EntryPresence, ExamineQuestion, PIECE_BYTES_MAX, PieceRange,
-    WHOLE_BYTES_MAX,
+    ComparisonAnswer, EntryPresence, ExamineQuestion, ExaminedEntryState, PIECE_BYTES_MAX,
+    PieceDigestRequest, WHOLE_BYTES_MAX,
 };
 use super::tools::ExamineTools;
 use super::walk::VerifyEndWalk;
@@ -28,7 +28,7 @@ const DETAIL_BYTES_MAX: usize = 200;
 const ALIGNMENT: usize = 4_096;
 
 /// A question with the results so far.
-pub(super) struct ComparisonQuestionTask {
+pub(super) struct ExaminerQuestionTask {
     question: ExamineQuestion,
     /// The results of the units, by their numbers.
     parts: Mutex<Vec<Option<ComparisonAnswer>>>,
@@ -59,9 +59,9 @@ impl<T> LazySharedHandle<T> {
     }
 }
 
-impl ComparisonQuestionTask {
-    pub(super) fn new(question: ExamineQuestion) -> ComparisonQuestionTask {
-        let mut task = ComparisonQuestionTask {
+impl ExaminerQuestionTask {
+    pub(super) fn new(question: ExamineQuestion) -> ExaminerQuestionTask {
+        let mut task = ExaminerQuestionTask {
             question,
             parts: Mutex::new(Vec::new()),
             directory: LazySharedHandle::new(),
@@ -131,24 +131,29 @@ impl ComparisonQuestionTask {
         }
     }
 
-    fn look(&self, name: &[u8], tools: &ExamineTools) -> ComparedEntryState {
+    fn look(&self, name: &[u8], tools: &ExamineTools) -> ExaminedEntryState {
         let ExamineQuestion::Look { directory, digests, metadata, .. } = &self.question else {
-            return ComparedEntryState::without_facts(EntryPresence::Nothing);
+            return ExaminedEntryState::without_facts(EntryPresence::Nothing);
         };
         let asked = (*digests, *metadata);
         if name.is_empty() {
             return match tools.top.spot(directory) {
                 Ok(ExaminedPlace { holder, name }) => look_at(holder.as_fd(), name.as_deref(), asked, tools),
-                Err(error) => ComparedEntryState::without_facts(standing_of(&error)),
+                Err(error) => ExaminedEntryState::without_facts(standing_of(&error)),
             };
         }
         match &*self.directory.get_or_open(|| tools.top.open_directory(directory)) {
             Ok(handle) => look_at(handle.as_fd(), Some(name), asked, tools),
-            Err(error) => ComparedEntryState::without_facts(standing_of(error)),
+            Err(error) => ExaminedEntryState::without_facts(standing_of(error)),
         }
     }
 
-    fn hash(&self, of: &PieceRange, unit: u64, tools: &ExamineTools) -> Result<Vec<[u8; 32]>, String> {
+    fn hash(
+        &self,
+        of: &PieceDigestRequest,
+        unit: u64,
+        tools: &ExamineTools,
+    ) -> Result<Vec<[u8; 32]>, String> {
         let file = self.file.get_or_open(|| open_whole(of, tools));
         let file = (*file).as_ref().map_err(Clone::clone)?;
         let start = unit * UNIT_BYTES;
@@ -171,7 +176,7 @@ impl ComparisonQuestionTask {
 }
 
 impl ComparisonAnswer {
-    fn into_sights(self) -> Option<Vec<ComparedEntryState>> {
+    fn into_sights(self) -> Option<Vec<ExaminedEntryState>> {
         if let ComparisonAnswer::Seen(sights) = self { Some(sights) } else { None }
     }
 
@@ -185,10 +190,10 @@ fn look_at(
     name: Option<&[u8]>,
     (digests, metadata): (bool, Option<KeptMetadata>),
     tools: &ExamineTools,
-) -> ComparedEntryState {
+) -> ExaminedEntryState {
     let glance = match glance(directory, name) {
         Ok(glance) => glance,
-        Err(error) => return ComparedEntryState::without_facts(standing_of(&error)),
+        Err(error) => return ExaminedEntryState::without_facts(standing_of(&error)),
     };
     let is_file = glance.kind == BrowsedKind::File;
     let digest = match (glance.kind, name) {
@@ -205,7 +210,7 @@ fn look_at(
     });
     let metadata = metadata.transpose().map_err(|error| standing_of(&error));
     match (digest, metadata) {
-        (Ok(digest), Ok(metadata)) => ComparedEntryState {
+        (Ok(digest), Ok(metadata)) => ExaminedEntryState {
             standing: EntryPresence::Is(glance.kind),
             size: if is_file { glance.stamp.size } else { 0 },
             stamp: stamp_number(&glance.stamp),
@@ -214,9 +219,9 @@ fn look_at(
             metadata: metadata.map(Box::new),
         },
         (Err(EntryPresence::Unreadable(detail)), _) | (_, Err(EntryPresence::Unreadable(detail))) => {
-            ComparedEntryState::without_facts(EntryPresence::Unreadable(short(&detail)))
+            ExaminedEntryState::without_facts(EntryPresence::Unreadable(short(&detail)))
         }
-        (Err(standing), _) | (_, Err(standing)) => ComparedEntryState::without_facts(standing),
+        (Err(standing), _) | (_, Err(standing)) => ExaminedEntryState::without_facts(standing),
     }
 }
 
@@ -248,7 +253,7 @@ fn open(directory: BorrowedFd<'_>, name: &[u8], tools: &ExamineTools) -> Result<
     Ok(file)
 }
 
-fn open_whole(of: &PieceRange, tools: &ExamineTools) -> Result<SourceFile, String> {
+fn open_whole(of: &PieceDigestRequest, tools: &ExamineTools) -> Result<SourceFile, String> {
     let file = if of.name.is_empty() {
         let ExaminedPlace { holder, name } =
             tools.top.spot(&of.directory).map_err(|error| short(&plain(&error)))?;

@@ -7,8 +7,8 @@ use carrack_machine::SlotPool;
 use carrack_model::{DialingEnd, plain};
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{
-    ControlLink, DataConnection, DialError, ListenPoint, StreamCount, StreamListener, dial, local_addresses,
-    resolve,
+    DataConnection, DialError, ListenPoint, SessionControlLink, StreamCount, StreamListener, dial,
+    local_addresses, resolve,
 };
 use carrack_wire::auth::{ListenerNonce, NONCE_BYTES};
 use carrack_wire::message::{ControlMessage, DialFailureMessage, ListenAddresses};
@@ -82,7 +82,7 @@ pub(crate) type DialResult = Result<Vec<DataConnection>, String>;
 
 /// Dials without a message to the other end.
 pub(crate) fn dial_only(
-    link: &ControlLink,
+    link: &SessionControlLink,
     host: Option<&str>,
     listening: Option<&ListenAddresses>,
     keys: &SessionKeys,
@@ -103,7 +103,7 @@ pub(crate) fn dial_only(
 }
 
 /// Tells the other end that dialling failed. It sees established connections itself.
-pub(crate) fn tell_failure(link: &mut ControlLink, problem: &str) -> Result<(), SessionError> {
+pub(crate) fn tell_failure(link: &mut SessionControlLink, problem: &str) -> Result<(), SessionError> {
     say(link, ControlMessage::DialFailed(DialFailureMessage { problem: problem.into() }))
 }
 
@@ -120,7 +120,7 @@ pub(crate) enum ListenOutcome {
 /// Waits for the other end to dial, until the connections are established or it reports a failure; without a
 /// listener, only for that report.
 pub(crate) fn serve_or_wait(
-    link: &mut ControlLink,
+    link: &mut SessionControlLink,
     pool: &SlotPool,
     listener: Option<StreamListener>,
     keys: &SessionKeys,
@@ -133,7 +133,7 @@ pub(crate) fn serve_or_wait(
 
 /// Waits for the other end to dial, until the connections are established or it reports a failure.
 pub(crate) fn serve(
-    link: &mut ControlLink,
+    link: &mut SessionControlLink,
     pool: &SlotPool,
     mut listener: StreamListener,
     keys: &SessionKeys,
@@ -151,7 +151,7 @@ pub(crate) fn serve(
 }
 
 fn hear_failure(
-    link: &mut ControlLink,
+    link: &mut SessionControlLink,
     pool: &SlotPool,
     deadline: Instant,
 ) -> Result<ListenOutcome, SessionError> {

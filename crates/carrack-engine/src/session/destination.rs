@@ -12,16 +12,16 @@ use carrack_model::KeptMetadata;
 use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_storage::typed_path::{ends_with_slash, last_name, parent};
 use carrack_storage::{FileIdentity, PathBase, PathPurpose, PathStatResult, RootDirectory, unknown_account};
-use carrack_wire::message::DestinationStateMessage;
+use carrack_wire::message::SinkHandshakeFacts;
 use rustix::fs::{PROC_SUPER_MAGIC, statfs};
 
-use super::destination_place::{DestinationPathFacts, DestinationRootKind, DestinationState};
+use super::destination_place::{DestinationBaseDirectory, DestinationEntryKind, DestinationPathFacts};
 use super::journal_access::{FoundJournal, TransferJournalOpener};
 use super::wait_heartbeats::WaitHeartbeatRecipients;
 use crate::error::SessionError;
 use crate::lanes::open_files;
 use crate::settings::EndSettings;
-use crate::sink::{SinkStorage, SinkTransferJournal};
+use crate::sink::{SinkStorageFacts, SinkTransferJournal};
 
 /// Links that are followed to resolve a path, as by the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
@@ -32,7 +32,7 @@ pub(crate) struct InspectedDestination {
     path: PathBuf,
     facts: DestinationPathFacts,
     ancestors: Vec<FileIdentity>,
-    storage: Arc<SinkStorage>,
+    storage: Arc<SinkStorageFacts>,
     journal: Option<TransferJournalOpener>,
     /// The journal of an earlier session.
     found: Option<FoundJournal>,
@@ -48,35 +48,36 @@ impl InspectedDestination {
     ) -> Result<InspectedDestination, SessionError> {
         check_accounts(settings)?;
         let state = match base.look(path, PathPurpose::Write) {
-            Ok(looked) if looked.is_directory => DestinationState::Directory,
+            Ok(looked) if looked.is_directory => DestinationEntryKind::Directory,
             Ok(PathStatResult { special: Some(special), .. }) => {
                 return Err(special_destination(path, special.noun()));
             }
             Ok(_) if !base.is_confined() && is_open_file(path) => {
                 return Err(special_destination(path, "file that a process has open"));
             }
-            Ok(_) => DestinationState::Other,
-            Err(error) if error.kind() == ErrorKind::NotFound => DestinationState::Nothing,
-            Err(error) if error.kind() == ErrorKind::NotADirectory => DestinationState::Other,
+            Ok(_) => DestinationEntryKind::Other,
+            Err(error) if error.kind() == ErrorKind::NotFound => DestinationEntryKind::Nothing,
+            Err(error) if error.kind() == ErrorKind::NotADirectory => DestinationEntryKind::Other,
             Err(error) => return Err(unusable(path, &error)),
         };
         let found = match &mut journal {
-            Some(journal) => journal.find(base, path, state == DestinationState::Directory)?,
+            Some(journal) => journal.find(base, path, state == DestinationEntryKind::Directory)?,
             None => None,
         };
         let made_it = found.as_ref().is_some_and(FoundJournal::made_destination);
         let state = match state {
             // As it was when the transfer began.
-            DestinationState::Directory if made_it => DestinationState::Nothing,
+            DestinationEntryKind::Directory if made_it => DestinationEntryKind::Nothing,
             state => state,
         };
         let (nearest, opened) = match state {
-            DestinationState::Directory => (path, base.open(path, PathPurpose::Write)),
+            DestinationEntryKind::Directory => (path, base.open(path, PathPurpose::Write)),
             _ => (parent(path), base.open_parent(path)),
         };
         let root = opened.map_err(|error| unusable(nearest, &error))?;
         let ancestors = root.ancestors().map_err(|error| unusable(nearest, &error))?;
-        let storage = SinkStorage::look(base, root.as_fd(), state == DestinationState::Directory, settings)?;
+        let storage =
+            SinkStorageFacts::look(base, root.as_fd(), state == DestinationEntryKind::Directory, settings)?;
         let facts = DestinationPathFacts {
             state,
             wants_directory: ends_with_slash(path),
@@ -90,17 +91,17 @@ impl InspectedDestination {
         &self.facts
     }
 
-    pub(crate) fn storage(&self) -> Arc<SinkStorage> {
+    pub(crate) fn storage(&self) -> Arc<SinkStorageFacts> {
         Arc::clone(&self.storage)
     }
 
     /// Returns the facts that the source needs.
-    pub(crate) fn to_message(&self, credits: u32) -> DestinationStateMessage {
-        DestinationStateMessage {
+    pub(crate) fn to_message(&self, credits: u32) -> SinkHandshakeFacts {
+        SinkHandshakeFacts {
             destination: match self.facts.state {
-                DestinationState::Nothing => 0,
-                DestinationState::Directory => 1,
-                DestinationState::Other => 2,
+                DestinationEntryKind::Nothing => 0,
+                DestinationEntryKind::Directory => 1,
+                DestinationEntryKind::Other => 2,
             },
             wants_directory: self.facts.wants_directory,
             name: self.facts.name.clone(),
@@ -116,14 +117,15 @@ impl InspectedDestination {
 
     /// Returns true if a source that follows the rules of [`super::destination_place`] could have decided so.
     /// A source that lies must not get the destination's parent to write to.
-    pub(crate) fn allows(&self, root: DestinationRootKind) -> bool {
+    pub(crate) fn allows(&self, root: DestinationBaseDirectory) -> bool {
         let may_be_a_file = !self.facts.wants_directory && !self.facts.name.is_empty();
         match (self.facts.state, root) {
-            (DestinationState::Directory, root) => root == DestinationRootKind::Destination,
-            (DestinationState::Nothing, DestinationRootKind::NewDestination) => true,
-            (DestinationState::Nothing | DestinationState::Other, DestinationRootKind::Parent) => {
-                may_be_a_file
-            }
+            (DestinationEntryKind::Directory, root) => root == DestinationBaseDirectory::Destination,
+            (DestinationEntryKind::Nothing, DestinationBaseDirectory::NewDestination) => true,
+            (
+                DestinationEntryKind::Nothing | DestinationEntryKind::Other,
+                DestinationBaseDirectory::Parent,
+            ) => may_be_a_file,
             _ => false,
         }
     }
@@ -137,7 +139,7 @@ impl InspectedDestination {
     /// if the source decided so.
     pub(crate) fn open(
         &mut self,
-        root: DestinationRootKind,
+        root: DestinationBaseDirectory,
         wait: &mut WaitHeartbeatRecipients<'_>,
     ) -> Result<OpenDestinationRoot, SessionError> {
         if let Some(journal) = self.journal.as_ref().filter(|journal| journal.is_shared()) {
@@ -156,18 +158,21 @@ impl InspectedDestination {
 
     /// Opens the directory beneath which everything would be written, for reading only; `None` if it would be
     /// created.
-    pub(crate) fn glance(&self, root: DestinationRootKind) -> Result<Option<RootDirectory>, SessionError> {
-        (root == DestinationRootKind::Destination).then(|| self.open_root(root)).transpose()
+    pub(crate) fn glance(
+        &self,
+        root: DestinationBaseDirectory,
+    ) -> Result<Option<RootDirectory>, SessionError> {
+        (root == DestinationBaseDirectory::Destination).then(|| self.open_root(root)).transpose()
     }
 
-    fn open_root(&self, root: DestinationRootKind) -> Result<RootDirectory, SessionError> {
+    fn open_root(&self, root: DestinationBaseDirectory) -> Result<RootDirectory, SessionError> {
         let path = match root {
-            DestinationRootKind::Destination => self.path.as_path(),
-            DestinationRootKind::Parent => {
+            DestinationBaseDirectory::Destination => self.path.as_path(),
+            DestinationBaseDirectory::Parent => {
                 let opened = self.base.open_parent(&self.path);
                 return opened.map_err(|error| unusable(parent(&self.path), &error));
             }
-            DestinationRootKind::NewDestination => {
+            DestinationBaseDirectory::NewDestination => {
                 self.base.make_destination(&self.path).map_err(|error| unusable(&self.path, &error))?;
                 self.path.as_path()
             }
@@ -203,11 +208,11 @@ pub(crate) struct SinkFacts {
 }
 
 impl SinkFacts {
-    pub(crate) fn from_message(message: &DestinationStateMessage) -> Result<SinkFacts, SessionError> {
+    pub(crate) fn from_message(message: &SinkHandshakeFacts) -> Result<SinkFacts, SessionError> {
         let state = match message.destination {
-            0 => DestinationState::Nothing,
-            1 => DestinationState::Directory,
-            2 => DestinationState::Other,
+            0 => DestinationEntryKind::Nothing,
+            1 => DestinationEntryKind::Directory,
+            2 => DestinationEntryKind::Other,
             _ => return Err(SessionError::Protocol("a destination of a kind that is not known here".into())),
         };
         let same_host = !message.host.is_empty() && message.host == host_identity();
@@ -302,13 +307,13 @@ mod tests {
     fn a_destination_beneath_a_base_is_named_from_there() {
         let (dir, base) = fixture();
         for (path, state, above) in [
-            ("/", DestinationState::Directory, 1),
-            ("", DestinationState::Directory, 1),
-            ("/d", DestinationState::Directory, 2),
-            ("d/new", DestinationState::Nothing, 2),
-            ("f", DestinationState::Other, 1),
-            ("link", DestinationState::Other, 1),
-            ("out", DestinationState::Other, 1),
+            ("/", DestinationEntryKind::Directory, 1),
+            ("", DestinationEntryKind::Directory, 1),
+            ("/d", DestinationEntryKind::Directory, 2),
+            ("d/new", DestinationEntryKind::Nothing, 2),
+            ("f", DestinationEntryKind::Other, 1),
+            ("link", DestinationEntryKind::Other, 1),
+            ("out", DestinationEntryKind::Other, 1),
         ] {
             let destination =
                 InspectedDestination::look(&base, Path::new(path), &EndSettings::default(), None).unwrap();
@@ -319,7 +324,10 @@ mod tests {
             InspectedDestination::look(&base, Path::new("/d/new"), &EndSettings::default(), None).unwrap();
         let abort = AbortHandle::new().unwrap();
         destination
-            .open(DestinationRootKind::NewDestination, &mut WaitHeartbeatRecipients::new(None, None, &abort))
+            .open(
+                DestinationBaseDirectory::NewDestination,
+                &mut WaitHeartbeatRecipients::new(None, None, &abort),
+            )
             .unwrap();
         assert!(dir.path().join("export/d/new").is_dir());
     }
@@ -342,7 +350,7 @@ mod tests {
         assert!(
             swapped
                 .open(
-                    DestinationRootKind::NewDestination,
+                    DestinationBaseDirectory::NewDestination,
                     &mut WaitHeartbeatRecipients::new(None, None, &abort)
                 )
                 .is_err()

@@ -16,7 +16,7 @@ use carrack_model::{RelPath, RepeatEffect, ResolvedDestination, escape};
 
 /// The entry at the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DestinationState {
+pub(crate) enum DestinationEntryKind {
     Nothing,
     Directory,
     Other,
@@ -25,7 +25,7 @@ pub(crate) enum DestinationState {
 /// The facts about a destination that the source needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DestinationPathFacts {
-    pub(crate) state: DestinationState,
+    pub(crate) state: DestinationEntryKind,
     /// It was written with a trailing slash.
     pub(crate) wants_directory: bool,
     /// Its last name; empty if it has none, as `/` or `..`.
@@ -44,7 +44,7 @@ pub(crate) struct SourcePathFacts {
 
 /// The directory where paths begin at the sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DestinationRootKind {
+pub(crate) enum DestinationBaseDirectory {
     /// The destination, a directory that exists.
     Destination,
     /// The destination, which will be created.
@@ -55,7 +55,7 @@ pub(crate) enum DestinationRootKind {
 
 /// The place of one source, beneath the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SourceDestinationPlace {
+pub(crate) enum SourcePlaceAtDestination {
     /// A directory's contents are placed in this directory.
     Tree(RelPath),
     /// A file or link gets this name in the root.
@@ -100,26 +100,30 @@ pub(crate) fn place(
     typed_count: usize,
     destination: &DestinationPathFacts,
     becomes_it: bool,
-) -> Result<(DestinationRootKind, Vec<SourceDestinationPlace>), DestinationPlacementError> {
+) -> Result<(DestinationBaseDirectory, Vec<SourcePlaceAtDestination>), DestinationPlacementError> {
     if becomes_it {
         return match (destination.state, sources.first()) {
             _ if typed_count > 1 => Err(DestinationPlacementError::Several),
-            (DestinationState::Directory, Some(source)) if source.is_directory => {
-                Ok((DestinationRootKind::Destination, vec![SourceDestinationPlace::Tree(RelPath::root())]))
-            }
-            (DestinationState::Directory, Some(_)) => Err(DestinationPlacementError::IsDirectory),
+            (DestinationEntryKind::Directory, Some(source)) if source.is_directory => Ok((
+                DestinationBaseDirectory::Destination,
+                vec![SourcePlaceAtDestination::Tree(RelPath::root())],
+            )),
+            (DestinationEntryKind::Directory, Some(_)) => Err(DestinationPlacementError::IsDirectory),
             (_, Some(source)) if !source.is_directory && destination.wants_directory => {
                 Err(DestinationPlacementError::IsDirectory)
             }
             (state, source) => becomes(source, state, destination),
         };
     }
-    let goes_in =
-        typed_count > 1 || destination.wants_directory || destination.state == DestinationState::Directory;
+    let goes_in = typed_count > 1
+        || destination.wants_directory
+        || destination.state == DestinationEntryKind::Directory;
     match destination.state {
-        DestinationState::Other if goes_in => Err(DestinationPlacementError::NotDirectory),
-        DestinationState::Nothing if goes_in => Ok((DestinationRootKind::NewDestination, all_into(sources)?)),
-        _ if goes_in => Ok((DestinationRootKind::Destination, all_into(sources)?)),
+        DestinationEntryKind::Other if goes_in => Err(DestinationPlacementError::NotDirectory),
+        DestinationEntryKind::Nothing if goes_in => {
+            Ok((DestinationBaseDirectory::NewDestination, all_into(sources)?))
+        }
+        _ if goes_in => Ok((DestinationBaseDirectory::Destination, all_into(sources)?)),
         state => becomes(sources.first(), state, destination),
     }
 }
@@ -130,44 +134,44 @@ pub(crate) fn arrival(
     typed_count: usize,
     destination: &DestinationPathFacts,
     becomes_it: bool,
-    (root, placements): (DestinationRootKind, &[SourceDestinationPlace]),
+    (root, placements): (DestinationBaseDirectory, &[SourcePlaceAtDestination]),
 ) -> ResolvedDestination {
     let ([source], [placement], 1) = (sources, placements, typed_count) else {
         return ResolvedDestination::default();
     };
     let name = match placement {
-        SourceDestinationPlace::Tree(path) => path.as_bytes(),
-        SourceDestinationPlace::Name(name) => name,
+        SourcePlaceAtDestination::Tree(path) => path.as_bytes(),
+        SourcePlaceAtDestination::Name(name) => name,
     };
-    let is_within = root != DestinationRootKind::Parent && !name.is_empty();
+    let is_within = root != DestinationBaseDirectory::Parent && !name.is_empty();
     let nests = !becomes_it && source.is_directory && !source.contents_only && !destination.wants_directory;
     ResolvedDestination {
         name: is_within.then(|| name.into()),
         nesting: match root {
-            DestinationRootKind::Destination if nests && is_within => RepeatEffect::Inside,
-            DestinationRootKind::NewDestination if nests && !is_within => RepeatEffect::NextTime,
+            DestinationBaseDirectory::Destination if nests && is_within => RepeatEffect::Inside,
+            DestinationBaseDirectory::NewDestination if nests && !is_within => RepeatEffect::NextTime,
             _ => RepeatEffect::Never,
         },
     }
 }
 
 /// Every source keeps its name within the destination.
-fn all_into(sources: &[SourcePathFacts]) -> Result<Vec<SourceDestinationPlace>, DestinationPlacementError> {
+fn all_into(sources: &[SourcePathFacts]) -> Result<Vec<SourcePlaceAtDestination>, DestinationPlacementError> {
     let mut names = HashSet::new();
     sources
         .iter()
         .map(|source| {
             if source.contents_only && source.is_directory {
-                return Ok(SourceDestinationPlace::Tree(RelPath::root()));
+                return Ok(SourcePlaceAtDestination::Tree(RelPath::root()));
             }
             if !names.insert(&source.name) {
                 return Err(DestinationPlacementError::SameName(escape(&source.name)));
             }
             let path = RelPath::root().join(&source.name)?;
             Ok(if source.is_directory {
-                SourceDestinationPlace::Tree(path)
+                SourcePlaceAtDestination::Tree(path)
             } else {
-                SourceDestinationPlace::Name(source.name.clone())
+                SourcePlaceAtDestination::Name(source.name.clone())
             })
         })
         .collect()
@@ -176,20 +180,24 @@ fn all_into(sources: &[SourcePathFacts]) -> Result<Vec<SourceDestinationPlace>, 
 /// The only source becomes the destination.
 fn becomes(
     source: Option<&SourcePathFacts>,
-    state: DestinationState,
+    state: DestinationEntryKind,
     destination: &DestinationPathFacts,
-) -> Result<(DestinationRootKind, Vec<SourceDestinationPlace>), DestinationPlacementError> {
+) -> Result<(DestinationBaseDirectory, Vec<SourcePlaceAtDestination>), DestinationPlacementError> {
     match source {
-        None => Ok((DestinationRootKind::Parent, Vec::new())),
-        Some(source) if source.is_directory && state == DestinationState::Other => {
+        None => Ok((DestinationBaseDirectory::Parent, Vec::new())),
+        Some(source) if source.is_directory && state == DestinationEntryKind::Other => {
             Err(DestinationPlacementError::NotDirectory)
         }
-        Some(source) if source.is_directory => {
-            Ok((DestinationRootKind::NewDestination, vec![SourceDestinationPlace::Tree(RelPath::root())]))
-        }
+        Some(source) if source.is_directory => Ok((
+            DestinationBaseDirectory::NewDestination,
+            vec![SourcePlaceAtDestination::Tree(RelPath::root())],
+        )),
         Some(_) => {
             carrack_model::check_name(&destination.name)?;
-            Ok((DestinationRootKind::Parent, vec![SourceDestinationPlace::Name(destination.name.clone())]))
+            Ok((
+                DestinationBaseDirectory::Parent,
+                vec![SourcePlaceAtDestination::Name(destination.name.clone())],
+            ))
         }
     }
 }
@@ -206,22 +214,22 @@ mod tests {
         SourcePathFacts { is_directory: true, contents_only, name: name.into() }
     }
 
-    fn at(state: DestinationState, wants_directory: bool) -> DestinationPathFacts {
+    fn at(state: DestinationEntryKind, wants_directory: bool) -> DestinationPathFacts {
         DestinationPathFacts { state, wants_directory, name: b"dst".to_vec() }
     }
 
-    fn tree(path: &str) -> SourceDestinationPlace {
-        SourceDestinationPlace::Tree(RelPath::new(path.as_bytes()).unwrap())
+    fn tree(path: &str) -> SourcePlaceAtDestination {
+        SourcePlaceAtDestination::Tree(RelPath::new(path.as_bytes()).unwrap())
     }
 
-    fn name(name: &str) -> SourceDestinationPlace {
-        SourceDestinationPlace::Name(name.into())
+    fn name(name: &str) -> SourcePlaceAtDestination {
+        SourcePlaceAtDestination::Name(name.into())
     }
 
     #[test]
     fn one_source() {
-        use DestinationRootKind::*;
-        use DestinationState::*;
+        use DestinationBaseDirectory::*;
+        use DestinationEntryKind::*;
         for (source, destination, expected) in [
             (file("f"), at(Nothing, false), (Parent, name("dst"))),
             (file("f"), at(Other, false), (Parent, name("dst"))),
@@ -240,8 +248,8 @@ mod tests {
 
     #[test]
     fn a_source_that_becomes_the_destination_goes_into_nothing() {
-        use DestinationRootKind::*;
-        use DestinationState::*;
+        use DestinationBaseDirectory::*;
+        use DestinationEntryKind::*;
         for (source, destination, expected) in [
             (directory("d", false), at(Directory, false), Ok((Destination, tree("")))),
             (directory("d", false), at(Directory, true), Ok((Destination, tree("")))),
@@ -262,7 +270,7 @@ mod tests {
 
     #[test]
     fn what_the_same_command_means_next_is_known() {
-        use DestinationState::*;
+        use DestinationEntryKind::*;
         for (source, destination, becomes_it, name, nesting) in [
             (directory("d", false), at(Nothing, false), false, None, RepeatEffect::NextTime),
             (directory("d", false), at(Directory, false), false, Some("d"), RepeatEffect::Inside),
@@ -283,28 +291,28 @@ mod tests {
     #[test]
     fn several_sources_need_a_directory() {
         let sources = [file("f"), directory("d", false), directory("e", true)];
-        let placed = place(&sources, 3, &at(DestinationState::Nothing, false), false).unwrap();
-        assert_eq!(placed, (DestinationRootKind::NewDestination, vec![name("f"), tree("d"), tree("")]));
+        let placed = place(&sources, 3, &at(DestinationEntryKind::Nothing, false), false).unwrap();
+        assert_eq!(placed, (DestinationBaseDirectory::NewDestination, vec![name("f"), tree("d"), tree("")]));
         assert_eq!(
-            place(&sources, 3, &at(DestinationState::Other, false), false),
+            place(&sources, 3, &at(DestinationEntryKind::Other, false), false),
             Err(DestinationPlacementError::NotDirectory)
         );
-        let left_over = place(&[file("f")], 2, &at(DestinationState::Nothing, false), false).unwrap();
+        let left_over = place(&[file("f")], 2, &at(DestinationEntryKind::Nothing, false), false).unwrap();
         assert_eq!(left_over.1, [name("f")], "the one that could be read does not change its place");
     }
 
     #[test]
     fn refusals() {
         assert_eq!(
-            place(&[directory("d", false)], 1, &at(DestinationState::Other, false), false),
+            place(&[directory("d", false)], 1, &at(DestinationEntryKind::Other, false), false),
             Err(DestinationPlacementError::NotDirectory)
         );
         assert_eq!(
-            place(&[file("f")], 1, &at(DestinationState::Other, true), false),
+            place(&[file("f")], 1, &at(DestinationEntryKind::Other, true), false),
             Err(DestinationPlacementError::NotDirectory)
         );
         assert_eq!(
-            place(&[file("f"), file("f")], 2, &at(DestinationState::Directory, false), false),
+            place(&[file("f"), file("f")], 2, &at(DestinationEntryKind::Directory, false), false),
             Err(DestinationPlacementError::SameName("f".into()))
         );
     }

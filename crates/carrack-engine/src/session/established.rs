@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use carrack_transport::{ReceiveEndpoint, SendEndpoint};
+use carrack_transport::{ReceiveEndpoint, TransportSendEndpoint};
 
 use super::fabric::AgreedFabric;
 use super::lane_links::LaneControlMultiplexerThread;
@@ -31,7 +31,7 @@ pub(super) struct EstablishedSession<'a> {
 
 /// An end in this process, with its lanes.
 pub(super) enum LocalSessionEnd {
-    Source(Box<SourceSetup>, Lanes<Box<dyn SendEndpoint>>),
+    Source(Box<SourceSetup>, Lanes<Box<dyn TransportSendEndpoint>>),
     Sink(Box<SinkSetup>, Lanes<Box<dyn ReceiveEndpoint>>),
 }
 

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use carrack_machine::SlotPool;
 use carrack_model::{ProtectionLevel, TransferEvent, UserNotice, escape, plain};
 use carrack_transport::fabric::{
-    FabricProviderDomain, FabricRequirements, FabricStreamConnection, SEALED_SLOTS, UnconnectedFabricLane,
+    FabricProviderDomain, FabricRequirements, FabricStreamTcpConnection, SEALED_SLOTS, UnconnectedFabricLane,
     is_installed_device, usable_offers,
 };
-use carrack_transport::{ControlLink, DataConnection, ReceiveEndpoint, SendEndpoint};
+use carrack_transport::{DataConnection, ReceiveEndpoint, SessionControlLink, TransportSendEndpoint};
 use carrack_wire::message::{
     ControlMessage, FabricChoice, FabricEndpointsMessage, FabricNetwork, InitiatorFabricList,
 };
@@ -25,7 +25,7 @@ use super::handshake::{expect, no_slots, say};
 use crate::context::SessionContext;
 use crate::error::SessionError;
 use crate::event_delivery::TransferObserver;
-use crate::lanes::{LaneTransportEndpoints, deal};
+use crate::lanes::{LaneDataTransport, deal};
 use crate::placement::PlacedLanes;
 use crate::role::SessionRole;
 use crate::settings::{EndSettings, FabricWanted};
@@ -243,7 +243,7 @@ pub(super) struct LaneResources<'a> {
 }
 
 /// A lane's endpoint, and the name of the other end's.
-pub(super) struct PeeredLane {
+pub(super) struct UnconnectedLaneAndPeer {
     lane: UnconnectedFabricLane,
     peer: Vec<u8>,
 }
@@ -261,9 +261,9 @@ impl AgreedFabric {
     /// Opens the lanes' endpoints and receives the names of the other end's; `None` if one of the ends can't.
     pub(super) fn exchange_endpoints(
         &self,
-        link: &mut ControlLink,
+        link: &mut SessionControlLink,
         resources: &LaneResources<'_>,
-    ) -> Result<Option<Vec<PeeredLane>>, SessionError> {
+    ) -> Result<Option<Vec<UnconnectedLaneAndPeer>>, SessionError> {
         let (lanes, problem) = match self.open(resources) {
             Ok(lanes) => (lanes, String::new()),
             Err(problem) => (Vec::new(), problem),
@@ -281,8 +281,10 @@ impl AgreedFabric {
                     let words = format!("fabric: {}", self.network.provider);
                     observer.event(&TransferEvent::Notice(UserNotice::Detail(words)));
                 }
-                let peered =
-                    lanes.into_iter().zip(theirs.names).map(|(lane, peer)| PeeredLane { lane, peer });
+                let peered = lanes
+                    .into_iter()
+                    .zip(theirs.names)
+                    .map(|(lane, peer)| UnconnectedLaneAndPeer { lane, peer });
                 return Ok(Some(peered.collect()));
             }
             (true, true) => return Err(SessionError::Protocol("endpoints for other lanes".into())),
@@ -332,7 +334,7 @@ impl AgreedFabric {
 /// Sends the outcome of opening this end's endpoints, and receives that of the other end, which opens its own
 /// meanwhile.
 fn exchange(
-    link: &mut ControlLink,
+    link: &mut SessionControlLink,
     said: FabricEndpointsMessage,
     stall: Duration,
 ) -> Result<ControlMessage, SessionError> {
@@ -350,35 +352,35 @@ fn asides(
     streams: Vec<DataConnection>,
     lane_count: usize,
     context: &SessionContext<'_>,
-) -> Vec<Vec<FabricStreamConnection>> {
+) -> Vec<Vec<FabricStreamTcpConnection>> {
     let (protection, cipher) = (context.spec.protection, context.spec.cipher);
     deal(streams.into_iter().map(|stream| stream.into_aside(protection, cipher)), lane_count)
 }
 
 /// Returns the source's progress engines, and the endpoints of their connections.
 pub(super) fn source_transports(
-    peered: Vec<PeeredLane>,
+    peered: Vec<UnconnectedLaneAndPeer>,
     streams: Vec<DataConnection>,
     context: &SessionContext<'_>,
-) -> Result<Vec<LaneTransportEndpoints<Box<dyn SendEndpoint>>>, SessionError> {
+) -> Result<Vec<LaneDataTransport<Box<dyn TransportSendEndpoint>>>, SessionError> {
     let asides = asides(streams, peered.len(), context);
-    let transports = peered.into_iter().zip(asides).map(|(PeeredLane { lane, peer }, asides)| {
+    let transports = peered.into_iter().zip(asides).map(|(UnconnectedLaneAndPeer { lane, peer }, asides)| {
         let (hub, endpoints) = lane.into_source(&peer, asides, context.settings.stall)?;
-        Ok(LaneTransportEndpoints { endpoints, hub: Some(hub) })
+        Ok(LaneDataTransport { endpoints, hub: Some(hub) })
     });
     transports.collect()
 }
 
 /// Returns the sink's progress engines, and the endpoints of their connections.
 pub(super) fn sink_transports(
-    peered: Vec<PeeredLane>,
+    peered: Vec<UnconnectedLaneAndPeer>,
     streams: Vec<DataConnection>,
     context: &SessionContext<'_>,
-) -> Result<Vec<LaneTransportEndpoints<Box<dyn ReceiveEndpoint>>>, SessionError> {
+) -> Result<Vec<LaneDataTransport<Box<dyn ReceiveEndpoint>>>, SessionError> {
     let asides = asides(streams, peered.len(), context);
-    let transports = peered.into_iter().zip(asides).map(|(PeeredLane { lane, peer }, asides)| {
+    let transports = peered.into_iter().zip(asides).map(|(UnconnectedLaneAndPeer { lane, peer }, asides)| {
         let (hub, endpoints) = lane.into_sink(&peer, asides, context.settings.stall)?;
-        Ok(LaneTransportEndpoints { endpoints, hub: Some(hub) })
+        Ok(LaneDataTransport { endpoints, hub: Some(hub) })
     });
     transports.collect()
 }
@@ -460,7 +462,7 @@ mod tests {
     fn an_end_that_stands_still_while_endpoints_are_opened_is_noticed_in_time() {
         let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let channel = ControlChannel::Pipes { input: ours.try_clone().unwrap().into(), output: ours.into() };
-        let mut link = ControlLink::new(channel, 1 << 20).unwrap();
+        let mut link = SessionControlLink::new(channel, 1 << 20).unwrap();
         let ended = exchange(&mut link, FabricEndpointsMessage::default(), Duration::from_millis(300));
         let error = agreed(false).scoped(ended.unwrap_err());
         assert!(error.may_pass() && error.speaks_for_tcp(), "{error}");

@@ -8,7 +8,7 @@ use carrack_machine::SlotPool;
 use carrack_model::AgreedTransferSpec;
 use carrack_model::limits::CONTROL_BODY_BYTES_MAX;
 use carrack_transport::seal::SessionKeys;
-use carrack_transport::{ControlLink, TlsHandshakeError, TransportError, random};
+use carrack_transport::{SessionControlLink, TlsHandshakeError, TransportError, random};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{ControlMessage, HelloMessage};
 use carrack_wire::{PREAMBLE_BYTES, Preamble, agreed_terms};
@@ -40,7 +40,7 @@ const GREETING_BYTES_MAX: usize = 64 << 10;
 const SHOWN_BYTES: usize = 200;
 
 /// Sends a message now.
-pub(super) fn say(link: &mut ControlLink, message: ControlMessage) -> Result<(), SessionError> {
+pub(super) fn say(link: &mut SessionControlLink, message: ControlMessage) -> Result<(), SessionError> {
     say_within(link, message, ANSWER_TIMEOUT)
 }
 
@@ -58,7 +58,7 @@ pub(super) fn check_list_fits(settings: &EndSettings, hello: &HelloMessage) -> R
 
 /// Sends a message, which the other end must read within `patience`.
 pub(super) fn say_within(
-    link: &mut ControlLink,
+    link: &mut SessionControlLink,
     message: ControlMessage,
     patience: Duration,
 ) -> Result<(), SessionError> {
@@ -79,7 +79,7 @@ fn broken(error: &io::Error, otherwise: SessionError, waited: Duration) -> Sessi
 
 /// Returns the next message. The other end's refusal is an error.
 pub(super) fn expect(
-    link: &mut ControlLink,
+    link: &mut SessionControlLink,
     pool: &SlotPool,
     deadline: Instant,
 ) -> Result<ControlMessage, SessionError> {
@@ -102,7 +102,7 @@ pub(super) fn expect(
 
 /// Returns the other end's reason in place of a broken connection, if it was sent: a break is mostly the
 /// consequence of an earlier message.
-pub(super) fn explained(link: &mut ControlLink, pool: &SlotPool, error: SessionError) -> SessionError {
+pub(super) fn explained(link: &mut SessionControlLink, pool: &SlotPool, error: SessionError) -> SessionError {
     if !matches!(error, SessionError::PeerGone) {
         return error;
     }
@@ -123,7 +123,7 @@ pub(super) fn explained(link: &mut ControlLink, pool: &SlotPool, error: SessionE
 }
 
 /// Sends this build's versions.
-pub(super) fn send_preamble(link: &mut ControlLink) -> Result<(), SessionError> {
+pub(super) fn send_preamble(link: &mut SessionControlLink) -> Result<(), SessionError> {
     link.write_raw_by(&Preamble::OURS.encode(), Instant::now() + ANSWER_TIMEOUT)
         .map_err(|error| broken(&error, SessionError::PeerSilent, ANSWER_TIMEOUT))
 }
@@ -139,7 +139,7 @@ pub(super) enum FirstMessageSender {
 
 impl FirstMessageSender {
     /// A daemon with TLS is running already; ssh may ask the user first.
-    fn patience(self, link: &ControlLink) -> Duration {
+    fn patience(self, link: &SessionControlLink) -> Duration {
         match self {
             FirstMessageSender::OfResponder(stall) if !link.is_tls() && has_terminal() => {
                 stall.max(ASKING_TIMEOUT)
@@ -175,7 +175,7 @@ fn silent(error: &io::Error, is_started_here: bool, patience: Duration) -> Sessi
 
 /// Reads the other end's versions.
 pub(super) fn receive_preamble(
-    link: &mut ControlLink,
+    link: &mut SessionControlLink,
     first: FirstMessageSender,
 ) -> Result<(), SessionError> {
     let greeting_allowed = matches!(first, FirstMessageSender::OfResponder(_));
@@ -211,7 +211,7 @@ pub(super) fn receive_preamble(
 /// specification gets keys that match no others. `is_direct`: the ends share one control channel, whose
 /// secret is an input too.
 pub(super) fn session_keys(
-    link: &ControlLink,
+    link: &SessionControlLink,
     key: &SessionKey,
     spec: &AgreedTransferSpec,
     lane_count: usize,
@@ -233,7 +233,7 @@ pub(super) fn new_key() -> Result<SessionKey, SessionError> {
 }
 
 /// Tells the other end that there will be no session.
-pub(super) fn refuse(link: &mut ControlLink, error: &SessionError) {
+pub(super) fn refuse(link: &mut SessionControlLink, error: &SessionError) {
     // The other end may be gone.
     if say_within(link, ControlMessage::Refuse(error.to_message()), PARTING).is_ok() {
         link.part(Instant::now() + PARTING);

@@ -11,7 +11,7 @@ use carrack_model::{DialingEnd, ProtectionLevel, TransferEvent, UserNotice};
 use carrack_storage::PathBase;
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{
-    ControlChannel, ControlLink, DataConnection, ListenPoint, StreamCount, StreamListener,
+    ControlChannel, DataConnection, ListenPoint, SessionControlLink, StreamCount, StreamListener,
 };
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{
@@ -56,7 +56,7 @@ pub(super) fn establish<'a>(
         ControlChannel::Pipes { .. } => "ssh pipe",
         ControlChannel::Tls(_) => "tls",
     };
-    let mut link = ControlLink::new(peer.channel, transfer.spec.slot_bytes)
+    let mut link = SessionControlLink::new(peer.channel, transfer.spec.slot_bytes)
         .map_err(SessionError::local("setting up the control channel"))?;
     let (key, slots) = (new_key()?, no_slots()?);
     let initiator = InitiatorHandshake {
@@ -109,7 +109,7 @@ impl InitiatorStorage {
 }
 
 impl InitiatorHandshake<'_> {
-    fn agree(&self, link: &mut ControlLink) -> Result<SessionAgreement, SessionError> {
+    fn agree(&self, link: &mut SessionControlLink) -> Result<SessionAgreement, SessionError> {
         let TransferRequest { spec, settings, .. } = self.transfer;
         let other_dials = first_dialer(spec.dial_from, self.role) == FirstDialer::Responder
             && !spec.dry_run
@@ -167,7 +167,7 @@ impl InitiatorHandshake<'_> {
     /// Sends the hello, and returns the reply of an end that takes part.
     fn exchange_hello(
         &self,
-        link: &mut ControlLink,
+        link: &mut SessionControlLink,
         hello: HelloMessage,
     ) -> Result<WelcomeMessage, SessionError> {
         let settings = &self.transfer.settings;
@@ -189,7 +189,7 @@ impl InitiatorHandshake<'_> {
     /// Agrees with the other end on the place of the tree.
     fn prepare(
         &self,
-        link: &mut ControlLink,
+        link: &mut SessionControlLink,
         storage: InitiatorStorage,
         welcome: WelcomeMessage,
     ) -> Result<PreparedEnd, SessionError> {
@@ -263,7 +263,7 @@ impl InitiatorHandshake<'_> {
 
     fn connect(
         &self,
-        link: &mut ControlLink,
+        link: &mut SessionControlLink,
         keys: &SessionKeys,
         listener: Option<StreamListener>,
         listening: Option<ListenAddresses>,
@@ -303,7 +303,7 @@ impl InitiatorHandshake<'_> {
 
     fn dial(
         &self,
-        link: &mut ControlLink,
+        link: &mut SessionControlLink,
         keys: &SessionKeys,
         listening: Option<&ListenAddresses>,
         lane_count: usize,

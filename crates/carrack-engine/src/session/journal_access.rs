@@ -12,14 +12,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use carrack_journal::{
-    Journal, JournalError, JournalSubject, JournalWriterProcess, RecoveredJournal, file_name, peek, set_aside,
+    Journal, JournalError, JournalSubject, JournalWriterIdentity, RecoveredJournal, file_name, peek,
+    set_aside,
 };
 use carrack_model::{Durability, RelPath, Timestamp, TransferId};
 use carrack_storage::typed_path::parent;
 use carrack_storage::{PathBase, PathPurpose, RootDirectory, keep_times, sync_directory};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::destination_place::DestinationRootKind;
+use super::destination_place::DestinationBaseDirectory;
 use super::wait_heartbeats::WaitHeartbeatRecipients;
 use crate::error::SessionError;
 use crate::settings::{EndSettings, JournalSettings, TransferIdentity};
@@ -113,7 +114,7 @@ impl TransferJournalOpener {
         &mut self,
         base: &PathBase,
         path: &Path,
-        place: DestinationRootKind,
+        place: DestinationBaseDirectory,
         found: Option<&FoundJournal>,
         wait: &mut WaitHeartbeatRecipients<'_>,
     ) -> Result<Option<SinkTransferJournal>, SessionError> {
@@ -164,7 +165,7 @@ impl TransferJournalOpener {
         let directory = directory.map_err(unusable_journals(&shown))?;
         let about = JournalSubject {
             id: TransferId(self.identity.run.0),
-            ..self.about(base, path, DestinationRootKind::Destination)
+            ..self.about(base, path, DestinationBaseDirectory::Destination)
         };
         let journal = Journal::create(directory.as_fd(), &about, &self.session()?)
             .map_err(SessionError::journal(&shown))?;
@@ -184,20 +185,20 @@ impl TransferJournalOpener {
         carrack_model::escape(path.as_os_str().as_bytes())
     }
 
-    fn session(&self) -> Result<JournalWriterProcess, SessionError> {
+    fn session(&self) -> Result<JournalWriterIdentity, SessionError> {
         let soft = self.settings.durability == Durability::End;
-        JournalWriterProcess::of_this_process(self.identity.run, soft)
+        JournalWriterIdentity::of_this_process(self.identity.run, soft)
             .map_err(SessionError::local("asking who this process is"))
     }
 
-    fn about(&self, base: &PathBase, path: &Path, place: DestinationRootKind) -> JournalSubject {
-        let root = if place == DestinationRootKind::Parent { parent(path) } else { path };
+    fn about(&self, base: &PathBase, path: &Path, place: DestinationBaseDirectory) -> JournalSubject {
+        let root = if place == DestinationBaseDirectory::Parent { parent(path) } else { path };
         JournalSubject {
             id: self.identity.id,
             place: match place {
-                DestinationRootKind::Destination => 0,
-                DestinationRootKind::NewDestination => 1,
-                DestinationRootKind::Parent => 2,
+                DestinationBaseDirectory::Destination => 0,
+                DestinationBaseDirectory::NewDestination => 1,
+                DestinationBaseDirectory::Parent => 2,
             },
             sources: self.identity.sources.clone(),
             destination: self.identity.destination.clone(),
@@ -238,8 +239,8 @@ impl TransferJournalOpener {
         &mut self,
         base: &PathBase,
         path: &Path,
-        place: DestinationRootKind,
-        session: &JournalWriterProcess,
+        place: DestinationBaseDirectory,
+        session: &JournalWriterIdentity,
         wait: &mut WaitHeartbeatRecipients<'_>,
     ) -> Result<Option<SinkTransferJournal>, SessionError> {
         if let Some((directory, path)) = self.damaged.take() {
@@ -249,7 +250,7 @@ impl TransferJournalOpener {
             let warning = format!("{path}: the journal is damaged and was removed: the transfer begins anew");
             self.warnings.push(warning);
         }
-        let beside = if place == DestinationRootKind::Destination { path } else { parent(path) };
+        let beside = if place == DestinationBaseDirectory::Destination { path } else { parent(path) };
         let named = self.settings.directory.as_deref().unwrap_or(beside);
         let shown = self.path_in(named);
         let directory = match open(base, named) {
@@ -290,7 +291,7 @@ impl TransferJournalOpener {
         &self,
         directory: BorrowedFd<'_>,
         about: &JournalSubject,
-        session: &JournalWriterProcess,
+        session: &JournalWriterIdentity,
     ) -> JournalOpenResult {
         let journal = Journal::create(directory, about, session)?;
         // The journal is durable before the destination is created, so that a later session knows that this
@@ -316,7 +317,7 @@ impl TransferJournalOpener {
         directory: BorrowedFd<'_>,
         path: &str,
         id: TransferId,
-        session: &JournalWriterProcess,
+        session: &JournalWriterIdentity,
         wait: &mut WaitHeartbeatRecipients<'_>,
     ) -> Result<JournalOpenResult, SessionError> {
         let began = Instant::now();
@@ -381,7 +382,7 @@ fn absolute(base: &PathBase, path: &Path) -> Vec<u8> {
     base.path_for_people(path).into_os_string().into_encoded_bytes()
 }
 
-fn end_process(session: &JournalWriterProcess) {
+fn end_process(session: &JournalWriterIdentity) {
     let is_other = session.pid != std::process::id();
     if session.is_alive() == Some(true)
         && is_other

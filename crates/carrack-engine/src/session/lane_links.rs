@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
 use carrack_model::limits::{LANE_IO_THREADS_MIN, LANES_MAX, SLOT_COUNT_MIN};
-use carrack_transport::{ControlLink, ControlLinkInput, TransportError};
+use carrack_transport::{ControlLinkInput, SessionControlLink, TransportError};
 use carrack_wire::message::LaneCountProposal;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -48,7 +48,7 @@ pub(super) fn agree(here: LaneCountProposal, there: LaneCountProposal) -> usize 
 }
 
 /// Creates the two ends of a link within this process.
-pub(super) fn link_pair(slot_bytes: u32) -> Result<(ControlLink, ControlLink), SessionError> {
+pub(super) fn link_pair(slot_bytes: u32) -> Result<(SessionControlLink, SessionControlLink), SessionError> {
     let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let links = pair
         .map_err(std::io::Error::from)
@@ -56,22 +56,22 @@ pub(super) fn link_pair(slot_bytes: u32) -> Result<(ControlLink, ControlLink), S
     links.map_err(SessionError::local("making a link"))
 }
 
-fn link_over(socket: OwnedFd, slot_bytes: u32) -> std::io::Result<ControlLink> {
-    ControlLink::over_pipes(socket.try_clone()?, socket, slot_bytes)
+fn link_over(socket: OwnedFd, slot_bytes: u32) -> std::io::Result<SessionControlLink> {
+    SessionControlLink::over_pipes(socket.try_clone()?, socket, slot_bytes)
 }
 
 /// Returns a link for each lane; all of them lead to `link`. The link of a single lane is `link` itself.
 pub(super) fn lane_links(
-    link: ControlLink,
+    link: SessionControlLink,
     lane_count: usize,
     slot_bytes: u32,
-) -> Result<(Vec<ControlLink>, Option<LaneControlMultiplexerThread>), SessionError> {
+) -> Result<(Vec<SessionControlLink>, Option<LaneControlMultiplexerThread>), SessionError> {
     assert!(lane_count > 0, "a link leads to a lane");
     if lane_count == 1 {
         return Ok((vec![link], None));
     }
     let pairs = (0..lane_count).map(|_| link_pair(slot_bytes)).collect::<Result<Vec<_>, _>>()?;
-    let (inner, outer): (Vec<ControlLink>, Vec<ControlLink>) = pairs.into_iter().unzip();
+    let (inner, outer): (Vec<SessionControlLink>, Vec<SessionControlLink>) = pairs.into_iter().unzip();
     let relay = ControlMultiplexer {
         link,
         lanes: outer.into_iter().map(Some).collect(),
@@ -96,16 +96,16 @@ impl Drop for LaneControlMultiplexerThread {
 
 /// Carries control messages between the session's link and the lanes' links.
 struct ControlMultiplexer {
-    link: ControlLink,
+    link: SessionControlLink,
     /// `None` for a lane that has ended.
-    lanes: Vec<Option<ControlLink>>,
+    lanes: Vec<Option<SessionControlLink>>,
     /// Never used: no objects are sent on these links.
     slots: SlotPool,
 }
 
 /// The outcome of a turn of the relay.
 #[derive(PartialEq, Eq)]
-enum MultiplexerTurn {
+enum MultiplexerTurnOutcome {
     GoOn,
     /// The other end is gone, or broke a rule: the lanes find their links closed.
     Lost,
@@ -115,7 +115,7 @@ impl ControlMultiplexer {
     /// Runs until all lanes have ended, or the other end is gone.
     fn run(mut self) {
         while self.lanes.iter().any(Option::is_some) {
-            if self.turn() == MultiplexerTurn::Lost {
+            if self.turn() == MultiplexerTurnOutcome::Lost {
                 return;
             }
         }
@@ -123,12 +123,12 @@ impl ControlMultiplexer {
         let _ = self.link.flush_by(Instant::now() + LAST_WORDS);
     }
 
-    fn turn(&mut self) -> MultiplexerTurn {
+    fn turn(&mut self) -> MultiplexerTurnOutcome {
         if self.sleep().is_err()
-            || self.hear_other_end() == MultiplexerTurn::Lost
-            || self.hear_lanes() == MultiplexerTurn::Lost
+            || self.hear_other_end() == MultiplexerTurnOutcome::Lost
+            || self.hear_lanes() == MultiplexerTurnOutcome::Lost
         {
-            return MultiplexerTurn::Lost;
+            return MultiplexerTurnOutcome::Lost;
         }
         if self.link.flush().is_err() {
             // The other end may have said its last words, and left, since it was listened to.
@@ -141,7 +141,7 @@ impl ControlMultiplexer {
                 *lane = None;
             }
         }
-        MultiplexerTurn::GoOn
+        MultiplexerTurnOutcome::GoOn
     }
 
     /// Returns true if every lane reads its messages fast enough.
@@ -172,33 +172,33 @@ impl ControlMultiplexer {
         }
     }
 
-    fn hear_other_end(&mut self) -> MultiplexerTurn {
+    fn hear_other_end(&mut self) -> MultiplexerTurnOutcome {
         while self.lanes_keep_up() {
             match self.link.receive(&self.slots) {
                 Ok(ControlLinkInput::Control { lane, body }) => match self.lanes.get_mut(lane as usize) {
                     Some(Some(link)) => link.queue_control(body),
                     // The message to a lane that has ended came too late.
                     Some(None) => {}
-                    None => return MultiplexerTurn::Lost,
+                    None => return MultiplexerTurnOutcome::Lost,
                 },
-                Ok(ControlLinkInput::Pending) => return MultiplexerTurn::GoOn,
+                Ok(ControlLinkInput::Pending) => return MultiplexerTurnOutcome::GoOn,
                 Ok(ControlLinkInput::Object(_) | ControlLinkInput::Closed) | Err(_) => {
                     return self.last_words();
                 }
             }
         }
-        MultiplexerTurn::GoOn
+        MultiplexerTurnOutcome::GoOn
     }
 
     /// Sends the other end's last messages to the lanes.
-    fn last_words(&mut self) -> MultiplexerTurn {
+    fn last_words(&mut self) -> MultiplexerTurnOutcome {
         for link in self.lanes.iter_mut().flatten() {
             let _ = link.flush_by(Instant::now() + LAST_WORDS);
         }
-        MultiplexerTurn::Lost
+        MultiplexerTurnOutcome::Lost
     }
 
-    fn hear_lanes(&mut self) -> MultiplexerTurn {
+    fn hear_lanes(&mut self) -> MultiplexerTurnOutcome {
         for index in 0..self.lanes.len() {
             while self.link_keeps_up() {
                 let Some(link) = &mut self.lanes[index] else { break };
@@ -210,11 +210,11 @@ impl ControlMultiplexer {
                     Ok(ControlLinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated) => {
                         self.lanes[index] = None;
                     }
-                    Ok(ControlLinkInput::Object(_)) | Err(_) => return MultiplexerTurn::Lost,
+                    Ok(ControlLinkInput::Object(_)) | Err(_) => return MultiplexerTurnOutcome::Lost,
                 }
             }
         }
-        MultiplexerTurn::GoOn
+        MultiplexerTurnOutcome::GoOn
     }
 }
 
@@ -222,19 +222,19 @@ fn reads_if(may_read: bool) -> PollFlags {
     if may_read { PollFlags::IN } else { PollFlags::empty() }
 }
 
-fn writes(link: &ControlLink) -> PollFlags {
+fn writes(link: &SessionControlLink) -> PollFlags {
     if link.queued_count() > 0 { PollFlags::OUT } else { PollFlags::empty() }
 }
 
 #[cfg(test)]
 mod tests {
-    use carrack_model::{PolicyChoice, SchedulingOptions};
+    use carrack_model::{SchedulingOptions, SchedulingPolicyChoice};
 
     use super::*;
 
     #[test]
     fn whoever_holds_back_uses_both_sockets_all_the_same() {
-        let policy = PolicyChoice::Adaptive { nice: true };
+        let policy = SchedulingPolicyChoice::Adaptive { nice: true };
         for scheduling in [
             SchedulingOptions::default(),
             SchedulingOptions { rate: 1, target_rate: 1, ..SchedulingOptions::default() },

@@ -3,7 +3,7 @@
 use carrack_model::limits::STREAMS_NEAR;
 use carrack_model::{AgreedTransferSpec, FailureSide, TransferEvent};
 use carrack_storage::PathBase;
-use carrack_transport::{ControlLink, ReceiveEndpoint, SendEndpoint, loopback_pair};
+use carrack_transport::{ReceiveEndpoint, SessionControlLink, TransportSendEndpoint, loopback_pair};
 
 use super::destination::InspectedDestination;
 use super::established::{EstablishedSession, LocalSessionEnd};
@@ -16,7 +16,7 @@ use crate::abort::AbortHandle;
 use crate::context::SessionContext;
 use crate::error::SessionError;
 use crate::event_delivery::TransferObserver;
-use crate::lanes::LaneTransportEndpoints;
+use crate::lanes::LaneDataTransport;
 use crate::placement::{HostPlacementInput, LanePlacementDemand, PlacedLanes};
 use crate::settings::{EndSettings, TransferRequest};
 use crate::sharing::SessionGrantClient;
@@ -93,11 +93,10 @@ fn join(
     let (source_links, sink_links) = local_links(spec.slot_bytes, lane_count)?;
     let (senders, receivers) = local_endpoints(spec, lane_count)?;
     let sink_pools = placement.pools(settings, spec, lane_count)?;
-    let sink_lanes =
-        placement.starts(sink_links, sink_pools, LaneTransportEndpoints::deal(receivers, lane_count));
+    let sink_lanes = placement.starts(sink_links, sink_pools, LaneDataTransport::deal(receivers, lane_count));
     let source_pools = placement.pools(settings, spec, lane_count)?;
     let source_lanes =
-        placement.starts(source_links, source_pools, LaneTransportEndpoints::deal(senders, lane_count));
+        placement.starts(source_links, source_pools, LaneDataTransport::deal(senders, lane_count));
     let end = LocalSessionEnd::Source(Box::new(source.setup), Ok(source_lanes));
     let local_sink = Some(LocalSessionEnd::Sink(Box::new(sink.setup), Ok(sink_lanes)));
     Ok(EstablishedSession { end, local_sink, relay: None, fabric: None, placement, context })
@@ -106,12 +105,12 @@ fn join(
 fn local_links(
     slot_bytes: u32,
     lane_count: usize,
-) -> Result<(Vec<ControlLink>, Vec<ControlLink>), SessionError> {
+) -> Result<(Vec<SessionControlLink>, Vec<SessionControlLink>), SessionError> {
     let pairs = (0..lane_count).map(|_| link_pair(slot_bytes));
     Ok(pairs.collect::<Result<Vec<_>, _>>()?.into_iter().unzip())
 }
 
-type SendReceiveEndpoints = (Vec<Box<dyn SendEndpoint>>, Vec<Box<dyn ReceiveEndpoint>>);
+type SendReceiveEndpoints = (Vec<Box<dyn TransportSendEndpoint>>, Vec<Box<dyn ReceiveEndpoint>>);
 
 fn local_endpoints(
     spec: &AgreedTransferSpec,

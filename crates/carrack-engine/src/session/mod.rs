@@ -49,12 +49,14 @@ use crate::settings::{PeerChannel, ThirdPartyEndChannels, TransferRequest};
 pub use access_policy::{
     AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights, ProcessOwnerAccessPolicy, check_protection,
 };
-pub use browse::{BrowseItem, BrowseSummary, PathOperationRequest, RemotePathOperation, browse, browse_here};
+pub use browse::{
+    BrowseItem, PathOperationRequest, RemotePathOperation, RemotePathOperationCounts, browse, browse_here,
+};
 use established::EstablishedSession;
 pub use fabric::beats_tcp;
 pub use journal_access::shared_journals;
 pub use outcome::{FurthestSessionPoint, TransferOutcome};
-use responder::ServedRequestOutcome;
+use responder::ServedInitiatorOutcome;
 
 /// Copies within this host: both ends are in this process.
 pub fn copy_local(
@@ -97,7 +99,7 @@ pub fn serve(
     abort: &AbortHandle,
 ) -> TransferOutcome {
     TransferOutcome::of(responder::answer(channel, access_policy, abort).and_then(|answer| match answer {
-        ServedRequestOutcome::Session(session) => session.run(),
-        ServedRequestOutcome::Over(ended) => Ok(*ended),
+        ServedInitiatorOutcome::Session(session) => session.run(),
+        ServedInitiatorOutcome::Over(ended) => Ok(*ended),
     }))
 }

@@ -10,10 +10,10 @@ use carrack_model::{
 };
 use carrack_storage::PathBase;
 use carrack_transport::DataConnection;
-use carrack_wire::message::{DestinationRootMessage, DestinationStateMessage};
+use carrack_wire::message::{DestinationRootMessage, SinkHandshakeFacts};
 
 use super::destination::{InspectedDestination, OpenDestinationRoot, SinkFacts};
-use super::destination_place::DestinationRootKind;
+use super::destination_place::DestinationBaseDirectory;
 use super::sources::{TransferSources, resolve};
 use super::wait_heartbeats::WaitHeartbeatRecipients;
 use super::writable_names::confinement_of;
@@ -37,7 +37,7 @@ pub(super) struct PreparedSource {
     pub(super) arrival: ResolvedDestination,
     /// Notices about the sources, for the user.
     pub(super) notices: Vec<UserNotice>,
-    place: DestinationRootKind,
+    place: DestinationBaseDirectory,
 }
 
 /// A sink with the place of the tree.
@@ -45,7 +45,7 @@ pub(super) struct PreparedSink {
     /// It has the destination's root after [`PreparedSink::open`].
     pub(super) setup: SinkSetup,
     destination: InspectedDestination,
-    place: DestinationRootKind,
+    place: DestinationBaseDirectory,
 }
 
 impl PreparedSource {
@@ -56,7 +56,7 @@ impl PreparedSource {
         spec: &AgreedTransferSpec,
         settings: &EndSettings,
         file_systems: FileSystems,
-        sink: Option<&DestinationStateMessage>,
+        sink: Option<&SinkHandshakeFacts>,
     ) -> Result<PreparedSource, SessionError> {
         let sink = sink.ok_or_else(|| SessionError::Protocol("nothing about the destination".into()))?;
         let sink = SinkFacts::from_message(sink)?;
@@ -93,9 +93,9 @@ impl PreparedSource {
     pub(super) fn place_message(&self) -> DestinationRootMessage {
         DestinationRootMessage {
             root: match self.place {
-                DestinationRootKind::Destination => 0,
-                DestinationRootKind::NewDestination => 1,
-                DestinationRootKind::Parent => 2,
+                DestinationBaseDirectory::Destination => 0,
+                DestinationBaseDirectory::NewDestination => 1,
+                DestinationBaseDirectory::Parent => 2,
             },
             name: self.arrival.name.as_deref().map(<[u8]>::to_vec),
             nesting: match self.arrival.nesting {
@@ -117,9 +117,9 @@ impl PreparedSink {
         asked: Option<&[PathBuf]>,
     ) -> Result<PreparedSink, SessionError> {
         let place = match place.root {
-            0 => DestinationRootKind::Destination,
-            1 => DestinationRootKind::NewDestination,
-            2 => DestinationRootKind::Parent,
+            0 => DestinationBaseDirectory::Destination,
+            1 => DestinationBaseDirectory::NewDestination,
+            2 => DestinationBaseDirectory::Parent,
             _ => return Err(SessionError::Protocol("no place for the tree".into())),
         };
         if !destination.allows(place) {

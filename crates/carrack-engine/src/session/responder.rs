@@ -10,7 +10,7 @@ use carrack_machine::SlotPool;
 use carrack_model::{AgreedTransferSpec, KeptMetadata, escape};
 use carrack_storage::{PathBase, clear_umask};
 use carrack_transport::{
-    ControlChannel, ControlLink, DataConnection, ListenPoint, StreamCount, StreamListener,
+    ControlChannel, DataConnection, ListenPoint, SessionControlLink, StreamCount, StreamListener,
 };
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{ControlMessage, HelloMessage, WelcomeMessage};
@@ -40,7 +40,7 @@ use crate::settings::{EndSettings, TransferIdentity};
 use crate::sharing::SessionGrantClient;
 
 /// The outcome of serving an initiator.
-pub(super) enum ServedRequestOutcome<'a> {
+pub(super) enum ServedInitiatorOutcome<'a> {
     /// The requested session, which has not begun.
     Session(Box<EstablishedSession<'a>>),
     /// A session that copies nothing, and has ended.
@@ -52,9 +52,9 @@ pub(super) fn answer<'a>(
     channel: ControlChannel,
     access_policy: &dyn AccessPolicy,
     abort: &'a AbortHandle,
-) -> Result<ServedRequestOutcome<'a>, SessionError> {
+) -> Result<ServedInitiatorOutcome<'a>, SessionError> {
     let slot_bytes = AgreedTransferSpec::default().slot_bytes;
-    let mut link = ControlLink::new(channel, slot_bytes)
+    let mut link = SessionControlLink::new(channel, slot_bytes)
         .map_err(SessionError::local("setting up the control channel"))?;
     link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
     send_preamble(&mut link)?;
@@ -63,12 +63,12 @@ pub(super) fn answer<'a>(
     let answered = match expect(&mut link, &slots, Instant::now() + ANSWER_TIMEOUT) {
         Ok(ControlMessage::Hello(hello)) => answer_hello(&mut link, access_policy, slots, hello, abort),
         Ok(ControlMessage::Browse(wanted)) => match browse::answer(&mut link, access_policy, &wanted) {
-            Ok(failed_count) => return Ok(ServedRequestOutcome::Over(browsed(failed_count))),
+            Ok(failed_count) => return Ok(ServedInitiatorOutcome::Over(browsed(failed_count))),
             Err(error) => Err(error),
         },
         Ok(ControlMessage::Verify(wanted)) => {
             match verify::answer(&mut link, access_policy, &slots, abort, &wanted) {
-                Ok(()) => return Ok(ServedRequestOutcome::Over(browsed(0))),
+                Ok(()) => return Ok(ServedInitiatorOutcome::Over(browsed(0))),
                 Err(error) => Err(error),
             }
         }
@@ -77,24 +77,24 @@ pub(super) fn answer<'a>(
     };
     link.interrupt_on(None);
     let answered = answered.map_err(|error| if abort.is_set() { abort.error() } else { error });
-    let (agreement, SessionResponder { spec, settings, key, .. }) =
+    let (agreement, RespondingSessionEnd { spec, settings, key, .. }) =
         answered.inspect_err(|error| refuse(&mut link, error))?;
     link.set_slot_bytes(spec.slot_bytes);
     let share = SessionGrantClient::begin(&settings, Some(&key))?;
     let context = SessionContext { spec, settings, observer: None, abort, share };
-    Ok(ServedRequestOutcome::Session(Box::new(agreement.establish(link, context)?)))
+    Ok(ServedInitiatorOutcome::Session(Box::new(agreement.establish(link, context)?)))
 }
 
 /// Handles a hello. From here on a transfer may create files.
 fn answer_hello(
-    link: &mut ControlLink,
+    link: &mut SessionControlLink,
     access_policy: &dyn AccessPolicy,
     slots: SlotPool,
     hello: HelloMessage,
     abort: &AbortHandle,
-) -> Result<(SessionAgreement, SessionResponder), SessionError> {
+) -> Result<(SessionAgreement, RespondingSessionEnd), SessionError> {
     clear_umask();
-    let mut responder = SessionResponder::admit(access_policy, slots, hello)?;
+    let mut responder = RespondingSessionEnd::admit(access_policy, slots, hello)?;
     let agreed = responder.agree(link, abort);
     Ok((agreed.map_err(|error| explained(link, &responder.slots, error))?, responder))
 }
@@ -118,7 +118,7 @@ fn browsed(failed_count: u64) -> Box<SessionResult> {
     Box::new((both, Ok(())))
 }
 
-struct SessionResponder {
+struct RespondingSessionEnd {
     role: SessionRole,
     spec: AgreedTransferSpec,
     settings: EndSettings,
@@ -138,12 +138,12 @@ struct SessionResponder {
     hello: HelloMessage,
 }
 
-impl SessionResponder {
+impl RespondingSessionEnd {
     fn admit(
         access_policy: &dyn AccessPolicy,
         slots: SlotPool,
         hello: HelloMessage,
-    ) -> Result<SessionResponder, SessionError> {
+    ) -> Result<RespondingSessionEnd, SessionError> {
         let spec = spec_from_json(&hello.spec)?;
         let settings = EndSettings::of_json(&hello.settings)?;
         let key: [u8; 32] = hello
@@ -167,7 +167,7 @@ impl SessionResponder {
         let initiator = caller.filter(|_| !hello.third_party);
         let (door, key, allows_fabric) =
             (Some((door, addresses)), SessionKey::new(key), access_policy.allows_fabric());
-        Ok(SessionResponder {
+        Ok(RespondingSessionEnd {
             role,
             spec,
             settings,
@@ -190,7 +190,7 @@ impl SessionResponder {
 
     fn agree(
         &mut self,
-        link: &mut ControlLink,
+        link: &mut SessionControlLink,
         abort: &AbortHandle,
     ) -> Result<SessionAgreement, SessionError> {
         let listens = self.first_dialer() == FirstDialer::Initiator && !self.spec.dry_run;
@@ -221,7 +221,7 @@ impl SessionResponder {
     /// Serves a source: sends the destination's state, and receives the place of the tree.
     fn welcome_source(
         &self,
-        link: &mut ControlLink,
+        link: &mut SessionControlLink,
         mut welcome: WelcomeMessage,
         placement: &HostPlacementInput,
     ) -> Result<(PreparedEnd, usize), SessionError> {
@@ -246,7 +246,7 @@ impl SessionResponder {
     /// Serves a sink: takes the destination's state from the hello, and sends the place of the tree.
     fn welcome_sink(
         &mut self,
-        link: &mut ControlLink,
+        link: &mut SessionControlLink,
         mut welcome: WelcomeMessage,
         placement: &HostPlacementInput,
     ) -> Result<(PreparedEnd, usize), SessionError> {
@@ -272,7 +272,7 @@ impl SessionResponder {
 
     fn connect(
         &self,
-        link: &mut ControlLink,
+        link: &mut SessionControlLink,
         listener: Option<StreamListener>,
         lane_count: usize,
     ) -> Result<Vec<DataConnection>, SessionError> {

@@ -3,17 +3,19 @@
 
 use carrack_machine::SlotPool;
 use carrack_model::{AgreedTransferSpec, TransferEvent};
-use carrack_transport::{ControlLink, DataConnection, ReceiveEndpoint, SendEndpoint, StreamCount};
+use carrack_transport::{
+    DataConnection, ReceiveEndpoint, SessionControlLink, StreamCount, TransportSendEndpoint,
+};
 
 use super::established::{EstablishedSession, LocalSessionEnd};
-use super::fabric::{self, AgreedFabric, LaneResources, PeeredLane};
+use super::fabric::{self, AgreedFabric, LaneResources, UnconnectedLaneAndPeer};
 use super::handshake::refuse;
 use super::lane_links::lane_links;
 use super::prepared::PreparedEnd;
 use crate::context::SessionContext;
 use crate::error::SessionError;
 use crate::event_delivery::to_message;
-use crate::lanes::LaneTransportEndpoints;
+use crate::lanes::LaneDataTransport;
 use crate::placement::{HostPlacementInput, PlacedLanes};
 
 /// The agreement of an end with the other end, which is another process.
@@ -32,7 +34,7 @@ impl SessionAgreement {
     /// Gives the lanes their resources. `link` leads to the other end.
     pub(super) fn establish(
         self,
-        mut link: ControlLink,
+        mut link: SessionControlLink,
         context: SessionContext<'_>,
     ) -> Result<EstablishedSession<'_>, SessionError> {
         let SessionAgreement { end, streams, lane_count, fabric, placement } = self;
@@ -72,8 +74,8 @@ impl SessionAgreement {
 /// Gives an end its lanes. If a fabric carries the objects, the TCP connections only stand by.
 fn on_lanes(
     end: PreparedEnd,
-    (mut links, pools): (Vec<ControlLink>, Vec<SlotPool>),
-    (streams, peered): (Vec<DataConnection>, Option<Vec<PeeredLane>>),
+    (mut links, pools): (Vec<SessionControlLink>, Vec<SlotPool>),
+    (streams, peered): (Vec<DataConnection>, Option<Vec<UnconnectedLaneAndPeer>>),
     placement: &PlacedLanes,
     context: &SessionContext<'_>,
 ) -> LocalSessionEnd {
@@ -88,10 +90,10 @@ fn on_lanes(
             }
             let transports = match peered {
                 None => {
-                    let senders = streams.into_iter().map(|stream| -> Box<dyn SendEndpoint> {
+                    let senders = streams.into_iter().map(|stream| -> Box<dyn TransportSendEndpoint> {
                         Box::new(stream.into_sender(protection, cipher))
                     });
-                    Ok(LaneTransportEndpoints::deal(senders, links.len()))
+                    Ok(LaneDataTransport::deal(senders, links.len()))
                 }
                 Some(peered) => fabric::source_transports(peered, streams, context),
             };
@@ -104,7 +106,7 @@ fn on_lanes(
                     let receivers = streams.into_iter().map(|stream| -> Box<dyn ReceiveEndpoint> {
                         Box::new(stream.into_receiver(slot_bytes, protection, cipher))
                     });
-                    Ok(LaneTransportEndpoints::deal(receivers, links.len()))
+                    Ok(LaneDataTransport::deal(receivers, links.len()))
                 }
                 Some(peered) => fabric::sink_transports(peered, streams, context),
             };

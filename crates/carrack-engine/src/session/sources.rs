@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use carrack_model::{
-    AgreedTransferSpec, EntryFailure, FailureKind, RelPath, RequestedFileRange, ResolvedDestination,
+    AgreedTransferSpec, EntryFailure, FailureKind, PartialCopyRange, RelPath, ResolvedDestination,
     UserNotice, escape, plain,
 };
 use carrack_storage::typed_path::{ends_with_slash, last_name};
@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, statat};
 
 use super::destination::SinkFacts;
 use super::destination_place::{
-    DestinationRootKind, SourceDestinationPlace, SourcePathFacts, arrival, place,
+    DestinationBaseDirectory, SourcePathFacts, SourcePlaceAtDestination, arrival, place,
 };
 use crate::error::SessionError;
 
@@ -32,7 +32,7 @@ const REASONS_MAX: usize = 20;
 /// The sources and their places.
 pub(crate) struct TransferSources {
     pub(crate) roots: Vec<ScanRoot>,
-    pub(crate) place: DestinationRootKind,
+    pub(crate) place: DestinationBaseDirectory,
     pub(crate) arrival: ResolvedDestination,
     pub(crate) failures: Vec<EntryFailure>,
     pub(crate) notices: Vec<UserNotice>,
@@ -116,7 +116,7 @@ pub(crate) fn resolve(
         return Err(nothing_to_copy(&failures));
     }
     let destination =
-        sink.ancestors_here.first().copied().filter(|_| root == DestinationRootKind::Destination);
+        sink.ancestors_here.first().copied().filter(|_| root == DestinationBaseDirectory::Destination);
     Ok(TransferSources { roots, place: root, arrival, failures, notices, destination, record: None })
 }
 
@@ -193,7 +193,7 @@ fn look(
 
 /// Refuses a partial transfer of an entry other than a regular file, or of a file that ends before the part,
 /// before anything is changed.
-fn check_part(part: RequestedFileRange, path: &Path, looked: &PathStatResult) -> Result<(), SessionError> {
+fn check_part(part: PartialCopyRange, path: &Path, looked: &PathStatResult) -> Result<(), SessionError> {
     let shown = escape(path.as_os_str().as_bytes());
     let is_regular = !looked.is_directory && !looked.is_symlink && looked.special.is_none();
     if !is_regular {
@@ -226,13 +226,13 @@ impl FoundSource {
     fn scan_root(
         &self,
         base: &PathBase,
-        placement: SourceDestinationPlace,
-        place: DestinationRootKind,
+        placement: SourcePlaceAtDestination,
+        place: DestinationBaseDirectory,
         sink: &SinkFacts,
         follows: bool,
     ) -> Result<ScanRoot, EntryFailure> {
         match placement {
-            SourceDestinationPlace::Tree(path) => {
+            SourcePlaceAtDestination::Tree(path) => {
                 let opened = if follows {
                     base.open_following(&self.path)
                 } else {
@@ -242,20 +242,22 @@ impl FoundSource {
                 if sink.ancestors_here.contains(&root.identity()) {
                     return Err(self.refused_copy("the destination is this directory, or lies within it"));
                 }
-                if place == DestinationRootKind::Destination && self.is_placed_on_itself(base, &path, sink)? {
+                if place == DestinationBaseDirectory::Destination
+                    && self.is_placed_on_itself(base, &path, sink)?
+                {
                     return Err(self.refused_copy("source and destination are the same directory"));
                 }
                 Ok(ScanRoot { root: Arc::new(root), what: ScanRootScope::Tree { sink: path } })
             }
-            SourceDestinationPlace::Name(sink_name) => {
+            SourcePlaceAtDestination::Name(sink_name) => {
                 let EntryPlace { root, name, follow } =
                     base.hold(&self.path, self.follow).map_err(|error| failure(&self.path, &error))?;
                 let is_same_place = sink.ancestors_here.first() == Some(&root.identity());
-                if is_same_place && *sink_name == *name && place != DestinationRootKind::NewDestination {
+                if is_same_place && *sink_name == *name && place != DestinationBaseDirectory::NewDestination {
                     return Err(self.refused_copy("source and destination are the same file"));
                 }
                 if !self.follow
-                    && place != DestinationRootKind::NewDestination
+                    && place != DestinationBaseDirectory::NewDestination
                     && self.points_to(base, &sink_name, sink)
                 {
                     return Err(self.refused_copy("the destination is the file that the link points to"));
@@ -309,7 +311,7 @@ fn refusal(path: &Path, kind: FailureKind, detail: &str) -> EntryFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::destination_place::{DestinationPathFacts, DestinationState};
+    use crate::session::destination_place::{DestinationEntryKind, DestinationPathFacts};
     use carrack_storage::RootDirectory;
     use std::fs;
     use std::os::unix::fs::symlink;
@@ -320,7 +322,7 @@ mod tests {
 
     fn sink() -> SinkFacts {
         let facts = DestinationPathFacts {
-            state: DestinationState::Directory,
+            state: DestinationEntryKind::Directory,
             wants_directory: true,
             name: b"to".to_vec(),
         };

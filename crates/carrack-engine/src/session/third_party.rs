@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use carrack_machine::SlotPool;
 use carrack_model::limits::{LANES_MAX, SLOT_COUNT_MIN};
 use carrack_model::{AgreedTransferSpec, DialingEnd, ProtectionLevel, TransferEvent};
-use carrack_transport::{ControlLink, ControlLinkInput, resolve};
+use carrack_transport::{ControlLinkInput, SessionControlLink, resolve};
 use carrack_wire::auth::SessionKey;
 use carrack_wire::message::{
-    ControlMessage, DestinationStateMessage, DialFailureMessage, HelloMessage, LaneCountProposal,
-    ListenAddresses, WelcomeMessage,
+    ControlMessage, DialFailureMessage, HelloMessage, LaneCountProposal, ListenAddresses, SinkHandshakeFacts,
+    WelcomeMessage,
 };
 use carrack_wire::to_json;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -54,8 +54,8 @@ pub(super) fn run(
 ) -> Result<SessionResult, SessionError> {
     fabric::refuse(&transfer.settings, "objects between two far hosts go over TCP")?;
     let slot_bytes = transfer.spec.slot_bytes;
-    let source = ControlLink::new(ends.source.channel, slot_bytes);
-    let sink = ControlLink::new(ends.sink.channel, slot_bytes);
+    let source = SessionControlLink::new(ends.source.channel, slot_bytes);
+    let sink = SessionControlLink::new(ends.sink.channel, slot_bytes);
     let links = source.and_then(|source| Ok(ThirdPartyControlLinks { source, sink: sink? }));
     let mut links = links.map_err(SessionError::local("setting up the control channel"))?;
     for link in links.both() {
@@ -87,16 +87,16 @@ pub(super) fn run(
 
 /// The links to the two ends.
 struct ThirdPartyControlLinks {
-    source: ControlLink,
-    sink: ControlLink,
+    source: SessionControlLink,
+    sink: SessionControlLink,
 }
 
 impl ThirdPartyControlLinks {
-    fn both(&mut self) -> [&mut ControlLink; 2] {
+    fn both(&mut self) -> [&mut SessionControlLink; 2] {
         [&mut self.source, &mut self.sink]
     }
 
-    fn of(&mut self, side: SessionRole) -> &mut ControlLink {
+    fn of(&mut self, side: SessionRole) -> &mut SessionControlLink {
         match side {
             SessionRole::Source => &mut self.source,
             SessionRole::Sink => &mut self.sink,
@@ -186,7 +186,7 @@ impl ThirdPartyTransfer<'_> {
     }
 
     /// The sink has decided on the lanes. If the data passes through this process, its slots are a limit too.
-    fn hello_to_source(&self, mut sink: DestinationStateMessage, lanes: u32) -> HelloMessage {
+    fn hello_to_source(&self, mut sink: SinkHandshakeFacts, lanes: u32) -> HelloMessage {
         if self.relays {
             sink.credits = sink.credits.min(self.relay_slots() as u32);
         }

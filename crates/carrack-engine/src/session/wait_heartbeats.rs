@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use carrack_model::{TransferEvent, UserNotice};
-use carrack_transport::ControlLink;
+use carrack_transport::SessionControlLink;
 use carrack_wire::message::{ControlMessage, KeepaliveMessage};
 
 use super::handshake::say;
@@ -21,7 +21,7 @@ const HEARTBEAT_EVERY: Duration = Duration::from_millis(500);
 /// The recipients of messages while this end waits.
 pub(crate) struct WaitHeartbeatRecipients<'a> {
     /// The link to the other end, if that is another process.
-    pub(super) link: Option<&'a mut ControlLink>,
+    pub(super) link: Option<&'a mut SessionControlLink>,
     /// The observer, if the user started this end.
     pub(super) observer: Option<&'a dyn TransferObserver>,
     pub(super) abort: &'a AbortHandle,
@@ -31,7 +31,7 @@ pub(crate) struct WaitHeartbeatRecipients<'a> {
 
 impl<'a> WaitHeartbeatRecipients<'a> {
     pub(super) fn new(
-        link: Option<&'a mut ControlLink>,
+        link: Option<&'a mut SessionControlLink>,
         observer: Option<&'a dyn TransferObserver>,
         abort: &'a AbortHandle,
     ) -> WaitHeartbeatRecipients<'a> {

@@ -5,29 +5,29 @@ use std::path::PathBuf;
 
 use carrack_storage::typed_path::{ends_with_slash, last_name};
 
-use super::destination_place::{DestinationPathFacts, DestinationRootKind, DestinationState};
-use crate::sink::{AllowedTopLevelNames, AskedNames};
+use super::destination_place::{DestinationBaseDirectory, DestinationEntryKind, DestinationPathFacts};
+use crate::sink::{AllowedTopLevelNames, RequestedSourceNames};
 
 /// Returns the confinement for a destination and, if this end named them, the sources as typed. With
 /// `becomes_it` the only source becomes the destination.
 pub(super) fn confinement_of(
     destination: &DestinationPathFacts,
-    root: DestinationRootKind,
+    root: DestinationBaseDirectory,
     asked: Option<&[PathBuf]>,
     becomes_it: bool,
 ) -> AllowedTopLevelNames {
-    if root == DestinationRootKind::Parent {
+    if root == DestinationBaseDirectory::Parent {
         return AllowedTopLevelNames::OneFile(destination.name.clone());
     }
     let Some(asked) = asked else { return AllowedTopLevelNames::Anything };
     let goes_in = !becomes_it
         && (asked.len() > 1
             || destination.wants_directory
-            || destination.state == DestinationState::Directory);
+            || destination.state == DestinationEntryKind::Directory);
     let names =
         asked.iter().map(|path| last_name(path).filter(|_| !ends_with_slash(path)).map(<[u8]>::to_vec));
     match names.collect::<Option<HashSet<_>>>() {
-        Some(names) if goes_in => AllowedTopLevelNames::Names(AskedNames::new(names)),
+        Some(names) if goes_in => AllowedTopLevelNames::Names(RequestedSourceNames::new(names)),
         _ => AllowedTopLevelNames::Anything,
     }
 }
@@ -38,7 +38,7 @@ mod tests {
 
     use super::*;
 
-    fn facts(state: DestinationState) -> DestinationPathFacts {
+    fn facts(state: DestinationEntryKind) -> DestinationPathFacts {
         DestinationPathFacts { state, wants_directory: false, name: b"new".to_vec() }
     }
 
@@ -48,8 +48,12 @@ mod tests {
 
     #[test]
     fn one_file_gets_one_name() {
-        let confinement =
-            confinement_of(&facts(DestinationState::Nothing), DestinationRootKind::Parent, None, false);
+        let confinement = confinement_of(
+            &facts(DestinationEntryKind::Nothing),
+            DestinationBaseDirectory::Parent,
+            None,
+            false,
+        );
         assert!(confinement.allows_section(&path(""), None));
         assert!(confinement.allows_entry(&path(""), b"new"));
         assert!(!confinement.allows_entry(&path(""), b"evil"));
@@ -61,8 +65,8 @@ mod tests {
     fn sources_keep_to_the_names_that_were_asked_for() {
         let asked = [PathBuf::from("x/a"), PathBuf::from("b")];
         let confinement = confinement_of(
-            &facts(DestinationState::Directory),
-            DestinationRootKind::Destination,
+            &facts(DestinationEntryKind::Directory),
+            DestinationBaseDirectory::Destination,
             Some(&asked),
             false,
         );
@@ -78,8 +82,8 @@ mod tests {
     fn patterns_allow_the_names_that_match() {
         let asked = [PathBuf::from("x/*.dat"), PathBuf::from("[b]")];
         let confinement = confinement_of(
-            &facts(DestinationState::Directory),
-            DestinationRootKind::Destination,
+            &facts(DestinationEntryKind::Directory),
+            DestinationBaseDirectory::Destination,
             Some(&asked),
             false,
         );
@@ -99,10 +103,10 @@ mod tests {
     #[test]
     fn contents_may_have_any_name() {
         for (asked, state, root, becomes_it) in [
-            ("a/", DestinationState::Directory, DestinationRootKind::Destination, false),
-            (".", DestinationState::Directory, DestinationRootKind::Destination, false),
-            ("a", DestinationState::Nothing, DestinationRootKind::NewDestination, false),
-            ("a", DestinationState::Directory, DestinationRootKind::Destination, true),
+            ("a/", DestinationEntryKind::Directory, DestinationBaseDirectory::Destination, false),
+            (".", DestinationEntryKind::Directory, DestinationBaseDirectory::Destination, false),
+            ("a", DestinationEntryKind::Nothing, DestinationBaseDirectory::NewDestination, false),
+            ("a", DestinationEntryKind::Directory, DestinationBaseDirectory::Destination, true),
         ] {
             let confinement = confinement_of(&facts(state), root, Some(&[PathBuf::from(asked)]), becomes_it);
             assert_eq!(confinement, AllowedTopLevelNames::Anything, "{asked}");

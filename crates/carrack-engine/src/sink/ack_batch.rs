@@ -6,7 +6,7 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use carrack_wire::message::ObjectsDone;
+use carrack_wire::message::ObjectAcksMessage;
 
 /// Acks in one message. A message for sixteen objects costs little, and a source with as many credits does
 /// not miss them meanwhile.
@@ -25,14 +25,14 @@ pub(super) enum ObjectOutcome {
 
 /// The answers of one lane.
 pub(super) struct AckBatch {
-    waiting: Mutex<ObjectsDone>,
+    waiting: Mutex<ObjectAcksMessage>,
     /// Objects with a final ack.
     answered: AtomicU64,
     /// Number of acks that are sent at once rather than a moment later.
     at_once: usize,
 }
 
-fn count(waiting: &ObjectsDone) -> usize {
+fn count(waiting: &ObjectAcksMessage) -> usize {
     waiting.written.len() + waiting.corrupt.len() + waiting.set_aside.len()
 }
 
@@ -47,7 +47,7 @@ impl AckBatch {
         AckBatch { waiting: Mutex::default(), answered: AtomicU64::new(0), at_once }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, ObjectsDone> {
+    fn waiting(&self) -> MutexGuard<'_, ObjectAcksMessage> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -71,7 +71,7 @@ impl AckBatch {
 
     /// Takes the waiting acks if there are enough for a message, or if `is_late`. Also returns true if acks
     /// are left waiting.
-    pub(super) fn take(&self, is_late: bool) -> (Option<ObjectsDone>, bool) {
+    pub(super) fn take(&self, is_late: bool) -> (Option<ObjectAcksMessage>, bool) {
         let mut waiting = self.waiting();
         let count = count(&waiting);
         let taken = (count > 0 && (is_late || count >= self.at_once)).then(|| mem::take(&mut *waiting));
@@ -105,7 +105,7 @@ mod tests {
         batch.add(2, ObjectOutcome::Corrupt);
         batch.add(3, ObjectOutcome::SetAside);
         assert_eq!(batch.take(false), (None, true));
-        let all = ObjectsDone { written: vec![1], corrupt: vec![2], set_aside: vec![3] };
+        let all = ObjectAcksMessage { written: vec![1], corrupt: vec![2], set_aside: vec![3] };
         assert_eq!(batch.take(true), (Some(all), false));
         assert_eq!(batch.answered_count(), 2, "what is on flash is answered once more");
     }

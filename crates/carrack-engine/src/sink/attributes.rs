@@ -10,8 +10,8 @@ use carrack_model::{
     AgreedTransferSpec, ExtraMetadata, KeptMetadata, Metadata, MetadataFidelity, ModeChange, ModifyWindow,
 };
 use carrack_storage::{
-    AttributeWriter, DestinationTimePrecision, DirectorySpool, LinkSpool, MetadataToSet, RootDirectory,
-    ScratchNames, users_umask,
+    AttributeWriter, DestinationTimePrecision, DirectoryMetadataSpool, LinkSpool, MetadataToSet,
+    RootDirectory, ScratchNames, users_umask,
 };
 
 use crate::settings::EndSettings;
@@ -70,8 +70,8 @@ impl AttributePolicy {
     }
 
     /// Creates the spool of directories beneath `root`, which get their metadata at the end.
-    pub(super) fn directory_spool(&self, root: Arc<RootDirectory>) -> DirectorySpool {
-        DirectorySpool::new(root, Arc::clone(&self.keeper))
+    pub(super) fn directory_spool(&self, root: Arc<RootDirectory>) -> DirectoryMetadataSpool {
+        DirectoryMetadataSpool::new(root, Arc::clone(&self.keeper))
     }
 
     /// Creates the spool of hard links beneath `root`, which are made at the end.

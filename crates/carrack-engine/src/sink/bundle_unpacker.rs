@@ -10,11 +10,11 @@ use carrack_model::{
     EntryFailure, ExtraMetadata, HardLinkTarget, Metadata, ObjectChecksumAlgorithm, RelPath, escape, plain,
 };
 use carrack_storage::{
-    FoldingDirectory, RootDirectory, SinkError, SmallContent, narrow_directory, place_small, place_special,
-    place_symlink,
+    CaseFoldingDirectory, RootDirectory, SinkError, SmallContent, narrow_directory, place_small,
+    place_special, place_symlink,
 };
 use carrack_transport::IncomingObject;
-use carrack_wire::{EntryTableItem, EntryTableReader, EntryTableRecord, EntryTableWriter};
+use carrack_wire::{EntryTableDecoder, EntryTableEncoder, EntryTableItem, EntryTableRecord};
 
 use super::ack_batch::ObjectOutcome;
 use super::commit_group::UnsyncedSmallEntries;
@@ -36,7 +36,7 @@ struct BundleDestinationDirectory {
     /// The directory, or the reason why no entry can be placed in it.
     directory: Result<OwnedFd, SinkError>,
     /// The folding of its names, if it does not distinguish all of them.
-    folding: Option<FoldingDirectory>,
+    folding: Option<CaseFoldingDirectory>,
 }
 
 impl BundleUnpacker {
@@ -96,7 +96,7 @@ impl BundleUnpacker {
         done: &mut BundleOutcome,
     ) -> Result<(), SessionError> {
         let mut rest = content;
-        for (index, record) in EntryTableReader::new(table).enumerate() {
+        for (index, record) in EntryTableDecoder::new(table).enumerate() {
             match record? {
                 EntryTableRecord::Section { path, metadata, extras } => {
                     self.enter(lane, root, path, metadata, extras.as_deref())?;
@@ -297,14 +297,14 @@ impl BundleOutcome {
 fn table_without(table: &[u8], left_out: &[usize]) -> Result<Vec<u8>, SessionError> {
     assert!(left_out.is_sorted(), "entries are noted in the order of their table");
     let mut rest = Vec::new();
-    for (index, record) in EntryTableReader::new(table).enumerate() {
+    for (index, record) in EntryTableDecoder::new(table).enumerate() {
         match record? {
             EntryTableRecord::Section { path, metadata, extras } => {
-                let mut writer = EntryTableWriter::new(&mut rest).with(extras.as_deref());
+                let mut writer = EntryTableEncoder::new(&mut rest).with(extras.as_deref());
                 writer.section(&path, metadata.as_ref());
             }
             EntryTableRecord::Entry(_) if left_out.contains(&index) => {}
-            EntryTableRecord::Entry(entry) => EntryTableWriter::new(&mut rest).entry(&entry),
+            EntryTableRecord::Entry(entry) => EntryTableEncoder::new(&mut rest).entry(&entry),
         }
     }
     Ok(rest)
@@ -312,7 +312,7 @@ fn table_without(table: &[u8], left_out: &[usize]) -> Result<Vec<u8>, SessionErr
 
 fn report_digests(lane: &SinkLane<'_>, table: &[u8], left_out: &[usize]) -> Result<(), SessionError> {
     let mut directory = RelPath::root();
-    for (index, record) in EntryTableReader::new(table).enumerate() {
+    for (index, record) in EntryTableDecoder::new(table).enumerate() {
         match record? {
             EntryTableRecord::Section { path, .. } => directory = path,
             EntryTableRecord::Entry(EntryTableItem { name, size, digest: Some(digest), .. })
@@ -402,7 +402,7 @@ fn check_contents(
 ) -> Result<bool, SessionError> {
     let mut rest = content;
     let mut is_good = true;
-    for record in EntryTableReader::new(table) {
+    for record in EntryTableDecoder::new(table) {
         let EntryTableRecord::Entry(entry) = record? else { continue };
         let size = usize::try_from(entry.size).unwrap_or(usize::MAX);
         let Some((own, after)) = rest.split_at_checked(size) else {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_model::{FailureSide, FileId, TransferEvent};
-use carrack_transport::{ControlLink, IncomingObject, ReceiveEndpoint, TransportError};
+use carrack_transport::{IncomingObject, ReceiveEndpoint, SessionControlLink, TransportError};
 use carrack_wire::message::{
     ControlMessage, CountersMessage, KnobsMessage, OpenFileMessage, SourceExistenceReply,
 };
 use rustix::event::PollFlags;
 
 use super::file_announcement::announce;
-use super::lane::{CommLetter, SinkLane};
-use super::write_queue::WriteTask;
+use super::lane::{SinkCommThreadRequest, SinkLane};
+use super::write_queue::SinkIoTask;
 use crate::comm::{COUNTERS_EVERY, CommHandler};
 use crate::counters::{TransferCounters, sum_of};
 use crate::error::SessionError;
@@ -136,7 +136,7 @@ impl<'a> SinkComm<'a> {
         self.lane.sink.timeouts.hear(counters.storage_busy > 0);
     }
 
-    fn exchange_counters(&mut self, link: &mut ControlLink, now: Instant) -> Result<(), SessionError> {
+    fn exchange_counters(&mut self, link: &mut SessionControlLink, now: Instant) -> Result<(), SessionError> {
         if now < self.counters_due {
             return Ok(());
         }
@@ -173,7 +173,7 @@ impl<'a> SinkComm<'a> {
     }
 
     /// Reports the placement of the lanes, and its reasons.
-    fn tell_news(&self, link: &mut ControlLink) {
+    fn tell_news(&self, link: &mut SessionControlLink) {
         let reporting = &self.lane.sink.reporting;
         for notice in reporting.news(self.lane.leads) {
             reporting.deliver(TransferEvent::Notice(notice), |message| link.queue_control(message.to_body()));
@@ -188,7 +188,7 @@ impl<'a> SinkComm<'a> {
         }
     }
 
-    fn tell_targets(&self, link: &mut ControlLink) {
+    fn tell_targets(&self, link: &mut SessionControlLink) {
         let sink = self.lane.sink;
         if !self.lane.leads || !sink.sizing.is_sorting {
             return;
@@ -201,7 +201,7 @@ impl<'a> SinkComm<'a> {
 
     /// Sends acks together, a moment after the first. A message that was posted before an object's ack is
     /// sent before it: therefore the acks are taken first and the mailbox is read then.
-    fn answer(&mut self, link: &mut ControlLink, now: Instant) {
+    fn answer(&mut self, link: &mut SessionControlLink, now: Instant) {
         let is_late = self.answers_due.is_some_and(|due| now >= due);
         let (taken, waits) = self.lane.answers.take(is_late);
         self.answers_due = if waits { self.answers_due.or(Some(now + ANSWER_DELAY)) } else { None };
@@ -211,15 +211,15 @@ impl<'a> SinkComm<'a> {
         }
     }
 
-    fn read_mail(&mut self, link: &mut ControlLink) {
+    fn read_mail(&mut self, link: &mut SessionControlLink) {
         for letter in self.lane.mail.drain() {
             match letter {
-                CommLetter::Say(body) => link.queue_control(body),
-                CommLetter::Park(endpoint) => self.parked.push(PolledStream::new(endpoint)),
-                CommLetter::Closed => {
+                SinkCommThreadRequest::Say(body) => link.queue_control(body),
+                SinkCommThreadRequest::Park(endpoint) => self.parked.push(PolledStream::new(endpoint)),
+                SinkCommThreadRequest::Closed => {
                     self.ending.stream_closed = self.ending.stream_closed.or(Some(Instant::now()))
                 }
-                CommLetter::Finished => {
+                SinkCommThreadRequest::Finished => {
                     let is_due = self.ending.finish_seen && self.ending.finished.is_none();
                     assert!(is_due, "a lane ends once, after its source");
                     self.lane.sink.status.end_lane(self.lanes.len());
@@ -241,7 +241,7 @@ impl<'a> SinkComm<'a> {
         let (file, early) = announce(self.lane, message)?;
         self.lane.count_bytes(&file, file.portion.hole_bytes());
         if self.lane.sink.sizing.is_sorting {
-            self.lane.queue.push_end(WriteTask::Create(file));
+            self.lane.queue.push_end(SinkIoTask::Create(file));
         }
         for incoming in early {
             if self.lane.sink.sizing.is_sorting {
@@ -283,13 +283,13 @@ impl<'a> SinkComm<'a> {
         }
         self.ending.finish_seen = true;
         let is_complete = self.both().summary().entries_failed == 0;
-        self.lane.queue.push_end(WriteTask::Finish { is_complete });
+        self.lane.queue.push_end(SinkIoTask::Finish { is_complete });
         Ok(())
     }
 }
 
 impl CommHandler for SinkComm<'_> {
-    fn look_around(&mut self, link: &mut ControlLink, now: Instant) -> Result<Instant, SessionError> {
+    fn look_around(&mut self, link: &mut SessionControlLink, now: Instant) -> Result<Instant, SessionError> {
         self.answer(link, now);
         self.exchange_counters(link, now)?;
         self.check_streams(now)?;
@@ -309,25 +309,25 @@ impl CommHandler for SinkComm<'_> {
             ControlMessage::CommitFile(file) => {
                 let whole = self.lane.files.commit(FileId(file.id))?;
                 if let Some(file) = whole {
-                    self.lane.queue.push_end(WriteTask::Commit(file));
+                    self.lane.queue.push_end(SinkIoTask::Commit(file));
                 }
             }
             ControlMessage::AbandonFile(file) => {
                 let abandoned = self.lane.files.abandon(FileId(file.id))?;
                 if let Some(file) = abandoned {
-                    self.lane.queue.push_end(WriteTask::Discard(file));
+                    self.lane.queue.push_end(SinkIoTask::Discard(file));
                 }
             }
             ControlMessage::ShelveFile(file) => {
                 let whole = self.lane.files.commit(FileId(file.id))?;
                 if let Some(file) = whole {
-                    self.lane.queue.push_end(WriteTask::Shelve(file));
+                    self.lane.queue.push_end(SinkIoTask::Shelve(file));
                 }
             }
-            ControlMessage::Settle(mark) => self.lane.queue.push_end(WriteTask::Settle(mark.number)),
-            ControlMessage::Offer(offer) => self.lane.queue.push_end(WriteTask::Offer(offer)),
+            ControlMessage::Settle(mark) => self.lane.queue.push_end(SinkIoTask::Settle(mark.number)),
+            ControlMessage::Offer(offer) => self.lane.queue.push_end(SinkIoTask::Offer(offer)),
             ControlMessage::Prune(prune) if self.lane.leads => {
-                self.lane.queue.push_end(WriteTask::Prune(prune))
+                self.lane.queue.push_end(SinkIoTask::Prune(prune))
             }
             ControlMessage::Stands(stands) if self.lane.leads => self.hear_stands(stands)?,
             ControlMessage::Leave(_) => self.ending.is_left = true,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use carrack_journal::{Blake3Subtree, Journal};
-use carrack_machine::{FifoConditionLock, WaitAttempt};
+use carrack_machine::{ConditionWaitAttempt, FifoConditionLock};
 use carrack_model::{ByteRange, Durability, RelPath, WriteVerification};
 use carrack_storage::{CommitCare, FsyncBeforeCommit, FsyncMethod, RootDirectory};
 
@@ -74,13 +74,17 @@ struct OpenCommitGroup {
 
 impl OpenCommitGroup {
     /// Takes the group when it is due.
-    fn take(&mut self, bounds: &CommitGroupLimits, time: Duration) -> WaitAttempt<(u64, CommitGroup)> {
+    fn take(
+        &mut self,
+        bounds: &CommitGroupLimits,
+        time: Duration,
+    ) -> ConditionWaitAttempt<(u64, CommitGroup)> {
         let due = self.since.map(|since| since + time);
         let is_due = due.is_some_and(|due| Instant::now() >= due);
         if self.is_wanted || bounds.are_reached(&self.group) || is_due {
-            return WaitAttempt::Done(self.take_now());
+            return ConditionWaitAttempt::Done(self.take_now());
         }
-        due.map_or(WaitAttempt::NotYet, WaitAttempt::Until)
+        due.map_or(ConditionWaitAttempt::NotYet, ConditionWaitAttempt::Until)
     }
 
     fn take_now(&mut self) -> (u64, CommitGroup) {

@@ -11,7 +11,7 @@ use carrack_storage::{ChangedDirectoryModes, FoldedNames, RootDirectory, Scratch
 
 use super::name_claims::NameClaims;
 use super::top_level_confinement::AllowedTopLevelNames;
-use super::write_method::SinkStorage;
+use super::write_method::SinkStorageFacts;
 
 /// A destination directory and its properties.
 pub(crate) struct DestinationDirectory {
@@ -20,7 +20,7 @@ pub(crate) struct DestinationDirectory {
     /// The existing directory that the dry run of a sync reads.
     pub(crate) seen: Option<Arc<RootDirectory>>,
     /// The storage that it lies on.
-    pub(crate) storage: Arc<SinkStorage>,
+    pub(crate) storage: Arc<SinkStorageFacts>,
     /// Names that the source may use there.
     pub(crate) confinement: AllowedTopLevelNames,
 }
@@ -31,7 +31,7 @@ pub(super) struct SinkDestination {
     pub(super) root: Option<Arc<RootDirectory>>,
     /// The same, or the directory that the dry run of a sync reads.
     pub(super) seen: Option<Arc<RootDirectory>>,
-    pub(super) storage: Arc<SinkStorage>,
+    pub(super) storage: Arc<SinkStorageFacts>,
     pub(super) confinement: AllowedTopLevelNames,
     pub(super) scratch: Arc<ScratchNames>,
     pub(super) names: NameClaims,

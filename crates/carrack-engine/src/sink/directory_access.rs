@@ -6,7 +6,7 @@
 //! I/O threads call this module; [`carrack_storage::ChangedDirectoryModes`] owns the lock.
 
 use carrack_model::{EntryFailure, FailureKind, RelPath};
-use carrack_storage::{RestoredModeSelection, SinkError};
+use carrack_storage::{RestoredDirectorySelection, SinkError};
 
 use super::context::SinkContext;
 use super::lane::SinkLane;
@@ -22,7 +22,7 @@ pub(super) fn grant(sink: &SinkContext<'_>, directory: &RelPath) -> bool {
 }
 
 /// Restores the modes of directories, and returns those where that failed.
-pub(super) fn restore_modes(sink: &SinkContext<'_>, which: RestoredModeSelection) -> Vec<EntryFailure> {
+pub(super) fn restore_modes(sink: &SinkContext<'_>, which: RestoredDirectorySelection) -> Vec<EntryFailure> {
     let destination = &sink.destination;
     let (Some(access), Some(root)) = (&destination.access, &destination.root) else { return Vec::new() };
     if access.is_empty() {
@@ -41,7 +41,7 @@ pub(super) fn restore_modes(sink: &SinkContext<'_>, which: RestoredModeSelection
 }
 
 /// Restores the modes of directories after the last write, and counts those where that failed.
-pub(super) fn end_access(lane: &SinkLane<'_>, which: RestoredModeSelection) -> Result<(), SessionError> {
+pub(super) fn end_access(lane: &SinkLane<'_>, which: RestoredDirectorySelection) -> Result<(), SessionError> {
     restore_modes(lane.sink, which).into_iter().try_for_each(|failure| lane.fail(failure))
 }
 

@@ -47,10 +47,10 @@ struct ExtraneousNameQuestion {
     id: u64,
     place: PruneDirectory,
     held: Arc<OwnedFd>,
-    names: Vec<PruneName>,
+    names: Vec<DeletionCandidateName>,
 }
 
-struct PruneName {
+struct DeletionCandidateName {
     name: Vec<u8>,
     is_directory: bool,
     /// The patterns exclude it, and exclusion deletes it (`--delete-excluded`).
@@ -89,7 +89,7 @@ pub(super) fn remove_rest(lane: &SinkLane<'_>, prune: &PruneMessage) -> Result<(
     let trees = trees(lane.sink, prune)?;
     if let Some(root) = &lane.sink.destination.seen {
         let is_meant = removal.is_meant_anywhere() || !trees.iter().any(RelPath::is_root);
-        let pruning = SyncRootDeletion { lane, root, removal };
+        let pruning = ExtraneousEntryDeletion { lane, root, removal };
         let refused = if is_meant { None } else { where_nothing_goes(root) };
         match refused {
             Some(what) => pruning.tell_not_meant(what)?,
@@ -113,15 +113,15 @@ fn trees(sink: &SinkContext<'_>, prune: &PruneMessage) -> Result<Vec<RelPath>, S
 
 /// A deletion beneath one root.
 #[derive(Clone, Copy)]
-struct SyncRootDeletion<'a> {
+struct ExtraneousEntryDeletion<'a> {
     lane: &'a SinkLane<'a>,
     root: &'a RootDirectory,
     removal: &'a SyncDeletionState,
 }
 
-impl SyncRootDeletion<'_> {
+impl ExtraneousEntryDeletion<'_> {
     fn prune(&self, trees: &[RelPath]) -> Result<(), SessionError> {
-        let SyncRootDeletion { lane, removal, .. } = *self;
+        let ExtraneousEntryDeletion { lane, removal, .. } = *self;
         let failure_count = lane.sink.status.failure_count();
         let most_percent = removal.most_percent();
         let mut newest = 0;
@@ -201,12 +201,12 @@ impl SyncRootDeletion<'_> {
 impl<'a> TreePruner<'a> {
     /// Creates a pass. Queries are numbered from after `newest`.
     fn new(
-        pruning: SyncRootDeletion<'a>,
+        pruning: ExtraneousEntryDeletion<'a>,
         pass: ExtraneousDeletionPass,
         trees: &[RelPath],
         newest: u64,
     ) -> TreePruner<'a> {
-        let SyncRootDeletion { lane, root, removal } = pruning;
+        let ExtraneousEntryDeletion { lane, root, removal } = pruning;
         let places = trees.iter().map(|path| PruneDirectory {
             path: path.clone(),
             at_source: RelPath::root(),
@@ -288,7 +288,7 @@ impl<'a> TreePruner<'a> {
             }
             self.entry_count += 1;
             let is_excluded = self.removal.is_excluded(&place.at_source, name, is_directory);
-            names.push(PruneName { name: name.to_vec(), is_directory, is_excluded });
+            names.push(DeletionCandidateName { name: name.to_vec(), is_directory, is_excluded });
             if names.len() == NAMES_MAX {
                 self.ask(place, &held, std::mem::take(&mut names))?;
             }
@@ -300,7 +300,7 @@ impl<'a> TreePruner<'a> {
         &mut self,
         place: &PruneDirectory,
         held: &Arc<OwnedFd>,
-        names: Vec<PruneName>,
+        names: Vec<DeletionCandidateName>,
     ) -> Result<(), SessionError> {
         assert!((1..=NAMES_MAX).contains(&names.len()), "a question has names, and fits into a message");
         self.newest += 1;
@@ -325,7 +325,9 @@ impl<'a> TreePruner<'a> {
         if kinds.len() != question.names.len() {
             return Err(SessionError::Protocol("an answer of another size than its question".into()));
         }
-        for (PruneName { name, is_directory, is_excluded }, kind) in question.names.iter().zip(kinds) {
+        for (DeletionCandidateName { name, is_directory, is_excluded }, kind) in
+            question.names.iter().zip(kinds)
+        {
             let place = &question.place.path;
             match kind {
                 // The source has it in another spelling.

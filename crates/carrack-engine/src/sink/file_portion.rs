@@ -4,14 +4,14 @@
 //! A value: set when the file is announced, and read by any thread.
 
 use carrack_journal::PartialFile;
-use carrack_model::{ByteRange, RangeSet, RequestedFileRange};
+use carrack_model::{ByteRange, PartialCopyRange, RangeSet};
 use carrack_wire::message::{OpenFileMessage, RangesToSend};
 use carrack_wire::ranges_from_message;
 
 use crate::error::SessionError;
 
 /// The ranges of a file that arrive, and those that don't.
-pub(super) struct ArrivingFileRanges {
+pub(super) struct RangesToReceive {
     size: u64,
     /// The record of an earlier session.
     past: Option<PartialFile>,
@@ -27,20 +27,20 @@ pub(super) struct ArrivingFileRanges {
     makes_file: bool,
 }
 
-impl ArrivingFileRanges {
+impl RangesToReceive {
     /// Creates the portion of a file of `size` bytes from its open-file message; `part` is the range of a
     /// partial transfer.
     pub(super) fn announced(
         message: &OpenFileMessage,
         size: u64,
-        part: Option<RequestedFileRange>,
-    ) -> Result<ArrivingFileRanges, SessionError> {
+        part: Option<PartialCopyRange>,
+    ) -> Result<RangesToReceive, SessionError> {
         let holes = ranges_from_message(&message.holes, size)?;
         let part = part.map(|part| {
             let range = part.range_in(size).filter(|range| range.end() == Some(size));
             range.ok_or_else(|| SessionError::Protocol("a file that is not the part that is copied".into()))
         });
-        Ok(ArrivingFileRanges {
+        Ok(RangesToReceive {
             size,
             past: None,
             there: RangeSet::new(),
@@ -139,16 +139,16 @@ mod tests {
 
     #[test]
     fn holes_are_held_and_everything_else_comes() {
-        let whole = ArrivingFileRanges::announced(&with_holes(&[]), 100, None).unwrap();
+        let whole = RangesToReceive::announced(&with_holes(&[]), 100, None).unwrap();
         assert!(whole.is_everything() && !whole.is_there() && !whole.ends_in_hole());
-        let sparse = ArrivingFileRanges::announced(&with_holes(&[(10, 20), (90, 10)]), 100, None).unwrap();
+        let sparse = RangesToReceive::announced(&with_holes(&[(10, 20), (90, 10)]), 100, None).unwrap();
         assert!(!sparse.is_everything() && sparse.ends_in_hole());
         assert_eq!((sparse.held(), sparse.hole_bytes()), (ranges(&[(10, 20), (90, 10)]), 30));
     }
 
     #[test]
     fn what_others_bring_is_held_here() {
-        let mut shared = ArrivingFileRanges::announced(&with_holes(&[]), 100, None).unwrap();
+        let mut shared = RangesToReceive::announced(&with_holes(&[]), 100, None).unwrap();
         let ours = ranges_to_message(&ranges(&[(20, 30)]));
         shared.share(&RangesToSend { ranges: ours, is_part: true, makes_file: false }).unwrap();
         assert!(shared.is_part() && !shared.is_there());
@@ -161,9 +161,9 @@ mod tests {
 
     #[test]
     fn a_part_ends_where_its_file_does() {
-        let part = RequestedFileRange { offset: 40, length: None };
-        let portion = ArrivingFileRanges::announced(&with_holes(&[]), 100, Some(part)).unwrap();
+        let part = PartialCopyRange { offset: 40, length: None };
+        let portion = RangesToReceive::announced(&with_holes(&[]), 100, Some(part)).unwrap();
         assert_eq!((portion.part_offset(), portion.held()), (Some(40), ranges(&[(0, 40)])));
-        assert!(ArrivingFileRanges::announced(&with_holes(&[]), 30, Some(part)).is_err());
+        assert!(RangesToReceive::announced(&with_holes(&[]), 30, Some(part)).is_err());
     }
 }

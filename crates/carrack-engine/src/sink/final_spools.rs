@@ -5,13 +5,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carrack_model::{ExtraMetadata, FileFlags, HardLinkTarget, Metadata, RelPath, Timestamp};
-use carrack_storage::{DirectorySpool, LinkSpool, RootDirectory, SinkError};
+use carrack_storage::{DirectoryMetadataSpool, LinkSpool, RootDirectory, SinkError};
 
 use super::attributes::AttributePolicy;
 
 /// The spools of a session; `None` in a dry run, or once they were taken.
 pub(super) struct DeferredEntrySpools {
-    directories: Mutex<Option<DirectorySpool>>,
+    directories: Mutex<Option<DirectoryMetadataSpool>>,
     /// Hard links to files.
     links: Mutex<Option<LinkSpool>>,
 }
@@ -28,7 +28,7 @@ impl DeferredEntrySpools {
         }
     }
 
-    fn directories(&self) -> MutexGuard<'_, Option<DirectorySpool>> {
+    fn directories(&self) -> MutexGuard<'_, Option<DirectoryMetadataSpool>> {
         self.directories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,7 +68,7 @@ impl DeferredEntrySpools {
         self.links().as_mut().map(|spool| spool.note(directory, name, same_as, mtime))
     }
 
-    pub(super) fn take_directories(&self) -> Option<DirectorySpool> {
+    pub(super) fn take_directories(&self) -> Option<DirectoryMetadataSpool> {
         self.directories().take()
     }
 

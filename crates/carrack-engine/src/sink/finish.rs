@@ -7,14 +7,14 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{RelPath, TransferEvent, UserNotice};
-use carrack_storage::{HardLinkContext, RestoredModeSelection};
+use carrack_storage::{HardLinkCreationContext, RestoredDirectorySelection};
 use carrack_wire::message::{ChunkNumberMessage, ControlMessage};
 
 use super::committer::GroupCommitter;
 use super::context::SinkContext;
 use super::directory_access::{end_access, grant};
 use super::entry_replacement::EntryReplacement;
-use super::lane::{CommLetter, SinkLane};
+use super::lane::{SinkCommThreadRequest, SinkLane};
 use crate::counters::ThreadActivity;
 use crate::error::SessionError;
 
@@ -33,7 +33,7 @@ pub(super) fn finish(lane: &SinkLane<'_>, is_complete: bool) -> Result<(), Sessi
     if let Some(committer) = &lane.sink.committer {
         lane.counters.time(ThreadActivity::Storage, || committer.finish(done > 0))?;
     }
-    let _ = lane.mail.post(CommLetter::Finished);
+    let _ = lane.mail.post(SinkCommThreadRequest::Finished);
     Ok(())
 }
 
@@ -47,9 +47,9 @@ fn finish_session(lane: &SinkLane<'_>, is_complete: bool) -> Result<u64, Session
     }
     let links = make_links(lane, is_complete)?;
     // Other modes are restored after the directories have their metadata.
-    end_access(lane, RestoredModeSelection::Open)?;
+    end_access(lane, RestoredDirectorySelection::Open)?;
     let directories = set_directories(lane)?;
-    end_access(lane, RestoredModeSelection::All)?;
+    end_access(lane, RestoredDirectorySelection::All)?;
     tell_losses(lane);
     tell_times(lane);
     Ok(links + directories)
@@ -60,7 +60,7 @@ fn make_links(lane: &SinkLane<'_>, is_complete: bool) -> Result<u64, SessionErro
     let sink = lane.sink;
     let Some(links) = sink.spools.take_links() else { return Ok(0) };
     let (mut failures, mut ended) = (Vec::new(), Ok(()));
-    let ways = HardLinkContext {
+    let ways = HardLinkCreationContext {
         scratch: &sink.destination.scratch,
         times: &sink.attributes.times,
         losses: sink.attributes.keeper.losses(),

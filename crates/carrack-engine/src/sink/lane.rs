@@ -12,10 +12,10 @@ use carrack_model::{
     EntryFailure, ExtraMetadata, FailureKind, FileFlags, RelPath, TargetId, Timestamp, TransferEvent,
     UserNotice, escape, plain,
 };
-use carrack_storage::WriteIo;
+use carrack_storage::WriteIoMethod;
 use carrack_transport::{IncomingObject, ReceiveEndpoint};
 use carrack_wire::message::ControlMessage;
-use carrack_wire::{EntryTableReader, EntryTableRecord, FrameKind};
+use carrack_wire::{EntryTableDecoder, EntryTableRecord, FrameKind};
 
 use super::ack_batch::{AckBatch, ObjectOutcome};
 use super::committer::GroupCommitter;
@@ -25,12 +25,12 @@ use super::sink_file::SinkFile;
 use super::write_queue::WriteQueue;
 use crate::counters::EndCounters;
 use crate::error::SessionError;
-use crate::first_error::{SessionErrorListener, SessionFault};
+use crate::first_error::{FirstSessionError, SessionErrorListener};
 use crate::mailbox::CommMailbox;
 use crate::spill::LaneSpill;
 
 /// A request of another thread to the comm thread.
-pub(super) enum CommLetter {
+pub(super) enum SinkCommThreadRequest {
     /// Queue this control message.
     Say(Vec<u8>),
     /// Wait for data on this endpoint.
@@ -54,9 +54,9 @@ pub(super) struct SinkLane<'a> {
     pub(super) spills: Vec<LaneSpill<TargetId>>,
     pub(super) files: SinkFileTable,
     pub(super) answers: AckBatch,
-    pub(super) mail: CommMailbox<CommLetter>,
+    pub(super) mail: CommMailbox<SinkCommThreadRequest>,
     pub(super) counters: EndCounters,
-    pub(super) fault: SessionFault,
+    pub(super) fault: FirstSessionError,
 }
 
 impl<'a> SinkLane<'a> {
@@ -79,7 +79,7 @@ impl<'a> SinkLane<'a> {
             answers: AckBatch::new(pool.slot_count()),
             mail: CommMailbox::new().map_err(SessionError::local("making an eventfd"))?,
             counters: EndCounters::default(),
-            fault: SessionFault::default(),
+            fault: FirstSessionError::default(),
             pool,
             crew,
         })
@@ -193,7 +193,7 @@ impl<'a> SinkLane<'a> {
     fn target_of_bundle(&self, incoming: &IncomingObject) -> Option<TargetId> {
         let table_len = incoming.header.table_len as usize;
         let (_, table) = incoming.body().split_at_checked(incoming.body().len().checked_sub(table_len)?)?;
-        let Some(Ok(EntryTableRecord::Section { path, .. })) = EntryTableReader::new(table).next() else {
+        let Some(Ok(EntryTableRecord::Section { path, .. })) = EntryTableDecoder::new(table).next() else {
             return None;
         };
         // The directory is not created: the bundle's names are checked when it is unpacked.
@@ -205,7 +205,7 @@ impl<'a> SinkLane<'a> {
     }
 
     /// Reports the I/O method and the striping of a large file that was created, unless the user knows them.
-    pub(super) fn tell_news(&self, io: WriteIo, refusal: Option<&str>) {
+    pub(super) fn tell_news(&self, io: WriteIoMethod, refusal: Option<&str>) {
         let storage = &self.sink.destination.storage;
         let io_news = storage.io_news(io).map(UserNotice::Text);
         let refusal_news = refusal.and_then(|why| storage.refusal_news(why)).map(UserNotice::Warning);
@@ -225,7 +225,7 @@ impl<'a> SinkLane<'a> {
 
     /// Sends a message. Not for the comm thread. A session that ends needs no more messages.
     pub(super) fn say(&self, message: ControlMessage) {
-        let _ = self.mail.post(CommLetter::Say(message.to_body()));
+        let _ = self.mail.post(SinkCommThreadRequest::Say(message.to_body()));
     }
 }
 

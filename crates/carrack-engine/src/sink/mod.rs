@@ -88,7 +88,7 @@ use std::{mem, thread};
 use carrack_journal::{Journal, RecoveredJournal};
 use carrack_machine::{NodeSet, ThreadDuty};
 use carrack_model::{TargetId, TransferEvent, UserNotice};
-use carrack_storage::{RestoredModeSelection, ScratchNames};
+use carrack_storage::{RestoredDirectorySelection, ScratchNames};
 use carrack_transport::ReceiveEndpoint;
 
 use crate::abort::AbortHandle;
@@ -112,8 +112,8 @@ use pending_queries::OpenSourceQueries;
 use removal_rules::SyncDeletionState;
 use sibling_sessions::SiblingJournals;
 use sizing::SinkSizing;
-pub(crate) use top_level_confinement::{AllowedTopLevelNames, AskedNames};
-pub(crate) use write_method::SinkStorage;
+pub(crate) use top_level_confinement::{AllowedTopLevelNames, RequestedSourceNames};
+pub(crate) use write_method::SinkStorageFacts;
 
 /// The start of a sink: the session is established, the destination is open.
 pub(crate) struct SinkStart<'a> {
@@ -294,7 +294,7 @@ fn run_lanes(
         (side.map(|side| side.both()).unwrap_or_default(), is_left, result)
     });
     // The modes of a session that did not complete; the next session restores those that fail here.
-    drop(directory_access::restore_modes(sink, RestoredModeSelection::All));
+    drop(directory_access::restore_modes(sink, RestoredDirectorySelection::All));
     // Before the files are dropped: files with records are kept.
     let result = cause(result, sink.committer.as_ref().map_or(Ok(()), GroupCommitter::settle_rest));
     (both, is_left && both.summary().entries_failed == 0, result)

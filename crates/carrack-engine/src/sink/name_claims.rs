@@ -6,7 +6,7 @@
 use std::os::fd::BorrowedFd;
 
 use carrack_model::RelPath;
-use carrack_storage::{FoldedNames, FoldingDirectory, SinkError};
+use carrack_storage::{CaseFoldingDirectory, FoldedNames, SinkError};
 
 /// The names of a session; `None` in a dry run, which claims none.
 pub(super) struct NameClaims(Option<FoldedNames>);
@@ -17,7 +17,7 @@ impl NameClaims {
     }
 
     /// Returns the folding of names in a directory, if it does not distinguish all of them.
-    pub(super) fn folding(&self, held: BorrowedFd<'_>, path: &RelPath) -> Option<FoldingDirectory> {
+    pub(super) fn folding(&self, held: BorrowedFd<'_>, path: &RelPath) -> Option<CaseFoldingDirectory> {
         self.0.as_ref().and_then(|names| names.of(held, path))
     }
 
@@ -26,7 +26,7 @@ impl NameClaims {
         &self,
         held: BorrowedFd<'_>,
         path: &RelPath,
-    ) -> Result<Option<FoldingDirectory>, SinkError> {
+    ) -> Result<Option<CaseFoldingDirectory>, SinkError> {
         let folding = self.folding(held, path);
         self.claim_directory(folding.as_ref(), path)?;
         Ok(folding)
@@ -35,7 +35,7 @@ impl NameClaims {
     /// Claims a directory that does not distinguish all names for its path.
     pub(super) fn claim_directory(
         &self,
-        folding: Option<&FoldingDirectory>,
+        folding: Option<&CaseFoldingDirectory>,
         path: &RelPath,
     ) -> Result<(), SinkError> {
         assert!(folding.is_none() || self.0.is_some(), "nothing is claimed in a dry run");
@@ -55,7 +55,7 @@ impl NameClaims {
     /// Claims a name in a directory that does not distinguish all names.
     pub(super) fn claim(
         &self,
-        folding: Option<&FoldingDirectory>,
+        folding: Option<&CaseFoldingDirectory>,
         held: BorrowedFd<'_>,
         path: &RelPath,
         name: &[u8],

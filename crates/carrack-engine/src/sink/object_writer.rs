@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use carrack_model::{ByteRange, ObjectChecksumAlgorithm, plain};
 use carrack_plan::StorageRequestTiming;
-use carrack_storage::{RootDirectory, WriteIo};
+use carrack_storage::{RootDirectory, WriteIoMethod};
 use carrack_transport::IncomingObject;
 use carrack_wire::FrameHeader;
 use carrack_wire::message::OpenFileMessage;
@@ -95,8 +95,8 @@ impl<'a> ObjectWriter<'a> {
         checked: CheckedObject,
     ) -> Result<Option<StorageRequestTiming>, SessionError> {
         let growing = growing(self.lane, root, file);
-        let is_in_turn =
-            growing.is_ok_and(|growing| self.sink.sizing.writes_in_turn && growing.io() == WriteIo::Cached);
+        let is_in_turn = growing
+            .is_ok_and(|growing| self.sink.sizing.writes_in_turn && growing.io() == WriteIoMethod::Cached);
         if !is_in_turn {
             return self.write_one(root, file, checked).map(Some);
         }

@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_journal::{EntryKey, PartialFile};
 use carrack_model::{Entry, EntryFailure, EntryKind, Metadata, RelPath, Timestamp, plain};
-use carrack_storage::{FoldingDirectory, can_resume, file_times, look_at};
-use carrack_wire::message::{ControlMessage, HeldRanges, OfferMessage, WantedMessage};
+use carrack_storage::{CaseFoldingDirectory, can_resume, file_times, look_at};
+use carrack_wire::message::{ControlMessage, HeldRanges, OfferedEntriesMessage, WantedMessage};
 use carrack_wire::{
-    EntryTableItem, EntryTableReader, EntryTableRecord, ranges_from_message, ranges_to_message,
+    EntryTableDecoder, EntryTableItem, EntryTableRecord, ranges_from_message, ranges_to_message,
 };
 
 use super::context::SinkContext;
@@ -119,7 +119,7 @@ enum OfferVerdict {
 }
 
 /// Replies to an offer with the wanted entries.
-pub(super) fn answer_offer(lane: &SinkLane<'_>, offer: &OfferMessage) -> Result<(), SessionError> {
+pub(super) fn answer_offer(lane: &SinkLane<'_>, offer: &OfferedEntriesMessage) -> Result<(), SessionError> {
     let history = &lane.sink.history;
     if !history.takes_offers {
         return Err(SessionError::Protocol("an offer where nothing is to be resumed".into()));
@@ -146,15 +146,15 @@ struct OfferSection {
     path: RelPath,
     /// `None` if it does not exist.
     held: Option<OwnedFd>,
-    folding: Option<FoldingDirectory>,
+    folding: Option<CaseFoldingDirectory>,
 }
 
 impl OfferedEntryJudge<'_> {
-    fn judge_all(&self, offer: &OfferMessage) -> Result<WantedMessage, SessionError> {
+    fn judge_all(&self, offer: &OfferedEntriesMessage) -> Result<WantedMessage, SessionError> {
         let wanted = WantedMessage { id: offer.id, ..WantedMessage::default() };
         let mut answering = WantedEntriesAnswer { wanted, entry_count: 0, section_count: 0 };
         let mut section: Option<OfferSection> = None;
-        for record in EntryTableReader::new(&offer.table) {
+        for record in EntryTableDecoder::new(&offer.table) {
             match (record?, &section) {
                 (EntryTableRecord::Section { path, metadata, .. }, _) => {
                     section = Some(self.enter(path, metadata.as_ref(), &mut answering)?);
@@ -253,7 +253,7 @@ impl OfferedEntryJudge<'_> {
     /// have had them before.
     fn claim_kept(
         &self,
-        folding: Option<&FoldingDirectory>,
+        folding: Option<&CaseFoldingDirectory>,
         path: &RelPath,
         held: BorrowedFd<'_>,
         name: &[u8],

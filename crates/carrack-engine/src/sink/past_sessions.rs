@@ -17,14 +17,14 @@ pub(super) struct PastSessions {
     recovered: RecoveredJournal,
     /// For messages.
     journal_path: String,
-    partials: Mutex<HashMap<DirectoryAndName, BegunFile>>,
+    partials: Mutex<HashMap<DirectoryPathAndName, BegunFile>>,
     /// Temporary names that are still needed.
-    temporary: HashSet<DirectoryAndName>,
+    temporary: HashSet<DirectoryPathAndName>,
     /// True once the root has no unneeded temporary names.
     is_root_clean: AtomicBool,
 }
 
-type DirectoryAndName = (RelPath, Box<[u8]>);
+type DirectoryPathAndName = (RelPath, Box<[u8]>);
 
 /// A large file that an earlier session began.
 struct BegunFile {
@@ -49,7 +49,7 @@ impl PastSessions {
         }
     }
 
-    fn partials(&self) -> MutexGuard<'_, HashMap<DirectoryAndName, BegunFile>> {
+    fn partials(&self) -> MutexGuard<'_, HashMap<DirectoryPathAndName, BegunFile>> {
         self.partials.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -120,7 +120,7 @@ impl PastSessions {
     }
 }
 
-fn place(partial: &PartialFile, name: &[u8]) -> DirectoryAndName {
+fn place(partial: &PartialFile, name: &[u8]) -> DirectoryPathAndName {
     (partial.directory.clone(), name.into())
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use carrack_journal::id_of_file_name;
 use carrack_model::{DeletionRules, RelPath, ScanSelection, SyncRules, plain};
-use carrack_storage::{RemovalCount, RemovalStep, ScanFilter, ScratchNames, count_in};
+use carrack_storage::{RemovalPreviewCount, RemovalStep, ScanFilter, ScratchNames, count_in};
 
 use super::backup::{self, BackupPlace, TRASH};
 use crate::error::SessionError;
@@ -125,7 +125,7 @@ impl SyncDeletionState {
     }
 
     /// Counts the entries beneath a name that would be deleted, and those that would stay.
-    pub(super) fn count(&self, target: RemovalCandidate<'_>) -> RemovalCount {
+    pub(super) fn count(&self, target: RemovalCandidate<'_>) -> RemovalPreviewCount {
         count_in((target.held, target.name), self.crosses_mounts(), &|step, beneath| {
             self.is_spared_beneath(target, step, beneath)
         })

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use carrack_journal::{Blake3Subtree, FileDigestError, PartialFile};
 use carrack_layout::RequestedLayout;
-use carrack_model::{ByteRange, Entry, FileId, RelPath, RequestedFileRange, StripeChoice, TargetId};
+use carrack_model::{ByteRange, Entry, FileId, PartialCopyRange, RelPath, StripeChoice, TargetId};
 use carrack_plan::Layout;
 use carrack_storage::{SinkError, UncommittedFile};
 use carrack_transport::IncomingObject;
@@ -18,7 +18,7 @@ use carrack_wire::message::{OpenFileMessage, RangesToSend, StripingMessage};
 
 use super::file_byte_counts::LargeFileByteCounts;
 use super::file_integrity::FileIntegrity;
-use super::file_portion::ArrivingFileRanges;
+use super::file_portion::RangesToReceive;
 use super::write_combining::WriteDelegationQueue;
 use super::write_method::stripe_for;
 use crate::error::SessionError;
@@ -89,7 +89,7 @@ pub(super) struct SinkFile {
     /// Its striping at the source.
     stripes: Option<StripingMessage>,
     /// The ranges that arrive in this session.
-    pub(super) portion: ArrivingFileRanges,
+    pub(super) portion: RangesToReceive,
     growing: OnceLock<Result<UncommittedFile, SinkError>>,
     layout: OnceLock<Arc<dyn Layout>>,
     /// Objects that are left to a writing thread.
@@ -104,7 +104,7 @@ impl SinkFile {
     pub(super) fn announced(
         message: &OpenFileMessage,
         number: u64,
-        part: Option<RequestedFileRange>,
+        part: Option<PartialCopyRange>,
     ) -> Result<SinkFile, SessionError> {
         let mut section = decode_section(&message.table)?;
         let (Some(entry), true) = (section.entries.pop(), section.entries.is_empty()) else {
@@ -113,7 +113,7 @@ impl SinkFile {
         if entry.size() == 0 || entry.extras.as_ref().is_some_and(|extras| extras.same_as.is_some()) {
             return Err(SessionError::Protocol("an empty file or a link announced as a large file".into()));
         }
-        let portion = ArrivingFileRanges::announced(message, entry.size(), part)?;
+        let portion = RangesToReceive::announced(message, entry.size(), part)?;
         let is_plain = message.coming.is_none() && !message.goes_on && portion.is_everything();
         if FileId(message.id).is_by_itself() && !is_plain {
             return Err(SessionError::Protocol("a file by itself of which not all comes".into()));
@@ -236,15 +236,15 @@ pub(super) fn version_of(entry: &Entry) -> u16 {
 pub(super) mod tests {
     use carrack_machine::SlotPool;
     use carrack_model::{Metadata, ObjectId};
-    use carrack_wire::{EntryTableWriter, FrameHeader, FrameKind};
+    use carrack_wire::{EntryTableEncoder, FrameHeader, FrameKind};
 
     use super::*;
 
     /// An open-file message of the file `d/f` of `size` bytes.
     pub(in crate::sink) fn message(id: u64, size: u64) -> OpenFileMessage {
         let mut table = Vec::new();
-        EntryTableWriter::new(&mut table).section(&RelPath::new(b"d").unwrap(), None);
-        EntryTableWriter::new(&mut table).regular(b"f", size, &Metadata::default(), 0, None);
+        EntryTableEncoder::new(&mut table).section(&RelPath::new(b"d").unwrap(), None);
+        EntryTableEncoder::new(&mut table).regular(b"f", size, &Metadata::default(), 0, None);
         OpenFileMessage { id, table, ..OpenFileMessage::default() }
     }
 

@@ -4,7 +4,7 @@ use carrack_layout::TargetAttachmentKind;
 use carrack_model::{AgreedTransferSpec, SchedulingOptions};
 use carrack_transport::StreamCount;
 
-use super::write_method::SinkStorage;
+use super::write_method::SinkStorageFacts;
 use crate::settings::{EndRateLimits, EndSettings};
 
 /// Counts are those of all lanes together unless stated otherwise.
@@ -33,7 +33,7 @@ impl SinkSizing {
     pub(super) fn new(
         spec: &AgreedTransferSpec,
         settings: &EndSettings,
-        storage: &SinkStorage,
+        storage: &SinkStorageFacts,
         lane_count: usize,
     ) -> SinkSizing {
         let io_threads = settings.io_thread_count(storage.depth());

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use carrack_model::{Metadata, RelPath};
-use carrack_storage::NamePattern;
+use carrack_storage::SourceNameWildcard;
 
 use crate::error::SessionError;
 
@@ -19,21 +19,21 @@ pub(crate) enum AllowedTopLevelNames {
     /// One file or link of this name, and nothing else.
     OneFile(Vec<u8>),
     /// Trees, files and links of these names.
-    Names(AskedNames),
+    Names(RequestedSourceNames),
 }
 
 /// Names that the sources may have, as typed. A name with wildcards also allows the names that match it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AskedNames {
+pub(crate) struct RequestedSourceNames {
     names: HashSet<Vec<u8>>,
-    patterns: Vec<NamePattern>,
+    patterns: Vec<SourceNameWildcard>,
 }
 
-impl AskedNames {
+impl RequestedSourceNames {
     /// Creates the set from the sources as typed.
-    pub(crate) fn new(names: HashSet<Vec<u8>>) -> AskedNames {
-        let patterns = names.iter().filter_map(|name| NamePattern::new(name)).collect();
-        AskedNames { names, patterns }
+    pub(crate) fn new(names: HashSet<Vec<u8>>) -> RequestedSourceNames {
+        let patterns = names.iter().filter_map(|name| SourceNameWildcard::new(name)).collect();
+        RequestedSourceNames { names, patterns }
     }
 
     fn contain(&self, name: &[u8]) -> bool {
@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn only_names_that_were_asked_for_appear_at_the_top() {
-        let names = AllowedTopLevelNames::Names(AskedNames::new([b"a".to_vec(), b"b*".to_vec()].into()));
+        let names =
+            AllowedTopLevelNames::Names(RequestedSourceNames::new([b"a".to_vec(), b"b*".to_vec()].into()));
         assert!(names.allows_section(&path(b"a/inner"), None) && !names.allows_section(&path(b"c"), None));
         assert!(names.allows_section(&RelPath::root(), None));
         assert!(!names.allows_section(&RelPath::root(), Some(&Metadata::default())));

@@ -9,10 +9,10 @@ use carrack_machine::FifoConditionLock;
 
 /// Items that wait for the writing thread.
 pub(super) struct WriteDelegationQueue<T> {
-    state: FifoConditionLock<WriteDelegationState<T>>,
+    state: FifoConditionLock<WriteCombiningQueueState<T>>,
 }
 
-struct WriteDelegationState<T> {
+struct WriteCombiningQueueState<T> {
     is_writing: bool,
     waiting: VecDeque<T>,
 }
@@ -20,7 +20,7 @@ struct WriteDelegationState<T> {
 impl<T> Default for WriteDelegationQueue<T> {
     fn default() -> WriteDelegationQueue<T> {
         WriteDelegationQueue {
-            state: FifoConditionLock::new(WriteDelegationState {
+            state: FifoConditionLock::new(WriteCombiningQueueState {
                 is_writing: false,
                 waiting: VecDeque::new(),
             }),

@@ -9,14 +9,14 @@ use carrack_layout::{
     TargetAttachmentKind,
 };
 use carrack_model::{SinkIoMethod, StripeChoice};
-use carrack_storage::{NewLargeFileSpec, PathBase, WriteIo};
+use carrack_storage::{NewLargeFileSpec, PathBase, WriteIoMethod};
 use carrack_wire::message::StripingMessage;
 
 use crate::error::SessionError;
 use crate::settings::{EndSettings, depth_of};
 
 /// The storage beneath a destination.
-pub(crate) struct SinkStorage {
+pub(crate) struct SinkStorageFacts {
     file_systems: FileSystems,
     own: Arc<MountedFileSystem>,
     io: SinkIoMethod,
@@ -29,14 +29,14 @@ pub(crate) struct SinkStorage {
     refusal_told: AtomicBool,
 }
 
-impl SinkStorage {
+impl SinkStorageFacts {
     /// Examines the directory that holds the destination or, if `is_destination`, is the destination.
     pub(crate) fn look(
         base: &PathBase,
         directory: BorrowedFd<'_>,
         is_destination: bool,
         settings: &EndSettings,
-    ) -> Result<SinkStorage, SessionError> {
+    ) -> Result<SinkStorageFacts, SessionError> {
         let file_systems = settings.file_systems(base)?;
         let looking = SessionError::local("looking at the destination's storage");
         let own = file_systems.of(directory).map_err(looking)?;
@@ -46,7 +46,7 @@ impl SinkStorage {
             !settings.spill.sink.is_empty() && own.own_target().medium != TargetAttachmentKind::Memory;
         let has_targets = own.has_layouts() || mounts > 0 || settings.holds_back() || is_spilling;
         let (io_told, refusal_told) = Default::default();
-        Ok(SinkStorage {
+        Ok(SinkStorageFacts {
             file_systems,
             own,
             io: settings.sink_io,
@@ -97,24 +97,24 @@ impl SinkStorage {
     /// Returns the I/O method. With several targets a write must take the storage's service time, by which
     /// targets are chosen. Local file systems take direct writes well; on others these may be many times
     /// slower than their clients' writes through the page cache.
-    fn io(&self, file_system: &MountedFileSystem) -> WriteIo {
+    fn io(&self, file_system: &MountedFileSystem) -> WriteIoMethod {
         let medium = file_system.own_target().medium;
         match self.io {
-            SinkIoMethod::Buffered => WriteIo::Cached,
-            SinkIoMethod::Direct => WriteIo::Direct,
-            SinkIoMethod::Writeback => WriteIo::Writeback,
+            SinkIoMethod::Buffered => WriteIoMethod::Cached,
+            SinkIoMethod::Direct => WriteIoMethod::Direct,
+            SinkIoMethod::Writeback => WriteIoMethod::Writeback,
             SinkIoMethod::Auto if !self.has_targets || medium == TargetAttachmentKind::Memory => {
-                WriteIo::Cached
+                WriteIoMethod::Cached
             }
-            SinkIoMethod::Auto if medium == TargetAttachmentKind::Device => WriteIo::Direct,
-            SinkIoMethod::Auto => WriteIo::Writeback,
+            SinkIoMethod::Auto if medium == TargetAttachmentKind::Device => WriteIoMethod::Direct,
+            SinkIoMethod::Auto => WriteIoMethod::Writeback,
         }
     }
 
     /// Returns a message to the user about the I/O method: once, and only if it was decided here.
-    pub(crate) fn io_news(&self, io: WriteIo) -> Option<String> {
+    pub(crate) fn io_news(&self, io: WriteIoMethod) -> Option<String> {
         let is_first = !self.io_told.swap(true, Relaxed);
-        (is_first && io != WriteIo::Cached).then(|| format!("large files are written {}", io.name()))
+        (is_first && io != WriteIoMethod::Cached).then(|| format!("large files are written {}", io.name()))
     }
 
     /// Returns a message to the user about a striping that is not possible: once.

@@ -10,23 +10,23 @@ use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use carrack_layout::StorageTarget;
-use carrack_machine::{FifoConditionLock, FifoMonitorClosed, WaitAttempt};
+use carrack_machine::{ConditionWaitAttempt, FifoConditionLock, FifoMonitorClosed};
 use carrack_model::{SchedulingOptions, TargetId, TargetReport};
-use carrack_plan::{QueueArrivalPattern, StorageRequestTiming, TargetQueues, TargetState, policy};
+use carrack_plan::{IoQueueArrivalPattern, StorageRequestTiming, TargetQueues, TargetState, policy};
 use carrack_transport::{IncomingObject, ReceiveEndpoint};
-use carrack_wire::message::{KnobsMessage, OfferMessage, PruneMessage};
+use carrack_wire::message::{KnobsMessage, OfferedEntriesMessage, PruneMessage};
 
 use super::sink_file::SinkFile;
 use super::sizing::SinkSizing;
-use super::write_method::SinkStorage;
+use super::write_method::SinkStorageFacts;
 use crate::event_delivery::target_reports;
 use crate::settings::{EndRateLimits, depth_of_queue};
-use crate::sharing::{LaneGrants, SessionGrantClient, SharedTargetQueues};
+use crate::sharing::{GrantClientTargetQueues, LaneTargetGrants, SessionGrantClient};
 use crate::spill::LaneByteFlow;
 use crate::thread_gate::ThreadGate;
 
 /// A task of an I/O thread.
-pub(super) enum WriteTask {
+pub(super) enum SinkIoTask {
     /// A file was announced: create it, and send its layout.
     Create(Arc<SinkFile>),
     /// The file is complete: give it its name.
@@ -38,7 +38,7 @@ pub(super) enum WriteTask {
     /// The source gave the file up: remove its temporary file.
     Discard(Arc<SinkFile>),
     /// The source offers these entries: reply with the wanted ones.
-    Offer(OfferMessage),
+    Offer(OfferedEntriesMessage),
     /// Everything is sent: delete entries that the source does not have.
     Prune(PruneMessage),
     /// Everything is written: set the directories' metadata.
@@ -70,7 +70,7 @@ impl WriteQueue {
     /// Creates the queue of a lane with `stream_count` data connections.
     pub(super) fn new(
         sizing: &SinkSizing,
-        storage: &SinkStorage,
+        storage: &SinkStorageFacts,
         share: Option<&SessionGrantClient>,
         stream_count: usize,
     ) -> WriteQueue {
@@ -128,12 +128,12 @@ impl WriteQueue {
 
     /// Waits for the next task. The caller reports its end by [`done`](Self::done), unless it is a
     /// connection.
-    pub(super) fn take(&self) -> Result<WriteTask, FifoMonitorClosed> {
+    pub(super) fn take(&self) -> Result<SinkIoTask, FifoMonitorClosed> {
         self.inbox.take_timed(WriteQueueState::take)
     }
 
     /// Returns the next task for a thread that drives a connection, if there is one.
-    pub(super) fn take_beside_streams(&self) -> Option<WriteTask> {
+    pub(super) fn take_beside_streams(&self) -> Option<SinkIoTask> {
         self.inbox.try_take(WriteQueueState::take_beside_streams)
     }
 
@@ -143,8 +143,8 @@ impl WriteQueue {
     }
 
     /// Adds the beginning or end of a file, or of more.
-    pub(super) fn push_end(&self, task: WriteTask) {
-        let is_end = !matches!(task, WriteTask::Store(..) | WriteTask::Stream(_));
+    pub(super) fn push_end(&self, task: SinkIoTask) {
+        let is_end = !matches!(task, SinkIoTask::Store(..) | SinkIoTask::Stream(_));
         assert!(is_end, "objects and streams have queues of their own");
         self.inbox.release(|inbox| inbox.ends.push_back(task));
     }
@@ -206,7 +206,7 @@ impl WriteQueue {
     }
 
     /// Adds targets.
-    pub(super) fn learn(&self, storage: &SinkStorage, targets: &[TargetId]) {
+    pub(super) fn learn(&self, storage: &SinkStorageFacts, targets: &[TargetId]) {
         for &id in targets {
             if self.inbox.with(|inbox| inbox.known.contains(&id)) {
                 continue;
@@ -238,7 +238,7 @@ impl WriteQueue {
     }
 
     /// Returns the queues of targets for reports.
-    pub(super) fn reports(&self, storage: &SinkStorage) -> Vec<TargetReport> {
+    pub(super) fn reports(&self, storage: &SinkStorageFacts) -> Vec<TargetReport> {
         self.inbox.with(|inbox| {
             target_reports((&inbox.objects, inbox.began.elapsed()), |id| {
                 storage.file_systems().target(id).map(|target| target.label)
@@ -257,7 +257,7 @@ impl WriteQueue {
 /// their targets, connections are next: the threads that drive them only sort objects. Otherwise objects are
 /// next, as they hold slots.
 struct WriteQueueState {
-    ends: VecDeque<WriteTask>,
+    ends: VecDeque<SinkIoTask>,
     objects: TargetQueues<IncomingObject>,
     streams: VecDeque<Box<dyn ReceiveEndpoint>>,
     known: HashSet<TargetId>,
@@ -268,11 +268,11 @@ struct WriteQueueState {
     storing_max: usize,
     in_flight_max: u32,
     /// The grants of the meta-scheduler, if targets are shared.
-    pass: Option<LaneGrants>,
+    pass: Option<LaneTargetGrants>,
     began: Instant,
 }
 
-impl SharedTargetQueues for FifoConditionLock<WriteQueueState> {
+impl GrantClientTargetQueues for FifoConditionLock<WriteQueueState> {
     fn states(&self) -> Vec<TargetState> {
         self.with(|inbox| inbox.objects.states().to_vec())
     }
@@ -289,11 +289,11 @@ impl WriteQueueState {
         limits: EndRateLimits,
         io_threads: usize,
         is_sorting: bool,
-        pass: Option<LaneGrants>,
+        pass: Option<LaneTargetGrants>,
     ) -> WriteQueueState {
         let mut objects = TargetQueues::default();
         if is_sorting {
-            let chosen = policy(&scheduling.policy, io_threads, QueueArrivalPattern::Arriving);
+            let chosen = policy(&scheduling.policy, io_threads, IoQueueArrivalPattern::Arriving);
             objects = TargetQueues::new(match &pass {
                 Some(pass) => pass.guard(chosen),
                 None => chosen,
@@ -330,7 +330,7 @@ impl WriteQueueState {
     }
 
     /// Takes the next task.
-    fn take(&mut self) -> WaitAttempt<WriteTask> {
+    fn take(&mut self) -> ConditionWaitAttempt<SinkIoTask> {
         let now = self.began.elapsed();
         let may_store = self.storing < self.storing_max;
         let end = if may_store { self.ends.pop_front() } else { None };
@@ -338,35 +338,35 @@ impl WriteQueueState {
         let first = first.or_else(|| if may_store { self.take_object(now) } else { None });
         match first.or_else(|| self.take_stream()) {
             Some(task) => {
-                self.storing += usize::from(!matches!(task, WriteTask::Stream(_)));
+                self.storing += usize::from(!matches!(task, SinkIoTask::Stream(_)));
                 assert!(
-                    self.storing <= self.storing_max || matches!(task, WriteTask::Stream(_)),
+                    self.storing <= self.storing_max || matches!(task, SinkIoTask::Stream(_)),
                     "no more store than may"
                 );
-                WaitAttempt::Done(task)
+                ConditionWaitAttempt::Done(task)
             }
-            None if !may_store => WaitAttempt::NotYet,
+            None if !may_store => ConditionWaitAttempt::NotYet,
             None => self
                 .objects
                 .wake_at(now)
-                .map_or(WaitAttempt::NotYet, |at| WaitAttempt::Until(self.began + at)),
+                .map_or(ConditionWaitAttempt::NotYet, |at| ConditionWaitAttempt::Until(self.began + at)),
         }
     }
 
     /// Takes the next task for a thread that drives a connection.
-    fn take_beside_streams(&mut self) -> Option<WriteTask> {
+    fn take_beside_streams(&mut self) -> Option<SinkIoTask> {
         let end = self.ends.pop_front();
         end.or_else(|| self.take_object(self.began.elapsed()))
     }
 
-    fn take_stream(&mut self) -> Option<WriteTask> {
-        self.streams.pop_front().map(WriteTask::Stream)
+    fn take_stream(&mut self) -> Option<SinkIoTask> {
+        self.streams.pop_front().map(SinkIoTask::Stream)
     }
 
-    fn take_object(&mut self, now: Duration) -> Option<WriteTask> {
+    fn take_object(&mut self, now: Duration) -> Option<SinkIoTask> {
         let (target, incoming) = self.objects.take(now)?;
         self.objects.charge(target, incoming.header.body_len.into(), now);
-        Some(WriteTask::Store(target, incoming))
+        Some(SinkIoTask::Store(target, incoming))
     }
 
     /// Ends a task other than a connection.
@@ -417,18 +417,18 @@ mod tests {
             true,
             None,
         );
-        (0..3).for_each(|number| inbox.ends.push_back(WriteTask::Settle(number)));
-        assert!(matches!(inbox.take(), WaitAttempt::Done(WriteTask::Settle(0))));
-        assert!(matches!(inbox.take(), WaitAttempt::Done(WriteTask::Settle(1))));
-        assert!(matches!(inbox.take(), WaitAttempt::NotYet), "as many as may be are busy");
+        (0..3).for_each(|number| inbox.ends.push_back(SinkIoTask::Settle(number)));
+        assert!(matches!(inbox.take(), ConditionWaitAttempt::Done(SinkIoTask::Settle(0))));
+        assert!(matches!(inbox.take(), ConditionWaitAttempt::Done(SinkIoTask::Settle(1))));
+        assert!(matches!(inbox.take(), ConditionWaitAttempt::NotYet), "as many as may be are busy");
         let (_sender, receiver) = loopback_pair().unwrap();
         inbox.streams.push_back(Box::new(receiver));
-        assert!(matches!(inbox.take(), WaitAttempt::Done(WriteTask::Stream(_))));
+        assert!(matches!(inbox.take(), ConditionWaitAttempt::Done(SinkIoTask::Stream(_))));
         inbox.done();
-        assert!(matches!(inbox.take(), WaitAttempt::Done(WriteTask::Settle(2))));
-        inbox.ends.push_back(WriteTask::Settle(3));
+        assert!(matches!(inbox.take(), ConditionWaitAttempt::Done(SinkIoTask::Settle(2))));
+        inbox.ends.push_back(SinkIoTask::Settle(3));
         inbox.set_writers(3);
-        assert!(matches!(inbox.take(), WaitAttempt::Done(WriteTask::Settle(3))));
+        assert!(matches!(inbox.take(), ConditionWaitAttempt::Done(SinkIoTask::Settle(3))));
     }
 
     const ONE: TargetId = TargetId(1);
@@ -462,7 +462,7 @@ mod tests {
 
     fn take_object(queue: &WriteQueue) -> (TargetId, IncomingObject) {
         match queue.take() {
-            Ok(WriteTask::Store(target, incoming)) => (target, incoming),
+            Ok(SinkIoTask::Store(target, incoming)) => (target, incoming),
             _ => panic!("an object waits"),
         }
     }

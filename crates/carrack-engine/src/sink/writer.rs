@@ -8,11 +8,11 @@ use carrack_wire::FrameKind;
 use super::bundle_unpacker::BundleUnpacker;
 use super::extraneous_entries::remove_rest;
 use super::finish::{finish, settle};
-use super::lane::{CommLetter, SinkLane};
+use super::lane::{SinkCommThreadRequest, SinkLane};
 use super::large_files::SinkLargeFileHandler;
 use super::object_writer::ObjectWriter;
 use super::offers::answer_offer;
-use super::write_queue::WriteTask;
+use super::write_queue::SinkIoTask;
 use crate::counters::ThreadActivity;
 use crate::error::SessionError;
 
@@ -29,7 +29,7 @@ pub(super) fn run(lane: &SinkLane<'_>, number: usize) {
         lane.queue.pass(number);
         let taken = lane.counters.time(ThreadActivity::Idle, || lane.queue.take());
         let Ok(task) = taken else { return };
-        let is_storing = !matches!(task, WriteTask::Stream(_));
+        let is_storing = !matches!(task, SinkIoTask::Stream(_));
         let done = writer.work(task);
         if is_storing {
             lane.queue.done();
@@ -49,20 +49,20 @@ struct SinkWriter<'a> {
 }
 
 impl SinkWriter<'_> {
-    fn work(&mut self, task: WriteTask) -> Result<(), SessionError> {
+    fn work(&mut self, task: SinkIoTask) -> Result<(), SessionError> {
         let (lane, files) = (self.lane, self.files);
         match task {
-            WriteTask::Stream(endpoint) if lane.sink.sizing.is_sorting => self.sort(endpoint),
-            WriteTask::Stream(endpoint) => self.drive(endpoint),
-            WriteTask::Store(target, incoming) => self.store_queued(target, incoming),
-            WriteTask::Create(file) => lane.counters.busy(|| files.create(&file)),
-            WriteTask::Commit(file) => lane.counters.busy(|| files.commit(&file)),
-            WriteTask::Shelve(file) => lane.counters.busy(|| files.shelve(&file)),
-            WriteTask::Settle(number) => lane.counters.busy(|| settle(lane, number)),
-            WriteTask::Discard(file) => lane.counters.busy(|| files.discard(&file)),
-            WriteTask::Offer(offer) => lane.counters.busy(|| answer_offer(lane, &offer)),
-            WriteTask::Prune(prune) => lane.counters.busy(|| remove_rest(lane, &prune)),
-            WriteTask::Finish { is_complete } => finish(lane, is_complete),
+            SinkIoTask::Stream(endpoint) if lane.sink.sizing.is_sorting => self.sort(endpoint),
+            SinkIoTask::Stream(endpoint) => self.drive(endpoint),
+            SinkIoTask::Store(target, incoming) => self.store_queued(target, incoming),
+            SinkIoTask::Create(file) => lane.counters.busy(|| files.create(&file)),
+            SinkIoTask::Commit(file) => lane.counters.busy(|| files.commit(&file)),
+            SinkIoTask::Shelve(file) => lane.counters.busy(|| files.shelve(&file)),
+            SinkIoTask::Settle(number) => lane.counters.busy(|| settle(lane, number)),
+            SinkIoTask::Discard(file) => lane.counters.busy(|| files.discard(&file)),
+            SinkIoTask::Offer(offer) => lane.counters.busy(|| answer_offer(lane, &offer)),
+            SinkIoTask::Prune(prune) => lane.counters.busy(|| remove_rest(lane, &prune)),
+            SinkIoTask::Finish { is_complete } => finish(lane, is_complete),
         }
     }
 
@@ -93,11 +93,11 @@ impl SinkWriter<'_> {
                     self.store(incoming)?;
                 }
                 ReceiveResult::Pending => {
-                    let _ = lane.mail.post(CommLetter::Park(endpoint));
+                    let _ = lane.mail.post(SinkCommThreadRequest::Park(endpoint));
                     return Ok(());
                 }
                 ReceiveResult::Closed => {
-                    let _ = lane.mail.post(CommLetter::Closed);
+                    let _ = lane.mail.post(SinkCommThreadRequest::Closed);
                     return Ok(());
                 }
             }
@@ -120,11 +120,11 @@ impl SinkWriter<'_> {
                     lane.enqueue(target, incoming);
                 }
                 ReceiveResult::Pending => {
-                    let _ = lane.mail.post(CommLetter::Park(endpoint));
+                    let _ = lane.mail.post(SinkCommThreadRequest::Park(endpoint));
                     return Ok(());
                 }
                 ReceiveResult::Closed => {
-                    let _ = lane.mail.post(CommLetter::Closed);
+                    let _ = lane.mail.post(SinkCommThreadRequest::Closed);
                     return Ok(());
                 }
             }

@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 use carrack_layout::MountedFileSystem;
 use carrack_model::limits::FILE_ATTEMPTS_MAX;
 use carrack_model::{
-    DirectorySection, Entry, EntryKind, ObjectChecksumAlgorithm, SourceAndSinkDirectory, TargetId,
+    CopiedDirectoryPaths, DirectorySection, Entry, EntryKind, ObjectChecksumAlgorithm, TargetId,
 };
 use carrack_storage::{ScannedFileState, SmallFile, SourceError, read_small};
-use carrack_wire::{EntryTableWriter, holes_table_bytes};
+use carrack_wire::{EntryTableEncoder, holes_table_bytes};
 
-use super::chunks::OpenChunkReference;
+use super::chunks::SourceChunkMembership;
 use super::lane::SourceLane;
 use super::large_file::UnopenedFile;
-use super::work::{BundleWork, ReadWork};
+use super::work::{BundleReadWork, ReadWork};
 
 /// Time limit for reading one bundle, the first file excepted. Where opening a file takes milliseconds, a
 /// bundle of hundreds of files takes seconds. Nothing would arrive during that time, and one thread would end
@@ -44,7 +44,7 @@ pub(super) struct FilledSlot {
 pub(super) fn fill(
     lane: &SourceLane<'_>,
     target: TargetId,
-    parcel: &BundleWork,
+    parcel: &BundleReadWork,
     slot: &mut [u8],
     table: &mut Vec<u8>,
 ) -> FilledSlot {
@@ -72,7 +72,7 @@ pub(super) fn fill(
 struct BundleFilling<'a> {
     lane: &'a SourceLane<'a>,
     target: TargetId,
-    chunk: Option<&'a OpenChunkReference>,
+    chunk: Option<&'a SourceChunkMembership>,
     slot: &'a mut [u8],
     /// Bytes of content so far.
     used: usize,
@@ -90,7 +90,7 @@ impl BundleFilling<'_> {
             self.goes_on()?;
         }
         let directory = &section.directory;
-        EntryTableWriter::new(table)
+        EntryTableEncoder::new(table)
             .with(section.extras.as_deref())
             .section(&directory.sink, section.metadata.as_ref());
         let has_files = section.entries.iter().any(|entry| matches!(entry.kind, EntryKind::Regular { .. }));
@@ -105,7 +105,7 @@ impl BundleFilling<'_> {
                 (EntryKind::Regular { .. }, _)
                     if entry.extras.as_deref().is_some_and(|extras| extras.same_as.is_some()) =>
                 {
-                    let mut writer = EntryTableWriter::new(table).with(entry.extras.as_deref());
+                    let mut writer = EntryTableEncoder::new(table).with(entry.extras.as_deref());
                     writer.regular(&entry.name, 0, &entry.metadata, entry.identity, None);
                 }
                 (EntryKind::Regular { .. }, Some(Ok(held)))
@@ -116,7 +116,7 @@ impl BundleFilling<'_> {
                     self.lane.fail(self.lane.source.tree.released(directory, entry));
                 }
                 (EntryKind::Symlink { .. } | EntryKind::Special(_), _) => {
-                    EntryTableWriter::new(table).with(entry.extras.as_deref()).whole(entry);
+                    EntryTableEncoder::new(table).with(entry.extras.as_deref()).whole(entry);
                 }
                 (EntryKind::Regular { .. }, Some(Ok(held))) => self.file(directory, held, entry, table),
                 (EntryKind::Regular { .. }, Some(Err(error))) => {
@@ -144,7 +144,7 @@ impl BundleFilling<'_> {
 
     fn file(
         &mut self,
-        directory: &Arc<SourceAndSinkDirectory>,
+        directory: &Arc<CopiedDirectoryPaths>,
         held: &OwnedFd,
         entry: &Entry,
         table: &mut Vec<u8>,
@@ -156,7 +156,7 @@ impl BundleFilling<'_> {
                     .then(|| blake3::hash(content));
                 let digest = digest.as_ref().map(blake3::Hash::as_bytes);
                 let size = file.size as u64;
-                let mut writer = EntryTableWriter::new(table).with(entry.extras.as_deref());
+                let mut writer = EntryTableEncoder::new(table).with(entry.extras.as_deref());
                 if self.takes_room_for(&file) {
                     writer = writer.with_holes(&file.holes);
                 }
@@ -184,7 +184,7 @@ impl BundleFilling<'_> {
     /// Reads one file behind the others, twice if it changed. Returns `None` if it no longer fits.
     fn read(
         &mut self,
-        directory: &SourceAndSinkDirectory,
+        directory: &CopiedDirectoryPaths,
         held: &OwnedFd,
         entry: &Entry,
     ) -> Result<Option<SmallFile>, SourceError> {
@@ -221,7 +221,7 @@ impl BundleFilling<'_> {
     }
 
     /// Queues a file that no longer fits into the slot as a large file.
-    fn postpone(&self, directory: &Arc<SourceAndSinkDirectory>, entry: &Entry) {
+    fn postpone(&self, directory: &Arc<CopiedDirectoryPaths>, entry: &Entry) {
         self.lane.backlog.split();
         let work = ReadWork::Open(UnopenedFile {
             directory: Arc::clone(directory),
@@ -253,9 +253,9 @@ mod tests {
     }
 
     /// Returns the bytes of a table.
-    fn written(write: impl FnOnce(&mut EntryTableWriter<'_>)) -> usize {
+    fn written(write: impl FnOnce(&mut EntryTableEncoder<'_>)) -> usize {
         let mut table = Vec::new();
-        write(&mut EntryTableWriter::new(&mut table));
+        write(&mut EntryTableEncoder::new(&mut table));
         table.len()
     }
 
@@ -264,7 +264,7 @@ mod tests {
     fn a_table_is_never_longer_than_planned() {
         let (name, target, metadata) = (b"name", b"../target", Metadata::default());
         let path = RelPath::new(b"a/b").unwrap();
-        let directory = SourceAndSinkDirectory { root_index: 0, source: RelPath::root(), sink: path };
+        let directory = CopiedDirectoryPaths { root_index: 0, source: RelPath::root(), sink: path };
         let section = written(|table| table.section(&directory.sink, Some(&metadata)));
         let file = written(|table| table.regular(name, 1, &metadata, u64::MAX, Some(&[7; 32])));
         let link = written(|table| table.symlink(name, target, &metadata, u64::MAX));

@@ -1,17 +1,18 @@
 //! Chunks in place of a scan (Y3): the chunks of this session, and the end of each.
 //!
-//! All work made from a chunk holds an [`OpenChunkReference`]. When the last is dropped, the source asks the
-//! sink to make the chunk durable and to record it. The chunk counts as settled when the sink confirms that.
+//! All work made from a chunk holds a [`SourceChunkMembership`]. When the last is dropped, the source asks
+//! the sink to make the chunk durable and to record it. The chunk counts as settled when the sink confirms
+//! that.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use carrack_machine::{FifoConditionLock, WaitAttempt};
-use carrack_model::{ByteRange, SourceAndSinkDirectory};
+use carrack_machine::{ConditionWaitAttempt, FifoConditionLock};
+use carrack_model::{ByteRange, CopiedDirectoryPaths};
 
-use crate::chunks::{ChunkFeed, ChunkOfEntries, ChunkWorkKind};
+use crate::chunks::{ChunkOfEntries, ChunkWorkKind, SourceChunkFeed};
 use crate::error::SessionError;
 use crate::mailbox::MailboxWaker;
 
@@ -67,18 +68,18 @@ pub(super) trait SourceLaneBacklog {
 
 /// The chunks of a session.
 pub(super) struct SessionChunks {
-    feed: Arc<dyn ChunkFeed>,
+    feed: Arc<dyn SourceChunkFeed>,
     shared: Arc<ChunksShared>,
     /// True if this session ends the transfer.
     closes: AtomicBool,
-    waiting: Mutex<ChunkRequestWaits>,
+    waiting: Mutex<SourceBottleneckStarts>,
     /// The last directory and its device: many consecutive chunks have the same directory.
-    last_directory: Mutex<Option<(Arc<SourceAndSinkDirectory>, u64)>>,
+    last_directory: Mutex<Option<(Arc<CopiedDirectoryPaths>, u64)>>,
 }
 
 /// Start times of the current waits.
 #[derive(Default)]
-struct ChunkRequestWaits {
+struct SourceBottleneckStarts {
     /// Start of the time in which readers have been idle although the path had room. Storage latency is the
     /// reason.
     for_storage: Option<Instant>,
@@ -115,7 +116,7 @@ impl ChunksShared {
 
 /// Membership in a chunk. The chunk ends when the last member is dropped.
 #[derive(Clone)]
-pub(super) struct OpenChunkReference {
+pub(super) struct SourceChunkMembership {
     _end: Arc<ChunkCompletionGuard>,
 }
 
@@ -149,7 +150,7 @@ impl Drop for ChunkCompletionGuard {
 }
 
 impl SessionChunks {
-    pub(super) fn new(feed: Arc<dyn ChunkFeed>) -> SessionChunks {
+    pub(super) fn new(feed: Arc<dyn SourceChunkFeed>) -> SessionChunks {
         let shared = ChunksShared {
             state: Mutex::default(),
             waker: OnceLock::new(),
@@ -176,19 +177,19 @@ impl SessionChunks {
     pub(super) fn next(
         &self,
         load: &(impl SourceLaneBacklog + ?Sized),
-    ) -> Option<(ChunkOfEntries, OpenChunkReference)> {
+    ) -> Option<(ChunkOfEntries, SourceChunkMembership)> {
         let idle_bytes = self.shared.backlog.take_timed(|()| self.has_room_for_chunk(load)).ok()?;
         let chunk = self.feed.next(idle_bytes)?;
         self.shared.state().open.insert(chunk.number);
         self.closes.fetch_or(chunk.work == ChunkWorkKind::Close, Relaxed);
         let end = ChunkCompletionGuard { number: chunk.number, shared: Arc::clone(&self.shared) };
-        Some((chunk, OpenChunkReference { _end: Arc::new(end) }))
+        Some((chunk, SourceChunkMembership { _end: Arc::new(end) }))
     }
 
     /// Returns the device of a directory, which `look` determines.
     pub(super) fn device_of(
         &self,
-        directory: &Arc<SourceAndSinkDirectory>,
+        directory: &Arc<CopiedDirectoryPaths>,
         look: impl FnOnce() -> Option<u64>,
     ) -> Option<u64> {
         let mut last = self.last_directory.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,15 +202,15 @@ impl SessionChunks {
     }
 
     /// Done, with the bytes that idle readers could read at once, when the next chunk is to be asked for.
-    fn has_room_for_chunk(&self, load: &(impl SourceLaneBacklog + ?Sized)) -> WaitAttempt<u64> {
+    fn has_room_for_chunk(&self, load: &(impl SourceLaneBacklog + ?Sized)) -> ConditionWaitAttempt<u64> {
         let threshold = self.feed.threshold_bytes().max(1);
         let left = load.bytes_here() + self.shared.asked_bytes.load(Relaxed);
         let unsent = load.unsent_bytes();
         let starved = self.starved_readers(load, unsent >= threshold);
         if unsent < threshold.saturating_sub(left) || starved > 0 {
-            return WaitAttempt::Done(load.object_bytes().saturating_mul(starved as u64));
+            return ConditionWaitAttempt::Done(load.object_bytes().saturating_mul(starved as u64));
         }
-        WaitAttempt::Until(Instant::now() + LOOK_AGAIN)
+        ConditionWaitAttempt::Until(Instant::now() + LOOK_AGAIN)
     }
 
     /// Returns the readers that have been idle for a while: storage latency limits the session, and the

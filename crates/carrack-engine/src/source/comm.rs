@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use carrack_model::limits::EXISTENCE_QUESTIONS_MAX;
 use carrack_model::{FailureSide, FileId, ObjectId, TransferEvent, UserNotice};
-use carrack_transport::{ControlLink, EndpointWaitLimit, IncomingObject, SenderReadiness};
+use carrack_transport::{EndpointWaitLimit, IncomingObject, SenderReadiness, SessionControlLink};
 use carrack_wire::message::{
-    ChunkNumberMessage, ControlMessage, DamagedRanges, FinishMessage, ObjectsDone, OpenFileMessage,
+    ChunkNumberMessage, ControlMessage, DamagedRanges, FinishMessage, ObjectAcksMessage, OpenFileMessage,
     PruneMessage, SinkFileLayoutMessage, TransferCompleteMessage,
 };
 use carrack_wire::ranges_from_message;
@@ -18,10 +18,10 @@ use rustix::event::PollFlags;
 use super::chunks::SessionChunks;
 use super::detail_reports;
 use super::lane::SourceLane;
-use super::large_file::{FileAbortReason, NextFileStep, OpenSourceLargeFile};
+use super::large_file::{FileAbortReason, LargeFileNextStep, OpenSourceLargeFile};
 use super::pre_deletion::PreDeletionProgress;
 use super::send_queue::NumberedEndpoint;
-use super::session_tuning::SessionTuning;
+use super::session_tuning::SessionTuningDriver;
 use super::work::{ReadWork, SentObject};
 use crate::comm::{COUNTERS_EVERY, CommHandler};
 use crate::counters::{TransferCounters, sum_of};
@@ -68,7 +68,7 @@ pub(super) struct SourceComm<'a> {
     idle: IdleSessionWatch,
     stall: StallWatch,
     /// The tuner of the first lane, unless tuning is off.
-    tuning: Option<SessionTuning<'a>>,
+    tuning: Option<SessionTuningDriver<'a>>,
     finish_sent: bool,
     pruning: SyncDeletionProgress,
     /// Existence queries received so far.
@@ -107,7 +107,7 @@ impl<'a> SourceComm<'a> {
             counters_due: Instant::now() + COUNTERS_EVERY,
             idle: IdleSessionWatch::new(lanes[index].source.settings.idle),
             stall: stall_watch(lanes[index].source.settings),
-            tuning: (index == 0).then(|| SessionTuning::begin(lanes)).flatten(),
+            tuning: (index == 0).then(|| SessionTuningDriver::begin(lanes)).flatten(),
             finish_sent: false,
             pruning: SyncDeletionProgress::of(&lanes[index], index == 0),
             stands_asked: 0,
@@ -153,7 +153,7 @@ impl<'a> SourceComm<'a> {
         self.lanes[0].mail.wake();
     }
 
-    fn exchange_counters(&mut self, link: &mut ControlLink, now: Instant) -> Result<(), SessionError> {
+    fn exchange_counters(&mut self, link: &mut SessionControlLink, now: Instant) -> Result<(), SessionError> {
         if now < self.counters_due {
             return Ok(());
         }
@@ -192,7 +192,7 @@ impl<'a> SourceComm<'a> {
 
     /// Tells the sink to make ended chunks durable. Reports about their entries are in the mailbox already,
     /// and go out first.
-    fn settle_chunks(&self, link: &mut ControlLink) {
+    fn settle_chunks(&self, link: &mut SessionControlLink) {
         let Some(chunks) = self.lane.source.chunks.as_ref().filter(|_| self.leads) else { return };
         let ended = chunks.take_ended();
         if ended.is_empty() {
@@ -235,7 +235,7 @@ impl<'a> SourceComm<'a> {
 
     /// Lets the sink remove entries, unless an entry failed: an unreadable source entry could be among those
     /// that the sink would remove.
-    fn prune(&mut self, link: &mut ControlLink) {
+    fn prune(&mut self, link: &mut SessionControlLink) {
         let source = self.lane.source;
         let has_failed =
             source.deletion.clearing.as_ref().and_then(PreDeletionProgress::verdict).unwrap_or_default();
@@ -267,7 +267,7 @@ impl<'a> SourceComm<'a> {
     }
 
     /// Reports the placement of the lanes.
-    fn tell_news(&self, link: &mut ControlLink) {
+    fn tell_news(&self, link: &mut SessionControlLink) {
         let source = self.lane.source;
         let shared = source.share.iter().filter(|_| self.leads).flat_map(|share| share.news());
         for notice in source.camp.news().into_iter().map(UserNotice::Text).chain(shared) {
@@ -284,7 +284,7 @@ impl<'a> SourceComm<'a> {
     }
 
     /// Sends the details to an observer at either end.
-    fn tell_detail(&self, link: &mut ControlLink) {
+    fn tell_detail(&self, link: &mut SessionControlLink) {
         let source = self.lane.source;
         if source.observer.is_some() || self.both.sink.watches {
             let event = TransferEvent::Source(detail_reports::report(source, self.lanes));
@@ -292,7 +292,7 @@ impl<'a> SourceComm<'a> {
         }
     }
 
-    fn tell_targets(&self, link: &mut ControlLink) {
+    fn tell_targets(&self, link: &mut SessionControlLink) {
         let source = self.lane.source;
         let reports = self.lanes.iter().map(|lane| lane.read_queue.target_reports(&source.tree.file_systems));
         let targets = together(reports);
@@ -302,7 +302,7 @@ impl<'a> SourceComm<'a> {
         }
     }
 
-    fn read_mail(&self, link: &mut ControlLink) {
+    fn read_mail(&self, link: &mut SessionControlLink) {
         self.lane.mail.drain().into_iter().for_each(|body| link.queue_control(body));
     }
 
@@ -338,7 +338,7 @@ impl<'a> SourceComm<'a> {
         Ok(())
     }
 
-    fn feed_link(&self, link: &mut ControlLink) {
+    fn feed_link(&self, link: &mut SessionControlLink) {
         while self.lane.send_queue.endpoint_count == 0 && link.queued_count() < LINK_OBJECTS_MAX {
             let Some((header, slot)) = self.lane.send_queue.for_link() else { return };
             self.lane.departed(self.lane.departing_bytes(header.object));
@@ -346,7 +346,7 @@ impl<'a> SourceComm<'a> {
         }
     }
 
-    fn objects_done(&mut self, done: ObjectsDone) -> Result<(), SessionError> {
+    fn objects_done(&mut self, done: ObjectAcksMessage) -> Result<(), SessionError> {
         self.lane.in_flight.note_answered(done.written.len() + done.corrupt.len());
         let mut credits = done.set_aside.len() as u64;
         for id in done.set_aside {
@@ -361,7 +361,9 @@ impl<'a> SourceComm<'a> {
             match taken.sent {
                 SentObject::Bundle(..) => self.lane.item_ended(),
                 SentObject::Object(piece) => match piece.file.confirmed(piece.extent.range.len) {
-                    NextFileStep::Commit if piece.file.is_by_itself() => self.lane.file_ended(piece.file.id),
+                    LargeFileNextStep::Commit if piece.file.is_by_itself() => {
+                        self.lane.file_ended(piece.file.id)
+                    }
                     step => self.follow_later(piece.file, step),
                 },
             }
@@ -375,8 +377,8 @@ impl<'a> SourceComm<'a> {
     }
 
     /// Leaves the next step to an I/O thread, as it may take a system call or wait for the mailbox.
-    fn follow_later(&self, file: Arc<OpenSourceLargeFile>, step: NextFileStep) {
-        if step != NextFileStep::Wait {
+    fn follow_later(&self, file: Arc<OpenSourceLargeFile>, step: LargeFileNextStep) {
+        if step != LargeFileNextStep::Wait {
             self.lane.read_queue.push_errand(ReadWork::Follow(file, step));
         }
     }
@@ -434,7 +436,7 @@ impl<'a> SourceComm<'a> {
 }
 
 impl CommHandler for SourceComm<'_> {
-    fn look_around(&mut self, link: &mut ControlLink, now: Instant) -> Result<Instant, SessionError> {
+    fn look_around(&mut self, link: &mut SessionControlLink, now: Instant) -> Result<Instant, SessionError> {
         self.announcements
             .drain(..)
             .for_each(|file| link.queue_control(ControlMessage::OpenFile(file).to_body()));
@@ -463,7 +465,7 @@ impl CommHandler for SourceComm<'_> {
             );
             assert_eq!(self.lane.in_flight.count(), 0, "every object was answered before the end");
             self.finish_sent = true;
-            self.tuning.iter().for_each(SessionTuning::leave);
+            self.tuning.iter().for_each(SessionTuningDriver::leave);
             self.lane.send_queue.finish();
         }
         if std::mem::take(&mut self.says_farewell) {

@@ -14,8 +14,8 @@ use carrack_wire::message::{ControlMessage, FileReference, OpenFileMessage};
 use super::chunks::FilePart;
 use super::in_flight::SettledObject;
 use super::lane::SourceLane;
-use super::large_file::{FileAbortReason, NextFileStep, OpenSourceLargeFile, UnopenedFile};
-use super::work::{BundleWork, ObjectSinkTarget, ObjectWork, ReadWork, SentObject};
+use super::large_file::{FileAbortReason, LargeFileNextStep, OpenSourceLargeFile, UnopenedFile};
+use super::work::{BundleReadWork, ObjectFlowControlKey, ObjectWork, ReadWork, SentObject};
 
 /// An object to read again.
 pub(super) struct RereadObject {
@@ -34,7 +34,7 @@ impl SourceLane<'_> {
         is_first: bool,
         kind: FailureKind,
         detail: impl ToString,
-        step: NextFileStep,
+        step: LargeFileNextStep,
     ) {
         if is_first {
             self.fail_path(self.source.tree.path(&file.found.directory, &file.found.entry), kind, detail);
@@ -43,12 +43,12 @@ impl SourceLane<'_> {
     }
 
     /// Takes the next step for a file. Not for the comm thread.
-    pub(super) fn follow(&self, file: &Arc<OpenSourceLargeFile>, step: NextFileStep) {
+    pub(super) fn follow(&self, file: &Arc<OpenSourceLargeFile>, step: LargeFileNextStep) {
         match step {
-            NextFileStep::Wait => {}
-            NextFileStep::Commit if file.is_by_itself() => self.file_ended(file.id),
-            NextFileStep::Commit => self.commit(file),
-            NextFileStep::Abort(reason) => self.abort(file, reason),
+            LargeFileNextStep::Wait => {}
+            LargeFileNextStep::Commit if file.is_by_itself() => self.file_ended(file.id),
+            LargeFileNextStep::Commit => self.commit(file),
+            LargeFileNextStep::Abort(reason) => self.abort(file, reason),
         }
     }
 
@@ -133,7 +133,7 @@ impl SourceLane<'_> {
                 self.read_queue.push(piece.extent.target, ReadWork::Object(piece));
             }
             SentObject::Bundle(target, parcel) if parcel.attempts + 1 < OBJECT_ATTEMPTS_MAX => {
-                let parcel = BundleWork { attempts: parcel.attempts + 1, ..parcel };
+                let parcel = BundleReadWork { attempts: parcel.attempts + 1, ..parcel };
                 self.read_queue.push(target, ReadWork::Bundle(parcel));
             }
             // Reporting may wait for the comm thread, which calls this: an I/O thread does it.
@@ -158,7 +158,7 @@ impl SourceLane<'_> {
     }
 
     /// Returns the place of an object without an answer, where places are counted.
-    pub(super) fn place_of(&self, object: ObjectId) -> Option<ObjectSinkTarget> {
+    pub(super) fn place_of(&self, object: ObjectId) -> Option<ObjectFlowControlKey> {
         self.read_queue.counted(self.in_flight.place_of(object))
     }
 

@@ -8,19 +8,19 @@ use std::sync::Arc;
 use carrack_layout::FileLayout;
 use carrack_model::limits::RANGES_MAX;
 use carrack_model::{
-    ByteRange, DirectorySection, Entry, EntryKind, FailureKind, FileId, ObjectChecksumAlgorithm, RangeSet,
-    SourceAndSinkDirectory, StripeChoice, TargetId, WriteVerification,
+    ByteRange, CopiedDirectoryPaths, DirectorySection, Entry, EntryKind, FailureKind, FileId,
+    ObjectChecksumAlgorithm, RangeSet, StripeChoice, TargetId, WriteVerification,
 };
 use carrack_plan::{Bundle, FileCursor, Layout, SingleTarget};
 use carrack_storage::{SourceError, SourceFile};
 use carrack_wire::message::{ControlMessage, FileReference, OpenFileMessage, RangesToSend, StripingMessage};
-use carrack_wire::{EntryTableWriter, ranges_to_message};
+use carrack_wire::{EntryTableEncoder, ranges_to_message};
 
 use super::chunks::FilePart;
 use super::context::SourceContext;
 use super::lane::SourceLane;
 use super::large_file::{OpenSourceLargeFile, UnopenedFile};
-use super::work::{BundleWork, ReadWork};
+use super::work::{BundleReadWork, ReadWork};
 use crate::counters::ThreadActivity;
 use crate::wire_layout::stripes_to_message;
 
@@ -82,7 +82,7 @@ impl SourceLargeFileOpener<'_> {
         let lane = self.lane;
         let UnopenedFile { directory, entry, .. } = opening;
         let mut table = Vec::new();
-        let mut writer = EntryTableWriter::new(&mut table);
+        let mut writer = EntryTableEncoder::new(&mut table);
         writer.section(&directory.sink, None);
         writer.regular(&entry.name, entry.size(), &entry.metadata, entry.identity, None);
         let coming = Some(RangesToSend::default());
@@ -106,7 +106,7 @@ impl SourceLargeFileOpener<'_> {
 
     fn open_source(
         &self,
-        directory: &SourceAndSinkDirectory,
+        directory: &CopiedDirectoryPaths,
         entry: &Entry,
     ) -> Result<SourceFile, SourceError> {
         let held = self.lane.source.tree.open_directory(directory)?;
@@ -127,7 +127,7 @@ impl SourceLargeFileOpener<'_> {
             + section.entries.iter().map(carrack_plan::entry_table_bytes).sum::<usize>();
         let bundle = Bundle { sections: vec![section], content_bytes: 0, table_bytes, entry_count: 1 };
         self.lane.read_queue.return_permit();
-        let parcel = BundleWork { bundle, attempts: 1, is_rest: false, chunk };
+        let parcel = BundleReadWork { bundle, attempts: 1, is_rest: false, chunk };
         self.lane.read_queue.push(self.target, ReadWork::Bundle(parcel));
     }
 
@@ -150,8 +150,8 @@ impl SourceLargeFileOpener<'_> {
         entry.metadata = file.metadata();
         entry.identity = file.stamp().ino;
         let mut table = Vec::new();
-        EntryTableWriter::new(&mut table).section(&opening.directory.sink, None);
-        let mut writer = EntryTableWriter::new(&mut table).with(entry.extras.as_deref());
+        EntryTableEncoder::new(&mut table).section(&opening.directory.sink, None);
+        let mut writer = EntryTableEncoder::new(&mut table).with(entry.extras.as_deref());
         writer.regular(&entry.name, size, &entry.metadata, entry.identity, None);
         let found = self.layout_of(&file, size);
         let keeps_stripes = source.spec.stripe == StripeChoice::Preserve;

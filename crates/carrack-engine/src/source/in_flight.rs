@@ -9,10 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use carrack_model::ObjectId;
 use carrack_model::limits::SPILLED_OBJECTS_MAX;
 
-use super::work::{ObjectSinkTarget, SentObject};
+use super::work::{ObjectFlowControlKey, SentObject};
 
 /// An object without a final ack.
-struct PostedObject {
+struct UnacknowledgedObject {
     sent: SentObject,
     /// The sink has put the object on flash. It occupies no slot there, and its credit has been returned.
     is_set_aside: bool,
@@ -22,14 +22,14 @@ struct PostedObject {
 pub(super) struct SettledObject {
     pub(super) sent: SentObject,
     /// The place that the object has left, if places are counted.
-    pub(super) left: Option<ObjectSinkTarget>,
+    pub(super) left: Option<ObjectFlowControlKey>,
     /// Credits that its ack returns.
     pub(super) credits: u64,
 }
 
 /// The objects of one lane.
 pub(super) struct InFlightObjects {
-    posted: Mutex<HashMap<ObjectId, PostedObject>>,
+    posted: Mutex<HashMap<ObjectId, UnacknowledgedObject>>,
     /// The number of objects on the sink's flash.
     set_aside: AtomicUsize,
     next_id: AtomicU64,
@@ -51,7 +51,7 @@ impl Default for InFlightObjects {
 }
 
 impl InFlightObjects {
-    fn posted(&self) -> MutexGuard<'_, HashMap<ObjectId, PostedObject>> {
+    fn posted(&self) -> MutexGuard<'_, HashMap<ObjectId, UnacknowledgedObject>> {
         self.posted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,13 +63,13 @@ impl InFlightObjects {
     /// Adds an object that is about to be sent.
     pub(super) fn post(&self, object: ObjectId, sent: SentObject) {
         assert!(object.0 < self.next_id.load(Relaxed), "an object has an id that was given out");
-        let before = self.posted().insert(object, PostedObject { sent, is_set_aside: false });
+        let before = self.posted().insert(object, UnacknowledgedObject { sent, is_set_aside: false });
         assert!(before.is_none(), "each object has an id of its own");
     }
 
     /// Takes an object that was acked, or will not be sent. Returns `None` if there is no such object.
     pub(super) fn take(&self, object: ObjectId) -> Option<SettledObject> {
-        let PostedObject { sent, is_set_aside } = self.posted().remove(&object)?;
+        let UnacknowledgedObject { sent, is_set_aside } = self.posted().remove(&object)?;
         if is_set_aside {
             let before = self.set_aside.fetch_sub(1, Relaxed);
             assert!(before > 0, "each object on flash is counted once");
@@ -86,7 +86,7 @@ impl InFlightObjects {
 
     /// Notes that the sink has put an object on flash, and returns its place. Returns `None` if the sink may
     /// not: the object was never sent, is on flash already, or flash holds its maximum.
-    pub(super) fn set_aside(&self, object: ObjectId) -> Option<Option<ObjectSinkTarget>> {
+    pub(super) fn set_aside(&self, object: ObjectId) -> Option<Option<ObjectFlowControlKey>> {
         let mut posted = self.posted();
         let posted = posted.get_mut(&object).filter(|posted| !posted.is_set_aside)?;
         posted.is_set_aside = true;
@@ -99,7 +99,7 @@ impl InFlightObjects {
     }
 
     /// Returns the place of an object without an ack, if places are counted.
-    pub(super) fn place_of(&self, object: ObjectId) -> Option<ObjectSinkTarget> {
+    pub(super) fn place_of(&self, object: ObjectId) -> Option<ObjectFlowControlKey> {
         self.posted().get(&object).and_then(|posted| posted.sent.place())
     }
 
@@ -129,12 +129,12 @@ mod tests {
     use carrack_model::TargetId;
 
     use super::*;
-    use crate::source::work::BundleWork;
+    use crate::source::work::BundleReadWork;
 
     fn bundle() -> SentObject {
         let bundle =
             carrack_plan::Bundle { sections: Vec::new(), content_bytes: 7, table_bytes: 0, entry_count: 0 };
-        SentObject::Bundle(TargetId(3), BundleWork { bundle, attempts: 0, is_rest: false, chunk: None })
+        SentObject::Bundle(TargetId(3), BundleReadWork { bundle, attempts: 0, is_rest: false, chunk: None })
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
         in_flight.post(object, bundle());
         assert_eq!((in_flight.count(), in_flight.work_bytes(object)), (1, 7));
         let taken = in_flight.take(object).unwrap();
-        assert_eq!((taken.credits, taken.left), (1, Some(ObjectSinkTarget::Bundles(TargetId(3)))));
+        assert_eq!((taken.credits, taken.left), (1, Some(ObjectFlowControlKey::Bundles(TargetId(3)))));
         assert!(in_flight.take(object).is_none());
         assert_eq!((in_flight.count(), in_flight.sent_count()), (0, 1));
     }
@@ -155,7 +155,7 @@ mod tests {
         let object = in_flight.next_id();
         assert!(in_flight.set_aside(object).is_none(), "it was not sent");
         in_flight.post(object, bundle());
-        assert_eq!(in_flight.set_aside(object), Some(Some(ObjectSinkTarget::Bundles(TargetId(3)))));
+        assert_eq!(in_flight.set_aside(object), Some(Some(ObjectFlowControlKey::Bundles(TargetId(3)))));
         assert!(in_flight.set_aside(object).is_none(), "it is there already");
         let taken = in_flight.take(object).unwrap();
         assert_eq!((taken.credits, taken.left), (0, None));

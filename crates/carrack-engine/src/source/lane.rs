@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_machine::{LaneCrew, SlotPool};
 use carrack_model::{EntryFailure, FailureKind, ObjectChecksumAlgorithm, ObjectId, TransferEvent, plain};
-use carrack_transport::SendEndpoint;
+use carrack_transport::TransportSendEndpoint;
 use carrack_wire::message::ControlMessage;
 
 use super::backlog::LaneBacklog;
@@ -17,12 +17,12 @@ use super::file_table::SourceFileTable;
 use super::in_flight::InFlightObjects;
 use super::read_queue::ReadQueue;
 use super::send_queue::SendQueue;
-use super::sizing::LaneThreadsAndConnections;
-use super::work::ObjectSinkTarget;
+use super::sizing::LaneThreadStreamCounts;
+use super::work::ObjectFlowControlKey;
 use crate::counters::EndCounters;
 use crate::error::SessionError;
 use crate::event_delivery::deliver;
-use crate::first_error::{SessionErrorListener, SessionFault};
+use crate::first_error::{FirstSessionError, SessionErrorListener};
 use crate::mailbox::CommMailbox;
 use crate::spill::LaneSpill;
 
@@ -40,7 +40,7 @@ pub(super) struct SourceLane<'a> {
     pub(super) read_queue: ReadQueue,
     pub(super) send_queue: SendQueue,
     /// Flash logs for objects without credits.
-    pub(super) spills: Vec<LaneSpill<Option<ObjectSinkTarget>>>,
+    pub(super) spills: Vec<LaneSpill<Option<ObjectFlowControlKey>>>,
     /// Objects in flight, with the work to do when the sink acks them.
     pub(super) in_flight: InFlightObjects,
     /// Large files between their announcement and their end.
@@ -50,17 +50,17 @@ pub(super) struct SourceLane<'a> {
     /// Control messages for the comm thread to queue.
     pub(super) mail: CommMailbox<Vec<u8>>,
     pub(super) counters: EndCounters,
-    pub(super) fault: SessionFault,
+    pub(super) fault: FirstSessionError,
 }
 
 impl<'a> SourceLane<'a> {
     pub(super) fn new(
         source: &'a SourceContext<'a>,
-        endpoints: Vec<Box<dyn SendEndpoint>>,
-        sizing: &LaneThreadsAndConnections,
+        endpoints: Vec<Box<dyn TransportSendEndpoint>>,
+        sizing: &LaneThreadStreamCounts,
         pool: SlotPool,
         crew: LaneCrew,
-        spills: Vec<LaneSpill<Option<ObjectSinkTarget>>>,
+        spills: Vec<LaneSpill<Option<ObjectFlowControlKey>>>,
     ) -> Result<SourceLane<'a>, SessionError> {
         assert!(pool.slot_count() > 0, "an object is read into a slot");
         let spilt_max: usize = spills.iter().map(LaneSpill::slot_count).sum();
@@ -80,7 +80,7 @@ impl<'a> SourceLane<'a> {
             backlog: LaneBacklog::default(),
             mail: CommMailbox::new().map_err(SessionError::local("making an eventfd"))?,
             counters: EndCounters::default(),
-            fault: SessionFault::default(),
+            fault: FirstSessionError::default(),
         })
     }
 

@@ -1,7 +1,7 @@
 //! A large file, which travels as separate objects, from its opening to its end.
 //!
 //! Several threads read and confirm its objects in any order. `FileProgress` counts them, and the thread that
-//! ends the last object gets the next step from [`NextFileStep`]. A file that can't be completed is
+//! ends the last object gets the next step from [`LargeFileNextStep`]. A file that can't be completed is
 //! *aborted*: no further object is read, and the sink drops the file when none is in flight.
 
 use std::os::fd::BorrowedFd;
@@ -10,17 +10,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_model::limits::OBJECT_ATTEMPTS_MAX;
-use carrack_model::{Entry, FileId, LargeFileProgress, RangeSet, SourceAndSinkDirectory, TargetId};
+use carrack_model::{CopiedDirectoryPaths, Entry, FileId, LargeFileProgress, RangeSet, TargetId};
 use carrack_plan::{FileCursor, Layout, ObjectExtent};
 use carrack_storage::SourceFile;
 use carrack_transport::SendfileSourceFile;
 use carrack_wire::message::OpenFileMessage;
 
-use super::chunks::{FilePart, OpenChunkReference};
+use super::chunks::{FilePart, SourceChunkMembership};
 
 /// A large file before its opening.
 pub(super) struct UnopenedFile {
-    pub(super) directory: Arc<SourceAndSinkDirectory>,
+    pub(super) directory: Arc<CopiedDirectoryPaths>,
     pub(super) entry: Entry,
     /// The number of earlier tries.
     pub(super) attempts: u32,
@@ -29,7 +29,7 @@ pub(super) struct UnopenedFile {
     /// The part that this session handles, or `None` for the whole file.
     pub(super) part: Option<FilePart>,
     /// The chunk of the file, if the work comes in chunks.
-    pub(super) chunk: Option<OpenChunkReference>,
+    pub(super) chunk: Option<SourceChunkMembership>,
 }
 
 impl UnopenedFile {
@@ -41,7 +41,7 @@ impl UnopenedFile {
 
 /// The next step for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextFileStep {
+pub(super) enum LargeFileNextStep {
     /// Other threads still have objects of the file.
     Wait,
     /// The sink has everything. Commit the file if it is unchanged. An inline-announced file was checked
@@ -207,7 +207,7 @@ impl OpenSourceLargeFile {
     }
 
     /// Ends a cursor: it was exhausted, or the file is aborted.
-    pub(super) fn cursor_ended(&self) -> NextFileStep {
+    pub(super) fn cursor_ended(&self) -> LargeFileNextStep {
         let mut progress = self.progress();
         assert!(progress.cursors > 0, "each cursor ends once");
         progress.cursors -= 1;
@@ -226,7 +226,7 @@ impl OpenSourceLargeFile {
     }
 
     /// Counts an object of `len` bytes that the sink has acked.
-    pub(super) fn confirmed(&self, len: u64) -> NextFileStep {
+    pub(super) fn confirmed(&self, len: u64) -> LargeFileNextStep {
         let mut progress = self.progress();
         progress.object_ended();
         assert!(len <= progress.unconfirmed_bytes, "each byte is confirmed once");
@@ -236,7 +236,7 @@ impl OpenSourceLargeFile {
 
     /// Ends an object that will not arrive, and with it the file. Returns true the first time, so that the
     /// failure is reported once.
-    pub(super) fn lost_one(&self, reason: FileAbortReason) -> (bool, NextFileStep) {
+    pub(super) fn lost_one(&self, reason: FileAbortReason) -> (bool, LargeFileNextStep) {
         let mut progress = self.progress();
         progress.object_ended();
         let is_first = progress.aborted.is_none();
@@ -245,7 +245,7 @@ impl OpenSourceLargeFile {
     }
 
     /// Aborts the file.
-    pub(super) fn abort(&self, reason: FileAbortReason) -> NextFileStep {
+    pub(super) fn abort(&self, reason: FileAbortReason) -> LargeFileNextStep {
         let mut progress = self.progress();
         progress.aborted.get_or_insert(reason);
         progress.step()
@@ -261,7 +261,7 @@ impl OpenSourceLargeFile {
 
     /// Prepares to send bytes again that the sink's storage does not hold as written. Fails after too many
     /// tries.
-    pub(super) fn lacks(&self, bytes: u64) -> Result<(), NextFileStep> {
+    pub(super) fn lacks(&self, bytes: u64) -> Result<(), LargeFileNextStep> {
         let mut progress = self.progress();
         progress.is_committed = false;
         progress.refills += 1;
@@ -301,12 +301,12 @@ impl FileProgress {
         self.in_flight -= 1;
     }
 
-    fn step(&self) -> NextFileStep {
+    fn step(&self) -> LargeFileNextStep {
         match self.aborted {
-            _ if self.cursors > 0 || self.in_flight > 0 => NextFileStep::Wait,
-            Some(reason) => NextFileStep::Abort(reason),
-            None if self.unconfirmed_bytes == 0 => NextFileStep::Commit,
-            None => NextFileStep::Wait,
+            _ if self.cursors > 0 || self.in_flight > 0 => LargeFileNextStep::Wait,
+            Some(reason) => LargeFileNextStep::Abort(reason),
+            None if self.unconfirmed_bytes == 0 => LargeFileNextStep::Commit,
+            None => LargeFileNextStep::Wait,
         }
     }
 }

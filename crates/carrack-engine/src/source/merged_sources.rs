@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use carrack_model::{DirectorySection, Entry, FailureKind, RelPath, SourceAndSinkDirectory};
+use carrack_model::{CopiedDirectoryPaths, DirectorySection, Entry, FailureKind, RelPath};
 use carrack_storage::{ExistingEntry, ScanRoot, ScanRootScope, look_at};
 
 use super::absence_proof::beneath;
@@ -58,7 +58,7 @@ impl SourceLane<'_> {
 
     fn leave_out(
         &self,
-        directory: &SourceAndSinkDirectory,
+        directory: &CopiedDirectoryPaths,
         entries: &mut Vec<Entry>,
         is_taken: impl Fn(&[u8]) -> bool,
     ) {
@@ -79,7 +79,7 @@ impl SourceLane<'_> {
         false
     }
 
-    fn tell_place_taken(&self, directory: &SourceAndSinkDirectory, name: &[u8]) {
+    fn tell_place_taken(&self, directory: &CopiedDirectoryPaths, name: &[u8]) {
         let root = &self.source.tree.roots[directory.root_index as usize].root;
         self.fail_path(root.full_path(&directory.source, name), FailureKind::InTheWay, DETAIL);
     }

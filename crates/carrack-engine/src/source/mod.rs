@@ -64,10 +64,10 @@ use carrack_machine::{NodeSet, ThreadDuty};
 use carrack_model::{EntryFailure, KeptMetadata};
 use carrack_storage::{FileIdentity, ScanListingProof, ScanRoot};
 use carrack_transport::fabric::FabricProgressEngine;
-use carrack_transport::{ControlLink, SendEndpoint};
+use carrack_transport::{SessionControlLink, TransportSendEndpoint};
 
 use crate::abort::AbortHandle;
-use crate::chunks::ChunkFeed;
+use crate::chunks::SourceChunkFeed;
 use crate::context::SessionContext;
 use crate::counters::TransferCounters;
 use crate::error::SessionError;
@@ -85,12 +85,12 @@ pub(crate) use sizing::SinkObjectCapacity;
 use sizing::SourceSizing;
 pub(crate) use source_roots::SourceStorageFacts;
 use source_roots::SourceTree;
-use work::ObjectSinkTarget;
+use work::ObjectFlowControlKey;
 
 /// The state from which a source begins: an established session with open roots.
 pub(crate) struct SourceStart<'a> {
     /// At least one.
-    pub(crate) lanes: Vec<EstablishedLaneResources<Box<dyn SendEndpoint>>>,
+    pub(crate) lanes: Vec<EstablishedLaneResources<Box<dyn TransportSendEndpoint>>>,
     /// The placement of the lanes.
     pub(crate) camp: &'a PlacedLanes,
     pub(crate) context: &'a SessionContext<'a>,
@@ -106,7 +106,7 @@ pub(crate) struct SourceSetup {
     /// The scan's record, in a transfer that deletes.
     pub(crate) record: Option<Arc<ScanListingProof>>,
     /// The chunk feed, if the work does not come from a scan.
-    pub(crate) feed: Option<Arc<dyn ChunkFeed>>,
+    pub(crate) feed: Option<Arc<dyn SourceChunkFeed>>,
     /// Failures of single sources before the start.
     pub(crate) failures: Vec<EntryFailure>,
     /// A directory that the scan must not enter, as the sink is writing there.
@@ -170,7 +170,7 @@ pub(crate) fn run(
 fn spills_of_lanes(
     source: &SourceContext<'_>,
     nodes: &[NodeSet],
-) -> Result<Vec<Vec<LaneSpill<Option<ObjectSinkTarget>>>>, SessionError> {
+) -> Result<Vec<Vec<LaneSpill<Option<ObjectFlowControlKey>>>>, SessionError> {
     let settings = &source.settings.spill;
     let mut directories = &settings.source[..];
     if source.spec.dry_run || source.sizing.is_memory {
@@ -185,7 +185,7 @@ fn spills_of_lanes(
 }
 
 /// A lane's link, its progress engine if it has one, and the number of its I/O threads.
-type SourceLaneParts = (ControlLink, Option<Box<dyn FabricProgressEngine>>, usize);
+type SourceLaneParts = (SessionControlLink, Option<Box<dyn FabricProgressEngine>>, usize);
 
 /// Runs the threads of all lanes until the session ends. Each lane comes with its link and the number of its
 /// I/O threads.

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use carrack_machine::FifoConditionLock;
 use carrack_model::limits::{CONTROL_BODY_BYTES_MAX, OFFER_ENTRIES_MAX, OFFERS_MAX};
 use carrack_model::{DirectorySection, Entry, EntryKind, ExtraMetadata, RangeSet};
-use carrack_wire::message::{ControlMessage, OfferMessage, WantedMessage};
-use carrack_wire::{EntryTableWriter, ranges_from_message};
+use carrack_wire::message::{ControlMessage, OfferedEntriesMessage, WantedMessage};
+use carrack_wire::{EntryTableEncoder, ranges_from_message};
 
-use super::chunks::{FilePart, OfferedBytes, OpenChunkReference};
+use super::chunks::{FilePart, OfferedBytes, SourceChunkMembership};
 use crate::error::SessionError;
 
 /// The table size at which an offer is sent.
@@ -32,7 +32,7 @@ const RECORD_BYTES: usize = 128;
 /// `carrack-offer`.
 pub(super) struct SourceOfferTable {
     /// The offer that is being filled.
-    open: Mutex<OfferedSectionBatch>,
+    open: Mutex<OfferedDirectorySections>,
     /// True if the sink compares: offers have owners and digests too.
     is_sync: bool,
     waiting: FifoConditionLock<UnansweredSourceOffers>,
@@ -41,36 +41,36 @@ pub(super) struct SourceOfferTable {
 
 /// The origin of a section.
 #[derive(Clone)]
-pub(super) struct ScannedSectionOrigin {
+pub(super) struct OfferedSectionOrigin {
     /// The device of its directory.
     pub(super) device: u64,
     /// The chunk of the section, if the work comes in chunks.
-    pub(super) chunk: Option<OpenChunkReference>,
+    pub(super) chunk: Option<SourceChunkMembership>,
     /// The part of its files that this session handles, or `None` for whole files.
     pub(super) part: Option<FilePart>,
     /// The section's bytes in the count of work, until it is queued, or not wanted.
     pub(super) _asked: Option<Arc<OfferedBytes>>,
 }
 
-impl ScannedSectionOrigin {
+impl OfferedSectionOrigin {
     /// The origin of a section of the scan.
-    pub(super) fn scan(device: u64) -> ScannedSectionOrigin {
-        ScannedSectionOrigin { device, chunk: None, part: None, _asked: None }
+    pub(super) fn scan(device: u64) -> OfferedSectionOrigin {
+        OfferedSectionOrigin { device, chunk: None, part: None, _asked: None }
     }
 }
 
 /// Sections with their origins, and their table.
 #[derive(Default)]
-struct OfferedSectionBatch {
+struct OfferedDirectorySections {
     table: Vec<u8>,
     entry_count: usize,
-    sections: Vec<(DirectorySection, ScannedSectionOrigin)>,
+    sections: Vec<(DirectorySection, OfferedSectionOrigin)>,
 }
 
 #[derive(Default)]
 struct UnansweredSourceOffers {
     newest: u64,
-    trays: HashMap<u64, Vec<(DirectorySection, ScannedSectionOrigin)>>,
+    trays: HashMap<u64, Vec<(DirectorySection, OfferedSectionOrigin)>>,
 }
 
 #[derive(Default)]
@@ -86,12 +86,12 @@ struct AnsweredOffers {
 pub(super) struct AnsweredSection {
     /// Entries of which the sink holds no range.
     pub(super) section: DirectorySection,
-    pub(super) origin: ScannedSectionOrigin,
+    pub(super) origin: OfferedSectionOrigin,
     /// Large files of which it holds ranges.
     pub(super) begun: Vec<(Entry, RangeSet)>,
 }
 
-impl OfferedSectionBatch {
+impl OfferedDirectorySections {
     fn is_full(&self) -> bool {
         self.table.len() >= TABLE_BYTES || self.entry_count >= OFFER_ENTRIES_MAX
     }
@@ -107,18 +107,18 @@ impl OfferedSectionBatch {
     fn put(
         &mut self,
         section: DirectorySection,
-        origin: ScannedSectionOrigin,
-        mut write: impl FnMut(EntryTableWriter<'_>, &Entry),
+        origin: OfferedSectionOrigin,
+        mut write: impl FnMut(EntryTableEncoder<'_>, &Entry),
     ) -> Option<DirectorySection> {
         let DirectorySection { directory, metadata, extras, entries } = section;
         let was_empty = self.sections.is_empty();
-        EntryTableWriter::new(&mut self.table).section(&directory.sink, metadata.as_ref());
+        EntryTableEncoder::new(&mut self.table).section(&directory.sink, metadata.as_ref());
         let mut entries = entries.into_iter().peekable();
         let mut taken = Vec::new();
         while !self.is_full()
             && let Some(entry) = entries.next_if(|entry| self.has_room(entry))
         {
-            write(EntryTableWriter::new(&mut self.table), &entry);
+            write(EntryTableEncoder::new(&mut self.table), &entry);
             self.entry_count += 1;
             taken.push(entry);
         }
@@ -146,7 +146,7 @@ impl SourceOfferTable {
         }
     }
 
-    fn tray(&self) -> MutexGuard<'_, OfferedSectionBatch> {
+    fn tray(&self) -> MutexGuard<'_, OfferedDirectorySections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -156,7 +156,7 @@ impl SourceOfferTable {
         &self,
         section: DirectorySection,
         digests: Vec<Option<[u8; 32]>>,
-        origin: &ScannedSectionOrigin,
+        origin: &OfferedSectionOrigin,
         say: &dyn Fn(ControlMessage),
     ) -> ControlFlow<()> {
         assert!(digests.is_empty() || digests.len() == section.entries.len(), "each entry has its digest");
@@ -179,14 +179,14 @@ impl SourceOfferTable {
         ControlFlow::Continue(())
     }
 
-    fn send(&self, tray: OfferedSectionBatch, say: &dyn Fn(ControlMessage)) -> ControlFlow<()> {
-        let OfferedSectionBatch { table, sections, .. } = tray;
+    fn send(&self, tray: OfferedDirectorySections, say: &dyn Fn(ControlMessage)) -> ControlFlow<()> {
+        let OfferedDirectorySections { table, sections, .. } = tray;
         let Some(id) = self.wait_for_room(sections) else { return ControlFlow::Break(()) };
-        say(ControlMessage::Offer(OfferMessage { id, table }));
+        say(ControlMessage::Offer(OfferedEntriesMessage { id, table }));
         ControlFlow::Continue(())
     }
 
-    fn wait_for_room(&self, sections: Vec<(DirectorySection, ScannedSectionOrigin)>) -> Option<u64> {
+    fn wait_for_room(&self, sections: Vec<(DirectorySection, OfferedSectionOrigin)>) -> Option<u64> {
         let mut sections = Some(sections);
         let id = self.waiting.take(|waiting| {
             let has_room = waiting.trays.len() < OFFERS_MAX;
@@ -260,7 +260,7 @@ fn bytes_of(entry: &Entry) -> usize {
 }
 
 /// Writes an entry as journals have it, with flags that an earlier session may not have set yet.
-fn recorded(writer: EntryTableWriter<'_>, entry: &Entry) {
+fn recorded(writer: EntryTableEncoder<'_>, entry: &Entry) {
     let flags = entry.extras.as_deref().and_then(|extras| extras.flags);
     let flags = flags.filter(|flags| flags.fastening().set() != 0);
     let extras = flags.map(|flags| ExtraMetadata { flags: Some(flags), ..ExtraMetadata::default() });
@@ -269,7 +269,7 @@ fn recorded(writer: EntryTableWriter<'_>, entry: &Entry) {
 
 /// Writes an entry for a sink that compares: all of its metadata, and its digest if contents are compared.
 fn compared(
-    writer: EntryTableWriter<'_>,
+    writer: EntryTableEncoder<'_>,
     entry: &Entry,
     digests: &mut impl Iterator<Item = Option<[u8; 32]>>,
 ) {
@@ -285,7 +285,7 @@ fn compared(
 
 /// Returns the wanted entries. Sections without entries and without directory metadata are left out.
 fn choose(
-    sections: Vec<(DirectorySection, ScannedSectionOrigin)>,
+    sections: Vec<(DirectorySection, OfferedSectionOrigin)>,
     wanted: &WantedMessage,
 ) -> Result<Vec<AnsweredSection>, SessionError> {
     let count: usize = sections.iter().map(|(section, _)| section.entries.len()).sum();
@@ -333,13 +333,13 @@ fn choose(
 mod tests {
     use super::*;
     use carrack_model::{
-        ByteRange, EntryKind, ExtendedAttribute, ExtraMetadata, Metadata, RelPath, SourceAndSinkDirectory,
+        ByteRange, CopiedDirectoryPaths, EntryKind, ExtendedAttribute, ExtraMetadata, Metadata, RelPath,
     };
     use carrack_wire::message::HeldRanges;
 
     fn section(count: usize) -> DirectorySection {
         let path = RelPath::root();
-        let directory = Arc::new(SourceAndSinkDirectory { root_index: 0, source: path.clone(), sink: path });
+        let directory = Arc::new(CopiedDirectoryPaths { root_index: 0, source: path.clone(), sink: path });
         DirectorySection {
             directory,
             metadata: Some(Metadata::default()),
@@ -359,7 +359,7 @@ mod tests {
         }
     }
 
-    fn whole(mut writer: EntryTableWriter<'_>, entry: &Entry) {
+    fn whole(mut writer: EntryTableEncoder<'_>, entry: &Entry) {
         writer.whole(entry);
     }
 
@@ -371,7 +371,7 @@ mod tests {
     fn what_is_wanted_is_told_from_what_is_begun() {
         let held = vec![HeldRanges { entry: 2, ranges: vec![0, 10, 50, 50] }];
         let answered =
-            choose(vec![(section(9), ScannedSectionOrigin::scan(7))], &wanted(&[0b0000_0101, 1], held))
+            choose(vec![(section(9), OfferedSectionOrigin::scan(7))], &wanted(&[0b0000_0101, 1], held))
                 .unwrap();
         let [answered] = &answered[..] else { panic!() };
         let names: Vec<_> = answered.section.entries.iter().map(|entry| &*entry.name).collect();
@@ -387,9 +387,9 @@ mod tests {
         let mut bare = section(3);
         bare.metadata = None;
         let sections = vec![
-            (section(4), ScannedSectionOrigin::scan(1)),
-            (bare.clone(), ScannedSectionOrigin::scan(2)),
-            (bare, ScannedSectionOrigin::scan(3)),
+            (section(4), OfferedSectionOrigin::scan(1)),
+            (bare.clone(), OfferedSectionOrigin::scan(2)),
+            (bare, OfferedSectionOrigin::scan(3)),
         ];
         let held = vec![HeldRanges { entry: 9, ranges: vec![0, 10] }];
         let answered = choose(sections, &wanted(&[0b0000_1000, 0b0000_0010], held)).unwrap();
@@ -402,14 +402,14 @@ mod tests {
 
     #[test]
     fn a_tray_takes_what_fits() {
-        let mut tray = OfferedSectionBatch::default();
+        let mut tray = OfferedDirectorySections::default();
         let mut rest = Some(section(OFFER_ENTRIES_MAX + 10));
-        rest = tray.put(rest.take().unwrap(), ScannedSectionOrigin::scan(7), whole);
+        rest = tray.put(rest.take().unwrap(), OfferedSectionOrigin::scan(7), whole);
         assert!(tray.is_full());
         let rest = rest.unwrap();
         assert_eq!((rest.entries.len(), rest.metadata), (10, None));
-        let mut next = OfferedSectionBatch::default();
-        assert!(next.put(rest, ScannedSectionOrigin::scan(7), whole).is_none() && !next.is_full());
+        let mut next = OfferedDirectorySections::default();
+        assert!(next.put(rest, OfferedSectionOrigin::scan(7), whole).is_none() && !next.is_full());
     }
 
     #[test]
@@ -423,8 +423,8 @@ mod tests {
         let mut rest = Some(heavy);
         let mut counts = Vec::new();
         while let Some(section) = rest {
-            let mut tray = OfferedSectionBatch::default();
-            rest = tray.put(section, ScannedSectionOrigin::scan(7), |writer, entry| {
+            let mut tray = OfferedDirectorySections::default();
+            rest = tray.put(section, OfferedSectionOrigin::scan(7), |writer, entry| {
                 compared(writer, entry, &mut std::iter::empty())
             });
             assert!(tray.table.len() <= TABLE_BYTES_MAX);
@@ -444,8 +444,8 @@ mod tests {
             assert!(
                 choose(
                     vec![
-                        (section(4), ScannedSectionOrigin::scan(7)),
-                        (section(5), ScannedSectionOrigin::scan(7))
+                        (section(4), OfferedSectionOrigin::scan(7)),
+                        (section(5), OfferedSectionOrigin::scan(7))
                     ],
                     &bad
                 )
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn the_end_comes_when_everything_is_answered() {
         let offers = SourceOfferTable::new(false);
-        assert_eq!(offers.wait_for_room(vec![(section(9), ScannedSectionOrigin::scan(7))]), Some(1));
+        assert_eq!(offers.wait_for_room(vec![(section(9), OfferedSectionOrigin::scan(7))]), Some(1));
         offers.answered.release(|answers| answers.is_ended = true);
         std::thread::scope(|scope| {
             let taker = scope.spawn(|| std::iter::from_fn(|| offers.next()).count());

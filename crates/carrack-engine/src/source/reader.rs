@@ -17,7 +17,7 @@ use super::lane::SourceLane;
 use super::large_file::{FileAbortReason, OpenSourceLargeFile};
 use super::sender::ObjectSender;
 use super::sink_existence_queries;
-use super::work::{BundleWork, ObjectWork, ReadWork, SentObject};
+use super::work::{BundleReadWork, ObjectWork, ReadWork, SentObject};
 use crate::chunks::FILE_COSTS_BYTES;
 use crate::counters::ThreadActivity;
 use crate::error::SessionError;
@@ -121,7 +121,7 @@ impl SourceReader<'_> {
 
     // Bundles: many small files in one object (M7).
 
-    fn bundle(&mut self, target: TargetId, mut parcel: BundleWork) -> Result<(), SessionError> {
+    fn bundle(&mut self, target: TargetId, mut parcel: BundleReadWork) -> Result<(), SessionError> {
         let mut slot = self.lease()?;
         let lane = self.lane;
         let began = Instant::now();

@@ -14,21 +14,21 @@ use carrack_layout::MountedFileSystem;
 use carrack_machine::ThreadDuty;
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
 use carrack_model::{
-    DirectorySection, Entry, EntryFailure, EntryKind, FailureKind, MetadataFidelity, RangeSet,
-    RequestedFileRange, SourceAndSinkDirectory, TargetId, TransferEvent, UserNotice, plain,
+    CopiedDirectoryPaths, DirectorySection, Entry, EntryFailure, EntryKind, FailureKind, MetadataFidelity,
+    PartialCopyRange, RangeSet, TargetId, TransferEvent, UserNotice, plain,
 };
 use carrack_plan::{BundleLimits, BundleOrLargeFile, Bundler};
 use carrack_storage::{ExtraMetadataReader, FileIdentity, ScanFilter, ScanRoot, ScannedItem, SourceScan};
-use carrack_wire::{EntryTableReader, EntryTableRecord};
+use carrack_wire::{EntryTableDecoder, EntryTableRecord};
 
-use super::chunks::{FilePart, OpenChunkReference, SessionChunks};
+use super::chunks::{FilePart, SessionChunks, SourceChunkMembership};
 use super::context::SourceContext;
 use super::lane::SourceLane;
 use super::large_file::UnopenedFile;
 use super::merged_sources;
-use super::offers::{AnsweredSection, ScannedSectionOrigin, SourceOfferTable};
+use super::offers::{AnsweredSection, OfferedSectionOrigin, SourceOfferTable};
 use super::pre_deletion::PreDeletionProgress;
-use super::work::{BundleWork, ReadWork};
+use super::work::{BundleReadWork, ReadWork};
 use crate::chunks::{ChunkOfEntries, ChunkWorkKind};
 use crate::error::SessionError;
 use crate::event_delivery::lacking;
@@ -193,7 +193,7 @@ impl<'a> ScanQueueFiller<'a> {
             self.narrow(&mut section, part);
         }
         self.count(&section);
-        let origin = ScannedSectionOrigin::scan(device);
+        let origin = OfferedSectionOrigin::scan(device);
         match &self.source.offers {
             Some(offers) => self.offer(offers, section, &origin),
             None => self.wanted(section, &origin),
@@ -202,7 +202,7 @@ impl<'a> ScanQueueFiller<'a> {
 
     /// Cuts the files of a partial transfer to their range. A file that ends before the range has changed
     /// since the user named it.
-    fn narrow(&self, section: &mut DirectorySection, part: RequestedFileRange) {
+    fn narrow(&self, section: &mut DirectorySection, part: PartialCopyRange) {
         let DirectorySection { directory, entries, .. } = section;
         entries.retain_mut(|entry| match entry.kind {
             EntryKind::Regular { size } if part.range_in(size).is_some() => {
@@ -222,7 +222,7 @@ impl<'a> ScanQueueFiller<'a> {
         &self,
         offers: &SourceOfferTable,
         section: DirectorySection,
-        origin: &ScannedSectionOrigin,
+        origin: &OfferedSectionOrigin,
     ) -> ControlFlow<()> {
         let by_contents = self.source.compares_contents();
         let digests = if by_contents { self.source.tree.digests(&section) } else { Vec::new() };
@@ -244,7 +244,7 @@ impl<'a> ScanQueueFiller<'a> {
         &self,
         chunks: &SessionChunks,
         chunk: &ChunkOfEntries,
-        token: OpenChunkReference,
+        token: SourceChunkMembership,
     ) -> Result<ControlFlow<()>, SessionError> {
         let part = FilePart::of(chunk.work);
         let found = sections_of(chunk)?;
@@ -263,7 +263,7 @@ impl<'a> ScanQueueFiller<'a> {
                 Some(device) => {
                     sections.push((
                         section,
-                        ScannedSectionOrigin {
+                        OfferedSectionOrigin {
                             device,
                             chunk: Some(token.clone()),
                             part,
@@ -301,7 +301,7 @@ impl<'a> ScanQueueFiller<'a> {
 
     /// Queues the wanted entries of a chunk. A bundle never spans two chunks, so that each chunk has its own
     /// end.
-    fn of_chunk(&self, sections: Vec<(DirectorySection, ScannedSectionOrigin)>) -> ControlFlow<()> {
+    fn of_chunk(&self, sections: Vec<(DirectorySection, OfferedSectionOrigin)>) -> ControlFlow<()> {
         let mut bundlers: HashMap<TargetId, (Arc<MountedFileSystem>, Bundler)> = HashMap::new();
         let mut last = None;
         for (section, origin) in sections {
@@ -347,8 +347,8 @@ impl<'a> ScanQueueFiller<'a> {
     /// Queues files of which the sink holds ranges.
     fn go_on(
         &self,
-        directory: &Arc<SourceAndSinkDirectory>,
-        origin: &ScannedSectionOrigin,
+        directory: &Arc<CopiedDirectoryPaths>,
+        origin: &OfferedSectionOrigin,
         begun: Vec<(Entry, RangeSet)>,
     ) -> ControlFlow<()> {
         if begun.is_empty() {
@@ -369,7 +369,7 @@ impl<'a> ScanQueueFiller<'a> {
         })
     }
 
-    fn wanted(&self, section: DirectorySection, origin: &ScannedSectionOrigin) -> ControlFlow<()> {
+    fn wanted(&self, section: DirectorySection, origin: &OfferedSectionOrigin) -> ControlFlow<()> {
         if self.source.spec.dry_run {
             self.would_copy(&section);
             let is_over = self.first().fault.is_raised();
@@ -431,13 +431,13 @@ impl<'a> ScanQueueFiller<'a> {
         &self,
         file_system: &MountedFileSystem,
         work: BundleOrLargeFile,
-        origin: &ScannedSectionOrigin,
+        origin: &OfferedSectionOrigin,
     ) -> ControlFlow<()> {
         let own = file_system.own_target().id;
         match work {
             BundleOrLargeFile::Bundle(bundle) => self.push(
                 own,
-                ReadWork::Bundle(BundleWork {
+                ReadWork::Bundle(BundleReadWork {
                     bundle,
                     attempts: 0,
                     is_rest: false,
@@ -453,10 +453,10 @@ impl<'a> ScanQueueFiller<'a> {
     fn queue_large(
         &self,
         file_system: &MountedFileSystem,
-        directory: Arc<SourceAndSinkDirectory>,
+        directory: Arc<CopiedDirectoryPaths>,
         entry: Entry,
         held: Option<Arc<RangeSet>>,
-        origin: &ScannedSectionOrigin,
+        origin: &OfferedSectionOrigin,
     ) -> ControlFlow<()> {
         match self.target_of(file_system, &directory, &entry) {
             Ok(target) => {
@@ -479,7 +479,7 @@ impl<'a> ScanQueueFiller<'a> {
     fn target_of(
         &self,
         file_system: &MountedFileSystem,
-        directory: &SourceAndSinkDirectory,
+        directory: &CopiedDirectoryPaths,
         entry: &Entry,
     ) -> Result<Option<TargetId>, EntryFailure> {
         let source = self.source;
@@ -518,7 +518,7 @@ impl<'a> ScanQueueFiller<'a> {
             if self
                 .push(
                     target,
-                    ReadWork::Bundle(BundleWork { bundle, attempts: 0, is_rest: false, chunk: None }),
+                    ReadWork::Bundle(BundleReadWork { bundle, attempts: 0, is_rest: false, chunk: None }),
                 )
                 .is_break()
             {
@@ -535,10 +535,10 @@ impl<'a> ScanQueueFiller<'a> {
 /// Decodes the sections of a chunk, beneath the first root.
 fn sections_of(chunk: &ChunkOfEntries) -> Result<Vec<DirectorySection>, SessionError> {
     let mut sections: Vec<DirectorySection> = Vec::new();
-    for record in EntryTableReader::new(&chunk.table) {
+    for record in EntryTableDecoder::new(&chunk.table) {
         match record.map_err(bad_chunk)? {
             EntryTableRecord::Section { path, metadata, extras } => {
-                let directory = SourceAndSinkDirectory { root_index: 0, source: path.clone(), sink: path };
+                let directory = CopiedDirectoryPaths { root_index: 0, source: path.clone(), sink: path };
                 sections.push(DirectorySection {
                     directory: Arc::new(directory),
                     metadata,

@@ -8,13 +8,13 @@
 use std::collections::VecDeque;
 
 use carrack_machine::{FifoConditionLock, FifoMonitorClosed, Slot};
-use carrack_transport::{ObjectPayload, OutgoingObject, SendEndpoint, TcpPathState, TcpStateReader};
+use carrack_transport::{ObjectPayload, OutgoingObject, TcpPathState, TcpStateReader, TransportSendEndpoint};
 use carrack_wire::FrameHeader;
 
 /// An endpoint with its index in the session.
 pub(super) struct NumberedEndpoint {
     number: usize,
-    pub(super) endpoint: Box<dyn SendEndpoint>,
+    pub(super) endpoint: Box<dyn TransportSendEndpoint>,
 }
 
 /// An endpoint with the object that it sends next.
@@ -61,7 +61,7 @@ struct SendQueueState {
 impl SendQueue {
     /// Creates the queue; the first `used` endpoints are in use.
     pub(super) fn new(
-        endpoints: Vec<Box<dyn SendEndpoint>>,
+        endpoints: Vec<Box<dyn TransportSendEndpoint>>,
         used: usize,
         credits: u32,
         ready_max: usize,

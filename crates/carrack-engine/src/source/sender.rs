@@ -5,7 +5,9 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_transport::{EndpointWaitLimit, ObjectPayload, OutgoingObject, SendEndpoint, SenderReadiness};
+use carrack_transport::{
+    EndpointWaitLimit, ObjectPayload, OutgoingObject, SenderReadiness, TransportSendEndpoint,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::lane::SourceLane;
@@ -75,7 +77,7 @@ pub(super) fn drive(
 }
 
 /// Sends the endpoint's object. Returns false if the session ends before.
-fn send(lane: &SourceLane<'_>, endpoint: &mut dyn SendEndpoint) -> Result<bool, SessionError> {
+fn send(lane: &SourceLane<'_>, endpoint: &mut dyn TransportSendEndpoint) -> Result<bool, SessionError> {
     while endpoint.advance(EndpointWaitLimit::Brief)? == SenderReadiness::Busy {
         if lane.is_stopped() {
             return Ok(false);
@@ -86,7 +88,10 @@ fn send(lane: &SourceLane<'_>, endpoint: &mut dyn SendEndpoint) -> Result<bool, 
 
 /// Sends the endpoint's object, which the kernel reads from its file: that may wait for storage. A wait for
 /// the connection does not count as one, or the loss of the connection would pass for slow storage.
-fn send_from_file(lane: &SourceLane<'_>, endpoint: &mut dyn SendEndpoint) -> Result<bool, SessionError> {
+fn send_from_file(
+    lane: &SourceLane<'_>,
+    endpoint: &mut dyn TransportSendEndpoint,
+) -> Result<bool, SessionError> {
     let brief = Timespec { tv_sec: 0, tv_nsec: 1_000_000 * EndpointWaitLimit::BRIEF_MS as i64 };
     while lane.counters.busy(|| endpoint.advance(EndpointWaitLimit::Brief))? == SenderReadiness::Busy {
         loop {

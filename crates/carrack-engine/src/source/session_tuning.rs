@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_machine::CpuUse;
-use carrack_model::PolicyChoice;
+use carrack_model::SchedulingPolicyChoice;
 use carrack_plan::tuner::{
     KnobRange, MeanSizeClass, PerKnob, QueueFill, SessionSample, SessionTuner, TunerSetup,
 };
@@ -24,7 +24,7 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// A shorter session has tried hardly any value.
 const WORTH_KEEPING: Duration = Duration::from_secs(5);
 
-pub(super) struct SessionTuning<'a> {
+pub(super) struct SessionTuningDriver<'a> {
     lanes: &'a [SourceLane<'a>],
     /// Created after the sink's first report.
     tuner: Option<SessionTuner>,
@@ -42,16 +42,16 @@ pub(super) struct SessionTuning<'a> {
     round_trip: Option<Duration>,
 }
 
-impl<'a> SessionTuning<'a> {
+impl<'a> SessionTuningDriver<'a> {
     /// Returns `None` if the user switched tuning off.
-    pub(super) fn begin(lanes: &'a [SourceLane<'a>]) -> Option<SessionTuning<'a>> {
+    pub(super) fn begin(lanes: &'a [SourceLane<'a>]) -> Option<SessionTuningDriver<'a>> {
         let source = lanes.first()?.source;
         let settings = source.settings;
         if !settings.tunes || source.spec.dry_run {
             return None;
         }
         let now = Instant::now();
-        Some(SessionTuning {
+        Some(SessionTuningDriver {
             lanes,
             tuner: None,
             began: now,
@@ -216,7 +216,7 @@ fn ranges(lanes: &[SourceLane<'_>], sink: &CountersMessage) -> PerKnob<KnobRange
         is_near: source.sizing.streams.is_near(opened as usize),
     };
     // More would mean more requests at targets that others use.
-    let is_nice = source.settings.scheduling.policy == PolicyChoice::Adaptive { nice: true };
+    let is_nice = source.settings.scheduling.policy == SchedulingPolicyChoice::Adaptive { nice: true };
     PerKnob {
         readers: match source.settings.io_threads {
             0 if is_nice => stock.readers().at_most(stock.readers_at_start),

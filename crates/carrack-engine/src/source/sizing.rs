@@ -39,7 +39,7 @@ pub(crate) struct SinkObjectCapacity {
 }
 
 /// Threads and data connections of one lane.
-pub(super) struct LaneThreadsAndConnections {
+pub(super) struct LaneThreadStreamCounts {
     /// I/O threads at the start.
     pub(super) threads_at_start: usize,
     /// I/O threads that are started: the tuner lets some of them work.
@@ -72,14 +72,14 @@ impl SourceSizing {
     }
 
     /// Returns the numbers of a lane with this number of data connections.
-    pub(super) fn lane(&self, endpoint_count: usize) -> LaneThreadsAndConnections {
+    pub(super) fn lane(&self, endpoint_count: usize) -> LaneThreadStreamCounts {
         let streams_at_start = self.streams.used(endpoint_count * self.lane_count).div_ceil(self.lane_count);
         // At least one thread for each stream: a sending thread keeps its stream until the object is out.
         let threads_at_start = self.io_threads.div_ceil(self.lane_count).max(streams_at_start);
         let most = self.io_threads_most.div_ceil(self.lane_count);
         let most = if self.is_memory { threads_at_start } else { most };
         assert!(threads_at_start >= streams_at_start, "each stream has a thread that sends");
-        LaneThreadsAndConnections {
+        LaneThreadStreamCounts {
             threads_at_start,
             thread_count: most.max(threads_at_start).max(endpoint_count),
             streams_at_start,

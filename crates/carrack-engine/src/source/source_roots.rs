@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use carrack_layout::{FileSystems, MountedFileSystem, TargetAttachmentKind};
-use carrack_model::{DirectorySection, Entry, EntryFailure, EntryKind, FailureKind, SourceAndSinkDirectory};
+use carrack_model::{CopiedDirectoryPaths, DirectorySection, Entry, EntryFailure, EntryKind, FailureKind};
 use carrack_plan::Layout;
-use carrack_storage::{LocatedName, PathBase, ScanRoot, ScanRootScope, SourceError, digest_of};
+use carrack_storage::{DirectoryRelativeName, PathBase, ScanRoot, ScanRootScope, SourceError, digest_of};
 
 use crate::settings::depth_of;
 
@@ -23,18 +23,18 @@ pub(super) struct SourceTree {
 }
 
 impl SourceTree {
-    pub(super) fn open_directory(&self, directory: &SourceAndSinkDirectory) -> Result<OwnedFd, SourceError> {
+    pub(super) fn open_directory(&self, directory: &CopiedDirectoryPaths) -> Result<OwnedFd, SourceError> {
         let root = &self.roots[directory.root_index as usize].root;
         root.enter_directory(&directory.source).map_err(SourceError::of_directory)
     }
 
     /// The path as the user knows it.
-    pub(super) fn path(&self, directory: &SourceAndSinkDirectory, entry: &Entry) -> Box<[u8]> {
+    pub(super) fn path(&self, directory: &CopiedDirectoryPaths, entry: &Entry) -> Box<[u8]> {
         self.roots[directory.root_index as usize].root.full_path(&directory.source, entry.name_at_source())
     }
 
     /// The path of a directory as the user knows it.
-    pub(super) fn directory_path(&self, directory: &SourceAndSinkDirectory) -> Box<[u8]> {
+    pub(super) fn directory_path(&self, directory: &CopiedDirectoryPaths) -> Box<[u8]> {
         self.roots[directory.root_index as usize].root.full_path(&directory.source, b"")
     }
 
@@ -42,10 +42,10 @@ impl SourceTree {
     /// the user asked for that, or named the link on the command line.
     pub(super) fn locate<'a>(
         &self,
-        directory: &SourceAndSinkDirectory,
+        directory: &CopiedDirectoryPaths,
         held: BorrowedFd<'a>,
         entry: &'a Entry,
-    ) -> Result<LocatedName<'a>, SourceError> {
+    ) -> Result<DirectoryRelativeName<'a>, SourceError> {
         let root = &self.roots[directory.root_index as usize];
         let mut located = root
             .root
@@ -57,7 +57,7 @@ impl SourceTree {
 
     /// Returns true if a file must be the scanned inode. A link on its path may be exchanged meanwhile, and a
     /// chunk comes from another session's scan.
-    pub(super) fn has_to_be_found(&self, directory: &SourceAndSinkDirectory) -> bool {
+    pub(super) fn has_to_be_found(&self, directory: &CopiedDirectoryPaths) -> bool {
         self.roots[directory.root_index as usize].root.is_confined()
     }
 
@@ -65,7 +65,7 @@ impl SourceTree {
     pub(super) fn file_system(
         &self,
         device: u64,
-        directory: &SourceAndSinkDirectory,
+        directory: &CopiedDirectoryPaths,
     ) -> Option<Arc<MountedFileSystem>> {
         if let Some(known) = self.file_systems.known(device) {
             return Some(known);
@@ -76,7 +76,7 @@ impl SourceTree {
     }
 
     /// Returns the device of a directory, or `None` if it can't be opened (any more).
-    pub(super) fn device_of(&self, directory: &SourceAndSinkDirectory) -> Option<u64> {
+    pub(super) fn device_of(&self, directory: &CopiedDirectoryPaths) -> Option<u64> {
         let held = self.open_directory(directory).ok()?;
         carrack_storage::device_of(held.as_fd()).ok()
     }
@@ -85,7 +85,7 @@ impl SourceTree {
     pub(super) fn is_released(
         &self,
         file_system: &MountedFileSystem,
-        directory: &SourceAndSinkDirectory,
+        directory: &CopiedDirectoryPaths,
         held: &OwnedFd,
         entry: &Entry,
     ) -> bool {
@@ -95,7 +95,7 @@ impl SourceTree {
     }
 
     /// Returns the failure for a file that stays in its archive.
-    pub(super) fn released(&self, directory: &SourceAndSinkDirectory, entry: &Entry) -> EntryFailure {
+    pub(super) fn released(&self, directory: &CopiedDirectoryPaths, entry: &Entry) -> EntryFailure {
         EntryFailure {
             path: self.path(directory, entry),
             kind: FailureKind::Released,

@@ -10,7 +10,7 @@ use carrack_wire::FrameHeader;
 
 use super::lane::SourceLane;
 use super::sender;
-use super::work::ObjectSinkTarget;
+use super::work::ObjectFlowControlKey;
 use crate::error::SessionError;
 use crate::spill::{LaneByteFlow, LaneWaitingObjects};
 
@@ -18,7 +18,7 @@ use crate::spill::{LaneByteFlow, LaneWaitingObjects};
 const KEPT_FOR_EACH_STREAM: usize = 2;
 
 impl LaneWaitingObjects for SourceLane<'_> {
-    type Place = Option<ObjectSinkTarget>;
+    type Place = Option<ObjectFlowControlKey>;
 
     fn moved(&self) -> LaneByteFlow {
         LaneByteFlow { came: self.counters.bytes_read.load(Relaxed), went: self.send_queue.left_bytes() }
@@ -36,32 +36,32 @@ impl LaneWaitingObjects for SourceLane<'_> {
     fn take_youngest(
         &self,
         fit: &dyn Fn(&FrameHeader) -> bool,
-    ) -> Option<(Option<ObjectSinkTarget>, FrameHeader, Slot)> {
+    ) -> Option<(Option<ObjectFlowControlKey>, FrameHeader, Slot)> {
         let kept = KEPT_FOR_EACH_STREAM * self.send_queue.endpoint_count.max(1);
         let (header, slot) = self.send_queue.take_last(kept, fit)?;
         Some((self.place_of(header.object), header, slot))
     }
 
-    fn put_back(&self, _place: Option<ObjectSinkTarget>, header: FrameHeader, slot: Slot) {
+    fn put_back(&self, _place: Option<ObjectFlowControlKey>, header: FrameHeader, slot: Slot) {
         self.send_queue.put_last(header, slot);
     }
 
     /// The object is no longer in flight to its place: others may be.
-    fn set_aside(&self, place: Option<ObjectSinkTarget>, _object: ObjectId) {
+    fn set_aside(&self, place: Option<ObjectFlowControlKey>, _object: ObjectId) {
         self.read_queue.arrived(place);
     }
 
-    fn has_room(&self, place: Option<ObjectSinkTarget>) -> bool {
+    fn has_room(&self, place: Option<ObjectFlowControlKey>) -> bool {
         place.is_none_or(|place| self.read_queue.has_room_at_sink(place))
     }
 
-    fn departs(&self, place: Option<ObjectSinkTarget>) {
+    fn departs(&self, place: Option<ObjectFlowControlKey>) {
         place.into_iter().for_each(|place| self.read_queue.departs(place));
     }
 
     fn bring_back(
         &self,
-        _place: Option<ObjectSinkTarget>,
+        _place: Option<ObjectFlowControlKey>,
         header: FrameHeader,
         slot: Slot,
     ) -> Result<(), SessionError> {

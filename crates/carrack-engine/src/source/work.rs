@@ -6,14 +6,14 @@ use carrack_model::{FileId, RangeSet, TargetId};
 use carrack_plan::{Bundle, FileCursor, ObjectExtent};
 use carrack_wire::message::SourceExistenceQuery;
 
-use super::chunks::OpenChunkReference;
-use super::large_file::{NextFileStep, OpenSourceLargeFile, UnopenedFile};
+use super::chunks::SourceChunkMembership;
+use super::large_file::{LargeFileNextStep, OpenSourceLargeFile, UnopenedFile};
 use crate::chunks::FILE_COSTS_BYTES;
 
 /// A work item of an I/O thread.
 pub(super) enum ReadWork {
     /// Read these small files and send them in one bundle.
-    Bundle(BundleWork),
+    Bundle(BundleReadWork),
     /// Open this large file, announce it, and queue its cursors.
     Open(UnopenedFile),
     /// Send these ranges of a file again, which the sink's storage does not hold as written.
@@ -23,9 +23,9 @@ pub(super) enum ReadWork {
     /// Read this object (again).
     Object(ObjectWork),
     /// Take the next step for a file.
-    Follow(Arc<OpenSourceLargeFile>, NextFileStep),
+    Follow(Arc<OpenSourceLargeFile>, LargeFileNextStep),
     /// Report that the sink's storage damages this file, and take the next step.
-    Damaged(Arc<OpenSourceLargeFile>, NextFileStep),
+    Damaged(Arc<OpenSourceLargeFile>, LargeFileNextStep),
     /// Report that the sink could not get this object undamaged.
     GiveUp(SentObject),
     /// Close a file that has ended.
@@ -35,14 +35,14 @@ pub(super) enum ReadWork {
 }
 
 /// A bundle to read.
-pub(super) struct BundleWork {
+pub(super) struct BundleReadWork {
     pub(super) bundle: Bundle,
     /// The number of earlier reads.
     pub(super) attempts: u32,
     /// True if it is the rest of another bundle, which has had room and was charged.
     pub(super) is_rest: bool,
     /// The chunk of the bundle, if the work comes in chunks.
-    pub(super) chunk: Option<OpenChunkReference>,
+    pub(super) chunk: Option<SourceChunkMembership>,
 }
 
 /// An object of a large file.
@@ -52,12 +52,12 @@ pub(super) struct ObjectWork {
     /// The number of earlier reads.
     pub(super) attempts: u32,
     /// Its place at the sink, if places are counted.
-    pub(super) place: Option<ObjectSinkTarget>,
+    pub(super) place: Option<ObjectFlowControlKey>,
 }
 
 /// The place of an object at the sink, as far as the source knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum ObjectSinkTarget {
+pub(super) enum ObjectFlowControlKey {
     /// To this target of the sink.
     Target(TargetId),
     /// This file, whose layout the sink has not sent.
@@ -68,7 +68,7 @@ pub(super) enum ObjectSinkTarget {
 
 /// A sent object, with the data for its repetition.
 pub(super) enum SentObject {
-    Bundle(TargetId, BundleWork),
+    Bundle(TargetId, BundleReadWork),
     Object(ObjectWork),
 }
 
@@ -86,19 +86,19 @@ impl SentObject {
     }
 
     /// Returns its place at the sink, if places are counted.
-    pub(super) fn place(&self) -> Option<ObjectSinkTarget> {
+    pub(super) fn place(&self) -> Option<ObjectFlowControlKey> {
         match self {
-            SentObject::Bundle(target, ..) => Some(ObjectSinkTarget::Bundles(*target)),
+            SentObject::Bundle(target, ..) => Some(ObjectFlowControlKey::Bundles(*target)),
             SentObject::Object(piece) => piece.place,
         }
     }
 }
 
-impl BundleWork {
+impl BundleReadWork {
     /// Splits off the entries from this index on.
-    pub(super) fn split_off(&mut self, at: usize) -> BundleWork {
+    pub(super) fn split_off(&mut self, at: usize) -> BundleReadWork {
         assert!(at <= self.bundle.entry_count, "a bundle is split at one of its entries");
-        BundleWork {
+        BundleReadWork {
             bundle: self.bundle.split_off(at),
             attempts: self.attempts,
             is_rest: true,
@@ -112,7 +112,9 @@ impl ReadWork {
     /// touched yet.
     pub(super) fn fresh_entries(&self) -> usize {
         match self {
-            ReadWork::Bundle(BundleWork { bundle, attempts: 0, is_rest: false, .. }) => bundle.entry_count,
+            ReadWork::Bundle(BundleReadWork { bundle, attempts: 0, is_rest: false, .. }) => {
+                bundle.entry_count
+            }
             ReadWork::Open(UnopenedFile { attempts: 0, .. }) => 1,
             _ => 0,
         }

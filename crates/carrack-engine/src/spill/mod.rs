@@ -26,8 +26,8 @@ use std::time::Instant;
 
 use bytesize::ByteSize;
 use carrack_machine::{
-    FifoConditionLock, FifoMonitorClosed, NodeSet, Slot, SlotPool, SpillRecordFile, SysFiles, WaitAttempt,
-    deal, node_of_directory,
+    ConditionWaitAttempt, FifoConditionLock, FifoMonitorClosed, NodeSet, Slot, SlotPool, SpillDataFile,
+    SysFiles, deal, node_of_directory,
 };
 use carrack_model::limits::SPILLED_OBJECTS_MAX;
 use carrack_plan::{SpillGate, SpillVerdict};
@@ -46,7 +46,7 @@ const TABLE_BYTES_MAX: u64 = 16 << 20;
 /// One lane's log in one directory.
 pub(crate) struct LaneSpill<P> {
     directory: PathBuf,
-    log: Arc<SpillRecordFile>,
+    log: Arc<SpillDataFile>,
     staging: SlotPool,
     shelf: FifoConditionLock<SpilledObjectIndex<P>>,
     /// Set when a thread finds no free slot, and when an object waits that could go to flash.
@@ -99,7 +99,7 @@ fn parts(directories: &[SpillDirectory], lanes: usize) -> Vec<SpillDirectory> {
 impl<P: Copy + Eq + Hash> LaneSpill<P> {
     /// Creates a log in this directory, to which at most `budget` bytes are written.
     fn new(at: &SpillDirectory, budget: u64, slot_bytes: usize) -> Result<LaneSpill<P>, SessionError> {
-        let log = SpillRecordFile::create(&at.directory, at.bytes, slot_bytes)?;
+        let log = SpillDataFile::create(&at.directory, at.bytes, slot_bytes)?;
         let staging = SlotPool::new((STAGING_SLOTS * slot_bytes) as u64, slot_bytes)?;
         Ok(LaneSpill {
             directory: at.directory.clone(),
@@ -202,7 +202,7 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
     fn await_look(&self, watch: &SpillWindowSampler) -> Result<(), FifoMonitorClosed> {
         self.bell.take_timed(|is_rung| {
             let is_due = std::mem::take(is_rung) || watch.is_due();
-            if is_due { WaitAttempt::Done(()) } else { WaitAttempt::Until(watch.due()) }
+            if is_due { ConditionWaitAttempt::Done(()) } else { ConditionWaitAttempt::Until(watch.due()) }
         })
     }
 

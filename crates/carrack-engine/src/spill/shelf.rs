@@ -90,7 +90,7 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use carrack_machine::{Slot, SpillRecordFile};
+    use carrack_machine::{Slot, SpillDataFile};
     use carrack_model::{FileId, ObjectId};
     use carrack_plan::SpillVerdict;
     use carrack_wire::FrameKind;
@@ -149,12 +149,12 @@ mod tests {
     }
 
     /// A log on a disk: memory need not support direct I/O. Some machines have no disk.
-    fn log() -> Option<Arc<SpillRecordFile>> {
-        let log = SpillRecordFile::create(Path::new("/var/tmp"), 1 << 20, 4_096);
+    fn log() -> Option<Arc<SpillDataFile>> {
+        let log = SpillDataFile::create(Path::new("/var/tmp"), 1 << 20, 4_096);
         log.inspect_err(|error| println!("skipped: {error}")).ok()
     }
 
-    fn held(log: &Arc<SpillRecordFile>, place: u32, object: u64) -> SpilledObject<u32> {
+    fn held(log: &Arc<SpillDataFile>, place: u32, object: u64) -> SpilledObject<u32> {
         let header = FrameHeader {
             kind: FrameKind::Object,
             body_len: 1,

@@ -3,9 +3,9 @@
 use carrack_model::{ByteRange, RelPath};
 
 use super::compared_name::ComparedName;
-use super::file_check::{FileCheck, RANGE_BYTES};
+use super::file_check::{FileComparisonState, RANGE_BYTES};
 use super::finding::path_of;
-use crate::examine::ComparedEntryState;
+use crate::examine::ExaminedEntryState;
 
 /// Names of one directory. The path is that at the source, or beneath the place at the sink.
 #[derive(Default)]
@@ -34,8 +34,8 @@ pub(super) fn key(
     index: u64,
     directory: &RelPath,
     item: &ComparedName,
-    source: Option<&ComparedEntryState>,
-    sink: &ComparedEntryState,
+    source: Option<&ExaminedEntryState>,
+    sink: &ExaminedEntryState,
 ) -> u128 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&index.to_le_bytes());
@@ -48,7 +48,7 @@ pub(super) fn key(
 
 /// Returns the key of a range of a file that is compared with another file. Small files have no keys of
 /// ranges.
-pub(super) fn range_key(file: &FileCheck, range: ByteRange) -> Option<u128> {
+pub(super) fn range_key(file: &FileComparisonState, range: ByteRange) -> Option<u128> {
     let key = file.item.key.filter(|_| file.item.size > RANGE_BYTES && !file.has_digest())?;
     let mut hasher = blake3::Hasher::new();
     hasher.update(&key.to_le_bytes()).update(&range.offset.to_le_bytes());

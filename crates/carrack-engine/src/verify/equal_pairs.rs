@@ -58,7 +58,7 @@ struct EqualPairStore {
     file: File,
     path: PathBuf,
     /// Blocks of earlier runs.
-    blocks: Vec<EqualEntryKeyBlock>,
+    blocks: Vec<VerifiedEntryKeyBlock>,
     end: u64,
     waiting: Vec<u128>,
     written_at: Instant,
@@ -66,7 +66,7 @@ struct EqualPairStore {
 
 /// The place of a block's keys, and every 256th key.
 #[derive(Debug)]
-struct EqualEntryKeyBlock {
+struct VerifiedEntryKeyBlock {
     offset: u64,
     count: usize,
     fences: Vec<u128>,
@@ -145,7 +145,7 @@ impl EqualPairStore {
         Ok(EqualPairStore::new(file, path, Vec::new(), HEADER_BYTES))
     }
 
-    fn new(file: File, path: PathBuf, blocks: Vec<EqualEntryKeyBlock>, end: u64) -> EqualPairStore {
+    fn new(file: File, path: PathBuf, blocks: Vec<VerifiedEntryKeyBlock>, end: u64) -> EqualPairStore {
         EqualPairStore { file, path, blocks, end, waiting: Vec::new(), written_at: Instant::now() }
     }
 
@@ -184,7 +184,7 @@ impl EqualPairStore {
         let offset = self.end + 4 + 16;
         let fences = keys.iter().copied().step_by(FENCE_KEYS).collect();
         self.append(&keys)?;
-        self.blocks.push(EqualEntryKeyBlock { offset, count: keys.len(), fences });
+        self.blocks.push(VerifiedEntryKeyBlock { offset, count: keys.len(), fences });
         Ok(())
     }
 
@@ -226,7 +226,7 @@ impl EqualPairStore {
     }
 }
 
-impl EqualEntryKeyBlock {
+impl VerifiedEntryKeyBlock {
     fn has(&self, file: &File, key: u128) -> io::Result<bool> {
         let Some(fence) = self.fences.partition_point(|&fence| fence <= key).checked_sub(1) else {
             return Ok(false);

@@ -19,7 +19,7 @@ const RANGES_MAX: usize = 1_000;
 const NARROWED_MAX: u32 = 64;
 
 /// A file at both ends, or at the sink and in a manifest.
-pub(super) struct FileCheck {
+pub(super) struct FileComparisonState {
     /// Its path at the source.
     pub(super) directory: RelPath,
     pub(super) item: ComparedName,
@@ -35,12 +35,12 @@ pub(super) struct FileCheck {
     problem: Option<(FailureSide, String)>,
 }
 
-impl FileCheck {
+impl FileComparisonState {
     /// Starts the comparison of a file, with the item's digest if it has one, and otherwise with another
     /// file.
-    pub(super) fn new(directory: RelPath, item: ComparedName) -> FileCheck {
+    pub(super) fn new(directory: RelPath, item: ComparedName) -> FileComparisonState {
         let wanted = item.digest.map(|digest| (digest, FileDigestBuilder::new(item.size)));
-        FileCheck {
+        FileComparisonState {
             directory,
             item,
             wanted,
@@ -55,8 +55,8 @@ impl FileCheck {
     }
 
     /// Restricts the comparison to the part from `offset` to the item's size.
-    pub(super) fn from(self, offset: u64) -> FileCheck {
-        FileCheck { next_offset: offset, is_part: true, ..self }
+    pub(super) fn from(self, offset: u64) -> FileComparisonState {
+        FileComparisonState { next_offset: offset, is_part: true, ..self }
     }
 
     /// Returns true if only a part of the file is compared.
@@ -167,8 +167,11 @@ fn joined(mut ranges: Vec<ByteRange>) -> Vec<ByteRange> {
 mod tests {
     use super::*;
 
-    fn check(size: u64) -> FileCheck {
-        FileCheck::new(RelPath::root(), ComparedName { size, ..ComparedName::new(b"f"[..].into(), None) })
+    fn check(size: u64) -> FileComparisonState {
+        FileComparisonState::new(
+            RelPath::root(),
+            ComparedName { size, ..ComparedName::new(b"f"[..].into(), None) },
+        )
     }
 
     #[test]

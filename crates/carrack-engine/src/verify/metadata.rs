@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use carrack_model::{
-    AccountRef, FailureSide, FileFlags, KeptMetadata, MetadataFidelity, ModifyWindow, Timestamp,
+    FailureSide, FileFlags, KeptMetadata, MetadataFidelity, ModifyWindow, Timestamp, UserOrGroup,
 };
 use carrack_storage::{BrowsedKind, are_within, may_be_stored};
 
 use crate::examine::{
-    ATTRIBUTE_DIGEST_BYTES, AttributeDigest, ComparedEntryMetadata, ComparedEntryState, EntryPresence,
+    ATTRIBUTE_DIGEST_BYTES, AttributeDigest, ComparedEntryMetadata, EntryPresence, ExaminedEntryState,
 };
 
 /// A file whose storage lacks less than this of its size counts as one without holes: the least that a copy
@@ -49,16 +49,16 @@ pub enum MetadataDifference {
     /// The owner.
     Owner {
         /// At the source.
-        source: AccountRef,
+        source: UserOrGroup,
         /// At the destination.
-        sink: AccountRef,
+        sink: UserOrGroup,
     },
     /// The group.
     Group {
         /// At the source.
-        source: AccountRef,
+        source: UserOrGroup,
         /// At the destination.
-        sink: AccountRef,
+        sink: UserOrGroup,
     },
     /// An extended attribute or ACL. A name that ends with `.*` stands for attributes of a name space.
     Attribute {
@@ -122,8 +122,8 @@ impl MetadataChecks {
         &self,
         links: &mut ComparedHardLinks,
         path: &[u8],
-        source: &ComparedEntryState,
-        sink: &ComparedEntryState,
+        source: &ExaminedEntryState,
+        sink: &ExaminedEntryState,
     ) -> Vec<MetadataDifference> {
         let (EntryPresence::Is(kind), Some(source_has), Some(sink_has)) =
             (&source.standing, &source.metadata, &sink.metadata)
@@ -189,7 +189,7 @@ impl MetadataPair<'_> {
     }
 
     /// Accounts with names at both ends are compared by name.
-    fn is_same(&self, source: &AccountRef, sink: &AccountRef) -> bool {
+    fn is_same(&self, source: &UserOrGroup, sink: &UserOrGroup) -> bool {
         let by_name = !self.checks.fidelity.numeric_ids && !source.name.is_empty() && !sink.name.is_empty();
         if by_name { source.name == sink.name } else { source.number == sink.number }
     }

@@ -6,8 +6,8 @@ use MetadataDifference::{Attribute, AttributesUnread, Flags, Group, HardLink, Ho
 const MTIME: Timestamp = Timestamp { seconds: 1_600_000_000, nanoseconds: 123_456_789 };
 const ACL: &[u8] = b"system.posix_acl_access";
 
-fn account(number: u32, name: &str) -> AccountRef {
-    AccountRef { number, name: name.as_bytes().into() }
+fn account(number: u32, name: &str) -> UserOrGroup {
+    UserOrGroup { number, name: name.as_bytes().into() }
 }
 
 fn attribute(name: &[u8], value: u8) -> AttributeDigest {
@@ -30,9 +30,9 @@ fn seen() -> ComparedEntryMetadata {
     }
 }
 
-fn sight(kind: BrowsedKind, seen: ComparedEntryMetadata) -> ComparedEntryState {
+fn sight(kind: BrowsedKind, seen: ComparedEntryMetadata) -> ExaminedEntryState {
     let metadata = Some(Box::new(seen));
-    ComparedEntryState {
+    ExaminedEntryState {
         standing: EntryPresence::Is(kind),
         size: 4_096,
         stamp: 0,
@@ -103,7 +103,7 @@ fn nothing_is_told_of_what_is_not_kept() {
 
 #[test]
 fn accounts_are_compared_by_name_where_both_have_one() {
-    let whose = |numeric_ids, source: AccountRef, sink: AccountRef| {
+    let whose = |numeric_ids, source: UserOrGroup, sink: UserOrGroup| {
         let mut checks = all();
         checks.fidelity.numeric_ids = numeric_ids;
         let with = |user| sight(BrowsedKind::File, ComparedEntryMetadata { user: Some(user), ..seen() });
@@ -184,7 +184,7 @@ fn names_of_one_file_are_so_at_both_ends() {
 fn holes_may_be_others_but_not_be_filled() {
     const SIZE: u64 = 1 << 20;
     let holes = |source_allocated, sink_allocated| {
-        let side = |allocated_bytes| ComparedEntryState {
+        let side = |allocated_bytes| ExaminedEntryState {
             size: SIZE,
             ..sight(BrowsedKind::File, ComparedEntryMetadata { allocated_bytes, ..seen() })
         };

@@ -4,7 +4,7 @@ use carrack_model::{ByteRange, FailureSide, SpecialFile};
 use carrack_storage::BrowsedKind;
 
 use super::finding::EntryDifference;
-use crate::examine::{ComparedEntryState, EntryPresence};
+use crate::examine::{EntryPresence, ExaminedEntryState};
 
 /// The verdict on a name.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) enum NameComparisonVerdict {
 }
 
 /// Judges by the states at both ends.
-pub(super) fn judge(source: &ComparedEntryState, sink: &ComparedEntryState) -> NameComparisonVerdict {
+pub(super) fn judge(source: &ExaminedEntryState, sink: &ExaminedEntryState) -> NameComparisonVerdict {
     let kinds = match (&source.standing, &sink.standing) {
         (EntryPresence::Nothing, _) => return unreadable(FailureSide::Source, "it vanished meanwhile"),
         (EntryPresence::Unreadable(detail), _) => return unreadable(FailureSide::Source, detail),
@@ -47,8 +47,8 @@ pub(super) fn judge(source: &ComparedEntryState, sink: &ComparedEntryState) -> N
 
 /// Judges the part of a file that ends at `end`, which the source has.
 pub(super) fn judge_part(
-    source: &ComparedEntryState,
-    sink: &ComparedEntryState,
+    source: &ExaminedEntryState,
+    sink: &ExaminedEntryState,
     end: u64,
 ) -> NameComparisonVerdict {
     match judge(source, sink) {
@@ -80,7 +80,7 @@ fn are_others(source: Option<SpecialFile>, sink: Option<SpecialFile>) -> bool {
 }
 
 /// Judges by the state at the sink: a manifest names files only.
-pub(super) fn judge_listed(sink: &ComparedEntryState) -> NameComparisonVerdict {
+pub(super) fn judge_listed(sink: &ExaminedEntryState) -> NameComparisonVerdict {
     match &sink.standing {
         EntryPresence::Nothing => NameComparisonVerdict::Differs(EntryDifference::Missing),
         EntryPresence::Unreadable(detail) => unreadable(FailureSide::Sink, detail),
@@ -93,7 +93,7 @@ pub(super) fn judge_listed(sink: &ComparedEntryState) -> NameComparisonVerdict {
 
 /// Returns the digest of a file of `size` bytes that was small enough to be read as a whole.
 pub(super) fn digest_of(
-    sight: &ComparedEntryState,
+    sight: &ExaminedEntryState,
     size: u64,
     side: FailureSide,
 ) -> Result<[u8; 32], EntryDifference> {
@@ -127,13 +127,13 @@ mod tests {
     use super::*;
     use BrowsedKind::{Directory, File, Symlink};
 
-    fn sight(kind: BrowsedKind, size: u64, digest: Option<u8>) -> ComparedEntryState {
+    fn sight(kind: BrowsedKind, size: u64, digest: Option<u8>) -> ExaminedEntryState {
         let digest = digest.map(|byte| [byte; 32]);
-        ComparedEntryState { size, digest, ..ComparedEntryState::without_facts(EntryPresence::Is(kind)) }
+        ExaminedEntryState { size, digest, ..ExaminedEntryState::without_facts(EntryPresence::Is(kind)) }
     }
 
-    fn device(special: Option<SpecialFile>) -> ComparedEntryState {
-        ComparedEntryState { special, ..sight(BrowsedKind::Device, 0, None) }
+    fn device(special: Option<SpecialFile>) -> ExaminedEntryState {
+        ExaminedEntryState { special, ..sight(BrowsedKind::Device, 0, None) }
     }
 
     #[test]
@@ -165,13 +165,13 @@ mod tests {
         }
     }
 
-    fn nothing() -> ComparedEntryState {
-        ComparedEntryState::without_facts(EntryPresence::Nothing)
+    fn nothing() -> ExaminedEntryState {
+        ExaminedEntryState::without_facts(EntryPresence::Nothing)
     }
 
     #[test]
     fn two_looks_say_what_to_do() {
-        let unreadable = ComparedEntryState::without_facts(EntryPresence::Unreadable("no".into()));
+        let unreadable = ExaminedEntryState::without_facts(EntryPresence::Unreadable("no".into()));
         let file = sight(File, 7, None);
         let kind = EntryDifference::Kind { source: File, sink: Directory };
         for (source, sink, verdict) in [

@@ -6,20 +6,20 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 
-use carrack_model::{ByteRange, FailureSide, PathProblem, RelPath, RequestedFileRange, escape};
+use carrack_model::{ByteRange, FailureSide, PartialCopyRange, PathProblem, RelPath, escape};
 use carrack_storage::BrowsedKind;
 
 use super::batch::{NameBatch, key, range_key};
 use super::compared_name::ComparedName;
 use super::end_examiner::VerifyEndExaminer;
 use super::equal_pairs::EqualPairs;
-use super::file_check::FileCheck;
+use super::file_check::FileComparisonState;
 use super::finding::{EntryDifference, VerifyFinding, VerifyTotals, path_of};
 use super::metadata::{ComparedHardLinks, MetadataChecks};
 use super::name_verdict::{NameComparisonVerdict, differing, digest_of, judge, judge_listed, judge_part};
 use crate::error::SessionError;
 use crate::examine::{
-    ComparedEntryState, EntryPresence, ExamineQuestion, PIECE_BYTES_MAX, PIECE_BYTES_MIN, PieceRange,
+    EntryPresence, ExamineQuestion, ExaminedEntryState, PIECE_BYTES_MAX, PIECE_BYTES_MIN, PieceDigestRequest,
     QUESTIONS_MAX, WHOLE_BYTES_MAX, WalkStep,
 };
 
@@ -121,7 +121,7 @@ impl<'a> TreeVerification<'a> {
         &mut self,
         source: &mut VerifyEndExaminer,
         place: &RelPath,
-        part: RequestedFileRange,
+        part: PartialCopyRange,
         shown: &[u8],
     ) -> Result<(), SessionError> {
         self.source_count += 1;
@@ -143,7 +143,7 @@ impl<'a> TreeVerification<'a> {
             }
             NameComparisonVerdict::Equal | NameComparisonVerdict::Read => {
                 item.key = Some(key(self.source_count, &RelPath::root(), &item, Some(here), there));
-                let file = FileCheck::new(RelPath::root(), item).from(range.offset);
+                let file = FileComparisonState::new(RelPath::root(), item).from(range.offset);
                 self.run(Some(source), place, VerifyNameSource::Part(Some(Box::new(file))))
             }
         }
@@ -193,7 +193,7 @@ enum VerifyNameSource<'f> {
     /// A walk through one end.
     Walk { of: FailureSide, asked: usize, is_over: bool },
     /// A part of one file.
-    Part(Option<Box<FileCheck>>),
+    Part(Option<Box<FileComparisonState>>),
     Lines {
         entries: &'f mut (dyn Iterator<Item = io::Result<ManifestEntry>> + 'f),
         /// The first line of the next batch.
@@ -211,7 +211,7 @@ enum VerifyStep {
     /// Compare the next range of a file.
     Ranges(u64),
     /// Compare a range of a file.
-    Pieces(u64, PieceRange),
+    Pieces(u64, PieceDigestRequest),
     /// Find the names of the sink that the source does not have.
     Extra(NameBatch),
 }
@@ -227,7 +227,7 @@ struct VerifyWalk<'r, 'a> {
     asked: VecDeque<VerifyStep>,
     /// Steps that come before new names.
     waiting: VecDeque<VerifyStep>,
-    files: HashMap<u64, FileCheck>,
+    files: HashMap<u64, FileComparisonState>,
     next_file: u64,
 }
 
@@ -305,7 +305,7 @@ impl VerifyWalk<'_, '_> {
             VerifyStep::Pieces(_, of) => {
                 let of = of.clone();
                 self.ask_both(of.directory.clone(), |directory| {
-                    ExamineQuestion::Pieces(PieceRange { directory, ..of.clone() })
+                    ExamineQuestion::Pieces(PieceDigestRequest { directory, ..of.clone() })
                 })?;
             }
         }
@@ -419,8 +419,8 @@ impl VerifyWalk<'_, '_> {
         &mut self,
         directory: &RelPath,
         name: &[u8],
-        here: &ComparedEntryState,
-        there: &ComparedEntryState,
+        here: &ExaminedEntryState,
+        there: &ExaminedEntryState,
     ) -> bool {
         if here.standing != there.standing {
             return false;
@@ -498,13 +498,13 @@ impl VerifyWalk<'_, '_> {
 
     /// Compares a file in pieces to find the differing ranges.
     fn compare_pieces(&mut self, directory: &RelPath, item: ComparedName) {
-        let before = self.files.insert(self.next_file, FileCheck::new(directory.clone(), item));
+        let before = self.files.insert(self.next_file, FileComparisonState::new(directory.clone(), item));
         assert!(before.is_none(), "each file has a number of its own");
         self.waiting.push_back(VerifyStep::Ranges(self.next_file));
         self.next_file += 1;
     }
 
-    fn hear_pieces(&mut self, id: u64, of: &PieceRange) -> Result<(), SessionError> {
+    fn hear_pieces(&mut self, id: u64, of: &PieceDigestRequest) -> Result<(), SessionError> {
         let source = self.source.as_mut().map(|source| source.pieces()).transpose()?;
         let sink = self.all.sink.pieces()?;
         let Some(file) = self.files.get_mut(&id) else { return Err(SessionError::Internal) };
@@ -523,7 +523,7 @@ impl VerifyWalk<'_, '_> {
         Ok(())
     }
 
-    fn differing_in(&mut self, id: u64, of: &PieceRange, found: Vec<ByteRange>) {
+    fn differing_in(&mut self, id: u64, of: &PieceDigestRequest, found: Vec<ByteRange>) {
         let Some(file) = self.files.get_mut(&id) else { return };
         let is_second_look = of.piece_bytes == PIECE_BYTES_MIN;
         if found.is_empty() && is_second_look {
@@ -546,7 +546,7 @@ impl VerifyWalk<'_, '_> {
     }
 
     fn finish_if_done(&mut self, id: u64) {
-        if !self.files.get(&id).is_some_and(FileCheck::is_done) {
+        if !self.files.get(&id).is_some_and(FileComparisonState::is_done) {
             return;
         }
         let Some(mut file) = self.files.remove(&id) else { return };
@@ -626,14 +626,14 @@ fn next_lines(
     Ok((!batch.items.is_empty()).then_some(VerifyStep::Look(batch)))
 }
 
-fn is_directory(sight: Option<&ComparedEntryState>) -> bool {
+fn is_directory(sight: Option<&ExaminedEntryState>) -> bool {
     sight.is_some_and(|sight| sight.standing == EntryPresence::Is(BrowsedKind::Directory))
 }
 
 /// Returns the range of a part in the source's file.
 fn part_of(
-    here: &ComparedEntryState,
-    part: RequestedFileRange,
+    here: &ExaminedEntryState,
+    part: PartialCopyRange,
     shown: &[u8],
 ) -> Result<ByteRange, SessionError> {
     let shown = escape(shown);
@@ -662,9 +662,16 @@ fn look(directory: RelPath, names: Vec<Box<[u8]>>) -> ExamineQuestion {
     ExamineQuestion::Look { directory, names, digests: false, metadata: None }
 }
 
-fn pieces_of(file: &FileCheck, range: ByteRange, piece_bytes: u32) -> PieceRange {
+fn pieces_of(file: &FileComparisonState, range: ByteRange, piece_bytes: u32) -> PieceDigestRequest {
     let (directory, name) = (file.directory.clone(), file.item.name.clone());
-    PieceRange { directory, name, file_size: file.item.size, range, piece_bytes, by_itself: file.is_part() }
+    PieceDigestRequest {
+        directory,
+        name,
+        file_size: file.item.size,
+        range,
+        piece_bytes,
+        by_itself: file.is_part(),
+    }
 }
 
 /// Returns the path at the sink of a path of the source.

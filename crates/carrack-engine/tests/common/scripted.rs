@@ -14,11 +14,11 @@ use carrack_engine::{
 };
 use carrack_model::{AgreedTransferSpec, FileId, Metadata, ObjectId, RelPath};
 use carrack_wire::message::{
-    ControlMessage, DestinationRootMessage, DestinationStateMessage, DialFailureMessage, HelloMessage,
-    OpenFileMessage, RefuseMessage, WelcomeMessage,
+    ControlMessage, DestinationRootMessage, DialFailureMessage, HelloMessage, OpenFileMessage, RefuseMessage,
+    SinkHandshakeFacts, WelcomeMessage,
 };
 use carrack_wire::{
-    EntryTableWriter, FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, to_json,
+    EntryTableEncoder, FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, to_json,
 };
 
 use super::{Recorder, channel, peer, serve_any};
@@ -168,9 +168,9 @@ impl Scripted {
         }
     }
 
-    pub fn sink_state(credits: u32) -> DestinationStateMessage {
+    pub fn sink_state(credits: u32) -> SinkHandshakeFacts {
         let host = b"another".to_vec();
-        DestinationStateMessage { destination: 1, name: b"dst".to_vec(), host, credits, ..Default::default() }
+        SinkHandshakeFacts { destination: 1, name: b"dst".to_vec(), host, credits, ..Default::default() }
     }
 
     /// Plays the source as initiator; returns the sink's credits.
@@ -357,7 +357,7 @@ pub const METADATA: Metadata =
 /// Returns a table of regular files in one directory.
 pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = EntryTableWriter::new(&mut table);
+    let mut writer = EntryTableEncoder::new(&mut table);
     writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
     files.iter().for_each(|(name, size)| writer.regular(name, *size, &METADATA, 0, None));
     table
@@ -366,7 +366,7 @@ pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
 /// Returns a table of one symbolic link.
 pub fn link_table(directory: &str, name: &str, target: &str) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = EntryTableWriter::new(&mut table);
+    let mut writer = EntryTableEncoder::new(&mut table);
     writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
     writer.symlink(name.as_bytes(), target.as_bytes(), &METADATA, 0);
     table

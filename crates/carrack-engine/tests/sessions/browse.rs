@@ -9,13 +9,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use carrack_engine::{
-    AbortHandle, AccessPolicy, BrowseItem, BrowseSummary, BrowsedKind, ControlChannel, ListedEntry,
-    PathOperationRequest, ProcessOwnerAccessPolicy, RemotePathOperation, SessionError, TransferOutcome,
+    AbortHandle, AccessPolicy, BrowseItem, BrowsedKind, ControlChannel, ListedEntry, PathOperationRequest,
+    ProcessOwnerAccessPolicy, RemotePathOperation, RemotePathOperationCounts, SessionError, TransferOutcome,
     browse, browse_here, serve,
 };
 use carrack_model::ProtectionLevel;
 use carrack_wire::message::{
-    BrowseDone, BrowsedEntry, ControlMessage, DestinationRootMessage, EntriesMessage, FailureMessage,
+    BrowseDone, BrowsedEntriesMessage, BrowsedEntry, ControlMessage, DestinationRootMessage, FailureMessage,
     KeepaliveMessage, PathOperationMessage, RefuseMessage, WelcomeMessage,
 };
 
@@ -25,7 +25,7 @@ use crate::common::*;
 
 const LIMIT_S: u64 = 60;
 
-type Answer = (Result<BrowseSummary, SessionError>, Vec<BrowseItem>);
+type Answer = (Result<RemotePathOperationCounts, SessionError>, Vec<BrowseItem>);
 
 fn own_house() -> ProcessOwnerAccessPolicy {
     ProcessOwnerAccessPolicy::over_ssh(ProtectionLevel::Private)
@@ -151,7 +151,7 @@ fn removals_are_counted_and_what_stays_is_told_by_the_callers_path() {
     }
     for path in ["/data/full", "/data/full/", "/data//full//"] {
         let (done, found) = remove(path, false);
-        assert_eq!(done.unwrap(), BrowseSummary { done_count: 0, failed_count: 1 });
+        assert_eq!(done.unwrap(), RemotePathOperationCounts { done_count: 0, failed_count: 1 });
         let BrowseItem::Failed { path: told, detail } = &found[0] else { panic!("{found:?}") };
         assert_eq!(&**told, path.trim_end_matches('/').as_bytes());
         assert!(detail.contains("not empty"), "{detail}");
@@ -308,7 +308,7 @@ fn a_called_end_refuses_what_it_does_not_know() {
     for wrong in [
         ControlMessage::Place(DestinationRootMessage::default()),
         ControlMessage::BrowseDone(BrowseDone::default()),
-        ControlMessage::Entries(EntriesMessage::default()),
+        ControlMessage::Entries(BrowsedEntriesMessage::default()),
         ControlMessage::Heartbeat(KeepaliveMessage {}),
         browse(0, path.clone()),
         browse(5, path.clone()),
@@ -333,7 +333,7 @@ fn entry(name: &[u8]) -> BrowsedEntry {
 }
 
 fn told(entries: &[BrowsedEntry]) -> ControlMessage {
-    ControlMessage::Entries(EntriesMessage { entries: entries.to_vec() })
+    ControlMessage::Entries(BrowsedEntriesMessage { entries: entries.to_vec() })
 }
 
 /// Returns the caller's result for an opposite end that sends these messages and leaves.
@@ -410,7 +410,7 @@ fn failures_are_counted_and_their_words_tamed() {
     let said = vec![failure("\x1b[2J"), ControlMessage::Heartbeat(KeepaliveMessage {}), failure("no"), done];
     let (done, found) = hear(RemotePathOperation::Remove { recursive: true }, said);
     // The summary claims no failures, but two were reported.
-    assert_eq!(done.unwrap(), BrowseSummary { done_count: 5, failed_count: 2 });
+    assert_eq!(done.unwrap(), RemotePathOperationCounts { done_count: 5, failed_count: 2 });
     let tamed = BrowseItem::Failed { path: b"/x/\x1b"[..].into(), detail: "\\u{1b}[2J".into() };
     assert_eq!(found[0], tamed);
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use carrack_engine::SessionError;
 use carrack_model::{AgreedTransferSpec, FileId, ObjectChecksumAlgorithm};
 use carrack_wire::FrameHeader;
-use carrack_wire::message::{ControlMessage, FileReference, FinishMessage, ObjectsDone};
+use carrack_wire::message::{ControlMessage, FileReference, FinishMessage, ObjectAcksMessage};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::common::scripted::*;
@@ -42,7 +42,7 @@ fn first(id: u64, file: u64, content: &[u8], table: &[u8]) -> (FrameHeader, Vec<
 
 fn done(written: &[u64], corrupt: &[u64]) -> ControlMessage {
     let (written, corrupt) = (written.to_vec(), corrupt.to_vec());
-    ControlMessage::ObjectsDone(ObjectsDone { written, corrupt, set_aside: vec![] })
+    ControlMessage::ObjectsDone(ObjectAcksMessage { written, corrupt, set_aside: vec![] })
 }
 
 fn finish() -> ControlMessage {

@@ -11,17 +11,17 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_engine::{
-    AbortHandle, ChunkFeed, ChunkFeedHandle, ChunkOfEntries, ChunkWorkKind, EndSettings, JournalSettings,
-    SessionRole, TransferIdentity, TransferObserver, TransferRequest, copy_local, copy_with_peer,
+    AbortHandle, ChunkFeedHandle, ChunkOfEntries, ChunkWorkKind, EndSettings, JournalSettings, SessionRole,
+    SourceChunkFeed, TransferIdentity, TransferObserver, TransferRequest, copy_local, copy_with_peer,
 };
 use carrack_model::{
-    AgreedTransferSpec, ByteRange, CommandExecutionId, DeviceNumber, ExtraMetadata, FailureKind, FileFlags,
-    HardLinkTarget, IMMUTABLE, LinkPolicy, Metadata, RelPath, SchedulingOptions, SpecialFile, Timestamp,
-    TransferEvent, TransferId, TransferSummary, UserNotice,
+    AgreedTransferSpec, ByteRange, DeviceNumber, ExtraMetadata, FailureKind, FileFlags, HardLinkTarget,
+    IMMUTABLE, LinkPolicy, Metadata, RelPath, SchedulingOptions, SpecialFile, Timestamp, TransferEvent,
+    TransferExecutionId, TransferId, TransferSummary, UserNotice,
 };
 use carrack_plan::ScheduledRateLimits;
 use carrack_storage::{PathBase, RootDirectory};
-use carrack_wire::EntryTableWriter;
+use carrack_wire::EntryTableEncoder;
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
 use crate::common;
@@ -69,7 +69,7 @@ impl TestFeed {
     }
 }
 
-impl ChunkFeed for TestFeed {
+impl SourceChunkFeed for TestFeed {
     fn next(&self, _idle_bytes: u64) -> Option<ChunkOfEntries> {
         let state = self.state.lock().unwrap();
         let is_waiting = |state: &mut FeedState| state.waiting.is_empty() && !state.is_ended;
@@ -122,7 +122,7 @@ impl Place {
         TransferRequest {
             identity: Some(TransferIdentity {
                 id: TransferId([9; 16]),
-                run: CommandExecutionId([run; 16]),
+                run: TransferExecutionId([run; 16]),
                 sources: vec![b"source".to_vec()],
                 destination: b"sink".to_vec(),
                 is_shared: true,
@@ -141,7 +141,7 @@ impl Place {
                 streams: 2,
                 ..basis.spec.clone()
             },
-            feed: Some(ChunkFeedHandle(Arc::clone(feed) as Arc<dyn ChunkFeed>)),
+            feed: Some(ChunkFeedHandle(Arc::clone(feed) as Arc<dyn SourceChunkFeed>)),
             ..basis
         }
     }
@@ -154,7 +154,7 @@ impl Place {
             let directory = RelPath::new(path.parent().unwrap().as_os_str().as_bytes()).unwrap();
             let found = fs::symlink_metadata(self.source().join(path)).unwrap();
             let name = path.file_name().unwrap().as_bytes();
-            let mut writer = EntryTableWriter::new(&mut table);
+            let mut writer = EntryTableEncoder::new(&mut table);
             writer.section(&directory, None);
             match found.is_symlink() {
                 true => {
@@ -188,8 +188,8 @@ impl Place {
             let same_as =
                 Some(HardLinkTarget { path: RelPath::new(path.as_bytes()).unwrap(), size: found.size() });
             let extras = ExtraMetadata { same_as, ..ExtraMetadata::default() };
-            EntryTableWriter::new(&mut table).section(&RelPath::new(directory.as_bytes()).unwrap(), None);
-            let mut writer = EntryTableWriter::new(&mut table).with(Some(&extras));
+            EntryTableEncoder::new(&mut table).section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+            let mut writer = EntryTableEncoder::new(&mut table).with(Some(&extras));
             writer.regular(format!("{name}-again").as_bytes(), 0, &metadata(&found), found.ino(), None);
         }
         ChunkOfEntries { table, ..self.files(number, &[]) }
@@ -199,7 +199,7 @@ impl Place {
     fn device(&self, number: u64) -> ChunkOfEntries {
         let mut table = Vec::new();
         let null = SpecialFile::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
-        let mut writer = EntryTableWriter::new(&mut table);
+        let mut writer = EntryTableEncoder::new(&mut table);
         writer.section(&RelPath::root(), None);
         writer.special(b"null", &null, &Metadata::default(), 0);
         ChunkOfEntries { table, ..self.files(number, &[]) }
@@ -217,7 +217,7 @@ impl Place {
         while let Some(path) = waiting.pop() {
             let full = self.source().join(&path);
             let relative = RelPath::new(path.as_os_str().as_bytes()).unwrap();
-            EntryTableWriter::new(&mut table)
+            EntryTableEncoder::new(&mut table)
                 .section(&relative, Some(&metadata(&fs::metadata(&full).unwrap())));
             let entries = fs::read_dir(&full).unwrap().map(Result::unwrap);
             let directories = entries.filter(|entry| entry.file_type().unwrap().is_dir());
@@ -615,14 +615,14 @@ fn flags_are_set_by_the_session_that_is_told_so() {
     let flags = Some(FileFlags::new(IMMUTABLE, IMMUTABLE));
     let chunk = |names: &[&str], at_end: bool| {
         let mut table = Vec::new();
-        EntryTableWriter::new(&mut table).section(&RelPath::root(), None);
+        EntryTableEncoder::new(&mut table).section(&RelPath::root(), None);
         for name in names {
             let found = fs::metadata(place.source().join(name)).unwrap();
             let same_as = HardLinkTarget { path: RelPath::new(name.as_bytes()).unwrap(), size: found.size() };
             let extras =
                 ExtraMetadata { flags, same_as: at_end.then_some(same_as), ..ExtraMetadata::default() };
             let size = if at_end { 0 } else { found.size() };
-            let mut writer = EntryTableWriter::new(&mut table).with(Some(&extras));
+            let mut writer = EntryTableEncoder::new(&mut table).with(Some(&extras));
             writer.regular(name.as_bytes(), size, &metadata(&found), found.ino(), None);
         }
         ChunkOfEntries { table, ..place.files(1, &[]) }
@@ -649,8 +649,8 @@ fn table_through(place: &Place, paths: &[&str]) -> Vec<u8> {
     for path in paths {
         let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
         let found = fs::metadata(place.source().join(path)).unwrap();
-        EntryTableWriter::new(&mut table).section(&RelPath::new(directory.as_bytes()).unwrap(), None);
-        let mut writer = EntryTableWriter::new(&mut table);
+        EntryTableEncoder::new(&mut table).section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+        let mut writer = EntryTableEncoder::new(&mut table);
         writer.regular(name.as_bytes(), found.size(), &metadata(&found), found.ino(), None);
     }
     table

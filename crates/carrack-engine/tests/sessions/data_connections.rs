@@ -16,7 +16,7 @@ use carrack_transport::{StreamCount, dial};
 use carrack_wire::auth::{ListenerNonce, SessionKey};
 use carrack_wire::message::{
     ControlMessage, CountersMessage, DestinationRootMessage, DialFailureMessage, FinishMessage, HelloMessage,
-    ListenAddresses, ObjectsDone, WelcomeMessage,
+    ListenAddresses, ObjectAcksMessage, WelcomeMessage,
 };
 use carrack_wire::{FrameHeader, FrameKind, HEADER_BYTES, agreed_terms};
 
@@ -134,7 +134,7 @@ fn a_listening_source_sends_as_soon_as_its_streams_stand() {
         let frames = frames_of(dial_all(&listening));
         let (header, body) = frames.recv().unwrap();
         assert_eq!((header.kind, &body[..3]), (FrameKind::Bundle, &b"abc"[..]));
-        session.peer.say(ControlMessage::ObjectsDone(ObjectsDone {
+        session.peer.say(ControlMessage::ObjectsDone(ObjectAcksMessage {
             written: vec![1],
             corrupt: vec![],
             set_aside: vec![],

@@ -18,11 +18,11 @@ use carrack_model::{
     SyncRules, TransferEvent,
 };
 use carrack_wire::message::{
-    self, ControlMessage, CountersMessage, DestinationRootMessage, DestinationStateMessage,
-    DialFailureMessage, FileReference, FinishMessage, HelloMessage, ObjectsDone, WelcomeMessage,
+    self, ControlMessage, CountersMessage, DestinationRootMessage, DialFailureMessage, FileReference,
+    FinishMessage, HelloMessage, ObjectAcksMessage, SinkHandshakeFacts, WelcomeMessage,
 };
 use carrack_wire::{
-    EntryTableWriter, FrameHeader, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, to_json,
+    EntryTableEncoder, FrameHeader, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Preamble, to_json,
 };
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -146,11 +146,15 @@ fn abandon(id: u64) -> ControlMessage {
 
 fn done(written: &[u64], corrupt: &[u64]) -> ControlMessage {
     let (written, corrupt) = (written.to_vec(), corrupt.to_vec());
-    ControlMessage::ObjectsDone(ObjectsDone { written, corrupt, set_aside: vec![] })
+    ControlMessage::ObjectsDone(ObjectAcksMessage { written, corrupt, set_aside: vec![] })
 }
 
 fn set_aside(objects: &[u64]) -> ControlMessage {
-    ControlMessage::ObjectsDone(ObjectsDone { written: vec![], corrupt: vec![], set_aside: objects.to_vec() })
+    ControlMessage::ObjectsDone(ObjectAcksMessage {
+        written: vec![],
+        corrupt: vec![],
+        set_aside: objects.to_vec(),
+    })
 }
 
 // A hostile source: names.
@@ -227,7 +231,7 @@ fn no_path_leads_through_a_link_that_the_source_has_sent_before() {
         source.hear_answer();
         // One bundle has the link and the directory, whose metadata would be set at the end.
         let mut second = Vec::new();
-        let mut writer = EntryTableWriter::new(&mut second);
+        let mut writer = EntryTableEncoder::new(&mut second);
         writer.section(&RelPath::new(b"path").unwrap(), Some(&METADATA));
         writer.regular(b"new", 3, &METADATA, 0, None);
         source.frame(&bundle(3, b"abc", &[link_table("", "path", "../outside"), second].concat()));
@@ -842,9 +846,9 @@ fn a_sink_that_fails_every_file_is_believed() {
 #[test]
 fn a_sink_that_describes_itself_as_nothing_that_exists_is_refused() {
     for sink in [
-        DestinationStateMessage { destination: 9, ..Scripted::sink_state(4) },
-        DestinationStateMessage { destination: 0, name: b"../x".to_vec(), ..Scripted::sink_state(4) },
-        DestinationStateMessage { destination: 0, name: b"".to_vec(), ..Scripted::sink_state(4) },
+        SinkHandshakeFacts { destination: 9, ..Scripted::sink_state(4) },
+        SinkHandshakeFacts { destination: 0, name: b"../x".to_vec(), ..Scripted::sink_state(4) },
+        SinkHandshakeFacts { destination: 0, name: b"".to_vec(), ..Scripted::sink_state(4) },
     ] {
         for victim in VICTIMS {
             let sink = Some(sink.clone());

@@ -12,11 +12,11 @@ use carrack_engine::{
     AbortHandle, EndSettings, JournalSettings, SessionRole, TransferIdentity, TransferObserver,
     TransferRequest, copy_local, copy_with_peer,
 };
-use carrack_journal::{Journal, JournalWriterProcess, RecordBatch};
+use carrack_journal::{Journal, JournalWriterIdentity, RecordBatch};
 use carrack_model::limits::STALL_MS_MIN;
 use carrack_model::{
-    AgreedTransferSpec, CommandExecutionId, Durability, ObjectChecksumAlgorithm, RelPath, SchedulingOptions,
-    TransferEvent, TransferId, TransferSummary, UserNotice,
+    AgreedTransferSpec, Durability, ObjectChecksumAlgorithm, RelPath, SchedulingOptions, TransferEvent,
+    TransferExecutionId, TransferId, TransferSummary, UserNotice,
 };
 
 use crate::common::{
@@ -58,7 +58,7 @@ impl Place {
         TransferRequest {
             identity: Some(TransferIdentity {
                 id: TransferId([7; 16]),
-                run: CommandExecutionId([run; 16]),
+                run: TransferExecutionId([run; 16]),
                 sources: vec![b"source".to_vec()],
                 destination: b"there/new".to_vec(),
                 is_shared: false,
@@ -165,7 +165,7 @@ fn only_what_is_missing_travels() {
             let total = total_bytes(&place);
             let first = place.run_until(way, &transfer, total / 2);
             assert_eq!(place.journals().len(), 1, "{way:?}");
-            transfer.identity.as_mut().unwrap().run = CommandExecutionId([2; 16]);
+            transfer.identity.as_mut().unwrap().run = TransferExecutionId([2; 16]);
             let (outcome, recorder) = copy(way, &transfer);
             assert!(
                 outcome.result.is_ok(),
@@ -400,7 +400,7 @@ fn directories_that_a_killed_session_left_open_get_their_modes_back() {
     fs::create_dir(&other).unwrap();
     set_mode(&other, 0o755);
     let journals = fs::File::open(place.destination().parent().unwrap()).unwrap();
-    let session = JournalWriterProcess::of_this_process(CommandExecutionId([1; 16]), false).unwrap();
+    let session = JournalWriterIdentity::of_this_process(TransferExecutionId([1; 16]), false).unwrap();
     let (journal, _) = Journal::open(journals.as_fd(), TransferId([7; 16]), &session).unwrap();
     let mut batch = RecordBatch::new();
     batch.mode(&RelPath::new(b"other").unwrap(), 0o555);

@@ -4,16 +4,17 @@ use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_model::{
-    FailureSide, PolicyChoice, SchedulingOptions, SinkIoMethod, SourceReadMethod, TargetReport, TransferEvent,
+    FailureSide, SchedulingOptions, SchedulingPolicyChoice, SinkIoMethod, SourceReadMethod, TargetReport,
+    TransferEvent,
 };
 use carrack_plan::ScheduledRateLimits;
 
 use crate::common::*;
 
-fn policies() -> Vec<PolicyChoice> {
-    let mut policies: Vec<PolicyChoice> =
+fn policies() -> Vec<SchedulingPolicyChoice> {
+    let mut policies: Vec<SchedulingPolicyChoice> =
         ["round-robin", "threshold:100,1,3", "adaptive"].iter().map(|text| text.parse().unwrap()).collect();
-    policies.push(PolicyChoice::Adaptive { nice: true });
+    policies.push(SchedulingPolicyChoice::Adaptive { nice: true });
     policies
 }
 

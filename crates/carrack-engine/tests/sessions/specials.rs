@@ -10,9 +10,9 @@ use carrack_model::{
     TransferEvent, UserNotice,
 };
 use carrack_wire::message::{
-    ControlMessage, DestinationRootMessage, DestinationStateMessage, FinishMessage, WelcomeMessage,
+    ControlMessage, DestinationRootMessage, FinishMessage, SinkHandshakeFacts, WelcomeMessage,
 };
-use carrack_wire::{EntryTableReader, EntryTableRecord, EntryTableWriter};
+use carrack_wire::{EntryTableDecoder, EntryTableEncoder, EntryTableRecord};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::common::scripted::*;
@@ -34,7 +34,7 @@ fn spec() -> AgreedTransferSpec {
 
 fn special_table(name: &str, special: &SpecialFile) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = EntryTableWriter::new(&mut table);
+    let mut writer = EntryTableEncoder::new(&mut table);
     writer.section(&RelPath::root(), None);
     writer.special(name.as_bytes(), special, &METADATA, 0);
     table
@@ -145,7 +145,7 @@ fn an_older_sink_is_sent_none_and_its_user_is_told() {
         let peer = &mut session.peer;
         peer.preambles();
         let ControlMessage::Hello(_) = peer.message() else { panic!("no hello") };
-        let sink = DestinationStateMessage { kept: 0b1_1111, ..Scripted::sink_state(2) };
+        let sink = SinkHandshakeFacts { kept: 0b1_1111, ..Scripted::sink_state(2) };
         peer.say(ControlMessage::Welcome(WelcomeMessage {
             sink: Some(sink),
             lanes: 1,
@@ -155,7 +155,7 @@ fn an_older_sink_is_sent_none_and_its_user_is_told() {
         peer.dial_failed_back(&spec());
         let (_, body) = peer.object();
         let table_start = b"content".len();
-        let names: Vec<Vec<u8>> = EntryTableReader::new(&body[table_start..])
+        let names: Vec<Vec<u8>> = EntryTableDecoder::new(&body[table_start..])
             .filter_map(|record| match record.unwrap() {
                 EntryTableRecord::Entry(entry) => Some(entry.name.to_vec()),
                 EntryTableRecord::Section { .. } => None,

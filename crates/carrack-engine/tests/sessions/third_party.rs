@@ -9,9 +9,7 @@ use carrack_engine::{
     TransferOutcome, TransferRequest, copy_between, serve,
 };
 use carrack_model::{DialingEnd, ObjectChecksumAlgorithm, ProtectionLevel, TransferEvent};
-use carrack_wire::message::{
-    ControlMessage, DestinationRootMessage, DestinationStateMessage, WelcomeMessage,
-};
+use carrack_wire::message::{ControlMessage, DestinationRootMessage, SinkHandshakeFacts, WelcomeMessage};
 
 use crate::common::scripted::{Heard, Scripted, bundle, reason, table};
 use crate::common::*;
@@ -181,7 +179,7 @@ fn welcome_at(sink: &mut Scripted, port: u16) {
         addresses: vec!["127.0.0.1".into()],
         nonce: vec![1; 32],
     };
-    let state = DestinationStateMessage { destination: 1, credits: 4, ..DestinationStateMessage::default() };
+    let state = SinkHandshakeFacts { destination: 1, credits: 4, ..SinkHandshakeFacts::default() };
     let welcome = WelcomeMessage {
         sink: Some(state),
         listening: Some(listening),

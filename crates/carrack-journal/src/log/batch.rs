@@ -8,14 +8,14 @@ use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::header::JournalNonce;
-use super::{JournalError, JournalWriterProcess};
+use super::{JournalError, JournalWriterIdentity};
 use crate::Blake3Subtree;
 
 /// Longest body: a table fits into a slot (`SLOT_BYTES_MAX`), with room for a name.
 pub(super) const BODY_BYTES_MAX: usize = (64 << 20) + (64 << 10);
 
 /// Bytes before a record's body.
-pub(super) const HEAD_BYTES: usize = size_of::<RawHead>();
+pub(super) const HEAD_BYTES: usize = size_of::<RawJournalRecordHead>();
 
 /// Bytes of a record's check, which the check does not cover.
 const CHECK_BYTES: usize = 8;
@@ -44,7 +44,7 @@ impl RecordKind {
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(super) struct RawHead {
+pub(super) struct RawJournalRecordHead {
     pub check: U64,
     pub body_len: U32,
     pub kind: u8,
@@ -62,7 +62,7 @@ pub(super) struct RawJournalBeginRecord {
 /// Fixed part of a `Held`'s body.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(super) struct RawHeld {
+pub(super) struct RawJournalHeldRecord {
     pub number: U64,
     pub range_count: U32,
     pub subtree_count: U32,
@@ -135,7 +135,7 @@ impl RecordBatch {
     ) {
         self.record(RecordKind::Held, |body| {
             let start = body.len();
-            body.resize(start + size_of::<RawHeld>(), 0);
+            body.resize(start + size_of::<RawJournalHeldRecord>(), 0);
             let mut range_count = 0;
             for range in ranges {
                 body.extend_from_slice(RawRange::from(range).as_bytes());
@@ -145,12 +145,12 @@ impl RecordBatch {
                 let raw = RawHashSubtree { range: subtree.range.into(), value: subtree.value };
                 body.extend_from_slice(raw.as_bytes());
             }
-            let raw = RawHeld {
+            let raw = RawJournalHeldRecord {
                 number: U64::new(number),
                 range_count: U32::new(range_count),
                 subtree_count: U32::new(subtrees.len() as u32),
             };
-            body[start..start + size_of::<RawHeld>()].copy_from_slice(raw.as_bytes());
+            body[start..start + size_of::<RawJournalHeldRecord>()].copy_from_slice(raw.as_bytes());
         });
     }
 
@@ -178,7 +178,7 @@ impl RecordBatch {
         self.record(RecordKind::ModesRestored, |_| ());
     }
 
-    pub(super) fn session(&mut self, session: &JournalWriterProcess) {
+    pub(super) fn session(&mut self, session: &JournalWriterIdentity) {
         self.record(RecordKind::Session, |body| session.encode(body));
     }
 
@@ -203,8 +203,12 @@ impl RecordBatch {
         write(&mut self.bytes);
         // A body beyond 32 bits is far beyond the limit of `seal`.
         let body_len = u32::try_from(self.bytes.len() - start - HEAD_BYTES).unwrap_or(u32::MAX);
-        let head =
-            RawHead { check: U64::new(0), body_len: U32::new(body_len), kind: kind as u8, reserved: [0; 3] };
+        let head = RawJournalRecordHead {
+            check: U64::new(0),
+            body_len: U32::new(body_len),
+            kind: kind as u8,
+            reserved: [0; 3],
+        };
         self.bytes[start..start + HEAD_BYTES].copy_from_slice(head.as_bytes());
     }
 
@@ -224,7 +228,8 @@ impl RecordBatch {
 }
 
 fn record_end(records: &[u8], start: usize) -> Result<usize, JournalError> {
-    let head = RawHead::ref_from_prefix(&records[start..]).map_or(u32::MAX, |(head, _)| head.body_len.get());
+    let head = RawJournalRecordHead::ref_from_prefix(&records[start..])
+        .map_or(u32::MAX, |(head, _)| head.body_len.get());
     let body_len = head as usize;
     if body_len > BODY_BYTES_MAX {
         return Err(JournalError::TooLarge(u64::from(head)));

@@ -13,7 +13,7 @@ use super::batch::RecordKind;
 use super::header::{self, JournalHeader, JournalNonce, JournalSubject};
 use super::recovery::{JournalFindings, begin_of, number_of};
 use super::scanner::{RawJournalRecord, RecordScanner};
-use super::{JournalError, JournalWriterProcess, RecordBatch};
+use super::{JournalError, JournalWriterIdentity, RecordBatch};
 
 /// Less garbage than this does not justify a compaction.
 const GARBAGE_BYTES_MIN: u64 = 1 << 20;
@@ -39,7 +39,7 @@ pub(super) fn write(
     old: &File,
     header: &JournalHeader,
     findings: &JournalFindings,
-    session: &JournalWriterProcess,
+    session: &JournalWriterIdentity,
     key: JournalNonce,
     new: File,
 ) -> Result<JournalAppender, JournalError> {
@@ -85,7 +85,7 @@ impl JournalCompaction<'_> {
     fn record(&mut self, record: &RawJournalRecord<'_>) -> Result<(), JournalError> {
         match record.kind {
             RecordKind::Session => {
-                let session = JournalWriterProcess::decode(record.body);
+                let session = JournalWriterIdentity::decode(record.body);
                 self.counts = session.is_some_and(|session| !session.soft || session.boot == self.boot);
             }
             RecordKind::Small if self.counts => self.batch.small(record.body),
@@ -115,7 +115,7 @@ impl JournalCompaction<'_> {
         }
     }
 
-    fn finish(mut self, session: &JournalWriterProcess) -> Result<JournalAppender, JournalError> {
+    fn finish(mut self, session: &JournalWriterIdentity) -> Result<JournalAppender, JournalError> {
         for partial in &self.findings.partials {
             if partial.held.run_count() == 0 && partial.subtrees.is_empty() {
                 continue;

@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::JournalWriterProcess;
+use super::JournalWriterIdentity;
 
 /// Error of an operation on a journal. Its scope is the transfer, its side the sink.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +17,7 @@ pub enum JournalError {
     Exists,
     /// A live process has the journal. Holds its last session, if readable; the caller decides.
     #[error("another process has the journal{}", holder(.0))]
-    Busy(Option<Box<JournalWriterProcess>>),
+    Busy(Option<Box<JournalWriterIdentity>>),
     /// The file has no journal header.
     #[error("not a carrack journal")]
     NotAJournal,
@@ -101,7 +101,7 @@ fn hint_of(error: &io::Error) -> Option<&'static str> {
     }
 }
 
-fn holder(session: &Option<Box<JournalWriterProcess>>) -> String {
+fn holder(session: &Option<Box<JournalWriterIdentity>>) -> String {
     let Some(session) = session else { return String::new() };
     format!(": process {} on {}", session.pid, carrack_model::escape(session.host.as_bytes()))
 }

@@ -11,7 +11,7 @@ use carrack_model::{RelPath, Timestamp, TransferId};
 
 use super::JournalError;
 use super::header::JournalHeader;
-use super::index::{FileFingerprint, FileFingerprintIndex, IndexBuilder};
+use super::index::{FileFingerprint, FileFingerprintIndex, JournalIndexBuilder};
 use super::journal::header_of;
 use super::location::JournalLocation;
 use super::recovery::{EntryKey, JournalReader, PartialFile};
@@ -47,7 +47,7 @@ impl JournalFollowerState {
         file: &File,
         header: JournalHeader,
         boot: [u8; 16],
-        mut builder: IndexBuilder,
+        mut builder: JournalIndexBuilder,
     ) -> Result<JournalFollowerState, JournalError> {
         let mut reading = JournalReader::new(&header, boot, true);
         let mut scanner = RecordScanner::starting_at(file, &header, header.len)?;
@@ -62,9 +62,9 @@ impl JournalFollowerState {
     }
 }
 
-fn new_builder(place: &JournalLocation) -> Result<IndexBuilder, JournalError> {
+fn new_builder(place: &JournalLocation) -> Result<JournalIndexBuilder, JournalError> {
     let directory = place.directory.try_clone();
-    directory.map(IndexBuilder::new).map_err(JournalError::doing("opening the journal's directory"))
+    directory.map(JournalIndexBuilder::new).map_err(JournalError::doing("opening the journal's directory"))
 }
 
 impl JournalFollower {

@@ -6,11 +6,11 @@ use std::os::fd::BorrowedFd;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::little_endian::{U32, U64};
 
-use super::batch::{RawHead, check_of};
+use super::batch::{RawJournalRecordHead, check_of};
 use super::compaction::is_possible;
 use super::header::{self, JournalNonce};
 use super::journal::OpenedJournal;
-use super::{Journal, JournalError, JournalSubject, JournalWriterProcess, RecoveredJournal};
+use super::{Journal, JournalError, JournalSubject, JournalWriterIdentity, RecoveredJournal};
 
 /// Encodes a journal of records with the given kinds and bodies.
 ///
@@ -22,7 +22,7 @@ pub fn journal_of(about: &JournalSubject, records: &[(u8, &[u8])]) -> Result<Vec
     for (kind, body) in records {
         let start = bytes.len();
         let body_len = U32::new(body.len() as u32);
-        let head = RawHead { check: U64::new(0), body_len, kind: *kind, reserved: [0; 3] };
+        let head = RawJournalRecordHead { check: U64::new(0), body_len, kind: *kind, reserved: [0; 3] };
         bytes.extend_from_slice(head.as_bytes());
         bytes.extend_from_slice(body);
         let check = check_of(&bytes[start..], key, start as u64);
@@ -38,7 +38,7 @@ pub fn journal_of(about: &JournalSubject, records: &[(u8, &[u8])]) -> Result<Vec
 pub fn compact(
     directory: BorrowedFd<'_>,
     about: &JournalSubject,
-    session: &JournalWriterProcess,
+    session: &JournalWriterIdentity,
 ) -> Result<Option<(Journal, RecoveredJournal)>, JournalError> {
     let opening = OpenedJournal::new(directory, about.id, session.boot)?;
     if !is_possible(opening.findings()) {

@@ -48,7 +48,7 @@ impl FileFingerprint {
 }
 
 /// Collects fingerprints in the order of the journal.
-pub(super) struct IndexBuilder {
+pub(super) struct JournalIndexBuilder {
     directory: OwnedFd,
     run_entries: usize,
     run: Vec<FileFingerprint>,
@@ -73,14 +73,14 @@ pub(super) enum FileFingerprintIndex {
     },
 }
 
-impl IndexBuilder {
+impl JournalIndexBuilder {
     /// A builder that spills to a file in `directory`.
-    pub fn new(directory: OwnedFd) -> IndexBuilder {
-        IndexBuilder::with_run(directory, RUN_ENTRIES)
+    pub fn new(directory: OwnedFd) -> JournalIndexBuilder {
+        JournalIndexBuilder::with_run(directory, RUN_ENTRIES)
     }
 
-    fn with_run(directory: OwnedFd, run_entries: usize) -> IndexBuilder {
-        IndexBuilder { directory, run_entries, run: Vec::new(), spilled: None }
+    fn with_run(directory: OwnedFd, run_entries: usize) -> JournalIndexBuilder {
+        JournalIndexBuilder { directory, run_entries, run: Vec::new(), spilled: None }
     }
 
     /// Adds a fingerprint, which replaces an earlier one of the same name.
@@ -341,7 +341,7 @@ mod tests {
     }
 
     fn check(added: &[FileFingerprint], run_entries: usize) {
-        let mut builder = IndexBuilder::with_run(directory(), run_entries);
+        let mut builder = JournalIndexBuilder::with_run(directory(), run_entries);
         added.iter().for_each(|&fingerprint| builder.add(fingerprint).unwrap());
         let index = builder.finish().unwrap();
         assert_eq!(matches!(index, FileFingerprintIndex::File { .. }), added.len() > run_entries);

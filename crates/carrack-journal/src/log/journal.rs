@@ -13,11 +13,11 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::appender::JournalAppender;
 use super::header::{self, JournalHeader, JournalNonce, JournalSubject};
-use super::index::IndexBuilder;
+use super::index::JournalIndexBuilder;
 use super::location::{JournalLocation, LockedFile, is_locked};
 use super::recovery::{self, JournalFindings, JournalStatistics, PartialFile, RecoveredJournal};
 use super::scanner::RecordScanner;
-use super::{JournalError, JournalWriterProcess, RecordBatch, compaction};
+use super::{JournalError, JournalWriterIdentity, RecordBatch, compaction};
 
 /// The journal of one transfer, held by this process alone.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct JournalContents {
     /// Unfinished files, by number.
     pub partials: Vec<PartialFile>,
     /// The last session that wrote.
-    pub last_session: Option<JournalWriterProcess>,
+    pub last_session: Option<JournalWriterIdentity>,
     /// True if a process holds the journal.
     pub is_in_use: bool,
 }
@@ -89,7 +89,12 @@ fn recovered_from(
 ) -> Result<RecoveredJournal, JournalError> {
     let spill =
         place.directory.try_clone().map_err(JournalError::doing("opening the journal's directory"))?;
-    recovery::recovered(RecordScanner::new(file, header, u64::MAX)?, header, boot, IndexBuilder::new(spill))
+    recovery::recovered(
+        RecordScanner::new(file, header, u64::MAX)?,
+        header,
+        boot,
+        JournalIndexBuilder::new(spill),
+    )
 }
 
 impl Journal {
@@ -100,7 +105,7 @@ impl Journal {
     pub fn create(
         directory: BorrowedFd<'_>,
         about: &JournalSubject,
-        session: &JournalWriterProcess,
+        session: &JournalWriterIdentity,
     ) -> Result<Journal, JournalError> {
         let place = JournalLocation::new(directory, about.id)?;
         let claimed = place.begin().map_err(|error| with_holder(&place, about.id, error))?;
@@ -123,7 +128,7 @@ impl Journal {
     pub fn open(
         directory: BorrowedFd<'_>,
         id: TransferId,
-        session: &JournalWriterProcess,
+        session: &JournalWriterIdentity,
     ) -> Result<(Journal, RecoveredJournal), JournalError> {
         let opening = OpenedJournal::new(directory, id, session.boot)?;
         let is_worthwhile = compaction::is_worthwhile(&opening.recovered.findings);
@@ -207,7 +212,7 @@ impl OpenedJournal {
     }
 
     /// Continues behind the last whole record.
-    fn append(self, session: &JournalWriterProcess) -> Result<(Journal, RecoveredJournal), JournalError> {
+    fn append(self, session: &JournalWriterIdentity) -> Result<(Journal, RecoveredJournal), JournalError> {
         let statistics = self.recovered.findings.statistics;
         if statistics.cut_bytes > 0 {
             // Synced before the next write: otherwise the torn end could reappear behind it.
@@ -225,7 +230,7 @@ impl OpenedJournal {
     /// Continues in a compacted journal, or in the old one if that can't be written.
     pub(super) fn compact(
         self,
-        session: &JournalWriterProcess,
+        session: &JournalWriterIdentity,
     ) -> Result<(Journal, RecoveredJournal), JournalError> {
         match self.shortened(session) {
             Ok(end) => {
@@ -240,7 +245,7 @@ impl OpenedJournal {
     }
 
     /// Writes the compacted journal, which has the journal's name on success only.
-    fn shortened(&self, session: &JournalWriterProcess) -> Result<JournalAppender, JournalError> {
+    fn shortened(&self, session: &JournalWriterIdentity) -> Result<JournalAppender, JournalError> {
         let new = self.place.begin()?.file;
         let findings = &self.recovered.findings;
         let end = compaction::write(&self.file, &self.header, findings, session, random_key()?, new)?;
@@ -260,7 +265,7 @@ fn opened(
 }
 
 /// Returns true if another live process of this host wrote the session.
-fn is_another_process(session: &JournalWriterProcess) -> bool {
+fn is_another_process(session: &JournalWriterIdentity) -> bool {
     session.pid != std::process::id() && session.is_alive() == Some(true)
 }
 
@@ -269,7 +274,7 @@ fn fill(
     place: &JournalLocation,
     file: File,
     about: &JournalSubject,
-    session: &JournalWriterProcess,
+    session: &JournalWriterIdentity,
 ) -> Result<JournalAppender, JournalError> {
     let mut end = compaction::begin(file, about, random_key()?)?;
     let mut batch = RecordBatch::new();

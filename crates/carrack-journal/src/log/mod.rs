@@ -28,7 +28,7 @@ pub use header::JournalSubject;
 pub use journal::{Journal, JournalContents, inspect, peek, set_aside};
 pub use location::{file_name, id_of_file_name};
 pub use recovery::{EntryKey, JournalStatistics, PartialFile, RecoveredJournal};
-pub use session::{JournalWriterProcess, boot_id};
+pub use session::{JournalWriterIdentity, boot_id};
 
 /// The newest version of the format that this build supports.
 pub(crate) const VERSION: u16 = 1;

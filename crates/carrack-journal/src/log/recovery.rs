@@ -5,16 +5,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use carrack_model::{ByteRange, Metadata, RangeSet, RelPath, Timestamp};
-use carrack_wire::{EntryTableItem, EntryTableReader, EntryTableRecord};
+use carrack_wire::{EntryTableDecoder, EntryTableItem, EntryTableRecord};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::FromBytes;
 use zerocopy::byteorder::little_endian::{U32, U64};
 
-use super::batch::{HEAD_BYTES, RawHashSubtree, RawHeld, RawJournalBeginRecord, RawRange, RecordKind};
+use super::batch::{
+    HEAD_BYTES, RawHashSubtree, RawJournalBeginRecord, RawJournalHeldRecord, RawRange, RecordKind,
+};
 use super::header::{JournalHeader, JournalNonce};
-use super::index::{FileFingerprint, FileFingerprintIndex, IndexBuilder};
+use super::index::{FileFingerprint, FileFingerprintIndex, JournalIndexBuilder};
 use super::scanner::{RawJournalRecord, RecordScanner};
-use super::{JournalError, JournalWriterProcess};
+use super::{JournalError, JournalWriterIdentity};
 use crate::{Blake3Subtree, FileDigestBuilder};
 
 /// Memory for unfinished files: the longest names of all files that 16 sessions can leave unfinished, with
@@ -119,7 +121,7 @@ pub struct RecoveredJournal {
     pub(super) findings: JournalFindings,
     created: Timestamp,
     index: FileFingerprintIndex,
-    hashing: FileFingerprintHasher,
+    hashing: JournalEntryKeyHasher,
 }
 
 impl RecoveredJournal {
@@ -153,7 +155,7 @@ impl RecoveredJournal {
     }
 
     /// The last session that wrote.
-    pub fn last_session(&self) -> Option<&JournalWriterProcess> {
+    pub fn last_session(&self) -> Option<&JournalWriterIdentity> {
         self.findings.last_session.as_ref()
     }
 
@@ -168,7 +170,7 @@ impl RecoveredJournal {
 pub(super) struct JournalFindings {
     pub partials: Vec<PartialFile>,
     pub statistics: JournalStatistics,
-    pub last_session: Option<JournalWriterProcess>,
+    pub last_session: Option<JournalWriterIdentity>,
     /// The first unused number.
     pub next_number: u64,
     /// Bytes of records that a compaction leaves out.
@@ -183,14 +185,14 @@ pub(super) struct JournalFindings {
 
 /// Computes fingerprints, which differ from those of other journals.
 #[derive(Clone, Debug)]
-struct FileFingerprintHasher {
+struct JournalEntryKeyHasher {
     seed: u64,
     key: [u8; 32],
 }
 
-impl FileFingerprintHasher {
-    fn new(key: JournalNonce) -> FileFingerprintHasher {
-        FileFingerprintHasher {
+impl JournalEntryKeyHasher {
+    fn new(key: JournalNonce) -> JournalEntryKeyHasher {
+        JournalEntryKeyHasher {
             seed: key.halves().1,
             key: blake3::derive_key("carrack journal 1 fingerprints", &key.0),
         }
@@ -228,8 +230,8 @@ pub(super) fn recover(
     mut scanner: RecordScanner<'_>,
     header: &JournalHeader,
     boot: [u8; 16],
-    mut builder: Option<IndexBuilder>,
-) -> Result<(JournalFindings, Option<IndexBuilder>), JournalError> {
+    mut builder: Option<JournalIndexBuilder>,
+) -> Result<(JournalFindings, Option<JournalIndexBuilder>), JournalError> {
     let mut reading = JournalReader::new(header, boot, builder.is_some());
     let valid_end = reading.read_on(&mut scanner, |fingerprint| match &mut builder {
         Some(builder) => builder.add(fingerprint),
@@ -243,18 +245,18 @@ pub(super) fn recovered(
     scanner: RecordScanner<'_>,
     header: &JournalHeader,
     boot: [u8; 16],
-    builder: IndexBuilder,
+    builder: JournalIndexBuilder,
 ) -> Result<RecoveredJournal, JournalError> {
     let (findings, builder) = recover(scanner, header, boot, Some(builder))?;
-    let index = builder.map_or(Ok(FileFingerprintIndex::Memory(Vec::new())), IndexBuilder::finish)?;
+    let index = builder.map_or(Ok(FileFingerprintIndex::Memory(Vec::new())), JournalIndexBuilder::finish)?;
     let created = header.about.created;
-    Ok(RecoveredJournal { findings, created, index, hashing: FileFingerprintHasher::new(header.key) })
+    Ok(RecoveredJournal { findings, created, index, hashing: JournalEntryKeyHasher::new(header.key) })
 }
 
 /// The state during a read.
 pub(super) struct JournalReader {
     boot: [u8; 16],
-    hashing: Option<FileFingerprintHasher>,
+    hashing: Option<JournalEntryKeyHasher>,
     /// True if the current session's records count.
     counts: bool,
     live: BTreeMap<u64, UnfinishedFile>,
@@ -280,7 +282,7 @@ impl JournalReader {
     pub fn new(header: &JournalHeader, boot: [u8; 16], is_indexed: bool) -> JournalReader {
         JournalReader {
             boot,
-            hashing: is_indexed.then(|| FileFingerprintHasher::new(header.key)),
+            hashing: is_indexed.then(|| JournalEntryKeyHasher::new(header.key)),
             counts: true,
             live: BTreeMap::new(),
             temporaries: BTreeSet::new(),
@@ -347,7 +349,7 @@ impl JournalReader {
     }
 
     fn session(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
-        let session = JournalWriterProcess::decode(record.body).ok_or(MalformedRecord)?;
+        let session = JournalWriterIdentity::decode(record.body).ok_or(MalformedRecord)?;
         self.counts = !session.soft || session.boot == self.boot;
         self.findings.has_soft |= session.soft && self.counts;
         self.findings.last_session = Some(session);
@@ -369,7 +371,7 @@ impl JournalReader {
         let mut directory = RelPath::root();
         let (mut count, mut bytes) = (0, 0u64);
         self.done.clear();
-        for read in EntryTableReader::new(record.body) {
+        for read in EntryTableDecoder::new(record.body) {
             match read.map_err(|_| MalformedRecord)? {
                 EntryTableRecord::Section { path, .. } => directory = path,
                 // Special files are not recorded: a stat(2) at the destination suffices to compare them.
@@ -522,7 +524,10 @@ impl UnfinishedFile {
     /// Bytes of a single `Held` record with all ranges.
     fn held_record_bytes(&self) -> u64 {
         let ranges = self.partial.held.run_count() * size_of::<RawRange>();
-        (HEAD_BYTES + size_of::<RawHeld>() + ranges + self.digest.len() * size_of::<RawHashSubtree>()) as u64
+        (HEAD_BYTES
+            + size_of::<RawJournalHeldRecord>()
+            + ranges
+            + self.digest.len() * size_of::<RawHashSubtree>()) as u64
     }
 
     fn into_partial(self) -> PartialFile {
@@ -539,7 +544,7 @@ struct JournalHeldRanges<'a> {
 
 impl<'a> JournalHeldRanges<'a> {
     fn of(body: &'a [u8]) -> Result<JournalHeldRanges<'a>, MalformedRecord> {
-        let (raw, rest) = RawHeld::ref_from_prefix(body).map_err(|_| MalformedRecord)?;
+        let (raw, rest) = RawJournalHeldRecord::ref_from_prefix(body).map_err(|_| MalformedRecord)?;
         let (ranges, rest) = <[RawRange]>::ref_from_prefix_with_elems(rest, raw.range_count.get() as usize)
             .map_err(|_| MalformedRecord)?;
         let subtrees = <[RawHashSubtree]>::ref_from_bytes_with_elems(rest, raw.subtree_count.get() as usize)
@@ -574,7 +579,7 @@ fn mode_of(body: &[u8]) -> Result<(u32, RelPath), MalformedRecord> {
 fn partial_of(body: &[u8]) -> Result<PartialFile, MalformedRecord> {
     let (number, temporary, table) = begin_of(body)?;
     carrack_model::check_name(temporary).map_err(|_| MalformedRecord)?;
-    let mut records = EntryTableReader::new(table);
+    let mut records = EntryTableDecoder::new(table);
     let directory = match next_record(&mut records)? {
         Some(EntryTableRecord::Section { path, .. }) => path,
         _ => return Err(MalformedRecord),
@@ -599,7 +604,7 @@ fn partial_of(body: &[u8]) -> Result<PartialFile, MalformedRecord> {
 }
 
 fn next_record<'a>(
-    records: &mut EntryTableReader<'a>,
+    records: &mut EntryTableDecoder<'a>,
 ) -> Result<Option<EntryTableRecord<'a>>, MalformedRecord> {
     records.next().transpose().map_err(|_| MalformedRecord)
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use zerocopy::FromBytes;
 
 use super::JournalError;
-use super::batch::{BODY_BYTES_MAX, HEAD_BYTES, RawHead, RecordKind, check_of};
+use super::batch::{BODY_BYTES_MAX, HEAD_BYTES, RawJournalRecordHead, RecordKind, check_of};
 use super::header::{JournalHeader, JournalNonce};
 
 /// Bytes of one read, large enough that system calls don't dominate.
@@ -31,7 +31,7 @@ impl RawJournalRecord<'_> {
 
 /// Reads records. Holds one at a time, and never more bytes than the file has.
 pub(super) struct RecordScanner<'a> {
-    input: BufReader<FileRangeReader<'a>>,
+    input: BufReader<JournalRangeReader<'a>>,
     key: JournalNonce,
     /// The current record, with its head.
     record: Vec<u8>,
@@ -58,7 +58,7 @@ impl<'a> RecordScanner<'a> {
     }
 
     fn between(file: &'a File, header: &JournalHeader, offset: u64, end: u64) -> RecordScanner<'a> {
-        let input = BufReader::with_capacity(READ_BYTES, FileRangeReader { file, offset, end });
+        let input = BufReader::with_capacity(READ_BYTES, JournalRangeReader { file, offset, end });
         RecordScanner { input, key: header.key, record: Vec::new(), offset, end }
     }
 
@@ -89,7 +89,7 @@ impl<'a> RecordScanner<'a> {
         if !self.read_from(0)? {
             return Ok(None);
         }
-        let Ok(head) = RawHead::ref_from_bytes(&self.record) else { return Ok(None) };
+        let Ok(head) = RawJournalRecordHead::ref_from_bytes(&self.record) else { return Ok(None) };
         let (body_len, kind) = (head.body_len.get() as usize, RecordKind::of(head.kind));
         if body_len > BODY_BYTES_MAX || body_len as u64 > remaining - HEAD_BYTES as u64 {
             return Ok(None);
@@ -114,13 +114,13 @@ impl<'a> RecordScanner<'a> {
 }
 
 /// A section of a file; does not move the file's position.
-struct FileRangeReader<'a> {
+struct JournalRangeReader<'a> {
     file: &'a File,
     offset: u64,
     end: u64,
 }
 
-impl Read for FileRangeReader<'_> {
+impl Read for JournalRangeReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let room = usize::try_from(self.end - self.offset).unwrap_or(usize::MAX).min(buffer.len());
         let count = self.file.read_at(&mut buffer[..room], self.offset)?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::sync::OnceLock;
 
-use carrack_model::CommandExecutionId;
+use carrack_model::TransferExecutionId;
 use rustix::process::getpid;
 use rustix::system::uname;
 use zerocopy::byteorder::little_endian::{U32, U64};
@@ -17,9 +17,9 @@ const FLAG_SOFT: u8 = 1;
 
 /// A process that writes or wrote to a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JournalWriterProcess {
+pub struct JournalWriterIdentity {
     /// The command's run: a process with the same token may take over.
-    pub run: CommandExecutionId,
+    pub run: TransferExecutionId,
     /// The kernel's boot id.
     pub boot: [u8; 16],
     /// The host, which the process ID belongs to.
@@ -43,18 +43,18 @@ struct RawJournalSessionRecord {
     reserved: [u8; 3],
 }
 
-impl JournalWriterProcess {
+impl JournalWriterIdentity {
     /// Describes this process. Without `/proc` neither its life nor a reboot can be detected: then the run's
     /// token stands for the boot, so that soft records count in this run only, and the start time is 0.
     ///
     /// # Errors
     /// A read error of `/proc`.
-    pub fn of_this_process(run: CommandExecutionId, soft: bool) -> io::Result<JournalWriterProcess> {
+    pub fn of_this_process(run: TransferExecutionId, soft: bool) -> io::Result<JournalWriterIdentity> {
         let pid = getpid().as_raw_nonzero().get().unsigned_abs();
         let host = uname().nodename().to_string_lossy().into_owned();
         let boot = boot_id().or_else(|error| without_proc(error, run.0))?;
         let pid_start = start_of(pid).or_else(|error| without_proc(error, 0))?;
-        Ok(JournalWriterProcess { run, boot, host, pid, pid_start, soft })
+        Ok(JournalWriterIdentity { run, boot, host, pid, pid_start, soft })
     }
 
     /// Returns true if the process lives; `None` for a process of another host.
@@ -80,13 +80,13 @@ impl JournalWriterProcess {
         out.extend_from_slice(&host[..host.len().min(HOST_BYTES_MAX)]);
     }
 
-    pub(super) fn decode(body: &[u8]) -> Option<JournalWriterProcess> {
+    pub(super) fn decode(body: &[u8]) -> Option<JournalWriterIdentity> {
         let (raw, host) = RawJournalSessionRecord::ref_from_prefix(body).ok()?;
         if host.len() > HOST_BYTES_MAX {
             return None;
         }
-        Some(JournalWriterProcess {
-            run: CommandExecutionId(raw.run),
+        Some(JournalWriterIdentity {
+            run: TransferExecutionId(raw.run),
             boot: raw.boot,
             host: String::from_utf8_lossy(host).into_owned(),
             pid: raw.pid.get(),
@@ -135,21 +135,21 @@ mod tests {
 
     #[test]
     fn this_process_lives_and_another_start_is_another_process() {
-        let here = JournalWriterProcess::of_this_process(CommandExecutionId([1; 16]), true).unwrap();
+        let here = JournalWriterIdentity::of_this_process(TransferExecutionId([1; 16]), true).unwrap();
         assert_eq!(here.pid, std::process::id());
         assert_eq!(here.is_alive(), Some(true));
         assert_eq!(
-            JournalWriterProcess { pid_start: here.pid_start + 1, ..here.clone() }.is_alive(),
+            JournalWriterIdentity { pid_start: here.pid_start + 1, ..here.clone() }.is_alive(),
             Some(false)
         );
-        assert_eq!(JournalWriterProcess { boot: [0; 16], ..here.clone() }.is_alive(), Some(false));
+        assert_eq!(JournalWriterIdentity { boot: [0; 16], ..here.clone() }.is_alive(), Some(false));
         assert_eq!(
-            JournalWriterProcess { host: "another.host.example".into(), ..here.clone() }.is_alive(),
+            JournalWriterIdentity { host: "another.host.example".into(), ..here.clone() }.is_alive(),
             None
         );
         let mut bytes = Vec::new();
         here.encode(&mut bytes);
-        assert_eq!(JournalWriterProcess::decode(&bytes), Some(here));
-        assert_eq!(JournalWriterProcess::decode(&bytes[..40]), None);
+        assert_eq!(JournalWriterIdentity::decode(&bytes), Some(here));
+        assert_eq!(JournalWriterIdentity::decode(&bytes[..40]), None);
     }
 }

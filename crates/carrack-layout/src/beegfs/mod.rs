@@ -22,7 +22,7 @@ pub use reply::{
 use super::file_ref::{LayoutQueryFile, reopen};
 use super::ioctl::{beegfs_make_file, exchange, reads};
 use super::layout_shape::StripeRequest;
-use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, NoLayout};
+use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, MissingLayoutReason};
 use super::target_registry::FileSystemTargets;
 use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};
 
@@ -51,13 +51,13 @@ impl LayoutProvider for BeeGfsProvider {
         file: &LayoutQueryFile<'_>,
         _size: u64,
         pieces: &FileSystemTargets,
-    ) -> Result<FoundLayout, NoLayout> {
-        let held = file.descriptor().map_err(|errno| NoLayout::problem("opening", errno))?;
+    ) -> Result<FoundLayout, MissingLayoutReason> {
+        let held = file.descriptor().map_err(|errno| MissingLayoutReason::problem("opening", errno))?;
         let mut answer = [0; STRIPE_INFO_BYTES];
         exchange::<GET_STRIPE_INFO, STRIPE_INFO_BYTES>(held.as_fd(), &mut answer)
-            .map_err(|errno| NoLayout::problem("asking BeeGFS for the stripes", errno))?;
+            .map_err(|errno| MissingLayoutReason::problem("asking BeeGFS for the stripes", errno))?;
         let stripes = parse_stripe_info(&answer)
-            .map_err(|error| NoLayout::problem("asking BeeGFS for the stripes", error))?;
+            .map_err(|error| MissingLayoutReason::problem("asking BeeGFS for the stripes", error))?;
         let mut round: Vec<TargetId> = Vec::new();
         for index in 0..stripes.target_count {
             let target = stripe_target(held.as_fd(), index)?;
@@ -90,7 +90,7 @@ impl LayoutProvider for BeeGfsProvider {
 }
 
 /// Queries by the newer call, which reports the primary of a buddy group, else by the older one.
-fn stripe_target(file: BorrowedFd<'_>, index: u16) -> Result<u32, NoLayout> {
+fn stripe_target(file: BorrowedFd<'_>, index: u16) -> Result<u32, MissingLayoutReason> {
     let mut answer = [0; STRIPE_TARGET_V2_BYTES];
     answer[..4].copy_from_slice(&u32::from(index).to_ne_bytes());
     let asked = exchange::<GET_STRIPE_TARGET_V2, STRIPE_TARGET_V2_BYTES>(file, &mut answer);
@@ -99,12 +99,13 @@ fn stripe_target(file: BorrowedFd<'_>, index: u16) -> Result<u32, NoLayout> {
         Err(_) => {
             let mut answer = [0; STRIPE_TARGET_BYTES];
             answer[..2].copy_from_slice(&index.to_ne_bytes());
-            exchange::<GET_STRIPE_TARGET, STRIPE_TARGET_BYTES>(file, &mut answer)
-                .map_err(|errno| NoLayout::problem("asking BeeGFS for a stripe's target", errno))?;
+            exchange::<GET_STRIPE_TARGET, STRIPE_TARGET_BYTES>(file, &mut answer).map_err(|errno| {
+                MissingLayoutReason::problem("asking BeeGFS for a stripe's target", errno)
+            })?;
             parse_stripe_target(&answer)
         }
     };
-    target.map_err(|error| NoLayout::problem("asking BeeGFS for a stripe's target", error))
+    target.map_err(|error| MissingLayoutReason::problem("asking BeeGFS for a stripe's target", error))
 }
 
 fn make_file(file: &LayoutFileToCreate<'_>, request: &StripeRequest<'_>) -> Result<(), Errno> {

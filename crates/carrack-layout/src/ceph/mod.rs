@@ -30,7 +30,7 @@ use super::file_ref::{LayoutQueryFile, descriptor_path};
 use super::ioctl::{exchange, updates};
 use super::layout_shape::StripeRequest;
 use super::mount_table::MountRecord;
-use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, NoLayout};
+use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, MissingLayoutReason};
 use super::target_registry::FileSystemTargets;
 use super::{ComponentGeometry, STRIPE_COUNT_ALL, StripeGeometry, StripeOutcome, StripePattern};
 
@@ -130,11 +130,12 @@ impl LayoutProvider for CephFsProvider {
         file: &LayoutQueryFile<'_>,
         size: u64,
         pieces: &FileSystemTargets,
-    ) -> Result<FoundLayout, NoLayout> {
-        let value =
-            file.attribute(LAYOUT).map_err(|errno| NoLayout::problem("reading ceph.file.layout", errno))?;
+    ) -> Result<FoundLayout, MissingLayoutReason> {
+        let value = file
+            .attribute(LAYOUT)
+            .map_err(|errno| MissingLayoutReason::problem("reading ceph.file.layout", errno))?;
         let layout = parse_ceph_layout(&value)
-            .map_err(|error| NoLayout::problem("reading ceph.file.layout", error))?;
+            .map_err(|error| MissingLayoutReason::problem("reading ceph.file.layout", error))?;
         let (places, problem) = self.places(file, &layout, size, pieces);
         let mapped = BlockMapLayout::new(&places, layout.block_bytes());
         Ok(FoundLayout { problem, ..FoundLayout::new(mapped, geometry(&layout)) })

@@ -16,7 +16,7 @@ pub use pathinfo::{BrickPlace, GlusterPathInfoError, parse_pathinfo};
 
 use super::file_ref::LayoutQueryFile;
 use super::layout_shape::StripeRequest;
-use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, NoLayout};
+use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, MissingLayoutReason};
 use super::target_registry::FileSystemTargets;
 use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};
 
@@ -39,7 +39,7 @@ impl LayoutProvider for GlusterProvider {
         file: &LayoutQueryFile<'_>,
         size: u64,
         pieces: &FileSystemTargets,
-    ) -> Result<FoundLayout, NoLayout> {
+    ) -> Result<FoundLayout, MissingLayoutReason> {
         let place = place_of(file)?;
         let brick = pieces.named(&place.label());
         Ok(match shard_bytes(file).filter(|bytes| size > *bytes) {
@@ -66,10 +66,10 @@ impl LayoutProvider for GlusterProvider {
     }
 }
 
-fn place_of(file: &LayoutQueryFile<'_>) -> Result<BrickPlace, NoLayout> {
+fn place_of(file: &LayoutQueryFile<'_>) -> Result<BrickPlace, MissingLayoutReason> {
     let value = file.attribute(PATHINFO[0]).or_else(|_| file.attribute(PATHINFO[1]));
-    let value = value.map_err(|errno| NoLayout::problem("reading glusterfs.pathinfo", errno))?;
-    parse_pathinfo(&value).map_err(|error| NoLayout::problem("reading glusterfs.pathinfo", error))
+    let value = value.map_err(|errno| MissingLayoutReason::problem("reading glusterfs.pathinfo", errno))?;
+    parse_pathinfo(&value).map_err(|error| MissingLayoutReason::problem("reading glusterfs.pathinfo", error))
 }
 
 fn shard_bytes(file: &LayoutQueryFile<'_>) -> Option<u64> {

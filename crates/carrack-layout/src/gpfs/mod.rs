@@ -21,7 +21,7 @@ pub use reply::{GpfsBlocks, GpfsReplyError, block_request, parse_blocks};
 
 use super::file_ref::LayoutQueryFile;
 use super::layout_shape::StripeRequest;
-use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, NoLayout};
+use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, MissingLayoutReason};
 use super::target_registry::FileSystemTargets;
 use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};
 
@@ -40,13 +40,13 @@ impl LayoutProvider for GpfsProvider {
         file: &LayoutQueryFile<'_>,
         size: u64,
         pieces: &FileSystemTargets,
-    ) -> Result<FoundLayout, NoLayout> {
+    ) -> Result<FoundLayout, MissingLayoutReason> {
         let library = self.library.get_or_init(GpfsLibrary::load);
-        let library = library.as_ref().map_err(|problem| NoLayout::Problem(problem.clone()))?;
+        let library = library.as_ref().map_err(|problem| MissingLayoutReason::Problem(problem.clone()))?;
         if size == 0 {
-            return Err(NoLayout::Default);
+            return Err(MissingLayoutReason::Default);
         }
-        let held = file.descriptor().map_err(|errno| NoLayout::problem("opening", errno))?;
+        let held = file.descriptor().map_err(|errno| MissingLayoutReason::problem("opening", errno))?;
         let blocks = all_blocks(size, |start| ask(library, held.as_fd(), start, size))?;
         let disks = places(&blocks, size, pieces);
         let geometry = geometry(blocks.block_bytes, &disks);
@@ -65,16 +65,25 @@ impl LayoutProvider for GpfsProvider {
     }
 }
 
-fn ask(library: &GpfsLibrary, file: BorrowedFd<'_>, start: u64, size: u64) -> Result<GpfsBlocks, NoLayout> {
+fn ask(
+    library: &GpfsLibrary,
+    file: BorrowedFd<'_>,
+    start: u64,
+    size: u64,
+) -> Result<GpfsBlocks, MissingLayoutReason> {
     let mut argument = block_request(start, size - start);
     library
         .fcntl(file, &mut argument)
-        .map_err(|error| NoLayout::problem("asking GPFS for a file's blocks", error))?;
-    parse_blocks(&argument).map_err(|error| NoLayout::problem("asking GPFS for a file's blocks", error))
+        .map_err(|error| MissingLayoutReason::problem("asking GPFS for a file's blocks", error))?;
+    parse_blocks(&argument)
+        .map_err(|error| MissingLayoutReason::problem("asking GPFS for a file's blocks", error))
 }
 
 /// Queries the blocks from 0 on, as long as the replies contain further blocks.
-fn all_blocks(size: u64, ask: impl Fn(u64) -> Result<GpfsBlocks, NoLayout>) -> Result<GpfsBlocks, NoLayout> {
+fn all_blocks(
+    size: u64,
+    ask: impl Fn(u64) -> Result<GpfsBlocks, MissingLayoutReason>,
+) -> Result<GpfsBlocks, MissingLayoutReason> {
     let mut all = ask(0)?;
     let wanted = size.div_ceil(all.block_bytes).min(BLOCKS_MAX);
     while (all.blocks.len() as u64) < wanted {
@@ -127,7 +136,7 @@ mod tests {
     use std::sync::Arc;
 
     /// The replies of a file system with three disks, of two blocks each.
-    fn two_blocks(start: u64) -> Result<GpfsBlocks, NoLayout> {
+    fn two_blocks(start: u64) -> Result<GpfsBlocks, MissingLayoutReason> {
         let blocks = [start, start + 10].map(|offset| (offset, Some((offset / 10 % 3) as u32)));
         Ok(GpfsBlocks { block_bytes: 10, blocks: blocks.to_vec() })
     }

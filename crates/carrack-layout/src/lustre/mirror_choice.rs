@@ -53,7 +53,7 @@ fn composite(components: &[LovComponent], size: u64, pieces: &FileSystemTargets)
 }
 
 /// A whole copy of the file.
-struct FileMirror<'a> {
+struct LustreFileMirror<'a> {
     id: u32,
     /// The number of mirrors before it.
     rank: usize,
@@ -61,20 +61,20 @@ struct FileMirror<'a> {
     components: Vec<&'a LovComponent>,
 }
 
-fn mirrors_of(components: &[LovComponent]) -> Vec<FileMirror<'_>> {
-    let mut mirrors: Vec<FileMirror<'_>> = Vec::new();
+fn mirrors_of(components: &[LovComponent]) -> Vec<LustreFileMirror<'_>> {
+    let mut mirrors: Vec<LustreFileMirror<'_>> = Vec::new();
     for component in components.iter().filter(|component| component.is_data()) {
         let (id, rank) = (component.mirror(), mirrors.len());
         match mirrors.iter_mut().find(|mirror| mirror.id == id) {
             Some(mirror) => mirror.components.push(component),
-            None => mirrors.push(FileMirror { id, rank, components: vec![component] }),
+            None => mirrors.push(LustreFileMirror { id, rank, components: vec![component] }),
         }
     }
     mirrors.iter_mut().for_each(|mirror| mirror.components.sort_by_key(|component| component.start));
     mirrors
 }
 
-impl FileMirror<'_> {
+impl LustreFileMirror<'_> {
     /// Prefers the mirror with most of the data, then one marked for reading, then the first.
     fn merit(&self, size: u64) -> (u64, bool, std::cmp::Reverse<usize>) {
         let is_preferred =

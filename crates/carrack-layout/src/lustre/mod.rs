@@ -19,7 +19,7 @@ pub use blob::{LovComponent, LovError, LovFile, LovStripes, parse_lov};
 use super::StripeOutcome;
 use super::file_ref::LayoutQueryFile;
 use super::layout_shape::StripeRequest;
-use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, NoLayout};
+use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, MissingLayoutReason};
 use super::target_registry::FileSystemTargets;
 
 /// The attribute that contains the layout.
@@ -45,13 +45,14 @@ impl LayoutProvider for LustreProvider {
         file: &LayoutQueryFile<'_>,
         size: u64,
         pieces: &FileSystemTargets,
-    ) -> Result<FoundLayout, NoLayout> {
+    ) -> Result<FoundLayout, MissingLayoutReason> {
         let value = match file.attribute(LOV) {
             Ok(value) => value,
-            Err(Errno::NODATA) => return Err(NoLayout::Default),
-            Err(errno) => return Err(NoLayout::problem("reading lustre.lov", errno)),
+            Err(Errno::NODATA) => return Err(MissingLayoutReason::Default),
+            Err(errno) => return Err(MissingLayoutReason::problem("reading lustre.lov", errno)),
         };
-        let file = parse_lov(&value).map_err(|error| NoLayout::problem("reading lustre.lov", error))?;
+        let file =
+            parse_lov(&value).map_err(|error| MissingLayoutReason::problem("reading lustre.lov", error))?;
         Ok(mirror_choice::place(&file, size, pieces))
     }
 

@@ -7,7 +7,7 @@ use super::finding::{CheckFinding, CheckGroup, CheckVerdict, MachineCheck, well_
 use super::nics::HardwareNic;
 use super::probes::KernelProbes;
 use crate::sys_files::SysFiles;
-use crate::zone::StaleZoneGroup;
+use crate::zone::StaleZoneCgroup;
 
 pub(super) const CHECKS: &[&MachineCheck] = &[&GOVERNOR, &IRQBALANCE, &CORE_ZONES, &STALE_ZONES];
 
@@ -58,7 +58,7 @@ pub(super) struct CpuFacts {
     /// The controllers of cgroup v2; `None` if it is not mounted.
     controllers: Option<Vec<String>>,
     /// Zones of processes that have ended.
-    stale_zones: Option<Vec<StaleZoneGroup>>,
+    stale_zones: Option<Vec<StaleZoneCgroup>>,
 }
 
 pub(super) fn read(files: &SysFiles, probes: &KernelProbes) -> CpuFacts {

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use crate::netlink;
 use crate::sys_files::SysFiles;
 use crate::topology::has_hwloc;
-use crate::zone::{CgroupTree, StaleZoneGroup, stale_zones};
+use crate::zone::{CgroupTree, StaleZoneCgroup, stale_zones};
 
 /// `SIOCETHTOOL` and `ETHTOOL_GRINGPARAM` (include/uapi/linux/sockios.h, ethtool.h).
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
@@ -28,7 +28,7 @@ pub struct KernelProbes {
     /// The queueing disciplines: (interface, is the root, kind).
     pub qdiscs: Option<Vec<(String, bool, String)>>,
     /// Core zones of processes that have ended.
-    pub stale_zones: Option<Vec<StaleZoneGroup>>,
+    pub stale_zones: Option<Vec<StaleZoneCgroup>>,
     /// Descriptor rings by interface.
     pub rings: BTreeMap<String, RingSizes>,
 }

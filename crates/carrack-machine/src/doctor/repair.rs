@@ -32,26 +32,26 @@ struct IrqMove {
 
 /// Reasons why there is no plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum MachineRepairRefusal {
+enum DoctorRepairRefusal {
     /// irqbalance would undo the changes.
     #[error("irqbalance is running and would move the interrupts again: systemctl disable --now irqbalance")]
     IrqBalance,
 }
 
 /// Plans the affinities; empty if all are good.
-fn plan(files: &SysFiles, probes: &KernelProbes) -> Result<Vec<IrqMove>, MachineRepairRefusal> {
+fn plan(files: &SysFiles, probes: &KernelProbes) -> Result<Vec<IrqMove>, DoctorRepairRefusal> {
     let machine = MachineFacts::read(files);
     let nics = nics::read(files, probes);
     let moves = spread(&nics, &machine, |cpu| is_first_thread(files, cpu));
     match cpu::has_irqbalance(files) {
-        Some(true) if !moves.is_empty() => Err(MachineRepairRefusal::IrqBalance),
+        Some(true) if !moves.is_empty() => Err(DoctorRepairRefusal::IrqBalance),
         _ => Ok(moves),
     }
 }
 
 /// One repair, done or failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MachineRepairResult {
+pub struct DoctorRepairResult {
     /// Description, for people.
     pub what: String,
     /// Result, or the reason of the failure.
@@ -60,25 +60,21 @@ pub struct MachineRepairResult {
 
 /// Sets the planned affinities and removes stale zones in `tree`, if there is one. Returns all attempts;
 /// empty if nothing needed a repair.
-pub fn repair(
-    files: &SysFiles,
-    tree: Option<&CgroupTree>,
-    probes: &KernelProbes,
-) -> Vec<MachineRepairResult> {
+pub fn repair(files: &SysFiles, tree: Option<&CgroupTree>, probes: &KernelProbes) -> Vec<DoctorRepairResult> {
     let mut repairs = match plan(files, probes) {
         Ok(moves) => moves.iter().map(|step| repair_irq(files, step)).collect(),
         Err(refusal) => {
-            vec![MachineRepairResult { what: "interrupts".into(), outcome: Err(refusal.to_string()) }]
+            vec![DoctorRepairResult { what: "interrupts".into(), outcome: Err(refusal.to_string()) }]
         }
     };
     repairs.extend(tree.map(repair_stale_zones).unwrap_or_default());
     repairs
 }
 
-fn repair_irq(files: &SysFiles, step: &IrqMove) -> MachineRepairResult {
+fn repair_irq(files: &SysFiles, step: &IrqMove) -> DoctorRepairResult {
     let IrqMove { nic, irq, action, from, to } = step;
     let what = format!("interrupt {irq} of {nic} ({action}): from CPU {from} to {to}");
-    MachineRepairResult { what, outcome: apply(files, step).map_err(|error| words_of(&error)) }
+    DoctorRepairResult { what, outcome: apply(files, step).map_err(|error| words_of(&error)) }
 }
 
 /// Some drivers leave the affinity to the kernel, which then refuses a change.
@@ -89,14 +85,14 @@ fn words_of(error: &io::Error) -> String {
     }
 }
 
-fn repair_stale_zones(tree: &CgroupTree) -> Vec<MachineRepairResult> {
+fn repair_stale_zones(tree: &CgroupTree) -> Vec<DoctorRepairResult> {
     match repair_zones(tree) {
         Ok(zones) => {
             let removed = zones.iter().map(|zone| format!("removed: {zone}"));
-            removed.map(|what| MachineRepairResult { what, outcome: Ok(()) }).collect()
+            removed.map(|what| DoctorRepairResult { what, outcome: Ok(()) }).collect()
         }
         Err(error) => {
-            vec![MachineRepairResult {
+            vec![DoctorRepairResult {
                 what: "core zones left behind".into(),
                 outcome: Err(error.to_string()),
             }]
@@ -212,7 +208,7 @@ mod tests {
     fn a_neglected_machine_is_mended_and_then_well() {
         let tree = test_machines::TestKernelFiles::neglected();
         let files = tree.files();
-        assert_eq!(plan(&files, &KernelProbes::default()), Err(MachineRepairRefusal::IrqBalance));
+        assert_eq!(plan(&files, &KernelProbes::default()), Err(DoctorRepairRefusal::IrqBalance));
         tree.remove("proc/900/comm");
         let moves = plan(&files, &KernelProbes::default()).unwrap();
         let planned: Vec<_> = moves.iter().map(|step| (step.irq, step.to)).collect();
@@ -229,7 +225,7 @@ mod tests {
         let tree = test_machines::TestKernelFiles::neglected();
         let repairs = repair(&tree.files(), None, &KernelProbes::default());
         assert!(
-            matches!(&repairs[..], [MachineRepairResult { outcome: Err(why), .. }] if why.contains("irqbalance"))
+            matches!(&repairs[..], [DoctorRepairResult { outcome: Err(why), .. }] if why.contains("irqbalance"))
         );
         tree.remove("proc/900/comm");
         tree.remove("proc/irq/103/smp_affinity_list");
@@ -246,7 +242,7 @@ mod tests {
         let repairs =
             repair(&test_machines::TestKernelFiles::tuned().files(), Some(&zones), &KernelProbes::default());
         assert!(
-            matches!(&repairs[..], [MachineRepairResult { what, outcome: Ok(()) }] if what.contains("4000000")),
+            matches!(&repairs[..], [DoctorRepairResult { what, outcome: Ok(()) }] if what.contains("4000000")),
             "{repairs:?}"
         );
         assert!(

@@ -62,7 +62,7 @@ const NFS_REQUEST_BYTES: u64 = 1 << 20;
 const NFS_CONNECTIONS: u32 = 8;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct StorageFacts {
+pub(super) struct MachineStorageFacts {
     /// Mounts in mount order; `None` if not visible.
     mounts: Option<Vec<MountEntry>>,
     /// Disks with known nodes.
@@ -91,14 +91,14 @@ impl MountEntry {
     }
 }
 
-pub(super) fn read(files: &SysFiles) -> StorageFacts {
+pub(super) fn read(files: &SysFiles) -> MachineStorageFacts {
     let machine = MachineFacts::read(files);
     let sockets = machine.nodes.iter().filter_map(|(node, cpus)| {
         let cpu = cpus.first()?;
         let socket = files.value(&format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"))?;
         Some((*node, socket))
     });
-    StorageFacts {
+    MachineStorageFacts {
         mounts: files.text("proc/self/mountinfo").map(|text| text.lines().filter_map(mount).collect()),
         disks: disks(files),
         sockets: sockets.collect(),
@@ -138,7 +138,7 @@ fn unescape(word: &str) -> String {
 }
 
 pub(super) fn judge(
-    facts: &StorageFacts,
+    facts: &MachineStorageFacts,
     nics: &[HardwareNic],
     machine: &MachineFacts,
     purpose: &DoctorTransferParameters,
@@ -147,7 +147,7 @@ pub(super) fn judge(
     std::iter::once(device_nodes(facts, nics, machine)).chain(of_paths).collect()
 }
 
-fn device_nodes(facts: &StorageFacts, nics: &[HardwareNic], machine: &MachineFacts) -> CheckFinding {
+fn device_nodes(facts: &MachineStorageFacts, nics: &[HardwareNic], machine: &MachineFacts) -> CheckFinding {
     let wanted = "one socket";
     if !machine.is_numa() && !machine.nodes.is_empty() {
         return DEVICE_NODES.found(CheckVerdict::Well, "one node", wanted);
@@ -171,7 +171,7 @@ fn device_nodes(facts: &StorageFacts, nics: &[HardwareNic], machine: &MachineFac
     )
 }
 
-fn judge_path(facts: &StorageFacts, path: &DoctorPath) -> Vec<CheckFinding> {
+fn judge_path(facts: &MachineStorageFacts, path: &DoctorPath) -> Vec<CheckFinding> {
     let real = match &path.real {
         Ok(real) => real,
         Err(why) => {
@@ -270,8 +270,11 @@ mod tests {
         33 27 0:53 / /net/rdma rw - nfs host:/r rw,rsize=1048576,wsize=1048576,proto=rdma\n\
         broken line";
 
-    fn facts() -> StorageFacts {
-        StorageFacts { mounts: Some(TABLE.lines().filter_map(mount).collect()), ..StorageFacts::default() }
+    fn facts() -> MachineStorageFacts {
+        MachineStorageFacts {
+            mounts: Some(TABLE.lines().filter_map(mount).collect()),
+            ..MachineStorageFacts::default()
+        }
     }
 
     fn of(path: &str) -> Vec<(&'static str, CheckVerdict)> {
@@ -304,7 +307,7 @@ mod tests {
         let findings = judge_path(&facts(), &path);
         assert_eq!((findings.len(), findings[0].verdict), (1, CheckVerdict::Broken));
         let path = DoctorPath { shown: "/".into(), real: Ok("/".into()) };
-        let unseen = judge_path(&StorageFacts::default(), &path);
+        let unseen = judge_path(&MachineStorageFacts::default(), &path);
         assert!(unseen.len() == 3 && unseen.iter().all(|finding| finding.verdict == CheckVerdict::Unknown));
     }
 
@@ -323,10 +326,10 @@ mod tests {
             nodes: vec![(0, "0".parse().unwrap()), (1, "1".parse().unwrap()), (2, "2".parse().unwrap())],
             ..MachineFacts::default()
         };
-        let facts = StorageFacts {
+        let facts = MachineStorageFacts {
             disks: vec![("nvme0n1".into(), 1)],
             sockets: [(0, 0), (1, 0), (2, 1)].into(),
-            ..StorageFacts::default()
+            ..MachineStorageFacts::default()
         };
         for (node, verdict) in [
             (Some(1), CheckVerdict::Well),

@@ -12,7 +12,7 @@ use super::{
     RingSizes, checks, examine,
 };
 use crate::sys_files::SysFiles;
-use crate::zone::StaleZoneGroup;
+use crate::zone::StaleZoneCgroup;
 
 pub(super) struct TestKernelFiles {
     dir: tempfile::TempDir,
@@ -75,7 +75,7 @@ fn purpose(path: &str) -> DoctorTransferParameters {
 }
 
 fn probes(is_good: bool, kinds: &[(bool, &str)]) -> KernelProbes {
-    let stale = StaleZoneGroup { name: "carrack-zone-7-1".into(), pid: 7, cpus: "2-3".into() };
+    let stale = StaleZoneCgroup { name: "carrack-zone-7-1".into(), pid: 7, cpus: "2-3".into() };
     KernelProbes {
         is_clock_synchronised: Some(is_good),
         has_openat2: Some(is_good),

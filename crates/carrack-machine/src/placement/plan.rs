@@ -4,7 +4,7 @@ use carrack_model::limits::{LANE_IO_THREADS_MIN, LANES_MAX};
 
 use super::cost_graph::{CostGraph, known};
 use super::machine_division::{NumaSocketGroup, places};
-use super::seats::{LaneThreadCores, SeatPlanner};
+use super::seats::{LaneThreadCores, ThreadCoreAssigner};
 use super::{
     CostOrigin, EndThreadPlacement, LanePlacement, NumaMemoryCosts, PlacementScheme, ThreadPlacementRequest,
     ThreadSeat,
@@ -46,7 +46,7 @@ struct ThreadPlacementPlanner<'a> {
     scheme: PlacementScheme,
     nic: Option<&'a str>,
     disks: Vec<&'a str>,
-    seating: SeatPlanner<'a>,
+    seating: ThreadCoreAssigner<'a>,
     reasons: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl<'a> ThreadPlacementPlanner<'a> {
             scheme: scheme_of(topology, request.scheme),
             nic: known(topology, &request.nic).first().map(|device| device.name.as_str()),
             disks: known(topology, &request.disks).into_iter().map(|device| device.name.as_str()).collect(),
-            seating: SeatPlanner::new(topology, costs, CostGraph::new(topology, request, costs)),
+            seating: ThreadCoreAssigner::new(topology, costs, CostGraph::new(topology, request, costs)),
             reasons: Vec::new(),
         }
     }

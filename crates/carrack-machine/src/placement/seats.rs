@@ -11,7 +11,7 @@ use crate::id_set::CpuSet;
 use crate::topology::Topology;
 
 /// The state of the machine during the assignment.
-pub(super) struct SeatPlanner<'a> {
+pub(super) struct ThreadCoreAssigner<'a> {
     pub(super) topology: &'a Topology,
     pub(super) costs: &'a NumaMemoryCosts,
     pub(super) roads: CostGraph,
@@ -42,14 +42,14 @@ impl CoreCandidate {
     }
 }
 
-impl<'a> SeatPlanner<'a> {
+impl<'a> ThreadCoreAssigner<'a> {
     pub(super) fn new(
         topology: &'a Topology,
         costs: &'a NumaMemoryCosts,
         roads: CostGraph,
-    ) -> SeatPlanner<'a> {
+    ) -> ThreadCoreAssigner<'a> {
         let count = topology.cores.len();
-        SeatPlanner { topology, costs, roads, threads: vec![0; count], control: vec![0; count] }
+        ThreadCoreAssigner { topology, costs, roads, threads: vec![0; count], control: vec![0; count] }
     }
 
     /// Assigns the seats of a lane; I/O threads serve the disks in turn, or the NIC without disks.

@@ -25,18 +25,19 @@ const BLACKLIST: c_ulong = 1;
 const UNWANTED: [&CStr; 6] = [c"opencl", c"cuda", c"nvml", c"rsmi", c"levelzero", c"gl"];
 
 /// `hwloc_topology_t`.
-type Handle = *mut c_void;
+type HwlocTopologyHandle = *mut c_void;
 
 /// The functions in use, with the types of `hwloc.h` and `hwloc/export.h`.
 struct HwlocFunctions {
-    init: unsafe extern "C" fn(*mut Handle) -> c_int,
-    set_components: unsafe extern "C" fn(Handle, c_ulong, *const c_char) -> c_int,
-    set_io_types_filter: unsafe extern "C" fn(Handle, c_int) -> c_int,
-    set_synthetic: unsafe extern "C" fn(Handle, *const c_char) -> c_int,
-    load: unsafe extern "C" fn(Handle) -> c_int,
-    export_xmlbuffer: unsafe extern "C" fn(Handle, *mut *mut c_char, *mut c_int, c_ulong) -> c_int,
-    free_xmlbuffer: unsafe extern "C" fn(Handle, *mut c_char),
-    destroy: unsafe extern "C" fn(Handle),
+    init: unsafe extern "C" fn(*mut HwlocTopologyHandle) -> c_int,
+    set_components: unsafe extern "C" fn(HwlocTopologyHandle, c_ulong, *const c_char) -> c_int,
+    set_io_types_filter: unsafe extern "C" fn(HwlocTopologyHandle, c_int) -> c_int,
+    set_synthetic: unsafe extern "C" fn(HwlocTopologyHandle, *const c_char) -> c_int,
+    load: unsafe extern "C" fn(HwlocTopologyHandle) -> c_int,
+    export_xmlbuffer:
+        unsafe extern "C" fn(HwlocTopologyHandle, *mut *mut c_char, *mut c_int, c_ulong) -> c_int,
+    free_xmlbuffer: unsafe extern "C" fn(HwlocTopologyHandle, *mut c_char),
+    destroy: unsafe extern "C" fn(HwlocTopologyHandle),
     _library: Library,
 }
 
@@ -98,7 +99,7 @@ fn missing(error: libloading::Error) -> TopologyError {
 /// A topology of hwloc.
 struct HwlocTopology<'a> {
     hwloc: &'a HwlocFunctions,
-    handle: Handle,
+    handle: HwlocTopologyHandle,
 }
 
 impl Drop for HwlocTopology<'_> {

@@ -18,8 +18,8 @@ const CAPACITY_MAX: u64 = 1_024;
 pub(super) struct TopologyHardwareParts {
     pub(super) packages: Vec<PackagePart>,
     pub(super) nodes: Vec<NumaNodeFacts>,
-    pub(super) cores: Vec<CorePart>,
-    pub(super) devices: Vec<DevicePart>,
+    pub(super) cores: Vec<CpuCoreDescription>,
+    pub(super) devices: Vec<MachineDeviceFacts>,
     pub(super) distances: Option<NodeDistances>,
     /// Speeds of CPUs, in any unit.
     pub(super) speeds: BTreeMap<u32, u32>,
@@ -45,14 +45,14 @@ pub(super) struct NumaNodeFacts {
 }
 
 #[derive(Debug)]
-pub(super) struct CorePart {
+pub(super) struct CpuCoreDescription {
     pub(super) cpus: CpuSet,
     /// Equal for all cores that share the last-level cache.
     pub(super) cache: Option<u32>,
 }
 
 #[derive(Debug)]
-pub(super) struct DevicePart {
+pub(super) struct MachineDeviceFacts {
     pub(super) name: String,
     pub(super) kind: MachineDeviceKind,
     pub(super) nodes: NodeSet,
@@ -280,7 +280,7 @@ impl<'a> TopologyAssembly<'a> {
             .collect()
     }
 
-    fn speed(&self, core: &CorePart) -> Option<u32> {
+    fn speed(&self, core: &CpuCoreDescription) -> Option<u32> {
         self.parts.speeds.get(&core.cpus.first()?).copied().filter(|speed| *speed > 0)
     }
 
@@ -317,7 +317,7 @@ impl<'a> TopologyAssembly<'a> {
         devices
     }
 
-    fn device(&self, part: &DevicePart, topology: &Topology) -> TopologyDevice {
+    fn device(&self, part: &MachineDeviceFacts, topology: &Topology) -> TopologyDevice {
         let places = part.nodes.iter().filter_map(|id| self.position_of(id));
         let places: BTreeSet<usize> = places.filter(|&node| topology.has_cores(node)).collect();
         let nodes = if places.is_empty() {

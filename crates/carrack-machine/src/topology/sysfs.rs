@@ -6,7 +6,9 @@
 use std::path::Path;
 
 use super::allowed::AllowedResources;
-use super::parts::{CorePart, DevicePart, NodeDistances, NumaNodeFacts, PackagePart, TopologyHardwareParts};
+use super::parts::{
+    CpuCoreDescription, MachineDeviceFacts, NodeDistances, NumaNodeFacts, PackagePart, TopologyHardwareParts,
+};
 use super::{CpuCore, CpuSocket, MachineDeviceKind, NumaNode, Topology, TopologyOrigin};
 use crate::id_set::{CpuSet, IdSet, NodeSet};
 use crate::sys_files::SysFiles;
@@ -86,7 +88,9 @@ impl SysfsReader {
         if threads.first() == Some(cpu) {
             let sharers: Option<CpuSet> =
                 self.files.value(&format!("{directory}/cache/index3/shared_cpu_list"));
-            parts.cores.push(CorePart { cpus: threads, cache: sharers.and_then(|cpus| cpus.first()) });
+            parts
+                .cores
+                .push(CpuCoreDescription { cpus: threads, cache: sharers.and_then(|cpus| cpus.first()) });
         }
         let id = self.files.value(&format!("{directory}/topology/physical_package_id")).unwrap_or(0);
         match parts.packages.iter_mut().find(|package| package.id == id) {
@@ -124,7 +128,7 @@ impl SysfsReader {
     }
 
     /// Hardware devices of a class: virtual ones have no `device` link, partitions have their disk's.
-    fn devices(&self, class: &str, kind: MachineDeviceKind) -> Vec<DevicePart> {
+    fn devices(&self, class: &str, kind: MachineDeviceKind) -> Vec<MachineDeviceFacts> {
         let names = self.files.names(&format!("class/{class}")).unwrap_or_default();
         names
             .into_iter()
@@ -138,9 +142,9 @@ impl SysfsReader {
     }
 
     /// Virtio devices, and disks behind a controller, take the node of their PCI ancestor.
-    fn device(&self, name: String, kind: MachineDeviceKind, hardware: &Path) -> DevicePart {
+    fn device(&self, name: String, kind: MachineDeviceKind, hardware: &Path) -> MachineDeviceFacts {
         let names: Vec<&str> = hardware.ancestors().filter_map(|path| path.file_name()?.to_str()).collect();
-        DevicePart {
+        MachineDeviceFacts {
             name,
             kind,
             nodes: hardware
@@ -170,13 +174,13 @@ mod tests {
     use super::*;
 
     /// A copy of sysfs in a temporary directory.
-    struct SysfsTree(tempfile::TempDir);
+    struct TestSysfsTree(tempfile::TempDir);
 
-    impl SysfsTree {
+    impl TestSysfsTree {
         /// Two sockets with a node and two cores each, of two threads; a virtio NIC on node 0, an NVMe disk
         /// on node 1.
-        fn of_two_sockets() -> SysfsTree {
-            let tree = SysfsTree(tempfile::tempdir().unwrap());
+        fn of_two_sockets() -> TestSysfsTree {
+            let tree = TestSysfsTree(tempfile::tempdir().unwrap());
             tree.write("devices/system/cpu/online", "0-7\n");
             tree.write("devices/system/node/online", "0-1\n");
             for node in 0..2 {
@@ -221,7 +225,7 @@ mod tests {
 
     #[test]
     fn the_kernels_files_are_read() {
-        let tree = SysfsTree::of_two_sockets();
+        let tree = TestSysfsTree::of_two_sockets();
         assert!(!has_one_node(&tree.root()));
         let topology = this_machine(&tree.root(), &AllowedResources::default());
         let nodes: Vec<_> =
@@ -241,7 +245,7 @@ mod tests {
 
     #[test]
     fn only_what_is_allowed_is_there() {
-        let tree = SysfsTree::of_two_sockets();
+        let tree = TestSysfsTree::of_two_sockets();
         let allowed = AllowedResources { cpus: "2,6,99".parse().ok(), nodes: "0".parse().ok() };
         let topology = this_machine(&tree.root(), &allowed);
         assert_eq!(

@@ -9,7 +9,9 @@ use roxmltree::{Document, Node, ParsingOptions};
 
 use super::MachineDeviceKind;
 use super::error::TopologyError;
-use super::parts::{CorePart, DevicePart, NodeDistances, NumaNodeFacts, PackagePart, TopologyHardwareParts};
+use super::parts::{
+    CpuCoreDescription, MachineDeviceFacts, NodeDistances, NumaNodeFacts, PackagePart, TopologyHardwareParts,
+};
 use crate::id_set::{CpuSet, IdSet, NodeSet};
 
 /// Limit of the text: 1,024 CPUs with all their caches take about 1 MiB.
@@ -144,7 +146,7 @@ impl HwlocXmlReader {
         let place = object.ancestors().find(|node| node.has_tag_name("object") && !is_io(*node));
         let pci = object.ancestors().find(|node| is_type(*node, "PCIDev"));
         let bridge = object.ancestors().filter(|node| is_type(*node, "Bridge")).last();
-        self.parts.devices.push(DevicePart {
+        self.parts.devices.push(MachineDeviceFacts {
             name: name.to_owned(),
             kind,
             nodes: place.map(nodes).transpose()?.unwrap_or_default(),
@@ -183,10 +185,10 @@ impl HwlocXmlReader {
     }
 }
 
-fn core(object: Node<'_, '_>) -> Result<CorePart, TopologyError> {
+fn core(object: Node<'_, '_>) -> Result<CpuCoreDescription, TopologyError> {
     let caches = ["L3Cache", "L4Cache", "L5Cache"];
     let cache = object.ancestors().filter(|node| caches.iter().any(|name| is_type(*node, name))).last();
-    Ok(CorePart { cpus: cpus(object)?, cache: cache.map(|cache| cache.id().get()) })
+    Ok(CpuCoreDescription { cpus: cpus(object)?, cache: cache.map(|cache| cache.id().get()) })
 }
 
 /// "0000:[80-84]": the domain, and the buses behind the bridge.
@@ -270,7 +272,7 @@ fn bitmap<K>(text: &str) -> Option<IdSet<K>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id_set::CpuSetMarker;
+    use crate::id_set::CpuIdTypeMarker;
 
     #[test]
     fn bitmaps_are_read() {
@@ -283,11 +285,11 @@ mod tests {
             ("0xffffffff,0xffffffff", "0-63"),
         ];
         for (text, ids) in examples {
-            assert_eq!(bitmap::<CpuSetMarker>(text).unwrap().to_string(), ids, "{text}");
+            assert_eq!(bitmap::<CpuIdTypeMarker>(text).unwrap().to_string(), ids, "{text}");
         }
         let long = ",".repeat(WORDS_MAX);
         for text in ["0xf...f", "1", "0x1,0x100000000", "0x", "0x-1", &long] {
-            assert_eq!(bitmap::<CpuSetMarker>(text), None, "{text}");
+            assert_eq!(bitmap::<CpuIdTypeMarker>(text), None, "{text}");
         }
     }
 

@@ -15,7 +15,7 @@ pub use move_decision::{LaneMoveDecision, LanePlacementChange, ThreadMove};
 pub use sample::KernelCountersError;
 pub use sample_difference::{MachineLoads, NumaNodeLoad};
 
-use crate::fifo_monitor::{FifoConditionLock, WaitAttempt};
+use crate::fifo_monitor::{ConditionWaitAttempt, FifoConditionLock};
 use crate::placement::EndThreadPlacement;
 use crate::thread_binding::{BindingLevel, EndThreadBindings, SeatedThread, ThreadMoveResult};
 use move_decision::ThreadMoveJudge;
@@ -85,9 +85,13 @@ fn tids(threads: &[SeatedThread]) -> Vec<i32> {
 /// Returns true if it slept to the end.
 fn sleep(stop: &FifoConditionLock<()>, time: Duration) -> bool {
     let until = Instant::now() + time;
-    stop.take_timed(
-        |_| if Instant::now() >= until { WaitAttempt::Done(()) } else { WaitAttempt::Until(until) },
-    )
+    stop.take_timed(|_| {
+        if Instant::now() >= until {
+            ConditionWaitAttempt::Done(())
+        } else {
+            ConditionWaitAttempt::Until(until)
+        }
+    })
     .is_ok()
 }
 

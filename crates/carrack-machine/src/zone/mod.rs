@@ -11,10 +11,10 @@
 //! On a machine with cgroup v2, four CPUs or more, and root (such as a QEMU guest):
 //!
 //! ```no_run
-//! use carrack_machine::{CgroupTree, CoreZone, ZoneProtection, repair_zones};
+//! use carrack_machine::{CgroupTree, ProtectedCoresGuard, CoreIsolationMode, repair_zones};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let zone = CoreZone::open(ZoneProtection::Hard, &"2-3".parse()?, &"0".parse()?)?;
+//! let zone = ProtectedCoresGuard::open(CoreIsolationMode::Hard, &"2-3".parse()?, &"0".parse()?)?;
 //! println!("{}", zone.note());
 //! // Meanwhile, with P the number of this process:
 //! //   cat /sys/fs/cgroup/cpuset.cpus.effective                          0-1
@@ -42,11 +42,11 @@ use serde::{Deserialize, Serialize};
 use crate::id_set::{CpuSet, NodeSet};
 
 pub use cgroup_tree::CgroupTree;
-pub use stale::{StaleZoneGroup, repair_zones, stale_zones};
+pub use stale::{StaleZoneCgroup, repair_zones, stale_zones};
 
 /// Protection of the transfer's cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ZoneProtection {
+pub enum CoreIsolationMode {
     /// No protection.
     #[default]
     Off,
@@ -102,40 +102,48 @@ impl CoreZoneError {
 }
 
 /// Protected cores, until this is dropped.
-pub struct CoreZone {
+pub struct ProtectedCoresGuard {
     hard: Option<CpusetPartitionGuard>,
     note: String,
 }
 
-impl CoreZone {
+impl ProtectedCoresGuard {
     /// Protects `cpus` and the memory of `mems` (empty: all nodes) on this machine. Blocks for some
     /// milliseconds.
-    pub fn open(kind: ZoneProtection, cpus: &CpuSet, mems: &NodeSet) -> Result<CoreZone, CoreZoneError> {
-        CoreZone::open_in(CgroupTree::of_this_machine(), kind, cpus, mems)
+    pub fn open(
+        kind: CoreIsolationMode,
+        cpus: &CpuSet,
+        mems: &NodeSet,
+    ) -> Result<ProtectedCoresGuard, CoreZoneError> {
+        ProtectedCoresGuard::open_in(CgroupTree::of_this_machine(), kind, cpus, mems)
     }
 
     /// Opens a zone in a given hierarchy, or without one.
     pub fn open_in(
         tree: Option<CgroupTree>,
-        kind: ZoneProtection,
+        kind: CoreIsolationMode,
         cpus: &CpuSet,
         mems: &NodeSet,
-    ) -> Result<CoreZone, CoreZoneError> {
+    ) -> Result<ProtectedCoresGuard, CoreZoneError> {
         match kind {
-            ZoneProtection::Off => Ok(CoreZone { hard: None, note: "no zone".to_string() }),
-            _ if cpus.is_empty() && kind != ZoneProtection::Auto => Err(CoreZoneError::NoCpus),
-            ZoneProtection::Soft => Ok(CoreZone::soft(cpus)),
-            ZoneProtection::Hard => {
-                Ok(CoreZone::hard(CpusetPartitionGuard::open_in(tree, cpus, mems)?, cpus))
+            CoreIsolationMode::Off => Ok(ProtectedCoresGuard { hard: None, note: "no zone".to_string() }),
+            _ if cpus.is_empty() && kind != CoreIsolationMode::Auto => Err(CoreZoneError::NoCpus),
+            CoreIsolationMode::Soft => Ok(ProtectedCoresGuard::soft(cpus)),
+            CoreIsolationMode::Hard => {
+                Ok(ProtectedCoresGuard::hard(CpusetPartitionGuard::open_in(tree, cpus, mems)?, cpus))
             }
-            ZoneProtection::Auto if cpus.is_empty() => {
-                Ok(CoreZone { hard: None, note: "no zone: no thread is bound to cores".to_string() })
-            }
-            ZoneProtection::Auto => Ok(match CpusetPartitionGuard::open_in(tree, cpus, mems) {
-                Ok(partition) => CoreZone::hard(partition, cpus),
+            CoreIsolationMode::Auto if cpus.is_empty() => Ok(ProtectedCoresGuard {
+                hard: None,
+                note: "no zone: no thread is bound to cores".to_string(),
+            }),
+            CoreIsolationMode::Auto => Ok(match CpusetPartitionGuard::open_in(tree, cpus, mems) {
+                Ok(partition) => ProtectedCoresGuard::hard(partition, cpus),
                 Err(error) => {
-                    let CoreZone { hard, note } = CoreZone::soft(cpus);
-                    CoreZone { hard, note: format!("{note} (a hard one is not possible: {error})") }
+                    let ProtectedCoresGuard { hard, note } = ProtectedCoresGuard::soft(cpus);
+                    ProtectedCoresGuard {
+                        hard,
+                        note: format!("{note} (a hard one is not possible: {error})"),
+                    }
                 }
             }),
         }
@@ -156,14 +164,14 @@ impl CoreZone {
         self.hard.take().map_or(Ok(()), |mut partition| partition.undo())
     }
 
-    fn soft(cpus: &CpuSet) -> CoreZone {
+    fn soft(cpus: &CpuSet) -> ProtectedCoresGuard {
         let note = format!("soft zone: our threads stay on CPU {cpus}, others may run there too");
-        CoreZone { hard: None, note }
+        ProtectedCoresGuard { hard: None, note }
     }
 
-    fn hard(partition: CpusetPartitionGuard, cpus: &CpuSet) -> CoreZone {
+    fn hard(partition: CpusetPartitionGuard, cpus: &CpuSet) -> ProtectedCoresGuard {
         let note = format!("hard zone: CPU {cpus} is for this process alone ({})", partition.group.display());
-        CoreZone { hard: Some(partition), note }
+        ProtectedCoresGuard { hard: Some(partition), note }
     }
 }
 

@@ -8,7 +8,7 @@ const PREFIX: &str = "carrack-zone-";
 
 /// A zone's group without its process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StaleZoneGroup {
+pub struct StaleZoneCgroup {
     /// Name at the top of the hierarchy.
     pub name: String,
     /// Process that created it.
@@ -17,7 +17,7 @@ pub struct StaleZoneGroup {
     pub cpus: String,
 }
 
-impl fmt::Display for StaleZoneGroup {
+impl fmt::Display for StaleZoneCgroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} keeps CPU {} for process {}, which is gone", self.name, self.cpus, self.pid)
     }
@@ -29,19 +29,19 @@ pub(super) fn name_of(pid: u32, start: u64) -> String {
 }
 
 /// The zones whose process has ended.
-pub fn stale_zones(tree: &CgroupTree) -> Result<Vec<StaleZoneGroup>, CoreZoneError> {
+pub fn stale_zones(tree: &CgroupTree) -> Result<Vec<StaleZoneCgroup>, CoreZoneError> {
     let found = tree.groups()?.into_iter().filter_map(|name| {
         let (pid, start) = owner(&name)?;
         let group = tree.group(&name);
         let cpus = tree.get(&group, "cpuset.cpus").unwrap_or_default();
-        (!is_alive(tree, pid, start, &tree.members(&group))).then_some(StaleZoneGroup { name, pid, cpus })
+        (!is_alive(tree, pid, start, &tree.members(&group))).then_some(StaleZoneCgroup { name, pid, cpus })
     });
     Ok(found.collect())
 }
 
 /// Removes stale zones, and returns them. Processes that a killed one has left in its zone move to the top of
 /// the hierarchy.
-pub fn repair_zones(tree: &CgroupTree) -> Result<Vec<StaleZoneGroup>, CoreZoneError> {
+pub fn repair_zones(tree: &CgroupTree) -> Result<Vec<StaleZoneCgroup>, CoreZoneError> {
     let zones = stale_zones(tree)?;
     for zone in &zones {
         let group = tree.group(&zone.name);

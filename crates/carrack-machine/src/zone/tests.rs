@@ -49,8 +49,8 @@ impl SimulatedCgroupTree {
         Some(CgroupTree::of_files(Path::new(ROOT), Path::new("/proc"), Box::new(self.clone())))
     }
 
-    fn zone(&self, kind: ZoneProtection, cpus: &str) -> Result<CoreZone, CoreZoneError> {
-        CoreZone::open_in(self.tree(), kind, &cpus.parse().unwrap(), &NodeSet::from_iter([0]))
+    fn zone(&self, kind: CoreIsolationMode, cpus: &str) -> Result<ProtectedCoresGuard, CoreZoneError> {
+        ProtectedCoresGuard::open_in(self.tree(), kind, &cpus.parse().unwrap(), &NodeSet::from_iter([0]))
     }
 
     fn zones(&self) -> Vec<String> {
@@ -155,7 +155,7 @@ impl CgroupFileOperations for SimulatedCgroupTree {
 fn a_hard_zone_comes_and_goes() {
     let (model, pid) = (SimulatedCgroupTree::new(), std::process::id());
     let before = model.files.lock().unwrap().clone();
-    let zone = model.zone(ZoneProtection::Hard, "2-5").unwrap();
+    let zone = model.zone(CoreIsolationMode::Hard, "2-5").unwrap();
     let name = format!("carrack-zone-{pid}-777");
     assert_eq!(model.zones(), std::slice::from_ref(&name));
     assert_eq!(model.text(&format!("{name}/cpuset.cpus")), "2-5");
@@ -186,20 +186,20 @@ fn a_hard_zone_comes_and_goes() {
 #[test]
 fn what_others_have_divided_stays_divided() {
     let model = SimulatedCgroupTree::new();
-    drop(model.zone(ZoneProtection::Hard, "2").unwrap());
+    drop(model.zone(CoreIsolationMode::Hard, "2").unwrap());
     assert!(!model.text("cgroup.subtree_control").contains("cpuset"), "we began, we end");
-    let zone = model.zone(ZoneProtection::Hard, "2").unwrap();
+    let zone = model.zone(CoreIsolationMode::Hard, "2").unwrap();
     model.put("machine.slice/cpuset.cpus", "4-7");
     drop(zone);
     assert!(model.text("cgroup.subtree_control").contains("cpuset"), "somebody came to rely on it");
-    drop(model.zone(ZoneProtection::Hard, "2").unwrap());
+    drop(model.zone(CoreIsolationMode::Hard, "2").unwrap());
     assert!(model.text("cgroup.subtree_control").contains("cpuset"), "it was so before");
 }
 
 #[test]
 fn a_process_whose_group_is_gone_goes_to_the_top() {
     let model = SimulatedCgroupTree::new();
-    let zone = model.zone(ZoneProtection::Hard, "2").unwrap();
+    let zone = model.zone(CoreIsolationMode::Hard, "2").unwrap();
     model.files.lock().unwrap().remove(Path::new("/cgroup/user.slice/cgroup.procs"));
     drop(zone);
     assert!(model.text("cgroup.procs").contains(&std::process::id().to_string()));
@@ -213,18 +213,18 @@ fn what_the_kernel_calls_invalid_is_no_zone_and_leaves_nothing() {
     model.put("carrack-zone-50-5/cpuset.cpus", "3-4");
     model.put("carrack-zone-50-5/cpuset.cpus.partition", "root");
     model.put("carrack-zone-50-5/cgroup.procs", "50");
-    let error = model.zone(ZoneProtection::Hard, "2-3").err().unwrap();
+    let error = model.zone(CoreIsolationMode::Hard, "2-3").err().unwrap();
     assert!(error.to_string().contains("not exclusive"), "{error}");
     assert_eq!(model.zones(), ["carrack-zone-50-5"]);
     assert_eq!(model.text("user.slice/cgroup.procs"), std::process::id().to_string());
-    let soft = model.zone(ZoneProtection::Auto, "2-3").unwrap();
+    let soft = model.zone(CoreIsolationMode::Auto, "2-3").unwrap();
     assert!(!soft.is_hard() && soft.note().contains("not exclusive"), "{}", soft.note());
 }
 
 #[test]
 fn where_no_hard_zone_can_be_the_reason_is_said() {
-    type Spoil = fn(&SimulatedCgroupTree);
-    let cases: [(&str, Spoil, &str); 4] = [
+    type TestCgroupFault = fn(&SimulatedCgroupTree);
+    let cases: [(&str, TestCgroupFault, &str); 4] = [
         ("0-7", |_| (), "one has to stay outside"),
         ("2", |model| model.put("cgroup.type", "domain"), "container"),
         ("2", |model| model.put("cgroup.controllers", "cpu"), "no cpuset controller"),
@@ -234,21 +234,22 @@ fn where_no_hard_zone_can_be_the_reason_is_said() {
         let model = SimulatedCgroupTree::new();
         spoil(&model);
         let before = model.files.lock().unwrap().clone();
-        let error = model.zone(ZoneProtection::Hard, cpus).err().unwrap();
+        let error = model.zone(CoreIsolationMode::Hard, cpus).err().unwrap();
         assert!(error.to_string().contains(reason), "{error}");
         assert_eq!(*model.files.lock().unwrap(), before, "{reason}");
-        assert!(!model.zone(ZoneProtection::Auto, cpus).unwrap().is_hard());
+        assert!(!model.zone(CoreIsolationMode::Auto, cpus).unwrap().is_hard());
     }
-    let no_tree = CoreZone::open_in(None, ZoneProtection::Hard, &CpuSet::from_iter([1]), &NodeSet::new());
+    let no_tree =
+        ProtectedCoresGuard::open_in(None, CoreIsolationMode::Hard, &CpuSet::from_iter([1]), &NodeSet::new());
     assert!(matches!(no_tree, Err(CoreZoneError::NoCgroup2)));
 }
 
 #[test]
 fn a_process_has_one_zone() {
     let model = SimulatedCgroupTree::new();
-    let zone = model.zone(ZoneProtection::Hard, "2").unwrap();
+    let zone = model.zone(CoreIsolationMode::Hard, "2").unwrap();
     let with_one = model.files.lock().unwrap().clone();
-    let error = model.zone(ZoneProtection::Hard, "3").err().unwrap();
+    let error = model.zone(CoreIsolationMode::Hard, "3").err().unwrap();
     assert!(error.to_string().contains("can't make"), "{error}");
     assert_eq!(*model.files.lock().unwrap(), with_one, "the first is as it was");
     drop(zone);
@@ -259,8 +260,8 @@ fn a_process_has_one_zone() {
 fn off_and_soft_touch_nothing() {
     let model = SimulatedCgroupTree::new();
     let before = model.files.lock().unwrap().clone();
-    assert_eq!(model.zone(ZoneProtection::Off, "2").unwrap().note(), "no zone");
-    assert!(model.zone(ZoneProtection::Soft, "2").unwrap().note().contains("our threads stay on CPU 2"));
+    assert_eq!(model.zone(CoreIsolationMode::Off, "2").unwrap().note(), "no zone");
+    assert!(model.zone(CoreIsolationMode::Soft, "2").unwrap().note().contains("our threads stay on CPU 2"));
     assert_eq!(*model.files.lock().unwrap(), before);
 }
 

@@ -9,7 +9,7 @@ use super::{FleetMover, TransferPairDemand};
 
 /// A source mover and a sink mover that carry a transfer together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FleetPair {
+pub struct AssignedMoverPair {
     /// The transfer's id.
     pub transfer: String,
     /// Number of the pair among the transfer's pairs.
@@ -24,9 +24,9 @@ pub struct FleetPair {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MoverPairChanges {
     /// Pairs to make.
-    pub add: Vec<FleetPair>,
+    pub add: Vec<AssignedMoverPair>,
     /// Pairs to end.
-    pub drop: Vec<FleetPair>,
+    pub drop: Vec<AssignedMoverPair>,
 }
 
 /// Computes the changes from the present pairs to those of the shares (one number for each claim, as `shares`
@@ -46,9 +46,9 @@ pub fn assign(
     movers: &[FleetMover],
     claims: &[TransferPairDemand],
     shares: &[u32],
-    present: &[FleetPair],
+    present: &[AssignedMoverPair],
 ) -> MoverPairChanges {
-    let mut table = PairAssignmentState::new(movers, claims, shares);
+    let mut table = MoverPairAssigner::new(movers, claims, shares);
     let mut sorted = present.to_vec();
     sorted.sort();
     sorted.dedup();
@@ -62,19 +62,19 @@ pub fn assign(
 }
 
 /// A pair that stays, with its movers' indexes.
-struct RetainedMoverPair {
-    pair: FleetPair,
+struct UnchangedMoverPair {
+    pair: AssignedMoverPair,
     claim: Option<usize>,
     ends: [Option<usize>; 2],
 }
 
-struct PairAssignmentState<'a> {
+struct MoverPairAssigner<'a> {
     movers: &'a [FleetMover],
     claims: &'a [TransferPairDemand],
     shares: &'a [u32],
     by_id: BTreeMap<&'a str, usize>,
     claim_of: BTreeMap<&'a str, usize>,
-    kept: Vec<RetainedMoverPair>,
+    kept: Vec<UnchangedMoverPair>,
     /// Ends of pairs that each mover has.
     load: Vec<u32>,
     /// Each mover's host, by number.
@@ -86,19 +86,19 @@ struct PairAssignmentState<'a> {
     changes: MoverPairChanges,
 }
 
-impl<'a> PairAssignmentState<'a> {
+impl<'a> MoverPairAssigner<'a> {
     fn new(
         movers: &'a [FleetMover],
         claims: &'a [TransferPairDemand],
         shares: &'a [u32],
-    ) -> PairAssignmentState<'a> {
+    ) -> MoverPairAssigner<'a> {
         let mut numbers = BTreeMap::new();
         let mut hosts = Vec::with_capacity(movers.len());
         for mover in movers {
             let next = numbers.len();
             hosts.push(*numbers.entry(&*mover.host).or_insert(next));
         }
-        PairAssignmentState {
+        MoverPairAssigner {
             movers,
             claims,
             shares,
@@ -114,10 +114,10 @@ impl<'a> PairAssignmentState<'a> {
     }
 
     /// Counts a pair, unless it is the manager's own and can't stay.
-    fn take_in(&mut self, pair: FleetPair) {
+    fn take_in(&mut self, pair: AssignedMoverPair) {
         let claim = self.claim_of.get(&*pair.transfer).copied();
         let ends = [&pair.source, &pair.sink].map(|id| self.by_id.get(&**id).copied());
-        let kept = RetainedMoverPair { pair, claim, ends };
+        let kept = UnchangedMoverPair { pair, claim, ends };
         if self.is_mine(&kept) && !self.can_stay(&kept) {
             self.changes.drop.push(kept.pair);
         } else {
@@ -126,11 +126,11 @@ impl<'a> PairAssignmentState<'a> {
         }
     }
 
-    fn is_mine(&self, kept: &RetainedMoverPair) -> bool {
+    fn is_mine(&self, kept: &UnchangedMoverPair) -> bool {
         kept.claim.is_some_and(|claim| self.claims[claim].is_mine)
     }
 
-    fn can_stay(&self, kept: &RetainedMoverPair) -> bool {
+    fn can_stay(&self, kept: &UnchangedMoverPair) -> bool {
         let (Some(claim), [Some(source), Some(sink)]) = (kept.claim, kept.ends) else { return false };
         let claim = &self.claims[claim];
         claim.sources.contains(&source)
@@ -140,7 +140,7 @@ impl<'a> PairAssignmentState<'a> {
             && self.movers[source].protocol == self.movers[sink].protocol
     }
 
-    fn count(&mut self, kept: &RetainedMoverPair, is_there: bool) {
+    fn count(&mut self, kept: &UnchangedMoverPair, is_there: bool) {
         for mover in kept.ends.into_iter().flatten() {
             let on_host = kept.claim.map(|claim| &mut self.on_host[claim][self.hosts[mover]]);
             for count in on_host.into_iter().chain([&mut self.load[mover]]) {
@@ -174,7 +174,7 @@ impl<'a> PairAssignmentState<'a> {
     }
 
     /// Returns the load of a pair's hosts by its transfer, and of its movers by all transfers.
-    fn crowd(&self, claim: usize, kept: &RetainedMoverPair) -> (u32, u32) {
+    fn crowd(&self, claim: usize, kept: &UnchangedMoverPair) -> (u32, u32) {
         let (mut on_hosts, mut on_movers) = (0, 0);
         for mover in kept.ends.into_iter().flatten() {
             on_hosts += self.host_load(claim, mover);
@@ -228,14 +228,14 @@ impl<'a> PairAssignmentState<'a> {
     }
 
     fn add(&mut self, claim: usize, number: u32, [source, sink]: [usize; 2]) {
-        let pair = FleetPair {
+        let pair = AssignedMoverPair {
             transfer: self.claims[claim].transfer.clone(),
             number,
             source: self.movers[source].id.clone(),
             sink: self.movers[sink].id.clone(),
         };
         self.changes.add.push(pair.clone());
-        let kept = RetainedMoverPair { pair, claim: Some(claim), ends: [Some(source), Some(sink)] };
+        let kept = UnchangedMoverPair { pair, claim: Some(claim), ends: [Some(source), Some(sink)] };
         self.count(&kept, true);
         self.kept.push(kept);
     }

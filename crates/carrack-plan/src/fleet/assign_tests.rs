@@ -37,12 +37,12 @@ fn claim(number: u64, is_mine: bool) -> TransferPairDemand {
     }
 }
 
-fn pair(transfer: &str, number: u32, source: &str, sink: &str) -> FleetPair {
-    FleetPair { transfer: transfer.into(), number, source: source.into(), sink: sink.into() }
+fn pair(transfer: &str, number: u32, source: &str, sink: &str) -> AssignedMoverPair {
+    AssignedMoverPair { transfer: transfer.into(), number, source: source.into(), sink: sink.into() }
 }
 
-fn apply(present: &[FleetPair], changes: &MoverPairChanges) -> Vec<FleetPair> {
-    let stays = |pair: &&FleetPair| !changes.drop.contains(pair);
+fn apply(present: &[AssignedMoverPair], changes: &MoverPairChanges) -> Vec<AssignedMoverPair> {
+    let stays = |pair: &&AssignedMoverPair| !changes.drop.contains(pair);
     present.iter().filter(stays).chain(&changes.add).cloned().collect()
 }
 
@@ -109,14 +109,15 @@ fn what_is_urgent_takes_the_place_of_what_is_least_so() {
     let of = |number, priority| TransferPairDemand { priority, wanted: 1, ..claim(number, true) };
     let mut claims: Vec<TransferPairDemand> =
         (0..8).map(|number| of(number, if number == 3 { 0 } else { 5 })).collect();
-    let dealt = |claims: &[TransferPairDemand], present: &[FleetPair]| {
+    let dealt = |claims: &[TransferPairDemand], present: &[AssignedMoverPair]| {
         assign(&movers, claims, &shares(&movers, claims, &MoverPairLimits::default()), present)
     };
     let present = dealt(&claims, &[]).add;
     assert_eq!(present.len(), 8, "all places are taken");
     claims.push(of(8, 9));
     let changes = dealt(&claims, &present);
-    let transfers = |pairs: &[FleetPair]| pairs.iter().map(|pair| pair.transfer.clone()).collect::<Vec<_>>();
+    let transfers =
+        |pairs: &[AssignedMoverPair]| pairs.iter().map(|pair| pair.transfer.clone()).collect::<Vec<_>>();
     assert_eq!((transfers(&changes.drop), transfers(&changes.add)), (vec!["t3".into()], vec!["t8".into()]));
 }
 
@@ -167,7 +168,7 @@ proptest! {
         let mut movers = movers;
         movers.iter_mut().zip(versions).for_each(|(mover, is_new)| mover.protocol += u32::from(is_new));
         let id = |index: usize| movers.get(index).map_or_else(|| "gone".into(), |mover| mover.id.clone());
-        let mut present: Vec<FleetPair> = present
+        let mut present: Vec<AssignedMoverPair> = present
             .into_iter()
             .map(|(claim, number, source, sink)| pair(&format!("t{claim:03}"), number, &id(source), &id(sink)))
             .collect();
@@ -178,21 +179,21 @@ proptest! {
         let after = apply(&present, &changes);
 
         let find = |id: &str| movers.iter().find(|mover| mover.id == id);
-        let load = |pairs: &[FleetPair], id: &str| {
+        let load = |pairs: &[AssignedMoverPair], id: &str| {
             pairs.iter().map(|pair| u32::from(pair.source == id) + u32::from(pair.sink == id)).sum::<u32>()
         };
         for mover in &movers {
-            let others: Vec<FleetPair> = present.iter().filter(|pair| {
+            let others: Vec<AssignedMoverPair> = present.iter().filter(|pair| {
                 !claims.iter().any(|claim| claim.is_mine && claim.transfer == pair.transfer)
             }).cloned().collect();
             prop_assert!(load(&after, &mover.id) <= mover.pairs_max.max(load(&others, &mover.id)));
         }
         for (claim, share) in claims.iter().zip(&shares) {
-            let of_claim = |pair: &&FleetPair| pair.transfer == claim.transfer;
+            let of_claim = |pair: &&AssignedMoverPair| pair.transfer == claim.transfer;
             let touched = changes.add.iter().chain(&changes.drop).any(|pair| of_claim(&pair));
             prop_assert!(claim.is_mine || !touched);
             if claim.is_mine {
-                let pairs: Vec<&FleetPair> = after.iter().filter(of_claim).collect();
+                let pairs: Vec<&AssignedMoverPair> = after.iter().filter(of_claim).collect();
                 prop_assert!(pairs.len() <= *share as usize);
                 let numbers: BTreeSet<u32> = pairs.iter().map(|pair| pair.number).collect();
                 prop_assert_eq!(numbers.len(), pairs.len());

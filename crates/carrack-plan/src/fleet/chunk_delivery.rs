@@ -109,7 +109,7 @@ impl AvailableMovers {
 
 /// A failure of a chunk that its mover may have caused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MoverDoubt {
+pub struct MoverBlamedChunkFailure {
     /// True for the source's mover, false for the sink's.
     pub is_source: bool,
     /// The reason, for people.
@@ -133,7 +133,7 @@ pub enum QueuedChunkStep {
     /// Store the movers that have failed the chunk.
     NoteTried(FailedMovers),
     /// Report these doubts to the manager.
-    TellDoubts(Vec<MoverDoubt>),
+    TellDoubts(Vec<MoverBlamedChunkFailure>),
     /// Log the chunk's outcome.
     Log,
     /// Acknowledge the chunk.
@@ -152,7 +152,7 @@ pub enum ChunkStepResult {
     /// To [`QueuedChunkStep::ReadTried`].
     Tried(FailedMovers),
     /// To [`QueuedChunkStep::Prove`].
-    Doubts(Vec<MoverDoubt>),
+    Doubts(Vec<MoverBlamedChunkFailure>),
 }
 
 /// One chunk of a pair.
@@ -162,7 +162,7 @@ pub struct ChunkDeliveryState {
     sink: String,
     delivered: u64,
     next: QueuedChunkStep,
-    doubts: Vec<MoverDoubt>,
+    doubts: Vec<MoverBlamedChunkFailure>,
 }
 
 impl ChunkDeliveryState {
@@ -246,7 +246,7 @@ impl ChunkDeliveryState {
         {
             if tried_at.contains(mover) && tried.leaves(is_source, able.at(is_source)) {
                 let reason = "it has failed what others may be able to copy".to_owned();
-                doubts.push(MoverDoubt { is_source, reason });
+                doubts.push(MoverBlamedChunkFailure { is_source, reason });
             }
         }
         QueuedChunkStep::TellDoubts(doubts)
@@ -255,7 +255,7 @@ impl ChunkDeliveryState {
     /// Adds this pair's movers to those that have failed the chunk, and leaves it if a mover is left that has
     /// not.
     fn left(&self, mut tried: FailedMovers, able: &AvailableMovers) -> QueuedChunkStep {
-        for MoverDoubt { is_source, .. } in &self.doubts {
+        for MoverBlamedChunkFailure { is_source, .. } in &self.doubts {
             tried.add(*is_source, if *is_source { &self.source } else { &self.sink });
         }
         let is_left = self.doubts.iter().any(|doubt| tried.leaves(doubt.is_source, able.at(doubt.is_source)));
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn what_a_mover_has_failed_is_left_to_those_who_have_not() {
         let all = able(&["a"], &["x", "y"]);
-        let doubt = MoverDoubt { is_source: false, reason: "read-only".into() };
+        let doubt = MoverBlamedChunkFailure { is_source: false, reason: "read-only".into() };
         let mut case = ChunkDeliveryState::new("a", "x", 1);
         case.settled();
         case.answer(ChunkStepResult::Doubts(vec![doubt.clone()]), &all);

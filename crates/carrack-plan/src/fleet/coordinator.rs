@@ -201,7 +201,7 @@ enum TransferCompletionStep {
 
 /// Progress of publishing an item that comes after all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FinalItemPublishing {
+enum FinalWorkItemStep {
     Check,
     Record,
     Publish,
@@ -232,7 +232,7 @@ struct CoordinatedTransferState {
     /// Time of the last progress, with the measure of progress at that time.
     moved_at: (Duration, u64),
     scan_ordered_at: Option<Duration>,
-    closing: Option<FinalItemPublishing>,
+    closing: Option<FinalWorkItemStep>,
     /// Time of the next look at a queue that was busy.
     check_at: Duration,
     /// Start of the time in which the queue was busy although the log had settled everything.
@@ -469,7 +469,7 @@ impl TransferCoordinator {
                 self.begin_again(now);
             }
             (CoordinatorStep::CheckQueue, CoordinatorStepResult::Idle(true)) => {
-                (carried.closing, carried.busy_since) = (Some(FinalItemPublishing::Record), None);
+                (carried.closing, carried.busy_since) = (Some(FinalWorkItemStep::Record), None);
             }
             (CoordinatorStep::OrderScan { .. }, CoordinatorStepResult::Done) => {
                 carried.scan_ordered_at = Some(now)
@@ -491,11 +491,11 @@ impl TransferCoordinator {
             (CoordinatorStep::WriteProgress(_), answer) => {
                 carried.recorded_at = Some(now);
                 match (carried.closing, answer) {
-                    (Some(FinalItemPublishing::Record), CoordinatorStepResult::Done) => {
-                        carried.closing = Some(FinalItemPublishing::Publish)
+                    (Some(FinalWorkItemStep::Record), CoordinatorStepResult::Done) => {
+                        carried.closing = Some(FinalWorkItemStep::Publish)
                     }
                     // The mover that closes the transfer reads the failures in the record.
-                    (Some(FinalItemPublishing::Record), _) => self.again_at = now + AGAIN_AFTER,
+                    (Some(FinalWorkItemStep::Record), _) => self.again_at = now + AGAIN_AFTER,
                     _ => {}
                 }
             }
@@ -600,12 +600,12 @@ impl TransferCoordinator {
         publish: CoordinatorStep,
     ) -> Option<CoordinatorStep> {
         let is_told = self.carried.tracker.totals().entries_failed <= record.failed_entries;
-        match self.carried.closing.get_or_insert(FinalItemPublishing::Check) {
-            FinalItemPublishing::Check if now < self.carried.check_at => None,
-            FinalItemPublishing::Check => Some(CoordinatorStep::CheckQueue),
-            FinalItemPublishing::Record if is_told => Some(publish),
-            FinalItemPublishing::Record => Some(CoordinatorStep::WriteProgress(reason.to_owned())),
-            FinalItemPublishing::Publish => Some(publish),
+        match self.carried.closing.get_or_insert(FinalWorkItemStep::Check) {
+            FinalWorkItemStep::Check if now < self.carried.check_at => None,
+            FinalWorkItemStep::Check => Some(CoordinatorStep::CheckQueue),
+            FinalWorkItemStep::Record if is_told => Some(publish),
+            FinalWorkItemStep::Record => Some(CoordinatorStep::WriteProgress(reason.to_owned())),
+            FinalWorkItemStep::Publish => Some(publish),
         }
     }
 

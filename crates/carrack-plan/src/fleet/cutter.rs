@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use carrack_model::limits::SLOT_BYTES_MIN;
 use carrack_model::{
-    ByteRange, DirectorySection, Entry, EntryKind, ExtraMetadata, HardLinkTarget, SourceAndSinkDirectory,
+    ByteRange, CopiedDirectoryPaths, DirectorySection, Entry, EntryKind, ExtraMetadata, HardLinkTarget,
 };
 
 use super::LargeFileNumber;
@@ -54,7 +54,7 @@ pub const SIZE_CLASSES: [u64; 4] = [64 << 10, 1 << 20, 16 << 20, 256 << 20];
 /// Groups that are open at once: one for each class.
 const CLASS_COUNT: usize = SIZE_CLASSES.len() + 1;
 
-/// The sizes of a [`ChunkCutter`].
+/// The sizes of a [`FleetChunkBuilder`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkLimits {
     /// Upper bound of a chunk's bytes; larger files are cut into parts. Values below [`PART_GRAIN_BYTES`] are
@@ -112,7 +112,7 @@ pub enum ChunkEntries {
         /// Number of the file among those that are cut into parts.
         file: LargeFileNumber,
         /// Directory of the file.
-        directory: Arc<SourceAndSinkDirectory>,
+        directory: Arc<CopiedDirectoryPaths>,
         /// The file.
         entry: Entry,
         /// Range of the part; never empty.
@@ -133,7 +133,7 @@ pub enum ChunkEntries {
 
 /// A unit of work for a mover, or a message for the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CutChunk {
+pub struct TransferWorkChunk {
     /// From 0 without a gap among a cutter's chunks of files and parts; messages for the end have their own
     /// numbers.
     pub number: u64,
@@ -187,26 +187,26 @@ impl CutTotals {
 /// end. Complete chunks wait for [`next_chunk`](Self::next_chunk), a large file as one item, however many
 /// parts it has.
 #[derive(Debug)]
-pub struct ChunkCutter {
+pub struct FleetChunkBuilder {
     limits: ChunkLimits,
     groups: [ChunkInAssembly; CLASS_COUNT],
     end: ChunkInAssembly,
-    ready: VecDeque<ReadyChunk>,
+    ready: VecDeque<UntakenWorkChunk>,
     end_messages: u64,
     found: CutTotals,
 }
 
-impl ChunkCutter {
+impl FleetChunkBuilder {
     /// An empty cutter.
     ///
     /// # Panics
     /// If the bound of tables is below [`SLOT_BYTES_MIN`], so that not every entry fits, or no
     /// entries are allowed.
-    pub fn new(limits: ChunkLimits) -> ChunkCutter {
+    pub fn new(limits: ChunkLimits) -> FleetChunkBuilder {
         let limits = ChunkLimits { chunk_bytes: limits.chunk_bytes.max(PART_GRAIN_BYTES), ..limits };
         assert!(limits.table_bytes_max >= SLOT_BYTES_MIN, "{limits:?}: too small for the longest entry");
         assert!(limits.entries_max > 0, "{limits:?} leaves no room");
-        ChunkCutter {
+        FleetChunkBuilder {
             limits,
             groups: Default::default(),
             end: ChunkInAssembly::default(),
@@ -245,15 +245,16 @@ impl ChunkCutter {
 
     /// Ends the scan: all open groups become complete.
     pub fn finish(&mut self) {
-        self.ready.extend(self.groups.iter_mut().filter_map(ChunkInAssembly::close).map(ReadyChunk::Group));
+        self.ready
+            .extend(self.groups.iter_mut().filter_map(ChunkInAssembly::close).map(UntakenWorkChunk::Group));
         self.close_end();
     }
 
     /// Returns the next complete chunk. Chunks are numbered in this order.
-    pub fn next_chunk(&mut self) -> Option<CutChunk> {
+    pub fn next_chunk(&mut self) -> Option<TransferWorkChunk> {
         let ready = self.ready.front_mut()?;
         let (kind, entries, bytes) = match ready {
-            ReadyChunk::Large(large) => {
+            UntakenWorkChunk::Large(large) => {
                 let part = large.next_part();
                 let is_last = large.offset == large.entry.size();
                 if is_last {
@@ -261,12 +262,12 @@ impl ChunkCutter {
                 }
                 part
             }
-            ReadyChunk::Group(group) => {
+            UntakenWorkChunk::Group(group) => {
                 let ChunkInAssembly { sections, entries, bytes, .. } = mem::take(group);
                 self.ready.pop_front();
                 (ChunkEntries::Files { sections }, entries, bytes)
             }
-            ReadyChunk::End(group) => {
+            UntakenWorkChunk::End(group) => {
                 let ChunkInAssembly { sections, entries, .. } = mem::take(group);
                 self.ready.pop_front();
                 (ChunkEntries::End { sections }, entries, 0)
@@ -277,7 +278,7 @@ impl ChunkCutter {
             ChunkEntries::Files { .. } | ChunkEntries::Part { .. } => &mut self.found.chunks,
         };
         let number = mem::replace(counter, *counter + 1);
-        Some(CutChunk { number, kind, entries, bytes })
+        Some(TransferWorkChunk { number, kind, entries, bytes })
     }
 
     /// Returns the counts so far; they are complete after the last chunk.
@@ -299,7 +300,7 @@ impl ChunkCutter {
         self.end.sections.push(section);
     }
 
-    fn add_to_end(&mut self, directory: &Arc<SourceAndSinkDirectory>, entry: Entry) {
+    fn add_to_end(&mut self, directory: &Arc<CopiedDirectoryPaths>, entry: Entry) {
         self.make_room_at_end(self.end.table_bytes_with(directory, &entry));
         self.end.push(directory, entry);
     }
@@ -314,26 +315,32 @@ impl ChunkCutter {
     }
 
     fn close_end(&mut self) {
-        self.ready.extend(self.end.close().map(ReadyChunk::End));
+        self.ready.extend(self.end.close().map(UntakenWorkChunk::End));
     }
 
-    fn add_small(&mut self, directory: &Arc<SourceAndSinkDirectory>, entry: Entry, limits: &ChunkLimits) {
+    fn add_small(&mut self, directory: &Arc<CopiedDirectoryPaths>, entry: Entry, limits: &ChunkLimits) {
         let group = &mut self.groups[size_class(entry.size())];
         if !group.has_room(directory, &entry, limits) {
-            self.ready.extend(group.close().map(ReadyChunk::Group));
+            self.ready.extend(group.close().map(UntakenWorkChunk::Group));
         }
         group.push(directory, entry);
         if group.is_full(limits) {
-            self.ready.extend(group.close().map(ReadyChunk::Group));
+            self.ready.extend(group.close().map(UntakenWorkChunk::Group));
         }
     }
 
-    fn add_large(&mut self, directory: &Arc<SourceAndSinkDirectory>, entry: Entry, chunk_bytes: u64) {
+    fn add_large(&mut self, directory: &Arc<CopiedDirectoryPaths>, entry: Entry, chunk_bytes: u64) {
         let part_bytes = chunk_bytes - chunk_bytes % PART_GRAIN_BYTES;
         let file = LargeFileNumber(self.found.files_in_parts);
         self.found.files_in_parts += 1;
         let directory = Arc::clone(directory);
-        self.ready.push_back(ReadyChunk::Large(PartedFile { file, directory, entry, part_bytes, offset: 0 }));
+        self.ready.push_back(UntakenWorkChunk::Large(PartedFile {
+            file,
+            directory,
+            entry,
+            part_bytes,
+            offset: 0,
+        }));
     }
 }
 
@@ -344,7 +351,7 @@ fn is_further_name(entry: &Entry) -> bool {
 
 /// Returns the entry for the end of a file whose flags forbid later changes: the file as a name of its own,
 /// with these flags.
-fn flagged(directory: &SourceAndSinkDirectory, entry: &Entry) -> Option<Entry> {
+fn flagged(directory: &CopiedDirectoryPaths, entry: &Entry) -> Option<Entry> {
     let flags = entry.extras.as_deref()?.flags.filter(|flags| flags.fastening().set() != 0)?;
     let same_as = HardLinkTarget { path: directory.sink.join(&entry.name).ok()?, size: entry.size() };
     let extras = ExtraMetadata { same_as: Some(same_as), flags: Some(flags), ..ExtraMetadata::default() };
@@ -363,9 +370,9 @@ fn size_class(bytes: u64) -> usize {
     SIZE_CLASSES.iter().take_while(|&&limit| bytes >= limit).count()
 }
 
-/// A chunk, or file in parts, that waits for [`ChunkCutter::next_chunk`].
+/// A chunk, or file in parts, that waits for [`FleetChunkBuilder::next_chunk`].
 #[derive(Debug)]
-enum ReadyChunk {
+enum UntakenWorkChunk {
     Group(ChunkInAssembly),
     End(ChunkInAssembly),
     Large(PartedFile),
@@ -375,7 +382,7 @@ enum ReadyChunk {
 #[derive(Debug)]
 struct PartedFile {
     file: LargeFileNumber,
-    directory: Arc<SourceAndSinkDirectory>,
+    directory: Arc<CopiedDirectoryPaths>,
     entry: Entry,
     part_bytes: u64,
     offset: u64,
@@ -408,18 +415,18 @@ struct ChunkInAssembly {
 }
 
 impl ChunkInAssembly {
-    fn has_room(&self, directory: &Arc<SourceAndSinkDirectory>, entry: &Entry, limits: &ChunkLimits) -> bool {
+    fn has_room(&self, directory: &Arc<CopiedDirectoryPaths>, entry: &Entry, limits: &ChunkLimits) -> bool {
         self.table_bytes + self.table_bytes_with(directory, entry) <= limits.table_bytes_max
             && (self.entries == 0 || entry.size() <= limits.chunk_bytes.saturating_sub(self.bytes))
     }
 
     /// Returns the bytes that an entry adds to the table.
-    fn table_bytes_with(&self, directory: &Arc<SourceAndSinkDirectory>, entry: &Entry) -> usize {
+    fn table_bytes_with(&self, directory: &Arc<CopiedDirectoryPaths>, entry: &Entry) -> usize {
         let header_bytes = if self.is_open_for(directory) { 0 } else { section_table_bytes(directory) };
         header_bytes + entry_table_bytes(entry)
     }
 
-    fn push(&mut self, directory: &Arc<SourceAndSinkDirectory>, entry: Entry) {
+    fn push(&mut self, directory: &Arc<CopiedDirectoryPaths>, entry: Entry) {
         if !self.is_open_for(directory) {
             self.table_bytes += section_table_bytes(directory);
             self.sections.push(DirectorySection {
@@ -437,7 +444,7 @@ impl ChunkInAssembly {
     }
 
     /// Returns true if the last section is of that directory, so that the entry needs no section of its own.
-    fn is_open_for(&self, directory: &Arc<SourceAndSinkDirectory>) -> bool {
+    fn is_open_for(&self, directory: &Arc<CopiedDirectoryPaths>) -> bool {
         self.sections.last().is_some_and(|section| section.directory == *directory)
     }
 

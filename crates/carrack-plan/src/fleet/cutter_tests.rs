@@ -11,9 +11,9 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-fn directory(path: &str) -> Arc<SourceAndSinkDirectory> {
+fn directory(path: &str) -> Arc<CopiedDirectoryPaths> {
     let path = RelPath::new(path.as_bytes()).unwrap();
-    Arc::new(SourceAndSinkDirectory { root_index: 0, source: path.clone(), sink: path })
+    Arc::new(CopiedDirectoryPaths { root_index: 0, source: path.clone(), sink: path })
 }
 
 fn entry(name: &str, kind: EntryKind) -> Entry {
@@ -46,8 +46,8 @@ fn limits(chunk_bytes: u64) -> ChunkLimits {
 }
 
 /// Returns all chunks of a scan; groups are taken as soon as they are complete.
-fn cut(limits: ChunkLimits, sections: Vec<DirectorySection>) -> (Vec<CutChunk>, CutTotals) {
-    let mut cutter = ChunkCutter::new(limits);
+fn cut(limits: ChunkLimits, sections: Vec<DirectorySection>) -> (Vec<TransferWorkChunk>, CutTotals) {
+    let mut cutter = FleetChunkBuilder::new(limits);
     let mut chunks = Vec::new();
     for section in sections {
         cutter.add(section);
@@ -91,7 +91,7 @@ fn a_large_file_becomes_parts_while_they_are_taken() {
         extras: None,
         entries: vec![file("f", size)],
     };
-    let mut cutter = ChunkCutter::new(limits(MIB));
+    let mut cutter = FleetChunkBuilder::new(limits(MIB));
     // A mebibyte at a time, this is 16 Ti chunks: they are cut on demand.
     cutter.add(section(u64::MAX));
     let first = cutter.next_chunk().unwrap();
@@ -296,7 +296,7 @@ fn long_paths_fill_tables() {
 
 #[test]
 fn many_small_files_leave_only_open_groups_behind() {
-    let mut cutter = ChunkCutter::new(ChunkLimits::default());
+    let mut cutter = FleetChunkBuilder::new(ChunkLimits::default());
     let directory = directory("d");
     let mut chunks = 0u64;
     // 256 entries a section, as the scan has them; one section repeated is enough for the count.
@@ -361,7 +361,7 @@ fn by_name<'a>(
     names
 }
 
-fn check_group(chunk: &CutChunk, sections: &[DirectorySection], limits: ChunkLimits) {
+fn check_group(chunk: &TransferWorkChunk, sections: &[DirectorySection], limits: ChunkLimits) {
     let entries: Vec<&Entry> = sections.iter().flat_map(|section| &section.entries).collect();
     assert_eq!((chunk.entries, chunk.bytes), (entries.len(), entries.iter().map(|e| e.size()).sum()));
     assert!(chunk.entries <= limits.entries_max && chunk.bytes <= limits.chunk_bytes);

@@ -23,10 +23,10 @@ mod transfer_intake;
 mod transfer_ranking;
 mod wait_condition;
 
-pub use assign::{FleetPair, MoverPairChanges, assign};
+pub use assign::{AssignedMoverPair, MoverPairChanges, assign};
 pub use chunk_delivery::{
-    AvailableMovers, ChunkDeliveryState, ChunkStepResult, FailedMovers, MoverDoubt, QueuedChunkStep,
-    acknowledged_after, left_for, may_be_left,
+    AvailableMovers, ChunkDeliveryState, ChunkStepResult, FailedMovers, MoverBlamedChunkFailure,
+    QueuedChunkStep, acknowledged_after, left_for, may_be_left,
 };
 pub use chunk_request::{
     ChunkRequestThreshold, THRESHOLD_BYTES_FIRST, THRESHOLD_BYTES_MAX, THRESHOLD_BYTES_MIN,
@@ -37,13 +37,13 @@ pub use coordinator::{
 };
 pub use curve::PairCountTuner;
 pub use cutter::{
-    CHUNK_BYTES_DEFAULT, CHUNK_ENTRIES_MAX, CHUNK_TABLE_BYTES_DEFAULT, ChunkCutter, ChunkEntries,
-    ChunkLimits, CutChunk, CutTotals, PART_GRAIN_BYTES, SIZE_CLASSES,
+    CHUNK_BYTES_DEFAULT, CHUNK_ENTRIES_MAX, CHUNK_TABLE_BYTES_DEFAULT, ChunkEntries, ChunkLimits, CutTotals,
+    FleetChunkBuilder, PART_GRAIN_BYTES, SIZE_CLASSES, TransferWorkChunk,
 };
 pub use delivery_fencing::HeldQueueDeliveries;
 pub use health::{MoverFault, MoverFaultKind, MoverHealth, MoverQuarantine, TransferHealthVerdict};
 pub use lease_term::{LEASE_LASTS, LEASE_RENEW_EVERY, LeaseRenewalTime};
-pub use mover_pairs::{MoverPairAction, MoverPairId, MoverPairReconciler};
+pub use mover_pairs::{MoverPairId, MoverPairReconciler, MoverReconcilerAction};
 pub use shares::{FleetMover, MoverPairLimits, TransferPairDemand, shares};
 pub use site_marks::{MoverStorageMark, SameStorageMovers, same_storage};
 pub use stragglers::{PairStragglerDetector, StorageWaitSide, StragglingMover};

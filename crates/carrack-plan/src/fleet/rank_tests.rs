@@ -37,16 +37,16 @@ impl TestWaitingTransfer {
 }
 
 /// A machine with one place, which each transfer has for `took_ms`; `waiting` has the waiting ones.
-struct OnePlaceMachine {
+struct TestOneTransferMachine {
     ranks: TransferRanking,
     waiting: Vec<TestWaitingTransfer>,
     now_ms: u64,
     took_ms: u64,
 }
 
-impl OnePlaceMachine {
-    fn new(ranks: TransferRanking, took_ms: u64) -> OnePlaceMachine {
-        OnePlaceMachine { ranks, waiting: Vec::new(), now_ms: NOW_MS, took_ms }
+impl TestOneTransferMachine {
+    fn new(ranks: TransferRanking, took_ms: u64) -> TestOneTransferMachine {
+        TestOneTransferMachine { ranks, waiting: Vec::new(), now_ms: NOW_MS, took_ms }
     }
 
     /// The next transfer gets the place, and leaves it.
@@ -145,7 +145,7 @@ fn a_deadline_raises_by_the_halves_of_its_time_that_are_over() {
 
 #[test]
 fn what_is_urgent_goes_before_a_backlog_of_any_age() {
-    let mut machine = OnePlaceMachine::new(ranks(&[]), MINUTE_MS);
+    let mut machine = TestOneTransferMachine::new(ranks(&[]), MINUTE_MS);
     machine.waiting =
         (0..500).map(|id| TestWaitingTransfer::new(id, "alice", 5, NOW_MS - 100 * HOUR_MS)).collect();
     (0..100).for_each(|_| drop(machine.step()));
@@ -158,7 +158,7 @@ fn what_is_urgent_goes_before_a_backlog_of_any_age() {
 
 #[test]
 fn the_lowest_begins_whoever_goes_on_with_the_highest() {
-    let mut machine = OnePlaceMachine::new(ranks(&[]), MINUTE_MS);
+    let mut machine = TestOneTransferMachine::new(ranks(&[]), MINUTE_MS);
     machine.waiting = (0..3).map(|id| TestWaitingTransfer::new(id, "alice", 0, NOW_MS)).collect();
     let mut steps = Vec::new();
     for step in 0..400 {
@@ -174,7 +174,7 @@ fn the_lowest_begins_whoever_goes_on_with_the_highest() {
 /// Users with 1, 10 and 1,000 transfers, each of whom submits another transfer when one has begun.
 #[test]
 fn who_has_many_has_no_more_than_who_has_one() {
-    let mut machine = OnePlaceMachine::new(ranks(&[]), MINUTE_MS);
+    let mut machine = TestOneTransferMachine::new(ranks(&[]), MINUTE_MS);
     let users: Vec<(usize, usize)> = [1, 10, 1_000, 1, 10, 1_000].into_iter().enumerate().collect();
     for &(user, count) in &users {
         machine
@@ -193,7 +193,7 @@ fn who_has_many_has_no_more_than_who_has_one() {
 #[test]
 fn a_weight_of_two_has_twice_as_much_of_long_copies_too() {
     for took_ms in [1_000, MINUTE_MS, 5 * HOUR_MS] {
-        let mut machine = OnePlaceMachine::new(ranks(&[("b", 2.0)]), took_ms);
+        let mut machine = TestOneTransferMachine::new(ranks(&[("b", 2.0)]), took_ms);
         machine.ranks.rules.halves_every = Duration::from_millis(20 * took_ms);
         machine.waiting =
             (0..600).map(|id| TestWaitingTransfer::new(id, ["a", "b"][id % 2], 5, NOW_MS)).collect();
@@ -306,7 +306,7 @@ proptest! {
     /// highest, where its account has turns.
     #[test]
     fn nothing_starves(others in prop::collection::vec((0u8..=9, 0usize..4), 300)) {
-        let mut machine = OnePlaceMachine::new(ranks(&[]), MINUTE_MS);
+        let mut machine = TestOneTransferMachine::new(ranks(&[]), MINUTE_MS);
         machine.waiting.push(TestWaitingTransfer::new(0, "alice", 0, NOW_MS));
         let mut begun = false;
         for (number, (priority, account)) in (1..).zip(others) {

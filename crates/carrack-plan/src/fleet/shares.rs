@@ -76,7 +76,7 @@ pub struct MoverPairLimits {
 ///
 /// A share is never below the ideal one, rounded down. It does not depend on the present pairs.
 pub fn shares(movers: &[FleetMover], claims: &[TransferPairDemand], limits: &MoverPairLimits) -> Vec<u32> {
-    let mut plan = MoverPairAllocation::new(movers, claims, limits);
+    let mut plan = MoverPairCountAllocator::new(movers, claims, limits);
     let mut in_order: Vec<usize> = (0..claims.len()).collect();
     in_order.sort_by_key(|&index| {
         let claim = &claims[index];
@@ -100,15 +100,15 @@ fn weight(priority: u8) -> u128 {
 }
 
 /// A capacity that several transfers share.
-struct SharedCapacity {
+struct SharedPairCapacity {
     capacity: u64,
     used: u64,
     /// Claims that use it, and how much of its capacity each of their pairs takes.
     users: Vec<(usize, u64)>,
 }
 
-struct MoverPairAllocation {
-    pools: Vec<SharedCapacity>,
+struct MoverPairCountAllocator {
+    pools: Vec<SharedPairCapacity>,
     /// The pools of each claim, with the capacity that a pair takes.
     pools_of: Vec<Vec<(usize, u64)>>,
     weights: Vec<u128>,
@@ -117,13 +117,13 @@ struct MoverPairAllocation {
     given: Vec<u32>,
 }
 
-impl MoverPairAllocation {
+impl MoverPairCountAllocator {
     fn new(
         movers: &[FleetMover],
         claims: &[TransferPairDemand],
         limits: &MoverPairLimits,
-    ) -> MoverPairAllocation {
-        let mut pools: BTreeMap<(u8, &str), SharedCapacity> = BTreeMap::new();
+    ) -> MoverPairCountAllocator {
+        let mut pools: BTreeMap<(u8, &str), SharedPairCapacity> = BTreeMap::new();
         let room = room_of_sites(movers);
         for (index, claim) in claims.iter().enumerate() {
             for site in [&claim.source_site, &claim.sink_site] {
@@ -135,12 +135,12 @@ impl MoverPairAllocation {
             let of_user = limits.users.get(&claim.user).copied().or(limits.per_user);
             join_pool(&mut pools, (USER_LIMIT, &claim.user), of_user.map(u64::from), index);
         }
-        let pools: Vec<SharedCapacity> = pools.into_values().collect();
+        let pools: Vec<SharedPairCapacity> = pools.into_values().collect();
         let mut pools_of = vec![Vec::new(); claims.len()];
         for (number, pool) in pools.iter().enumerate() {
             pool.users.iter().for_each(|&(claim, takes)| pools_of[claim].push((number, takes)));
         }
-        MoverPairAllocation {
+        MoverPairCountAllocator {
             pools,
             pools_of,
             weights: claims.iter().map(|claim| weight(claim.priority)).collect(),
@@ -247,14 +247,17 @@ const USER_LIMIT: u8 = 2;
 
 /// Adds a claim to a pool, unless the capacity is unlimited.
 fn join_pool<'a>(
-    pools: &mut BTreeMap<(u8, &'a str), SharedCapacity>,
+    pools: &mut BTreeMap<(u8, &'a str), SharedPairCapacity>,
     (kind, name): (u8, &'a str),
     capacity: Option<u64>,
     claim: usize,
 ) {
     let Some(capacity) = capacity else { return };
-    let pool =
-        pools.entry((kind, name)).or_insert_with(|| SharedCapacity { capacity, used: 0, users: Vec::new() });
+    let pool = pools.entry((kind, name)).or_insert_with(|| SharedPairCapacity {
+        capacity,
+        used: 0,
+        users: Vec::new(),
+    });
     match pool.users.last_mut().filter(|(last, _)| *last == claim) {
         // Movers of one site are at both ends of a pair, but the limits count it once.
         Some((_, takes)) if kind == SITE_ROOM => *takes += 1,
@@ -264,7 +267,7 @@ fn join_pool<'a>(
 }
 
 /// Returns true if a pool suffices for these shares.
-fn fits(pool: &SharedCapacity, shares: &[u128]) -> bool {
+fn fits(pool: &SharedPairCapacity, shares: &[u128]) -> bool {
     let used: u128 = pool.users.iter().map(|&(claim, takes)| shares[claim] * u128::from(takes)).sum();
     used <= u128::from(pool.capacity) * ONE
 }

@@ -208,7 +208,7 @@ proptest! {
     fn nothing_is_exceeded_left_over_or_unfair((movers, claims, limits) in fleets()) {
         let given = shares(&movers, &claims, &limits);
         prop_assert_eq!(&given, &shares(&movers, &claims, &limits));
-        let mut plan = MoverPairAllocation::new(&movers, &claims, &limits);
+        let mut plan = MoverPairCountAllocator::new(&movers, &claims, &limits);
         (0..claims.len()).for_each(|claim| plan.raise_to(claim, given[claim]));
         for pool in &plan.pools {
             prop_assert!(pool.used <= pool.capacity);
@@ -223,7 +223,7 @@ proptest! {
     /// has more for its weight.
     #[test]
     fn ideal_shares_are_max_min_fair((movers, claims, limits) in fleets()) {
-        let mut plan = MoverPairAllocation::new(&movers, &claims, &limits);
+        let mut plan = MoverPairCountAllocator::new(&movers, &claims, &limits);
         (0..claims.len()).for_each(|claim| {
             plan.try_add(claim);
         });

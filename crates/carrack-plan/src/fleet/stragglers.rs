@@ -52,12 +52,12 @@ pub struct StragglingMover {
 /// Memory: some words for each pair of movers that has worked for the transfer.
 #[derive(Clone, Debug, Default)]
 pub struct PairStragglerDetector {
-    pairs: BTreeMap<(String, String), PairPace>,
+    pairs: BTreeMap<(String, String), PairChunkTiming>,
 }
 
 /// The pace of a pair.
 #[derive(Clone, Debug, Default)]
-struct PairPace {
+struct PairChunkTiming {
     held: u32,
     waits_at: StorageWaitSide,
     told_at: Duration,
@@ -97,7 +97,7 @@ impl PairStragglerDetector {
         }
     }
 
-    fn pace(&mut self, source: &str, sink: &str) -> &mut PairPace {
+    fn pace(&mut self, source: &str, sink: &str) -> &mut PairChunkTiming {
         self.pairs.entry((source.to_owned(), sink.to_owned())).or_default()
     }
 
@@ -128,7 +128,7 @@ impl PairStragglerDetector {
 
     /// Returns true if the source's mover is to blame: it waits for storage, or neither does, and only the
     /// sink's mover has done well with other movers.
-    fn is_of_source(&self, source: &str, sink: &str, pace: &PairPace) -> bool {
+    fn is_of_source(&self, source: &str, sink: &str, pace: &PairChunkTiming) -> bool {
         match pace.waits_at {
             StorageWaitSide::Source => true,
             StorageWaitSide::Sink => false,
@@ -144,7 +144,7 @@ impl PairStragglerDetector {
         }
     }
 
-    fn speaking(&self, now: Duration) -> impl Iterator<Item = ((&String, &String), &PairPace)> {
+    fn speaking(&self, now: Duration) -> impl Iterator<Item = ((&String, &String), &PairChunkTiming)> {
         let pairs = self.pairs.iter().map(|((source, sink), pace)| ((source, sink), pace));
         pairs.filter(move |(_, pace)| now.saturating_sub(pace.told_at) < SPEAKS_EVERY)
     }

@@ -11,7 +11,7 @@
 //! Empty lines and lines that begin with `#` mean nothing. Nothing is quoted: a name has no comma, no
 //! quotation mark. A `load` that is empty or `NaN` is a gap, as Prometheus' exports have them.
 
-use super::LoadSample;
+use super::TargetLoadSample;
 
 const COLUMNS: [&str; 3] = ["time", "target", "load"];
 
@@ -21,7 +21,7 @@ pub struct CsvSample<'a> {
     /// The target's name.
     pub target: &'a str,
     /// Its load.
-    pub sample: LoadSample,
+    pub sample: TargetLoadSample,
 }
 
 /// The reason why a text is no history.
@@ -102,7 +102,7 @@ fn sample(line: usize, content: &str, places: [usize; 3]) -> Result<Option<CsvSa
     }
     let number = load.parse().ok().filter(|load: &f64| load.is_finite() && *load >= 0.0);
     let load = number.ok_or_else(|| CsvError::Load { line, value: load.to_owned() })?;
-    Ok(Some(CsvSample { target, sample: LoadSample { at_s, load } }))
+    Ok(Some(CsvSample { target, sample: TargetLoadSample { at_s, load } }))
 }
 
 /// Parses a time of a history: up to the year 9999.
@@ -122,7 +122,7 @@ mod tests {
         let text = "# of the site's exporter\nload,host,time,target\n0.5,a,1767225600,ost1\n\nNaN,a,1767225660,ost1\n,a,1,x\n2e3,b,1767225660.75, ost2 \n";
         let samples = parse_csv(text).expect("a history");
         fn of(target: &str, at_s: i64, load: f64) -> CsvSample<'_> {
-            CsvSample { target, sample: LoadSample { at_s, load } }
+            CsvSample { target, sample: TargetLoadSample { at_s, load } }
         }
         assert_eq!(samples, [of("ost1", 1_767_225_600, 0.5), of("ost2", 1_767_225_660, 2000.0)]);
     }

@@ -20,7 +20,7 @@ const DAYS_AROUND: usize = 7;
 
 /// The load of a target at a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LoadSample {
+pub struct TargetLoadSample {
     /// Unix seconds.
     pub at_s: i64,
     /// In the unit of the history, 0 or more.
@@ -59,7 +59,7 @@ impl LoadHistory {
     /// Adds a sample and returns true if it was kept. A sample is dropped if it is no load (negative, not a
     /// number), older than four weeks before the newest, or later than `now_s`: a wrong clock would displace
     /// the whole history.
-    pub fn add(&mut self, sample: LoadSample, now_s: i64) -> bool {
+    pub fn add(&mut self, sample: TargetLoadSample, now_s: i64) -> bool {
         if !(sample.load.is_finite() && sample.load >= 0.0 && sample.at_s <= now_s.saturating_add(STEP_S)) {
             return false;
         }
@@ -108,11 +108,11 @@ impl LoadHistory {
     }
 
     /// Returns the measured slots: the begin of each, in Unix seconds, and its mean load.
-    pub fn measured(&self) -> impl Iterator<Item = LoadSample> + '_ {
+    pub fn measured(&self) -> impl Iterator<Item = TargetLoadSample> + '_ {
         let times = (self.first..).map(|number| number * STEP_S);
         times
             .zip(&self.slots)
-            .filter_map(|(at_s, slot)| slot.load().map(|load| LoadSample { at_s, load: load.into() }))
+            .filter_map(|(at_s, slot)| slot.load().map(|load| TargetLoadSample { at_s, load: load.into() }))
     }
 
     /// Returns the load expected from `now_s` on for `ahead_s` seconds, a week at most. `None` without a

@@ -29,7 +29,10 @@ fn history(days: i64, load: impl Fn(i64) -> Option<f64>) -> LoadHistory {
     let mut history = LoadHistory::default();
     for at_s in (START_S..end_s).step_by(60) {
         if let Some(load) = load(at_s) {
-            assert!(history.add(LoadSample { at_s, load: (load + 0.1 * noise(at_s / 900)).max(0.0) }, end_s));
+            assert!(
+                history
+                    .add(TargetLoadSample { at_s, load: (load + 0.1 * noise(at_s / 900)).max(0.0) }, end_s)
+            );
         }
     }
     history
@@ -99,7 +102,7 @@ fn a_load_that_just_rose_is_expected_to_stay_for_a_while() {
 fn a_short_history_gives_the_last_load_and_no_error() {
     let mut history = LoadHistory::default();
     assert_eq!(history.forecast(START_S, DAY_S), None);
-    assert!(history.add(LoadSample { at_s: START_S, load: 0.4 }, START_S));
+    assert!(history.add(TargetLoadSample { at_s: START_S, load: 0.4 }, START_S));
     let forecast = history.forecast(START_S + 100, HOUR_S).expect("a forecast");
     assert_eq!((forecast.near, forecast.far), (ForecastMethod::SameAsNow, ForecastMethod::SameAsNow));
     assert!(forecast.expected.iter().all(|load| (load - 0.4).abs() < 1e-6));
@@ -131,7 +134,7 @@ fn a_sample_that_is_none_changes_nothing() {
         (i64::MAX, 0.5),
         (now_s - 40 * DAY_S, 0.5),
     ] {
-        assert!(!history.add(LoadSample { at_s, load }, now_s), "{at_s} {load}");
+        assert!(!history.add(TargetLoadSample { at_s, load }, now_s), "{at_s} {load}");
     }
     assert_eq!(history.measured().collect::<Vec<_>>(), before);
 }
@@ -152,7 +155,7 @@ fn missing_slots_are_those_of_the_days_around_or_the_last_known() {
 fn a_leap_of_ages_forgets_the_past_at_once() {
     let mut history = LoadHistory::default();
     for at_s in [0, 10_i64.pow(15)] {
-        assert!(history.add(LoadSample { at_s, load: 1.0 }, 10_i64.pow(15)));
+        assert!(history.add(TargetLoadSample { at_s, load: 1.0 }, 10_i64.pow(15)));
     }
     assert_eq!(history.measured().count(), 1);
 }
@@ -166,7 +169,7 @@ proptest! {
     ) {
         let mut history = LoadHistory::default();
         for &(at_s, load) in &samples {
-            let is_kept = history.add(LoadSample { at_s, load }, 50_000);
+            let is_kept = history.add(TargetLoadSample { at_s, load }, 50_000);
             prop_assert!(is_kept);
         }
         for slot in history.measured() {
@@ -182,7 +185,7 @@ proptest! {
     fn it_is_bounded_and_keeps_the_newest(times in prop::collection::vec(0_i64..400 * DAY_S, 1..60)) {
         let mut history = LoadHistory::default();
         for &at_s in &times {
-            let _ = history.add(LoadSample { at_s, load: 1.0 }, 400 * DAY_S);
+            let _ = history.add(TargetLoadSample { at_s, load: 1.0 }, 400 * DAY_S);
         }
         let newest = times.iter().max().expect("one") / STEP_S;
         let kept: Vec<i64> = history.measured().map(|slot| slot.at_s / STEP_S).collect();
@@ -202,7 +205,7 @@ proptest! {
             for slot in 0..slots as i64 {
                 at_s += STEP_S;
                 if is_known {
-                    history.add(LoadSample { at_s, load: load + 0.05 * (1.0 + noise(slot)) }, at_s);
+                    history.add(TargetLoadSample { at_s, load: load + 0.05 * (1.0 + noise(slot)) }, at_s);
                 }
             }
         }

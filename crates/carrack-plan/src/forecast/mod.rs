@@ -23,9 +23,9 @@ mod window;
 
 pub use backtest::{BacktestAccuracy, ForecastHorizon};
 pub use csv::{CsvError, CsvSample, parse_csv};
-pub use history::{LoadHistory, LoadSample};
+pub use history::{LoadHistory, TargetLoadSample};
 pub use models::ForecastMethod;
-pub use window::{TransferRateUnderLoad, TransferWindow, best_window};
+pub use window::{ForecastTransferWindow, TransferRateUnderLoad, best_window};
 
 /// Length of a slot, and of a forecast's steps. Below it, load depends on the jobs that happen to run; the
 /// pattern of a day has no finer parts.

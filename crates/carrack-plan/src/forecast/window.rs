@@ -32,7 +32,7 @@ impl TransferRateUnderLoad {
 
 /// The time in which a transfer should run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TransferWindow {
+pub struct ForecastTransferWindow {
     /// Start, in Unix seconds.
     pub start_s: i64,
     /// Expected end.
@@ -54,7 +54,7 @@ pub fn best_window(
     rate: &TransferRateUnderLoad,
     now_s: i64,
     deadline_s: i64,
-) -> TransferWindow {
+) -> ForecastTransferWindow {
     let work = ForecastByteCapacity::new(forecast, rate);
     let (now, deadline) = (now_s as f64, deadline_s as f64);
     let bytes = bytes as f64;
@@ -71,7 +71,7 @@ pub fn best_window(
     let shortest = ways.iter().map(|(start, end)| end - start).fold(f64::INFINITY, f64::min);
     let chosen = ways.iter().find(|(start, end)| (end - start) * (1.0 - WORTH) <= shortest);
     let (start, end) = chosen.copied().unwrap_or((now, end_if_now));
-    TransferWindow {
+    ForecastTransferWindow {
         start_s: start as i64,
         end_s: end.ceil() as i64,
         end_if_now_s: end_if_now.ceil() as i64,

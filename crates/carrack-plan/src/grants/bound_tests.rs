@@ -9,14 +9,14 @@ use proptest::prelude::*;
 use super::simulation::ms;
 use super::{
     GrantClientClass, GrantClientReport, GrantReply, GrantRequest, GrantServer, GrantSettings,
-    GrantWaitBound, HeldGrant, TargetComputeLoad, TargetGrant, ViewOfHolder, share_left,
+    GrantUseReport, GrantWaitBound, TargetComputeLoad, TargetGrant, ViewOfHolder, share_left,
 };
 
 const TARGET: &str = "OST0000";
 
 /// Random events of one batch of a client.
 #[derive(Clone, Copy, Debug)]
-struct BatchEvents {
+struct TestGrantClientBatch {
     /// Time until the next batch.
     pause_ms: u64,
     /// Number of batches without work.
@@ -28,12 +28,12 @@ struct BatchEvents {
 }
 
 #[derive(Clone, Debug)]
-struct SimulatedPeer {
+struct SimulatedGrantClient {
     name: String,
     class: String,
     weight: u32,
     is_guaranteed: bool,
-    moves: Vec<BatchEvents>,
+    moves: Vec<TestGrantClientBatch>,
     dies_at: Option<Duration>,
 }
 
@@ -49,9 +49,9 @@ struct SimulatedClientState {
     heard_at: Option<Duration>,
 }
 
-fn moves(is_lossy: bool) -> impl Strategy<Value = Vec<BatchEvents>> {
+fn moves(is_lossy: bool) -> impl Strategy<Value = Vec<TestGrantClientBatch>> {
     let one = (1u64..200, prop::option::weighted(0.1, 1u8..10), any::<u8>(), any::<u8>());
-    let make = move |(pause_ms, rests, back, lost): (u64, Option<u8>, u8, u8)| BatchEvents {
+    let make = move |(pause_ms, rests, back, lost): (u64, Option<u8>, u8, u8)| TestGrantClientBatch {
         pause_ms,
         rests: rests.unwrap_or(0),
         gives_back: back < 20,
@@ -60,13 +60,13 @@ fn moves(is_lossy: bool) -> impl Strategy<Value = Vec<BatchEvents>> {
     prop::collection::vec(one.prop_map(make), 1..40)
 }
 
-fn peers(is_lossy: bool, dies: bool) -> impl Strategy<Value = Vec<SimulatedPeer>> {
+fn peers(is_lossy: bool, dies: bool) -> impl Strategy<Value = Vec<SimulatedGrantClient>> {
     let weight = prop_oneof![Just(1u32), 1u32..10, Just(100)];
     let death = prop::option::weighted(if dies { 0.3 } else { 1e-9 }, 1_000u64..20_000);
     let one = (weight, prop::option::weighted(0.2, Just(())), moves(is_lossy), death);
     prop::collection::vec(one, 2..9).prop_map(|peers| {
         let numbered = peers.into_iter().enumerate();
-        let peers = numbered.map(|(index, (weight, guarantee, moves, dies))| SimulatedPeer {
+        let peers = numbered.map(|(index, (weight, guarantee, moves, dies))| SimulatedGrantClient {
             name: format!("client-{index}"),
             class: format!("class-{index}"),
             weight,
@@ -79,9 +79,9 @@ fn peers(is_lossy: bool, dies: bool) -> impl Strategy<Value = Vec<SimulatedPeer>
 }
 
 /// Clients of a server, all at one target.
-struct BoundSimulation<'a> {
+struct GrantWaitSimulation<'a> {
     settings: &'a GrantSettings,
-    peers: &'a [SimulatedPeer],
+    peers: &'a [SimulatedGrantClient],
     states: Vec<SimulatedClientState>,
     server: GrantServer,
     /// Time at which it has listened for long enough, and all grants of an earlier server are over.
@@ -94,8 +94,12 @@ struct BoundSimulation<'a> {
     wanted_at: Duration,
 }
 
-impl<'a> BoundSimulation<'a> {
-    fn new(settings: &'a GrantSettings, peers: &'a [SimulatedPeer], loads: Vec<f64>) -> BoundSimulation<'a> {
+impl<'a> GrantWaitSimulation<'a> {
+    fn new(
+        settings: &'a GrantSettings,
+        peers: &'a [SimulatedGrantClient],
+        loads: Vec<f64>,
+    ) -> GrantWaitSimulation<'a> {
         let new = |index: usize| SimulatedClientState {
             number: 0,
             epoch: 0,
@@ -106,7 +110,7 @@ impl<'a> BoundSimulation<'a> {
             waits_since: None,
             heard_at: None,
         };
-        BoundSimulation {
+        GrantWaitSimulation {
             settings,
             peers,
             states: (0..peers.len()).map(new).collect(),
@@ -149,14 +153,14 @@ impl<'a> BoundSimulation<'a> {
         }
         let wants = state.rests == 0;
         state.number += 1;
-        let held = |(grant, until): &(TargetGrant, Duration)| HeldGrant {
+        let held = |(grant, until): &(TargetGrant, Duration)| GrantUseReport {
             id: grant.id,
             target: TARGET.into(),
             starts_in_us: grant.starts_in_us,
             ends_in_us: (*until - now).as_micros() as u64,
-            ..HeldGrant::default()
+            ..GrantUseReport::default()
         };
-        let told: Vec<HeldGrant> = state.grants.iter().map(held).collect();
+        let told: Vec<GrantUseReport> = state.grants.iter().map(held).collect();
         let (held, returns) = if chance.gives_back { (Vec::new(), told) } else { (told, Vec::new()) };
         let has_one = !held.is_empty();
         state.waits_since = (wants && !has_one).then(|| state.waits_since.unwrap_or(now));
@@ -241,9 +245,14 @@ impl<'a> BoundSimulation<'a> {
     }
 }
 
-fn server(settings: &GrantSettings, peers: &[SimulatedPeer], epoch: u64, now: Duration) -> GrantServer {
+fn server(
+    settings: &GrantSettings,
+    peers: &[SimulatedGrantClient],
+    epoch: u64,
+    now: Duration,
+) -> GrantServer {
     // An impossible guarantee: its client is always late.
-    let class = |peer: &SimulatedPeer| GrantClientClass {
+    let class = |peer: &SimulatedGrantClient| GrantClientClass {
         weight: peer.weight,
         client_bytes_per_s: if peer.is_guaranteed { u64::MAX } else { 0 },
         ..GrantClientClass::default()
@@ -268,7 +277,7 @@ proptest! {
         loads in prop::collection::vec(0.0..1.0f64, 0..5),
     ) {
         let settings = settings(1);
-        let mut run = BoundSimulation::new(&settings, &peers, loads);
+        let mut run = GrantWaitSimulation::new(&settings, &peers, loads);
         run.run(Duration::ZERO, LONG);
         for (index, longest) in run.longest.iter().enumerate() {
             prop_assert!(*longest <= run.bound(index), "client {index}: {longest:?}, not {:?}", run.bound(index));
@@ -278,7 +287,7 @@ proptest! {
     #[test]
     fn nor_with_several_users(peers in peers(false, false), users in 2u32..4) {
         let settings = settings(users);
-        let mut run = BoundSimulation::new(&settings, &peers, Vec::new());
+        let mut run = GrantWaitSimulation::new(&settings, &peers, Vec::new());
         run.run(Duration::ZERO, LONG);
         for (index, longest) in run.longest.iter().enumerate() {
             prop_assert!(*longest <= run.bound(index), "client {index}: {longest:?}, not {:?}", run.bound(index));
@@ -293,7 +302,7 @@ proptest! {
         restarts in prop::collection::vec(100u64..20_000, 0..4),
     ) {
         let settings = settings(users);
-        let mut run = BoundSimulation::new(&settings, &peers, Vec::new());
+        let mut run = GrantWaitSimulation::new(&settings, &peers, Vec::new());
         let mut now = Duration::ZERO;
         for pause in restarts {
             run.run(now, now + ms(pause));
@@ -309,7 +318,7 @@ proptest! {
     #[test]
     fn nor_where_clients_die(peers in peers(false, true)) {
         let settings = settings(1);
-        let mut run = BoundSimulation::new(&settings, &peers, Vec::new());
+        let mut run = GrantWaitSimulation::new(&settings, &peers, Vec::new());
         run.run(Duration::ZERO, LONG);
         for (index, longest) in run.longest.iter().enumerate() {
             prop_assert!(*longest <= run.bound(index), "client {index}: {longest:?}, not {:?}", run.bound(index));

@@ -7,7 +7,9 @@ use std::time::Duration;
 use carrack_model::TargetId;
 
 use super::client_target::GrantClientTarget;
-use super::messages::{GrantClientDeadline, GrantClientReport, GrantReply, HeldGrant, TargetGrant, millis};
+use super::messages::{
+    GrantClientReport, GrantReply, GrantUseReport, TargetGrant, TransferDeadlineDemand, millis,
+};
 use crate::policy::{StorageRequestTiming, TargetState};
 
 /// Upper bound of batches without an answer; older ones are not expected to be answered any more.
@@ -85,7 +87,7 @@ pub struct GrantClient {
 
 #[derive(Clone, Debug)]
 struct ReturnedGrant {
-    held: HeldGrant,
+    held: GrantUseReport,
     /// The first batch that reported it.
     told_in: u64,
 }
@@ -322,7 +324,7 @@ impl GrantClient {
         }
         let deadline = self.deadline.map(|(bytes_left, at)| {
             let in_ms = millis(at.saturating_sub(now));
-            GrantClientDeadline { bytes_left, in_ms }
+            TransferDeadlineDemand { bytes_left, in_ms }
         });
         let mut batch = GrantClientReport {
             client: self.name.clone(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::messages::{GrantRequest, HeldGrant, MovedBytes, TargetGrant, micros};
+use super::messages::{GrantRequest, GrantUseReport, MovedBytes, TargetGrant, micros};
 use crate::policy::{StorageRequestTiming, TargetState};
 
 /// Weight of the last request in the interval between requests.
@@ -267,8 +267,8 @@ impl OwnGrant {
         self.bytes_max.is_some_and(|most| self.bytes_begun >= most)
     }
 
-    pub(super) fn held(&self, target: &str, now: Duration, is_idle: bool) -> HeldGrant {
-        HeldGrant {
+    pub(super) fn held(&self, target: &str, now: Duration, is_idle: bool) -> GrantUseReport {
+        GrantUseReport {
             id: self.id,
             target: target.to_owned(),
             starts_in_us: micros(self.from.saturating_sub(now)),

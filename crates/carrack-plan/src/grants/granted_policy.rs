@@ -22,21 +22,21 @@ pub trait GrantGate: Send {
 }
 
 /// Lets another policy choose among the granted targets: the others appear as blocked.
-pub struct GrantedPolicy<G> {
+pub struct GrantGatedPolicy<G> {
     policy: Box<dyn SchedulingPolicy>,
     gate: G,
     /// Kept for its memory: a choice allocates nothing.
     open: Vec<TargetState>,
 }
 
-impl<G: GrantGate> GrantedPolicy<G> {
+impl<G: GrantGate> GrantGatedPolicy<G> {
     /// Creates a policy that chooses by `policy` among the targets that `gate` opens.
-    pub fn new(policy: Box<dyn SchedulingPolicy>, gate: G) -> GrantedPolicy<G> {
-        GrantedPolicy { policy, gate, open: Vec::new() }
+    pub fn new(policy: Box<dyn SchedulingPolicy>, gate: G) -> GrantGatedPolicy<G> {
+        GrantGatedPolicy { policy, gate, open: Vec::new() }
     }
 }
 
-impl<G: GrantGate> SchedulingPolicy for GrantedPolicy<G> {
+impl<G: GrantGate> SchedulingPolicy for GrantGatedPolicy<G> {
     fn choose(&mut self, now: Duration, targets: &[TargetState]) -> Option<usize> {
         self.open.clear();
         self.open.extend(targets.iter().map(|state| TargetState {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::messages::{HeldGrant, TargetGrant, micros};
+use super::messages::{GrantUseReport, TargetGrant, micros};
 use super::turns::{GrantClientNumber, GrantTurn};
 
 /// A client's privilege to use a target for a while.
 #[derive(Clone, Debug)]
-pub(super) struct GrantHolding {
+pub(super) struct ServerGrantRecord {
     pub(super) id: u64,
     pub(super) client: GrantClientNumber,
     /// Begin; in the future where it follows another privilege.
@@ -38,7 +38,7 @@ pub(super) struct GrantUse {
     pub(super) is_idle: bool,
 }
 
-impl GrantHolding {
+impl ServerGrantRecord {
     /// Creates a privilege with a burst from `start` on.
     pub(super) fn new(
         id: u64,
@@ -46,8 +46,8 @@ impl GrantHolding {
         start: Duration,
         burst: Duration,
         turn: GrantTurn,
-    ) -> GrantHolding {
-        GrantHolding {
+    ) -> ServerGrantRecord {
+        ServerGrantRecord {
             id,
             client,
             start,
@@ -89,7 +89,7 @@ impl GrantHolding {
     }
 
     /// Records the use so far.
-    pub(super) fn tell(&mut self, now: Duration, held: &HeldGrant) {
+    pub(super) fn tell(&mut self, now: Duration, held: &GrantUseReport) {
         self.used = GrantUse { bytes: held.bytes.max(self.used.bytes), at: now, is_idle: held.is_idle };
     }
 

@@ -39,7 +39,7 @@ pub struct GrantClientReport {
     pub threads: u32,
     /// Deadline of the client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<GrantClientDeadline>,
+    pub deadline: Option<TransferDeadlineDemand>,
     /// Bytes moved from or to all targets since the client began.
     pub bytes_moved: u64,
     /// Every target with waiting work, held or not.
@@ -47,13 +47,13 @@ pub struct GrantClientReport {
     pub asks: Vec<GrantRequest>,
     /// Every grant that the client holds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub held: Vec<HeldGrant>,
+    pub held: Vec<GrantUseReport>,
     /// Bytes moved from or to each target, as far as no answered batch had them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<MovedBytes>,
     /// Grants that the client gives back; repeated until a batch with them is answered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub returns: Vec<HeldGrant>,
+    pub returns: Vec<GrantUseReport>,
     /// The client ends, with all of its grants and wishes.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub leaves: bool,
@@ -63,7 +63,7 @@ pub struct GrantClientReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = Deadline))]
-pub struct GrantClientDeadline {
+pub struct TransferDeadlineDemand {
     /// Bytes to move until then.
     pub bytes_left: u64,
     /// Time from now.
@@ -102,7 +102,7 @@ pub struct GrantRequest {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = Held))]
 #[serde(default)]
-pub struct HeldGrant {
+pub struct GrantUseReport {
     /// The grant.
     pub id: u64,
     /// Its target.

@@ -24,13 +24,14 @@ mod view;
 
 pub use client::{GrantClient, GrantClientSettings, GrantServerPresence};
 pub use computation_load::{SHARE_MIN, TargetComputeLoad, share_left};
-pub use granted_policy::{GrantGate, GrantedPolicy};
+pub use granted_policy::{GrantGate, GrantGatedPolicy};
 pub use messages::{
-    GrantClientDeadline, GrantClientReport, GrantReply, GrantRequest, HeldGrant, MovedBytes, TargetGrant,
+    GrantClientReport, GrantReply, GrantRequest, GrantUseReport, MovedBytes, TargetGrant,
+    TransferDeadlineDemand,
 };
 pub use server::GrantServer;
 pub use settings::{GrantClientClass, GrantSettings, GrantWaitBound, RESERVED_TO_FAIR};
-pub use view::{TargetView, ViewOfHolder, WaitingClientView};
+pub use view::{SharedTargetStatus, ViewOfHolder, WaitingClientView};
 
 #[cfg(test)]
 mod bound_tests;

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::simulation::ms;
 use super::{
-    GrantClientReport, GrantReply, GrantRequest, GrantServer, GrantSettings, HeldGrant, MovedBytes,
+    GrantClientReport, GrantReply, GrantRequest, GrantServer, GrantSettings, GrantUseReport, MovedBytes,
     TargetComputeLoad, TargetGrant,
 };
 
@@ -26,14 +26,14 @@ fn batch(session: &str, client: &str, number: u64, targets: &[&str]) -> GrantCli
     }
 }
 
-fn held(answer: &GrantReply, is_idle: bool) -> Vec<HeldGrant> {
-    let held = |grant: &TargetGrant| HeldGrant {
+fn held(answer: &GrantReply, is_idle: bool) -> Vec<GrantUseReport> {
+    let held = |grant: &TargetGrant| GrantUseReport {
         id: grant.id,
         target: grant.target.clone(),
         starts_in_us: grant.starts_in_us,
         ends_in_us: grant.ends_in_us,
         is_idle,
-        ..HeldGrant::default()
+        ..GrantUseReport::default()
     };
     answer.grants.iter().map(held).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::messages::GrantClientDeadline;
+use super::messages::TransferDeadlineDemand;
 use super::settings::GrantClientClass;
 
 /// Upper bound of the lateness: bytes denied earlier are lost, as the client could not take them, or there
@@ -53,7 +53,10 @@ pub(super) struct ClassState {
 
 /// Returns the guaranteed rate of a client of this class: its minimum, or the rate of its deadline if that is
 /// higher.
-pub(super) fn guaranteed_to_client(class: &GrantClientClass, deadline: Option<GrantClientDeadline>) -> u64 {
+pub(super) fn guaranteed_to_client(
+    class: &GrantClientClass,
+    deadline: Option<TransferDeadlineDemand>,
+) -> u64 {
     let by_deadline = deadline.map_or(0, |deadline| {
         let rate = u128::from(deadline.bytes_left) * 1_000 / u128::from(deadline.in_ms.max(1));
         u64::try_from(rate).unwrap_or(u64::MAX).min(class.deadline_bytes_per_s)
@@ -90,14 +93,14 @@ mod tests {
             ..GrantClientClass::default()
         };
         fn rate(class: &GrantClientClass, bytes_left: u64, in_ms: u64) -> u64 {
-            guaranteed_to_client(class, Some(GrantClientDeadline { bytes_left, in_ms }))
+            guaranteed_to_client(class, Some(TransferDeadlineDemand { bytes_left, in_ms }))
         }
         let rates = [rate(&class, 5_000, 10_000), rate(&class, 50, 10_000), rate(&class, u64::MAX, 0)];
         assert_eq!(rates, [500, 10, 1_000]);
         assert_eq!(
             guaranteed_to_client(
                 &GrantClientClass::default(),
-                Some(GrantClientDeadline { bytes_left: 9, in_ms: 1 })
+                Some(TransferDeadlineDemand { bytes_left: 9, in_ms: 1 })
             ),
             0
         );

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::clients::{GrantClientRecord, standing};
 use super::computation_load::{ReportedTargetLoad, TargetAllowance, TargetComputeLoad};
-use super::messages::{GrantClientReport, GrantReply, HeldGrant};
+use super::messages::{GrantClientReport, GrantReply, GrantUseReport};
 use super::rate_guarantees::{ClassState, GuaranteedRateClock};
-use super::session_parties::SessionGrantEnds;
+use super::session_parties::SessionGrantParties;
 use super::settings::{GrantClientClass, GrantSettings};
 use super::target::{GrantContext, SharedTarget, TargetWish};
 use super::turns::GrantClientNumber;
@@ -34,7 +34,7 @@ pub struct GrantServer {
     keys: HashMap<String, GrantClientNumber>,
     pub(super) clients: BTreeMap<GrantClientNumber, GrantClientRecord>,
     /// By session.
-    parties: BTreeMap<String, SessionGrantEnds>,
+    parties: BTreeMap<String, SessionGrantParties>,
     /// Names of the ends of all parties.
     ends: HashSet<String>,
     classes: BTreeMap<String, ClassState>,
@@ -321,7 +321,7 @@ impl GrantServer {
         let GrantServer { parties, settings, .. } = self;
         parties.values_mut().for_each(|party| party.sweep(now, settings));
         parties.retain(|_, party| !party.is_gone());
-        self.ends = self.parties.values().flat_map(SessionGrantEnds::ends).map(str::to_owned).collect();
+        self.ends = self.parties.values().flat_map(SessionGrantParties::ends).map(str::to_owned).collect();
         let lease = self.settings.lease;
         let ended = self.clients.iter().filter(|(_, client)| client.heard_at + lease <= now);
         let gone: Vec<GrantClientNumber> = ended.map(|(key, _)| *key).collect();
@@ -353,8 +353,8 @@ fn states(
 #[derive(Default)]
 struct GrantReportTarget<'a> {
     waits_us: Option<u64>,
-    held: Vec<&'a HeldGrant>,
-    returns: Vec<&'a HeldGrant>,
+    held: Vec<&'a GrantUseReport>,
+    returns: Vec<&'a GrantUseReport>,
 }
 
 impl GrantReportTarget<'_> {

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use super::simulation::ms;
 use super::{
-    GrantClientClass, GrantClientReport, GrantReply, GrantRequest, GrantServer, GrantSettings, HeldGrant,
-    MovedBytes, TargetComputeLoad,
+    GrantClientClass, GrantClientReport, GrantReply, GrantRequest, GrantServer, GrantSettings,
+    GrantUseReport, MovedBytes, TargetComputeLoad,
 };
 
 /// A server that has listened for long enough.
@@ -26,13 +26,13 @@ fn batch(client: &str, number: u64, targets: &[&str]) -> GrantClientReport {
 }
 
 /// Returns the grants of an answer as the client repeats them.
-fn held(answer: &GrantReply) -> Vec<HeldGrant> {
-    let held = |grant: &super::TargetGrant| HeldGrant {
+fn held(answer: &GrantReply) -> Vec<GrantUseReport> {
+    let held = |grant: &super::TargetGrant| GrantUseReport {
         id: grant.id,
         target: grant.target.clone(),
         starts_in_us: grant.starts_in_us,
         ends_in_us: grant.ends_in_us,
-        ..HeldGrant::default()
+        ..GrantUseReport::default()
     };
     answer.grants.iter().map(held).collect()
 }

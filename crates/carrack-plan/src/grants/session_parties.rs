@@ -7,30 +7,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::messages::{
-    GrantClientDeadline, GrantClientReport, GrantReply, GrantRequest, HeldGrant, MovedBytes,
+    GrantClientReport, GrantReply, GrantRequest, GrantUseReport, MovedBytes, TransferDeadlineDemand,
 };
 use super::settings::GrantSettings;
 
 /// The ends of a session that were heard of within a lease.
 #[derive(Debug, Default)]
-pub(super) struct SessionGrantEnds {
+pub(super) struct SessionGrantParties {
     /// Name of the common client: that of the first end.
     name: String,
     number: u64,
-    ends: BTreeMap<String, SessionPartyEnd>,
+    ends: BTreeMap<String, SessionEndGrantReport>,
     /// Bytes moved by ends that are gone: in all, and by target.
     moved_before: (u64, BTreeMap<String, u64>),
 }
 
 #[derive(Debug, Default)]
-struct SessionPartyEnd {
+struct SessionEndGrantReport {
     /// The end's last batch.
     batch: GrantClientReport,
     heard_at: Duration,
     moved: BTreeMap<String, u64>,
 }
 
-impl SessionGrantEnds {
+impl SessionGrantParties {
     /// Returns the names of the ends.
     pub(super) fn ends(&self) -> impl Iterator<Item = &str> {
         self.ends.keys().map(String::as_str)
@@ -97,7 +97,7 @@ impl SessionGrantEnds {
         said.returns.retain(|back| !self.is_used_by_others(back, &batch.client));
         said.threads = self.ends.values().map(|end| end.batch.threads).fold(0, u32::saturating_add);
         said.deadline = self.ends.values().filter_map(|end| end.batch.deadline).reduce(|one, other| {
-            GrantClientDeadline {
+            TransferDeadlineDemand {
                 bytes_left: one.bytes_left.saturating_add(other.bytes_left),
                 in_ms: one.in_ms.min(other.in_ms),
             }
@@ -124,7 +124,7 @@ impl SessionGrantEnds {
     }
 
     /// Returns true if another end holds this grant, or asks for its target.
-    fn is_used_by_others(&self, grant: &HeldGrant, client: &str) -> bool {
+    fn is_used_by_others(&self, grant: &GrantUseReport, client: &str) -> bool {
         let others = self.ends.iter().filter(|(name, _)| *name != client).map(|(_, end)| &end.batch);
         others.into_iter().any(|batch| {
             batch.held.iter().any(|held| held.id == grant.id && !held.is_idle)
@@ -155,7 +155,7 @@ impl SessionGrantEnds {
     }
 }
 
-fn merged_asks<'a>(ends: impl Iterator<Item = &'a SessionPartyEnd>) -> Vec<GrantRequest> {
+fn merged_asks<'a>(ends: impl Iterator<Item = &'a SessionEndGrantReport>) -> Vec<GrantRequest> {
     let mut asks: BTreeMap<&str, GrantRequest> = BTreeMap::new();
     for ask in ends.flat_map(|end| &end.batch.asks) {
         let sum = asks
@@ -171,17 +171,17 @@ fn merged_asks<'a>(ends: impl Iterator<Item = &'a SessionPartyEnd>) -> Vec<Grant
 /// Returns the grants of any end. A grant is idle if no end uses it and no other end has asked for its
 /// target.
 fn merged_held<'a>(
-    ends: impl Iterator<Item = &'a SessionPartyEnd>,
+    ends: impl Iterator<Item = &'a SessionEndGrantReport>,
     batch: &GrantClientReport,
-) -> Vec<HeldGrant> {
-    let mut grants: BTreeMap<u64, HeldGrant> = BTreeMap::new();
+) -> Vec<GrantUseReport> {
+    let mut grants: BTreeMap<u64, GrantUseReport> = BTreeMap::new();
     let mut asked = BTreeSet::new();
     for end in ends {
         if end.batch.client != batch.client {
             asked.extend(end.batch.asks.iter().map(|ask| &*ask.target));
         }
         for held in &end.batch.held {
-            let sum = grants.entry(held.id).or_insert_with(|| HeldGrant {
+            let sum = grants.entry(held.id).or_insert_with(|| GrantUseReport {
                 objects: 0,
                 bytes: 0,
                 busy_us: 0,
@@ -196,6 +196,6 @@ fn merged_held<'a>(
     }
     grants
         .into_values()
-        .map(|held| HeldGrant { is_idle: held.is_idle && !asked.contains(&*held.target), ..held })
+        .map(|held| GrantUseReport { is_idle: held.is_idle && !asked.contains(&*held.target), ..held })
         .collect()
 }

@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use carrack_model::{PolicyChoice, TargetId};
+use carrack_model::{SchedulingPolicyChoice, TargetId};
 
 use super::{
-    GrantClient, GrantClientClass, GrantClientReport, GrantClientSettings, GrantGate, GrantReply,
-    GrantServer, GrantServerPresence, GrantSettings, GrantedPolicy, TargetComputeLoad,
+    GrantClient, GrantClientClass, GrantClientReport, GrantClientSettings, GrantGate, GrantGatedPolicy,
+    GrantReply, GrantServer, GrantServerPresence, GrantSettings, TargetComputeLoad,
 };
-use crate::policy::{QueueArrivalPattern, SchedulingPolicy, StorageRequestTiming, policy};
+use crate::policy::{IoQueueArrivalPattern, SchedulingPolicy, StorageRequestTiming, policy};
 use crate::target_queues::TargetQueues;
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -168,7 +168,11 @@ impl GrantGate for SimulatedClientGrants {
 }
 
 fn chosen(experiment: &GrantExperiment) -> Box<dyn SchedulingPolicy> {
-    policy(&PolicyChoice::Adaptive { nice: false }, experiment.threads, QueueArrivalPattern::Queued)
+    policy(
+        &SchedulingPolicyChoice::Adaptive { nice: false },
+        experiment.threads,
+        IoQueueArrivalPattern::Queued,
+    )
 }
 
 struct GrantSimulation {
@@ -354,7 +358,7 @@ impl SimulatedClient {
         }
         let grants = experiment.is_managed.then(|| SimulatedClientGrants(Arc::new(Mutex::new(grants))));
         let mut queues = TargetQueues::new(match &grants {
-            Some(grants) => Box::new(GrantedPolicy::new(chosen(experiment), grants.clone())),
+            Some(grants) => Box::new(GrantGatedPolicy::new(chosen(experiment), grants.clone())),
             None => chosen(experiment),
         });
         for target in 0..experiment.targets {

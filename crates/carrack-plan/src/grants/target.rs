@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::computation_load::TargetAllowance;
-use super::holding::GrantHolding;
-use super::messages::HeldGrant;
+use super::holding::ServerGrantRecord;
+use super::messages::GrantUseReport;
 use super::settings::GrantSettings;
 use super::turns::{GrantClientNumber, GrantTurnCandidate, TurnQueue};
 
@@ -31,7 +31,7 @@ pub(super) struct TargetWish {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedTarget {
     turns: TurnQueue,
-    holdings: Vec<GrantHolding>,
+    holdings: Vec<ServerGrantRecord>,
     /// End of the rest of each place that rests.
     rests: Vec<Duration>,
     bytes_per_s: f64,
@@ -47,7 +47,7 @@ impl SharedTarget {
         self.holdings.iter().any(|holding| holding.client == client)
     }
 
-    pub(super) fn holdings(&self) -> &[GrantHolding] {
+    pub(super) fn holdings(&self) -> &[ServerGrantRecord] {
         &self.holdings
     }
 
@@ -95,7 +95,7 @@ impl SharedTarget {
         &mut self,
         context: &GrantContext<'_>,
         client: GrantClientNumber,
-        held: &HeldGrant,
+        held: &GrantUseReport,
     ) {
         let mut holdings = self.holdings.iter();
         if let Some(index) = holdings.position(|holding| holding.id == held.id && holding.client == client) {
@@ -107,7 +107,7 @@ impl SharedTarget {
     }
 
     /// Records the use of a grant.
-    pub(super) fn tell(&mut self, now: Duration, client: GrantClientNumber, held: &HeldGrant) {
+    pub(super) fn tell(&mut self, now: Duration, client: GrantClientNumber, held: &GrantUseReport) {
         let mut holdings = self.holdings.iter_mut();
         if let Some(holding) = holdings.find(|holding| holding.id == held.id && holding.client == client) {
             holding.tell(now, held);
@@ -119,7 +119,7 @@ impl SharedTarget {
         &mut self,
         context: &GrantContext<'_>,
         wanted: &TargetWish,
-        held: &HeldGrant,
+        held: &GrantUseReport,
         id: u64,
         is_settling: bool,
     ) {
@@ -134,7 +134,8 @@ impl SharedTarget {
         let until = (now + ends_in).max(start + settings.silence());
         let burst = allowance.burst.min(until - start);
         let turn = self.turns.go_on(wanted.client, wanted.weight, burst);
-        let holding = GrantHolding { until, ..GrantHolding::new(id, wanted.client, start, burst, turn) };
+        let holding =
+            ServerGrantRecord { until, ..ServerGrantRecord::new(id, wanted.client, start, burst, turn) };
         self.holdings.push(holding);
     }
 
@@ -179,7 +180,7 @@ impl SharedTarget {
         }
     }
 
-    fn running(&self, now: Duration) -> impl Iterator<Item = &GrantHolding> {
+    fn running(&self, now: Duration) -> impl Iterator<Item = &ServerGrantRecord> {
         self.holdings.iter().filter(move |holding| holding.is_running(now))
     }
 
@@ -223,7 +224,7 @@ impl SharedTarget {
         }
         if let Some(turn) = self.turns.give(client, is_reserved, allowance.cycle()) {
             let burst = self.burst(settings, allowance);
-            self.holdings.push(GrantHolding::new(*next_id, client, start, burst, turn));
+            self.holdings.push(ServerGrantRecord::new(*next_id, client, start, burst, turn));
             *next_id += 1;
         }
     }

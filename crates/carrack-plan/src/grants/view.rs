@@ -12,7 +12,8 @@ use super::turns::GrantClientNumber;
 /// One target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct TargetView {
+#[cfg_attr(feature = "openapi", schema(as = TargetView))]
+pub struct SharedTargetStatus {
     /// Its name.
     pub target: String,
     /// Present load by computation, if known, from 0 to 1.
@@ -62,7 +63,7 @@ pub struct WaitingClientView {
 
 impl GrantServer {
     /// Returns the state of every target with clients or load, by name.
-    pub fn targets(&self, now: Duration) -> Vec<TargetView> {
+    pub fn targets(&self, now: Duration) -> Vec<SharedTargetStatus> {
         let mut names: Vec<&String> = self.targets.keys().chain(self.loads.keys()).collect();
         names.sort_unstable();
         names.dedup();
@@ -75,11 +76,11 @@ impl GrantServer {
             .map_or_else(Default::default, |client| (client.name.clone(), client.class.clone()))
     }
 
-    fn view(&self, name: &str, now: Duration) -> TargetView {
+    fn view(&self, name: &str, now: Duration) -> SharedTargetStatus {
         let told = self.loads.get(name).copied().filter(|told| told.is_known(now));
         let allowance = TargetAllowance::new(&self.settings, told, now);
         let load = told.map(|told| told.load);
-        let mut view = TargetView {
+        let mut view = SharedTargetStatus {
             target: name.to_owned(),
             load: load.map(|TargetComputeLoad { present, .. }| present),
             load_expected: load.map(|TargetComputeLoad { expected, .. }| expected),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{QueueArrivalPattern, SchedulingPolicy, StorageRequestTiming, TargetCongestion, TargetState};
+use super::{IoQueueArrivalPattern, SchedulingPolicy, StorageRequestTiming, TargetCongestion, TargetState};
 
 /// Weight of a service time below the normal one in the new normal.
 const NORMAL_DOWN: f64 = 0.25;
@@ -63,7 +63,7 @@ const LIVE: Duration = Duration::from_secs(1);
 /// - After a service that took `e` longer than normal (or, from twice the normal on, will take as long as
 ///   others did) the target is *avoided* for `p·e`; `p` is 16 and doubles with each slow service in a row.
 ///   Avoided targets are served when no other can be, so that none starves. Where work arrives
-///   ([`QueueArrivalPattern::Arriving`]), at most half of the threads serve them, as the next moment may
+///   ([`IoQueueArrivalPattern::Arriving`]), at most half of the threads serve them, as the next moment may
 ///   bring work for a healthy target.
 /// - Idle targets take turns, before any target gets a second request. A target is critical if its remaining
 ///   work would keep one thread busy for as long as all waiting work keeps all threads busy: it decides when
@@ -77,7 +77,7 @@ const LIVE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct AdaptivePolicy {
     threads: u32,
-    feed: QueueArrivalPattern,
+    feed: IoQueueArrivalPattern,
     is_nice: bool,
     targets: Vec<TargetServiceHistory>,
     next_index: usize,
@@ -121,7 +121,7 @@ impl TargetServiceHistory {
 
 impl AdaptivePolicy {
     /// Creates the policy of an end with `threads` I/O threads and this feed.
-    pub fn new(threads: usize, feed: QueueArrivalPattern, is_nice: bool) -> AdaptivePolicy {
+    pub fn new(threads: usize, feed: IoQueueArrivalPattern, is_nice: bool) -> AdaptivePolicy {
         let threads = u32::try_from(threads).unwrap_or(u32::MAX).max(1);
         AdaptivePolicy { threads, feed, is_nice, targets: Vec::new(), next_index: 0, peers: 0.0, worst: 0.0 }
     }
@@ -209,8 +209,8 @@ impl AdaptivePolicy {
     fn can_spare_a_thread(&self, now: Duration, targets: &[TargetState]) -> bool {
         match (self.is_nice, self.feed) {
             (true, _) => return false,
-            (false, QueueArrivalPattern::Queued) => return true,
-            (false, QueueArrivalPattern::Arriving) => {}
+            (false, IoQueueArrivalPattern::Queued) => return true,
+            (false, IoQueueArrivalPattern::Arriving) => {}
         }
         let mut waiting_threads = 0;
         let mut has_healthy_work = false;

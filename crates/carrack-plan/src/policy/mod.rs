@@ -9,7 +9,7 @@ mod threshold;
 
 use std::time::Duration;
 
-use carrack_model::{PolicyChoice, TargetId};
+use carrack_model::{SchedulingPolicyChoice, TargetId};
 
 pub use adaptive::AdaptivePolicy;
 pub use round_robin::RoundRobinPolicy;
@@ -100,7 +100,7 @@ pub trait SchedulingPolicy: Send {
 
 /// The way in which work comes into the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueArrivalPattern {
+pub enum IoQueueArrivalPattern {
     /// Most of the work is known and waits: a source.
     Queued,
     /// A few objects at a time, for any target: a sink.
@@ -108,13 +108,17 @@ pub enum QueueArrivalPattern {
 }
 
 /// Creates the policy that the user chose, for an end with `threads` I/O threads and this feed.
-pub fn policy(choice: &PolicyChoice, threads: usize, feed: QueueArrivalPattern) -> Box<dyn SchedulingPolicy> {
+pub fn policy(
+    choice: &SchedulingPolicyChoice,
+    threads: usize,
+    feed: IoQueueArrivalPattern,
+) -> Box<dyn SchedulingPolicy> {
     match *choice {
-        PolicyChoice::RoundRobin => Box::new(RoundRobinPolicy::new()),
-        PolicyChoice::Threshold { window, threshold, skips } => {
+        SchedulingPolicyChoice::RoundRobin => Box::new(RoundRobinPolicy::new()),
+        SchedulingPolicyChoice::Threshold { window, threshold, skips } => {
             Box::new(ThresholdPolicy::new(window, threshold, skips))
         }
-        PolicyChoice::Adaptive { nice } => Box::new(AdaptivePolicy::new(threads, feed, nice)),
+        SchedulingPolicyChoice::Adaptive { nice } => Box::new(AdaptivePolicy::new(threads, feed, nice)),
     }
 }
 

@@ -5,11 +5,11 @@
 use std::time::Duration;
 
 use super::curve::{KnobCurve, KnobCurvePoint, SampleNoise};
-use super::decision::{KnobMove, KnobTrial, TrialOutcome, TunerDecision, TunerSearchCause};
+use super::decision::{KnobMovePurpose, KnobTrialResult, TrialOutcome, TunerDecision, TunerSearchCause};
 use super::episode::{KnobAttempt, KnobTrialPhase, SearchEpisode};
 use super::knob::{PerKnob, TunerKnob, TunerSetup};
 use super::meter::{RateMeter, RateReading};
-use super::past_results::TunerRecord;
+use super::past_results::SessionTuningResult;
 use super::sample::{Bottleneck, SessionSample, StageGauges};
 use super::search::{CurveSearch, SearchReach};
 use super::throughput_level::KeptSettingsThroughput;
@@ -115,7 +115,7 @@ impl SessionTuner {
     /// Creates a tuner with the settings of an earlier session of the same
     /// [`TunerWorkload`](super::TunerWorkload), as far as the ranges allow them. It tries only neighbouring
     /// values, unless the throughput differs now.
-    pub fn from_history(setup: TunerSetup, record: &TunerRecord) -> SessionTuner {
+    pub fn from_history(setup: TunerSetup, record: &SessionTuningResult) -> SessionTuner {
         let start = PerKnob::from_fn(|knob| setup.ranges[knob].clamp(record.values[knob]));
         let reach = if record.is_settled { SearchReach::Near(STEP_MAX) } else { SearchReach::Wide };
         SessionTuner {
@@ -148,8 +148,8 @@ impl SessionTuner {
     }
 
     /// Returns the tuner's knowledge, to be shown and kept; `at_s` is now in Unix seconds.
-    pub fn record(&self, at_s: u64) -> TunerRecord {
-        TunerRecord {
+    pub fn record(&self, at_s: u64) -> SessionTuningResult {
+        SessionTuningResult {
             at_s,
             values: self.kept,
             is_settled: self.is_settled(),
@@ -284,7 +284,7 @@ impl SessionTuner {
     }
 
     /// Starts the next trial from the kept settings, or a rest.
-    fn go_on(&mut self, at: Duration, trial: Option<KnobTrial>) -> TunerDecision {
+    fn go_on(&mut self, at: Duration, trial: Option<KnobTrialResult>) -> TunerDecision {
         let mut knobs = self.bottleneck.knobs().iter();
         match knobs.find_map(|knob| self.next(*knob)).or_else(|| self.next_release()) {
             Some(attempt) => self.attempt(at, attempt, trial),
@@ -326,10 +326,15 @@ impl SessionTuner {
         f64::from(self.kept[knob]) / f64::from(self.setup.ranges[knob].start)
     }
 
-    fn attempt(&mut self, at: Duration, attempt: KnobAttempt, trial: Option<KnobTrial>) -> TunerDecision {
+    fn attempt(
+        &mut self,
+        at: Duration,
+        attempt: KnobAttempt,
+        trial: Option<KnobTrialResult>,
+    ) -> TunerDecision {
         self.episode.trials += 1;
         self.aim = KnobTrialPhase::Try(attempt);
-        let action = if attempt.is_release { KnobMove::Release } else { KnobMove::Try };
+        let action = if attempt.is_release { KnobMovePurpose::Release } else { KnobMovePurpose::Try };
         self.turn(at, attempt.knob, attempt.value, action, trial)
     }
 
@@ -355,7 +360,7 @@ impl SessionTuner {
         };
         let outcome = if is_release { comparison.sufficiency() } else { comparison.outcome() }?;
         let gain = comparison.gain();
-        let trial = Some(KnobTrial { knob, from: home.value, to: value, gain, outcome });
+        let trial = Some(KnobTrialResult { knob, from: home.value, to: value, gain, outcome });
         match outcome {
             TrialOutcome::Kept => self.keep(knob, &there, gain),
             TrialOutcome::Relieved => self.credit(knob, value),
@@ -399,20 +404,25 @@ impl SessionTuner {
     }
 
     /// Goes straight to the next value: a return to the kept one would only cost time.
-    fn reject(&mut self, at: Duration, attempt: KnobAttempt, trial: Option<KnobTrial>) -> TunerDecision {
+    fn reject(
+        &mut self,
+        at: Duration,
+        attempt: KnobAttempt,
+        trial: Option<KnobTrialResult>,
+    ) -> TunerDecision {
         match self.next(attempt.knob).filter(|_| !attempt.is_release) {
             Some(next) => self.attempt(at, next, trial),
             None => self.back(at, attempt.knob, trial),
         }
     }
 
-    fn back(&mut self, at: Duration, knob: TunerKnob, trial: Option<KnobTrial>) -> TunerDecision {
+    fn back(&mut self, at: Duration, knob: TunerKnob, trial: Option<KnobTrialResult>) -> TunerDecision {
         self.aim = KnobTrialPhase::Measure;
-        self.turn(at, knob, self.kept[knob], KnobMove::Back, trial)
+        self.turn(at, knob, self.kept[knob], KnobMovePurpose::Back, trial)
     }
 
     /// Settles: no trial is left.
-    fn rest(&mut self, at: Duration, trial: Option<KnobTrial>) -> TunerDecision {
+    fn rest(&mut self, at: Duration, trial: Option<KnobTrialResult>) -> TunerDecision {
         if let Some((knob, value)) = self.credit.pop() {
             // The raised value has not helped.
             self.kept[knob] = value;
@@ -432,7 +442,7 @@ impl SessionTuner {
         self.look_after = (2 * self.look_after).min(LOOK_MAX);
         self.level.settle();
         let knob = self.bottleneck.knobs()[0];
-        self.turn(at, knob, self.kept[knob], KnobMove::Settle, trial)
+        self.turn(at, knob, self.kept[knob], KnobMovePurpose::Settle, trial)
     }
 
     fn turn(
@@ -440,8 +450,8 @@ impl SessionTuner {
         at: Duration,
         knob: TunerKnob,
         to: u32,
-        action: KnobMove,
-        trial: Option<KnobTrial>,
+        action: KnobMovePurpose,
+        trial: Option<KnobTrialResult>,
     ) -> TunerDecision {
         let from = std::mem::replace(&mut self.present[knob], to);
         if from != to {

@@ -26,7 +26,7 @@ pub enum TunerSearchCause {
 
 /// The result of a tried value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct KnobTrial {
+pub struct KnobTrialResult {
     /// The knob.
     pub knob: TunerKnob,
     /// The value before it.
@@ -52,7 +52,7 @@ pub enum TrialOutcome {
 
 /// The purpose of turning a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KnobMove {
+pub enum KnobMovePurpose {
     /// Try another value.
     Try,
     /// Try less of a knob that is not the bottleneck.
@@ -77,13 +77,13 @@ pub struct TunerDecision {
     /// Its value from now on.
     pub to: u32,
     /// Purpose of the turn.
-    pub action: KnobMove,
+    pub action: KnobMovePurpose,
     /// The limiting stage.
     pub bottleneck: Bottleneck,
     /// Reason for the trials.
     pub cause: TunerSearchCause,
     /// Result of the trial before, if this follows one.
-    pub trial: Option<KnobTrial>,
+    pub trial: Option<KnobTrialResult>,
 }
 
 impl TunerDecision {
@@ -93,9 +93,9 @@ impl TunerDecision {
     }
 }
 
-impl fmt::Display for KnobTrial {
+impl fmt::Display for KnobTrialResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let KnobTrial { knob, from, to, gain, outcome } = self;
+        let KnobTrialResult { knob, from, to, gain, outcome } = self;
         let did = if *gain < 0.0 { "took" } else { "brought" };
         let end = match outcome {
             TrialOutcome::Kept => "kept",
@@ -127,10 +127,10 @@ impl fmt::Display for TunerDecision {
             None => write!(f, "{}: {bottleneck} is the bottleneck; ", self.cause)?,
         }
         match self.action {
-            KnobMove::Try => write!(f, "trying {to} {knob}"),
-            KnobMove::Release => write!(f, "do {to} {knob} suffice?"),
-            KnobMove::Back => write!(f, "back to {to} {knob}"),
-            KnobMove::Settle => write!(f, "settled at {to} {knob}"),
+            KnobMovePurpose::Try => write!(f, "trying {to} {knob}"),
+            KnobMovePurpose::Release => write!(f, "do {to} {knob} suffice?"),
+            KnobMovePurpose::Back => write!(f, "back to {to} {knob}"),
+            KnobMovePurpose::Settle => write!(f, "settled at {to} {knob}"),
         }
     }
 }

@@ -3,7 +3,8 @@
 //! The engine gives a [`SessionTuner`] about four [`SessionSample`]s a second and turns the knob that a
 //! [`TunerDecision`] names. The tuner finds the limiting stage from the queues, climbs the curve of
 //! throughput over that stage's knob, stays where more would bring less than it costs, and looks again after
-//! a change. A [`TunerRecord`] keeps the result, from which a later session between the same ends begins.
+//! a change. A [`SessionTuningResult`] keeps the result, from which a later session between the same ends
+//! begins.
 //!
 //! `docs/design/tuner.md` has the mathematics, every constant's reason and the measurements. Fleets choose
 //! the number of pairs by a simpler rule ([`fleet::PairTuner`](crate::fleet::PairCountTuner)).
@@ -22,10 +23,10 @@ mod verdict;
 
 pub use controller::SessionTuner;
 pub use curve::KnobCurvePoint;
-pub use decision::{KnobMove, KnobTrial, TrialOutcome, TunerDecision, TunerSearchCause};
+pub use decision::{KnobMovePurpose, KnobTrialResult, TrialOutcome, TunerDecision, TunerSearchCause};
 pub use knob::{KnobRange, PerKnob, TunerKnob, TunerSetup};
 pub use meter::StageRates;
-pub use past_results::{MeanSizeClass, TunerRecord, TunerWorkload};
+pub use past_results::{MeanSizeClass, SessionTuningResult, TunerWorkload};
 pub use sample::{Bottleneck, QueueFill, SessionSample};
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ const LEVEL: f64 = 0.95;
 
 /// The result of a session: the settings that a later session begins with, and the curves for people.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TunerRecord {
+pub struct SessionTuningResult {
     /// Time of the record, in Unix seconds.
     pub at_s: u64,
     /// The best known settings.
@@ -68,7 +68,7 @@ pub struct TunerRecord {
     pub curves: PerKnob<Vec<KnobCurvePoint>>,
 }
 
-impl TunerRecord {
+impl SessionTuningResult {
     /// Returns the start of a knob's level part, as far as it is known: the smallest value that brings 95 %
     /// of the most.
     pub fn level_from(&self, knob: TunerKnob) -> Option<u32> {

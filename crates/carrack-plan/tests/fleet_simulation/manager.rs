@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use carrack_plan::fleet::{
-    ChunkOutcome, CoordinatorInputs, CoordinatorStep, CoordinatorStepResult, CutTotals, FleetMover,
-    FleetPair, LEASE_RENEW_EVERY, LargeFileNumber, LeaseRenewalTime, ManagerOwnedTransfer, MoverHealth,
+    AssignedMoverPair, ChunkOutcome, CoordinatorInputs, CoordinatorStep, CoordinatorStepResult, CutTotals,
+    FleetMover, LEASE_RENEW_EVERY, LargeFileNumber, LeaseRenewalTime, ManagerOwnedTransfer, MoverHealth,
     MoverPairChanges, MoverPairLimits, MoverStorageMark, OrphanedMoverPairs, PairCountTuner, PartedFileRef,
     RankRules, TransferCandidate, TransferCoordinator, TransferHealthVerdict, TransferPairDemand,
     TransferRanking, TransferTrackerEvent, WaitingTransfer, assign, intake, same_storage, shares,
@@ -27,7 +27,7 @@ pub struct Manager {
     /// As it follows them: those that are open.
     records: BTreeMap<String, Record>,
     leases: BTreeMap<String, u64>,
-    pairs: BTreeMap<PairKey, FleetPair>,
+    pairs: BTreeMap<PairKey, AssignedMoverPair>,
     health: MoverHealth,
     ranks: Option<TransferRanking>,
     phantoms: OrphanedMoverPairs<PairKey>,
@@ -64,7 +64,7 @@ pub enum Task {
     Stepped { transfer: String, token: u64 },
     Drive { transfer: String, token: u64, wake: u64 },
     LogCurrent { transfer: String, token: u64 },
-    PairPut(FleetPair),
+    PairPut(AssignedMoverPair),
     PairRemoved(PairKey),
     PhantomRead(PairKey),
     Nothing,
@@ -634,7 +634,7 @@ fn deal(world: &mut World, process: Process, movers: &[Registration]) {
         .collect();
     let shares = shares(&fleet, &claims, &MoverPairLimits::default());
     let known = manager.pairs.values().filter(|pair| manager.records.contains_key(&pair.transfer));
-    let present: Vec<FleetPair> = known.cloned().collect();
+    let present: Vec<AssignedMoverPair> = known.cloned().collect();
     let MoverPairChanges { add, drop } = assign(&fleet, &claims, &shares, &present);
     for (claim, share) in claims.iter().zip(&shares) {
         if let Some(owned) = manager.owned.get_mut(&claim.transfer) {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use carrack_plan::fleet::{
-    AvailableMovers, ChunkDeliveryState, ChunkStepResult, FailedMovers, FleetPair, HeldQueueDeliveries,
-    MoverDoubt, MoverFault, MoverFaultKind, MoverPairAction, MoverPairId, MoverPairReconciler,
-    QueuedChunkStep, acknowledged_after, left_for, may_be_left,
+    AssignedMoverPair, AvailableMovers, ChunkDeliveryState, ChunkStepResult, FailedMovers,
+    HeldQueueDeliveries, MoverBlamedChunkFailure, MoverFault, MoverFaultKind, MoverPairId,
+    MoverPairReconciler, MoverReconcilerAction, QueuedChunkStep, acknowledged_after, left_for, may_be_left,
 };
 
 use super::server::{ACK_WAIT, Change, Delivery, Entry, Item, ItemKind, Registration, Reply, Request, State};
@@ -71,7 +71,7 @@ pub struct Mover {
 }
 
 struct Session {
-    pair: FleetPair,
+    pair: AssignedMoverPair,
     /// Which of the pair's sessions it is.
     number: u64,
     is_open: bool,
@@ -93,7 +93,7 @@ struct Held {
     began_at: Duration,
     failed: u64,
     deleted: u64,
-    doubts: Vec<MoverDoubt>,
+    doubts: Vec<MoverBlamedChunkFailure>,
     repeated_since: Option<Duration>,
 }
 
@@ -188,10 +188,10 @@ pub fn told(world: &mut World, process: Process, change: Change) {
     carry_out(world, process, acts);
 }
 
-fn carry_out(world: &mut World, process: Process, acts: Vec<MoverPairAction>) {
+fn carry_out(world: &mut World, process: Process, acts: Vec<MoverReconcilerAction>) {
     for act in acts {
         match act {
-            MoverPairAction::Begin(pair) => {
+            MoverReconcilerAction::Begin(pair) => {
                 let id = (pair.transfer.clone(), pair.number);
                 let session = Session {
                     pair,
@@ -209,20 +209,20 @@ fn carry_out(world: &mut World, process: Process, acts: Vec<MoverPairAction>) {
                 world.movers[process.index].sessions.insert(id.clone(), session);
                 later(world, process, Duration::ZERO, Task::Begin(id));
             }
-            MoverPairAction::Stop(id) => {
+            MoverReconcilerAction::Stop(id) => {
                 if let Some(session) = world.movers[process.index].sessions.get_mut(&id) {
                     session.is_told_to_end = true;
                     let read = Request::Read(id.0.clone());
                     ask(world, process, read, Task::ToldToEnd(id));
                 }
             }
-            MoverPairAction::BeginScans(transfer) => {
+            MoverReconcilerAction::BeginScans(transfer) => {
                 let is_new = world.movers[process.index].scans.insert(transfer.clone(), true).is_none();
                 if is_new {
                     later(world, process, Duration::ZERO, Task::Scan(transfer));
                 }
             }
-            MoverPairAction::StopScans(transfer) => {
+            MoverReconcilerAction::StopScans(transfer) => {
                 if let Some(goes_on) = world.movers[process.index].scans.get_mut(&transfer) {
                     *goes_on = false;
                 }
@@ -316,7 +316,7 @@ fn end(world: &mut World, process: Process, id: MoverPairId) {
     }
 }
 
-fn sink_of(world: &World, pair: &FleetPair) -> Option<usize> {
+fn sink_of(world: &World, pair: &AssignedMoverPair) -> Option<usize> {
     world.movers.iter().position(|mover| mover.id == pair.sink)
 }
 
@@ -412,7 +412,7 @@ fn drive(world: &mut World, process: Process, id: &MoverPairId, chunk: u64) {
             ask(world, process, Request::NoteTried { transfer, item: item.name(), tried }, task);
         }
         QueuedChunkStep::TellDoubts(doubts) => {
-            for MoverDoubt { is_source, reason } in doubts {
+            for MoverBlamedChunkFailure { is_source, reason } in doubts {
                 let kind = MoverFaultKind::Doubted;
                 let fault = fault(&transfer, &source, &sink, is_source, kind, &reason);
                 let request = Request::Append { transfer: transfer.clone(), entry: Entry::Broken(fault) };
@@ -440,7 +440,8 @@ fn drive(world: &mut World, process: Process, id: &MoverPairId, chunk: u64) {
                 if let Some(held) = held_of(world, process, id, chunk) {
                     held.failed += 1;
                 }
-                doubts.push(MoverDoubt { is_source: false, reason: "nobody else sees it".into() });
+                doubts
+                    .push(MoverBlamedChunkFailure { is_source: false, reason: "nobody else sees it".into() });
             }
             answer(world, process, id, chunk, ChunkStepResult::Doubts(doubts));
         }
@@ -562,8 +563,10 @@ fn copied(world: &mut World, process: Process, id: MoverPairId, number: u64, chu
         Illness::Astray => (world.destination.unreadable_of(&id.0, &item), true, "can't be read"),
         _ => (world.destination.write(&id.0, &item), true, "can't be read"),
     };
-    let doubts =
-        (failed > 0).then(|| MoverDoubt { is_source, reason: reason.to_owned() }).into_iter().collect();
+    let doubts = (failed > 0)
+        .then(|| MoverBlamedChunkFailure { is_source, reason: reason.to_owned() })
+        .into_iter()
+        .collect();
     settled(world, process, id, chunk, failed, doubts);
 }
 
@@ -574,13 +577,13 @@ fn settled(
     id: MoverPairId,
     chunk: u64,
     failed: u64,
-    doubts: Vec<MoverDoubt>,
+    doubts: Vec<MoverBlamedChunkFailure>,
 ) {
     let now = world.now;
     if let Some(session) = session_of(world, process, &id)
         && let Some(held) = session.held.get(&chunk)
     {
-        let (FleetPair { source, sink, .. }, item) = (session.pair.clone(), held.delivery.item);
+        let (AssignedMoverPair { source, sink, .. }, item) = (session.pair.clone(), held.delivery.item);
         world.tell(|| format!("{source} and {sink}: {} {} is settled, {failed} failed", id.0, item.name()));
     }
     let Some(session) = session_of(world, process, &id) else { return };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use carrack_plan::fleet::{
-    CoordinatedTransferFields, FailedMovers, FleetPair, FleetTransferState, LEASE_LASTS, MoverFault,
+    AssignedMoverPair, CoordinatedTransferFields, FailedMovers, FleetTransferState, LEASE_LASTS, MoverFault,
     TransferResult, TransferTotals,
 };
 
@@ -164,7 +164,7 @@ impl Entry {
 
 pub type PairKey = (String, String, u32);
 
-pub fn key_of(pair: &FleetPair) -> PairKey {
+pub fn key_of(pair: &AssignedMoverPair) -> PairKey {
     (pair.source.clone(), pair.transfer.clone(), pair.number)
 }
 
@@ -219,7 +219,7 @@ pub enum Request {
         reason: String,
         totals: TransferTotals,
     },
-    PutPair(FleetPair),
+    PutPair(AssignedMoverPair),
     RemovePair(PairKey),
     RemovePairs(String),
     End {
@@ -315,7 +315,7 @@ pub enum Reply {
 pub enum Change {
     Record(Record),
     Lease { transfer: String, owner: Option<u64> },
-    PairPut(FleetPair),
+    PairPut(AssignedMoverPair),
     PairGone(PairKey),
     Logged { transfer: String, place: usize, entry: Entry },
 }
@@ -354,7 +354,7 @@ impl Change {
 pub struct Server {
     pub records: BTreeMap<String, Record>,
     pub leases: BTreeMap<String, Lease>,
-    pub pairs: BTreeMap<PairKey, FleetPair>,
+    pub pairs: BTreeMap<PairKey, AssignedMoverPair>,
     pub work: BTreeMap<String, Work>,
     pub logs: BTreeMap<String, Vec<Entry>>,
     pub movers: BTreeMap<String, Registration>,

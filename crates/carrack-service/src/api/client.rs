@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{Method, Request, Response, StatusCode, header};
-use carrack_plan::grants::TargetView;
+use carrack_plan::grants::SharedTargetStatus;
 use carrack_register::transfer_operations::{
     TransferControlOrder, TransferOperationError, TransferOperations,
 };
@@ -129,7 +129,10 @@ impl ApiClient {
     ///
     /// # Errors
     /// If the server can't be reached, or shares no targets.
-    pub async fn targets(&self, file_system: &str) -> Result<Vec<TargetView>, TransferOperationError> {
+    pub async fn targets(
+        &self,
+        file_system: &str,
+    ) -> Result<Vec<SharedTargetStatus>, TransferOperationError> {
         let path = match file_system {
             "" => "/v1/targets".to_owned(),
             name => format!("/v1/targets?fs={}", quoted(name)),

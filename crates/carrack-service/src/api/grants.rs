@@ -7,7 +7,7 @@ use axum::extract::{ConnectInfo, DefaultBodyLimit, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use carrack_plan::grants::{GrantClientReport, GrantReply, TargetView};
+use carrack_plan::grants::{GrantClientReport, GrantReply, SharedTargetStatus};
 use carrack_sharing::BatchRefusal;
 use carrack_trust::TransferApiRight;
 use serde::Deserialize;
@@ -90,14 +90,14 @@ struct TargetListQuery {
 /// List storage targets that transfers share, with their holders and the waiting transfers
 #[utoipa::path(get, path = "/v1/targets", operation_id = "targets", params(TargetListQuery),
     security(("token" = ["transfers.read"])),
-    responses((status = 200, description = "They, by name", body = Vec<TargetView>),
+    responses((status = 200, description = "They, by name", body = Vec<SharedTargetStatus>),
               (status = "4XX", description = "What can't be", body = ApiProblem, content_type = "application/problem+json"),
               (status = "5XX", description = "The same may work later", body = ApiProblem, content_type = "application/problem+json")))]
 async fn targets(
     State(sharing): State<ApiSharing>,
     Extension(caller): Extension<ApiCaller>,
     file_system: Result<Query<TargetListQuery>, QueryRejection>,
-) -> Result<Json<Vec<TargetView>>, ApiProblem> {
+) -> Result<Json<Vec<SharedTargetStatus>>, ApiProblem> {
     caller.check(TransferApiRight::Read)?;
     let Query(TargetListQuery { fs }) = file_system.map_err(|rejection| {
         ApiProblem::new(rejection.status(), rejection.body_text(), "such as ?fs=lfs01")

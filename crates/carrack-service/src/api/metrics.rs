@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use carrack_plan::grants::TargetView;
+use carrack_plan::grants::SharedTargetStatus;
 
 /// The format's content type.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4";
 
 /// A gauge's name, its help, and its value of a target.
-type Gauge = (&'static str, &'static str, fn(&TargetView) -> Option<f64>);
+type Gauge = (&'static str, &'static str, fn(&SharedTargetStatus) -> Option<f64>);
 
 const GAUGES: [Gauge; 6] = [
     ("carrack_target_users", "Transfers that use the target now.", |target| Some(users(target) as f64)),
@@ -28,7 +28,7 @@ const GAUGES: [Gauge; 6] = [
 ];
 
 /// Formats all targets, and the bytes that were moved from or to each.
-pub(super) fn text(targets: &[TargetView], moved_bytes: &[(String, u64)]) -> String {
+pub(super) fn text(targets: &[SharedTargetStatus], moved_bytes: &[(String, u64)]) -> String {
     let mut text = String::new();
     for (name, help, value) in GAUGES {
         let samples = targets.iter().filter_map(|target| Some((&*target.target, value(target)?)));
@@ -54,7 +54,7 @@ fn write_family<'a>(
     }
 }
 
-fn users(target: &TargetView) -> usize {
+fn users(target: &SharedTargetStatus) -> usize {
     target.holders.iter().filter(|holder| holder.starts_in_us == 0).count()
 }
 
@@ -78,7 +78,7 @@ mod tests {
             bytes: 0,
         };
         let waiting = WaitingClientView { client: "b".to_owned(), class: String::new(), waits_ms: 1_500 };
-        let target = TargetView {
+        let target = SharedTargetStatus {
             target: "fs/\"x\\".to_owned(),
             load: Some(0.25),
             load_expected: None,

@@ -33,7 +33,7 @@ pub(super) struct TransferWatchClient<'a> {
     last: Option<TransferRecord>,
 }
 
-type Watched = Result<TransferRecord, TransferOperationError>;
+type WatchedTransferResult = Result<TransferRecord, TransferOperationError>;
 
 impl<'a> TransferWatchClient<'a> {
     /// Creates a watcher without a connection.
@@ -49,7 +49,7 @@ impl<'a> TransferWatchClient<'a> {
     }
 
     /// Returns the next record, and the watcher for the records after it.
-    pub async fn next(mut self) -> Option<(Watched, Option<TransferWatchClient<'a>>)> {
+    pub async fn next(mut self) -> Option<(WatchedTransferResult, Option<TransferWatchClient<'a>>)> {
         if self.id.is_some() && self.last.as_ref().is_some_and(|last| last.state.is_over()) {
             return None;
         }

@@ -15,7 +15,7 @@ use carrack_engine::{
     AbortHandle, AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights, EndSettings,
     GrantExchangeHandle, ListenPoint, SessionError, check_protection,
 };
-use carrack_machine::{MemoryLimit, ZoneProtection};
+use carrack_machine::{CoreIsolationMode, MemoryLimit};
 use carrack_model::limits::{LANES_MAX, SLOT_BYTES_DEFAULT, SLOT_COUNT_MIN};
 use carrack_model::{RelPath, escape, plain};
 use carrack_storage::{PathBase, RootDirectory};
@@ -25,13 +25,13 @@ use carrack_wire::auth::ListenerNonce;
 use super::account::SystemAccount;
 use super::{guard, sandbox};
 use crate::config::{AccessRule, DaemonConfig, ExportConfig};
-use crate::export_path::{ExportPath, split};
+use crate::export_path::{PathInExport, split};
 use crate::log::DaemonLog;
 use crate::session_messages::{
     AuditedWork, PATHS_SHOWN_MAX, SessionAdmissionAnswer, SessionConnectionFacts, SessionProcessMessage,
     receive, receive_descriptor, send, shortened,
 };
-use crate::sharing::SocketExchange;
+use crate::sharing::GrantServerSocket;
 
 /// Memory that must be free for a session to begin: the smallest buffers, and its process's tables and
 /// stacks.
@@ -59,7 +59,7 @@ struct BoundExport {
 }
 
 /// A client's identity, and its token's rights.
-struct AccessClaim {
+struct ClientAccessRights {
     who: ProvedIdentity,
     scope: Option<TokenScope>,
     until_s: Option<u64>,
@@ -86,7 +86,7 @@ impl ExportAccessPolicy {
 
     /// Returns the claim of a request. A token counts for the identity in it, independent of the client's
     /// certificate.
-    fn claim(&self, token: &str) -> Result<AccessClaim, SessionError> {
+    fn claim(&self, token: &str) -> Result<ClientAccessRights, SessionError> {
         if token.is_empty() {
             let who = self.who.clone().ok_or_else(|| {
                 SessionError::refused(
@@ -94,24 +94,28 @@ impl ExportAccessPolicy {
                     "show a certificate, a key that it knows, or a token",
                 )
             })?;
-            return Ok(AccessClaim { who, scope: None, until_s: None });
+            return Ok(ClientAccessRights { who, scope: None, until_s: None });
         }
         let token = self
             .tokens
             .verify(token, SystemTime::now())
             .map_err(|error| SessionError::refused(plain(&error), error.hint().unwrap_or_default()))?;
         let until = token.expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Ok(AccessClaim { who: token.identity, scope: Some(token.scope), until_s: Some(until.as_secs()) })
+        Ok(ClientAccessRights {
+            who: token.identity,
+            scope: Some(token.scope),
+            until_s: Some(until.as_secs()),
+        })
     }
 
     /// Checks that the paths are of one export and that a rule permits the action; returns both, and the rest
     /// of the paths.
     fn allowed<'a>(
         &'a self,
-        claim: &AccessClaim,
+        claim: &ClientAccessRights,
         request: &AccessRequest<'a>,
     ) -> Result<(&'a ExportConfig, &'a AccessRule, Vec<PathBuf>), SessionError> {
-        let paths: Vec<ExportPath<'_>> = request
+        let paths: Vec<PathInExport<'_>> = request
             .paths
             .iter()
             .map(|path| split(path).ok_or_else(|| self.nowhere(claim)))
@@ -139,7 +143,7 @@ impl ExportAccessPolicy {
         Ok((export, rule, paths.into_iter().map(|path| path.rest).collect()))
     }
 
-    fn nowhere(&self, claim: &AccessClaim) -> SessionError {
+    fn nowhere(&self, claim: &ClientAccessRights) -> SessionError {
         let open: Vec<&str> = self.config.open_to(&claim.who.name).collect();
         let hint = if open.is_empty() {
             "no export is open to you".to_owned()
@@ -154,7 +158,7 @@ impl ExportAccessPolicy {
     /// sockets anywhere.
     fn sharing(&self) -> Option<GrantExchangeHandle> {
         let socket = self.config.local()?.sharing_socket()?;
-        Some(GrantExchangeHandle(Arc::new(SocketExchange::new(&socket))))
+        Some(GrantExchangeHandle(Arc::new(GrantServerSocket::new(&socket))))
     }
 
     fn tell(&self, message: &SessionProcessMessage) -> Result<(), SessionError> {
@@ -171,7 +175,7 @@ impl ExportAccessPolicy {
     }
 
     /// Asks the parent for admission: the parent enforces the quotas.
-    fn ask(&self, claim: &AccessClaim, work: AuditedWork) -> Result<(ListenPoint, u64), SessionError> {
+    fn ask(&self, claim: &ClientAccessRights, work: AuditedWork) -> Result<(ListenPoint, u64), SessionError> {
         self.tell(&SessionProcessMessage::Ask { who: claim.who.clone(), work, until_s: claim.until_s })?;
         let parent = &mut *self.parent.borrow_mut();
         match receive(parent).map_err(local("asking the daemon"))? {
@@ -276,7 +280,7 @@ impl AccessPolicy for ExportAccessPolicy {
 }
 
 /// Checks the token's scope. Writing needs the right to modify, as it may replace files.
-fn check_scope(claim: &AccessClaim, request: &AccessRequest<'_>) -> Result<(), SessionError> {
+fn check_scope(claim: &ClientAccessRights, request: &AccessRequest<'_>) -> Result<(), SessionError> {
     if is_in_scope(claim, request.deed, &request.paths) {
         return Ok(());
     }
@@ -289,7 +293,7 @@ fn local(what: &'static str) -> impl FnOnce(io::Error) -> SessionError {
     move |error| SessionError::Local { what, error }
 }
 
-fn is_in_scope(claim: &AccessClaim, deed: AccessKind, paths: &[&[u8]]) -> bool {
+fn is_in_scope(claim: &ClientAccessRights, deed: AccessKind, paths: &[&[u8]]) -> bool {
     let Some(scope) = &claim.scope else { return true };
     paths.iter().all(|path| operations_for(deed).iter().any(|&operation| scope.allows(operation, path)))
 }
@@ -307,7 +311,7 @@ fn operations_for(deed: AccessKind) -> &'static [TokenScopeOperation] {
 /// Returns the base of path resolution: the export, or with a token the directories of its scope. So neither
 /// a link nor any path outside of the checked ones leads out of them.
 fn base_of(
-    claim: &AccessClaim,
+    claim: &ClientAccessRights,
     deed: AccessKind,
     export: &ExportConfig,
     root: Arc<RootDirectory>,
@@ -371,7 +375,7 @@ fn tempered(wished: EndSettings, config: &DaemonConfig, slot_bytes: u32) -> EndS
         target_sets: Vec::new(),
         spill: config.spill.settings(),
         lanes: if wished.lanes == 0 && lanes_max == LANES_MAX { 0 } else { wished.lanes.clamp(1, lanes_max) },
-        zone: ZoneProtection::Off,
+        zone: CoreIsolationMode::Off,
         special_modes: false,
         idle: Some(limits.idle()),
         ..wished
@@ -409,7 +413,7 @@ mod tests {
             ports: Some(1..=2),
             target_sets: vec!["/".into()],
             lanes: 8,
-            zone: ZoneProtection::Hard,
+            zone: CoreIsolationMode::Hard,
             spill: SpillSettings {
                 sink: vec![chosen.clone()],
                 source: vec![chosen],
@@ -421,7 +425,7 @@ mod tests {
         assert_eq!((settings.pool_bytes, settings.io_threads, settings.lanes), (64 << 20, 4, 8));
         assert_eq!(
             (settings.ports.clone(), settings.target_sets.len(), settings.zone),
-            (None, 0, ZoneProtection::Off)
+            (None, 0, CoreIsolationMode::Off)
         );
         assert_eq!(settings.spill, small.spill.settings());
         assert!(settings.spill.may_lack && settings.spill.budget == Some(1 << 40));

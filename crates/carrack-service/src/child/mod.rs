@@ -31,7 +31,8 @@ use crate::audit::AuditedOutcome;
 use crate::config::DaemonConfig;
 use crate::log::DaemonLog;
 use crate::session_messages::{
-    ChildSessionSetup, SessionConnectionFacts, SessionProcessMessage, SessionReport, receive, send, shortened,
+    SessionConnectionFacts, SessionProcessMessage, SessionProcessSetup, SessionReport, receive, send,
+    shortened,
 };
 use access_policy::ExportAccessPolicy;
 
@@ -101,7 +102,7 @@ fn run(log: &mut DaemonLog, peer: &mut Option<std::net::SocketAddr>) -> Result<b
     sandbox::at_start().map_err(system("closing the process off"))?;
     let (connection, mut parent) = take_standard_streams().map_err(system("taking the connection"))?;
     parent.set_read_timeout(Some(PARENT_TIMEOUT)).map_err(system("the parent"))?;
-    let charge: ChildSessionSetup = receive(&mut parent).map_err(system("the parent"))?;
+    let charge: SessionProcessSetup = receive(&mut parent).map_err(system("the parent"))?;
     let errand: SessionConnectionFacts = receive(&mut parent).map_err(system("the parent"))?;
     *log = DaemonLog(charge.verbosity);
     *peer = Some(errand.peer);

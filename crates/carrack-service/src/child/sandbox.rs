@@ -75,7 +75,7 @@ pub fn around(
 mod tests {
     use std::fs::{self, File};
 
-    use carrack_machine::SpillRecordFile;
+    use carrack_machine::SpillDataFile;
 
     use super::*;
 
@@ -91,7 +91,7 @@ mod tests {
             let flash = flash.path().to_path_buf();
             move || {
                 let said = around(File::open(&inside).unwrap(), [&flash].into_iter()).unwrap();
-                SpillRecordFile::create(&flash, 1 << 20, 1 << 16).unwrap();
+                SpillDataFile::create(&flash, 1 << 20, 1 << 16).unwrap();
                 fs::write(inside.join("a"), "a").unwrap();
                 fs::create_dir(inside.join("d")).unwrap();
                 fs::rename(inside.join("a"), inside.join("d/a")).unwrap();

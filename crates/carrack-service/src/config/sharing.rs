@@ -11,7 +11,7 @@ use carrack_sharing::{DEFAULT_CLASS, SharingSettings};
 use serde::{Deserialize, Deserializer};
 
 use super::value::{optional_absolute, optional_rate, size, within, wrong};
-use crate::sharing::{ClassUserRules, ClassUsers};
+use crate::sharing::{ClassUserRules, SharingClassUsers};
 
 /// The default socket of the meta-server.
 pub const DEFAULT_SHARING_SOCKET: &str = "/run/carrack/sharing.sock";
@@ -113,7 +113,7 @@ impl SharingConfig {
     /// Returns the rules by which users may use classes.
     pub fn rules(&self) -> ClassUserRules {
         let classes = self.classes.iter().map(|(name, class)| {
-            (name.clone(), ClassUsers { users: class.users.clone(), groups: class.groups.clone() })
+            (name.clone(), SharingClassUsers { users: class.users.clone(), groups: class.groups.clone() })
         });
         ClassUserRules::new(classes.collect())
     }

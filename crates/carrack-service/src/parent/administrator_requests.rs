@@ -7,9 +7,9 @@ use sd_notify::NotifyState;
 
 use super::loaded_config::{ServeError, ServePlan};
 use super::signals::SignalRequest;
-use super::{DaemonParentProcess, DaemonPhase, notify};
+use super::{DaemonMainProcess, DaemonPhase, notify};
 
-impl DaemonParentProcess {
+impl DaemonMainProcess {
     pub(super) fn heed_signals(&mut self) {
         for wish in self.signals.take() {
             match (wish, self.phase) {

@@ -11,7 +11,7 @@ use super::events::DaemonEventSource;
 use super::first_bytes::{self, ConnectionKind};
 use super::session::ChildSession;
 use super::sockets::{AcceptResult, accept};
-use super::{DaemonParentProcess, DaemonPhase};
+use super::{DaemonMainProcess, DaemonPhase};
 
 /// Connections that are accepted before other events get their turn.
 const ACCEPTED_AT_ONCE: usize = 64;
@@ -27,7 +27,7 @@ fn has_left(stream: &TcpStream) -> bool {
     poll(&mut looked, Some(&now)).is_ok() && looked[0].revents().intersects(left)
 }
 
-impl DaemonParentProcess {
+impl DaemonMainProcess {
     pub(super) fn accept(&mut self, index: usize) {
         for _ in 0..ACCEPTED_AT_ONCE {
             let Some(listener) = self.sockets.listeners().nth(index) else { return };

@@ -18,7 +18,7 @@ use crate::config::{
 use crate::log::LogVerbosity;
 use crate::material::{CredentialMaterial, MaterialError};
 use crate::queue::QueueServiceError;
-use crate::session_messages::{ChildSessionSetup, frame};
+use crate::session_messages::{SessionProcessSetup, frame};
 
 /// An error that keeps the daemon from running.
 #[derive(Debug, Error)]
@@ -118,7 +118,7 @@ impl ServePlan {
 
     /// Returns the message that every session's process gets first: the configuration and its files.
     pub(super) fn charge(&self, verbosity: LogVerbosity) -> io::Result<Arc<[u8]>> {
-        frame(&ChildSessionSetup { config: self.text.clone(), material: self.material.clone(), verbosity })
+        frame(&SessionProcessSetup { config: self.text.clone(), material: self.material.clone(), verbosity })
     }
 
     /// Describes for people how the daemon would run.

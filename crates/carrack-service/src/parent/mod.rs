@@ -33,14 +33,14 @@ use sd_notify::NotifyState;
 use crate::audit::AuditLog;
 use crate::config::LocalServicesConfig;
 use crate::log::{DaemonLog, LogVerbosity};
-use crate::queue::{QueueLifetime, serve_local};
+use crate::queue::{QueueProcessStopTrigger, serve_local};
 use events::{DaemonEventSource, EventPoll};
 pub(crate) use first_bytes::{ConnectionKind, kind_of};
 use half_open::{AddressCounts, HalfOpenConnections};
 pub(crate) use loaded_config::read as read_config;
 pub use loaded_config::{ServeError, ServePlan};
 use queue_supervisor::QueueProcessSupervisor;
-use retry_advice::RefusedClientDelays;
+use retry_advice::OverloadRetryDelays;
 use session::ChildSession;
 use signals::SignalPipes;
 use sockets::{ListenSockets, ReserveDescriptor};
@@ -55,12 +55,12 @@ const TICK: Duration = Duration::from_secs(1);
 pub fn serve(path: &Path, verbosity: LogVerbosity) -> Result<(), ServeError> {
     let path = std::path::absolute(path).map_err(ServeError::system("finding the configuration"))?;
     if let Some(alone) = loaded_config::local_alone(&path)? {
-        return Ok(serve_local(&alone, QueueLifetime::Nothing, DaemonLog(verbosity), || {
+        return Ok(serve_local(&alone, QueueProcessStopTrigger::Nothing, DaemonLog(verbosity), || {
             loaded_config::local_alone(&path)
         })?);
     }
     let plan = ServePlan::load(&path)?;
-    let mut daemon = DaemonParentProcess::new(path, plan, DaemonLog(verbosity))?;
+    let mut daemon = DaemonMainProcess::new(path, plan, DaemonLog(verbosity))?;
     // A daemon whose working directory stays where it was started keeps that file system mounted.
     std::env::set_current_dir("/").map_err(ServeError::system("going to /"))?;
     daemon.begin();
@@ -77,7 +77,7 @@ pub fn serve(path: &Path, verbosity: LogVerbosity) -> Result<(), ServeError> {
 pub fn serve_local_of(path: &Path, verbosity: LogVerbosity) -> Result<(), ServeError> {
     match local_of(path)? {
         Some(local) => {
-            Ok(serve_local(&local, QueueLifetime::Stdin, DaemonLog(verbosity), || local_of(path))?)
+            Ok(serve_local(&local, QueueProcessStopTrigger::Stdin, DaemonLog(verbosity), || local_of(path))?)
         }
         None => Ok(()),
     }
@@ -116,7 +116,7 @@ struct FailedHandshake {
     since: Instant,
 }
 
-struct DaemonParentProcess {
+struct DaemonMainProcess {
     path: PathBuf,
     plan: ServePlan,
     charge: Arc<[u8]>,
@@ -133,7 +133,7 @@ struct DaemonParentProcess {
     next_session: u64,
     /// Failed handshakes of the last seconds by the numbers of their sessions, the oldest first.
     failed: BTreeMap<u64, FailedHandshake>,
-    turned_away: RefusedClientDelays,
+    turned_away: OverloadRetryDelays,
     phase: DaemonPhase,
     /// Limit of the process's descriptors.
     descriptors: u64,
@@ -143,8 +143,8 @@ struct DaemonParentProcess {
     queue: Option<QueueProcessSupervisor>,
 }
 
-impl DaemonParentProcess {
-    fn new(path: PathBuf, plan: ServePlan, log: DaemonLog) -> Result<DaemonParentProcess, ServeError> {
+impl DaemonMainProcess {
+    fn new(path: PathBuf, plan: ServePlan, log: DaemonLog) -> Result<DaemonMainProcess, ServeError> {
         let events = EventPoll::new().map_err(ServeError::system("epoll"))?;
         let signals = SignalPipes::catch().map_err(ServeError::system("watching for signals"))?;
         let audit = AuditLog::open(plan.config.audit.as_deref(), log)
@@ -156,7 +156,7 @@ impl DaemonParentProcess {
             .descriptors()
             .try_for_each(|pipe| events.watch(pipe, DaemonEventSource::Signal))
             .map_err(ServeError::system("watching for signals"))?;
-        let daemon = DaemonParentProcess {
+        let daemon = DaemonMainProcess {
             path,
             plan,
             charge,
@@ -171,7 +171,7 @@ impl DaemonParentProcess {
             sessions: BTreeMap::new(),
             next_session: 1,
             failed: BTreeMap::new(),
-            turned_away: RefusedClientDelays::default(),
+            turned_away: OverloadRetryDelays::default(),
             phase: DaemonPhase::Serving,
             descriptors: raise_descriptors(),
             status: String::new(),

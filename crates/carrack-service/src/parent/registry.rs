@@ -8,12 +8,12 @@ use carrack_transport::PeerAddressPrefix;
 use super::events::DaemonEventSource;
 use super::quota::{self, AdmittedSession};
 use super::session::end_of_session;
-use super::{DaemonParentProcess, DaemonPhase, FailedHandshake};
+use super::{DaemonMainProcess, DaemonPhase, FailedHandshake};
 
 /// Delay until the client's next attempt: by then a daemon that is ending may have been started again.
 const AFTER_RESTART: Duration = Duration::from_secs(2);
 
-impl DaemonParentProcess {
+impl DaemonMainProcess {
     /// Reads a session's messages, answers them, and sends pending ones.
     pub(super) fn attend(&mut self, number: u64) {
         let Some(session) = self.sessions.get_mut(&number) else { return };

@@ -17,9 +17,9 @@ const COUNTED_MAX: usize = (TRIES_PER_S * 30) as usize;
 
 /// Times of the latest refusals, each with its delay.
 #[derive(Debug, Default)]
-pub struct RefusedClientDelays(VecDeque<(Instant, Duration)>);
+pub struct OverloadRetryDelays(VecDeque<(Instant, Duration)>);
 
-impl RefusedClientDelays {
+impl OverloadRetryDelays {
     /// Counts one more client and returns its delay.
     pub fn come_again_in(&mut self, now: Instant) -> Duration {
         // Clients whose delay is over have tried again, or won't.
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn the_more_wait_the_later_each_comes_again() {
         let start = Instant::now();
-        let mut away = RefusedClientDelays::default();
+        let mut away = OverloadRetryDelays::default();
         assert_eq!(away.come_again_in(start), SHORTEST);
         let waits: Vec<_> = (0..2_000).map(|_| away.come_again_in(start)).collect();
         assert!(waits.is_sorted() && waits.last() == Some(&LONGEST));

@@ -19,7 +19,7 @@ use super::quota::{AdmittedSession, SessionQuotaRefusal};
 use crate::audit::{AuditEntry, AuditedOutcome, now};
 use crate::session_messages::{
     AuditedWork, SessionAdmissionAnswer, SessionConnectionFacts, SessionInbox, SessionProcessMessage,
-    SessionProcessOutbox, SessionReport, frame, send_descriptor,
+    SessionReport, UnreadSessionFrames, frame, send_descriptor,
 };
 
 /// The subcommand of the process.
@@ -37,7 +37,7 @@ pub struct ChildSession {
     /// The parent's end of the socket pair.
     pub socket: UnixStream,
     inbox: SessionInbox,
-    outbox: SessionProcessOutbox,
+    outbox: UnreadSessionFrames,
     /// The client's address.
     pub peer: SocketAddr,
     /// Time of its start.
@@ -84,7 +84,7 @@ impl ChildSession {
             .stdin(Stdio::from(OwnedFd::from(connection)))
             .stdout(Stdio::from(OwnedFd::from(theirs)))
             .spawn()?;
-        let mut outbox = SessionProcessOutbox::default();
+        let mut outbox = UnreadSessionFrames::default();
         outbox.bytes(charge.clone());
         outbox.bytes(frame(&SessionConnectionFacts { session: number, peer, here })?);
         Ok(ChildSession {

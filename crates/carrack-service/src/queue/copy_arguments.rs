@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use carrack_options::SubmissionExecutor;
+use carrack_options::SubmissionExecutorKind;
 use carrack_register::transfer_operations::TransferOperationError;
 use carrack_register::transfer_records::{SiteLocation, TransferSubmission};
 
@@ -35,7 +35,7 @@ pub fn arguments(
         return Err(refused("this can't be a label", format!("a line of up to {LABEL_BYTES_MAX} bytes can")));
     }
     let options = &submission.options;
-    options.check(SubmissionExecutor::Queue)?;
+    options.check(SubmissionExecutorKind::Queue)?;
     let values = options.values()?;
     let is_sync = values.sync()?.is_some();
     // The submitted options count, and not those in the configuration files of this machine or of the user.
@@ -115,7 +115,7 @@ mod tests {
             }
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let own = words.last().copied().unwrap();
-            match (with(&words), SubmissionExecutor::Queue.refusal(name)) {
+            match (with(&words), SubmissionExecutorKind::Queue.refusal(name)) {
                 (Err(TransferOperationError::Refused { hint, .. }), Some(_)) => {
                     assert!(!hint.is_empty(), "{own}")
                 }

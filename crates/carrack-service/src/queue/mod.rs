@@ -39,7 +39,7 @@ use tokio::sync::watch;
 use crate::log::DaemonLog;
 pub use copy_arguments::LOCAL_SITE;
 pub use launch::{LaunchRequest, become_copy};
-pub use service::{QueueLifetime, QueueServiceError, serve_local};
+pub use service::{QueueProcessStopTrigger, QueueServiceError, serve_local};
 use store::QueueStore;
 pub use store::QueueStoreError;
 pub use turns::QueueOrderRules;

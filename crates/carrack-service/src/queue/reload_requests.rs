@@ -6,11 +6,11 @@ use std::io::{self, Read};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
 
-use super::service::{QueueLifetime, QueueServiceError, system};
+use super::service::{QueueProcessStopTrigger, QueueServiceError, system};
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum QueueProcessRequest {
+pub(super) enum QueueSignalRequest {
     /// End.
     End,
     /// Read the configuration again.
@@ -27,17 +27,17 @@ pub(super) struct ServiceProcessSignals {
 }
 
 impl ServiceProcessSignals {
-    pub fn hear(ends: QueueLifetime) -> Result<ServiceProcessSignals, QueueServiceError> {
+    pub fn hear(ends: QueueProcessStopTrigger) -> Result<ServiceProcessSignals, QueueServiceError> {
         Ok(ServiceProcessSignals {
             terminate: caught(SignalKind::terminate())?,
             interrupt: caught(SignalKind::interrupt())?,
             hangup: caught(SignalKind::hangup())?,
-            stop_control: (ends == QueueLifetime::Stdin).then(hear_stdin).transpose()?,
+            stop_control: (ends == QueueProcessStopTrigger::Stdin).then(hear_stdin).transpose()?,
         })
     }
 
     /// Waits for the next request.
-    pub async fn next(&mut self) -> QueueProcessRequest {
+    pub async fn next(&mut self) -> QueueSignalRequest {
         let of_reins = async {
             match &mut self.stop_control {
                 Some(stop_control) => stop_control.recv().await,
@@ -45,10 +45,10 @@ impl ServiceProcessSignals {
             }
         };
         tokio::select! {
-            _ = self.terminate.recv() => QueueProcessRequest::End,
-            _ = self.interrupt.recv() => QueueProcessRequest::End,
-            _ = self.hangup.recv() => QueueProcessRequest::ReadAgain,
-            word = of_reins => if word.is_some() { QueueProcessRequest::ReadAgain } else { QueueProcessRequest::End },
+            _ = self.terminate.recv() => QueueSignalRequest::End,
+            _ = self.interrupt.recv() => QueueSignalRequest::End,
+            _ = self.hangup.recv() => QueueSignalRequest::ReadAgain,
+            word = of_reins => if word.is_some() { QueueSignalRequest::ReadAgain } else { QueueSignalRequest::End },
         }
     }
 }

@@ -14,7 +14,7 @@ use sd_notify::NotifyState;
 use thiserror::Error;
 
 use super::effective_config::QueueServiceParts;
-use super::reload_requests::{QueueProcessRequest, ServiceProcessSignals};
+use super::reload_requests::{QueueSignalRequest, ServiceProcessSignals};
 use super::{LocalQueue, QueueOpenError};
 use crate::api::{ApiAuth, ApiListener, ApiServices, ListenError, RefusingTransferOperations, serve_api};
 use crate::config::{LocalServicesConfig, QueueConfig};
@@ -68,7 +68,7 @@ pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> QueueServi
 
 /// The event, in addition to SIGTERM and SIGINT, that ends a queue's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueLifetime {
+pub enum QueueProcessStopTrigger {
     /// The end of standard input: the daemon that started it holds the other end of a pipe.
     Stdin,
     /// No other event.
@@ -76,14 +76,14 @@ pub enum QueueLifetime {
 }
 
 /// Keeps and carries out transfers, and grants storage targets, until it receives a request to end. On
-/// SIGHUP, or on a byte of standard input with [`QueueLifetime::Stdin`], it calls `read_again` for the
-/// present configuration.
+/// SIGHUP, or on a byte of standard input with [`QueueProcessStopTrigger::Stdin`], it calls `read_again` for
+/// the present configuration.
 ///
 /// # Errors
 /// [`QueueServiceError`] if it can't start or continue.
 pub fn serve_local(
     config: &LocalServicesConfig,
-    ends: QueueLifetime,
+    ends: QueueProcessStopTrigger,
     log: DaemonLog,
     read_again: impl Fn() -> Result<Option<LocalServicesConfig>, ServeError>,
 ) -> Result<(), QueueServiceError> {
@@ -120,7 +120,7 @@ fn sockets(config: &LocalServicesConfig) -> BTreeSet<PathBuf> {
 async fn serve(
     queue: Option<&LocalQueue>,
     config: &LocalServicesConfig,
-    ends: QueueLifetime,
+    ends: QueueProcessStopTrigger,
     log: DaemonLog,
     read_again: impl Fn() -> Result<Option<LocalServicesConfig>, ServeError>,
 ) -> Result<(), QueueServiceError> {
@@ -150,7 +150,7 @@ async fn serve(
     {
         log.warn(format!("{}: {error}", path.display()));
     }
-    if ends == QueueLifetime::Nothing {
+    if ends == QueueProcessStopTrigger::Nothing {
         // The process works without systemd as well.
         let _ = sd_notify::notify(&[NotifyState::Ready]);
     }
@@ -161,7 +161,7 @@ async fn serve(
         log.note(format!("targets are granted at unix:{}", socket.display()));
     }
     let end = async move {
-        while wishes.next().await == QueueProcessRequest::ReadAgain {
+        while wishes.next().await == QueueSignalRequest::ReadAgain {
             going_by.take_over(read_again());
         }
     };

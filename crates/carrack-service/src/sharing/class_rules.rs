@@ -14,14 +14,14 @@ const REMEMBERED_MAX: usize = 4_096;
 
 /// The users of a class: every user, if both lists are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClassUsers {
+pub struct SharingClassUsers {
     /// Accounts.
     pub users: Option<Vec<String>>,
     /// Groups, whose members the system tells.
     pub groups: Option<Vec<String>>,
 }
 
-impl ClassUsers {
+impl SharingClassUsers {
     fn are_all(&self) -> bool {
         self.users.is_none() && self.groups.is_none()
     }
@@ -42,17 +42,17 @@ fn is_in(user: &User, groups: &[String]) -> bool {
 
 /// The classes, each with its users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClassUserRules(BTreeMap<String, ClassUsers>);
+pub struct ClassUserRules(BTreeMap<String, SharingClassUsers>);
 
 impl ClassUserRules {
     /// Creates the rules, by the classes' names.
-    pub fn new(classes: BTreeMap<String, ClassUsers>) -> ClassUserRules {
+    pub fn new(classes: BTreeMap<String, SharingClassUsers>) -> ClassUserRules {
         ClassUserRules(classes)
     }
 
     /// Returns the users of this class; `None` if every user may use it, or for an unknown class, which has
     /// no effect.
-    pub(super) fn members(&self, class: &str) -> Option<&ClassUsers> {
+    pub(super) fn members(&self, class: &str) -> Option<&SharingClassUsers> {
         self.0.get(class).filter(|members| !members.are_all())
     }
 }
@@ -79,8 +79,8 @@ impl MembershipCache {
 mod tests {
     use super::*;
 
-    fn of(users: &[&str], groups: &[&str]) -> ClassUsers {
-        ClassUsers { users: Some(list(users)), groups: Some(list(groups)) }
+    fn of(users: &[&str], groups: &[&str]) -> SharingClassUsers {
+        SharingClassUsers { users: Some(list(users)), groups: Some(list(groups)) }
     }
 
     fn list(names: &[&str]) -> Vec<String> {
@@ -93,7 +93,7 @@ mod tests {
         let Ok(Some(root)) = Group::from_gid(0.into()) else { return };
         assert!(of(&["root"], &[]).have(0) && of(&[], &[&root.name]).have(0));
         assert!(!of(&["root"], &[&root.name]).have(nobody) && !of(&["x"], &["no-such-group"]).have(0));
-        assert!(ClassUsers::default().have(stranger) && !of(&["root"], &[]).have(stranger));
+        assert!(SharingClassUsers::default().have(stranger) && !of(&["root"], &[]).have(stranger));
     }
 
     #[test]

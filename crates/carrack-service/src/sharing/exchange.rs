@@ -27,15 +27,15 @@ const FIELDS_MAX: usize = 32;
 
 /// A meta-server behind a Unix socket.
 #[derive(Debug)]
-pub struct SocketExchange {
+pub struct GrantServerSocket {
     path: PathBuf,
     connection: Mutex<Option<UnixStream>>,
 }
 
-impl SocketExchange {
+impl GrantServerSocket {
     /// Creates an exchange without a connection.
-    pub fn new(path: &Path) -> SocketExchange {
-        SocketExchange { path: path.to_owned(), connection: Mutex::new(None) }
+    pub fn new(path: &Path) -> GrantServerSocket {
+        GrantServerSocket { path: path.to_owned(), connection: Mutex::new(None) }
     }
 
     /// Returns the socket's path.
@@ -54,7 +54,7 @@ impl SocketExchange {
     }
 }
 
-impl GrantExchange for SocketExchange {
+impl GrantExchange for GrantServerSocket {
     /// Sends a batch and waits for its answer, for a second at most. A lost connection is replaced with the
     /// next batch, and within the same batch if it was lost while idle: a restarted server is no error.
     ///
@@ -81,9 +81,9 @@ impl GrantExchange for SocketExchange {
 fn keep(
     connection: &mut Option<UnixStream>,
     stream: UnixStream,
-    answered: io::Result<HttpAnswer>,
+    answered: io::Result<ReceivedHttpResponse>,
 ) -> io::Result<GrantReply> {
-    let HttpAnswer { status, body, is_last } = answered?;
+    let ReceivedHttpResponse { status, body, is_last } = answered?;
     if !is_last {
         *connection = Some(stream);
     }
@@ -123,14 +123,14 @@ fn request(batch: &GrantClientReport) -> io::Result<Vec<u8>> {
 }
 
 /// An answer.
-struct HttpAnswer {
+struct ReceivedHttpResponse {
     status: u16,
     body: Vec<u8>,
     /// True if the connection ends with it.
     is_last: bool,
 }
 
-fn ask(mut stream: &UnixStream, request: &[u8], deadline: Instant) -> io::Result<HttpAnswer> {
+fn ask(mut stream: &UnixStream, request: &[u8], deadline: Instant) -> io::Result<ReceivedHttpResponse> {
     stream.set_write_timeout(Some(left(deadline)?))?;
     stream.write_all(request).map_err(in_time)?;
     let mut heard = Vec::new();
@@ -142,7 +142,7 @@ fn ask(mut stream: &UnixStream, request: &[u8], deadline: Instant) -> io::Result
             let body = heard.split_off(head.bytes);
             // A connection with bytes after the answer is not used again.
             let is_last = head.is_last || body.len() > length;
-            return Ok(HttpAnswer { status: head.status, body: body[..length].to_vec(), is_last });
+            return Ok(ReceivedHttpResponse { status: head.status, body: body[..length].to_vec(), is_last });
         }
         if heard.len() > HEAD_BYTES_MAX {
             return Err(nonsense("a head without an end"));
@@ -152,7 +152,7 @@ fn ask(mut stream: &UnixStream, request: &[u8], deadline: Instant) -> io::Result
 }
 
 /// A parsed head, with its length in bytes; the length of the body comes with it.
-struct HttpHead {
+struct HttpResponseHead {
     bytes: usize,
     status: u16,
     is_last: bool,
@@ -165,7 +165,7 @@ fn field<'a>(response: &httparse::Response<'_, 'a>, name: &str) -> Option<&'a st
 }
 
 /// Parses a head; `None` while it is incomplete.
-fn head(heard: &[u8]) -> io::Result<Option<(HttpHead, usize)>> {
+fn head(heard: &[u8]) -> io::Result<Option<(HttpResponseHead, usize)>> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut response = httparse::Response::new(&mut fields);
     let bytes = match response.parse(heard).map_err(nonsense)? {
@@ -179,7 +179,7 @@ fn head(heard: &[u8]) -> io::Result<Option<(HttpHead, usize)>> {
     }
     let is_last = field(&response, "connection").is_some_and(|words| words.eq_ignore_ascii_case("close"));
     let status = response.code.unwrap_or_default();
-    Ok(Some((HttpHead { bytes, status, is_last }, length)))
+    Ok(Some((HttpResponseHead { bytes, status, is_last }, length)))
 }
 
 fn hear(mut stream: &UnixStream, heard: &mut Vec<u8>, deadline: Instant) -> io::Result<()> {
@@ -248,7 +248,7 @@ mod tests {
     fn a_connection_is_used_again_and_made_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
-        let exchange = SocketExchange::new(&path);
+        let exchange = GrantServerSocket::new(&path);
         assert_eq!(exchange.exchange(&GrantClientReport::default()).unwrap_err().kind(), ErrorKind::NotFound);
         let good = said(200, "", r#"{"epoch":7,"number":3}"#);
         let problem = r#"{"status":404,"title":"x","detail":"nothing here"}"#;
@@ -278,14 +278,14 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("socket");
             answering(&path, vec![vec![said.to_owned()]]);
-            let error = SocketExchange::new(&path).exchange(&GrantClientReport::default()).unwrap_err();
+            let error = GrantServerSocket::new(&path).exchange(&GrantClientReport::default()).unwrap_err();
             assert_eq!(error.kind(), kind, "{said}");
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         answering(&path, Vec::new());
         let begun = Instant::now();
-        let error = SocketExchange::new(&path).exchange(&GrantClientReport::default()).unwrap_err();
+        let error = GrantServerSocket::new(&path).exchange(&GrantClientReport::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!((PATIENCE..2 * PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     }

@@ -7,13 +7,13 @@ mod site_file;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use carrack_plan::grants::{GrantClientReport, GrantReply, TargetView};
+use carrack_plan::grants::{GrantClientReport, GrantReply, SharedTargetStatus};
 use carrack_sharing::{BatchRefusal, MetaSchedulerServer, SharingSettings};
 use tokio::task::spawn_blocking;
 
 use class_rules::MembershipCache;
-pub use class_rules::{ClassUserRules, ClassUsers};
-pub use exchange::SocketExchange;
+pub use class_rules::{ClassUserRules, SharingClassUsers};
+pub use exchange::GrantServerSocket;
 pub use site_file::site_sharing;
 
 use crate::queue::name_of_user;
@@ -59,7 +59,7 @@ impl MachineMetaScheduler {
 
     /// Returns every known target of this name or of this file system, as [`MetaSchedulerServer::targets`]
     /// does. Clients are `USER/NAME`.
-    pub fn targets(&self, name: &str) -> Vec<TargetView> {
+    pub fn targets(&self, name: &str) -> Vec<SharedTargetStatus> {
         let mut targets = self.server.targets(name);
         let mut names = std::collections::BTreeMap::new();
         for target in &mut targets {
@@ -112,8 +112,8 @@ mod tests {
 
     use super::*;
 
-    fn user(name: &str) -> ClassUsers {
-        ClassUsers { users: Some(vec![name.to_owned()]), groups: None }
+    fn user(name: &str) -> SharingClassUsers {
+        SharingClassUsers { users: Some(vec![name.to_owned()]), groups: None }
     }
 
     #[tokio::test]
@@ -122,7 +122,7 @@ mod tests {
         let classes = ["open", "mine", "theirs"].map(|name| (name.to_owned(), GrantClientClass::default()));
         let classes = BTreeMap::from(classes);
         let rules = ClassUserRules::new(BTreeMap::from([
-            ("open".to_owned(), ClassUsers::default()),
+            ("open".to_owned(), SharingClassUsers::default()),
             ("mine".to_owned(), user(&name_of_user(uid))),
             ("theirs".to_owned(), user("nobody-of-this-name")),
         ]));

@@ -18,13 +18,13 @@ pub(super) struct MetricSeries {
 #[derive(Deserialize)]
 struct PrometheusAnswerStatus {
     status: String,
-    data: Option<ResultType>,
+    data: Option<PrometheusResultType>,
     #[serde(default)]
     error: String,
 }
 
 #[derive(Deserialize)]
-struct ResultType {
+struct PrometheusResultType {
     #[serde(rename = "resultType")]
     kind: String,
 }
@@ -63,7 +63,7 @@ impl MetricSeries {
 pub(super) fn series(body: &[u8]) -> Result<Vec<MetricSeries>, NoSeries> {
     let reply: PrometheusAnswerStatus = serde_json::from_slice(body).map_err(strange)?;
     let kind = match (reply.status.as_str(), reply.data) {
-        ("success", Some(ResultType { kind })) => kind,
+        ("success", Some(PrometheusResultType { kind })) => kind,
         ("error", _) => return Err(NoSeries::Refused(reply.error)),
         _ => return Err(NoSeries::Strange("neither success nor error".to_owned())),
     };

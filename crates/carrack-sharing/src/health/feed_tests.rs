@@ -13,14 +13,15 @@ use super::preset::ExporterPreset;
 use super::settings::{HistorySource, LoadMonitorSettings};
 use super::test_prometheus::TestPrometheus;
 use super::{
-    LoadMonitor, LoadMonitorError, LoadMonitorThread, PrometheusAddress, TargetCapacity, histories_of_csv,
+    LoadMonitor, LoadMonitorError, LoadMonitorThread, PrometheusServerAddress, TargetCapacity,
+    histories_of_csv,
 };
 
 /// A Sunday's midnight, so that days are whole.
 const MIDNIGHT_S: i64 = 1_767_484_800;
 const HOUR_S: i64 = 3600;
 
-fn settings(address: PrometheusAddress) -> LoadMonitorSettings {
+fn settings(address: PrometheusServerAddress) -> LoadMonitorSettings {
     let mut settings = LoadMonitorSettings::of_preset(address, ExporterPreset::LustreExporter);
     settings.capacity = TargetCapacity::of_all(1e9);
     settings.history = HistorySource::None;
@@ -194,7 +195,7 @@ fn a_csv_is_a_history_too() {
         format!("time,target,load\n{},fs/a,5\n{},fs/b,7\n", MIDNIGHT_S - 600, MIDNIGHT_S - 600),
     )
     .unwrap();
-    let address: PrometheusAddress = "http://127.0.0.1:1".parse().unwrap();
+    let address: PrometheusServerAddress = "http://127.0.0.1:1".parse().unwrap();
     let past = LoadMonitorSettings { history: HistorySource::Csv(path.clone()), ..settings(address.clone()) };
     let feed = LoadMonitor::new(past, MIDNIGHT_S).unwrap();
     let found = feed.storage("fs", MIDNIGHT_S).unwrap();

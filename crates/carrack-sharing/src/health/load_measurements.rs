@@ -50,9 +50,9 @@ impl TargetRates {
 
 /// Measurements by time and target.
 #[derive(Debug, Default)]
-pub(super) struct LoadMeasurements(pub(super) BTreeMap<(String, i64), TargetRates>);
+pub(super) struct TargetLoadMeasurements(pub(super) BTreeMap<(String, i64), TargetRates>);
 
-impl LoadMeasurements {
+impl TargetLoadMeasurements {
     /// Adds the series of a query. Series with the same target name are summed.
     pub(super) fn add(
         &mut self,

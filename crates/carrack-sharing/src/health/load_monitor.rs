@@ -6,15 +6,15 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use carrack_plan::forecast::{LoadHistory, LoadSample, STEP_S, parse_csv};
+use carrack_plan::forecast::{LoadHistory, STEP_S, TargetLoadSample, parse_csv};
 use carrack_plan::grants::TargetComputeLoad;
 
 use super::answers::MetricSeries;
 use super::load_error::LoadMonitorError;
-use super::load_measurements::{LoadMeasurements, LoadQuantity, TargetRates};
+use super::load_measurements::{LoadQuantity, TargetLoadMeasurements, TargetRates};
 use super::name_template::{NAME_BYTES_MAX, TargetNameFromLabels};
 use super::preset::PrometheusQueries;
-use super::prometheus::PrometheusClient;
+use super::prometheus::PrometheusQueryClient;
 use super::settings::{HistorySource, LoadMonitorSettings};
 use super::storage_history::{StorageHistory, UnknownStorageError};
 use super::target_load::TargetLoadHistory;
@@ -65,7 +65,7 @@ struct UnqueriedInterval {
 /// Measures targets by Prometheus (L11). It blocks, so it needs a thread of its own, not an async task.
 pub struct LoadMonitor {
     settings: LoadMonitorSettings,
-    prometheus: PrometheusClient,
+    prometheus: PrometheusQueryClient,
     queries: Vec<(LoadQuantity, String)>,
     names: TargetNameFromLabels,
     targets: BTreeMap<String, TargetLoadHistory>,
@@ -97,7 +97,7 @@ impl LoadMonitor {
             None => None,
         };
         let mut feed = LoadMonitor {
-            prometheus: PrometheusClient::new(settings.prometheus.clone(), cas)?,
+            prometheus: PrometheusQueryClient::new(settings.prometheus.clone(), cas)?,
             queries: in_order(settings.queries()?),
             names: settings.target_name()?,
             targets: BTreeMap::new(),
@@ -184,9 +184,9 @@ impl LoadMonitor {
     fn ask(
         &self,
         window_s: u64,
-        mut send: impl FnMut(&PrometheusClient, &str) -> Result<Vec<MetricSeries>, LoadMonitorError>,
-    ) -> Result<LoadMeasurements, LoadMonitorError> {
-        let mut measured = LoadMeasurements::default();
+        mut send: impl FnMut(&PrometheusQueryClient, &str) -> Result<Vec<MetricSeries>, LoadMonitorError>,
+    ) -> Result<TargetLoadMeasurements, LoadMonitorError> {
+        let mut measured = TargetLoadMeasurements::default();
         for (quantity, query) in &self.queries {
             let query = query.replace("$window", &format!("{window_s}s"));
             measured.add(*quantity, &send(&self.prometheus, &query)?, &self.names);
@@ -263,7 +263,7 @@ impl LoadMonitor {
     fn read_csv(&mut self, path: &Path, now_s: i64) -> Result<(), LoadMonitorError> {
         for (name, history) in histories_of_csv(path, now_s)? {
             let Some(target) = self.target(&name) else { continue };
-            for LoadSample { at_s, load } in history.measured() {
+            for TargetLoadSample { at_s, load } in history.measured() {
                 target.note(at_s, load, load, now_s);
             }
         }

@@ -25,7 +25,7 @@ pub use capacity::TargetCapacity;
 pub use load_error::LoadMonitorError;
 pub use load_monitor::{LoadMonitor, MonitorReport, histories_of_csv};
 pub use preset::{ExporterPreset, PrometheusQueries};
-pub use prometheus::{BadPrometheusAddress, PrometheusAddress};
+pub use prometheus::{BadPrometheusServerAddress, PrometheusServerAddress};
 pub use settings::{HistorySource, LoadMonitorSettings};
 pub use storage_history::{StorageHistory, UnknownStorageError, percentile_99};
 pub use thread::LoadMonitorThread;

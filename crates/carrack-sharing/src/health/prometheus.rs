@@ -35,7 +35,7 @@ const PORT: u16 = 9090;
 /// proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct PrometheusAddress {
+pub struct PrometheusServerAddress {
     host: String,
     port: u16,
     is_tls: bool,
@@ -46,26 +46,26 @@ pub struct PrometheusAddress {
 /// A text that is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no address of a Prometheus server\nhint: write http://HOST:PORT or https://HOST:PORT")]
-pub struct BadPrometheusAddress(String);
+pub struct BadPrometheusServerAddress(String);
 
-impl std::str::FromStr for PrometheusAddress {
-    type Err = BadPrometheusAddress;
+impl std::str::FromStr for PrometheusServerAddress {
+    type Err = BadPrometheusServerAddress;
 
-    fn from_str(text: &str) -> Result<PrometheusAddress, BadPrometheusAddress> {
-        PrometheusAddress::parse(text).ok_or_else(|| BadPrometheusAddress(text.to_owned()))
+    fn from_str(text: &str) -> Result<PrometheusServerAddress, BadPrometheusServerAddress> {
+        PrometheusServerAddress::parse(text).ok_or_else(|| BadPrometheusServerAddress(text.to_owned()))
     }
 }
 
-impl TryFrom<String> for PrometheusAddress {
-    type Error = BadPrometheusAddress;
+impl TryFrom<String> for PrometheusServerAddress {
+    type Error = BadPrometheusServerAddress;
 
-    fn try_from(text: String) -> Result<PrometheusAddress, BadPrometheusAddress> {
+    fn try_from(text: String) -> Result<PrometheusServerAddress, BadPrometheusServerAddress> {
         text.parse()
     }
 }
 
-impl PrometheusAddress {
-    fn parse(text: &str) -> Option<PrometheusAddress> {
+impl PrometheusServerAddress {
+    fn parse(text: &str) -> Option<PrometheusServerAddress> {
         let uri: hyper::Uri = text.parse().ok()?;
         let is_tls = match uri.scheme_str()? {
             "http" => false,
@@ -78,16 +78,21 @@ impl PrometheusAddress {
             return None;
         }
         let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { PORT });
-        Some(PrometheusAddress { host, port, is_tls, path: uri.path().trim_end_matches('/').to_owned() })
+        Some(PrometheusServerAddress {
+            host,
+            port,
+            is_tls,
+            path: uri.path().trim_end_matches('/').to_owned(),
+        })
     }
 
     fn authority(&self) -> String {
-        let PrometheusAddress { host, port, .. } = self;
+        let PrometheusServerAddress { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 }
 
-impl fmt::Display for PrometheusAddress {
+impl fmt::Display for PrometheusServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.is_tls { "https" } else { "http" };
         write!(f, "{scheme}://{}{}", self.authority(), self.path)
@@ -95,18 +100,18 @@ impl fmt::Display for PrometheusAddress {
 }
 
 /// A client of one server.
-pub(super) struct PrometheusClient {
-    address: PrometheusAddress,
+pub(super) struct PrometheusQueryClient {
+    address: PrometheusServerAddress,
     tls: Option<Arc<ClientConfig>>,
     runtime: Runtime,
 }
 
-impl PrometheusClient {
+impl PrometheusQueryClient {
     /// `cas` are the trusted CAs of an https:// address, PEM; `None` for the system's. Sends nothing yet.
     pub(super) fn new(
-        address: PrometheusAddress,
+        address: PrometheusServerAddress,
         cas: Option<Vec<u8>>,
-    ) -> Result<PrometheusClient, LoadMonitorError> {
+    ) -> Result<PrometheusQueryClient, LoadMonitorError> {
         let tls = if address.is_tls {
             let trust = ClientTrust { cas, ..ClientTrust::default() };
             let mut config = ClientConfig::clone(&*client_config(&trust).map_err(system)?);
@@ -116,7 +121,7 @@ impl PrometheusClient {
             None
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        Ok(PrometheusClient { address, tls, runtime: runtime.map_err(system)? })
+        Ok(PrometheusQueryClient { address, tls, runtime: runtime.map_err(system)? })
     }
 
     /// The series of an expression at a time, Unix seconds.
@@ -190,7 +195,7 @@ impl PrometheusClient {
         }
     }
 
-    async fn connect(&self) -> Result<Box<dyn PrometheusClientStream>, LoadMonitorError> {
+    async fn connect(&self) -> Result<Box<dyn PrometheusServerConnection>, LoadMonitorError> {
         let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await;
         let stream = stream.map_err(|error| self.away(error))?;
         let Some(config) = self.tls.clone() else { return Ok(Box::new(stream)) };
@@ -209,9 +214,9 @@ fn system(error: impl fmt::Display) -> LoadMonitorError {
 }
 
 /// A connection of any kind.
-trait PrometheusClientStream: AsyncRead + AsyncWrite + Unpin + Send {}
+trait PrometheusServerConnection: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> PrometheusClientStream for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> PrometheusServerConnection for T {}
 
 #[cfg(test)]
 mod tests {
@@ -226,10 +231,10 @@ mod tests {
             ("https://m:9/prometheus/", "https://m:9/prometheus"),
             ("http://[::1]:9090", "http://[::1]:9090"),
         ] {
-            assert_eq!(text.parse::<PrometheusAddress>().unwrap().to_string(), shown);
+            assert_eq!(text.parse::<PrometheusServerAddress>().unwrap().to_string(), shown);
         }
         for wrong in ["", "m:9090", "ftp://m", "http://", "http://u:p@m", "http://m/?a=b", "/x"] {
-            assert!(wrong.parse::<PrometheusAddress>().is_err(), "{wrong}");
+            assert!(wrong.parse::<PrometheusServerAddress>().is_err(), "{wrong}");
         }
     }
 
@@ -237,7 +242,7 @@ mod tests {
         answers: impl FnMut(&str) -> String + Send + 'static,
     ) -> Result<Vec<MetricSeries>, LoadMonitorError> {
         let server = TestPrometheus::answering(answers);
-        PrometheusClient::new(server.address(), None).unwrap().at("up{a=\"b\"}", 7)
+        PrometheusQueryClient::new(server.address(), None).unwrap().at("up{a=\"b\"}", 7)
     }
 
     #[test]
@@ -258,7 +263,7 @@ mod tests {
         let long = asked(|_| " ".repeat(ANSWER_BYTES_MAX + 1));
         assert!(matches!(long, Err(LoadMonitorError::TooLong { .. })), "{long:?}");
         let nobody = TestPrometheus::answering(|_| String::new()).address();
-        let away = PrometheusClient::new(nobody, None).unwrap().at("up", 0);
+        let away = PrometheusQueryClient::new(nobody, None).unwrap().at("up", 0);
         assert!(matches!(away, Err(LoadMonitorError::Away { .. })), "{away:?}");
     }
 }

@@ -10,7 +10,7 @@ use super::capacity::TargetCapacity;
 use super::load_error::LoadMonitorError;
 use super::name_template::TargetNameFromLabels;
 use super::preset::{ExporterPreset, PrometheusQueries};
-use super::prometheus::PrometheusAddress;
+use super::prometheus::PrometheusServerAddress;
 
 /// Seconds between two measurements. A grant server treats a load as unknown after 5 min, so several may fail
 /// before that.
@@ -28,7 +28,7 @@ const REQUEST_BYTES: u64 = 64 << 10;
 #[serde(deny_unknown_fields)]
 pub struct LoadMonitorSettings {
     /// The Prometheus server.
-    pub prometheus: PrometheusAddress,
+    pub prometheus: PrometheusServerAddress,
     /// A file of the trusted CAs of an https:// address, PEM; by default the system's.
     #[serde(default)]
     pub ca: Option<PathBuf>,
@@ -92,7 +92,7 @@ impl From<String> for HistorySource {
 
 impl LoadMonitorSettings {
     /// The settings of a preset at a server, the others by default.
-    pub fn of_preset(prometheus: PrometheusAddress, preset: ExporterPreset) -> LoadMonitorSettings {
+    pub fn of_preset(prometheus: PrometheusServerAddress, preset: ExporterPreset) -> LoadMonitorSettings {
         LoadMonitorSettings {
             prometheus,
             ca: None,

@@ -1,6 +1,6 @@
 //! Histories of one target, or of all targets of a file system together.
 
-use carrack_plan::forecast::{LoadHistory, LoadSample};
+use carrack_plan::forecast::{LoadHistory, TargetLoadSample};
 
 /// The history of a target, or the mean of the histories of a file system's targets.
 #[derive(Clone, Debug)]
@@ -45,8 +45,8 @@ impl StorageHistory {
         }
         let mut history = LoadHistory::default();
         // Samples of one slot are averaged.
-        for LoadSample { at_s, load } in parts.iter().flat_map(|(_, history, _)| history.measured()) {
-            history.add(LoadSample { at_s, load }, now_s);
+        for TargetLoadSample { at_s, load } in parts.iter().flat_map(|(_, history, _)| history.measured()) {
+            history.add(TargetLoadSample { at_s, load }, now_s);
         }
         let known: Option<Vec<f64>> = parts.iter().map(|(.., capacity)| *capacity).collect();
         let capacity = known.map(|known| known.iter().sum::<f64>() / known.len() as f64);
@@ -68,7 +68,7 @@ mod tests {
     fn history(loads: &[f64]) -> LoadHistory {
         let mut history = LoadHistory::default();
         for (slot, &load) in loads.iter().enumerate() {
-            assert!(history.add(LoadSample { at_s: slot as i64 * 300, load }, 1 << 30));
+            assert!(history.add(TargetLoadSample { at_s: slot as i64 * 300, load }, 1 << 30));
         }
         history
     }

@@ -1,6 +1,6 @@
 //! One target: its history, capacity and forecast. Pure.
 
-use carrack_plan::forecast::{ForecastMethod, LoadForecast, LoadHistory, LoadSample, STEP_S};
+use carrack_plan::forecast::{ForecastMethod, LoadForecast, LoadHistory, STEP_S, TargetLoadSample};
 use carrack_plan::grants::TargetComputeLoad;
 
 use super::storage_history::percentile_99;
@@ -43,9 +43,9 @@ impl TargetLoadHistory {
 
     /// Adds a measurement.
     pub(super) fn note(&mut self, at_s: i64, others: f64, all: f64, now_s: i64) {
-        self.others.add(LoadSample { at_s, load: others }, now_s);
+        self.others.add(TargetLoadSample { at_s, load: others }, now_s);
         if let Some(history) = &mut self.all {
-            history.add(LoadSample { at_s, load: all }, now_s);
+            history.add(TargetLoadSample { at_s, load: all }, now_s);
         }
     }
 

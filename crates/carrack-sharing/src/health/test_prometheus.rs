@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use super::prometheus::PrometheusAddress;
+use super::prometheus::PrometheusServerAddress;
 
 /// Answers requests until it is dropped.
 pub(super) struct TestPrometheus {
@@ -41,7 +41,7 @@ impl TestPrometheus {
         TestPrometheus { at, is_over, thread: Some(thread) }
     }
 
-    pub(super) fn address(&self) -> PrometheusAddress {
+    pub(super) fn address(&self) -> PrometheusServerAddress {
         format!("http://{}", self.at).parse().unwrap()
     }
 }

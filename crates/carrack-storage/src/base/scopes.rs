@@ -32,11 +32,11 @@ pub struct ScopedDirectory {
 struct ScopePart {
     /// Its path beneath the top.
     path: RelPath,
-    place: ScopePartRoot,
+    place: AccessScopeRoot,
 }
 
 #[derive(Debug)]
-enum ScopePartRoot {
+enum AccessScopeRoot {
     /// A directory.
     Directory(RootDirectory),
     /// A file, a link or a missing entry: its parent directory, and its name there.
@@ -60,7 +60,7 @@ impl ScopedDirectory {
         let mut parts: Vec<ScopePart> = Vec::new();
         for path in paths {
             if !parts.iter().any(|part| part.rest_of(&path).is_some()) {
-                parts.push(ScopePart { place: ScopePartRoot::open(top, &path), path });
+                parts.push(ScopePart { place: AccessScopeRoot::open(top, &path), path });
             }
         }
         ScopedDirectory { top: top.path().to_path_buf(), parts, are_named: false }
@@ -70,7 +70,7 @@ impl ScopedDirectory {
     pub(super) fn at(directories: Vec<RootDirectory>) -> io::Result<ScopedDirectory> {
         let mut parts = Vec::with_capacity(directories.len());
         for root in directories {
-            parts.push(ScopePart { path: beneath(root.path())?, place: ScopePartRoot::Directory(root) });
+            parts.push(ScopePart { path: beneath(root.path())?, place: AccessScopeRoot::Directory(root) });
         }
         parts.sort_by_key(|part| Reverse(part.path.components().count()));
         Ok(ScopedDirectory { top: PathBuf::from("/"), parts, are_named: true })
@@ -91,17 +91,17 @@ impl ScopedDirectory {
         let found = self.parts.iter().find_map(|part| Some((part, part.rest_of(path)?)));
         let (part, rest) = found.ok_or(Errno::ACCESS)?;
         match &part.place {
-            ScopePartRoot::Directory(root) => {
+            AccessScopeRoot::Directory(root) => {
                 Ok(PathResolutionStart::Directory { root, above: part.path.clone(), path: rest })
             }
-            ScopePartRoot::Name(holder, name) if rest.is_root() => {
+            AccessScopeRoot::Name(holder, name) if rest.is_root() => {
                 Ok(PathResolutionStart::Name { holder, name })
             }
             // The part is no directory, or was none when it was opened.
-            ScopePartRoot::Name(holder, name) => {
+            AccessScopeRoot::Name(holder, name) => {
                 Err(open_child(holder.as_fd(), name, PASSAGE).err().unwrap_or(Errno::NOTDIR).into())
             }
-            ScopePartRoot::Unreachable(errno) => Err((*errno).into()),
+            AccessScopeRoot::Unreachable(errno) => Err((*errno).into()),
         }
     }
 }
@@ -120,26 +120,26 @@ impl ScopePart {
     }
 }
 
-impl ScopePartRoot {
-    fn open(top: &RootDirectory, path: &RelPath) -> ScopePartRoot {
+impl AccessScopeRoot {
+    fn open(top: &RootDirectory, path: &RelPath) -> AccessScopeRoot {
         let errno = match open_beneath(top.as_fd(), path, PASSAGE) {
-            Ok(handle) => return ScopePartRoot::held(handle, ScopePartRoot::Directory),
+            Ok(handle) => return AccessScopeRoot::held(handle, AccessScopeRoot::Directory),
             Err(errno) => errno,
         };
         let is_name = matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP);
         match path.split_last().filter(|_| is_name) {
             Some((directory, name)) => match open_beneath(top.as_fd(), &directory, PASSAGE) {
-                Ok(handle) => ScopePartRoot::held(handle, |root| ScopePartRoot::Name(root, name.into())),
-                Err(errno) => ScopePartRoot::Unreachable(errno),
+                Ok(handle) => AccessScopeRoot::held(handle, |root| AccessScopeRoot::Name(root, name.into())),
+                Err(errno) => AccessScopeRoot::Unreachable(errno),
             },
-            None => ScopePartRoot::Unreachable(errno),
+            None => AccessScopeRoot::Unreachable(errno),
         }
     }
 
-    fn held(handle: OwnedFd, place: impl FnOnce(RootDirectory) -> ScopePartRoot) -> ScopePartRoot {
+    fn held(handle: OwnedFd, place: impl FnOnce(RootDirectory) -> AccessScopeRoot) -> AccessScopeRoot {
         match RootDirectory::held(handle) {
             Ok(root) => place(root),
-            Err(error) => ScopePartRoot::Unreachable(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+            Err(error) => AccessScopeRoot::Unreachable(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         }
     }
 }

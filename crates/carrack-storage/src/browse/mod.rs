@@ -24,7 +24,7 @@ pub use entry::{BrowsedKind, ListedEntry};
 pub use entry_state::{EntryStatResult, glance, link_text};
 pub use list::ListingItem;
 pub use remove::{
-    RemovalCount, RemovalEvent, RemovalExclusion, RemovalStep, TreeRemovalResult, count_in, remove_in,
+    RemovalEvent, RemovalExclusion, RemovalPreviewCount, RemovalStep, TreeRemovalResult, count_in, remove_in,
 };
 
 impl PathBase {

@@ -153,7 +153,7 @@ pub fn remove_in(
 
 /// The numbers of entries that a removal would remove and leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RemovalCount {
+pub struct RemovalPreviewCount {
     /// Entries that would be removed, and directories that stay only because of their contents.
     pub going: u64,
     /// Entries that are spared, are mounted, or can't be read.
@@ -165,9 +165,10 @@ pub fn count_in(
     (holder, name): (BorrowedFd<'_>, &[u8]),
     crosses_mounts: bool,
     spares: RemovalExclusion<'_>,
-) -> RemovalCount {
+) -> RemovalPreviewCount {
     let mount = if crosses_mounts { None } else { MountIdentity::of(holder).ok() };
-    let mut counter = RemovableEntryCounter { spares, waiting: Vec::new(), count: RemovalCount::default() };
+    let mut counter =
+        RemovableEntryCounter { spares, waiting: Vec::new(), count: RemovalPreviewCount::default() };
     counter.meet(holder, name, RelPath::new(name).ok());
     while let Some(directory) = counter.waiting.pop() {
         let opened = open_beneath(holder, &directory, DIRECTORY);
@@ -199,7 +200,7 @@ struct RemovableEntryCounter<'a> {
     spares: RemovalExclusion<'a>,
     /// Directories that were counted and not yet listed.
     waiting: Vec<RelPath>,
-    count: RemovalCount,
+    count: RemovalPreviewCount,
 }
 
 impl RemovableEntryCounter<'_> {
@@ -241,7 +242,7 @@ struct RemovalLevel {
 }
 
 /// The action after a part of a listing.
-enum ListingStep {
+enum TreeRemovalAction {
     Enter(Box<[u8]>),
     Leave,
 }
@@ -354,18 +355,18 @@ impl<'a> TreeRemover<'a> {
             }
         };
         match self.clear(handle.as_fd())? {
-            ListingStep::Enter(name) => {
+            TreeRemovalAction::Enter(name) => {
                 let flow = self.enter(handle.as_fd(), &name);
                 self.stack[index].handle = Some(handle);
                 flow
             }
-            ListingStep::Leave => self.leave(handle),
+            TreeRemovalAction::Leave => self.leave(handle),
         }
     }
 
     /// Continues the listing of the directory on top of the stack, unlinks all entries but directories, and
     /// stops at a directory.
-    fn clear(&mut self, handle: BorrowedFd<'_>) -> ControlFlow<(), ListingStep> {
+    fn clear(&mut self, handle: BorrowedFd<'_>) -> ControlFlow<(), TreeRemovalAction> {
         let mut buffer = mem::take(&mut self.listing);
         let next = self.clear_with(handle, &mut buffer);
         self.listing = buffer;
@@ -376,10 +377,10 @@ impl<'a> TreeRemover<'a> {
         &mut self,
         handle: BorrowedFd<'_>,
         buffer: &mut [MaybeUninit<u8>],
-    ) -> ControlFlow<(), ListingStep> {
+    ) -> ControlFlow<(), TreeRemovalAction> {
         if let Err(errno) = seek(handle, SeekFrom::Start(self.top_level().position)) {
             self.failed(b"", errno.into())?;
-            return ControlFlow::Continue(ListingStep::Leave);
+            return ControlFlow::Continue(TreeRemovalAction::Leave);
         }
         let mut listing = RawDir::new(handle, buffer);
         while let Some(entry) = listing.next() {
@@ -408,10 +409,10 @@ impl<'a> TreeRemover<'a> {
             }
             if is_directory || self.is_found_directory(handle, name)? {
                 self.top_level().position = entry.next_entry_cookie();
-                return ControlFlow::Continue(ListingStep::Enter(name.to_bytes().into()));
+                return ControlFlow::Continue(TreeRemovalAction::Enter(name.to_bytes().into()));
             }
         }
-        ControlFlow::Continue(ListingStep::Leave)
+        ControlFlow::Continue(TreeRemovalAction::Leave)
     }
 
     /// Unlinks `name`, which is no directory according to the listing; returns true if it is a directory.

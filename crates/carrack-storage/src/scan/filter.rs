@@ -18,7 +18,7 @@ const NOT_NAMED: &str = "not in the list";
 pub struct ScanFilter {
     selection: ScanSelection,
     patterns: Gitignore,
-    names: Option<NameSelection>,
+    names: Option<ListedPathSelection>,
 }
 
 /// An invalid pattern.
@@ -52,7 +52,7 @@ impl ScanFilter {
         }
         Ok(Some(ScanFilter {
             patterns: builder.build().map_err(|error| BadPattern::new("", &error))?,
-            names: selection.names.as_deref().map(NameSelection::new),
+            names: selection.names.as_deref().map(ListedPathSelection::new),
             selection: selection.clone(),
         }))
     }
@@ -157,7 +157,7 @@ fn leads_out(directory: &RelPath, target: &[u8]) -> bool {
 
 /// A list of paths, and the directories that lead to them.
 #[derive(Debug)]
-struct NameSelection {
+struct ListedPathSelection {
     known: HashMap<Box<[u8]>, ListedPathState>,
 }
 
@@ -168,8 +168,8 @@ struct ListedPathState {
     is_met: AtomicBool,
 }
 
-impl NameSelection {
-    fn new(list: &[Box<[u8]>]) -> NameSelection {
+impl ListedPathSelection {
+    fn new(list: &[Box<[u8]>]) -> ListedPathSelection {
         let mut known: HashMap<Box<[u8]>, ListedPathState> = HashMap::with_capacity(list.len());
         for path in list {
             known.entry(path.clone()).or_default().is_whole = true;
@@ -179,7 +179,7 @@ impl NameSelection {
                 known.entry(above.into()).or_default();
             }
         }
-        NameSelection { known }
+        ListedPathSelection { known }
     }
 
     /// Returns true if the path is in the list, beneath a listed path, or a directory that leads to one.

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use carrack_model::limits::SYMLINK_BYTES_MAX;
 use carrack_model::{
-    DeviceNumber, Entry, EntryKind, FailureKind, Metadata, SourceAndSinkDirectory, Timestamp, check_name,
+    CopiedDirectoryPaths, DeviceNumber, Entry, EntryKind, FailureKind, Metadata, Timestamp, check_name,
     escape,
 };
 use rustix::fs::{AtFlags, FileType, StatxFlags, major, makedev, minor, readlinkat_raw, statat, statx};
@@ -103,7 +103,7 @@ impl<'a> ScannedNameClassifier<'a> {
     pub fn inspect_within(
         &mut self,
         root: &RootDirectory,
-        directory: &SourceAndSinkDirectory,
+        directory: &CopiedDirectoryPaths,
         handle: BorrowedFd<'_>,
         name: &CStr,
     ) -> ScannedNameResult {

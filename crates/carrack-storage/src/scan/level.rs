@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use carrack_model::{ExtraMetadata, Metadata, PathProblem, RelPath, SourceAndSinkDirectory};
+use carrack_model::{CopiedDirectoryPaths, ExtraMetadata, Metadata, PathProblem, RelPath};
 use rustix::fs::{SeekFrom, seek, tell};
 
 use super::lineage::DirectoryLineage;
@@ -39,7 +39,7 @@ pub(super) struct WalkLevel {
 /// The path of a level. A path is as long as the level is deep, so keeping all of them would take quadratic
 /// memory.
 enum LevelPath {
-    Known(Arc<SourceAndSinkDirectory>),
+    Known(Arc<CopiedDirectoryPaths>),
     /// The lengths of its paths, which are prefixes of the paths of any level above it on the stack.
     Prefix {
         source_bytes: usize,
@@ -49,7 +49,7 @@ enum LevelPath {
 
 impl WalkLevel {
     pub fn new(
-        directory: Arc<SourceAndSinkDirectory>,
+        directory: Arc<CopiedDirectoryPaths>,
         handle: OwnedFd,
         identity: FileIdentity,
         metadata: Metadata,
@@ -81,7 +81,7 @@ impl WalkLevel {
     }
 
     /// Its path, which is known for the level on top of the stack.
-    pub fn directory(&self) -> &Arc<SourceAndSinkDirectory> {
+    pub fn directory(&self) -> &Arc<CopiedDirectoryPaths> {
         match &self.place {
             LevelPath::Known(directory) => directory,
             LevelPath::Prefix { .. } => {
@@ -104,9 +104,9 @@ impl WalkLevel {
     }
 
     /// Restores the path of a released level from the path of a directory in it.
-    pub fn recover_place(&mut self, inner: &SourceAndSinkDirectory) {
+    pub fn recover_place(&mut self, inner: &CopiedDirectoryPaths) {
         if let LevelPath::Prefix { source_bytes, sink_bytes } = self.place {
-            self.place = LevelPath::Known(Arc::new(SourceAndSinkDirectory {
+            self.place = LevelPath::Known(Arc::new(CopiedDirectoryPaths {
                 root_index: inner.root_index,
                 source: prefix(&inner.source, source_bytes),
                 sink: prefix(&inner.sink, sink_bytes),
@@ -136,16 +136,16 @@ impl WalkLevel {
     }
 
     /// The first waiting subdirectory.
-    pub fn first_child(&self) -> Option<Result<Arc<SourceAndSinkDirectory>, PathProblem>> {
+    pub fn first_child(&self) -> Option<Result<Arc<CopiedDirectoryPaths>, PathProblem>> {
         Some(child_of(self.directory(), self.children.first()?).map(Arc::new))
     }
 }
 
-fn child_of(parent: &SourceAndSinkDirectory, name: &[u8]) -> Result<SourceAndSinkDirectory, PathProblem> {
+fn child_of(parent: &CopiedDirectoryPaths, name: &[u8]) -> Result<CopiedDirectoryPaths, PathProblem> {
     let source = parent.source.join(name)?;
     // In most transfers both ends have the same path and can share its bytes.
     let sink = if parent.source == parent.sink { source.clone() } else { parent.sink.join(name)? };
-    Ok(SourceAndSinkDirectory { root_index: parent.root_index, source, sink })
+    Ok(CopiedDirectoryPaths { root_index: parent.root_index, source, sink })
 }
 
 fn prefix(path: &RelPath, bytes: usize) -> RelPath {

@@ -50,7 +50,7 @@ pub enum AbsenceProofFailure {
 pub struct ScanListingProof {
     keys: RandomState,
     /// The records of the roots.
-    roots: Vec<RootRecord>,
+    roots: Vec<ScanRootRecord>,
     seals: Mutex<CompleteListingHashes>,
     /// Start of the run, in nanoseconds since 1970.
     begun_ns: i128,
@@ -59,7 +59,7 @@ pub struct ScanListingProof {
 }
 
 #[derive(Debug)]
-struct RootRecord {
+struct ScanRootRecord {
     mount: Option<MountIdentity>,
     /// True if its file system counts links of directories.
     is_linked: bool,
@@ -91,7 +91,7 @@ impl ScanListingProof {
         let points = FstabRequiredMounts::read();
         ScanListingProof {
             keys: RandomState::new(),
-            roots: roots.iter().map(|root| RootRecord::new(root, &points)).collect(),
+            roots: roots.iter().map(|root| ScanRootRecord::new(root, &points)).collect(),
             seals: Mutex::default(),
             begun_ns: since_1970(begun),
             proven: Mutex::default(),
@@ -212,15 +212,15 @@ impl ScanListingProof {
     }
 }
 
-impl RootRecord {
-    fn new(root: &ScanRoot, points: &FstabRequiredMounts) -> RootRecord {
+impl ScanRootRecord {
+    fn new(root: &ScanRoot, points: &FstabRequiredMounts) -> ScanRootRecord {
         let mounts = match &root.what {
             ScanRootScope::Tree { .. } => points.beneath(&root.root),
             ScanRootScope::Name { .. } => None,
         };
         let mount = MountIdentity::of(root.root.as_fd()).ok();
         let is_linked = fstat(&root.root).is_ok_and(|stat| stat.st_nlink > 0);
-        RootRecord { mount, is_linked, entry_count: AtomicU64::new(0), mounts }
+        ScanRootRecord { mount, is_linked, entry_count: AtomicU64::new(0), mounts }
     }
 
     /// Checks that a directory lies on the same mount as at the start of the run.

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use carrack_model::SourceAndSinkDirectory;
+use carrack_model::CopiedDirectoryPaths;
 
 use super::lineage::DirectoryLineage;
 
@@ -17,7 +17,7 @@ pub(super) struct ChildDirectory {
     /// The directory that holds it.
     pub parent: Arc<OwnedFd>,
     /// Its path; the last component of `source` is its name in `parent`.
-    pub directory: Arc<SourceAndSinkDirectory>,
+    pub directory: Arc<CopiedDirectoryPaths>,
     /// The lineage of the parent.
     pub lineage: Option<Arc<DirectoryLineage>>,
 }

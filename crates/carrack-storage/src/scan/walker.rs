@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use carrack_model::limits::SCAN_BATCH_ENTRIES_MAX;
 use carrack_model::{
-    DirectorySection, Entry, EntryFailure, EntryKind, ExtraMetadata, FailureKind, RelPath,
-    SourceAndSinkDirectory, check_name,
+    CopiedDirectoryPaths, DirectorySection, Entry, EntryFailure, EntryKind, ExtraMetadata, FailureKind,
+    RelPath, check_name,
 };
 use rustix::fs::{FileType, RawDir, fstat};
 use rustix::io::Errno;
@@ -110,7 +110,7 @@ impl<'a> ScanWalker<'a> {
         match what {
             ScanRootScope::Tree { sink } => {
                 let directory =
-                    SourceAndSinkDirectory { root_index, source: RelPath::root(), sink: sink.clone() };
+                    CopiedDirectoryPaths { root_index, source: RelPath::root(), sink: sink.clone() };
                 match root.open_directory(&RelPath::root()) {
                     Ok(handle) => self.begin(handle, Arc::new(directory), None),
                     Err(error) => {
@@ -125,7 +125,7 @@ impl<'a> ScanWalker<'a> {
                 }
             }
             ScanRootScope::Name { name, sink_directory, sink_name, follow } => {
-                let directory = SourceAndSinkDirectory {
+                let directory = CopiedDirectoryPaths {
                     root_index,
                     source: RelPath::root(),
                     sink: sink_directory.clone(),
@@ -139,7 +139,7 @@ impl<'a> ScanWalker<'a> {
     fn begin_name(
         &mut self,
         root: &RootDirectory,
-        directory: SourceAndSinkDirectory,
+        directory: CopiedDirectoryPaths,
         name: &[u8],
         sink_name: &[u8],
         follow: bool,
@@ -195,7 +195,7 @@ impl<'a> ScanWalker<'a> {
     fn begin_unlisted(
         &mut self,
         open: impl FnOnce() -> io::Result<OwnedFd>,
-        directory: Arc<SourceAndSinkDirectory>,
+        directory: Arc<CopiedDirectoryPaths>,
         above: Option<&Arc<DirectoryLineage>>,
         error: &io::Error,
     ) -> ScanControlFlow {
@@ -227,7 +227,7 @@ impl<'a> ScanWalker<'a> {
     fn begin(
         &mut self,
         handle: OwnedFd,
-        directory: Arc<SourceAndSinkDirectory>,
+        directory: Arc<CopiedDirectoryPaths>,
         above: Option<&Arc<DirectoryLineage>>,
     ) -> ScanControlFlow {
         let stat = match fstat(&handle) {
@@ -263,7 +263,7 @@ impl<'a> ScanWalker<'a> {
     }
 
     /// Returns true if a directory lies on a file system that is left out.
-    fn is_elsewhere(&self, directory: &SourceAndSinkDirectory, identity: FileIdentity) -> bool {
+    fn is_elsewhere(&self, directory: &CopiedDirectoryPaths, identity: FileIdentity) -> bool {
         let root = &self.scan.roots[directory.root_index as usize].root;
         let is_on_one = self.scan.filter.as_ref().is_some_and(|filter| filter.is_on_one_file_system());
         is_on_one && identity.dev != root.identity().dev
@@ -401,7 +401,7 @@ impl<'a> ScanWalker<'a> {
     /// Inspects a name; follows a link if `follow` is set or all links are followed.
     fn inspect(
         &mut self,
-        directory: &SourceAndSinkDirectory,
+        directory: &CopiedDirectoryPaths,
         handle: BorrowedFd<'_>,
         name: &CStr,
         listed_type: FileType,
@@ -454,7 +454,7 @@ impl<'a> ScanWalker<'a> {
     /// Replaces a further name of a file by an entry without contents.
     fn one_of_several(
         &self,
-        directory: &SourceAndSinkDirectory,
+        directory: &CopiedDirectoryPaths,
         entry: &mut Entry,
         file: Option<(FileIdentity, u32)>,
     ) {
@@ -469,7 +469,7 @@ impl<'a> ScanWalker<'a> {
 
     fn not_an_entry(
         &self,
-        directory: &SourceAndSinkDirectory,
+        directory: &CopiedDirectoryPaths,
         name: &[u8],
         inspected: ScannedNameResult,
     ) -> ScanControlFlow {
@@ -480,19 +480,19 @@ impl<'a> ScanWalker<'a> {
         }
     }
 
-    fn skipped(&self, directory: &SourceAndSinkDirectory, name: &[u8], reason: &str) -> ScanControlFlow {
+    fn skipped(&self, directory: &CopiedDirectoryPaths, name: &[u8], reason: &str) -> ScanControlFlow {
         let path = self.full_path(directory, name);
         self.give(ScannedItem::Skipped { path, reason: reason.to_owned() })
     }
 
     /// Reports a directory that could not be read.
-    fn failed_io(&self, directory: &SourceAndSinkDirectory, error: &io::Error) -> ScanControlFlow {
+    fn failed_io(&self, directory: &CopiedDirectoryPaths, error: &io::Error) -> ScanControlFlow {
         self.failed(directory, b"", source_failure_kind_of(error), error.to_string())
     }
 
     fn failed(
         &self,
-        directory: &SourceAndSinkDirectory,
+        directory: &CopiedDirectoryPaths,
         name: &[u8],
         kind: FailureKind,
         detail: String,
@@ -506,7 +506,7 @@ impl<'a> ScanWalker<'a> {
         if self.queue.is_stopped() { ControlFlow::Break(()) } else { (self.found)(found) }
     }
 
-    fn full_path(&self, directory: &SourceAndSinkDirectory, name: &[u8]) -> Box<[u8]> {
+    fn full_path(&self, directory: &CopiedDirectoryPaths, name: &[u8]) -> Box<[u8]> {
         self.scan.roots[directory.root_index as usize].root.full_path(&directory.source, name)
     }
 }

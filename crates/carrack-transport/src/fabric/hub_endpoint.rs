@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use carrack_fabric::{EndpointEvent, FabricEndpoint, FabricError, FabricPeer};
 use rustix::event::PollFlags;
 
-use super::message::{FabricHubMessage, FabricHubMessageBody};
+use super::message::{FabricHubMessageBody, FabricPeerMessage};
 use super::wakeup_connections::FabricPeerWaker;
 use crate::endpoint_interface::TransportError;
 
@@ -23,7 +23,7 @@ const REST: Duration = Duration::from_secs(1);
 pub(super) struct FabricHubEndpoint {
     pub(super) endpoint: FabricEndpoint,
     pub(super) peer: FabricPeer,
-    outbox: VecDeque<FabricHubMessage>,
+    outbox: VecDeque<FabricPeerMessage>,
     bell: FabricPeerWaker,
     /// True if the endpoint has a useful descriptor.
     has_descriptor: bool,
@@ -40,7 +40,7 @@ impl FabricHubEndpoint {
         stall: Duration,
     ) -> Result<FabricHubEndpoint, TransportError> {
         let peer = endpoint.add_peer(peer_name).map_err(failed)?;
-        let hello = FabricHubMessage { stream: 0, sequence: 0, kind: FabricHubMessageBody::Hello };
+        let hello = FabricPeerMessage { stream: 0, sequence: 0, kind: FabricHubMessageBody::Hello };
         // The descriptor of the provider `net` is always readable.
         let has_descriptor =
             endpoint.readiness().is_some() && !endpoint.description().provider.starts_with("net");
@@ -57,7 +57,7 @@ impl FabricHubEndpoint {
     }
 
     pub(super) fn say(&mut self, stream: usize, sequence: u64, kind: FabricHubMessageBody) {
-        self.outbox.push_back(FabricHubMessage { stream, sequence, kind });
+        self.outbox.push_back(FabricPeerMessage { stream, sequence, kind });
     }
 
     /// Polls the endpoint's events. Where the bell wakes this end and it reads nothing, the endpoint is left

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carrack_machine::SlotPool;
 
-use super::{FabricRequirements, FabricStreamConnection, SinkLane, SourceLane};
+use super::{FabricRequirements, FabricSinkEndpoints, FabricSourceEndpoints, FabricStreamTcpConnection};
 use crate::endpoint_interface::TransportError;
 
 /// An open endpoint, of which this build has none.
@@ -46,9 +46,9 @@ impl AbsentFabricLane {
     pub fn into_source(
         self,
         _peer: &[u8],
-        _streams: Vec<FabricStreamConnection>,
+        _streams: Vec<FabricStreamTcpConnection>,
         _stall: Duration,
-    ) -> Result<SourceLane, TransportError> {
+    ) -> Result<FabricSourceEndpoints, TransportError> {
         match self.0 {}
     }
 
@@ -59,9 +59,9 @@ impl AbsentFabricLane {
     pub fn into_sink(
         self,
         _peer: &[u8],
-        _streams: Vec<FabricStreamConnection>,
+        _streams: Vec<FabricStreamTcpConnection>,
         _stall: Duration,
-    ) -> Result<SinkLane, TransportError> {
+    ) -> Result<FabricSinkEndpoints, TransportError> {
         match self.0 {}
     }
 }

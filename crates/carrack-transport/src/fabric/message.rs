@@ -25,7 +25,7 @@ pub(super) enum FabricHubMessageBody {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct FabricHubMessage {
+pub(super) struct FabricPeerMessage {
     pub(super) stream: usize,
     pub(super) sequence: u64,
     pub(super) kind: FabricHubMessageBody,
@@ -36,7 +36,7 @@ const TAG_AT: usize = HEAD_BYTES + HEADER_BYTES;
 const PLACE_AT: usize = TAG_AT + TAG_BYTES;
 const OFFER_BYTES: usize = PLACE_AT + 16;
 
-impl FabricHubMessage {
+impl FabricPeerMessage {
     pub(super) fn encode(&self) -> Vec<u8> {
         let code = match self.kind {
             FabricHubMessageBody::Offer { .. } => 1,
@@ -58,7 +58,7 @@ impl FabricHubMessage {
     }
 
     /// `None` for malformed bytes.
-    pub(super) fn decode(bytes: &[u8]) -> Option<FabricHubMessage> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<FabricPeerMessage> {
         let stream = u32::from_le_bytes(bytes.get(1..5)?.try_into().ok()?) as usize;
         let sequence = word(bytes, 5)?;
         let kind = match (bytes[0], bytes.len()) {
@@ -73,7 +73,7 @@ impl FabricHubMessage {
             (5, HEAD_BYTES) => FabricHubMessageBody::Hello,
             _ => return None,
         };
-        Some(FabricHubMessage { stream, sequence, kind })
+        Some(FabricPeerMessage { stream, sequence, kind })
     }
 }
 
@@ -96,13 +96,13 @@ mod tests {
             FabricHubMessageBody::Hello,
         ];
         for kind in kinds {
-            let message = FabricHubMessage { stream: 3, sequence: 1 << 33, kind };
+            let message = FabricPeerMessage { stream: 3, sequence: 1 << 33, kind };
             let bytes = message.encode();
-            assert_eq!(FabricHubMessage::decode(&bytes), Some(message));
+            assert_eq!(FabricPeerMessage::decode(&bytes), Some(message));
             for end in 0..bytes.len() {
-                assert_eq!(FabricHubMessage::decode(&bytes[..end]), None, "{end} bytes");
+                assert_eq!(FabricPeerMessage::decode(&bytes[..end]), None, "{end} bytes");
             }
-            assert_eq!(FabricHubMessage::decode(&[bytes, vec![0]].concat()), None);
+            assert_eq!(FabricPeerMessage::decode(&[bytes, vec![0]].concat()), None);
         }
     }
 }

@@ -46,7 +46,7 @@ use std::time::Duration;
 use carrack_machine::NodeSet;
 use rustix::event::PollFlags;
 
-use crate::endpoint_interface::{ReceiveEndpoint, SendEndpoint, TransportError};
+use crate::endpoint_interface::{ReceiveEndpoint, TransportError, TransportSendEndpoint};
 use crate::seal::ConnectionCipherState;
 
 pub use survey::{FabricProviderDomain, is_installed_device, library, offers, usable_offers};
@@ -74,13 +74,13 @@ pub trait FabricProgressEngine: Send {
 }
 
 /// A source's hub with the endpoints of its streams.
-pub type SourceLane = (Box<dyn FabricProgressEngine>, Vec<Box<dyn SendEndpoint>>);
+pub type FabricSourceEndpoints = (Box<dyn FabricProgressEngine>, Vec<Box<dyn TransportSendEndpoint>>);
 
 /// A sink's hub with the endpoints of its streams.
-pub type SinkLane = (Box<dyn FabricProgressEngine>, Vec<Box<dyn ReceiveEndpoint>>);
+pub type FabricSinkEndpoints = (Box<dyn FabricProgressEngine>, Vec<Box<dyn ReceiveEndpoint>>);
 
 /// A stream's TCP connection without objects, and the seal of the stream's objects.
-pub struct FabricStreamConnection {
+pub struct FabricStreamTcpConnection {
     /// The connection to the other end.
     pub socket: OwnedFd,
     /// `None` where objects are clear.

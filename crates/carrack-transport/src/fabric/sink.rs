@@ -13,13 +13,13 @@ use carrack_wire::{FrameHeader, FrameKind};
 use rustix::event::PollFlags;
 
 use super::hub_endpoint::{FabricHubEndpoint, failed, nonsense};
-use super::message::{FabricHubMessage, FabricHubMessageBody};
+use super::message::{FabricHubMessageBody, FabricPeerMessage};
 use super::stream_endpoints::FabricReceiver;
 use super::wakeup_connections::FabricPeerWaker;
-use super::{FabricProgressEngine, FabricStreamConnection, WINDOW};
+use super::{FabricProgressEngine, FabricStreamTcpConnection, WINDOW};
 use crate::endpoint_interface::{
-    EndpointWaitLimit, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, SendEndpoint,
-    TransportError,
+    EndpointWaitLimit, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, TransportError,
+    TransportSendEndpoint,
 };
 use crate::loopback::{LoopbackSender, loopback_pair};
 use crate::seal::SealTag;
@@ -80,13 +80,13 @@ impl FabricSink {
     pub(super) fn new(
         endpoint: FabricEndpoint,
         peer_name: &[u8],
-        asides: Vec<FabricStreamConnection>,
+        asides: Vec<FabricStreamTcpConnection>,
         (slots, region): (SlotPool, RegisteredPool),
         stall: Duration,
     ) -> Result<(FabricSink, Vec<Box<dyn ReceiveEndpoint>>), TransportError> {
         let (mut streams, mut ends) = (Vec::new(), Vec::<Box<dyn ReceiveEndpoint>>::new());
         let mut sockets = Vec::new();
-        for FabricStreamConnection { socket, seal } in asides {
+        for FabricStreamTcpConnection { socket, seal } in asides {
             let (sender, receiver) = loopback_pair()?;
             ends.push(Box::new(FabricReceiver::new(receiver, seal)));
             streams.push(FabricSinkStream::new(sender));
@@ -169,7 +169,8 @@ impl FabricSink {
     }
 
     fn hear_message(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
-        let Some(FabricHubMessage { stream: index, sequence, kind }) = FabricHubMessage::decode(bytes) else {
+        let Some(FabricPeerMessage { stream: index, sequence, kind }) = FabricPeerMessage::decode(bytes)
+        else {
             return Err(nonsense("no message of a hub"));
         };
         let stream = self.streams.get_mut(index).ok_or_else(|| nonsense("no such stream"))?;

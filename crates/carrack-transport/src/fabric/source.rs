@@ -9,12 +9,13 @@ use carrack_machine::{Slot, SlotPool};
 use rustix::event::PollFlags;
 
 use super::hub_endpoint::{FabricHubEndpoint, failed, nonsense};
-use super::message::{FabricHubMessage, FabricHubMessageBody};
+use super::message::{FabricHubMessageBody, FabricPeerMessage};
 use super::stream_endpoints::FabricSender;
 use super::wakeup_connections::FabricPeerWaker;
-use super::{FabricProgressEngine, FabricStreamConnection, WINDOW};
+use super::{FabricProgressEngine, FabricStreamTcpConnection, WINDOW};
 use crate::endpoint_interface::{
-    EndpointWaitLimit, IncomingObject, ReceiveEndpoint as _, ReceiveResult, SendEndpoint, TransportError,
+    EndpointWaitLimit, IncomingObject, ReceiveEndpoint as _, ReceiveResult, TransportError,
+    TransportSendEndpoint,
 };
 use crate::loopback::{LoopbackReceiver, loopback_pair};
 use crate::seal::SealTag;
@@ -49,13 +50,13 @@ impl FabricSource {
     pub(super) fn new(
         endpoint: FabricEndpoint,
         peer_name: &[u8],
-        asides: Vec<FabricStreamConnection>,
+        asides: Vec<FabricStreamTcpConnection>,
         (slots, region): (&SlotPool, RegisteredPool),
         stall: Duration,
-    ) -> Result<(FabricSource, Vec<Box<dyn SendEndpoint>>), TransportError> {
-        let (mut streams, mut ends) = (Vec::new(), Vec::<Box<dyn SendEndpoint>>::new());
+    ) -> Result<(FabricSource, Vec<Box<dyn TransportSendEndpoint>>), TransportError> {
+        let (mut streams, mut ends) = (Vec::new(), Vec::<Box<dyn TransportSendEndpoint>>::new());
         let mut sockets = Vec::new();
-        for FabricStreamConnection { socket, seal } in asides {
+        for FabricStreamTcpConnection { socket, seal } in asides {
             let (sender, receiver) = loopback_pair()?;
             ends.push(Box::new(FabricSender::new(sender, seal, slots)));
             streams.push(FabricSourceStream { objects: Some(receiver), next: 0, offered: HashMap::new() });
@@ -117,7 +118,7 @@ impl FabricSource {
             EndpointEvent::ReceiveFailed(error) => return Err(failed(error)),
             other => return Err(nonsense(&format!("{other:?}"))),
         };
-        let Some(FabricHubMessage { stream, sequence, kind }) = FabricHubMessage::decode(&bytes) else {
+        let Some(FabricPeerMessage { stream, sequence, kind }) = FabricPeerMessage::decode(&bytes) else {
             return Err(nonsense("no message of a hub"));
         };
         let stream = self.streams.get_mut(stream).ok_or_else(|| nonsense("no such stream"))?;

@@ -9,7 +9,7 @@ use carrack_machine::SlotPool;
 
 use crate::endpoint_interface::{
     EndpointWaitLimit, IncomingObject, ObjectPayload, OutgoingObject, ReceiveEndpoint, ReceiveResult,
-    SendEndpoint, SenderReadiness, TransportError,
+    SenderReadiness, TransportError, TransportSendEndpoint,
 };
 use crate::loopback::{LoopbackReceiver, LoopbackSender, NO_TAG};
 use crate::seal::{ConnectionCipherState, SealTag};
@@ -61,7 +61,7 @@ impl FabricSender {
     }
 }
 
-impl SendEndpoint for FabricSender {
+impl TransportSendEndpoint for FabricSender {
     fn seals(&self) -> bool {
         self.seal.is_some()
     }

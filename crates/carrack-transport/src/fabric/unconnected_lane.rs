@@ -10,7 +10,7 @@ use carrack_machine::SlotPool;
 
 use super::sink::FabricSink;
 use super::source::FabricSource;
-use super::{FabricRequirements, FabricStreamConnection, SinkLane, SourceLane};
+use super::{FabricRequirements, FabricSinkEndpoints, FabricSourceEndpoints, FabricStreamTcpConnection};
 use crate::endpoint_interface::TransportError;
 
 /// An open endpoint with the lane's registered slots, and no peer yet.
@@ -76,9 +76,9 @@ impl UnconnectedFabricLane {
     pub fn into_source(
         self,
         peer: &[u8],
-        streams: Vec<FabricStreamConnection>,
+        streams: Vec<FabricStreamTcpConnection>,
         stall: Duration,
-    ) -> Result<SourceLane, TransportError> {
+    ) -> Result<FabricSourceEndpoints, TransportError> {
         let UnconnectedFabricLane { endpoint, slots, region, .. } = self;
         let (hub, ends) = FabricSource::new(endpoint, peer, streams, (&slots, region), stall)?;
         Ok((Box::new(hub), ends))
@@ -92,9 +92,9 @@ impl UnconnectedFabricLane {
     pub fn into_sink(
         self,
         peer: &[u8],
-        streams: Vec<FabricStreamConnection>,
+        streams: Vec<FabricStreamTcpConnection>,
         stall: Duration,
-    ) -> Result<SinkLane, TransportError> {
+    ) -> Result<FabricSinkEndpoints, TransportError> {
         let UnconnectedFabricLane { endpoint, slots, region, .. } = self;
         let (hub, ends) = FabricSink::new(endpoint, peer, streams, (slots, region), stall)?;
         Ok((Box::new(hub), ends))

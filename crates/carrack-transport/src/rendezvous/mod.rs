@@ -27,7 +27,7 @@ use socket2::SockRef;
 pub use dial::{DialError, dial};
 pub use listener::StreamListener;
 
-use crate::fabric::FabricStreamConnection;
+use crate::fabric::FabricStreamTcpConnection;
 use crate::seal::{ConnectionCipherState, TrafficSecret};
 use crate::tcp::{NEAR_RTT, TcpReceiver, TcpSender, keep_alive};
 
@@ -75,8 +75,8 @@ impl DataConnection {
     }
 
     /// For objects over RMA: the connection carries none, and its secret seals them.
-    pub fn into_aside(self, protection: ProtectionLevel, cipher: SealCipher) -> FabricStreamConnection {
-        FabricStreamConnection {
+    pub fn into_aside(self, protection: ProtectionLevel, cipher: SealCipher) -> FabricStreamTcpConnection {
+        FabricStreamTcpConnection {
             socket: self.socket.into(),
             seal: ConnectionCipherState::new(self.secret, protection, cipher),
         }

@@ -14,7 +14,7 @@ struct IndexHeading {
 
 /// A certificate of the index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct CertificateIndexEntry {
+pub(super) struct IssuedCertificateRecord {
     /// The serial number, in hexadecimal digits.
     pub serial: String,
     /// The name of the certificate's files.
@@ -29,13 +29,13 @@ pub(super) struct CertificateIndexEntry {
 
 /// All certificates, in the order in which they were issued.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct IssuedIndex {
-    pub entries: Vec<CertificateIndexEntry>,
+pub(super) struct IssuedCertificateIndex {
+    pub entries: Vec<IssuedCertificateRecord>,
 }
 
-impl IssuedIndex {
+impl IssuedCertificateIndex {
     /// Reads an index. The error is a text with the line's number.
-    pub fn parse(text: &str) -> Result<IssuedIndex, String> {
+    pub fn parse(text: &str) -> Result<IssuedCertificateIndex, String> {
         let mut lines = text.lines();
         let heading: IndexHeading = serde_json::from_str(lines.next().unwrap_or_default())
             .map_err(|error| format!("line 1: {error}"))?;
@@ -47,7 +47,7 @@ impl IssuedIndex {
             let entry = serde_json::from_str(line);
             entries.push(entry.map_err(|error| format!("line {}: {error}", index + 2))?);
         }
-        Ok(IssuedIndex { entries })
+        Ok(IssuedCertificateIndex { entries })
     }
 
     /// The index as it is written.
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn reads_and_writes_the_example() {
-        let index = IssuedIndex::parse(EXAMPLE).unwrap();
+        let index = IssuedCertificateIndex::parse(EXAMPLE).unwrap();
         assert_eq!(index.entries.len(), 2);
         assert_eq!((index.entries[0].revoked_s, index.entries[1].revoked_s), (None, Some(1_800_000_000)));
         assert_eq!(index.to_text(), EXAMPLE);
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_an_error() {
         for text in ["", "{}\n", "{\"carrack_authority\":2}\n", &EXAMPLE[..EXAMPLE.len() - 5]] {
-            assert!(IssuedIndex::parse(text).is_err(), "{text:?}");
+            assert!(IssuedCertificateIndex::parse(text).is_err(), "{text:?}");
         }
     }
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 pub use ephemeral::EphemeralAuthority;
 pub use error::AuthorityError;
 use files::{DirectoryLock, PUBLIC, SECRET, make_directory, replace, write_new};
-use index::{CertificateIndexEntry, IssuedIndex};
+use index::{IssuedCertificateIndex, IssuedCertificateRecord};
 pub use new_certificate::MAX_SUBJECT_BYTES;
 use new_certificate::{CertificateWithKey, make_authority, make_certificate, make_list, revocations};
 use rcgen::{Issuer, KeyPair, PublicKeyData};
@@ -146,7 +146,7 @@ impl CertificateAuthority {
             (KEY, made.key_pem().into_bytes(), SECRET),
             (TOKEN_KEY, token.serialize_pem().into_bytes(), SECRET),
             (TOKEN_PUBLIC, token.public_key_pem().into_bytes(), PUBLIC),
-            (INDEX, IssuedIndex::default().to_text().into_bytes(), SECRET),
+            (INDEX, IssuedCertificateIndex::default().to_text().into_bytes(), SECRET),
             (LIST, list.into_bytes(), PUBLIC),
             // Last: this file makes the directory an authority.
             (CERTIFICATE, made.certificate_pem().into_bytes(), PUBLIC),
@@ -298,7 +298,7 @@ impl CertificateAuthority {
     fn record(&self, name: &str, purpose: &CertificateUse, made: &Certificate) -> Result<(), AuthorityError> {
         let mut index = self.index()?;
         let word = if matches!(purpose, CertificateUse::Server { .. }) { "server" } else { "client" };
-        index.entries.push(CertificateIndexEntry {
+        index.entries.push(IssuedCertificateRecord {
             serial: made.serial.clone(),
             name: name.to_owned(),
             r#use: word.to_owned(),
@@ -308,8 +308,8 @@ impl CertificateAuthority {
         replace(&self.directory.join(INDEX), index.to_text().as_bytes(), SECRET)
     }
 
-    fn index(&self) -> Result<IssuedIndex, AuthorityError> {
-        IssuedIndex::parse(&self.text(INDEX)?)
+    fn index(&self) -> Result<IssuedCertificateIndex, AuthorityError> {
+        IssuedCertificateIndex::parse(&self.text(INDEX)?)
             .map_err(|why| AuthorityError::damaged(self.directory.join(INDEX), why))
     }
 
@@ -346,7 +346,11 @@ impl CertificateWithKey {
 }
 
 /// Marks the selected entries as revoked, once.
-fn mark(index: &mut IssuedIndex, (by_name, word): &(bool, String), now_s: i64) -> Vec<RevokedCertificate> {
+fn mark(
+    index: &mut IssuedCertificateIndex,
+    (by_name, word): &(bool, String),
+    now_s: i64,
+) -> Vec<RevokedCertificate> {
     let selected = index
         .entries
         .iter_mut()

@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
 use super::error::AuthorityError;
-use super::index::CertificateIndexEntry;
+use super::index::IssuedCertificateRecord;
 use super::{AUTHORITY_LIFETIME, CertificateUse, seconds};
 use crate::certificate::{Certificate, hex};
 use crate::name::check_identity_name;
@@ -121,7 +121,7 @@ pub(super) fn make_certificate(
 /// ends: the small CA does not publish an unchanged list again every week.
 pub(super) fn make_list(
     issuer: &Issuer<'_, impl SigningKey>,
-    entries: &[CertificateIndexEntry],
+    entries: &[IssuedCertificateRecord],
     now: SystemTime,
     not_after_s: i64,
 ) -> Result<String, AuthorityError> {
@@ -191,7 +191,7 @@ fn host_name(name: &str) -> Result<SanType, AuthorityError> {
     lower_case.map(SanType::DnsName).map_err(|_| AuthorityError::HostName(name.to_owned()))
 }
 
-fn revocation(entry: &CertificateIndexEntry) -> Option<Result<RevokedCertParams, AuthorityError>> {
+fn revocation(entry: &IssuedCertificateRecord) -> Option<Result<RevokedCertParams, AuthorityError>> {
     entry.revoked_s.map(|revoked_s| revoked_params(&entry.serial, revoked_s))
 }
 

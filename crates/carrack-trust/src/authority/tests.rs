@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::thread;
 
 use super::*;
-use crate::certificate::AlternativeName;
+use crate::certificate::SubjectAlternativeName;
 
 const NOW_S: u64 = 1_800_000_000;
 
@@ -115,9 +115,9 @@ fn a_server_gets_its_names() {
     assert_eq!(
         certificate.names,
         [
-            AlternativeName::Dns("dtn1.example.org".into()),
-            AlternativeName::Ip("10.0.0.7".parse().unwrap()),
-            AlternativeName::Ip("fe80::1".parse().unwrap()),
+            SubjectAlternativeName::Dns("dtn1.example.org".into()),
+            SubjectAlternativeName::Ip("10.0.0.7".parse().unwrap()),
+            SubjectAlternativeName::Ip("fe80::1".parse().unwrap()),
         ]
     );
     assert!(certificate.uses.server && !certificate.uses.client && !certificate.uses.authority);

@@ -124,16 +124,16 @@ fn system_roots() -> Result<Arc<RootCertStore>, TlsConfigError> {
     Ok(Arc::new(roots))
 }
 
-type Material = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+type ClientCertificateAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-fn material(identity: &ClientCredential) -> Result<Material, TlsConfigError> {
+fn material(identity: &ClientCredential) -> Result<ClientCertificateAndKey, TlsConfigError> {
     match identity {
         ClientCredential::Certificate { chain, key } => with_certificate(chain, key),
         ClientCredential::SshKey(file) => with_ssh_key(file),
     }
 }
 
-fn with_certificate(chain: &[u8], key: &[u8]) -> Result<Material, TlsConfigError> {
+fn with_certificate(chain: &[u8], key: &[u8]) -> Result<ClientCertificateAndKey, TlsConfigError> {
     let chain =
         pem::certificates(chain).map_err(|error| TlsConfigError::Pem { what: "your certificate", error })?;
     let key = pem::private_key(key).map_err(|error| TlsConfigError::Pem { what: "your key", error })?;
@@ -146,7 +146,7 @@ fn with_certificate(chain: &[u8], key: &[u8]) -> Result<Material, TlsConfigError
 }
 
 /// A self-signed certificate of the key. The server looks only at the key.
-fn with_ssh_key(file: &[u8]) -> Result<Material, TlsConfigError> {
+fn with_ssh_key(file: &[u8]) -> Result<ClientCertificateAndKey, TlsConfigError> {
     let pkcs8 = pkcs8_of_ssh(file)?;
     let pair = KeyPair::try_from(&PrivatePkcs8KeyDer::from(&pkcs8[..]))?;
     let mut params = CertificateParams::default();

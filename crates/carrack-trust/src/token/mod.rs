@@ -11,7 +11,7 @@ mod tests;
 mod token_verifier;
 
 pub use mint::{IssuedTokenContent, MintError, TokenSigner};
-pub use scope::{MAX_PERMISSIONS, TokenScope, TokenScopeError, TokenScopeOperation, TransferApiRight};
+pub use scope::{BadTokenScope, MAX_PERMISSIONS, TokenScope, TokenScopeOperation, TransferApiRight};
 pub use token_verifier::{
     MAX_ISSUER_KEYS, MAX_TOKEN_BYTES, TokenError, TokenKeysError, TokenVerifier, ValidToken,
 };

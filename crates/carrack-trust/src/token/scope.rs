@@ -35,7 +35,7 @@ pub enum TransferApiRight {
 
 /// The reason why a scope is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum TokenScopeError {
+pub enum BadTokenScope {
     /// It names an unknown storage operation.
     #[error("{0:?} is no storage permission: they are storage.stat, .read, .create and .modify")]
     Operation(String),
@@ -79,11 +79,11 @@ impl TokenScope {
     ///
     /// # Errors
     /// The first invalid permission: it invalidates the whole scope.
-    pub fn parse(text: &str) -> Result<TokenScope, TokenScopeError> {
+    pub fn parse(text: &str) -> Result<TokenScope, BadTokenScope> {
         let mut permissions = Vec::new();
         for word in text.split_ascii_whitespace().filter(|word| word.starts_with("storage.")) {
             if permissions.len() == MAX_PERMISSIONS {
-                return Err(TokenScopeError::TooMany);
+                return Err(BadTokenScope::TooMany);
             }
             permissions.push(permission(word)?);
         }
@@ -94,11 +94,11 @@ impl TokenScope {
                     Some(TransferApiRight::Modify)
                 }
                 ("transfers.read", _) => Some(TransferApiRight::Read),
-                _ => return Err(TokenScopeError::Transfers(word.to_owned())),
+                _ => return Err(BadTokenScope::Transfers(word.to_owned())),
             };
         }
         if permissions.is_empty() && transfers.is_none() {
-            return Err(TokenScopeError::Empty);
+            return Err(BadTokenScope::Empty);
         }
         Ok(TokenScope { permissions, transfers })
     }
@@ -192,16 +192,16 @@ impl TokenScopeOperation {
     }
 }
 
-fn permission(word: &str) -> Result<PathPermission, TokenScopeError> {
+fn permission(word: &str) -> Result<PathPermission, BadTokenScope> {
     let (operation, path) = word.split_once(':').unwrap_or((word, ""));
     let operation = operation
         .strip_prefix("storage.")
         .and_then(TokenScopeOperation::from_word)
-        .ok_or_else(|| TokenScopeError::Operation(word.to_owned()))?;
+        .ok_or_else(|| BadTokenScope::Operation(word.to_owned()))?;
     if !path.starts_with('/') {
-        return Err(TokenScopeError::Path(word.to_owned()));
+        return Err(BadTokenScope::Path(word.to_owned()));
     }
-    let beneath = encoded_components(path).ok_or_else(|| TokenScopeError::Component(word.to_owned()))?;
+    let beneath = encoded_components(path).ok_or_else(|| BadTokenScope::Component(word.to_owned()))?;
     Ok(PathPermission { operation, beneath })
 }
 
@@ -351,25 +351,25 @@ mod tests {
     #[test]
     fn what_is_not_understood_makes_the_scope_void() {
         for (text, error) in [
-            ("", TokenScopeError::Empty),
-            ("openid profile", TokenScopeError::Empty),
-            ("STORAGE.read:/a", TokenScopeError::Empty),
-            ("storage.read", TokenScopeError::Path("storage.read".into())),
-            ("storage.read:", TokenScopeError::Path("storage.read:".into())),
-            ("storage.read:a", TokenScopeError::Path("storage.read:a".into())),
-            ("storage.write:/a", TokenScopeError::Operation("storage.write:/a".into())),
-            ("storage.Read:/a", TokenScopeError::Operation("storage.Read:/a".into())),
+            ("", BadTokenScope::Empty),
+            ("openid profile", BadTokenScope::Empty),
+            ("STORAGE.read:/a", BadTokenScope::Empty),
+            ("storage.read", BadTokenScope::Path("storage.read".into())),
+            ("storage.read:", BadTokenScope::Path("storage.read:".into())),
+            ("storage.read:a", BadTokenScope::Path("storage.read:a".into())),
+            ("storage.write:/a", BadTokenScope::Operation("storage.write:/a".into())),
+            ("storage.Read:/a", BadTokenScope::Operation("storage.Read:/a".into())),
         ] {
             assert_eq!(TokenScope::parse(text), Err(error), "{text:?}");
         }
         for path in ["/a/../b", "/..", "/a/.", "/%2e%2E/b", "/a%2Fb", "/a%00", "/a%2", "/a%zz", "/a%+1"] {
             let word = format!("storage.read:{path}");
             let text = format!("storage.read:/good {word}");
-            assert_eq!(TokenScope::parse(&text), Err(TokenScopeError::Component(word)), "{path}");
+            assert_eq!(TokenScope::parse(&text), Err(BadTokenScope::Component(word)), "{path}");
         }
         assert_eq!(
             TokenScope::parse(&"storage.read:/a ".repeat(MAX_PERMISSIONS + 1)),
-            Err(TokenScopeError::TooMany)
+            Err(BadTokenScope::TooMany)
         );
     }
 

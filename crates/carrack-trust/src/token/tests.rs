@@ -280,9 +280,9 @@ fn what_was_taken_back_is_refused() {
 fn a_scope_or_subject_that_is_none_is_refused() {
     let world = TokenFixture::new();
     let result = world.changed(|claims| claims["scope"] = json!("openid")).map(drop);
-    assert_eq!(result, Err(TokenScopeError::Empty.into()));
+    assert_eq!(result, Err(BadTokenScope::Empty.into()));
     let result = world.changed(|claims| claims["scope"] = json!("storage.read:/a/../b")).map(drop);
-    assert!(matches!(result, Err(TokenError::Scope(TokenScopeError::Component(_)))));
+    assert!(matches!(result, Err(TokenError::Scope(BadTokenScope::Component(_)))));
     let result = world.changed(|claims| claims["sub"] = json!("al\u{202e}ice"));
     assert!(matches!(result, Err(TokenError::Subject(_))), "{result:?}");
 }

@@ -8,7 +8,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use thiserror::Error;
 
 use super::claims::TokenClaims;
-use super::scope::{TokenScope, TokenScopeError};
+use super::scope::{BadTokenScope, TokenScope};
 use super::{LEEWAY, MAX_LIFETIME, MAX_WORD_BYTES, numeric_date};
 use crate::name::{IdentityNameError, check_identity_name};
 use crate::pem::{self, PemError};
@@ -63,7 +63,7 @@ pub enum TokenError {
     Subject(#[from] IdentityNameError),
     /// The scope is invalid.
     #[error("the token's scope: {0}")]
-    Scope(#[from] TokenScopeError),
+    Scope(#[from] BadTokenScope),
 }
 
 impl TokenError {
@@ -115,7 +115,7 @@ pub struct ValidToken {
     pub expires: SystemTime,
 }
 
-struct IssuerKey {
+struct TokenVerificationKey {
     issuer: String,
     audience: String,
     algorithm: Algorithm,
@@ -124,7 +124,7 @@ struct IssuerKey {
 
 /// The trusted issuers of a daemon, and the revoked tokens.
 pub struct TokenVerifier {
-    keys: Vec<IssuerKey>,
+    keys: Vec<TokenVerificationKey>,
     revoked: HashSet<String>,
     max_lifetime: Duration,
 }
@@ -160,7 +160,7 @@ impl TokenVerifier {
         for key in keys {
             let key = PublicKey::from_spki(&key)
                 .ok_or_else(|| TokenKeysError::Kind { issuer: issuer.to_owned() })?;
-            self.keys.push(IssuerKey::new(issuer, audience, &key));
+            self.keys.push(TokenVerificationKey::new(issuer, audience, &key));
         }
         Ok(())
     }
@@ -209,7 +209,7 @@ impl TokenVerifier {
 
     /// The claims, with the known key that signed them. The header chooses among algorithms of the keys,
     /// never a key.
-    fn signed_claims(&self, token: &str) -> Result<(&IssuerKey, TokenClaims), TokenError> {
+    fn signed_claims(&self, token: &str) -> Result<(&TokenVerificationKey, TokenClaims), TokenError> {
         let header = jsonwebtoken::decode_header(token).map_err(|_| TokenError::Header)?;
         let is_done_here = matches!(header.alg, Algorithm::EdDSA | Algorithm::ES256);
         if !is_done_here || header.crit.is_some() {
@@ -242,13 +242,13 @@ impl TokenVerifier {
     }
 }
 
-impl IssuerKey {
-    fn new(issuer: &str, audience: &str, key: &PublicKey) -> IssuerKey {
+impl TokenVerificationKey {
+    fn new(issuer: &str, audience: &str, key: &PublicKey) -> TokenVerificationKey {
         let (algorithm, key) = match key.kind() {
             KeySignatureAlgorithm::Ed25519 => (Algorithm::EdDSA, DecodingKey::from_ed_der(key.raw())),
             KeySignatureAlgorithm::P256 => (Algorithm::ES256, DecodingKey::from_ec_der(key.raw())),
         };
-        IssuerKey { issuer: issuer.to_owned(), audience: audience.to_owned(), algorithm, key }
+        TokenVerificationKey { issuer: issuer.to_owned(), audience: audience.to_owned(), algorithm, key }
     }
 
     /// The claims if this key has signed them. The library checks only the signature, and this crate the

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 
 use crate::exit::{self, ExitStatus};
 use crate::options::config::{
-    self, COMMANDS, CommandLineError, ConfigChoice, ConfigSources, ConfiguredOptionRow,
+    self, COMMANDS, CommandLineError, ConfigSourceChoice, ConfigSources, ConfiguredOptionRow,
 };
 use crate::user_error::UserError;
 use crate::views::config::{write_json, write_table};
@@ -28,7 +28,7 @@ pub struct ConfigArgs {
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
     Show(ConfigShowArgs),
-    Path(ConfigPathArgs),
+    Path(PrintConfigPathArgs),
 }
 
 /// List every option of a command, or of all, with its value, unit, source and default
@@ -62,7 +62,7 @@ struct ConfigShowArgs {
 
 /// Print the path of the user's file, even if it does not exist
 #[derive(Debug, Args)]
-struct ConfigPathArgs {
+struct PrintConfigPathArgs {
     /// That of the system's instead
     #[arg(long)]
     system: bool,
@@ -81,7 +81,7 @@ pub fn run(args: &ConfigArgs) -> ExitStatus {
 }
 
 fn show(args: &ConfigShowArgs) -> Result<ExitStatus, (UserError, ExitStatus)> {
-    let asked = ConfigChoice { profile: args.profile.clone(), no_config: args.no_config };
+    let asked = ConfigSourceChoice { profile: args.profile.clone(), no_config: args.no_config };
     let commands: Vec<String> = match &args.command {
         Some(command) => vec![command.clone()],
         None => COMMANDS.map(str::to_owned).into(),
@@ -103,7 +103,7 @@ fn show(args: &ConfigShowArgs) -> Result<ExitStatus, (UserError, ExitStatus)> {
     written(shown).map_err(|trouble| (trouble, ExitStatus::Nothing))
 }
 
-fn path(args: &ConfigPathArgs) -> Result<ExitStatus, UserError> {
+fn path(args: &PrintConfigPathArgs) -> Result<ExitStatus, UserError> {
     let path = if args.system { Some(config::system_file()) } else { config::user_file() };
     let path = path.ok_or_else(|| {
         UserError::new("there is no place for a user's file").hint("set HOME or XDG_CONFIG_HOME")

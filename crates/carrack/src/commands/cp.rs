@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use carrack_engine::{
-    DataConnectionMode, EndSettings, FabricWanted, PeerChannel, RetryChance, SessionError, SessionRole,
+    DataPathFallback, EndSettings, FabricWanted, PeerChannel, RetryChance, SessionError, SessionRole,
     SessionTransport, SpillSettings, ThirdPartyEndChannels, TransferIdentity, TransferOutcome,
     TransferRequest, TunerHistory, copy_between, copy_local, copy_with_peer, persist,
 };
 
-use carrack_model::CommandExecutionId;
-use carrack_options::{MetaServerChoice, colour};
+use carrack_model::TransferExecutionId;
+use carrack_options::{MetaSchedulerChoice, colour};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::exit::{ExitReason, ExitStatus};
@@ -27,10 +27,10 @@ use crate::register::home_directory;
 use crate::register::transfer_id::transfer_id;
 use crate::register::tuner_store::TunerStore;
 use crate::register::{
-    CopyMessageFile, CopyStatus, CopyStatusRecorder, CopyStore, NotedCopy, background, nowhere,
+    CopyLogFile, CopyProgressRecord, CopyStatusRecorder, CopyStore, NotedCopy, background, nowhere,
 };
 use crate::remote::far_end::{self, FailedFarEnd, FarEndAccess, ReachedFarEnd, reach};
-use crate::remote::location::FarEnd;
+use crate::remote::location::FarEndAddress;
 use crate::remote::route::{RemoteEnds, TransferEndsAndPaths};
 use crate::remote::stop_control::StopControl;
 use crate::remote::tuner_endpoints::TransferEndNames;
@@ -40,7 +40,7 @@ use crate::views::live::LiveView;
 use crate::views::manifest::ManifestWriter;
 use crate::views::page::{HtmlReportView, PageHeadline};
 use crate::views::report::{
-    self, DryRunListView, JsonView, StderrTextView, TalkVolume, TransferEventView, TransferReporter,
+    self, DryRunListView, JsonView, StderrTextView, TalkVolume, TransferEventPresenter, TransferReporter,
 };
 
 /// Maximum segment size that passes on every IPv4 path (RFC 9293, 3.7.1), and the number of data connections,
@@ -164,12 +164,12 @@ fn refuse_deletion_by_chance(args: &CpArgs, route: &TransferEndsAndPaths) -> Res
 }
 
 /// Returns true for a top directory, and for the rest of a path beneath one after an unset variable.
-fn is_top(path: &Path, end: Option<&FarEnd>) -> bool {
+fn is_top(path: &Path, end: Option<&FarEndAddress>) -> bool {
     let path = path.as_os_str().as_bytes();
     path.iter().all(|&byte| byte == b'/')
         || end.is_some() && matches!(path, b"." | b"./")
         // This is `carrack://host/export/$UNSET/` without the variable.
-        || matches!(end, Some(FarEnd::Daemon(_))) && path.ends_with(b"//")
+        || matches!(end, Some(FarEndAddress::Daemon(_))) && path.ends_with(b"//")
 }
 
 fn is_root(path: &Path) -> bool {
@@ -180,9 +180,9 @@ fn is_root(path: &Path) -> bool {
 /// Refuses spill directories at a daemon, which lets no client choose a directory.
 fn refuse_flash_of_daemons(far: &RemoteEnds, spill: &SpillSettings) -> Result<(), UserError> {
     let (source, sink) = far.ends();
-    let option = if matches!(source, Some(FarEnd::Daemon(_))) && !spill.source.is_empty() {
+    let option = if matches!(source, Some(FarEndAddress::Daemon(_))) && !spill.source.is_empty() {
         "--spill is for a directory at the source"
-    } else if matches!(sink, Some(FarEnd::Daemon(_))) && !spill.sink.is_empty() {
+    } else if matches!(sink, Some(FarEndAddress::Daemon(_))) && !spill.sink.is_empty() {
         "--sink-spill is for a directory at the destination's end"
     } else {
         return Ok(());
@@ -279,7 +279,7 @@ impl<'a> CopyJob<'a> {
 
     fn copy_with(
         &self,
-        far: &FarEnd,
+        far: &FarEndAddress,
         role: SessionRole,
         observer: &TransferReporter,
     ) -> report::SessionConclusion {
@@ -300,8 +300,8 @@ impl<'a> CopyJob<'a> {
     /// Copies between two far hosts; this process only controls the session.
     fn copy_between(
         &self,
-        source: &FarEnd,
-        sink: &FarEnd,
+        source: &FarEndAddress,
+        sink: &FarEndAddress,
         observer: &TransferReporter,
     ) -> report::SessionConclusion {
         let mut left: Option<(FailedFarEnd<'_>, FailedFarEnd<'_>)> = None;
@@ -331,18 +331,18 @@ impl<'a> CopyJob<'a> {
             // it.
             transfer.to_mut().spec.no_target_directory = true;
         }
-        if way.over_tcp || way.data > DataConnectionMode::Usual {
+        if way.over_tcp || way.data > DataPathFallback::Usual {
             transfer.to_mut().settings.fabric = FabricWanted::Off;
         }
         match way.data {
-            DataConnectionMode::Usual => {}
-            DataConnectionMode::Cautious => {
+            DataPathFallback::Usual => {}
+            DataPathFallback::Cautious => {
                 let TransferRequest { spec, settings, .. } = transfer.to_mut();
                 settings.segment_bytes = Some(CAUTIOUS_SEGMENT_BYTES);
                 spec.streams =
                     if spec.streams == 0 { CAUTIOUS_STREAMS } else { spec.streams.min(CAUTIOUS_STREAMS) };
             }
-            DataConnectionMode::Control => transfer.to_mut().settings.over_control = true,
+            DataPathFallback::Control => transfer.to_mut().settings.over_control = true,
         }
         transfer
     }
@@ -361,9 +361,9 @@ impl<'a> CopyJob<'a> {
         }
     }
 
-    fn reach<'f>(&'f self, far: &'f FarEnd) -> Result<(ReachedFarEnd<'f>, PeerChannel), SessionError> {
+    fn reach<'f>(&'f self, far: &'f FarEndAddress) -> Result<(ReachedFarEnd<'f>, PeerChannel), SessionError> {
         let (protection, stall) = (self.args.transfer.protection(), self.args.transfer.stall_timeout);
-        let shares = *self.args.transfer.sharer() != MetaServerChoice::Off;
+        let shares = *self.args.transfer.sharer() != MetaSchedulerChoice::Off;
         let approach = FarEndAccess { args: &self.args.far, protection, stall, shares };
         reach(far, approach, &self.stop_control)?.ok_or(SessionError::Interrupted)
     }
@@ -413,12 +413,12 @@ fn note(args: &CpArgs, route: &TransferEndsAndPaths) -> Option<NotedCopy> {
         without_stop(std::env::args_os())
     };
     let (sources, destination) = args.paths().ok()?;
-    let standing = CopyStatus {
+    let standing = CopyProgressRecord {
         label: args.label.clone(),
         sources: sources.iter().map(|source| source.to_string_lossy().into_owned()).collect(),
         destination: destination.to_string_lossy().into_owned(),
         in_background: args.in_background,
-        ..CopyStatus::default()
+        ..CopyProgressRecord::default()
     };
     let id = transfer_id(route, &args.transfer.fidelity().fidelity(), args.transfer.part()).ok()?;
     CopyStore::of_user()?.begin(id, &arguments, standing).ok()?
@@ -465,7 +465,7 @@ fn identify(
     Ok(TransferIdentity {
         id: transfer_id(route, &args.transfer.fidelity().fidelity(), args.transfer.part())
             .map_err(|error| unnamed(&error))?,
-        run: CommandExecutionId(run),
+        run: TransferExecutionId(run),
         sources: sources.iter().map(|source| source.as_bytes().to_vec()).collect(),
         destination: destination.as_bytes().to_vec(),
         is_shared: false,
@@ -508,14 +508,14 @@ fn views(
     page: Option<HtmlReportView>,
     log: Option<File>,
     noted: Option<&Arc<Mutex<NotedCopy>>>,
-) -> Vec<Box<dyn TransferEventView>> {
-    let mut views: Vec<Box<dyn TransferEventView>> = Vec::new();
+) -> Vec<Box<dyn TransferEventPresenter>> {
+    let mut views: Vec<Box<dyn TransferEventPresenter>> = Vec::new();
     if args.json {
         views.push(Box::new(JsonView::new(io::stdout())));
     } else if args.dry_run {
         views.push(Box::new(DryRunListView::new(io::stdout(), io::stdout().is_terminal())));
     }
-    views.extend(page.map(|page| Box::new(page) as Box<dyn TransferEventView>));
+    views.extend(page.map(|page| Box::new(page) as Box<dyn TransferEventPresenter>));
     if let Some(log) = log {
         let volume = if args.verbose { TalkVolume::Verbose } else { TalkVolume::Normal };
         views.push(Box::new(StderrTextView::new(log, volume, None)));
@@ -524,7 +524,7 @@ fn views(
         // The output to a terminal is kept in a log too; in the background stderr is that log already.
         if !args.in_background {
             let log = noted.lock().unwrap_or_else(PoisonError::into_inner).log();
-            views.push(Box::new(StderrTextView::new(CopyMessageFile::new(log), TalkVolume::Normal, None)));
+            views.push(Box::new(StderrTextView::new(CopyLogFile::new(log), TalkVolume::Normal, None)));
         }
         views.push(Box::new(CopyStatusRecorder::new(Arc::clone(noted), args.in_background)));
     }

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use carrack_machine::doctor::repair::{MachineRepairResult, repair};
+use carrack_machine::doctor::repair::{DoctorRepairResult, repair};
 use carrack_machine::doctor::{DoctorPath, DoctorTransferParameters, KernelProbes, RTT_MS_DEFAULT, examine};
 use carrack_machine::{CgroupTree, SysFiles};
 use carrack_model::escape;
@@ -82,7 +82,7 @@ fn mend(files: &SysFiles) -> bool {
     repairs.iter().any(|repair| repair.outcome.is_err())
 }
 
-fn tell(repair: &MachineRepairResult) {
+fn tell(repair: &DoctorRepairResult) {
     let what = escape(repair.what.as_bytes());
     match &repair.outcome {
         Ok(()) => {

@@ -10,7 +10,7 @@ use carrack_cluster::bus::NatsBus;
 use carrack_cluster::client::FleetUserClient;
 use carrack_cluster::error::BusError;
 use carrack_cluster::manager::{self, ManagerOptions};
-use carrack_cluster::mover::{self, MoverError, MoverOptions, Say};
+use carrack_cluster::mover::{self, MoverError, MoverOptions, UserMessageCallback};
 use carrack_engine::{SpillDirectory, SpillSettings};
 use carrack_model::{ProtectionLevel, plain};
 use carrack_options::PortRange;
@@ -235,7 +235,7 @@ fn parse_issuer(text: &str) -> Result<ApiIssuer, String> {
 }
 
 /// Writes to stderr, as a daemon's log.
-fn say() -> Say {
+fn say() -> UserMessageCallback {
     Arc::new(|text| eprintln!("carrack: {}", plain(&text)))
 }
 

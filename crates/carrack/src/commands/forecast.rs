@@ -22,7 +22,7 @@ const AHEAD_S: i64 = 86_400;
 /// and beside it that of "same as now".
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(EXAMPLES))]
-pub struct ForecastArgs {
+pub struct LoadForecastArgs {
     /// A target, such as lfs01/OST0007, or a file system: the mean of its targets
     #[arg(value_name = "NAME")]
     name: String,
@@ -40,7 +40,7 @@ pub struct ForecastArgs {
 }
 
 /// Prints the forecast.
-pub fn run(args: &ForecastArgs) -> ExitStatus {
+pub fn run(args: &LoadForecastArgs) -> ExitStatus {
     let report = match args.report() {
         Ok(report) => report,
         Err(trouble) => {
@@ -55,7 +55,7 @@ pub fn run(args: &ForecastArgs) -> ExitStatus {
     )
 }
 
-impl ForecastArgs {
+impl LoadForecastArgs {
     fn report(&self) -> Result<LoadForecastReport, UserError> {
         let now_s = now_s();
         let (storage, unit) = self.load.storage(&self.name, now_s)?;

@@ -37,16 +37,16 @@ pub struct KeysArgs {
 
 #[derive(Debug, Subcommand)]
 enum KeysCommand {
-    Init(InitArgs),
+    Init(AuthorityInitArgs),
     Issue(CertificateIssueArgs),
     Show(KeysShowArgs),
     Revoke(CertificateRevokeArgs),
-    Token(TokenArgs),
+    Token(MakeTokenArgs),
 }
 
 /// Make a new authority, for ten years
 #[derive(Debug, Args)]
-struct InitArgs {
+struct AuthorityInitArgs {
     /// Its name; `carrack at HOST` if not given
     #[arg(long)]
     name: Option<String>,
@@ -117,7 +117,7 @@ struct CertificateRevokeArgs {
 ///
 /// Prints it to stdout. A daemon that has `token.pem` and the authority's name accepts it.
 #[derive(Debug, Args)]
-struct TokenArgs {
+struct MakeTokenArgs {
     /// The identity that it stands for
     #[arg(long)]
     subject: String,
@@ -157,7 +157,7 @@ fn default_directory() -> Option<PathBuf> {
     Some(Path::new(&home).join(".config/carrack/authority"))
 }
 
-impl InitArgs {
+impl AuthorityInitArgs {
     fn run(&self, directory: &Path) -> Result<(), UserError> {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let name = self.name.clone().unwrap_or_else(|| format!("carrack at {host}"));
@@ -269,7 +269,7 @@ impl CertificateRevokeArgs {
     }
 }
 
-impl TokenArgs {
+impl MakeTokenArgs {
     fn run(&self, directory: &Path) -> Result<(), UserError> {
         let authority = CertificateAuthority::open(directory).map_err(trouble)?;
         let scope = TokenScope::parse(&self.scope.join(" ")).map_err(|error| {

@@ -9,7 +9,7 @@ use clap::Args;
 use super::transfer_lists::own_copy;
 use crate::exit::{self, ExitStatus};
 use crate::options::transfer_server::{ServerConnectionArgs, control};
-use crate::register::{CopyRecord, CopyStore};
+use crate::register::{CopyStore, LocalCopyRecord};
 use crate::user_error::tame;
 use crate::views::output::written;
 
@@ -20,7 +20,7 @@ use crate::views::output::written;
 /// For a copy of your own its output to people; for a submitted transfer the messages in its record.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(""))]
-pub struct LogArgs {
+pub struct TransferLogArgs {
     /// Its ID, or the first digits
     #[arg(value_name = "ID")]
     id: String,
@@ -30,7 +30,7 @@ pub struct LogArgs {
 }
 
 /// Prints the log.
-pub fn run(args: &LogArgs) -> ExitStatus {
+pub fn run(args: &TransferLogArgs) -> ExitStatus {
     let shown = own_copy(&args.id, &args.target).and_then(|copy| match (copy, CopyStore::of_user()) {
         (Some(copy), Some(copies)) => written(of_copy(&copies, &copy)),
         _ => control(&args.target).and_then(|target| {
@@ -41,7 +41,7 @@ pub fn run(args: &LogArgs) -> ExitStatus {
     ExitStatus::of_command(shown)
 }
 
-fn of_copy(copies: &CopyStore, copy: &CopyRecord) -> io::Result<()> {
+fn of_copy(copies: &CopyStore, copy: &LocalCopyRecord) -> io::Result<()> {
     match File::open(copies.log(&copy.id)) {
         Ok(mut log) => io::copy(&mut log, &mut io::stdout().lock()).map(drop),
         // It has no messages so far.

@@ -9,7 +9,7 @@ use clap::{Args, ValueHint};
 
 use crate::exit::{self, ExitStatus};
 use crate::options::far_end_connection::FarArgs;
-use crate::remote::browser::{BrowseTally, RemoteBrowser, located, tell_failure};
+use crate::remote::browser::{RemoteBrowser, RemotePathCommandOutcome, located, tell_failure};
 use crate::remote::location::EndLocation;
 use crate::views::entry::{ListingStyle, write_line};
 
@@ -85,7 +85,7 @@ fn list(browser: &RemoteBrowser<'_>, location: &EndLocation, style: ListingStyle
         }
     });
     let unwritten = unwritten.or(out.flush().err());
-    let mut tally = BrowseTally::default();
+    let mut tally = RemotePathCommandOutcome::default();
     if ended.is_err() {
         tally.add_done(shown);
     }

@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 
 use crate::exit::{self, ExitStatus};
 use crate::options::far_end_connection::FarArgs;
-use crate::remote::browser::{BrowseTally, RemoteBrowser, locations};
+use crate::remote::browser::{RemoteBrowser, RemotePathCommandOutcome, locations};
 
 /// Make directories here, on another host or at a daemon
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ fn make(args: &MkdirArgs) -> Result<ExitStatus, ExitStatus> {
     let locations = locations(&args.locations)?;
     let browser = RemoteBrowser::new(&args.far)?;
     let operation = RemotePathOperation::MakeDirectory { parents: args.parents };
-    let mut tally = BrowseTally::default();
+    let mut tally = RemotePathCommandOutcome::default();
     for location in &locations {
         let ended = browser.run(location, operation, &mut |_| ControlFlow::Continue(()));
         if !tally.add(ended) {

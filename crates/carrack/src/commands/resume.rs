@@ -15,8 +15,8 @@ use crate::exit::{self, ExitStatus};
 use crate::lifetime::show_moment;
 use crate::options::transfer_server::ServerConnectionArgs;
 use crate::register::copies::ArgumentText;
-use crate::register::process::RecordedProcessState;
-use crate::register::{CopyRecord, CopyStore, nowhere};
+use crate::register::process::RecordedProcessLiveness;
+use crate::register::{CopyStore, LocalCopyRecord, nowhere};
 use crate::user_error::UserError;
 use crate::views::json::write_line as write_json_line;
 use crate::views::output::unwritten;
@@ -81,7 +81,7 @@ fn copies() -> Result<CopyStore, UserError> {
 }
 
 /// Returns the copies that are not complete.
-fn all(copies: &CopyStore) -> Result<Vec<CopyRecord>, UserError> {
+fn all(copies: &CopyStore) -> Result<Vec<LocalCopyRecord>, UserError> {
     let mut all = copies
         .list()
         .map_err(|error| UserError::new(format!("the list of copies can't be read: {error}")))?;
@@ -106,11 +106,11 @@ fn list(as_json: bool) -> Result<ExitStatus, UserError> {
     Ok(ExitStatus::Complete)
 }
 
-fn write_line(transfer: &CopyRecord, out: &mut impl Write) -> io::Result<()> {
+fn write_line(transfer: &LocalCopyRecord, out: &mut impl Write) -> io::Result<()> {
     let life = match transfer.life() {
-        RecordedProcessState::Running => format!("running, process {}", transfer.pid()),
-        RecordedProcessState::Ended => "not running".to_owned(),
-        RecordedProcessState::Elsewhere => format!("begun on {}", escape(transfer.host().as_bytes())),
+        RecordedProcessLiveness::Running => format!("running, process {}", transfer.pid()),
+        RecordedProcessLiveness::Ended => "not running".to_owned(),
+        RecordedProcessLiveness::Elsewhere => format!("begun on {}", escape(transfer.host().as_bytes())),
     };
     let began = show_moment(i64::try_from(transfer.started).unwrap_or(i64::MAX));
     writeln!(
@@ -123,7 +123,7 @@ fn write_line(transfer: &CopyRecord, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Returns the command line as a shell would take it, if it is text.
-fn command(transfer: &CopyRecord) -> String {
+fn command(transfer: &LocalCopyRecord) -> String {
     let words: Vec<String> =
         transfer.arguments.iter().map(|word| shell_words::quote(&shown(word)).into_owned()).collect();
     words.join(" ")
@@ -145,14 +145,14 @@ struct ResumableLine<'a> {
 }
 
 impl<'a> ResumableLine<'a> {
-    fn of(copy: &'a CopyRecord) -> ResumableLine<'a> {
+    fn of(copy: &'a LocalCopyRecord) -> ResumableLine<'a> {
         ResumableLine {
             id: &copy.id,
             started: copy.started,
             state: match copy.life() {
-                RecordedProcessState::Running => "running",
-                RecordedProcessState::Ended => "ended",
-                RecordedProcessState::Elsewhere => "elsewhere",
+                RecordedProcessLiveness::Running => "running",
+                RecordedProcessLiveness::Ended => "ended",
+                RecordedProcessLiveness::Elsewhere => "elsewhere",
             },
             host: copy.host(),
             pid: copy.pid(),
@@ -163,9 +163,9 @@ impl<'a> ResumableLine<'a> {
 }
 
 /// Returns the copy whose ID begins with these digits.
-fn find(copies: &CopyStore, id: &str) -> Result<CopyRecord, UserError> {
+fn find(copies: &CopyStore, id: &str) -> Result<LocalCopyRecord, UserError> {
     let wanted = id.to_ascii_lowercase();
-    let mut found: Vec<CopyRecord> =
+    let mut found: Vec<LocalCopyRecord> =
         all(copies)?.into_iter().filter(|transfer| transfer.id.starts_with(&wanted)).collect();
     let shown = escape(id.as_bytes());
     match (found.pop(), found.is_empty(), wanted.len() >= PREFIX_MIN) {
@@ -190,12 +190,12 @@ fn forget(id: &str) -> Result<ExitStatus, UserError> {
 fn again(id: &str) -> Result<ExitStatus, UserError> {
     let transfer = find(&copies()?, id)?;
     match transfer.life() {
-        RecordedProcessState::Ended => {}
-        RecordedProcessState::Running => {
+        RecordedProcessLiveness::Ended => {}
+        RecordedProcessLiveness::Running => {
             let message = format!("this copy is running, as process {}", transfer.pid());
             return Err(UserError::new(message).hint("wait for it, or end it"));
         }
-        RecordedProcessState::Elsewhere => {
+        RecordedProcessLiveness::Elsewhere => {
             let host = escape(transfer.host().as_bytes());
             return Err(UserError::new(format!("this copy was begun on {host}, and may be running there"))
                 .hint(format!("run `carrack resume {}` on {host}", transfer.id)));

@@ -12,7 +12,7 @@ use clap::{Args, ValueHint};
 
 use crate::exit::{self, ExitStatus};
 use crate::options::far_end_connection::FarArgs;
-use crate::remote::browser::{BrowseTally, RemoteBrowser, locations, tell_failure};
+use crate::remote::browser::{RemoteBrowser, RemotePathCommandOutcome, locations, tell_failure};
 use crate::user_error::UserError;
 
 /// Most locations that are listed with the question.
@@ -59,7 +59,7 @@ fn remove(args: &RemoveFilesArgs) -> Result<ExitStatus, ExitStatus> {
         return Err(ExitStatus::Nothing);
     }
     let browser = RemoteBrowser::new(&args.far)?;
-    let mut tally = BrowseTally::default();
+    let mut tally = RemotePathCommandOutcome::default();
     for location in &locations {
         let ended =
             browser.run(location, RemotePathOperation::Remove { recursive: args.recursive }, &mut |found| {

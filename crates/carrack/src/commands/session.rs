@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 
 use carrack_engine::{AbortHandle, ControlChannel, ProcessOwnerAccessPolicy, TransferOutcome, serve};
 use carrack_model::ProtectionLevel;
-use carrack_options::MetaServerChoice;
+use carrack_options::MetaSchedulerChoice;
 use clap::Args;
 use rustix::{io::fcntl_dupfd_cloexec, stdio};
 
@@ -32,7 +32,7 @@ pub struct SessionArgs {
 
     /// The meta-scheduler to ask here
     #[arg(long, value_name = "WHO", default_value = "auto")]
-    sharing: MetaServerChoice,
+    sharing: MetaSchedulerChoice,
 }
 
 /// Serves one transfer.

@@ -10,7 +10,7 @@ use clap::{Args, ValueHint};
 
 use crate::exit::{self, ExitStatus};
 use crate::options::far_end_connection::FarArgs;
-use crate::remote::browser::{BrowseTally, RemoteBrowser, locations};
+use crate::remote::browser::{RemoteBrowser, RemotePathCommandOutcome, locations};
 use crate::views::entry::write_stat;
 
 /// Show the entry at a path here, on another host or at a daemon
@@ -40,7 +40,7 @@ pub fn run(args: &StatArgs) -> ExitStatus {
 fn show(args: &StatArgs) -> Result<ExitStatus, ExitStatus> {
     let locations = locations(&args.locations)?;
     let browser = RemoteBrowser::new(&args.far)?;
-    let mut tally = BrowseTally::default();
+    let mut tally = RemotePathCommandOutcome::default();
     for (location, typed) in locations.iter().zip(&args.locations) {
         let mut written = Ok(());
         let ended = browser.run(location, RemotePathOperation::Stat, &mut |found| {

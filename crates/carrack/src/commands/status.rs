@@ -9,7 +9,7 @@ use super::transfer_lists::{self, TransferListing, own_copy};
 use super::wait::last;
 use crate::exit::{self, ExitStatus};
 use crate::options::transfer_server::{ServerConnectionArgs, TransferRegisterConnection, control};
-use crate::register::{CopyRecord, CopyStore, background};
+use crate::register::{CopyStore, LocalCopyRecord, background};
 use crate::user_error::UserError;
 use crate::views::json::write_line;
 use crate::views::output::written;
@@ -49,7 +49,7 @@ pub fn run(args: &StatusArgs) -> ExitStatus {
             records
         });
         return TransferListing {
-            copies: transfer_lists::copies(CopyRecord::runs),
+            copies: transfer_lists::copies(LocalCopyRecord::runs),
             submitted,
             limit: LOOKED_AT,
         }
@@ -66,7 +66,7 @@ pub fn run(args: &StatusArgs) -> ExitStatus {
 }
 
 /// Prints the state of a copy of this user's, once it is over.
-fn watch_copy(copy: &CopyRecord, as_json: bool) -> Result<ExitStatus, UserError> {
+fn watch_copy(copy: &LocalCopyRecord, as_json: bool) -> Result<ExitStatus, UserError> {
     let exit = background::wait(copy)?;
     let again = CopyStore::of_user().and_then(|copies| copies.again(copy).ok());
     written(show_copy(again.as_ref().unwrap_or(copy), as_json))?;
@@ -74,7 +74,7 @@ fn watch_copy(copy: &CopyRecord, as_json: bool) -> Result<ExitStatus, UserError>
 }
 
 /// Prints the state of a copy of this user's.
-fn show_copy(copy: &CopyRecord, as_json: bool) -> io::Result<()> {
+fn show_copy(copy: &LocalCopyRecord, as_json: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if as_json {
         return write_line(&copy.shown(), &mut out);

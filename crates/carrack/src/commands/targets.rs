@@ -10,7 +10,7 @@ use carrack_cluster::bus::{BusOptions, NatsBus};
 use carrack_cluster::sharing::{SiteTargetsRequestError, site_targets};
 use carrack_layout::FileSystems;
 use carrack_model::escape;
-use carrack_plan::grants::TargetView;
+use carrack_plan::grants::SharedTargetStatus;
 use carrack_register::transfer_operations::TransferOperationError;
 use carrack_service::DEFAULT_SHARING_SOCKET;
 use carrack_service::api::{ApiClient, ServerAddress};
@@ -72,14 +72,18 @@ fn show(args: &TargetsArgs) -> Result<ExitStatus, UserError> {
     written(if args.json { write_lines(&targets, &mut out) } else { write_targets(&targets, &mut out) })
 }
 
-async fn of_machine(args: &TargetsArgs, file_system: &str) -> Result<Vec<TargetView>, UserError> {
+async fn of_machine(args: &TargetsArgs, file_system: &str) -> Result<Vec<SharedTargetStatus>, UserError> {
     let socket = args.socket.clone().or_else(|| sockets_of_this_machine().next());
     let server = ServerAddress::Unix(socket.unwrap_or_else(|| DEFAULT_SHARING_SOCKET.into()));
     let client = ApiClient::new(server, String::new(), None);
     client.targets(file_system).await.map_err(|error| trouble(&error))
 }
 
-async fn of_site(nats: &BusOptions, site: &str, file_system: &str) -> Result<Vec<TargetView>, UserError> {
+async fn of_site(
+    nats: &BusOptions,
+    site: &str,
+    file_system: &str,
+) -> Result<Vec<SharedTargetStatus>, UserError> {
     let asked = async { site_targets(&NatsBus::connect(nats).await?, site, file_system).await };
     asked.await.map_err(|error: SiteTargetsRequestError| UserError::explained(&error, error.hint()))
 }

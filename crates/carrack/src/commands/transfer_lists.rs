@@ -9,7 +9,7 @@ use carrack_register::transfer_records::TransferRecord;
 use crate::exit::ExitStatus;
 use crate::lifetime::now_s;
 use crate::options::transfer_server::{ServerConnectionArgs, control};
-use crate::register::{CopyRecord, CopyStore};
+use crate::register::{CopyStore, LocalCopyRecord};
 use crate::user_error::UserError;
 use crate::views::json::write_lines;
 use crate::views::output::written;
@@ -20,7 +20,7 @@ const COPY_DIGITS: usize = 32;
 
 /// The transfers to list.
 pub struct TransferListing {
-    pub copies: Vec<CopyRecord>,
+    pub copies: Vec<LocalCopyRecord>,
     /// The submitted transfers, or the error of the request for them.
     pub submitted: Result<Vec<TransferRecord>, UserError>,
     /// Most transfers that are shown.
@@ -28,7 +28,7 @@ pub struct TransferListing {
 }
 
 /// Returns the wanted copies of this user, the latest first.
-pub fn copies(is_wanted: impl Fn(&CopyRecord) -> bool) -> Vec<CopyRecord> {
+pub fn copies(is_wanted: impl Fn(&LocalCopyRecord) -> bool) -> Vec<LocalCopyRecord> {
     let mut copies = CopyStore::of_user().and_then(|copies| copies.list().ok()).unwrap_or_default();
     copies.retain(is_wanted);
     copies.reverse();
@@ -40,7 +40,7 @@ pub fn copies(is_wanted: impl Fn(&CopyRecord) -> bool) -> Vec<CopyRecord> {
 ///
 /// # Errors
 /// If several transfers have it, or there is none.
-pub fn own_copy(id: &str, target: &ServerConnectionArgs) -> Result<Option<CopyRecord>, UserError> {
+pub fn own_copy(id: &str, target: &ServerConnectionArgs) -> Result<Option<LocalCopyRecord>, UserError> {
     let found = match CopyStore::of_user() {
         Some(copies) if !target.is_named() || id.len() == COPY_DIGITS => copies.find(id)?,
         _ => None,
@@ -85,7 +85,7 @@ impl TransferListing {
         let records = self.submitted.as_deref().unwrap_or_default();
         let mut out = io::stdout().lock();
         let result = if as_json {
-            let copies = self.copies.iter().take(self.limit).map(CopyRecord::shown);
+            let copies = self.copies.iter().take(self.limit).map(LocalCopyRecord::shown);
             write_lines(copies, &mut out).and_then(|()| write_lines(records, &mut out))
         } else {
             let mut rows: Vec<TransferRow> = self.copies.iter().map(TransferRow::from).collect();

@@ -22,11 +22,11 @@ use crate::views::tune::TuneReport;
 #[command(after_long_help = exit::help(EXAMPLES))]
 pub struct TuneArgs {
     #[command(subcommand)]
-    command: TuneCommand,
+    command: TuneSubcommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum TuneCommand {
+enum TuneSubcommand {
     Show(TuneShowArgs),
     Forget(TuneForgetArgs),
 }
@@ -70,8 +70,8 @@ struct SitePairArgs {
 /// Runs the command.
 pub fn run(args: &TuneArgs) -> ExitStatus {
     let done = match &args.command {
-        TuneCommand::Show(show) => show.run(),
-        TuneCommand::Forget(forget) => forget.run(),
+        TuneSubcommand::Show(show) => show.run(),
+        TuneSubcommand::Forget(forget) => forget.run(),
     };
     ExitStatus::of_command(done)
 }

@@ -9,7 +9,7 @@ use carrack_engine::{
     EntryDifference, EqualPairs, SessionError, SessionRole, TreeVerification, VerifyEndExaminer,
     VerifyEndSettings, VerifyFinding, VerifyTotals,
 };
-use carrack_model::{RelPath, RequestedFileRange};
+use carrack_model::{PartialCopyRange, RelPath};
 use carrack_options::size;
 use carrack_storage::typed_path::{ends_with_slash, last_name};
 use clap::{Args, ValueEnum, ValueHint};
@@ -150,9 +150,9 @@ impl VerifyArgs {
     }
 
     /// Returns the part of a file that is compared; `None` for the whole.
-    fn part(&self) -> Option<RequestedFileRange> {
+    fn part(&self) -> Option<PartialCopyRange> {
         let is_asked = self.offset.is_some() || self.length.is_some();
-        is_asked.then(|| RequestedFileRange { offset: self.offset.unwrap_or(0), length: self.length })
+        is_asked.then(|| PartialCopyRange { offset: self.offset.unwrap_or(0), length: self.length })
     }
 
     /// Returns a hash over the sources and the destination, by which a state file belongs to one comparison.
@@ -165,7 +165,7 @@ impl VerifyArgs {
             hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
         }
         hasher.update(&[u8::from(self.manifest.is_some()), self.readback as u8]);
-        if let Some(RequestedFileRange { offset, length }) = self.part() {
+        if let Some(PartialCopyRange { offset, length }) = self.part() {
             hasher.update(&offset.to_le_bytes()).update(&length.unwrap_or(0).to_le_bytes());
         }
         *hasher.finalize().as_bytes()
@@ -287,7 +287,7 @@ impl<'a> ValidatedVerifyCommand<'a> {
         path: &Path,
         verifying: &mut TreeVerification<'_>,
         lost: &mut u64,
-    ) -> Result<(), ComparisonFailure<'_>> {
+    ) -> Result<(), AbortedComparisonError<'_>> {
         let mut listed = ManifestLines::open(path)
             .map_err(|error| (SessionError::Local { what: "reading the manifest", error }, None))?;
         let compared = verifying.manifest(&mut listed).map_err(|error| (error, None));
@@ -299,11 +299,14 @@ impl<'a> ValidatedVerifyCommand<'a> {
         &'j self,
         location: &'j EndLocation,
         verifying: &mut TreeVerification<'_>,
-    ) -> Result<(), ComparisonFailure<'j>> {
+    ) -> Result<(), AbortedComparisonError<'j>> {
         let (reached, mut source) = match self.open(location, SessionRole::Source) {
             Ok(found) => found,
             Err(stop) => {
-                return Err((SessionError::Interrupted, Some(Box::new(SourceEndStatus::Unreached(stop)))));
+                return Err((
+                    SessionError::Interrupted,
+                    Some(Box::new(VerifySourceEndFailure::Unreached(stop))),
+                ));
             }
         };
         let compared = match (name_of(location), self.sources.len()) {
@@ -320,7 +323,7 @@ impl<'a> ValidatedVerifyCommand<'a> {
             })
             .and_then(|()| source.end());
         let left = reached.map(|reached| reached.leave(&self.stop_control, false));
-        compared.map_err(|error| (error, left.map(|left| Box::new(SourceEndStatus::Left(left)))))
+        compared.map_err(|error| (error, left.map(|left| Box::new(VerifySourceEndFailure::Left(left)))))
     }
 
     fn open<'j>(
@@ -344,7 +347,7 @@ impl<'a> ValidatedVerifyCommand<'a> {
             }
         });
         opened.map_err(|(error, left)| match role {
-            SessionRole::Source => self.stop(error, left.map(SourceEndStatus::Left), None),
+            SessionRole::Source => self.stop(error, left.map(VerifySourceEndFailure::Left), None),
             SessionRole::Sink => self.stop(error, None, left),
         })
     }
@@ -353,12 +356,12 @@ impl<'a> ValidatedVerifyCommand<'a> {
     fn stop(
         &self,
         error: SessionError,
-        source: Option<SourceEndStatus<'_>>,
+        source: Option<VerifySourceEndFailure<'_>>,
         sink: Option<FailedFarEnd<'_>>,
     ) -> BrowseStop {
         let source = match source {
-            Some(SourceEndStatus::Unreached(stop)) => return stop,
-            Some(SourceEndStatus::Left(left)) => Some(left),
+            Some(VerifySourceEndFailure::Unreached(stop)) => return stop,
+            Some(VerifySourceEndFailure::Left(left)) => Some(left),
             None => None,
         };
         if error.is_interrupted() || self.stop_control.is_told_to_end() {
@@ -373,10 +376,10 @@ impl<'a> ValidatedVerifyCommand<'a> {
 }
 
 /// The error that ended a comparison, and the state of the source's end.
-type ComparisonFailure<'a> = (SessionError, Option<Box<SourceEndStatus<'a>>>);
+type AbortedComparisonError<'a> = (SessionError, Option<Box<VerifySourceEndFailure<'a>>>);
 
 /// A source's end after the comparison.
-enum SourceEndStatus<'a> {
+enum VerifySourceEndFailure<'a> {
     Unreached(BrowseStop),
     Left(FailedFarEnd<'a>),
 }

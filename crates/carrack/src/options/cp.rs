@@ -233,7 +233,7 @@ mod tests {
     use carrack_engine::JournalSettings;
     use carrack_model::limits::{POOL_BYTES_DEFAULT, RETRIES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN};
     use carrack_model::{
-        DialingEnd, Durability, PolicyChoice, ProtectionLevel, RequestedFileRange, SchedulingOptions,
+        DialingEnd, Durability, PartialCopyRange, ProtectionLevel, SchedulingOptions, SchedulingPolicyChoice,
         SealCipher, SinkIoMethod, SourceReadMethod, StripeChoice, WriteVerification,
     };
 
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!((settings.sink_io, settings.recall), (SinkIoMethod::Direct, true));
         assert_eq!(args.spec(false).unwrap().stripe, StripeChoice::Auto);
         let nice = parse(&["--nice", "a", "b"]).unwrap().settings().unwrap();
-        assert_eq!(nice.scheduling.policy, PolicyChoice::Adaptive { nice: true });
+        assert_eq!(nice.scheduling.policy, SchedulingPolicyChoice::Adaptive { nice: true });
         assert!(parse(&["--nice", "--policy", "round-robin", "a", "b"]).unwrap().settings().is_err());
         assert!(parse(&["--policy", "fifo", "a", "b"]).is_err());
     }
@@ -389,19 +389,16 @@ mod tests {
         parse(&words.split(' ').collect::<Vec<_>>()).unwrap().spec(false)
     }
 
-    fn part(words: &str) -> Option<RequestedFileRange> {
+    fn part(words: &str) -> Option<PartialCopyRange> {
         spec(words).unwrap().part
     }
 
     #[test]
     fn a_part_is_of_one_file_as_it_is() {
         assert_eq!(part("a b"), None);
-        assert_eq!(part("--offset 0 a b"), Some(RequestedFileRange { offset: 0, length: None }));
-        assert_eq!(part("--length 1KiB a b"), Some(RequestedFileRange { offset: 0, length: Some(1_024) }));
-        assert_eq!(
-            part("--offset 7 --length 5 a b"),
-            Some(RequestedFileRange { offset: 7, length: Some(5) })
-        );
+        assert_eq!(part("--offset 0 a b"), Some(PartialCopyRange { offset: 0, length: None }));
+        assert_eq!(part("--length 1KiB a b"), Some(PartialCopyRange { offset: 0, length: Some(1_024) }));
+        assert_eq!(part("--offset 7 --length 5 a b"), Some(PartialCopyRange { offset: 7, length: Some(5) }));
         assert!(part("--offset 7 --no-times a b").is_some());
         assert!(!spec("--offset 7 --json --checksum blake3 a b").unwrap().report_digests);
         for words in ["-r", "-a", "--perms", "--chmod go-w", "--xattrs", "-H", "--chown 7", "--manifest m"] {

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use carrack_plan::forecast::LoadHistory;
 use carrack_sharing::health::{
-    ExporterPreset, HistorySource, LoadMonitor, LoadMonitorError, LoadMonitorSettings, PrometheusAddress,
-    StorageHistory, TargetCapacity, UnknownStorageError, histories_of_csv, percentile_99,
+    ExporterPreset, HistorySource, LoadMonitor, LoadMonitorError, LoadMonitorSettings,
+    PrometheusServerAddress, StorageHistory, TargetCapacity, UnknownStorageError, histories_of_csv,
+    percentile_99,
 };
 use clap::{Args, ValueHint};
 use serde::Deserialize;
@@ -32,7 +33,7 @@ pub struct LoadSourceArgs {
 
     /// A Prometheus server, http://HOST:PORT or https://HOST:PORT
     #[arg(long, value_name = "URL", requires = "preset", help_heading = HEADING)]
-    prometheus: Option<PrometheusAddress>,
+    prometheus: Option<PrometheusServerAddress>,
 
     /// The exporter whose metrics it has: lustre_exporter, ceph, node_exporter
     #[arg(long, value_name = "NAME", requires = "prometheus", help_heading = HEADING)]
@@ -119,7 +120,7 @@ fn wrong(path: &Path, reason: &dyn std::fmt::Display) -> UserError {
 
 fn configured(path: &Path) -> Result<LoadMonitorSettings, UserError> {
     #[derive(Deserialize)]
-    struct ForecastSharingConfig {
+    struct LoadMonitorConfigFile {
         sharing: Option<SharingConfigSection>,
     }
     #[derive(Deserialize)]
@@ -132,7 +133,7 @@ fn configured(path: &Path) -> Result<LoadMonitorSettings, UserError> {
     if length.map_err(|error| wrong(path, &error))? as u64 > CONFIG_BYTES_MAX {
         return Err(wrong(path, &"too long for a configuration"));
     }
-    let config: ForecastSharingConfig = toml::from_str(&text).map_err(|error| {
+    let config: LoadMonitorConfigFile = toml::from_str(&text).map_err(|error| {
         let (message, hint) = error.message().split_once("\nhint: ").unwrap_or((error.message(), ""));
         UserError::explained(wrong(path, &message).message, Some(hint))
     })?;

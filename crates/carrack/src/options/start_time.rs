@@ -1,7 +1,7 @@
 //! Start of a submitted transfer: at once, at a time, or when its storage is expected to be the least busy
 //! (L14).
 
-use carrack_plan::forecast::{LoadForecast, TransferRateUnderLoad, TransferWindow, best_window};
+use carrack_plan::forecast::{ForecastTransferWindow, LoadForecast, TransferRateUnderLoad, best_window};
 use clap::Args;
 
 use crate::commands::forecast::too_old;
@@ -159,7 +159,7 @@ impl StartTimeArgs {
 }
 
 fn chosen(
-    window: &TransferWindow,
+    window: &ForecastTransferWindow,
     forecast: &LoadForecast,
     now_s: i64,
     deadline_s: i64,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use carrack_cluster::bus::NatsBus;
 use carrack_cluster::client::FleetUserClient;
-use carrack_options::SubmissionExecutor;
+use carrack_options::SubmissionExecutorKind;
 use carrack_register::transfer_operations::{TransferOperationError, TransferOperations};
 use carrack_service::DEFAULT_SOCKET;
 use carrack_service::api::{ApiClient, ServerAddress};
@@ -48,11 +48,11 @@ pub struct ServerConnectionArgs {
 impl ServerConnectionArgs {
     /// Returns the way in which transfers that are submitted there run: any server is assumed to be the queue
     /// of one machine.
-    pub fn way(&self) -> SubmissionExecutor {
+    pub fn way(&self) -> SubmissionExecutorKind {
         if self.nats.is_given() && self.server.is_none() {
-            SubmissionExecutor::Fleet
+            SubmissionExecutorKind::Fleet
         } else {
-            SubmissionExecutor::Queue
+            SubmissionExecutorKind::Queue
         }
     }
 

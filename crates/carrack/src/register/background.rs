@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, setsid};
 
-use super::copies::{CopyRecord, CopyStore, nowhere};
-use super::process::RecordedProcessState;
+use super::copies::{CopyStore, LocalCopyRecord, nowhere};
+use super::process::RecordedProcessLiveness;
 use crate::exit::ExitStatus;
 use crate::user_error::UserError;
 
@@ -31,7 +31,7 @@ const SHOWN_MOST: usize = 16 << 10;
 /// Starts the same command in the background, and waits until it has met the other end, or has ended.
 pub fn launch(id: &str) -> Result<ExitStatus, UserError> {
     let copies = CopyStore::of_user().ok_or_else(nowhere)?;
-    if copies.find(id)?.is_some_and(|copy| copy.runs() && copy.life() == RecordedProcessState::Running) {
+    if copies.find(id)?.is_some_and(|copy| copy.runs() && copy.life() == RecordedProcessLiveness::Running) {
         let trouble = UserError::new(format!("this copy runs already: {id}"));
         return Err(trouble.hint(format!("`carrack status {id}` shows it, `carrack cancel {id}` ends it")));
     }
@@ -113,10 +113,10 @@ fn gone(id: &str) -> UserError {
 }
 
 /// Waits until a copy is over, prints its log if it ran in the background, and returns its exit code.
-pub fn wait(copy: &CopyRecord) -> Result<ExitStatus, UserError> {
+pub fn wait(copy: &LocalCopyRecord) -> Result<ExitStatus, UserError> {
     let id = &copy.id;
     let copies = CopyStore::of_user().ok_or_else(|| gone(id))?;
-    if copy.exit().is_none() && copy.life() == RecordedProcessState::Elsewhere {
+    if copy.exit().is_none() && copy.life() == RecordedProcessLiveness::Elsewhere {
         let trouble = UserError::new(format!(
             "the copy {id} was begun on {}: whether it runs is not seen here",
             copy.host()
@@ -137,13 +137,13 @@ pub fn wait(copy: &CopyRecord) -> Result<ExitStatus, UserError> {
 }
 
 /// Ends a copy as Ctrl-C does.
-pub fn cancel(copy: &CopyRecord) -> Result<(), UserError> {
+pub fn cancel(copy: &LocalCopyRecord) -> Result<(), UserError> {
     let id = &copy.id;
     let pid = i32::try_from(copy.pid()).ok().and_then(Pid::from_raw);
     match (copy.life(), pid) {
-        (RecordedProcessState::Running, Some(pid)) if copy.runs() => kill_process(pid, Signal::TERM)
+        (RecordedProcessLiveness::Running, Some(pid)) if copy.runs() => kill_process(pid, Signal::TERM)
             .map_err(|errno| UserError::new(format!("ending the copy {id}: {errno}"))),
-        (RecordedProcessState::Elsewhere, _) => {
+        (RecordedProcessLiveness::Elsewhere, _) => {
             let trouble = UserError::new(format!("the copy {id} runs on {}", copy.host()));
             Err(trouble.hint("cancel it there"))
         }

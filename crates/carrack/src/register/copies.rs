@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use carrack_model::{TransferId, escape};
 use serde::{Deserialize, Serialize};
 
-use super::process::{ProcessIdentity, RecordedProcessState};
+use super::process::{ProcessIdentity, RecordedProcessLiveness};
 use crate::exit::ExitStatus;
 use crate::lifetime::{now_s, show_moment};
 use crate::register::state_directory;
@@ -43,7 +43,7 @@ const SHOWN_DIGITS: usize = 12;
 
 /// A copy that was begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CopyRecord {
+pub struct LocalCopyRecord {
     /// Its ID: 32 hexadecimal digits.
     pub id: String,
     /// The command line, its program first; empty if it has a secret.
@@ -56,13 +56,13 @@ pub struct CopyRecord {
     process: ProcessIdentity,
     /// Its latest state.
     #[serde(flatten)]
-    pub standing: CopyStatus,
+    pub standing: CopyProgressRecord,
 }
 
 /// The state of a copy, as its process wrote it last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct CopyStatus {
+pub struct CopyProgressRecord {
     /// Its user's label.
     pub label: String,
     /// The sources as they were typed.
@@ -97,7 +97,7 @@ pub struct CopyStatus {
 pub struct CopyRow<'a> {
     state: &'static str,
     #[serde(flatten)]
-    copy: &'a CopyRecord,
+    copy: &'a LocalCopyRecord,
 }
 
 /// Bytes that are mostly text.
@@ -135,9 +135,9 @@ impl ArgumentText {
     }
 }
 
-impl CopyRecord {
+impl LocalCopyRecord {
     /// Returns the state of its process.
-    pub fn life(&self) -> RecordedProcessState {
+    pub fn life(&self) -> RecordedProcessLiveness {
         self.process.life()
     }
 
@@ -157,7 +157,7 @@ impl CopyRecord {
 
     /// Returns true if it runs.
     pub fn runs(&self) -> bool {
-        self.standing.exit.is_none() && self.process.life() != RecordedProcessState::Ended
+        self.standing.exit.is_none() && self.process.life() != RecordedProcessLiveness::Ended
     }
 
     /// Returns true if it ended with everything done.
@@ -173,7 +173,7 @@ impl CopyRecord {
     /// Returns its state in a word or two.
     pub fn state(&self) -> &'static str {
         match self.exit() {
-            None if self.life() == RecordedProcessState::Elsewhere => "elsewhere",
+            None if self.life() == RecordedProcessLiveness::Elsewhere => "elsewhere",
             None if !self.runs() => "killed",
             None if self.standing.has_begun => "running",
             None => "starting",
@@ -253,23 +253,23 @@ impl CopyStore {
         &self,
         id: TransferId,
         arguments: &[OsString],
-        standing: CopyStatus,
+        standing: CopyProgressRecord,
     ) -> io::Result<Option<NotedCopy>> {
         let id = id.to_string();
         let known = self.read(&self.path(&id)).ok();
         if known.as_ref().is_some_and(|known| {
-            known.runs() && !known.is_own() && known.life() == RecordedProcessState::Running
+            known.runs() && !known.is_own() && known.life() == RecordedProcessLiveness::Running
         }) {
             return Ok(None);
         }
         self.prune();
-        let copy = CopyRecord {
+        let copy = LocalCopyRecord {
             id,
             arguments: arguments.iter().map(|word| ArgumentText::of(word)).collect(),
             directory: ArgumentText::of(std::env::current_dir()?.as_os_str()),
             started: now_s().unsigned_abs(),
             process: ProcessIdentity::own().ok_or_else(|| io::Error::other("/proc tells nothing"))?,
-            standing: CopyStatus { updated: now_s(), ..standing },
+            standing: CopyProgressRecord { updated: now_s(), ..standing },
         };
         self.write(&copy)?;
         let has_made = known.as_ref().is_some_and(|known| known.standing.makes_destination);
@@ -277,7 +277,7 @@ impl CopyStore {
         Ok(Some(NotedCopy { copies: self.clone(), copy, is_new, has_made }))
     }
 
-    fn write(&self, copy: &CopyRecord) -> io::Result<()> {
+    fn write(&self, copy: &LocalCopyRecord) -> io::Result<()> {
         state_directory::write(&self.directory, &file_name(&copy.id), &serde_json::to_vec_pretty(copy)?)
             .map(drop)
     }
@@ -298,8 +298,8 @@ impl CopyStore {
     }
 
     /// Returns all recorded copies, the oldest first. Unreadable files are left out.
-    pub fn list(&self) -> io::Result<Vec<CopyRecord>> {
-        let mut copies: Vec<CopyRecord> =
+    pub fn list(&self) -> io::Result<Vec<LocalCopyRecord>> {
+        let mut copies: Vec<LocalCopyRecord> =
             self.files()?.iter().filter_map(|path| self.read(path).ok()).collect();
         copies.sort_by(|one, other| (one.started, &one.id).cmp(&(other.started, &other.id)));
         Ok(copies)
@@ -309,7 +309,7 @@ impl CopyStore {
     ///
     /// # Errors
     /// If several IDs begin with it.
-    pub fn find(&self, id: &str) -> Result<Option<CopyRecord>, UserError> {
+    pub fn find(&self, id: &str) -> Result<Option<LocalCopyRecord>, UserError> {
         if id.len() < PREFIX_MIN {
             return Ok(None);
         }
@@ -329,12 +329,12 @@ impl CopyStore {
     }
 
     /// Reads the latest state of a copy.
-    pub fn again(&self, copy: &CopyRecord) -> io::Result<CopyRecord> {
+    pub fn again(&self, copy: &LocalCopyRecord) -> io::Result<LocalCopyRecord> {
         self.read(&self.path(&copy.id))
     }
 
     /// Removes a copy from the register.
-    pub fn forget(&self, copy: &CopyRecord) -> io::Result<()> {
+    pub fn forget(&self, copy: &LocalCopyRecord) -> io::Result<()> {
         // There may be no log.
         let _ = fs::remove_file(self.log(&copy.id));
         fs::remove_file(self.path(&copy.id))
@@ -347,8 +347,8 @@ impl CopyStore {
         if self.files().is_ok_and(|files| files.len() <= many) {
             return;
         }
-        let complete: Vec<CopyRecord> =
-            self.list().unwrap_or_default().into_iter().filter(CopyRecord::is_complete).collect();
+        let complete: Vec<LocalCopyRecord> =
+            self.list().unwrap_or_default().into_iter().filter(LocalCopyRecord::is_complete).collect();
         let mut left = complete.len();
         for copy in &complete {
             let is_old = copy.standing.updated < now_s() - KEPT_S;
@@ -358,12 +358,12 @@ impl CopyStore {
         }
     }
 
-    fn read(&self, path: &Path) -> io::Result<CopyRecord> {
+    fn read(&self, path: &Path) -> io::Result<LocalCopyRecord> {
         let found = fs::metadata(path)?;
         if !found.is_file() || found.len() > RECORD_BYTES_MAX {
             return Err(ErrorKind::InvalidData.into());
         }
-        let copy: CopyRecord = serde_json::from_slice(&fs::read(path)?)?;
+        let copy: LocalCopyRecord = serde_json::from_slice(&fs::read(path)?)?;
         // The ID must lead back to the file.
         if self.path(&copy.id) == path && copy.id.parse::<TransferId>().is_ok() {
             Ok(copy)
@@ -381,7 +381,7 @@ fn file_name(id: &str) -> String {
 #[derive(Debug)]
 pub struct NotedCopy {
     copies: CopyStore,
-    copy: CopyRecord,
+    copy: LocalCopyRecord,
     is_new: bool,
     has_made: bool,
 }
@@ -403,7 +403,7 @@ impl NotedCopy {
     }
 
     /// Returns its state, to be changed; see [`write`](Self::write).
-    pub(super) fn standing_mut(&mut self) -> &mut CopyStatus {
+    pub(super) fn standing_mut(&mut self) -> &mut CopyProgressRecord {
         &mut self.copy.standing
     }
 
@@ -441,12 +441,16 @@ mod tests {
         assert_eq!(transfers.list().unwrap(), []);
         let strange = OsString::from_vec(b"a\xff".to_vec());
         let arguments = ["carrack".into(), "cp".into(), strange.clone(), "b".into()];
-        let noted = transfers.begin(TransferId([7; 16]), &arguments, CopyStatus::default()).unwrap().unwrap();
+        let noted =
+            transfers.begin(TransferId([7; 16]), &arguments, CopyProgressRecord::default()).unwrap().unwrap();
         let listed = transfers.list().unwrap();
         assert_eq!((listed.len(), listed[0].id.as_str()), (1, "07".repeat(16).as_str()));
         assert_eq!(listed[0].arguments[2].get(), Some(strange));
         assert_eq!(listed[0].directory.get(), Some(std::env::current_dir().unwrap().into()));
-        assert_eq!((listed[0].life(), listed[0].pid()), (RecordedProcessState::Running, std::process::id()));
+        assert_eq!(
+            (listed[0].life(), listed[0].pid()),
+            (RecordedProcessLiveness::Running, std::process::id())
+        );
         noted.forget();
         assert_eq!(transfers.list().unwrap(), []);
     }
@@ -454,7 +458,7 @@ mod tests {
     #[test]
     fn strangers_files_are_no_transfers() {
         let (_home, transfers) = transfers();
-        drop(transfers.begin(TransferId([1; 16]), &["x".into()], CopyStatus::default()).unwrap());
+        drop(transfers.begin(TransferId([1; 16]), &["x".into()], CopyProgressRecord::default()).unwrap());
         let known = transfers.list().unwrap().remove(0);
         for (name, content) in [
             ("broken.json", "{".to_owned()),

@@ -13,5 +13,5 @@ mod status_recorder;
 pub mod transfer_id;
 pub mod tuner_store;
 
-pub use copies::{CopyRecord, CopyStatus, CopyStore, NotedCopy, nowhere};
-pub use status_recorder::{CopyMessageFile, CopyStatusRecorder};
+pub use copies::{CopyProgressRecord, CopyStore, LocalCopyRecord, NotedCopy, nowhere};
+pub use status_recorder::{CopyLogFile, CopyStatusRecorder};

@@ -24,13 +24,13 @@ impl ProcessIdentity {
     }
 
     /// Returns the state of the process.
-    pub fn life(&self) -> RecordedProcessState {
+    pub fn life(&self) -> RecordedProcessLiveness {
         match ProcessIdentity::numbered(self.pid) {
-            Some(now) if now == *self => RecordedProcessState::Running,
+            Some(now) if now == *self => RecordedProcessLiveness::Running,
             _ if self.host != rustix::system::uname().nodename().to_string_lossy() => {
-                RecordedProcessState::Elsewhere
+                RecordedProcessLiveness::Elsewhere
             }
-            _ => RecordedProcessState::Ended,
+            _ => RecordedProcessLiveness::Ended,
         }
     }
 
@@ -50,7 +50,7 @@ impl ProcessIdentity {
 
 /// The state of a recorded process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordedProcessState {
+pub enum RecordedProcessLiveness {
     /// It still runs.
     Running,
     /// It has ended.
@@ -66,19 +66,19 @@ mod tests {
     #[test]
     fn lives_are_told_apart() {
         let own = ProcessIdentity::own().unwrap();
-        assert_eq!(own.life(), RecordedProcessState::Running);
+        assert_eq!(own.life(), RecordedProcessLiveness::Running);
         // Another process has the number by now.
         assert_eq!(
             ProcessIdentity { ticks: own.ticks + 1, ..own.clone() }.life(),
-            RecordedProcessState::Ended
+            RecordedProcessLiveness::Ended
         );
         assert_eq!(
             ProcessIdentity { boot: "before".into(), ..own.clone() }.life(),
-            RecordedProcessState::Ended
+            RecordedProcessLiveness::Ended
         );
         assert_eq!(
             ProcessIdentity { host: "elsewhere".into(), ..own }.life(),
-            RecordedProcessState::Elsewhere
+            RecordedProcessLiveness::Elsewhere
         );
     }
 }

@@ -12,7 +12,7 @@ use carrack_model::{RepeatEffect, TransferEvent, TransferProgress};
 use super::copies::NotedCopy;
 use crate::exit::ExitReason;
 use crate::user_error::UserError;
-use crate::views::report::{FinishedTransfer, TransferEventView};
+use crate::views::report::{FinishedTransfer, TransferEventPresenter};
 
 /// Interval of the writes.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ impl CopyStatusRecorder {
     }
 }
 
-impl TransferEventView for CopyStatusRecorder {
+impl TransferEventPresenter for CopyStatusRecorder {
     fn event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
         match event {
             TransferEvent::Placed(arrival) => {
@@ -104,21 +104,21 @@ impl TransferEventView for CopyStatusRecorder {
 }
 
 /// A log file that is created with the first write. Write errors are ignored.
-pub struct CopyMessageFile {
+pub struct CopyLogFile {
     path: PathBuf,
     file: Option<File>,
 }
 
-impl CopyMessageFile {
+impl CopyLogFile {
     /// Creates a log at a path, which may hold an earlier copy's.
-    pub fn new(path: PathBuf) -> CopyMessageFile {
+    pub fn new(path: PathBuf) -> CopyLogFile {
         // There may be none.
         let _ = std::fs::remove_file(&path);
-        CopyMessageFile { path, file: None }
+        CopyLogFile { path, file: None }
     }
 }
 
-impl Write for CopyMessageFile {
+impl Write for CopyLogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.file.is_none() {
             self.file =

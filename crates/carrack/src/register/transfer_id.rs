@@ -4,10 +4,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{self, Path};
 
-use carrack_model::{MetadataFidelity, RequestedFileRange, TransferId};
+use carrack_model::{MetadataFidelity, PartialCopyRange, TransferId};
 use rustix::system::uname;
 
-use crate::remote::location::FarEnd;
+use crate::remote::location::FarEndAddress;
 use crate::remote::route::{RemoteEnds, TransferEndsAndPaths};
 
 /// Separates these IDs from other uses of the same hash (BLAKE3's key derivation mode).
@@ -24,7 +24,7 @@ const CONTEXT: &str = "carrack 2026 transfer id v1";
 pub fn transfer_id(
     route: &TransferEndsAndPaths,
     fidelity: &MetadataFidelity,
-    part: Option<RequestedFileRange>,
+    part: Option<PartialCopyRange>,
 ) -> io::Result<TransferId> {
     let (source, sink) = match &route.far {
         RemoteEnds::Neither => (None, None),
@@ -41,7 +41,7 @@ pub fn transfer_id(
     if *fidelity != MetadataFidelity::default() {
         add_fidelity(&mut hasher, fidelity);
     }
-    if let Some(RequestedFileRange { offset, length }) = part {
+    if let Some(PartialCopyRange { offset, length }) = part {
         hasher.update(b"part");
         hasher.update(&offset.to_le_bytes());
         hasher.update(&[u8::from(length.is_some())]);
@@ -95,7 +95,7 @@ fn add_fidelity(hasher: &mut blake3::Hasher, fidelity: &MetadataFidelity) {
 }
 
 /// Adds a host and a path, each with its length in front, so that no two lists of places are the same bytes.
-fn add_place(hasher: &mut blake3::Hasher, far: Option<&FarEnd>, path: &Path) -> io::Result<()> {
+fn add_place(hasher: &mut blake3::Hasher, far: Option<&FarEndAddress>, path: &Path) -> io::Result<()> {
     let (host, path) = match far {
         Some(far) => (far.to_string(), path.to_path_buf()),
         // No far host contains a NUL.
@@ -112,7 +112,7 @@ fn add_place(hasher: &mut blake3::Hasher, far: Option<&FarEnd>, path: &Path) -> 
 mod tests {
     use std::ffi::{OsStr, OsString};
 
-    use carrack_model::{AccountRef, FileOwnerMap, KeptMetadata};
+    use carrack_model::{FileOwnerMap, KeptMetadata, UserOrGroup};
 
     use super::*;
 
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn what_is_kept_makes_another_transfer() {
         let route = TransferEndsAndPaths::parse(&["a".into()], OsStr::new("h:b")).unwrap();
-        let user = Some(AccountRef { number: 0, name: Default::default() });
+        let user = Some(UserOrGroup { number: 0, name: Default::default() });
         let ids = [
             MetadataFidelity::default(),
             MetadataFidelity { numeric_ids: true, ..MetadataFidelity::default() },
@@ -158,7 +158,7 @@ mod tests {
     fn a_part_is_another_transfer_than_the_whole_and_other_parts() {
         let route = TransferEndsAndPaths::parse(&["a".into()], OsStr::new("h:b")).unwrap();
         let parts = [(0, None), (1, None), (0, Some(1)), (1, Some(1)), (0, Some(0))];
-        let parts = parts.into_iter().map(|(offset, length)| Some(RequestedFileRange { offset, length }));
+        let parts = parts.into_iter().map(|(offset, length)| Some(PartialCopyRange { offset, length }));
         let ids = [None].into_iter().chain(parts);
         let ids = ids.map(|part| transfer_id(&route, &MetadataFidelity::default(), part).unwrap());
         let ids: Vec<_> = ids.collect();

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | `version` | 1; files of other versions are ignored |
 //! | `workload` | `source` and `sink` (names of sites), `size` (`small`, `mixed`, `large`) |
-//! | `record` | the tuner's [`TunerRecord`] |
+//! | `record` | the tuner's [`SessionTuningResult`] |
 //!
 //! A file's name is a hash of its workload, since the name of a site may hold any character. A file is
 //! ignored if its name does not fit its workload, or if it is unreadable, too long, or too old to be useful.
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use carrack_engine::{TunerHistory, TunerMemory};
-use carrack_plan::tuner::{MeanSizeClass, TunerRecord, TunerWorkload};
+use carrack_plan::tuner::{MeanSizeClass, SessionTuningResult, TunerWorkload};
 use serde::{Deserialize, Serialize};
 
 use crate::lifetime::now_s;
@@ -45,12 +45,12 @@ pub struct TunerWorkloadRecord {
     /// The sites and the size of the files.
     pub workload: TunerWorkload,
     /// The tuner's record.
-    pub record: TunerRecord,
+    pub record: SessionTuningResult,
 }
 
 impl TunerWorkloadRecord {
     /// Creates a record of this version.
-    pub fn new(workload: TunerWorkload, record: TunerRecord) -> TunerWorkloadRecord {
+    pub fn new(workload: TunerWorkload, record: SessionTuningResult) -> TunerWorkloadRecord {
         TunerWorkloadRecord { version: VERSION, workload, record }
     }
 
@@ -85,7 +85,7 @@ impl TunerStore {
     }
 
     /// Returns the last record of this workload, if it is fresh.
-    pub fn recall(&self, workload: &TunerWorkload, now_s: i64) -> Option<TunerRecord> {
+    pub fn recall(&self, workload: &TunerWorkload, now_s: i64) -> Option<SessionTuningResult> {
         let known = self.read(&self.path(workload))?;
         known.is_fresh(now_s).then_some(known.record)
     }
@@ -191,11 +191,11 @@ impl SitesTunerMemory {
 }
 
 impl TunerMemory for SitesTunerMemory {
-    fn recall(&self, size: MeanSizeClass) -> Option<TunerRecord> {
+    fn recall(&self, size: MeanSizeClass) -> Option<SessionTuningResult> {
         self.store.recall(&self.workload(size), now_s())
     }
 
-    fn keep(&self, size: MeanSizeClass, record: &TunerRecord) {
+    fn keep(&self, size: MeanSizeClass, record: &SessionTuningResult) {
         // A transfer works without it.
         let _ = self.store.keep(&TunerWorkloadRecord::new(self.workload(size), record.clone()));
     }

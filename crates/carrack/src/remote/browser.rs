@@ -5,14 +5,15 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 use carrack_engine::{
-    BrowseItem, BrowseSummary, PathOperationRequest, RemotePathOperation, SessionError, browse, browse_here,
+    BrowseItem, PathOperationRequest, RemotePathOperation, RemotePathOperationCounts, SessionError, browse,
+    browse_here,
 };
 use carrack_model::{escape, plain};
 
 use crate::exit::ExitStatus;
 use crate::options::FarArgs;
 use crate::remote::far_end::{self, FarEndAccess, reach};
-use crate::remote::location::{EndLocation, FarEnd, LocationError};
+use crate::remote::location::{EndLocation, FarEndAddress, LocationError};
 use crate::remote::stop_control::StopControl;
 use crate::user_error::{UserError, tame};
 use crate::views::output::tell_unwritten;
@@ -46,7 +47,7 @@ impl<'a> RemoteBrowser<'a> {
         location: &EndLocation,
         operation: RemotePathOperation,
         found: &mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
-    ) -> Result<BrowseSummary, BrowseStop> {
+    ) -> Result<RemotePathOperationCounts, BrowseStop> {
         let browsing = PathOperationRequest { operation, path: location.path.clone() };
         match &location.far {
             None => {
@@ -59,10 +60,10 @@ impl<'a> RemoteBrowser<'a> {
 
     fn run_at(
         &self,
-        end: &FarEnd,
+        end: &FarEndAddress,
         browsing: &PathOperationRequest,
         found: &mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
-    ) -> Result<BrowseSummary, BrowseStop> {
+    ) -> Result<RemotePathOperationCounts, BrowseStop> {
         let abort = &self.stop_control.abort;
         let done = far_end::in_turn(abort, &mut || {
             let reached = reach(end, FarEndAccess::plain(self.args), &self.stop_control);
@@ -86,15 +87,15 @@ impl<'a> RemoteBrowser<'a> {
 
 /// The outcome of a command, over all of its locations.
 #[derive(Debug, Default)]
-pub struct BrowseTally {
+pub struct RemotePathCommandOutcome {
     done: u64,
     failed: u64,
     is_interrupted: bool,
 }
 
-impl BrowseTally {
+impl RemotePathCommandOutcome {
     /// Adds the outcome of one location and prints its error; returns false if the command must end.
-    pub fn add(&mut self, ended: Result<BrowseSummary, BrowseStop>) -> bool {
+    pub fn add(&mut self, ended: Result<RemotePathOperationCounts, BrowseStop>) -> bool {
         match ended {
             Ok(summary) => {
                 self.done += summary.done_count;
@@ -160,16 +161,16 @@ mod tests {
 
     #[test]
     fn the_tally_makes_the_code() {
-        let mut tally = BrowseTally::default();
+        let mut tally = RemotePathCommandOutcome::default();
         assert_eq!(tally.exit(), ExitStatus::Complete);
         assert!(tally.add(Err(BrowseStop::Trouble(UserError::new("no")))));
         assert_eq!(tally.exit(), ExitStatus::Nothing);
-        assert!(tally.add(Ok(BrowseSummary { done_count: 2, failed_count: 0 })));
+        assert!(tally.add(Ok(RemotePathOperationCounts { done_count: 2, failed_count: 0 })));
         assert_eq!(tally.exit(), ExitStatus::Partial);
         assert!(!tally.add(Err(BrowseStop::Interrupted)));
         assert_eq!(tally.exit(), ExitStatus::Interrupted);
-        let mut tally = BrowseTally::default();
-        tally.add(Ok(BrowseSummary { done_count: 2, failed_count: 1 }));
+        let mut tally = RemotePathCommandOutcome::default();
+        tally.add(Ok(RemotePathOperationCounts { done_count: 2, failed_count: 1 }));
         assert_eq!(tally.exit(), ExitStatus::Partial);
     }
 }

@@ -11,8 +11,8 @@ use carrack_model::{ProtectionLevel, TransferEvent, TransferSummary, UserNotice}
 
 use crate::options::FarArgs;
 use crate::remote::daemon;
-use crate::remote::location::{DaemonAddress, FarEnd};
-use crate::remote::ssh::{self, RemoteProcess, SshTerms};
+use crate::remote::location::{DaemonAddress, FarEndAddress};
+use crate::remote::ssh::{self, FarSessionOptions, RemoteProcess};
 use crate::remote::stop_control::StopControl;
 use crate::user_error::{UserError, warn};
 
@@ -84,14 +84,14 @@ impl From<UnreachedFarEnd> for SessionError {
 
 /// Connects to a far end; `None` if the user ended it.
 pub fn reach<'a>(
-    far: &'a FarEnd,
+    far: &'a FarEndAddress,
     approach: FarEndAccess<'a>,
     stop_control: &StopControl,
 ) -> Result<Option<(ReachedFarEnd<'a>, PeerChannel)>, UnreachedFarEnd> {
     let FarEndAccess { args, protection, shares, stall } = approach;
     match far {
-        FarEnd::Ssh(host) => {
-            let terms = SshTerms { protection, shares };
+        FarEndAddress::Ssh(host) => {
+            let terms = FarSessionOptions { protection, shares };
             let (remote, peer) = RemoteProcess::start(
                 args.ssh_command()?,
                 host,
@@ -102,7 +102,7 @@ pub fn reach<'a>(
             )?;
             Ok(Some((ReachedFarEnd::Ssh(remote), peer)))
         }
-        FarEnd::Daemon(daemon) => {
+        FarEndAddress::Daemon(daemon) => {
             let peer = daemon::connect(daemon, &args.daemon, stall, &stop_control.abort)?;
             Ok(peer.map(|peer| (ReachedFarEnd::Daemon(daemon), peer)))
         }
@@ -167,9 +167,9 @@ pub fn hangs(outcome: &TransferOutcome) -> bool {
 
 /// Explains the end of a daemon's connection without a message: it is busy, or about to end. For ssh, the
 /// exit status explains it.
-pub fn of_daemon(outcome: TransferOutcome, far: &FarEnd) -> TransferOutcome {
+pub fn of_daemon(outcome: TransferOutcome, far: &FarEndAddress) -> TransferOutcome {
     match (far, outcome.result) {
-        (FarEnd::Daemon(daemon), Err(SessionError::PeerSilent)) => {
+        (FarEndAddress::Daemon(daemon), Err(SessionError::PeerSilent)) => {
             let silent = UnreachedFarEnd { trouble: daemon::silent(daemon), again: RetryChance::Always };
             TransferOutcome { result: Err(silent.into()), ..outcome }
         }

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use crate::remote::location::{EndLocation, FarEnd, LocationError};
+use crate::remote::location::{EndLocation, FarEndAddress, LocationError};
 use crate::user_error::UserError;
 
 /// The ends on other hosts.
@@ -12,16 +12,16 @@ pub enum RemoteEnds {
     /// None: both ends are in this process.
     Neither,
     /// The source.
-    Source(FarEnd),
+    Source(FarEndAddress),
     /// The sink.
-    Sink(FarEnd),
+    Sink(FarEndAddress),
     /// Both: the data goes from the first to the second.
-    Both(FarEnd, FarEnd),
+    Both(FarEndAddress, FarEndAddress),
 }
 
 impl RemoteEnds {
     /// Returns the far end at the source and the far end at the sink.
-    pub fn ends(&self) -> (Option<&FarEnd>, Option<&FarEnd>) {
+    pub fn ends(&self) -> (Option<&FarEndAddress>, Option<&FarEndAddress>) {
         match self {
             RemoteEnds::Neither => (None, None),
             RemoteEnds::Source(source) => (Some(source), None),
@@ -44,7 +44,7 @@ pub struct TransferEndsAndPaths {
 
 /// The reason why there is no route from the sources to the destination.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TransferRouteError {
+pub enum TransferLocationsError {
     /// A source or the destination is not a location.
     #[error(transparent)]
     Location(#[from] LocationError),
@@ -53,18 +53,18 @@ pub enum TransferRouteError {
     ScatteredSources(String, String),
 }
 
-impl TransferRouteError {
+impl TransferLocationsError {
     /// Returns advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
-            TransferRouteError::Location(error) => error.hint(),
-            TransferRouteError::ScatteredSources(..) => "run carrack once for each host that has sources",
+            TransferLocationsError::Location(error) => error.hint(),
+            TransferLocationsError::ScatteredSources(..) => "run carrack once for each host that has sources",
         }
     }
 }
 
-impl From<TransferRouteError> for UserError {
-    fn from(error: TransferRouteError) -> UserError {
+impl From<TransferLocationsError> for UserError {
+    fn from(error: TransferLocationsError) -> UserError {
         UserError::new(error.to_string()).hint(error.hint())
     }
 }
@@ -74,7 +74,7 @@ impl TransferEndsAndPaths {
     pub fn parse(
         sources: &[OsString],
         destination: &OsStr,
-    ) -> Result<TransferEndsAndPaths, TransferRouteError> {
+    ) -> Result<TransferEndsAndPaths, TransferLocationsError> {
         let destination = EndLocation::parse_path(destination)?;
         let sources =
             sources.iter().map(|text| EndLocation::parse_path(text)).collect::<Result<Vec<_>, _>>()?;
@@ -92,21 +92,22 @@ impl TransferEndsAndPaths {
 /// Returns the path of a source. An export is not an entry of a directory: its contents are copied, as with a
 /// module of an rsync daemon.
 fn path_of_source(location: EndLocation) -> PathBuf {
-    let is_export = matches!(location.far, Some(FarEnd::Daemon(_))) && location.path.iter().count() == 2;
+    let is_export =
+        matches!(location.far, Some(FarEndAddress::Daemon(_))) && location.path.iter().count() == 2;
     if is_export { location.path.join("") } else { location.path }
 }
 
 /// Returns the far end that all sources are on; `None` if all are local.
-fn common_end(sources: &[EndLocation]) -> Result<Option<FarEnd>, TransferRouteError> {
+fn common_end(sources: &[EndLocation]) -> Result<Option<FarEndAddress>, TransferLocationsError> {
     let first = sources.first().and_then(|location| location.far.as_ref());
     match sources.iter().find(|location| location.far.as_ref() != first) {
         None => Ok(first.cloned()),
-        Some(other) => Err(TransferRouteError::ScatteredSources(place(first), place(other.far.as_ref()))),
+        Some(other) => Err(TransferLocationsError::ScatteredSources(place(first), place(other.far.as_ref()))),
     }
 }
 
-fn place(far: Option<&FarEnd>) -> String {
-    far.map_or_else(|| "this host".to_owned(), FarEnd::to_string)
+fn place(far: Option<&FarEndAddress>) -> String {
+    far.map_or_else(|| "this host".to_owned(), FarEndAddress::to_string)
 }
 
 #[cfg(test)]
@@ -114,13 +115,13 @@ mod tests {
     use super::*;
     use crate::remote::location::{DaemonAddress, SshHost};
 
-    fn parse(sources: &[&str], destination: &str) -> Result<TransferEndsAndPaths, TransferRouteError> {
+    fn parse(sources: &[&str], destination: &str) -> Result<TransferEndsAndPaths, TransferLocationsError> {
         let sources: Vec<OsString> = sources.iter().map(OsString::from).collect();
         TransferEndsAndPaths::parse(&sources, OsStr::new(destination))
     }
 
-    fn host(name: &str) -> FarEnd {
-        FarEnd::Ssh(SshHost { user: None, name: name.to_owned() })
+    fn host(name: &str) -> FarEndAddress {
+        FarEndAddress::Ssh(SshHost { user: None, name: name.to_owned() })
     }
 
     #[test]
@@ -137,7 +138,7 @@ mod tests {
     #[test]
     fn both_ends_may_be_far() {
         let route = parse(&["g:a", "g:b/"], "carrack://h/data/").unwrap();
-        let daemon = FarEnd::Daemon(DaemonAddress { name: "h".into(), port: 7512 });
+        let daemon = FarEndAddress::Daemon(DaemonAddress { name: "h".into(), port: 7512 });
         assert_eq!(route.far, RemoteEnds::Both(host("g"), daemon));
         assert_eq!((route.sources.len(), route.destination), (2, PathBuf::from("/data/")));
         assert_eq!(parse(&["h:a"], "h:b").unwrap().far, RemoteEnds::Both(host("h"), host("h")));
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_daemon_is_a_far_end_too() {
-        let daemon = FarEnd::Daemon(DaemonAddress { name: "h".into(), port: 7512 });
+        let daemon = FarEndAddress::Daemon(DaemonAddress { name: "h".into(), port: 7512 });
         let route = parse(&["carrack://h/data/a", "carrack://h:7512/data/b"], "c").unwrap();
         assert_eq!(route.far, RemoteEnds::Source(daemon.clone()));
         assert_eq!(route.sources, [PathBuf::from("/data/a"), PathBuf::from("/data/b")]);
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(parse(&["a"], "carrack://h/data/").unwrap().far, RemoteEnds::Sink(daemon));
         assert!(matches!(
             parse(&["carrack://h/x", "h:x"], "c"),
-            Err(TransferRouteError::ScatteredSources(..))
+            Err(TransferLocationsError::ScatteredSources(..))
         ));
         let no_export = parse(&["a"], "carrack://h/").unwrap_err();
         assert!(no_export.hint().contains("carrack ls"), "{no_export}");
@@ -166,7 +167,7 @@ mod tests {
     #[test]
     fn refuses_what_one_session_cannot_do() {
         for sources in [["h:a", "b"], ["b", "h:a"], ["h:a", "me@h:a"], ["g:a", "h:a"]] {
-            assert!(matches!(parse(&sources, "c"), Err(TransferRouteError::ScatteredSources(..))));
+            assert!(matches!(parse(&sources, "c"), Err(TransferLocationsError::ScatteredSources(..))));
         }
         let trouble = UserError::from(parse(&["g:a", "b"], "c").unwrap_err());
         assert!(trouble.message.contains("(g and this host)"), "{trouble}");

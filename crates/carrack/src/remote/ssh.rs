@@ -41,16 +41,16 @@ const STATUS_NOT_FOUND: i32 = 127;
 
 /// The user's choices about a session, which the far side gets in its arguments.
 #[derive(Clone, Copy, Debug)]
-pub struct SshTerms {
+pub struct FarSessionOptions {
     /// The lowest protection level for data.
     pub protection: ProtectionLevel,
     /// True if the far end asks its meta-scheduler for grants.
     pub shares: bool,
 }
 
-impl From<ProtectionLevel> for SshTerms {
-    fn from(protection: ProtectionLevel) -> SshTerms {
-        SshTerms { protection, shares: true }
+impl From<ProtectionLevel> for FarSessionOptions {
+    fn from(protection: ProtectionLevel) -> FarSessionOptions {
+        FarSessionOptions { protection, shares: true }
     }
 }
 
@@ -116,10 +116,10 @@ impl SshCommand {
         &self,
         host: &SshHost,
         carrack: &FarCommand,
-        terms: impl Into<SshTerms>,
+        terms: impl Into<FarSessionOptions>,
         stall: Duration,
     ) -> Vec<String> {
-        let SshTerms { protection, shares } = terms.into();
+        let FarSessionOptions { protection, shares } = terms.into();
         let alive = SshCommand::alive_options(stall);
         let options: Vec<&str> = OPTIONS.into_iter().chain(alive.iter().map(String::as_str)).collect();
         let mut arguments = self.arguments_to(host, &options);
@@ -270,7 +270,7 @@ impl<'a> RemoteProcess<'a> {
         command: SshCommand,
         host: &'a SshHost,
         carrack: &'a FarCommand,
-        terms: impl Into<SshTerms>,
+        terms: impl Into<FarSessionOptions>,
         stall: Duration,
         child_guard: ChildGuard,
     ) -> Result<(RemoteProcess<'a>, PeerChannel), UserError> {
@@ -395,7 +395,7 @@ mod tests {
         let command: SshCommand = "./shim -a".parse().unwrap();
         let arguments = command.session_arguments(&host(), &far("carrack"), ProtectionLevel::Private, STALL);
         assert_eq!(arguments, ["-a", "me@::1", "carrack", "session"]);
-        let alone = SshTerms { protection: ProtectionLevel::Private, shares: false };
+        let alone = FarSessionOptions { protection: ProtectionLevel::Private, shares: false };
         let arguments = command.session_arguments(&host(), &far("carrack"), alone, STALL);
         assert_eq!(arguments.last().unwrap(), "--sharing=off");
         let clear = ["-a", "me@::1", "carrack", "session", "--protection=clear"];

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use rustix::system::uname;
 
-use crate::remote::location::{DaemonAddress, FarEnd};
+use crate::remote::location::{DaemonAddress, FarEndAddress};
 use crate::remote::route::{RemoteEnds, TransferEndsAndPaths};
 
 /// The name of a caller with an unknown address.
@@ -59,14 +59,14 @@ fn here() -> String {
 
 /// Returns the name without the user: the account changes nothing about the path. Another port may lead to
 /// another host behind it.
-fn of_far(far: &FarEnd) -> String {
+fn of_far(far: &FarEndAddress) -> String {
     let name = match far {
-        FarEnd::Ssh(host) => host.name.clone(),
-        FarEnd::Daemon(DaemonAddress { name, port: DaemonAddress::PORT }) => name.clone(),
-        FarEnd::Daemon(DaemonAddress { name, port }) if name.parse::<Ipv6Addr>().is_ok() => {
+        FarEndAddress::Ssh(host) => host.name.clone(),
+        FarEndAddress::Daemon(DaemonAddress { name, port: DaemonAddress::PORT }) => name.clone(),
+        FarEndAddress::Daemon(DaemonAddress { name, port }) if name.parse::<Ipv6Addr>().is_ok() => {
             format!("[{name}]:{port}")
         }
-        FarEnd::Daemon(DaemonAddress { name, port }) => format!("{name}:{port}"),
+        FarEndAddress::Daemon(DaemonAddress { name, port }) => format!("{name}:{port}"),
     };
     name.to_lowercase()
 }

@@ -17,10 +17,10 @@ pub const GRID: &str = "#c8c8c8";
 pub const BLUE: &str = "#0072b2";
 pub const ORANGE: &str = "#d55e00";
 
-pub const TEXT: TextFont<'static> =
-    TextFont { size: 12.0, is_bold: false, colour: INK, anchor: TextAnchor::Start };
-pub const MIDDLE: TextFont<'static> = TextFont { anchor: TextAnchor::Middle, ..TEXT };
-pub const TITLE: TextFont<'static> = TextFont { size: 17.0, is_bold: true, ..TEXT };
+pub const TEXT: SvgTextFont<'static> =
+    SvgTextFont { size: 12.0, is_bold: false, colour: INK, anchor: TextAnchor::Start };
+pub const MIDDLE: SvgTextFont<'static> = SvgTextFont { anchor: TextAnchor::Middle, ..TEXT };
+pub const TITLE: SvgTextFont<'static> = SvgTextFont { size: 17.0, is_bold: true, ..TEXT };
 
 /// A point.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,7 +57,7 @@ pub enum TextAnchor {
 
 /// The appearance of a text.
 #[derive(Clone, Copy, Debug)]
-pub struct TextFont<'a> {
+pub struct SvgTextFont<'a> {
     pub size: f64,
     pub is_bold: bool,
     pub colour: &'a str,
@@ -125,13 +125,13 @@ impl SvgCanvas {
     }
 
     /// Writes a text whose base line begins (or has its middle) at a point.
-    pub fn words(&mut self, at: CanvasPoint, font: TextFont<'_>, text: &str) {
+    pub fn words(&mut self, at: CanvasPoint, font: SvgTextFont<'_>, text: &str) {
         let weight = if font.is_bold { " font-weight=\"bold\"" } else { "" };
         let anchor = match font.anchor {
             TextAnchor::Start => "",
             TextAnchor::Middle => " text-anchor=\"middle\"",
         };
-        let (CanvasPoint { x, y }, TextFont { size, colour, .. }) = (at, font);
+        let (CanvasPoint { x, y }, SvgTextFont { size, colour, .. }) = (at, font);
         self.push(format_args!(
             "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" fill=\"{colour}\"{weight}{anchor}>{}</text>\n",
             escaped(text)
@@ -220,7 +220,7 @@ mod tests {
             look,
             "a\"<\u{1}",
         );
-        let font = TextFont { size: 10.0, is_bold: true, colour: "#123", anchor: TextAnchor::Start };
+        let font = SvgTextFont { size: 10.0, is_bold: true, colour: "#123", anchor: TextAnchor::Start };
         canvas.words(CanvasPoint { x: 30.0, y: 10.0 }, font, "a & b");
         canvas.line(&[CanvasPoint { x: 1.0, y: 2.0 }, CanvasPoint { x: 3.04, y: 4.0 }], "#000", 2.0);
         let picture = canvas.finish(5.0);

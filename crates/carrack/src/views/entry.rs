@@ -124,13 +124,13 @@ fn write_json(path: &[u8], found: &BrowseItem, out: &mut dyn Write) -> io::Resul
         BrowseItem::Entry(entry) => (kind_name(entry.kind), Some(EntryFacts::of(entry))),
         _ => ("export", None),
     };
-    write_json_line(&EntryLine { path: json::JsonPath::of(path), r#type, facts }, out)
+    write_json_line(&EntryLine { path: json::JsonFilePathFields::of(path), r#type, facts }, out)
 }
 
 #[derive(Serialize)]
 struct EntryLine<'a> {
     #[serde(flatten)]
-    path: json::JsonPath<'a>,
+    path: json::JsonFilePathFields<'a>,
     r#type: &'static str,
     #[serde(flatten)]
     facts: Option<EntryFacts>,

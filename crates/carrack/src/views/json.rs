@@ -33,17 +33,17 @@ pub fn write_lines<T: Serialize>(
 
 /// The fields of a path.
 #[derive(Serialize)]
-pub struct JsonPath<'a> {
+pub struct JsonFilePathFields<'a> {
     path: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
 }
 
-impl<'a> JsonPath<'a> {
+impl<'a> JsonFilePathFields<'a> {
     /// Returns the fields of a path.
-    pub fn of(bytes: &'a [u8]) -> JsonPath<'a> {
+    pub fn of(bytes: &'a [u8]) -> JsonFilePathFields<'a> {
         let path_hex = str::from_utf8(bytes).is_err().then(|| hex(bytes));
-        JsonPath { path: String::from_utf8_lossy(bytes), path_hex }
+        JsonFilePathFields { path: String::from_utf8_lossy(bytes), path_hex }
     }
 }
 

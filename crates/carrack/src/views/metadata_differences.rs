@@ -1,7 +1,7 @@
 //! Metadata that differ, as `carrack verify` reports them: some words, or a JSON object of strings.
 
 use carrack_engine::MetadataDifference;
-use carrack_model::{APPEND_ONLY, AccountRef, FailureSide, FileFlags, IMMUTABLE, NO_DUMP, escape};
+use carrack_model::{APPEND_ONLY, FailureSide, FileFlags, IMMUTABLE, NO_DUMP, UserOrGroup, escape};
 use serde::Serialize;
 
 use crate::lifetime::show_timestamp;
@@ -99,7 +99,7 @@ fn mode(mode: u32) -> String {
     format!("{mode:04o}")
 }
 
-fn account(account: &AccountRef) -> String {
+fn account(account: &UserOrGroup) -> String {
     match (account.number, &*account.name) {
         (0, _) => "root".to_owned(),
         (number, b"") => number.to_string(),
@@ -121,8 +121,8 @@ mod tests {
 
     use super::*;
 
-    fn owner(number: u32, name: &str) -> AccountRef {
-        AccountRef { number, name: name.as_bytes().into() }
+    fn owner(number: u32, name: &str) -> UserOrGroup {
+        UserOrGroup { number, name: name.as_bytes().into() }
     }
 
     fn time(nanoseconds: u32) -> Timestamp {

@@ -3,12 +3,12 @@
 
 use std::io::{self, Write};
 
-use carrack_plan::grants::{TargetView, ViewOfHolder, WaitingClientView};
+use carrack_plan::grants::{SharedTargetStatus, ViewOfHolder, WaitingClientView};
 
 use crate::views::table::TextTable;
 
 /// Writes a table of targets.
-pub fn write_targets(targets: &[TargetView], out: &mut impl Write) -> io::Result<()> {
+pub fn write_targets(targets: &[SharedTargetStatus], out: &mut impl Write) -> io::Result<()> {
     if targets.is_empty() {
         return writeln!(out, "no targets");
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::views::output::tests::text_of;
 
-    fn table(targets: &[TargetView]) -> String {
+    fn table(targets: &[SharedTargetStatus]) -> String {
         text_of(|out| write_targets(targets, out))
     }
 
@@ -83,7 +83,7 @@ mod tests {
         };
         let waiting =
             WaitingClientView { client: "bob/c\x1b".to_owned(), class: String::new(), waits_ms: 70 };
-        let target = TargetView {
+        let target = SharedTargetStatus {
             target: "lfs01/OST0007".to_owned(),
             load: Some(0.25),
             load_expected: None,
@@ -92,8 +92,12 @@ mod tests {
             holders: vec![alice, bob],
             waiting: vec![waiting],
         };
-        let idle =
-            TargetView { target: "x".to_owned(), holders: Vec::new(), waiting: Vec::new(), ..target.clone() };
+        let idle = SharedTargetStatus {
+            target: "x".to_owned(),
+            holders: Vec::new(),
+            waiting: Vec::new(),
+            ..target.clone()
+        };
         let expected = "\
 TARGET         USERS  BURST  LOAD  EXPECTED  HAS IT                   WAITS
 lfs01/OST0007      1  500ms   25%         -  alice/a 420ms            bob/c\\u{1b} 70ms

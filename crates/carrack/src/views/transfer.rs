@@ -9,7 +9,7 @@ use carrack_register::transfer_records::{
 };
 
 use crate::lifetime::show_moment;
-use crate::register::CopyRecord;
+use crate::register::LocalCopyRecord;
 use crate::size;
 use crate::user_error::tame;
 use crate::views::quantity::{age, rate};
@@ -59,8 +59,8 @@ impl From<&TransferRecord> for TransferRow {
     }
 }
 
-impl From<&CopyRecord> for TransferRow {
-    fn from(copy: &CopyRecord) -> TransferRow {
+impl From<&LocalCopyRecord> for TransferRow {
+    fn from(copy: &LocalCopyRecord) -> TransferRow {
         let standing = &copy.standing;
         TransferRow {
             id: copy.short_id().to_owned(),

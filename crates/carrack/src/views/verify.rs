@@ -58,7 +58,7 @@ pub fn write_finding(
     let path: &[u8] = if finding.path.is_empty() { b"." } else { &finding.path };
     let (word, more) = in_words(&finding.what);
     match style {
-        VerifyOutputFormat::Json => return write_line(&FindingLine::of(path, &finding.what), out),
+        VerifyOutputFormat::Json => return write_line(&VerifyFindingLine::of(path, &finding.what), out),
         VerifyOutputFormat::Bytes => {
             write!(out, "{word:<10} ")?;
             out.write_all(path)?;
@@ -148,18 +148,18 @@ pub fn side_name(side: FailureSide) -> &'static str {
 }
 
 #[derive(Serialize)]
-struct FindingLine<'a> {
+struct VerifyFindingLine<'a> {
     event: &'static str,
     #[serde(flatten)]
-    path: json::JsonPath<'a>,
+    path: json::JsonFilePathFields<'a>,
     what: &'static str,
     #[serde(flatten)]
-    more: FindingDetails<'a>,
+    more: VerifyFindingDetails<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum FindingDetails<'a> {
+enum VerifyFindingDetails<'a> {
     Nothing {},
     Kinds { source: &'static str, destination: &'static str },
     Sizes { source: u64, destination: u64 },
@@ -180,36 +180,37 @@ impl DifferingRange {
     }
 }
 
-impl<'a> FindingLine<'a> {
-    fn of(path: &'a [u8], difference: &'a EntryDifference) -> FindingLine<'a> {
+impl<'a> VerifyFindingLine<'a> {
+    fn of(path: &'a [u8], difference: &'a EntryDifference) -> VerifyFindingLine<'a> {
         let (what, more) = match difference {
-            EntryDifference::Missing => ("missing", FindingDetails::Nothing {}),
-            EntryDifference::Extra => ("extra", FindingDetails::Nothing {}),
-            EntryDifference::Digest => ("digest", FindingDetails::Nothing {}),
-            EntryDifference::Link => ("link", FindingDetails::Nothing {}),
-            EntryDifference::Device => ("device", FindingDetails::Nothing {}),
+            EntryDifference::Missing => ("missing", VerifyFindingDetails::Nothing {}),
+            EntryDifference::Extra => ("extra", VerifyFindingDetails::Nothing {}),
+            EntryDifference::Digest => ("digest", VerifyFindingDetails::Nothing {}),
+            EntryDifference::Link => ("link", VerifyFindingDetails::Nothing {}),
+            EntryDifference::Device => ("device", VerifyFindingDetails::Nothing {}),
             EntryDifference::Metadata(all) => (
                 "metadata",
-                FindingDetails::Metadata { metadata: all.iter().map(MetadataLine::of).collect() },
+                VerifyFindingDetails::Metadata { metadata: all.iter().map(MetadataLine::of).collect() },
             ),
-            EntryDifference::Kind { source, sink } => {
-                ("kind", FindingDetails::Kinds { source: kind_name(*source), destination: kind_name(*sink) })
-            }
+            EntryDifference::Kind { source, sink } => (
+                "kind",
+                VerifyFindingDetails::Kinds { source: kind_name(*source), destination: kind_name(*sink) },
+            ),
             EntryDifference::Size { source, sink } => {
-                ("size", FindingDetails::Sizes { source: *source, destination: *sink })
+                ("size", VerifyFindingDetails::Sizes { source: *source, destination: *sink })
             }
             EntryDifference::Content { ranges, is_cut } => {
                 let ranges = ranges.iter().copied().map(DifferingRange::of).collect();
-                ("content", FindingDetails::Ranges { ranges, is_cut: *is_cut })
+                ("content", VerifyFindingDetails::Ranges { ranges, is_cut: *is_cut })
             }
             EntryDifference::Unreadable { side, detail } | EntryDifference::Unwalked { side, detail } => {
-                ("unreadable", FindingDetails::Detail { side: side_name(*side), detail })
+                ("unreadable", VerifyFindingDetails::Detail { side: side_name(*side), detail })
             }
             EntryDifference::Skipped { what } => {
-                ("skipped", FindingDetails::Detail { side: "source", detail: what })
+                ("skipped", VerifyFindingDetails::Detail { side: "source", detail: what })
             }
         };
-        FindingLine { event: "difference", path: json::JsonPath::of(path), what, more }
+        VerifyFindingLine { event: "difference", path: json::JsonFilePathFields::of(path), what, more }
     }
 }
 

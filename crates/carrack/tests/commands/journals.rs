@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use carrack_journal::{Journal, JournalSubject, JournalWriterProcess, RecordBatch, file_name};
-use carrack_model::{ByteRange, CommandExecutionId, Metadata, RelPath, Timestamp, TransferId};
-use carrack_wire::EntryTableWriter;
+use carrack_journal::{Journal, JournalSubject, JournalWriterIdentity, RecordBatch, file_name};
+use carrack_model::{ByteRange, Metadata, RelPath, Timestamp, TransferExecutionId, TransferId};
+use carrack_wire::EntryTableEncoder;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -44,7 +44,7 @@ impl Site {
             software: "0.1.0".into(),
             created: Timestamp { seconds: 1_800_000_000, nanoseconds: 0 },
         };
-        let session = JournalWriterProcess::of_this_process(CommandExecutionId([1; 16]), false).unwrap();
+        let session = JournalWriterIdentity::of_this_process(TransferExecutionId([1; 16]), false).unwrap();
         let directory = File::open(self.place.path()).unwrap();
         let journal = Journal::create(directory.as_fd(), &about, &session).unwrap();
         let mut batch = RecordBatch::new();
@@ -82,7 +82,7 @@ impl Site {
 
 fn table(directory: &str, name: &[u8], size: u64) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = EntryTableWriter::new(&mut table);
+    let mut writer = EntryTableEncoder::new(&mut table);
     writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
     writer.regular(name, size, &Metadata::default(), 1, None);
     table

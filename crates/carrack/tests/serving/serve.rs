@@ -74,7 +74,7 @@ fn sessions_have_the_daemons_flash() {
     let site = Site::new();
     let flash = path(&site, "flash");
     fs::create_dir(&flash).unwrap();
-    if carrack_machine::SpillRecordFile::create(flash.as_ref(), 1 << 20, 1 << 20).is_err() {
+    if carrack_machine::SpillDataFile::create(flash.as_ref(), 1 << 20, 1 << 20).is_err() {
         return eprintln!("skipped: {flash} is on a file system that can't hold a log");
     }
     let spill = format!("[spill]\ndirectories = [\"/nowhere:64MiB\", \"{flash}:64MiB\"]");

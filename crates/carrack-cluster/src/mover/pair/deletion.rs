@@ -20,14 +20,16 @@ use carrack_model::{
 use carrack_plan::fleet::{ChunkDeliveryState, MoverFaultKind};
 use tokio::time::MissedTickBehavior;
 
-use super::{GIVEN_BACK_FOR, MoverPairState, MoverSessionObserver, PairFault, TICK, new_run, open_source};
+use super::{
+    GIVEN_BACK_FOR, MoverPairTaskContext, MoverSessionObserver, PairFault, TICK, new_run, open_source,
+};
 use crate::boot_clock::since_boot;
-use crate::mover::Say;
+use crate::mover::UserMessageCallback;
 use crate::mover::ack_extender::AckExtender;
 use crate::mover::dial::dial;
 use crate::mover::held_chunk::HeldChunkDelivery;
 use crate::mover::session_name::SessionName;
-use crate::queue::{QueueDelivery, QueuedChunkHeader};
+use crate::queue::{QueueDelivery, WorkItemHeader};
 use crate::transfer_records::{TransferRecord, TransferState};
 
 /// The keeper's number for the item.
@@ -54,7 +56,7 @@ struct DeletionObserver {
 }
 
 impl DeletionObserver {
-    fn new(say: Say, most: u64, abort: &AbortHandle) -> DeletionObserver {
+    fn new(say: UserMessageCallback, most: u64, abort: &AbortHandle) -> DeletionObserver {
         let (pair, going) = (MoverSessionObserver::new(say), AtomicU64::new(0));
         DeletionObserver { pair, stays: Mutex::default(), going, most, abort: abort.clone() }
     }
@@ -88,11 +90,11 @@ impl TransferObserver for DeletionObserver {
     }
 }
 
-impl MoverPairState {
+impl MoverPairTaskContext {
     /// Carries out the deletion item: it is then logged and acknowledged, or left to others.
     pub(super) async fn delete(
         self: &Arc<Self>,
-        delivery: QueueDelivery<QueuedChunkHeader>,
+        delivery: QueueDelivery<WorkItemHeader>,
         case: ChunkDeliveryState,
     ) {
         let mut held = HeldChunkDelivery::new(delivery, case);

@@ -8,20 +8,21 @@ use std::time::{Duration, Instant};
 
 use carrack_engine::TransferOutcome;
 use carrack_plan::fleet::{
-    AvailableMovers, ChunkDeliveryState, ChunkStepResult, MoverDoubt, MoverFaultKind, QueuedChunkStep,
+    AvailableMovers, ChunkDeliveryState, ChunkStepResult, MoverBlamedChunkFailure, MoverFaultKind,
+    QueuedChunkStep,
 };
 use futures_util::future::join_all;
 
 use super::{
-    AGAIN, GIVEN_BACK_FOR, MoverPairState, PairExit, PairFault, SessionResources, SettledChunkReceiver,
-    TakenChunk,
+    AGAIN, GIVEN_BACK_FOR, MoverPairOutcome, MoverPairTaskContext, PairFault, SessionResources,
+    SettledChunkReceiver, TakenWorkChunk,
 };
 use crate::error::BusError;
 use crate::log::TransferLogEntry;
 use crate::mover::ack_extender::AckExtender;
 use crate::mover::held_chunk::HeldChunkDelivery;
 use crate::pairs::MoverPairKey;
-use crate::queue::{DeliveryAcker, WorkItemAction};
+use crate::queue::{DeliveryAcker, WorkItemKind};
 use crate::reports::{MoverPairReport, report};
 use crate::transfer_records::TransferState;
 
@@ -29,7 +30,7 @@ use crate::transfer_records::TransferState;
 /// that a mover without NATS keeps its deliveries.
 const TRY_FOR: Duration = Duration::from_secs(20);
 
-impl MoverPairState {
+impl MoverPairTaskContext {
     /// Decides about a settled chunk: returns it for the log, or `None` if it was left to others.
     pub(super) async fn judge(
         &self,
@@ -95,8 +96,8 @@ impl MoverPairState {
     }
 
     /// Reports to the manager which of the pair's movers may have caused a chunk's failures.
-    pub(super) async fn tell_doubts(&self, doubts: Vec<MoverDoubt>) -> ChunkStepResult {
-        for MoverDoubt { is_source, reason } in doubts {
+    pub(super) async fn tell_doubts(&self, doubts: Vec<MoverBlamedChunkFailure>) -> ChunkStepResult {
+        for MoverBlamedChunkFailure { is_source, reason } in doubts {
             let fault = PairFault { is_source, kind: MoverFaultKind::Doubted, reason };
             self.mover.tell_fault(&self.pair.transfer, &self.pair.sink, &fault).await;
         }
@@ -136,8 +137,8 @@ fn answer(done: Result<(), BusError>) -> ChunkStepResult {
 }
 
 /// The state of the task that keeps the books.
-pub(super) struct ChunkAccounting {
-    work: Arc<MoverPairState>,
+pub(super) struct PairHeldDeliveries {
+    work: Arc<MoverPairTaskContext>,
     held: HashMap<u64, HeldChunkDelivery>,
     keeper: Arc<AckExtender>,
     /// The transfer's last chunk, after the sink has settled it: it counts when the session has ended without
@@ -153,10 +154,10 @@ pub(super) struct ChunkAccounting {
     reported: (Instant, u64),
 }
 
-impl ChunkAccounting {
-    pub(super) fn new(work: Arc<MoverPairState>, keeper: Arc<AckExtender>) -> ChunkAccounting {
+impl PairHeldDeliveries {
+    pub(super) fn new(work: Arc<MoverPairTaskContext>, keeper: Arc<AckExtender>) -> PairHeldDeliveries {
         let now = Instant::now();
-        ChunkAccounting {
+        PairHeldDeliveries {
             work,
             held: HashMap::new(),
             keeper,
@@ -168,7 +169,7 @@ impl ChunkAccounting {
         }
     }
 
-    pub(super) fn taken(&mut self, TakenChunk { number, held, at }: TakenChunk) {
+    pub(super) fn taken(&mut self, TakenWorkChunk { number, held, at }: TakenWorkChunk) {
         self.keeper.take(number, held.acker.clone(), at);
         self.held.insert(number, held);
     }
@@ -178,7 +179,7 @@ impl ChunkAccounting {
         for failure in self.work.observer.take_failures() {
             let mut owners = owners(&self.held, &failure.path);
             if owners.is_empty() {
-                let close = self.held.iter().find(|(_, held)| held.head.kind == WorkItemAction::Close);
+                let close = self.held.iter().find(|(_, held)| held.head.kind == WorkItemKind::Close);
                 let last = last.filter(|number| self.held.contains_key(number));
                 owners.extend(last.or(close.map(|(number, _)| *number)));
             }
@@ -214,7 +215,7 @@ impl ChunkAccounting {
         let mut next = Some(number);
         while let Some(number) = next {
             self.note_failures(Some(number));
-            if self.held.get(&number).is_some_and(|held| held.head.kind == WorkItemAction::Close) {
+            if self.held.get(&number).is_some_and(|held| held.head.kind == WorkItemKind::Close) {
                 self.closing = Some(number);
             } else if let Some(held) = self.held.remove(&number) {
                 settled.push((number, held));
@@ -296,7 +297,7 @@ impl ChunkAccounting {
     }
 
     /// Handles the end of the session.
-    pub(super) async fn over(mut self, outcome: TransferOutcome) -> PairExit {
+    pub(super) async fn over(mut self, outcome: TransferOutcome) -> MoverPairOutcome {
         self.work.observer.bytes_moved.fetch_max(outcome.summary.bytes_done, Relaxed);
         self.note_failures(None);
         self.log_losses().await;
@@ -310,12 +311,12 @@ impl ChunkAccounting {
                 }
                 // Chunks that the session has not taken.
                 self.give_back(Duration::ZERO).await;
-                PairExit::Well
+                MoverPairOutcome::Well
             }
             Err(error) => {
                 if self.was_told && error.is_interrupted() {
                     self.give_back(Duration::ZERO).await;
-                    return PairExit::Well;
+                    return MoverPairOutcome::Well;
                 }
                 if error.speaks_for_tcp() {
                     self.work.mover.known_paths.fabric_broke(&self.work.sink.host);

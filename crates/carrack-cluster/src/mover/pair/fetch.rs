@@ -11,16 +11,16 @@ use carrack_plan::fleet::{ChunkDeliveryState, ChunkRequestThreshold, ChunkStepRe
 use futures_util::future::join_all;
 use tokio::sync::mpsc;
 
-use super::{AGAIN, MoverPairState, TakenChunk};
+use super::{AGAIN, MoverPairTaskContext, TakenWorkChunk};
 use crate::boot_clock::since_boot;
 use crate::error::BusError;
 use crate::mover::held_chunk::HeldChunkDelivery;
-use crate::queue::{QueueDelivery, QueuePuller, QueuedChunkHeader, WorkItemAction};
+use crate::queue::{QueueDelivery, QueuePuller, WorkItemHeader, WorkItemKind};
 
 /// Time that a pull waits for a message.
 const PULL_WAIT: Duration = Duration::from_secs(5);
 
-impl MoverPairState {
+impl MoverPairTaskContext {
     /// Updates the threshold with a measurement of the session.
     pub(super) fn learn(&self, learn: impl FnOnce(&mut ChunkRequestThreshold)) {
         let mut threshold = self.threshold();
@@ -33,7 +33,7 @@ impl MoverPairState {
     }
 
     /// Pulls chunks on demand.
-    pub(super) async fn get(self: Arc<Self>, taken: mpsc::UnboundedSender<TakenChunk>) {
+    pub(super) async fn get(self: Arc<Self>, taken: mpsc::UnboundedSender<TakenWorkChunk>) {
         let (mut numbers, chunks) = (0.., self.queue.chunks());
         // A session often begins before its first chunk is there, as the scan begins with it.
         let mut some_wait = false;
@@ -41,24 +41,24 @@ impl MoverPairState {
             let mut deliveries = self.pull(&chunks, some_wait, idle_bytes).await;
             some_wait = deliveries.iter().any(|delivery| delivery.behind > 0);
             // The closing chunk must be the last.
-            deliveries.sort_by_key(|delivery| delivery.head.kind == WorkItemAction::Close);
+            deliveries.sort_by_key(|delivery| delivery.head.kind == WorkItemKind::Close);
             for delivery in deliveries {
                 let Some(case) = self.takes(&delivery).await else { continue };
-                if delivery.head.kind == WorkItemAction::Delete {
+                if delivery.head.kind == WorkItemKind::Delete {
                     // In a session of its own; no other work of the transfer is in flight.
                     self.delete(delivery, case).await;
                     continue;
                 }
                 let Some(number) = numbers.next() else { return };
                 let (head, is_again) = (delivery.head, delivery.is_again());
-                self.is_closing.fetch_or(head.kind == WorkItemAction::Close, Relaxed);
+                self.is_closing.fetch_or(head.kind == WorkItemKind::Close, Relaxed);
                 let held = HeldChunkDelivery::new(delivery, case);
                 let table = held.table().to_vec();
                 // Sent before the session has the chunk, so that a settled chunk is always known.
-                if taken.send(TakenChunk { number, held, at: since_boot() }).is_err() {
+                if taken.send(TakenWorkChunk { number, held, at: since_boot() }).is_err() {
                     return;
                 }
-                if head.kind == WorkItemAction::Close {
+                if head.kind == WorkItemKind::Close {
                     self.close(head.attempt, number, &mut numbers).await;
                     return;
                 }
@@ -69,7 +69,7 @@ impl MoverPairState {
     }
 
     /// Returns the case of a chunk that this pair takes; `None` if it is left to others.
-    async fn takes(&self, delivery: &QueueDelivery<QueuedChunkHeader>) -> Option<ChunkDeliveryState> {
+    async fn takes(&self, delivery: &QueueDelivery<WorkItemHeader>) -> Option<ChunkDeliveryState> {
         let mut case = ChunkDeliveryState::new(&self.mover.id, &self.pair.sink, delivery.delivered);
         loop {
             let answer = match case.next() {
@@ -91,10 +91,10 @@ impl MoverPairState {
     /// Pulls the chunks that are there at once, if some are known to wait; else the next one that comes.
     async fn pull(
         &self,
-        chunks: &QueuePuller<QueuedChunkHeader>,
+        chunks: &QueuePuller<WorkItemHeader>,
         some_wait: bool,
         idle_bytes: u64,
-    ) -> Vec<QueueDelivery<QueuedChunkHeader>> {
+    ) -> Vec<QueueDelivery<WorkItemHeader>> {
         let (began, count) = (Instant::now(), self.threshold().chunks_at_once(idle_bytes));
         let waiting = if some_wait { at_once(chunks, count).await } else { Ok(Vec::new()) };
         let pulled = match waiting {
@@ -119,14 +119,14 @@ impl MoverPairState {
         }
     }
 
-    fn chunk(&self, number: u64, head: &QueuedChunkHeader, is_again: bool, table: Vec<u8>) -> ChunkOfEntries {
+    fn chunk(&self, number: u64, head: &WorkItemHeader, is_again: bool, table: Vec<u8>) -> ChunkOfEntries {
         let work = match head.kind {
-            WorkItemAction::Files => ChunkWorkKind::Files,
-            WorkItemAction::Part(part) => ChunkWorkKind::Part(ByteRange::new(part.offset, part.len)),
-            WorkItemAction::Finish { .. } => ChunkWorkKind::Finish,
-            WorkItemAction::Discard { .. } => ChunkWorkKind::Discard,
+            WorkItemKind::Files => ChunkWorkKind::Files,
+            WorkItemKind::Part(part) => ChunkWorkKind::Part(ByteRange::new(part.offset, part.len)),
+            WorkItemKind::Finish { .. } => ChunkWorkKind::Finish,
+            WorkItemKind::Discard { .. } => ChunkWorkKind::Discard,
             // A deletion is no chunk of this session.
-            WorkItemAction::Delete | WorkItemAction::Close => ChunkWorkKind::Close,
+            WorkItemKind::Delete | WorkItemKind::Close => ChunkWorkKind::Close,
         };
         let source_name = self.leg.only.as_ref().map(|(name, _)| name.clone().into_bytes());
         // An earlier, failed transfer of the same source and destination has left journals.
@@ -177,9 +177,9 @@ impl MoverPairState {
 
 /// Pulls up to `count` messages that are available at once.
 async fn at_once(
-    chunks: &QueuePuller<QueuedChunkHeader>,
+    chunks: &QueuePuller<WorkItemHeader>,
     count: u64,
-) -> Result<Vec<QueueDelivery<QueuedChunkHeader>>, BusError> {
+) -> Result<Vec<QueueDelivery<WorkItemHeader>>, BusError> {
     let mut deliveries = Vec::new();
     let mut failed = None;
     for pulled in join_all((0..count).map(|_| chunks.next(Duration::ZERO))).await {

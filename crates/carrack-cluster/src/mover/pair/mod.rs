@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_engine::{
-    AbortHandle, ChunkFeed, ChunkFeedHandle, FabricWanted, SessionError, SessionRole, TransferIdentity,
+    AbortHandle, ChunkFeedHandle, FabricWanted, SessionError, SessionRole, SourceChunkFeed, TransferIdentity,
     TransferObserver, TransferOutcome, TransferRequest, copy_with_peer,
 };
 use carrack_model::{
-    CommandExecutionId, EntryFailure, LimitingStage, MetadataLoss, TransferEvent, TransferId,
+    EntryFailure, LimitingStage, MetadataLoss, TransferEvent, TransferExecutionId, TransferId,
     TransferProgress, UserNotice,
 };
 use carrack_plan::fleet::{ChunkRequestThreshold, MoverFaultKind, StorageWaitSide};
@@ -28,14 +28,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::MissedTickBehavior;
 
-use self::delivery_settlement::ChunkAccounting;
+use self::delivery_settlement::PairHeldDeliveries;
 use super::ack_extender::AckExtender;
 use super::dial::dial;
 use super::engine_settings::terms;
 use super::feed::MoverPairChunkFeed;
 use super::held_chunk::HeldChunkDelivery;
 use super::session_name::SessionName;
-use super::{MoverContext, Say};
+use super::{MoverContext, UserMessageCallback};
 use crate::log::FleetTransferLog;
 use crate::pairs::MoverPairRecord;
 use crate::queue::TransferWorkStream;
@@ -57,7 +57,7 @@ const GIVEN_BACK_FOR: Duration = Duration::from_secs(1);
 const HANGS_AFTER: Duration = Duration::from_secs(30);
 
 /// The end of a pair.
-pub(super) enum PairExit {
+pub(super) enum MoverPairOutcome {
     /// An orderly end.
     Well,
     /// A fault: the manager decides what follows.
@@ -110,15 +110,15 @@ impl PairFault {
     }
 }
 
-impl From<PairFault> for PairExit {
-    fn from(fault: PairFault) -> PairExit {
-        PairExit::Failed(fault)
+impl From<PairFault> for MoverPairOutcome {
+    fn from(fault: PairFault) -> MoverPairOutcome {
+        MoverPairOutcome::Failed(fault)
     }
 }
 
 /// The observer of a session.
 struct MoverSessionObserver {
-    say: Say,
+    say: UserMessageCallback,
     bytes_moved: AtomicU64,
     failures: Mutex<Vec<EntryFailure>>,
     losses: Mutex<Vec<MetadataLoss>>,
@@ -149,7 +149,7 @@ fn steps(progress: &TransferProgress) -> [u64; 6] {
 }
 
 impl MoverSessionObserver {
-    fn new(say: Say) -> MoverSessionObserver {
+    fn new(say: UserMessageCallback) -> MoverSessionObserver {
         let moved_at = Mutex::new((Instant::now(), TransferProgress::default()));
         MoverSessionObserver {
             say,
@@ -236,7 +236,7 @@ impl TransferObserver for MoverSessionObserver {
 }
 
 /// The reason for leaving a session before its end.
-enum EarlySessionExit {
+enum SessionLeaveReason {
     /// Storage does not answer.
     Hangs(PairFault),
     /// The manager ended the pair, as one of its movers is left out. Other pairs have its chunks now.
@@ -244,7 +244,7 @@ enum EarlySessionExit {
 }
 
 /// The state that both tasks share.
-struct MoverPairState {
+struct MoverPairTaskContext {
     mover: Arc<MoverContext>,
     pair: MoverPairRecord,
     /// The mover that writes.
@@ -270,7 +270,7 @@ struct MoverPairState {
 }
 
 /// A message from the task that gets chunks to the task that keeps the books.
-struct TakenChunk {
+struct TakenWorkChunk {
     number: u64,
     held: HeldChunkDelivery,
     /// Time by the clock that continues while the machine sleeps.
@@ -283,7 +283,7 @@ pub(super) async fn run(
     pair: MoverPairRecord,
     record: &TransferRecord,
     stop: watch::Receiver<bool>,
-) -> PairExit {
+) -> MoverPairOutcome {
     let begun = begin(mover, pair, record).await;
     match begun {
         Ok((work, transfer)) => work.carry(transfer, stop).await,
@@ -295,7 +295,7 @@ async fn begin(
     mover: Arc<MoverContext>,
     pair: MoverPairRecord,
     record: &TransferRecord,
-) -> Result<(MoverPairState, (TransferRequest, SettledChunkReceiver)), PairExit> {
+) -> Result<(MoverPairTaskContext, (TransferRequest, SettledChunkReceiver)), MoverPairOutcome> {
     let Some(leg) = record.leg.clone() else {
         let reason = "where the transfer goes is not settled yet";
         return Err(PairFault::passing(reason).into());
@@ -328,7 +328,7 @@ async fn begin(
         feed: None,
     };
     let transfer = of_chunks(&whole, &feed);
-    let work = MoverPairState {
+    let work = MoverPairTaskContext {
         observer: Arc::new(MoverSessionObserver::new(Arc::clone(&mover.options.say))),
         mover,
         name: SessionName::new(&pair.transfer),
@@ -350,7 +350,7 @@ async fn begin(
 
 /// Returns the transfer of the chunks from `feed`.
 fn of_chunks(whole: &TransferRequest, feed: &Arc<MoverPairChunkFeed>) -> TransferRequest {
-    let feed = Some(ChunkFeedHandle(Arc::clone(feed) as Arc<dyn ChunkFeed>));
+    let feed = Some(ChunkFeedHandle(Arc::clone(feed) as Arc<dyn SourceChunkFeed>));
     let mut transfer = TransferRequest { feed, ..whole.clone() };
     if let Some(sync) = &mut transfer.spec.sync {
         // The session sees only a part of the source.
@@ -419,16 +419,16 @@ pub(crate) fn journal_id(TransferSubmission { source, destination, .. }: &Transf
     TransferId(id)
 }
 
-fn new_run() -> std::io::Result<CommandExecutionId> {
-    carrack_transport::random().map(CommandExecutionId)
+fn new_run() -> std::io::Result<TransferExecutionId> {
+    carrack_transport::random().map(TransferExecutionId)
 }
 
-impl MoverPairState {
+impl MoverPairTaskContext {
     async fn carry(
         self,
         (transfer, mut settling): (TransferRequest, SettledChunkReceiver),
         stop: watch::Receiver<bool>,
-    ) -> PairExit {
+    ) -> MoverPairOutcome {
         let work = Arc::new(self);
         let abort = match AbortHandle::new() {
             Ok(abort) => abort,
@@ -440,7 +440,7 @@ impl MoverPairState {
 
         let keeper = Arc::new(AckExtender::new());
         let keeping = tokio::spawn(Arc::clone(&keeper).keep(abort.clone()));
-        let mut books = ChunkAccounting::new(Arc::clone(&work), keeper);
+        let mut books = PairHeldDeliveries::new(Arc::clone(&work), keeper);
         let outcome =
             work.attend(&mut books, &mut session, (&mut taking, &mut settling), (stop, &abort)).await;
         keeping.abort();
@@ -457,16 +457,16 @@ impl MoverPairState {
             Ok(Ok(Ok(outcome))) => return books.over(outcome).await,
             Ok(Ok(Err(unreached))) => PairFault::at_sink(MoverFaultKind::Unreachable, unreached),
             Ok(Err(panic)) => PairFault::at_source(MoverFaultKind::Passing, panic),
-            Err(EarlySessionExit::Hangs(fault)) => {
+            Err(SessionLeaveReason::Hangs(fault)) => {
                 abort.interrupt();
                 work.mover.abandon(session, fault.is_source);
                 fault
             }
-            Err(EarlySessionExit::IsLeftOut) => {
+            Err(SessionLeaveReason::IsLeftOut) => {
                 abort.interrupt();
                 work.mover.abandon(session, false);
                 books.give_back(Duration::ZERO).await;
-                return PairExit::Well;
+                return MoverPairOutcome::Well;
             }
         };
         books.give_back(GIVEN_BACK_FOR).await;
@@ -491,11 +491,11 @@ impl MoverPairState {
     /// Keeps the books while the session runs; returns its end, or the reason for leaving it.
     async fn attend(
         &self,
-        books: &mut ChunkAccounting,
+        books: &mut PairHeldDeliveries,
         session: &mut SessionThread,
-        (taking, settling): (&mut mpsc::UnboundedReceiver<TakenChunk>, &mut SettledChunkReceiver),
+        (taking, settling): (&mut mpsc::UnboundedReceiver<TakenWorkChunk>, &mut SettledChunkReceiver),
         (mut stop, abort): (watch::Receiver<bool>, &AbortHandle),
-    ) -> Result<Result<Result<TransferOutcome, String>, JoinError>, EarlySessionExit> {
+    ) -> Result<Result<Result<TransferOutcome, String>, JoinError>, SessionLeaveReason> {
         // The first report is sent at once: it shows that the pair works.
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -507,10 +507,10 @@ impl MoverPairState {
                 ended = &mut *session => return Ok(ended),
                 _ = ticks.tick() => {
                     if let Some(fault) = self.observer.hangs().filter(|_| books.holds()) {
-                        return Err(EarlySessionExit::Hangs(fault));
+                        return Err(SessionLeaveReason::Hangs(fault));
                     }
                     if books.was_told && self.is_left_out() {
-                        return Err(EarlySessionExit::IsLeftOut);
+                        return Err(SessionLeaveReason::IsLeftOut);
                     }
                     books.report().await;
                 }

@@ -5,11 +5,13 @@ use std::time::Instant;
 
 use carrack_machine::SlotPool;
 use carrack_model::escape;
-use carrack_transport::ControlLink;
-use carrack_wire::message::{BrowseDone, ControlMessage, EntriesMessage, PathOperationMessage};
+use carrack_transport::SessionControlLink;
+use carrack_wire::message::{BrowseDone, BrowsedEntriesMessage, ControlMessage, PathOperationMessage};
 
 use super::message::{ENTRIES_MAX, to_browse, to_found};
-use super::operation::{BrowseItem, BrowseSummary, PATIENCE, PathOperationRequest, RemotePathOperation};
+use super::operation::{
+    BrowseItem, PATIENCE, PathOperationRequest, RemotePathOperation, RemotePathOperationCounts,
+};
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
 use crate::session::handshake::{
@@ -32,12 +34,13 @@ pub fn browse(
     browsing: &PathOperationRequest,
     found: &mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
     abort: &AbortHandle,
-) -> Result<BrowseSummary, SessionError> {
-    let mut link = ControlLink::new(peer.channel, SLOT_BYTES)
+) -> Result<RemotePathOperationCounts, SessionError> {
+    let mut link = SessionControlLink::new(peer.channel, SLOT_BYTES)
         .map_err(SessionError::local("setting up the control channel"))?;
     link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
     let slots = no_slots()?;
-    let mut hearing = BrowseReceiver { asked: browsing.operation, found, summary: BrowseSummary::default() };
+    let mut hearing =
+        BrowseReceiver { asked: browsing.operation, found, summary: RemotePathOperationCounts::default() };
     let asked = to_browse(browsing, &peer.token);
     let heard = ask(&mut link, asked).and_then(|()| hearing.hear_all(&mut link, &slots));
     match heard {
@@ -47,7 +50,7 @@ pub fn browse(
     }
 }
 
-fn ask(link: &mut ControlLink, wanted: PathOperationMessage) -> Result<(), SessionError> {
+fn ask(link: &mut SessionControlLink, wanted: PathOperationMessage) -> Result<(), SessionError> {
     // A process that is not carrack may still have printed a reason.
     let said = send_preamble(link).and_then(|()| say(link, ControlMessage::Browse(wanted)));
     receive_preamble(link, FirstMessageSender::OfResponder(ANSWER_TIMEOUT))?;
@@ -58,11 +61,11 @@ struct BrowseReceiver<'a> {
     asked: RemotePathOperation,
     found: &'a mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
     /// The results up to now.
-    summary: BrowseSummary,
+    summary: RemotePathOperationCounts,
 }
 
 impl BrowseReceiver<'_> {
-    fn hear_all(&mut self, link: &mut ControlLink, slots: &SlotPool) -> Result<(), SessionError> {
+    fn hear_all(&mut self, link: &mut SessionControlLink, slots: &SlotPool) -> Result<(), SessionError> {
         loop {
             let flow = match expect(link, slots, Instant::now() + PATIENCE)? {
                 ControlMessage::Entries(entries) => self.hear_entries(entries)?,
@@ -83,7 +86,7 @@ impl BrowseReceiver<'_> {
 
     fn hear_entries(
         &mut self,
-        EntriesMessage { entries }: EntriesMessage,
+        BrowsedEntriesMessage { entries }: BrowsedEntriesMessage,
     ) -> Result<ControlFlow<()>, SessionError> {
         let most = match self.asked {
             RemotePathOperation::List => ENTRIES_MAX,

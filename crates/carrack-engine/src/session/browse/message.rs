@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use carrack_model::limits::PATH_BYTES_MAX;
 use carrack_model::{Timestamp, check_name};
 use carrack_storage::{BrowsedKind, ListedEntry};
-use carrack_wire::message::{BrowsedEntry, EntriesMessage, PathOperationMessage};
+use carrack_wire::message::{BrowsedEntriesMessage, BrowsedEntry, PathOperationMessage};
 
 use super::operation::{BrowseItem, PathOperationRequest, RemotePathOperation};
 use crate::error::SessionError;
@@ -52,7 +52,7 @@ pub(super) fn to_browsing(message: &PathOperationMessage) -> Result<PathOperatio
     Ok(PathOperationRequest { operation, path: PathBuf::from(OsStr::from_bytes(&message.path)) })
 }
 
-pub(super) fn of_entries(entries: Vec<ListedEntry>) -> EntriesMessage {
+pub(super) fn of_entries(entries: Vec<ListedEntry>) -> BrowsedEntriesMessage {
     let entries = entries.into_iter().map(|entry| BrowsedEntry {
         kind: KINDS.iter().find(|(_, kind)| *kind == entry.kind).map_or(0, |(code, _)| *code),
         name: entry.name.into(),
@@ -63,16 +63,16 @@ pub(super) fn of_entries(entries: Vec<ListedEntry>) -> EntriesMessage {
         uid: entry.uid,
         gid: entry.gid,
     });
-    EntriesMessage { entries: entries.collect() }
+    BrowsedEntriesMessage { entries: entries.collect() }
 }
 
-pub(super) fn of_exports(names: &[String]) -> EntriesMessage {
+pub(super) fn of_exports(names: &[String]) -> BrowsedEntriesMessage {
     let entries = names.iter().map(|name| BrowsedEntry {
         name: name.clone().into_bytes(),
         kind: EXPORT,
         ..BrowsedEntry::default()
     });
-    EntriesMessage { entries: entries.collect() }
+    BrowsedEntriesMessage { entries: entries.collect() }
 }
 
 /// Decodes an entry. `asked` decides if it is valid: only the entry of [`RemotePathOperation::Stat`] may lack

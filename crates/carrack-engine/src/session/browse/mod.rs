@@ -17,7 +17,7 @@ use carrack_model::plain;
 use carrack_storage::PathBase;
 
 pub use initiator::browse;
-pub use operation::{BrowseItem, BrowseSummary, PathOperationRequest, RemotePathOperation};
+pub use operation::{BrowseItem, PathOperationRequest, RemotePathOperation, RemotePathOperationCounts};
 use perform::{BrowseOutput, beneath, perform, unfeasible};
 pub(super) use responder::answer;
 
@@ -33,7 +33,7 @@ pub fn browse_here(
     browsing: &PathOperationRequest,
     found: &mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
     abort: &AbortHandle,
-) -> Result<BrowseSummary, SessionError> {
+) -> Result<RemotePathOperationCounts, SessionError> {
     let path = browsing.path.as_os_str().as_bytes();
     let summary = perform(&PathBase::Anywhere, browsing.operation, &browsing.path, &mut |told| match told {
         _ if abort.is_set() => ControlFlow::Break(()),

@@ -55,7 +55,7 @@ pub enum BrowseItem {
 
 /// The counts of a finished operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BrowseSummary {
+pub struct RemotePathOperationCounts {
     /// Entries that were described or removed; 1 for a directory that exists now.
     pub done_count: u64,
     /// Entries that failed, each of which was reported.

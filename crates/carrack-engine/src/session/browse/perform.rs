@@ -8,7 +8,7 @@ use carrack_model::escape;
 use carrack_storage::{ListedEntry, ListingItem, PathBase, RemovalEvent};
 use rustix::io::Errno;
 
-use super::operation::{BrowseSummary, RemotePathOperation};
+use super::operation::{RemotePathOperation, RemotePathOperationCounts};
 use crate::error::SessionError;
 
 /// A report of an operation in progress.
@@ -33,20 +33,23 @@ pub(super) fn perform(
     operation: RemotePathOperation,
     path: &Path,
     told: &mut dyn FnMut(BrowseOutput) -> ControlFlow<()>,
-) -> io::Result<BrowseSummary> {
+) -> io::Result<RemotePathOperationCounts> {
     match operation {
         RemotePathOperation::List => list(base, path, told),
         RemotePathOperation::Stat => stat(base, path, told),
         RemotePathOperation::MakeDirectory { parents } => {
             base.make_directory(path, parents)?;
-            Ok(BrowseSummary { done_count: 1, failed_count: 0 })
+            Ok(RemotePathOperationCounts { done_count: 1, failed_count: 0 })
         }
         RemotePathOperation::Remove { recursive } => {
             let removal = base.remove(path, recursive, &mut |removing| match removing {
                 RemovalEvent::Removed(_) | RemovalEvent::Mounted(_) => told(BrowseOutput::GoesOn),
                 RemovalEvent::Failed { path, error } => told(BrowseOutput::Left { path, error }),
             })?;
-            Ok(BrowseSummary { done_count: removal.removed_count, failed_count: removal.failed_count })
+            Ok(RemotePathOperationCounts {
+                done_count: removal.removed_count,
+                failed_count: removal.failed_count,
+            })
         }
     }
 }
@@ -55,8 +58,8 @@ fn list(
     base: &PathBase,
     path: &Path,
     told: &mut dyn FnMut(BrowseOutput) -> ControlFlow<()>,
-) -> io::Result<BrowseSummary> {
-    let mut summary = BrowseSummary::default();
+) -> io::Result<RemotePathOperationCounts> {
+    let mut summary = RemotePathOperationCounts::default();
     let listed = base.list(path, &mut |listing| match listing {
         ListingItem::Entries(entries) => {
             summary.done_count += entries.len() as u64;
@@ -82,11 +85,11 @@ fn stat(
     base: &PathBase,
     path: &Path,
     told: &mut dyn FnMut(BrowseOutput) -> ControlFlow<()>,
-) -> io::Result<BrowseSummary> {
+) -> io::Result<RemotePathOperationCounts> {
     let entry = base.stat(path)?;
     // There is no further entry to end early.
     let _ = told(BrowseOutput::Entries(vec![entry]));
-    Ok(BrowseSummary { done_count: 1, failed_count: 0 })
+    Ok(RemotePathOperationCounts { done_count: 1, failed_count: 0 })
 }
 
 pub(super) fn unfeasible(path: &[u8], error: &io::Error) -> SessionError {

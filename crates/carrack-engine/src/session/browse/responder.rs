@@ -6,11 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use carrack_model::plain;
-use carrack_transport::ControlLink;
+use carrack_transport::SessionControlLink;
 use carrack_wire::message::{self, BrowseDone, ControlMessage, KeepaliveMessage, PathOperationMessage};
 
 use super::message::{ENTRIES_MAX, of_entries, of_exports, to_browsing};
-use super::operation::{BrowseSummary, PATIENCE, RemotePathOperation};
+use super::operation::{PATIENCE, RemotePathOperation, RemotePathOperationCounts};
 use super::perform::{BrowseOutput, beneath, perform, unfeasible};
 use crate::error::SessionError;
 use crate::session::access_policy::{AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights};
@@ -38,7 +38,7 @@ fn request_of(wanted: &PathOperationMessage, operation: RemotePathOperation) -> 
 /// Serves one initiator to the end. Returns the number of entries that failed. Errors have not been sent to
 /// the initiator yet.
 pub(in crate::session) fn answer(
-    link: &mut ControlLink,
+    link: &mut SessionControlLink,
     access_policy: &dyn AccessPolicy,
     wanted: &PathOperationMessage,
 ) -> Result<u64, SessionError> {
@@ -59,7 +59,7 @@ pub(in crate::session) fn answer(
     if let Some(error) = telling.broken {
         return Err(error);
     }
-    let BrowseSummary { done_count: done, failed_count: failed } = summary;
+    let RemotePathOperationCounts { done_count: done, failed_count: failed } = summary;
     let patience = telling.patience;
     say_within(link, ControlMessage::BrowseDone(BrowseDone { done, failed }), patience)?;
     Ok(failed)
@@ -79,7 +79,7 @@ fn is_top(path: &[u8]) -> bool {
 }
 
 struct BrowseResponder<'a> {
-    link: &'a mut ControlLink,
+    link: &'a mut SessionControlLink,
     /// The path as the initiator wrote it.
     asked: &'a [u8],
     /// The same path as this end knows it.
@@ -91,19 +91,19 @@ struct BrowseResponder<'a> {
 }
 
 impl BrowseResponder<'_> {
-    fn tell_exports(&mut self, names: &[String]) -> BrowseSummary {
+    fn tell_exports(&mut self, names: &[String]) -> RemotePathOperationCounts {
         // An error is kept in `broken`.
         let _ = names
             .chunks(ENTRIES_MAX)
             .try_for_each(|chunk| self.say(ControlMessage::Entries(of_exports(chunk))));
-        BrowseSummary { done_count: names.len() as u64, failed_count: 0 }
+        RemotePathOperationCounts { done_count: names.len() as u64, failed_count: 0 }
     }
 
     fn tell_all(
         &mut self,
         admission: AdmittedCallerRights,
         operation: RemotePathOperation,
-    ) -> Result<BrowseSummary, SessionError> {
+    ) -> Result<RemotePathOperationCounts, SessionError> {
         let path = admission.paths.first().ok_or(SessionError::Internal)?;
         self.own = path.as_os_str().as_bytes().to_vec();
         self.patience = admission.settings.idle.unwrap_or(PATIENCE);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_transport::ControlLink;
+use carrack_transport::SessionControlLink;
 use carrack_wire::message::{ControlMessage, VerifyDoneMessage, VerifyOpenMessage};
 
 use super::message::{of_question, to_answer};
@@ -31,7 +31,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// A far end that answers questions.
 pub(crate) struct FarExaminer {
-    link: ControlLink,
+    link: SessionControlLink,
     slots: SlotPool,
     abort: AbortHandle,
     /// Questions without an answer.
@@ -47,7 +47,7 @@ impl FarExaminer {
         manners: ExamineThreadSettings,
         abort: &AbortHandle,
     ) -> Result<FarExaminer, SessionError> {
-        let mut link = ControlLink::new(peer.channel, SLOT_BYTES)
+        let mut link = SessionControlLink::new(peer.channel, SLOT_BYTES)
             .map_err(SessionError::local("setting up the control channel"))?;
         let readiness = abort.readiness_owned().map_err(SessionError::local("watching for signals"))?;
         link.interrupt_on(Some(readiness));

@@ -2,7 +2,7 @@
 
 use carrack_model::limits::NAME_BYTES_MAX;
 use carrack_model::{
-    AccountRef, ByteRange, FileFlags, KeptMetadata, Metadata, RelPath, SpecialFile, Timestamp, check_name,
+    ByteRange, FileFlags, KeptMetadata, Metadata, RelPath, SpecialFile, Timestamp, UserOrGroup, check_name,
     escape,
 };
 use carrack_storage::BrowsedKind;
@@ -15,13 +15,14 @@ use carrack_wire::message::{
 use crate::error::SessionError;
 use crate::examine::{
     ACCOUNT_NAME_BYTES_MAX, ATTRIBUTE_DIGEST_BYTES, ATTRIBUTES_MAX, AttributeDigest, ComparedEntryMetadata,
-    ComparedEntryState, ComparisonAnswer, EntryPresence, ExamineQuestion, NAMES_MAX, PieceRange, WalkStep,
+    ComparisonAnswer, EntryPresence, ExamineQuestion, ExaminedEntryState, NAMES_MAX, PieceDigestRequest,
+    WalkStep,
 };
 use crate::session::entry_kind_codes::KINDS;
 
 const DIGEST_BYTES: usize = 32;
 
-/// `ComparedEntryState.kind` of a missing entry, and of an unreadable entry.
+/// `ExaminedEntryState.kind` of a missing entry, and of an unreadable entry.
 const NOTHING: u32 = 8;
 const UNREADABLE: u32 = 9;
 
@@ -86,7 +87,7 @@ pub(super) fn to_question(message: ControlMessage) -> Result<ExamineQuestion, Se
             })
         }
         ControlMessage::HashPieces(of) => {
-            let of = PieceRange {
+            let of = PieceDigestRequest {
                 directory: to_path(&of.directory)?,
                 name: to_name(of.name)?,
                 file_size: of.file_size,
@@ -132,7 +133,7 @@ fn of_walked(walked: WalkStep) -> WalkedNamesMessage {
     }
 }
 
-fn of_sight(sight: ComparedEntryState) -> VerifyEntryMessage {
+fn of_sight(sight: ExaminedEntryState) -> VerifyEntryMessage {
     let (kind, detail) = match sight.standing {
         EntryPresence::Nothing => (NOTHING, String::new()),
         EntryPresence::Unreadable(detail) => (UNREADABLE, detail),
@@ -150,7 +151,7 @@ fn of_failure(path: Box<[u8]>, detail: String) -> FailureMessage {
     FailureMessage { path: path.into(), kind: 0, detail }
 }
 
-fn of_account(account: AccountRef) -> ExaminedOwner {
+fn of_account(account: UserOrGroup) -> ExaminedOwner {
     ExaminedOwner { number: account.number, name: account.name.to_vec() }
 }
 
@@ -203,11 +204,11 @@ fn to_metadata(message: ExaminedMetadata) -> Result<ComparedEntryMetadata, Sessi
     })
 }
 
-fn to_account(ExaminedOwner { number, name }: ExaminedOwner) -> Result<AccountRef, SessionError> {
+fn to_account(ExaminedOwner { number, name }: ExaminedOwner) -> Result<UserOrGroup, SessionError> {
     if name.len() > ACCOUNT_NAME_BYTES_MAX {
         return Err(wrong("the name of an account"));
     }
-    Ok(AccountRef { number, name: name.into() })
+    Ok(UserOrGroup { number, name: name.into() })
 }
 
 fn to_attribute(
@@ -276,7 +277,7 @@ fn to_sight(
     message: VerifyEntryMessage,
     digests: bool,
     has_metadata: bool,
-) -> Result<ComparedEntryState, SessionError> {
+) -> Result<ExaminedEntryState, SessionError> {
     let standing = match message.kind {
         NOTHING => EntryPresence::Nothing,
         UNREADABLE => EntryPresence::Unreadable(escape(message.detail.as_bytes())),
@@ -304,7 +305,7 @@ fn to_sight(
         (None, EntryPresence::Is(_)) if has_metadata => return Err(tells_no_metadata()),
         (None, _) => None,
     };
-    Ok(ComparedEntryState { standing, size: message.size, stamp: message.stamp, digest, special, metadata })
+    Ok(ExaminedEntryState { standing, size: message.size, stamp: message.stamp, digest, special, metadata })
 }
 
 /// The error of an end that does not support questions about metadata.
@@ -327,9 +328,16 @@ mod tests {
         names.iter().map(|&name| name.into()).collect()
     }
 
-    fn pieces() -> PieceRange {
+    fn pieces() -> PieceDigestRequest {
         let (directory, name, range) = (path("a"), b"f"[..].into(), ByteRange::new(0, 1 << 20));
-        PieceRange { directory, name, file_size: 1 << 20, range, piece_bytes: 1 << 10, by_itself: false }
+        PieceDigestRequest {
+            directory,
+            name,
+            file_size: 1 << 20,
+            range,
+            piece_bytes: 1 << 10,
+            by_itself: false,
+        }
     }
 
     fn look(digests: bool, metadata: Option<KeptMetadata>) -> ExamineQuestion {
@@ -348,7 +356,7 @@ mod tests {
 
     /// The longest possible metadata.
     fn metadata() -> ComparedEntryMetadata {
-        let account = AccountRef { number: u32::MAX, name: b"n"[..].repeat(ACCOUNT_NAME_BYTES_MAX).into() };
+        let account = UserOrGroup { number: u32::MAX, name: b"n"[..].repeat(ACCOUNT_NAME_BYTES_MAX).into() };
         let names = (0..ATTRIBUTES_MAX).map(|n| format!("user.{n:021}").into_bytes());
         ComparedEntryMetadata {
             metadata: Metadata { mode: 0o7777, mtime: Timestamp { seconds: -1, nanoseconds: 999_999_999 } },
@@ -377,12 +385,12 @@ mod tests {
         let [walk, look, _, hash, _] = questions();
         let sights =
             [(BrowsedKind::File, Some([7; 32]), None), (BrowsedKind::Pipe, None, Some(SpecialFile::Fifo))]
-                .map(|(kind, digest, special)| ComparedEntryState {
+                .map(|(kind, digest, special)| ExaminedEntryState {
                     size: 7,
                     stamp: u64::MAX,
                     digest,
                     special,
-                    ..ComparedEntryState::without_facts(EntryPresence::Is(kind))
+                    ..ExaminedEntryState::without_facts(EntryPresence::Is(kind))
                 });
         let answers = [
             (
@@ -420,17 +428,17 @@ mod tests {
     #[test]
     fn metadata_arrive_where_they_are_asked_for() {
         let [_, look, .., with_metadata] = questions();
-        let file = ComparedEntryState {
+        let file = ExaminedEntryState {
             metadata: Some(Box::new(metadata())),
-            ..ComparedEntryState::without_facts(EntryPresence::Is(BrowsedKind::File))
+            ..ExaminedEntryState::without_facts(EntryPresence::Is(BrowsedKind::File))
         };
         let seen =
-            ComparisonAnswer::Seen(vec![file, ComparedEntryState::without_facts(EntryPresence::Nothing)]);
+            ComparisonAnswer::Seen(vec![file, ExaminedEntryState::without_facts(EntryPresence::Nothing)]);
         assert_eq!(to_answer(of_answer(seen.clone()), &with_metadata).unwrap(), seen);
         assert!(to_answer(of_answer(seen), &look).is_err());
         // An older version leaves them out.
         let none = ComparisonAnswer::Seen(vec![
-            ComparedEntryState::without_facts(EntryPresence::Is(
+            ExaminedEntryState::without_facts(EntryPresence::Is(
                 BrowsedKind::File
             ));
             2
@@ -528,15 +536,15 @@ mod tests {
             metadata: Some(KeptMetadata::ALL),
         };
         let walked = ComparisonAnswer::Walked(WalkStep::Names { directory: deep, names });
-        let unreadable = ComparedEntryState::without_facts(EntryPresence::Unreadable("x".repeat(200)));
+        let unreadable = ExaminedEntryState::without_facts(EntryPresence::Unreadable("x".repeat(200)));
         // An existing entry has no reason for being unreadable.
-        let sight = ComparedEntryState {
+        let sight = ExaminedEntryState {
             size: u64::MAX,
             stamp: u64::MAX,
             digest: Some([0; 32]),
             special: Some(SpecialFile::Fifo),
             metadata: Some(Box::new(metadata())),
-            ..ComparedEntryState::without_facts(EntryPresence::Is(BrowsedKind::Device))
+            ..ExaminedEntryState::without_facts(EntryPresence::Is(BrowsedKind::Device))
         };
         let [unread, seen] = [unreadable, sight].map(|sight| ComparisonAnswer::Seen(vec![sight; NAMES_MAX]));
         for message in [of_question(&look), of_answer(walked), of_answer(unread), of_answer(seen)] {

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_transport::{ControlLink, ControlLinkInput, TransportError};
+use carrack_transport::{ControlLinkInput, SessionControlLink, TransportError};
 use carrack_wire::message::ControlMessage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -15,12 +15,15 @@ use crate::error::SessionError;
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// Writes without blocking. Returns true if nothing is left to write.
-pub(super) fn flush(link: &mut ControlLink) -> Result<bool, SessionError> {
+pub(super) fn flush(link: &mut SessionControlLink) -> Result<bool, SessionError> {
     link.flush().map_err(|_| SessionError::PeerGone)
 }
 
 /// Returns the next message, if it has arrived.
-pub(super) fn hear(link: &mut ControlLink, slots: &SlotPool) -> Result<Option<ControlMessage>, SessionError> {
+pub(super) fn hear(
+    link: &mut SessionControlLink,
+    slots: &SlotPool,
+) -> Result<Option<ControlMessage>, SessionError> {
     let body = match link.receive(slots) {
         Ok(ControlLinkInput::Control { lane: 0, body }) => body,
         Ok(ControlLinkInput::Control { .. } | ControlLinkInput::Object(_)) => {
@@ -41,7 +44,7 @@ pub(super) fn hear(link: &mut ControlLink, slots: &SlotPool) -> Result<Option<Co
 
 /// Sleeps until the link or one of the others is ready, until `until` at most.
 pub(super) fn sleep(
-    link: &ControlLink,
+    link: &SessionControlLink,
     is_flushed: bool,
     others: &[BorrowedFd<'_>],
     until: Instant,

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_transport::ControlLink;
+use carrack_transport::SessionControlLink;
 use carrack_wire::message::{ControlMessage, KeepaliveMessage, VerifyOpenMessage};
 
 use super::message::{of_answer, to_question};
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(3_600);
 
 /// Serves one initiator to the end. Errors have not been sent to the initiator yet.
 pub(in crate::session) fn answer(
-    link: &mut ControlLink,
+    link: &mut SessionControlLink,
     access_policy: &dyn AccessPolicy,
     slots: &SlotPool,
     abort: &AbortHandle,
@@ -55,7 +55,7 @@ fn bench(
 }
 
 struct VerifyResponder<'a> {
-    link: &'a mut ControlLink,
+    link: &'a mut SessionControlLink,
     slots: &'a SlotPool,
     bench: ExaminerThreads,
     abort: &'a AbortHandle,

@@ -18,20 +18,20 @@ use carrack_plan::StorageRequestTiming;
 
 use super::large_file::OpenSourceLargeFile;
 use super::sizing::SourceSizing;
-use super::work::{BundleWork, ObjectSinkTarget, ReadWork};
+use super::work::{BundleReadWork, ObjectFlowControlKey, ReadWork};
 use crate::event_delivery::target_reports;
 use crate::settings::EndSettings;
 use crate::sharing::SessionGrantClient;
 use crate::thread_gate::ThreadGate;
-use scan_backpressure::QueueRoom;
+use scan_backpressure::ReadQueueRoom;
 use state::ReadQueueState;
-pub(super) use state::Taken;
+pub(super) use state::TakenReadWork;
 use target_credits::SourceFlowControl;
 
 /// The target queues of one lane with the threads that read from them.
 pub(super) struct ReadQueue {
     state: Arc<FifoConditionLock<ReadQueueState>>,
-    room: FifoConditionLock<QueueRoom>,
+    room: FifoConditionLock<ReadQueueRoom>,
     /// Lets some of the lane's I/O threads work.
     gate: ThreadGate,
     /// I/O threads that the lane begins with.
@@ -61,7 +61,7 @@ impl ReadQueue {
         }
         ReadQueue {
             state,
-            room: FifoConditionLock::new(QueueRoom::new(QUEUE_ENTRIES_MAX / sizing.lane_count)),
+            room: FifoConditionLock::new(ReadQueueRoom::new(QUEUE_ENTRIES_MAX / sizing.lane_count)),
             gate: ThreadGate::new(threads),
             threads_at_start: threads,
             scan_threads: settings.scan_thread_count(),
@@ -111,7 +111,7 @@ impl ReadQueue {
     }
 
     /// Waits for the next work item.
-    pub(super) fn take(&self) -> Result<Taken, FifoMonitorClosed> {
+    pub(super) fn take(&self) -> Result<TakenReadWork, FifoMonitorClosed> {
         let (target, work) = self.state.take_timed(ReadQueueState::take)?;
         // Work remains, such as a cursor that was put back: wake the next waiter.
         self.state.release(|_| ());
@@ -125,12 +125,12 @@ impl ReadQueue {
     /// Frees the room of work from the scan that was taken.
     fn leave_room(&self, entries: usize) {
         if self.room.with(|room| room.leave(entries)) {
-            self.room.release_many(self.scan_threads, QueueRoom::free);
+            self.room.release_many(self.scan_threads, ReadQueueRoom::free);
         }
     }
 
     /// Puts the rest of a bundle before other work: the next free thread continues it.
-    pub(super) fn put_back(&self, target: TargetId, rest: BundleWork) {
+    pub(super) fn put_back(&self, target: TargetId, rest: BundleReadWork) {
         self.state.release(|state| state.push_begun(target, ReadWork::Bundle(rest)));
     }
 
@@ -186,7 +186,7 @@ impl ReadQueue {
     // The sink's acks.
 
     /// Ends an object, or gives up its place: there is room for the next one.
-    pub(super) fn arrived(&self, place: Option<ObjectSinkTarget>) {
+    pub(super) fn arrived(&self, place: Option<ObjectFlowControlKey>) {
         if let Some(place) = place.filter(|_| self.counts_flow) {
             self.state.release(|state| state.arrived(place));
         }
@@ -200,17 +200,17 @@ impl ReadQueue {
     // Spilling.
 
     /// Returns the place of an object, if places are counted.
-    pub(super) fn counted(&self, place: Option<ObjectSinkTarget>) -> Option<ObjectSinkTarget> {
+    pub(super) fn counted(&self, place: Option<ObjectFlowControlKey>) -> Option<ObjectFlowControlKey> {
         place.filter(|_| self.counts_flow)
     }
 
     /// Returns true if one more object may go there.
-    pub(super) fn has_room_at_sink(&self, place: ObjectSinkTarget) -> bool {
+    pub(super) fn has_room_at_sink(&self, place: ObjectFlowControlKey) -> bool {
         self.state.with(|state| state.has_room_at_sink(place))
     }
 
     /// Counts an object that returns from flash.
-    pub(super) fn departs(&self, place: ObjectSinkTarget) {
+    pub(super) fn departs(&self, place: ObjectFlowControlKey) {
         self.state.with(|state| state.departs(place));
     }
 

@@ -1,7 +1,7 @@
 //! Room in a read queue for scanned entries. The scan waits for it, and is never far ahead of the transfer.
 
 /// Places in the queues for the entries of the scan.
-pub(super) struct QueueRoom {
+pub(super) struct ReadQueueRoom {
     places: usize,
     free: usize,
     /// Places that were left and are not free again yet.
@@ -11,11 +11,11 @@ pub(super) struct QueueRoom {
     step: usize,
 }
 
-impl QueueRoom {
+impl ReadQueueRoom {
     /// Makes room for this number of entries.
-    pub(super) fn new(places: usize) -> QueueRoom {
+    pub(super) fn new(places: usize) -> ReadQueueRoom {
         assert!(places > 0, "the scan has room for an entry");
-        QueueRoom { places, free: places, left: 0, step: places / 4 }
+        ReadQueueRoom { places, free: places, left: 0, step: places / 4 }
     }
 
     /// Returns the places that are taken, and their total.

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_layout::StorageTarget;
-use carrack_machine::{FifoConditionLock, WaitAttempt};
+use carrack_machine::{ConditionWaitAttempt, FifoConditionLock};
 use carrack_model::{FileId, SchedulingOptions, TargetId};
 use carrack_plan::{
-    FileCursor, QueueArrivalPattern, StorageRequestTiming, TargetQueues, TargetState, policy,
+    FileCursor, IoQueueArrivalPattern, StorageRequestTiming, TargetQueues, TargetState, policy,
 };
 
 use super::target_credits::SourceFlowControl;
 use crate::settings::{EndRateLimits, depth_of_queue};
-use crate::sharing::{LaneGrants, SharedTargetQueues};
+use crate::sharing::{GrantClientTargetQueues, LaneTargetGrants};
 use crate::source::large_file::OpenSourceLargeFile;
-use crate::source::work::{BundleWork, ObjectSinkTarget, ObjectWork, ReadWork};
+use crate::source::work::{BundleReadWork, ObjectFlowControlKey, ObjectWork, ReadWork};
 
 /// Taken work, and its target in service.
-pub(in crate::source) type Taken = (Option<TargetId>, ReadWork);
+pub(in crate::source) type TakenReadWork = (Option<TargetId>, ReadWork);
 
 /// The target queues of a source.
 pub(super) struct ReadQueueState {
@@ -35,14 +35,14 @@ pub(super) struct ReadQueueState {
     permits_max: usize,
     scheduling: SchedulingOptions,
     /// The session's grants, if targets are shared.
-    pass: Option<LaneGrants>,
+    pass: Option<LaneTargetGrants>,
     /// True if work waited only for a rate limit.
     was_held: bool,
     /// The session's start, from which the policy counts.
     began: Instant,
 }
 
-impl SharedTargetQueues for FifoConditionLock<ReadQueueState> {
+impl GrantClientTargetQueues for FifoConditionLock<ReadQueueState> {
     fn states(&self) -> Vec<TargetState> {
         self.with(|queue| queue.items.states().to_vec())
     }
@@ -61,10 +61,10 @@ impl ReadQueueState {
         io_threads: usize,
         flow: SourceFlowControl,
         open_files_max: usize,
-        pass: Option<LaneGrants>,
+        pass: Option<LaneTargetGrants>,
     ) -> ReadQueueState {
         assert!(io_threads > 0 && open_files_max > 0, "a thread reads, and a large file may be open");
-        let chosen = policy(&scheduling.policy, io_threads, QueueArrivalPattern::Queued);
+        let chosen = policy(&scheduling.policy, io_threads, IoQueueArrivalPattern::Queued);
         let mut items = TargetQueues::new(match &pass {
             Some(pass) => pass.guard(chosen),
             None => chosen,
@@ -162,25 +162,27 @@ impl ReadQueueState {
     }
 
     /// Takes the next work item.
-    pub(super) fn take(&mut self) -> WaitAttempt<Taken> {
+    pub(super) fn take(&mut self) -> ConditionWaitAttempt<TakenReadWork> {
         if let Some(work) = self.errands.pop_front() {
-            return WaitAttempt::Done((None, work));
+            return ConditionWaitAttempt::Done((None, work));
         }
         let now = self.began.elapsed();
         while let Some((target, work)) = self.items.take(now) {
             if let Some(work) = self.begin(target, work, now) {
-                return WaitAttempt::Done((Some(target), work));
+                return ConditionWaitAttempt::Done((Some(target), work));
             }
             self.items.finished(target, None, now);
         }
         self.was_held |= self.items.is_held_by_rate(now);
-        self.items.wake_at(now).map_or(WaitAttempt::NotYet, |at| WaitAttempt::Until(self.began + at))
+        self.items
+            .wake_at(now)
+            .map_or(ConditionWaitAttempt::NotYet, |at| ConditionWaitAttempt::Until(self.began + at))
     }
 
     /// Returns true if a limit or a grant has held work back since the last call. The rate then says nothing
     /// about the number of threads.
     pub(super) fn take_hold(&mut self) -> bool {
-        let is_short = self.pass.as_ref().is_some_and(LaneGrants::take_shortage);
+        let is_short = self.pass.as_ref().is_some_and(LaneTargetGrants::take_shortage);
         std::mem::take(&mut self.was_held) || is_short
     }
 
@@ -202,7 +204,9 @@ impl ReadQueueState {
                 self.permits -= 1;
                 Some(work)
             }
-            ReadWork::Bundle(..) => self.depart(target, Some(ObjectSinkTarget::Bundles(target)), work, now),
+            ReadWork::Bundle(..) => {
+                self.depart(target, Some(ObjectFlowControlKey::Bundles(target)), work, now)
+            }
             ReadWork::Object(piece) => {
                 let place = self.flow.is_on().then(|| self.place_of(&piece.file, piece.extent.range.offset));
                 self.depart(target, place, ReadWork::Object(ObjectWork { place, ..piece }), now)
@@ -237,7 +241,7 @@ impl ReadQueueState {
     fn depart(
         &mut self,
         target: TargetId,
-        place: Option<ObjectSinkTarget>,
+        place: Option<ObjectFlowControlKey>,
         work: ReadWork,
         now: Duration,
     ) -> Option<ReadWork> {
@@ -248,15 +252,15 @@ impl ReadQueueState {
             }
             self.flow.depart(place);
         }
-        let is_charged = matches!(work, ReadWork::Bundle(BundleWork { is_rest: true, .. }));
+        let is_charged = matches!(work, ReadWork::Bundle(BundleReadWork { is_rest: true, .. }));
         self.items.charge(target, if is_charged { 0 } else { work.bytes() }, now);
         Some(work)
     }
 
-    fn place_of(&self, file: &OpenSourceLargeFile, offset: u64) -> ObjectSinkTarget {
+    fn place_of(&self, file: &OpenSourceLargeFile, offset: u64) -> ObjectFlowControlKey {
         match file.place_at_sink(offset) {
-            Some(target) => ObjectSinkTarget::Target(target),
-            None => ObjectSinkTarget::File(file.id),
+            Some(target) => ObjectFlowControlKey::Target(target),
+            None => ObjectFlowControlKey::File(file.id),
         }
     }
 
@@ -273,12 +277,12 @@ impl ReadQueueState {
     }
 
     /// Returns true if one more object may go there.
-    pub(super) fn has_room_at_sink(&self, place: ObjectSinkTarget) -> bool {
+    pub(super) fn has_room_at_sink(&self, place: ObjectFlowControlKey) -> bool {
         self.flow.has_room_at_sink(place)
     }
 
     /// Counts an object that returns from flash.
-    pub(super) fn departs(&mut self, place: ObjectSinkTarget) {
+    pub(super) fn departs(&mut self, place: ObjectFlowControlKey) {
         self.flow.depart(place);
     }
 
@@ -288,7 +292,7 @@ impl ReadQueueState {
     }
 
     /// Ends an object: acked, or lost.
-    pub(super) fn arrived(&mut self, place: ObjectSinkTarget) {
+    pub(super) fn arrived(&mut self, place: ObjectFlowControlKey) {
         for (target, work) in self.flow.arrive(place) {
             self.push_begun(target, work);
         }

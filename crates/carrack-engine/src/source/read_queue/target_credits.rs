@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use carrack_model::{FileId, TargetId};
 
-use crate::source::work::{ObjectSinkTarget, ReadWork};
+use crate::source::work::{ObjectFlowControlKey, ReadWork};
 
 /// The minimum of objects in flight to a place, in any case: one being written and one to follow. A file with
 /// unknown layout gets no more.
@@ -20,11 +20,11 @@ pub(super) struct SourceFlowControl {
     /// True if work is read without room at the sink, as its objects can be put on flash.
     is_lifted: bool,
     credits: u64,
-    places: HashMap<ObjectSinkTarget, SinkTargetFlow>,
+    places: HashMap<ObjectFlowControlKey, SinkTargetCreditUse>,
 }
 
 #[derive(Default)]
-struct SinkTargetFlow {
+struct SinkTargetCreditUse {
     in_flight: u64,
     /// Work that waits for room, with the source target of its queue.
     parked: Vec<(TargetId, ReadWork)>,
@@ -40,17 +40,17 @@ impl SourceFlowControl {
     }
 
     /// Returns true if one more object for that place may be read.
-    pub(super) fn has_room(&self, place: ObjectSinkTarget) -> bool {
+    pub(super) fn has_room(&self, place: ObjectFlowControlKey) -> bool {
         self.is_lifted || self.has_room_at_sink(place)
     }
 
     /// Returns true if one more object may go there.
-    pub(super) fn has_room_at_sink(&self, place: ObjectSinkTarget) -> bool {
+    pub(super) fn has_room_at_sink(&self, place: ObjectFlowControlKey) -> bool {
         let in_flight = self.places.get(&place).map_or(0, |flow| flow.in_flight);
         let others = self.places.len() - usize::from(self.places.contains_key(&place));
         let share = match place {
-            ObjectSinkTarget::File(_) => SHARE_MIN,
-            ObjectSinkTarget::Target(_) | ObjectSinkTarget::Bundles(_) => {
+            ObjectFlowControlKey::File(_) => SHARE_MIN,
+            ObjectFlowControlKey::Target(_) | ObjectFlowControlKey::Bundles(_) => {
                 (self.credits / (others as u64 + 1)).max(SHARE_MIN)
             }
         };
@@ -58,14 +58,14 @@ impl SourceFlowControl {
     }
 
     /// Counts an object in flight to a place.
-    pub(super) fn depart(&mut self, place: ObjectSinkTarget) {
+    pub(super) fn depart(&mut self, place: ObjectFlowControlKey) {
         if self.is_on {
             self.places.entry(place).or_default().in_flight += 1;
         }
     }
 
     /// Keeps work until there is room: at least one object is on its way there, and will arrive.
-    pub(super) fn park(&mut self, place: ObjectSinkTarget, target: TargetId, work: ReadWork) {
+    pub(super) fn park(&mut self, place: ObjectFlowControlKey, target: TargetId, work: ReadWork) {
         assert!(self.is_on && !self.is_lifted, "work is parked while objects are counted");
         let flow = self.places.entry(place).or_default();
         assert!(flow.in_flight > 0, "an object that arrives lets parked work go on");
@@ -86,7 +86,7 @@ impl SourceFlowControl {
 
     /// Ends one object and returns the work that may continue: one piece, or all when nothing is in flight.
     /// Continued work need not bring another object here, as its file may have been aborted.
-    pub(super) fn arrive(&mut self, place: ObjectSinkTarget) -> Vec<(TargetId, ReadWork)> {
+    pub(super) fn arrive(&mut self, place: ObjectFlowControlKey) -> Vec<(TargetId, ReadWork)> {
         let Some(flow) = self.places.get_mut(&place) else { return Vec::new() };
         assert!(flow.in_flight > 0, "a place without objects in flight is forgotten");
         flow.in_flight -= 1;
@@ -98,7 +98,7 @@ impl SourceFlowControl {
 
     /// Returns all work that waited for a file's layout, which is known now.
     pub(super) fn placed(&mut self, file: FileId) -> Vec<(TargetId, ReadWork)> {
-        let flow = self.places.get_mut(&ObjectSinkTarget::File(file));
+        let flow = self.places.get_mut(&ObjectFlowControlKey::File(file));
         flow.map(|flow| std::mem::take(&mut flow.parked)).unwrap_or_default()
     }
 }
@@ -106,13 +106,13 @@ impl SourceFlowControl {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::work::BundleWork;
+    use crate::source::work::BundleReadWork;
 
-    const A: ObjectSinkTarget = ObjectSinkTarget::Target(TargetId(1));
-    const B: ObjectSinkTarget = ObjectSinkTarget::Bundles(TargetId(2));
-    const NEW: ObjectSinkTarget = ObjectSinkTarget::File(FileId(3));
+    const A: ObjectFlowControlKey = ObjectFlowControlKey::Target(TargetId(1));
+    const B: ObjectFlowControlKey = ObjectFlowControlKey::Bundles(TargetId(2));
+    const NEW: ObjectFlowControlKey = ObjectFlowControlKey::File(FileId(3));
 
-    fn fill(flow: &mut SourceFlowControl, place: ObjectSinkTarget) -> usize {
+    fn fill(flow: &mut SourceFlowControl, place: ObjectFlowControlKey) -> usize {
         let mut count = 0;
         while flow.has_room(place) && count < 1_000 {
             flow.depart(place);
@@ -124,7 +124,7 @@ mod tests {
     fn job() -> ReadWork {
         let bundle =
             carrack_plan::Bundle { sections: Vec::new(), content_bytes: 0, table_bytes: 0, entry_count: 0 };
-        ReadWork::Bundle(BundleWork { bundle, attempts: 0, is_rest: false, chunk: None })
+        ReadWork::Bundle(BundleReadWork { bundle, attempts: 0, is_rest: false, chunk: None })
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use carrack_model::{CommandExecutionId, Metadata, RelPath, Timestamp, TransferId};
-use carrack_wire::EntryTableWriter;
+use carrack_model::{Metadata, RelPath, Timestamp, TransferExecutionId, TransferId};
+use carrack_wire::EntryTableEncoder;
 use tempfile::TempDir;
 
 use super::*;
@@ -29,9 +29,9 @@ fn about() -> JournalSubject {
     }
 }
 
-fn session(boot: u8, soft: bool) -> JournalWriterProcess {
-    JournalWriterProcess {
-        run: CommandExecutionId([3; 16]),
+fn session(boot: u8, soft: bool) -> JournalWriterIdentity {
+    JournalWriterIdentity {
+        run: TransferExecutionId([3; 16]),
         boot: [boot; 16],
         host: "sink".into(),
         pid: 4_321,
@@ -71,11 +71,11 @@ impl TestJournalDirectory {
         fs::read(self.file()).unwrap()
     }
 
-    fn create(&self, session: &JournalWriterProcess) -> Journal {
+    fn create(&self, session: &JournalWriterIdentity) -> Journal {
         Journal::create(self.directory.as_fd(), &about(), session).unwrap()
     }
 
-    fn open(&self, session: &JournalWriterProcess) -> Result<(Journal, RecoveredJournal), JournalError> {
+    fn open(&self, session: &JournalWriterIdentity) -> Result<(Journal, RecoveredJournal), JournalError> {
         Journal::open(self.directory.as_fd(), ID, session)
     }
 
@@ -84,9 +84,9 @@ impl TestJournalDirectory {
     }
 }
 
-fn table(directory: &str, write: impl FnOnce(&mut EntryTableWriter<'_>)) -> Vec<u8> {
+fn table(directory: &str, write: impl FnOnce(&mut EntryTableEncoder<'_>)) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = EntryTableWriter::new(&mut table);
+    let mut writer = EntryTableEncoder::new(&mut table);
     writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
     write(&mut writer);
     table

@@ -17,7 +17,7 @@ const BOOT: u8 = 9;
 
 /// One of the files of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct JournalTestFile {
+struct TestRecordedFile {
     directory: u8,
     name: u8,
     version: u8,
@@ -29,15 +29,15 @@ enum TestJournalOperation {
         soft: bool,
         boot: u8,
     },
-    Small(Vec<JournalTestFile>),
-    Begin(JournalTestFile),
+    Small(Vec<TestRecordedFile>),
+    Begin(TestRecordedFile),
     /// A range of an unfinished file, in units of 1,024 bytes.
     Held(Index, u64, u64, bool),
     Done(Index),
     Dropped(Index),
 }
 
-impl JournalTestFile {
+impl TestRecordedFile {
     fn directory(self) -> RelPath {
         RelPath::new([&b""[..], b"d", b"d/e"][usize::from(self.directory)]).unwrap()
     }
@@ -59,7 +59,7 @@ impl JournalTestFile {
         }
     }
 
-    fn write(self, writer: &mut EntryTableWriter<'_>) {
+    fn write(self, writer: &mut EntryTableEncoder<'_>) {
         let name = self.name();
         let key = self.key(&name);
         let metadata = Metadata { mtime: key.mtime, ..metadata() };
@@ -69,10 +69,10 @@ impl JournalTestFile {
         }
     }
 
-    fn all() -> impl Iterator<Item = JournalTestFile> {
+    fn all() -> impl Iterator<Item = TestRecordedFile> {
         let plays = (0..3).flat_map(|directory| (0..3).map(move |name| (directory, name)));
         plays.flat_map(|(directory, name)| {
-            (0..4).map(move |version| JournalTestFile { directory, name, version })
+            (0..4).map(move |version| TestRecordedFile { directory, name, version })
         })
     }
 }
@@ -80,16 +80,16 @@ impl JournalTestFile {
 /// The visible state of a journal.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct TestJournalState {
-    done: Vec<JournalTestFile>,
-    partials: BTreeMap<u64, (JournalTestFile, RangeSet, Vec<ByteRange>)>,
+    done: Vec<TestRecordedFile>,
+    partials: BTreeMap<u64, (TestRecordedFile, RangeSet, Vec<ByteRange>)>,
 }
 
 /// A record in the model.
 #[derive(Clone, Debug)]
 enum ModelJournalRecord {
     Session { counts: bool },
-    Small(Vec<JournalTestFile>),
-    Begin(u64, JournalTestFile),
+    Small(Vec<TestRecordedFile>),
+    Begin(u64, TestRecordedFile),
     Held(u64, ByteRange, bool),
     Done(u64),
     Dropped(u64),
@@ -99,8 +99,8 @@ enum ModelJournalRecord {
 fn model(told: &[ModelJournalRecord]) -> TestJournalState {
     let mut counts = true;
     let mut last_word = BTreeMap::new();
-    let mut live: BTreeMap<u64, (JournalTestFile, RangeSet, RangeSet)> = BTreeMap::new();
-    let mut complete = |play: JournalTestFile| {
+    let mut live: BTreeMap<u64, (TestRecordedFile, RangeSet, RangeSet)> = BTreeMap::new();
+    let mut complete = |play: TestRecordedFile| {
         last_word.insert((play.directory, play.name), play);
     };
     for record in told {
@@ -131,16 +131,16 @@ fn model(told: &[ModelJournalRecord]) -> TestJournalState {
 }
 
 /// The file of a partial one.
-fn play_of(partial: &PartialFile) -> JournalTestFile {
-    let same = |play: &JournalTestFile| {
+fn play_of(partial: &PartialFile) -> TestRecordedFile {
+    let same = |play: &TestRecordedFile| {
         play.directory() == partial.directory && play.key(&play.name()) == partial.key()
     };
-    JournalTestFile::all().find(same).unwrap()
+    TestRecordedFile::all().find(same).unwrap()
 }
 
 /// The state of the journal.
 fn seen(recovered: &RecoveredJournal) -> TestJournalState {
-    let is_done = |play: &JournalTestFile| {
+    let is_done = |play: &TestRecordedFile| {
         let name = play.name();
         recovered.is_done(&play.directory(), &play.key(&name)).unwrap()
     };
@@ -153,7 +153,7 @@ fn seen(recovered: &RecoveredJournal) -> TestJournalState {
         }
         (partial.number, (play, partial.held.clone(), hashed.iter().collect()))
     });
-    TestJournalState { done: JournalTestFile::all().filter(is_done).collect(), partials: partials.collect() }
+    TestJournalState { done: TestRecordedFile::all().filter(is_done).collect(), partials: partials.collect() }
 }
 
 fn temporary(number: u64) -> String {
@@ -208,8 +208,8 @@ impl RecordedTestJournal {
                 self.append(ModelJournalRecord::Small(plays.clone()), |batch| {
                     let mut table = Vec::new();
                     for play in plays {
-                        EntryTableWriter::new(&mut table).section(&play.directory(), None);
-                        play.write(&mut EntryTableWriter::new(&mut table));
+                        EntryTableEncoder::new(&mut table).section(&play.directory(), None);
+                        play.write(&mut EntryTableEncoder::new(&mut table));
                     }
                     batch.small(&table);
                 })
@@ -292,8 +292,8 @@ impl RecordedTestJournal {
     }
 }
 
-fn play() -> impl Strategy<Value = JournalTestFile> {
-    (0u8..3, 0u8..3, 0u8..4).prop_map(|(directory, name, version)| JournalTestFile {
+fn play() -> impl Strategy<Value = TestRecordedFile> {
+    (0u8..3, 0u8..3, 0u8..4).prop_map(|(directory, name, version)| TestRecordedFile {
         directory,
         name,
         version,
@@ -301,7 +301,7 @@ fn play() -> impl Strategy<Value = JournalTestFile> {
 }
 
 fn op() -> impl Strategy<Value = TestJournalOperation> {
-    let large = (0u8..3, 0u8..3, 0u8..3).prop_map(|(directory, name, version)| JournalTestFile {
+    let large = (0u8..3, 0u8..3, 0u8..3).prop_map(|(directory, name, version)| TestRecordedFile {
         directory,
         name,
         version,
@@ -321,8 +321,8 @@ fn op() -> impl Strategy<Value = TestJournalOperation> {
 fn assert_followed(follower: &JournalFollower, told: &[ModelJournalRecord]) {
     let expected = model(told);
     let is_done =
-        |play: &JournalTestFile| follower.is_done(&play.directory(), &play.key(&play.name())).unwrap();
-    assert_eq!(JournalTestFile::all().filter(is_done).collect::<Vec<_>>(), expected.done);
+        |play: &TestRecordedFile| follower.is_done(&play.directory(), &play.key(&play.name())).unwrap();
+    assert_eq!(TestRecordedFile::all().filter(is_done).collect::<Vec<_>>(), expected.done);
     let found = follower.partials().map(|partial| (partial.number, (play_of(partial), partial.held.clone())));
     let known = expected.partials.into_iter().map(|(number, (play, held, _))| (number, (play, held)));
     assert_eq!(found.collect::<BTreeMap<_, _>>(), known.collect::<BTreeMap<_, _>>());
@@ -363,7 +363,7 @@ proptest! {
         prop_assert!(matches!(follower.catch_up(telling.ground.directory.as_fd()), Err(JournalError::Missing)));
         let mut other = RecordedTestJournal { ground: telling.ground, ..RecordedTestJournal::new() };
         other.journal = Some(other.ground.create(&session(BOOT, false)));
-        other.op(&TestJournalOperation::Small(vec![JournalTestFile { directory: 0, name: 0, version: 0 }]));
+        other.op(&TestJournalOperation::Small(vec![TestRecordedFile { directory: 0, name: 0, version: 0 }]));
         follower.catch_up(other.ground.directory.as_fd()).unwrap();
         assert_followed(&follower, &other.told);
     }
@@ -429,7 +429,7 @@ fn a_journal_that_is_mostly_of_the_past_is_shortened_when_it_is_opened() {
     let ground = TestJournalDirectory::new();
     let journal = ground.create(&session(BOOT, false));
     let mut batch = RecordBatch::new();
-    let play = JournalTestFile { directory: 1, name: 0, version: 0 };
+    let play = TestRecordedFile { directory: 1, name: 0, version: 0 };
     let table = table("d", |w| play.write(w));
     batch.small(&table);
     let number = journal.next_number();

@@ -16,7 +16,7 @@ pub enum BaselineTunerRule {
 
 /// A number that follows a rule.
 #[derive(Clone, Debug)]
-pub struct BaselineKnobRule {
+pub struct SimulatedBaselineTuner {
     rule: BaselineTunerRule,
     range: KnobRange,
     value: u32,
@@ -25,11 +25,11 @@ pub struct BaselineKnobRule {
     last: Option<(u32, f64)>,
 }
 
-impl BaselineKnobRule {
+impl SimulatedBaselineTuner {
     /// Begins with the range's start; every value in it may be tried.
-    pub fn new(rule: BaselineTunerRule, range: KnobRange) -> BaselineKnobRule {
+    pub fn new(rule: BaselineTunerRule, range: KnobRange) -> SimulatedBaselineTuner {
         let range = KnobRange::new(range.least, range.most, range.start);
-        BaselineKnobRule { rule, range, value: range.start, since: (Duration::ZERO, 0), last: None }
+        SimulatedBaselineTuner { rule, range, value: range.start, since: (Duration::ZERO, 0), last: None }
     }
 
     /// The present value.

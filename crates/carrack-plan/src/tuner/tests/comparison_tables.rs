@@ -1,7 +1,7 @@
 //! The tuner compared with simpler controllers: the tables of `docs/design/tuner.md`.
 //! `cargo test -p carrack-plan table -- --nocapture` prints them.
 
-use super::baseline_rules::{BaselineKnobRule, BaselineTunerRule};
+use super::baseline_rules::{BaselineTunerRule, SimulatedBaselineTuner};
 use super::*;
 
 const RUNS: u64 = 20;
@@ -43,7 +43,7 @@ fn table() {
             let ours = cell(&condition, noise, |it| SessionTuner::new(it.setup()));
             let rival = |rule| {
                 cell(&condition, noise, |it| {
-                    TestBaselineController(it.knob, BaselineKnobRule::new(rule, it.range))
+                    TestBaselineController(it.knob, SimulatedBaselineTuner::new(rule, it.range))
                 })
             };
             let (additive, paper) =

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::super::*;
-use super::baseline_rules::BaselineKnobRule;
+use super::baseline_rules::SimulatedBaselineTuner;
 
 /// Interval between samples.
 pub const SAMPLE: Duration = Duration::from_millis(250);
@@ -29,7 +29,7 @@ impl TestedKnobController for SessionTuner {
 }
 
 /// Turns one knob by a simpler rule.
-pub struct TestBaselineController(pub TunerKnob, pub BaselineKnobRule);
+pub struct TestBaselineController(pub TunerKnob, pub SimulatedBaselineTuner);
 
 impl TestedKnobController for TestBaselineController {
     fn value(&self, knob: TunerKnob) -> u32 {
@@ -44,7 +44,7 @@ impl TestedKnobController for TestBaselineController {
 
 /// The result of one interval.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SimulatedThroughput {
+pub struct SimulatedIntervalResult {
     /// In [`UNIT`]s per second.
     pub rate: f64,
     /// The retransmitted part.
@@ -125,7 +125,7 @@ impl<C: TestedKnobController> SimulatedSession<C> {
     }
 
     /// Reports the flow so far to the controller.
-    pub fn tell(&mut self, now: f64, flow: SimulatedThroughput) {
+    pub fn tell(&mut self, now: f64, flow: SimulatedIntervalResult) {
         let fresh = (1.0 - self.correlation * self.correlation).sqrt() * self.chance.normal();
         self.deviation = self.correlation * self.deviation + fresh;
         let noise = (1.0 + self.noise * self.deviation).max(0.0);
@@ -266,7 +266,7 @@ impl SimulatedKnobThroughput {
             let outbox = if self.knob == TunerKnob::Readers { 0.0 } else { 1.0 };
             let sink_queue = if self.knob == TunerKnob::Writers { 1.0 } else { 0.0 };
             let (loss, cpu) = ((self.loss)(f64::from(value)), (self.cpu)(f64::from(value)));
-            session.tell(now, SimulatedThroughput { rate, loss, cpu, outbox, sink_queue });
+            session.tell(now, SimulatedIntervalResult { rate, loss, cpu, outbox, sink_queue });
         }
     }
 }
@@ -358,11 +358,11 @@ pub fn share_a_path<C: TestedKnobController>(
             if now > *begin {
                 session.tell(
                     now,
-                    SimulatedThroughput {
+                    SimulatedIntervalResult {
                         rate: worth * part,
                         outbox: 1.0,
                         cpu: 0.2,
-                        ..SimulatedThroughput::default()
+                        ..SimulatedIntervalResult::default()
                     },
                 );
             }
@@ -415,7 +415,13 @@ impl SimulatedPipeline {
             let (outbox, sink_queue) = (outbox / self.room, queue / self.room);
             session.tell(
                 now,
-                SimulatedThroughput { rate, outbox, sink_queue, cpu: 0.3, ..SimulatedThroughput::default() },
+                SimulatedIntervalResult {
+                    rate,
+                    outbox,
+                    sink_queue,
+                    cpu: 0.3,
+                    ..SimulatedIntervalResult::default()
+                },
             );
         }
     }

@@ -69,7 +69,7 @@ fn what_is_not_the_bottleneck_is_released() {
     let ranges = PerKnob::from_fn(|_| KnobRange::new(1, 32, 4));
     let setup = TunerSetup { ranges, round_trip: Duration::ZERO };
     let values = PerKnob { readers: 32, streams: 10, writers: 4 };
-    let record = TunerRecord {
+    let record = SessionTuningResult {
         values,
         is_settled: true,
         bytes_per_s: 500_000_000,

@@ -140,7 +140,7 @@ fn a_later_session_begins_where_this_one_ended() {
     let first = tuned(&condition, 0.02, 0, 40.0);
     let record = first.controller.record(1_700_000_000);
     let text = serde_json::to_string(&record).expect("a record is numbers");
-    let record: TunerRecord = serde_json::from_str(&text).expect("what was written");
+    let record: SessionTuningResult = serde_json::from_str(&text).expect("what was written");
     assert!(record.curves.readers.iter().any(|point| point.value == 16 && point.bytes_per_s() > 14.0 * UNIT));
     assert!((19..=32).contains(&record.values.readers) && record.is_settled, "{:?}", record.values);
     assert!(record.level_from(TunerKnob::Readers).is_some_and(|value| (19..=32).contains(&value)));

@@ -78,7 +78,7 @@ fn moves(noise: f64, correlation: f64, seed: u64) -> f64 {
     let mut session = SimulatedSession::new(SessionTuner::new(knee.setup()), noise, seed);
     session.correlation = correlation;
     knee.run(&mut session, 300.0);
-    let kept = session.decisions.iter().filter(|decision| decision.action == KnobMove::Settle);
+    let kept = session.decisions.iter().filter(|decision| decision.action == KnobMovePurpose::Settle);
     let kept: Vec<u32> = kept.map(|decision| decision.to).collect();
     kept.windows(2).filter(|pair| pair[0] != pair[1]).count() as f64
 }

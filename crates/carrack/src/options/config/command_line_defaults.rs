@@ -64,18 +64,21 @@ const ONLY_IN_OWN_TABLE: [(&str, &str); 2] = [("rm", "recursive"), ("rm", "yes")
 
 /// The choice of sources that the user made.
 #[derive(Clone, Debug, Default)]
-pub struct ConfigChoice {
+pub struct ConfigSourceChoice {
     /// Name of a profile.
     pub profile: Option<String>,
     /// True if no file is read.
     pub no_config: bool,
 }
 
-impl ConfigChoice {
+impl ConfigSourceChoice {
     /// Reads the choice from a command line.
-    pub fn of(given: &ArgMatches) -> ConfigChoice {
+    pub fn of(given: &ArgMatches) -> ConfigSourceChoice {
         let profile = given.get_one::<String>(PROFILE).cloned();
-        ConfigChoice { profile, no_config: given.get_one::<bool>(NO_CONFIG).copied().unwrap_or_default() }
+        ConfigSourceChoice {
+            profile,
+            no_config: given.get_one::<bool>(NO_CONFIG).copied().unwrap_or_default(),
+        }
     }
 }
 
@@ -175,7 +178,7 @@ pub fn settle(
 ) -> Result<ArgMatches, CommandLineError> {
     let Some((name, typed)) = given.subcommand() else { return Ok(given) };
     let Some(command) = configurable(carrack, name) else { return Ok(given) };
-    let layers = ConfigLayers::new(&ConfigChoice::of(typed), sources, carrack)?;
+    let layers = ConfigLayers::new(&ConfigSourceChoice::of(typed), sources, carrack)?;
     let settings = standing(command, typed, layers.of(command))?;
     if settings.is_empty() {
         return Ok(given);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Command;
 
-use super::command_line_defaults::{ConfigChoice, NO_CONFIG, PROFILE, is_flag, is_for_all, options};
+use super::command_line_defaults::{ConfigSourceChoice, NO_CONFIG, PROFILE, is_flag, is_for_all, options};
 use super::file::{ConfigEntry, ConfigFile, ConfigLineLocation, nearest};
 use crate::register::home_directory;
 use crate::user_error::UserError;
@@ -102,7 +102,7 @@ impl ConfigLayers {
     /// # Errors
     /// If a file or the profile can't be used.
     pub fn new(
-        asked: &ConfigChoice,
+        asked: &ConfigSourceChoice,
         sources: &ConfigSources,
         carrack: &Command,
     ) -> Result<ConfigLayers, UserError> {

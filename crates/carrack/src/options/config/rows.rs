@@ -6,7 +6,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
 use super::command_line_defaults::{
-    CommandLineError, ConfigChoice, blame, configurable, is_flag, options, standing, with_defaults,
+    CommandLineError, ConfigSourceChoice, blame, configurable, is_flag, options, standing, with_defaults,
 };
 use super::layers::{ConfigLayers, ConfigSources, OptionSetting, ValueOrigin};
 
@@ -40,7 +40,7 @@ pub fn rows(
     carrack: &Command,
     name: &str,
     words: &[OsString],
-    asked: &ConfigChoice,
+    asked: &ConfigSourceChoice,
     sources: &ConfigSources,
 ) -> Result<Vec<ConfiguredOptionRow>, CommandLineError> {
     let Some(plain) = configurable(carrack, name) else { return Ok(Vec::new()) };
@@ -48,8 +48,8 @@ pub fn rows(
     let command = plain.clone().mut_args(|arg| arg.required(false));
     let words: Vec<OsString> = [OsString::from(name)].into_iter().chain(words.iter().cloned()).collect();
     let typed = command.clone().try_get_matches_from(&words)?;
-    let of_words = ConfigChoice::of(&typed);
-    let asked = ConfigChoice {
+    let of_words = ConfigSourceChoice::of(&typed);
+    let asked = ConfigSourceChoice {
         profile: of_words.profile.or_else(|| asked.profile.clone()),
         no_config: of_words.no_config || asked.no_config,
     };

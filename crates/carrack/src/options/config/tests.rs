@@ -43,7 +43,8 @@ impl ConfigFixture {
 
     fn rows(&self, command: &str, words: &str) -> Result<Vec<ConfiguredOptionRow>, String> {
         let words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
-        let rows = rows(&command_with_open_flags(), command, &words, &ConfigChoice::default(), &self.sources);
+        let rows =
+            rows(&command_with_open_flags(), command, &words, &ConfigSourceChoice::default(), &self.sources);
         rows.map_err(|problem| self.told(problem))
     }
 

@@ -17,7 +17,7 @@ fn workload(source: &str, sink: &str, size: MeanSizeClass) -> TunerWorkload {
     TunerWorkload { source: source.into(), sink: sink.into(), size }
 }
 
-fn record(at_s: u64) -> TunerRecord {
+fn record(at_s: u64) -> SessionTuningResult {
     let point = KnobCurvePoint {
         value: 16,
         rates: StageRates { read: 2e8, sent: 1.5e8, written: 1.0 / 3.0 },
@@ -29,7 +29,7 @@ fn record(at_s: u64) -> TunerRecord {
     };
     let values = PerKnob { readers: 16, streams: 2, writers: 8 };
     let curves = PerKnob { readers: vec![point], ..PerKnob::default() };
-    TunerRecord {
+    SessionTuningResult {
         at_s,
         values,
         is_settled: true,
@@ -51,8 +51,10 @@ fn what_is_kept_is_recalled() {
     assert_eq!(store.recall(&one.workload, NOW_S), None);
     store.keep(&one).unwrap();
     assert_eq!(store.recall(&one.workload, NOW_S), Some(one.record.clone()));
-    let later =
-        TunerWorkloadRecord { record: TunerRecord { bytes_per_s: 7, ..one.record.clone() }, ..one.clone() };
+    let later = TunerWorkloadRecord {
+        record: SessionTuningResult { bytes_per_s: 7, ..one.record.clone() },
+        ..one.clone()
+    };
     store.keep(&later).unwrap();
     assert_eq!(store.list().unwrap(), std::slice::from_ref(&later));
     store.forget(&one.workload).unwrap();

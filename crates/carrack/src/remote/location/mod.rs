@@ -57,18 +57,18 @@ impl fmt::Display for DaemonAddress {
 
 /// An end outside this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FarEnd {
+pub enum FarEndAddress {
     /// A host that ssh reaches.
     Ssh(SshHost),
     /// A daemon.
     Daemon(DaemonAddress),
 }
 
-impl fmt::Display for FarEnd {
+impl fmt::Display for FarEndAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FarEnd::Ssh(host) => host.fmt(f),
-            FarEnd::Daemon(daemon) => daemon.fmt(f),
+            FarEndAddress::Ssh(host) => host.fmt(f),
+            FarEndAddress::Daemon(daemon) => daemon.fmt(f),
         }
     }
 }
@@ -77,7 +77,7 @@ impl fmt::Display for FarEnd {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndLocation {
     /// The far end; `None` for a local path.
-    pub far: Option<FarEnd>,
+    pub far: Option<FarEndAddress>,
     /// The path at that end: with a daemon `/EXPORT/path`, or `/` for its exports.
     pub path: PathBuf,
 }
@@ -155,21 +155,21 @@ impl EndLocation {
         }
         if let Some(rest) = url::without_scheme(bytes) {
             let (daemon, path) = url::parse(rest)?;
-            return Ok(EndLocation { far: Some(FarEnd::Daemon(daemon)), path });
+            return Ok(EndLocation { far: Some(FarEndAddress::Daemon(daemon)), path });
         }
         let Some(colon) = host_end(bytes)? else {
             return Ok(EndLocation { far: None, path: PathBuf::from(text) });
         };
         let (host, path) = (&bytes[..colon], &bytes[colon + 1..]);
         check_scheme(host, path)?;
-        Ok(EndLocation { far: Some(FarEnd::Ssh(parse_host(host)?)), path: remote_path(path) })
+        Ok(EndLocation { far: Some(FarEndAddress::Ssh(parse_host(host)?)), path: remote_path(path) })
     }
 
     /// Parses the location of something that can be read, written or removed: with a daemon it has an export.
     pub fn parse_path(text: &OsStr) -> Result<EndLocation, LocationError> {
         let location = EndLocation::parse(text)?;
         match &location.far {
-            Some(FarEnd::Daemon(daemon))
+            Some(FarEndAddress::Daemon(daemon))
                 if location.path.as_os_str().as_bytes().iter().all(|&b| b == b'/') =>
             {
                 Err(LocationError::NoExport(daemon.to_string()))

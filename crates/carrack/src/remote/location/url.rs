@@ -111,12 +111,12 @@ mod tests {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
-    use super::super::{EndLocation, FarEnd};
+    use super::super::{EndLocation, FarEndAddress};
     use super::*;
 
     fn parse(text: &[u8]) -> Result<(String, u16, Vec<u8>), LocationError> {
         let location = EndLocation::parse(OsStr::from_bytes(text))?;
-        let Some(FarEnd::Daemon(daemon)) = location.far else { panic!("{:?}", location.far) };
+        let Some(FarEndAddress::Daemon(daemon)) = location.far else { panic!("{:?}", location.far) };
         Ok((daemon.name, daemon.port, location.path.as_os_str().as_bytes().to_vec()))
     }
 
@@ -189,7 +189,7 @@ mod tests {
     fn other_places_stay_what_they_are() {
         for text in ["carrack:a", "carrack:/a", "./carrack://h/a"] {
             let location = EndLocation::parse(OsStr::new(text)).unwrap();
-            assert!(!matches!(location.far, Some(FarEnd::Daemon(_))), "{text}");
+            assert!(!matches!(location.far, Some(FarEndAddress::Daemon(_))), "{text}");
         }
     }
 }

@@ -172,7 +172,7 @@ impl LoadForecastReport {
             methods: ForecastMethodsJson { hour: forecast.near.name(), day: forecast.far.name() },
             errors: &forecast.backtests,
             hours: self.hours(),
-            steps: StepsJson { start: forecast.start_s, step_s: STEP_S, loads: &forecast.expected },
+            steps: ForecastStepsJson { start: forecast.start_s, step_s: STEP_S, loads: &forecast.expected },
         }
     }
 }
@@ -187,7 +187,7 @@ struct ForecastJson<'a> {
     methods: ForecastMethodsJson,
     errors: &'a [BacktestAccuracy],
     hours: Vec<ForecastHour>,
-    steps: StepsJson<'a>,
+    steps: ForecastStepsJson<'a>,
 }
 
 #[derive(Serialize)]
@@ -203,7 +203,7 @@ struct ForecastMethodsJson {
 }
 
 #[derive(Serialize)]
-struct StepsJson<'a> {
+struct ForecastStepsJson<'a> {
     start: i64,
     step_s: i64,
     loads: &'a [f64],
@@ -211,7 +211,7 @@ struct StepsJson<'a> {
 
 #[cfg(test)]
 mod tests {
-    use carrack_plan::forecast::{LoadHistory, LoadSample};
+    use carrack_plan::forecast::{LoadHistory, TargetLoadSample};
 
     use super::*;
     use crate::views::output::tests::text_of;
@@ -225,7 +225,7 @@ mod tests {
         for at_s in (begin_s..=NOW_S).step_by(STEP_S as usize) {
             let noise = (at_s / STEP_S * 7919 % 101) as f64 * 1e5;
             let load = 100e6 * (1.0 + (at_s as f64 / 86_400.0 * std::f64::consts::TAU).sin()) + noise;
-            history.add(LoadSample { at_s, load }, NOW_S);
+            history.add(TargetLoadSample { at_s, load }, NOW_S);
         }
         let forecast = history.forecast(NOW_S, 86_400).unwrap();
         let storage = StorageHistory { targets: 3, history, capacity: Some(250e6) };

@@ -40,7 +40,7 @@ impl PathLayout {
 #[derive(Serialize)]
 struct LayoutLine<'a> {
     #[serde(flatten)]
-    path: json::JsonPath<'a>,
+    path: json::JsonFilePathFields<'a>,
     r#type: &'static str,
     file_system: &'static str,
     mount_point: Option<Cow<'a, str>>,
@@ -91,7 +91,7 @@ impl<'a> LayoutLine<'a> {
             }
         };
         LayoutLine {
-            path: json::JsonPath::of(&placement.path),
+            path: json::JsonFilePathFields::of(&placement.path),
             r#type,
             file_system: kind_name(placement.kind),
             mount_point: placement.mount_point.as_ref().map(|path| path.to_string_lossy()),

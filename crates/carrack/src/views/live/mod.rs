@@ -17,7 +17,7 @@ use std::time::Duration;
 use carrack_model::{TransferEvent, escape};
 use carrack_options::colour;
 
-use crate::views::report::{FinishedTransfer, StderrTextView, TalkVolume, TransferEventView};
+use crate::views::report::{FinishedTransfer, StderrTextView, TalkVolume, TransferEventPresenter};
 use held_output::HeldOutput;
 use live_state::LiveViewTransfer;
 pub use screen::restore;
@@ -59,7 +59,7 @@ impl LiveView {
     }
 }
 
-impl TransferEventView for LiveView {
+impl TransferEventPresenter for LiveView {
     fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
         lock(&self.shared).watch.update(event, elapsed);
         if self.drawing.is_none()

@@ -18,7 +18,7 @@ use carrack_model::{TransferEvent, escape};
 use crate::lifetime::now_s;
 use crate::user_error::UserError;
 use crate::views::pending_file::TemporaryOutputFile;
-use crate::views::report::{FinishedTransfer, TransferEventView};
+use crate::views::report::{FinishedTransfer, TransferEventPresenter};
 use record::HtmlReportData;
 
 /// The command, its sources and its destination.
@@ -56,7 +56,7 @@ impl HtmlReportView {
     }
 }
 
-impl TransferEventView for HtmlReportView {
+impl TransferEventPresenter for HtmlReportView {
     fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
         self.record.add(event, elapsed.as_secs_f64());
         Ok(())

@@ -8,15 +8,15 @@ use carrack_model::LimitingStage;
 use super::bins::{TimeBin, TimeBins};
 use super::record::HtmlReportData;
 use crate::size;
-use crate::views::canvas::{self, CanvasArea, CanvasPoint, SvgBoxStyle, SvgCanvas, TextFont};
+use crate::views::canvas::{self, CanvasArea, CanvasPoint, SvgBoxStyle, SvgCanvas, SvgTextFont};
 use crate::views::quantity::{clock, rate};
 
 const INK: &str = "var(--ink)";
 const GRID: &str = "var(--grid)";
 const HEAT: &str = "var(--written)";
 
-const TEXT: TextFont<'static> = TextFont { colour: INK, ..canvas::TEXT };
-const MIDDLE: TextFont<'static> = TextFont { colour: INK, ..canvas::MIDDLE };
+const TEXT: SvgTextFont<'static> = SvgTextFont { colour: INK, ..canvas::TEXT };
+const MIDDLE: SvgTextFont<'static> = SvgTextFont { colour: INK, ..canvas::MIDDLE };
 
 /// The left edge of the curves, after the labels, and their size.
 const LEFT: f64 = 110.0;

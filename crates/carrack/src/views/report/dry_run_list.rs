@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use carrack_model::{TransferEvent, escape};
 
-use super::{FinishedTransfer, TransferEventView};
+use super::{FinishedTransfer, TransferEventPresenter};
 
 /// Writes the list.
 pub struct DryRunListView<W: Write + Send> {
@@ -24,7 +24,7 @@ impl<W: Write + Send> DryRunListView<W> {
     }
 }
 
-impl<W: Write + Send> TransferEventView for DryRunListView<W> {
+impl<W: Write + Send> TransferEventPresenter for DryRunListView<W> {
     fn event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
         let path = match event {
             TransferEvent::WouldCopy { path, .. } => path,

@@ -36,10 +36,10 @@ use carrack_model::{
 };
 use serde::Serialize;
 
-use super::{FinishedTransfer, TransferEventView};
+use super::{FinishedTransfer, TransferEventPresenter};
 use crate::exit::{ExitReason, ExitStatus};
 use crate::user_error::UserError;
-use crate::views::json::{JsonPath, hex, write_line};
+use crate::views::json::{JsonFilePathFields, hex, write_line};
 use crate::views::quantity::bytes_per_s;
 
 /// Writes the events as JSON.
@@ -58,7 +58,7 @@ impl<W: Write + Send> JsonView<W> {
     }
 }
 
-impl<W: Write + Send> TransferEventView for JsonView<W> {
+impl<W: Write + Send> TransferEventPresenter for JsonView<W> {
     fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
         self.write(JsonEventBody::of(event), elapsed)
     }
@@ -85,7 +85,7 @@ struct JsonLine<'a> {
 enum JsonEventBody<'a> {
     Placed {
         #[serde(flatten)]
-        path: JsonPath<'a>,
+        path: JsonFilePathFields<'a>,
         nesting: &'static str,
     },
     Connected {
@@ -98,23 +98,23 @@ enum JsonEventBody<'a> {
     Progress(&'a TransferProgress),
     WouldCopy {
         #[serde(flatten)]
-        path: JsonPath<'a>,
+        path: JsonFilePathFields<'a>,
         size_bytes: u64,
     },
     WouldDelete {
         #[serde(flatten)]
-        path: JsonPath<'a>,
+        path: JsonFilePathFields<'a>,
     },
     FileDigest {
         #[serde(flatten)]
-        path: JsonPath<'a>,
+        path: JsonFilePathFields<'a>,
         size_bytes: u64,
         blake3: String,
     },
     Failed(FailedLine<'a>),
     Skipped {
         #[serde(flatten)]
-        path: JsonPath<'a>,
+        path: JsonFilePathFields<'a>,
         reason: &'a str,
     },
     Notice {
@@ -142,7 +142,7 @@ impl<'a> JsonEventBody<'a> {
     fn of(event: &'a TransferEvent) -> JsonEventBody<'a> {
         match event {
             TransferEvent::Placed(arrival) => JsonEventBody::Placed {
-                path: JsonPath::of(arrival.name.as_deref().unwrap_or_default()),
+                path: JsonFilePathFields::of(arrival.name.as_deref().unwrap_or_default()),
                 nesting: arrival.nesting.name(),
             },
             TransferEvent::Connected { streams, lanes, transport, protection, cipher } => {
@@ -155,19 +155,23 @@ impl<'a> JsonEventBody<'a> {
                 }
             }
             TransferEvent::Progress(progress) => JsonEventBody::Progress(progress),
-            TransferEvent::WouldDelete { path } => JsonEventBody::WouldDelete { path: JsonPath::of(path) },
+            TransferEvent::WouldDelete { path } => {
+                JsonEventBody::WouldDelete { path: JsonFilePathFields::of(path) }
+            }
             TransferEvent::WouldCopy { path, size } => {
-                JsonEventBody::WouldCopy { path: JsonPath::of(path), size_bytes: *size }
+                JsonEventBody::WouldCopy { path: JsonFilePathFields::of(path), size_bytes: *size }
             }
-            TransferEvent::FileDigest { path, size, digest } => {
-                JsonEventBody::FileDigest { path: JsonPath::of(path), size_bytes: *size, blake3: hex(digest) }
-            }
+            TransferEvent::FileDigest { path, size, digest } => JsonEventBody::FileDigest {
+                path: JsonFilePathFields::of(path),
+                size_bytes: *size,
+                blake3: hex(digest),
+            },
             TransferEvent::Targets { side, targets } => {
                 JsonEventBody::Targets { side: side_name(*side), targets }
             }
             TransferEvent::Failed(failure) => JsonEventBody::Failed(FailedLine::of(failure)),
             TransferEvent::Notice(UserNotice::Skipped { path, reason }) => {
-                JsonEventBody::Skipped { path: JsonPath::of(path), reason }
+                JsonEventBody::Skipped { path: JsonFilePathFields::of(path), reason }
             }
             TransferEvent::Notice(UserNotice::Text(text) | UserNotice::Detail(text)) => {
                 JsonEventBody::Notice { text }
@@ -208,7 +212,7 @@ impl<'a> SourceLine<'a> {
 #[derive(Serialize)]
 struct FileLine<'a> {
     #[serde(flatten)]
-    path: JsonPath<'a>,
+    path: JsonFilePathFields<'a>,
     bytes: u64,
     bytes_done: u64,
     open_ms: u64,
@@ -217,14 +221,19 @@ struct FileLine<'a> {
 impl<'a> FileLine<'a> {
     fn of(file: &'a LargeFileProgress) -> FileLine<'a> {
         let LargeFileProgress { path, bytes, bytes_done, open_ms } = file;
-        FileLine { path: JsonPath::of(path), bytes: *bytes, bytes_done: *bytes_done, open_ms: *open_ms }
+        FileLine {
+            path: JsonFilePathFields::of(path),
+            bytes: *bytes,
+            bytes_done: *bytes_done,
+            open_ms: *open_ms,
+        }
     }
 }
 
 #[derive(Serialize)]
 struct FailedLine<'a> {
     #[serde(flatten)]
-    path: JsonPath<'a>,
+    path: JsonFilePathFields<'a>,
     kind: &'static str,
     side: &'static str,
     detail: &'a str,
@@ -235,7 +244,7 @@ struct FailedLine<'a> {
 impl<'a> FailedLine<'a> {
     fn of(failure: &'a EntryFailure) -> FailedLine<'a> {
         FailedLine {
-            path: JsonPath::of(&failure.path),
+            path: JsonFilePathFields::of(&failure.path),
             kind: failure.kind.name(),
             side: side_name(failure.kind.side()),
             detail: &failure.detail,

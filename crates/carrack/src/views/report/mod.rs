@@ -38,7 +38,7 @@ use tally::EventTally;
 pub const STILL_S: f64 = 0.8;
 
 /// A view of a transfer's events.
-pub trait TransferEventView: Send {
+pub trait TransferEventPresenter: Send {
     /// Shows an event, `elapsed` after the start.
     fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()>;
     /// Shows the end.
@@ -113,7 +113,7 @@ pub struct TransferReporter {
 }
 
 struct ReporterState {
-    views: Vec<Box<dyn TransferEventView>>,
+    views: Vec<Box<dyn TransferEventPresenter>>,
     tally: EventTally,
     manifest: Option<ManifestWriter>,
     /// Failures other than those of entries: each is reported once, at the end.
@@ -125,7 +125,7 @@ struct ReporterState {
 impl TransferReporter {
     /// Creates the reporter of a transfer that starts now. The end is shown by the views in their order.
     pub fn new(
-        views: Vec<Box<dyn TransferEventView>>,
+        views: Vec<Box<dyn TransferEventPresenter>>,
         manifest: Option<ManifestWriter>,
         dry_run: bool,
         checksum: ObjectChecksumAlgorithm,
@@ -234,7 +234,7 @@ fn arrived(destination: &[u8], arrival: &ResolvedDestination) -> Vec<u8> {
 }
 
 /// Shows the end. A view that can't be written changes the end for the later views.
-fn tell_end(views: &mut [Box<dyn TransferEventView>], ending: &mut FinishedTransfer) {
+fn tell_end(views: &mut [Box<dyn TransferEventPresenter>], ending: &mut FinishedTransfer) {
     for view in views {
         if let Err(error) = view.end(ending) {
             ending.troubles.push(view.lost(&error));
@@ -339,7 +339,7 @@ mod tests {
         patience: usize,
     }
 
-    impl TransferEventView for CountingView {
+    impl TransferEventPresenter for CountingView {
         fn event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
             let mut seen = self.seen.lock().unwrap();
             if seen.len() == self.patience {

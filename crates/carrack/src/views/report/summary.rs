@@ -196,10 +196,10 @@ pub mod tests {
 
     use super::*;
     use crate::views::manifest::ManifestLineCounts;
-    use crate::views::report::tally::{ConnectionFacts, EventTally};
+    use crate::views::report::tally::{EventTally, SessionTransportSummary};
 
-    fn connection(transport: &'static str, protection: Option<ProtectionLevel>) -> ConnectionFacts {
-        ConnectionFacts { streams: 2, transport, protection, cipher: None }
+    fn connection(transport: &'static str, protection: Option<ProtectionLevel>) -> SessionTransportSummary {
+        SessionTransportSummary { streams: 2, transport, protection, cipher: None }
     }
 
     /// Returns the end of a transfer that was complete after two seconds, over two connections.
@@ -268,7 +268,7 @@ pub mod tests {
             ("relay", ProtectionLevel::Private, None, "private through this host, over the control channels"),
         ] {
             ending.tally.connection =
-                Some(ConnectionFacts { cipher, ..connection(transport, Some(protection)) });
+                Some(SessionTransportSummary { cipher, ..connection(transport, Some(protection)) });
             assert_eq!(lines(&ending)[1], format!("carrack: data travelled {words}"));
         }
     }

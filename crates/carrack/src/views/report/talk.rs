@@ -13,7 +13,7 @@ use carrack_model::{EntryFailure, TransferEvent, UserNotice, escape};
 use carrack_options::colour::{TextColour, paint};
 
 use super::progress::ProgressLine;
-use super::{FinishedTransfer, TransferEventView, summary, targets};
+use super::{FinishedTransfer, TransferEventPresenter, summary, targets};
 use crate::exit::ExitStatus;
 use crate::user_error::tame;
 
@@ -112,7 +112,7 @@ impl<W: Write + Send> StderrTextView<W> {
     }
 }
 
-impl<W: Write + Send> TransferEventView for StderrTextView<W> {
+impl<W: Write + Send> TransferEventPresenter for StderrTextView<W> {
     fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
         if let (TransferEvent::Progress(progress), Some(bar)) = (event, &mut self.bar) {
             bar.show(progress, elapsed);

@@ -7,7 +7,7 @@ use carrack_model::{
 
 /// The connection of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionFacts {
+pub struct SessionTransportSummary {
     /// Data connections; 0 if the data shares the control channel, or is local.
     pub streams: u32,
     /// The engine's name: `tcp`, `ssh pipe`, `tls`, `local`; `direct` or `relay` between two far hosts.
@@ -24,7 +24,7 @@ pub struct EventTally {
     /// The place of the sources at the destination.
     pub arrival: Option<ResolvedDestination>,
     /// The last connection that was announced.
-    pub connection: Option<ConnectionFacts>,
+    pub connection: Option<SessionTransportSummary>,
     /// Entries that a dry run would copy.
     pub listed: u64,
     /// Bytes in them.
@@ -56,7 +56,7 @@ impl EventTally {
             }
             TransferEvent::Connected { streams, transport, protection, cipher, .. } => {
                 let (streams, protection, cipher) = (*streams, *protection, *cipher);
-                self.connection = Some(ConnectionFacts { streams, transport, protection, cipher });
+                self.connection = Some(SessionTransportSummary { streams, transport, protection, cipher });
             }
             TransferEvent::WouldCopy { size, .. } => {
                 self.listed += 1;

@@ -10,7 +10,7 @@ use super::core_threads::{self, CoreOccupant, ThreadRole};
 use super::tree::kind_name;
 use crate::size;
 use crate::views::canvas::{
-    CanvasArea, CanvasPoint, INK, SvgBoxStyle, SvgCanvas, TEXT, TextAnchor, TextFont, width_of,
+    CanvasArea, CanvasPoint, INK, SvgBoxStyle, SvgCanvas, SvgTextFont, TEXT, TextAnchor, width_of,
 };
 
 const MARGIN: f64 = 20.0;
@@ -36,7 +36,7 @@ const LANE_COLOURS: [&str; 8] =
 /// Cores with I/O threads only are paler than those with Comm or Master.
 const IO_OPACITY: f64 = 0.35;
 
-const SMALL: TextFont<'static> = TextFont { size: 9.0, ..TEXT };
+const SMALL: SvgTextFont<'static> = SvgTextFont { size: 9.0, ..TEXT };
 
 impl TopologyReport {
     /// Returns the picture.
@@ -69,7 +69,7 @@ struct NumaNodeTile {
 impl TopologyDrawing<'_> {
     fn all(&mut self) {
         let corner = CanvasPoint { x: MARGIN, y: MARGIN };
-        let head = TextFont { size: 17.0, is_bold: true, ..TEXT };
+        let head = SvgTextFont { size: 17.0, is_bold: true, ..TEXT };
         self.canvas.words(corner.moved(0.0, 14.0), head, &self.report.title());
         let summary = format!("{}; placement {}", self.report.size(), self.report.placement.scheme);
         self.canvas.words(corner.moved(0.0, 34.0), TEXT, &summary);
@@ -140,7 +140,7 @@ impl TopologyDrawing<'_> {
     fn socket(&mut self, position: usize, tiles: &[NumaNodeTile], area: CanvasArea) {
         self.canvas.area(area, panel(PANEL), "");
         let name = format!("socket {}", self.report.topology.sockets[position].id);
-        self.canvas.words(area.at.moved(GAP, 16.0), TextFont { is_bold: true, ..TEXT }, &name);
+        self.canvas.words(area.at.moved(GAP, 16.0), SvgTextFont { is_bold: true, ..TEXT }, &name);
         // A node takes all the room that it has, so that nodes of all sockets are in line.
         let columns = columns_for(tiles.len());
         let rows = tiles.len().div_ceil(columns).max(1);
@@ -186,7 +186,7 @@ impl TopologyDrawing<'_> {
         let lanes = core_threads::lanes_on(&self.report.placement, self.report.topology.nodes[node].id);
         if lanes.is_empty() {
             self.canvas.area(area, frame(PAPER, 1.0, PALE), "no buffer");
-            self.canvas.words(area.at.moved(5.0, 12.5), TextFont { colour: PALE, ..SMALL }, "memory");
+            self.canvas.words(area.at.moved(5.0, 12.5), SvgTextFont { colour: PALE, ..SMALL }, "memory");
             return;
         }
         let width = area.width / lanes.len() as f64;
@@ -195,7 +195,7 @@ impl TopologyDrawing<'_> {
             let text = format!("buffer of lane {lane}");
             self.canvas.area(CanvasArea { at, width, ..area }, frame(colour_of(lane), 1.0, INK), &text);
             let shown = if lanes.len() > 2 { format!("{lane}") } else { text };
-            self.canvas.words(at.moved(5.0, 12.5), TextFont { colour: PAPER, ..SMALL }, &shown);
+            self.canvas.words(at.moved(5.0, 12.5), SvgTextFont { colour: PAPER, ..SMALL }, &shown);
         }
     }
 
@@ -210,13 +210,13 @@ impl TopologyDrawing<'_> {
         let (look, ink) = look_of(occupants);
         self.canvas.area(area, look, &hint.join("; "));
         let middle = at.moved(side / 2.0, 0.0);
-        let word = TextFont { size: 11.0, is_bold: true, colour: ink, anchor: TextAnchor::Middle };
+        let word = SvgTextFont { size: 11.0, is_bold: true, colour: ink, anchor: TextAnchor::Middle };
         self.canvas.words(middle.moved(0.0, 14.0), word, &label_of(occupants));
         let cpu = core.cpus.first().map(|cpu| cpu.to_string()).unwrap_or_default();
         let ink = if occupants.is_empty() { PALE } else { ink };
         self.canvas.words(
             middle.moved(0.0, 25.0),
-            TextFont { colour: ink, anchor: TextAnchor::Middle, ..SMALL },
+            SvgTextFont { colour: ink, anchor: TextAnchor::Middle, ..SMALL },
             &cpu,
         );
     }
@@ -234,7 +234,7 @@ impl TopologyDrawing<'_> {
         let area = CanvasArea { at, width: chip_width(device), height: CHIP_HEIGHT };
         let place = device.pci.as_deref().unwrap_or("place on the PCI bus not known");
         self.canvas.area(area, SvgBoxStyle { stroke_width, radius: 9.0, ..frame(PAPER, 1.0, stroke) }, place);
-        self.canvas.words(at.moved(8.0, 14.0), TextFont { size: 10.5, ..TEXT }, &chip_text(device));
+        self.canvas.words(at.moved(8.0, 14.0), SvgTextFont { size: 10.5, ..TEXT }, &chip_text(device));
     }
 
     /// Draws devices without a node of their own; returns the point below.
@@ -282,7 +282,7 @@ impl TopologyDrawing<'_> {
 
     fn reasons(&mut self, at: CanvasPoint) {
         for (index, reason) in self.report.placement.reasons.iter().enumerate() {
-            let font = TextFont { size: 11.0, colour: "#555555", ..TEXT };
+            let font = SvgTextFont { size: 11.0, colour: "#555555", ..TEXT };
             self.canvas.words(at.moved(0.0, index as f64 * LINE_HEIGHT), font, reason);
         }
     }

@@ -29,7 +29,7 @@ mod svg;
 
 use std::io::{self, Write};
 
-use carrack_plan::tuner::{KnobCurvePoint, MeanSizeClass, PerKnob, TunerKnob, TunerRecord};
+use carrack_plan::tuner::{KnobCurvePoint, MeanSizeClass, PerKnob, SessionTuningResult, TunerKnob};
 use serde::Serialize;
 
 use crate::lifetime::show_moment;
@@ -109,7 +109,7 @@ fn write_curves(known: &TunerWorkloadRecord, out: &mut dyn Write) -> io::Result<
     table.write("", out)
 }
 
-fn add_curve(record: &TunerRecord, knob: TunerKnob, table: &mut TextTable) {
+fn add_curve(record: &SessionTuningResult, knob: TunerKnob, table: &mut TextTable) {
     table.row(&[&""]);
     table.row(&[&"", &knob.to_string().to_uppercase(), &"MB/s", &"±", &"SAMPLES", &""]);
     let points = &record.curves[knob];
@@ -138,7 +138,7 @@ fn size_name(size: MeanSizeClass) -> &'static str {
 }
 
 /// Returns the time of the record.
-fn found(record: &TunerRecord) -> String {
+fn found(record: &SessionTuningResult) -> String {
     show_moment(i64::try_from(record.at_s).unwrap_or(i64::MAX))
 }
 
@@ -148,7 +148,7 @@ fn megabytes(bytes_per_s: f64) -> String {
 
 /// Returns the throughput with the values, in MB/s. Zero means unknown: the session ended when the throughput
 /// had just changed.
-fn brings(record: &TunerRecord) -> String {
+fn brings(record: &SessionTuningResult) -> String {
     match record.bytes_per_s {
         0 => "?".to_owned(),
         rate => megabytes(rate as f64),
@@ -161,7 +161,7 @@ fn deviation(point: &KnobCurvePoint) -> Option<f64> {
 }
 
 /// Returns true if a session would begin with this value.
-fn is_present(record: &TunerRecord, knob: TunerKnob, point: &KnobCurvePoint) -> bool {
+fn is_present(record: &SessionTuningResult, knob: TunerKnob, point: &KnobCurvePoint) -> bool {
     record.values[knob] == point.value
 }
 
@@ -251,7 +251,7 @@ mod tests {
         ];
         let curves = PerKnob { readers, streams: vec![point(2, 190.0, 7, true)], writers: vec![] };
         let values = PerKnob { readers: 16, streams: 2, writers: 12 };
-        let record = TunerRecord {
+        let record = SessionTuningResult {
             at_s: NOW_S,
             values,
             is_settled: true,

@@ -7,7 +7,7 @@ use carrack_plan::tuner::{KnobCurvePoint, TunerKnob};
 use super::{TuneReport, brings, deviation, found, is_present, megabytes, size_name};
 use crate::register::tuner_store::TunerWorkloadRecord;
 use crate::views::canvas::{
-    BLUE, CanvasArea, CanvasPoint, GRID, MIDDLE, ORANGE, SvgBoxStyle, SvgCanvas, TEXT, TITLE, TextFont,
+    BLUE, CanvasArea, CanvasPoint, GRID, MIDDLE, ORANGE, SvgBoxStyle, SvgCanvas, SvgTextFont, TEXT, TITLE,
 };
 
 const MARGIN: f64 = 20.0;
@@ -126,7 +126,7 @@ impl<'a> KnobCurvePanel<'a> {
     fn grid(&mut self, with_rates: bool) {
         let value = self.known.record.values[self.knob];
         let title = format!("{}: {value}", self.knob);
-        self.canvas.words(self.at.moved(0.0, -10.0), TextFont { is_bold: true, ..TEXT }, &title);
+        self.canvas.words(self.at.moved(0.0, -10.0), SvgTextFont { is_bold: true, ..TEXT }, &title);
         for level in 0..=LEVELS {
             let rate = self.most * f64::from(level) / f64::from(LEVELS);
             let left = CanvasPoint { x: self.at.x, y: self.y(rate) };
@@ -169,7 +169,7 @@ impl<'a> KnobCurvePanel<'a> {
     fn numbers(&mut self) {
         let present = self.known.record.values[self.knob];
         let mut taken = vec![self.x(present)];
-        self.number(present, TextFont { is_bold: true, colour: PRESENT, ..MIDDLE });
+        self.number(present, SvgTextFont { is_bold: true, colour: PRESENT, ..MIDDLE });
         for point in self.points() {
             let x = self.x(point.value);
             if taken.iter().all(|other| (x - other).abs() >= NUMBER_WIDTH) {
@@ -179,7 +179,7 @@ impl<'a> KnobCurvePanel<'a> {
         }
     }
 
-    fn number(&mut self, value: u32, font: TextFont<'_>) {
+    fn number(&mut self, value: u32, font: SvgTextFont<'_>) {
         let at = CanvasPoint { x: self.x(value), y: self.at.y + HEIGHT + 16.0 };
         self.canvas.words(at, font, &value.to_string());
     }

@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use carrack_options::{SubmissionExecutor as Submitted, samples};
+use carrack_options::{SubmissionExecutorKind as Submitted, samples};
 use rustix::fs::{FileType, XattrFlags, lgetxattr, lsetxattr};
 use tempfile::TempDir;
 

@@ -10,12 +10,12 @@ use carrack_model::{AgreedTransferSpec, FileId, Metadata, ObjectChecksumAlgorith
 use carrack_transport::seal::{EXPORTER_LABEL, SessionKeys};
 use carrack_wire::auth::{PROOF_BYTES, SessionKey};
 use carrack_wire::message::{
-    self, ControlMessage, DestinationRootMessage, DestinationStateMessage, DialFailureMessage, HelloMessage,
+    self, ControlMessage, DestinationRootMessage, DialFailureMessage, HelloMessage, SinkHandshakeFacts,
     TransferCompleteMessage, WelcomeMessage,
 };
 use carrack_wire::to_json;
 use carrack_wire::{
-    EntryTableWriter, FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, agreed_terms,
+    EntryTableEncoder, FrameHeader, FrameKind, HEADER_BYTES, PREAMBLE_BYTES, Preamble, agreed_terms,
 };
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -296,12 +296,12 @@ pub fn writing(destination: &[u8]) -> HelloMessage {
 }
 
 pub fn reading(sources: &[&[u8]], credits: u32) -> HelloMessage {
-    let sink = DestinationStateMessage {
+    let sink = SinkHandshakeFacts {
         destination: 1,
         name: b"dst".to_vec(),
         host: b"another".to_vec(),
         credits,
-        ..DestinationStateMessage::default()
+        ..SinkHandshakeFacts::default()
     };
     let sources = sources.iter().map(|path| path.to_vec()).collect();
     HelloMessage { sources, sink: Some(sink), ..hello(&spec()) }
@@ -326,7 +326,7 @@ pub fn finish() -> ControlMessage {
 /// Returns a table of regular files in one directory.
 pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = EntryTableWriter::new(&mut table);
+    let mut writer = EntryTableEncoder::new(&mut table);
     writer.section(&RelPath::new(directory.as_bytes()).expect("a path"), None);
     files.iter().for_each(|(name, size)| writer.regular(name, *size, &METADATA, 0, None));
     table
@@ -345,7 +345,7 @@ pub fn table_in(directory: &[u8], files: &[(&[u8], u64)]) -> Vec<u8> {
 /// Returns a table of one symbolic link.
 pub fn link_table(name: &str, target: &[u8]) -> Vec<u8> {
     let mut table = Vec::new();
-    let mut writer = EntryTableWriter::new(&mut table);
+    let mut writer = EntryTableEncoder::new(&mut table);
     writer.section(&RelPath::new(b"").expect("a path"), None);
     writer.symlink(name.as_bytes(), target, &METADATA, 0);
     table

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use carrack_wire::message::{ControlMessage, FileReference, ObjectsDone};
+use carrack_wire::message::{ControlMessage, FileReference, ObjectAcksMessage};
 
 use super::Attack;
 use super::arena::Arena;
@@ -25,7 +25,7 @@ pub const ATTACKS: &[Attack] = &[
         "an object put aside that was never sent",
         "aborted: the peer broke the protocol: object 77 was put aside, and may not be",
         |arena| {
-            let message = ObjectsDone { written: vec![], corrupt: vec![], set_aside: vec![77] };
+            let message = ObjectAcksMessage { written: vec![], corrupt: vec![], set_aside: vec![77] };
             attack(arena, 4, |sink| sink.say(ControlMessage::ObjectsDone(message)))
         },
     ),
@@ -62,7 +62,7 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 fn done(written: Vec<u64>, corrupt: Vec<u64>) -> ControlMessage {
-    ControlMessage::ObjectsDone(ObjectsDone { written, corrupt, set_aside: vec![] })
+    ControlMessage::ObjectsDone(ObjectAcksMessage { written, corrupt, set_aside: vec![] })
 }
 
 /// Breaks a rule; returns the source's reaction.

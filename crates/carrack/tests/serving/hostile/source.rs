@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use carrack_model::{AgreedTransferSpec, ObjectChecksumAlgorithm, RelPath};
-use carrack_wire::message::{ControlMessage, FileReference, ObjectsDone};
-use carrack_wire::{EntryTableWriter, FrameHeader};
+use carrack_wire::message::{ControlMessage, FileReference, ObjectAcksMessage};
+use carrack_wire::{EntryTableEncoder, FrameHeader};
 
 use super::Attack;
 use super::arena::Arena;
@@ -99,7 +99,7 @@ pub const ATTACKS: &[Attack] = &[
     }),
     ("a link and a file through it in one bundle", "finished, 2 failed", |arena| {
         let mut way = link_table("way2", b"../../outside");
-        let mut writer = EntryTableWriter::new(&mut way);
+        let mut writer = EntryTableEncoder::new(&mut way);
         writer.section(&RelPath::new(b"way2").expect("a path"), Some(&METADATA));
         writer.regular(b"new", 3, &METADATA, 0, None);
         answered(arena, &[bundle(1, b"abc", &way)])
@@ -316,7 +316,7 @@ pub const ATTACKS: &[Attack] = &[
         "aborted: the peer broke the protocol: a message that a source does not send",
         |arena| {
             attack(arena, |source| {
-                source.say(ControlMessage::ObjectsDone(ObjectsDone {
+                source.say(ControlMessage::ObjectsDone(ObjectAcksMessage {
                     written: vec![1],
                     corrupt: vec![],
                     set_aside: vec![],
