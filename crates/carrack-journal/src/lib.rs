@@ -27,7 +27,7 @@ pub use log::{
     JournalWriterIdentity, PartialFile, RecordBatch, RecoveredJournal, boot_id, file_name, id_of_file_name,
     inspect, peek, set_aside,
 };
-pub use manifest::{ManifestLine, ManifestProblem, manifest_line, read_manifest_line};
+pub use manifest::{BadManifestLine, ManifestLine, manifest_line, read_manifest_line};
 
 /// The examples of the crate's README, as doc tests.
 #[cfg(doctest)]

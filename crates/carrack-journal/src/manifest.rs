@@ -32,7 +32,7 @@ pub fn manifest_line(digest: &[u8; 32], path: &[u8]) -> ManifestLine {
 
 /// Reasons why bytes are not a line of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ManifestProblem {
+pub enum BadManifestLine {
     /// No 64 hexadecimal digits and two spaces at the start.
     #[error("no BLAKE3 digest of 64 hexadecimal digits and two spaces")]
     NoDigest,
@@ -44,17 +44,17 @@ pub enum ManifestProblem {
 /// Parses a line without its newline: the digest, and the path passed to [`manifest_line`] if that was UTF-8.
 ///
 /// # Errors
-/// [`ManifestProblem`].
-pub fn read_manifest_line(line: &[u8]) -> Result<([u8; 32], Vec<u8>), ManifestProblem> {
+/// [`BadManifestLine`].
+pub fn read_manifest_line(line: &[u8]) -> Result<([u8; 32], Vec<u8>), BadManifestLine> {
     const DIGITS: usize = 64;
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let (is_escaped, rest) = line.strip_prefix(b"\\").map_or((false, line), |rest| (true, rest));
-    let (hex, rest) = rest.split_at_checked(DIGITS).ok_or(ManifestProblem::NoDigest)?;
-    let digest = blake3::Hash::from_hex(hex).map_err(|_| ManifestProblem::NoDigest)?;
-    let path = rest.strip_prefix(b"  ").ok_or(ManifestProblem::NoDigest)?;
+    let (hex, rest) = rest.split_at_checked(DIGITS).ok_or(BadManifestLine::NoDigest)?;
+    let digest = blake3::Hash::from_hex(hex).map_err(|_| BadManifestLine::NoDigest)?;
+    let path = rest.strip_prefix(b"  ").ok_or(BadManifestLine::NoDigest)?;
     let is_path = !path.is_empty() && !path.contains(&0) && std::str::from_utf8(path).is_ok();
     let path = if is_escaped { unescape(path) } else { Some(path.to_vec()) };
-    Ok((*digest.as_bytes(), path.filter(|_| is_path).ok_or(ManifestProblem::BadPath)?))
+    Ok((*digest.as_bytes(), path.filter(|_| is_path).ok_or(BadManifestLine::BadPath)?))
 }
 
 fn unescape(path: &[u8]) -> Option<Vec<u8>> {
@@ -123,19 +123,19 @@ mod tests {
         let hex = "AB".repeat(32);
         assert_eq!(read_manifest_line(format!("{hex}  a\r").as_bytes()), Ok(([0xab; 32], b"a".to_vec())));
         for (line, problem) in [
-            (String::new(), ManifestProblem::NoDigest),
-            ("not a digest  a".into(), ManifestProblem::NoDigest),
-            (format!("{}  a", "a".repeat(63)), ManifestProblem::NoDigest),
-            (format!("{}  a", "g".repeat(64)), ManifestProblem::NoDigest),
-            (format!("{hex} a"), ManifestProblem::NoDigest),
-            (format!("{hex}  "), ManifestProblem::BadPath),
-            (format!("{hex}  a\0"), ManifestProblem::BadPath),
-            (format!("\\{hex}  a\\t"), ManifestProblem::BadPath),
-            (format!("\\{hex}  a\\"), ManifestProblem::BadPath),
+            (String::new(), BadManifestLine::NoDigest),
+            ("not a digest  a".into(), BadManifestLine::NoDigest),
+            (format!("{}  a", "a".repeat(63)), BadManifestLine::NoDigest),
+            (format!("{}  a", "g".repeat(64)), BadManifestLine::NoDigest),
+            (format!("{hex} a"), BadManifestLine::NoDigest),
+            (format!("{hex}  "), BadManifestLine::BadPath),
+            (format!("{hex}  a\0"), BadManifestLine::BadPath),
+            (format!("\\{hex}  a\\t"), BadManifestLine::BadPath),
+            (format!("\\{hex}  a\\"), BadManifestLine::BadPath),
         ] {
             assert_eq!(read_manifest_line(line.as_bytes()), Err(problem), "{line:?}");
         }
         let not_text = [hex.as_bytes(), b"  a\xff"].concat();
-        assert_eq!(read_manifest_line(&not_text), Err(ManifestProblem::BadPath));
+        assert_eq!(read_manifest_line(&not_text), Err(BadManifestLine::BadPath));
     }
 }

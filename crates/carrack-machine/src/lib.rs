@@ -41,7 +41,7 @@ pub use placement::{
     ThreadSeat, lanes_wanted, place,
 };
 pub use pool::{PoolError, Slot, SlotPool};
-pub use region::{MemoryBinding, PageKind, PoolBacking};
+pub use region::{MemoryBinding, MemoryPageKind, PoolBacking};
 pub use resource_limits::{Resource, resource_limit};
 pub use spill_log::{ReservedSpillSpace, SpillDataFile, SpillLogCreationError};
 pub use sys_files::SysFiles;

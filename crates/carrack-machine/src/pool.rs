@@ -207,7 +207,7 @@ impl std::fmt::Debug for Slot {
 mod tests {
     use super::*;
     use crate::binding::node_of_pages;
-    use crate::region::{MemoryBinding, PageKind};
+    use crate::region::{MemoryBinding, MemoryPageKind};
     use std::thread;
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
     fn huge_pages_set_aside_are_used() {
         let pool = SlotPool::on(&NodeSet::from_iter([0]), 2 << 20, 64 << 10).unwrap();
         let backing = pool.backing();
-        if backing.pages != PageKind::Huge {
+        if backing.pages != MemoryPageKind::Huge {
             eprintln!("skipped: {:?}", backing.notes);
             return;
         }

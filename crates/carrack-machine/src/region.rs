@@ -39,7 +39,7 @@ pub struct PoolBacking {
     /// Binding to these nodes.
     pub bound: MemoryBinding,
     /// The kind of pages.
-    pub pages: PageKind,
+    pub pages: MemoryPageKind,
     /// True if the memory is locked (mlock).
     pub locked: bool,
     /// Reasons for the fallbacks, for people.
@@ -61,7 +61,7 @@ pub enum MemoryBinding {
 
 /// Kinds of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageKind {
+pub enum MemoryPageKind {
     /// Explicit huge pages, all of them populated.
     Huge,
     /// Plain pages with advice to use transparent huge pages, which the kernel follows if it can.
@@ -80,9 +80,9 @@ impl fmt::Display for PoolBacking {
             MemoryBinding::Unbound => write!(f, "bound to no node")?,
         }
         f.write_str(match self.pages {
-            PageKind::Huge => ", explicit huge pages",
-            PageKind::Advised => ", huge pages advised",
-            PageKind::Plain => ", plain pages",
+            MemoryPageKind::Huge => ", explicit huge pages",
+            MemoryPageKind::Advised => ", huge pages advised",
+            MemoryPageKind::Plain => ", plain pages",
         })?;
         f.write_str(if self.locked { ", locked" } else { ", not locked" })
     }
@@ -115,7 +115,7 @@ impl MappedRegion {
         }
         let region = MappedRegion::map(len, MapFlags::NORESERVE)?;
         let bound = region.bind(nodes, false, &mut notes);
-        let pages = if region.advise_huge_pages() { PageKind::Advised } else { PageKind::Plain };
+        let pages = if region.advise_huge_pages() { MemoryPageKind::Advised } else { MemoryPageKind::Plain };
         let locked = region.lock();
         if !locked {
             notes.push(why_not_locked(len, resource_limit(Resource::RLIMIT_MEMLOCK)));
@@ -169,7 +169,7 @@ impl MappedRegion {
         region.apply(MemoryPolicy::Bind, nodes, false).map_err(|e| e.to_string())?;
         region.populate().map_err(|e| e.to_string())?;
         // Explicit huge pages are never swapped out, locked or not.
-        let (bound, pages, locked) = (MemoryBinding::Bound, PageKind::Huge, true);
+        let (bound, pages, locked) = (MemoryBinding::Bound, MemoryPageKind::Huge, true);
         let backing =
             PoolBacking { bytes: len, nodes: nodes.clone(), bound, pages, locked, notes: Vec::new() };
         Ok((region, backing))

@@ -72,7 +72,7 @@ pub fn look_at(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<Exis
 
 /// Times of a regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileTimes {
+pub struct ExistingFileTimes {
     /// The last change of the contents.
     pub mtime: Timestamp,
     /// The creation, or the last change of the inode (ctime) where the file system does not keep the
@@ -84,7 +84,7 @@ pub struct FileTimes {
 ///
 /// # Errors
 /// Those of statx(2).
-pub fn file_times(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<FileTimes>> {
+pub fn file_times(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<ExistingFileTimes>> {
     let asked = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let found = match statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, asked) {
         Err(Errno::NOENT) => return Ok(None),
@@ -96,7 +96,7 @@ pub fn file_times(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<F
     let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
     let of = |time: &StatxTimestamp| Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec };
     let created = of(if has_birth { &found.stx_btime } else { &found.stx_ctime });
-    Ok(Some(FileTimes { mtime: of(&found.stx_mtime), created }))
+    Ok(Some(ExistingFileTimes { mtime: of(&found.stx_mtime), created }))
 }
 
 /// The BLAKE3 digest of a file's contents. Follows a link only with `follow`.

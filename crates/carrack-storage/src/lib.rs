@@ -49,7 +49,7 @@ pub use durable::{
     CommitCare, FsyncBeforeCommit, FsyncMethod, device_of, holds, keep_times, read_back, sync_data,
     sync_directories, sync_directory, sync_file, sync_file_system, sync_whole,
 };
-pub use existing_entry::{ExistingEntry, FileTimes, digest_of, dress_file, file_times, look_at};
+pub use existing_entry::{ExistingEntry, ExistingFileTimes, digest_of, dress_file, file_times, look_at};
 pub use extras_source::ExtraMetadataReader;
 pub use folded_names::{CaseFoldingDirectory, FoldedNames};
 pub use link_spool::{HardLinkCreationContext, LinkCreationCounts, LinkSpool};

@@ -73,7 +73,7 @@ pub struct LinkCreationCounts {
 }
 
 /// A name and the file that it belongs to.
-struct LinkRecord {
+struct SpooledHardLink {
     directory: RelPath,
     name: Box<[u8]>,
     first: RelPath,
@@ -187,7 +187,7 @@ where
 
     /// Makes a name; returns false if it existed. The first name is checked against the source's size and
     /// time, as its transfer may have failed and an older file may have the name.
-    fn make(&mut self, link: &LinkRecord) -> Result<bool, SinkError> {
+    fn make(&mut self, link: &SpooledHardLink) -> Result<bool, SinkError> {
         let (root, ways) = (self.root, self.ways);
         let (parent, first) = link
             .first
@@ -223,7 +223,12 @@ where
         }
     }
 
-    fn is_expected(&self, link: &LinkRecord, directory: BorrowedFd<'_>, found: &FirstNameIdentity) -> bool {
+    fn is_expected(
+        &self,
+        link: &SpooledHardLink,
+        directory: BorrowedFd<'_>,
+        found: &FirstNameIdentity,
+    ) -> bool {
         let ways = self.ways;
         found.size == link.size
             && (ways.times.is_stored(link.mtime, found.mtime, directory)
@@ -247,13 +252,13 @@ fn for_each_block(file: &File, end: u64, mut visit: impl FnMut(&[u8])) -> std::i
 }
 
 /// Splits off the first record; none if there is none.
-fn first_record(records: &[u8]) -> Option<(LinkRecord, &[u8])> {
+fn first_record(records: &[u8]) -> Option<(SpooledHardLink, &[u8])> {
     let (head, rest) = records.split_first_chunk::<HEAD_BYTES>()?;
     let (directory, rest) = rest.split_at_checked(u16_at(head, 0).into())?;
     let (name, rest) = rest.split_at_checked(u16_at(head, 2).into())?;
     let (first, rest) = rest.split_at_checked(u16_at(head, 4).into())?;
     let nanoseconds = u32::from_le_bytes(head[14..18].try_into().ok()?);
-    let link = LinkRecord {
+    let link = SpooledHardLink {
         directory: RelPath::new(directory).ok()?,
         name: name.into(),
         first: RelPath::new(first).ok()?,

@@ -30,7 +30,7 @@ const EXTRA_CRITICAL: u8 = 128;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct RawEntryRecord {
+struct EntryTableRecordHeader {
     record_len: U32,
     kind: u8,
     flags: u8,
@@ -41,7 +41,7 @@ struct RawEntryRecord {
     size: U64,
 }
 
-const RECORD_BYTES: usize = size_of::<RawEntryRecord>();
+const RECORD_BYTES: usize = size_of::<EntryTableRecordHeader>();
 const EXTRA_BYTES: usize = 4;
 
 /// Bytes of one hole: offset and length, each a `u32`, which suffices for a file that fits into a slot.
@@ -203,7 +203,7 @@ impl<'a> EntryTableEncoder<'a> {
         let extra_len = own_len
             + holes.map_or(0, holes_table_bytes)
             + self.extras.map_or(0, |extras| extras.tag_bytes(EXTRA_BYTES));
-        let raw = RawEntryRecord {
+        let raw = EntryTableRecordHeader {
             record_len: U32::new((RECORD_BYTES + name.len() + extra_len) as u32),
             kind,
             flags,
@@ -334,8 +334,8 @@ impl<'a> EntryTableDecoder<'a> {
     }
 
     fn read(&mut self) -> Result<EntryTableRecord<'a>, EntryTableDecodeError> {
-        let (raw, _) =
-            RawEntryRecord::ref_from_prefix(self.rest).map_err(|_| EntryTableDecodeError::Truncated)?;
+        let (raw, _) = EntryTableRecordHeader::ref_from_prefix(self.rest)
+            .map_err(|_| EntryTableDecodeError::Truncated)?;
         let record_len = raw.record_len.get() as usize;
         if record_len < RECORD_BYTES || record_len > self.rest.len() {
             return Err(EntryTableDecodeError::Truncated);
@@ -350,7 +350,7 @@ impl<'a> EntryTableDecoder<'a> {
 
     fn interpret(
         &mut self,
-        raw: &RawEntryRecord,
+        raw: &EntryTableRecordHeader,
         name: &'a [u8],
         extras: &'a [u8],
     ) -> Result<EntryTableRecord<'a>, EntryTableDecodeError> {
@@ -388,7 +388,7 @@ impl<'a> Iterator for EntryTableDecoder<'a> {
     }
 }
 
-impl RawEntryRecord {
+impl EntryTableRecordHeader {
     fn metadata(&self) -> Result<Metadata, EntryTableDecodeError> {
         let nanoseconds = self.mtime_ns.get();
         if nanoseconds > 999_999_999 || self.mode.get() > 0o7777 {

@@ -212,8 +212,8 @@ pub struct HelloMessage {
     /// The session key, 32 bytes.
     #[prost(bytes = "vec", tag = "2")]
     pub session_key: Vec<u8>,
-    /// The transfer specification: a [`TransferSpec`](carrack_model::AgreedTransferSpec) as JSON. (Field 3
-    /// was a message of its own until version 11.)
+    /// The transfer specification: [`carrack_model::AgreedTransferSpec`] as JSON. (Field 3 was a message of
+    /// its own until version 11.)
     #[prost(string, tag = "14")]
     pub spec: String,
     /// Destination, if the initiator is the source.

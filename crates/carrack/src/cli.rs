@@ -31,7 +31,7 @@ enum CliCommand {
     Submit(Box<submit::SubmitArgs>),
     Status(status::StatusArgs),
     Transfers(transfers::TransfersArgs),
-    Log(log::TransferLogArgs),
+    Log(log::ShowTransferLogArgs),
     Wait(wait::WaitArgs),
     Pause(orders::PauseArgs),
     Cancel(orders::CancelArgs),
@@ -56,7 +56,7 @@ enum CliCommand {
     Manager(Box<fleet_processes::ManagerArgs>),
     Api(Box<fleet_processes::ApiServerArgs>),
     #[command(hide = true)]
-    Session(session::SessionArgs),
+    Session(session::SessionCommandArgs),
     /// Answer one client of `carrack serve`, which starts this
     #[command(hide = true)]
     ServeSession,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use carrack_engine::GrantExchangeHandle;
 use carrack_options::MetaSchedulerChoice;
 use carrack_service::DEFAULT_SHARING_SOCKET;
-use carrack_service::sharing::GrantServerSocket;
+use carrack_service::sharing::GrantServerConnection;
 
 /// Returns the exchange with the meta-scheduler; `None` where the machine's daemons share no storage targets.
 /// A named socket is used even if nothing answers there: its daemon may start later, and until then the
@@ -14,7 +14,7 @@ use carrack_service::sharing::GrantServerSocket;
 pub fn sharing(sharer: &MetaSchedulerChoice) -> Option<GrantExchangeHandle> {
     let exchange = match sharer {
         MetaSchedulerChoice::Off => return None,
-        MetaSchedulerChoice::Socket(path) => GrantServerSocket::new(path),
+        MetaSchedulerChoice::Socket(path) => GrantServerConnection::new(path),
         MetaSchedulerChoice::Auto => of_this_machine()?,
     };
     Some(GrantExchangeHandle(Arc::new(exchange)))
@@ -26,9 +26,9 @@ pub fn sockets_of_this_machine() -> impl Iterator<Item = PathBuf> {
     std::iter::once(PathBuf::from(DEFAULT_SHARING_SOCKET)).chain(own).filter(|path| path.exists())
 }
 
-fn of_this_machine() -> Option<GrantServerSocket> {
+fn of_this_machine() -> Option<GrantServerConnection> {
     sockets_of_this_machine()
-        .map(|path| GrantServerSocket::new(&path))
+        .map(|path| GrantServerConnection::new(&path))
         .find(|exchange| exchange.probe().is_ok())
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use carrack_plan::fleet::{
-    ManagerIntakeSelection, ManagerOwnedTransfer, TransferCandidate, WaitingTransfer, intake, room,
+    ManagerOwnedTransfer, SelectedIntakeTransfers, TransferCandidate, WaitingTransfer, intake, room,
 };
 use futures_util::future::join_all;
 use tokio::sync::watch;
@@ -147,7 +147,7 @@ impl FleetManager {
         }
         let owned = known.owned_transfers();
         let places = (places(&movers), leased.len());
-        let ManagerIntakeSelection { take, line } =
+        let SelectedIntakeTransfers { take, line } =
             intake(&self.ranks(), now_ms, places, &owned, &candidates);
         free.take = take.into_iter().map(str::to_owned).collect();
         let line = line.into_iter().map(str::to_owned).collect();

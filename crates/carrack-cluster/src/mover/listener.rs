@@ -37,8 +37,8 @@ const STRANGERS_MAX: usize = 64;
 pub(super) fn start(mover: &Arc<MoverContext>, listener: TcpListener) -> io::Result<()> {
     let mover = Arc::clone(mover);
     let runtime = Handle::current();
-    let door = thread::Builder::new().name("carrack-door".to_owned());
-    door.spawn(move || accept_all(&mover, &runtime, &listener)).map(|_| ())
+    let acceptor = thread::Builder::new().name("carrack-accept".to_owned());
+    acceptor.spawn(move || accept_all(&mover, &runtime, &listener)).map(|_| ())
 }
 
 fn accept_all(mover: &Arc<MoverContext>, runtime: &Handle, listener: &TcpListener) {

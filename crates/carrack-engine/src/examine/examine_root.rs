@@ -11,7 +11,7 @@ use carrack_storage::typed_path::ends_with_slash;
 use carrack_storage::{EntryPlace, PathBase, PathPurpose, RootDirectory};
 use rustix::io::Errno;
 
-use super::question::EntryPresence;
+use super::question::ExaminedEntryKind;
 
 /// The entry that the user named.
 #[derive(Debug)]
@@ -125,9 +125,9 @@ fn again(error: &io::Error) -> io::Error {
 }
 
 /// Returns the state of an entry by an error. A link or file in place of a directory has no entries.
-pub(super) fn standing_of(error: &io::Error) -> EntryPresence {
+pub(super) fn standing_of(error: &io::Error) -> ExaminedEntryKind {
     match Errno::from_io_error(error) {
-        Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => EntryPresence::Nothing,
-        _ => EntryPresence::Unreadable(plain(&error)),
+        Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => ExaminedEntryKind::Nothing,
+        _ => ExaminedEntryKind::Unreadable(plain(&error)),
     }
 }

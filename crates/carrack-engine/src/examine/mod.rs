@@ -18,7 +18,7 @@ pub(crate) use metadata::{
     ACCOUNT_NAME_BYTES_MAX, ATTRIBUTE_DIGEST_BYTES, ATTRIBUTES_MAX, AttributeDigest, ComparedEntryMetadata,
 };
 pub(crate) use question::{
-    ComparisonAnswer, EntryPresence, ExamineQuestion, ExaminedEntryState, NAMES_MAX, PIECE_BYTES_MAX,
+    ComparisonAnswer, ExamineQuestion, ExaminedEntryFacts, ExaminedEntryKind, NAMES_MAX, PIECE_BYTES_MAX,
     PIECE_BYTES_MIN, PIECES_MAX, PieceDigestRequest, QUESTIONS_MAX, WHOLE_BYTES_MAX, WalkStep,
 };
 pub(crate) use tools::ExamineThreadSettings;

@@ -52,7 +52,7 @@ pub(crate) struct PieceDigestRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ComparisonAnswer {
     Walked(WalkStep),
-    Seen(Vec<ExaminedEntryState>),
+    Seen(Vec<ExaminedEntryFacts>),
     /// The pieces' chaining values or, of a part, their digests; or the reason why the file can't be read.
     Pieces(Result<Vec<[u8; 32]>, String>),
 }
@@ -72,8 +72,8 @@ pub(crate) enum WalkStep {
 
 /// The state of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ExaminedEntryState {
-    pub(crate) standing: EntryPresence,
+pub(crate) struct ExaminedEntryFacts {
+    pub(crate) standing: ExaminedEntryKind,
     /// Bytes of a file.
     pub(crate) size: u64,
     /// A number that differs after every change that the file system records.
@@ -89,16 +89,16 @@ pub(crate) struct ExaminedEntryState {
 
 /// The existence and kind of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum EntryPresence {
+pub(crate) enum ExaminedEntryKind {
     Nothing,
     Is(BrowsedKind),
     /// The reason why it can't be read.
     Unreadable(String),
 }
 
-impl ExaminedEntryState {
-    pub(crate) fn without_facts(standing: EntryPresence) -> ExaminedEntryState {
-        ExaminedEntryState { standing, size: 0, stamp: 0, digest: None, special: None, metadata: None }
+impl ExaminedEntryFacts {
+    pub(crate) fn without_facts(standing: ExaminedEntryKind) -> ExaminedEntryFacts {
+        ExaminedEntryFacts { standing, size: 0, stamp: 0, digest: None, special: None, metadata: None }
     }
 }
 

@@ -12,7 +12,7 @@ use carrack_storage::{BrowsedKind, FileStamp, SourceError, SourceFile, glance, l
 use super::examine_root::{ExaminedPlace, standing_of};
 use super::metadata::ComparedEntryMetadata;
 use super::question::{
-    ComparisonAnswer, EntryPresence, ExamineQuestion, ExaminedEntryState, PIECE_BYTES_MAX,
+    ComparisonAnswer, ExamineQuestion, ExaminedEntryFacts, ExaminedEntryKind, PIECE_BYTES_MAX,
     PieceDigestRequest, WHOLE_BYTES_MAX,
 };
 use super::tools::ExamineTools;
@@ -131,20 +131,20 @@ impl ExaminerQuestionTask {
         }
     }
 
-    fn look(&self, name: &[u8], tools: &ExamineTools) -> ExaminedEntryState {
+    fn look(&self, name: &[u8], tools: &ExamineTools) -> ExaminedEntryFacts {
         let ExamineQuestion::Look { directory, digests, metadata, .. } = &self.question else {
-            return ExaminedEntryState::without_facts(EntryPresence::Nothing);
+            return ExaminedEntryFacts::without_facts(ExaminedEntryKind::Nothing);
         };
         let asked = (*digests, *metadata);
         if name.is_empty() {
             return match tools.top.spot(directory) {
                 Ok(ExaminedPlace { holder, name }) => look_at(holder.as_fd(), name.as_deref(), asked, tools),
-                Err(error) => ExaminedEntryState::without_facts(standing_of(&error)),
+                Err(error) => ExaminedEntryFacts::without_facts(standing_of(&error)),
             };
         }
         match &*self.directory.get_or_open(|| tools.top.open_directory(directory)) {
             Ok(handle) => look_at(handle.as_fd(), Some(name), asked, tools),
-            Err(error) => ExaminedEntryState::without_facts(standing_of(error)),
+            Err(error) => ExaminedEntryFacts::without_facts(standing_of(error)),
         }
     }
 
@@ -176,7 +176,7 @@ impl ExaminerQuestionTask {
 }
 
 impl ComparisonAnswer {
-    fn into_sights(self) -> Option<Vec<ExaminedEntryState>> {
+    fn into_sights(self) -> Option<Vec<ExaminedEntryFacts>> {
         if let ComparisonAnswer::Seen(sights) = self { Some(sights) } else { None }
     }
 
@@ -190,10 +190,10 @@ fn look_at(
     name: Option<&[u8]>,
     (digests, metadata): (bool, Option<KeptMetadata>),
     tools: &ExamineTools,
-) -> ExaminedEntryState {
+) -> ExaminedEntryFacts {
     let glance = match glance(directory, name) {
         Ok(glance) => glance,
-        Err(error) => return ExaminedEntryState::without_facts(standing_of(&error)),
+        Err(error) => return ExaminedEntryFacts::without_facts(standing_of(&error)),
     };
     let is_file = glance.kind == BrowsedKind::File;
     let digest = match (glance.kind, name) {
@@ -201,7 +201,7 @@ fn look_at(
             .map(|text| Some(*blake3::hash(&text).as_bytes()))
             .map_err(|error| standing_of(&error)),
         (BrowsedKind::File, Some(name)) if digests && glance.stamp.size <= WHOLE_BYTES_MAX => {
-            hash_small(directory, name, glance.stamp, tools).map(Some).map_err(EntryPresence::Unreadable)
+            hash_small(directory, name, glance.stamp, tools).map(Some).map_err(ExaminedEntryKind::Unreadable)
         }
         _ => Ok(None),
     };
@@ -210,18 +210,18 @@ fn look_at(
     });
     let metadata = metadata.transpose().map_err(|error| standing_of(&error));
     match (digest, metadata) {
-        (Ok(digest), Ok(metadata)) => ExaminedEntryState {
-            standing: EntryPresence::Is(glance.kind),
+        (Ok(digest), Ok(metadata)) => ExaminedEntryFacts {
+            standing: ExaminedEntryKind::Is(glance.kind),
             size: if is_file { glance.stamp.size } else { 0 },
             stamp: stamp_number(&glance.stamp),
             digest,
             special: glance.special,
             metadata: metadata.map(Box::new),
         },
-        (Err(EntryPresence::Unreadable(detail)), _) | (_, Err(EntryPresence::Unreadable(detail))) => {
-            ExaminedEntryState::without_facts(EntryPresence::Unreadable(short(&detail)))
+        (Err(ExaminedEntryKind::Unreadable(detail)), _) | (_, Err(ExaminedEntryKind::Unreadable(detail))) => {
+            ExaminedEntryFacts::without_facts(ExaminedEntryKind::Unreadable(short(&detail)))
         }
-        (Err(standing), _) | (_, Err(standing)) => ExaminedEntryState::without_facts(standing),
+        (Err(standing), _) | (_, Err(standing)) => ExaminedEntryFacts::without_facts(standing),
     }
 }
 

@@ -233,7 +233,7 @@ pub(super) fn check_streams(
 }
 
 /// The resources for which an end opens its endpoints.
-pub(super) struct LaneResources<'a> {
+pub(super) struct EndpointOpeningResources<'a> {
     pub(super) role: SessionRole,
     pub(super) streams: &'a [DataConnection],
     pub(super) placement: &'a PlacedLanes,
@@ -262,7 +262,7 @@ impl AgreedFabric {
     pub(super) fn exchange_endpoints(
         &self,
         link: &mut SessionControlLink,
-        resources: &LaneResources<'_>,
+        resources: &EndpointOpeningResources<'_>,
     ) -> Result<Option<Vec<UnconnectedLaneAndPeer>>, SessionError> {
         let (lanes, problem) = match self.open(resources) {
             Ok(lanes) => (lanes, String::new()),
@@ -300,7 +300,7 @@ impl AgreedFabric {
         Ok(None)
     }
 
-    fn open(&self, resources: &LaneResources<'_>) -> Result<Vec<UnconnectedFabricLane>, String> {
+    fn open(&self, resources: &EndpointOpeningResources<'_>) -> Result<Vec<UnconnectedFabricLane>, String> {
         let address = resources.streams.first().and_then(|stream| stream.socket().local_addr().ok());
         (0..resources.pools.len())
             .map(|lane| self.open_lane(lane, resources, address.map(|at| at.ip().to_canonical())))
@@ -310,7 +310,7 @@ impl AgreedFabric {
     fn open_lane(
         &self,
         lane: usize,
-        resources: &LaneResources<'_>,
+        resources: &EndpointOpeningResources<'_>,
         source: Option<IpAddr>,
     ) -> Result<UnconnectedFabricLane, String> {
         let nodes = resources.placement.lane(lane).place().memory;

@@ -8,7 +8,7 @@ use carrack_transport::{
 };
 
 use super::established::{EstablishedSession, LocalSessionEnd};
-use super::fabric::{self, AgreedFabric, LaneResources, UnconnectedLaneAndPeer};
+use super::fabric::{self, AgreedFabric, EndpointOpeningResources, UnconnectedLaneAndPeer};
 use super::handshake::refuse;
 use super::lane_links::lane_links;
 use super::prepared::PreparedEnd;
@@ -54,7 +54,7 @@ impl SessionAgreement {
         // The other end is working already: without a message it would report a broken connection.
         let (placement, pools) = placed.inspect_err(|error| refuse(&mut link, error))?;
         assert!(pools.len() == lane_count, "each lane has its own slots");
-        let resources = LaneResources {
+        let resources = EndpointOpeningResources {
             role: end.role(),
             streams: &streams,
             placement: &placement,

@@ -64,7 +64,7 @@ enum ExtraneousDeletionPass {
     Remove,
 }
 
-struct TreePruner<'a> {
+struct ExtraneousTreeRemover<'a> {
     lane: &'a SinkLane<'a>,
     root: &'a RootDirectory,
     removal: &'a SyncDeletionState,
@@ -126,7 +126,8 @@ impl ExtraneousEntryDeletion<'_> {
         let most_percent = removal.most_percent();
         let mut newest = 0;
         if failure_count > 0 || most_percent.is_some() {
-            let mut counting = TreePruner::new(*self, ExtraneousDeletionPass::Count, trees, newest);
+            let mut counting =
+                ExtraneousTreeRemover::new(*self, ExtraneousDeletionPass::Count, trees, newest);
             counting.run()?;
             newest = counting.newest;
             let (going, entries) = (counting.going_count, counting.entry_count);
@@ -142,7 +143,7 @@ impl ExtraneousEntryDeletion<'_> {
             }
         }
         let mounts_before = removal.mount_count();
-        let mut pruner = TreePruner::new(*self, ExtraneousDeletionPass::Remove, trees, newest);
+        let mut pruner = ExtraneousTreeRemover::new(*self, ExtraneousDeletionPass::Remove, trees, newest);
         pruner.run()?;
         pruner.tell_stayed()?;
         assert!(mounts_before <= removal.mount_count(), "mounts that stay are only added");
@@ -198,21 +199,21 @@ impl ExtraneousEntryDeletion<'_> {
     }
 }
 
-impl<'a> TreePruner<'a> {
+impl<'a> ExtraneousTreeRemover<'a> {
     /// Creates a pass. Queries are numbered from after `newest`.
     fn new(
         pruning: ExtraneousEntryDeletion<'a>,
         pass: ExtraneousDeletionPass,
         trees: &[RelPath],
         newest: u64,
-    ) -> TreePruner<'a> {
+    ) -> ExtraneousTreeRemover<'a> {
         let ExtraneousEntryDeletion { lane, root, removal } = pruning;
         let places = trees.iter().map(|path| PruneDirectory {
             path: path.clone(),
             at_source: RelPath::root(),
             mount: None,
         });
-        TreePruner {
+        ExtraneousTreeRemover {
             lane,
             root,
             removal,

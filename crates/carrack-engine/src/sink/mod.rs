@@ -5,34 +5,35 @@
 //!
 //! | module | contents | threads |
 //! | --- | --- | --- |
-//! | [`storage`] | the number of targets, and the method of writing files | all |
+//! | [`write_method`] | the number of targets, and the method of writing files | all |
 //! | [`sizing`] | the numbers of threads and connections, and their limits | all |
-//! | [`confinement`] | names that the source may write | I/O, comm |
-//! | [`names`] | names that the destination does not distinguish | I/O |
+//! | [`top_level_confinement`] | names that the source may write | I/O, comm |
+//! | [`name_claims`] | names that the destination does not distinguish | I/O |
 //! | [`attributes`] | the source's metadata that entries get, and the comparison with it | all |
 //! | [`destination`] | the destination: root, storage, confinement and names | all |
-//! | [`line`] | write combining | I/O |
-//! | [`portion`], [`integrity`], [`byte_counts`] | ranges, digest, counts | I/O, comm, `carrack-commit` |
+//! | [`write_combining`] | write combining | I/O |
+//! | [`file_portion`], [`file_integrity`] | ranges and digest of a file | I/O, comm, `carrack-commit` |
+//! | [`file_byte_counts`] | its counts | I/O, comm, `carrack-commit` |
 //! | [`sink_file`] | one large file, from its announcement to its name | I/O, comm |
 //! | [`file_table`] | large files from their announcement to their end | I/O, comm |
-//! | [`answers`] | acks of objects, until the comm thread sends them | I/O, comm |
+//! | [`ack_batch`] | acks of objects, until the comm thread sends them | I/O, comm |
 //! | [`write_queue`] | the I/O threads' work: connections with data, objects, ends of files | all |
-//! | [`group`], [`syncer`], [`recorder`], [`committer`] | group commit (L12) | `carrack-commit` |
-//! | [`past`], [`siblings`] | the records of earlier sessions, and of parallel ones | I/O |
-//! | [`backup`], [`removal`] | the rules of deletion, and the backup directory | I/O |
-//! | [`existence_queries`] | existence queries to the source | I/O, comm |
-//! | [`end_spools`] | links and metadata of directories, for the end | I/O |
+//! | [`commit_group`], [`syncer`], [`recorder`], [`committer`] | group commit (L12) | `carrack-commit` |
+//! | [`past_sessions`], [`sibling_sessions`] | the records of earlier sessions, and of parallel ones | I/O |
+//! | [`backup`], [`removal_rules`] | the rules of deletion, and the backup directory | I/O |
+//! | [`pending_queries`] | existence queries to the source | I/O, comm |
+//! | [`final_spools`] | links and metadata of directories, for the end | I/O |
 //! | [`context`] | all of the above for the lanes, counts, timeouts, reporting | all |
 //! | [`lane`] | the state that the threads of one lane share (N2) | all |
-//! | [`access`] | access to the user's read-only directories during the session | I/O |
-//! | [`deleting`], [`make_way`] | deletion, and replacement of entries of another kind | I/O |
-//! | [`in_place`] | the comparison of records with the destination | I/O |
-//! | [`creation`], [`large_files`] | the beginnings and ends of large files | I/O |
-//! | [`announcing`] | the announcement of large files | I/O, comm |
+//! | [`directory_access`] | access to the user's read-only directories during the session | I/O |
+//! | [`deleting`], [`entry_replacement`] | deletion, and replacement of entries of another kind | I/O |
+//! | [`recorded_state`] | the comparison of records with the destination | I/O |
+//! | [`large_file_creation`], [`large_files`] | the beginnings and ends of large files | I/O |
+//! | [`file_announcement`] | the announcement of large files | I/O, comm |
 //! | [`object_writer`] | checks and writes objects of large files | I/O |
-//! | [`unpack`] | unpacks bundles into small files and links | I/O |
+//! | [`bundle_unpacker`] | unpacks bundles into small files and links | I/O |
 //! | [`sync`], [`offers`] | the choice among offered entries: changed ones, and unrecorded ones | I/O |
-//! | [`prune`] | deletes entries that the source does not have | I/O |
+//! | [`extraneous_entries`] | deletes entries that the source does not have | I/O |
 //! | [`finish`] | links, directories, modes and the last commit | I/O |
 //! | [`writer`] | the I/O thread: drives connections and takes work from the queue | I/O |
 //! | [`spill`] | objects on flash (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |

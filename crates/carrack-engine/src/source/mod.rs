@@ -7,7 +7,7 @@
 //! | [`chunks`] | chunks in place of a scan, and the end of each (Y3) | `carrack-feed`, I/O, comm |
 //! | [`large_file`] | a file that travels as separate objects, from its opening to its end | I/O, comm |
 //! | [`work`] | work items of I/O threads, and sent objects by their origin | – |
-//! | [`tree`] | roots and file systems, and the opening of entries | scan, I/O |
+//! | [`source_roots`] | roots and file systems, and the opening of entries | scan, I/O |
 //! | [`sizing`] | numbers of lanes, threads and connections | – |
 //! | [`read_queue`] | target queues (L2), flow control (L8), room for the scan | all |
 //! | [`send_queue`] | ready objects, free endpoints, credits | I/O, comm |
@@ -15,17 +15,20 @@
 //! | [`file_table`] | large files from their announcement to their end | I/O, comm |
 //! | [`backlog`] | counts of a lane's unfinished work | all |
 //! | [`offers`] | sections that wait for the sink's choice (L12) | scan, `carrack-offer`, comm |
-//! | [`clearing`], [`deletion`] | a removal before the transfer; the proof of absence | scan, I/O, comm |
+//! | [`pre_deletion`] | a removal before the transfer | scan, I/O, comm |
+//! | [`absence_proof`] | the proof that the source does not have a name | scan, I/O, comm |
 //! | [`shared_counts`], [`context`] | the state that all lanes share | all |
 //! | [`lane`] | one lane (N2): the parts above, together | all |
-//! | [`endings`] | the next step for a file with acked objects | I/O, comm |
-//! | [`existence`] | answers to the existence queries of a sink that removes | I/O |
+//! | [`commit_or_retry`] | the next step for a file with acked objects | I/O, comm |
+//! | [`sink_existence_queries`] | answers to the existence queries of a sink that removes | I/O |
 //! | [`sender`] | sends objects that were read, if a data connection is free | I/O, `carrack-send` |
 //! | [`file_opening`], [`bundle_filling`] | opens large files; fills slots with small ones (M7) | I/O |
 //! | [`reader`] | takes work, leases a slot, reads, computes the checksum | I/O |
 //! | [`spill`] | objects without credits on flash (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
-//! | [`overlap`], [`feeder`] | from the scan to a read queue | scan, `carrack-feed`, `carrack-offer` |
-//! | [`detail`], [`tuning`], [`comm`] | reports; the tuner (Y4, Y5); the sink's messages | comm |
+//! | [`merged_sources`] | entries that several sources have | scan, `carrack-feed`, `carrack-offer` |
+//! | [`scan_to_queues`] | from the scan to a read queue | scan, `carrack-feed`, `carrack-offer` |
+//! | [`detail_reports`], [`session_tuning`] | reports; the tuner (Y4, Y5) | comm |
+//! | [`comm`] | the sink's messages | comm |
 
 mod absence_proof;
 mod backlog;

@@ -1,7 +1,7 @@
 //! Existence queries of a sink that removes entries (`carrack sync --delete`).
 //!
 //! A name is absent only if the scan of this run proves it: the name is missing now, and its directory is the
-//! scanned directory with the same listing ([`ScanRecord`]). No name is absent in a directory that has
+//! scanned directory with the same listing ([`ScanListingProof`]). No name is absent in a directory that has
 //! changed, vanished or been covered by a mount since the run began. Such a directory is reported as one
 //! failed entry. An empty source proves nothing either, unless the user insists. Runs on I/O threads.
 

@@ -4,9 +4,9 @@
 //! | module | contents |
 //! | --- | --- |
 //! | this module | a lane's log, and the two threads that write it and read it back |
-//! | [`side`] | the spill's interface to a lane |
+//! | [`spilling_lane`] | the spill's interface to a lane |
 //! | [`shelf`] | the objects on flash |
-//! | [`watch`] | the measurements that decide on the use of flash |
+//! | [`window_sampler`] | the measurements that decide on the use of flash |
 //!
 //! The threads that read, receive or write do not know the spill. When slots run out and throughput falls
 //! ([`SpillGate`]), one thread takes the youngest waiting objects, writes them to the log and frees their

@@ -2,21 +2,21 @@
 
 use carrack_model::{ByteRange, RelPath};
 
-use super::compared_name::ComparedName;
+use super::compared_name::VerifyNameState;
 use super::file_check::{FileComparisonState, RANGE_BYTES};
 use super::finding::path_of;
-use crate::examine::ExaminedEntryState;
+use crate::examine::ExaminedEntryFacts;
 
 /// Names of one directory. The path is that at the source, or beneath the place at the sink.
 #[derive(Default)]
 pub(super) struct NameBatch {
     pub(super) directory: Option<RelPath>,
-    pub(super) items: Vec<ComparedName>,
+    pub(super) items: Vec<VerifyNameState>,
 }
 
 impl NameBatch {
     pub(super) fn of(directory: RelPath, names: Vec<Box<[u8]>>) -> NameBatch {
-        let items = names.into_iter().map(|name| ComparedName::new(name, None)).collect();
+        let items = names.into_iter().map(|name| VerifyNameState::new(name, None)).collect();
         NameBatch { directory: Some(directory), items }
     }
 
@@ -33,9 +33,9 @@ impl NameBatch {
 pub(super) fn key(
     index: u64,
     directory: &RelPath,
-    item: &ComparedName,
-    source: Option<&ExaminedEntryState>,
-    sink: &ExaminedEntryState,
+    item: &VerifyNameState,
+    source: Option<&ExaminedEntryFacts>,
+    sink: &ExaminedEntryFacts,
 ) -> u128 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&index.to_le_bytes());

@@ -1,7 +1,7 @@
 //! One name in a comparison.
 
 /// One name, with the facts so far.
-pub(super) struct ComparedName {
+pub(super) struct VerifyNameState {
     pub(super) name: Box<[u8]>,
     /// Its size in bytes, once it was examined.
     pub(super) size: u64,
@@ -13,9 +13,9 @@ pub(super) struct ComparedName {
     pub(super) is_told: bool,
 }
 
-impl ComparedName {
+impl VerifyNameState {
     /// Creates an item that was not examined.
-    pub(super) fn new(name: Box<[u8]>, digest: Option<[u8; 32]>) -> ComparedName {
-        ComparedName { name, size: 0, key: None, digest, is_told: false }
+    pub(super) fn new(name: Box<[u8]>, digest: Option<[u8; 32]>) -> VerifyNameState {
+        VerifyNameState { name, size: 0, key: None, digest, is_told: false }
     }
 }

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
 use crate::examine::{
-    ComparisonAnswer, ExamineQuestion, ExamineRoot, ExamineThreadSettings, ExaminedEntryState,
+    ComparisonAnswer, ExamineQuestion, ExamineRoot, ExamineThreadSettings, ExaminedEntryFacts,
     ExaminerThreads, WalkStep,
 };
 use crate::role::SessionRole;
@@ -102,7 +102,7 @@ impl VerifyEndExaminer {
         }
     }
 
-    pub(super) fn seen(&mut self) -> Result<Vec<ExaminedEntryState>, SessionError> {
+    pub(super) fn seen(&mut self) -> Result<Vec<ExaminedEntryFacts>, SessionError> {
         match self.hear()? {
             ComparisonAnswer::Seen(sights) => Ok(sights),
             _ => Err(SessionError::Internal),

@@ -5,7 +5,7 @@ use std::mem;
 use carrack_journal::{Blake3Subtree, FileDigestBuilder};
 use carrack_model::{ByteRange, FailureSide, RelPath, plain};
 
-use super::compared_name::ComparedName;
+use super::compared_name::VerifyNameState;
 use super::finding::EntryDifference;
 use crate::examine::{PIECE_BYTES_MAX, PIECE_BYTES_MIN, PIECES_MAX};
 
@@ -22,7 +22,7 @@ const NARROWED_MAX: u32 = 64;
 pub(super) struct FileComparisonState {
     /// Its path at the source.
     pub(super) directory: RelPath,
-    pub(super) item: ComparedName,
+    pub(super) item: VerifyNameState,
     /// The manifest's digest, and the digest of the pieces so far.
     wanted: Option<([u8; 32], FileDigestBuilder)>,
     /// True for a part of the file: bytes after its end are not compared.
@@ -38,7 +38,7 @@ pub(super) struct FileComparisonState {
 impl FileComparisonState {
     /// Starts the comparison of a file, with the item's digest if it has one, and otherwise with another
     /// file.
-    pub(super) fn new(directory: RelPath, item: ComparedName) -> FileComparisonState {
+    pub(super) fn new(directory: RelPath, item: VerifyNameState) -> FileComparisonState {
         let wanted = item.digest.map(|digest| (digest, FileDigestBuilder::new(item.size)));
         FileComparisonState {
             directory,
@@ -170,7 +170,7 @@ mod tests {
     fn check(size: u64) -> FileComparisonState {
         FileComparisonState::new(
             RelPath::root(),
-            ComparedName { size, ..ComparedName::new(b"f"[..].into(), None) },
+            VerifyNameState { size, ..VerifyNameState::new(b"f"[..].into(), None) },
         )
     }
 

@@ -10,7 +10,7 @@ use carrack_model::{
 use carrack_storage::{BrowsedKind, are_within, may_be_stored};
 
 use crate::examine::{
-    ATTRIBUTE_DIGEST_BYTES, AttributeDigest, ComparedEntryMetadata, EntryPresence, ExaminedEntryState,
+    ATTRIBUTE_DIGEST_BYTES, AttributeDigest, ComparedEntryMetadata, ExaminedEntryFacts, ExaminedEntryKind,
 };
 
 /// A file whose storage lacks less than this of its size counts as one without holes: the least that a copy
@@ -122,10 +122,10 @@ impl MetadataChecks {
         &self,
         links: &mut ComparedHardLinks,
         path: &[u8],
-        source: &ExaminedEntryState,
-        sink: &ExaminedEntryState,
+        source: &ExaminedEntryFacts,
+        sink: &ExaminedEntryFacts,
     ) -> Vec<MetadataDifference> {
-        let (EntryPresence::Is(kind), Some(source_has), Some(sink_has)) =
+        let (ExaminedEntryKind::Is(kind), Some(source_has), Some(sink_has)) =
             (&source.standing, &source.metadata, &sink.metadata)
         else {
             return Vec::new();

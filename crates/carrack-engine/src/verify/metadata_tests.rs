@@ -30,10 +30,10 @@ fn seen() -> ComparedEntryMetadata {
     }
 }
 
-fn sight(kind: BrowsedKind, seen: ComparedEntryMetadata) -> ExaminedEntryState {
+fn sight(kind: BrowsedKind, seen: ComparedEntryMetadata) -> ExaminedEntryFacts {
     let metadata = Some(Box::new(seen));
-    ExaminedEntryState {
-        standing: EntryPresence::Is(kind),
+    ExaminedEntryFacts {
+        standing: ExaminedEntryKind::Is(kind),
         size: 4_096,
         stamp: 0,
         digest: None,
@@ -184,7 +184,7 @@ fn names_of_one_file_are_so_at_both_ends() {
 fn holes_may_be_others_but_not_be_filled() {
     const SIZE: u64 = 1 << 20;
     let holes = |source_allocated, sink_allocated| {
-        let side = |allocated_bytes| ExaminedEntryState {
+        let side = |allocated_bytes| ExaminedEntryFacts {
             size: SIZE,
             ..sight(BrowsedKind::File, ComparedEntryMetadata { allocated_bytes, ..seen() })
         };

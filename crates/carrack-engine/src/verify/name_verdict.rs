@@ -4,7 +4,7 @@ use carrack_model::{ByteRange, FailureSide, SpecialFile};
 use carrack_storage::BrowsedKind;
 
 use super::finding::EntryDifference;
-use crate::examine::{EntryPresence, ExaminedEntryState};
+use crate::examine::{ExaminedEntryFacts, ExaminedEntryKind};
 
 /// The verdict on a name.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,15 +18,15 @@ pub(super) enum NameComparisonVerdict {
 }
 
 /// Judges by the states at both ends.
-pub(super) fn judge(source: &ExaminedEntryState, sink: &ExaminedEntryState) -> NameComparisonVerdict {
+pub(super) fn judge(source: &ExaminedEntryFacts, sink: &ExaminedEntryFacts) -> NameComparisonVerdict {
     let kinds = match (&source.standing, &sink.standing) {
-        (EntryPresence::Nothing, _) => return unreadable(FailureSide::Source, "it vanished meanwhile"),
-        (EntryPresence::Unreadable(detail), _) => return unreadable(FailureSide::Source, detail),
-        (EntryPresence::Is(kind), EntryPresence::Nothing) => {
+        (ExaminedEntryKind::Nothing, _) => return unreadable(FailureSide::Source, "it vanished meanwhile"),
+        (ExaminedEntryKind::Unreadable(detail), _) => return unreadable(FailureSide::Source, detail),
+        (ExaminedEntryKind::Is(kind), ExaminedEntryKind::Nothing) => {
             return NameComparisonVerdict::Differs(missing(*kind));
         }
-        (_, EntryPresence::Unreadable(detail)) => return unreadable(FailureSide::Sink, detail),
-        (EntryPresence::Is(source), EntryPresence::Is(sink)) => (*source, *sink),
+        (_, ExaminedEntryKind::Unreadable(detail)) => return unreadable(FailureSide::Sink, detail),
+        (ExaminedEntryKind::Is(source), ExaminedEntryKind::Is(sink)) => (*source, *sink),
     };
     match kinds {
         (BrowsedKind::File, BrowsedKind::File) if source.size != sink.size => {
@@ -47,8 +47,8 @@ pub(super) fn judge(source: &ExaminedEntryState, sink: &ExaminedEntryState) -> N
 
 /// Judges the part of a file that ends at `end`, which the source has.
 pub(super) fn judge_part(
-    source: &ExaminedEntryState,
-    sink: &ExaminedEntryState,
+    source: &ExaminedEntryFacts,
+    sink: &ExaminedEntryFacts,
     end: u64,
 ) -> NameComparisonVerdict {
     match judge(source, sink) {
@@ -80,12 +80,12 @@ fn are_others(source: Option<SpecialFile>, sink: Option<SpecialFile>) -> bool {
 }
 
 /// Judges by the state at the sink: a manifest names files only.
-pub(super) fn judge_listed(sink: &ExaminedEntryState) -> NameComparisonVerdict {
+pub(super) fn judge_listed(sink: &ExaminedEntryFacts) -> NameComparisonVerdict {
     match &sink.standing {
-        EntryPresence::Nothing => NameComparisonVerdict::Differs(EntryDifference::Missing),
-        EntryPresence::Unreadable(detail) => unreadable(FailureSide::Sink, detail),
-        EntryPresence::Is(BrowsedKind::File) => NameComparisonVerdict::Read,
-        EntryPresence::Is(kind) => {
+        ExaminedEntryKind::Nothing => NameComparisonVerdict::Differs(EntryDifference::Missing),
+        ExaminedEntryKind::Unreadable(detail) => unreadable(FailureSide::Sink, detail),
+        ExaminedEntryKind::Is(BrowsedKind::File) => NameComparisonVerdict::Read,
+        ExaminedEntryKind::Is(kind) => {
             NameComparisonVerdict::Differs(EntryDifference::Kind { source: BrowsedKind::File, sink: *kind })
         }
     }
@@ -93,15 +93,15 @@ pub(super) fn judge_listed(sink: &ExaminedEntryState) -> NameComparisonVerdict {
 
 /// Returns the digest of a file of `size` bytes that was small enough to be read as a whole.
 pub(super) fn digest_of(
-    sight: &ExaminedEntryState,
+    sight: &ExaminedEntryFacts,
     size: u64,
     side: FailureSide,
 ) -> Result<[u8; 32], EntryDifference> {
     match (&sight.standing, sight.digest) {
-        (EntryPresence::Unreadable(detail), _) => {
+        (ExaminedEntryKind::Unreadable(detail), _) => {
             Err(EntryDifference::Unreadable { side, detail: detail.clone() })
         }
-        (EntryPresence::Is(BrowsedKind::File), Some(digest)) if sight.size == size => Ok(digest),
+        (ExaminedEntryKind::Is(BrowsedKind::File), Some(digest)) if sight.size == size => Ok(digest),
         _ => Err(EntryDifference::Unreadable { side, detail: "it changed meanwhile".into() }),
     }
 }
@@ -127,13 +127,13 @@ mod tests {
     use super::*;
     use BrowsedKind::{Directory, File, Symlink};
 
-    fn sight(kind: BrowsedKind, size: u64, digest: Option<u8>) -> ExaminedEntryState {
+    fn sight(kind: BrowsedKind, size: u64, digest: Option<u8>) -> ExaminedEntryFacts {
         let digest = digest.map(|byte| [byte; 32]);
-        ExaminedEntryState { size, digest, ..ExaminedEntryState::without_facts(EntryPresence::Is(kind)) }
+        ExaminedEntryFacts { size, digest, ..ExaminedEntryFacts::without_facts(ExaminedEntryKind::Is(kind)) }
     }
 
-    fn device(special: Option<SpecialFile>) -> ExaminedEntryState {
-        ExaminedEntryState { special, ..sight(BrowsedKind::Device, 0, None) }
+    fn device(special: Option<SpecialFile>) -> ExaminedEntryFacts {
+        ExaminedEntryFacts { special, ..sight(BrowsedKind::Device, 0, None) }
     }
 
     #[test]
@@ -165,13 +165,13 @@ mod tests {
         }
     }
 
-    fn nothing() -> ExaminedEntryState {
-        ExaminedEntryState::without_facts(EntryPresence::Nothing)
+    fn nothing() -> ExaminedEntryFacts {
+        ExaminedEntryFacts::without_facts(ExaminedEntryKind::Nothing)
     }
 
     #[test]
     fn two_looks_say_what_to_do() {
-        let unreadable = ExaminedEntryState::without_facts(EntryPresence::Unreadable("no".into()));
+        let unreadable = ExaminedEntryFacts::without_facts(ExaminedEntryKind::Unreadable("no".into()));
         let file = sight(File, 7, None);
         let kind = EntryDifference::Kind { source: File, sink: Directory };
         for (source, sink, verdict) in [

@@ -10,7 +10,7 @@ use carrack_model::{ByteRange, FailureSide, PartialCopyRange, PathProblem, RelPa
 use carrack_storage::BrowsedKind;
 
 use super::batch::{NameBatch, key, range_key};
-use super::compared_name::ComparedName;
+use super::compared_name::VerifyNameState;
 use super::end_examiner::VerifyEndExaminer;
 use super::equal_pairs::EqualPairs;
 use super::file_check::FileComparisonState;
@@ -19,8 +19,8 @@ use super::metadata::{ComparedHardLinks, MetadataChecks};
 use super::name_verdict::{NameComparisonVerdict, differing, digest_of, judge, judge_listed, judge_part};
 use crate::error::SessionError;
 use crate::examine::{
-    EntryPresence, ExamineQuestion, ExaminedEntryState, PIECE_BYTES_MAX, PIECE_BYTES_MIN, PieceDigestRequest,
-    QUESTIONS_MAX, WHOLE_BYTES_MAX, WalkStep,
+    ExamineQuestion, ExaminedEntryFacts, ExaminedEntryKind, PIECE_BYTES_MAX, PIECE_BYTES_MIN,
+    PieceDigestRequest, QUESTIONS_MAX, WHOLE_BYTES_MAX, WalkStep,
 };
 
 /// Steps of the walk that are requested ahead.
@@ -81,7 +81,7 @@ impl<'a> TreeVerification<'a> {
         source.ask(itself)?;
         self.sink.ask(look(RelPath::root(), vec![[][..].into(), name.into()]))?;
         let (source, sink) = (source.seen()?, self.sink.seen()?);
-        let has_name = sink.get(1).is_some_and(|sight| sight.standing != EntryPresence::Nothing);
+        let has_name = sink.get(1).is_some_and(|sight| sight.standing != ExaminedEntryKind::Nothing);
         let goes_in = if is_directory(source.first()) { has_name } else { is_directory(sink.first()) };
         Ok(if goes_in { in_it } else { RelPath::root() })
     }
@@ -133,7 +133,7 @@ impl<'a> TreeVerification<'a> {
         };
         let range = part_of(here, part, shown)?;
         self.verified.part = Some(range);
-        let mut item = ComparedName::new([][..].into(), None);
+        let mut item = VerifyNameState::new([][..].into(), None);
         item.size = range.offset + range.len;
         match judge_part(here, there, item.size) {
             NameComparisonVerdict::Differs(what) => {
@@ -419,8 +419,8 @@ impl VerifyWalk<'_, '_> {
         &mut self,
         directory: &RelPath,
         name: &[u8],
-        here: &ExaminedEntryState,
-        there: &ExaminedEntryState,
+        here: &ExaminedEntryFacts,
+        there: &ExaminedEntryFacts,
     ) -> bool {
         if here.standing != there.standing {
             return false;
@@ -435,7 +435,7 @@ impl VerifyWalk<'_, '_> {
     }
 
     /// Reads a file unless an earlier run found it equal. Small files are gathered.
-    fn read_if_unknown(&mut self, directory: &RelPath, item: ComparedName, small: &mut NameBatch) {
+    fn read_if_unknown(&mut self, directory: &RelPath, item: VerifyNameState, small: &mut NameBatch) {
         if item.key.is_some_and(|key| self.all.kept.has(key)) {
             self.all.verified.known += 1;
             return self.equal(&item);
@@ -489,7 +489,7 @@ impl VerifyWalk<'_, '_> {
         let sights = self.source()?.seen()?;
         let directory = batch.directory();
         for (item, sight) in batch.items.iter().zip(sights) {
-            if sight.standing == EntryPresence::Nothing {
+            if sight.standing == ExaminedEntryKind::Nothing {
                 self.differs(&directory, item, EntryDifference::Extra);
             }
         }
@@ -497,7 +497,7 @@ impl VerifyWalk<'_, '_> {
     }
 
     /// Compares a file in pieces to find the differing ranges.
-    fn compare_pieces(&mut self, directory: &RelPath, item: ComparedName) {
+    fn compare_pieces(&mut self, directory: &RelPath, item: VerifyNameState) {
         let before = self.files.insert(self.next_file, FileComparisonState::new(directory.clone(), item));
         assert!(before.is_none(), "each file has a number of its own");
         self.waiting.push_back(VerifyStep::Ranges(self.next_file));
@@ -562,7 +562,7 @@ impl VerifyWalk<'_, '_> {
     }
 
     /// Counts an item with equal contents, unless a difference of its metadata was reported.
-    fn equal(&mut self, item: &ComparedName) {
+    fn equal(&mut self, item: &VerifyNameState) {
         if !item.is_told {
             self.all.verified.equal += 1;
             self.all.verified.bytes_equal += item.size;
@@ -575,7 +575,7 @@ impl VerifyWalk<'_, '_> {
         }
     }
 
-    fn differs(&mut self, directory: &RelPath, item: &ComparedName, what: EntryDifference) {
+    fn differs(&mut self, directory: &RelPath, item: &VerifyNameState, what: EntryDifference) {
         let path = self.path_at_sink(directory, &item.name);
         if item.is_told {
             // The difference of its metadata was counted.
@@ -621,33 +621,33 @@ fn next_lines(
             break;
         }
         batch.directory = Some(directory);
-        batch.items.push(ComparedName::new(name, Some(entry.digest)));
+        batch.items.push(VerifyNameState::new(name, Some(entry.digest)));
     }
     Ok((!batch.items.is_empty()).then_some(VerifyStep::Look(batch)))
 }
 
-fn is_directory(sight: Option<&ExaminedEntryState>) -> bool {
-    sight.is_some_and(|sight| sight.standing == EntryPresence::Is(BrowsedKind::Directory))
+fn is_directory(sight: Option<&ExaminedEntryFacts>) -> bool {
+    sight.is_some_and(|sight| sight.standing == ExaminedEntryKind::Is(BrowsedKind::Directory))
 }
 
 /// Returns the range of a part in the source's file.
 fn part_of(
-    here: &ExaminedEntryState,
+    here: &ExaminedEntryFacts,
     part: PartialCopyRange,
     shown: &[u8],
 ) -> Result<ByteRange, SessionError> {
     let shown = escape(shown);
     let message = match &here.standing {
-        EntryPresence::Is(BrowsedKind::File) => {
+        ExaminedEntryKind::Is(BrowsedKind::File) => {
             if let Some(range) = part.range_in(here.size) {
                 return Ok(range);
             }
             let (size, offset) = (here.size, part.offset);
             format!("{shown} has {size} bytes, and the part would begin at byte {offset}")
         }
-        EntryPresence::Nothing => format!("{shown}: there is no such file"),
-        EntryPresence::Unreadable(detail) => format!("{shown}: {detail}"),
-        EntryPresence::Is(_) => format!("{shown} is no regular file, and a part is of one"),
+        ExaminedEntryKind::Nothing => format!("{shown}: there is no such file"),
+        ExaminedEntryKind::Unreadable(detail) => format!("{shown}: {detail}"),
+        ExaminedEntryKind::Is(_) => format!("{shown} is no regular file, and a part is of one"),
     };
     let hint = "name one regular file that has that part, or leave --offset and --length out";
     Err(SessionError::refused(message, hint))

@@ -69,7 +69,7 @@ struct CephFunctions {
 
 /// A connection to the cluster of this host's configuration.
 #[derive(Debug)]
-pub(super) struct CephCluster {
+pub(super) struct CephClusterConnection {
     functions: CephFunctions,
     mount: NonNull<c_void>,
     /// Set when the map of pools and OSDs has arrived.
@@ -78,22 +78,22 @@ pub(super) struct CephCluster {
 
 // SAFETY: libcephfs may be called by any thread on one mount at once (every call takes the client's lock),
 // and none of its state belongs to a thread.
-unsafe impl Send for CephCluster {}
+unsafe impl Send for CephClusterConnection {}
 // SAFETY: as above.
-unsafe impl Sync for CephCluster {}
+unsafe impl Sync for CephClusterConnection {}
 
 /// A file that is open in the cluster while its objects are queried.
 pub(super) struct CephFile<'a> {
-    cluster: &'a CephCluster,
+    cluster: &'a CephClusterConnection,
     file: c_int,
 }
 
-impl CephCluster {
+impl CephClusterConnection {
     /// Connects to the cluster.
     ///
     /// # Errors
     /// The missing part, as a message.
-    pub(super) fn connect() -> Result<CephCluster, String> {
+    pub(super) fn connect() -> Result<CephClusterConnection, String> {
         // SAFETY: libcephfs belongs to the system; its initialisers only need to run once, which the loader
         // ensures.
         let library = unsafe { Library::new(LIBRARY) }.map_err(|error| error.to_string())?;
@@ -124,7 +124,7 @@ impl CephCluster {
             unsafe { release(mount.as_ptr()) };
             return Err(problem);
         }
-        Ok(CephCluster { functions, mount, has_map: AtomicBool::new(false) })
+        Ok(CephClusterConnection { functions, mount, has_map: AtomicBool::new(false) })
     }
 
     /// Opens the file `path` of the cluster's (default) file system, if it has this inode number.
@@ -212,7 +212,7 @@ impl Drop for CephFile<'_> {
     }
 }
 
-impl Drop for CephCluster {
+impl Drop for CephClusterConnection {
     fn drop(&mut self) {
         // SAFETY: the mount is attached, no file is open any more (files borrow this), and it is not used
         // afterwards.

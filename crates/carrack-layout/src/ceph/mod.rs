@@ -23,7 +23,7 @@ use rustix::fs::{OFlags, XattrFlags, fsetxattr, fstat, getxattr};
 use rustix::io::Errno;
 use rustix::ioctl::Opcode;
 
-use library::CephCluster;
+use library::CephClusterConnection;
 pub use text::{CephLayout, CephLayoutError, parse_ceph_layout};
 
 use super::file_ref::{LayoutQueryFile, descriptor_path};
@@ -58,7 +58,7 @@ pub(super) struct CephFsProvider {
     /// True for a mount of the kernel's own client.
     is_kernel: bool,
     mount: Option<MountRecord>,
-    cluster: OnceLock<Result<CephCluster, String>>,
+    cluster: OnceLock<Result<CephClusterConnection, String>>,
 }
 
 /// The cluster's ID, which all its clients share; none for clients older than Ceph 15.
@@ -107,7 +107,8 @@ impl CephFsProvider {
         size: u64,
         pieces: &FileSystemTargets,
     ) -> Result<Vec<TargetId>, String> {
-        let cluster = self.cluster.get_or_init(CephCluster::connect).as_ref().map_err(String::clone)?;
+        let cluster =
+            self.cluster.get_or_init(CephClusterConnection::connect).as_ref().map_err(String::clone)?;
         let held = file.held().map_err(|errno| errno.to_string())?;
         let inode = fstat(held.as_fd()).map_err(|errno| errno.to_string())?.st_ino;
         let path = self.path_of(held.as_fd()).ok_or("the file's path is not known")?;

@@ -29,38 +29,38 @@ const POOL_NAME_BYTES_MAX: usize = 15;
 
 /// A value to set, and the part of the request that it lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct StripingRequestAttempt {
+pub(super) struct PossibleStripingValue {
     pub(super) value: Vec<u8>,
     /// None if it satisfies the whole request.
     pub(super) given_up: Option<String>,
 }
 
 /// The values to try in turn: the whole request, then without a pool, then without components.
-pub(super) fn attempts(request: &StripeRequest<'_>) -> Vec<StripingRequestAttempt> {
+pub(super) fn attempts(request: &StripeRequest<'_>) -> Vec<PossibleStripingValue> {
     let mut attempts = Vec::new();
     if !request.components.is_empty() {
-        attempts.extend(StripingRequestAttempt::new(composite(request.components, true), None));
+        attempts.extend(PossibleStripingValue::new(composite(request.components, true), None));
         if request.components.iter().any(|component| component.pool.is_some()) {
             let value = composite(request.components, false);
-            attempts.extend(StripingRequestAttempt::new(value, Some("striped, but in no pool".to_owned())));
+            attempts.extend(PossibleStripingValue::new(value, Some("striped, but in no pool".to_owned())));
         }
-        attempts.extend(StripingRequestAttempt::new(
+        attempts.extend(PossibleStripingValue::new(
             plain(request, None),
             Some("striped as its widest part".to_owned()),
         ));
         return attempts;
     }
-    attempts.extend(StripingRequestAttempt::new(plain(request, request.pool), None));
+    attempts.extend(PossibleStripingValue::new(plain(request, request.pool), None));
     if let Some(pool) = request.pool {
         let given_up = format!("striped, but not in the pool {pool}");
-        attempts.extend(StripingRequestAttempt::new(plain(request, None), Some(given_up)));
+        attempts.extend(PossibleStripingValue::new(plain(request, None), Some(given_up)));
     }
     attempts
 }
 
-impl StripingRequestAttempt {
-    fn new(value: Option<Vec<u8>>, given_up: Option<String>) -> Option<StripingRequestAttempt> {
-        value.map(|value| StripingRequestAttempt { value, given_up })
+impl PossibleStripingValue {
+    fn new(value: Option<Vec<u8>>, given_up: Option<String>) -> Option<PossibleStripingValue> {
+        value.map(|value| PossibleStripingValue { value, given_up })
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
         let geometry = StripeGeometry { components: components.to_vec(), mirrors: 1 };
         let like = RequestedLayout::Like(geometry);
         let attempts = attempts(&like.request().unwrap());
-        fn read(attempt: &StripingRequestAttempt) -> LovFile {
+        fn read(attempt: &PossibleStripingValue) -> LovFile {
             parse_lov(&attempt.value).unwrap()
         }
         let LovFile::Composite(parts) = read(&attempts[0]) else { panic!("one component") };

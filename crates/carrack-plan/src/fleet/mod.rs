@@ -52,7 +52,7 @@ pub use tracker::{
     TransferTracker, TransferTrackerEvent,
 };
 pub use transfer_intake::{
-    ManagerIntakeSelection, ManagerOwnedTransfer, OrphanedMoverPairs, TransferCandidate, intake, room,
+    ManagerOwnedTransfer, OrphanedMoverPairs, SelectedIntakeTransfers, TransferCandidate, intake, room,
 };
 pub use transfer_ranking::{RankRules, TransferRanking, WaitingTransfer};
 pub use wait_condition::{MoverPairWaitReason, lack};

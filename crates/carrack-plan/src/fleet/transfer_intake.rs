@@ -43,7 +43,7 @@ pub struct ManagerOwnedTransfer<'a> {
 
 /// The result of a search through all candidates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ManagerIntakeSelection<'a> {
+pub struct SelectedIntakeTransfers<'a> {
     /// Transfers to take now, in this order: all that were begun, and of the others those whose turn has
     /// come, as far as there is room.
     pub take: Vec<&'a str>,
@@ -66,7 +66,7 @@ pub fn intake<'a>(
     places: (usize, usize),
     owned: &[ManagerOwnedTransfer<'_>],
     candidates: &[TransferCandidate<'a>],
-) -> ManagerIntakeSelection<'a> {
+) -> SelectedIntakeTransfers<'a> {
     let begun = candidates.iter().filter(|candidate| candidate.is_begun);
     let most = OWNED_MAX.saturating_sub(owned.len());
     let mut take: Vec<&'a str> = begun.map(|candidate| candidate.waiting.id).take(most).collect();
@@ -88,7 +88,7 @@ pub fn intake<'a>(
         line = order.split_off(room.min(order.len()));
         take.extend(order);
     }
-    ManagerIntakeSelection { take, line }
+    SelectedIntakeTransfers { take, line }
 }
 
 /// Pairs of unknown or ended transfers, each with the time of its first sight: a stale watch shows such pairs

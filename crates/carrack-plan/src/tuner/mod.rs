@@ -7,7 +7,7 @@
 //! begins.
 //!
 //! `docs/design/tuner.md` has the mathematics, every constant's reason and the measurements. Fleets choose
-//! the number of pairs by a simpler rule ([`fleet::PairTuner`](crate::fleet::PairCountTuner)).
+//! the number of pairs by a simpler rule ([`PairCountTuner`](crate::fleet::PairCountTuner)).
 
 mod controller;
 mod curve;

@@ -31,7 +31,7 @@ use crate::session_messages::{
     AuditedWork, PATHS_SHOWN_MAX, SessionAdmissionAnswer, SessionConnectionFacts, SessionProcessMessage,
     receive, receive_descriptor, send, shortened,
 };
-use crate::sharing::GrantServerSocket;
+use crate::sharing::GrantServerConnection;
 
 /// Memory that must be free for a session to begin: the smallest buffers, and its process's tables and
 /// stacks.
@@ -158,7 +158,7 @@ impl ExportAccessPolicy {
     /// sockets anywhere.
     fn sharing(&self) -> Option<GrantExchangeHandle> {
         let socket = self.config.local()?.sharing_socket()?;
-        Some(GrantExchangeHandle(Arc::new(GrantServerSocket::new(&socket))))
+        Some(GrantExchangeHandle(Arc::new(GrantServerConnection::new(&socket))))
     }
 
     fn tell(&self, message: &SessionProcessMessage) -> Result<(), SessionError> {

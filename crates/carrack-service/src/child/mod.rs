@@ -2,7 +2,7 @@
 //! configuration allows.
 //!
 //! It begins with the daemon's rights and one thread. Before it touches the client's paths it has become the
-//! user that the configuration names, and has entered the sandbox that the kernel supports ([`House`]).
+//! user that the configuration names, and has entered the sandbox that the kernel supports ([`sandbox`]).
 
 mod access_policy;
 pub(crate) mod account;

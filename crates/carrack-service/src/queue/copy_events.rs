@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 /// A line of the output, as far as the queue uses it.
 #[derive(Debug, Deserialize)]
-pub struct CopyLine {
+pub struct CopyProcessOutputLine {
     /// Time since the start.
     #[serde(default)]
     seconds: f64,
@@ -104,7 +104,7 @@ impl CopyOutputParser {
     /// Takes a line; returns true if it changed the record.
     pub fn hear(&mut self, line: &str, record: &mut TransferRecord) -> bool {
         // Unknown lines are ignored: a later carrack may write further ones.
-        let Ok(line) = serde_json::from_str::<CopyLine>(line) else { return false };
+        let Ok(line) = serde_json::from_str::<CopyProcessOutputLine>(line) else { return false };
         let tally = &mut record.tally;
         match line.event {
             CopyEvent::Progress(progress) => {

@@ -62,7 +62,7 @@ fn hear_stdin() -> Result<Receiver<()>, QueueServiceError> {
     let (told, hears) = channel(1);
     // The thread is not joined: the process ends with or without it.
     std::thread::Builder::new()
-        .name("carrack-reins".into())
+        .name("carrack-reload".into())
         .spawn(move || {
             while matches!(io::stdin().read(&mut [0; 64]), Ok(1..)) {
                 let _ = told.try_send(());

@@ -27,15 +27,15 @@ const FIELDS_MAX: usize = 32;
 
 /// A meta-server behind a Unix socket.
 #[derive(Debug)]
-pub struct GrantServerSocket {
+pub struct GrantServerConnection {
     path: PathBuf,
     connection: Mutex<Option<UnixStream>>,
 }
 
-impl GrantServerSocket {
+impl GrantServerConnection {
     /// Creates an exchange without a connection.
-    pub fn new(path: &Path) -> GrantServerSocket {
-        GrantServerSocket { path: path.to_owned(), connection: Mutex::new(None) }
+    pub fn new(path: &Path) -> GrantServerConnection {
+        GrantServerConnection { path: path.to_owned(), connection: Mutex::new(None) }
     }
 
     /// Returns the socket's path.
@@ -54,7 +54,7 @@ impl GrantServerSocket {
     }
 }
 
-impl GrantExchange for GrantServerSocket {
+impl GrantExchange for GrantServerConnection {
     /// Sends a batch and waits for its answer, for a second at most. A lost connection is replaced with the
     /// next batch, and within the same batch if it was lost while idle: a restarted server is no error.
     ///
@@ -248,7 +248,7 @@ mod tests {
     fn a_connection_is_used_again_and_made_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
-        let exchange = GrantServerSocket::new(&path);
+        let exchange = GrantServerConnection::new(&path);
         assert_eq!(exchange.exchange(&GrantClientReport::default()).unwrap_err().kind(), ErrorKind::NotFound);
         let good = said(200, "", r#"{"epoch":7,"number":3}"#);
         let problem = r#"{"status":404,"title":"x","detail":"nothing here"}"#;
@@ -278,14 +278,15 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("socket");
             answering(&path, vec![vec![said.to_owned()]]);
-            let error = GrantServerSocket::new(&path).exchange(&GrantClientReport::default()).unwrap_err();
+            let error =
+                GrantServerConnection::new(&path).exchange(&GrantClientReport::default()).unwrap_err();
             assert_eq!(error.kind(), kind, "{said}");
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         answering(&path, Vec::new());
         let begun = Instant::now();
-        let error = GrantServerSocket::new(&path).exchange(&GrantClientReport::default()).unwrap_err();
+        let error = GrantServerConnection::new(&path).exchange(&GrantClientReport::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert!((PATIENCE..2 * PATIENCE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     }

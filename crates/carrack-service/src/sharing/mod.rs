@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 
 use class_rules::MembershipCache;
 pub use class_rules::{ClassUserRules, SharingClassUsers};
-pub use exchange::GrantServerSocket;
+pub use exchange::GrantServerConnection;
 pub use site_file::site_sharing;
 
 use crate::queue::name_of_user;

@@ -10,10 +10,10 @@
 //! | module | content |
 //! | --- | --- |
 //! | `message` | the messages between the hubs |
-//! | `wire` | the endpoint, its unsent messages, and the time of the next poll |
-//! | `bell` | the TCP connections without objects |
+//! | `hub_endpoint` | the endpoint, its unsent messages, and the time of the next poll |
+//! | `wakeup_connections` | the TCP connections without objects |
 //! | `source`, `sink` | the two hubs |
-//! | `ends` | the streams' endpoints, which seal and open |
+//! | `stream_endpoints` | the streams' endpoints, which seal and open |
 //! | `unconnected_lane` | a lane's fabric endpoint, from its opening to its hub |
 //! | `survey` | libfabric's offers on this host |
 //!

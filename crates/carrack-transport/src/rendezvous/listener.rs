@@ -84,7 +84,7 @@ struct PendingConnection {
     got: usize,
 }
 
-enum DialerResponseState {
+enum AwaitedDialerResponse {
     Owed,
     Proven(DialerResponse),
     Wrong,
@@ -198,9 +198,9 @@ impl StreamListener {
     fn hear_pending(&mut self, keys: &SessionKeys) {
         for mut pending in std::mem::take(&mut self.pending) {
             match pending.hear(keys, &self.nonce) {
-                DialerResponseState::Owed => self.pending.push(pending),
-                DialerResponseState::Proven(response) => self.admit(pending.stream, &response, keys),
-                DialerResponseState::Wrong => {}
+                AwaitedDialerResponse::Owed => self.pending.push(pending),
+                AwaitedDialerResponse::Proven(response) => self.admit(pending.stream, &response, keys),
+                AwaitedDialerResponse::Wrong => {}
             }
         }
     }
@@ -224,24 +224,24 @@ impl StreamListener {
 }
 
 impl PendingConnection {
-    fn hear(&mut self, keys: &SessionKeys, nonce: &ListenerNonce) -> DialerResponseState {
+    fn hear(&mut self, keys: &SessionKeys, nonce: &ListenerNonce) -> AwaitedDialerResponse {
         while self.got < RESPONSE_BYTES {
             match self.stream.read(&mut self.heard[self.got..]) {
-                Ok(0) => return DialerResponseState::Wrong,
+                Ok(0) => return AwaitedDialerResponse::Wrong,
                 Ok(count) => self.got += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     return if self.since.elapsed() < ANSWER_TIMEOUT {
-                        DialerResponseState::Owed
+                        AwaitedDialerResponse::Owed
                     } else {
-                        DialerResponseState::Wrong
+                        AwaitedDialerResponse::Wrong
                     };
                 }
-                Err(_) => return DialerResponseState::Wrong,
+                Err(_) => return AwaitedDialerResponse::Wrong,
             }
         }
         DialerResponse::verify(&self.heard, keys.auth(), nonce)
-            .map_or(DialerResponseState::Wrong, DialerResponseState::Proven)
+            .map_or(AwaitedDialerResponse::Wrong, AwaitedDialerResponse::Proven)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::views::output::written;
 /// For a copy of your own its output to people; for a submitted transfer the messages in its record.
 #[derive(Debug, Args)]
 #[command(after_long_help = exit::help(""))]
-pub struct TransferLogArgs {
+pub struct ShowTransferLogArgs {
     /// Its ID, or the first digits
     #[arg(value_name = "ID")]
     id: String,
@@ -30,7 +30,7 @@ pub struct TransferLogArgs {
 }
 
 /// Prints the log.
-pub fn run(args: &TransferLogArgs) -> ExitStatus {
+pub fn run(args: &ShowTransferLogArgs) -> ExitStatus {
     let shown = own_copy(&args.id, &args.target).and_then(|copy| match (copy, CopyStore::of_user()) {
         (Some(copy), Some(copies)) => written(of_copy(&copies, &copy)),
         _ => control(&args.target).and_then(|target| {

@@ -25,7 +25,7 @@ const FIRST_FD: i32 = 10;
 
 /// Answer one transfer
 #[derive(Debug, Args)]
-pub struct SessionArgs {
+pub struct SessionCommandArgs {
     /// The lowest protection level of data
     #[arg(long, value_name = "LEVEL", default_value_t = ProtectionLevel::Private)]
     protection: ProtectionLevel,
@@ -36,7 +36,7 @@ pub struct SessionArgs {
 }
 
 /// Serves one transfer.
-pub fn run(args: &SessionArgs) -> ExitStatus {
+pub fn run(args: &SessionCommandArgs) -> ExitStatus {
     if io::stdin().is_terminal() {
         let trouble = UserError::new("carrack session speaks with another carrack, not with people");
         trouble.hint("use `carrack cp`; it starts the session over ssh").tell();
@@ -55,7 +55,7 @@ pub fn run(args: &SessionArgs) -> ExitStatus {
 
 /// Returns the access policy of a session over ssh. Its tuner's history is kept under the caller's address:
 /// if this end reads, the caller is the sink.
-fn access_policy(args: &SessionArgs) -> ProcessOwnerAccessPolicy {
+fn access_policy(args: &SessionCommandArgs) -> ProcessOwnerAccessPolicy {
     let access_policy =
         ProcessOwnerAccessPolicy::over_ssh(args.protection).with_sharing(sharing(&args.sharing));
     let sites = TransferEndNames::of_session(access_policy.caller());

@@ -8,7 +8,7 @@ use clap::Args;
 use super::transfer_lists::{self, TransferListing, own_copy};
 use super::wait::last;
 use crate::exit::{self, ExitStatus};
-use crate::options::transfer_server::{ServerConnectionArgs, TransferRegisterConnection, control};
+use crate::options::transfer_server::{ServerConnectionArgs, TransferServerConnection, control};
 use crate::register::{CopyStore, LocalCopyRecord, background};
 use crate::user_error::UserError;
 use crate::views::json::write_line;
@@ -83,13 +83,13 @@ fn show_copy(copy: &LocalCopyRecord, as_json: bool) -> io::Result<()> {
     copy.show(log.as_deref(), &mut out)
 }
 
-fn show(target: &TransferRegisterConnection, id: &str, as_json: bool) -> Result<ExitStatus, UserError> {
+fn show(target: &TransferServerConnection, id: &str, as_json: bool) -> Result<ExitStatus, UserError> {
     let record = target.wait(target.control.transfer(id))?;
     let mut out = io::stdout().lock();
     written(if as_json { write_line(&record, &mut out) } else { write_transfer(&record, &mut out) })
 }
 
-fn watch(target: &TransferRegisterConnection, id: &str, as_json: bool) -> Result<ExitStatus, UserError> {
+fn watch(target: &TransferServerConnection, id: &str, as_json: bool) -> Result<ExitStatus, UserError> {
     let mut out = io::stdout().lock();
     // A terminal that can rewrite a line shows one line that changes.
     let is_live =

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 
 use super::transfer_lists::own_copy;
 use crate::exit::{self, ExitStatus};
-use crate::options::transfer_server::{ServerConnectionArgs, TransferRegisterConnection, control};
+use crate::options::transfer_server::{ServerConnectionArgs, TransferServerConnection, control};
 use crate::register::background;
 use crate::user_error::{UserError, tame};
 use crate::views::transfer::entries;
@@ -40,7 +40,7 @@ pub fn run(args: &WaitArgs) -> ExitStatus {
 
 /// Waits until a transfer is over, prints its failures, and returns the exit code that `carrack cp` would
 /// have had.
-pub fn await_end(target: &TransferRegisterConnection, id: &str) -> Result<ExitStatus, UserError> {
+pub fn await_end(target: &TransferServerConnection, id: &str) -> Result<ExitStatus, UserError> {
     let mut told = String::new();
     let record = target.wait(last(target, id, |record| {
         tell_why_it_waits(record, &mut told);
@@ -69,7 +69,7 @@ fn tell_why_it_waits(record: &TransferRecord, told: &mut String) {
 
 /// Returns the last record of a transfer; `seen` gets each record.
 pub async fn last(
-    target: &TransferRegisterConnection,
+    target: &TransferServerConnection,
     id: &str,
     mut seen: impl FnMut(&TransferRecord) -> Result<(), TransferOperationError>,
 ) -> Result<TransferRecord, TransferOperationError> {

@@ -68,7 +68,7 @@ impl ServerConnectionArgs {
 }
 
 /// The connection to a register of submitted transfers.
-pub struct TransferRegisterConnection {
+pub struct TransferServerConnection {
     /// The requests that it takes.
     pub control: Arc<dyn TransferOperations>,
     /// Name of the user; empty if a server finds that out.
@@ -76,7 +76,7 @@ pub struct TransferRegisterConnection {
     runtime: tokio::runtime::Runtime,
 }
 
-impl TransferRegisterConnection {
+impl TransferServerConnection {
     /// Waits for a reply.
     pub fn wait<T>(
         &self,
@@ -87,7 +87,7 @@ impl TransferRegisterConnection {
 }
 
 /// Connects to the register that the options name. Sends no request yet.
-pub fn control(args: &ServerConnectionArgs) -> Result<TransferRegisterConnection, UserError> {
+pub fn control(args: &ServerConnectionArgs) -> Result<TransferServerConnection, UserError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| UserError::new(format!("preparing the connection: {error}")))?;
     if args.nats.is_given() && args.server.is_none() {
@@ -100,7 +100,7 @@ pub fn control(args: &ServerConnectionArgs) -> Result<TransferRegisterConnection
         ServerAddress::Tcp { .. } => token_of(args.token_file.as_deref())?,
     };
     let tls = if is_tls { Some(args.trust()?) } else { None };
-    Ok(TransferRegisterConnection {
+    Ok(TransferServerConnection {
         control: Arc::new(ApiClient::new(server, token, tls)),
         user: String::new(),
         runtime,
@@ -108,12 +108,12 @@ pub fn control(args: &ServerConnectionArgs) -> Result<TransferRegisterConnection
 }
 
 /// Connects to the fleet's NATS; no server in between authenticates the user.
-fn fleet(args: &NatsArgs, runtime: tokio::runtime::Runtime) -> Result<TransferRegisterConnection, UserError> {
+fn fleet(args: &NatsArgs, runtime: tokio::runtime::Runtime) -> Result<TransferServerConnection, UserError> {
     let options = args.options("user")?;
     let connected = runtime.block_on(async { FleetUserClient::new(NatsBus::connect(&options).await?).await });
     let connected = connected.map_err(|error| UserError::explained(&error, error.hint()))?;
     let user = name_of_user(rustix::process::geteuid().as_raw());
-    Ok(TransferRegisterConnection { control: Arc::new(connected), user, runtime })
+    Ok(TransferServerConnection { control: Arc::new(connected), user, runtime })
 }
 
 impl ServerConnectionArgs {

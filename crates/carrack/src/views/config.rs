@@ -39,7 +39,7 @@ fn shown(value: &OsString) -> String {
 }
 
 #[derive(Serialize)]
-struct OptionLine<'a> {
+struct ConfigShowOptionLine<'a> {
     command: &'a str,
     option: &'a str,
     values: Vec<String>,
@@ -53,7 +53,7 @@ struct OptionLine<'a> {
 pub fn write_json(tables: &[(&str, Vec<ConfiguredOptionRow>)], out: &mut impl Write) -> io::Result<()> {
     for (command, row) in tables.iter().flat_map(|(command, rows)| rows.iter().map(move |row| (command, row)))
     {
-        let line = OptionLine {
+        let line = ConfigShowOptionLine {
             command,
             option: &row.option,
             values: row.values.iter().map(shown).collect(),

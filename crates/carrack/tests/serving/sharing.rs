@@ -12,7 +12,7 @@ use carrack_engine::{EndSettings, GrantExchange, SessionRole};
 use carrack_model::SchedulingOptions;
 use carrack_plan::grants::{GrantClientReport, GrantReply, GrantRequest, GrantSettings};
 use carrack_service::queue::name_of_user;
-use carrack_service::sharing::GrantServerSocket;
+use carrack_service::sharing::GrantServerConnection;
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -46,8 +46,8 @@ impl Sharer {
         self.place.path().join(name)
     }
 
-    fn exchange(&self) -> GrantServerSocket {
-        GrantServerSocket::new(&self.path("socket"))
+    fn exchange(&self) -> GrantServerConnection {
+        GrantServerConnection::new(&self.path("socket"))
     }
 
     /// Writes the configuration anew, and reloads it.
@@ -122,7 +122,7 @@ fn one_has_it_the_other_waits_and_everybody_sees_that() {
     let mut number = 1;
     wait_for("one has it and the other waits", || {
         number += 1;
-        let ask = |exchange: &GrantServerSocket, client| {
+        let ask = |exchange: &GrantServerConnection, client| {
             exchange.exchange(&asking(client, number, "", "lfs01/OST0007"))
         };
         let _ = (ask(&first, "a"), ask(&second, "b"));
@@ -169,7 +169,7 @@ fn a_class_that_is_not_for_you_is_as_none() {
 
 /// Returns the epoch of a meta-scheduler without the class urgent.
 #[track_caller]
-fn epoch_without_class(exchange: &GrantServerSocket) -> u64 {
+fn epoch_without_class(exchange: &GrantServerConnection) -> u64 {
     let answer = exchange.exchange(&asking("a", 1, "urgent", "fs/x")).unwrap();
     assert_eq!(answer.class, "");
     answer.epoch
@@ -211,7 +211,7 @@ fn a_daemon_with_exports_has_its_classes_read_again_too() {
     };
     let daemon = Daemon::start(&config(""));
     daemon.wait_for("targets are granted");
-    let exchange = GrantServerSocket::new(&socket);
+    let exchange = GrantServerConnection::new(&socket);
     let epoch = epoch_without_class(&exchange);
     config("urgent = { weight = 4 }");
     daemon.signal(Signal::HUP);

@@ -15,14 +15,14 @@ use carrack_wire::message::{
 use crate::error::SessionError;
 use crate::examine::{
     ACCOUNT_NAME_BYTES_MAX, ATTRIBUTE_DIGEST_BYTES, ATTRIBUTES_MAX, AttributeDigest, ComparedEntryMetadata,
-    ComparisonAnswer, EntryPresence, ExamineQuestion, ExaminedEntryState, NAMES_MAX, PieceDigestRequest,
+    ComparisonAnswer, ExamineQuestion, ExaminedEntryFacts, ExaminedEntryKind, NAMES_MAX, PieceDigestRequest,
     WalkStep,
 };
 use crate::session::entry_kind_codes::KINDS;
 
 const DIGEST_BYTES: usize = 32;
 
-/// `ExaminedEntryState.kind` of a missing entry, and of an unreadable entry.
+/// `ExaminedEntryFacts.kind` of a missing entry, and of an unreadable entry.
 const NOTHING: u32 = 8;
 const UNREADABLE: u32 = 9;
 
@@ -133,11 +133,11 @@ fn of_walked(walked: WalkStep) -> WalkedNamesMessage {
     }
 }
 
-fn of_sight(sight: ExaminedEntryState) -> VerifyEntryMessage {
+fn of_sight(sight: ExaminedEntryFacts) -> VerifyEntryMessage {
     let (kind, detail) = match sight.standing {
-        EntryPresence::Nothing => (NOTHING, String::new()),
-        EntryPresence::Unreadable(detail) => (UNREADABLE, detail),
-        EntryPresence::Is(kind) => {
+        ExaminedEntryKind::Nothing => (NOTHING, String::new()),
+        ExaminedEntryKind::Unreadable(detail) => (UNREADABLE, detail),
+        ExaminedEntryKind::Is(kind) => {
             (KINDS.iter().find(|(_, known)| *known == kind).map_or(0, |(code, _)| *code), String::new())
         }
     };
@@ -277,18 +277,18 @@ fn to_sight(
     message: VerifyEntryMessage,
     digests: bool,
     has_metadata: bool,
-) -> Result<ExaminedEntryState, SessionError> {
+) -> Result<ExaminedEntryFacts, SessionError> {
     let standing = match message.kind {
-        NOTHING => EntryPresence::Nothing,
-        UNREADABLE => EntryPresence::Unreadable(escape(message.detail.as_bytes())),
+        NOTHING => ExaminedEntryKind::Nothing,
+        UNREADABLE => ExaminedEntryKind::Unreadable(escape(message.detail.as_bytes())),
         kind => {
             let known = KINDS.iter().find(|(code, _)| *code == kind);
-            EntryPresence::Is(known.map_or(BrowsedKind::Other, |(_, kind)| *kind))
+            ExaminedEntryKind::Is(known.map_or(BrowsedKind::Other, |(_, kind)| *kind))
         }
     };
     let may_have_digest = match standing {
-        EntryPresence::Is(BrowsedKind::Symlink) => true,
-        EntryPresence::Is(BrowsedKind::File) => digests,
+        ExaminedEntryKind::Is(BrowsedKind::Symlink) => true,
+        ExaminedEntryKind::Is(BrowsedKind::File) => digests,
         _ => false,
     };
     let digest = match &*message.digest {
@@ -300,12 +300,12 @@ fn to_sight(
         bytes => Some(SpecialFile::from_bytes(bytes).ok_or_else(|| wrong("a special file"))?),
     };
     let metadata = match (message.metadata, &standing) {
-        (Some(metadata), EntryPresence::Is(_)) if has_metadata => Some(Box::new(to_metadata(metadata)?)),
+        (Some(metadata), ExaminedEntryKind::Is(_)) if has_metadata => Some(Box::new(to_metadata(metadata)?)),
         (Some(_), _) => return Err(wrong("metadata that were not asked for")),
-        (None, EntryPresence::Is(_)) if has_metadata => return Err(tells_no_metadata()),
+        (None, ExaminedEntryKind::Is(_)) if has_metadata => return Err(tells_no_metadata()),
         (None, _) => None,
     };
-    Ok(ExaminedEntryState { standing, size: message.size, stamp: message.stamp, digest, special, metadata })
+    Ok(ExaminedEntryFacts { standing, size: message.size, stamp: message.stamp, digest, special, metadata })
 }
 
 /// The error of an end that does not support questions about metadata.
@@ -385,12 +385,12 @@ mod tests {
         let [walk, look, _, hash, _] = questions();
         let sights =
             [(BrowsedKind::File, Some([7; 32]), None), (BrowsedKind::Pipe, None, Some(SpecialFile::Fifo))]
-                .map(|(kind, digest, special)| ExaminedEntryState {
+                .map(|(kind, digest, special)| ExaminedEntryFacts {
                     size: 7,
                     stamp: u64::MAX,
                     digest,
                     special,
-                    ..ExaminedEntryState::without_facts(EntryPresence::Is(kind))
+                    ..ExaminedEntryFacts::without_facts(ExaminedEntryKind::Is(kind))
                 });
         let answers = [
             (
@@ -428,17 +428,17 @@ mod tests {
     #[test]
     fn metadata_arrive_where_they_are_asked_for() {
         let [_, look, .., with_metadata] = questions();
-        let file = ExaminedEntryState {
+        let file = ExaminedEntryFacts {
             metadata: Some(Box::new(metadata())),
-            ..ExaminedEntryState::without_facts(EntryPresence::Is(BrowsedKind::File))
+            ..ExaminedEntryFacts::without_facts(ExaminedEntryKind::Is(BrowsedKind::File))
         };
         let seen =
-            ComparisonAnswer::Seen(vec![file, ExaminedEntryState::without_facts(EntryPresence::Nothing)]);
+            ComparisonAnswer::Seen(vec![file, ExaminedEntryFacts::without_facts(ExaminedEntryKind::Nothing)]);
         assert_eq!(to_answer(of_answer(seen.clone()), &with_metadata).unwrap(), seen);
         assert!(to_answer(of_answer(seen), &look).is_err());
         // An older version leaves them out.
         let none = ComparisonAnswer::Seen(vec![
-            ExaminedEntryState::without_facts(EntryPresence::Is(
+            ExaminedEntryFacts::without_facts(ExaminedEntryKind::Is(
                 BrowsedKind::File
             ));
             2
@@ -536,15 +536,15 @@ mod tests {
             metadata: Some(KeptMetadata::ALL),
         };
         let walked = ComparisonAnswer::Walked(WalkStep::Names { directory: deep, names });
-        let unreadable = ExaminedEntryState::without_facts(EntryPresence::Unreadable("x".repeat(200)));
+        let unreadable = ExaminedEntryFacts::without_facts(ExaminedEntryKind::Unreadable("x".repeat(200)));
         // An existing entry has no reason for being unreadable.
-        let sight = ExaminedEntryState {
+        let sight = ExaminedEntryFacts {
             size: u64::MAX,
             stamp: u64::MAX,
             digest: Some([0; 32]),
             special: Some(SpecialFile::Fifo),
             metadata: Some(Box::new(metadata())),
-            ..ExaminedEntryState::without_facts(EntryPresence::Is(BrowsedKind::Device))
+            ..ExaminedEntryFacts::without_facts(ExaminedEntryKind::Is(BrowsedKind::Device))
         };
         let [unread, seen] = [unreadable, sight].map(|sight| ComparisonAnswer::Seen(vec![sight; NAMES_MAX]));
         for message in [of_question(&look), of_answer(walked), of_answer(unread), of_answer(seen)] {

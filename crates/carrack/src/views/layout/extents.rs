@@ -8,7 +8,7 @@ use carrack_model::TargetId;
 use carrack_plan::Layout;
 use serde::Serialize;
 
-use super::{PathKind, PathLayout};
+use super::{LayoutViewPathKind, PathLayout};
 
 /// A run on one target, between runs on other targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -23,7 +23,7 @@ pub fn runs(placement: &PathLayout) -> impl Iterator<Item = MergedExtent<'_>> {
     let labels: HashMap<TargetId, &str> =
         placement.targets.iter().map(|target| (target.id, &*target.label)).collect();
     let extents = match &placement.what {
-        PathKind::File { size, is_released: false, layout } => {
+        LayoutViewPathKind::File { size, is_released: false, layout } => {
             Some(LayoutExtentIterator { layout: &**layout, at: 0, size: *size })
         }
         _ => None,

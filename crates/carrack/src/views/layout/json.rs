@@ -27,7 +27,7 @@ use std::io::{self, Write};
 use carrack_layout::{ComponentGeometry, FileSystemKind, STRIPE_COUNT_ALL, StripeGeometry, StripePattern};
 use serde::{Serialize, Serializer};
 
-use super::{PathKind, PathLayout, extents};
+use super::{LayoutViewPathKind, PathLayout, extents};
 use crate::views::json::{self, write_long_line};
 
 impl PathLayout {
@@ -82,11 +82,11 @@ impl<'a> LayoutLine<'a> {
         let targets = placement.targets.iter();
         let targets = targets.map(|target| TargetLine { target: &target.label, bytes: target.bytes });
         let (r#type, own_target, size, files, released_files) = match &placement.what {
-            PathKind::File { size, is_released, .. } => {
+            LayoutViewPathKind::File { size, is_released, .. } => {
                 ("file", None, Some(*size), None, u64::from(*is_released))
             }
-            PathKind::Directory { own_target } => ("directory", Some(own_target), None, None, 0),
-            PathKind::Tree { own_target, size, file_count, released_count, .. } => {
+            LayoutViewPathKind::Directory { own_target } => ("directory", Some(own_target), None, None, 0),
+            LayoutViewPathKind::Tree { own_target, size, file_count, released_count, .. } => {
                 ("directory", Some(own_target), Some(*size), Some(*file_count), *released_count)
             }
         };

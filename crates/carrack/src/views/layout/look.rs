@@ -12,7 +12,7 @@ use carrack_model::escape;
 use carrack_storage::RootDirectory;
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat};
 
-use super::{PathKind, PathLayout, TargetBytes, tree_totals};
+use super::{LayoutViewPathKind, PathLayout, TargetBytes, tree_totals};
 use crate::user_error::UserError;
 
 /// Looks up the layouts of paths.
@@ -66,7 +66,7 @@ impl LayoutLooker {
         let targets = layout.targets().iter().zip(bytes);
         let targets =
             targets.map(|(id, bytes)| tree_totals::target_bytes(&self.file_systems, *id, bytes)).collect();
-        let what = PathKind::File { size, is_released, layout };
+        let what = LayoutViewPathKind::File { size, is_released, layout };
         placement(path, file_system, what, LayoutTargets { geometry, targets, problem })
     }
 }
@@ -82,7 +82,7 @@ pub(super) struct LayoutTargets {
 pub(super) fn placement(
     path: &Path,
     file_system: &MountedFileSystem,
-    what: PathKind,
+    what: LayoutViewPathKind,
     found: LayoutTargets,
 ) -> PathLayout {
     let LayoutTargets { geometry, targets, problem } = found;
@@ -107,7 +107,7 @@ pub(super) fn default_geometry(
 }
 
 fn directory(path: &Path, file_system: &MountedFileSystem) -> PathLayout {
-    let what = PathKind::Directory { own_target: file_system.own_target().label.clone() };
+    let what = LayoutViewPathKind::Directory { own_target: file_system.own_target().label.clone() };
     let geometry = default_geometry(path, file_system);
     placement(path, file_system, what, LayoutTargets { geometry, ..LayoutTargets::default() })
 }

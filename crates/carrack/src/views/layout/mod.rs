@@ -26,7 +26,7 @@ pub struct PathLayout {
     path: Box<[u8]>,
     kind: FileSystemKind,
     mount_point: Option<PathBuf>,
-    what: PathKind,
+    what: LayoutViewPathKind,
     /// For a directory the geometry of new files in it, if known.
     geometry: Option<StripeGeometry>,
     /// For a file in the order of their first bytes, for a tree by name.
@@ -37,7 +37,7 @@ pub struct PathLayout {
 
 /// The kind of the path.
 #[derive(Debug)]
-enum PathKind {
+enum LayoutViewPathKind {
     File {
         size: u64,
         /// True if its data is in an archive: on no target.
@@ -81,14 +81,14 @@ impl PathLayout {
     /// Returns the failures in a tree; `None` for other paths.
     pub fn failures(&self) -> Option<&TreeLookupFailures> {
         match &self.what {
-            PathKind::Tree { failures, .. } => Some(failures),
-            PathKind::File { .. } | PathKind::Directory { .. } => None,
+            LayoutViewPathKind::Tree { failures, .. } => Some(failures),
+            LayoutViewPathKind::File { .. } | LayoutViewPathKind::Directory { .. } => None,
         }
     }
 
     /// Returns true if there is nothing to show: not even the directory could be listed.
     pub fn is_void(&self) -> bool {
-        matches!(&self.what, PathKind::Tree { file_count: 0, failures, .. } if failures.count > 0)
+        matches!(&self.what, LayoutViewPathKind::Tree { file_count: 0, failures, .. } if failures.count > 0)
     }
 
     /// Returns the largest share ÷ the mean over all targets; 1 if all are equal, or there are none.
@@ -148,7 +148,7 @@ mod samples {
             mount_point: Some("/mnt/lustre".into()),
             geometry: Some(StripeGeometry { components, mirrors: 1 }),
             targets: targets(&layout, 5 << 20),
-            what: PathKind::File { size: 5 << 20, is_released: false, layout: Arc::new(layout) },
+            what: LayoutViewPathKind::File { size: 5 << 20, is_released: false, layout: Arc::new(layout) },
             problem: None,
         }
     }
@@ -156,7 +156,7 @@ mod samples {
     /// Returns the same file, released.
     pub fn released() -> PathLayout {
         let mut placement = file();
-        if let PathKind::File { is_released, .. } = &mut placement.what {
+        if let LayoutViewPathKind::File { is_released, .. } = &mut placement.what {
             *is_released = true;
         }
         placement.targets.clear();
@@ -172,7 +172,7 @@ mod samples {
             path: b"tree"[..].into(),
             kind: FileSystemKind::CephFs,
             mount_point: None,
-            what: PathKind::Tree {
+            what: LayoutViewPathKind::Tree {
                 own_target: "/ceph".into(),
                 size: 4 << 20,
                 file_count: 3,
@@ -187,7 +187,7 @@ mod samples {
 
     /// Returns a directory without the files below.
     pub fn directory() -> PathLayout {
-        let what = PathKind::Directory { own_target: "tmpfs".into() };
+        let what = LayoutViewPathKind::Directory { own_target: "tmpfs".into() };
         let (path, problem) = (b"/tmp"[..].into(), None);
         let kind = FileSystemKind::Plain;
         PathLayout { path, kind, mount_point: None, what, geometry: None, targets: Vec::new(), problem }
@@ -216,7 +216,7 @@ mod tests {
     fn a_tree_of_which_nothing_could_be_seen_is_void() {
         let mut tree = samples::tree();
         assert!(!tree.is_void());
-        if let PathKind::Tree { file_count, failures, .. } = &mut tree.what {
+        if let LayoutViewPathKind::Tree { file_count, failures, .. } = &mut tree.what {
             (*file_count, failures.count) = (0, 1);
         }
         assert!(tree.is_void() && tree.failures().is_some() && !samples::file().is_void());

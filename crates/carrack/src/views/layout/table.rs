@@ -8,7 +8,7 @@ use carrack_layout::{ComponentGeometry, STRIPE_COUNT_ALL, StripePattern};
 use carrack_model::escape;
 
 use super::json::pattern_name;
-use super::{PathKind, PathLayout, TargetBytes, extents};
+use super::{LayoutViewPathKind, PathLayout, TargetBytes, extents};
 use crate::size;
 use crate::views::table::{TextTable, write_facts};
 
@@ -23,7 +23,7 @@ impl PathLayout {
         self.write_components(out)?;
         self.write_targets(out)?;
         match &self.what {
-            PathKind::File { size, .. } if with_extents => self.write_runs(out, *size),
+            LayoutViewPathKind::File { size, .. } if with_extents => self.write_runs(out, *size),
             _ => Ok(()),
         }
     }
@@ -31,14 +31,16 @@ impl PathLayout {
     fn facts(&self) -> Vec<(&'static str, String)> {
         let mut facts = vec![("file system", self.file_system())];
         match &self.what {
-            PathKind::File { size, is_released, .. } => {
+            LayoutViewPathKind::File { size, is_released, .. } => {
                 facts.push(("size", size::show(*size)));
                 if *is_released {
                     facts.push(("released", "its data is in an archive; reading would bring it back".into()));
                 }
             }
-            PathKind::Directory { own_target } => facts.push(("own target", escape(own_target.as_bytes()))),
-            PathKind::Tree { own_target, size, file_count, released_count, .. } => {
+            LayoutViewPathKind::Directory { own_target } => {
+                facts.push(("own target", escape(own_target.as_bytes())))
+            }
+            LayoutViewPathKind::Tree { own_target, size, file_count, released_count, .. } => {
                 facts.push(("own target", escape(own_target.as_bytes())));
                 facts.push(("files", format!("{file_count}, {}", size::show(*size))));
                 if *released_count > 0 {
@@ -62,7 +64,7 @@ impl PathLayout {
     }
 
     fn striping_word(&self) -> &'static str {
-        if matches!(self.what, PathKind::File { .. }) { "striping" } else { "new files" }
+        if matches!(self.what, LayoutViewPathKind::File { .. }) { "striping" } else { "new files" }
     }
 
     fn components(&self) -> &[ComponentGeometry] {

@@ -15,7 +15,7 @@ use carrack_model::{DirectorySection, Entry, EntryFailure, EntryKind, FailureKin
 use carrack_storage::{RootDirectory, ScanRoot, ScanRootScope, ScannedItem, SourceScan};
 
 use super::look::{self, default_geometry};
-use super::{PathKind, PathLayout, TargetBytes, TreeLookupFailures};
+use super::{LayoutViewPathKind, PathLayout, TargetBytes, TreeLookupFailures};
 use crate::views::quantity::count;
 
 /// Threads for each core: they mostly wait for metadata servers.
@@ -57,7 +57,7 @@ pub(super) fn sum(
     let sums = summer.sums.into_inner().unwrap_or_else(PoisonError::into_inner);
     let targets = sums.targets(file_systems);
     let problem = sums.problem();
-    let what = PathKind::Tree {
+    let what = LayoutViewPathKind::Tree {
         own_target: file_system.own_target().label.clone(),
         size: sums.size,
         file_count: sums.file_count,
