@@ -101,12 +101,12 @@ impl OfferJudgingRecords<'_> {
         }
     }
 
-    /// The start of the first session that has a journal.
+    /// The start of the transfer's first session, if that was an earlier one. Of several sessions each has a
+    /// journal, and they do not tell which session was first.
     fn created(&self) -> Option<Timestamp> {
         match self {
             OfferJudgingRecords::Own(past) => Some(past.created()),
-            OfferJudgingRecords::Shared(recorded) => recorded.created(),
-            OfferJudgingRecords::None => None,
+            OfferJudgingRecords::Shared(_) | OfferJudgingRecords::None => None,
         }
     }
 }

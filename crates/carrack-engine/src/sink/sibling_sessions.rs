@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use carrack_journal::{EntryKey, JournalError, JournalFollower, boot_id, id_of_file_name};
-use carrack_model::{Entry, RangeSet, RelPath, Timestamp, TransferId};
+use carrack_model::{Entry, RangeSet, RelPath, TransferId};
 use carrack_storage::{RootDirectory, keep_times};
 use rustix::fs::{AtFlags, Dir, statat, unlinkat};
 use rustix::io::Errno;
@@ -133,11 +133,6 @@ impl SiblingRecords<'_> {
             }
         }
         Ok(false)
-    }
-
-    /// The start of the first session whose journal is there.
-    pub(super) fn created(&self) -> Option<Timestamp> {
-        self.0.journals().values().filter_map(JournalFollower::created).min()
     }
 
     /// Returns the ranges of a large file's present version, from all journals.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::BorrowedFd;
 
-use carrack_model::{RelPath, Timestamp, TransferId};
+use carrack_model::{RelPath, TransferId};
 
 use super::JournalError;
 use super::header::JournalHeader;
@@ -125,12 +125,6 @@ impl JournalFollower {
             }
         }
         Ok(false)
-    }
-
-    /// The start of the session that writes the journal, by the clock of its host. `None` before the first
-    /// read.
-    pub fn created(&self) -> Option<Timestamp> {
-        self.read.as_ref().map(|read| read.header.about.created)
     }
 
     /// The unfinished files with the temporary name `temporary`; without subtrees.
