@@ -385,8 +385,9 @@ fn check_session(scenario: &SeedScenario, faults: &FaultPlan, ended: SessionEnd)
     }
 }
 
-/// Without a journal nobody knows after a power cut which new files got their names before they were durable: a
-/// sync that compares no contents takes those of the right size and time for equal (docs/design/resume.md).
+/// Without a journal a sync does not know after a power cut which new files got their names before they were
+/// durable. Unless it compares contents, those of the right size and time count as equal
+/// (docs/design/resume.md).
 fn is_taken_for_equal(scenario: &SeedScenario) -> bool {
     let compares_times = scenario.transfer.spec.sync.as_ref().is_some_and(|sync| !sync.by_contents);
     let cuts = |faults: &FaultPlan| faults.crash.as_ref().is_some_and(|crash| crash.cuts_power);

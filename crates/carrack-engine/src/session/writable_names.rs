@@ -46,6 +46,12 @@ mod tests {
         RelPath::new(text.as_bytes()).unwrap()
     }
 
+    /// The names that these sources may have in a directory that exists.
+    fn confinement_in_a_directory(asked: &[PathBuf]) -> AllowedTopLevelNames {
+        let destination = facts(DestinationEntryKind::Directory);
+        confinement_of(&destination, DestinationBaseDirectory::Destination, Some(asked), false)
+    }
+
     #[test]
     fn one_file_gets_one_name() {
         let confinement = confinement_of(
@@ -64,12 +70,7 @@ mod tests {
     #[test]
     fn sources_keep_to_the_names_that_were_asked_for() {
         let asked = [PathBuf::from("x/a"), PathBuf::from("b")];
-        let confinement = confinement_of(
-            &facts(DestinationEntryKind::Directory),
-            DestinationBaseDirectory::Destination,
-            Some(&asked),
-            false,
-        );
+        let confinement = confinement_in_a_directory(&asked);
         assert!(confinement.allows_section(&path("a/deep"), Some(&Metadata::default())));
         assert!(confinement.allows_entry(&path(""), b"b"));
         assert!(confinement.allows_entry(&path("a"), b"anything"));
@@ -81,12 +82,7 @@ mod tests {
     #[test]
     fn patterns_allow_the_names_that_match() {
         let asked = [PathBuf::from("x/*.dat"), PathBuf::from("[b]")];
-        let confinement = confinement_of(
-            &facts(DestinationEntryKind::Directory),
-            DestinationBaseDirectory::Destination,
-            Some(&asked),
-            false,
-        );
+        let confinement = confinement_in_a_directory(&asked);
         for (name, is_allowed) in [
             ("a.dat", true),
             ("b", true),
